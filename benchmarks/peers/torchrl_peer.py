@@ -1,0 +1,99 @@
+"""TorchRL: ReplayBuffer over a LazyTensorStorage; slices by SliceSampler; stacks stored whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from protocol import Contestant, Tensors, serve
+from tensordict import TensorDict
+from torchrl.data import LazyTensorStorage, ReplayBuffer
+from torchrl.data.replay_buffers.samplers import (
+    PrioritizedSampler,
+    RandomSampler,
+    Sampler,
+    SliceSampler,
+)
+from workloads import Workload
+
+
+class TorchRL(Contestant):
+    name = "torchrl"
+    packages = ("torchrl", "tensordict")
+
+    def fill(self) -> None:
+        self.buffer = self._make(RandomSampler(), 256)
+
+    def _make(self, sampler: Sampler, batch: int) -> ReplayBuffer:
+        storage = LazyTensorStorage(self.data.num_steps)
+        buffer = ReplayBuffer(storage=storage, sampler=sampler, batch_size=batch)
+        if self.data.is_frames:
+            for obs, next_obs in self.data.stacked_pairs():
+                buffer.extend(TensorDict({"obs": obs, "next_obs": next_obs}, [len(obs)]))
+        else:
+            buffer.extend(TensorDict(self.data.transitions(), [self.data.num_steps]))
+        return buffer
+
+    def uniform(self, work: Workload) -> Callable[[], Tensors]:
+        buffer = self.buffer
+        return lambda: dict(buffer.sample())
+
+    frames = uniform
+
+    def weighted(self, work: Workload) -> Callable[[], Tensors]:
+        buffer = self._prioritised(work)
+        return lambda: dict(buffer.sample())
+
+    def prioritised(self, work: Workload) -> Callable[[], Tensors]:
+        buffer = self._prioritised(work)
+        priorities = torch.rand(work.items) + 0.01
+
+        def call() -> Tensors:
+            batch, info = buffer.sample(return_info=True)
+            buffer.update_priority(info["index"], priorities)
+            return dict(batch)
+
+        return call
+
+    def _prioritised(self, work: Workload) -> ReplayBuffer:
+        count = self.data.num_steps
+        buffer = self._make(PrioritizedSampler(count, alpha=0.6, beta=0.4), work.items)
+        buffer.update_priority(torch.arange(count), torch.rand(count) + 0.01)
+        return buffer
+
+    def slices(self, work: Workload) -> Callable[[], Tensors]:
+        """cache_values: the ends of the episodes are looked up once, not in each call."""
+        sampler = SliceSampler(
+            num_slices=work.items // work.length, end_key="done", cache_values=True
+        )
+        stored = self.data.transitions()
+        del stored["next_obs"]
+        storage = LazyTensorStorage(self.data.num_steps)
+        buffer = ReplayBuffer(storage=storage, sampler=sampler, batch_size=work.items)
+        buffer.extend(TensorDict(stored, [self.data.num_steps]))
+        return lambda: dict(buffer.sample())
+
+    def insert_single(self, work: Workload) -> Callable[[], Tensors]:
+        rows = {n: torch.from_numpy(col) for n, col in self.data.transitions().items()}
+        steps = [TensorDict({n: col[k] for n, col in rows.items()}) for k in range(work.items)]
+
+        def call() -> Tensors:
+            for step in steps:
+                self.buffer.add(step)
+            return {}
+
+        return call
+
+    def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
+        rows = {n: col[: work.items] for n, col in self.data.transitions().items()}
+        batch = TensorDict(rows, [work.items])
+
+        def call() -> Tensors:
+            self.buffer.extend(batch)
+            return {}
+
+        return call
+
+
+if __name__ == "__main__":
+    serve(TorchRL())

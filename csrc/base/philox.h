@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#if defined(__CUDACC__)
+#define GEAR_HD __host__ __device__
+#else
+#define GEAR_HD
+#endif
+
+namespace gear::base {
+
+/// 128 random bits: one draw of a sampler.
+struct Draw128 {
+  uint64_t hi;
+  uint64_t lo;
+
+  friend constexpr bool operator==(const Draw128&, const Draw128&) = default;
+};
+
+/// The high 64 bits of the 128-bit product.
+GEAR_HD inline uint64_t mul_high(uint64_t a, uint64_t b) {
+#if defined(__CUDA_ARCH__)
+  return __umul64hi(a, b);
+#else
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<uint64_t>((static_cast<Wide>(a) * b) >> 64);
+#endif
+}
+
+/// The constants of Philox4x32-10, shared by the scalar and the vectorised form.
+inline constexpr int kPhiloxRounds = 10;
+inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53;
+inline constexpr uint32_t kPhiloxMultiplier1 = 0xCD9E8D57;
+inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9;
+inline constexpr uint32_t kPhiloxWeyl1 = 0xBB67AE85;
+
+/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3, SC'11).
+/// A pure function: the same arguments give the same bits on every machine, on CPU and GPU, so
+/// ranks that share (seed, stream) agree on every draw without a message, and a counter is a
+/// resumable position.
+///
+///     key     = { seed.lo32, seed.hi32 }
+///     counter = { counter.lo32, counter.hi32, stream.lo32, stream.hi32 }
+///     result  = hi { word 3, word 2 }, lo { word 1, word 0 }
+///
+/// Uses: `stream` tells independent sequences apart (loader, shuffle, worker), `counter` numbers
+/// the draws of one. About 9 ns a call on a CPU; philox_fill is several times faster for many.
+GEAR_HD inline Draw128 philox(uint64_t seed, uint64_t stream, uint64_t counter) {
+  auto key0 = static_cast<uint32_t>(seed);
+  auto key1 = static_cast<uint32_t>(seed >> 32);
+  auto word0 = static_cast<uint32_t>(counter);
+  auto word1 = static_cast<uint32_t>(counter >> 32);
+  auto word2 = static_cast<uint32_t>(stream);
+  auto word3 = static_cast<uint32_t>(stream >> 32);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const uint64_t product0 = uint64_t{kPhiloxMultiplier0} * word0;
+    const uint64_t product1 = uint64_t{kPhiloxMultiplier1} * word2;
+    word0 = static_cast<uint32_t>(product1 >> 32) ^ word1 ^ key0;
+    word1 = static_cast<uint32_t>(product1);
+    word2 = static_cast<uint32_t>(product0 >> 32) ^ word3 ^ key1;
+    word3 = static_cast<uint32_t>(product0);
+    key0 += kPhiloxWeyl0;
+    key1 += kPhiloxWeyl1;
+  }
+  return {(uint64_t{word3} << 32) | word2, (uint64_t{word1} << 32) | word0};
+}
+
+/// floor(r * range / 2^128), exact: maps a draw onto [0, range) (0 when range is 0). The bias of a
+/// value is below range / 2^128, that is below 2^-64: no rejection loop, one draw is one value.
+GEAR_HD inline uint64_t scale_to(Draw128 r, uint64_t range) {
+  // r * range = hi * range * 2^64 + lo * range; what survives is the upper word of the first
+  // product plus the carry out of its lower word when the second's upper word is added.
+  const uint64_t middle = r.hi * range;
+  const uint64_t carried = mul_high(r.lo, range);
+  return mul_high(r.hi, range) + (middle + carried < middle ? 1 : 0);
+}
+
+/// out[i] = philox(seed, stream, first_counter + i), bit equal to it, vectorised on the CPU.
+void philox_fill(uint64_t seed, uint64_t stream, uint64_t first_counter, std::span<Draw128> out);
+
+}  // namespace gear::base
+
+namespace gear {
+
+using base::Draw128;
+
+}  // namespace gear

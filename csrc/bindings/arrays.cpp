@@ -1,0 +1,288 @@
+#include "bindings/arrays.h"
+
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "base/errors.h"
+#include "bindings/dlpack.h"
+
+namespace gear::bindings {
+namespace {
+
+using base::cat;
+using base::DType;
+using base::InvalidArgument;
+
+constexpr size_t kNumDTypes = 13;
+
+DLDataType dlpack_dtype(DType dtype) {
+  const auto bits = static_cast<uint8_t>(8 * base::dtype_bytes(dtype));
+  switch (dtype) {
+    case DType::kBool:
+      return {kDLBool, bits, 1};
+    case DType::kU8:
+    case DType::kU16:
+    case DType::kU32:
+    case DType::kU64:
+      return {kDLUInt, bits, 1};
+    case DType::kI8:
+    case DType::kI16:
+    case DType::kI32:
+    case DType::kI64:
+      return {kDLInt, bits, 1};
+    case DType::kBF16:
+      return {kDLBfloat, bits, 1};
+    case DType::kF16:
+    case DType::kF32:
+    case DType::kF64:
+      return {kDLFloat, bits, 1};
+  }
+  GEAR_CHECK(!"every dtype has a DLPack code");
+  return {};
+}
+
+std::string shape_text(const int64_t* dims, size_t count) {
+  std::string text = "(";
+  for (size_t i = 0; i < count; ++i) text += (i ? ", " : "") + std::to_string(dims[i]);
+  return text + ")";
+}
+
+std::string expected(const store::Column& column, bool batched) {
+  const std::string inner = shape_text(column.shape.data(), column.shape.size());
+  return cat(base::dtype_name(column.dtype), " of shape ",
+             batched ? "(steps, " + inner.substr(1) : inner);
+}
+
+[[noreturn]] void refuse(const store::Column& column, const std::string& given, bool batched) {
+  throw InvalidArgument(cat("[ingest] column '", column.name, "' takes ", expected(column, batched),
+                            "; given ", given));
+}
+
+// Leading steps of a shape that ends in the column's; throws when it does not.
+uint64_t count_steps(const store::Column& column, const int64_t* dims, size_t ndim, bool batched,
+                     std::string_view dtype) {
+  const size_t lead = batched ? 1 : 0;
+  bool fits = ndim == column.shape.size() + lead;
+  for (size_t i = 0; fits && i < column.shape.size(); ++i) {
+    fits = dims[i + lead] == column.shape[i];
+  }
+  if (!fits) refuse(column, cat(dtype, " of shape ", shape_text(dims, ndim)), batched);
+  return batched ? static_cast<uint64_t>(dims[0]) : 1;
+}
+
+const py::dtype& cached_dtype(DType dtype) {
+  static std::array<py::dtype, kNumDTypes>& dtypes = *new std::array<py::dtype, kNumDTypes>();
+  py::dtype& entry = dtypes[static_cast<size_t>(dtype)];
+  if (!entry) entry = numpy_dtype(dtype);
+  return entry;
+}
+
+bool same_dtype(const py::array& array, DType dtype) {
+  const py::handle descr = py::detail::array_proxy(array.ptr())->descr;
+  const py::dtype& wanted = cached_dtype(dtype);
+  if (descr.ptr() == wanted.ptr()) return true;
+  if (py::detail::npy_api::get().PyArray_EquivTypes_(descr.ptr(), wanted.ptr())) return true;
+  return dtype == DType::kBF16 && py::str(descr).cast<std::string>() == "bfloat16";
+}
+
+template <class T>
+void put(std::byte* target, T value) {
+  std::memcpy(target, &value, sizeof value);
+}
+
+// The upper half of the float32, rounded to nearest even.
+uint16_t bfloat16_bits(float value) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  if (value != value) return static_cast<uint16_t>((bits >> 16) | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+template <class T>
+bool put_integer(std::byte* target, long long value) {
+  if (value < static_cast<long long>(std::numeric_limits<T>::min())) return false;
+  if (value >= 0 && static_cast<unsigned long long>(value) >
+                        static_cast<unsigned long long>(std::numeric_limits<T>::max())) {
+    return false;
+  }
+  put(target, static_cast<T>(value));
+  return true;
+}
+
+bool put_integer(DType dtype, std::byte* target, long long value) {
+  switch (dtype) {
+    case DType::kU8:
+      return put_integer<uint8_t>(target, value);
+    case DType::kI8:
+      return put_integer<int8_t>(target, value);
+    case DType::kU16:
+      return put_integer<uint16_t>(target, value);
+    case DType::kI16:
+      return put_integer<int16_t>(target, value);
+    case DType::kU32:
+      return put_integer<uint32_t>(target, value);
+    case DType::kI32:
+      return put_integer<int32_t>(target, value);
+    case DType::kU64:
+      return put_integer<uint64_t>(target, value);
+    case DType::kI64:
+      return put_integer<int64_t>(target, value);
+    default:
+      return false;
+  }
+}
+
+bool put_float(DType dtype, std::byte* target, double value) {
+  switch (dtype) {
+    case DType::kF64:
+      put(target, value);
+      return true;
+    case DType::kF32:
+      put(target, static_cast<float>(value));
+      return true;
+    case DType::kBF16:
+      put(target, bfloat16_bits(static_cast<float>(value)));
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+py::dtype numpy_dtype(DType dtype) {
+  const std::string name(dtype == DType::kBF16 ? "uint16" : base::dtype_name(dtype));
+  return py::dtype(name);
+}
+
+void InputRows::read(const store::Column& column, py::handle value, bool batched) {
+  if (py::isinstance<py::array>(value)) {
+    read_array(column, py::reinterpret_borrow<py::array>(value), batched);
+  } else if (!batched && column.shape.empty() && read_scalar(column, value)) {
+    data_ = scalar_;
+    steps_ = 1;
+  } else if (py::hasattr(value, "__dlpack__")) {
+    read_dlpack(column, value, batched);
+  } else {
+    const py::array array = py::array::ensure(value);
+    if (!array) {
+      PyErr_Clear();
+      refuse(column, py::repr(py::type::of(value)).cast<std::string>(), batched);
+    }
+    // A list or NumPy scalar carries no dtype the caller chose: a cast within its kind is fine.
+    const py::object cast = py::module_::import("numpy").attr("can_cast")(
+        array.dtype(), cached_dtype(column.dtype), "same_kind");
+    const bool castable = column.dtype != DType::kBF16 && cast.cast<bool>();
+    read_array(column, castable ? py::array(array.attr("astype")(cached_dtype(column.dtype))) : array,
+               batched);
+  }
+}
+
+bool InputRows::read_scalar(const store::Column& column, py::handle value) {
+  if (PyBool_Check(value.ptr())) {
+    if (column.dtype != DType::kBool) return false;
+    put(scalar_, value.ptr() == Py_True);
+    return true;
+  }
+  if (PyFloat_Check(value.ptr())) {
+    return put_float(column.dtype, scalar_, PyFloat_AS_DOUBLE(value.ptr()));
+  }
+  if (PyLong_Check(value.ptr())) {
+    int overflow = 0;
+    const long long integer = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+    if (overflow != 0) return false;  // left to NumPy, which knows uint64
+    if (put_integer(column.dtype, scalar_, integer)) return true;
+    if (put_float(column.dtype, scalar_, static_cast<double>(integer))) return true;
+    if (column.dtype != DType::kF16) {
+      refuse(column, cat("the integer ", integer), false);
+    }
+  }
+  return false;
+}
+
+void InputRows::read_array(const store::Column& column, const py::array& array, bool batched) {
+  if (!same_dtype(array, column.dtype)) {
+    refuse(column,
+           cat("dtype ", py::str(array.dtype()).cast<std::string>(), ": convert with .astype('",
+               base::dtype_name(column.dtype), "')"),
+           batched);
+  }
+  std::array<int64_t, 64> dims;
+  const auto ndim = static_cast<size_t>(array.ndim());
+  for (size_t i = 0; i < ndim; ++i) dims[i] = array.shape(static_cast<py::ssize_t>(i));
+  steps_ = count_steps(column, dims.data(), ndim, batched, base::dtype_name(column.dtype));
+  py::array contiguous = array;
+  if (!(array.flags() & py::array::c_style)) {
+    contiguous = py::reinterpret_steal<py::array>(py::detail::npy_api::get().PyArray_NewCopy_(
+        array.ptr(), 0 /* C order */));
+    if (!contiguous) throw py::error_already_set();
+  }
+  data_ = static_cast<const std::byte*>(contiguous.data());
+  keep_ = std::move(contiguous);
+}
+
+void InputRows::read_dlpack(const store::Column& column, py::handle value, bool batched) {
+  const py::object device = value.attr("__dlpack_device__")();
+  const int type = device[py::int_(0)].cast<int>();
+  if (type != kDLCPU && type != kDLCUDAHost) {
+    refuse(column, cat("a tensor on device type ", type, ": move it to the CPU first"), batched);
+  }
+  py::object source = py::reinterpret_borrow<py::object>(value);
+  if (py::hasattr(source, "detach")) source = source.attr("detach")();
+  if (py::hasattr(source, "contiguous")) source = source.attr("contiguous")();
+  const py::capsule capsule = source.attr("__dlpack__")();
+  auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
+  if (managed == nullptr) throw py::error_already_set();
+  const DLTensor& tensor = managed->dl_tensor;
+  const DLDataType wanted = dlpack_dtype(column.dtype);
+  const auto ndim = static_cast<size_t>(tensor.ndim);
+  if (tensor.dtype.code != wanted.code || tensor.dtype.bits != wanted.bits ||
+      tensor.dtype.lanes != 1) {
+    refuse(column, cat("a tensor of another dtype (", py::str(source.attr("dtype")).cast<std::string>(),
+                       "): convert it first"),
+           batched);
+  }
+  steps_ = count_steps(column, tensor.shape, ndim, batched, base::dtype_name(column.dtype));
+  int64_t stride = 1;
+  for (size_t i = ndim; tensor.strides != nullptr && i-- > 0; stride *= tensor.shape[i]) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != stride) {
+      refuse(column, "a strided tensor: make it contiguous first", batched);
+    }
+  }
+  data_ = static_cast<const std::byte*>(tensor.data) + tensor.byte_offset;
+  keep_ = capsule;  // not renamed to "used_dltensor": the capsule itself frees the tensor
+}
+
+py::array to_numpy(const TensorView& view) {
+  auto* owner = new std::shared_ptr<std::byte>(view.owner);
+  const py::capsule base(owner, [](void* p) { delete static_cast<std::shared_ptr<std::byte>*>(p); });
+  return py::array(cached_dtype(view.dtype), view.shape, view.data, base);
+}
+
+py::capsule to_dlpack(const TensorView& view) {
+  struct Managed {
+    DLManagedTensor tensor;
+    TensorView view;
+  };
+  auto* managed = new Managed{{}, view};
+  managed->tensor.dl_tensor = {view.data,
+                               {kDLCPU, 0},
+                               static_cast<int32_t>(view.shape.size()),
+                               dlpack_dtype(view.dtype),
+                               managed->view.shape.data(),
+                               nullptr,
+                               0};
+  managed->tensor.manager_ctx = managed;
+  managed->tensor.deleter = [](DLManagedTensor* self) {
+    delete static_cast<Managed*>(self->manager_ctx);
+  };
+  // A consumer renames the capsule and calls the deleter itself.
+  return py::capsule(&managed->tensor, "dltensor", [](PyObject* capsule) {
+    if (!PyCapsule_IsValid(capsule, "dltensor")) return;
+    auto* tensor = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
+    tensor->deleter(tensor);
+  });
+}
+
+}  // namespace gear::bindings

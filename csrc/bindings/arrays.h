@@ -1,0 +1,55 @@
+#pragma once
+
+#include <pybind11/numpy.h>
+
+#include <memory>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "store/schema.h"
+
+// Arrays across the border: NumPy and DLPack in, NumPy and DLPack out, never a copy that is not
+// needed.
+
+namespace gear::bindings {
+
+// The NumPy dtype in which a column travels; bfloat16, which NumPy lacks, travels as uint16 bits.
+py::dtype numpy_dtype(base::DType dtype);
+
+// Steps of one column as given by a caller: C-contiguous bytes, valid while this object lives.
+class InputRows {
+ public:
+  // Accepts a NumPy array of exactly the column's dtype, anything with __dlpack__ on the CPU
+  // (torch and JAX tensors) and, for one step of a scalar column, Python and NumPy scalars.
+  // `batched`: the value has a leading dimension of steps. Throws InvalidArgument naming the
+  // column, what was given and what is allowed.
+  void read(const store::Column& column, py::handle value, bool batched);
+
+  const std::byte* data() const { return data_; }
+  uint64_t steps() const { return steps_; }
+
+ private:
+  bool read_scalar(const store::Column& column, py::handle value);
+  void read_array(const store::Column& column, const py::array& array, bool batched);
+  void read_dlpack(const store::Column& column, py::handle value, bool batched);
+
+  py::object keep_;  // owner of the bytes
+  const std::byte* data_ = nullptr;
+  uint64_t steps_ = 0;
+  alignas(8) std::byte scalar_[8];
+};
+
+// A tensor inside a block of memory that lives as long as anyone views it.
+struct TensorView {
+  std::shared_ptr<std::byte> owner;
+  void* data;
+  base::DType dtype;
+  std::vector<int64_t> shape;
+};
+
+py::array to_numpy(const TensorView& view);
+
+// A capsule "dltensor" (unversioned DLPack) for from_dlpack of any framework.
+py::capsule to_dlpack(const TensorView& view);
+
+}  // namespace gear::bindings

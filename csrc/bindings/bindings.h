@@ -1,0 +1,38 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <optional>
+
+// gear._core: the only place that knows Python. One file per folder of the core; module.cpp is the
+// list of them. Rule of the house: Python is never called with a shard's lock held.
+
+namespace gear::bindings {
+
+namespace py = pybind11;
+
+void register_base(py::module_& module);     // exceptions, log, build information
+void register_store(py::module_& module);    // Shard
+void register_ingest(py::module_& module);   // Writer
+void register_collect(py::module_& module);  // Collector, Batch
+
+// Calls `attempt(slice_s)` without the GIL until it returns true or `timeout_s` (none: for ever)
+// has passed, looking for Ctrl-C between slices. Returns what the last call returned.
+template <class Attempt>
+bool wait_interruptibly(std::optional<double> timeout_s, Attempt attempt) {
+  constexpr double kSlice = 0.1;
+  double left = timeout_s.value_or(0.0);
+  for (;;) {
+    const double slice = timeout_s && left < kSlice ? left : kSlice;
+    bool done = false;
+    {
+      const py::gil_scoped_release release;
+      done = attempt(slice);
+    }
+    if (done) return true;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (timeout_s && (left -= slice) <= 0) return false;
+  }
+}
+
+}  // namespace gear::bindings

@@ -1,0 +1,219 @@
+#include <pybind11/stl.h>
+
+#include <cmath>
+
+#include "base/errors.h"
+#include "bindings/arrays.h"
+#include "ingest/writer.h"
+
+namespace gear::bindings {
+namespace {
+
+using base::cat;
+using base::InvalidArgument;
+
+// ingest::Writer for Python callers: reads the columns of a call, keeps the memory for that.
+class PyWriter {
+ public:
+  PyWriter(std::shared_ptr<store::Shard> shard, std::optional<uint64_t> episode)
+      : shard_(std::move(shard)), writer_(std::make_unique<ingest::Writer>(shard_, episode)) {
+    for (const store::Column& column : shard_->schema().columns()) {
+      names_.push_back(py::reinterpret_steal<py::object>(
+          PyUnicode_InternFromString(column.name.c_str())));
+    }
+    inputs_.resize(names_.size());
+    rows_.resize(names_.size());
+  }
+
+  void append(const py::kwargs& columns) {
+    const size_t given = read_columns(columns, false);
+    priorities_.clear();
+    if (const py::handle priority = find_priority(columns)) {
+      priorities_.push_back(checked_priority(priority));
+    }
+    if (given + priorities_given_ != columns.size()) refuse_unknown(columns);
+    write(1);
+  }
+
+  void extend(const py::kwargs& columns) {
+    const size_t given = read_columns(columns, true);
+    const py::handle priority = find_priority(columns);
+    if (given + priorities_given_ != columns.size()) refuse_unknown(columns);
+    const uint64_t steps = inputs_[0].steps();
+    for (size_t c = 1; c < inputs_.size(); ++c) {
+      if (inputs_[c].steps() != steps) {
+        throw InvalidArgument(cat("[ingest] column '", name(c), "' has ", inputs_[c].steps(),
+                                  " steps, column '", name(0), "' has ", steps,
+                                  ": all must have as many"));
+      }
+    }
+    priorities_.clear();
+    if (priority) read_priorities(priority, steps);
+    write(steps);
+  }
+
+  void end_episode(bool terminated, std::optional<double> weight,
+                   const std::optional<py::dict>& last) {
+    require_open();
+    if (weight && (!std::isfinite(*weight) || *weight < 0)) {
+      throw InvalidArgument(
+          cat("[ingest] weight ", *weight, ": a finite number, 0 or more, is allowed"));
+    }
+    std::fill(rows_.begin(), rows_.end(), nullptr);
+    const bool closes = last && !last->empty();
+    if (closes) {
+      for (const auto& [key, value] : *last) {
+        const size_t c = shard_->schema().index_of(py::str(key).cast<std::string>());
+        inputs_[c].read(shard_->schema()[c], value, false);
+        rows_[c] = inputs_[c].data();
+      }
+      if (!writer_->episode_uid()) {
+        throw InvalidArgument("[ingest] a closing step was given but no episode is open: append "
+                              "at least one step first");
+      }
+    }
+    writer_->end_episode(
+        terminated ? store::EpisodeState::kTerminated : store::EpisodeState::kTruncated,
+        weight.value_or(-1.0), closes ? ingest::Writer::Rows(rows_) : ingest::Writer::Rows());
+  }
+
+  std::optional<uint64_t> episode() const {
+    return writer_ ? writer_->episode_uid() : std::nullopt;
+  }
+
+  void close() {
+    const py::gil_scoped_release release;
+    writer_.reset();
+  }
+
+  void set_timeout(std::optional<double> timeout_s) { timeout_s_ = timeout_s; }
+
+ private:
+  std::string name(size_t c) const { return shard_->schema()[c].name; }
+
+  void require_open() const {
+    if (!writer_) {
+      throw InvalidArgument("[ingest] this writer is closed: make another with buffer.writer()");
+    }
+  }
+
+  // Reads every column of the schema; returns how many keyword arguments that used.
+  size_t read_columns(const py::kwargs& columns, bool batched) {
+    require_open();
+    for (size_t c = 0; c < names_.size(); ++c) {
+      const py::handle value = PyDict_GetItemWithError(columns.ptr(), names_[c].ptr());
+      if (!value) refuse_missing(c, columns);
+      inputs_[c].read(shard_->schema()[c], value, batched);
+      rows_[c] = inputs_[c].data();
+    }
+    return names_.size();
+  }
+
+  py::handle find_priority(const py::kwargs& columns) {
+    static PyObject* key = PyUnicode_InternFromString("priority");
+    const py::handle value = PyDict_GetItemWithError(columns.ptr(), key);
+    priorities_given_ = value ? 1 : 0;
+    return value && !value.is_none() ? value : py::handle();
+  }
+
+  static float checked_priority(py::handle value, double number) {
+    if (!std::isfinite(number) || number < 0 ||
+        number > static_cast<double>(std::numeric_limits<float>::max())) {
+      throw InvalidArgument(cat("[ingest] priority ", py::str(value).cast<std::string>(),
+                                ": a finite number, 0 or more, is allowed"));
+    }
+    return static_cast<float>(number);
+  }
+
+  static float checked_priority(py::handle value) {
+    return checked_priority(value, py::float_(py::reinterpret_borrow<py::object>(value)));
+  }
+
+  void read_priorities(py::handle value, uint64_t steps) {
+    const auto array =
+        py::array_t<double, py::array::c_style | py::array::forcecast>::ensure(value);
+    if (!array || (array.ndim() != 0 && (array.ndim() != 1 ||
+                                         static_cast<uint64_t>(array.size()) != steps))) {
+      PyErr_Clear();
+      throw InvalidArgument(cat("[ingest] priority takes one number or one a step (", steps, ")"));
+    }
+    for (uint64_t i = 0; i < steps; ++i) {
+      const double number = array.data()[array.ndim() == 0 ? 0 : i];
+      priorities_.push_back(checked_priority(py::float_(number), number));
+    }
+  }
+
+  [[noreturn]] void refuse_missing(size_t c, const py::kwargs& columns) const {
+    throw InvalidArgument(cat("[ingest] column '", name(c), "' is missing: given ", keys(columns),
+                              "; every column of the schema must be given"));
+  }
+
+  [[noreturn]] void refuse_unknown(const py::kwargs& columns) const {
+    for (const auto& [key, value] : columns) {
+      const std::string given = py::str(key).cast<std::string>();
+      if (given != "priority") shard_->schema().index_of(given);
+    }
+    GEAR_CHECK(!"an argument is unknown");
+    std::abort();
+  }
+
+  static std::string keys(const py::kwargs& columns) {
+    std::string text;
+    for (const auto& [key, value] : columns) {
+      text += (text.empty() ? "" : ", ") + py::str(key).cast<std::string>();
+    }
+    return text.empty() ? "none" : text;
+  }
+
+  void write(uint64_t steps) {
+    if (shard_->rate_limiter().active()) {
+      const bool allowed = wait_interruptibly(
+          timeout_s_, [&](double slice) { return writer_->reserve(steps, slice); });
+      if (!allowed) {
+        PyErr_SetString(PyExc_TimeoutError,
+                        cat("[ingest] the rate limit did not let ", steps, " steps in within ",
+                            *timeout_s_, " s: nothing samples fast enough")
+                            .c_str());
+        throw py::error_already_set();
+      }
+    }
+    constexpr uint64_t kHoldGilBytes = 1 << 16;
+    if (steps * shard_->schema().step_bytes() < kHoldGilBytes) {
+      writer_->append(rows_, steps, priorities_);
+    } else {
+      const py::gil_scoped_release release;
+      writer_->append(rows_, steps, priorities_);
+    }
+  }
+
+  std::shared_ptr<store::Shard> shard_;
+  std::unique_ptr<ingest::Writer> writer_;
+  std::vector<py::object> names_;
+  std::vector<InputRows> inputs_;
+  std::vector<const std::byte*> rows_;
+  std::vector<float> priorities_;
+  size_t priorities_given_ = 0;
+  std::optional<double> timeout_s_;
+};
+
+}  // namespace
+
+void register_ingest(py::module_& module) {
+  py::class_<PyWriter>(module, "Writer")
+      .def(py::init<std::shared_ptr<store::Shard>, std::optional<uint64_t>>(), py::arg("shard"),
+           py::arg("episode") = py::none())
+      .def("append", &PyWriter::append,
+           "Appends one step: every column of the schema by name, and optionally `priority`\n"
+           "(default: the largest seen so far). Opens an episode if none is open.")
+      .def("extend", &PyWriter::extend,
+           "Appends T consecutive steps of the episode: every column as [T, *shape], and\n"
+           "optionally `priority`, one number or one a step.")
+      .def("_end_episode", &PyWriter::end_episode, py::arg("terminated"), py::arg("weight"),
+           py::arg("final"))
+      .def("_close", &PyWriter::close)
+      .def("_set_timeout", &PyWriter::set_timeout, py::arg("timeout_s"))
+      .def_property_readonly("episode", &PyWriter::episode,
+                             "Number of the open episode, or None.");
+}
+
+}  // namespace gear::bindings

@@ -1,0 +1,233 @@
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include "base/errors.h"
+#include "bindings/arrays.h"
+#include "store/manifest.h"
+#include "store/shard.h"
+#include "store/snapshot.h"
+
+namespace gear::bindings {
+namespace {
+
+using base::cat;
+using base::InvalidArgument;
+using ColumnTuple = std::tuple<std::string, std::vector<int64_t>, std::string>;
+
+store::Schema make_schema(const std::vector<ColumnTuple>& columns) {
+  std::vector<store::Column> made;
+  for (const auto& [name, shape, dtype] : columns) {
+    made.push_back({name, shape, base::parse_dtype(dtype)});
+  }
+  return store::Schema(std::move(made));
+}
+
+py::list schema_columns(const store::Schema& schema) {
+  py::list columns;
+  for (const store::Column& column : schema.columns()) {
+    columns.append(py::make_tuple(column.name, py::tuple(py::cast(column.shape)),
+                                  std::string(base::dtype_name(column.dtype))));
+  }
+  return columns;
+}
+
+memory::Tier parse_tier(const std::string& tier) {
+  if (tier == "host") return memory::Tier::kHost;
+  if (tier == "shared") return memory::Tier::kShared;
+  throw InvalidArgument(
+      cat("[memory] tier '", tier, "': 'host' and 'shared' are allowed in this build"));
+}
+
+store::Evict parse_evict(const std::string& evict) {
+  if (evict == "fifo") return store::Evict::kFifo;
+  if (evict == "lifo") return store::Evict::kLifo;
+  if (evict == "lowest_priority") return store::Evict::kLowestPriority;
+  throw InvalidArgument(
+      cat("[store] evict '", evict, "': 'fifo', 'lifo' and 'lowest_priority' are allowed"));
+}
+
+const char* state_name(store::EpisodeState state) {
+  switch (state) {
+    case store::EpisodeState::kOpen:
+      return "open";
+    case store::EpisodeState::kTerminated:
+      return "terminated";
+    case store::EpisodeState::kTruncated:
+      return "truncated";
+  }
+  return "";
+}
+
+// (samples_per_insert, min_steps, slack)
+using RateLimitTuple = std::tuple<double, uint64_t, double>;
+
+std::shared_ptr<store::Shard> make_shard(const std::vector<ColumnTuple>& columns,
+                                         uint64_t capacity, uint64_t page_steps,
+                                         const std::string& tier, const std::string& name,
+                                         const std::string& evict, uint32_t max_times_sampled,
+                                         uint32_t owner,
+                                         std::optional<RateLimitTuple> rate_limit) {
+  store::ShardOptions options;
+  options.capacity = capacity;
+  options.page_steps = page_steps;
+  options.tier = parse_tier(tier);
+  options.name = name;
+  options.evict = parse_evict(evict);
+  options.max_times_sampled = max_times_sampled;
+  options.owner = owner;
+  if (rate_limit) {
+    const auto [samples_per_insert, min_steps, slack] = *rate_limit;
+    options.rate_limiter = store::RateLimiter(samples_per_insert, min_steps, slack);
+  }
+  return std::make_shared<store::Shard>(make_schema(columns), options);
+}
+
+py::dict stats(store::Shard& shard) {
+  const uint64_t bytes = shard.bytes();
+  const auto lock = shard.lock();
+  const store::IndexState& state = shard.index().state();
+  py::dict stats;
+  stats["steps"] = state.num_steps;
+  stats["episodes"] = state.num_episodes;
+  stats["anchors"] = shard.index().anchors().total();
+  stats["pages"] = state.pages.size();
+  stats["pages_free"] = state.free_pages.size();
+  stats["bytes"] = bytes;
+  stats["lookahead"] = state.lookahead;
+  stats["max_priority"] = state.max_priority;
+  stats["steps_inserted"] = state.counters.steps_inserted;
+  stats["steps_evicted"] = state.counters.steps_evicted;
+  stats["steps_sampled"] = state.counters.steps_sampled;
+  stats["stale_updates"] = state.counters.stale_updates;
+  stats["saturated_weights"] = state.counters.saturated_weights;
+  return stats;
+}
+
+struct EpisodeRow {
+  uint64_t uid, begin, end;
+  store::EpisodeState state;
+  double priority;
+  std::vector<int64_t> ids;
+};
+
+py::list episodes(store::Shard& shard) {
+  std::vector<EpisodeRow> rows;
+  {
+    const auto lock = shard.lock();
+    const store::Index& index = shard.index();
+    for (uint32_t e = index.state().oldest; e != store::kNone; e = index.episode(e).newer) {
+      const store::Episode& episode = index.episode(e);
+      EpisodeRow row{episode.uid, episode.begin, episode.end, episode.state,
+                     index.episode_priority(episode), {}};
+      for (uint32_t p = episode.head; p != store::kNone; p = index.page(p).next) {
+        for (uint32_t r = 0; r < index.page(p).rows; ++r) {
+          if (index.page(p).first_step + r >= episode.end) break;  // the closing step
+          row.ids.push_back(index.id({p, r}, store::Unit::kStep));
+        }
+      }
+      rows.push_back(std::move(row));
+    }
+  }
+  py::list list;
+  for (const EpisodeRow& row : rows) {
+    list.append(py::make_tuple(row.uid, row.begin, row.end, state_name(row.state), row.priority,
+                               py::array_t<int64_t>(static_cast<py::ssize_t>(row.ids.size()),
+                                                    row.ids.data())));
+  }
+  return list;
+}
+
+using Ids = py::array_t<int64_t, py::array::c_style>;
+using Priorities = py::array_t<float, py::array::c_style | py::array::forcecast>;
+
+uint64_t update(store::Shard& shard, const Ids& ids, const Priorities& priorities) {
+  if (ids.ndim() != 1 || priorities.ndim() != 1 || ids.size() != priorities.size()) {
+    throw InvalidArgument(cat("[store] update takes one priority an id, both one-dimensional; given ",
+                              ids.size(), " ids and ", priorities.size(), " priorities of ",
+                              priorities.ndim(), " dimensions"));
+  }
+  const auto lock = shard.lock();
+  return shard.index().update({ids.data(), static_cast<size_t>(ids.size())},
+                              {priorities.data(), static_cast<size_t>(priorities.size())});
+}
+
+py::array_t<float> priorities_of(store::Shard& shard, const Ids& ids) {
+  py::array_t<float> priorities(ids.size());
+  const auto lock = shard.lock();
+  for (py::ssize_t i = 0; i < ids.size(); ++i) {
+    priorities.mutable_at(i) = shard.index().priority(shard.index().resolve(ids.at(i)));
+  }
+  return priorities;
+}
+
+void save(store::Shard& shard, const std::string& path) {
+  const py::gil_scoped_release release;
+  store::save_shard(shard, path);
+}
+
+std::shared_ptr<store::Shard> load(const std::string& path, const std::string& tier,
+                                   const std::string& name, uint32_t owner) {
+  const memory::Tier parsed = parse_tier(tier);
+  const py::gil_scoped_release release;
+  return store::load_shard(path, parsed, name, owner);
+}
+
+py::dict inspect(const std::string& path) {
+  store::CheckpointInfo info;
+  {
+    const py::gil_scoped_release release;
+    info = store::inspect_checkpoint(path);
+  }
+  py::dict out;
+  out["format"] = info.format;
+  out["columns"] = schema_columns(store::Schema::parse(info.schema_text));
+  out["schema_hash"] = info.schema_hash;
+  out["step_bytes"] = info.step_bytes;
+  out["page_steps"] = info.page_steps;
+  out["pages"] = info.pages;
+  out["pages_used"] = info.pages_used;
+  out["steps"] = info.steps;
+  out["episodes"] = info.episodes;
+  out["bytes"] = info.bytes;
+  out["errors"] = info.errors;
+  return out;
+}
+
+}  // namespace
+
+void register_store(py::module_& module) {
+  module.def(
+      "describe_schema",
+      [](const std::vector<ColumnTuple>& columns) {
+        const store::Schema schema = make_schema(columns);
+        return py::make_tuple(schema.step_bytes(), schema.hash());
+      },
+      py::arg("columns"), "Checks columns (name, shape, dtype); returns (step_bytes, hash).");
+
+  py::class_<store::Shard, std::shared_ptr<store::Shard>>(module, "Shard")
+      .def(py::init(&make_shard), py::arg("columns"), py::kw_only(), py::arg("capacity"),
+           py::arg("page_steps"), py::arg("tier"), py::arg("name"), py::arg("evict"),
+           py::arg("max_times_sampled"), py::arg("owner"), py::arg("rate_limit"))
+      .def_property_readonly("columns",
+                             [](store::Shard& shard) { return schema_columns(shard.schema()); })
+      .def_property_readonly(
+          "capacity", [](store::Shard& shard) { return shard.index().num_slots(); })
+      .def_property_readonly("page_steps",
+                             [](store::Shard& shard) { return shard.layout().page_steps; })
+      .def_property_readonly("num_steps",
+                             [](store::Shard& shard) {
+                               const auto lock = shard.lock();
+                               return shard.index().state().num_steps;
+                             })
+      .def("stats", &stats)
+      .def("episodes", &episodes)
+      .def("update", &update, py::arg("ids"), py::arg("priorities"))
+      .def("priorities", &priorities_of, py::arg("ids"));
+  module.attr("CHECKPOINT_FORMAT") = store::kCheckpointFormat;
+  module.def("save", &save, py::arg("shard"), py::arg("path"));
+  module.def("load", &load, py::arg("path"), py::kw_only(), py::arg("tier"), py::arg("name"),
+             py::arg("owner"));
+  module.def("inspect", &inspect, py::arg("path"));
+}
+
+}  // namespace gear::bindings

@@ -1,0 +1,51 @@
+#include "collect/batch.h"
+
+namespace gear::collect {
+
+BatchLayout::BatchLayout(const store::Schema& schema, std::vector<Output> batch_outputs,
+                         uint64_t size, bool pack)
+    : outputs(std::move(batch_outputs)), batch_size(size), packed(pack) {
+  const auto place = [this](uint64_t field_bytes) {
+    const uint64_t offset = bytes;
+    bytes += (field_bytes + 63) / 64 * 64;
+    return offset;
+  };
+  ids = place(size * sizeof(int64_t));
+  probabilities = place(size * sizeof(float));
+  weights = place(size * sizeof(float));
+  for (const Output& output : outputs) {
+    Field field;
+    field.step_bytes = schema[output.column].step_bytes();
+    field.data = place(size * output.length() * field.step_bytes);
+    field.lengths = place(size * sizeof(int32_t));
+    if (packed) {
+      field.cu_seqlens = place((size + 1) * sizeof(int32_t));
+    } else {
+      field.mask = place(size * output.length());
+    }
+    fields.push_back(field);
+  }
+}
+
+std::shared_ptr<std::byte> BlockPool::acquire() {
+  std::unique_ptr<memory::Region> block;
+  {
+    const std::lock_guard guard(mutex_);
+    if (!idle_.empty()) {
+      block = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (!block) block = memory::make_region(memory::Tier::kHost, bytes_, {});
+  std::byte* data = block->data();
+  return {data, [owner = shared_from_this(), held = block.release()](std::byte*) {
+            owner->release(std::unique_ptr<memory::Region>(held));
+          }};
+}
+
+void BlockPool::release(std::unique_ptr<memory::Region> block) noexcept {
+  const std::lock_guard guard(mutex_);
+  if (idle_.size() < max_idle_) idle_.push_back(std::move(block));
+}
+
+}  // namespace gear::collect

@@ -1,0 +1,262 @@
+#include "collect/collector.h"
+
+#include <chrono>
+#include <cstring>
+
+#include "base/errors.h"
+#include "collect/gather_cpu.h"
+
+namespace gear::collect {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using base::InvalidArgument;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Gives a read ticket back on every path.
+class Reading {
+ public:
+  Reading(store::Shard& shard, uint64_t ticket) : shard_(shard), ticket_(ticket) {}
+  ~Reading() { shard_.end_read(ticket_); }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  store::Shard& shard_;
+  uint64_t ticket_;
+};
+
+}  // namespace
+
+Collector::Collector(std::shared_ptr<store::Shard> shard, CollectorOptions options)
+    : shard_(std::move(shard)), options_(std::move(options)), pool_(base::ThreadPool::shared()) {
+  const auto lock = shard_->lock();
+  check_outputs(options_.outputs, shard_->schema(), options_.batch_size,
+                shard_->index().num_slots());
+  layout_ = std::make_shared<BatchLayout>(shard_->schema(), options_.outputs, options_.batch_size,
+                                          options_.packed);
+  blocks_ = std::make_shared<BlockPool>(layout_->bytes, options_.prefetch + 2);
+  sampler_ = select::make_sampler(options_.sampler, shard_->index());
+  shard_->index().require_lookahead(lookahead(options_.outputs));
+  thread_ = std::thread([this] { run(); });
+}
+
+Collector::~Collector() {
+  {
+    const std::lock_guard guard(mutex_);
+    stop_ = true;
+  }
+  work_.notify_all();
+  thread_.join();
+}
+
+bool Collector::issue(std::optional<double> timeout_s) {
+  auto lock = shard_->lock();
+  store::Index& index = shard_->index();
+  const store::Unit unit = options_.sampler.unit;
+  const store::SumTree& offered = unit == store::Unit::kStep ? index.anchors() : index.heads();
+  const bool limited = shard_->rate_limiter().active();
+  if (!limited && offered.total() == 0) {
+    if (timeout_s == 0.0 && !pending_.empty()) return false;
+    throw InvalidArgument(base::cat(
+        "[select] nothing to sample: ", index.state().num_steps, " steps in ",
+        index.state().num_episodes, " episodes are stored, none of them offered as an anchor; ",
+        unit == store::Unit::kStep
+            ? base::cat("a step of an open episode is offered once ", index.state().lookahead,
+                        " steps follow it: append more or end the episode")
+            : std::string("an episode is offered once it has ended: end one")));
+  }
+  if (!shard_->wait_sample(lock, options_.batch_size, unit, timeout_s)) return false;
+
+  std::unique_ptr<Job> job;
+  if (idle_.empty()) {
+    job = std::make_unique<Job>();
+  } else {
+    job = std::move(idle_.back());
+    idle_.pop_back();
+  }
+  job->selection.clear();
+  job->plan.clear();
+  job->done = job->epoch_end = false;
+  job->error = nullptr;
+  sampler_->select(index, options_.batch_size, job->selection);
+  shard_->rate_limiter().sampled(job->selection.size());
+  if (job->selection.size() == 0) {
+    job->done = job->epoch_end = true;
+    pending_.push_back(std::move(job));
+    return true;
+  }
+  job->batch.layout = layout_;
+  job->batch.block = blocks_->acquire();
+  make_plan(index, shard_->layout(), job->selection, job->batch, job->plan);
+  index.release_spent();
+  job->ticket = shard_->begin_read();
+  lock.unlock();
+  shard_->notify_progress();
+
+  pending_.push_back(std::move(job));
+  {
+    const std::lock_guard guard(mutex_);
+    queue_.push_back(pending_.back().get());
+  }
+  work_.notify_one();
+  return true;
+}
+
+Collector::Next Collector::next(std::optional<double> timeout_s, Batch& out) {
+  const Clock::time_point start = Clock::now();
+  if (pending_.empty() && !issue(timeout_s)) {
+    const std::lock_guard guard(mutex_);
+    stats_.wait_s += seconds_since(start);
+    return Next::kTimedOut;
+  }
+  // Nothing is drawn beyond the end of an epoch until the consumer has reached it.
+  while (pending_.size() <= options_.prefetch && !pending_.back()->epoch_end) {
+    if (!issue(0.0)) break;
+  }
+  std::unique_ptr<Job> job = std::move(pending_.front());
+  pending_.pop_front();
+  const Clock::time_point waiting = Clock::now();
+  wait_done(*job);
+  const bool epoch_end = job->epoch_end;
+  const std::exception_ptr error = job->error;
+  if (!epoch_end && !error) {
+    const std::lock_guard guard(mutex_);
+    stats_.wait_s += seconds_since(waiting);
+    ++stats_.batches;
+    stats_.items += job->batch.items;
+    stats_.bytes += job->batch.bytes;
+    out = std::move(job->batch);
+  }
+  job->batch = Batch{};
+  idle_.push_back(std::move(job));
+  if (error) std::rethrow_exception(error);
+  return epoch_end ? Next::kEpochEnd : Next::kBatch;
+}
+
+void Collector::wait_done(Job& job) {
+  std::unique_lock guard(mutex_);
+  done_.wait(guard, [&] { return job.done; });
+}
+
+void Collector::run() {
+  std::unique_lock guard(mutex_);
+  for (;;) {
+    work_.wait(guard, [&] { return stop_ || !queue_.empty(); });
+    if (queue_.empty()) return;  // stopping, and nothing holds a ticket any more
+    Job& job = *queue_.front();
+    queue_.pop_front();
+    guard.unlock();
+    const Clock::time_point start = Clock::now();
+    std::exception_ptr error;
+    {
+      const Reading reading(*shard_, job.ticket);
+      try {
+        gather_cpu(shard_->data(), job.batch.block.get(), job.plan, pool_);
+      } catch (...) {
+        error = std::current_exception();
+      }
+    }
+    guard.lock();
+    stats_.gather_s += seconds_since(start);
+    job.error = error;
+    job.done = true;
+    done_.notify_all();
+  }
+}
+
+void Collector::set_beta(double beta) {
+  const auto lock = shard_->lock();
+  sampler_->set_beta(beta);
+}
+
+uint64_t Collector::batches_per_epoch() {
+  const auto lock = shard_->lock();
+  return select::batches_per_epoch(options_.sampler, shard_->index(), options_.batch_size);
+}
+
+Collector::State Collector::state() {
+  State state;
+  for (const auto& job : pending_) {
+    wait_done(*job);
+    if (job->error) std::rethrow_exception(job->error);
+    PendingBatch pending{job->epoch_end, 0, {}, {}};
+    if (!job->epoch_end) {
+      pending.items = job->batch.items;
+      pending.rows = job->batch.rows;
+      pending.data.assign(job->batch.block.get(), job->batch.block.get() + layout_->bytes);
+    }
+    state.pending.push_back(std::move(pending));
+  }
+  const auto lock = shard_->lock();
+  state.position = sampler_->position();
+  return state;
+}
+
+void Collector::drop_pending() {
+  for (auto& job : pending_) {
+    wait_done(*job);
+    job->batch = Batch{};
+    idle_.push_back(std::move(job));
+  }
+  pending_.clear();
+}
+
+void Collector::restore(const State& state) {
+  for (const PendingBatch& pending : state.pending) {
+    const bool fits = pending.epoch_end || (pending.data.size() == layout_->bytes &&
+                                            pending.items <= layout_->batch_size &&
+                                            pending.rows.size() == layout_->outputs.size());
+    if (!fits) {
+      throw InvalidArgument(base::cat(
+          "[collect] the loader's state holds batches of ", pending.data.size(), " bytes and ",
+          pending.rows.size(), " outputs, this loader's have ", layout_->bytes, " and ",
+          layout_->outputs.size(), ": make the loader with the options it was saved with"));
+    }
+  }
+  drop_pending();
+  for (const PendingBatch& pending : state.pending) {
+    auto job = std::make_unique<Job>();
+    job->done = true;
+    job->epoch_end = pending.epoch_end;
+    if (!pending.epoch_end) {
+      job->batch.layout = layout_;
+      job->batch.block = blocks_->acquire();
+      job->batch.items = pending.items;
+      job->batch.rows = pending.rows;
+      std::memcpy(job->batch.block.get(), pending.data.data(), pending.data.size());
+    }
+    pending_.push_back(std::move(job));
+  }
+  const auto lock = shard_->lock();
+  sampler_->restore(state.position);
+}
+
+Collector::Stats Collector::stats() {
+  const std::lock_guard guard(mutex_);
+  return stats_;
+}
+
+Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
+                  const std::vector<Output>& outputs, bool packed) {
+  select::Selection selection;
+  Plan plan;
+  Batch batch;
+  auto lock = shard.lock();
+  check_outputs(outputs, shard.schema(), ids.size(), shard.index().num_slots());
+  for (int64_t id : ids) selection.add(shard.index().resolve(id), 1.0F);
+  batch.layout = std::make_shared<BatchLayout>(shard.schema(), outputs, ids.size(), packed);
+  batch.block = std::make_shared<BlockPool>(batch.layout->bytes, 0)->acquire();
+  make_plan(shard.index(), shard.layout(), selection, batch, plan);
+  // The ids as they were given: an episode's id stays an episode's.
+  std::memcpy(batch.at<int64_t>(batch.layout->ids), ids.data(), ids.size() * sizeof(int64_t));
+  const Reading reading(shard, shard.begin_read());
+  lock.unlock();
+  gather_cpu(shard.data(), batch.block.get(), plan, base::ThreadPool::shared());
+  return batch;
+}
+
+}  // namespace gear::collect

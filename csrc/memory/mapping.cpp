@@ -1,0 +1,40 @@
+#include "memory/mapping.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <limits>
+
+#include "base/errors.h"
+
+namespace gear::memory {
+namespace {
+
+void unmap(std::byte* address, size_t bytes) {
+  // Fails only for arguments that are no mapping: a defect, and no reason to throw in a destructor.
+  if (bytes > 0) {
+    static_cast<void>(::munmap(address, bytes));
+  }
+}
+
+}  // namespace
+
+Mapping::~Mapping() { unmap(data(), bytes_); }
+
+void Mapping::trim(size_t begin, size_t bytes) {
+  GEAR_CHECK(begin <= bytes_ && bytes <= bytes_ - begin);
+  unmap(data(), begin);
+  unmap(data() + begin + bytes, bytes_ - begin - bytes);
+  address_ = data() + begin;
+  bytes_ = bytes;
+}
+
+size_t whole_pages(size_t bytes) {
+  static const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  if (bytes > std::numeric_limits<size_t>::max() - page) {
+    throw OutOfMemory(cat("[memory] a region of ", bytes, " bytes exceeds the address space"));
+  }
+  return (bytes + page - 1) / page * page;
+}
+
+}  // namespace gear::memory

@@ -1,0 +1,53 @@
+#include "select/sampler.h"
+
+#include <cmath>
+
+#include "base/errors.h"
+
+namespace gear::select {
+
+using base::cat;
+using base::InvalidArgument;
+
+void Sampler::set_beta(double) {
+  throw InvalidArgument("[select] only the Weighted sampler has a beta: there is none to set");
+}
+
+std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Index& index) {
+  if (!std::isfinite(options.alpha) || options.alpha < 0 || !std::isfinite(options.beta) ||
+      options.beta < 0) {
+    throw InvalidArgument(cat("[select] alpha ", options.alpha, ", beta ", options.beta,
+                              ": finite numbers, 0 or more, are allowed"));
+  }
+  switch (options.policy) {
+    case Policy::kUniform:
+      return make_uniform(options);
+    case Policy::kWeighted:
+      return make_weighted(options, index);
+    case Policy::kSequential:
+      if (index.options().max_times_sampled > 0) {
+        throw InvalidArgument(
+            "[select] Sequential over a buffer with max_times_sampled: an epoch would change what "
+            "it walks over; use Fifo, or a buffer without max_times_sampled");
+      }
+      return make_sequential(options);
+    case Policy::kFifo:
+      return make_fifo(options);
+    case Policy::kLifo:
+      return make_lifo(options);
+    case Policy::kTopK:
+      return make_topk(options);
+  }
+  GEAR_CHECK(!"every policy has a maker");
+  return nullptr;
+}
+
+uint64_t batches_per_epoch(const SamplerOptions& options, const store::Index& index,
+                           uint64_t batch_size) {
+  if (options.policy != Policy::kSequential) return 0;
+  const store::SumTree& offered =
+      options.unit == store::Unit::kStep ? index.anchors() : index.heads();
+  return (offered.total() + (options.drop_last ? 0 : batch_size - 1)) / batch_size;
+}
+
+}  // namespace gear::select

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include "store/index.h"
+
+namespace gear::select {
+
+// What a sampler returns: the steps a batch is about, one an item, in delivery order.
+struct Selection {
+  store::Unit unit = store::Unit::kStep;
+  std::vector<store::Anchor> anchors;
+  std::vector<float> probabilities;  // with which each was drawn; 1 where there was no chance in it
+  std::vector<float> weights;        // importance weights in (0, 1]; 1 unless the sampler has any
+
+  size_t size() const { return anchors.size(); }
+
+  void clear() {
+    anchors.clear();
+    probabilities.clear();
+    weights.clear();
+  }
+
+  void add(store::Anchor anchor, float probability) {
+    anchors.push_back(anchor);
+    probabilities.push_back(probability);
+    weights.push_back(1.0F);
+  }
+};
+
+}  // namespace gear::select

@@ -1,0 +1,282 @@
+#include "store/index.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/errors.h"
+#include "store/fixed_point.h"
+
+namespace gear::store {
+namespace {
+
+using base::cat;
+using base::InvalidArgument;
+
+IndexState empty_state(const IndexOptions& options) {
+  const uint64_t slots = options.num_pages * options.page_steps;
+  IndexState state;
+  state.pages.resize(options.num_pages);
+  for (uint64_t page = 0; page < options.num_pages; ++page) {
+    state.free_pages.push_back(static_cast<uint32_t>(page));
+  }
+  state.priorities.assign(slots, -0.0F);
+  if (options.max_times_sampled > 0) state.times_sampled.assign(slots, 0);
+  return state;
+}
+
+const IndexOptions& checked(const IndexOptions& options) {
+  if (options.num_pages == 0 || options.num_pages * options.page_steps >= uint64_t{1} << 32) {
+    throw InvalidArgument(cat("[store] ", options.num_pages, " pages of ", options.page_steps,
+                              " steps: a rank holds 1 page to 2^32 - 1 steps; change capacity"));
+  }
+  if (options.max_times_sampled > 65535) {
+    throw InvalidArgument(cat("[store] max_times_sampled ", options.max_times_sampled,
+                              ": 1 to 65535, or none, are allowed"));
+  }
+  return options;
+}
+
+uint64_t priority_units(float priority) {
+  bool saturated = false;
+  return fixed_weight(priority, 1.0, kMaxWeight, saturated);
+}
+
+}  // namespace
+
+Index::Index(const IndexOptions& options) : Index(options, empty_state(checked(options))) {}
+
+Index::Index(const IndexOptions& options, IndexState state)
+    : options_(checked(options)),
+      state_(std::move(state)),
+      anchors_(options.num_pages),
+      heads_(options.num_pages),
+      scratch_(options.page_steps),
+      evicted_at_(options.num_pages, 0),
+      episode_priorities_used_(options.evict == Evict::kLowestPriority) {
+  check_state();
+  for (uint32_t e = static_cast<uint32_t>(state_.episodes.size()); e-- > 0;) {
+    if (state_.episodes[e].uid == 0) free_episodes_.push_back(e);
+  }
+  priority_key_.resize(state_.episodes.size(), -1.0);
+  for (uint32_t p = 0; p < options_.num_pages; ++p) {
+    const Page& page = state_.pages[p];
+    if (page.anchors > page.spent) anchors_.set(p, page.anchors - page.spent);
+  }
+  for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) refresh_episode(e);
+}
+
+uint64_t Index::bytes() const {
+  uint64_t total = state_.pages.size() * sizeof(Page) + state_.episodes.size() * sizeof(Episode) +
+                   state_.priorities.size() * sizeof(float) +
+                   state_.times_sampled.size() * sizeof(uint16_t) + anchors_.bytes() +
+                   heads_.bytes() + evicted_at_.size() * sizeof(uint64_t);
+  for (const auto& weights : weight_trees_) total += weights->tree.bytes();
+  return total;
+}
+
+int64_t Index::id(Anchor anchor, Unit unit) const {
+  return StepId{static_cast<uint32_t>(slot(anchor)),
+                state_.pages[anchor.page].generation & StepId::kGenerationMask, options_.owner,
+                unit == Unit::kEpisode}
+      .pack();
+}
+
+Anchor Index::resolve(int64_t packed) const {
+  const StepId id = StepId::unpack(packed);
+  if (packed < 0 || id.owner != options_.owner || id.slot >= num_slots()) {
+    throw InvalidArgument(
+        cat("[store] id ", packed, " is not of this buffer: use ids of its own batches"));
+  }
+  const Anchor anchor{static_cast<uint32_t>(id.slot / options_.page_steps),
+                      static_cast<uint32_t>(id.slot % options_.page_steps)};
+  const Page& page = state_.pages[anchor.page];
+  const bool there = page.episode != kNone &&
+                     (page.generation & StepId::kGenerationMask) == id.generation &&
+                     page.first_step + anchor.row < state_.episodes[page.episode].end &&
+                     (!id.episode || state_.episodes[page.episode].head == anchor.page);
+  if (!there) {
+    throw InvalidArgument(cat("[store] id ", packed,
+                              " names a step that has been evicted: collect ids of stored steps"));
+  }
+  return anchor;
+}
+
+double Index::episode_priority(const Episode& episode) const {
+  if (episode.weight >= 0) return episode.weight;
+  if (episode.end == episode.begin) return 0;
+  return static_cast<double>(episode.priority_sum) /
+         static_cast<double>((episode.end - episode.begin) << kWeightFractionBits);
+}
+
+bool Index::has_room(uint32_t e) const {
+  const Episode& episode = state_.episodes[e];
+  return episode.tail != kNone && state_.pages[episode.tail].rows < options_.page_steps;
+}
+
+uint32_t Index::open_episode() {
+  uint32_t e = static_cast<uint32_t>(state_.episodes.size());
+  if (!free_episodes_.empty()) {
+    e = free_episodes_.back();
+    free_episodes_.pop_back();
+  } else {
+    state_.episodes.emplace_back();
+    priority_key_.push_back(-1.0);
+  }
+  Episode& episode = state_.episodes[e] = Episode{};
+  episode.uid = state_.next_uid++;
+  episode.older = state_.newest;
+  (episode.older == kNone ? state_.oldest : state_.episodes[episode.older].newer) = e;
+  state_.newest = e;
+  ++state_.num_episodes;
+  episode.has_writer = true;
+  return e;
+}
+
+uint32_t Index::adopt_episode(uint64_t uid) {
+  for (uint32_t e = state_.newest; e != kNone; e = state_.episodes[e].older) {
+    Episode& episode = state_.episodes[e];
+    if (episode.uid != uid) continue;
+    if (ended(episode) || episode.has_writer) {
+      throw InvalidArgument(cat("[store] episode ", uid,
+                                ended(episode) ? " has ended" : " has a writer",
+                                ": only an open episode without a writer can be continued"));
+    }
+    episode.has_writer = true;
+    return e;
+  }
+  throw InvalidArgument(cat("[store] no episode ", uid,
+                            ": continue one of buffer.episodes() whose state is open"));
+}
+
+void Index::attach_page(uint32_t e, uint32_t p) {
+  Episode& episode = state_.episodes[e];
+  Page& page = state_.pages[p];
+  GEAR_CHECK(page.episode == kNone && episode.end % options_.page_steps == 0);
+  page.episode = e;
+  page.first_step = episode.end;
+  page.previous = episode.tail;
+  page.next = kNone;
+  (page.previous == kNone ? episode.head : state_.pages[page.previous].next) = p;
+  episode.tail = p;
+}
+
+void Index::append(uint32_t e, std::span<const float> priorities) {
+  Episode& episode = state_.episodes[e];
+  Page& page = state_.pages[episode.tail];
+  GEAR_CHECK(page.rows + priorities.size() <= options_.page_steps);
+  float* stored = state_.priorities.data() + slot({episode.tail, page.rows});
+  for (size_t i = 0; i < priorities.size(); ++i) {
+    const float priority = priorities[i] < 0 ? state_.max_priority : priorities[i];
+    state_.max_priority = std::max(state_.max_priority, priority);
+    stored[i] = -priority;
+    episode.priority_sum += priority_units(priority);
+  }
+  page.rows += static_cast<uint32_t>(priorities.size());
+  episode.end += priorities.size();
+  state_.num_steps += priorities.size();
+  state_.counters.steps_inserted += priorities.size();
+  publish(e);
+}
+
+void Index::end_episode(uint32_t e, EpisodeState end_state, double weight,
+                        uint64_t closing_columns) {
+  Episode& episode = state_.episodes[e];
+  GEAR_CHECK(!ended(episode) && end_state != EpisodeState::kOpen);
+  if (closing_columns != 0) ++state_.pages[episode.tail].rows;
+  episode.closing_columns = closing_columns;
+  episode.weight = weight;
+  episode.state = end_state;
+  if (episode.begin == episode.end) {
+    if (episode.head == kNone) {
+      remove_episode(e);
+    } else {
+      evict_head_page(e);
+    }
+    return;
+  }
+  publish(e);
+  refresh_episode(e);
+  if (!drawable(episode)) {
+    spent_episodes_.push_back(e);
+    release_spent();
+  }
+}
+
+uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> priorities) {
+  GEAR_CHECK(ids.size() == priorities.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (!std::isfinite(priorities[i]) || priorities[i] < 0) {
+      throw InvalidArgument(cat("[store] priority ", priorities[i], " at position ", i,
+                                ": a finite number, 0 or more, is allowed; nothing was updated"));
+    }
+    const StepId id = StepId::unpack(ids[i]);
+    if (ids[i] < 0 || id.owner != options_.owner || id.slot >= num_slots()) {
+      throw InvalidArgument(cat("[store] id ", ids[i], " at position ", i,
+                                " is not of this buffer: use ids of its own batches; nothing was "
+                                "updated"));
+    }
+    __builtin_prefetch(&state_.pages[id.slot / options_.page_steps]);
+    __builtin_prefetch(&state_.priorities[id.slot], 1);
+    for (const auto& weights : weight_trees_) {
+      if (weights->unit == Unit::kStep) weights->tree.prefetch(id.slot);
+    }
+  }
+  uint64_t applied = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const StepId id = StepId::unpack(ids[i]);
+    const Anchor anchor{static_cast<uint32_t>(id.slot / options_.page_steps),
+                        static_cast<uint32_t>(id.slot % options_.page_steps)};
+    const Page& page = state_.pages[anchor.page];
+    if (page.episode == kNone || (page.generation & StepId::kGenerationMask) != id.generation ||
+        page.first_step + anchor.row >= state_.episodes[page.episode].end ||
+        (id.episode && state_.episodes[page.episode].head != anchor.page)) {
+      ++state_.counters.stale_updates;
+      continue;
+    }
+    if (id.episode) {
+      state_.episodes[page.episode].weight = static_cast<double>(priorities[i]);
+      refresh_episode(page.episode);
+    } else {
+      set_priority(anchor, priorities[i]);
+    }
+    ++applied;
+  }
+  return applied;
+}
+
+void Index::set_priority(Anchor anchor, float priority) {
+  const uint64_t at = slot(anchor);
+  const uint32_t e = state_.pages[anchor.page].episode;
+  float& stored = state_.priorities[at];
+  state_.episodes[e].priority_sum += priority_units(priority) - priority_units(std::fabs(stored));
+  stored = std::copysign(priority, stored);
+  state_.max_priority = std::max(state_.max_priority, priority);
+  if (drawable(anchor)) {
+    for (const auto& weights : weight_trees_) {
+      if (weights->unit == Unit::kStep) {
+        weights->tree.set(at, fixed(priority, weights->alpha, weights->tree));
+      }
+    }
+  }
+  if (episode_priorities_used_ && state_.episodes[e].weight < 0) refresh_episode(e);
+}
+
+void Index::require_lookahead(uint64_t steps) {
+  if (steps <= state_.lookahead) return;
+  state_.lookahead = steps;
+  for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
+    const Episode& episode = state_.episodes[e];
+    if (ended(episode)) continue;
+    retract(e, std::max(episode.begin, episode.end - std::min(episode.end, steps)));
+  }
+}
+
+uint64_t Index::fixed(float priority, double alpha, const SumTree& tree) {
+  bool saturated = false;
+  const uint64_t limit = std::min(kMaxWeight, (uint64_t{1} << 63) / tree.num_leaves());
+  const uint64_t weight = fixed_weight(priority, alpha, limit, saturated);
+  state_.counters.saturated_weights += saturated;
+  return weight;
+}
+
+}  // namespace gear::store

@@ -1,0 +1,134 @@
+// How the index gives up pages and episodes.
+#include "base/errors.h"
+#include "store/fixed_point.h"
+#include "store/index.h"
+
+#include <cmath>
+
+namespace gear::store {
+
+bool Index::evictable(uint32_t e) const {
+  const Episode& episode = state_.episodes[e];
+  if (episode.head == kNone) return false;
+  return ended(episode) || episode.head != episode.tail || !has_room(e);
+}
+
+uint32_t Index::victim(uint32_t requester) const {
+  const auto oldest_evictable = [&] {
+    uint32_t e = state_.oldest;
+    while (e != kNone && !evictable(e)) e = state_.episodes[e].newer;
+    return e;
+  };
+  switch (options_.evict) {
+    case Evict::kFifo:
+      return oldest_evictable();
+    case Evict::kLifo:
+      for (uint32_t e = state_.newest; e != kNone; e = state_.episodes[e].older) {
+        if (ended(state_.episodes[e])) return e;
+      }
+      break;
+    case Evict::kLowestPriority:
+      if (!by_priority_.empty()) return std::get<2>(*by_priority_.begin());
+      break;
+  }
+  return evictable(requester) ? requester : oldest_evictable();
+}
+
+uint32_t Index::take_free_page(uint32_t requester) {
+  while (state_.free_pages.empty()) {
+    const uint32_t e = victim(requester);
+    if (e == kNone) {
+      throw base::OutOfMemory(base::cat(
+          "[store] no page to evict: each of the ", options_.num_pages, " pages of ",
+          options_.page_steps, " steps is the last one of an open episode; raise capacity, lower "
+          "page_steps or run fewer writers"));
+    }
+    evict_head_page(e);
+  }
+  const uint32_t page = state_.free_pages.front();
+  state_.free_pages.pop_front();
+  return page;
+}
+
+void Index::evict_head_page(uint32_t e) {
+  Episode& episode = state_.episodes[e];
+  const uint32_t p = episode.head;
+  Page& page = state_.pages[p];
+  hide_rows(p, 0);
+  withdraw_episode(e);
+  const uint64_t steps = std::min(episode.end, page.first_step + page.rows) - page.first_step;
+  for (uint64_t at = slot({p, 0}); at < slot({p, 0}) + page.rows; ++at) {
+    bool saturated = false;
+    if (at - slot({p, 0}) < steps) {
+      episode.priority_sum -=
+          fixed_weight(std::fabs(state_.priorities[at]), 1.0, kMaxWeight, saturated);
+    }
+    state_.priorities[at] = -0.0F;
+    if (!state_.times_sampled.empty()) state_.times_sampled[at] = 0;
+  }
+  state_.num_steps -= steps;
+  state_.counters.steps_evicted += steps;
+  episode.begin += steps;
+  episode.anchors_end = std::max(episode.anchors_end, episode.begin);
+  if (episode.publish == p) episode.publish = kNone;
+  episode.head = page.next;
+  (page.next == kNone ? episode.tail : state_.pages[page.next].previous) = kNone;
+  const uint32_t generation = page.generation + 1;
+  page = Page{};
+  page.generation = generation;
+  state_.free_pages.push_back(p);
+  evicted_at_[p] = clock_;
+  if (!ended(episode)) return;
+  if (episode.begin < episode.end) {
+    refresh_episode(e);
+  } else if (episode.head != kNone) {
+    evict_head_page(e);  // only the closing step is left
+  } else {
+    remove_episode(e);
+  }
+}
+
+void Index::withdraw_episode(uint32_t e) {
+  const Episode& episode = state_.episodes[e];
+  if (episode.head != kNone) {
+    heads_.set(episode.head, 0);
+    for (const auto& weights : weight_trees_) {
+      if (weights->unit == Unit::kEpisode) weights->tree.set(episode.head, 0);
+    }
+  }
+  if (priority_key_[e] >= 0) {
+    by_priority_.erase({priority_key_[e], episode.uid, e});
+    priority_key_[e] = -1.0;
+  }
+}
+
+void Index::refresh_episode(uint32_t e) {
+  const Episode& episode = state_.episodes[e];
+  if (!ended(episode) || episode.head == kNone) return;
+  const double priority = episode_priority(episode);
+  if (drawable(episode)) {
+    heads_.set(episode.head, 1);
+    for (const auto& weights : weight_trees_) {
+      if (weights->unit == Unit::kEpisode) {
+        weights->tree.set(episode.head, fixed(static_cast<float>(priority), weights->alpha,
+                                              weights->tree));
+      }
+    }
+  }
+  if (options_.evict == Evict::kLowestPriority && priority_key_[e] != priority) {
+    if (priority_key_[e] >= 0) by_priority_.erase({priority_key_[e], episode.uid, e});
+    priority_key_[e] = priority;
+    by_priority_.insert({priority, episode.uid, e});
+  }
+}
+
+void Index::remove_episode(uint32_t e) {
+  Episode& episode = state_.episodes[e];
+  (episode.older == kNone ? state_.oldest : state_.episodes[episode.older].newer) = episode.newer;
+  (episode.newer == kNone ? state_.newest : state_.episodes[episode.newer].older) = episode.older;
+  episode = Episode{};
+  free_episodes_.push_back(e);
+  --state_.num_episodes;
+}
+
+}  // namespace gear::store

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace gear::store {
+
+constexpr uint32_t kCheckpointFormat = 1;
+
+// The file MANIFEST of a checkpoint directory: which shard file is the checkpoint. It is replaced
+// by one rename, and shard files are never written twice, so at any moment the directory holds one
+// complete checkpoint or none.
+struct Manifest {
+  uint64_t save = 0;  // number of this save in the directory, from 1
+  std::string shard_file;
+  uint64_t shard_bytes = 0;
+  uint32_t header_crc = 0;
+};
+
+// Throws InvalidArgument for a missing directory, CorruptData for a directory without a readable
+// manifest or with one of a newer format; says which.
+Manifest read_manifest(const std::string& directory);
+
+// Makes the directory if it is missing. Returns the manifest there; none if there is no checkpoint
+// yet. Throws InvalidArgument when it is a file or holds anything that GEAR did not write.
+std::optional<Manifest> prepare_directory(const std::string& directory);
+
+// Replaces the manifest in one step: when this throws, the previous one is in force.
+void commit_manifest(const std::string& directory, const Manifest& manifest);
+
+// Makes a commit durable, then removes the shard files that the manifest does not name.
+void tidy_directory(const std::string& directory, const Manifest& manifest);
+
+}  // namespace gear::store

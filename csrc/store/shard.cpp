@@ -1,0 +1,106 @@
+#include "store/shard.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/errors.h"
+
+namespace gear::store {
+namespace {
+
+uint64_t num_pages(const ShardOptions& options) {
+  if (options.capacity < options.page_steps) {
+    throw base::InvalidArgument(base::cat(
+        "[store] capacity ", options.capacity, " is less than one page of ", options.page_steps,
+        " steps: raise capacity to ", options.page_steps, " or more, or lower page_steps"));
+  }
+  return (options.capacity + options.page_steps - 1) / options.page_steps;
+}
+
+IndexOptions index_options(const ShardOptions& options) {
+  return {num_pages(options), options.page_steps, options.owner, options.evict,
+          options.max_times_sampled};
+}
+
+std::unique_ptr<memory::Region> make_region(const Schema& schema, const PageLayout& layout,
+                                            const ShardOptions& options) {
+  const uint64_t pages = num_pages(options);
+  if (pages > (uint64_t{1} << 62) / layout.page_bytes) {
+    throw base::OutOfMemory(base::cat("[store] capacity ", options.capacity, " of ",
+                                      schema.step_bytes(), " bytes a step is beyond any memory"));
+  }
+  return memory::make_region(options.tier, pages * layout.page_bytes,
+                             {options.name, schema.hash()});
+}
+
+}  // namespace
+
+// The index comes before the region: it refuses impossible sizes before memory is asked for.
+Shard::Shard(Schema schema, const ShardOptions& options)
+    : schema_(std::move(schema)),
+      options_(options),
+      layout_(schema_, options.page_steps),
+      index_(index_options(options)),
+      region_(make_region(schema_, layout_, options)),
+      rate_limiter_(options.rate_limiter) {}
+
+Shard::Shard(Schema schema, const ShardOptions& options, IndexState state)
+    : schema_(std::move(schema)),
+      options_(options),
+      layout_(schema_, options.page_steps),
+      index_(index_options(options), std::move(state)),
+      region_(make_region(schema_, layout_, options)),
+      rate_limiter_(options.rate_limiter) {}
+
+uint64_t Shard::bytes() {
+  const auto held = lock();
+  return region_->bytes() + index_.bytes();
+}
+
+uint64_t Shard::begin_read() {
+  const uint64_t ticket = index_.clock() + 1;
+  index_.set_clock(ticket);
+  reading_.push_back(ticket);
+  return ticket;
+}
+
+void Shard::end_read(uint64_t ticket) {
+  {
+    const auto held = lock();
+    reading_.erase(std::find(reading_.begin(), reading_.end(), ticket));
+  }
+  reads_done_.notify_all();
+}
+
+uint32_t Shard::take_page(std::unique_lock<std::mutex>& held, uint32_t episode) {
+  const uint32_t page = index_.take_free_page(episode);
+  const uint64_t evicted_at = index_.evicted_at(page);
+  reads_done_.wait(held, [&] { return reading_.empty() || reading_.front() > evicted_at; });
+  return page;
+}
+
+template <class Allowed>
+bool Shard::wait(std::unique_lock<std::mutex>& held, std::optional<double> timeout_s,
+                 Allowed allowed) {
+  if (!timeout_s) {
+    progress_.wait(held, allowed);
+    return true;
+  }
+  return progress_.wait_for(held, std::chrono::duration<double>(*timeout_s), allowed);
+}
+
+bool Shard::reserve_insert(std::unique_lock<std::mutex>& held, uint64_t steps,
+                           std::optional<double> timeout_s) {
+  if (!wait(held, timeout_s, [&] { return rate_limiter_.may_insert(steps); })) return false;
+  rate_limiter_.inserted(steps);
+  return true;
+}
+
+bool Shard::wait_sample(std::unique_lock<std::mutex>& held, uint64_t count, Unit unit,
+                        std::optional<double> timeout_s) {
+  const SumTree& offered = unit == Unit::kStep ? index_.anchors() : index_.heads();
+  return wait(held, timeout_s,
+              [&] { return offered.total() > 0 && rate_limiter_.may_sample(count); });
+}
+
+}  // namespace gear::store

@@ -1,0 +1,81 @@
+#include "store/sum_tree.h"
+
+#include <algorithm>
+
+#include "base/errors.h"
+
+namespace gear::store {
+namespace {
+
+constexpr uint64_t kGroup = 16;  // targets that descend together
+
+}  // namespace
+
+SumTree::SumTree(uint64_t num_leaves) : num_leaves_(num_leaves) {
+  GEAR_CHECK(num_leaves > 0);
+  uint64_t begin = 0;
+  for (uint64_t count = num_leaves;; count = (count + kFanout - 1) / kFanout) {
+    level_begin_.push_back(begin);
+    begin += (count + kFanout - 1) / kFanout * kFanout;
+    if (count <= kFanout) break;
+  }
+  nodes_.resize(begin, 0);
+}
+
+void SumTree::set(uint64_t leaf, uint64_t weight) {
+  uint64_t& slot = nodes_[level_begin_[0] + leaf];
+  const uint64_t delta = weight - slot;  // modulo 2^64, as are the sums
+  if (delta == 0) return;
+  slot = weight;
+  total_ += delta;
+  for (size_t level = 1; level < level_begin_.size(); ++level) {
+    leaf /= kFanout;
+    nodes_[level_begin_[level] + leaf] += delta;
+  }
+}
+
+void SumTree::set_run(uint64_t first, std::span<const uint64_t> weights) {
+  uint64_t done = 0;
+  while (done < weights.size()) {
+    uint64_t node = (first + done) / kFanout;
+    const uint64_t stop = std::min<uint64_t>(weights.size(), (node + 1) * kFanout - first);
+    uint64_t delta = 0;
+    for (; done < stop; ++done) {
+      uint64_t& slot = nodes_[level_begin_[0] + first + done];
+      delta += weights[done] - slot;
+      slot = weights[done];
+    }
+    if (delta == 0) continue;
+    total_ += delta;
+    for (size_t level = 1; level < level_begin_.size(); ++level, node /= kFanout) {
+      nodes_[level_begin_[level] + node] += delta;
+    }
+  }
+}
+
+void SumTree::find(std::span<const uint64_t> targets, std::span<Hit> hits) const {
+  GEAR_CHECK(targets.size() == hits.size());
+  for (size_t begin = 0; begin < targets.size(); begin += kGroup) {
+    const size_t count = std::min<size_t>(kGroup, targets.size() - begin);
+    Hit* group = hits.data() + begin;
+    for (size_t i = 0; i < count; ++i) group[i] = {0, targets[begin + i]};
+    for (size_t level = level_begin_.size(); level-- > 0;) {
+      const uint64_t* nodes = nodes_.data() + level_begin_[level];
+      for (size_t i = 0; i < count; ++i) {
+        const uint64_t* child = nodes + group[i].leaf * kFanout;
+        uint64_t remainder = group[i].remainder;
+        uint64_t k = 0;
+        while (k < kFanout - 1 && remainder >= child[k]) remainder -= child[k++];
+        const uint64_t next = group[i].leaf * kFanout + k;
+        group[i] = {next, remainder};
+        if (level > 0) {
+          const uint64_t* below = nodes_.data() + level_begin_[level - 1] + next * kFanout;
+          __builtin_prefetch(below);
+          __builtin_prefetch(below + kFanout / 2);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace gear::store

@@ -1,0 +1,51 @@
+"""GEAR: GPU-centric experience replay for reinforcement learning on HPC clusters."""
+
+from gear.batch import Batch
+from gear.buffer import Episode, RateLimit, ReplayBuffer
+from gear.device import check_visible_device
+from gear.distributed import Group
+from gear.errors import (
+    CorruptData,
+    CudaError,
+    GearError,
+    InvalidArgument,
+    IoError,
+    OutOfMemory,
+    TransportError,
+)
+from gear.loader import Loader
+from gear.samplers import Fifo, Lifo, Sampler, Sequential, TopK, Uniform, Weighted
+from gear.schema import Column, Schema
+from gear.window import Step, Window
+from gear.writer import Writer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Batch",
+    "Column",
+    "CorruptData",
+    "CudaError",
+    "Episode",
+    "Fifo",
+    "GearError",
+    "Group",
+    "InvalidArgument",
+    "IoError",
+    "Lifo",
+    "Loader",
+    "OutOfMemory",
+    "RateLimit",
+    "ReplayBuffer",
+    "Sampler",
+    "Schema",
+    "Sequential",
+    "Step",
+    "TopK",
+    "TransportError",
+    "Uniform",
+    "Weighted",
+    "Window",
+    "Writer",
+    "check_visible_device",
+]

@@ -1,0 +1,112 @@
+"""One delivered batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gear import _core
+from gear.errors import InvalidArgument
+from gear.frameworks import MakeTensor
+
+
+class Batch(Mapping[str, Any]):
+    """The tensors of a batch of B items, by output name, and what belongs to them.
+
+    Tensors view memory that is reused only after the last of them is gone: keep a batch as long as
+    you like. They are made when first asked for.
+
+    Attributes of every batch (B: `size`, L: steps of the output's window):
+        ``batch[name]``: ``[B, L, *shape]``; ``[B, *shape]`` for a `Step`; packed:
+            ``[sum(lengths[name]), *shape]``.
+        ``ids``: int64 ``[B]``, for `ReplayBuffer.update` and `ReplayBuffer.collect`.
+        ``probabilities``: float32 ``[B]``, with which each was drawn.
+        ``weights``: float32 ``[B]``, importance weights in (0, 1].
+        ``masks[name]``: bool ``[B, L]`` (``[B]`` for a `Step`), False where a row is padding.
+        ``lengths[name]``: int32 ``[B]``, steps that are there.
+        ``cu_seqlens[name]``: packed only, int32 ``[B + 1]``: where each item begins.
+    """
+
+    __slots__ = ("_core", "_make", "_outputs", "_tensors")
+
+    def __init__(self, core: _core.Batch, outputs: Mapping[str, int], make: MakeTensor) -> None:
+        self._core = core
+        self._outputs = outputs
+        self._make = make
+        self._tensors: dict[tuple[int, int], Any] = {}
+
+    def _tensor(self, kind: int, output: int = 0) -> Any:
+        key = (kind, output)
+        tensor = self._tensors.get(key)
+        if tensor is None:
+            tensor = self._tensors[key] = self._make(self._core, kind, output)
+        return tensor
+
+    def __getitem__(self, name: str) -> Any:
+        return self._tensor(_core.Batch.DATA, self._outputs[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    @property
+    def size(self) -> int:
+        """Number of items, B."""
+        return self._core.items
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes copied out of the store for this batch."""
+        return self._core.bytes
+
+    @property
+    def ids(self) -> Any:
+        return self._tensor(_core.Batch.IDS)
+
+    @property
+    def probabilities(self) -> Any:
+        return self._tensor(_core.Batch.PROBABILITIES)
+
+    @property
+    def weights(self) -> Any:
+        return self._tensor(_core.Batch.WEIGHTS)
+
+    @property
+    def masks(self) -> Mapping[str, Any]:
+        return _PerOutput(self._outputs, lambda output: self._tensor(_core.Batch.MASK, output))
+
+    @property
+    def lengths(self) -> Mapping[str, Any]:
+        return _PerOutput(self._outputs, lambda output: self._tensor(_core.Batch.LENGTHS, output))
+
+    @property
+    def cu_seqlens(self) -> Mapping[str, Any]:
+        return _PerOutput(
+            self._outputs, lambda output: self._tensor(_core.Batch.CU_SEQLENS, output)
+        )
+
+    def __repr__(self) -> str:
+        return f"Batch(size={self.size}, outputs={list(self._outputs)})"
+
+
+class _PerOutput(Mapping[str, Any]):
+    """One tensor per output name, made when asked for."""
+
+    def __init__(self, outputs: Mapping[str, int], make: Callable[[int], Any]) -> None:
+        self._outputs = outputs
+        self._make = make
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._outputs:
+            raise InvalidArgument(
+                f"[collect] no output {name!r}: the batch has {', '.join(self._outputs)}"
+            )
+        return self._make(self._outputs[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)

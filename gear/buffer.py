@@ -1,0 +1,378 @@
+"""The replay buffer: where experience is kept, and where writers and loaders come from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gear import _core, checkpoint
+from gear.batch import Batch
+from gear.distributed import Group
+from gear.errors import InvalidArgument
+from gear.frameworks import tensor_maker
+from gear.loader import Loader
+from gear.log import connect_core_log
+from gear.samplers import Sampler, Uniform
+from gear.schema import Column, Schema
+from gear.window import Outputs, output_tuples
+from gear.writer import Writer
+
+DEFAULT_PAGE_STEPS = 16
+
+
+@dataclass(frozen=True)
+class RateLimit:
+    """How far sampling and inserting may run apart (Cassirer et al., arXiv:2102.04736).
+
+    A loader waits until ``min_steps`` steps are in and while it is more than ``slack`` samples
+    ahead of ``samples_per_insert`` per step inserted after those; a writer waits while it is more
+    than ``slack`` samples behind. For writers and loaders in different threads: in one thread, a
+    wait that only the same thread could end ends with TimeoutError (see ``timeout_s``).
+
+    Args:
+        samples_per_insert: items sampled per step inserted; 0: only ``min_steps`` counts.
+        min_steps: steps before the first sample.
+        slack: tolerance in samples; None: ``max(1000, 2 * samples_per_insert)``.
+    """
+
+    samples_per_insert: float
+    min_steps: int = 1
+    slack: float | None = None
+
+    def as_tuple(self) -> tuple[float, int, float]:
+        slack = max(1000.0, 2 * self.samples_per_insert) if self.slack is None else self.slack
+        return (self.samples_per_insert, self.min_steps, slack)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What the buffer holds of one episode.
+
+    Attributes:
+        uid: creation number, unique in the buffer's life.
+        begin, end: step numbers stored, ``[begin, end)``; steps before ``begin`` were evicted.
+        state: ``"open"``, ``"terminated"`` or ``"truncated"``.
+        priority: its own weight, or the mean of its steps' priorities.
+        ids: int64 ``[end - begin]``, the steps' ids.
+    """
+
+    uid: int
+    begin: int
+    end: int
+    state: str
+    priority: float
+    ids: npt.NDArray[np.int64]
+
+
+def _as_array(values: Any) -> npt.NDArray[Any]:
+    """Tensors of any framework and device as a one-dimensional NumPy array."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    return np.asarray(values)
+
+
+class ReplayBuffer:
+    """Experience of one run, in pages of ``page_steps`` consecutive steps of one episode.
+
+    Any number of threads may write (one `Writer` each) and read (one `Loader` each).
+
+    Args:
+        schema: the columns of a step.
+        capacity: room in steps, rounded up to whole pages. The last page of an episode may stay
+            partly empty.
+        tier: ``"host"`` or ``"shared"`` (named POSIX shared memory, mode 0600).
+        name: of the shared region; only with ``tier="shared"``.
+        page_steps: steps in a page.
+        evict: which episode gives up its oldest page when none is free: ``"fifo"`` the oldest;
+            ``"lifo"`` the newest ended; ``"lowest_priority"`` the ended one of lowest priority.
+        max_times_sampled: a step drawn that often is offered no more; an ended episode of which
+            nothing is left to draw is freed.
+        rate_limit: samples per insert; None: no limit.
+        group: the ranks that share the buffer.
+
+    Raises:
+        InvalidArgument: a value outside what is allowed, a capacity below one page, a shared name
+            that a live process uses.
+        OutOfMemory: the tier has no room for it.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        capacity: int,
+        *,
+        tier: str = "host",
+        name: str | None = None,
+        page_steps: int = DEFAULT_PAGE_STEPS,
+        evict: str = "fifo",
+        max_times_sampled: int | None = None,
+        rate_limit: RateLimit | None = None,
+        group: Group | None = None,
+    ) -> None:
+        connect_core_log()
+        if not isinstance(schema, Schema):
+            raise InvalidArgument(f"[store] schema {schema!r}: give a gear.Schema")
+        for label, value in (("capacity", capacity), ("page_steps", page_steps)):
+            if value < 1:
+                raise InvalidArgument(f"[store] {label} {value}: 1 or more is allowed")
+        if max_times_sampled is not None and max_times_sampled < 1:
+            raise InvalidArgument(
+                f"[store] max_times_sampled {max_times_sampled}: 1 or more, or None, is allowed"
+            )
+        _check_name(tier, name)
+        shard = _core.Shard(
+            schema.as_tuples(),
+            capacity=capacity,
+            page_steps=page_steps,
+            tier=tier,
+            name=name or "",
+            evict=evict,
+            max_times_sampled=max_times_sampled or 0,
+            owner=(group or Group.single()).rank,
+            rate_limit=None if rate_limit is None else rate_limit.as_tuple(),
+        )
+        self._set(shard, schema, tier, name, group)
+
+    def _set(
+        self, shard: _core.Shard, schema: Schema, tier: str, name: str | None, group: Group | None
+    ) -> None:
+        self._shard: _core.Shard | None = shard
+        self._schema = schema
+        self._tier = tier
+        self._name = name
+        self._group = group or Group.single()
+
+    def _open(self) -> _core.Shard:
+        if self._shard is None:
+            raise InvalidArgument("[store] this buffer is closed: make another, or load one")
+        return self._shard
+
+    # ---- what it is ----
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @property
+    def group(self) -> Group:
+        return self._group
+
+    @property
+    def tier(self) -> str:
+        return self._tier
+
+    @property
+    def name(self) -> str | None:
+        return self._name
+
+    @property
+    def capacity(self) -> int:
+        """Room in steps, in whole pages."""
+        return self._open().capacity
+
+    @property
+    def page_steps(self) -> int:
+        return self._open().page_steps
+
+    @property
+    def num_episodes(self) -> int:
+        return int(self.stats()["episodes"])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held: pages, index and trees."""
+        return int(self.stats()["bytes"])
+
+    def __len__(self) -> int:
+        """Steps stored."""
+        return self._open().num_steps
+
+    def __repr__(self) -> str:
+        if self._shard is None:
+            return "ReplayBuffer(closed)"
+        return (
+            f"ReplayBuffer({len(self)} of {self.capacity} steps, {self.num_episodes} episodes, "
+            f"tier={self._tier!r})"
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """Counts since the buffer was made, and what it holds.
+
+        ``steps``, ``episodes``, ``anchors`` (steps that may be drawn), ``pages``, ``pages_free``,
+        ``bytes``, ``lookahead`` (steps that must follow a step of an open episode before it is
+        offered), ``max_priority``, ``steps_inserted``, ``steps_evicted``, ``steps_sampled``,
+        ``stale_updates`` (updates of evicted steps), ``saturated_weights``.
+        """
+        return self._open().stats()
+
+    def episodes(self) -> list[Episode]:
+        """The stored episodes in creation order."""
+        return [Episode(*row) for row in self._open().episodes()]
+
+    # ---- writing ----
+
+    def writer(self, episode: int | None = None, *, timeout_s: float | None = None) -> Writer:
+        """A writer, for one thread.
+
+        Args:
+            episode: uid of an open episode without a writer (after `load`) to go on with.
+            timeout_s: longest wait for the rate limit, then TimeoutError; None: no end.
+        """
+        return Writer(self._open(), episode, timeout_s)
+
+    def update(self, ids: Any, priorities: Any) -> int:
+        """Sets the priorities of steps (or, with ids of ``unit="episode"``, of episodes).
+
+        Args:
+            ids: int64 ``[B]``, as in ``batch.ids``.
+            priorities: ``[B]``, finite and 0 or more.
+
+        Returns:
+            How many were applied. Steps evicted meanwhile are ignored and counted in
+            ``stats()["stale_updates"]``.
+
+        Raises:
+            InvalidArgument: a priority or an id that cannot be; nothing is applied.
+        """
+        return self._open().update(_as_array(ids), _as_array(priorities))
+
+    def priorities(self, ids: Any) -> npt.NDArray[np.float32]:
+        """Priorities of stored steps, float32 ``[B]``."""
+        return self._open().priorities(_as_array(ids))
+
+    # ---- reading ----
+
+    def loader(
+        self,
+        batch_size: int,
+        *,
+        sampler: Sampler | None = None,
+        outputs: Outputs | None = None,
+        packed: bool = False,
+        device: str = "cpu",
+        framework: str | None = None,
+        prefetch: int = 2,
+        seed: int = 0,
+        timeout_s: float | None = None,
+    ) -> Loader:
+        """Batches of ``batch_size`` items, drawn by a sampler.
+
+        A step of an open episode is offered only once every window of every loader of this buffer
+        is complete for it.
+
+        Args:
+            sampler: `Uniform` by default.
+            outputs: what to deliver, ``{name: Step | Window}``; None: every column of the anchor's
+                step.
+            packed: concatenated steps with ``cu_seqlens`` in place of padding.
+            device: ``"cpu"``.
+            framework: ``"torch"``, ``"numpy"`` or ``"jax"``; None: torch where installed, else
+                NumPy. bfloat16 in NumPy is uint16 bits.
+            prefetch: batches in flight behind the delivered one.
+            seed: of the sampler's draws.
+            timeout_s: longest wait of ``next`` for the rate limit; None: no end.
+
+        Raises:
+            InvalidArgument: see the message.
+        """
+        if device != "cpu":
+            raise InvalidArgument(
+                f"[collect] device {device!r}: this build was made without CUDA and delivers to "
+                "'cpu' only; `gear check` says what was built"
+            )
+        return Loader(
+            self._open(),
+            self._schema,
+            batch_size=batch_size,
+            sampler=Uniform() if sampler is None else sampler,
+            outputs=outputs,
+            packed=packed,
+            framework=framework,
+            prefetch=prefetch,
+            seed=seed,
+            timeout_s=timeout_s,
+        )
+
+    def collect(
+        self,
+        ids: Any,
+        outputs: Outputs | None = None,
+        *,
+        packed: bool = False,
+        framework: str | None = None,
+    ) -> Batch:
+        """Exactly the steps named, in this order, now.
+
+        Raises:
+            InvalidArgument: an id that is not of this buffer, or whose step has been evicted.
+        """
+        tuples = output_tuples(outputs, self._schema)
+        make = tensor_maker(framework)
+        core = _core.collect_ids(self._open(), _as_array(ids), tuples, packed)
+        return Batch(core, {row[0]: number for number, row in enumerate(tuples)}, make)
+
+    # ---- keeping ----
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint into the directory ``path`` (docs/format.md), atomically.
+
+        A checkpoint that is there already is replaced only when the other one is complete; when
+        saving fails it stays.
+
+        Raises:
+            IoError: the file system refused (full, read-only), with what was written so far.
+            InvalidArgument: ``path`` holds something that is no checkpoint.
+        """
+        checkpoint.save(self._open(), path)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        tier: str = "host",
+        name: str | None = None,
+        group: Group | None = None,
+    ) -> ReplayBuffer:
+        """The buffer that was saved, with its ids, priorities and counts.
+
+        Open episodes stay open: ``writer(episode=uid)`` continues one.
+
+        Raises:
+            CorruptData: torn, truncated, foreign or of a newer format; says what and where.
+        """
+        connect_core_log()
+        _check_name(tier, name)
+        owner = (group or Group.single()).rank
+        shard = checkpoint.load(path, tier=tier, name=name or "", owner=owner)
+        schema = Schema(Column(*column) for column in shard.columns)
+        buffer = cls.__new__(cls)
+        buffer._set(shard, schema, tier, name, group)
+        return buffer
+
+    def close(self) -> None:
+        """Gives the memory back once writers and loaders are closed too."""
+        self._shard = None
+
+    def __enter__(self) -> ReplayBuffer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _check_name(tier: str, name: str | None) -> None:
+    if (tier == "shared") != (name is not None):
+        raise InvalidArgument(
+            f"[memory] tier {tier!r} with name {name!r}: tier='shared' takes a name, others none"
+        )

@@ -1,0 +1,1 @@
+"""The `gear` command. The entry point is `gear.cli.app:main`."""

@@ -1,0 +1,138 @@
+"""`gear check`: what was built, what was found, what is missing and what that costs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import io
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import gear
+from gear import _core
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row; `status` is a key of COLOURS. `cost` says what the absence of a thing means."""
+
+    area: str
+    name: str
+    status: str
+    detail: str
+    cost: str = ""
+
+
+COLOURS = {"built": "green", "found": "green", "missing": "yellow", "set": "cyan", "default": "dim"}
+
+# Distribution, what it is for, and how to get it.
+OPTIONAL = [
+    ("torch", "batches are NumPy arrays; gear train does not run", "pip install 'gear[torch]'"),
+    ("jax", "framework='jax' is not available", "pip install jax"),
+    ("hydra-core", "gear train does not run", "pip install 'gear[train]'"),
+    ("gymnasium", "gear train has no environments", "pip install 'gear[train]'"),
+    ("mujoco", "env=hopper and env=halfcheetah do not run", "pip install 'gear[train]'"),
+    ("ale-py", "env=atari does not run", "pip install 'gear[train]'"),
+    ("tensorboard", "logger=tensorboard does not run", "pip install 'gear[train]'"),
+    ("matplotlib", "no learning curve is drawn", "pip install 'gear[train]'"),
+]
+
+
+def run(as_json: bool) -> int:
+    findings = [*built(), *machine(), *packages(), *environment()]
+    if as_json:
+        rows = [dataclasses.asdict(finding) for finding in findings]
+        print(json.dumps({"version": gear.__version__, "findings": rows}, indent=2))
+        return 0
+    _print_table(findings)
+    return 0
+
+
+def _print_table(findings: list[Finding]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"gear {gear.__version__}", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("what", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    table.add_column("detail; what it means, or what its absence costs")
+    area = findings[0].area
+    for row in findings:
+        if row.area != area:
+            table.add_section()
+        area = row.area
+        status = Text(row.status, COLOURS[row.status])
+        table.add_row(row.name, status, Text("; ".join(filter(None, [row.detail, row.cost]))))
+    Console().print(table)
+
+
+def built() -> Iterator[Finding]:
+    """What this build of the core contains."""
+    info = dict(_core.build_info())
+    cuda = info.pop("cuda")
+    core = f"{info.pop('version')}, {info.pop('compiler')}, {info.pop('build_type')}"
+    yield Finding("build", "core", "built", core)
+    for name, value in info.items():
+        yield Finding("build", name.replace("_", " "), "built", str(value))
+    if cuda:
+        yield Finding("build", "CUDA", "built", "")
+    else:
+        cost = "batches are gathered in host memory only"
+        yield Finding("build", "CUDA", "missing", "not in this build", cost)
+
+
+def machine() -> Iterator[Finding]:
+    """What this machine offers."""
+    yield Finding("machine", "Python", "found", platform.python_version())
+    cores = len(os.sched_getaffinity(0))
+    yield Finding("machine", "cores", "found", f"{cores} usable by this process")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    yield Finding("machine", "memory", "found", f"{memory / 2**30:.1f} GiB")
+    try:
+        free = shutil.disk_usage("/dev/shm").free
+        yield Finding(
+            "machine", "shared memory", "found", f"{free / 2**30:.1f} GiB free in /dev/shm"
+        )
+    except OSError:
+        yield Finding("machine", "shared memory", "missing", "no /dev/shm", "tier='shared' fails")
+    with contextlib.redirect_stdout(io.StringIO()):
+        devices = gear.check_visible_device()
+    if devices:
+        yield Finding("machine", "GPUs", "found", f"{devices} visible")
+    else:
+        yield Finding("machine", "GPUs", "missing", "none visible", "training runs on the CPU")
+
+
+def packages() -> Iterator[Finding]:
+    """What is installed beside GEAR; nothing is imported for it."""
+    yield Finding("packages", "numpy", "found", importlib.metadata.version("numpy"))
+    for name, cost, remedy in OPTIONAL:
+        version = _version(name)
+        if version is None:
+            yield Finding("packages", name, "missing", remedy, cost)
+        else:
+            yield Finding("packages", name, "found", version)
+
+
+def environment() -> Iterator[Finding]:
+    """The environment variables for operators, and what they are set to."""
+    for name, default, meaning in _core.environment():
+        value = os.environ.get(name)
+        if value:
+            yield Finding("environment", name, "set", value, meaning)
+        else:
+            yield Finding("environment", name, "default", default, meaning)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,144 @@
+"""An iterator over batches, with the next ones in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gear import _core
+from gear.batch import Batch
+from gear.errors import InvalidArgument
+from gear.frameworks import tensor_maker
+from gear.samplers import Sampler, Weighted
+from gear.schema import Schema
+from gear.window import Outputs, output_tuples
+
+STATE_VERSION = 1
+
+
+class Loader(Iterator[Batch]):
+    """Endless batches of a buffer; made by `ReplayBuffer.loader`.
+
+    Batches are drawn in the calling thread, at a fixed place in the sequence of appends, updates
+    and ``next`` calls, and copied in a background thread: runs are reproducible and prefetching
+    does not depend on timing. Batch k is drawn when batch ``k - prefetch`` is asked for.
+
+    With `Sequential` an iteration is one epoch; iterate again for the next. One thread at a time
+    may use a loader.
+    """
+
+    def __init__(
+        self,
+        shard: _core.Shard,
+        schema: Schema,
+        *,
+        batch_size: int,
+        sampler: Sampler,
+        outputs: Outputs | None,
+        packed: bool,
+        framework: str | None,
+        prefetch: int,
+        seed: int,
+        timeout_s: float | None,
+    ) -> None:
+        if batch_size < 1:
+            raise InvalidArgument(f"[collect] batch_size {batch_size}: 1 or more is allowed")
+        if prefetch < 0:
+            raise InvalidArgument(f"[collect] prefetch {prefetch}: 0 or more is allowed")
+        if not isinstance(sampler, Sampler) or type(sampler) is Sampler:
+            raise InvalidArgument(
+                f"[select] sampler {sampler!r}: Uniform, Weighted, Sequential, Fifo, Lifo and TopK "
+                "of the package gear are allowed"
+            )
+        tuples = output_tuples(outputs, schema)
+        self._make = tensor_maker(framework)
+        self._outputs = {row[0]: number for number, row in enumerate(tuples)}
+        self._timeout_s = timeout_s
+        self._sampler = sampler
+        self._seed = seed
+        self._beta = float(getattr(sampler, "beta", 0.0))
+        self._core: _core.Collector | None = _core.Collector(
+            shard,
+            outputs=tuples,
+            batch_size=batch_size,
+            packed=packed,
+            prefetch=prefetch,
+            policy=sampler.policy,
+            unit=sampler.unit,
+            seed=seed & 0xFFFFFFFFFFFFFFFF,
+            alpha=float(getattr(sampler, "alpha", 0.0)),
+            beta=self._beta,
+            shuffle=bool(getattr(sampler, "shuffle", False)),
+            drop_last=bool(getattr(sampler, "drop_last", False)),
+        )
+
+    def _open(self) -> _core.Collector:
+        if self._core is None:
+            raise InvalidArgument("[collect] this loader is closed: make another")
+        return self._core
+
+    def __iter__(self) -> Loader:
+        return self
+
+    def __next__(self) -> Batch:
+        """The next batch.
+
+        Raises:
+            InvalidArgument: nothing may be drawn (and no rate limit says to wait for it).
+            TimeoutError: the rate limit allowed no batch within ``timeout_s``.
+            StopIteration: end of an epoch of `Sequential`.
+        """
+        core = (self._core or self._open()).next(self._timeout_s)
+        if core is None:
+            raise StopIteration
+        return Batch(core, self._outputs, self._make)
+
+    def __len__(self) -> int:
+        """Batches of one epoch; only `Sequential` has epochs."""
+        if self._sampler.policy != "sequential":
+            raise TypeError(f"a loader with {self._sampler!r} is endless: it has no len()")
+        return self._open().batches_per_epoch()
+
+    @property
+    def beta(self) -> float:
+        """Exponent of the importance weights; set it to anneal, from the next draw on."""
+        if not isinstance(self._sampler, Weighted):
+            raise InvalidArgument(f"[select] {self._sampler!r} has no beta: only Weighted has")
+        return self._beta
+
+    @beta.setter
+    def beta(self, value: float) -> None:
+        self._open().set_beta(value)
+        self._beta = float(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the sequence of batches stands, as ints, floats, strings and NumPy arrays.
+
+        Holds the batches that are in flight too, with their data, so that what follows
+        `load_state_dict` is bit-equal to a run that was never interrupted. Save the buffer at the
+        same point.
+        """
+        return {"version": STATE_VERSION, "seed": self._seed, **self._open().state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from `state_dict` of a loader with the same options.
+
+        Raises:
+            InvalidArgument: the state is of another version, seed or batch layout.
+        """
+        if state.get("version") != STATE_VERSION or state.get("seed") != self._seed:
+            raise InvalidArgument(
+                f"[collect] loader state of version {state.get('version')} and seed "
+                f"{state.get('seed')}: this loader takes version {STATE_VERSION} and seed "
+                f"{self._seed}"
+            )
+        self._open().restore(state)
+        self._beta = float(state["beta"])
+
+    def stats(self) -> dict[str, Any]:
+        """Delivered so far: ``batches``, ``items``, ``bytes``; seconds: ``wait_s``, ``gather_s``."""
+        return self._open().stats()
+
+    def close(self) -> None:
+        """Ends the background thread; batches already delivered stay valid."""
+        self._core = None

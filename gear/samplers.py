@@ -1,0 +1,81 @@
+"""How a loader chooses the steps (or episodes) of a batch.
+
+``unit="step"``: anchors are steps. ``unit="episode"``: ended episodes; the anchor is the first step
+that is stored, and `ReplayBuffer.update` with such ids sets the episodes' own priorities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Base of the samplers; not used by itself."""
+
+    policy: ClassVar[str]
+    unit: str = "step"
+
+
+@dataclass(frozen=True)
+class Uniform(Sampler):
+    """With replacement, P(i) = 1 / N. O(log N) a draw."""
+
+    policy: ClassVar[str] = "uniform"
+
+
+@dataclass(frozen=True)
+class Weighted(Sampler):
+    """With replacement, P(i) = p_i^alpha / sum p^alpha (Schaul et al., arXiv:1511.05952).
+
+    ``batch.weights`` are (N P(i))^-beta divided by their maximum over the batch. O(log N) a draw
+    and an update.
+
+    Args:
+        alpha: 0 is uniform, 1 is proportional to the priority.
+        beta: 0 corrects nothing, 1 corrects the bias fully; `Loader.beta` changes it while running.
+    """
+
+    policy: ClassVar[str] = "weighted"
+    alpha: float = 0.6
+    beta: float = 0.4
+
+
+@dataclass(frozen=True)
+class Sequential(Sampler):
+    """Every step (episode) once per epoch; iterating the loader again starts the next epoch.
+
+    Args:
+        shuffle: a fresh order every epoch (a keyed permutation: no list of N); False: episodes in
+            creation order, steps in time order.
+        drop_last: leave out the last batch of an epoch when it is short.
+    """
+
+    policy: ClassVar[str] = "sequential"
+    shuffle: bool = True
+    drop_last: bool = False
+
+
+@dataclass(frozen=True)
+class Fifo(Sampler):
+    """The oldest ``batch_size`` each time; with ``max_times_sampled=1`` the buffer is a queue."""
+
+    policy: ClassVar[str] = "fifo"
+
+
+@dataclass(frozen=True)
+class Lifo(Sampler):
+    """The newest ``batch_size`` each time; with ``max_times_sampled=1`` the buffer is a stack."""
+
+    policy: ClassVar[str] = "lifo"
+
+
+@dataclass(frozen=True)
+class TopK(Sampler):
+    """The ``batch_size`` largest priorities, largest first, the lower slot first among equals.
+
+    O(N) a batch: one scan of the priorities.
+    """
+
+    policy: ClassVar[str] = "topk"

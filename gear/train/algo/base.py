@@ -1,0 +1,93 @@
+"""What the learner loop asks of an algorithm."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import gear
+from gear.train import nstep
+from gear.train.envs import Environment
+
+OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+
+
+class Algorithm(ABC):
+    """Chooses actions and learns from batches.
+
+    Randomness comes from torch's global generator only. Subclasses put networks and optimisers into
+    `modules` and `optimizers`: these are the state.
+    """
+
+    metric_names: ClassVar[tuple[str, ...]]
+
+    def __init__(self, cfg: Any, env: Environment) -> None:
+        self.gamma: float = cfg.algo.gamma
+        self.stack = len(env.view)
+        self.outputs = nstep.outputs(cfg.algo.n_step, self.stack)
+        self.device = torch.device(cfg.device)
+        self.modules: dict[str, nn.Module] = {}
+        self.optimizers: dict[str, torch.optim.Optimizer] = {}
+        self._optim = cfg.optim
+        self._sums = torch.zeros(len(self.metric_names), device=self.device)
+        self._count = 0
+
+    @abstractmethod
+    def act(self, view: NDArray[Any], step: int) -> NDArray[Any] | int:
+        """The action to take at environment step `step`, seeing `view` [stack, *obs_shape]."""
+
+    @abstractmethod
+    def learn(self, batch: gear.Batch) -> Tensor:
+        """One update; returns the absolute TD error of each transition, float32 [B]."""
+
+    def transitions(self, batch: gear.Batch) -> nstep.Transitions:
+        return nstep.transitions(batch, gamma=self.gamma, stack=self.stack)
+
+    def make_optimizer(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
+        """The optimiser of the group `optim`, in its fused form (one kernel for all parameters)."""
+        o = self._optim
+        kind = OPTIMIZERS[o.name]
+        betas = (o.betas[0], o.betas[1])
+        return kind(
+            parameters, lr=o.lr, betas=betas, eps=o.eps, weight_decay=o.weight_decay, fused=True
+        )
+
+    def observe(self, view: NDArray[Any]) -> Tensor:
+        """A batch of one observation on the device."""
+        return torch.from_numpy(view[np.newaxis]).to(self.device)
+
+    def record(self, *values: Tensor) -> None:
+        """Add one update's metrics, in the order of `metric_names`; costs no synchronisation."""
+        self._sums += torch.stack([value.detach() for value in values])
+        self._count += 1
+
+    def metrics(self) -> dict[str, float]:
+        """Means since the previous call; empty when nothing was learned since."""
+        if self._count == 0:
+            return {}
+        means = (self._sums / self._count).tolist()
+        self._sums.zero_()
+        self._count = 0
+        return dict(zip(self.metric_names, means, strict=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "modules": {name: module.state_dict() for name, module in self.modules.items()},
+            "optimizers": {name: o.state_dict() for name, o in self.optimizers.items()},
+            "sums": self._sums,
+            "count": self._count,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, module in self.modules.items():
+            module.load_state_dict(state["modules"][name])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self._sums.copy_(state["sums"])
+        self._count = state["count"]

@@ -1,0 +1,79 @@
+"""Double DQN (van Hasselt et al. 2015, arXiv:1509.06461)."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+import gear
+from gear.train.algo.base import Algorithm
+from gear.train.envs import Environment
+from gear.train.nets import QNetwork
+
+
+class DoubleDQN(Algorithm):
+    """The online network chooses the bootstrap action, a frozen copy values it.
+
+    Epsilon-greedy with a linear fall; Huber loss; with prioritised replay (arXiv:1511.05952) the
+    importance weights scale the loss and the absolute error is the priority.
+    """
+
+    metric_names = ("loss", "q_mean")
+
+    def __init__(self, cfg: Any, env: Environment) -> None:
+        super().__init__(cfg, env)
+        a = cfg.algo
+        self._num_actions = env.num_actions
+        self._learning_starts: int = a.learning_starts
+        self._epsilon = (a.epsilon_start, a.epsilon_final, a.epsilon_steps)
+        self._target_every: int = a.target_every
+        self._max_grad_norm: float = a.max_grad_norm
+        self._updates = 0
+        network = QNetwork(self.stack, env.obs_shape, env.num_actions, cfg.model.hidden)
+        self._online = network.to(self.device)
+        self._target = deepcopy(self._online).requires_grad_(False)
+        self._parameters = list(self._online.parameters())
+        self.modules = {"online": self._online, "target": self._target}
+        self.optimizers = {"online": self.make_optimizer(self._parameters)}
+
+    def epsilon(self, step: int) -> float:
+        """Share of random actions at environment step `step`; 1 until learning starts."""
+        start, final, steps = self._epsilon
+        passed = (step - self._learning_starts) / max(1, steps)
+        return float(start + (final - start) * min(1.0, passed)) if passed >= 0 else 1.0
+
+    @torch.no_grad()
+    def act(self, view: NDArray[Any], step: int) -> int:
+        if torch.rand(()).item() < self.epsilon(step):
+            return int(torch.randint(self._num_actions, ()).item())
+        return int(self._online(self.observe(view)).argmax(1).item())
+
+    def learn(self, batch: gear.Batch) -> Tensor:
+        t = self.transitions(batch)
+        with torch.no_grad():
+            best = self._online(t.next_obs).argmax(1, keepdim=True)
+            value = self._target(t.next_obs).gather(1, best).squeeze(1)
+            target = t.returns + t.discount * value
+        q = self._online(t.obs).gather(1, t.action[:, None]).squeeze(1)
+        loss = (batch.weights * F.huber_loss(q, target, reduction="none")).mean()
+        self.optimizers["online"].zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm)
+        self.optimizers["online"].step()
+        self._updates += 1
+        if self._updates % self._target_every == 0:
+            self._target.load_state_dict(self._online.state_dict())
+        self.record(loss, q.mean())
+        return (q - target).detach().abs()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "updates": self._updates}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._updates = state["updates"]

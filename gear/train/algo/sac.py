@@ -1,0 +1,98 @@
+"""Soft Actor-Critic (Haarnoja et al. 2018, arXiv:1812.05905)."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import gear
+from gear.train.algo.base import Algorithm
+from gear.train.envs import Environment
+from gear.train.nets import GaussianPolicy, TwinCritic
+
+
+class Temperature(nn.Module):
+    """The entropy coefficient alpha, learned through its logarithm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.zeros(()))
+
+
+class SAC(Algorithm):
+    """Twin critics with slowly following targets, squashed Gaussian policy, automatic temperature.
+
+    With prioritised replay (arXiv:1511.05952) the importance weights scale the critics' loss and
+    the mean absolute error of both critics is the priority. With n > 1 the entropy of the steps
+    between anchor and bootstrap is left out of the return, as is usual.
+    """
+
+    metric_names = ("critic_loss", "policy_loss", "alpha", "q_mean", "entropy")
+
+    def __init__(self, cfg: Any, env: Environment) -> None:
+        super().__init__(cfg, env)
+        obs_size = env.view.size
+        self._action_dim = env.action_dim
+        self._random_steps: int = cfg.algo.learning_starts
+        self._tau: float = cfg.algo.tau
+        target = cfg.algo.target_entropy
+        self._target_entropy = -float(env.action_dim) if target is None else float(target)
+        self._policy = GaussianPolicy(obs_size, env.action_dim, cfg.model.hidden).to(self.device)
+        self._critic = TwinCritic(obs_size, env.action_dim, cfg.model.hidden).to(self.device)
+        self._target = deepcopy(self._critic).requires_grad_(False)
+        temperature = Temperature().to(self.device)
+        self._log_alpha = temperature.log_alpha
+        self._policy_parameters = [*self._policy.parameters(), self._log_alpha]
+        self._critic_values = [p.data for p in self._critic.parameters()]
+        self._target_values = [p.data for p in self._target.parameters()]
+        self.modules = {
+            "policy": self._policy,
+            "critic": self._critic,
+            "target": self._target,
+            "temperature": temperature,
+        }
+        self.optimizers = {
+            "policy": self.make_optimizer(self._policy_parameters),
+            "critic": self.make_optimizer(self._critic.parameters()),
+        }
+
+    @torch.no_grad()
+    def act(self, view: NDArray[Any], step: int) -> NDArray[Any]:
+        if step < self._random_steps:
+            return (torch.rand(self._action_dim) * 2 - 1).numpy()
+        action, _ = self._policy(self.observe(view))
+        values: NDArray[Any] = action[0].cpu().numpy()
+        return values
+
+    def learn(self, batch: gear.Batch) -> Tensor:
+        t = self.transitions(batch)
+        alpha = self._log_alpha.detach().exp()
+        with torch.no_grad():
+            next_action, next_log_density = self._policy(t.next_obs)
+            next_value = self._target(t.next_obs, next_action).amin(0) - alpha * next_log_density
+            target = t.returns + t.discount * next_value
+        q = self._critic(t.obs, t.action)
+        error = q - target
+        critic_loss = 0.5 * (batch.weights * error.square()).sum(0).mean()
+        self._minimise("critic", critic_loss, list(self._critic.parameters()))
+
+        action, log_density = self._policy(t.obs)
+        value = self._critic(t.obs, action).amin(0)
+        policy_loss = (alpha * log_density - value).mean()
+        entropy = -log_density.detach().mean()
+        alpha_loss = self._log_alpha * (entropy - self._target_entropy)
+        self._minimise("policy", policy_loss + alpha_loss, self._policy_parameters)
+
+        torch._foreach_lerp_(self._target_values, self._critic_values, self._tau)
+        self.record(critic_loss, policy_loss, alpha, q.mean(), entropy)
+        return error.detach().abs().mean(0)
+
+    def _minimise(self, name: str, loss: Tensor, parameters: list[Any]) -> None:
+        # Gradients of these parameters only: the policy's step must not touch the critics.
+        for parameter, grad in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            parameter.grad = grad
+        self.optimizers[name].step()

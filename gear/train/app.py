@@ -1,0 +1,68 @@
+"""`gear train`: the Hydra application around `run.train`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+import gear
+from gear.train.run import Interrupted, train
+
+CONF = Path(__file__).parent / "conf"
+
+
+def main(overrides: list[str]) -> int:
+    """Run Hydra with these command-line words: `env=cartpole seed=1`, `--multirun`, `--cfg job` ...
+
+    Returns the exit code: 0, 130 after Ctrl-C, 143 after SIGTERM, 2 for flags that Hydra refuses.
+    Raises gear.GearError with one line for what the user can mend.
+    """
+    argv, sys.argv = sys.argv, ["gear train", *overrides]
+    # Hydra would print a shortened traceback and exit; the caller decides how errors look.
+    full_error = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        _application()
+    except SystemExit as stop:
+        if isinstance(stop.__cause__, gear.GearError):
+            raise stop.__cause__ from None
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise gear.InvalidArgument(f"[train] {_one_line(error)}") from error
+    finally:
+        sys.argv = argv
+        if full_error is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+    return 0
+
+
+def _one_line(error: Exception) -> str:
+    """Hydra's words without the part that lists its search path; options separated by commas."""
+    text = str(error).split("Config search path")[0]
+    plain = [line.strip() for line in text.splitlines() if line[:1] != "\t" and line.strip()]
+    options = [line.strip() for line in text.splitlines() if line[:1] == "\t"]
+    return " ".join([*plain, ", ".join(options)]).strip()
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")
+def _application(cfg: DictConfig) -> float | None:
+    """One job. Its value, the final return, is what a sweeper optimises.
+
+    SystemExit passes through Hydra untouched, and ends a whole --multirun.
+    """
+    run = HydraConfig.get()
+    try:
+        summary = train(cfg, run.overrides.task, Path(run.runtime.output_dir))
+    except Interrupted as interrupted:
+        raise SystemExit(interrupted.exit_code) from interrupted
+    except gear.GearError as error:
+        raise SystemExit(2) from error
+    final_return: float | None = summary["final_return"]
+    return final_return

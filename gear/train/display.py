@@ -1,0 +1,85 @@
+"""What a run shows while it works: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from gear.train.loop import Learner
+
+BAR_INTERVAL_S = 0.25
+LINE_INTERVAL_S = 10.0
+
+
+class Display:
+    """Context manager around a run; `update` costs a clock read unless something is due."""
+
+    def __init__(self, console: Console, label: str, total_steps: int) -> None:
+        self._console = console
+        self._live = console.is_terminal
+        self._interval_s = BAR_INTERVAL_S if self._live else LINE_INTERVAL_S
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[state]}"),
+            console=console,
+            auto_refresh=False,
+        )
+        self._label, self._total = label, total_steps
+        self._loss = float("nan")
+        self._due_s = 0.0
+        self._seen = (0.0, 0, 0)  # clock, env steps, updates at the last refresh
+
+    def __enter__(self) -> Display:
+        if self._live:
+            self._task = self._bar.add_task(self._label, total=self._total, state="")
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live:
+            self._bar.stop()
+
+    def note(self, message: str) -> None:
+        """A line that stays, above the bar."""
+        self._console.print(message, highlight=False, soft_wrap=True)
+
+    def loss(self, value: float) -> None:
+        self._loss = value
+
+    def update(self, learner: Learner, *, force: bool = False) -> None:
+        clock = time.perf_counter()
+        if clock < self._due_s and not force:
+            return
+        self._due_s = clock + self._interval_s
+        c = learner.counters
+        before_s, before_steps, before_updates = self._seen
+        self._seen = (clock, c.env_steps, c.updates)
+        if before_s == 0.0:
+            return
+        per_s = 1.0 / (clock - before_s)
+        samples = (c.updates - before_updates) * learner.cfg.algo.batch_size
+        recent = c.returns[-10:]
+        mean_return = f"{sum(recent) / len(recent):.1f}" if recent else "-"
+        state = (
+            f"return {mean_return}  loss {self._loss:.3g}  "
+            f"{(c.env_steps - before_steps) * per_s:,.0f} env steps/s  "
+            f"{samples * per_s:,.0f} samples/s  "
+            f"replay {len(learner.buffer) / learner.buffer.capacity:.0%}"
+        )
+        if self._live:
+            self._bar.update(self._task, completed=c.env_steps, state=state, refresh=True)
+        else:
+            self._console.print(
+                f"step {c.env_steps:,}/{self._total:,}  {state}", highlight=False, soft_wrap=True
+            )

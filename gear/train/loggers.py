@@ -1,0 +1,79 @@
+"""Where metrics go. A writer takes one row per episode: {name: number}."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+Row = Mapping[str, float]
+
+
+class MetricWriter(Protocol):
+    """`write` may be called with any subset of the columns; `close` flushes."""
+
+    def write(self, step: int, row: Row) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class CsvWriter:
+    """`metrics.csv`: step and the given columns; a value that is missing stays empty.
+
+    An existing file is continued: rows after `step` belong to a future that a resumed run replaces,
+    and a torn last line is dropped with them.
+    """
+
+    def __init__(self, run_dir: Path, columns: Sequence[str], step: int) -> None:
+        path = run_dir / "metrics.csv"
+        names = ["step", *columns]
+        kept = _rows_until(path, names, step) if step and path.exists() else []
+        self._file = path.open("w", newline="", encoding="utf-8")
+        self._rows = csv.DictWriter(self._file, names, restval="")
+        self._rows.writeheader()
+        self._rows.writerows(kept)
+        self._file.flush()
+
+    def write(self, step: int, row: Row) -> None:
+        self._rows.writerow({"step": step, **{k: f"{v:.6g}" for k, v in row.items()}})
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TensorBoardWriter:
+    """TensorBoard events in the run directory; `tensorboard --logdir RUN_DIR` shows them."""
+
+    def __init__(self, run_dir: Path, columns: Sequence[str], step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        purge_step = step + 1 if step else None
+        self._events = SummaryWriter(str(run_dir / "tensorboard"), purge_step=purge_step)  # type: ignore[no-untyped-call]
+
+    def write(self, step: int, row: Row) -> None:
+        for name, value in row.items():
+            self._events.add_scalar(name, value, step)  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        self._events.close()  # type: ignore[no-untyped-call]
+
+
+WRITERS: dict[str, type[CsvWriter] | type[TensorBoardWriter]] = {
+    "csv": CsvWriter,
+    "tensorboard": TensorBoardWriter,
+}
+
+
+def make_writers(
+    names: Sequence[str], run_dir: Path, columns: Sequence[str], step: int
+) -> list[MetricWriter]:
+    """The writers called `names`, continuing at `step` (0: from the beginning)."""
+    return [WRITERS[name](run_dir, columns, step) for name in names]
+
+
+def _rows_until(path: Path, names: list[str], step: int) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if None not in row and None not in row.values()]
+    return [{name: row.get(name, "") for name in names} for row in rows if int(row["step"]) <= step]

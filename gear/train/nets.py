@@ -1,0 +1,105 @@
+"""Networks. All take observations as stored, [B, stack, *obs_shape] (uint8 or float32)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+LOG_STD_RANGE = (-5.0, 2.0)
+
+
+class Encoder(nn.Module):
+    """Observations to features [B, size]: flattened for flat ones, convolutions for frames.
+
+    The convolutions are those of Mnih et al. 2015 (doi:10.1038/nature14236); frames are divided by
+    255.
+    """
+
+    def __init__(self, stack: int, obs_shape: Sequence[int]) -> None:
+        super().__init__()
+        self.body: nn.Module = nn.Flatten()
+        self.size = stack * math.prod(obs_shape)
+        self.scale = 1.0
+        if len(obs_shape) == 2:
+            self.scale = 1 / 255
+            self.body = nn.Sequential(
+                *(nn.Conv2d(stack, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU()),
+                *(nn.Conv2d(64, 64, 3, 1), nn.ReLU(), nn.Flatten()),
+            )
+            self.size = self.body(torch.zeros(1, stack, *obs_shape)).shape[1]
+
+    def forward(self, obs: Tensor) -> Tensor:
+        pixels = obs.float() * self.scale if self.scale != 1.0 else obs
+        features: Tensor = self.body(pixels)
+        return features
+
+
+def dense(sizes: Sequence[int]) -> nn.Sequential:
+    """Linear layers of these sizes with ReLU between them."""
+    layers: list[nn.Module] = []
+    for size_in, size_out in zip(sizes[:-1], sizes[1:], strict=True):
+        layers += [nn.Linear(size_in, size_out), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class QNetwork(nn.Module):
+    """Value of every discrete action, float32 [B, num_actions]."""
+
+    def __init__(
+        self, stack: int, obs_shape: Sequence[int], num_actions: int, hidden: Sequence[int]
+    ) -> None:
+        super().__init__()
+        self.encoder = Encoder(stack, obs_shape)
+        self.head = dense([self.encoder.size, *hidden, num_actions])
+
+    def forward(self, obs: Tensor) -> Tensor:
+        values: Tensor = self.head(self.encoder(obs))
+        return values
+
+
+class TwinCritic(nn.Module):
+    """Two independent Q(s, a) of the same shape, float32 [2, B].
+
+    Each layer of both is one batched matrix product: half the kernel launches of two networks.
+    """
+
+    def __init__(self, obs_size: int, action_dim: int, hidden: Sequence[int]) -> None:
+        super().__init__()
+        sizes = [obs_size + action_dim, *hidden, 1]
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for size_in, size_out in zip(sizes[:-1], sizes[1:], strict=True):
+            bound = 1 / math.sqrt(size_in)
+            self.weights.append(torch.empty(2, size_in, size_out).uniform_(-bound, bound))
+            self.biases.append(torch.empty(2, 1, size_out).uniform_(-bound, bound))
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        x = torch.cat([obs.flatten(1), action], 1)
+        x = x.expand(2, *x.shape)
+        last = len(self.weights) - 1
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = torch.baddbmm(bias, x, weight)
+            x = x if layer == last else F.relu(x)
+        return x.squeeze(2)
+
+
+class GaussianPolicy(nn.Module):
+    """A Gaussian squashed by tanh: actions float32 [B, action_dim] in (-1, 1)."""
+
+    def __init__(self, obs_size: int, action_dim: int, hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.body = dense([obs_size, *hidden, 2 * action_dim])
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """A sampled action and its log density [B], differentiable (reparametrised)."""
+        mean, log_std = self.body(obs.flatten(1)).chunk(2, 1)
+        log_std = log_std.clamp(*LOG_STD_RANGE)
+        noise = torch.randn_like(mean)
+        u = mean + noise * log_std.exp()
+        # log(1 - tanh(u)^2) without cancellation for large |u|
+        squash = 2 * (math.log(2) - u - F.softplus(-2 * u))
+        density = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi) - squash
+        return torch.tanh(u), density.sum(1)

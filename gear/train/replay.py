@@ -1,0 +1,45 @@
+"""The run's replay buffer and loader, from the groups `replay` and `algo`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gear
+from gear.train.algo import Algorithm
+from gear.train.envs import Environment
+
+
+def make_buffer(cfg: Any, env: Environment) -> gear.ReplayBuffer:
+    """Columns: obs as observed, action, reward float32, terminated bool (never a truncation)."""
+    action = ((), "int64") if env.num_actions else ((env.action_dim,), "float32")
+    columns = [
+        gear.Column("obs", env.obs_shape, env.obs_dtype),
+        gear.Column("action", *action),
+        gear.Column("reward", (), "float32"),
+        gear.Column("terminated", (), "bool"),
+    ]
+    return gear.ReplayBuffer(
+        gear.Schema(columns), cfg.replay.capacity, page_steps=cfg.replay.page_steps
+    )
+
+
+def make_loader(cfg: Any, buffer: gear.ReplayBuffer, algorithm: Algorithm) -> gear.Loader:
+    """Batches of what the algorithm asks for."""
+    sampler: gear.Uniform | gear.Weighted = gear.Uniform()
+    if cfg.replay.sampler == "weighted":
+        sampler = gear.Weighted(alpha=cfg.replay.alpha, beta=cfg.replay.beta)
+    return buffer.loader(
+        cfg.algo.batch_size,
+        sampler=sampler,
+        outputs=algorithm.outputs,
+        device=cfg.device,
+        framework="torch",
+        prefetch=cfg.replay.prefetch,
+        seed=cfg.seed,
+    )
+
+
+def annealed_beta(cfg: Any, step: int) -> float:
+    """beta rises linearly from its start to 1 at total_steps (arXiv:1511.05952, section 3.4)."""
+    start = float(cfg.replay.beta)
+    return start + (1.0 - start) * min(1.0, step / cfg.total_steps)

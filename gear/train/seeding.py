@@ -1,0 +1,48 @@
+"""Everything random in a run follows from its seed; the generators' states go into checkpoints."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def seed_everything(seed: int, threads: int) -> None:
+    """Seed Python, NumPy and torch, and ask torch for deterministic kernels."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # The fill guards against reads of uninitialised memory; it costs a pass over every new tensor.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.set_num_threads(threads)
+
+
+def episode_seed(seed: int, episode: int) -> int:
+    """Seed of one episode's reset, below 2^31.
+
+    A function of run seed and number, so that an interrupted episode can be started again.
+    """
+    return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0] >> 1)
+
+
+def rng_state() -> dict[str, Any]:
+    """States of the three global generators (and of every CUDA device in use)."""
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(legacy=False),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if in_use else [],
+    }
+
+
+def restore_rng(state: dict[str, Any]) -> None:
+    """The inverse of `rng_state`."""
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,0 +1,65 @@
+"""Which steps around its anchor a batch delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gear.errors import InvalidArgument
+from gear.schema import Schema
+
+
+@dataclass(frozen=True)
+class Step:
+    """The step at ``anchor + offset``, without a time axis: delivered as ``[B, *shape]``.
+
+    Args:
+        offset: steps from the anchor; 1 is the following step.
+        column: column to read; None: the one named like the output.
+    """
+
+    offset: int = 0
+    column: str | None = None
+
+
+@dataclass(frozen=True)
+class Window:
+    """Steps ``[anchor + start, anchor + stop)``: delivered as ``[B, stop - start, *shape]``.
+
+    A window never leaves the anchor's episode; the rows of steps that are not there are zero, and
+    the batch's mask says which.
+
+    Args:
+        start, stop: steps relative to the anchor, ``start < stop``.
+        column: column to read; None: the one named like the output.
+        pad: ``"both"``: each step keeps its own place; ``"head"``: the steps there are move to the
+            end, all padding lies before them; ``"tail"``: they move to the front.
+    """
+
+    start: int
+    stop: int
+    column: str | None = None
+    pad: str = "both"
+
+
+Outputs = Mapping[str, "Step | Window"]
+
+
+def output_tuples(
+    outputs: Outputs | None, schema: Schema
+) -> list[tuple[str, str, int, int, str, bool]]:
+    """The outputs as the core takes them; None: every column of the anchor's own step."""
+    if outputs is None:
+        outputs = {column.name: Step() for column in schema}
+    tuples = []
+    for name, output in outputs.items():
+        if isinstance(output, Step):
+            row = (output.offset, output.offset + 1, "both", False)
+        elif isinstance(output, Window):
+            row = (output.start, output.stop, output.pad, True)
+        else:
+            raise InvalidArgument(
+                f"[collect] output {name!r} is {output!r}: gear.Step and gear.Window are allowed"
+            )
+        tuples.append((name, output.column or name, *row))
+    return tuples

@@ -1,0 +1,104 @@
+"""Errors of the gear command: one line on standard error, exit code 2, tracebacks with --debug."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from gear.cli import app
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert len(lines) == 1, captured.err
+    return lines[0]
+
+
+def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["juggle"]) == 2
+    assert "juggle" in (line := one_line(capsys))
+    assert line.startswith("gear: [cli] ")
+
+
+def test_unknown_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["check", "--yaml"]) == 2
+    assert one_line(capsys).startswith("gear: [cli] ")
+
+
+def test_missing_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["data", "inspect"]) == 2
+    assert "PATH" in one_line(capsys)
+
+
+@pytest.mark.parametrize("package", ["click", "rich"])
+def test_without_the_extra_cli(
+    package: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    assert app.main(["check"]) == 2
+    line = one_line(capsys)
+    assert line.startswith(f"gear: [cli] {package} is not installed")
+    assert "pip install 'gear[cli]'" in line
+
+
+def test_train_without_the_extra_train(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "hydra" else find_spec(name)
+    )
+    assert app.main(["train"]) == 2
+    line = one_line(capsys)
+    assert line.startswith("gear: [train] not installed: hydra-core")
+    assert "pip install 'gear[train]'" in line
+
+
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Exception, match="juggle"):
+        app.main(["--debug", "juggle"])
+    with pytest.raises(Exception, match="juggle"):
+        app.main(["juggle", "--debug"])
+
+
+def test_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "_run", interrupted)
+    assert app.main(["check"]) == 130
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    import gear
+
+    assert app.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"gear {gear.__version__}\n"
+    for arguments in (["--help"], []):
+        assert app.main(arguments) == 0
+        shown = capsys.readouterr().out
+        assert all(command in shown for command in ("check", "data", "train", "--debug"))
+
+
+def test_group_without_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["data"]) == 2
+    assert one_line(capsys).startswith("gear: [cli] Missing command")
+
+
+def test_entry_point() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gear.cli.app", "data", "inspect", "/nowhere"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("gear: [")
+    assert "/nowhere" in done.stderr

@@ -1,0 +1,67 @@
+"""What all tests share: resource markers, `--require`, and the hypothesis profile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # reference.py and script.py, for every suite
+
+# Marker -> is it here. A test that needs what is absent is skipped; with --require it fails.
+RESOURCES = {
+    "gpu": lambda: Path("/dev/nvidia0").exists(),
+    "rdma": lambda: any(Path("/sys/class/infiniband").glob("*")),
+    "mpi": lambda: shutil.which("mpirun") is not None,
+    "slurm": lambda: shutil.which("sbatch") is not None,
+    "site": lambda: "GEAR_SITE" in os.environ,
+}
+
+# `ci` is what runs unless --hypothesis-profile says otherwise: the same cases every time, and no
+# database, so that a failure on one machine is a failure on all. `search` looks for fresh ones.
+_COMMON = {
+    "deadline": None,
+    "print_blob": True,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
+settings.register_profile("ci", derandomize=True, database=None, **_COMMON)
+settings.register_profile("search", **_COMMON)
+settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require",
+        default="",
+        help="comma-separated resources whose absence is a failure: " + ", ".join(RESOURCES),
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    unknown = _required(config) - set(RESOURCES)
+    if unknown:
+        raise pytest.UsageError(f"--require: unknown {sorted(unknown)}, known {list(RESOURCES)}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    needed = {mark.name for mark in item.iter_markers()} & set(RESOURCES)
+    gpus = item.get_closest_marker("gpus")
+    if gpus and len(list(Path("/dev").glob("nvidia[0-9]*"))) < gpus.args[0]:
+        _absent(item, "gpu", f"{gpus.args[0]} GPUs")
+    for name in sorted(needed):
+        if not RESOURCES[name]():
+            _absent(item, name, name)
+
+
+def _required(config: pytest.Config) -> set[str]:
+    return {name for name in config.getoption("--require").split(",") if name}
+
+
+def _absent(item: pytest.Item, resource: str, what: str) -> None:
+    if resource in _required(item.config):
+        pytest.fail(f"--require={resource}, but this machine has no {what}", pytrace=False)
+    pytest.skip(f"this machine has no {what}")

@@ -1,0 +1,148 @@
+"""What is saved comes back to the bit, and goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from script import Player, Script, check_content, scripts
+
+import gear
+
+COUNTS = ["steps_inserted", "steps_evicted", "steps_sampled", "stale_updates", "max_priority"]
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory per example; tmp_path is one per test."""
+    path = Path(tempfile.mkdtemp(prefix="gear_test_"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+def draws(buffer: gear.ReplayBuffer, sampler: gear.Sampler) -> list[np.ndarray]:
+    outputs = {column.name: gear.Window(-1, 1) for column in buffer.schema}
+    with buffer.loader(16, sampler=sampler, outputs=outputs, framework="numpy", seed=9) as loader:
+        batches = [next(loader) for _ in range(4)]
+    parts = [[b.ids, b.probabilities, b.weights, *(b[name] for name in b)] for b in batches]
+    return [array.view(np.uint8) for part in parts for array in part if array.ndim]
+
+
+@settings(max_examples=60)
+@given(data=st.data(), script=scripts(max_calls=10))
+def test_everything_comes_back(tier, data: st.DataObject, script: Script) -> None:
+    cut = data.draw(st.integers(0, len(script.calls)))
+    with (
+        tier.buffer(script.schema(), script.capacity, **script.arguments()) as buffer,
+        scratch() as path,
+    ):
+        player = Player(script, buffer, script.model())
+        player.play(script.calls[:cut])
+        ids = player.remember()
+        buffer.save(path / "replay")
+        with tier.load(path / "replay") as loaded:
+            assert loaded.schema == buffer.schema
+            assert loaded.capacity == buffer.capacity
+            assert loaded.page_steps == buffer.page_steps
+            stats = buffer.stats()
+            assert [loaded.stats()[name] for name in COUNTS] == [stats[n] for n in COUNTS]
+            episodes = [(e.uid, e.state, e.priority, e.ids.tolist()) for e in buffer.episodes()]
+            assert episodes == [
+                (e.uid, e.state, e.priority, e.ids.tolist()) for e in loaded.episodes()
+            ]
+            if any(e.ended for e in player.model.episodes):
+                for sampler in (gear.Uniform(), gear.Weighted(), gear.Weighted(unit="episode")):
+                    one, other = draws(buffer, sampler), draws(loaded, sampler)
+                    assert all(map(np.array_equal, one, other))
+            # From here on the loaded one alone: its open episodes go on, evictions follow the
+            # same order, and ids from before the checkpoint stay good.
+            player.use(loaded)
+            assert player.remember() == ids
+            check_content(player)
+            for call in script.calls[cut:]:
+                player.play((call,))
+                check_content(player)
+
+
+SCHEMA = gear.Schema([gear.Column("x", (), "int32")])
+
+
+def write(buffer: gear.ReplayBuffer, steps: int, first: int = 0) -> None:
+    with buffer.writer() as writer:
+        writer.extend(x=np.arange(first, first + steps, dtype=np.int32))
+
+
+def contents(buffer: gear.ReplayBuffer) -> list[int]:
+    ids = np.concatenate([e.ids for e in buffer.episodes()] or [np.zeros(0, np.int64)])
+    return buffer.collect(ids, framework="numpy")["x"].tolist() if len(ids) else []
+
+
+def test_an_empty_buffer_and_a_second_save_in_place(tier, tmp_path: Path) -> None:
+    path = tmp_path / "replay"
+    with tier.buffer(SCHEMA, 64) as buffer:
+        for steps in (0, 10, 30):
+            write(buffer, steps) if steps else None
+            saved = contents(buffer)
+            buffer.save(path)
+            assert [p.name for p in tmp_path.iterdir()] == ["replay"], "nothing else is left"
+            with tier.load(path) as loaded:
+                assert contents(loaded) == saved
+                write(loaded, 5)
+                assert len(loaded) == len(buffer) + 5
+            buffer.save(str(path))
+
+
+def test_parents_are_not_made_up(tier, tmp_path: Path) -> None:
+    with tier.buffer(SCHEMA, 64) as buffer:
+        with pytest.raises(OSError, match="missing"):
+            buffer.save(tmp_path / "missing" / "replay")
+        with pytest.raises((OSError, gear.CorruptData), match="missing"):
+            gear.ReplayBuffer.load(tmp_path / "missing")
+
+
+def until_timeout(loader: gear.Loader) -> Iterator[gear.Batch]:
+    try:
+        yield from loader
+    except TimeoutError:
+        return
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_sample_counts_and_rate_limits_come_back(tier, tmp_path: Path, times: int) -> None:
+    limit = gear.RateLimit(samples_per_insert=1.0, min_steps=4, slack=8.0)
+    with tier.buffer(SCHEMA, 64, max_times_sampled=times, rate_limit=limit) as buffer:
+        write(buffer, 10)
+        with buffer.loader(5, sampler=gear.Fifo(), prefetch=1, framework="numpy") as loader:
+            seen = next(loader)["x"].tolist()
+        sampled = buffer.stats()["steps_sampled"]
+        buffer.save(tmp_path / "replay")
+    with (
+        tier.load(tmp_path / "replay") as loaded,
+        loaded.loader(
+            1, sampler=gear.Fifo(), prefetch=1, framework="numpy", timeout_s=0.02
+        ) as loader,
+    ):
+        assert loaded.stats()["steps_sampled"] == sampled
+        seen += [x for batch in until_timeout(loader) for x in batch["x"].tolist()]
+        assert loaded.stats()["steps_sampled"] <= 8 + 10 - 4
+        assert max(seen.count(x) for x in seen) <= times
+
+
+def test_lookahead_comes_back(tier, tmp_path: Path) -> None:
+    with tier.buffer(SCHEMA, 64) as buffer:
+        writer = buffer.writer()
+        writer.extend(x=np.arange(10, dtype=np.int32))
+        buffer.loader(1, outputs={"x": gear.Window(0, 4)}).close()
+        assert buffer.stats()["anchors"] == 7
+        buffer.save(tmp_path / "replay")
+    with tier.load(tmp_path / "replay") as loaded:
+        assert loaded.stats()["anchors"] == 7

@@ -1,0 +1,145 @@
+"""What a buffer can be made of, and what is refused with a sentence."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gear
+
+SCHEMA = gear.Schema([gear.Column("x", (), "int32"), gear.Column("y", (2,), "uint8")])
+
+
+@pytest.mark.parametrize(
+    ("capacity", "page_steps", "rounded"),
+    [(1, 1, 1), (16, 16, 16), (17, 16, 32), (100, 33, 132), (7, 3, 9)],
+)
+def test_capacity_is_rounded_up_to_pages(tier, capacity, page_steps, rounded) -> None:
+    with tier.buffer(SCHEMA, capacity, page_steps=page_steps) as buffer:
+        assert buffer.capacity == rounded
+        assert buffer.page_steps == page_steps
+        assert buffer.tier == tier.name
+        assert buffer.schema == SCHEMA
+        assert (len(buffer), buffer.num_episodes, buffer.episodes()) == (0, 0, [])
+        assert buffer.stats()["pages"] == rounded // page_steps
+        assert buffer.stats()["pages_free"] == rounded // page_steps
+        with buffer.writer() as writer:
+            writer.extend(x=np.arange(rounded, dtype=np.int32), y=np.zeros((rounded, 2), np.uint8))
+        assert len(buffer) == rounded
+        assert buffer.stats()["steps_evicted"] == 0
+
+
+def test_memory_held_is_the_steps_and_64_bytes_each(tier) -> None:
+    schema = gear.Schema(
+        [
+            gear.Column("obs", (17,), "float32"),
+            gear.Column("action", (6,), "float32"),
+            gear.Column("reward", (), "float32"),
+            gear.Column("done", (), "bool"),
+        ]
+    )
+    capacity = 1 << 18
+    with tier.buffer(schema, capacity) as buffer:
+        loaders = [buffer.loader(1, sampler=gear.Weighted(unit=u)) for u in ("step", "episode")]
+        assert schema.step_bytes == 97
+        assert capacity * 97 <= buffer.nbytes <= 1.05 * capacity * (97 + 64)
+        for loader in loaders:
+            loader.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"capacity": 15}, r"capacity 15.*page of 16"),
+        ({"capacity": 0}, r"capacity 0"),
+        ({"capacity": -16}, r"capacity.*-16"),
+        ({"capacity": 64.5}, r"capacity.*64\.5"),
+        ({"capacity": 64, "page_steps": 0}, r"page_steps.*0"),
+        ({"capacity": 64, "page_steps": -1}, r"page_steps.*-1"),
+        ({"capacity": 1 << 20, "page_steps": 65537}, r"page_steps.*65537.*65536"),
+        ({"capacity": 64, "evict": "random"}, r"'random'.*'fifo'.*'lifo'.*'lowest_priority'"),
+        ({"capacity": 64, "max_times_sampled": 0}, r"max_times_sampled.*0"),
+        ({"capacity": 64, "max_times_sampled": -1}, r"max_times_sampled.*-1"),
+        ({"capacity": 64, "max_times_sampled": 1 << 16}, r"max_times_sampled.*65536.*65535"),
+        ({"capacity": 1 << 33}, r"8589934592|2\^32"),
+        ({"capacity": 1 << 64}, r"capacity"),
+    ],
+)
+def test_buffer_arguments_are_checked(tier, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(gear.InvalidArgument, match=message):
+        gear.ReplayBuffer(SCHEMA, **arguments, **tier.arguments())
+
+
+def test_more_than_there_is_memory(tier) -> None:
+    schema = gear.Schema([gear.Column("frame", (1 << 20,), "uint8")])
+    with pytest.raises(gear.OutOfMemory, match=r"\d+ (bytes|B|GiB|TiB)"):
+        gear.ReplayBuffer(schema, 1 << 28, **tier.arguments())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tier": "disk"}, r"'disk'.*'host'.*'shared'"),
+        ({"tier": "host", "name": "mine"}, r"name.*'mine'.*shared"),
+        ({"tier": "shared", "name": "a/b"}, r"'a/b'"),
+        ({"tier": "shared", "name": "x" * 300}, r"x{20}"),
+    ],
+)
+def test_places_are_checked(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(gear.InvalidArgument, match=message):
+        gear.ReplayBuffer(SCHEMA, 64, **arguments)
+
+
+def test_two_schemas_on_one_shared_name() -> None:
+    name = f"gear_test_{os.getpid()}_two"
+    other = gear.Schema([gear.Column("x", (), "int64")])
+    with gear.ReplayBuffer(SCHEMA, 64, tier="shared", name=name) as buffer:
+        assert buffer.name == name
+        with buffer.writer() as writer:
+            writer.append(x=1, y=[2, 3])
+        with pytest.raises(gear.InvalidArgument, match=rf"{name}.*{SCHEMA.hash}.*{other.hash}"):
+            gear.ReplayBuffer(other, 64, tier="shared", name=name)
+        with pytest.raises(gear.InvalidArgument, match=name):
+            gear.ReplayBuffer(SCHEMA, 64, tier="shared", name=name)
+        assert buffer.collect(buffer.episodes()[0].ids, framework="numpy")["y"].tolist() == [[2, 3]]
+    with gear.ReplayBuffer(other, 64, tier="shared", name=name) as buffer:
+        assert len(buffer) == 0, "the name is free again"
+
+
+def test_a_refused_buffer_leaves_no_region_behind() -> None:
+    name = f"gear_test_{os.getpid()}_refused"
+    with pytest.raises(gear.InvalidArgument):
+        gear.ReplayBuffer(SCHEMA, 64, tier="shared", name=name, evict="random")
+    with gear.ReplayBuffer(SCHEMA, 64, tier="shared", name=name) as buffer:
+        assert buffer.tier == "shared"
+
+
+def test_no_room_for_another_writer(tier) -> None:
+    with tier.buffer(SCHEMA, 8, page_steps=4) as buffer:
+        first, second, third = (buffer.writer() for _ in range(3))
+        first.append(x=1, y=[1, 1])
+        second.append(x=2, y=[2, 2])
+        with pytest.raises(gear.OutOfMemory, match=r"2 pages of 4.*open.*capacity"):
+            third.append(x=3, y=[3, 3])
+        assert [e.end for e in buffer.episodes() if e.end] == [1, 1]
+        first.end_episode()
+        third.append(x=3, y=[3, 3])
+        stored = [buffer.collect(e.ids, framework="numpy")["x"].tolist() for e in buffer.episodes()]
+        assert stored == [[2], [3]]
+
+
+def test_group(tier, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = gear.Group.single()
+    assert (group.rank, group.size) == (0, 1)
+    for name in ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert gear.Group.from_env().size == 1
+    with gear.ReplayBuffer(SCHEMA, 64, group=group, **tier.arguments()) as buffer:
+        assert len(buffer) == 0
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(gear.InvalidArgument, match=r"2"):
+        gear.Group.from_env()

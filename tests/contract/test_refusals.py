@@ -1,0 +1,279 @@
+"""Bad input: refused with a message that names what was given and what is allowed, nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from reference import difference
+
+import gear
+
+SCHEMA = gear.Schema([gear.Column("obs", (3,), "float32"), gear.Column("action", (), "int64")])
+GOOD = {"obs": np.ones(3, np.float32), "action": 1}
+ROWS = {"obs": np.ones((4, 3), np.float32), "action": np.arange(4)}
+NAN, INF = float("nan"), float("inf")
+
+
+class Filled:
+    """A buffer with an ended and an open episode, the writer of the latter, and what is in it."""
+
+    def __init__(self, buffer: gear.ReplayBuffer) -> None:
+        self.buffer = buffer
+        rng = np.random.default_rng(0)
+        with buffer.writer() as writer:
+            for action in range(5):
+                writer.append(obs=rng.random(3, np.float32), action=action)
+        self.writer = buffer.writer()
+        self.writer.extend(obs=rng.random((6, 3), np.float32), action=np.arange(6))
+        self.ids = np.concatenate([e.ids for e in buffer.episodes()])
+        self.saved = self.content()
+
+    def content(self) -> tuple[list[Any], np.ndarray, np.ndarray]:
+        episodes = [(e.uid, e.begin, e.end, e.state, e.priority) for e in self.buffer.episodes()]
+        batch = self.buffer.collect(self.ids, framework="numpy")
+        return episodes, batch["obs"].copy(), batch["action"].copy()
+
+    def check_nothing_changed(self) -> None:
+        episodes, obs, action = self.content()
+        assert episodes == self.saved[0]
+        assert len(self.buffer) == 11
+        assert difference(obs, self.saved[1]) is None
+        assert difference(action, self.saved[2]) is None
+        self.writer.append(**GOOD)
+        assert len(self.buffer) == 12
+
+
+@pytest.fixture
+def filled(tier) -> Iterator[Filled]:
+    with tier.buffer(SCHEMA, 64, page_steps=4) as buffer:
+        yield Filled(buffer)
+
+
+def f32(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+APPENDS: list[tuple[Callable[[gear.Writer], Any], str]] = [
+    (lambda w: w.append(**{**GOOD, "obs": f32(4)}), r"'obs'.*\(3\).*\(4\)"),
+    (lambda w: w.append(**{**GOOD, "obs": f32(1, 3)}), r"'obs'.*\(3\).*\(1, 3\)"),
+    (lambda w: w.append(**{**GOOD, "obs": np.float32(1)}), r"'obs'.*\(3\).*\(\)"),
+    (lambda w: w.append(**{**GOOD, "obs": np.zeros(3)}), r"'obs'.*float32.*float64"),
+    (lambda w: w.append(**{**GOOD, "obs": [1.0, 2.0]}), r"'obs'.*\(3\).*\(2\)"),
+    (lambda w: w.append(**{**GOOD, "obs": "three"}), r"'obs'.*float32"),
+    (lambda w: w.append(**{**GOOD, "obs": None}), r"'obs'.*float32"),
+    (lambda w: w.append(**{**GOOD, "action": 1.5}), r"'action'.*int64.*(float|1\.5)"),
+    (lambda w: w.append(**{**GOOD, "action": 1 << 63}), r"'action'.*int64"),
+    (lambda w: w.append(**{**GOOD, "action": np.int32(1)[None]}), r"'action'.*int64.*int32"),
+    (lambda w: w.append(**GOOD, reward=1.0), r"'?reward'?.*obs.*action"),
+    (lambda w: w.append(obs=GOOD["obs"]), r"action"),
+    (lambda w: w.append(), r"obs"),
+    (lambda w: w.append(**GOOD, priority=NAN), r"priority.*nan.*finite"),
+    (lambda w: w.append(**GOOD, priority=-0.5), r"priority.*-0\.5"),
+    (lambda w: w.append(**GOOD, priority=INF), r"priority.*inf"),
+    (lambda w: w.append(**GOOD, priority=1e300), r"priority.*(1e\+300|inf)"),
+    (lambda w: w.extend(**{**ROWS, "action": np.arange(3)}), r"'?action'?.*3.*|4.*"),
+    (lambda w: w.extend(**{**ROWS, "obs": f32(4, 2)}), r"'obs'.*\(steps, 3\).*\(4, 2\)"),
+    (lambda w: w.extend(**{**ROWS, "obs": f32(3)}), r"'obs'.*\(steps, 3\).*\(3\)"),
+    (lambda w: w.extend(**ROWS, priority=[1.0, 1.0, NAN, 1.0]), r"priority.*nan"),
+    (lambda w: w.extend(**ROWS, priority=[1.0, -1.0, 1.0, 1.0]), r"priority.*-1"),
+    (lambda w: w.extend(**ROWS, priority=np.ones(3)), r"priorit.*(3.*4|4.*3)"),
+    (lambda w: w.extend(obs=ROWS["obs"]), r"action"),
+    (lambda w: w.end_episode(final={"reward": 1.0}), r"'?reward'?.*obs.*action"),
+    (lambda w: w.end_episode(final={"obs": f32(2)}), r"'obs'.*\(3\).*\(2\)"),
+    (lambda w: w.end_episode(weight=NAN), r"weight.*nan"),
+    (lambda w: w.end_episode(weight=-1.0), r"weight.*-1"),
+    (lambda w: w.end_episode(weight=INF), r"weight.*inf"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), APPENDS, ids=range(len(APPENDS)))
+def test_writer_refuses(filled: Filled, call: Callable[[gear.Writer], Any], message: str) -> None:
+    episode = filled.writer.episode
+    with pytest.raises(gear.InvalidArgument, match=rf"(?s)^\[\w+\] .*{message}"):
+        call(filled.writer)
+    assert filled.writer.episode == episode
+    filled.check_nothing_changed()
+
+
+def test_append_after_close(filled: Filled) -> None:
+    other = filled.buffer.writer()
+    other.close()
+    other.close()
+    for call in (
+        lambda: other.append(**GOOD),
+        lambda: other.extend(**ROWS),
+        lambda: other.end_episode(),
+    ):
+        with pytest.raises(gear.InvalidArgument, match="closed"):
+            call()
+    filled.check_nothing_changed()
+
+
+def test_append_after_the_episode_ended_starts_the_next(filled: Filled) -> None:
+    first = filled.writer.episode
+    filled.writer.end_episode(terminated=True)
+    assert filled.writer.episode is None
+    filled.writer.append(**GOOD)
+    assert filled.writer.episode > first
+    assert [e.state for e in filled.buffer.episodes()] == ["truncated", "terminated", "open"]
+
+
+@pytest.mark.parametrize(
+    ("episode", "message"),
+    [(1, r"1 has ended"), (2, r"2 has a writer"), (77, r"no episode 77")],
+)
+def test_only_an_open_episode_without_writer_is_continued(filled, episode, message) -> None:
+    with pytest.raises(gear.InvalidArgument, match=message):
+        filled.buffer.writer(episode=episode)
+    filled.check_nothing_changed()
+
+
+OUTPUTS: list[tuple[Any, str]] = [
+    ({"obs": gear.Window(65, 70)}, r"'obs'.*\[65, 70\).*outside.*64"),
+    ({"obs": gear.Window(-80, -70)}, r"'obs'.*\[-80, -70\).*outside.*64"),
+    ({"x": gear.Window(0, 1)}, r"'x'.*obs, action"),
+    ({"x": gear.Step(0, "reward")}, r"'reward'.*obs, action"),
+    ({}, r"output"),
+    ({"obs": 3}, r"'?obs'?.*(Step|Window)"),
+]
+# A window may refuse by itself, before it ever meets a buffer.
+WINDOWS: list[tuple[Callable[[], Any], str]] = [
+    (lambda: gear.Window(3, 3), r"\[3, 3\).*empty"),
+    (lambda: gear.Window(3, 1), r"\[3, 1\).*empty"),
+    (lambda: gear.Window(0, 2, pad="left"), r"'left'.*'both'.*'head'.*'tail'"),
+]
+
+
+@pytest.mark.parametrize(("outputs", "message"), OUTPUTS)
+def test_outputs_are_checked(filled: Filled, outputs: Any, message: str) -> None:
+    with pytest.raises(gear.InvalidArgument, match=message):
+        filled.buffer.loader(4, outputs=outputs)
+    with pytest.raises(gear.InvalidArgument, match=message):
+        filled.buffer.collect(filled.ids, outputs)
+    filled.check_nothing_changed()
+
+
+@pytest.mark.parametrize(("make", "message"), WINDOWS)
+def test_windows_are_checked(filled: Filled, make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(gear.InvalidArgument, match=message):
+        filled.buffer.loader(4, outputs={"obs": make()})
+    with pytest.raises(gear.InvalidArgument, match=message):
+        filled.buffer.collect(filled.ids, {"obs": make()})
+
+
+LOADERS: list[tuple[dict[str, Any], str]] = [
+    ({"batch_size": 0}, r"batch_size.*0.*1 or more"),
+    ({"batch_size": -3}, r"batch_size.*-3"),
+    ({"batch_size": 4, "prefetch": -1}, r"prefetch.*-1"),
+    ({"batch_size": 4, "framework": "tensorflow"}, r"'tensorflow'.*numpy.*torch"),
+    ({"batch_size": 4, "device": "tpu"}, r"'tpu'.*cpu"),
+    ({"batch_size": 4, "sampler": "uniform"}, r"sampler.*Uniform"),
+    ({"batch_size": 4, "sampler": gear.Weighted(alpha=0.5, beta=0.4)}, None),
+    ({"batch_size": 4, "seed": -1}, r"seed.*-1"),
+    ({"batch_size": 4, "timeout_s": -1.0}, r"timeout_s.*-1"),
+    ({"batch_size": 4, "timeout_s": NAN}, r"timeout_s.*nan"),
+]
+SAMPLERS: list[tuple[Callable[[], Any], str]] = [
+    (lambda: gear.Uniform(unit="frame"), r"'frame'.*'step'.*'episode'"),
+    (lambda: gear.Weighted(alpha=-1.0), r"alpha.*-1"),
+    (lambda: gear.Weighted(alpha=NAN), r"alpha.*nan"),
+    (lambda: gear.Weighted(beta=-0.1), r"beta.*-0\.1"),
+    (lambda: gear.Weighted(beta=INF), r"beta.*inf"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), LOADERS, ids=range(len(LOADERS)))
+def test_loader_arguments_are_checked(filled: Filled, arguments, message) -> None:
+    if message is None:
+        filled.buffer.loader(**arguments).close()
+    else:
+        with pytest.raises(gear.InvalidArgument, match=message):
+            filled.buffer.loader(**arguments)
+    filled.check_nothing_changed()
+
+
+@pytest.mark.parametrize(("make", "message"), SAMPLERS, ids=range(len(SAMPLERS)))
+def test_sampler_arguments_are_checked(filled: Filled, make, message: str) -> None:
+    with pytest.raises(gear.InvalidArgument, match=message):
+        filled.buffer.loader(4, sampler=make())
+    filled.check_nothing_changed()
+
+
+def test_beta_is_for_weighted_only(filled: Filled) -> None:
+    loader = filled.buffer.loader(4)
+    with pytest.raises(gear.InvalidArgument, match=r"Weighted.*beta"):
+        loader.beta = 0.5
+    weighted = filled.buffer.loader(4, sampler=gear.Weighted())
+    for beta, message in ((NAN, "nan"), (-1.0, "-1")):
+        with pytest.raises(gear.InvalidArgument, match=f"beta {message}"):
+            weighted.beta = beta
+
+
+def test_an_empty_buffer_has_nothing_to_draw(tier) -> None:
+    with (
+        tier.buffer(SCHEMA, 64) as buffer,
+        buffer.loader(4) as loader,
+        pytest.raises(gear.InvalidArgument, match=r"nothing.*(draw|sample)"),
+    ):
+        next(loader)
+
+
+UPDATES: list[tuple[Callable[[np.ndarray], tuple[Any, Any]], str]] = [
+    (lambda ids: (ids, [1.0, NAN, *[1.0] * 9]), r"priority nan at position 1.*finite"),
+    (lambda ids: (ids, [1.0, 1.0, -2.0, *[1.0] * 8]), r"priority -2 at position 2"),
+    (lambda ids: (ids, np.full(11, INF)), r"priority inf at position 0"),
+    (lambda ids: (ids, [1.0]), r"(11.*1|1.*11)"),
+    (lambda ids: (ids.astype(np.float64), np.ones(11)), r"ids.*float64.*int64"),
+    (lambda ids: (ids.reshape(1, 11), np.ones((1, 11))), r"dimension|shape"),
+    (lambda ids: (np.append(ids, -1), np.ones(12)), r"id -1 at position 11.*not of this buffer"),
+    (lambda ids: (ids | 1 << 50, np.ones(11)), r"id \d+ at position 0.*not of this buffer"),
+    (lambda ids: (ids | 1 << 31, np.ones(11)), r"id \d+ at position 0.*not of this buffer"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), UPDATES, ids=range(len(UPDATES)))
+def test_update_refuses_and_applies_nothing(filled: Filled, arguments, message: str) -> None:
+    with pytest.raises(gear.InvalidArgument, match=message):
+        filled.buffer.update(*arguments(filled.ids))
+    filled.check_nothing_changed()
+
+
+def test_update_takes_lists_and_nothing(filled: Filled) -> None:
+    assert filled.buffer.update([], []) == 0
+    assert filled.buffer.update(filled.ids.tolist(), [2.0] * 11) == 11
+    assert {e.priority for e in filled.buffer.episodes()} == {2.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda ids: ids | 1 << 32, r"id \d+.*evicted"),
+        (lambda ids: ids + 30, r"id \d+.*evicted"),
+        (lambda ids: ids | 1 << 55, r"id \d+ is not of this buffer"),
+        (lambda ids: -ids - 1, r"id -\d+ is not of this buffer"),
+        (lambda ids: ids[:1] + (1 << 62) + 1, r"id \d+"),
+        (lambda ids: ids.reshape(1, -1), r"dimension|shape"),
+        (lambda ids: ids.astype(np.float32), r"ids.*float32.*int64"),
+    ],
+)
+def test_collect_refuses_ids_of_nothing(filled: Filled, change, message: str) -> None:
+    with pytest.raises(gear.InvalidArgument, match=message):
+        filled.buffer.collect(change(filled.ids))
+    filled.check_nothing_changed()
+
+
+def test_stale_ids(tier) -> None:
+    with tier.buffer(SCHEMA, 16, page_steps=4) as buffer, buffer.writer() as writer:
+        writer.extend(**ROWS)
+        stale = buffer.episodes()[0].ids
+        for _ in range(5):
+            writer.extend(**ROWS)
+        with pytest.raises(gear.InvalidArgument, match=rf"id {stale[0]}.*evicted"):
+            buffer.collect(stale)
+        assert buffer.update(stale, np.full(4, 9.0)) == 0
+        assert buffer.stats()["stale_updates"] == 4
+        assert {e.priority for e in buffer.episodes()} == {1.0}
+        assert buffer.stats()["max_priority"] == 1.0

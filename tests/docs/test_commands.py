@@ -1,0 +1,83 @@
+"""Every command of every document is run: here, or by a script that CI runs, which is named."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from docs.documents import ROOT, commands
+
+import gear
+
+# Commands that need a machine of their own or run this test: where they are run instead.
+RUN_ELSEWHERE = {
+    r"make test": (".ci/run", "make test"),
+    r"make setup": ("tools/test.sh", "tools/setup.sh dev"),
+    r"make demo": (".ci/run", "make demo"),
+    r"make lint": ("tools/test.sh", "tools/lint.sh"),
+    r"make stubs": ("tools/lint.sh", "tools/check_stubs.sh"),
+    r"tools/setup\.sh train": ("tools/demo.sh", "tools/setup.sh train"),
+    r"tools/native\.sh .*": ("tools/test.sh", "tools/native.sh"),
+    r"python3 -m venv ~/gear-venv": ("tools/check_install.sh", "-m venv"),
+    r"~/gear-venv/bin/pip install \.": ("tools/check_install.sh", "wheel --no-deps"),
+    r"~/gear-venv/bin/pip install '\.\[cli\]'": ("tools/check_install.sh", "[cli]"),
+    r"\.venv/bin/python -m pytest tests/unit .*": ("tools/test.sh", "-m pytest"),
+}
+
+# Training runs are cut short; the command is otherwise the one in the document.
+SHORT = "total_steps=300 algo.learning_starts=200 checkpoint_every=0"
+
+SHOWN = commands()
+RUN_HERE = sorted(
+    {command for _, command in SHOWN if re.match(r"(\.venv/bin/)?gear |python3 -c ", command)}
+)
+
+
+@pytest.mark.parametrize(("place", "command"), SHOWN, ids=lambda value: str(value))
+def test_command_is_run_somewhere(place: str, command: str) -> None:
+    if command in RUN_HERE:
+        return
+    entry = next(
+        (e for pattern, e in RUN_ELSEWHERE.items() if re.fullmatch(pattern, command)), None
+    )
+    assert entry is not None, f"{place}: nothing runs: {command}"
+    script, text = entry
+    assert text in (ROOT / script).read_text(), f"{place}: {script} does not run: {command}"
+
+
+@pytest.mark.parametrize("command", RUN_HERE)
+def test_command_runs(command: str, tmp_path: Path) -> None:
+    schema = gear.Schema([gear.Column("obs", (3,))])
+    with gear.ReplayBuffer(schema, capacity=100) as buffer:
+        with buffer.writer() as writer:
+            writer.extend(obs=np.zeros((10, 3), np.float32))
+        buffer.save(tmp_path / "replay")
+    program, *arguments = shlex.split(command)
+    if program == "python3":
+        start = [sys.executable]
+    else:
+        start = [sys.executable, "-m", "gear.cli.app"]
+    if arguments[0] == "train" and "--help" not in arguments:
+        arguments += SHORT.split()
+    done = subprocess.run(
+        [*start, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["demo", "test", "setup", "lint", "native", "stubs", "bench", "docs", "dist", "clean"],
+)
+def test_make_target_exists(target: str) -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for script in re.findall(r"\b(?:tools|benchmarks)/[\w./]+", done.stdout):
+        assert (ROOT / script).exists(), f"make {target} calls {script}"

@@ -1,0 +1,95 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "base/permutation.h"
+
+using namespace gear::base;
+
+namespace {
+
+bool is_bijection(uint64_t size, uint64_t key) {
+  const Draw128 keys = philox(key, 0, size);
+  const Permutation order(size, keys.hi, keys.lo);
+  std::vector<bool> seen(size, false);
+  for (uint64_t i = 0; i < size; ++i) {
+    const uint64_t element = order(i);
+    if (element >= size || seen[element]) {
+      return false;
+    }
+    seen[element] = true;
+  }
+  return true;
+}
+
+// 3.09 standard deviations above the mean: p = 0.001 (Wilson and Hilferty).
+double chi_square_limit(double degrees) {
+  const double spread = 2 / (9 * degrees);
+  return degrees * std::pow(1 - spread + 3.09 * std::sqrt(spread), 3);
+}
+
+// Chi-square of table[position][element] over many keys; every pair is equally likely.
+double chi_square_of_positions(uint64_t size, uint64_t num_keys) {
+  std::vector<double> counts(size * size, 0);
+  for (uint64_t key = 0; key < num_keys; ++key) {
+    const Draw128 keys = philox(42, 1, key);
+    const Permutation order(size, keys.hi, keys.lo);
+    for (uint64_t i = 0; i < size; ++i) {
+      counts[i * size + order(i)] += 1;
+    }
+  }
+  const double expected = static_cast<double>(num_keys) / static_cast<double>(size);
+  double chi_square = 0;
+  for (const double count : counts) {
+    chi_square += (count - expected) * (count - expected) / expected;
+  }
+  // Rows and columns both sum to a constant; so scaled, it has (n-1)^2 degrees of freedom.
+  return chi_square * static_cast<double>(size - 1) / static_cast<double>(size);
+}
+
+}  // namespace
+
+TEST_CASE("a permutation is a bijection at every size") {
+  for (uint64_t size = 1; size <= 2000; ++size) {
+    REQUIRE_MESSAGE(is_bijection(size, size % 3), "size ", size);
+  }
+  for (const uint64_t size :
+       {uint64_t{65535}, uint64_t{65536}, uint64_t{65537}, uint64_t{1000003}}) {
+    CHECK_MESSAGE(is_bijection(size, 5), "size ", size);
+  }
+}
+
+TEST_CASE("a permutation of a huge range stays inside it and repeats nothing") {
+  for (const uint64_t size : {(uint64_t{1} << 40) + 1, (uint64_t{1} << 62) + 3, ~uint64_t{0}}) {
+    const Permutation order(size, 1, 2);
+    std::set<uint64_t> seen;
+    for (uint64_t i = 0; i < 1000; ++i) {
+      const uint64_t element = order(size - 1 - i);
+      CHECK(element < size);
+      CHECK(seen.insert(element).second);
+    }
+  }
+}
+
+TEST_CASE("every element is equally likely at every position") {
+  for (const uint64_t size : {uint64_t{2}, uint64_t{3}, uint64_t{7}, uint64_t{16}, uint64_t{50}}) {
+    const double degrees = static_cast<double>((size - 1) * (size - 1));
+    CHECK_MESSAGE(chi_square_of_positions(size, 20000) < chi_square_limit(degrees), "size ", size);
+  }
+}
+
+TEST_CASE("either key changes the order") {
+  size_t same0 = 0;
+  size_t same1 = 0;
+  const Permutation order(1000, 10, 20);
+  const Permutation other0(1000, 11, 20);
+  const Permutation other1(1000, 10, 21);
+  for (uint64_t i = 0; i < 1000; ++i) {
+    same0 += order(i) == other0(i) ? 1 : 0;
+    same1 += order(i) == other1(i) ? 1 : 0;
+  }
+  CHECK(same0 < 10);
+  CHECK(same1 < 10);
+}

@@ -1,0 +1,81 @@
+"""The layer check finds each kind of violation, in a small tree made for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECK = Path(__file__).parents[2] / "tools" / "check_layers.py"
+
+
+def check(root: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, CHECK, root], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+def write(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("csrc/store/shard.h", '#include "memory/region.h"\n#include "store/schema.h"\n'),
+        (
+            "csrc/bindings/writer.cpp",
+            '#include <pybind11/pybind11.h>\n#include "ingest/writer.h"\n',
+        ),
+        ("gear/buffer.py", "from gear import _core\nfrom gear.schema import Schema\n"),
+        ("gear/buffer.py", "def loader():\n    from gear.loader import Loader\n"),
+        ("csrc/collect/plan.h", '#include "select/selection.h"\n'),
+        ("gear/loader.py", "def f():\n    import torch\n"),
+        ("gear/loader.py", "if TYPE_CHECKING:\n    from gear.cli import app\n"),
+        ("gear/train/app.py", "import torch\nimport gear\nfrom gear.train import loop\n"),
+        ("gear/cli/train.py", "from gear.train.app import main\n"),
+        ("gear/__init__.py", "from gear.buffer import ReplayBuffer\n"),
+        ("build/utils.py", ""),
+        (".venv/lib/common/helpers.py", ""),
+    ],
+)
+def test_allowed(name: str, text: str, tmp_path: Path) -> None:
+    write(tmp_path, name, text)
+    assert check(tmp_path) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("csrc/base/log.h", '#include "store/schema.h"\n', ":1: base must not include store"),
+        ("csrc/select/topk.cpp", '\n#include "collect/plan.h"\n', ":2: select must not include"),
+        ("csrc/store/page.h", '#include "schema.h"\n', ":1: write the include from csrc/ on"),
+        ("csrc/store/page.h", "#include <pybind11/numpy.h>\n", "only bindings/ knows Python"),
+        ("csrc/bindings/a.cpp", "#include <torch/torch.h>\n", "only bindings/ knows Python"),
+        ("csrc/network/a.h", "", "not in a folder that the table"),
+        ("gear/schema.py", "from gear.buffer import X\n", ":1: schema must not import buffer"),
+        ("gear/schema.py", "from gear import loader\n", ":1: schema must not import loader"),
+        ("gear/loader.py", "import gear\n", ":1: loader is part of the face and must name"),
+        ("gear/loader.py", "def f():\n    from gear.cli import app\n", "must not import cli"),
+        ("gear/loader.py", "import torch.nn\n", ":1: torch is imported only in"),
+        ("gear/cli/app.py", "from . import check\n", "write imports from gear on"),
+        ("gear/surprise.py", "", "not in the table of layers"),
+        ("gear/train/utils.py", "", "'utils' says nothing"),
+        ("csrc/base/string_helpers.h", "", "'string_helpers' says nothing"),
+        ("tests/common/a.py", "", "'common' says nothing"),
+        ("tools/long.sh", "\n" * 401, "401 lines"),
+    ],
+)
+def test_refused(name: str, text: str, complaint: str, tmp_path: Path) -> None:
+    write(tmp_path, name, text)
+    code, output = check(tmp_path)
+    assert code == 1
+    assert output.startswith(name)
+    assert complaint in output
+    assert output.count("\n") == 1

@@ -1,0 +1,106 @@
+"""Each algorithm and each kind of environment, in runs as short as they can be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from gear.train.loop import Learner
+
+
+def run(cfg):
+    learner = Learner(cfg)
+    while learner.counters.env_steps < cfg.total_steps:
+        learner.step()
+    return learner
+
+
+def assert_learned(learner):
+    metrics = learner.algorithm.metrics()
+    assert metrics
+    assert all(math.isfinite(value) for value in metrics.values()), metrics
+    for module in learner.algorithm.modules.values():
+        assert all(torch.isfinite(p).all() for p in module.parameters())
+
+
+@pytest.mark.parametrize("replay", ["uniform", "prioritized"])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_sac_on_pendulum(configure, replay, n_step):
+    cfg = configure(
+        "total_steps=500",
+        "algo.learning_starts=100",
+        "algo.batch_size=32",
+        f"algo.n_step={n_step}",
+        f"replay={replay}",
+    )
+    learner = run(cfg)
+    assert learner.counters.updates == 401
+    assert len(learner.buffer) == 500
+    assert_learned(learner)
+
+
+@pytest.mark.parametrize("env", ["hopper", "halfcheetah"])
+def test_sac_on_mujoco(configure, env):
+    learner = run(
+        configure(
+            f"env={env}",
+            "total_steps=200",
+            "algo.learning_starts=150",
+            "algo.batch_size=32",
+            "replay.capacity=10000",
+        )
+    )
+    assert_learned(learner)
+
+
+def test_double_dqn_improves_on_cartpole(configure):
+    """Random play balances for about 22 steps."""
+    cfg = configure(
+        "env=cartpole",
+        "total_steps=6000",
+        "algo.epsilon_steps=2000",
+        "algo.target_every=200",
+        "replay=prioritized",
+    )
+    learner = run(cfg)
+    assert np.mean(learner.counters.returns[:10]) < 60
+    assert np.mean(learner.counters.returns[-10:]) > 120
+    assert_learned(learner)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_double_dqn_on_atari_frames(configure, n_step):
+    cfg = configure(
+        "env=atari",
+        "total_steps=300",
+        "algo.learning_starts=200",
+        "algo.batch_size=8",
+        f"algo.n_step={n_step}",
+        "model.hidden=[32]",
+        "replay.capacity=1000",
+    )
+    learner = run(cfg)
+    batch = next(learner.loader)
+    assert batch["obs"].shape == (8, 4 + n_step, 84, 84)
+    assert batch["obs"].dtype == torch.uint8
+    # One frame a step is stored; stacks are windows.
+    assert learner.buffer.schema["obs"].shape == (84, 84)
+    assert_learned(learner)
+
+
+def test_view_is_the_stored_window(configure):
+    """The network acts on what it learns from: the same stack, the same zeros at the head."""
+    cfg = configure("env=cartpole", "env.stack=4", "algo.learning_starts=10", "total_steps=200")
+    learner = Learner(cfg)
+    views = []
+    for _ in range(60):
+        views.append(learner.env.view.copy())
+        learner.step()
+    batch = next(learner.loader)
+    stacks = {view.tobytes() for view in views}
+    stored = batch["obs"][:, :4].numpy()
+    assert all(stack.tobytes() in stacks for stack in stored)
+    assert any((stack[:3] == 0).all() for stack in stored)

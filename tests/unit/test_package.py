@@ -1,0 +1,57 @@
+"""The package's own face: version, what was built, the installation check, no work at import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import gear
+from gear import _core
+
+
+def test_version_and_build_info() -> None:
+    info = _core.build_info()
+    assert gear.__version__ == info["version"] == "0.1.0"
+    assert info["cuda"] is False
+    assert info["compiler"]
+    assert info["build_type"]
+    assert info["simd"]
+    assert info["checkpoint_format"] >= 1
+
+
+def test_check_visible_device(capsys: pytest.CaptureFixture[str]) -> None:
+    count = gear.check_visible_device()
+    line = f"CHECK visible_device_count.......................................{count}.\n"
+    assert capsys.readouterr().out == line
+    assert count >= 0
+
+
+def test_no_gpu_is_a_zero() -> None:
+    program = "import gear; gear.check_visible_device()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"CUDA_VISIBLE_DEVICES": "", "PATH": "/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "CHECK visible_device_count.......................................0.\n"
+
+
+def test_import_loads_no_framework() -> None:
+    program = (
+        "import sys, gear; "
+        "print([m for m in ('torch', 'jax', 'cupy', 'hydra', 'click') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_everything_named_is_there() -> None:
+    assert all(hasattr(gear, name) for name in gear.__all__)
+    spec = """Column Schema ReplayBuffer Step Window Uniform Weighted Sequential Fifo Lifo TopK
+    RateLimit Group InvalidArgument OutOfMemory CudaError TransportError CorruptData GearError
+    check_visible_device Loader Batch Writer Episode"""
+    assert set(spec.split()) <= set(gear.__all__)

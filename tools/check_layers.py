@@ -1,0 +1,179 @@
+"""The layer check of `make lint`: what may include or import what, file names, and file lengths.
+
+Usage: check_layers.py [ROOT]; the default is this repository. Exit 1 and one line per violation.
+The rules are the tables below; docs/architecture.md says why.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+# csrc/: a folder may include itself and everything that it lists.
+CPP_BELOW = {
+    "base": set(),
+    "memory": {"base"},
+    "store": {"base", "memory"},
+    "ingest": {"base", "memory", "store"},
+    "select": {"base", "memory", "store"},
+    "collect": {"base", "memory", "store", "select"},
+    "bindings": {"base", "memory", "store", "ingest", "select", "collect"},
+}
+
+# gear/: a module or package imports only what stands on an earlier line, and itself. Imports inside
+# functions count; those under TYPE_CHECKING do not.
+PYTHON_LAYERS = [
+    {"_core"},
+    {"errors"},
+    {"schema", "device", "frameworks", "log", "samplers"},
+    {"batch", "distributed", "window", "writer"},
+    {"loader", "checkpoint"},
+    {"buffer"},
+    {"datasets"},
+    {"integrations"},
+    {"train"},
+    {"cli"},
+]
+FACE = "buffer"  # up to this layer, modules name each other; those above may `import gear`
+
+FRAMEWORKS = {"torch", "deepspeed", "horovod", "mpi4py"}
+FRAMEWORK_FOLDERS = {"distributed", "integrations", "train"}
+
+BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "handler", "misc"}
+
+MAX_LINES = 400
+LONGER_FILES: dict[str, str] = {}  # path -> reason
+
+
+def source_files(root: Path) -> Iterator[Path]:
+    """Source files of the tree, outputs and hidden folders left out."""
+    for path in sorted(root.rglob("*")):
+        parts = path.relative_to(root).parts
+        if parts[0] in {"build", "dist"} or any(p.startswith(".") for p in parts):
+            continue
+        if path.is_file() and path.suffix in {".py", ".h", ".cpp", ".cu", ".cuh", ".sh"}:
+            yield path
+
+
+def check_name_and_length(root: Path, path: Path) -> Iterator[str]:
+    name = path.relative_to(root).as_posix()
+    for part in Path(name).with_suffix("").parts:
+        if BANNED_NAMES & set(part.split("_")):
+            yield f"{name}: '{part}' says nothing about what is in it"
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    if lines > MAX_LINES and name not in LONGER_FILES:
+        yield f"{name}: {lines} lines (at most {MAX_LINES}, or an entry with a reason)"
+
+
+def check_includes(root: Path, path: Path) -> Iterator[str]:
+    folder, *rest = path.relative_to(root / "csrc").parts
+    name = path.relative_to(root).as_posix()
+    if not rest or folder not in CPP_BELOW:
+        yield f"{name}: not in a folder that the table of layers names"
+        return
+    allowed = CPP_BELOW[folder] | {folder}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        foreign = re.match(r"\s*#\s*include\s*[<\"](pybind11|Python\.h|torch)", line)
+        if foreign and (folder != "bindings" or foreign.group(1) == "torch"):
+            yield f"{name}:{number}: {line.strip()}: only bindings/ knows Python, none torch"
+        found = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
+        if found is None:
+            continue
+        target = found.group(1).split("/")[0]
+        if "/" not in found.group(1) or ".." in found.group(1):
+            yield f"{name}:{number}: write the include from csrc/ on: {found.group(1)}"
+        elif target not in allowed:
+            yield f"{name}:{number}: {folder} must not include {target}"
+
+
+def layer_of(module: str) -> int | None:
+    for index, layer in enumerate(PYTHON_LAYERS):
+        if module in layer:
+            return index
+    return None
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[str, int, bool]]:
+    """(dotted module, line, lazy) for each import; those under TYPE_CHECKING are left out."""
+
+    def visit(node: ast.AST, lazy: bool) -> Iterator[tuple[str, int, bool]]:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.orelse:
+                yield from visit(child, lazy)
+            return
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno, lazy
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                yield "." * node.level, node.lineno, lazy
+            elif node.module == "gear":
+                for alias in node.names:
+                    yield f"gear.{alias.name}", node.lineno, lazy
+            else:
+                yield node.module or "", node.lineno, lazy
+        lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, lazy)
+
+    yield from visit(tree, False)
+
+
+def check_imports(root: Path, path: Path) -> Iterator[str]:
+    parts = path.relative_to(root / "gear").with_suffix("").parts
+    name = path.relative_to(root).as_posix()
+    own = parts[0]
+    if own == "__init__":
+        return
+    own_layer = layer_of(own)
+    if own_layer is None:
+        yield f"{name}: not in the table of layers"
+        return
+    for module, line, lazy in imports(ast.parse(path.read_text(encoding="utf-8"))):
+        head, *rest = module.split(".")
+        where = f"{name}:{line}"
+        if not head:
+            yield f"{where}: write imports from gear on, not relative ones"
+        elif head in FRAMEWORKS and not lazy and own not in FRAMEWORK_FOLDERS:
+            yield f"{where}: {head} is imported only in {', '.join(sorted(FRAMEWORK_FOLDERS))}"
+        elif head == "gear":
+            yield from check_import_of_gear(where, own, own_layer, rest)
+
+
+def check_import_of_gear(where: str, own: str, own_layer: int, rest: list[str]) -> Iterator[str]:
+    target = rest[0] if rest else ""
+    target_layer = layer_of(target)
+    if target_layer is None:
+        # The face itself: `import gear`, `from gear import Schema`.
+        face = layer_of(FACE)
+        if face is not None and own_layer <= face:
+            yield f"{where}: {own} is part of the face and must name the module it means"
+    elif target != own and target_layer >= own_layer:
+        yield f"{where}: {own} must not import {target}"
+
+
+def violations_in(root: Path) -> list[str]:
+    violations: list[str] = []
+    for path in source_files(root):
+        violations += check_name_and_length(root, path)
+        top = path.relative_to(root).parts[0]
+        if top == "csrc":
+            violations += check_includes(root, path)
+        elif top == "gear" and path.suffix == ".py":
+            violations += check_imports(root, path)
+    return violations
+
+
+def main() -> int:
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
+    violations = violations_in(root.resolve())
+    for line in violations:
+        print(line)
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

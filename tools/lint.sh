@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Every check of `make lint`, one line each; a failing one shows its output. Exit 1 if any failed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PATH="$PWD/.venv/bin:$PATH"
+mkdir -p build
+
+failed=()
+check() { # name, command...
+  local name=$1 log=build/lint.log
+  shift
+  if "$@" >"$log" 2>&1; then
+    printf 'lint: %-14s ok\n' "$name"
+  else
+    printf 'lint: %-14s FAILED: %s\n' "$name" "$*"
+    cat "$log"
+    failed+=("$name")
+  fi
+}
+
+sources() { find . \( -name .git -o -name .venv -o -name build -o -name dist \) -prune -o -type f "$@"; }
+mapfile -t cpp < <(sources \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print | sort)
+mapfile -t shell < <(sources -print0 | xargs -0 awk 'FNR == 1 && /^#!.*[\/ ](ba)?sh/ {print FILENAME} {nextfile}' | sort)
+
+check ruff ruff check .
+check ruff-format ruff format --check .
+check mypy mypy --strict gear
+check clang-format clang-format --dry-run -Werror "${cpp[@]}"
+check shellcheck shellcheck "${shell[@]}"
+check codespell codespell
+check layers python tools/check_layers.py
+check stubs tools/check_stubs.sh
+
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "lint: failed: ${failed[*]}" >&2
+  exit 1
+fi

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Builds the native tests twice, with ASan + UBSan and with TSan, and runs both.
+# Arguments go to the test binary, e.g. --test-case='*sum tree*'.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PATH="$PWD/.venv/bin:$PATH"
+export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+export ASAN_OPTIONS=detect_stack_use_after_return=1
+export TSAN_OPTIONS=halt_on_error=1
+
+generator=()
+if command -v ninja >/dev/null; then generator=(-G Ninja); fi
+
+build() { # folder, sanitizers
+  mkdir -p "build/$1"
+  if ! {
+    cmake -S . -B "build/$1" "${generator[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g" \
+      -DGEAR_BUILD_PYTHON=OFF -DGEAR_BUILD_TESTS=ON -DGEAR_SANITIZE="$2" &&
+      cmake --build "build/$1" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
+  } >"build/$1/build.log" 2>&1; then
+    tail -n 60 "build/$1/build.log"
+    echo "native: the build with -fsanitize=$2 failed: build/$1/build.log" >&2
+    return 1
+  fi
+}
+
+# TSan of older compilers needs the addresses that it expects: no randomisation, where that is allowed.
+fixed_addresses=()
+if setarch "$(uname -m)" -R true 2>/dev/null; then fixed_addresses=(setarch "$(uname -m)" -R); fi
+
+echo "native: address and undefined-behaviour sanitizers"
+build native address,undefined
+build/native/gear_native_tests "$@"
+echo "native: thread sanitizer"
+build native-thread thread
+"${fixed_addresses[@]}" build/native-thread/gear_native_tests "$@"

@@ -1,0 +1,139 @@
+#!/usr/bin/env bash
+# Makes .venv with GEAR built and installed in it (editable: Python changes need no rebuild).
+#
+#   tools/setup.sh train     what `gear train` needs
+#   tools/setup.sh dev       that, and what `make test` needs (the default)
+#
+# Nothing is done when nothing changed: .venv/gear-<level>.stamp holds a hash of the build's inputs.
+# PYTHON=/path/to/python chooses the interpreter; otherwise the first suitable of python3,
+# python3.13 ... python3.10, and those of pyenv.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+level=${1:-dev}
+torch="torch==2.13.0"
+case $level in
+  train) extras=train ;;
+  dev) extras=train,dev ;;
+  *) echo "setup: unknown level '$level': train or dev" >&2; exit 2 ;;
+esac
+
+say() { echo "setup: $*"; }
+die() { echo "setup: $*" >&2; exit 1; }
+
+# A suitable interpreter: version, venv with pip, and the headers to build an extension with.
+python_lacks() {
+  "$1" - <<'PY' 2>/dev/null || echo "a working interpreter"
+import os, sys, sysconfig
+lacks = []
+if not (3, 10) <= sys.version_info[:2] <= (3, 13):
+    lacks.append("a version from 3.10 to 3.13")
+try:
+    import ensurepip, venv
+except ImportError:
+    lacks.append("venv")
+if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
+    lacks.append("headers")
+print(", ".join(lacks))
+PY
+}
+
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11 python3.10 \
+    "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[0123].*/bin/python3 /usr/bin/python3; do
+    command -v "$candidate" >/dev/null || continue
+    [ -z "$(python_lacks "$candidate")" ] || continue
+    "$candidate" -c 'import sys; print(sys.executable)'
+    return 0
+  done
+  return 1
+}
+
+have_doctest() {
+  command -v g++ >/dev/null && echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1
+}
+
+# Debian packages that this machine lacks, for this level.
+missing_packages() {
+  command -v g++ >/dev/null || echo g++
+  find_python >/dev/null || echo python3 python3-venv python3-dev
+  if [ "$level" = dev ]; then have_doctest || echo doctest-dev; fi
+}
+
+install_packages() {
+  local missing
+  missing=$(missing_packages | xargs)
+  [ -n "$missing" ] || return 0
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing from the distribution: $missing"
+    # shellcheck disable=SC2086  # a list of package names
+    (apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y \
+      --no-install-recommends $missing) >build/apt.log 2>&1 ||
+      say "apt-get failed, see build/apt.log; going on with what is here"
+    missing=$(missing_packages | xargs)
+  fi
+  case " $missing " in
+    "  ") return 0 ;;
+    *" g++ "* | *" python3 "*)
+      die "this machine lacks: $missing. On Debian or Ubuntu: sudo apt-get install $missing" ;;
+    *) say "this machine lacks: $missing. The native C++ tests will not run." \
+         "On Debian or Ubuntu: sudo apt-get install $missing" ;;
+  esac
+}
+
+build_inputs_hash() {
+  {
+    echo "$level"
+    .venv/bin/python -c 'import sys; print(sys.version, sys.base_prefix)'
+    find csrc CMakeLists.txt pyproject.toml requirements tools/setup.sh -type f -print0 |
+      sort -z | xargs -0 sha256sum
+  } | sha256sum | cut -d' ' -f1
+}
+
+up_to_date() {
+  local other
+  [ -x .venv/bin/python ] && .venv/bin/python -c '' 2>/dev/null || return 1
+  for other in "$level" dev; do # dev contains train
+    [ -f ".venv/gear-$other.stamp" ] || continue
+    [ "$(cat ".venv/gear-$other.stamp")" = "$(level=$other build_inputs_hash)" ] && return 0
+  done
+  return 1
+}
+
+have_cmake() {
+  command -v cmake >/dev/null && cmake -E capabilities 2>/dev/null | grep -q '"minor":2[0-9]\|"minor":3[0-9]\|"major":[4-9]'
+}
+
+mkdir -p build
+exec 9>build/setup.lock
+flock 9
+
+if [ "$level" = dev ] && ! have_doctest; then install_packages; fi
+if up_to_date; then
+  say "nothing to do (.venv is up to date)"
+  exit 0
+fi
+install_packages
+
+if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+  python=$(find_python) || die "no suitable Python found"
+  say "making .venv with $("$python" --version) ($python)"
+  rm -rf .venv
+  "$python" -m venv .venv
+fi
+
+pip() { .venv/bin/python -m pip --disable-pip-version-check -qq "$@"; }
+started=$SECONDS
+build_requirements=(scikit-build-core pybind11)
+have_cmake || build_requirements+=(cmake)
+command -v ninja >/dev/null || build_requirements+=(ninja)
+say "installing the requirements and building GEAR (the first time takes minutes)"
+rm -f .venv/gear-*.stamp
+pip install -c requirements/constraints.txt "${build_requirements[@]}" || die "pip failed"
+PATH="$PWD/.venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)} \
+  pip install -c requirements/constraints.txt --no-build-isolation "$torch" -e ".[$extras]" ||
+  die "the installation failed; its output is above"
+(cd build && ../.venv/bin/python -c 'import gear') || die "GEAR was built but does not import"
+build_inputs_hash >".venv/gear-$level.stamp"
+say "done in $((SECONDS - started)) s"
