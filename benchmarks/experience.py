@@ -1,9 +1,9 @@
-"""The experience that every contestant stores: deterministic, and able to prove where a value came from.
+"""The experience that every contestant stores: deterministic, every value traceable to its step.
 
 Pure NumPy, because each contestant makes its own copy in its own interpreter from the same seed.
 An episode of T steps has T+1 observations; the last one is the closing observation that only
-next-observations reach. Observation t of episode e carries its key e*(T+1)+t, exactly, in component 0
-(float32) or in its first four pixels (uint8), so that any delivered row can be checked.
+next-observations reach. Observation t of episode e carries its key e*(T+1)+t, exactly, in
+component 0 (float32) or in its first four pixels (uint8), so that any delivered row can be checked.
 """
 
 from __future__ import annotations
@@ -71,8 +71,17 @@ class Experience:
             "done": self.done.reshape(rows).copy(),
         }
 
+    def block(self, rows: int) -> dict[str, NDArray[np.generic]]:
+        """The first transitions, each column [rows, ...], contiguous: a batch to insert."""
+        return {name: column[:rows].copy() for name, column in self.transitions().items()}
+
+    def single_steps(self, rows: int) -> list[dict[str, NDArray[np.generic]]]:
+        """The same, one dict a transition: what an environment gives."""
+        block = self.block(rows)
+        return [{name: column[k] for name, column in block.items()} for k in range(rows)]
+
     def stacked_pairs(self) -> Iterator[tuple[NDArray[np.generic], NDArray[np.generic]]]:
-        """Per episode: stacks of obs and of next_obs, each [T, 4, 84, 84], zeros before the start."""
+        """Per episode: stacks of obs and of next_obs, each [T, 4, 84, 84]; zeros at the start."""
         steps = self.episode_steps
         for frames in self.observations:
             padded = np.concatenate([np.zeros_like(frames[: STACK - 1]), frames])
@@ -81,7 +90,7 @@ class Experience:
 
 
 def make(dataset: str, *, quick: bool) -> Experience:
-    """dataset: "transitions" (1e6 steps of 97 bytes) or "frames" (20,000 of 7056 bytes); quick: tiny."""
+    """dataset: "transitions" (1e6 steps of 97 B) or "frames" (20,000 of 7056 B); quick: tiny."""
     rng = np.random.default_rng(17)
     if dataset == "frames":
         episodes, steps, shape = (2, 100, (84, 84)) if quick else (20, 1000, (84, 84))

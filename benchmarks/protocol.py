@@ -1,7 +1,7 @@
 """How the referee and a contestant talk: one JSON object a line, both ends in this file.
 
-Each contestant is a process of its own with an interpreter of its own (a peer may need another NumPy),
-so all start equal and none shares a heap. It answers
+Each contestant is a process of its own, with an interpreter of its own (a peer may need another
+NumPy), so all start equal and none shares a heap. It answers
 
     {"op": "fill", "dataset": ..., "quick": ...}     store the experience; memory before and after
     {"op": "start", "workload": {...}, ...}          prepare, warm up, check one batch
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,16 @@ import experience
 import numpy as np
 import workloads
 
-Tensors = dict[str, Any]
+Tensors = Mapping[str, Any]
 """Name -> torch tensor, as delivered."""
 
 
 class Contestant:
-    """Base of the adapters. A method named like a workload's kind takes the Workload and returns
-    the call to be timed, which gives the delivered tensors; a missing method means "not offered"."""
+    """Base of the adapters.
+
+    A method named like a workload's kind takes the Workload and returns the call to be timed, which
+    gives the delivered tensors. A method that is missing or returns None: not offered.
+    """
 
     name: str
     packages: tuple[str, ...] = ()
@@ -52,6 +55,12 @@ class Contestant:
     data: experience.Experience
     scratch: Path
     """An empty folder for save and load."""
+
+    def versions(self) -> dict[str, str]:
+        """Of Python and of what can change the figures."""
+        packages = ("numpy", "torch", *self.packages)
+        found = {package: importlib.metadata.version(package) for package in packages}
+        return {"python": sys.version.split()[0], **found}
 
     def fill(self) -> None:
         """Store self.data, full to capacity."""
@@ -86,10 +95,7 @@ class _Side:
         self.to_disk = False
 
     def hello(self) -> dict[str, Any]:
-        versions = {"python": sys.version.split()[0]}
-        for package in ("numpy", "torch", *self.contestant.packages):
-            versions[package] = importlib.metadata.version(package)
-        return {"versions": versions}
+        return {"versions": self.contestant.versions()}
 
     def fill(self, dataset: str, quick: bool) -> dict[str, Any]:
         self.contestant.data = experience.make(dataset, quick=quick)
@@ -113,16 +119,17 @@ class _Side:
         if call is None:
             return {"offered": False}
         self.call, self.to_disk = call, work.to_disk
+        stored = self.contestant.data.num_steps * self.contestant.data.step_bytes
         out = {name: np.asarray(tensor) for name, tensor in call().items()}
-        wrong = workloads.check(work, self.contestant.data, out)
+        wrong = workloads.check(work, self.contestant.data, out) if out else []
         spent: list[int] = []
-        while sum(spent) < warm_up_s * 1e9 or len(spent) < 3:
-            spent += self.round(1)["ns"]
+        while sum(spent) < warm_up_s * 1e9:
+            spent += self.round(len(spent) or 3)["ns"]
         return {
             "offered": True,
             "call_s": float(np.median(spent)) * 1e-9,
             "items": work.items * self.contestant.delivered,
-            "bytes": work.items * self.contestant.delivered * work.item_bytes,
+            "bytes": work.items * self.contestant.delivered * (work.item_bytes or stored),
             "delivered_bytes": sum(array.nbytes for array in out.values()),
             "variant": self.contestant.variant,
             "wrong": wrong,
@@ -172,14 +179,16 @@ class Remote:
     def __init__(self, name: str, command: list[str], scratch: Path) -> None:
         self.name = name
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (lives as long as the process)
-        here = str(Path(__file__).parent)
+        path = os.pathsep.join(
+            filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
+        )
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env={**os.environ, "PYTHONPATH": here, "BENCH_SCRATCH": str(scratch)},
+            env={**os.environ, "PYTHONPATH": path, "BENCH_SCRATCH": str(scratch)},
         )
 
     def ask(self, op: str, **arguments: Any) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def everything(*, quick: bool) -> list[Workload]:
 
 
 def check(workload: Workload, data: Experience, out: dict[str, NDArray[np.generic]]) -> list[str]:
-    """What is wrong with a delivered batch (NumPy views of it): empty when it is as asked.
+    """What is wrong with a delivered batch (NumPy views of it); an empty list when nothing is.
 
     Padding rows of sequences and stacks are zero and are skipped.
     """
@@ -93,15 +93,16 @@ def _check_slices(
     workload: Workload, data: Experience, out: dict[str, NDArray[np.generic]]
 ) -> list[str]:
     rows = workload.items // workload.length
-    obs = out["obs"].reshape(-1, 17)
-    wrong = _shapes({"obs": obs}, obs=(workload.items, 17))
-    obs = obs.reshape(rows, workload.length, 17)
-    stored = obs.any(axis=2)
+    flat = out["obs"].reshape(-1, 17)
+    wrong = _shapes({"obs": flat}, obs=(workload.items, 17))
+    obs = flat.reshape(rows, workload.length, 17)
+    stored = np.any(obs != 0, axis=2)
     e, t = np.divmod(keys(obs), data.episode_steps + 1)
     if not np.array_equal(obs[stored], data.observations[e, t][stored]):
         wrong.append("obs differs from what was stored")
     follows = (np.diff(keys(obs), axis=1) == 1) & (np.diff(e, axis=1) == 0)
-    if not (follows | ~(stored[:, 1:] & stored[:, :-1])).all():
+    both = np.logical_and(stored[:, 1:], stored[:, :-1])
+    if not follows[both].all():
         wrong.append("crosses the end of an episode")
     return wrong
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gear import _core
-from gear.errors import InvalidArgument
 from gear.frameworks import MakeTensor
 
 
@@ -33,10 +32,10 @@ class Batch(Mapping[str, Any]):
         self._core = core
         self._outputs = outputs
         self._make = make
-        self._tensors: dict[tuple[int, int], Any] = {}
+        self._tensors: dict[int, Any] = {}
 
     def _tensor(self, kind: int, output: int = 0) -> Any:
-        key = (kind, output)
+        key = kind << 16 | output
         tensor = self._tensors.get(key)
         if tensor is None:
             tensor = self._tensors[key] = self._make(self._core, kind, output)
@@ -99,10 +98,6 @@ class _PerOutput(Mapping[str, Any]):
         self._make = make
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._outputs:
-            raise InvalidArgument(
-                f"[collect] no output {name!r}: the batch has {', '.join(self._outputs)}"
-            )
         return self._make(self._outputs[name])
 
     def __iter__(self) -> Iterator[str]:

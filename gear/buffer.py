@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gear import _core, checkpoint
+from gear.arguments import check_count
 from gear.batch import Batch
 from gear.distributed import Group
 from gear.errors import InvalidArgument
@@ -46,7 +47,8 @@ class RateLimit:
 
     def as_tuple(self) -> tuple[float, int, float]:
         slack = max(1000.0, 2 * self.samples_per_insert) if self.slack is None else self.slack
-        return (self.samples_per_insert, self.min_steps, slack)
+        min_steps = check_count("[store] min_steps of the rate limit", self.min_steps, least=0)
+        return (float(self.samples_per_insert), min_steps, float(slack))
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,29 @@ class Episode:
 
 
 def _as_array(values: Any) -> npt.NDArray[Any]:
-    """Tensors of any framework and device as a one-dimensional NumPy array."""
+    """Tensors of any framework and device as a NumPy array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     return np.asarray(values)
+
+
+def _as_ids(values: Any) -> npt.NDArray[np.int64]:
+    ids = _as_array(values)
+    if ids.size == 0:
+        return np.empty(0, np.int64)
+    if ids.dtype.kind not in "iu" or ids.ndim != 1:
+        raise InvalidArgument(
+            f"[store] ids of dtype {ids.dtype} and shape {ids.shape}: int64 of one dimension is "
+            "allowed, as in batch.ids"
+        )
+    return ids.astype(np.int64, copy=False)
+
+
+def _as_priorities(values: Any) -> npt.NDArray[np.float32]:
+    priorities = _as_array(values)
+    if priorities.dtype.kind not in "fiub":
+        raise InvalidArgument(f"[store] priorities of dtype {priorities.dtype}: give real numbers")
+    return priorities.astype(np.float32, copy=False)
 
 
 class ReplayBuffer:
@@ -117,18 +138,15 @@ class ReplayBuffer:
         connect_core_log()
         if not isinstance(schema, Schema):
             raise InvalidArgument(f"[store] schema {schema!r}: give a gear.Schema")
-        for label, value in (("capacity", capacity), ("page_steps", page_steps)):
-            if value < 1:
-                raise InvalidArgument(f"[store] {label} {value}: 1 or more is allowed")
-        if max_times_sampled is not None and max_times_sampled < 1:
-            raise InvalidArgument(
-                f"[store] max_times_sampled {max_times_sampled}: 1 or more, or None, is allowed"
+        if max_times_sampled is not None:
+            max_times_sampled = check_count(
+                "[store] max_times_sampled", max_times_sampled, most=65535
             )
         _check_name(tier, name)
         shard = _core.Shard(
             schema.as_tuples(),
-            capacity=capacity,
-            page_steps=page_steps,
+            capacity=check_count("[store] capacity", capacity),
+            page_steps=check_count("[store] page_steps", page_steps),
             tier=tier,
             name=name or "",
             evict=evict,
@@ -239,11 +257,11 @@ class ReplayBuffer:
         Raises:
             InvalidArgument: a priority or an id that cannot be; nothing is applied.
         """
-        return self._open().update(_as_array(ids), _as_array(priorities))
+        return self._open().update(_as_ids(ids), _as_priorities(priorities))
 
     def priorities(self, ids: Any) -> npt.NDArray[np.float32]:
         """Priorities of stored steps, float32 ``[B]``."""
-        return self._open().priorities(_as_array(ids))
+        return self._open().priorities(_as_ids(ids))
 
     # ---- reading ----
 
@@ -313,7 +331,7 @@ class ReplayBuffer:
         """
         tuples = output_tuples(outputs, self._schema)
         make = tensor_maker(framework)
-        core = _core.collect_ids(self._open(), _as_array(ids), tuples, packed)
+        core = _core.collect_ids(self._open(), _as_ids(ids), tuples, packed)
         return Batch(core, {row[0]: number for number, row in enumerate(tuples)}, make)
 
     # ---- keeping ----

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from types import TracebackType
 from typing import Any
 
 from gear import _core
 from gear.batch import Batch
+from gear.arguments import check_count, check_timeout
 from gear.errors import InvalidArgument
 from gear.frameworks import tensor_maker
 from gear.samplers import Sampler, Weighted
@@ -41,15 +44,15 @@ class Loader(Iterator[Batch]):
         seed: int,
         timeout_s: float | None,
     ) -> None:
-        if batch_size < 1:
-            raise InvalidArgument(f"[collect] batch_size {batch_size}: 1 or more is allowed")
-        if prefetch < 0:
-            raise InvalidArgument(f"[collect] prefetch {prefetch}: 0 or more is allowed")
+        batch_size = check_count("[collect] batch_size", batch_size)
+        prefetch = check_count("[collect] prefetch", prefetch, least=0)
+        seed = check_count("[select] seed", seed, least=-(1 << 63), most=(1 << 64) - 1)
         if not isinstance(sampler, Sampler) or type(sampler) is Sampler:
             raise InvalidArgument(
                 f"[select] sampler {sampler!r}: Uniform, Weighted, Sequential, Fifo, Lifo and TopK "
                 "of the package gear are allowed"
             )
+        check_timeout("[collect]", timeout_s)
         tuples = output_tuples(outputs, schema)
         self._make = tensor_maker(framework)
         self._outputs = {row[0]: number for number, row in enumerate(tuples)}
@@ -118,7 +121,20 @@ class Loader(Iterator[Batch]):
         `load_state_dict` is bit-equal to a run that was never interrupted. Save the buffer at the
         same point.
         """
-        return {"version": STATE_VERSION, "seed": self._seed, **self._open().state()}
+        return {
+            "version": STATE_VERSION,
+            "seed": self._seed,
+            "sampler": self._sampler_text(),
+            **self._open().state(),
+        }
+
+    def _sampler_text(self) -> str:
+        """The sampler without what may change while it runs."""
+        return repr(
+            replace(self._sampler, beta=0.0)
+            if isinstance(self._sampler, Weighted)
+            else self._sampler
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from `state_dict` of a loader with the same options.
@@ -126,12 +142,13 @@ class Loader(Iterator[Batch]):
         Raises:
             InvalidArgument: the state is of another version, seed or batch layout.
         """
-        if state.get("version") != STATE_VERSION or state.get("seed") != self._seed:
-            raise InvalidArgument(
-                f"[collect] loader state of version {state.get('version')} and seed "
-                f"{state.get('seed')}: this loader takes version {STATE_VERSION} and seed "
-                f"{self._seed}"
-            )
+        wanted = {"version": STATE_VERSION, "seed": self._seed, "sampler": self._sampler_text()}
+        for key, value in wanted.items():
+            if state.get(key) != value:
+                raise InvalidArgument(
+                    f"[collect] loader state with {key} {state.get(key)!r}: this loader takes "
+                    f"{value!r}; make it with the options it was saved with"
+                )
         self._open().restore(state)
         self._beta = float(state["beta"])
 
@@ -142,3 +159,14 @@ class Loader(Iterator[Batch]):
     def close(self) -> None:
         """Ends the background thread; batches already delivered stay valid."""
         self._core = None
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

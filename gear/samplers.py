@@ -6,8 +6,10 @@ that is stored, and `ReplayBuffer.update` with such ids sets the episodes' own p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
+
+from gear.errors import InvalidArgument
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,13 @@ class Sampler:
     """Base of the samplers; not used by itself."""
 
     policy: ClassVar[str]
-    unit: str = "step"
+    unit: str = field(default="step", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.unit not in ("step", "episode"):
+            raise InvalidArgument(
+                f"[select] unit {self.unit!r}: 'step' and 'episode' are allowed"
+            )
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -45,12 +46,16 @@ class Column:
         if not isinstance(dtype, str):
             object.__setattr__(self, "dtype", getattr(dtype, "__name__", str(dtype)))
         shape: object = self.shape
-        if isinstance(shape, int):
+        try:
+            if isinstance(shape, str):
+                raise TypeError
+            dims = tuple(operator.index(dim) for dim in self.shape)
+        except TypeError:
             raise InvalidArgument(
-                f"[schema] column {self.name!r} has shape {shape}: a tuple is allowed; "
-                f"write ({shape},)"
-            )
-        object.__setattr__(self, "shape", tuple(int(dim) for dim in self.shape))
+                f"[schema] column {self.name!r} has shape {shape!r}: a tuple of integers is "
+                "allowed, () for a scalar"
+            ) from None
+        object.__setattr__(self, "shape", dims)
 
 
 class Schema:

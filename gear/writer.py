@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from gear import _core
+from gear.arguments import check_timeout
 
 
 class Writer(_core.Writer):
@@ -27,6 +28,7 @@ class Writer(_core.Writer):
     def __init__(
         self, shard: _core.Shard, episode: int | None = None, timeout_s: float | None = None
     ) -> None:
+        check_timeout("[ingest]", timeout_s)
         super().__init__(shard, episode)
         self._set_timeout(timeout_s)
 

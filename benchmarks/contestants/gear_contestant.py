@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import gear
 import numpy as np
 import torch
 from experience import STACK
 from protocol import Contestant, Tensors, serve
 from workloads import Workload
+
+import gear
 
 TRANSITION = {
     "obs": gear.Step(0),
@@ -23,7 +24,9 @@ PRIORITISED = gear.Weighted(alpha=0.6, beta=0.4)
 
 class Gear(Contestant):
     name = "gear"
-    packages = ("gear",)
+
+    def versions(self) -> dict[str, str]:
+        return {**super().versions(), "gear": gear.__version__}
 
     def fill(self) -> None:
         data = self.data
@@ -88,7 +91,7 @@ class Gear(Contestant):
         return self._sample(work.items, gear.Uniform(), outputs)
 
     def _sample(
-        self, rows: int, sampler: object, outputs: Mapping[str, object]
+        self, rows: int, sampler: gear.Sampler, outputs: Mapping[str, gear.Step | gear.Window]
     ) -> Callable[[], Tensors]:
         self.loader = self.buffer.loader(rows, sampler=sampler, outputs=outputs, framework="torch")
         return self.loader.__next__
@@ -112,8 +115,8 @@ class Gear(Contestant):
 
     def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
         """Episodes of 1024 steps: four batches and an end."""
-        source = self.data.transitions()
-        batch = {n: source[n][: work.items].copy() for n in ("obs", "action", "reward", "done")}
+        batch = self.data.block(work.items)
+        del batch["next_obs"]
         final = {"obs": self.data.observations[0, -1]}
         writer, batches = self.buffer.writer(), [0]
 

@@ -68,8 +68,7 @@ class Cpprb(Contestant):
         return buffer
 
     def insert_single(self, work: Workload) -> Callable[[], Tensors]:
-        source = self.data.transitions()
-        steps = [{name: col[k] for name, col in source.items()} for k in range(work.items)]
+        steps = self.data.single_steps(work.items)
 
         def call() -> Tensors:
             for step in steps:
@@ -79,7 +78,7 @@ class Cpprb(Contestant):
         return call
 
     def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
-        batch = {name: col[: work.items].copy() for name, col in self.data.transitions().items()}
+        batch = self.data.block(work.items)
 
         def call() -> Tensors:
             self.buffer.add(**batch)

@@ -46,10 +46,7 @@ class Flashbax(Contestant):
         return state.replace(experience=held, is_full=jax.numpy.array(True))
 
     def _sampler(self, state: Any, sample: Callable[..., dict[str, Any]]) -> Callable[[], Tensors]:
-        @jax.jit
-        def draw(state: Any, key: jax.Array) -> Any:
-            key, use = jax.random.split(key)
-            return key, sample(state, use)
+        draw = jax.jit(lambda state, key: (jax.random.split(key)[0], sample(state, key)))
 
         def call() -> Tensors:
             self.key, out = draw(state, self.key)
@@ -59,15 +56,16 @@ class Flashbax(Contestant):
 
     def uniform(self, work: Workload) -> Callable[[], Tensors]:
         buffer = self._trajectories(work.items, 1)
-        take = lambda s, k: {n: a[:, 0] for n, a in buffer.sample(s, k).experience.items()}  # noqa: E731
-        return self._sampler(self.state, take)
+
+        def steps(state: Any, key: jax.Array) -> dict[str, jax.Array]:
+            return {n: a[:, 0] for n, a in buffer.sample(state, key).experience.items()}
+
+        return self._sampler(self.state, steps)
 
     def slices(self, work: Workload) -> Callable[[], Tensors]:
-        columns = {name: column for name, column in self.columns.items() if name != "next_obs"}
         buffer = self._trajectories(work.items // work.length, work.length)
-        return self._sampler(
-            self._state(buffer, columns), lambda s, k: buffer.sample(s, k).experience
-        )
+        state = self._state(buffer, self._without_next())
+        return self._sampler(state, lambda s, k: buffer.sample(s, k).experience)
 
     def frames(self, work: Workload) -> Callable[[], Tensors]:
         buffer = self._trajectories(work.items, 5)
@@ -78,6 +76,9 @@ class Flashbax(Contestant):
 
         return self._sampler(self.state, pairs)
 
+    def _without_next(self) -> dict[str, Any]:
+        return {name: column for name, column in self.columns.items() if name != "next_obs"}
+
     def weighted(self, work: Workload) -> Callable[[], Tensors]:
         return self._prioritised(work, update=False)
 
@@ -87,19 +88,17 @@ class Flashbax(Contestant):
     def _prioritised(self, work: Workload, *, update: bool) -> Callable[[], Tensors]:
         count = self.data.num_steps
         buffer = flashbax.make_prioritised_flat_buffer(count, 1, work.items, add_sequences=True)
-        columns = {name: column for name, column in self.columns.items() if name != "next_obs"}
-        self.state = buffer.add(
-            buffer.init({name: column[0] for name, column in columns.items()}), columns
-        )
+        columns = self._without_next()
+        first = {name: column[0] for name, column in columns.items()}
+        self.state = buffer.add(buffer.init(first), columns)
         priorities = jax.random.uniform(self.key, (work.items,)) + 0.01
 
         def step(state: Any, key: jax.Array) -> Any:
-            key, use = jax.random.split(key)
-            sample = buffer.sample(state, use)
+            sample = buffer.sample(state, key)
             if update:
                 state = buffer.set_priorities(state, sample.indices, priorities)
             pair = sample.experience
-            return state, key, {**pair.first, "next_obs": pair.second["obs"]}
+            return state, jax.random.split(key)[0], {**pair.first, "next_obs": pair.second["obs"]}
 
         jitted = jax.jit(step, donate_argnums=0)
 
@@ -110,14 +109,10 @@ class Flashbax(Contestant):
         return call
 
     def insert_single(self, work: Workload) -> Callable[[], Tensors]:
-        source = self.data.transitions()
-        steps = [{name: col[k] for name, col in source.items()} for k in range(work.items)]
-        return self._inserter(steps, add_sequences=False)
+        return self._inserter(self.data.single_steps(work.items), add_sequences=False)
 
     def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
-        source = self.data.transitions()
-        batch = {name: col[: work.items].copy() for name, col in source.items()}
-        return self._inserter([batch], add_sequences=True)
+        return self._inserter([self.data.block(work.items)], add_sequences=True)
 
     def _inserter(self, pieces: list[Any], *, add_sequences: bool) -> Callable[[], Tensors]:
         buffer = flashbax.make_item_buffer(self.data.num_steps, 1, 1, add_sequences=add_sequences)

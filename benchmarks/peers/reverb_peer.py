@@ -43,18 +43,11 @@ class Reverb(Contestant):
             name: tf.TensorSpec([length, *np.shape(value)], np.asarray(value).dtype)
             for name, value in step.items()
         }
-        self.server = reverb.Server(
-            tables=[
-                reverb.Table(
-                    "items",
-                    sampler,
-                    reverb.selectors.Fifo(),
-                    max_size=1_000_000,
-                    rate_limiter=reverb.rate_limiters.MinSize(1),
-                    signature=signature,
-                )
-            ]
+        fifo, at_least_one = reverb.selectors.Fifo(), reverb.rate_limiters.MinSize(1)
+        table = reverb.Table(
+            "items", sampler, fifo, max_size=10**6, rate_limiter=at_least_one, signature=signature
         )
+        self.server = reverb.Server(tables=[table])
         self.client = reverb.Client(f"localhost:{self.server.port}")
         for episode in self.episodes:
             with self.client.trajectory_writer(num_keep_alive_refs=length) as writer:
@@ -70,9 +63,7 @@ class Reverb(Contestant):
 
     def _samples(self, batch: int) -> Any:
         dataset = reverb.TrajectoryDataset.from_table_signature(
-            server_address=f"localhost:{self.server.port}",
-            table="items",
-            max_in_flight_samples_per_worker=2 * batch,
+            f"localhost:{self.server.port}", "items", 2 * batch
         )
         return iter(dataset.batch(batch, drop_remainder=True).prefetch(2))
 

@@ -10,6 +10,7 @@ from protocol import Contestant, Tensors, serve
 from stable_baselines3.common.buffers import ReplayBuffer
 from workloads import Workload
 
+NAMES = ("obs", "next_obs", "action", "reward", "done")  # the order of add()
 ACTION = spaces.Box(-1, 1, (6,))
 
 
@@ -63,9 +64,8 @@ class Sb3(Contestant):
     frames = uniform
 
     def insert_single(self, work: Workload) -> Callable[[], Tensors]:
-        stored = self.data.transitions()
-        names = ("obs", "next_obs", "action", "reward", "done")
-        steps = [(*(stored[n][k : k + 1] for n in names), [{}]) for k in range(work.items)]
+        block = self.data.block(work.items)
+        steps = [(*(block[n][k : k + 1] for n in NAMES), [{}]) for k in range(work.items)]
 
         def call() -> Tensors:
             add = self.buffer.add
@@ -78,9 +78,8 @@ class Sb3(Contestant):
     def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
         """A batch is one step of each of 256 environments."""
         buffer = self._make(num_envs=work.items)
-        stored = self.data.transitions()
-        names = ("obs", "next_obs", "action", "reward", "done")
-        batch = [stored[name][: work.items].copy() for name in names]
+        block = self.data.block(work.items)
+        batch = [block[name] for name in NAMES]
         infos: list[dict[str, object]] = [{} for _ in range(work.items)]
 
         def call() -> Tensors:

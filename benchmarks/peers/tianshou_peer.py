@@ -74,7 +74,7 @@ class Tianshou(Contestant):
         return call
 
     def insert_single(self, work: Workload) -> Callable[[], Tensors]:
-        steps = [self._step(np.int64(k)) for k in range(work.items)]
+        steps = [self._batch(step) for step in self.data.single_steps(work.items)]
 
         def call() -> Tensors:
             for step in steps:
@@ -86,7 +86,7 @@ class Tianshou(Contestant):
     def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
         """A batch is one step of each of 256 environments, a buffer each."""
         buffer = VectorReplayBuffer(self.data.num_steps, work.items)
-        batch = self._step(np.arange(work.items))
+        batch = self._batch(self.data.block(work.items))
 
         def call() -> Tensors:
             buffer.add(batch)
@@ -94,9 +94,8 @@ class Tianshou(Contestant):
 
         return call
 
-    def _step(self, rows: Any) -> Batch:
-        columns = {n: column[rows] for n, column in self.data.transitions().items() if n != "done"}
-        done = self.data.done.reshape(-1)[rows]
+    def _batch(self, columns: dict[str, Any]) -> Batch:
+        done = columns.pop("done")
         named = {NAMES[name]: value for name, value in columns.items()}
         return Batch(**named, terminated=done, truncated=np.zeros_like(done), info={})
 

@@ -8,12 +8,7 @@ import torch
 from protocol import Contestant, Tensors, serve
 from tensordict import TensorDict
 from torchrl.data import LazyTensorStorage, ReplayBuffer
-from torchrl.data.replay_buffers.samplers import (
-    PrioritizedSampler,
-    RandomSampler,
-    Sampler,
-    SliceSampler,
-)
+from torchrl.data.replay_buffers import samplers
 from workloads import Workload
 
 
@@ -22,9 +17,9 @@ class TorchRL(Contestant):
     packages = ("torchrl", "tensordict")
 
     def fill(self) -> None:
-        self.buffer = self._make(RandomSampler(), 256)
+        self.buffer = self._make(samplers.RandomSampler(), 256)
 
-    def _make(self, sampler: Sampler, batch: int) -> ReplayBuffer:
+    def _make(self, sampler: samplers.Sampler, batch: int) -> ReplayBuffer:
         storage = LazyTensorStorage(self.data.num_steps)
         buffer = ReplayBuffer(storage=storage, sampler=sampler, batch_size=batch)
         if self.data.is_frames:
@@ -40,12 +35,14 @@ class TorchRL(Contestant):
 
     frames = uniform
 
-    def weighted(self, work: Workload) -> Callable[[], Tensors]:
+    def weighted(self, work: Workload) -> Callable[[], Tensors] | None:
         buffer = self._prioritised(work)
-        return lambda: dict(buffer.sample())
+        return (lambda: dict(buffer.sample())) if buffer else None
 
-    def prioritised(self, work: Workload) -> Callable[[], Tensors]:
+    def prioritised(self, work: Workload) -> Callable[[], Tensors] | None:
         buffer = self._prioritised(work)
+        if buffer is None:
+            return None
         priorities = torch.rand(work.items) + 0.01
 
         def call() -> Tensors:
@@ -55,15 +52,18 @@ class TorchRL(Contestant):
 
         return call
 
-    def _prioritised(self, work: Workload) -> ReplayBuffer:
+    def _prioritised(self, work: Workload) -> ReplayBuffer | None:
+        """None where its compiled sum tree was built for another torch and does not load."""
+        if samplers.SumSegmentTreeFp32 is None:
+            return None
         count = self.data.num_steps
-        buffer = self._make(PrioritizedSampler(count, alpha=0.6, beta=0.4), work.items)
+        buffer = self._make(samplers.PrioritizedSampler(count, alpha=0.6, beta=0.4), work.items)
         buffer.update_priority(torch.arange(count), torch.rand(count) + 0.01)
         return buffer
 
     def slices(self, work: Workload) -> Callable[[], Tensors]:
         """cache_values: the ends of the episodes are looked up once, not in each call."""
-        sampler = SliceSampler(
+        sampler = samplers.SliceSampler(
             num_slices=work.items // work.length, end_key="done", cache_values=True
         )
         stored = self.data.transitions()
@@ -74,8 +74,8 @@ class TorchRL(Contestant):
         return lambda: dict(buffer.sample())
 
     def insert_single(self, work: Workload) -> Callable[[], Tensors]:
-        rows = {n: torch.from_numpy(col) for n, col in self.data.transitions().items()}
-        steps = [TensorDict({n: col[k] for n, col in rows.items()}) for k in range(work.items)]
+        block = TensorDict(self.data.block(work.items), [work.items])
+        steps = [block[k].clone() for k in range(work.items)]
 
         def call() -> Tensors:
             for step in steps:
@@ -85,8 +85,7 @@ class TorchRL(Contestant):
         return call
 
     def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
-        rows = {n: col[: work.items] for n, col in self.data.transitions().items()}
-        batch = TensorDict(rows, [work.items])
+        batch = TensorDict(self.data.block(work.items), [work.items])
 
         def call() -> Tensors:
             self.buffer.extend(batch)

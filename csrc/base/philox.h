@@ -46,7 +46,7 @@ inline constexpr uint32_t kPhiloxWeyl1 = 0xBB67AE85;
 ///     result  = hi { word 3, word 2 }, lo { word 1, word 0 }
 ///
 /// Uses: `stream` tells independent sequences apart (loader, shuffle, worker), `counter` numbers
-/// the draws of one. About 9 ns a call on a CPU; philox_fill is several times faster for many.
+/// the draws of one. About 9 ns a call on a CPU; philox_fill takes 3 ns a draw with AVX2.
 GEAR_HD inline Draw128 philox(uint64_t seed, uint64_t stream, uint64_t counter) {
   auto key0 = static_cast<uint32_t>(seed);
   auto key1 = static_cast<uint32_t>(seed >> 32);

@@ -86,6 +86,11 @@ bool same_dtype(const py::array& array, DType dtype) {
   return dtype == DType::kBF16 && py::str(descr).cast<std::string>() == "bfloat16";
 }
 
+bool is_numpy_scalar(py::handle value) {
+  static PyObject* generic = py::object(py::module_::import("numpy").attr("generic")).release().ptr();
+  return PyObject_IsInstance(value.ptr(), generic) == 1;
+}
+
 template <class T>
 void put(std::byte* target, T value) {
   std::memcpy(target, &value, sizeof value);
@@ -135,6 +140,13 @@ bool put_integer(DType dtype, std::byte* target, long long value) {
 
 bool put_float(DType dtype, std::byte* target, double value) {
   switch (dtype) {
+    case DType::kF16: {
+      // Rounded by NumPy: once, from the double.
+      const py::object half = py::module_::import("numpy").attr("float16")(value);
+      const py::array array = py::array::ensure(half);
+      std::memcpy(target, array.data(), 2);
+      return true;
+    }
     case DType::kF64:
       put(target, value);
       return true;
@@ -159,23 +171,17 @@ py::dtype numpy_dtype(DType dtype) {
 void InputRows::read(const store::Column& column, py::handle value, bool batched) {
   if (py::isinstance<py::array>(value)) {
     read_array(column, py::reinterpret_borrow<py::array>(value), batched);
+  } else if (is_numpy_scalar(value) && !PyFloat_Check(value.ptr())) {
+    read_array(column, py::array::ensure(value), batched);
   } else if (!batched && column.shape.empty() && read_scalar(column, value)) {
     data_ = scalar_;
     steps_ = 1;
   } else if (py::hasattr(value, "__dlpack__")) {
     read_dlpack(column, value, batched);
   } else {
-    const py::array array = py::array::ensure(value);
-    if (!array) {
-      PyErr_Clear();
-      refuse(column, py::repr(py::type::of(value)).cast<std::string>(), batched);
-    }
-    // A list or NumPy scalar carries no dtype the caller chose: a cast within its kind is fine.
-    const py::object cast = py::module_::import("numpy").attr("can_cast")(
-        array.dtype(), cached_dtype(column.dtype), "same_kind");
-    const bool castable = column.dtype != DType::kBF16 && cast.cast<bool>();
-    read_array(column, castable ? py::array(array.attr("astype")(cached_dtype(column.dtype))) : array,
-               batched);
+    refuse(column, py::repr(py::type::of(value)).cast<std::string>() +
+                       ": give a NumPy array, a tensor or a scalar",
+           batched);
   }
 }
 
@@ -188,17 +194,23 @@ bool InputRows::read_scalar(const store::Column& column, py::handle value) {
   if (PyFloat_Check(value.ptr())) {
     return put_float(column.dtype, scalar_, PyFloat_AS_DOUBLE(value.ptr()));
   }
-  if (PyLong_Check(value.ptr())) {
-    int overflow = 0;
-    const long long integer = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
-    if (overflow != 0) return false;  // left to NumPy, which knows uint64
-    if (put_integer(column.dtype, scalar_, integer)) return true;
-    if (put_float(column.dtype, scalar_, static_cast<double>(integer))) return true;
-    if (column.dtype != DType::kF16) {
-      refuse(column, cat("the integer ", integer), false);
+  if (!PyLong_Check(value.ptr())) return false;
+  int overflow = 0;
+  const long long integer = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+  if (overflow > 0 && column.dtype == DType::kU64) {
+    const unsigned long long large = PyLong_AsUnsignedLongLong(value.ptr());
+    if (PyErr_Occurred() == nullptr) {
+      put(scalar_, static_cast<uint64_t>(large));
+      return true;
     }
+    PyErr_Clear();
   }
-  return false;
+  if (overflow == 0 && put_integer(column.dtype, scalar_, integer)) return true;
+  const double number = PyLong_AsDouble(value.ptr());
+  PyErr_Clear();  // beyond float64: refused below
+  if (overflow == 0 && put_float(column.dtype, scalar_, number)) return true;
+  refuse(column, cat("the integer ", py::str(value).cast<std::string>(), ", which does not fit"),
+         false);
 }
 
 void InputRows::read_array(const store::Column& column, const py::array& array, bool batched) {

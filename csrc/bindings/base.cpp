@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "bindings/bindings.h"
+#include "store/manifest.h"
 
 namespace gear::bindings {
 namespace {
@@ -86,6 +87,12 @@ py::dict build_info() {
   info["compiler"] = "gcc " __VERSION__;
 #endif
   info["cuda"] = false;
+#if defined(__x86_64__)
+  info["simd"] = __builtin_cpu_supports("avx2") ? "avx2, sse4.2 crc" : "sse2";
+#else
+  info["simd"] = "portable";
+#endif
+  info["checkpoint_format"] = store::kCheckpointFormat;
   info["threads"] = base::ThreadPool::shared().size();
   return info;
 }

@@ -126,7 +126,7 @@ class PyCollector {
               uint64_t batch_size, bool packed, uint64_t prefetch, const std::string& policy,
               const std::string& unit, uint64_t seed, double alpha, double beta, bool shuffle,
               bool drop_last)
-      : schema_(shard, &shard->schema()),
+      : schema_(shard->shared_schema()),
         collector_(std::move(shard),
                    {make_outputs(*schema_, outputs), batch_size, packed, prefetch,
                     {parse_policy(policy), parse_unit(unit), seed, alpha, beta, shuffle,
@@ -179,6 +179,12 @@ class PyCollector {
 
   void restore(const py::dict& saved) {
     Collector::State state;
+    for (const char* key : {"draws", "epoch", "size", "beta", "pending"}) {
+      if (!saved.contains(key)) {
+        throw InvalidArgument(cat("[collect] the loader's state lacks '", key,
+                                  "': give what state_dict() returned"));
+      }
+    }
     state.position = {saved["draws"].cast<uint64_t>(), saved["epoch"].cast<uint64_t>(),
                       saved["size"].cast<uint64_t>(), saved["beta"].cast<double>()};
     for (const py::handle entry : saved["pending"]) {
@@ -226,7 +232,7 @@ PyBatch collect_ids(const std::shared_ptr<store::Shard>& shard,
     const py::gil_scoped_release release;
     batch = collect::collect_ids(*shard, wanted, specs, packed);
   }
-  return {std::move(batch), std::shared_ptr<const store::Schema>(shard, &shard->schema())};
+  return {std::move(batch), shard->shared_schema()};
 }
 
 }  // namespace

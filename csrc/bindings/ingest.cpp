@@ -84,6 +84,7 @@ class PyWriter {
   void close() {
     const py::gil_scoped_release release;
     writer_.reset();
+    shard_.reset();
   }
 
   void set_timeout(std::optional<double> timeout_s) { timeout_s_ = timeout_s; }
@@ -135,7 +136,9 @@ class PyWriter {
     if (!array || (array.ndim() != 0 && (array.ndim() != 1 ||
                                          static_cast<uint64_t>(array.size()) != steps))) {
       PyErr_Clear();
-      throw InvalidArgument(cat("[ingest] priority takes one number or one a step (", steps, ")"));
+      throw InvalidArgument(cat("[ingest] priority of shape ",
+                                array ? py::str(array.attr("shape")).cast<std::string>() : "?",
+                                ": one number, or one a step (", steps, "), is allowed"));
     }
     for (uint64_t i = 0; i < steps; ++i) {
       const double number = array.data()[array.ndim() == 0 ? 0 : i];

@@ -16,6 +16,23 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// A gather of a small batch takes about as long as waking a thread: looking again for some
+// microseconds saves both sides the system call. True when the condition came to hold.
+template <class Condition>
+bool spin_until(Condition condition) {
+  constexpr std::chrono::microseconds kSpin{20};
+  const Clock::time_point start = Clock::now();
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (condition()) return true;
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    }
+  } while (Clock::now() - start < kSpin);
+  return condition();
+}
+
 // Gives a read ticket back on every path.
 class Reading {
  public:
@@ -79,13 +96,13 @@ bool Collector::issue(std::optional<double> timeout_s) {
     idle_.pop_back();
   }
   job->selection.clear();
-  job->plan.clear();
   job->done = job->epoch_end = false;
   job->error = nullptr;
   sampler_->select(index, options_.batch_size, job->selection);
   shard_->rate_limiter().sampled(job->selection.size());
   if (job->selection.size() == 0) {
-    job->done = job->epoch_end = true;
+    job->epoch_end = true;
+    job->done = true;
     pending_.push_back(std::move(job));
     return true;
   }
@@ -101,6 +118,7 @@ bool Collector::issue(std::optional<double> timeout_s) {
   {
     const std::lock_guard guard(mutex_);
     queue_.push_back(pending_.back().get());
+    queued_.fetch_add(1, std::memory_order_release);
   }
   work_.notify_one();
   return true;
@@ -138,17 +156,25 @@ Collector::Next Collector::next(std::optional<double> timeout_s, Batch& out) {
 }
 
 void Collector::wait_done(Job& job) {
+  if (spin_until([&] { return job.done.load(std::memory_order_acquire); })) return;
   std::unique_lock guard(mutex_);
-  done_.wait(guard, [&] { return job.done; });
+  done_.wait(guard, [&] { return job.done.load(std::memory_order_acquire); });
 }
 
 void Collector::run() {
+  uint64_t seen = 0;
   std::unique_lock guard(mutex_);
   for (;;) {
+    if (queue_.empty() && !stop_) {
+      guard.unlock();
+      spin_until([&] { return queued_.load(std::memory_order_acquire) != seen; });
+      guard.lock();
+    }
     work_.wait(guard, [&] { return stop_ || !queue_.empty(); });
     if (queue_.empty()) return;  // stopping, and nothing holds a ticket any more
     Job& job = *queue_.front();
     queue_.pop_front();
+    ++seen;
     guard.unlock();
     const Clock::time_point start = Clock::now();
     std::exception_ptr error;
@@ -163,7 +189,7 @@ void Collector::run() {
     guard.lock();
     stats_.gather_s += seconds_since(start);
     job.error = error;
-    job.done = true;
+    job.done.store(true, std::memory_order_release);
     done_.notify_all();
   }
 }
@@ -205,17 +231,26 @@ void Collector::drop_pending() {
   pending_.clear();
 }
 
+bool Collector::fits(const PendingBatch& pending) const {
+  if (pending.epoch_end) return true;
+  if (pending.data.size() != layout_->bytes || pending.items > layout_->batch_size ||
+      pending.rows.size() != layout_->outputs.size()) {
+    return false;
+  }
+  for (size_t o = 0; o < pending.rows.size(); ++o) {
+    if (pending.rows[o] > pending.items * layout_->outputs[o].length()) return false;
+  }
+  return true;
+}
+
 void Collector::restore(const State& state) {
   for (const PendingBatch& pending : state.pending) {
-    const bool fits = pending.epoch_end || (pending.data.size() == layout_->bytes &&
-                                            pending.items <= layout_->batch_size &&
-                                            pending.rows.size() == layout_->outputs.size());
-    if (!fits) {
-      throw InvalidArgument(base::cat(
-          "[collect] the loader's state holds batches of ", pending.data.size(), " bytes and ",
-          pending.rows.size(), " outputs, this loader's have ", layout_->bytes, " and ",
-          layout_->outputs.size(), ": make the loader with the options it was saved with"));
-    }
+    if (fits(pending)) continue;
+    throw InvalidArgument(base::cat(
+        "[collect] the loader's state holds a batch of ", pending.data.size(), " bytes, ",
+        pending.items, " items and ", pending.rows.size(), " outputs, this loader's have ",
+        layout_->bytes, ", at most ", layout_->batch_size, " and ", layout_->outputs.size(),
+        ": make the loader with the options it was saved with"));
   }
   drop_pending();
   for (const PendingBatch& pending : state.pending) {

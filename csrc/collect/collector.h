@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -88,8 +89,8 @@ class Collector {
     Batch batch;
     uint64_t ticket = 0;
     bool epoch_end = false;
-    bool done = false;
-    std::exception_ptr error;
+    std::exception_ptr error;         // before `done`, by the gathering thread
+    std::atomic<bool> done{false};
   };
 
   // Draws and plans one batch; false when not allowed within timeout_s.
@@ -97,6 +98,7 @@ class Collector {
   void run();
   void wait_done(Job& job);
   void drop_pending();
+  bool fits(const PendingBatch& pending) const;
 
   std::shared_ptr<store::Shard> shard_;
   CollectorOptions options_;
@@ -108,10 +110,11 @@ class Collector {
   std::deque<std::unique_ptr<Job>> pending_;   // in delivery order; the caller's
   std::vector<std::unique_ptr<Job>> idle_;     // finished jobs, kept for their memory
 
-  std::mutex mutex_;  // of everything below and of Job::done, Job::error
+  std::mutex mutex_;  // of what follows
   std::condition_variable work_;
   std::condition_variable done_;
   std::deque<Job*> queue_;
+  std::atomic<uint64_t> queued_{0};  // jobs ever queued: what the gathering thread spins on
   bool stop_ = false;
   Stats stats_;
   std::thread thread_;

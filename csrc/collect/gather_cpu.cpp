@@ -75,9 +75,9 @@ void execute(const std::byte* source, std::byte* target, std::span<const Run> ru
 
 void gather_cpu(const std::byte* source, std::byte* target, const Plan& plan,
                 base::ThreadPool& pool) {
-  const std::span<const Run> runs = plan.runs;
+  const std::span<const Run> runs = plan.runs();
   const uint64_t tasks =
-      std::min<uint64_t>({pool.size() * 4, plan.copied_bytes / kBytesPerTask, runs.size()});
+      std::min<uint64_t>({pool.size() * 4, plan.copied_bytes() / kBytesPerTask, runs.size()});
   if (tasks < 2 || pool.size() < 2) {
     execute(source, target, runs);
     return;

@@ -44,9 +44,8 @@ void Writer::need_room(std::unique_lock<std::mutex>& lock) {
     page_ = kNone;
   }
   if (page_ != kNone && row_ < shard_->layout().page_steps) return;
-  page_ = shard_->take_page(lock, episode_);
+  page_ = shard_->attach_page(lock, episode_);
   row_ = 0;
-  index.attach_page(episode_, page_);
 }
 
 void Writer::append(Rows columns, uint64_t count, std::span<const float> priorities) {

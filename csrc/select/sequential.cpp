@@ -29,15 +29,16 @@ class Sequential final : public Sampler {
     }
     if (!version_) version_ = index.version();  // restored: the content is as it was saved
     if (*version_ != index.version() || tree.total() != at_.size) {
+      const uint64_t began_with = at_.size;
+      next_epoch();
       throw base::InvalidArgument(base::cat(
-          "[select] the buffer changed in the middle of a sequential epoch (", at_.size,
-          " items when it began, ", tree.total(), " offered): append between epochs only"));
+          "[select] the buffer changed in the middle of a sequential epoch (", began_with,
+          " items when it began, ", tree.total(),
+          " offered): this epoch is given up and the next begins; append between epochs only"));
     }
     const uint64_t left = at_.size - at_.draws;
     if (left == 0 || (options_.drop_last && left < count)) {
-      at_ = {0, at_.epoch + 1, 0, 0};
-      version_.reset();
-      walk_.reset();
+      next_epoch();
       return;
     }
     const uint64_t items = std::min(count, left);
@@ -59,6 +60,8 @@ class Sequential final : public Sampler {
   }
 
  private:
+  void next_epoch() { restore({0, at_.epoch + 1, 0, 0}); }
+
   void shuffled(const store::Index& index, const store::SumTree& tree, uint64_t items,
                 Selection& out) {
     const base::Draw128 key = base::philox(options_.seed, kShuffleStream, at_.epoch);

@@ -68,4 +68,12 @@ GEAR_HD inline uint64_t fixed_weight(float priority, double alpha, uint64_t limi
   return weight > 0 ? weight : 1;
 }
 
+// A priority in units of 2^-24, for exact sums: 0 stays 0; cut at 65536.
+GEAR_HD inline uint64_t priority_units(float priority) {
+  const double scaled = static_cast<double>(priority) *
+                            static_cast<double>(uint64_t{1} << kWeightFractionBits) +
+                        0.5;
+  return scaled >= static_cast<double>(kMaxWeight) ? kMaxWeight : static_cast<uint64_t>(scaled);
+}
+
 }  // namespace gear::store

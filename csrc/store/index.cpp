@@ -25,7 +25,14 @@ IndexState empty_state(const IndexOptions& options) {
 }
 
 const IndexOptions& checked(const IndexOptions& options) {
-  if (options.num_pages == 0 || options.num_pages * options.page_steps >= uint64_t{1} << 32) {
+  check_options(options);
+  return options;
+}
+
+}  // namespace
+
+void check_options(const IndexOptions& options) {
+  if (options.num_pages == 0 || options.num_pages > ((uint64_t{1} << 32) - 1) / options.page_steps) {
     throw InvalidArgument(cat("[store] ", options.num_pages, " pages of ", options.page_steps,
                               " steps: a rank holds 1 page to 2^32 - 1 steps; change capacity"));
   }
@@ -33,15 +40,7 @@ const IndexOptions& checked(const IndexOptions& options) {
     throw InvalidArgument(cat("[store] max_times_sampled ", options.max_times_sampled,
                               ": 1 to 65535, or none, are allowed"));
   }
-  return options;
 }
-
-uint64_t priority_units(float priority) {
-  bool saturated = false;
-  return fixed_weight(priority, 1.0, kMaxWeight, saturated);
-}
-
-}  // namespace
 
 Index::Index(const IndexOptions& options) : Index(options, empty_state(checked(options))) {}
 
@@ -81,20 +80,28 @@ int64_t Index::id(Anchor anchor, Unit unit) const {
       .pack();
 }
 
+bool Index::find(StepId id, Anchor& anchor) const {
+  anchor = {static_cast<uint32_t>(id.slot / options_.page_steps),
+            static_cast<uint32_t>(id.slot % options_.page_steps)};
+  const Page& page = state_.pages[anchor.page];
+  if (page.episode == kNone || (page.generation & StepId::kGenerationMask) != id.generation) {
+    return false;
+  }
+  const Episode& episode = state_.episodes[page.episode];
+  if (page.first_step + anchor.row >= std::min(episode.end, page.first_step + page.rows)) {
+    return false;
+  }
+  return !id.episode || (episode.head == anchor.page && anchor.row == 0);
+}
+
 Anchor Index::resolve(int64_t packed) const {
   const StepId id = StepId::unpack(packed);
   if (packed < 0 || id.owner != options_.owner || id.slot >= num_slots()) {
     throw InvalidArgument(
         cat("[store] id ", packed, " is not of this buffer: use ids of its own batches"));
   }
-  const Anchor anchor{static_cast<uint32_t>(id.slot / options_.page_steps),
-                      static_cast<uint32_t>(id.slot % options_.page_steps)};
-  const Page& page = state_.pages[anchor.page];
-  const bool there = page.episode != kNone &&
-                     (page.generation & StepId::kGenerationMask) == id.generation &&
-                     page.first_step + anchor.row < state_.episodes[page.episode].end &&
-                     (!id.episode || state_.episodes[page.episode].head == anchor.page);
-  if (!there) {
+  Anchor anchor{};
+  if (!find(id, anchor)) {
     throw InvalidArgument(cat("[store] id ", packed,
                               " names a step that has been evicted: collect ids of stored steps"));
   }
@@ -148,7 +155,10 @@ uint32_t Index::adopt_episode(uint64_t uid) {
                             ": continue one of buffer.episodes() whose state is open"));
 }
 
-void Index::attach_page(uint32_t e, uint32_t p) {
+uint32_t Index::attach_page(uint32_t e) {
+  GEAR_CHECK(!state_.free_pages.empty());
+  const uint32_t p = state_.free_pages.front();
+  state_.free_pages.pop_front();
   Episode& episode = state_.episodes[e];
   Page& page = state_.pages[p];
   GEAR_CHECK(page.episode == kNone && episode.end % options_.page_steps == 0);
@@ -158,6 +168,7 @@ void Index::attach_page(uint32_t e, uint32_t p) {
   page.next = kNone;
   (page.previous == kNone ? episode.head : state_.pages[page.previous].next) = p;
   episode.tail = p;
+  return p;
 }
 
 void Index::append(uint32_t e, std::span<const float> priorities) {
@@ -224,18 +235,15 @@ uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> prio
   uint64_t applied = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
     const StepId id = StepId::unpack(ids[i]);
-    const Anchor anchor{static_cast<uint32_t>(id.slot / options_.page_steps),
-                        static_cast<uint32_t>(id.slot % options_.page_steps)};
-    const Page& page = state_.pages[anchor.page];
-    if (page.episode == kNone || (page.generation & StepId::kGenerationMask) != id.generation ||
-        page.first_step + anchor.row >= state_.episodes[page.episode].end ||
-        (id.episode && state_.episodes[page.episode].head != anchor.page)) {
+    Anchor anchor{};
+    if (!find(id, anchor)) {
       ++state_.counters.stale_updates;
       continue;
     }
     if (id.episode) {
-      state_.episodes[page.episode].weight = static_cast<double>(priorities[i]);
-      refresh_episode(page.episode);
+      const uint32_t e = state_.pages[anchor.page].episode;
+      state_.episodes[e].weight = static_cast<double>(priorities[i]);
+      refresh_episode(e);
     } else {
       set_priority(anchor, priorities[i]);
     }

@@ -18,6 +18,10 @@ struct Anchor {
   uint32_t row;
 };
 
+// Throws InvalidArgument when the pages hold more than the 2^32 slots of an id, or an option is out
+// of range.
+void check_options(const IndexOptions& options);
+
 // The bookkeeping of a shard: which step lies in which page, which steps may be drawn and with
 // what weight, and which page is given up next. Holds no experience itself.
 //
@@ -26,8 +30,7 @@ struct Anchor {
 // Not thread safe: Shard's lock covers every call.
 class Index {
  public:
-  // Starts empty. Throws InvalidArgument when pages * page_steps exceeds the 2^32 slots of an id
-  // or an option is out of range.
+  // Starts empty. Throws as check_options().
   explicit Index(const IndexOptions& options);
 
   // Takes over a saved state; throws CorruptData when it contradicts itself.
@@ -64,7 +67,9 @@ class Index {
   // (alpha, unit) builds the tree in O(slots); it is kept up to date from then on.
   const SumTree& weights(double alpha, Unit unit);
   // Row of the k-th step of a page that may be drawn.
-  uint32_t nth_anchor(uint32_t page, uint64_t k) const;
+  uint32_t nth_anchor(uint32_t page, uint64_t k) const {
+    return state_.pages[page].spent == 0 ? static_cast<uint32_t>(k) : nth_unspent(page, k);
+  }
   bool drawable(Anchor anchor) const;
   bool drawable(const Episode& episode) const;
   float priority(Anchor anchor) const;
@@ -81,11 +86,11 @@ class Index {
   // The writer is gone; the episode stays as it is.
   void abandon_episode(uint32_t episode) { state_.episodes[episode].has_writer = false; }
   bool has_room(uint32_t episode) const;
-  // Appends a page to the episode. `page` comes from take_free_page().
-  void attach_page(uint32_t episode, uint32_t page);
-  // Evicts until a page is free; throws OutOfMemory when all pages are the last ones of open
-  // episodes. `requester` is the episode that needs it.
-  uint32_t take_free_page(uint32_t requester);
+  // The page that attach_page() will use; evicts until one is free. Throws OutOfMemory when all
+  // pages are the last ones of open episodes. `requester` is the episode that needs it.
+  uint32_t next_free_page(uint32_t requester);
+  // Appends the next free page, which must exist, to the episode; returns it.
+  uint32_t attach_page(uint32_t episode);
   // Page evictions are stamped with the clock's value of their time; 0 for a page never evicted.
   void set_clock(uint64_t clock) { clock_ = clock; }
   uint64_t clock() const { return clock_; }
@@ -112,6 +117,9 @@ class Index {
   Page& page_of(uint32_t page) { return state_.pages[page]; }
   bool ended(const Episode& episode) const { return episode.state != EpisodeState::kOpen; }
   bool row_spent(uint64_t slot) const;
+  uint32_t nth_unspent(uint32_t page, uint64_t k) const;
+  // Whether an id names something that is stored; `anchor` is its place then.
+  bool find(StepId id, Anchor& anchor) const;
   uint64_t fixed(float priority, double alpha, const SumTree& tree);
   void publish(uint32_t episode);
   void publish_rows(uint32_t page, uint32_t from, uint32_t to);

@@ -27,8 +27,7 @@ bool Index::drawable(const Episode& episode) const {
   return false;
 }
 
-uint32_t Index::nth_anchor(uint32_t page, uint64_t k) const {
-  if (state_.pages[page].spent == 0) return static_cast<uint32_t>(k);
+uint32_t Index::nth_unspent(uint32_t page, uint64_t k) const {
   for (uint32_t row = 0; row < state_.pages[page].anchors; ++row) {
     if (!row_spent(slot({page, row})) && k-- == 0) return row;
   }

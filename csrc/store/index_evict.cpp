@@ -1,9 +1,10 @@
 // How the index gives up pages and episodes.
+#include <algorithm>
+#include <cmath>
+
 #include "base/errors.h"
 #include "store/fixed_point.h"
 #include "store/index.h"
-
-#include <cmath>
 
 namespace gear::store {
 
@@ -34,7 +35,7 @@ uint32_t Index::victim(uint32_t requester) const {
   return evictable(requester) ? requester : oldest_evictable();
 }
 
-uint32_t Index::take_free_page(uint32_t requester) {
+uint32_t Index::next_free_page(uint32_t requester) {
   while (state_.free_pages.empty()) {
     const uint32_t e = victim(requester);
     if (e == kNone) {
@@ -45,9 +46,7 @@ uint32_t Index::take_free_page(uint32_t requester) {
     }
     evict_head_page(e);
   }
-  const uint32_t page = state_.free_pages.front();
-  state_.free_pages.pop_front();
-  return page;
+  return state_.free_pages.front();
 }
 
 void Index::evict_head_page(uint32_t e) {
@@ -58,10 +57,8 @@ void Index::evict_head_page(uint32_t e) {
   withdraw_episode(e);
   const uint64_t steps = std::min(episode.end, page.first_step + page.rows) - page.first_step;
   for (uint64_t at = slot({p, 0}); at < slot({p, 0}) + page.rows; ++at) {
-    bool saturated = false;
     if (at - slot({p, 0}) < steps) {
-      episode.priority_sum -=
-          fixed_weight(std::fabs(state_.priorities[at]), 1.0, kMaxWeight, saturated);
+      episode.priority_sum -= priority_units(std::fabs(state_.priorities[at]));
     }
     state_.priorities[at] = -0.0F;
     if (!state_.times_sampled.empty()) state_.times_sampled[at] = 0;

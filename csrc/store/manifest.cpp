@@ -127,6 +127,13 @@ void commit_manifest(const std::string& directory, const Manifest& manifest) {
   base::atomic_rename(temporary, path_in(directory, kName));
 }
 
+void discard_save(const std::string& directory, const Manifest& manifest, bool fresh) noexcept {
+  std::error_code ignored;
+  fs::remove(path_in(directory, kTemporary), ignored);
+  fs::remove(path_in(directory, manifest.shard_file), ignored);
+  if (fresh) fs::remove(directory, ignored);
+}
+
 void tidy_directory(const std::string& directory, const Manifest& manifest) {
   base::sync_directory(directory);
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {

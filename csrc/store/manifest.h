@@ -29,6 +29,10 @@ std::optional<Manifest> prepare_directory(const std::string& directory);
 // Replaces the manifest in one step: when this throws, the previous one is in force.
 void commit_manifest(const std::string& directory, const Manifest& manifest);
 
+// Removes what an unfinished save left, and the directory too if it is `fresh` and empty then. Never
+// throws: the failure that led here is the one to report.
+void discard_save(const std::string& directory, const Manifest& manifest, bool fresh) noexcept;
+
 // Makes a commit durable, then removes the shard files that the manifest does not name.
 void tidy_directory(const std::string& directory, const Manifest& manifest);
 

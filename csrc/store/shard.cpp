@@ -24,6 +24,7 @@ IndexOptions index_options(const ShardOptions& options) {
 
 std::unique_ptr<memory::Region> make_region(const Schema& schema, const PageLayout& layout,
                                             const ShardOptions& options) {
+  check_options(index_options(options));
   const uint64_t pages = num_pages(options);
   if (pages > (uint64_t{1} << 62) / layout.page_bytes) {
     throw base::OutOfMemory(base::cat("[store] capacity ", options.capacity, " of ",
@@ -35,21 +36,21 @@ std::unique_ptr<memory::Region> make_region(const Schema& schema, const PageLayo
 
 }  // namespace
 
-// The index comes before the region: it refuses impossible sizes before memory is asked for.
+// The region comes before the index: a size that does not fit is refused before any work is done.
 Shard::Shard(Schema schema, const ShardOptions& options)
-    : schema_(std::move(schema)),
+    : schema_(std::make_shared<Schema>(std::move(schema))),
       options_(options),
-      layout_(schema_, options.page_steps),
+      layout_(*schema_, options.page_steps),
+      region_(make_region(*schema_, layout_, options)),
       index_(index_options(options)),
-      region_(make_region(schema_, layout_, options)),
       rate_limiter_(options.rate_limiter) {}
 
 Shard::Shard(Schema schema, const ShardOptions& options, IndexState state)
-    : schema_(std::move(schema)),
+    : schema_(std::make_shared<Schema>(std::move(schema))),
       options_(options),
-      layout_(schema_, options.page_steps),
+      layout_(*schema_, options.page_steps),
+      region_(make_region(*schema_, layout_, options)),
       index_(index_options(options), std::move(state)),
-      region_(make_region(schema_, layout_, options)),
       rate_limiter_(options.rate_limiter) {}
 
 uint64_t Shard::bytes() {
@@ -72,11 +73,14 @@ void Shard::end_read(uint64_t ticket) {
   reads_done_.notify_all();
 }
 
-uint32_t Shard::take_page(std::unique_lock<std::mutex>& held, uint32_t episode) {
-  const uint32_t page = index_.take_free_page(episode);
-  const uint64_t evicted_at = index_.evicted_at(page);
-  reads_done_.wait(held, [&] { return reading_.empty() || reading_.front() > evicted_at; });
-  return page;
+uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode) {
+  const auto being_read = [&] {
+    const uint64_t evicted_at = index_.evicted_at(index_.next_free_page(episode));
+    return !reading_.empty() && reading_.front() <= evicted_at;
+  };
+  // Without the lock another writer may take the page: whichever is next then is looked at anew.
+  while (being_read()) reads_done_.wait(held);
+  return index_.attach_page(episode);
 }
 
 template <class Allowed>

@@ -38,7 +38,9 @@ class Shard {
   // As above, taking over a saved index; the pages' bytes are the caller's to fill.
   Shard(Schema schema, const ShardOptions& options, IndexState state);
 
-  const Schema& schema() const { return schema_; }
+  const Schema& schema() const { return *schema_; }
+  // For who outlives the shard: batches.
+  std::shared_ptr<const Schema> shared_schema() const { return schema_; }
   const PageLayout& layout() const { return layout_; }
   const ShardOptions& options() const { return options_; }
   memory::Region& region() { return *region_; }
@@ -54,8 +56,9 @@ class Shard {
 
   // ---- under the lock ----
   uint64_t begin_read();
-  // A page for `episode`, evicting if need be. Gives the lock up while readers of that page finish.
-  uint32_t take_page(std::unique_lock<std::mutex>& lock, uint32_t episode);
+  // Appends a page to `episode`, evicting if need be, and returns it. Gives the lock up while
+  // readers of the page finish.
+  uint32_t attach_page(std::unique_lock<std::mutex>& lock, uint32_t episode);
   // Waits until the rate limiter lets `steps` in and counts them as inserted; false when timeout_s
   // (none: for ever) passed first.
   bool reserve_insert(std::unique_lock<std::mutex>& lock, uint64_t steps,
@@ -74,11 +77,11 @@ class Shard {
   template <class Allowed>
   bool wait(std::unique_lock<std::mutex>& lock, std::optional<double> timeout_s, Allowed allowed);
 
-  Schema schema_;
+  std::shared_ptr<const Schema> schema_;
   ShardOptions options_;
   PageLayout layout_;
-  Index index_;
   std::unique_ptr<memory::Region> region_;
+  Index index_;
   std::mutex mutex_;
   std::condition_variable progress_;
   std::condition_variable reads_done_;

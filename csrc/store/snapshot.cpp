@@ -22,7 +22,7 @@ constexpr uint64_t kHeaderBytes = 64;
 constexpr uint64_t kPagesAlign = 4096;
 constexpr uint64_t kIoBytes = 8 << 20;  // of one read or write
 
-// header [64] | index | padding to 4096 | used pages | CRC-32C of each used page, u32
+// header [64] | index, zeros to 4096 | used pages | CRC-32C of each used page, u32
 struct Header {
   uint64_t index_bytes = 0;
   uint64_t page_bytes = 0;
@@ -51,6 +51,12 @@ std::vector<std::byte> encode(const Header& header) {
   out.put(uint32_t{0});
   out.put(base::crc32c(out.bytes().data(), out.bytes().size()));
   return out.bytes();
+}
+
+// What the manifest keeps of a header. Not the CRC of all 64 bytes: data followed by their own CRC
+// have the same CRC whatever they are.
+uint32_t header_crc(const std::vector<std::byte>& encoded) {
+  return base::crc32c(encoded.data(), kHeaderBytes - sizeof(uint32_t));
 }
 
 std::string shard_path(const std::string& directory, const std::string& file) {
@@ -115,15 +121,15 @@ OpenShard open_shard(const std::string& directory) {
     throw CorruptData(cat("[checkpoint] ", path, " has ", size, " bytes where ",
                           manifest.shard_bytes, " were written: it is truncated or foreign"));
   }
-  const std::vector<std::byte> header = encode(open.header);
-  if (base::crc32c(header.data(), header.size()) != manifest.header_crc) {
+  if (header_crc(encode(open.header)) != manifest.header_crc) {
     throw CorruptData(cat("[checkpoint] ", path, " is not the file that MANIFEST names"));
   }
-  const auto index = read_exactly(open.file, kHeaderBytes, open.header.index_bytes);
+  const auto index =
+      read_exactly(open.file, kHeaderBytes, open.header.pages_offset() - kHeaderBytes);
   if (base::crc32c(index.data(), index.size()) != open.header.index_crc) {
     throw CorruptData(cat("[checkpoint] ", path, ": the index's checksum does not fit"));
   }
-  open.saved = decode_index(index);
+  open.saved = decode_index(std::span(index).first(open.header.index_bytes));
   const auto crcs = read_exactly(open.file, open.header.crcs_offset(),
                                  open.header.pages_used * sizeof(uint32_t));
   if (base::crc32c(crcs.data(), crcs.size()) != open.header.page_crcs_crc ||
@@ -191,24 +197,23 @@ std::vector<uint32_t> write_pages(Shard& shard, const std::vector<uint32_t>& pag
 }
 
 void write_shard_file(Shard& shard, base::File& file, Manifest& manifest) {
-  const std::vector<std::byte> index = encode_index(shard);
+  std::vector<std::byte> index = encode_index(shard);
   const std::vector<uint32_t> pages = used_pages(shard.index().state());
   Header header;
   header.index_bytes = index.size();
   header.page_bytes = shard.layout().page_bytes;
   header.pages_used = pages.size();
+  index.resize(header.pages_offset() - kHeaderBytes);
   header.index_crc = base::crc32c(index.data(), index.size());
-  const std::vector<std::byte> padding(header.pages_offset() - kHeaderBytes - index.size());
   file.write(std::vector<std::byte>(kHeaderBytes));  // the true header comes last
   file.write(index);
-  file.write(padding);
   const std::vector<uint32_t> crcs = write_pages(shard, pages, file);
   file.write(std::as_bytes(std::span(crcs)));
   header.page_crcs_crc = base::crc32c(crcs.data(), crcs.size() * sizeof(uint32_t));
   const std::vector<std::byte> encoded = encode(header);
   file.write_at(0, encoded);
   manifest.shard_bytes = header.file_bytes();
-  manifest.header_crc = base::crc32c(encoded.data(), encoded.size());
+  manifest.header_crc = header_crc(encoded);
 }
 
 }  // namespace
@@ -226,10 +231,10 @@ void save_shard(Shard& shard, const std::string& directory) {
     write_shard_file(shard, file, manifest);
     file.sync();
     file.close();
+    base::sync_directory(directory);
     commit_manifest(directory, manifest);
   } catch (...) {
-    std::error_code ignored;  // the first failure is the one to report
-    std::filesystem::remove(path, ignored);
+    discard_save(directory, manifest, !previous);
     throw;
   }
   tidy_directory(directory, manifest);

@@ -48,7 +48,7 @@ void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
   const uint64_t count = in.get_count(sizeof(uint32_t));
   const uint64_t rows = episode.end - episode.begin + (episode.closing_columns != 0);
   if (episode.end < episode.begin || rows > count * saved.page_steps ||
-      (count > 0 && rows <= (count - 1) * saved.page_steps)) {
+      (count > 0 && rows < (count - 1) * saved.page_steps)) {
     corrupt(base::cat("episode ", episode.uid, " has ", count, " pages for ", rows, " rows"));
   }
   for (uint64_t i = 0; i < count; ++i) {
@@ -59,6 +59,7 @@ void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
     Page& page = saved.state.pages[p];
     page.episode = e;
     page.first_step = episode.begin + i * saved.page_steps;
+    // The last page may be empty: attached, and its first step still on the way.
     page.rows = static_cast<uint32_t>(std::min(saved.page_steps, rows - i * saved.page_steps));
     page.previous = episode.tail;
     (page.previous == kNone ? episode.head : saved.state.pages[page.previous].next) = p;

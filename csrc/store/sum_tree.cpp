@@ -9,6 +9,27 @@ namespace {
 
 constexpr uint64_t kGroup = 16;  // targets that descend together
 
+// The child on which `target` falls, of four with weights c; takes the weights
+// before it off the target. Comparisons in place of branches: a search is unpredictable.
+uint64_t choose_of_four(const uint64_t* c, uint64_t& target) {
+  const uint64_t first = c[0];
+  const uint64_t second = first + c[1];
+  const uint64_t third = second + c[2];
+  const uint64_t past_first = target >= first;
+  const uint64_t past_second = target >= second;
+  const uint64_t past_third = target >= third;
+  target -= (c[0] & -past_first) + (c[1] & -past_second) + (c[2] & -past_third);
+  return past_first + past_second + past_third;
+}
+
+uint64_t descend(const uint64_t* child, uint64_t& target) {
+  const uint64_t fours[3] = {child[0] + child[1] + child[2] + child[3],
+                             child[4] + child[5] + child[6] + child[7],
+                             child[8] + child[9] + child[10] + child[11]};
+  const uint64_t four = choose_of_four(fours, target);
+  return 4 * four + choose_of_four(child + 4 * four, target);
+}
+
 }  // namespace
 
 SumTree::SumTree(uint64_t num_leaves) : num_leaves_(num_leaves) {
@@ -64,8 +85,7 @@ void SumTree::find(std::span<const uint64_t> targets, std::span<Hit> hits) const
       for (size_t i = 0; i < count; ++i) {
         const uint64_t* child = nodes + group[i].leaf * kFanout;
         uint64_t remainder = group[i].remainder;
-        uint64_t k = 0;
-        while (k < kFanout - 1 && remainder >= child[k]) remainder -= child[k++];
+        const uint64_t k = descend(child, remainder);
         const uint64_t next = group[i].leaf * kFanout + k;
         group[i] = {next, remainder};
         if (level > 0) {

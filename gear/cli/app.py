@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         # The reader of the output has gone (`gear ... | head`): nothing is left to say.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 141
     except Exception as error:
         if debug:

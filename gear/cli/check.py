@@ -62,7 +62,7 @@ def _print_table(findings: list[Finding]) -> None:
     table = Table(title=f"gear {gear.__version__}", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("what", no_wrap=True)
     table.add_column("status", no_wrap=True)
-    table.add_column("detail; what it means, or what its absence costs")
+    table.add_column("detail and meaning")
     area = findings[0].area
     for row in findings:
         if row.area != area:

@@ -13,7 +13,8 @@ def run(path: str, as_json: bool) -> int:
     """Print it; returns 2 if the checkpoint is damaged, with one line for each thing wrong."""
     found = checkpoint.inspect(path)
     if as_json:
-        print(json.dumps(found, indent=2))
+        columns = [{"name": n, "shape": s, "dtype": d} for n, s, d in found["columns"]]
+        print(json.dumps({**found, "columns": columns}, indent=2))
     else:
         _print_tables(path, found)
     for error in found["errors"]:
@@ -33,7 +34,7 @@ def _print_tables(path: str, found: dict[str, Any]) -> None:
     facts.add_row("pages", f"{found['pages_used']:,} of {found['pages']:,} in use")
     facts.add_row("steps per page", f"{found['page_steps']:,}")
     facts.add_row("bytes per step", f"{found['step_bytes']:,}")
-    facts.add_row("size on disk", f"{found['bytes'] / 1e6:,.1f} MB")
+    facts.add_row("size on disk", f"{found['bytes']:,} bytes")
     facts.add_row("schema hash", found["schema_hash"])
     facts.add_row("checksums", "[red]damaged[/]" if found["errors"] else "all right")
 

@@ -16,13 +16,14 @@ import gear
 from gear.train.run import Interrupted, train
 
 CONF = Path(__file__).parent / "conf"
+EXPECTED = (gear.GearError, OSError)
 
 
 def main(overrides: list[str]) -> int:
     """Run Hydra with these command-line words: `env=cartpole seed=1`, `--multirun`, `--cfg job` ...
 
     Returns the exit code: 0, 130 after Ctrl-C, 143 after SIGTERM, 2 for flags that Hydra refuses.
-    Raises gear.GearError with one line for what the user can mend.
+    Raises gear.GearError or OSError (a full disk ...) with one line for what the user can mend.
     """
     argv, sys.argv = sys.argv, ["gear train", *overrides]
     # Hydra would print a shortened traceback and exit; the caller decides how errors look.
@@ -31,7 +32,7 @@ def main(overrides: list[str]) -> int:
     try:
         _application()
     except SystemExit as stop:
-        if isinstance(stop.__cause__, gear.GearError):
+        if isinstance(stop.__cause__, EXPECTED):
             raise stop.__cause__ from None
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except (HydraException, OmegaConfBaseException) as error:
@@ -58,11 +59,13 @@ def _application(cfg: DictConfig) -> float | None:
     SystemExit passes through Hydra untouched, and ends a whole --multirun.
     """
     run = HydraConfig.get()
+    chosen = any(word.startswith("hydra.run.dir=") for word in run.overrides.hydra)
+    run_dir = Path(run.runtime.output_dir)
     try:
-        summary = train(cfg, run.overrides.task, Path(run.runtime.output_dir))
+        summary = train(cfg, run.overrides.task, run_dir, continue_in_place=not chosen)
     except Interrupted as interrupted:
         raise SystemExit(interrupted.exit_code) from interrupted
-    except gear.GearError as error:
+    except EXPECTED as error:
         raise SystemExit(2) from error
     final_return: float | None = summary["final_return"]
     return final_return

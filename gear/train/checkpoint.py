@@ -79,7 +79,10 @@ def save(
     buffer: gear.ReplayBuffer,
     keep: int,
 ) -> Checkpoint:
-    """Write RUN_DIR/checkpoints/step_<step>, whole or not at all; keep the newest `keep`."""
+    """Write RUN_DIR/checkpoints/step_<step>, whole or not at all; keep the newest `keep`.
+
+    Steps beyond this one are left from a run that went on from here before: they go, too.
+    """
     folder = run_dir / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
     for torn in folder.glob(".step_*"):
@@ -96,10 +99,11 @@ def save(
         target.rename(folder / f".step_{step}_replaced")
     beside.rename(target)
     _sync_directory(folder)
-    # Steps beyond this one belong to a run that this one branched off: not ours to delete.
-    done = [checkpoint for checkpoint in checkpoints(run_dir) if checkpoint.step <= step]
-    for old in done[: -max(1, keep)]:
-        shutil.rmtree(old.path)
+    found = checkpoints(run_dir)
+    kept = [checkpoint for checkpoint in found if checkpoint.step <= step][-max(1, keep) :]
+    for other in found:
+        if other not in kept:
+            shutil.rmtree(other.path)
     for replaced in folder.glob(".step_*_replaced"):
         shutil.rmtree(replaced)
     return Checkpoint(target)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from gear.train.loop import Learner
 
@@ -21,24 +23,25 @@ class Display:
         self._console = console
         self._live = console.is_terminal
         self._interval_s = BAR_INTERVAL_S if self._live else LINE_INTERVAL_S
+        self._total = total_steps
         self._bar = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}"),
             BarColumn(bar_width=None),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+            MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[state]}"),
             console=console,
             auto_refresh=False,
         )
-        self._label, self._total = label, total_steps
-        self._loss = float("nan")
+        self._task = self._bar.add_task(label, total=total_steps)
+        self._state = Text()
+        self._screen = Live(Group(self._bar, self._state), console=console, auto_refresh=False)
+        self._loss: float | None = None
         self._due_s = 0.0
         self._seen = (0.0, 0, 0)  # clock, env steps, updates at the last refresh
 
     def __enter__(self) -> Display:
         if self._live:
-            self._task = self._bar.add_task(self._label, total=self._total, state="")
-            self._bar.start()
+            self._screen.start()
         return self
 
     def __exit__(
@@ -48,7 +51,7 @@ class Display:
         trace: TracebackType | None,
     ) -> None:
         if self._live:
-            self._bar.stop()
+            self._screen.stop()
 
     def note(self, message: str) -> None:
         """A line that stays, above the bar."""
@@ -70,16 +73,16 @@ class Display:
         per_s = 1.0 / (clock - before_s)
         samples = (c.updates - before_updates) * learner.cfg.algo.batch_size
         recent = c.returns[-10:]
-        mean_return = f"{sum(recent) / len(recent):.1f}" if recent else "-"
         state = (
-            f"return {mean_return}  loss {self._loss:.3g}  "
+            f"return {f'{sum(recent) / len(recent):.1f}' if recent else '-'}  "
+            f"loss {'-' if self._loss is None else f'{self._loss:.3g}'}  "
             f"{(c.env_steps - before_steps) * per_s:,.0f} env steps/s  "
             f"{samples * per_s:,.0f} samples/s  "
             f"replay {len(learner.buffer) / learner.buffer.capacity:.0%}"
         )
         if self._live:
-            self._bar.update(self._task, completed=c.env_steps, state=state, refresh=True)
+            self._bar.update(self._task, completed=c.env_steps)
+            self._state.plain = state
+            self._screen.refresh()
         else:
-            self._console.print(
-                f"step {c.env_steps:,}/{self._total:,}  {state}", highlight=False, soft_wrap=True
-            )
+            self.note(f"step {c.env_steps:,}/{self._total:,}  {state}")

@@ -61,7 +61,8 @@ class Environment:
 
     @property
     def obs(self) -> Array:
-        return self.view[-1]
+        newest: Array = self.view[-1]
+        return newest
 
     def reset(self, episode: int) -> None:
         """Start episode number `episode` of this run."""

@@ -50,14 +50,14 @@ class TensorBoardWriter:
         from torch.utils.tensorboard import SummaryWriter
 
         purge_step = step + 1 if step else None
-        self._events = SummaryWriter(str(run_dir / "tensorboard"), purge_step=purge_step)  # type: ignore[no-untyped-call]
+        self._events = SummaryWriter(str(run_dir / "tensorboard"), purge_step=purge_step)
 
     def write(self, step: int, row: Row) -> None:
         for name, value in row.items():
-            self._events.add_scalar(name, value, step)  # type: ignore[no-untyped-call]
+            self._events.add_scalar(name, value, step)
 
     def close(self) -> None:
-        self._events.close()  # type: ignore[no-untyped-call]
+        self._events.close()
 
 
 WRITERS: dict[str, type[CsvWriter] | type[TensorBoardWriter]] = {

@@ -12,29 +12,22 @@ from torch import Tensor, nn
 LOG_STD_RANGE = (-5.0, 2.0)
 
 
-class Encoder(nn.Module):
-    """Observations to features [B, size]: flattened for flat ones, convolutions for frames.
+class FrameEncoder(nn.Module):
+    """Stacks of frames [B, stack, height, width] in 0 ... 255 to features [B, size].
 
-    The convolutions are those of Mnih et al. 2015 (doi:10.1038/nature14236); frames are divided by
-    255.
+    The convolutions of Mnih et al. 2015 (doi:10.1038/nature14236).
     """
 
     def __init__(self, stack: int, obs_shape: Sequence[int]) -> None:
         super().__init__()
-        self.body: nn.Module = nn.Flatten()
-        self.size = stack * math.prod(obs_shape)
-        self.scale = 1.0
-        if len(obs_shape) == 2:
-            self.scale = 1 / 255
-            self.body = nn.Sequential(
-                *(nn.Conv2d(stack, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU()),
-                *(nn.Conv2d(64, 64, 3, 1), nn.ReLU(), nn.Flatten()),
-            )
-            self.size = self.body(torch.zeros(1, stack, *obs_shape)).shape[1]
+        self.body = nn.Sequential(
+            *(nn.Conv2d(stack, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU()),
+            *(nn.Conv2d(64, 64, 3, 1), nn.ReLU(), nn.Flatten()),
+        )
+        self.size: int = self.body(torch.zeros(1, stack, *obs_shape)).shape[1]
 
     def forward(self, obs: Tensor) -> Tensor:
-        pixels = obs.float() * self.scale if self.scale != 1.0 else obs
-        features: Tensor = self.body(pixels)
+        features: Tensor = self.body(obs.float() / 255)
         return features
 
 
@@ -47,17 +40,24 @@ def dense(sizes: Sequence[int]) -> nn.Sequential:
 
 
 class QNetwork(nn.Module):
-    """Value of every discrete action, float32 [B, num_actions]."""
+    """Value of every discrete action, float32 [B, num_actions].
+
+    obs_shape: [stack, *shape of one observation]; `frames`: through a FrameEncoder, else flattened.
+    """
 
     def __init__(
-        self, stack: int, obs_shape: Sequence[int], num_actions: int, hidden: Sequence[int]
+        self, obs_shape: Sequence[int], num_actions: int, hidden: Sequence[int], *, frames: bool
     ) -> None:
         super().__init__()
-        self.encoder = Encoder(stack, obs_shape)
-        self.head = dense([self.encoder.size, *hidden, num_actions])
+        self.encoder: nn.Module = nn.Flatten()
+        size = math.prod(obs_shape)
+        if frames:
+            self.encoder = encoder = FrameEncoder(obs_shape[0], obs_shape[1:])
+            size = encoder.size
+        self.head = dense([size, *hidden, num_actions])
 
     def forward(self, obs: Tensor) -> Tensor:
-        values: Tensor = self.head(self.encoder(obs))
+        values: Tensor = self.head(self.encoder(obs).float())
         return values
 
 
@@ -76,11 +76,14 @@ class TwinCritic(nn.Module):
             self.weights.append(torch.empty(2, size_in, size_out).uniform_(-bound, bound))
             self.biases.append(torch.empty(2, 1, size_out).uniform_(-bound, bound))
 
-    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+    def forward(self, obs: Tensor, action: Tensor, *, frozen: bool = False) -> Tensor:
+        """`frozen`: differentiable in the action, not in the weights."""
         x = torch.cat([obs.flatten(1), action], 1)
         x = x.expand(2, *x.shape)
         last = len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            if frozen:
+                weight, bias = weight.detach(), bias.detach()
             x = torch.baddbmm(bias, x, weight)
             x = x if layer == last else F.relu(x)
         return x.squeeze(2)
@@ -95,7 +98,7 @@ class GaussianPolicy(nn.Module):
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """A sampled action and its log density [B], differentiable (reparametrised)."""
-        mean, log_std = self.body(obs.flatten(1)).chunk(2, 1)
+        mean, log_std = self.body(obs.flatten(1).float()).chunk(2, 1)
         log_std = log_std.clamp(*LOG_STD_RANGE)
         noise = torch.randn_like(mean)
         u = mean + noise * log_std.exp()

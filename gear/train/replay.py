@@ -42,4 +42,5 @@ def make_loader(cfg: Any, buffer: gear.ReplayBuffer, algorithm: Algorithm) -> ge
 def annealed_beta(cfg: Any, step: int) -> float:
     """beta rises linearly from its start to 1 at total_steps (arXiv:1511.05952, section 3.4)."""
     start = float(cfg.replay.beta)
-    return start + (1.0 - start) * min(1.0, step / cfg.total_steps)
+    total_steps: int = cfg.total_steps
+    return start + (1.0 - start) * min(1.0, step / total_steps)

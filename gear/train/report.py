@@ -74,7 +74,7 @@ def print_report(
     """The closing table and what to try next."""
     final = summary["final_return"]
     table = Table(
-        "", "", title=f"{cfg.algo.name} on {cfg.env.id}, seed {cfg.seed}", show_header=False
+        "", "", title=f"{cfg.algo.name.upper()} on {cfg.env.id}, seed {cfg.seed}", show_header=False
     )
     table.add_row("return, last 10 episodes", "-" if final is None else f"{final:,.1f}")
     table.add_row("environment steps", f"{summary['env_steps']:,}")
@@ -93,8 +93,9 @@ def suggestions(cfg: DictConfig, run_dir: Path) -> Sequence[str]:
     """Three commands that work after this run."""
     other = "cartpole" if cfg.env.name != "cartpole" else "pendulum"
     replay = "prioritized" if cfg.replay.sampler == "uniform" else "uniform"
+    n_step = 3 if cfg.algo.n_step == 1 else 1
     return (
-        f"gear train env={cfg.env.name} replay={replay} algo.n_step=3",
+        f"gear train env={cfg.env.name} replay={replay} algo.n_step={n_step}",
         f"gear train env={other}",
         f"gear train checkpoint={run_dir} total_steps={2 * cfg.total_steps}",
     )

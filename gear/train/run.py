@@ -29,22 +29,25 @@ class Interrupted(Exception):
         self.exit_code = exit_code
 
 
-def train(cfg: DictConfig, overrides: Sequence[str], run_dir: Path) -> dict[str, Any]:
-    """Run to `total_steps`, write everything into the run directory and return the summary.
+def train(
+    cfg: DictConfig, overrides: Sequence[str], run_dir: Path, *, continue_in_place: bool = True
+) -> dict[str, Any]:
+    """Run to `total_steps`, write everything into `run_dir` and return the summary.
 
-    run_dir: where a fresh run writes; a continued run writes into its own directory again.
+    overrides: the words of the command line, which say what differs from a checkpoint on purpose.
+    continue_in_place: a continued run writes into the directory that it came from, not `run_dir`.
     Raises InvalidArgument before anything is built, Interrupted after a signal.
     """
     console = Console()
     cfg, start = choose(cfg, overrides, run_dir)
     validate(cfg)
     OmegaConf.resolve(cfg)
-    if start and start.run_dir != run_dir:
+    if start and continue_in_place and start.run_dir.resolve() != run_dir.resolve():
         with contextlib.suppress(OSError):  # ours if empty: Hydra made it before we knew
             run_dir.rmdir()
         run_dir = start.run_dir
     run_dir = _relative(run_dir)
-    title = f"{cfg.algo.name} on {cfg.env.id}"
+    title = f"{cfg.algo.name.upper()} on {cfg.env.id}"
     with Interrupt() as interrupt, Display(console, title, cfg.total_steps) as display:
         learner = Learner(cfg, start=start, note=display.note)
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -87,7 +90,8 @@ def _learn(learner: Learner, interrupt: Interrupt, display: Display, run_dir: Pa
             length = learner.step()
             if length:
                 metrics = learner.algorithm.metrics()
-                display.loss(next(iter(metrics.values()), float("nan")))
+                if metrics:
+                    display.loss(next(iter(metrics.values())))
                 passed = max(c.seconds - seen[0], 1e-9)
                 row = {
                     "episode": len(c.returns) - 1,

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +16,10 @@ import pytest
 import gear
 
 SCHEMA = gear.Schema([gear.Column("x", (), "int32"), gear.Column("y", (2,), "uint8")])
+
+
+def step(number: int) -> dict[str, Any]:
+    return {"x": number, "y": np.full(2, number, np.uint8)}
 
 
 @pytest.mark.parametrize(
@@ -74,9 +83,9 @@ def test_buffer_arguments_are_checked(tier, arguments: dict[str, Any], message: 
 
 
 def test_more_than_there_is_memory(tier) -> None:
-    schema = gear.Schema([gear.Column("frame", (1 << 20,), "uint8")])
+    schema = gear.Schema([gear.Column("frame", (1 << 30,), "uint8")])
     with pytest.raises(gear.OutOfMemory, match=r"\d+ (bytes|B|GiB|TiB)"):
-        gear.ReplayBuffer(schema, 1 << 28, **tier.arguments())
+        gear.ReplayBuffer(schema, 1 << 18, page_steps=1, **tier.arguments())
 
 
 @pytest.mark.parametrize(
@@ -99,14 +108,58 @@ def test_two_schemas_on_one_shared_name() -> None:
     with gear.ReplayBuffer(SCHEMA, 64, tier="shared", name=name) as buffer:
         assert buffer.name == name
         with buffer.writer() as writer:
-            writer.append(x=1, y=[2, 3])
+            writer.append(**step(1))
         with pytest.raises(gear.InvalidArgument, match=rf"{name}.*{SCHEMA.hash}.*{other.hash}"):
             gear.ReplayBuffer(other, 64, tier="shared", name=name)
         with pytest.raises(gear.InvalidArgument, match=name):
             gear.ReplayBuffer(SCHEMA, 64, tier="shared", name=name)
-        assert buffer.collect(buffer.episodes()[0].ids, framework="numpy")["y"].tolist() == [[2, 3]]
+        assert buffer.collect(buffer.episodes()[0].ids, framework="numpy")["y"].tolist() == [[1, 1]]
     with gear.ReplayBuffer(other, 64, tier="shared", name=name) as buffer:
         assert len(buffer) == 0, "the name is free again"
+
+
+def test_a_shared_region_is_private_and_goes_with_its_owner() -> None:
+    name = f"gear_test_{os.getpid()}_mode"
+
+    def regions() -> list[Path]:
+        return [p for p in Path("/dev/shm").iterdir() if name in p.name]
+
+    with gear.ReplayBuffer(SCHEMA, 64, tier="shared", name=name):
+        assert [stat.S_IMODE(p.stat().st_mode) for p in regions()] == [0o600]
+    assert regions() == []
+
+
+def test_memory_is_given_back() -> None:
+    """Closed writers and loaders, batches and tensors do not hold the buffer's memory."""
+    name = f"gear_test_{os.getpid()}_back"
+    buffer = gear.ReplayBuffer(SCHEMA, 64, tier="shared", name=name)
+    writer = buffer.writer()
+    writer.extend(x=np.arange(9, dtype=np.int32), y=np.zeros((9, 2), np.uint8))
+    writer.close()
+    loader = buffer.loader(4, framework="numpy")
+    batch = next(loader)
+    one = buffer.collect(batch.ids, framework="numpy")
+    loader.close()
+    buffer.close()
+    assert not [p for p in Path("/dev/shm").iterdir() if name in p.name]
+    assert np.array_equal(one["x"], batch["x"])
+    with pytest.raises(gear.InvalidArgument, match="closed"):
+        writer.append(**step(1))
+
+
+def test_the_name_of_a_killed_process_is_free() -> None:
+    name = f"gear_test_{os.getpid()}_killed"
+    program = f"""
+import gear, os, signal
+schema = gear.Schema([gear.Column("z", (9,), "int64")])
+buffer = gear.ReplayBuffer(schema, 640, tier="shared", name={name!r})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", program]).returncode == -signal.SIGKILL
+    with gear.ReplayBuffer(SCHEMA, 64, tier="shared", name=name) as buffer:
+        with buffer.writer() as writer:
+            writer.append(**step(1))
+        assert len(buffer) == 1
 
 
 def test_a_refused_buffer_leaves_no_region_behind() -> None:
@@ -120,13 +173,13 @@ def test_a_refused_buffer_leaves_no_region_behind() -> None:
 def test_no_room_for_another_writer(tier) -> None:
     with tier.buffer(SCHEMA, 8, page_steps=4) as buffer:
         first, second, third = (buffer.writer() for _ in range(3))
-        first.append(x=1, y=[1, 1])
-        second.append(x=2, y=[2, 2])
+        first.append(**step(1))
+        second.append(**step(2))
         with pytest.raises(gear.OutOfMemory, match=r"2 pages of 4.*open.*capacity"):
-            third.append(x=3, y=[3, 3])
+            third.append(**step(3))
         assert [e.end for e in buffer.episodes() if e.end] == [1, 1]
         first.end_episode()
-        third.append(x=3, y=[3, 3])
+        third.append(**step(3))
         stored = [buffer.collect(e.ids, framework="numpy")["x"].tolist() for e in buffer.episodes()]
         assert stored == [[2], [3]]
 

@@ -24,8 +24,8 @@ def expected_ids(player: Player, unit: str) -> dict[int, tuple]:
 
 def reach(draw, player: Player) -> dict[str, gear.Window]:
     """An output that looks ahead, so that open episodes hold steps back."""
-    stop = draw(st.integers(1, player.script.page_steps + 2))
-    start = draw(st.integers(-player.script.page_steps, stop - 1))
+    stop = draw(st.integers(1, player.script.capacity + 1))
+    start = draw(st.integers(-player.script.capacity, stop - 1))
     player.model.require_lookahead([(start, stop)])
     return {"out": gear.Window(start, stop, player.script.columns[0].name)}
 
@@ -129,3 +129,20 @@ def test_each_epoch_is_shuffled_afresh(tier) -> None:
             assert (orders[1] != orders[2]).mean() > 0.9
         assert np.array_equal(epochs[0], epochs[1])
         assert (epochs[0][0] != epochs[2][0]).mean() > 0.9
+
+
+def test_appending_within_an_epoch_is_refused(tier) -> None:
+    """An epoch over a moving buffer could not deliver each step once; the next epoch is fine."""
+    schema = gear.Schema([gear.Column("x", (), "int32")])
+    with tier.buffer(schema, 512) as buffer, buffer.writer() as writer:
+        writer.extend(x=np.arange(100, dtype=np.int32))
+        loader = buffer.loader(10, sampler=gear.Sequential(), framework="numpy", prefetch=2)
+        next(loader)
+        writer.extend(x=np.arange(100, 150, dtype=np.int32))
+        with pytest.raises(gear.InvalidArgument, match=r"changed.*epoch.*100.*150"):
+            list(loader)
+        loader.close()
+        loader = buffer.loader(10, sampler=gear.Sequential(), framework="numpy", prefetch=2)
+        assert sum(batch.size for batch in loader) == 150
+        writer.append(x=150)
+        assert sum(batch.size for batch in loader) == 151

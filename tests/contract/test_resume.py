@@ -178,5 +178,21 @@ def test_a_state_of_another_loader_is_refused(tier) -> None:
             with pytest.raises(gear.InvalidArgument, match="state"):
                 other.load_state_dict(state)
             assert repr(other.state_dict()) == repr(before)
-        with pytest.raises(gear.InvalidArgument, match="state"):
-            others[0].load_state_dict({"something": 1})
+        incomplete = {key: value for key, value in state.items() if key != "draws"}
+        for other in ({"something": 1}, incomplete):
+            with pytest.raises(gear.InvalidArgument, match="state"):
+                make_loader(buffer, gear.Uniform(), 2).load_state_dict(other)
+
+
+def test_a_state_with_impossible_batches_is_refused(tier) -> None:
+    """Rows beyond the batch's memory would be read out of somebody else's."""
+    with tier.buffer(SCHEMA, 128, page_steps=4) as buffer:
+        fill(buffer, np.random.default_rng(1))
+        loader = make_loader(buffer, gear.Uniform(), 2)
+        next(loader)
+        state = loader.state_dict()
+        assert state["pending"]
+        for change in ({"rows": [1 << 40] * 3}, {"items": 9}, {"data": np.zeros(3, np.uint8)}):
+            broken = {**state, "pending": [{**state["pending"][0], **change}]}
+            with pytest.raises(gear.InvalidArgument, match="state"):
+                make_loader(buffer, gear.Uniform(), 2).load_state_dict(broken)

@@ -35,7 +35,7 @@ def world(tier) -> Iterator[World]:
         writers = [buffer.writer() for _ in range(4)]
         # Weights are kept in trees; they must be there from the start to be kept up to date.
         idle = [
-            buffer.loader(1, sampler=gear.Weighted(ALPHA, BETA, unit))
+            buffer.loader(1, sampler=gear.Weighted(alpha=ALPHA, beta=BETA, unit=unit))
             for unit in ("step", "episode")
         ]
         open_episodes: dict[int, reference.Episode] = {}
@@ -98,7 +98,11 @@ def test_draws_follow_their_law(world: World, policy: str, unit: str) -> None:
     ids, priorities = world.ids[unit], world.priorities[unit]
     weights = priorities**ALPHA if policy == "weighted" else np.ones(len(ids))
     law = weights / weights.sum()
-    sampler = gear.Weighted(ALPHA, BETA, unit) if policy == "weighted" else gear.Uniform(unit)
+    sampler = (
+        gear.Weighted(alpha=ALPHA, beta=BETA, unit=unit)
+        if policy == "weighted"
+        else gear.Uniform(unit)
+    )
     counts = np.zeros(len(ids), np.int64)
     with world.buffer.loader(5000, sampler=sampler, framework="numpy", seed=11) as loader:
         for _ in range(60):
@@ -136,7 +140,7 @@ def test_draws_depend_on_the_seed_only(world: World, sampler) -> None:
 
 
 def test_beta_can_be_annealed(world: World) -> None:
-    sampler = gear.Weighted(ALPHA, 0.0)
+    sampler = gear.Weighted(alpha=ALPHA, beta=0.0)
     with world.buffer.loader(256, sampler=sampler, framework="numpy", prefetch=2) as loader:
         assert loader.beta == 0.0
         assert np.all(next(loader).weights == 1.0)
@@ -152,10 +156,14 @@ def test_alpha_zero_is_uniform_and_zero_priorities_keep_a_chance(tier) -> None:
     with tier.buffer(SCHEMA, 64) as buffer:
         with buffer.writer() as writer:
             writer.extend(x=np.arange(8, dtype=np.int32), priority=np.arange(8, dtype=np.float32))
-        with buffer.loader(100, sampler=gear.Weighted(0.0, 1.0), framework="numpy") as loader:
+        with buffer.loader(
+            100, sampler=gear.Weighted(alpha=0.0, beta=1.0), framework="numpy"
+        ) as loader:
             np.testing.assert_array_equal(next(loader).probabilities, np.float32(1 / 8))
         buffer.update(buffer.episodes()[0].ids, np.zeros(8, np.float32))
-        with buffer.loader(1000, sampler=gear.Weighted(1.0, 1.0), framework="numpy") as loader:
+        with buffer.loader(
+            1000, sampler=gear.Weighted(alpha=1.0, beta=1.0), framework="numpy"
+        ) as loader:
             batch = next(loader)
             np.testing.assert_array_equal(batch.probabilities, np.float32(1 / 8))
             assert set(batch["x"].tolist()) == set(range(8))

@@ -12,14 +12,14 @@ import pytest
 import gear
 
 # Every row says whose it is: `who` = (writer, episode of that writer, step), `body` repeats it.
-SCHEMA = gear.Schema([gear.Column("who", (3,), "int64"), gear.Column("body", (50,), "int64")])
+SCHEMA = gear.Schema([gear.Column("who", (3,), "int64"), gear.Column("body", (400,), "int64")])
 OUTPUTS = {"who": gear.Window(-3, 4), "body": gear.Window(-3, 4)}
 
 
 def rows(writer: int, episode: int, first: int, count: int) -> dict[str, np.ndarray]:
     steps = np.arange(first, first + count)
     who = np.stack([np.full(count, writer), np.full(count, episode), steps], axis=1)
-    body = np.repeat((who * [1_000_000, 1000, 1]).sum(1), 50).reshape(count, 50)
+    body = np.repeat((who * [1_000_000, 1000, 1]).sum(1), 400).reshape(count, 400)
     return {"who": who, "body": body}
 
 
@@ -53,7 +53,7 @@ class Writers:
                 while not self.stopping.is_set():
                     step, length = 0, int(rng.integers(1, 60))
                     while step < length:
-                        count = min(int(rng.integers(1, 12)), length - step)
+                        count = min(int(rng.integers(1, 50)), length - step)
                         writer.extend(**rows(number, episode, step, count))
                         step += count
                     final = {k: v[0] for k, v in rows(number, episode, length, 1).items()}
@@ -67,7 +67,7 @@ def assert_consistent(batch: gear.Batch) -> None:
     who, mask = batch["who"], batch.masks["who"]
     assert np.array_equal(mask, batch.masks["body"])
     body = (who * [1_000_000, 1000, 1]).sum(-1)
-    assert np.array_equal(batch["body"], np.repeat(body[..., None], 50, -1))
+    assert np.array_equal(batch["body"], np.repeat(body[..., None], 400, -1))
     assert np.all(who[~mask] == 0)
     assert np.all(mask[:, 3]), "the anchor itself is there"
     same = mask[:, 1:] & mask[:, :-1]
@@ -138,13 +138,13 @@ def run_all(tasks: list[Callable[[int], None]]) -> None:
 
 
 def test_saving_beside_writers_and_a_loader(tier, tmp_path: Path) -> None:
-    with tier.buffer(SCHEMA, 256, page_steps=8) as buffer, Writers(buffer) as writers:
-        while len(buffer) < 200:
+    """Every save is whole, at whatever point of an append or an eviction it falls."""
+    with tier.buffer(SCHEMA, 512, page_steps=8) as buffer, Writers(buffer) as writers:
+        while len(buffer) < 400:
             assert not writers.errors
-        with buffer.loader(64, outputs=OUTPUTS, framework="numpy") as loader:
-            for number in range(15):
-                for _ in range(5):
-                    assert_consistent(next(loader))
+        with buffer.loader(1000, outputs=OUTPUTS, framework="numpy") as loader:
+            for number in range(30):
+                assert_consistent(next(loader))
                 buffer.save(tmp_path / "replay")
                 with gear.ReplayBuffer.load(tmp_path / "replay") as loaded:
                     ids = np.concatenate([e.ids for e in loaded.episodes()])

@@ -95,10 +95,15 @@ def test_auto_starts_then_continues(capsys):
     assert "starts" in capsys.readouterr().out
 
 
-def test_branch_from_an_older_checkpoint():
+def test_continue_from_an_older_checkpoint():
+    """In its own directory it replaces what came after; in another it leaves the first alone."""
     assert main([*SHORT, "hydra.run.dir=run"]) == 0
-    assert main(["checkpoint=run/checkpoints/step_400", "total_steps=430"]) == 0
-    assert [c.step for c in checkpoints(Path("run"))] == [400, 430, 450]
+    older = ["checkpoint=run/checkpoints/step_400", "total_steps=430"]
+    assert main([*older, "hydra.run.dir=other"]) == 0
+    assert [c.step for c in checkpoints(Path("other"))] == [430]
+    assert [c.step for c in checkpoints(Path("run"))] == [400, 450]
+    assert main(older) == 0
+    assert [c.step for c in checkpoints(Path("run"))] == [400, 430]
     assert [row["step"] for row in rows(Path("run"))] == ["200", "400"]
 
 

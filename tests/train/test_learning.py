@@ -62,7 +62,6 @@ def test_double_dqn_improves_on_cartpole(configure):
         "env=cartpole",
         "total_steps=6000",
         "algo.epsilon_steps=2000",
-        "algo.target_every=200",
         "replay=prioritized",
     )
     learner = run(cfg)

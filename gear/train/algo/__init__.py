@@ -25,10 +25,10 @@ def make_algorithm(cfg: Any, env: Environment) -> Algorithm:
             f"[train] algo={cfg.algo.name} does not fit {cfg.env.id}, which has {actions}: "
             f"use algo={fitting}"
         )
-    wanted = "cnn" if len(env.obs_shape) == 2 else "mlp"
-    if cfg.model.name != wanted or (wanted == "cnn" and fitting == "sac"):
+    frames = len(env.obs_shape) == 2 and env.obs_dtype == "uint8"
+    if cfg.model.name == "cnn" and not (frames and discrete):
         raise gear.InvalidArgument(
             f"[train] model={cfg.model.name} with algo={cfg.algo.name} does not fit observations "
-            f"of shape {env.obs_shape}: mlp takes flat ones, cnn (algo=dqn) takes frames"
+            f"of shape {env.obs_shape}: use model=mlp; cnn is for frames and algo=dqn"
         )
     return ALGORITHMS[fitting](cfg, env)

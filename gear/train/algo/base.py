@@ -54,9 +54,10 @@ class Algorithm(ABC):
         o = self._optim
         kind = OPTIMIZERS[o.name]
         betas = (o.betas[0], o.betas[1])
-        return kind(
+        optimizer: torch.optim.Optimizer = kind(
             parameters, lr=o.lr, betas=betas, eps=o.eps, weight_decay=o.weight_decay, fused=True
         )
+        return optimizer
 
     def observe(self, view: NDArray[Any]) -> Tensor:
         """A batch of one observation on the device."""

@@ -34,7 +34,8 @@ class DoubleDQN(Algorithm):
         self._target_every: int = a.target_every
         self._max_grad_norm: float = a.max_grad_norm
         self._updates = 0
-        network = QNetwork(self.stack, env.obs_shape, env.num_actions, cfg.model.hidden)
+        frames = cfg.model.name == "cnn"
+        network = QNetwork(env.view.shape, env.num_actions, cfg.model.hidden, frames=frames)
         self._online = network.to(self.device)
         self._target = deepcopy(self._online).requires_grad_(False)
         self._parameters = list(self._online.parameters())
@@ -62,14 +63,15 @@ class DoubleDQN(Algorithm):
         q = self._online(t.obs).gather(1, t.action[:, None]).squeeze(1)
         loss = (batch.weights * F.huber_loss(q, target, reduction="none")).mean()
         self.optimizers["online"].zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm)
         self.optimizers["online"].step()
         self._updates += 1
         if self._updates % self._target_every == 0:
             self._target.load_state_dict(self._online.state_dict())
         self.record(loss, q.mean())
-        return (q - target).detach().abs()
+        priorities: Tensor = (q - target).detach().abs()
+        return priorities
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "updates": self._updates}

@@ -46,7 +46,6 @@ class SAC(Algorithm):
         self._target = deepcopy(self._critic).requires_grad_(False)
         temperature = Temperature().to(self.device)
         self._log_alpha = temperature.log_alpha
-        self._policy_parameters = [*self._policy.parameters(), self._log_alpha]
         self._critic_values = [p.data for p in self._critic.parameters()]
         self._target_values = [p.data for p in self._target.parameters()]
         self.modules = {
@@ -55,10 +54,9 @@ class SAC(Algorithm):
             "target": self._target,
             "temperature": temperature,
         }
-        self.optimizers = {
-            "policy": self.make_optimizer(self._policy_parameters),
-            "critic": self.make_optimizer(self._critic.parameters()),
-        }
+        learned = (self._policy, self._critic, temperature)
+        self._optimizer = self.make_optimizer(p for module in learned for p in module.parameters())
+        self.optimizers = {"all": self._optimizer}
 
     @torch.no_grad()
     def act(self, view: NDArray[Any], step: int) -> NDArray[Any]:
@@ -78,21 +76,19 @@ class SAC(Algorithm):
         q = self._critic(t.obs, t.action)
         error = q - target
         critic_loss = 0.5 * (batch.weights * error.square()).sum(0).mean()
-        self._minimise("critic", critic_loss, list(self._critic.parameters()))
 
         action, log_density = self._policy(t.obs)
-        value = self._critic(t.obs, action).amin(0)
+        # The policy's gradient passes through the critics and must not reach their weights.
+        value = self._critic(t.obs, action, frozen=True).amin(0)
         policy_loss = (alpha * log_density - value).mean()
         entropy = -log_density.detach().mean()
         alpha_loss = self._log_alpha * (entropy - self._target_entropy)
-        self._minimise("policy", policy_loss + alpha_loss, self._policy_parameters)
 
+        # Three losses with disjoint parameters: one backward pass and one step serve them all.
+        self._optimizer.zero_grad()
+        (critic_loss + policy_loss + alpha_loss).backward()
+        self._optimizer.step()
         torch._foreach_lerp_(self._target_values, self._critic_values, self._tau)
         self.record(critic_loss, policy_loss, alpha, q.mean(), entropy)
-        return error.detach().abs().mean(0)
-
-    def _minimise(self, name: str, loss: Tensor, parameters: list[Any]) -> None:
-        # Gradients of these parameters only: the policy's step must not touch the critics.
-        for parameter, grad in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-            parameter.grad = grad
-        self.optimizers[name].step()
+        priorities: Tensor = error.detach().abs().mean(0)
+        return priorities

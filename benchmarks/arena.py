@@ -1,0 +1,132 @@
+"""The referee: starts the contestants of a dataset and gives each its turn, round after round."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import timing
+from protocol import ContestantError, Remote
+from workloads import Workload
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long: rounds per workload, seconds of one turn, and of warming up."""
+
+    rounds: int
+    turn_s: float
+    warm_up_s: float
+    quick: bool
+
+    def calls(self, call_s: float) -> int:
+        """Calls in one turn; at most 5000, at least one."""
+        return max(1, min(5000, int(self.turn_s / call_s)))
+
+
+FULL = Pace(rounds=7, turn_s=0.3, warm_up_s=0.3, quick=False)
+QUICK = Pace(rounds=2, turn_s=0.01, warm_up_s=0.01, quick=True)
+
+
+@dataclass
+class Entry:
+    """A contestant: its command, and the process while a dataset is being played."""
+
+    name: str
+    command: list[str]
+    remote: Remote | None = None
+
+
+def own_contestants() -> list[Entry]:
+    """GEAR, what a user would write by hand, and the limits: all under this interpreter."""
+
+    def entry(name: str, script: str, *arguments: str) -> Entry:
+        return Entry(name, [sys.executable, str(HERE / "contestants" / script), *arguments])
+
+    return [
+        entry("gear", "gear_contestant.py"),
+        entry("numpy", "numpy_contestant.py"),
+        entry("torch", "torch_contestant.py"),
+        *(entry(name, "copy_contestant.py", name) for name in ("memcpy", "copy", "copy_fsync")),
+    ]
+
+
+def play(
+    dataset: str,
+    workloads: list[Workload],
+    entries: list[Entry],
+    pace: Pace,
+    scratch: Path,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Run the workloads of one dataset. Returns {"versions", "memory", "results", "failures"},
+    each keyed by contestant, results by workload first."""
+    found: dict[str, Any] = {"versions": {}, "memory": {}, "results": {}, "failures": {}}
+    try:
+        for entry in entries:  # All start importing at once.
+            entry.remote = Remote(entry.name, entry.command, scratch)
+        for entry in entries:
+            hello = _ask(entry, found, "hello")
+            filled = _ask(entry, found, "fill", dataset=dataset, quick=pace.quick)
+            if hello and filled:
+                say(f"{dataset}: {entry.name} filled in {filled['fill_s']:.1f} s")
+                found["versions"][entry.name] = hello["versions"]
+                found["memory"][entry.name] = filled
+        for workload in workloads:
+            say(f"{workload.name} ...")
+            found["results"][workload.name] = _compete(workload, entries, found, pace)
+    finally:
+        for entry in entries:
+            if entry.remote is not None:
+                entry.remote.close()
+            entry.remote = None
+    return found
+
+
+def _compete(
+    workload: Workload, entries: list[Entry], found: dict[str, Any], pace: Pace
+) -> dict[str, Any]:
+    started: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        reply = _ask(entry, found, "start", workload=workload.asdict(), warm_up_s=pace.warm_up_s)
+        if reply and reply["offered"]:
+            started[entry.name] = reply
+    turns: dict[str, list[dict[str, Any]]] = {name: [] for name in started}
+    for _ in range(pace.rounds):
+        for entry in entries:
+            if entry.name in started:
+                calls = pace.calls(started[entry.name]["call_s"])
+                discard = 0 if workload.to_disk else 8
+                turn = _ask(entry, found, "round", calls=calls, discard=discard)
+                turns[entry.name] += [turn] if turn else []
+    results = {}
+    for entry in entries:
+        name = entry.name
+        if len(turns.get(name, [])) == pace.rounds:
+            start = started[name]
+            results[name] = timing.summary(
+                [turn["ns"] for turn in turns[name]],
+                [turn["cpu_s"] for turn in turns[name]],
+                items=start["items"],
+                num_bytes=start["bytes"],
+            ) | {key: start[key] for key in ("variant", "wrong", "delivered_bytes")}
+            _ask(entry, found, "stop")
+    return results
+
+
+def _ask(entry: Entry, found: dict[str, Any], op: str, **arguments: Any) -> dict[str, Any] | None:
+    """The answer, or None once the contestant has failed; the failure is kept with its reason."""
+    if entry.remote is None:
+        return None
+    try:
+        return entry.remote.ask(op, **arguments)
+    except ContestantError as error:
+        found["failures"][entry.name] = str(error)
+        entry.remote.close()
+        entry.remote = None
+        return None
