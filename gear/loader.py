@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any
 
 from gear import _core
-from gear.batch import Batch
 from gear.arguments import check_count, check_timeout
+from gear.batch import Batch
 from gear.errors import InvalidArgument
 from gear.frameworks import tensor_maker
 from gear.samplers import Sampler, Weighted
@@ -60,6 +60,7 @@ class Loader(Iterator[Batch]):
         self._sampler = sampler
         self._seed = seed
         self._beta = float(getattr(sampler, "beta", 0.0))
+        self._batch_text = repr((batch_size, packed, tuples))
         self._core: _core.Collector | None = _core.Collector(
             shard,
             outputs=tuples,
@@ -125,6 +126,7 @@ class Loader(Iterator[Batch]):
             "version": STATE_VERSION,
             "seed": self._seed,
             "sampler": self._sampler_text(),
+            "batch": self._batch_text,
             **self._open().state(),
         }
 
@@ -142,7 +144,12 @@ class Loader(Iterator[Batch]):
         Raises:
             InvalidArgument: the state is of another version, seed or batch layout.
         """
-        wanted = {"version": STATE_VERSION, "seed": self._seed, "sampler": self._sampler_text()}
+        wanted = {
+            "version": STATE_VERSION,
+            "seed": self._seed,
+            "sampler": self._sampler_text(),
+            "batch": self._batch_text,
+        }
         for key, value in wanted.items():
             if state.get(key) != value:
                 raise InvalidArgument(
@@ -153,7 +160,7 @@ class Loader(Iterator[Batch]):
         self._beta = float(state["beta"])
 
     def stats(self) -> dict[str, Any]:
-        """Delivered so far: ``batches``, ``items``, ``bytes``; seconds: ``wait_s``, ``gather_s``."""
+        """Delivered so far: ``batches``, ``items``, ``bytes``; seconds in ``wait_s``, ``gather_s``."""
         return self._open().stats()
 
     def close(self) -> None:

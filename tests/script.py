@@ -77,7 +77,9 @@ def scripts(draw: st.DrawFn, max_calls: int = 30) -> Script:
     append = st.builds(Append, writers, steps, st.booleans(), priority)
     end = st.builds(End, writers, st.booleans(), priority, final)
     update = st.builds(Update, st.integers(1, 20))
-    whole = st.tuples(append, end).map(lambda pair: (pair[0], replace(pair[1], writer=pair[0].writer)))
+    whole = st.tuples(append, end).map(
+        lambda pair: (pair[0], replace(pair[1], writer=pair[0].writer))
+    )
     one = st.one_of(whole, whole, whole, *(st.tuples(call) for call in (append, end, update)))
     num_calls = draw(st.integers(1, max_calls))
     calls = draw(st.lists(one, min_size=num_calls, max_size=num_calls))

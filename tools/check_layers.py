@@ -28,7 +28,8 @@ CPP_BELOW = {
 PYTHON_LAYERS = [
     {"_core"},
     {"errors"},
-    {"schema", "device", "frameworks", "log", "samplers"},
+    {"arguments", "device", "frameworks", "log"},
+    {"schema", "samplers"},
     {"batch", "distributed", "window", "writer"},
     {"loader", "checkpoint"},
     {"buffer"},

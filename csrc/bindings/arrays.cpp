@@ -87,7 +87,8 @@ bool same_dtype(const py::array& array, DType dtype) {
 }
 
 bool is_numpy_scalar(py::handle value) {
-  static PyObject* generic = py::object(py::module_::import("numpy").attr("generic")).release().ptr();
+  static PyObject* generic =
+      py::object(py::module_::import("numpy").attr("generic")).release().ptr();
   return PyObject_IsInstance(value.ptr(), generic) == 1;
 }
 
@@ -179,8 +180,9 @@ void InputRows::read(const store::Column& column, py::handle value, bool batched
   } else if (py::hasattr(value, "__dlpack__")) {
     read_dlpack(column, value, batched);
   } else {
-    refuse(column, py::repr(py::type::of(value)).cast<std::string>() +
-                       ": give a NumPy array, a tensor or a scalar",
+    refuse(column,
+           py::repr(py::type::of(value)).cast<std::string>() +
+               ": give a NumPy array, a tensor or a scalar",
            batched);
   }
 }
@@ -226,8 +228,8 @@ void InputRows::read_array(const store::Column& column, const py::array& array, 
   steps_ = count_steps(column, dims.data(), ndim, batched, base::dtype_name(column.dtype));
   py::array contiguous = array;
   if (!(array.flags() & py::array::c_style)) {
-    contiguous = py::reinterpret_steal<py::array>(py::detail::npy_api::get().PyArray_NewCopy_(
-        array.ptr(), 0 /* C order */));
+    contiguous = py::reinterpret_steal<py::array>(
+        py::detail::npy_api::get().PyArray_NewCopy_(array.ptr(), 0 /* C order */));
     if (!contiguous) throw py::error_already_set();
   }
   data_ = static_cast<const std::byte*>(contiguous.data());
@@ -251,8 +253,9 @@ void InputRows::read_dlpack(const store::Column& column, py::handle value, bool 
   const auto ndim = static_cast<size_t>(tensor.ndim);
   if (tensor.dtype.code != wanted.code || tensor.dtype.bits != wanted.bits ||
       tensor.dtype.lanes != 1) {
-    refuse(column, cat("a tensor of another dtype (", py::str(source.attr("dtype")).cast<std::string>(),
-                       "): convert it first"),
+    refuse(column,
+           cat("a tensor of another dtype (", py::str(source.attr("dtype")).cast<std::string>(),
+               "): convert it first"),
            batched);
   }
   steps_ = count_steps(column, tensor.shape, ndim, batched, base::dtype_name(column.dtype));
@@ -268,7 +271,8 @@ void InputRows::read_dlpack(const store::Column& column, py::handle value, bool 
 
 py::array to_numpy(const TensorView& view) {
   auto* owner = new std::shared_ptr<std::byte>(view.owner);
-  const py::capsule base(owner, [](void* p) { delete static_cast<std::shared_ptr<std::byte>*>(p); });
+  const py::capsule base(owner,
+                         [](void* p) { delete static_cast<std::shared_ptr<std::byte>*>(p); });
   return py::array(cached_dtype(view.dtype), view.shape, view.data, base);
 }
 

@@ -10,16 +10,9 @@
 namespace gear::bindings {
 namespace {
 
-// Exception classes live as long as the process: they may be raised during shutdown.
+// The Python classes, given once by gear.errors. They live as long as the process: an exception may
+// be raised during shutdown.
 py::handle g_invalid_argument, g_out_of_memory, g_cuda, g_transport, g_corrupt, g_io;
-
-py::handle make_exception(py::module_& module, const char* name, const char* doc, py::tuple bases) {
-  const std::string full = std::string("gear.") + name;
-  PyObject* type = PyErr_NewExceptionWithDoc(full.c_str(), doc, bases.ptr(), nullptr);
-  if (type == nullptr) throw py::error_already_set();
-  module.attr(name) = py::reinterpret_borrow<py::object>(type);
-  return type;
-}
 
 void translate(std::exception_ptr pending) {
   if (!pending) return;
@@ -42,39 +35,30 @@ void translate(std::exception_ptr pending) {
   }
 }
 
-void register_errors(py::module_& module) {
-  const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
-  const py::handle root = make_exception(module, "GearError", "Base of every error of GEAR.",
-                                         py::make_tuple(builtin(PyExc_Exception)));
-  const auto derive = [&](const char* name, const char* doc, PyObject* base) {
-    return make_exception(module, name, doc, py::make_tuple(root, builtin(base)));
-  };
-  g_invalid_argument =
-      derive("InvalidArgument", "A value, name or combination the caller can correct.",
-             PyExc_ValueError);
-  g_out_of_memory =
-      derive("OutOfMemory", "Memory of some tier is exhausted or was refused.", PyExc_MemoryError);
-  g_cuda = derive("CudaError", "A CUDA call failed.", PyExc_RuntimeError);
-  g_transport = derive("TransportError", "Moving bytes between processes or nodes failed.",
-                       PyExc_RuntimeError);
-  g_corrupt = derive("CorruptData", "Stored bytes are torn, truncated, foreign or too new.",
-                     PyExc_RuntimeError);
-  g_io = derive("IoError", "The operating system refused an operation on a file.", PyExc_OSError);
-  py::register_exception_translator(translate);
+void raise_as(py::object invalid_argument, py::object out_of_memory, py::object cuda,
+              py::object transport, py::object corrupt, py::object io) {
+  g_invalid_argument = invalid_argument.release();
+  g_out_of_memory = out_of_memory.release();
+  g_cuda = cuda.release();
+  g_transport = transport.release();
+  g_corrupt = corrupt.release();
+  g_io = io.release();
 }
 
 void send_log_to(py::object sink) {
   // The sink outlives the interpreter's shutdown: it is never destroyed.
   auto* kept = new py::object(std::move(sink));
-  base::set_log_sink([kept](base::Level level, std::string_view message) {
-    if (!Py_IsInitialized()) return;
-    const py::gil_scoped_acquire acquire;
-    try {
-      (*kept)(static_cast<int>(level), py::str(message.data(), message.size()));
-    } catch (py::error_already_set& error) {
-      error.discard_as_unraisable("gear log sink");
-    }
-  }, base::log_level_from_environment());
+  base::set_log_sink(
+      [kept](base::Level level, std::string_view message) {
+        if (!Py_IsInitialized()) return;
+        const py::gil_scoped_acquire acquire;
+        try {
+          (*kept)(static_cast<int>(level), py::str(message.data(), message.size()));
+        } catch (py::error_already_set& error) {
+          error.discard_as_unraisable("gear log sink");
+        }
+      },
+      base::log_level_from_environment());
 }
 
 py::dict build_info() {
@@ -109,7 +93,11 @@ py::list environment() {
 }  // namespace
 
 void register_base(py::module_& module) {
-  register_errors(module);
+  py::register_exception_translator(translate);
+  module.def("raise_as", &raise_as, py::kw_only(), py::arg("InvalidArgument"),
+             py::arg("OutOfMemory"), py::arg("CudaError"), py::arg("TransportError"),
+             py::arg("CorruptData"), py::arg("IoError"),
+             "Says which Python class each error of the core becomes.");
   module.def("build_info", &build_info, "What was built: version, compiler, CUDA or not.");
   module.def("environment", &environment,
              "The environment variables for operators: (name, default, meaning).");

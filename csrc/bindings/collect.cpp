@@ -90,8 +90,10 @@ class PyBatch {
         if (!layout.packed) throw InvalidArgument("[collect] cu_seqlens belong to packed batches");
         return make(field.cu_seqlens, base::DType::kI32, {items + 1});
       case kMask:
-        if (layout.packed) throw InvalidArgument("[collect] a packed batch has no masks: nothing "
-                                                 "is padded; see lengths and cu_seqlens");
+        if (layout.packed)
+          throw InvalidArgument(
+              "[collect] a packed batch has no masks: nothing "
+              "is padded; see lengths and cu_seqlens");
         shape = {items};
         if (spec.time_axis) shape.push_back(length);
         return make(field.mask, base::DType::kBool, std::move(shape));
@@ -127,10 +129,12 @@ class PyCollector {
               const std::string& unit, uint64_t seed, double alpha, double beta, bool shuffle,
               bool drop_last)
       : schema_(shard->shared_schema()),
-        collector_(std::move(shard),
-                   {make_outputs(*schema_, outputs), batch_size, packed, prefetch,
-                    {parse_policy(policy), parse_unit(unit), seed, alpha, beta, shuffle,
-                     drop_last}}) {}
+        collector_(std::move(shard), {make_outputs(*schema_, outputs),
+                                      batch_size,
+                                      packed,
+                                      prefetch,
+                                      {parse_policy(policy), parse_unit(unit), seed, alpha, beta,
+                                       shuffle, drop_last}}) {}
 
   // A batch, None at the end of an epoch, or TimeoutError.
   py::object next(std::optional<double> timeout_s) {
@@ -148,7 +152,8 @@ class PyCollector {
       throw py::error_already_set();
     }
     if (result == Collector::Next::kEpochEnd) return py::none();
-    return py::cast(new PyBatch(std::move(batch), schema_), py::return_value_policy::take_ownership);
+    return py::cast(new PyBatch(std::move(batch), schema_),
+                    py::return_value_policy::take_ownership);
   }
 
   py::dict state() {
@@ -181,8 +186,8 @@ class PyCollector {
     Collector::State state;
     for (const char* key : {"draws", "epoch", "size", "beta", "pending"}) {
       if (!saved.contains(key)) {
-        throw InvalidArgument(cat("[collect] the loader's state lacks '", key,
-                                  "': give what state_dict() returned"));
+        throw InvalidArgument(
+            cat("[collect] the loader's state lacks '", key, "': give what state_dict() returned"));
       }
     }
     state.position = {saved["draws"].cast<uint64_t>(), saved["epoch"].cast<uint64_t>(),
@@ -273,8 +278,9 @@ void register_collect(py::module_& module) {
       .def("state", &PyCollector::state)
       .def("restore", &PyCollector::restore, py::arg("state"))
       .def("stats", &PyCollector::stats)
-      .def("set_beta", [](PyCollector& self, double beta) { self.collector().set_beta(beta); },
-           py::arg("beta"))
+      .def(
+          "set_beta", [](PyCollector& self, double beta) { self.collector().set_beta(beta); },
+          py::arg("beta"))
       .def("batches_per_epoch",
            [](PyCollector& self) { return self.collector().batches_per_epoch(); });
   module.def("collect_ids", &collect_ids, py::arg("shard"), py::arg("ids"), py::arg("outputs"),

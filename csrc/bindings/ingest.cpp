@@ -18,8 +18,8 @@ class PyWriter {
   PyWriter(std::shared_ptr<store::Shard> shard, std::optional<uint64_t> episode)
       : shard_(std::move(shard)), writer_(std::make_unique<ingest::Writer>(shard_, episode)) {
     for (const store::Column& column : shard_->schema().columns()) {
-      names_.push_back(py::reinterpret_steal<py::object>(
-          PyUnicode_InternFromString(column.name.c_str())));
+      names_.push_back(
+          py::reinterpret_steal<py::object>(PyUnicode_InternFromString(column.name.c_str())));
     }
     inputs_.resize(names_.size());
     rows_.resize(names_.size());
@@ -68,8 +68,9 @@ class PyWriter {
         rows_[c] = inputs_[c].data();
       }
       if (!writer_->episode_uid()) {
-        throw InvalidArgument("[ingest] a closing step was given but no episode is open: append "
-                              "at least one step first");
+        throw InvalidArgument(
+            "[ingest] a closing step was given but no episode is open: append "
+            "at least one step first");
       }
     }
     writer_->end_episode(
@@ -133,8 +134,8 @@ class PyWriter {
   void read_priorities(py::handle value, uint64_t steps) {
     const auto array =
         py::array_t<double, py::array::c_style | py::array::forcecast>::ensure(value);
-    if (!array || (array.ndim() != 0 && (array.ndim() != 1 ||
-                                         static_cast<uint64_t>(array.size()) != steps))) {
+    if (!array || (array.ndim() != 0 &&
+                   (array.ndim() != 1 || static_cast<uint64_t>(array.size()) != steps))) {
       PyErr_Clear();
       throw InvalidArgument(cat("[ingest] priority of shape ",
                                 array ? py::str(array.attr("shape")).cast<std::string>() : "?",
@@ -215,8 +216,7 @@ void register_ingest(py::module_& module) {
            py::arg("final"))
       .def("_close", &PyWriter::close)
       .def("_set_timeout", &PyWriter::set_timeout, py::arg("timeout_s"))
-      .def_property_readonly("episode", &PyWriter::episode,
-                             "Number of the open episode, or None.");
+      .def_property_readonly("episode", &PyWriter::episode, "Number of the open episode, or None.");
 }
 
 }  // namespace gear::bindings

@@ -61,11 +61,10 @@ const char* state_name(store::EpisodeState state) {
 // (samples_per_insert, min_steps, slack)
 using RateLimitTuple = std::tuple<double, uint64_t, double>;
 
-std::shared_ptr<store::Shard> make_shard(const std::vector<ColumnTuple>& columns,
-                                         uint64_t capacity, uint64_t page_steps,
-                                         const std::string& tier, const std::string& name,
-                                         const std::string& evict, uint32_t max_times_sampled,
-                                         uint32_t owner,
+std::shared_ptr<store::Shard> make_shard(const std::vector<ColumnTuple>& columns, uint64_t capacity,
+                                         uint64_t page_steps, const std::string& tier,
+                                         const std::string& name, const std::string& evict,
+                                         uint32_t max_times_sampled, uint32_t owner,
                                          std::optional<RateLimitTuple> rate_limit) {
   store::ShardOptions options;
   options.capacity = capacity;
@@ -117,8 +116,9 @@ py::list episodes(store::Shard& shard) {
     const store::Index& index = shard.index();
     for (uint32_t e = index.state().oldest; e != store::kNone; e = index.episode(e).newer) {
       const store::Episode& episode = index.episode(e);
-      EpisodeRow row{episode.uid, episode.begin, episode.end, episode.state,
-                     index.episode_priority(episode), {}};
+      EpisodeRow row{
+          episode.uid, episode.begin, episode.end, episode.state, index.episode_priority(episode),
+          {}};
       for (uint32_t p = episode.head; p != store::kNone; p = index.page(p).next) {
         for (uint32_t r = 0; r < index.page(p).rows; ++r) {
           if (index.page(p).first_step + r >= episode.end) break;  // the closing step
@@ -130,9 +130,9 @@ py::list episodes(store::Shard& shard) {
   }
   py::list list;
   for (const EpisodeRow& row : rows) {
-    list.append(py::make_tuple(row.uid, row.begin, row.end, state_name(row.state), row.priority,
-                               py::array_t<int64_t>(static_cast<py::ssize_t>(row.ids.size()),
-                                                    row.ids.data())));
+    list.append(py::make_tuple(
+        row.uid, row.begin, row.end, state_name(row.state), row.priority,
+        py::array_t<int64_t>(static_cast<py::ssize_t>(row.ids.size()), row.ids.data())));
   }
   return list;
 }
@@ -142,9 +142,9 @@ using Priorities = py::array_t<float, py::array::c_style | py::array::forcecast>
 
 uint64_t update(store::Shard& shard, const Ids& ids, const Priorities& priorities) {
   if (ids.ndim() != 1 || priorities.ndim() != 1 || ids.size() != priorities.size()) {
-    throw InvalidArgument(cat("[store] update takes one priority an id, both one-dimensional; given ",
-                              ids.size(), " ids and ", priorities.size(), " priorities of ",
-                              priorities.ndim(), " dimensions"));
+    throw InvalidArgument(
+        cat("[store] update takes one priority an id, both one-dimensional; given ", ids.size(),
+            " ids and ", priorities.size(), " priorities of ", priorities.ndim(), " dimensions"));
   }
   const auto lock = shard.lock();
   return shard.index().update({ids.data(), static_cast<size_t>(ids.size())},
@@ -210,8 +210,8 @@ void register_store(py::module_& module) {
            py::arg("max_times_sampled"), py::arg("owner"), py::arg("rate_limit"))
       .def_property_readonly("columns",
                              [](store::Shard& shard) { return schema_columns(shard.schema()); })
-      .def_property_readonly(
-          "capacity", [](store::Shard& shard) { return shard.index().num_slots(); })
+      .def_property_readonly("capacity",
+                             [](store::Shard& shard) { return shard.index().num_slots(); })
       .def_property_readonly("page_steps",
                              [](store::Shard& shard) { return shard.layout().page_steps; })
       .def_property_readonly("num_steps",

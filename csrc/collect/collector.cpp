@@ -96,9 +96,17 @@ bool Collector::issue(std::optional<double> timeout_s) {
     idle_.pop_back();
   }
   job->selection.clear();
-  job->done = job->epoch_end = false;
+  job->done = job->epoch_end = job->failed_to_draw = false;
   job->error = nullptr;
-  sampler_->select(index, options_.batch_size, job->selection);
+  try {
+    sampler_->select(index, options_.batch_size, job->selection);
+  } catch (const base::Error&) {
+    job->failed_to_draw = true;
+    job->error = std::current_exception();  // delivered in its place, after what was drawn before
+    job->done = true;
+    pending_.push_back(std::move(job));
+    return true;
+  }
   shard_->rate_limiter().sampled(job->selection.size());
   if (job->selection.size() == 0) {
     job->epoch_end = true;
@@ -131,8 +139,9 @@ Collector::Next Collector::next(std::optional<double> timeout_s, Batch& out) {
     stats_.wait_s += seconds_since(start);
     return Next::kTimedOut;
   }
-  // Nothing is drawn beyond the end of an epoch until the consumer has reached it.
-  while (pending_.size() <= options_.prefetch && !pending_.back()->epoch_end) {
+  // Nothing is drawn beyond the end of an epoch, or an error, until the consumer has reached it.
+  while (pending_.size() <= options_.prefetch && !pending_.back()->epoch_end &&
+         !pending_.back()->failed_to_draw) {
     if (!issue(0.0)) break;
   }
   std::unique_ptr<Job> job = std::move(pending_.front());

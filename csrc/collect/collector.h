@@ -74,11 +74,11 @@ class Collector {
   const BatchLayout& layout() const { return *layout_; }
 
   struct Stats {
-    uint64_t batches = 0;       // delivered
+    uint64_t batches = 0;  // delivered
     uint64_t items = 0;
-    uint64_t bytes = 0;         // copied out of the store
-    double wait_s = 0;          // time next() waited for a gather or the rate limiter
-    double gather_s = 0;        // time spent copying
+    uint64_t bytes = 0;   // copied out of the store
+    double wait_s = 0;    // time next() waited for a gather or the rate limiter
+    double gather_s = 0;  // time spent copying
   };
   Stats stats();
 
@@ -89,7 +89,8 @@ class Collector {
     Batch batch;
     uint64_t ticket = 0;
     bool epoch_end = false;
-    std::exception_ptr error;         // before `done`, by the gathering thread
+    bool failed_to_draw = false;
+    std::exception_ptr error;  // before `done`, by the gathering thread
     std::atomic<bool> done{false};
   };
 
@@ -107,8 +108,8 @@ class Collector {
   std::unique_ptr<select::Sampler> sampler_;
   base::ThreadPool& pool_;
 
-  std::deque<std::unique_ptr<Job>> pending_;   // in delivery order; the caller's
-  std::vector<std::unique_ptr<Job>> idle_;     // finished jobs, kept for their memory
+  std::deque<std::unique_ptr<Job>> pending_;  // in delivery order; the caller's
+  std::vector<std::unique_ptr<Job>> idle_;    // finished jobs, kept for their memory
 
   std::mutex mutex_;  // of what follows
   std::condition_variable work_;

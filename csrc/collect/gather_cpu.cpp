@@ -7,8 +7,8 @@ namespace gear::collect {
 namespace {
 
 constexpr uint64_t kLine = 64;
-constexpr size_t kPrefetchRuns = 24;        // random rows in flight: about the line-fill buffers
-constexpr uint64_t kPrefetchBytes = 256;    // of one run; the hardware prefetcher takes over then
+constexpr size_t kPrefetchRuns = 24;      // random rows in flight: about the line-fill buffers
+constexpr uint64_t kPrefetchBytes = 256;  // of one run; the hardware prefetcher takes over then
 constexpr uint64_t kBytesPerTask = 1 << 19;
 
 struct alignas(1) Bytes16 {

@@ -9,11 +9,18 @@ namespace gear::collect {
 using base::cat;
 using base::InvalidArgument;
 
+namespace {
+
+constexpr uint64_t kMaxRows = (uint64_t{1} << 31) - 1;  // what an int32 of cu_seqlens holds
+
+}  // namespace
+
 void check_outputs(const std::vector<Output>& outputs, const store::Schema& schema,
                    uint64_t batch_size, uint64_t capacity) {
   if (outputs.empty()) throw InvalidArgument("[collect] no output given: name at least one");
-  if (batch_size < 1) {
-    throw InvalidArgument(cat("[collect] batch_size ", batch_size, ": 1 or more is allowed"));
+  if (batch_size < 1 || batch_size > kMaxRows) {
+    throw InvalidArgument(
+        cat("[collect] batch_size ", batch_size, ": 1 to ", kMaxRows, " are allowed"));
   }
   const auto reach = static_cast<int64_t>(capacity);
   std::set<std::string_view> names;
@@ -31,8 +38,9 @@ void check_outputs(const std::vector<Output>& outputs, const store::Schema& sche
       throw InvalidArgument(cat(window, " lies outside any page: a buffer of ", capacity,
                                 " steps has none that far from an anchor"));
     }
-    if (output.stop - output.start > (int64_t{1} << 31) - 1 ||
-        output.length() * batch_size >= uint64_t{1} << 31) {
+    const uint64_t length =
+        static_cast<uint64_t>(output.stop) - static_cast<uint64_t>(output.start);
+    if (length > kMaxRows / batch_size) {
       throw InvalidArgument(cat(window, " times batch_size ", batch_size,
                                 " is 2^31 rows or more: lower one of them"));
     }

@@ -65,9 +65,9 @@ void Writer::append(Rows columns, uint64_t count, std::span<const float> priorit
     }
     {
       const auto lock = shard_->lock();
-      shard_->index().append(episode_, priorities.empty()
-                                           ? std::span<const float>(default_priorities_.data(), rows)
-                                           : priorities.subspan(done, rows));
+      shard_->index().append(
+          episode_, priorities.empty() ? std::span<const float>(default_priorities_.data(), rows)
+                                       : priorities.subspan(done, rows));
     }
     row_ += rows;
     done += rows;

@@ -54,6 +54,10 @@ class Sequential final : public Sampler {
   SamplerPosition position() const override { return at_; }
 
   void restore(const SamplerPosition& position) override {
+    if (position.draws > position.size) {
+      throw base::InvalidArgument(base::cat("[select] position ", position.draws,
+                                            " in an epoch of ", position.size, ": not a state"));
+    }
     at_ = position;
     version_.reset();
     walk_.reset();
@@ -72,9 +76,8 @@ class Sequential final : public Sampler {
       tree.find({targets_.data(), chunk}, {hits_.data(), chunk});
       for (uint64_t i = 0; i < chunk; ++i) {
         const auto page = static_cast<uint32_t>(hits_[i].leaf);
-        const uint32_t row = options_.unit == store::Unit::kStep
-                                 ? index.nth_anchor(page, hits_[i].remainder)
-                                 : 0;
+        const uint32_t row =
+            options_.unit == store::Unit::kStep ? index.nth_anchor(page, hits_[i].remainder) : 0;
         out.add({page, row}, probability());
       }
       done += chunk;

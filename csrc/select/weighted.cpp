@@ -31,11 +31,10 @@ class Weighted final : public Sampler {
       const double scale = 1.0 / static_cast<double>(total);
       for (uint64_t i = 0; i < chunk; ++i) {
         const uint64_t leaf = hits_[i].leaf;
-        const store::Anchor anchor =
-            unit_ == store::Unit::kStep
-                ? store::Anchor{static_cast<uint32_t>(leaf / page_steps),
-                                static_cast<uint32_t>(leaf % page_steps)}
-                : store::Anchor{static_cast<uint32_t>(leaf), 0};
+        const store::Anchor anchor = unit_ == store::Unit::kStep
+                                         ? store::Anchor{static_cast<uint32_t>(leaf / page_steps),
+                                                         static_cast<uint32_t>(leaf % page_steps)}
+                                         : store::Anchor{static_cast<uint32_t>(leaf), 0};
         __builtin_prefetch(&index.page(anchor.page));
         out.add(anchor, static_cast<float>(static_cast<double>(tree[leaf]) * scale));
       }

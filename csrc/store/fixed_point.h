@@ -14,15 +14,25 @@ namespace gear::store {
 constexpr unsigned kWeightFractionBits = 24;  // weight of p^alpha = 1
 constexpr uint64_t kMaxWeight = uint64_t{1} << 40;
 
-// 2^x for |x| < 1000; relative error below 1e-12.
+// 2^x, with x cut to [-1000, 1000]; relative error below 1e-12.
 GEAR_HD inline double exp2_portable(double x) {
+  x = x < -1000.0 ? -1000.0 : x > 1000.0 ? 1000.0 : x;
   const double whole = static_cast<double>(static_cast<int64_t>(x < 0 ? x - 0.5 : x + 0.5));
   const double y = (x - whole) * 0.69314718055994530942;  // in [-0.3466, 0.3466]
-  constexpr double kCoefficients[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800,
-                                      1.0 / 3628800,    1.0 / 362880,    1.0 / 40320,
-                                      1.0 / 5040,       1.0 / 720,       1.0 / 120,
-                                      1.0 / 24,         1.0 / 6,         1.0 / 2,
-                                      1.0,              1.0};  // Taylor series of e^y, 1 / k!
+  constexpr double kCoefficients[] = {1.0 / 6227020800,
+                                      1.0 / 479001600,
+                                      1.0 / 39916800,
+                                      1.0 / 3628800,
+                                      1.0 / 362880,
+                                      1.0 / 40320,
+                                      1.0 / 5040,
+                                      1.0 / 720,
+                                      1.0 / 120,
+                                      1.0 / 24,
+                                      1.0 / 6,
+                                      1.0 / 2,
+                                      1.0,
+                                      1.0};  // Taylor series of e^y, 1 / k!
   double sum = 0.0;
   for (double coefficient : kCoefficients) sum = sum * y + coefficient;
   const uint64_t bits = static_cast<uint64_t>(static_cast<int64_t>(whole) + 1023) << 52;
@@ -55,9 +65,8 @@ GEAR_HD inline uint64_t fixed_weight(float priority, double alpha, uint64_t limi
   if (alpha == 1.0) {
     power = static_cast<double>(priority);
   } else if (alpha != 0.0) {
-    power = priority > 0.0F
-                ? exp2_portable(alpha * log2_portable(static_cast<double>(priority)))
-                : 0.0;
+    power =
+        priority > 0.0F ? exp2_portable(alpha * log2_portable(static_cast<double>(priority))) : 0.0;
   }
   const double scaled = power * static_cast<double>(uint64_t{1} << kWeightFractionBits) + 0.5;
   if (scaled >= static_cast<double>(limit)) {
@@ -70,9 +79,8 @@ GEAR_HD inline uint64_t fixed_weight(float priority, double alpha, uint64_t limi
 
 // A priority in units of 2^-24, for exact sums: 0 stays 0; cut at 65536.
 GEAR_HD inline uint64_t priority_units(float priority) {
-  const double scaled = static_cast<double>(priority) *
-                            static_cast<double>(uint64_t{1} << kWeightFractionBits) +
-                        0.5;
+  const double scaled =
+      static_cast<double>(priority) * static_cast<double>(uint64_t{1} << kWeightFractionBits) + 0.5;
   return scaled >= static_cast<double>(kMaxWeight) ? kMaxWeight : static_cast<uint64_t>(scaled);
 }
 

@@ -31,8 +31,7 @@ struct StepId {
 
   static StepId unpack(int64_t id) {
     const auto bits = static_cast<uint64_t>(id);
-    return {static_cast<uint32_t>(bits),
-            static_cast<uint32_t>(bits >> kSlotBits) & kGenerationMask,
+    return {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> kSlotBits) & kGenerationMask,
             static_cast<uint32_t>(bits >> (kSlotBits + kGenerationBits)) & ((1U << kOwnerBits) - 1),
             (bits >> 62 & 1) != 0};
   }

@@ -32,7 +32,8 @@ const IndexOptions& checked(const IndexOptions& options) {
 }  // namespace
 
 void check_options(const IndexOptions& options) {
-  if (options.num_pages == 0 || options.num_pages > ((uint64_t{1} << 32) - 1) / options.page_steps) {
+  if (options.num_pages == 0 ||
+      options.num_pages > ((uint64_t{1} << 32) - 1) / options.page_steps) {
     throw InvalidArgument(cat("[store] ", options.num_pages, " pages of ", options.page_steps,
                               " steps: a rank holds 1 page to 2^32 - 1 steps; change capacity"));
   }
@@ -151,8 +152,8 @@ uint32_t Index::adopt_episode(uint64_t uid) {
     episode.has_writer = true;
     return e;
   }
-  throw InvalidArgument(cat("[store] no episode ", uid,
-                            ": continue one of buffer.episodes() whose state is open"));
+  throw InvalidArgument(
+      cat("[store] no episode ", uid, ": continue one of buffer.episodes() whose state is open"));
 }
 
 uint32_t Index::attach_page(uint32_t e) {
@@ -179,7 +180,7 @@ void Index::append(uint32_t e, std::span<const float> priorities) {
   for (size_t i = 0; i < priorities.size(); ++i) {
     const float priority = priorities[i] < 0 ? state_.max_priority : priorities[i];
     state_.max_priority = std::max(state_.max_priority, priority);
-    stored[i] = -priority;
+    stored[i] = -std::fabs(priority);
     episode.priority_sum += priority_units(priority);
   }
   page.rows += static_cast<uint32_t>(priorities.size());

@@ -130,6 +130,7 @@ class Index {
   void withdraw_episode(uint32_t episode);
   bool evictable(uint32_t episode) const;
   uint32_t victim(uint32_t requester) const;
+  void drop_head_page(uint32_t episode);
   void evict_head_page(uint32_t episode);
   void remove_episode(uint32_t episode);
   void check_state() const;

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/errors.h"
+#include "store/fixed_point.h"
 #include "store/index.h"
 
 namespace gear::store {
@@ -22,7 +23,8 @@ void Index::check_state() const {
   const auto& episodes = state_.episodes;
   require(pages.size() == num_pages, "number of pages", pages.size());
   require(episodes.size() <= uint64_t{kNone}, "number of episodes", episodes.size());
-  require(state_.priorities.size() == num_slots(), "number of priorities", state_.priorities.size());
+  require(state_.priorities.size() == num_slots(), "number of priorities",
+          state_.priorities.size());
   require(state_.times_sampled.size() == (options_.max_times_sampled > 0 ? num_slots() : 0),
           "number of sample counts", state_.times_sampled.size());
 
@@ -46,6 +48,12 @@ void Index::check_state() const {
     require(episode.begin <= episode.end && episode.anchors_end <= episode.end &&
                 episode.anchors_end >= episode.begin && !std::isnan(episode.weight),
             "an episode's steps", e);
+    const bool open = episode.state == EpisodeState::kOpen;
+    require(open ? episode.closing_columns == 0
+                 : episode.head != kNone && episode.begin < episode.end &&
+                       episode.anchors_end == episode.end,
+            "how an episode ended", e);
+    uint64_t priority_sum = 0;
     older = e;
     num_steps += episode.end - episode.begin;
     uint64_t step = episode.begin;
@@ -69,10 +77,12 @@ void Index::check_state() const {
         const float value = state_.priorities[slot({p, row})];
         require(std::isfinite(value) && std::signbit(value) == (row >= page.anchors),
                 "a step's priority", slot({p, row}));
+        if (row < steps) priority_sum += priority_units(std::fabs(value));
       }
       step += page.rows;
       previous = p;
     }
+    require(priority_sum == episode.priority_sum, "sum of an episode's priorities", e);
     require(episode.tail == previous, "last page of an episode", e);
     require(step == episode.end + (episode.closing_columns != 0), "length of an episode", e);
     const bool before_any = episode.anchors_end == episode.begin;

@@ -91,7 +91,8 @@ void Index::publish(uint32_t e) {
   while (episode.anchors_end < target) {
     if (episode.publish == kNone) {
       episode.publish = episode.head;
-    } else if (episode.anchors_end == state_.pages[episode.publish].first_step + options_.page_steps) {
+    } else if (episode.anchors_end ==
+               state_.pages[episode.publish].first_step + options_.page_steps) {
       episode.publish = state_.pages[episode.publish].next;
     }
     const uint64_t first = state_.pages[episode.publish].first_step;

@@ -39,17 +39,18 @@ uint32_t Index::next_free_page(uint32_t requester) {
   while (state_.free_pages.empty()) {
     const uint32_t e = victim(requester);
     if (e == kNone) {
-      throw base::OutOfMemory(base::cat(
-          "[store] no page to evict: each of the ", options_.num_pages, " pages of ",
-          options_.page_steps, " steps is the last one of an open episode; raise capacity, lower "
-          "page_steps or run fewer writers"));
+      throw base::OutOfMemory(
+          base::cat("[store] no page to evict: each of the ", options_.num_pages, " pages of ",
+                    options_.page_steps,
+                    " steps is the last one of an open episode; raise capacity, lower "
+                    "page_steps or run fewer writers"));
     }
     evict_head_page(e);
   }
   return state_.free_pages.front();
 }
 
-void Index::evict_head_page(uint32_t e) {
+void Index::drop_head_page(uint32_t e) {
   Episode& episode = state_.episodes[e];
   const uint32_t p = episode.head;
   Page& page = state_.pages[p];
@@ -75,13 +76,20 @@ void Index::evict_head_page(uint32_t e) {
   page.generation = generation;
   state_.free_pages.push_back(p);
   evicted_at_[p] = clock_;
+}
+
+void Index::evict_head_page(uint32_t e) {
+  const Episode& episode = state_.episodes[e];
+  // Of an ended episode nothing is kept that could not be drawn: its closing step, spent steps.
+  do {
+    drop_head_page(e);
+  } while (ended(episode) && episode.head != kNone &&
+           (episode.begin == episode.end || !drawable(episode)));
   if (!ended(episode)) return;
-  if (episode.begin < episode.end) {
-    refresh_episode(e);
-  } else if (episode.head != kNone) {
-    evict_head_page(e);  // only the closing step is left
-  } else {
+  if (episode.head == kNone) {
     remove_episode(e);
+  } else {
+    refresh_episode(e);
   }
 }
 
@@ -107,8 +115,8 @@ void Index::refresh_episode(uint32_t e) {
     heads_.set(episode.head, 1);
     for (const auto& weights : weight_trees_) {
       if (weights->unit == Unit::kEpisode) {
-        weights->tree.set(episode.head, fixed(static_cast<float>(priority), weights->alpha,
-                                              weights->tree));
+        weights->tree.set(episode.head,
+                          fixed(static_cast<float>(priority), weights->alpha, weights->tree));
       }
     }
   }
@@ -126,6 +134,7 @@ void Index::remove_episode(uint32_t e) {
   episode = Episode{};
   free_episodes_.push_back(e);
   --state_.num_episodes;
+  ++version_;
 }
 
 }  // namespace gear::store

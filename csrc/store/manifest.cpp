@@ -8,6 +8,7 @@
 #include "base/crc32c.h"
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/log.h"
 
 namespace gear::store {
 namespace {
@@ -76,8 +77,8 @@ Manifest read_manifest(const std::string& directory) {
   }
   const std::string path = path_in(directory, kName);
   if (!fs::exists(path)) {
-    throw base::CorruptData(cat("[checkpoint] ", directory,
-                                " holds no MANIFEST: no checkpoint was completed there"));
+    throw base::CorruptData(
+        cat("[checkpoint] ", directory, " holds no MANIFEST: no checkpoint was completed there"));
   }
   const base::File file = base::File::open_read(path);
   std::string text(std::min(file.size(), kMaxBytes), '\0');
@@ -85,18 +86,18 @@ Manifest read_manifest(const std::string& directory) {
   return parse(text, path);
 }
 
-std::optional<Manifest> prepare_directory(const std::string& directory) {
+PreparedDirectory prepare_directory(const std::string& directory) {
   std::error_code error;
   if (!fs::exists(directory)) {
     fs::create_directory(directory, error);
     if (error) {
-      throw base::IoError(cat("[checkpoint] cannot make the directory ", directory, ": ",
-                              error.message()),
-                          error.value());
+      throw base::IoError(
+          cat("[checkpoint] cannot make the directory ", directory, ": ", error.message()),
+          error.value());
     }
     const fs::path parent = fs::absolute(directory).lexically_normal().parent_path();
     base::sync_directory(parent.string());
-    return std::nullopt;
+    return {std::nullopt, true};
   }
   if (!fs::is_directory(directory)) {
     throw base::InvalidArgument(
@@ -112,8 +113,8 @@ std::optional<Manifest> prepare_directory(const std::string& directory) {
                                       "of its own"));
     }
   }
-  if (!found) return std::nullopt;
-  return read_manifest(directory);
+  if (!found) return {};
+  return {read_manifest(directory), false};
 }
 
 void commit_manifest(const std::string& directory, const Manifest& manifest) {
@@ -127,18 +128,25 @@ void commit_manifest(const std::string& directory, const Manifest& manifest) {
   base::atomic_rename(temporary, path_in(directory, kName));
 }
 
-void discard_save(const std::string& directory, const Manifest& manifest, bool fresh) noexcept {
+void discard_save(const std::string& directory, const Manifest& manifest, bool made) noexcept {
   std::error_code ignored;
   fs::remove(path_in(directory, kTemporary), ignored);
   fs::remove(path_in(directory, manifest.shard_file), ignored);
-  if (fresh) fs::remove(directory, ignored);
+  if (made) fs::remove(directory, ignored);
 }
 
-void tidy_directory(const std::string& directory, const Manifest& manifest) {
-  base::sync_directory(directory);
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    const std::string name = entry.path().filename().string();
-    if (is_shard_file(name) && name != manifest.shard_file) base::remove_file(entry.path().string());
+void tidy_directory(const std::string& directory, const Manifest& manifest) noexcept {
+  try {
+    base::sync_directory(directory);
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+      const std::string name = entry.path().filename().string();
+      if (is_shard_file(name) && name != manifest.shard_file) {
+        base::remove_file(entry.path().string());
+      }
+    }
+  } catch (const std::exception& error) {
+    base::log(base::Level::kWarning, cat("[checkpoint] ", directory, " is saved, but tidying up ",
+                                         "behind it failed: ", error.what()));
   }
 }
 

@@ -22,18 +22,24 @@ struct Manifest {
 // manifest or with one of a newer format; says which.
 Manifest read_manifest(const std::string& directory);
 
-// Makes the directory if it is missing. Returns the manifest there; none if there is no checkpoint
-// yet. Throws InvalidArgument when it is a file or holds anything that GEAR did not write.
-std::optional<Manifest> prepare_directory(const std::string& directory);
+struct PreparedDirectory {
+  std::optional<Manifest> previous;  // none if there is no checkpoint yet
+  bool made = false;                 // the directory was missing
+};
+
+// Makes the directory if it is missing. Throws InvalidArgument when it is a file or holds anything
+// that GEAR did not write.
+PreparedDirectory prepare_directory(const std::string& directory);
 
 // Replaces the manifest in one step: when this throws, the previous one is in force.
 void commit_manifest(const std::string& directory, const Manifest& manifest);
 
-// Removes what an unfinished save left, and the directory too if it is `fresh` and empty then. Never
-// throws: the failure that led here is the one to report.
-void discard_save(const std::string& directory, const Manifest& manifest, bool fresh) noexcept;
+// Removes what an unfinished save left, and the directory too if this save made it.
+// Never throws: the failure that led here is the one to report.
+void discard_save(const std::string& directory, const Manifest& manifest, bool made) noexcept;
 
-// Makes a commit durable, then removes the shard files that the manifest does not name.
-void tidy_directory(const std::string& directory, const Manifest& manifest);
+// Makes a commit durable and removes the shard files that the manifest does not name. The new
+// checkpoint is in force already: what goes wrong here is logged, not thrown.
+void tidy_directory(const std::string& directory, const Manifest& manifest) noexcept;
 
 }  // namespace gear::store

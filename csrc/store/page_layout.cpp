@@ -20,9 +20,9 @@ PageLayout::PageLayout(const Schema& schema, uint64_t steps_per_page)
   for (const Column& column : schema.columns()) {
     const uint64_t bytes = column.step_bytes();
     if (bytes * page_steps >= uint64_t{1} << 32) {
-      throw base::InvalidArgument(base::cat("[store] column '", column.name, "' takes ",
-                                            bytes * page_steps, " bytes a page of ", page_steps,
-                                            " steps; less than 4 GiB is allowed: lower page_steps"));
+      throw base::InvalidArgument(base::cat(
+          "[store] column '", column.name, "' takes ", bytes * page_steps, " bytes a page of ",
+          page_steps, " steps; less than 4 GiB is allowed: lower page_steps"));
     }
     page_bytes = round_up(page_bytes, kColumnAlign);
     column_offset.push_back(page_bytes);

@@ -12,7 +12,7 @@ namespace {
 using base::cat;
 using base::InvalidArgument;
 
-constexpr uint64_t kMaxStepBytes = uint64_t{1} << 32;
+constexpr uint64_t kMaxStepBytes = (uint64_t{1} << 32) - 1;
 
 bool well_formed(std::string_view name) {
   if (name.empty() || name.size() > 63) return false;
@@ -46,9 +46,10 @@ void check(const Column& column) {
       throw InvalidArgument(cat("[schema] column '", column.name, "' has shape (",
                                 shape_text(column.shape), "): every dimension must be 1 or more"));
     }
-    if (static_cast<uint64_t>(dim) >= kMaxStepBytes / bytes) {
+    if (static_cast<uint64_t>(dim) > kMaxStepBytes / bytes) {
       throw InvalidArgument(cat("[schema] column '", column.name, "' with shape (",
-                                shape_text(column.shape), ") takes 4 GiB or more a step: split it"));
+                                shape_text(column.shape),
+                                ") takes 4 GiB or more a step: split it"));
     }
     bytes *= static_cast<uint64_t>(dim);
   }
@@ -76,6 +77,10 @@ Schema::Schema(std::vector<Column> columns) : columns_(std::move(columns)) {
     }
     step_bytes_ += column.step_bytes();
   }
+  if (step_bytes_ > kMaxStepBytes) {
+    throw InvalidArgument(
+        cat("[schema] a step of ", step_bytes_, " bytes: less than 4 GiB is allowed"));
+  }
 }
 
 size_t Schema::index_of(std::string_view name) const {
@@ -90,7 +95,8 @@ size_t Schema::index_of(std::string_view name) const {
 std::string Schema::text() const {
   std::string text;
   for (const Column& column : columns_) {
-    text += cat(column.name, ' ', base::dtype_name(column.dtype), ' ', shape_text(column.shape), '\n');
+    text +=
+        cat(column.name, ' ', base::dtype_name(column.dtype), ' ', shape_text(column.shape), '\n');
   }
   return text;
 }
@@ -115,14 +121,15 @@ Schema Schema::parse(std::string_view text) {
     if (line_end == text.npos || second == line.npos) {
       throw base::CorruptData(cat("[schema] line '", line, "' is not 'name dtype shape'"));
     }
-    Column column{std::string(line.substr(0, first)), {},
+    Column column{std::string(line.substr(0, first)),
+                  {},
                   base::parse_dtype(line.substr(first + 1, second - first - 1))};
     const char* p = line.data() + second + 1;
     const char* end = line.data() + line.size();
     while (p < end) {
       int64_t dim = 0;
       const auto [next, error] = std::from_chars(p, end, dim);
-      if (error != std::errc() || (next < end && *next != ',')) {
+      if (error != std::errc() || (next < end && (*next != ',' || next + 1 == end))) {
         throw base::CorruptData(cat("[schema] line '", line, "' has a malformed shape"));
       }
       column.shape.push_back(dim);

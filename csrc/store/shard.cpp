@@ -86,7 +86,8 @@ uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode
 template <class Allowed>
 bool Shard::wait(std::unique_lock<std::mutex>& held, std::optional<double> timeout_s,
                  Allowed allowed) {
-  if (!timeout_s) {
+  constexpr double kForEver = 1e9;  // seconds; more would overflow the clock
+  if (!timeout_s || *timeout_s > kForEver) {
     progress_.wait(held, allowed);
     return true;
   }

@@ -102,22 +102,38 @@ Header read_header(const base::File& file) {
   header.pages_used = in.get<uint64_t>();
   header.index_crc = in.get<uint32_t>();
   header.page_crcs_crc = in.get<uint32_t>();
+  const uint64_t size = file.size();
   if (encode(header) != bytes) {
     throw CorruptData(cat("[checkpoint] ", file.path(), ": the header's checksum does not fit"));
+  }
+  const bool fits = header.index_bytes <= size && header.page_bytes <= size &&
+                    (header.page_bytes == 0 || header.pages_used <= size / header.page_bytes);
+  if (!fits || header.file_bytes() != size) {
+    throw CorruptData(cat("[checkpoint] ", file.path(), " is truncated: it has ", size,
+                          " bytes, its header speaks of more or fewer"));
   }
   return header;
 }
 
-OpenShard open_shard(const std::string& directory) {
-  const Manifest manifest = read_manifest(directory);
-  const std::string path = shard_path(directory, manifest.shard_file);
-  if (!std::filesystem::exists(path)) {
-    throw CorruptData(cat("[checkpoint] ", path, " is missing, and MANIFEST names it"));
+// The file that the manifest names. A save that completes in between removes it: look again then.
+OpenShard open_named_file(const std::string& directory, Manifest& manifest) {
+  for (;;) {
+    manifest = read_manifest(directory);
+    const std::string path = shard_path(directory, manifest.shard_file);
+    if (std::filesystem::exists(path)) return {base::File::open_read(path), {}, {}, {}};
+    if (read_manifest(directory).save == manifest.save) {
+      throw CorruptData(cat("[checkpoint] ", path, " is missing, and MANIFEST names it"));
+    }
   }
-  OpenShard open{base::File::open_read(path), {}, {}, {}};
+}
+
+OpenShard open_shard(const std::string& directory) {
+  Manifest manifest;
+  OpenShard open = open_named_file(directory, manifest);
+  const std::string& path = open.file.path();
   open.header = read_header(open.file);
   const uint64_t size = open.file.size();
-  if (size != manifest.shard_bytes || size != open.header.file_bytes()) {
+  if (size != manifest.shard_bytes) {
     throw CorruptData(cat("[checkpoint] ", path, " has ", size, " bytes where ",
                           manifest.shard_bytes, " were written: it is truncated or foreign"));
   }
@@ -130,8 +146,8 @@ OpenShard open_shard(const std::string& directory) {
     throw CorruptData(cat("[checkpoint] ", path, ": the index's checksum does not fit"));
   }
   open.saved = decode_index(std::span(index).first(open.header.index_bytes));
-  const auto crcs = read_exactly(open.file, open.header.crcs_offset(),
-                                 open.header.pages_used * sizeof(uint32_t));
+  const auto crcs =
+      read_exactly(open.file, open.header.crcs_offset(), open.header.pages_used * sizeof(uint32_t));
   if (base::crc32c(crcs.data(), crcs.size()) != open.header.page_crcs_crc ||
       open.saved.used_pages.size() != open.header.pages_used) {
     throw CorruptData(cat("[checkpoint] ", path, ": the page checksums are damaged"));
@@ -220,9 +236,9 @@ void write_shard_file(Shard& shard, base::File& file, Manifest& manifest) {
 
 void save_shard(Shard& shard, const std::string& directory) {
   const auto lock = shard.lock();
-  const std::optional<Manifest> previous = prepare_directory(directory);
+  const PreparedDirectory prepared = prepare_directory(directory);
   Manifest manifest;
-  manifest.save = previous ? previous->save + 1 : 1;
+  manifest.save = prepared.previous ? prepared.previous->save + 1 : 1;
   manifest.shard_file = cat("shard-0-of-1.", manifest.save, ".gear");
   const std::string path = shard_path(directory, manifest.shard_file);
   base::remove_file(path);  // left by a save that was killed
@@ -234,7 +250,7 @@ void save_shard(Shard& shard, const std::string& directory) {
     base::sync_directory(directory);
     commit_manifest(directory, manifest);
   } catch (...) {
-    discard_save(directory, manifest, !previous);
+    discard_save(directory, manifest, prepared.made);
     throw;
   }
   tidy_directory(directory, manifest);

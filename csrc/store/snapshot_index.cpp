@@ -47,8 +47,8 @@ void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
 
   const uint64_t count = in.get_count(sizeof(uint32_t));
   const uint64_t rows = episode.end - episode.begin + (episode.closing_columns != 0);
-  if (episode.end < episode.begin || rows > count * saved.page_steps ||
-      (count > 0 && rows < (count - 1) * saved.page_steps)) {
+  if (episode.end < episode.begin || episode.end - episode.begin > uint64_t{1} << 32 ||
+      rows > count * saved.page_steps || (count > 0 && rows < (count - 1) * saved.page_steps)) {
     corrupt(base::cat("episode ", episode.uid, " has ", count, " pages for ", rows, " rows"));
   }
   for (uint64_t i = 0; i < count; ++i) {
@@ -146,7 +146,9 @@ std::vector<std::byte> encode_index(Shard& shard) {
   return out.bytes();
 }
 
-SavedIndex decode_index(std::span<const std::byte> bytes) {
+namespace {
+
+SavedIndex decode(std::span<const std::byte> bytes) {
   ByteReader in(bytes);
   SavedIndex saved;
   saved.schema_text = in.get_text();
@@ -159,6 +161,7 @@ SavedIndex decode_index(std::span<const std::byte> bytes) {
     corrupt("sizes and options");
   }
   saved.evict = static_cast<Evict>(evict);
+  check_options({saved.num_pages, saved.page_steps, 0, saved.evict, saved.max_times_sampled});
   const auto samples_per_insert = in.get<double>();
   const auto min_steps = in.get<uint64_t>();
   saved.rate_limiter = RateLimiter(samples_per_insert, min_steps, in.get<double>());
@@ -192,6 +195,16 @@ SavedIndex decode_index(std::span<const std::byte> bytes) {
   decode_slots(saved, in);
   if (!in.empty()) corrupt("bytes are left over at its end");
   return saved;
+}
+
+}  // namespace
+
+SavedIndex decode_index(std::span<const std::byte> bytes) {
+  try {
+    return decode(bytes);
+  } catch (const base::InvalidArgument& error) {
+    corrupt(error.what());  // a value that no caller gave
+  }
 }
 
 }  // namespace gear::store

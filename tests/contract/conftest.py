@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filled import SCHEMA, Filled
 
 import gear
 
@@ -49,3 +50,9 @@ class Tier:
 )
 def tier(request: pytest.FixtureRequest) -> Tier:
     return Tier(request.param)
+
+
+@pytest.fixture
+def filled(tier: Tier) -> Iterator[Filled]:
+    with tier.buffer(SCHEMA, 64, page_steps=4) as buffer:
+        yield Filled(buffer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,12 @@ import gear
 
 SCHEMA = gear.Schema([gear.Column("obs", (11,), "float32"), gear.Column("frame", (8, 8), "uint8")])
 OUTPUTS = {"obs": gear.Window(-1, 3), "frame": gear.Step()}
-FRAMEWORKS = ["numpy", "torch"]
+FRAMEWORKS = [
+    "numpy",
+    pytest.param(
+        "torch", marks=pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+    ),
+]
 
 
 def fill(buffer: gear.ReplayBuffer, steps: int = 200) -> None:

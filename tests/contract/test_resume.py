@@ -19,18 +19,18 @@ OUTPUTS = {
 }
 ENDLESS = [
     gear.Uniform(),
-    gear.Uniform("episode"),
+    gear.Uniform(unit="episode"),
     gear.Weighted(alpha=0.7, beta=0.5),
     gear.Weighted(alpha=1.0, beta=1.0, unit="episode"),
     gear.Fifo(),
-    gear.Lifo("episode"),
+    gear.Lifo(unit="episode"),
     gear.TopK(),
-    gear.TopK("episode"),
+    gear.TopK(unit="episode"),
 ]
 EPOCHS = [
     gear.Sequential(),
     gear.Sequential(shuffle=False),
-    gear.Sequential("episode", drop_last=True),
+    gear.Sequential(unit="episode", drop_last=True),
 ]
 Frozen = dict[str, np.ndarray]
 

@@ -101,7 +101,7 @@ def test_draws_follow_their_law(world: World, policy: str, unit: str) -> None:
     sampler = (
         gear.Weighted(alpha=ALPHA, beta=BETA, unit=unit)
         if policy == "weighted"
-        else gear.Uniform(unit)
+        else gear.Uniform(unit=unit)
     )
     counts = np.zeros(len(ids), np.int64)
     with world.buffer.loader(5000, sampler=sampler, framework="numpy", seed=11) as loader:
@@ -125,7 +125,7 @@ def test_draws_follow_their_law(world: World, policy: str, unit: str) -> None:
     assert stats.chisquare(observed, np.bincount(cells, expected[order])).pvalue > 0.001
 
 
-@pytest.mark.parametrize("sampler", [gear.Uniform(), gear.Weighted(), gear.Uniform("episode")])
+@pytest.mark.parametrize("sampler", [gear.Uniform(), gear.Weighted(), gear.Uniform(unit="episode")])
 def test_draws_depend_on_the_seed_only(world: World, sampler) -> None:
     def draws(seed: int, prefetch: int) -> np.ndarray:
         with world.buffer.loader(

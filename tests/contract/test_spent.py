@@ -43,7 +43,9 @@ def test_every_step_is_delivered_exactly_that_often(tier, sampler, prefetch: int
         assert buffer.stats()["steps_sampled"] == 3 * steps
 
 
-@pytest.mark.parametrize("sampler", [gear.Uniform("episode"), gear.Fifo("episode")], ids=repr)
+@pytest.mark.parametrize(
+    "sampler", [gear.Uniform(unit="episode"), gear.Fifo(unit="episode")], ids=repr
+)
 def test_episodes_are_delivered_exactly_that_often(tier, sampler) -> None:
     with tier.buffer(SCHEMA, 160, page_steps=4, max_times_sampled=2) as buffer:
         filled(buffer)

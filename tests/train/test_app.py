@@ -146,7 +146,10 @@ def test_unknown_key_can_be_added():
         (["algo.gamma=high"], r"algo\.gamma=high is not possible: allowed is a number"),
         (["seed=abc"], r"seed=abc is not possible"),
         (["optim.name=sgd"], r"optim\.name=sgd is not possible: allowed is adam, adamw"),
-        (["algo.learning_starts=1"], r"learning_starts=1 .*more than algo\.n_step=1"),
+        (
+            ["algo.learning_starts=1", "algo.n_step=1"],
+            r"learning_starts=1 .*more than algo\.n_step=1",
+        ),
         (["seeed=1"], r"Could not override 'seeed'"),
         (["seed"], r"Error parsing override 'seed'"),
         (["checkpoint=nowhere"], r"no checkpoint at checkpoint=nowhere"),

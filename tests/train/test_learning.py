@@ -50,6 +50,7 @@ def test_sac_on_mujoco(configure, env):
             "total_steps=200",
             "algo.learning_starts=150",
             "algo.batch_size=32",
+            "model.hidden=[32]",
             "replay.capacity=10000",
         )
     )

@@ -14,21 +14,22 @@ from gear.train import checkpoint
 from gear.train.loop import Learner
 
 PENDULUM = (
-    "algo.learning_starts=150",
+    "algo.learning_starts=250",
     "algo.batch_size=32",
     "algo.n_step=3",
     "replay=prioritized",
     "replay.capacity=320",
-    "total_steps=700",
+    "total_steps=560",
+    "model.hidden=[32]",
 )
-CARTPOLE = ("env=cartpole", "algo.learning_starts=100", "algo.batch_size=32", "total_steps=500")
+CARTPOLE = ("env=cartpole", "algo.learning_starts=250", "algo.batch_size=32", "total_steps=500")
 HOPPER = (
     "env=hopper",
-    "algo.learning_starts=100",
+    "algo.learning_starts=180",
     "algo.batch_size=16",
     "model.hidden=[16]",
     "replay.capacity=1000",
-    "total_steps=300",
+    "total_steps=260",
 )
 ATARI = (
     "env=atari",
@@ -97,10 +98,10 @@ def test_bit_equal(configure, tmp_path, overrides, at):
 
 def test_saving_does_not_disturb(configure, tmp_path):
     cfg = configure(*PENDULUM)
-    plain = fingerprint(advance(Learner(cfg), 500))
-    learner = advance(Learner(cfg), 300)
+    plain = fingerprint(advance(Learner(cfg), 350))
+    learner = advance(Learner(cfg), 250)
     learner.save(tmp_path)
-    saving = fingerprint(advance(learner, 500))
+    saving = fingerprint(advance(learner, 350))
     assert [key for key in plain if plain[key] != saving[key]] == []
 
 

@@ -1,0 +1,214 @@
+"""
+The C++ core of GEAR. Use the classes of the package `gear`; these may change.
+"""
+
+from __future__ import annotations
+import collections.abc
+import numpy
+import numpy.typing
+import typing
+import typing_extensions
+
+__all__: list[str] = [
+    "Batch",
+    "CHECKPOINT_FORMAT",
+    "Collector",
+    "Shard",
+    "Writer",
+    "build_info",
+    "collect_ids",
+    "describe_schema",
+    "environment",
+    "inspect",
+    "load",
+    "raise_as",
+    "save",
+    "send_log_to",
+]
+
+class Shard:
+    def __init__(
+        self,
+        columns: collections.abc.Sequence[
+            tuple[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], str]
+        ],
+        *,
+        capacity: typing.SupportsInt | typing.SupportsIndex,
+        page_steps: typing.SupportsInt | typing.SupportsIndex,
+        tier: str,
+        name: str,
+        evict: str,
+        max_times_sampled: typing.SupportsInt | typing.SupportsIndex,
+        owner: typing.SupportsInt | typing.SupportsIndex,
+        rate_limit: tuple[
+            typing.SupportsFloat | typing.SupportsIndex,
+            typing.SupportsInt | typing.SupportsIndex,
+            typing.SupportsFloat | typing.SupportsIndex,
+        ]
+        | None,
+    ) -> None: ...
+    def episodes(self) -> list: ...
+    def priorities(
+        self, ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int64]
+    ) -> numpy.typing.NDArray[numpy.float32]: ...
+    def stats(self) -> dict: ...
+    def update(
+        self,
+        ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        priorities: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+    ) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def columns(self) -> list: ...
+    @property
+    def num_steps(self) -> int: ...
+    @property
+    def page_steps(self) -> int: ...
+
+class Writer:
+    def __init__(
+        self, shard: Shard, episode: typing.SupportsInt | typing.SupportsIndex | None = None
+    ) -> None: ...
+    def _close(self) -> None: ...
+    def _end_episode(
+        self,
+        terminated: bool,
+        weight: typing.SupportsFloat | typing.SupportsIndex | None,
+        final: dict | None,
+    ) -> None: ...
+    def _set_timeout(
+        self, timeout_s: typing.SupportsFloat | typing.SupportsIndex | None
+    ) -> None: ...
+    def append(self, **kwargs) -> None:
+        """
+        Appends one step: every column of the schema by name, and optionally `priority`
+        (default: the largest seen so far). Opens an episode if none is open.
+        """
+    def extend(self, **kwargs) -> None:
+        """
+        Appends T consecutive steps of the episode: every column as [T, *shape], and
+        optionally `priority`, one number or one a step.
+        """
+    @property
+    def episode(self) -> int | None:
+        """
+        Number of the open episode, or None.
+        """
+
+class Batch:
+    CU_SEQLENS: typing.ClassVar[int] = 3
+    DATA: typing.ClassVar[int] = 0
+    IDS: typing.ClassVar[int] = 4
+    LENGTHS: typing.ClassVar[int] = 2
+    MASK: typing.ClassVar[int] = 1
+    PROBABILITIES: typing.ClassVar[int] = 5
+    WEIGHTS: typing.ClassVar[int] = 6
+    def dlpack(
+        self,
+        kind: typing.SupportsInt | typing.SupportsIndex,
+        output: typing.SupportsInt | typing.SupportsIndex = 0,
+    ) -> typing_extensions.CapsuleType: ...
+    def numpy(
+        self,
+        kind: typing.SupportsInt | typing.SupportsIndex,
+        output: typing.SupportsInt | typing.SupportsIndex = 0,
+    ) -> numpy.ndarray: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def items(self) -> int: ...
+
+class Collector:
+    def __init__(
+        self,
+        shard: Shard,
+        *,
+        outputs: collections.abc.Sequence[
+            tuple[
+                str,
+                str,
+                typing.SupportsInt | typing.SupportsIndex,
+                typing.SupportsInt | typing.SupportsIndex,
+                str,
+                bool,
+            ]
+        ],
+        batch_size: typing.SupportsInt | typing.SupportsIndex,
+        packed: bool,
+        prefetch: typing.SupportsInt | typing.SupportsIndex,
+        policy: str,
+        unit: str,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        alpha: typing.SupportsFloat | typing.SupportsIndex,
+        beta: typing.SupportsFloat | typing.SupportsIndex,
+        shuffle: bool,
+        drop_last: bool,
+    ) -> None: ...
+    def batches_per_epoch(self) -> int: ...
+    def next(
+        self, timeout_s: typing.SupportsFloat | typing.SupportsIndex | None = None
+    ) -> typing.Any: ...
+    def restore(self, state: dict) -> None: ...
+    def set_beta(self, beta: typing.SupportsFloat | typing.SupportsIndex) -> None: ...
+    def state(self) -> dict: ...
+    def stats(self) -> dict: ...
+
+def build_info() -> dict:
+    """
+    What was built: version, compiler, CUDA or not.
+    """
+
+def collect_ids(
+    shard: Shard,
+    ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    outputs: collections.abc.Sequence[
+        tuple[
+            str,
+            str,
+            typing.SupportsInt | typing.SupportsIndex,
+            typing.SupportsInt | typing.SupportsIndex,
+            str,
+            bool,
+        ]
+    ],
+    packed: bool,
+) -> Batch: ...
+def describe_schema(
+    columns: collections.abc.Sequence[
+        tuple[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], str]
+    ],
+) -> tuple[int, str]:
+    """
+    Checks columns (name, shape, dtype); returns (step_bytes, hash).
+    """
+
+def environment() -> list:
+    """
+    The environment variables for operators: (name, default, meaning).
+    """
+
+def inspect(path: str) -> dict: ...
+def load(
+    path: str, *, tier: str, name: str, owner: typing.SupportsInt | typing.SupportsIndex
+) -> Shard: ...
+def raise_as(
+    *,
+    InvalidArgument: typing.Any,
+    OutOfMemory: typing.Any,
+    CudaError: typing.Any,
+    TransportError: typing.Any,
+    CorruptData: typing.Any,
+    IoError: typing.Any,
+) -> None:
+    """
+    Says which Python class each error of the core becomes.
+    """
+
+def save(shard: Shard, path: str) -> None: ...
+def send_log_to(sink: typing.Any) -> None:
+    """
+    Passes log messages of the core to sink(level, message).
+    """
+
+CHECKPOINT_FORMAT: int = 1

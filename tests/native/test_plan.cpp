@@ -1,0 +1,281 @@
+// Plans against a model that writes down, byte by byte, what a batch must hold.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/philox.h"
+#include "collect/gather_cpu.h"
+#include "expect_message.h"
+#include "ingest/writer.h"
+
+using namespace gear::collect;
+using namespace gear::store;
+using gear::base::DType;
+using gear::testing::expect_message;
+
+namespace {
+
+constexpr uint8_t kPoison = 0xcd;
+
+// Byte `i` of the value of a column at a step; never 0.
+uint8_t value_of(uint64_t uid, uint64_t step, size_t column, uint64_t i) {
+  return static_cast<uint8_t>(1 + gear::base::philox(uid, step, 64 * column + i).lo % 255);
+}
+
+// A shard of short and long episodes, the first ones evicted in part, the last one open.
+class Content {
+ public:
+  Content() {
+    const Schema schema({{"a", {}, DType::kU8}, {"b", {7}, DType::kU8}, {"c", {3}, DType::kF64}});
+    ShardOptions options;
+    options.page_steps = 4;
+    options.capacity = 120;
+    shard = std::make_shared<Shard>(schema, options);
+    gear::ingest::Writer writer(shard);
+    for (uint64_t uid = 1; uid <= 24; ++uid) {
+      const uint64_t steps = uid % 3 == 0 ? 4 : 1 + gear::base::philox(1, 1, uid).lo % 12;
+      for (uint64_t step = 0; step < steps; ++step) write(writer, uid, step);
+      if (uid == 24) break;
+      end(writer, uid, steps, uid % 8);
+    }
+    keep_open_ = std::make_unique<gear::ingest::Writer>(shard, std::nullopt);
+    for (uint64_t step = 0; step < 6; ++step) write(*keep_open_, 25, step);
+  }
+
+  std::shared_ptr<Shard> shard;
+
+ private:
+  std::vector<std::vector<std::byte>> rows(uint64_t uid, uint64_t step) const {
+    std::vector<std::vector<std::byte>> values;
+    for (size_t c = 0; c < shard->schema().size(); ++c) {
+      values.emplace_back(shard->layout().step_bytes[c]);
+      for (uint64_t i = 0; i < values[c].size(); ++i) {
+        values[c][i] = static_cast<std::byte>(value_of(uid, step, c, i));
+      }
+    }
+    return values;
+  }
+
+  void write(gear::ingest::Writer& writer, uint64_t uid, uint64_t step) const {
+    const auto values = rows(uid, step);
+    const std::byte* columns[] = {values[0].data(), values[1].data(), values[2].data()};
+    writer.append(columns, 1, {});
+    REQUIRE(writer.episode_uid() == uid);
+  }
+
+  // `present`: which columns the closing step has; 0 for no closing step.
+  void end(gear::ingest::Writer& writer, uint64_t uid, uint64_t step, uint64_t present) const {
+    const auto values = rows(uid, step);
+    std::vector<const std::byte*> closing;
+    for (size_t c = 0; present != 0 && c < values.size(); ++c) {
+      closing.push_back((present >> c & 1) != 0 ? values[c].data() : nullptr);
+    }
+    writer.end_episode(EpisodeState::kTerminated, -1.0, closing);
+  }
+
+  std::unique_ptr<gear::ingest::Writer> keep_open_;
+};
+
+Output random_output(uint64_t round, size_t o, uint64_t capacity) {
+  const auto random = [&, i = uint64_t{0}](uint64_t range) mutable {
+    return gear::base::philox(round, 2 + o, i++).lo % range;
+  };
+  const auto start = static_cast<int64_t>(random(24)) - 14;
+  const uint64_t length = random(8) == 0 ? capacity + random(20) : 1 + random(18);
+  Output output{"o" + std::to_string(o), random(3), start, start + static_cast<int64_t>(length)};
+  output.pad = static_cast<Pad>(random(3));
+  return output;
+}
+
+std::vector<Anchor> all_steps(const Index& index) {
+  std::vector<Anchor> anchors;
+  for (uint32_t e = index.state().oldest; e != kNone; e = index.episode(e).newer) {
+    for (uint32_t p = index.episode(e).head; p != kNone; p = index.page(p).next) {
+      for (uint32_t row = 0; row < index.page(p).rows; ++row) {
+        if (index.page(p).first_step + row < index.episode(e).end) anchors.push_back({p, row});
+      }
+    }
+  }
+  return anchors;
+}
+
+// What the rows of a window are: step numbers, or -1 where there is none, in delivery order.
+std::vector<int64_t> window_of(const Episode& episode, uint64_t step, const Output& output) {
+  std::vector<int64_t> there;
+  std::vector<int64_t> rows;
+  const uint64_t closing = episode.closing_columns >> output.column & 1;
+  for (int64_t offset = output.start; offset < output.stop; ++offset) {
+    const int64_t at = static_cast<int64_t>(step) + offset;
+    const bool exists = at >= static_cast<int64_t>(episode.begin) &&
+                        at < static_cast<int64_t>(episode.end + closing);
+    rows.push_back(exists ? at : -1);
+    if (exists) there.push_back(at);
+  }
+  if (output.pad == Pad::kBoth) return rows;
+  there.insert(output.pad == Pad::kHead ? there.begin() : there.end(), rows.size() - there.size(),
+               -1);
+  return there;
+}
+
+void expect_as_modelled(Shard& shard, const Batch& batch, const gear::select::Selection& chosen) {
+  const BatchLayout& layout = *batch.layout;
+  const Index& index = shard.index();
+  std::vector<uint8_t> covered(layout.bytes, 0);
+  for (size_t o = 0; o < layout.outputs.size(); ++o) {
+    const Output& output = layout.outputs[o];
+    const BatchLayout::Field& field = layout.fields[o];
+    uint64_t row = 0;
+    for (uint64_t item = 0; item < chosen.size(); ++item) {
+      const Page& page = index.page(chosen.anchors[item].page);
+      const Episode& episode = index.episode(page.episode);
+      const auto window = window_of(episode, page.first_step + chosen.anchors[item].row, output);
+      int32_t length = 0;
+      if (layout.packed) {
+        REQUIRE(batch.at<int32_t>(field.cu_seqlens)[item] == static_cast<int32_t>(row));
+      }
+      for (size_t i = 0; i < window.size(); ++i) {
+        const bool exists = window[i] >= 0;
+        length += exists;
+        if (layout.packed && !exists) continue;
+        if (!layout.packed) {
+          REQUIRE(batch.at<bool>(field.mask)[item * window.size() + i] == exists);
+        }
+        const uint8_t* value = batch.at<uint8_t>(field.data) + row * field.step_bytes;
+        for (uint64_t b = 0; b < field.step_bytes; ++b) {
+          const auto step = static_cast<uint64_t>(window[i]);
+          const int wanted = exists ? value_of(episode.uid, step, output.column, b) : 0;
+          REQUIRE(static_cast<int>(value[b]) == wanted);
+          covered[field.data + row * field.step_bytes + b] = 1;
+        }
+        ++row;
+      }
+      REQUIRE(batch.at<int32_t>(field.lengths)[item] == length);
+    }
+    REQUIRE(batch.rows[o] == row);
+    if (layout.packed) {
+      REQUIRE(batch.at<int32_t>(field.cu_seqlens)[chosen.size()] == static_cast<int32_t>(row));
+    }
+    // What lies behind the last row stays as it was.
+    const uint64_t all = layout.batch_size * output.length() * field.step_bytes;
+    for (uint64_t b = row * field.step_bytes; b < all; ++b) {
+      REQUIRE(*batch.at<uint8_t>(field.data + b) == kPoison);
+    }
+  }
+}
+
+// Every run stays in one page and in the data of one output, and no two touch the same byte.
+void expect_sound_runs(const Shard& shard, const Plan& plan, const BatchLayout& layout) {
+  std::vector<uint8_t> written(layout.bytes, 0);
+  uint64_t copied = 0;
+  for (const Run& run : plan.runs()) {
+    REQUIRE(run.bytes > 0);
+    REQUIRE(run.target + run.bytes <= layout.bytes);
+    for (uint64_t b = 0; b < run.bytes; ++b) REQUIRE(written[run.target + b]++ == 0);
+    if (run.source == Run::kZeros) continue;
+    copied += run.bytes;
+    const uint64_t page_bytes = shard.layout().page_bytes;
+    REQUIRE(run.source / page_bytes == (run.source + run.bytes - 1) / page_bytes);
+  }
+  REQUIRE(copied == plan.copied_bytes());
+}
+
+}  // namespace
+
+TEST_CASE("plans of random windows hold what a byte-per-byte model says") {
+  Content content;
+  Shard& shard = *content.shard;
+  const uint64_t capacity = shard.index().num_slots();
+  const std::vector<Anchor> anchors = all_steps(shard.index());
+  REQUIRE(shard.index().state().counters.steps_evicted > 0);
+  gear::base::ThreadPool pool(1);
+  Plan plan;
+  for (uint64_t round = 0; round < 120; ++round) {
+    CAPTURE(round);
+    std::vector<Output> outputs;
+    for (size_t o = 0; o < 1 + round % 3; ++o) outputs.push_back(random_output(round, o, capacity));
+    gear::select::Selection chosen;
+    const uint64_t items = 1 + round % 13;
+    for (uint64_t i = 0; i < items; ++i) {
+      chosen.add(anchors[gear::base::philox(round, 1, i).lo % anchors.size()], 0.25F);
+    }
+    Batch batch;
+    batch.layout = std::make_shared<BatchLayout>(shard.schema(), outputs, items + round % 2,
+                                                 round % 4 == 3);
+    batch.block = std::make_shared<BlockPool>(batch.layout->bytes, 0)->acquire();
+    std::memset(batch.block.get(), kPoison, batch.layout->bytes);
+    make_plan(shard.index(), shard.layout(), chosen, batch, plan);
+    gather_cpu(shard.data(), batch.block.get(), plan, pool);
+    REQUIRE(batch.items == items);
+    REQUIRE(batch.bytes == plan.copied_bytes());
+    for (uint64_t i = 0; i < items; ++i) {
+      REQUIRE(batch.at<int64_t>(batch.layout->ids)[i] ==
+              shard.index().id(chosen.anchors[i], Unit::kStep));
+      REQUIRE(batch.at<float>(batch.layout->probabilities)[i] == 0.25F);
+      REQUIRE(batch.at<float>(batch.layout->weights)[i] == 1.0F);
+    }
+    expect_sound_runs(shard, plan, *batch.layout);
+    expect_as_modelled(shard, batch, chosen);
+  }
+}
+
+TEST_CASE("the tensors of a batch lie apart, each at a multiple of 64") {
+  const Schema schema({{"a", {3}, DType::kU8}});
+  for (const bool packed : {false, true}) {
+    const BatchLayout layout(schema, {{"x", 0, -2, 3}, {"y", 0, 0, 1}}, 5, packed);
+    struct Part {
+      uint64_t begin, bytes;
+    };
+    std::vector<Part> parts = {{layout.ids, 40}, {layout.probabilities, 20}, {layout.weights, 20}};
+    for (size_t o = 0; o < 2; ++o) {
+      const uint64_t length = layout.outputs[o].length();
+      parts.push_back({layout.fields[o].data, 5 * length * 3});
+      parts.push_back({layout.fields[o].lengths, 20});
+      parts.push_back(packed ? Part{layout.fields[o].cu_seqlens, 24}
+                             : Part{layout.fields[o].mask, 5 * length});
+    }
+    std::sort(parts.begin(), parts.end(), [](Part a, Part b) { return a.begin < b.begin; });
+    uint64_t end = 0;
+    for (const Part& part : parts) {
+      CHECK(part.begin % 64 == 0);
+      CHECK(part.begin >= end);
+      end = part.begin + part.bytes;
+    }
+    CHECK(end <= layout.bytes);
+  }
+}
+
+TEST_CASE("windows that cannot be are refused") {
+  const Schema schema({{"a", {}, DType::kU8}});
+  const auto expect_refused = [&](std::vector<Output> outputs, uint64_t batch_size,
+                                  const char* part) {
+    CAPTURE(part);
+    expect_message<gear::InvalidArgument>(
+        [&] { check_outputs(outputs, schema, batch_size, 100); }, "[collect]", part);
+  };
+  constexpr int64_t kFar = int64_t{1} << 62;
+  expect_refused({}, 1, "no output");
+  expect_refused({{"x", 0, 0, 1}}, 0, "batch_size 0");
+  expect_refused({{"x", 0, 0, 1}, {"x", 0, 0, 1}}, 1, "given twice");
+  expect_refused({{"x", 0, 2, 2}}, 1, "is empty");
+  expect_refused({{"x", 0, 2, -2}}, 1, "is empty");
+  expect_refused({{"x", 0, 101, 102}}, 1, "lies outside");
+  expect_refused({{"x", 0, -102, -101}}, 1, "lies outside");
+  expect_refused({{"x", 0, 0, 1}}, uint64_t{1} << 31, "2^31 rows");
+  expect_refused({{"x", 0, 0, 4}}, uint64_t{1} << 29, "2^31 rows");
+  expect_refused({{"x", 0, 0, 4}}, uint64_t{1} << 62, "2^31 rows");
+  expect_refused({{"x", 0, 0, 1}}, ~uint64_t{0}, "2^31 rows");
+  expect_refused({{"x", 0, -kFar - kFar, 1}}, 2, "2^31 rows");
+  expect_refused({{"x", 0, 0, kFar + (kFar - 1)}}, 1, "2^31 rows");
+  CHECK_NOTHROW(check_outputs({{"x", 0, 0, 4}}, schema, (1 << 29) - 1, 100));
+  CHECK_NOTHROW(check_outputs({{"x", 0, -100, 101}}, schema, 1, 100));
+}
+
+TEST_CASE("the lookahead of outputs is how far the furthest reaches past its anchor") {
+  CHECK(lookahead({{"x", 0, -5, -1}}) == 0);
+  CHECK(lookahead({{"x", 0, 0, 1}}) == 0);
+  CHECK(lookahead({{"x", 0, -5, 3}, {"y", 0, 4, 6}}) == 5);
+}
