@@ -122,6 +122,7 @@ class _Side:
         stored = self.contestant.data.num_steps * self.contestant.data.step_bytes
         out = {name: np.asarray(tensor) for name, tensor in call().items()}
         wrong = workloads.check(work, self.contestant.data, out) if out else []
+        gc.collect()
         spent: list[int] = []
         while sum(spent) < warm_up_s * 1e9:
             spent += self.round(len(spent) or 3)["ns"]
@@ -140,7 +141,6 @@ class _Side:
         their round is not counted as speed."""
         call, clock = self.call, time.perf_counter_ns
         spent = [0] * calls
-        gc.collect()
         gc.disable()
         for _ in range(discard):
             call()

@@ -40,20 +40,27 @@ MEMORY_FACTOR, MEMORY_EXTRA = 1.05, 64
 
 
 def judge(results: dict[str, Any], memory: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row per target: workload, against, required, measured (None: not measured), met."""
+    """One row per target: workload, against, required, measured (None: not measured), met.
+
+    measured: median over the rounds of the ratio within a round; it decides. best: ratio of each
+    side's best round, which is nearer the truth on a machine that is busy with other work.
+    """
     rows = []
     for target in TARGETS:
         contestants = results.get(target.workload, {})
         rival = _best(contestants, target.against)
-        measured = None
+        measured = best = None
         if rival and "gear" in contestants:
-            measured = timing.paired_ratio(contestants["gear"], contestants[rival])
+            ours, theirs = contestants["gear"], contestants[rival]
+            measured = timing.paired_ratio(ours, theirs)
+            best = ours["items_per_s_best"] / theirs["items_per_s_best"]
         rows.append(
             {
                 "workload": target.workload,
                 "against": rival or "/".join(target.against) or "best library",
                 "required": target.ratio,
                 "measured": measured,
+                "best": best,
                 "met": None if measured is None else measured >= target.ratio,
             }
         )
@@ -79,5 +86,6 @@ def _judge_memory(dataset: str, held: dict[str, Any]) -> dict[str, Any]:
         "against": "1.05 x step bytes + 64 B",
         "required": 1.0,
         "measured": measured,
+        "best": measured,
         "met": None if measured is None else measured <= 1.0,
     }

@@ -252,3 +252,13 @@ def difference(got: np.ndarray, expected: np.ndarray) -> str | None:
         return None
     place = tuple(int(i) for i in np.unravel_index(wrong[0], expected.shape))
     return f"{wrong.size} elements, first at {place}: got {got[place]}, expected {expected[place]}"
+
+
+def crc32c(data: bytes) -> int:
+    """Castagnoli, bit by bit."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF

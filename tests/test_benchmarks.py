@@ -28,6 +28,7 @@ WORKLOADS = {
 }
 FIGURES = {
     "items_per_s",
+    "items_per_s_best",
     "gb_per_s",
     "call_us_median",
     "call_us_p99",

@@ -79,16 +79,17 @@ class PyBatch {
       default:
         break;
     }
-    const BatchLayout::Field& field = layout.fields[output];
+    const size_t window = layout.window_of[output];
+    const BatchLayout::SharedWindow& shared = layout.windows[window];
     const collect::Output& spec = layout.outputs[output];
     const auto length = static_cast<int64_t>(spec.length());
     std::vector<int64_t> shape;
     switch (kind) {
       case kLengths:
-        return make(field.lengths, base::DType::kI32, {items});
+        return make(shared.lengths, base::DType::kI32, {items});
       case kCuSeqlens:
         if (!layout.packed) throw InvalidArgument("[collect] cu_seqlens belong to packed batches");
-        return make(field.cu_seqlens, base::DType::kI32, {items + 1});
+        return make(shared.cu_seqlens, base::DType::kI32, {items + 1});
       case kMask:
         if (layout.packed)
           throw InvalidArgument(
@@ -96,17 +97,17 @@ class PyBatch {
               "is padded; see lengths and cu_seqlens");
         shape = {items};
         if (spec.time_axis) shape.push_back(length);
-        return make(field.mask, base::DType::kBool, std::move(shape));
+        return make(shared.mask, base::DType::kBool, std::move(shape));
       case kData: {
         const store::Column& column = (*schema_)[spec.column];
         if (layout.packed) {
-          shape = {static_cast<int64_t>(batch_.rows[output])};
+          shape = {static_cast<int64_t>(batch_.rows[window])};
         } else {
           shape = {items};
           if (spec.time_axis) shape.push_back(length);
         }
         shape.insert(shape.end(), column.shape.begin(), column.shape.end());
-        return make(field.data, column.dtype, std::move(shape));
+        return make(layout.data[output], column.dtype, std::move(shape));
       }
       default:
         throw py::index_error("no such kind of tensor");

@@ -2,6 +2,15 @@
 
 namespace gear::collect {
 
+namespace {
+
+bool same_steps(const Output& a, const Output& b) {
+  return a.start == b.start && a.stop == b.stop && a.pad == b.pad &&
+         (a.stop <= 1 || a.column == b.column);
+}
+
+}  // namespace
+
 BatchLayout::BatchLayout(const store::Schema& schema, std::vector<Output> batch_outputs,
                          uint64_t size, bool pack)
     : outputs(std::move(batch_outputs)), batch_size(size), packed(pack) {
@@ -13,17 +22,23 @@ BatchLayout::BatchLayout(const store::Schema& schema, std::vector<Output> batch_
   ids = place(size * sizeof(int64_t));
   probabilities = place(size * sizeof(float));
   weights = place(size * sizeof(float));
-  for (const Output& output : outputs) {
-    Field field;
-    field.step_bytes = schema[output.column].step_bytes();
-    field.data = place(size * output.length() * field.step_bytes);
-    field.lengths = place(size * sizeof(int32_t));
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    size_t w = 0;
+    while (w < windows.size() && !same_steps(windows[w].window, outputs[o])) ++w;
+    if (w == windows.size()) windows.push_back({outputs[o], {}, 0, 0, 0});
+    windows[w].outputs.push_back(o);
+    window_of.push_back(w);
+  }
+  for (SharedWindow& shared : windows) {
+    shared.lengths = place(size * sizeof(int32_t));
     if (packed) {
-      field.cu_seqlens = place((size + 1) * sizeof(int32_t));
+      shared.cu_seqlens = place((size + 1) * sizeof(int32_t));
     } else {
-      field.mask = place(size * output.length());
+      shared.mask = place(size * shared.window.length());
     }
-    fields.push_back(field);
+  }
+  for (const Output& output : outputs) {
+    data.push_back(place(size * output.length() * schema[output.column].step_bytes()));
   }
 }
 

@@ -13,21 +13,27 @@ namespace gear::collect {
 // Where the tensors of a batch lie in its block of memory. B = batch_size, L = length() of an
 // output; every tensor begins at a multiple of 64 bytes.
 //
-//   ids i64 [B] | probabilities f32 [B] | weights f32 [B] | per output: data, lengths, mask
+//   ids i64 [B] | probabilities f32 [B] | weights f32 [B] | per window: lengths, mask or cu_seqlens
+//   | per output: data
 struct BatchLayout {
-  struct Field {
-    uint64_t data = 0;        // [B, L, shape], packed: [sum of lengths, shape]
+  // Outputs that cover the same steps whatever the anchor, and so share lengths, mask and plan: the
+  // same window that does not reach past the anchor, or of the same column (only some columns may
+  // have a closing step).
+  struct SharedWindow {
+    Output window;
+    std::vector<size_t> outputs;
     uint64_t lengths = 0;     // i32 [B]: steps there are
     uint64_t mask = 0;        // bool [B, L], padded only
     uint64_t cu_seqlens = 0;  // i32 [B + 1], packed only: row of each item's first step
-    uint64_t step_bytes = 0;
   };
 
   BatchLayout(const store::Schema& schema, std::vector<Output> batch_outputs, uint64_t size,
               bool pack);
 
   std::vector<Output> outputs;
-  std::vector<Field> fields;
+  std::vector<uint64_t> data;     // by output: [B, L, shape], packed: [sum of lengths, shape]
+  std::vector<size_t> window_of;  // by output: its place in windows
+  std::vector<SharedWindow> windows;
   uint64_t batch_size;
   bool packed;
   uint64_t ids = 0;
@@ -59,7 +65,7 @@ struct Batch {
   std::shared_ptr<std::byte> block;
   std::shared_ptr<const BatchLayout> layout;
   uint64_t items = 0;          // at most layout->batch_size
-  std::vector<uint64_t> rows;  // by output: rows of data filled
+  std::vector<uint64_t> rows;  // by window: rows of data filled
   uint64_t bytes = 0;          // copied from the store
 
   template <class T>

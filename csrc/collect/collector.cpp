@@ -190,7 +190,7 @@ void Collector::run() {
     {
       const Reading reading(*shard_, job.ticket);
       try {
-        gather_cpu(shard_->data(), job.batch.block.get(), job.plan, pool_);
+        gather_cpu(shard_->data(), shard_->layout(), job.plan, job.batch, pool_);
       } catch (...) {
         error = std::current_exception();
       }
@@ -243,11 +243,11 @@ void Collector::drop_pending() {
 bool Collector::fits(const PendingBatch& pending) const {
   if (pending.epoch_end) return true;
   if (pending.data.size() != layout_->bytes || pending.items > layout_->batch_size ||
-      pending.rows.size() != layout_->outputs.size()) {
+      pending.rows.size() != layout_->windows.size()) {
     return false;
   }
-  for (size_t o = 0; o < pending.rows.size(); ++o) {
-    if (pending.rows[o] > pending.items * layout_->outputs[o].length()) return false;
+  for (size_t w = 0; w < pending.rows.size(); ++w) {
+    if (pending.rows[w] > pending.items * layout_->windows[w].window.length()) return false;
   }
   return true;
 }
@@ -257,8 +257,8 @@ void Collector::restore(const State& state) {
     if (fits(pending)) continue;
     throw InvalidArgument(base::cat(
         "[collect] the loader's state holds a batch of ", pending.data.size(), " bytes, ",
-        pending.items, " items and ", pending.rows.size(), " outputs, this loader's have ",
-        layout_->bytes, ", at most ", layout_->batch_size, " and ", layout_->outputs.size(),
+        pending.items, " items and ", pending.rows.size(), " windows, this loader's have ",
+        layout_->bytes, ", at most ", layout_->batch_size, " and ", layout_->windows.size(),
         ": make the loader with the options it was saved with"));
   }
   drop_pending();
@@ -299,7 +299,7 @@ Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
   std::memcpy(batch.at<int64_t>(batch.layout->ids), ids.data(), ids.size() * sizeof(int64_t));
   const Reading reading(shard, shard.begin_read());
   lock.unlock();
-  gather_cpu(shard.data(), batch.block.get(), plan, base::ThreadPool::shared());
+  gather_cpu(shard.data(), shard.layout(), plan, batch, base::ThreadPool::shared());
   return batch;
 }
 

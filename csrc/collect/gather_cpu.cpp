@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <vector>
 
 namespace gear::collect {
 namespace {
@@ -49,44 +51,87 @@ void copy_run(std::byte* target, const std::byte* source, uint64_t bytes) {
   }
 }
 
-void prefetch_run(const std::byte* source, const Run& run) {
-  if (run.source == Run::kZeros) return;
-  const std::byte* p = source + run.source;
-  const std::byte* end = p + std::min(run.bytes, kPrefetchBytes);
-  for (; p < end; p += kLine) __builtin_prefetch(p);
-  __builtin_prefetch(end - 1);
-}
+// One output of a window: where a row of it comes from and goes to.
+struct Lane {
+  uint64_t column_offset;
+  uint64_t step_bytes;
+  std::byte* target;
+};
 
-void execute(const std::byte* source, std::byte* target, std::span<const Run> runs) {
-  const size_t ahead = std::min(kPrefetchRuns, runs.size());
-  for (size_t i = 0; i < ahead; ++i) prefetch_run(source, runs[i]);
-  for (size_t i = 0; i < runs.size(); ++i) {
-    if (i + ahead < runs.size()) prefetch_run(source, runs[i + ahead]);
-    const Run& run = runs[i];
-    if (run.source == Run::kZeros) {
-      std::memset(target + run.target, 0, run.bytes);
-    } else {
-      copy_run(target + run.target, source + run.source, run.bytes);
+class WindowGather {
+ public:
+  WindowGather(const std::byte* source, const store::PageLayout& pages, const Batch& batch,
+               size_t window)
+      : source_(source), page_bytes_(pages.page_bytes) {
+    const BatchLayout& layout = *batch.layout;
+    for (size_t o : layout.windows[window].outputs) {
+      const size_t column = layout.outputs[o].column;
+      lanes_.push_back({pages.column_offset[column], pages.step_bytes[column],
+                        batch.block.get() + layout.data[o]});
     }
   }
-}
+
+  void execute(std::span<const Run> runs) const {
+    const size_t ahead = std::min(kPrefetchRuns, runs.size());
+    for (size_t i = 0; i < ahead; ++i) prefetch(runs[i]);
+    for (size_t i = 0; i < runs.size(); ++i) {
+      if (i + ahead < runs.size()) prefetch(runs[i + ahead]);
+      move(runs[i]);
+    }
+  }
+
+ private:
+  const std::byte* address(const Run& run, const Lane& lane) const {
+    return source_ + run.page * page_bytes_ + lane.column_offset + run.row * lane.step_bytes;
+  }
+
+  // Inlined by force: seen as a function, it has no effect and GCC drops the call.
+  [[gnu::always_inline]] void prefetch(const Run& run) const {
+    if (run.page == store::kNone) return;
+    for (const Lane& lane : lanes_) {
+      const std::byte* p = address(run, lane);
+      const std::byte* last = p + std::min(run.count * lane.step_bytes, kPrefetchBytes) - 1;
+      for (; p < last; p += kLine) __builtin_prefetch(p);
+      __builtin_prefetch(last);
+    }
+  }
+
+  void move(const Run& run) const {
+    for (const Lane& lane : lanes_) {
+      std::byte* target = lane.target + run.target * lane.step_bytes;
+      const uint64_t bytes = run.count * lane.step_bytes;
+      if (run.page == store::kNone) {
+        std::memset(target, 0, bytes);
+      } else {
+        copy_run(target, address(run, lane), bytes);
+      }
+    }
+  }
+
+  const std::byte* source_;
+  uint64_t page_bytes_;
+  std::vector<Lane> lanes_;
+};
 
 }  // namespace
 
-void gather_cpu(const std::byte* source, std::byte* target, const Plan& plan,
-                base::ThreadPool& pool) {
-  const std::span<const Run> runs = plan.runs();
-  const uint64_t tasks =
-      std::min<uint64_t>({pool.size() * 4, plan.copied_bytes() / kBytesPerTask, runs.size()});
-  if (tasks < 2 || pool.size() < 2) {
-    execute(source, target, runs);
-    return;
+void gather_cpu(const std::byte* source, const store::PageLayout& pages, const Plan& plan,
+                const Batch& batch, base::ThreadPool& pool) {
+  const uint64_t tasks = std::min<uint64_t>(
+      {pool.size() * 4, batch.bytes / kBytesPerTask, std::max<uint64_t>(plan.num_runs(), 1)});
+  for (size_t window = 0; window < plan.num_windows(); ++window) {
+    const WindowGather gather(source, pages, batch, window);
+    const std::span<const Run> runs = plan.runs(window);
+    if (tasks < 2 || pool.size() < 2) {
+      gather.execute(runs);
+      continue;
+    }
+    pool.parallel_for(tasks, [&](size_t task) {
+      const size_t begin = runs.size() * task / tasks;
+      const size_t end = runs.size() * (task + 1) / tasks;
+      gather.execute(runs.subspan(begin, end - begin));
+    });
   }
-  pool.parallel_for(tasks, [&](size_t task) {
-    const size_t begin = runs.size() * task / tasks;
-    const size_t end = runs.size() * (task + 1) / tasks;
-    execute(source, target, runs.subspan(begin, end - begin));
-  });
 }
 
 }  // namespace gear::collect

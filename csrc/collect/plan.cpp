@@ -6,127 +6,118 @@
 namespace gear::collect {
 namespace {
 
-// Plans one batch; holds what all its items share.
-class Planner {
+// Plans one window for all items of a batch.
+class WindowPlanner {
  public:
-  Planner(const store::Index& index, const store::PageLayout& pages, Batch& batch, Plan& plan)
-      : index_(index), pages_(pages), layout_(*batch.layout), batch_(batch), plan_(plan) {}
+  WindowPlanner(const store::Index& index, uint64_t page_steps, const BatchLayout& layout,
+                const BatchLayout::SharedWindow& shared, Batch& batch, Plan& plan)
+      : index_(index),
+        page_steps_(static_cast<uint32_t>(page_steps)),
+        window_(shared.window),
+        length_(static_cast<uint32_t>(shared.window.length())),
+        packed_(layout.packed),
+        lengths_(batch.at<int32_t>(shared.lengths)),
+        mask_(batch.at<bool>(shared.mask)),
+        cu_seqlens_(batch.at<int32_t>(shared.cu_seqlens)),
+        plan_(plan) {}
 
   void add_item(uint64_t item, store::Anchor anchor) {
     const store::Page& page = index_.page(anchor.page);
-    const store::Episode& episode = index_.episode(page.episode);
-    const uint64_t step = page.first_step + anchor.row;
-    for (size_t o = 0; o < layout_.outputs.size(); ++o) {
-      const Output& output = layout_.outputs[o];
-      const Extent extent =
-          extent_of(episode, step, output.column, output.start, output.stop, output.pad);
-      batch_.at<int32_t>(layout_.fields[o].lengths)[item] = static_cast<int32_t>(extent.count);
-      if (layout_.packed) {
-        add_packed(item, o, anchor.page, extent);
-      } else {
-        add_padded(item, o, anchor.page, extent);
-      }
-    }
-  }
-
-  void finish(uint64_t items) {
-    for (size_t o = 0; layout_.packed && o < layout_.outputs.size(); ++o) {
-      batch_.at<int32_t>(layout_.fields[o].cu_seqlens)[items] =
-          static_cast<int32_t>(batch_.rows[o]);
-    }
-  }
-
- private:
-  void add_packed(uint64_t item, size_t o, uint32_t page, const Extent& extent) {
-    const BatchLayout::Field& field = layout_.fields[o];
-    batch_.at<int32_t>(field.cu_seqlens)[item] = static_cast<int32_t>(batch_.rows[o]);
-    const uint64_t target = field.data + batch_.rows[o] * field.step_bytes;
-    if (extent.count > 0) add_copies(layout_.outputs[o].column, page, extent, target);
-    batch_.rows[o] += extent.count;
-  }
-
-  void add_padded(uint64_t item, size_t o, uint32_t page, const Extent& extent) {
-    const BatchLayout::Field& field = layout_.fields[o];
-    const uint64_t length = layout_.outputs[o].length();
-    const uint64_t target = field.data + item * length * field.step_bytes;
-    bool* mask = batch_.at<bool>(field.mask) + item * length;
-    batch_.rows[o] += length;
-    if (extent.count == length) {
-      for (uint64_t i = 0; i < length; ++i) mask[i] = true;
-      add_copies(layout_.outputs[o].column, page, extent, target);
+    const Extent extent = extent_of(index_.episode(page.episode), page.first_step + anchor.row,
+                                    window_.column, window_.start, window_.stop, window_.pad);
+    lengths_[item] = static_cast<int32_t>(extent.count);
+    steps_ += extent.count;
+    if (packed_) {
+      cu_seqlens_[item] = static_cast<int32_t>(rows_);
+      if (extent.count > 0) add_copies(anchor.page, page.first_step, extent, rows_);
+      rows_ += extent.count;
       return;
     }
-    const uint64_t after = extent.place + extent.count;
-    for (uint64_t i = 0; i < length; ++i) mask[i] = i >= extent.place && i < after;
-    if (extent.place > 0) plan_.zero(target, extent.place * field.step_bytes);
-    if (extent.count > 0) {
-      add_copies(layout_.outputs[o].column, page, extent, target + extent.place * field.step_bytes);
+    bool* mask = mask_ + item * length_;
+    if (extent.count == length_) {
+      for (uint32_t i = 0; i < length_; ++i) mask[i] = true;
+      add_copies(anchor.page, page.first_step, extent, rows_);
+    } else {
+      add_padded(anchor.page, page.first_step, extent, mask);
     }
-    if (after < length) {
-      plan_.zero(target + after * field.step_bytes, (length - after) * field.step_bytes);
-    }
+    rows_ += length_;
   }
 
-  // The steps of an extent, page by page; `p` is the anchor's page, where the search begins.
-  void add_copies(size_t column, uint32_t p, const Extent& extent, uint64_t target) {
-    const uint64_t page_steps = pages_.page_steps;
-    uint64_t page_first = index_.page(p).first_step;
+  // Rows of data the window fills; steps copied from the store.
+  uint64_t finish(uint64_t items) {
+    if (packed_) cu_seqlens_[items] = static_cast<int32_t>(rows_);
+    return rows_;
+  }
+  uint64_t steps() const { return steps_; }
+
+ private:
+  void add_padded(uint32_t page, uint64_t page_first, const Extent& extent, bool* mask) {
+    const uint32_t after = extent.place + extent.count;
+    for (uint32_t i = 0; i < length_; ++i) mask[i] = i >= extent.place && i < after;
+    if (extent.place > 0) plan_.add({store::kNone, 0, extent.place, rows_});
+    if (extent.count > 0) add_copies(page, page_first, extent, rows_ + extent.place);
+    if (after < length_) plan_.add({store::kNone, 0, length_ - after, rows_ + after});
+  }
+
+  // The steps of an extent, page by page; `page` is the anchor's, where the search begins.
+  void add_copies(uint32_t page, uint64_t page_first, const Extent& extent, uint32_t target) {
     while (extent.first < page_first) {
-      p = index_.page(p).previous;
-      page_first -= page_steps;
+      page = index_.page(page).previous;
+      page_first -= page_steps_;
     }
-    while (extent.first >= page_first + page_steps) {
-      p = index_.page(p).next;
-      page_first += page_steps;
+    while (extent.first >= page_first + page_steps_) {
+      page = index_.page(page).next;
+      page_first += page_steps_;
     }
-    const uint64_t step_bytes = pages_.step_bytes[column];
-    uint64_t row = extent.first - page_first;
-    uint64_t left = extent.count;
+    auto row = static_cast<uint32_t>(extent.first - page_first);
+    uint32_t left = extent.count;
     for (;;) {
-      const uint64_t rows = std::min(left, page_steps - row);
-      plan_.copy(pages_.offset(p, column, row), target, rows * step_bytes);
-      left -= rows;
+      const uint32_t count = std::min(left, page_steps_ - row);
+      plan_.add({page, row, count, target});
+      left -= count;
       if (left == 0) return;
-      target += rows * step_bytes;
+      target += count;
       row = 0;
-      p = index_.page(p).next;
+      page = index_.page(page).next;
     }
   }
 
   const store::Index& index_;
-  const store::PageLayout& pages_;
-  const BatchLayout& layout_;
-  Batch& batch_;
+  uint32_t page_steps_;
+  Output window_;
+  uint32_t length_;
+  bool packed_;
+  int32_t* lengths_;
+  bool* mask_;
+  int32_t* cu_seqlens_;
   Plan& plan_;
+  uint32_t rows_ = 0;
+  uint64_t steps_ = 0;
 };
-
-// Most runs an item can take: its pages and the zeros at either end, for every output.
-uint64_t most_runs(const BatchLayout& layout, uint64_t page_steps) {
-  uint64_t runs = 0;
-  for (const Output& output : layout.outputs) {
-    runs += (output.length() + page_steps - 1) / page_steps + 3;
-  }
-  return runs;
-}
 
 }  // namespace
 
-void Plan::reset(uint64_t count) {
-  if (count > capacity_) {
-    runs_.reset(new Run[count]);
-    capacity_ = count;
-  }
+void Plan::reset() {
   size_ = 0;
-  copied_bytes_ = 0;
+  begins_.clear();
+}
+
+void Plan::begin_window(uint64_t most_runs) {
+  begins_.push_back(size_);
+  if (size_ + most_runs <= capacity_) return;
+  capacity_ = std::max(size_ + most_runs, 2 * capacity_);
+  std::unique_ptr<Run[]> larger(new Run[capacity_]);
+  std::copy_n(runs_.get(), size_, larger.get());
+  runs_ = std::move(larger);
 }
 
 void make_plan(const store::Index& index, const store::PageLayout& pages,
                const select::Selection& selection, Batch& batch, Plan& plan) {
   const BatchLayout& layout = *batch.layout;
   const uint64_t items = selection.size();
-  plan.reset(items * most_runs(layout, pages.page_steps));
   batch.items = items;
-  batch.rows.assign(layout.outputs.size(), 0);
+  batch.bytes = 0;
+  batch.rows.clear();
   std::memcpy(batch.at<float>(layout.probabilities), selection.probabilities.data(),
               items * sizeof(float));
   std::memcpy(batch.at<float>(layout.weights), selection.weights.data(), items * sizeof(float));
@@ -136,10 +127,17 @@ void make_plan(const store::Index& index, const store::PageLayout& pages,
     ids[i] = index.id(anchor, selection.unit);
     __builtin_prefetch(&index.episode(index.page(anchor.page).episode));
   }
-  Planner planner(index, pages, batch, plan);
-  for (uint64_t i = 0; i < items; ++i) planner.add_item(i, selection.anchors[i]);
-  planner.finish(items);
-  batch.bytes = plan.copied_bytes();
+  plan.reset();
+  for (const BatchLayout::SharedWindow& shared : layout.windows) {
+    // An item touches so many pages at most, and zeros at either end.
+    plan.begin_window(items * (shared.window.length() / pages.page_steps + 4));
+    WindowPlanner planner(index, pages.page_steps, layout, shared, batch, plan);
+    for (uint64_t i = 0; i < items; ++i) planner.add_item(i, selection.anchors[i]);
+    batch.rows.push_back(planner.finish(items));
+    for (size_t o : shared.outputs) {
+      batch.bytes += planner.steps() * pages.step_bytes[layout.outputs[o].column];
+    }
+  }
 }
 
 }  // namespace gear::collect

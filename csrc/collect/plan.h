@@ -2,47 +2,49 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "collect/batch.h"
 #include "select/selection.h"
 
 namespace gear::collect {
 
-// A selection turned into byte runs: copy `bytes` from `source` (an offset into the shard's
-// region) to `target` (an offset into the batch's block), or fill with zeros (source == kZeros).
-// A run never leaves a page.
+// A selection turned into runs of rows: rows [row, row + count) of a page go to rows
+// [target, target + count) of every output of a window. Times the rows' bytes, these are the byte
+// runs that a gather moves. A run never leaves a page; page kNone stands for zeros.
 struct Run {
-  static constexpr uint64_t kZeros = ~uint64_t{0};
-  uint64_t source;
-  uint64_t target;
-  uint64_t bytes;
+  uint32_t page;
+  uint32_t row;
+  uint32_t count;
+  uint32_t target;
 };
 
-// The runs of a batch. Its memory is kept between batches.
+// The runs of a batch, window by window. Its memory is kept between batches.
 class Plan {
  public:
-  // Makes room for `count` runs and forgets those there were.
-  void reset(uint64_t count);
+  // Forgets what there was.
+  void reset();
+  // The runs added from here on are the next window's: at most `most_runs`.
+  void begin_window(uint64_t most_runs);
+  void add(Run run) { runs_[size_++] = run; }
 
-  void copy(uint64_t source, uint64_t target, uint64_t bytes) {
-    runs_[size_++] = {source, target, bytes};
-    copied_bytes_ += bytes;
+  size_t num_windows() const { return begins_.size(); }
+  std::span<const Run> runs(size_t window) const {
+    const uint64_t end = window + 1 < begins_.size() ? begins_[window + 1] : size_;
+    return {runs_.get() + begins_[window], end - begins_[window]};
   }
-  void zero(uint64_t target, uint64_t bytes) { runs_[size_++] = {Run::kZeros, target, bytes}; }
-
-  std::span<const Run> runs() const { return {runs_.get(), size_}; }
-  uint64_t copied_bytes() const { return copied_bytes_; }
+  uint64_t num_runs() const { return size_; }
 
  private:
   std::unique_ptr<Run[]> runs_;
   uint64_t capacity_ = 0;
   uint64_t size_ = 0;
-  uint64_t copied_bytes_ = 0;
+  std::vector<uint64_t> begins_;  // first run of each window
 };
 
 // Fills in everything of `batch` but the data (ids, probabilities, weights, lengths, masks or
-// cu_seqlens, items, rows) and makes the runs that move the data. Arithmetic only: the caller
-// holds the shard's lock, so that no page changes meanwhile.
+// cu_seqlens, items, rows, bytes) and makes the runs that move the data. Arithmetic only: the
+// caller holds the shard's lock, so that no page changes meanwhile.
 void make_plan(const store::Index& index, const store::PageLayout& pages,
                const select::Selection& selection, Batch& batch, Plan& plan);
 

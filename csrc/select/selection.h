@@ -15,6 +15,15 @@ struct Selection {
 
   size_t size() const { return anchors.size(); }
 
+  // Room for `count` more, whose values the caller fills in; returns the place of the first.
+  size_t extend(size_t count) {
+    const size_t first = anchors.size();
+    anchors.resize(first + count);
+    probabilities.resize(first + count);
+    weights.resize(first + count, 1.0F);
+    return first;
+  }
+
   void clear() {
     anchors.clear();
     probabilities.clear();

@@ -21,11 +21,13 @@ class Uniform final : public Sampler {
       draws_.fill(tree.total(), targets);
       tree.find(targets, {hits_.data(), chunk});
       for (uint64_t i = 0; i < chunk; ++i) __builtin_prefetch(&index.page(page_of(i)));
+      const size_t first = out.extend(chunk);
       for (uint64_t i = 0; i < chunk; ++i) {
         const uint32_t page = page_of(i);
         const uint32_t row =
             unit_ == store::Unit::kStep ? index.nth_anchor(page, hits_[i].remainder) : 0;
-        out.add({page, row}, probability);
+        out.anchors[first + i] = {page, row};
+        out.probabilities[first + i] = probability;
       }
     });
   }

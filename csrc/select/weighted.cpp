@@ -29,6 +29,7 @@ class Weighted final : public Sampler {
       draws_.fill(total, targets);
       tree.find(targets, {hits_.data(), chunk});
       const double scale = 1.0 / static_cast<double>(total);
+      const size_t first = out.extend(chunk);
       for (uint64_t i = 0; i < chunk; ++i) {
         const uint64_t leaf = hits_[i].leaf;
         const store::Anchor anchor = unit_ == store::Unit::kStep
@@ -36,7 +37,8 @@ class Weighted final : public Sampler {
                                                          static_cast<uint32_t>(leaf % page_steps)}
                                          : store::Anchor{static_cast<uint32_t>(leaf), 0};
         __builtin_prefetch(&index.page(anchor.page));
-        out.add(anchor, static_cast<float>(static_cast<double>(tree[leaf]) * scale));
+        out.anchors[first + i] = anchor;
+        out.probabilities[first + i] = static_cast<float>(static_cast<double>(tree[leaf]) * scale);
       }
     });
     set_importance(out);

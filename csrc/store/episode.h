@@ -13,16 +13,17 @@ enum class Unit : uint8_t { kStep, kEpisode };
 
 // What one page holds: `rows` consecutive steps of `episode`, from step number `first_step` on.
 // A free page has episode == kNone.
-struct Page {
+struct alignas(32) Page {
   uint32_t generation = 0;  // uses of this page so far; part of every id that points into it
   uint32_t episode = kNone;
   uint32_t previous = kNone;  // neighbours in the episode
   uint32_t next = kNone;
   uint64_t first_step = 0;  // always a multiple of page_steps
-  uint32_t rows = 0;        // rows written, a closing step among them
-  uint32_t anchors = 0;     // rows [0, anchors) may be drawn
-  uint32_t spent = 0;       // of those, how many have been sampled max_times_sampled times
+  uint16_t rows = 0;        // rows written, a closing step among them
+  uint16_t anchors = 0;     // rows [0, anchors) may be drawn
+  uint16_t spent = 0;       // of those, how many have been sampled max_times_sampled times
 };
+static_assert(sizeof(Page) == 32, "two pages a cache line: a draw reads one at random");
 
 // One episode: a chain of pages, every one full but the last.
 //

@@ -60,7 +60,8 @@ Index::Index(const IndexOptions& options, IndexState state)
   priority_key_.resize(state_.episodes.size(), -1.0);
   for (uint32_t p = 0; p < options_.num_pages; ++p) {
     const Page& page = state_.pages[p];
-    if (page.anchors > page.spent) anchors_.set(p, page.anchors - page.spent);
+    if (page.anchors > page.spent)
+      anchors_.set(p, static_cast<uint64_t>(page.anchors - page.spent));
   }
   for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) refresh_episode(e);
 }
@@ -183,7 +184,7 @@ void Index::append(uint32_t e, std::span<const float> priorities) {
     stored[i] = -std::fabs(priority);
     episode.priority_sum += priority_units(priority);
   }
-  page.rows += static_cast<uint32_t>(priorities.size());
+  page.rows = static_cast<uint16_t>(page.rows + priorities.size());
   episode.end += priorities.size();
   state_.num_steps += priorities.size();
   state_.counters.steps_inserted += priorities.size();

@@ -66,7 +66,7 @@ void Index::mark_sampled(Anchor anchor, Unit unit) {
     if (++state_.times_sampled[at] < options_.max_times_sampled) return;
     Page& page = state_.pages[anchor.page];
     ++page.spent;
-    anchors_.set(anchor.page, page.anchors - page.spent);
+    anchors_.set(anchor.page, static_cast<uint64_t>(page.anchors - page.spent));
     for (const auto& weights : weight_trees_) {
       if (weights->unit == Unit::kStep) weights->tree.set(at, 0);
     }
@@ -107,13 +107,13 @@ void Index::publish_rows(uint32_t p, uint32_t from, uint32_t to) {
   Page& page = state_.pages[p];
   GEAR_CHECK(page.anchors == from);
   ++version_;
-  page.anchors = to;
+  page.anchors = static_cast<uint16_t>(to);
   const uint64_t first = slot({p, from});
   for (uint64_t at = first; at < first + (to - from); ++at) {
-    page.spent += row_spent(at);
+    if (row_spent(at)) ++page.spent;
     state_.priorities[at] = std::fabs(state_.priorities[at]);
   }
-  anchors_.set(p, page.anchors - page.spent);
+  anchors_.set(p, static_cast<uint64_t>(page.anchors - page.spent));
   for (const auto& weights : weight_trees_) {
     if (weights->unit != Unit::kStep) continue;
     for (uint32_t i = 0; i < to - from; ++i) {
@@ -128,14 +128,14 @@ void Index::publish_rows(uint32_t p, uint32_t from, uint32_t to) {
 void Index::hide_rows(uint32_t p, uint32_t from) {
   Page& page = state_.pages[p];
   const uint64_t first = slot({p, from});
-  const uint64_t count = page.anchors - from;
+  const uint64_t count = uint64_t{page.anchors} - from;
   ++version_;
   for (uint64_t at = first; at < first + count; ++at) {
-    page.spent -= row_spent(at);
+    if (row_spent(at)) --page.spent;
     state_.priorities[at] = -std::fabs(state_.priorities[at]);
   }
-  page.anchors = from;
-  anchors_.set(p, page.anchors - page.spent);
+  page.anchors = static_cast<uint16_t>(from);
+  anchors_.set(p, static_cast<uint64_t>(page.anchors - page.spent));
   std::fill_n(scratch_.begin(), count, 0);
   for (const auto& weights : weight_trees_) {
     if (weights->unit == Unit::kStep) weights->tree.set_run(first, {scratch_.data(), count});

@@ -13,9 +13,9 @@ uint64_t round_up(uint64_t value, uint64_t multiple) {
 
 PageLayout::PageLayout(const Schema& schema, uint64_t steps_per_page)
     : page_steps(steps_per_page), page_bytes(0) {
-  if (page_steps < 1 || page_steps > 65536) {
+  if (page_steps < 1 || page_steps > kMaxPageSteps) {
     throw base::InvalidArgument(
-        base::cat("[store] page_steps ", page_steps, ": 1 to 65536 are allowed"));
+        base::cat("[store] page_steps ", page_steps, ": 1 to ", kMaxPageSteps, " are allowed"));
   }
   for (const Column& column : schema.columns()) {
     const uint64_t bytes = column.step_bytes();

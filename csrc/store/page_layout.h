@@ -18,9 +18,10 @@ struct PageLayout {
   static constexpr uint64_t kColumnAlign = 16;  // one 16-byte vector load
   static constexpr uint64_t kPageAlign = 64;    // one cache line
   static constexpr uint64_t kDefaultPageSteps = 16;
+  static constexpr uint64_t kMaxPageSteps = 32768;
 
-  // Throws InvalidArgument when page_steps is outside [1, 65536] or a column of a page would
-  // reach 4 GiB.
+  // Throws InvalidArgument when page_steps is outside [1, kMaxPageSteps] or a column of a page
+  // would reach 4 GiB.
   PageLayout(const Schema& schema, uint64_t steps_per_page);
 
   uint64_t page_steps;

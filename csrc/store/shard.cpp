@@ -61,26 +61,32 @@ uint64_t Shard::bytes() {
 uint64_t Shard::begin_read() {
   const uint64_t ticket = index_.clock() + 1;
   index_.set_clock(ticket);
+  const std::lock_guard guard(reading_mutex_);
   reading_.push_back(ticket);
   return ticket;
 }
 
 void Shard::end_read(uint64_t ticket) {
   {
-    const auto held = lock();
+    const std::lock_guard guard(reading_mutex_);
     reading_.erase(std::find(reading_.begin(), reading_.end(), ticket));
   }
   reads_done_.notify_all();
 }
 
 uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode) {
-  const auto being_read = [&] {
+  for (;;) {
+    // While this thread waits without the lock another writer may take the page, so that whichever
+    // is next then is looked at anew.
     const uint64_t evicted_at = index_.evicted_at(index_.next_free_page(episode));
-    return !reading_.empty() && reading_.front() <= evicted_at;
-  };
-  // Without the lock another writer may take the page: whichever is next then is looked at anew.
-  while (being_read()) reads_done_.wait(held);
-  return index_.attach_page(episode);
+    const auto unread = [&] { return reading_.empty() || reading_.front() > evicted_at; };
+    std::unique_lock reading(reading_mutex_);
+    if (unread()) return index_.attach_page(episode);
+    held.unlock();
+    reads_done_.wait(reading, unread);
+    reading.unlock();
+    held.lock();
+  }
 }
 
 template <class Allowed>

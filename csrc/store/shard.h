@@ -84,8 +84,10 @@ class Shard {
   Index index_;
   std::mutex mutex_;
   std::condition_variable progress_;
-  std::condition_variable reads_done_;
   RateLimiter rate_limiter_;
+  // Apart from the lock, so that a gather that ends need not wait for a selection: taken inside it.
+  std::mutex reading_mutex_;
+  std::condition_variable reads_done_;
   std::vector<uint64_t> reading_;  // tickets not given back, ascending
 };
 

@@ -60,14 +60,14 @@ void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
     page.episode = e;
     page.first_step = episode.begin + i * saved.page_steps;
     // The last page may be empty: attached, and its first step still on the way.
-    page.rows = static_cast<uint32_t>(std::min(saved.page_steps, rows - i * saved.page_steps));
+    page.rows = static_cast<uint16_t>(std::min(saved.page_steps, rows - i * saved.page_steps));
     page.previous = episode.tail;
     (page.previous == kNone ? episode.head : saved.state.pages[page.previous].next) = p;
     episode.tail = p;
     const uint64_t steps =
         std::min(page.first_step + page.rows, episode.end) - std::min(page.first_step, episode.end);
     if (episode.anchors_end > page.first_step) {
-      page.anchors = static_cast<uint32_t>(std::min(steps, episode.anchors_end - page.first_step));
+      page.anchors = static_cast<uint16_t>(std::min(steps, episode.anchors_end - page.first_step));
       if (page.anchors > 0) episode.publish = p;
     }
     saved.used_pages.push_back(p);
@@ -87,7 +87,7 @@ void decode_slots(SavedIndex& saved, ByteReader& in) {
     in.get_into(counts);
     Page& page = saved.state.pages[p];
     for (uint32_t row = 0; row < page.anchors; ++row) {
-      page.spent += counts[row] >= saved.max_times_sampled;
+      if (counts[row] >= saved.max_times_sampled) ++page.spent;
     }
   }
 }
@@ -157,7 +157,7 @@ SavedIndex decode(std::span<const std::byte> bytes) {
   const auto evict = in.get<uint32_t>();
   saved.max_times_sampled = in.get<uint32_t>();
   if (evict > static_cast<uint32_t>(Evict::kLowestPriority) || saved.page_steps < 1 ||
-      saved.page_steps > 65536 || saved.num_pages > bytes.size()) {
+      saved.page_steps > PageLayout::kMaxPageSteps || saved.num_pages > bytes.size()) {
     corrupt("sizes and options");
   }
   saved.evict = static_cast<Evict>(evict);

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "base/errors.h"
 
 namespace gear::store {
@@ -9,25 +13,58 @@ namespace {
 
 constexpr uint64_t kGroup = 16;  // targets that descend together
 
-// The child on which `target` falls, of four with weights c; takes the weights
-// before it off the target. Comparisons in place of branches: a search is unpredictable.
-uint64_t choose_of_four(const uint64_t* c, uint64_t& target) {
-  const uint64_t first = c[0];
-  const uint64_t second = first + c[1];
-  const uint64_t third = second + c[2];
-  const uint64_t past_first = target >= first;
-  const uint64_t past_second = target >= second;
-  const uint64_t past_third = target >= third;
-  target -= (c[0] & -past_first) + (c[1] & -past_second) + (c[2] & -past_third);
-  return past_first + past_second + past_third;
+// kFrom + 16 - k masks the sums that child k is part of: an addition without a branch.
+constexpr int64_t kFrom[2 * SumTree::kFanout] = {
+    0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   // before the child
+    -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,  // from it on
+};
+
+// Targets on their way down: `place` is the node each has reached, `left` what is left of it.
+struct Descent {
+  int64_t left[kGroup];
+  uint64_t place[kGroup];
+};
+
+// Takes every target from its node to one of the 16 children; `nodes` is the level's first.
+using Step = void (*)(const int64_t* nodes, size_t count, Descent& descent);
+
+inline void enter_child(const int64_t* sums, uint64_t passed, int64_t& left, uint64_t& place) {
+  left -= passed > 0 ? sums[passed - 1] : 0;
+  place = place * SumTree::kFanout + passed;
 }
 
-uint64_t descend(const uint64_t* child, uint64_t& target) {
-  const uint64_t fours[3] = {child[0] + child[1] + child[2] + child[3],
-                             child[4] + child[5] + child[6] + child[7],
-                             child[8] + child[9] + child[10] + child[11]};
-  const uint64_t four = choose_of_four(fours, target);
-  return 4 * four + choose_of_four(child + 4 * four, target);
+void step_portable(const int64_t* nodes, size_t count, Descent& descent) {
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t* sums = nodes + descent.place[i] * SumTree::kFanout;
+    uint64_t passed = 0;
+    for (uint64_t k = 0; k < SumTree::kFanout; ++k) passed += descent.left[i] >= sums[k];
+    enter_child(sums, passed, descent.left[i], descent.place[i]);
+  }
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2,popcnt")]] void step_avx2(const int64_t* nodes, size_t count,
+                                              Descent& descent) {
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t* sums = nodes + descent.place[i] * SumTree::kFanout;
+    const __m256i target = _mm256_set1_epi64x(descent.left[i]);
+    unsigned beyond = 0;  // one bit for every sum above the target
+    for (unsigned k = 0; k < SumTree::kFanout; k += 4) {
+      const __m256i four = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums + k));
+      const __m256d above = _mm256_castsi256_pd(_mm256_cmpgt_epi64(four, target));
+      beyond |= static_cast<unsigned>(_mm256_movemask_pd(above)) << k;
+    }
+    const auto passed = SumTree::kFanout - static_cast<unsigned>(__builtin_popcount(beyond));
+    enter_child(sums, passed, descent.left[i], descent.place[i]);
+  }
+}
+#endif
+
+Step choose_step() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt")) return step_avx2;
+#endif
+  return step_portable;
 }
 
 }  // namespace
@@ -43,57 +80,56 @@ SumTree::SumTree(uint64_t num_leaves) : num_leaves_(num_leaves) {
   nodes_.resize(begin, 0);
 }
 
-void SumTree::set(uint64_t leaf, uint64_t weight) {
-  uint64_t& slot = nodes_[level_begin_[0] + leaf];
-  const uint64_t delta = weight - slot;  // modulo 2^64, as are the sums
-  if (delta == 0) return;
-  slot = weight;
-  total_ += delta;
-  for (size_t level = 1; level < level_begin_.size(); ++level) {
-    leaf /= kFanout;
-    nodes_[level_begin_[level] + leaf] += delta;
+void SumTree::add(size_t level, uint64_t node, int64_t delta) {
+  for (; level < level_begin_.size(); ++level, node /= kFanout) {
+    int64_t* sums = nodes_.data() + level_begin_[level] + node / kFanout * kFanout;
+    const int64_t* from = kFrom + kFanout - node % kFanout;
+    for (uint64_t k = 0; k < kFanout; ++k) sums[k] += delta & from[k];
   }
+}
+
+void SumTree::set(uint64_t leaf, uint64_t weight) {
+  const auto delta = static_cast<int64_t>(weight - (*this)[leaf]);
+  if (delta != 0) add(0, leaf, delta);
 }
 
 void SumTree::set_run(uint64_t first, std::span<const uint64_t> weights) {
   uint64_t done = 0;
   while (done < weights.size()) {
-    uint64_t node = (first + done) / kFanout;
-    const uint64_t stop = std::min<uint64_t>(weights.size(), (node + 1) * kFanout - first);
-    uint64_t delta = 0;
-    for (; done < stop; ++done) {
-      uint64_t& slot = nodes_[level_begin_[0] + first + done];
-      delta += weights[done] - slot;
-      slot = weights[done];
+    const uint64_t group = (first + done) / kFanout;
+    const uint64_t stop = std::min<uint64_t>(weights.size(), (group + 1) * kFanout - first);
+    int64_t* sums = nodes_.data() + group * kFanout;
+    uint64_t k = (first + done) % kFanout;
+    int64_t running = k == 0 ? 0 : sums[k - 1];
+    int64_t delta = 0;
+    for (; done < stop; ++done, ++k) {
+      running += static_cast<int64_t>(weights[done]);
+      delta = running - sums[k];
+      sums[k] = running;
     }
-    if (delta == 0) continue;
-    total_ += delta;
-    for (size_t level = 1; level < level_begin_.size(); ++level, node /= kFanout) {
-      nodes_[level_begin_[level] + node] += delta;
-    }
+    for (; k < kFanout; ++k) sums[k] += delta;
+    if (delta != 0) add(1, group, delta);
   }
 }
 
 void SumTree::find(std::span<const uint64_t> targets, std::span<Hit> hits) const {
+  static const Step kStep = choose_step();
   GEAR_CHECK(targets.size() == hits.size());
   for (size_t begin = 0; begin < targets.size(); begin += kGroup) {
     const size_t count = std::min<size_t>(kGroup, targets.size() - begin);
-    Hit* group = hits.data() + begin;
-    for (size_t i = 0; i < count; ++i) group[i] = {0, targets[begin + i]};
+    Descent descent{};
+    for (size_t i = 0; i < count; ++i) descent.left[i] = static_cast<int64_t>(targets[begin + i]);
     for (size_t level = level_begin_.size(); level-- > 0;) {
-      const uint64_t* nodes = nodes_.data() + level_begin_[level];
+      kStep(nodes_.data() + level_begin_[level], count, descent);
+      if (level == 0) break;
+      const int64_t* below = nodes_.data() + level_begin_[level - 1];
       for (size_t i = 0; i < count; ++i) {
-        const uint64_t* child = nodes + group[i].leaf * kFanout;
-        uint64_t remainder = group[i].remainder;
-        const uint64_t k = descend(child, remainder);
-        const uint64_t next = group[i].leaf * kFanout + k;
-        group[i] = {next, remainder};
-        if (level > 0) {
-          const uint64_t* below = nodes_.data() + level_begin_[level - 1] + next * kFanout;
-          __builtin_prefetch(below);
-          __builtin_prefetch(below + kFanout / 2);
-        }
+        __builtin_prefetch(below + descent.place[i] * kFanout);
+        __builtin_prefetch(below + descent.place[i] * kFanout + kFanout / 2);
       }
+    }
+    for (size_t i = 0; i < count; ++i) {
+      hits[begin + i] = {descent.place[i], static_cast<uint64_t>(descent.left[i])};
     }
   }
 }

@@ -7,14 +7,15 @@
 namespace gear::store {
 
 // Sum of N unsigned 64-bit weights with exact updates and exact search: a tree of fan-out 16 in
-// one array, so that the 16 sums a search compares are two neighbouring cache lines.
+// which every node holds the running sums of its children, so that a search compares its target
+// with 16 numbers in two neighbouring cache lines and counts, without a branch.
 //
-//   level 0   w0 w1 ... w15 | w16 ... w31 | ...          the leaves, padded with zeros
-//   level 1   sum(w0..w15)    sum(w16..w31) ...
-//   ...       until one group of 16 is left; total() is the sum of that group
+//   level 0   w0, w0+w1, ..., w0+...+w15 | w16, w16+w17, ... | ...
+//   level 1   s0, s0+s1, ...                                   s_i: sum of the i-th group below
+//   ...       until one group is left; its last number is total()
 //
 // Integer sums do not depend on the order of updates, so this tree, another implementation of it
-// and a sum over ranks agree to the bit. The caller keeps the total below 2^64.
+// and a sum over ranks agree to the bit. The caller keeps the total below 2^63.
 // Cost: update and search touch one group per level: 5 levels at 1e6 leaves, 7 at 2.6e8.
 // Not thread safe: the shard's lock covers it.
 class SumTree {
@@ -24,13 +25,17 @@ class SumTree {
   explicit SumTree(uint64_t num_leaves);
 
   uint64_t num_leaves() const { return num_leaves_; }
-  uint64_t total() const { return total_; }
-  uint64_t bytes() const { return nodes_.size() * sizeof(uint64_t); }
-  uint64_t operator[](uint64_t leaf) const { return leaves()[leaf]; }
+  uint64_t total() const { return static_cast<uint64_t>(nodes_.back()); }
+  uint64_t bytes() const { return nodes_.size() * sizeof(int64_t); }
+
+  uint64_t operator[](uint64_t leaf) const {
+    const int64_t before = leaf % kFanout == 0 ? 0 : nodes_[leaf - 1];
+    return static_cast<uint64_t>(nodes_[leaf] - before);
+  }
 
   void set(uint64_t leaf, uint64_t weight);
 
-  // Sets the leaves [first, first + weights.size()): one pass up the tree for the whole run.
+  // Sets the leaves [first, first + weights.size()): one pass up the tree for each group of 16.
   void set_run(uint64_t first, std::span<const uint64_t> weights);
 
   // The leaf on which a target falls when the weights are laid end to end in leaf order, and how
@@ -44,16 +49,20 @@ class SumTree {
   // targets so that their cache misses overlap.
   void find(std::span<const uint64_t> targets, std::span<Hit> hits) const;
 
-  // Hints that leaf and its ancestors will be set soon.
-  void prefetch(uint64_t leaf) const { __builtin_prefetch(&leaves()[leaf], 1); }
+  // Hints that leaf will be set soon.
+  void prefetch(uint64_t leaf) const {
+    const int64_t* group = nodes_.data() + leaf / kFanout * kFanout;
+    __builtin_prefetch(group, 1);
+    __builtin_prefetch(group + kFanout / 2, 1);
+  }
 
  private:
-  const uint64_t* leaves() const { return nodes_.data() + level_begin_[0]; }
+  // Adds to the weight of one child of every level from `level` up; `node` counts at that level.
+  void add(size_t level, uint64_t node, int64_t delta);
 
   uint64_t num_leaves_;
-  uint64_t total_ = 0;
   std::vector<uint64_t> level_begin_;  // index of each level's first node in nodes_, leaves first
-  std::vector<uint64_t> nodes_;
+  std::vector<int64_t> nodes_;         // signed: a signed comparison is one instruction
 };
 
 }  // namespace gear::store

@@ -40,7 +40,11 @@ def make_loader(cfg: Any, buffer: gear.ReplayBuffer, algorithm: Algorithm) -> ge
 
 
 def annealed_beta(cfg: Any, step: int) -> float:
-    """beta rises linearly from its start to 1 at total_steps (arXiv:1511.05952, section 3.4)."""
+    """beta rises linearly from its start to 1 over beta_steps (arXiv:1511.05952, section 3.4).
+
+    Not over total_steps: a run that is continued for longer equals one that was as long from the
+    start.
+    """
     start = float(cfg.replay.beta)
-    total_steps: int = cfg.total_steps
-    return start + (1.0 - start) * min(1.0, step / total_steps)
+    beta_steps: int = cfg.replay.beta_steps
+    return start + (1.0 - start) * min(1.0, step / beta_steps)

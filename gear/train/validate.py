@@ -50,6 +50,11 @@ def validate(cfg: DictConfig) -> None:
         _refuse("algo.gamma", cfg.algo.gamma, "0 < gamma <= 1")
     if not _number(cfg, "optim.lr") > 0.0:
         _refuse("optim.lr", cfg.optim.lr, "a positive number")
+    if cfg.replay.sampler == "weighted":
+        if not 0.0 <= _number(cfg, "replay.beta") <= 1.0:
+            _refuse("replay.beta", cfg.replay.beta, "0 <= beta <= 1")
+        if not _number(cfg, "replay.beta_steps") >= 1:
+            _refuse("replay.beta_steps", cfg.replay.beta_steps, "1 or more")
     if cfg.algo.batch_size > cfg.replay.capacity:
         _refuse(
             "algo.batch_size", cfg.algo.batch_size, f"at most replay.capacity={cfg.replay.capacity}"

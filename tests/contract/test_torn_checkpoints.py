@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reference import crc32c
 
 import gear
 from gear import checkpoint
@@ -125,16 +126,6 @@ def test_files_of_another_checkpoint(saved: Path, tmp_path: Path) -> None:
         with pytest.raises(gear.CorruptData):
             gear.ReplayBuffer.load(saved)
         file.write_bytes(whole)
-
-
-def crc32c(data: bytes) -> int:
-    """Castagnoli, bit by bit."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
 
 
 def test_a_newer_format_is_refused_by_its_number(saved: Path) -> None:

@@ -1,14 +1,18 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "base/philox.h"
 #include "collect/gather_cpu.h"
 
+using namespace gear::collect;
+using gear::base::DType;
 using gear::base::ThreadPool;
-using gear::collect::gather_cpu;
-using gear::collect::Plan;
+using gear::store::kNone;
+using gear::store::PageLayout;
+using gear::store::Schema;
 
 namespace {
 
@@ -22,92 +26,122 @@ std::vector<std::byte> random_bytes(uint64_t count) {
   return bytes;
 }
 
+// A batch of one item of `rows` rows a column; all columns share the window.
+Batch make_batch(const Schema& schema, int64_t rows) {
+  std::vector<Output> outputs;
+  for (size_t c = 0; c < schema.size(); ++c) outputs.push_back({schema[c].name, c, 1 - rows, 1});
+  Batch batch;
+  batch.layout = std::make_shared<BatchLayout>(schema, outputs, 1, false);
+  REQUIRE(batch.layout->windows.size() == 1);
+  batch.block = std::make_shared<BlockPool>(batch.layout->bytes, 0)->acquire();
+  std::memset(batch.block.get(), static_cast<int>(kGuard), batch.layout->bytes);
+  return batch;
+}
+
+std::vector<std::byte> bytes_of(const Batch& batch) {
+  return {batch.block.get(), batch.block.get() + batch.layout->bytes};
+}
+
+// What a batch of guard bytes must hold after the run: byte by byte.
+void model(const std::vector<std::byte>& source, const PageLayout& pages, const Batch& batch,
+           const Run& run, std::vector<std::byte>& wanted) {
+  for (size_t o = 0; o < batch.layout->outputs.size(); ++o) {
+    const size_t column = batch.layout->outputs[o].column;
+    const uint64_t step_bytes = pages.step_bytes[column];
+    for (uint64_t i = 0; i < run.count * step_bytes; ++i) {
+      wanted[batch.layout->data[o] + run.target * step_bytes + i] =
+          run.page == kNone ? std::byte{0} : source[pages.offset(run.page, column, run.row) + i];
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("gather: every length at every alignment moves its bytes and no other") {
   ThreadPool pool(1);
-  const std::vector<std::byte> source = random_bytes(512);
-  std::vector<std::byte> target(512);
-  for (uint64_t bytes = 0; bytes <= 300; ++bytes) {
-    for (uint64_t align = 0; align < 64; ++align) {
-      // Source and target take every alignment, not always the same.
-      const uint64_t from = align;
-      const uint64_t to = 64 + (align * 7 + bytes) % 64;
-      std::memset(target.data(), static_cast<int>(kGuard), target.size());
-      std::vector<std::byte> wanted = target;
-      std::memcpy(wanted.data() + to, source.data() + from, bytes);
+  const Schema schema({{"x", {}, DType::kU8}});
+  const PageLayout pages(schema, 400);
+  const std::vector<std::byte> source = random_bytes(2 * pages.page_bytes);
+  const Batch batch = make_batch(schema, 500);
+  for (uint32_t count = 1; count <= 300; ++count) {
+    for (uint32_t align = 0; align < 64; ++align) {
+      // Source and target take every alignment, not always the same; every 16th run is zeros.
+      const uint32_t page = align % 16 == 0 ? kNone : count % 2;
+      const Run run{page, align, count, 64 + (align * 7 + count) % 64};
+      std::memset(batch.block.get(), static_cast<int>(kGuard), batch.layout->bytes);
+      std::vector<std::byte> wanted = bytes_of(batch);
+      model(source, pages, batch, run, wanted);
       Plan plan;
-      plan.reset(1);
-      plan.copy(from, to, bytes);
-      gather_cpu(source.data(), target.data(), plan, pool);
-      CAPTURE(bytes);
+      plan.reset();
+      plan.begin_window(1);
+      plan.add(run);
+      gather_cpu(source.data(), pages, plan, batch, pool);
+      CAPTURE(count);
       CAPTURE(align);
-      REQUIRE(target == wanted);
+      REQUIRE(std::memcmp(batch.block.get(), wanted.data(), wanted.size()) == 0);
     }
   }
 }
 
-TEST_CASE("gather: runs of zeros erase their bytes and no other") {
-  ThreadPool pool(1);
-  for (uint64_t bytes = 0; bytes <= 300; ++bytes) {
-    std::vector<std::byte> target(512, kGuard);
-    Plan plan;
-    plan.reset(1);
-    plan.zero(64 + bytes % 64, bytes);
-    gather_cpu(nullptr, target.data(), plan, pool);
-    for (uint64_t i = 0; i < target.size(); ++i) {
-      const bool inside = i >= 64 + bytes % 64 && i < 64 + bytes % 64 + bytes;
-      REQUIRE(target[i] == (inside ? std::byte{0} : kGuard));
-    }
-  }
-}
-
-TEST_CASE("gather: a plan counts what it copies and forgets when it is reset") {
+TEST_CASE("gather: plans for the thread pool move what plans for one thread do") {
+  const Schema schema({{"x", {}, DType::kU8}, {"y", {3}, DType::kF32}, {"z", {17}, DType::kU8}});
+  const PageLayout pages(schema, 300);
+  const std::vector<std::byte> source = random_bytes(5 * pages.page_bytes);
+  constexpr uint32_t kRows = 100000;
+  Batch batch = make_batch(schema, kRows);
+  std::vector<std::byte> wanted = bytes_of(batch);
   Plan plan;
-  plan.reset(3);
-  plan.copy(0, 0, 10);
-  plan.zero(10, 5);
-  plan.copy(20, 15, 7);
-  CHECK(plan.runs().size() == 3);
-  CHECK(plan.copied_bytes() == 17);
-  plan.reset(1);
-  CHECK(plan.runs().empty());
-  CHECK(plan.copied_bytes() == 0);
-}
-
-TEST_CASE("gather: plans for the thread pool equal plans for one thread") {
-  const std::vector<std::byte> source = random_bytes(1 << 16);
-  constexpr uint64_t kBytes = 5 << 20;
-  Plan plan;
-  plan.reset(kBytes);
-  uint64_t target = 1;  // a byte of guard between the runs
-  for (uint64_t i = 0; target + 2000 < kBytes; ++i) {
+  plan.reset();
+  plan.begin_window(kRows);
+  uint32_t target = 1;  // a row of guard between the runs
+  for (uint64_t i = 0; target + 301 < kRows; ++i) {
     const gear::base::Draw128 draw = gear::base::philox(6, 0, i);
-    const uint64_t bytes = draw.lo % (i % 3 == 0 ? 2000 : 200);
-    if (draw.hi % 10 == 0) {
-      plan.zero(target, bytes);
-    } else {
-      plan.copy((draw.hi >> 8) % (source.size() - bytes), target, bytes);
-    }
-    target += bytes + 1;
+    const auto count = static_cast<uint32_t>(1 + draw.lo % (i % 3 == 0 ? 300 : 20));
+    const auto row = static_cast<uint32_t>((draw.hi >> 8) % (301 - count));
+    const Run run{draw.hi % 10 == 0 ? kNone : static_cast<uint32_t>(draw.hi % 5), row, count,
+                  target};
+    plan.add(run);
+    model(source, pages, batch, run, wanted);
+    batch.bytes += count * schema.step_bytes();
+    target += count + 1;
   }
-  REQUIRE(plan.copied_bytes() > 4 << 20);
-  std::vector<std::byte> alone(kBytes, kGuard);
-  std::vector<std::byte> together(kBytes, kGuard);
-  ThreadPool one(1);
-  ThreadPool four(4);
-  gather_cpu(source.data(), alone.data(), plan, one);
-  gather_cpu(source.data(), together.data(), plan, four);
-  CHECK(alone == together);
-  CHECK(std::memcmp(alone.data(), &kGuard, 1) == 0);
+  REQUIRE(batch.bytes > 2 << 20);
+  for (const size_t threads : {1, 4}) {
+    ThreadPool pool(threads);
+    std::memset(batch.block.get(), static_cast<int>(kGuard), batch.layout->bytes);
+    gather_cpu(source.data(), pages, plan, batch, pool);
+    CHECK(bytes_of(batch) == wanted);
+  }
+}
 
-  // One run of many megabytes, and many of none.
-  plan.reset(1000);
-  plan.copy(0, 3, source.size());
-  for (int i = 1; i < 1000; ++i) plan.zero(0, 0);
-  std::memset(together.data(), static_cast<int>(kGuard), together.size());
-  gather_cpu(source.data(), together.data(), plan, four);
-  CHECK(std::memcmp(together.data() + 3, source.data(), source.size()) == 0);
-  CHECK(together[2] == kGuard);
-  CHECK(together[3 + source.size()] == kGuard);
+TEST_CASE("gather: a plan without a run, and one of several windows") {
+  const Schema schema({{"x", {}, DType::kU8}});
+  const PageLayout pages(schema, 100);
+  const std::vector<std::byte> source = random_bytes(pages.page_bytes);
+  ThreadPool pool(2);
+  Plan plan;
+  const Batch none = make_batch(schema, 10);
+  const std::vector<std::byte> untouched = bytes_of(none);
+  plan.reset();
+  plan.begin_window(0);
+  gather_cpu(source.data(), pages, plan, none, pool);
+  CHECK(bytes_of(none) == untouched);
+
+  Batch batch;
+  batch.layout = std::make_shared<BatchLayout>(
+      schema, std::vector<Output>{{"a", 0, 0, 3}, {"b", 0, 0, 3}, {"c", 0, 1, 4}}, 1, false);
+  REQUIRE(batch.layout->window_of == std::vector<size_t>{0, 0, 1});
+  batch.block = std::make_shared<BlockPool>(batch.layout->bytes, 0)->acquire();
+  plan.reset();
+  for (uint32_t window = 0; window < 2; ++window) {
+    plan.begin_window(1);
+    plan.add({0, window, 3, 0});
+  }
+  CHECK(plan.num_runs() == 2);
+  CHECK(plan.runs(1)[0].row == 1);
+  gather_cpu(source.data(), pages, plan, batch, pool);
+  for (size_t o = 0; o < 3; ++o) {
+    const size_t row = batch.layout->window_of[o];
+    CHECK(std::memcmp(batch.at<std::byte>(batch.layout->data[o]), source.data() + row, 3) == 0);
+  }
 }

@@ -28,7 +28,7 @@ std::vector<int64_t> append(Index& index, uint32_t e, const std::vector<float>& 
     }
     index.append(e, {&priority, 1});
     const uint32_t tail = index.episode(e).tail;
-    ids.push_back(index.id({tail, index.page(tail).rows - 1}, Unit::kStep));
+    ids.push_back(index.id({tail, index.page(tail).rows - 1U}, Unit::kStep));
   }
   return ids;
 }

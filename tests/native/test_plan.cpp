@@ -81,7 +81,7 @@ class Content {
 };
 
 Output random_output(uint64_t round, size_t o, uint64_t capacity) {
-  const auto random = [&, i = uint64_t{0}](uint64_t range) mutable {
+  auto random = [&, i = uint64_t{0}](uint64_t range) mutable {
     return gear::base::philox(round, 2 + o, i++).lo % range;
   };
   const auto start = static_cast<int64_t>(random(24)) - 14;
@@ -121,13 +121,14 @@ std::vector<int64_t> window_of(const Episode& episode, uint64_t step, const Outp
   return there;
 }
 
+// Every row of every output, its mask, lengths and cu_seqlens; behind the last row nothing changed.
 void expect_as_modelled(Shard& shard, const Batch& batch, const gear::select::Selection& chosen) {
   const BatchLayout& layout = *batch.layout;
   const Index& index = shard.index();
-  std::vector<uint8_t> covered(layout.bytes, 0);
   for (size_t o = 0; o < layout.outputs.size(); ++o) {
     const Output& output = layout.outputs[o];
-    const BatchLayout::Field& field = layout.fields[o];
+    const BatchLayout::SharedWindow& shared = layout.windows[layout.window_of[o]];
+    const uint64_t step_bytes = shard.layout().step_bytes[output.column];
     uint64_t row = 0;
     for (uint64_t item = 0; item < chosen.size(); ++item) {
       const Page& page = index.page(chosen.anchors[item].page);
@@ -135,52 +136,60 @@ void expect_as_modelled(Shard& shard, const Batch& batch, const gear::select::Se
       const auto window = window_of(episode, page.first_step + chosen.anchors[item].row, output);
       int32_t length = 0;
       if (layout.packed) {
-        REQUIRE(batch.at<int32_t>(field.cu_seqlens)[item] == static_cast<int32_t>(row));
+        REQUIRE(batch.at<int32_t>(shared.cu_seqlens)[item] == static_cast<int32_t>(row));
       }
       for (size_t i = 0; i < window.size(); ++i) {
         const bool exists = window[i] >= 0;
         length += exists;
         if (layout.packed && !exists) continue;
         if (!layout.packed) {
-          REQUIRE(batch.at<bool>(field.mask)[item * window.size() + i] == exists);
+          REQUIRE(batch.at<bool>(shared.mask)[item * window.size() + i] == exists);
         }
-        const uint8_t* value = batch.at<uint8_t>(field.data) + row * field.step_bytes;
-        for (uint64_t b = 0; b < field.step_bytes; ++b) {
+        const uint8_t* value = batch.at<uint8_t>(layout.data[o]) + row * step_bytes;
+        for (uint64_t b = 0; b < step_bytes; ++b) {
           const auto step = static_cast<uint64_t>(window[i]);
           const int wanted = exists ? value_of(episode.uid, step, output.column, b) : 0;
           REQUIRE(static_cast<int>(value[b]) == wanted);
-          covered[field.data + row * field.step_bytes + b] = 1;
         }
         ++row;
       }
-      REQUIRE(batch.at<int32_t>(field.lengths)[item] == length);
+      REQUIRE(batch.at<int32_t>(shared.lengths)[item] == length);
     }
-    REQUIRE(batch.rows[o] == row);
+    REQUIRE(batch.rows[layout.window_of[o]] == row);
     if (layout.packed) {
-      REQUIRE(batch.at<int32_t>(field.cu_seqlens)[chosen.size()] == static_cast<int32_t>(row));
+      REQUIRE(batch.at<int32_t>(shared.cu_seqlens)[chosen.size()] == static_cast<int32_t>(row));
     }
-    // What lies behind the last row stays as it was.
-    const uint64_t all = layout.batch_size * output.length() * field.step_bytes;
-    for (uint64_t b = row * field.step_bytes; b < all; ++b) {
-      REQUIRE(*batch.at<uint8_t>(field.data + b) == kPoison);
+    const uint64_t all = layout.batch_size * output.length() * step_bytes;
+    for (uint64_t b = row * step_bytes; b < all; ++b) {
+      REQUIRE(batch.at<uint8_t>(layout.data[o])[b] == kPoison);
     }
   }
 }
 
-// Every run stays in one page and in the data of one output, and no two touch the same byte.
-void expect_sound_runs(const Shard& shard, const Plan& plan, const BatchLayout& layout) {
-  std::vector<uint8_t> written(layout.bytes, 0);
+// Every run stays in one page, and each row of a window is written by exactly one run.
+void expect_sound_runs(const Shard& shard, const Plan& plan, const Batch& batch) {
+  REQUIRE(plan.num_windows() == batch.layout->windows.size());
   uint64_t copied = 0;
-  for (const Run& run : plan.runs()) {
-    REQUIRE(run.bytes > 0);
-    REQUIRE(run.target + run.bytes <= layout.bytes);
-    for (uint64_t b = 0; b < run.bytes; ++b) REQUIRE(written[run.target + b]++ == 0);
-    if (run.source == Run::kZeros) continue;
-    copied += run.bytes;
-    const uint64_t page_bytes = shard.layout().page_bytes;
-    REQUIRE(run.source / page_bytes == (run.source + run.bytes - 1) / page_bytes);
+  uint64_t num_runs = 0;
+  for (size_t w = 0; w < plan.num_windows(); ++w) {
+    uint64_t row_bytes = 0;
+    for (const size_t o : batch.layout->windows[w].outputs) {
+      row_bytes += shard.layout().step_bytes[batch.layout->outputs[o].column];
+    }
+    std::vector<int> written(batch.rows[w], 0);
+    for (const Run& run : plan.runs(w)) {
+      REQUIRE(run.count > 0);
+      REQUIRE(run.target + run.count <= written.size());
+      for (uint32_t i = 0; i < run.count; ++i) ++written[run.target + i];
+      if (run.page == kNone) continue;
+      REQUIRE(run.row + run.count <= shard.layout().page_steps);
+      copied += run.count * row_bytes;
+    }
+    REQUIRE(written == std::vector<int>(written.size(), 1));
+    num_runs += plan.runs(w).size();
   }
-  REQUIRE(copied == plan.copied_bytes());
+  REQUIRE(num_runs == plan.num_runs());
+  REQUIRE(copied == batch.bytes);
 }
 
 }  // namespace
@@ -196,28 +205,33 @@ TEST_CASE("plans of random windows hold what a byte-per-byte model says") {
   for (uint64_t round = 0; round < 120; ++round) {
     CAPTURE(round);
     std::vector<Output> outputs;
-    for (size_t o = 0; o < 1 + round % 3; ++o) outputs.push_back(random_output(round, o, capacity));
+    for (size_t o = 0; o < 1 + round % 3; ++o) {
+      outputs.push_back(random_output(round, o, capacity));
+      if (o == 0 || round % 2 == 0) continue;
+      outputs[o].start = outputs[0].start;  // perhaps a shared window
+      outputs[o].stop = outputs[0].stop;
+      outputs[o].pad = outputs[0].pad;
+    }
     gear::select::Selection chosen;
     const uint64_t items = 1 + round % 13;
     for (uint64_t i = 0; i < items; ++i) {
       chosen.add(anchors[gear::base::philox(round, 1, i).lo % anchors.size()], 0.25F);
     }
     Batch batch;
-    batch.layout = std::make_shared<BatchLayout>(shard.schema(), outputs, items + round % 2,
-                                                 round % 4 == 3);
+    batch.layout =
+        std::make_shared<BatchLayout>(shard.schema(), outputs, items + round % 2, round % 4 == 3);
     batch.block = std::make_shared<BlockPool>(batch.layout->bytes, 0)->acquire();
     std::memset(batch.block.get(), kPoison, batch.layout->bytes);
     make_plan(shard.index(), shard.layout(), chosen, batch, plan);
-    gather_cpu(shard.data(), batch.block.get(), plan, pool);
+    gather_cpu(shard.data(), shard.layout(), plan, batch, pool);
     REQUIRE(batch.items == items);
-    REQUIRE(batch.bytes == plan.copied_bytes());
     for (uint64_t i = 0; i < items; ++i) {
       REQUIRE(batch.at<int64_t>(batch.layout->ids)[i] ==
               shard.index().id(chosen.anchors[i], Unit::kStep));
       REQUIRE(batch.at<float>(batch.layout->probabilities)[i] == 0.25F);
       REQUIRE(batch.at<float>(batch.layout->weights)[i] == 1.0F);
     }
-    expect_sound_runs(shard, plan, *batch.layout);
+    expect_sound_runs(shard, plan, batch);
     expect_as_modelled(shard, batch, chosen);
   }
 }
@@ -230,12 +244,13 @@ TEST_CASE("the tensors of a batch lie apart, each at a multiple of 64") {
       uint64_t begin, bytes;
     };
     std::vector<Part> parts = {{layout.ids, 40}, {layout.probabilities, 20}, {layout.weights, 20}};
+    REQUIRE(layout.windows.size() == 2);
     for (size_t o = 0; o < 2; ++o) {
       const uint64_t length = layout.outputs[o].length();
-      parts.push_back({layout.fields[o].data, 5 * length * 3});
-      parts.push_back({layout.fields[o].lengths, 20});
-      parts.push_back(packed ? Part{layout.fields[o].cu_seqlens, 24}
-                             : Part{layout.fields[o].mask, 5 * length});
+      const BatchLayout::SharedWindow& shared = layout.windows[layout.window_of[o]];
+      parts.push_back({layout.data[o], 5 * length * 3});
+      parts.push_back({shared.lengths, 20});
+      parts.push_back(packed ? Part{shared.cu_seqlens, 24} : Part{shared.mask, 5 * length});
     }
     std::sort(parts.begin(), parts.end(), [](Part a, Part b) { return a.begin < b.begin; });
     uint64_t end = 0;
@@ -248,13 +263,27 @@ TEST_CASE("the tensors of a batch lie apart, each at a multiple of 64") {
   }
 }
 
+TEST_CASE("outputs share a window only where no closing step can tell them apart") {
+  const Schema schema({{"a", {}, DType::kU8}, {"b", {}, DType::kU8}});
+  const auto windows_of = [&](const std::vector<Output>& outputs) {
+    return BatchLayout(schema, outputs, 1, false).window_of;
+  };
+  using Places = std::vector<size_t>;
+  CHECK(windows_of({{"x", 0, 0, 1}, {"y", 1, 0, 1}}) == Places{0, 0});
+  CHECK(windows_of({{"x", 0, -3, 1}, {"y", 1, -3, 1}}) == Places{0, 0});
+  CHECK(windows_of({{"x", 0, 0, 2}, {"y", 1, 0, 2}}) == Places{0, 1});
+  CHECK(windows_of({{"x", 0, 0, 2}, {"z", 1, 0, 2}, {"y", 0, 0, 2}}) == Places{0, 1, 0});
+  CHECK(windows_of({{"x", 0, -1, 1}, {"y", 1, -1, 1, Pad::kHead}}) == Places{0, 1});
+  CHECK(windows_of({{"x", 0, -1, 1}, {"y", 1, -2, 1}}) == Places{0, 1});
+}
+
 TEST_CASE("windows that cannot be are refused") {
   const Schema schema({{"a", {}, DType::kU8}});
   const auto expect_refused = [&](std::vector<Output> outputs, uint64_t batch_size,
                                   const char* part) {
     CAPTURE(part);
-    expect_message<gear::InvalidArgument>(
-        [&] { check_outputs(outputs, schema, batch_size, 100); }, "[collect]", part);
+    expect_message<gear::InvalidArgument>([&] { check_outputs(outputs, schema, batch_size, 100); },
+                                          "[collect]", part);
   };
   constexpr int64_t kFar = int64_t{1} << 62;
   expect_refused({}, 1, "no output");

@@ -143,16 +143,16 @@ TEST_CASE("sum tree: sums stay exact through a million random updates") {
   expect_equal(tree, weights);
 }
 
-TEST_CASE("sum tree: totals up to 2^64 - 1 are exact") {
+TEST_CASE("sum tree: totals up to 2^63 - 1 are exact") {
   SumTree tree(300);
-  tree.set(0, uint64_t{1} << 63);
-  tree.set(299, (uint64_t{1} << 63) - 1);
-  CHECK(tree.total() == ~uint64_t{0});
-  const uint64_t half = uint64_t{1} << 63;
-  const auto hits = find(tree, {half - 1, half, ~uint64_t{0} - 1});
-  CHECK((hits[0].leaf == 0 && hits[0].remainder == half - 1));
+  constexpr uint64_t kHalf = uint64_t{1} << 62;
+  tree.set(0, kHalf);
+  tree.set(299, kHalf - 1);
+  CHECK(tree.total() == 2 * kHalf - 1);
+  const auto hits = find(tree, {kHalf - 1, kHalf, 2 * kHalf - 2});
+  CHECK((hits[0].leaf == 0 && hits[0].remainder == kHalf - 1));
   CHECK((hits[1].leaf == 299 && hits[1].remainder == 0));
-  CHECK((hits[2].leaf == 299 && hits[2].remainder == half - 2));
+  CHECK((hits[2].leaf == 299 && hits[2].remainder == kHalf - 2));
   tree.set(0, 0);
   tree.set(299, 0);
   CHECK(tree.total() == 0);

@@ -143,6 +143,7 @@ def test_unknown_key_can_be_added():
         ),
         (["algo.n_step=0"], r"algo\.n_step=0 is not possible: allowed is a whole number of at lea"),
         (["algo.gamma=1.5"], r"algo\.gamma=1\.5 is not possible: allowed is 0 < gamma <= 1"),
+        (["replay.beta=2"], r"replay\.beta=2 is not possible: allowed is 0 <= beta <= 1"),
         (["algo.gamma=high"], r"algo\.gamma=high is not possible: allowed is a number"),
         (["seed=abc"], r"seed=abc is not possible"),
         (["optim.name=sgd"], r"optim\.name=sgd is not possible: allowed is adam, adamw"),

@@ -59,15 +59,9 @@ def test_sac_on_mujoco(configure, env):
 
 def test_double_dqn_improves_on_cartpole(configure):
     """Random play balances for about 22 steps."""
-    cfg = configure(
-        "env=cartpole",
-        "total_steps=6000",
-        "algo.epsilon_steps=2000",
-        "replay=prioritized",
-    )
-    learner = run(cfg)
+    learner = run(configure("env=cartpole", "total_steps=3500", "algo.epsilon_steps=1500"))
     assert np.mean(learner.counters.returns[:10]) < 60
-    assert np.mean(learner.counters.returns[-10:]) > 120
+    assert np.mean(learner.counters.returns[-10:]) > 100
     assert_learned(learner)
 
 
