@@ -59,7 +59,8 @@ def own_contestants() -> list[Entry]:
     return [
         entry("gear", "gear_contestant.py"),
         entry("numpy", "numpy_contestant.py"),
-        entry("torch", "torch_contestant.py"),
+        entry("torch", "torch_contestant.py", "0"),
+        entry("torch_1_thread", "torch_contestant.py", "1"),
         *(entry(name, "copy_contestant.py", name) for name in ("memcpy", "copy", "copy_fsync")),
     ]
 

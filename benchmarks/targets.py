@@ -7,7 +7,8 @@ from typing import Any
 
 import timing
 
-HAND_WRITTEN = ("numpy", "torch")
+TORCH = ("torch", "torch_1_thread")
+HAND_WRITTEN = ("numpy", *TORCH)
 LIMITS = ("memcpy", "copy", "copy_fsync")
 
 
@@ -27,9 +28,9 @@ TARGETS = [
     Target("uniform_256", 1.2, HAND_WRITTEN),
     Target("uniform_256", 3.0),
     Target("prioritised_256", 2.0),
-    Target("slices_20", 2.0, ("torch",)),
-    Target("slices_50", 2.0, ("torch",)),
-    Target("slices_100", 2.0, ("torch",)),
+    Target("slices_20", 2.0, TORCH),
+    Target("slices_50", 2.0, TORCH),
+    Target("slices_100", 2.0, TORCH),
     Target("frames_256", 0.8, ("memcpy",)),
     Target("insert_single", 1.5),
     Target("insert_256", 1.0),

@@ -160,7 +160,7 @@ class Loader(Iterator[Batch]):
         self._beta = float(state["beta"])
 
     def stats(self) -> dict[str, Any]:
-        """Delivered so far: ``batches``, ``items``, ``bytes``; seconds in ``wait_s``, ``gather_s``."""
+        """Delivered so far: ``batches``, ``items``, ``bytes``; seconds: ``wait_s``, ``gather_s``."""
         return self._open().stats()
 
     def close(self) -> None:

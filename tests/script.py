@@ -17,7 +17,7 @@ import gear
 
 # Scalars, a byte, 44 bytes (11 x 4), odd sizes, more than one SIMD register, small images.
 SHAPES = [(), (1,), (3,), (11,), (2, 3), (17,), (4, 4, 3), (84,), (12, 12)]
-PRIORITIES = [0.125, 0.5, 1.0, 1.75, 3.0, 40.0]
+PRIORITIES = [0.0, 0.125, 0.5, 1.0, 1.75, 3.0, 40.0]
 
 
 @dataclass(frozen=True)

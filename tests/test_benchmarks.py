@@ -14,13 +14,13 @@ pytest.importorskip("torch")
 
 REPLAY = Path(__file__).parents[1] / "benchmarks" / "replay.py"
 WORKLOADS = {
-    "uniform_256": {"gear", "numpy", "torch", "memcpy"},
+    "uniform_256": {"gear", "numpy", "torch", "torch_1_thread", "memcpy"},
     "weighted_256": {"gear", "memcpy"},
     "prioritised_256": {"gear", "memcpy"},
-    "slices_20": {"gear", "numpy", "torch", "memcpy"},
-    "slices_50": {"gear", "numpy", "torch", "memcpy"},
-    "slices_100": {"gear", "numpy", "torch", "memcpy"},
-    "frames_256": {"gear", "numpy", "torch", "memcpy"},
+    "slices_20": {"gear", "numpy", "torch", "torch_1_thread", "memcpy"},
+    "slices_50": {"gear", "numpy", "torch", "torch_1_thread", "memcpy"},
+    "slices_100": {"gear", "numpy", "torch", "torch_1_thread", "memcpy"},
+    "frames_256": {"gear", "numpy", "torch", "torch_1_thread", "memcpy"},
     "insert_single": {"gear", "numpy", "memcpy"},
     "insert_256": {"gear", "numpy", "memcpy"},
     "save": {"gear", "numpy", "copy", "copy_fsync"},

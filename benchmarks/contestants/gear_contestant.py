@@ -101,6 +101,7 @@ class Gear(Contestant):
         columns = self.data.episode(0)
         count = min(work.items, self.data.episode_steps)
         steps = [{name: column[k] for name, column in columns.items()} for k in range(count)]
+        self.fill()  # A buffer that no prioritised sampler has used: the rivals keep no weights.
         final = {"obs": self.data.observations[0, count]}
         writer = self.buffer.writer()
 
@@ -115,6 +116,7 @@ class Gear(Contestant):
 
     def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
         """Episodes of 1024 steps: four batches and an end."""
+        self.fill()
         batch = self.data.block(work.items)
         del batch["next_obs"]
         final = {"obs": self.data.observations[0, -1]}

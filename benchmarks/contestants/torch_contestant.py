@@ -1,7 +1,11 @@
-"""PyTorch by hand: one tensor per column, next_obs stored too, gathered by index_select."""
+"""PyTorch by hand: one tensor per column, next_obs stored too, gathered by index_select.
+
+Usage: torch_contestant.py THREADS. On cores that others use too, one thread is often the quicker.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import torch
@@ -12,10 +16,13 @@ from workloads import Workload
 
 
 class Torch(Contestant):
-    name = "torch"
+    def __init__(self, *, threads: int) -> None:
+        """threads: within an operation; 0: torch's own choice, one a core."""
+        self.name = f"torch_{threads}_thread" if threads else "torch"
+        if threads:
+            torch.set_num_threads(threads)
 
     def fill(self) -> None:
-        self.threads = torch.get_num_threads()
         if self.data.is_frames:
             self.columns = {"frames": torch.from_numpy(self.data.observations.copy())}
         else:
@@ -59,7 +66,7 @@ class Torch(Contestant):
             torch.index_select(frames, 0, rows + 1, out=out["next_obs"])
             return {name: tensor.view(-1, STACK, 84, 84) for name, tensor in out.items()}
 
-        return self._quickest({"index_select(out=)": call})
+        return call
 
     def _fastest(
         self, columns: dict[str, torch.Tensor], draw: Callable[[], torch.Tensor]
@@ -82,21 +89,10 @@ class Torch(Contestant):
             at = draw()
             return {name: column[at] for name, column in columns.items()}
 
-        return self._quickest(
-            {"index_select": fresh, "index_select(out=)": reused, "tensor[rows]": advanced}
-        )
-
-    def _quickest(self, ways: dict[str, Callable[[], Tensors]]) -> Callable[[], Tensors]:
-        """Over the ways, with one thread and with all: on busy cores one is often quicker."""
-        found = []
-        for threads in sorted({1, self.threads}):
-            torch.set_num_threads(threads)
-            found.append((*quickest(ways), threads))
-        _, way, threads = min(found)
-        torch.set_num_threads(threads)
-        self.variant = f"{way}, {threads} thread{'s' * (threads > 1)}"
-        return ways[way]
+        ways = {"index_select": fresh, "index_select(out=)": reused, "tensor[rows]": advanced}
+        _, self.variant = quickest(ways)
+        return ways[self.variant]
 
 
 if __name__ == "__main__":
-    serve(Torch())
+    serve(Torch(threads=int(sys.argv[1])))

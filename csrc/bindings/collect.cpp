@@ -200,7 +200,7 @@ class PyCollector {
       pending.rows = entry["rows"].cast<std::vector<uint64_t>>();
       const auto data = entry["data"].cast<py::array_t<uint8_t, py::array::c_style>>();
       pending.data.resize(static_cast<size_t>(data.size()));
-      std::memcpy(pending.data.data(), data.data(), pending.data.size());
+      if (data.size() > 0) std::memcpy(pending.data.data(), data.data(), pending.data.size());
       state.pending.push_back(std::move(pending));
     }
     const py::gil_scoped_release release;

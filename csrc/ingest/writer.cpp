@@ -84,9 +84,13 @@ void Writer::end_episode(store::EpisodeState state, double weight, Rows closing)
     GEAR_CHECK(closing.size() == layout.step_bytes.size());
     need_room(lock);
     for (size_t c = 0; c < closing.size(); ++c) {
-      if (closing[c] == nullptr) continue;
+      std::byte* row = shard_->data() + layout.offset(page_, c, row_);
+      if (closing[c] == nullptr) {
+        std::memset(row, 0, layout.step_bytes[c]);  // no bytes of what lay here before
+        continue;
+      }
       closing_columns |= uint64_t{1} << c;
-      std::memcpy(shard_->data() + layout.offset(page_, c, row_), closing[c], layout.step_bytes[c]);
+      std::memcpy(row, closing[c], layout.step_bytes[c]);
     }
   }
   shard_->index().end_episode(episode_, state, weight, closing_columns);

@@ -14,13 +14,14 @@ namespace {
 class Weighted final : public Sampler {
  public:
   Weighted(const SamplerOptions& options, store::Index& index)
-      : unit_(options.unit), alpha_(options.alpha), beta_(options.beta), draws_(options.seed) {
-    index.weights(alpha_, unit_);  // built here, so that the first batch is not the slow one
-  }
+      : unit_(options.unit),
+        tree_(index.weights(options.alpha, options.unit)),
+        beta_(options.beta),
+        draws_(options.seed) {}
 
   void select(store::Index& index, uint64_t count, Selection& out) override {
     out.unit = unit_;
-    const store::SumTree& tree = index.weights(alpha_, unit_);
+    const store::SumTree& tree = *tree_;
     const uint64_t page_steps = index.options().page_steps;
     draw_all(index, count, out, [&](uint64_t chunk) {
       const uint64_t total = tree.total();
@@ -72,7 +73,7 @@ class Weighted final : public Sampler {
   }
 
   store::Unit unit_;
-  double alpha_;
+  std::shared_ptr<const store::SumTree> tree_;
   double beta_;
   Draws draws_;
   std::array<uint64_t, kDrawChunk> targets_;

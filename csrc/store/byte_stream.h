@@ -55,6 +55,7 @@ class ByteReader {
   template <class T>
   void get_into(std::span<T> values) {
     need(values.size_bytes());
+    if (values.empty()) return;
     std::memcpy(values.data(), bytes_.data(), values.size_bytes());
     bytes_ = bytes_.subspan(values.size_bytes());
   }

@@ -283,7 +283,7 @@ void Index::require_lookahead(uint64_t steps) {
 
 uint64_t Index::fixed(float priority, double alpha, const SumTree& tree) {
   bool saturated = false;
-  const uint64_t limit = std::min(kMaxWeight, (uint64_t{1} << 63) / tree.num_leaves());
+  const uint64_t limit = std::min(kMaxWeight, ((uint64_t{1} << 63) - 1) / tree.num_leaves());
   const uint64_t weight = fixed_weight(priority, alpha, limit, saturated);
   state_.counters.saturated_weights += saturated;
   return weight;

@@ -64,8 +64,9 @@ class Index {
   // 1 at the head page of every episode that may be drawn as a whole.
   const SumTree& heads() const { return heads_; }
   // Fixed-point p^alpha, by slot (steps) or by head page (episodes). The first call for an
-  // (alpha, unit) builds the tree in O(slots); it is kept up to date from then on.
-  const SumTree& weights(double alpha, Unit unit);
+  // (alpha, unit) builds the tree in O(slots); it is kept up to date for as long as a caller holds
+  // it.
+  std::shared_ptr<const SumTree> weights(double alpha, Unit unit);
   // Row of the k-th step of a page that may be drawn.
   uint32_t nth_anchor(uint32_t page, uint64_t k) const {
     return state_.pages[page].spent == 0 ? static_cast<uint32_t>(k) : nth_unspent(page, k);
@@ -133,13 +134,14 @@ class Index {
   void drop_head_page(uint32_t episode);
   void evict_head_page(uint32_t episode);
   void remove_episode(uint32_t episode);
+  void drop_unused_trees();
   void check_state() const;
 
   IndexOptions options_;
   IndexState state_;
   SumTree anchors_;
   SumTree heads_;
-  std::vector<std::unique_ptr<WeightTree>> weight_trees_;
+  std::vector<std::shared_ptr<WeightTree>> weight_trees_;
   std::vector<uint32_t> free_episodes_;
   std::vector<uint32_t> spent_episodes_;
   std::vector<uint64_t> scratch_;  // weights of one page

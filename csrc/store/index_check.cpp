@@ -53,6 +53,9 @@ void Index::check_state() const {
                  : episode.head != kNone && episode.begin < episode.end &&
                        episode.anchors_end == episode.end,
             "how an episode ended", e);
+    require(
+        episode.begin % page_steps == 0 && (episode.head != kNone || episode.begin == episode.end),
+        "where an episode begins", e);
     uint64_t priority_sum = 0;
     older = e;
     num_steps += episode.end - episode.begin;

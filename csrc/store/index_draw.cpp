@@ -35,13 +35,18 @@ uint32_t Index::nth_unspent(uint32_t page, uint64_t k) const {
   return 0;
 }
 
-const SumTree& Index::weights(double alpha, Unit unit) {
+void Index::drop_unused_trees() {
+  std::erase_if(weight_trees_, [](const auto& weights) { return weights.use_count() == 1; });
+}
+
+std::shared_ptr<const SumTree> Index::weights(double alpha, Unit unit) {
   for (const auto& weights : weight_trees_) {
-    if (weights->alpha == alpha && weights->unit == unit) return weights->tree;
+    if (weights->alpha == alpha && weights->unit == unit) return {weights, &weights->tree};
   }
   const uint64_t leaves = unit == Unit::kStep ? num_slots() : options_.num_pages;
-  weight_trees_.push_back(std::make_unique<WeightTree>(WeightTree{alpha, unit, SumTree(leaves)}));
-  SumTree& tree = weight_trees_.back()->tree;
+  weight_trees_.push_back(std::make_shared<WeightTree>(WeightTree{alpha, unit, SumTree(leaves)}));
+  const std::shared_ptr<WeightTree> made = weight_trees_.back();
+  SumTree& tree = made->tree;
   episode_priorities_used_ = episode_priorities_used_ || unit == Unit::kEpisode;
   for (uint32_t p = 0; p < options_.num_pages && unit == Unit::kStep; ++p) {
     const uint32_t rows = state_.pages[p].anchors;
@@ -51,7 +56,7 @@ const SumTree& Index::weights(double alpha, Unit unit) {
     tree.set_run(slot({p, 0}), {scratch_.data(), rows});
   }
   for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) refresh_episode(e);
-  return tree;
+  return {made, &made->tree};
 }
 
 void Index::mark_sampled(Anchor anchor, Unit unit) {
@@ -106,6 +111,7 @@ void Index::publish(uint32_t e) {
 void Index::publish_rows(uint32_t p, uint32_t from, uint32_t to) {
   Page& page = state_.pages[p];
   GEAR_CHECK(page.anchors == from);
+  drop_unused_trees();
   ++version_;
   page.anchors = static_cast<uint16_t>(to);
   const uint64_t first = slot({p, from});

@@ -106,7 +106,7 @@ Header read_header(const base::File& file) {
   if (encode(header) != bytes) {
     throw CorruptData(cat("[checkpoint] ", file.path(), ": the header's checksum does not fit"));
   }
-  const bool fits = header.index_bytes <= size && header.page_bytes <= size &&
+  const bool fits = header.index_bytes <= size &&
                     (header.page_bytes == 0 || header.pages_used <= size / header.page_bytes);
   if (!fits || header.file_bytes() != size) {
     throw CorruptData(cat("[checkpoint] ", file.path(), " is truncated: it has ", size,
@@ -124,6 +124,16 @@ OpenShard open_named_file(const std::string& directory, Manifest& manifest) {
     if (read_manifest(directory).save == manifest.save) {
       throw CorruptData(cat("[checkpoint] ", path, " is missing, and MANIFEST names it"));
     }
+  }
+}
+
+// What is wrong inside a file is found by code that knows no file: its errors get the name here.
+template <class Read>
+void naming_the_file(const std::string& path, Read read) {
+  try {
+    read();
+  } catch (const CorruptData& error) {
+    throw CorruptData(cat("[checkpoint] ", path, ": ", error.what()));
   }
 }
 
@@ -145,7 +155,8 @@ OpenShard open_shard(const std::string& directory) {
   if (base::crc32c(index.data(), index.size()) != open.header.index_crc) {
     throw CorruptData(cat("[checkpoint] ", path, ": the index's checksum does not fit"));
   }
-  open.saved = decode_index(std::span(index).first(open.header.index_bytes));
+  naming_the_file(
+      path, [&] { open.saved = decode_index(std::span(index).first(open.header.index_bytes)); });
   const auto crcs =
       read_exactly(open.file, open.header.crcs_offset(), open.header.pages_used * sizeof(uint32_t));
   if (base::crc32c(crcs.data(), crcs.size()) != open.header.page_crcs_crc ||
@@ -153,7 +164,7 @@ OpenShard open_shard(const std::string& directory) {
     throw CorruptData(cat("[checkpoint] ", path, ": the page checksums are damaged"));
   }
   open.page_crcs.resize(open.header.pages_used);
-  std::memcpy(open.page_crcs.data(), crcs.data(), crcs.size());
+  ByteReader(crcs).get_into(std::span(open.page_crcs));
   return open;
 }
 
@@ -269,8 +280,11 @@ std::shared_ptr<Shard> load_shard(const std::string& directory, memory::Tier tie
   options.owner = owner;
   options.rate_limiter = open.saved.rate_limiter;
   // The page numbers stay here, for messages; the shard gets a copy of the state.
-  auto shard = std::make_shared<Shard>(Schema::parse(open.saved.schema_text), options,
-                                       IndexState(open.saved.state));
+  std::shared_ptr<Shard> shard;
+  naming_the_file(open.file.path(), [&] {
+    shard = std::make_shared<Shard>(Schema::parse(open.saved.schema_text), options,
+                                    IndexState(open.saved.state));
+  });
   const uint64_t page_bytes = shard->layout().page_bytes;
   if (page_bytes != open.header.page_bytes) {
     throw CorruptData(cat("[checkpoint] ", open.file.path(), ": pages of ", open.header.page_bytes,
@@ -297,6 +311,9 @@ std::shared_ptr<Shard> load_shard(const std::string& directory, memory::Tier tie
 CheckpointInfo inspect_checkpoint(const std::string& directory) {
   const OpenShard open = open_shard(directory);
   const Schema schema = Schema::parse(open.saved.schema_text);
+  const IndexOptions options{open.saved.num_pages, open.saved.page_steps, 0, open.saved.evict,
+                             open.saved.max_times_sampled};
+  naming_the_file(open.file.path(), [&] { Index(options, IndexState(open.saved.state)); });
   CheckpointInfo info;
   info.format = kCheckpointFormat;
   info.schema_text = open.saved.schema_text;

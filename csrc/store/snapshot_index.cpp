@@ -152,6 +152,7 @@ SavedIndex decode(std::span<const std::byte> bytes) {
   ByteReader in(bytes);
   SavedIndex saved;
   saved.schema_text = in.get_text();
+  Schema::parse(saved.schema_text);
   saved.page_steps = in.get<uint64_t>();
   saved.num_pages = in.get<uint64_t>();
   const auto evict = in.get<uint32_t>();

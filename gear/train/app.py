@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -67,5 +68,9 @@ def _application(cfg: DictConfig) -> float | None:
         raise SystemExit(interrupted.exit_code) from interrupted
     except EXPECTED as error:
         raise SystemExit(2) from error
+    finally:
+        # Hydra made it; it is empty after a refusal, or when the run went on in another.
+        with contextlib.suppress(OSError):
+            run_dir.rmdir()
     final_return: float | None = summary["final_return"]
     return final_return

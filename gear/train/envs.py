@@ -90,10 +90,15 @@ class Environment:
         return reward if clip is None else max(-clip, min(clip, reward))
 
     def replay(self, episode: int, actions: Array) -> None:
-        """Bring back the state after `actions` [k, ...] of episode number `episode`."""
+        """Bring back the state after `actions` [k, ...] of episode number `episode`.
+
+        Stops early where the simulator, against its promise, ends the episode.
+        """
         self.reset(episode)
         for action in actions:
-            self.step(action)
+            _, terminated, truncated = self.step(action)
+            if terminated or truncated:
+                break
 
     def close(self) -> None:
         self._env.close()

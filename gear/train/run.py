@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from collections.abc import Sequence
@@ -42,11 +41,7 @@ def train(
     cfg, start = choose(cfg, overrides, run_dir)
     validate(cfg)
     OmegaConf.resolve(cfg)
-    if start and continue_in_place and start.run_dir.resolve() != run_dir.resolve():
-        with contextlib.suppress(OSError):  # ours if empty: Hydra made it before we knew
-            run_dir.rmdir()
-        run_dir = start.run_dir
-    run_dir = _relative(run_dir)
+    run_dir = _relative(start.run_dir if start and continue_in_place else run_dir)
     title = f"{cfg.algo.name.upper()} on {cfg.env.id}"
     with Interrupt() as interrupt, Display(console, title, cfg.total_steps) as display:
         learner = Learner(cfg, start=start, note=display.note)

@@ -145,3 +145,21 @@ def test_lookahead_comes_back(tier, tmp_path: Path) -> None:
         buffer.save(tmp_path / "replay")
     with tier.load(tmp_path / "replay") as loaded:
         assert loaded.stats()["anchors"] == 7
+
+
+def test_evicted_experience_does_not_go_into_checkpoints(tier, tmp_path: Path) -> None:
+    """Also not in the row of a closing step that leaves a column out."""
+    schema = gear.Schema([gear.Column("x", (4,), "uint8"), gear.Column("y", (), "uint8")])
+    marker = b"\x5e\xc2\xe7\x5a"
+    with tier.buffer(schema, 8, page_steps=4) as buffer:
+        with buffer.writer() as writer:
+            secret = np.frombuffer(marker * 8, np.uint8).reshape(8, 4)
+            writer.extend(x=secret, y=np.zeros(8, np.uint8))
+        for _ in range(2):
+            writer = buffer.writer()
+            writer.append(x=np.ones(4, np.uint8), y=1)
+            writer.end_episode(final={"y": 2})
+        assert [e.uid for e in buffer.episodes()] == [2, 3]
+        buffer.save(tmp_path / "replay")
+    for file in (tmp_path / "replay").iterdir():
+        assert marker not in file.read_bytes(), file.name

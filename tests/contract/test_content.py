@@ -23,16 +23,17 @@ def test_writing_and_evicting(tier, script: Script) -> None:
 
 @st.composite
 def windows(draw: st.DrawFn, script: Script) -> dict[str, gear.Step | gear.Window]:
-    """Several over the same columns, from far before the episode to far behind it."""
+    """From far before the episode to far behind it; often one window over several columns."""
     reach = script.capacity
-    outputs = {}
-    for i in range(draw(st.integers(1, 4))):
-        start = draw(st.integers(-reach - 3, reach))
-        stop = start + draw(st.integers(1, 2 * reach + 4))
-        if stop < -reach:
-            stop = -reach
+    outputs: dict[str, gear.Step | gear.Window] = {}
+    window = (0, 1, "both")
+    for i in range(draw(st.integers(1, 6))):
+        if i == 0 or draw(st.booleans()):
+            start = draw(st.integers(-reach - 3, reach))
+            stop = max(start + draw(st.integers(1, 2 * reach + 4)), -reach)
+            window = (start, stop, draw(st.sampled_from(["both", "head", "tail", "no time axis"])))
+        start, stop, pad = window
         column = draw(st.sampled_from(script.columns)).name
-        pad = draw(st.sampled_from(["both", "head", "tail", "no time axis"]))
         if pad == "no time axis":
             outputs[f"out{i}"] = gear.Step(max(start, -reach - 1), column)
         else:

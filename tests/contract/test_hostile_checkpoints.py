@@ -91,7 +91,7 @@ def test_mutated_indexes(tmp_path: Path, variant: dict[str, Any]) -> None:
     whole, manifest = shard.read_bytes(), (path / "MANIFEST").read_text()
     (index_bytes,) = struct.unpack_from("<Q", whole, 16)
     pages_at = -(-(64 + index_bytes) // 4096) * 4096
-    rng = random.Random(3)
+    rng = random.Random(str(variant))
     outcomes = {"refused": 0, "harmless": 0}
     for case in range(60):
         data = mutated(whole, index_bytes, rng)

@@ -21,7 +21,7 @@ const std::byte kRow[4] = {};
 std::shared_ptr<Shard> make_shard(Evict evict, uint32_t max_times_sampled) {
   ShardOptions options;
   options.page_steps = 3;
-  options.capacity = 24;
+  options.capacity = 30;  // two pages stay free
   options.evict = evict;
   options.max_times_sampled = max_times_sampled;
   auto shard = std::make_shared<Shard>(Schema({{"x", {}, DType::kF32}}), options);
@@ -43,8 +43,8 @@ std::shared_ptr<Shard> make_shard(Evict evict, uint32_t max_times_sampled) {
 
 // Uses an index in every way that a loaded buffer would; what it refuses, it refuses as an Error.
 void use(Index& index) {
-  index.weights(0.6, Unit::kStep);
-  index.weights(0.6, Unit::kEpisode);
+  const auto steps = index.weights(0.6, Unit::kStep);
+  const auto episodes = index.weights(0.6, Unit::kEpisode);
   for (uint32_t p = 0; p < index.options().num_pages; ++p) {
     for (uint64_t k = index.anchors()[p]; k > 0; --k) {
       index.mark_sampled({p, index.nth_anchor(p, 0)}, Unit::kStep);
@@ -59,7 +59,7 @@ void use(Index& index) {
   for (uint64_t i = 0; i < 2 * index.options().num_pages; ++i) {
     const uint32_t e =
         i < open.size() && open[i] != 0 ? index.adopt_episode(open[i]) : index.open_episode();
-    for (uint64_t steps = 0; steps < 4; ++steps) {
+    for (int step = 0; step < 4; ++step) {
       if (!index.has_room(e)) {
         index.next_free_page(e);
         index.attach_page(e);
@@ -161,7 +161,7 @@ TEST_CASE("states that contradict themselves are refused") {
   expect_refused([&](IndexState& s) { s.episodes[ended].newer = ended; });
   expect_refused([&](IndexState& s) { s.episodes[ended].uid = s.next_uid; });
   expect_refused([&](IndexState& s) { s.episodes[ended].weight = std::nan(""); });
-  expect_refused([&](IndexState& s) { s.priorities[s.pages[tail].first_step] = NAN; });
+  expect_refused([&](IndexState& s) { s.priorities[tail * options.page_steps] = NAN; });
   expect_refused([&](IndexState& s) { s.priorities.pop_back(); });
   expect_refused([&](IndexState& s) { s.episodes[ended].anchors_end -= 1; });
   expect_refused([&](IndexState& s) { s.episodes[ended].priority_sum += 1; });

@@ -253,7 +253,8 @@ TEST_CASE("an episode's priority is its weight, or the mean of its stored steps"
   CHECK(index.episode_priority(index.episode(e)) == 4.5);
   index.update(std::vector<int64_t>{ids[3]}, std::vector<float>{0});
   CHECK(index.episode_priority(index.episode(e)) == 1.5);
-  const SumTree& weights = index.weights(1.0, Unit::kEpisode);
+  const auto held = index.weights(1.0, Unit::kEpisode);
+  const SumTree& weights = *held;
   CHECK(weights[index.episode(e).head] == uint64_t{3} << 23);
   CHECK(index.update(std::vector<int64_t>{episode_id(ids[0])}, std::vector<float>{7}) == 0);
   CHECK(index.update(std::vector<int64_t>{episode_id(ids[3])}, std::vector<float>{7}) == 0);
@@ -264,7 +265,8 @@ TEST_CASE("an episode's priority is its weight, or the mean of its stored steps"
 
 TEST_CASE("a step drawn max_times_sampled times is offered no more, a spent episode is freed") {
   Index index(options_of(4, 2, Evict::kFifo, 2));
-  const SumTree& weights = index.weights(0.6, Unit::kStep);
+  const auto held = index.weights(0.6, Unit::kStep);
+  const SumTree& weights = *held;
   add_episode(index, 3);
   CHECK(index.nth_anchor(0, 0) == 0);
   index.mark_sampled({0, 0}, Unit::kStep);

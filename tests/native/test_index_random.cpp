@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "base/errors.h"
@@ -21,13 +22,13 @@ constexpr double kAlpha = 0.6;
 class History {
  public:
   explicit History(const IndexOptions& options) : options_(options), index_(options) {
-    steps_ = &index_.weights(kAlpha, Unit::kStep);
+    steps_ = index_.weights(kAlpha, Unit::kStep);
   }
 
   void run(uint64_t operations) {
     for (uint64_t i = 1; i <= operations; ++i) {
       operate();
-      if (i == operations / 3) episodes_ = &index_.weights(1.0, Unit::kEpisode);
+      if (i == operations / 3) episodes_ = index_.weights(1.0, Unit::kEpisode);
       if (i % 500 == 0) expect_consistent();
     }
   }
@@ -187,7 +188,7 @@ class History {
     REQUIRE(tree[leaf] == (offered ? fixed_weight(priority, alpha, kMaxWeight, saturated) : 0));
   }
 
-  // Every id ever given out names its step for as long as that is stored, and nothing after.
+  // An id names its step for as long as that is stored, and nothing after.
   void expect_ids(const std::map<uint64_t, uint32_t>& by_uid) {
     for (const Step& step : ledger_) {
       const auto found = by_uid.find(step.uid);
@@ -204,13 +205,13 @@ class History {
       }
       REQUIRE(resolved == alive);
     }
-    if (ledger_.size() > 5000) ledger_.erase(ledger_.begin(), ledger_.end() - 2500);
+    if (ledger_.size() > 400) ledger_.erase(ledger_.begin(), ledger_.end() - 400);
   }
 
   IndexOptions options_;
   Index index_;
-  const SumTree* steps_;
-  const SumTree* episodes_ = nullptr;
+  std::shared_ptr<const SumTree> steps_;
+  std::shared_ptr<const SumTree> episodes_;
   std::vector<uint32_t> open_ = std::vector<uint32_t>(4, kNone);
   std::vector<Step> ledger_;
   uint64_t counter_ = 0;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "base/errors.h"
 #include "base/file.h"
 #include "expect_message.h"
@@ -280,4 +281,30 @@ TEST_CASE("the shard file of another checkpoint is refused") {
   const std::string other = contents(shard_file(folder / "b"));
   REQUIRE(good.size() == other.size());
   expect_refused(folder / "a", shard_file(folder / "a"), good, other);
+}
+
+TEST_CASE("a header of wild sizes whose checksums fit is refused") {
+  const TemporaryFolder folder;
+  Content content(1);
+  save_shard(*content.shard, folder.path());
+  const Manifest manifest = read_manifest(folder.path());
+  const std::string path = shard_file(folder.path());
+  const std::string good = contents(path);
+  constexpr size_t kSizes = 16;  // index_bytes, page_bytes and pages_used; the CRC is at 60
+  for (const uint64_t wild : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 32, uint64_t{1} << 62,
+                              ~uint64_t{0} - 62, ~uint64_t{0} - 4095, ~uint64_t{0}}) {
+    for (size_t field = 0; field < 3; ++field) {
+      std::string bad = good;
+      std::memcpy(bad.data() + kSizes + 8 * field, &wild, sizeof wild);
+      Manifest forged = manifest;
+      forged.header_crc = gear::base::crc32c(bad.data(), 60);
+      std::memcpy(bad.data() + 60, &forged.header_crc, sizeof forged.header_crc);
+      replace(path, bad);
+      commit_manifest(folder.path(), forged);
+      CAPTURE(field);
+      CAPTURE(wild);
+      CHECK_THROWS_AS(load(folder.path()), gear::CorruptData);
+      CHECK_THROWS_AS(inspect_checkpoint(folder.path()), gear::CorruptData);
+    }
+  }
 }
