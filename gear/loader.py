@@ -160,7 +160,7 @@ class Loader(Iterator[Batch]):
         self._beta = float(state["beta"])
 
     def stats(self) -> dict[str, Any]:
-        """Delivered so far: ``batches``, ``items``, ``bytes``; seconds: ``wait_s``, ``gather_s``."""
+        """``batches``, ``items`` and ``bytes`` delivered so far; ``wait_s``, ``gather_s`` spent."""
         return self._open().stats()
 
     def close(self) -> None:

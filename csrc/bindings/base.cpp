@@ -14,23 +14,30 @@ namespace {
 // be raised during shutdown.
 py::handle g_invalid_argument, g_out_of_memory, g_cuda, g_transport, g_corrupt, g_io;
 
+// A message may quote bytes of a damaged file.
+py::object text_of(const std::exception& error) {
+  const std::string_view text = error.what();
+  return py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "replace"));
+}
+
 void translate(std::exception_ptr pending) {
   if (!pending) return;
   try {
     std::rethrow_exception(pending);
   } catch (const base::InvalidArgument& error) {
-    PyErr_SetString(g_invalid_argument.ptr(), error.what());
+    PyErr_SetObject(g_invalid_argument.ptr(), text_of(error).ptr());
   } catch (const base::OutOfMemory& error) {
-    PyErr_SetString(g_out_of_memory.ptr(), error.what());
+    PyErr_SetObject(g_out_of_memory.ptr(), text_of(error).ptr());
   } catch (const base::CudaError& error) {
-    PyErr_SetString(g_cuda.ptr(), error.what());
+    PyErr_SetObject(g_cuda.ptr(), text_of(error).ptr());
   } catch (const base::TransportError& error) {
-    PyErr_SetString(g_transport.ptr(), error.what());
+    PyErr_SetObject(g_transport.ptr(), text_of(error).ptr());
   } catch (const base::CorruptData& error) {
-    PyErr_SetString(g_corrupt.ptr(), error.what());
+    PyErr_SetObject(g_corrupt.ptr(), text_of(error).ptr());
   } catch (const base::IoError& error) {
     const py::object instance =
-        py::reinterpret_borrow<py::object>(g_io)(error.code(), error.what());
+        py::reinterpret_borrow<py::object>(g_io)(error.code(), text_of(error));
     PyErr_SetObject(g_io.ptr(), instance.ptr());
   }
 }

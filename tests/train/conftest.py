@@ -22,6 +22,6 @@ def configure() -> Callable:
 
     def make(*overrides: str):
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            return compose("train", ["threads=1", *overrides])
+            return compose("train", list(overrides))
 
     return make
