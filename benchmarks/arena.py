@@ -78,7 +78,8 @@ def play(
     found: dict[str, Any] = {"versions": {}, "memory": {}, "results": {}, "failures": {}}
     try:
         for entry in entries:  # All start importing at once.
-            entry.remote = Remote(entry.name, entry.command, scratch)
+            if entry.remote is None:
+                entry.remote = Remote(entry.name, entry.command, scratch)
         for entry in entries:
             hello = _ask(entry, found, "hello")
             filled = _ask(entry, found, "fill", dataset=dataset, quick=pace.quick)
@@ -89,12 +90,20 @@ def play(
         for workload in workloads:
             say(f"{workload.name} ...")
             found["results"][workload.name] = _compete(workload, entries, found, pace)
-    finally:
-        for entry in entries:
-            if entry.remote is not None:
-                entry.remote.close()
-            entry.remote = None
+    except BaseException:
+        close(entries)
+        raise
+    if not pace.quick:  # Resident memory is that of one dataset only in a process of its own.
+        close(entries)
     return found
+
+
+def close(entries: list[Entry]) -> None:
+    """End the processes of the contestants."""
+    for entry in entries:
+        if entry.remote is not None:
+            entry.remote.close()
+        entry.remote = None
 
 
 def _compete(

@@ -63,6 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
             outcome["memory"][dataset] = found["memory"]
             for key in ("versions", "results", "failures"):
                 outcome[key].update(found[key])
+        arena.close(entries)
     outcome["targets"] = targets.judge(outcome["results"], outcome["memory"])
     report.show(outcome)
     if chosen.json:

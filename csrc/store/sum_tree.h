@@ -49,11 +49,14 @@ class SumTree {
   // targets so that their cache misses overlap.
   void find(std::span<const uint64_t> targets, std::span<Hit> hits) const;
 
-  // Hints that leaf will be set soon.
-  void prefetch(uint64_t leaf) const {
-    const int64_t* group = nodes_.data() + leaf / kFanout * kFanout;
-    __builtin_prefetch(group, 1);
-    __builtin_prefetch(group + kFanout / 2, 1);
+  // Hints that leaf will be set soon: the two levels that do not stay in the cache by themselves.
+  [[gnu::always_inline]] void prefetch(uint64_t leaf) const {
+    for (size_t level = 0; level < 2 && level < level_begin_.size(); ++level) {
+      leaf /= kFanout;
+      const int64_t* group = nodes_.data() + level_begin_[level] + leaf * kFanout;
+      __builtin_prefetch(group, 1);
+      __builtin_prefetch(group + kFanout / 2, 1);
+    }
   }
 
  private:
