@@ -9,8 +9,17 @@ import pytest
 
 NEEDED = ("torch", "hydra", "gymnasium", "ale_py", "cv2", "mujoco")
 
-# Without the extra `train` there is nothing to import.
-collect_ignore_glob = [] if all(find_spec(name) for name in NEEDED) else ["test_*.py"]
+MISSING = [name for name in NEEDED if find_spec(name) is None]
+
+# Without the extra `train` there is nothing to import; the summary says so.
+collect_ignore_glob = ["test_*.py"] if MISSING else []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if MISSING:
+        terminalreporter.write_line(
+            f"SKIPPED tests/train: no {', '.join(MISSING)} here; pip install 'gear[train]'"
+        )
 
 
 @pytest.fixture
