@@ -123,12 +123,10 @@ bool Collector::issue(std::optional<double> timeout_s) {
   shard_->notify_progress();
 
   pending_.push_back(std::move(job));
-  {
-    const std::lock_guard guard(mutex_);
-    queue_.push_back(pending_.back().get());
-    queued_.fetch_add(1, std::memory_order_release);
-  }
-  work_.notify_one();
+  const std::lock_guard guard(mutex_);
+  queue_.push_back(pending_.back().get());
+  queued_.fetch_add(1, std::memory_order_release);
+  if (worker_sleeps_) work_.notify_one();
   return true;
 }
 
@@ -147,7 +145,7 @@ Collector::Next Collector::next(std::optional<double> timeout_s, Batch& out) {
   std::unique_ptr<Job> job = std::move(pending_.front());
   pending_.pop_front();
   const Clock::time_point waiting = Clock::now();
-  wait_done(*job);
+  finish(*job);
   const bool epoch_end = job->epoch_end;
   const std::exception_ptr error = job->error;
   if (!epoch_end && !error) {
@@ -164,42 +162,60 @@ Collector::Next Collector::next(std::optional<double> timeout_s, Batch& out) {
   return epoch_end ? Next::kEpochEnd : Next::kBatch;
 }
 
-void Collector::wait_done(Job& job) {
+void Collector::gather(Job& job) {
+  const Clock::time_point start = Clock::now();
+  std::exception_ptr error;
+  {
+    const Reading reading(*shard_, job.ticket);
+    try {
+      gather_cpu(shard_->data(), shard_->layout(), job.plan, job.batch, pool_);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  const std::lock_guard guard(mutex_);
+  stats_.gather_s += seconds_since(start);
+  job.error = error;
+  job.done.store(true, std::memory_order_release);
+  if (caller_sleeps_) done_.notify_all();
+}
+
+void Collector::finish(Job& job) {
+  {
+    // What the gathering thread has not begun is done here sooner than it could be handed back.
+    std::unique_lock guard(mutex_);
+    if (!queue_.empty() && queue_.front() == &job) {
+      queue_.pop_front();
+      guard.unlock();
+      gather(job);
+      return;
+    }
+  }
   if (spin_until([&] { return job.done.load(std::memory_order_acquire); })) return;
   std::unique_lock guard(mutex_);
+  caller_sleeps_ = true;
   done_.wait(guard, [&] { return job.done.load(std::memory_order_acquire); });
+  caller_sleeps_ = false;
 }
 
 void Collector::run() {
-  uint64_t seen = 0;
   std::unique_lock guard(mutex_);
   for (;;) {
     if (queue_.empty() && !stop_) {
+      const uint64_t seen = queued_.load(std::memory_order_relaxed);
       guard.unlock();
       spin_until([&] { return queued_.load(std::memory_order_acquire) != seen; });
       guard.lock();
     }
+    worker_sleeps_ = true;
     work_.wait(guard, [&] { return stop_ || !queue_.empty(); });
+    worker_sleeps_ = false;
     if (queue_.empty()) return;  // stopping, and nothing holds a ticket any more
     Job& job = *queue_.front();
     queue_.pop_front();
-    ++seen;
     guard.unlock();
-    const Clock::time_point start = Clock::now();
-    std::exception_ptr error;
-    {
-      const Reading reading(*shard_, job.ticket);
-      try {
-        gather_cpu(shard_->data(), shard_->layout(), job.plan, job.batch, pool_);
-      } catch (...) {
-        error = std::current_exception();
-      }
-    }
+    gather(job);
     guard.lock();
-    stats_.gather_s += seconds_since(start);
-    job.error = error;
-    job.done.store(true, std::memory_order_release);
-    done_.notify_all();
   }
 }
 
@@ -216,7 +232,7 @@ uint64_t Collector::batches_per_epoch() {
 Collector::State Collector::state() {
   State state;
   for (const auto& job : pending_) {
-    wait_done(*job);
+    finish(*job);
     if (job->error) std::rethrow_exception(job->error);
     PendingBatch pending{job->epoch_end, 0, {}, {}};
     if (!job->epoch_end) {
@@ -233,7 +249,7 @@ Collector::State Collector::state() {
 
 void Collector::drop_pending() {
   for (auto& job : pending_) {
-    wait_done(*job);
+    finish(*job);
     job->batch = Batch{};
     idle_.push_back(std::move(job));
   }

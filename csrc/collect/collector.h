@@ -97,7 +97,10 @@ class Collector {
   // Draws and plans one batch; false when not allowed within timeout_s.
   bool issue(std::optional<double> timeout_s);
   void run();
-  void wait_done(Job& job);
+  // Copies what the job's plan says and marks it done; in either thread.
+  void gather(Job& job);
+  // Returns when the job is done.
+  void finish(Job& job);
   void drop_pending();
   bool fits(const PendingBatch& pending) const;
 
@@ -117,6 +120,8 @@ class Collector {
   std::deque<Job*> queue_;
   std::atomic<uint64_t> queued_{0};  // jobs ever queued: what the gathering thread spins on
   bool stop_ = false;
+  bool worker_sleeps_ = false;
+  bool caller_sleeps_ = false;
   Stats stats_;
   std::thread thread_;
 };
