@@ -181,18 +181,19 @@ void Collector::gather(Job& job) {
 }
 
 void Collector::finish(Job& job) {
-  {
-    // What the gathering thread has not begun is done here sooner than it could be handed back.
-    std::unique_lock guard(mutex_);
-    if (!queue_.empty() && queue_.front() == &job) {
-      queue_.pop_front();
-      guard.unlock();
-      gather(job);
-      return;
-    }
-  }
-  if (spin_until([&] { return job.done.load(std::memory_order_acquire); })) return;
+  // In place of waiting: this job, if the gathering thread has not begun it, else the one behind
+  // it.
   std::unique_lock guard(mutex_);
+  if (!job.done.load(std::memory_order_acquire) && !queue_.empty()) {
+    Job& next = *queue_.front();
+    queue_.pop_front();
+    guard.unlock();
+    gather(next);
+    guard.lock();
+  }
+  guard.unlock();
+  if (spin_until([&] { return job.done.load(std::memory_order_acquire); })) return;
+  guard.lock();
   caller_sleeps_ = true;
   done_.wait(guard, [&] { return job.done.load(std::memory_order_acquire); });
   caller_sleeps_ = false;

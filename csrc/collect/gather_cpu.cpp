@@ -117,21 +117,27 @@ class WindowGather {
 
 void gather_cpu(const std::byte* source, const store::PageLayout& pages, const Plan& plan,
                 const Batch& batch, base::ThreadPool& pool) {
-  const uint64_t tasks = std::min<uint64_t>(
-      {pool.size() * 4, batch.bytes / kBytesPerTask, std::max<uint64_t>(plan.num_runs(), 1)});
-  for (size_t window = 0; window < plan.num_windows(); ++window) {
-    const WindowGather gather(source, pages, batch, window);
-    const std::span<const Run> runs = plan.runs(window);
-    if (tasks < 2 || pool.size() < 2) {
-      gather.execute(runs);
-      continue;
+  const uint64_t num_runs = plan.num_runs();
+  // Runs [begin, end) of the plan, counted through its windows.
+  const auto execute = [&](uint64_t begin, uint64_t end) {
+    uint64_t first = 0;
+    for (size_t window = 0; window < plan.num_windows(); ++window) {
+      const std::span<const Run> runs = plan.runs(window);
+      const uint64_t from = std::clamp(begin, first, first + runs.size()) - first;
+      const uint64_t to = std::clamp(end, first, first + runs.size()) - first;
+      first += runs.size();
+      if (from == to) continue;
+      WindowGather(source, pages, batch, window).execute(runs.subspan(from, to - from));
     }
-    pool.parallel_for(tasks, [&](size_t task) {
-      const size_t begin = runs.size() * task / tasks;
-      const size_t end = runs.size() * (task + 1) / tasks;
-      gather.execute(runs.subspan(begin, end - begin));
-    });
+  };
+  const uint64_t tasks =
+      std::min<uint64_t>({pool.size() * 4, batch.bytes / kBytesPerTask, num_runs});
+  if (tasks < 2 || pool.size() < 2) {
+    execute(0, num_runs);
+    return;
   }
+  pool.parallel_for(tasks,
+                    [&](size_t t) { execute(num_runs * t / tasks, num_runs * (t + 1) / tasks); });
 }
 
 }  // namespace gear::collect
