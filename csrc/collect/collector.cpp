@@ -16,11 +16,13 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+constexpr std::chrono::microseconds kCallerSpin{20};  // about one gather of a small batch
+constexpr std::chrono::microseconds kWorkerSpin{60};  // about one cycle of draw, update and draw
+
 // A gather of a small batch takes about as long as waking a thread: looking again for some
 // microseconds saves both sides the system call. True when the condition came to hold.
 template <class Condition>
-bool spin_until(Condition condition) {
-  constexpr std::chrono::microseconds kSpin{20};
+bool spin_until(std::chrono::microseconds limit, Condition condition) {
   const Clock::time_point start = Clock::now();
   do {
     for (int i = 0; i < 32; ++i) {
@@ -29,7 +31,7 @@ bool spin_until(Condition condition) {
       __builtin_ia32_pause();
 #endif
     }
-  } while (Clock::now() - start < kSpin);
+  } while (Clock::now() - start < limit);
   return condition();
 }
 
@@ -192,7 +194,7 @@ void Collector::finish(Job& job) {
     guard.lock();
   }
   guard.unlock();
-  if (spin_until([&] { return job.done.load(std::memory_order_acquire); })) return;
+  if (spin_until(kCallerSpin, [&] { return job.done.load(std::memory_order_acquire); })) return;
   guard.lock();
   caller_sleeps_ = true;
   done_.wait(guard, [&] { return job.done.load(std::memory_order_acquire); });
@@ -205,7 +207,7 @@ void Collector::run() {
     if (queue_.empty() && !stop_) {
       const uint64_t seen = queued_.load(std::memory_order_relaxed);
       guard.unlock();
-      spin_until([&] { return queued_.load(std::memory_order_acquire) != seen; });
+      spin_until(kWorkerSpin, [&] { return queued_.load(std::memory_order_acquire) != seen; });
       guard.lock();
     }
     worker_sleeps_ = true;

@@ -48,39 +48,32 @@ void Writer::need_room(std::unique_lock<std::mutex>& lock) {
   row_ = 0;
 }
 
-void Writer::prefetch_page() const {
-  constexpr uint64_t kLine = 64;
-  constexpr uint64_t kAtMost = 4096;  // larger copies stream by themselves
-  const uint64_t bytes = std::min(shard_->layout().page_bytes, kAtMost);
-  const std::byte* page = shard_->data() + page_ * shard_->layout().page_bytes;
-  for (uint64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(page + at, 1);
-}
-
 void Writer::append(Rows columns, uint64_t count, std::span<const float> priorities) {
+  // Taking the lock waits for the stores before it, which miss in a page that was long unused: up
+  // to this many bytes, copying under one lock is over sooner than taking it once a page.
+  constexpr uint64_t kCopyLocked = 32 << 10;
   const store::PageLayout& layout = shard_->layout();
   GEAR_CHECK(columns.size() == layout.step_bytes.size());
   GEAR_CHECK(priorities.empty() || priorities.size() == count);
-  if (count == 0) return;
-  if (page_ == kNone || row_ == layout.page_steps) {
-    auto lock = shard_->lock();
-    need_room(lock);
-  }
+  const bool locked = count * shard_->schema().step_bytes() <= kCopyLocked;
+  auto lock = shard_->lock();
   for (uint64_t done = 0; done < count;) {
+    need_room(lock);
     const uint64_t rows = std::min(count - done, layout.page_steps - row_);
-    if (rows > 1) prefetch_page();
+    if (!locked) lock.unlock();
     for (size_t c = 0; c < columns.size(); ++c) {
       const uint64_t bytes = layout.step_bytes[c];
       std::memcpy(shard_->data() + layout.offset(page_, c, row_), columns[c] + done * bytes,
                   rows * bytes);
     }
+    if (!locked) lock.lock();
+    shard_->index().append(episode_, priorities.empty()
+                                         ? std::span<const float>(default_priorities_.data(), rows)
+                                         : priorities.subspan(done, rows));
     row_ += rows;
-    const auto given = priorities.empty() ? std::span<const float>(default_priorities_.data(), rows)
-                                          : priorities.subspan(done, rows);
     done += rows;
-    auto lock = shard_->lock();
-    shard_->index().append(episode_, given);
-    if (done < count) need_room(lock);
   }
+  lock.unlock();
   shard_->notify_progress();
 }
 

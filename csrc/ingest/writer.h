@@ -10,8 +10,8 @@
 namespace gear::ingest {
 
 // Appends steps to one open episode at a time. One thread uses a writer; any number of writers
-// share a shard. Rows are copied without the lock, into a page that only this writer fills; the
-// lock is taken once per append to make them visible.
+// share a shard. The lock is taken once per append; more than 32 KiB of rows are copied without it,
+// into pages that only this writer fills.
 class Writer {
  public:
   using Rows = std::span<const std::byte* const>;  // one pointer a column, to contiguous rows
@@ -42,8 +42,6 @@ class Writer {
 
  private:
   void need_room(std::unique_lock<std::mutex>& lock);
-  // Fetches the page's lines for writing all at once: a page evicted is a page long out of cache.
-  [[gnu::always_inline]] inline void prefetch_page() const;
 
   std::shared_ptr<store::Shard> shard_;
   uint32_t episode_ = store::kNone;
