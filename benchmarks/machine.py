@@ -20,7 +20,7 @@ def facts() -> dict[str, Any]:
         "load_average_1min": os.getloadavg()[0],
         "kernel": platform.release(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": shlex.join(["python", *sys.argv]),
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
     }
 
 
