@@ -29,6 +29,7 @@ void check_outputs(const std::vector<Output>& outputs, const store::Schema& sche
     if (!names.insert(output.name).second) {
       throw InvalidArgument(cat("[collect] output '", output.name, "' is given twice"));
     }
+    cast_of(schema[output.column].dtype, output, schema[output.column].name);
     const std::string window =
         cat("[collect] output '", output.name, "': window [", output.start, ", ", output.stop, ")");
     if (output.start >= output.stop) {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/philox.h"
-#include "store/episode.h"
+#include "collect/cast.h"
 #include "store/page_layout.h"
 
 namespace gear::collect {
@@ -28,12 +28,15 @@ struct Output {
   int64_t stop = 1;
   Pad pad = Pad::kBoth;
   bool time_axis = true;  // false: one step, delivered as [B, shape] in place of [B, 1, shape]
+  std::optional<base::DType> dtype = std::nullopt;  // of the delivered tensor; the column's own
+  float scale = 1.0F;                               // see cast.h
 
   uint64_t length() const { return static_cast<uint64_t>(stop - start); }
 };
 
 // Throws InvalidArgument for: no output, two of one name, an empty window, one that no step of a
-// buffer of `capacity` steps could ever fall into, a batch whose packed rows exceed 2^31 - 1.
+// buffer of `capacity` steps could ever fall into, a batch whose packed rows exceed 2^31 - 1, a
+// conversion that is not offered.
 void check_outputs(const std::vector<Output>& outputs, const store::Schema& schema,
                    uint64_t batch_size, uint64_t capacity);
 
@@ -48,11 +51,14 @@ struct Extent {
   uint32_t place;
 };
 
-GEAR_HD inline Extent extent_of(const store::Episode& episode, uint64_t anchor_step, size_t column,
+// [begin, end): the episode's stored steps, of which `column` has one more where the episode's
+// closing_columns say so.
+GEAR_HD inline Extent extent_of(uint64_t episode_begin, uint64_t episode_end,
+                                uint64_t closing_columns, uint64_t anchor_step, size_t column,
                                 int64_t start, int64_t stop, Pad pad) {
   const auto step = static_cast<int64_t>(anchor_step);
-  const auto begin = static_cast<int64_t>(episode.begin);
-  const auto end = static_cast<int64_t>(episode.end + (episode.closing_columns >> column & 1));
+  const auto begin = static_cast<int64_t>(episode_begin);
+  const auto end = static_cast<int64_t>(episode_end + (closing_columns >> column & 1));
   const int64_t from = step + start > begin ? step + start : begin;
   const int64_t to = step + stop < end ? step + stop : end;
   if (to <= from) return {0, 0, 0};
