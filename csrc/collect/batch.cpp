@@ -28,6 +28,11 @@ BatchLayout::BatchLayout(const store::Schema& schema, std::vector<Output> batch_
     if (w == windows.size()) windows.push_back({outputs[o], {}, 0, 0, 0});
     windows[w].outputs.push_back(o);
     window_of.push_back(w);
+    const store::Column& column = schema[outputs[o].column];
+    dtypes.push_back(outputs[o].dtype.value_or(column.dtype));
+    casts.push_back(cast_of(column.dtype, outputs[o], column.name));
+    row_bytes.push_back(column.step_bytes() / dtype_bytes(column.dtype) *
+                        dtype_bytes(dtypes.back()));
   }
   for (SharedWindow& shared : windows) {
     shared.lengths = place(size * sizeof(int32_t));
@@ -37,30 +42,9 @@ BatchLayout::BatchLayout(const store::Schema& schema, std::vector<Output> batch_
       shared.mask = place(size * shared.window.length());
     }
   }
-  for (const Output& output : outputs) {
-    data.push_back(place(size * output.length() * schema[output.column].step_bytes()));
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    data.push_back(place(size * outputs[o].length() * row_bytes[o]));
   }
-}
-
-std::shared_ptr<std::byte> BlockPool::acquire() {
-  std::unique_ptr<memory::Region> block;
-  {
-    const std::lock_guard guard(mutex_);
-    if (!idle_.empty()) {
-      block = std::move(idle_.back());
-      idle_.pop_back();
-    }
-  }
-  if (!block) block = memory::make_region(memory::Tier::kHost, bytes_, {});
-  std::byte* data = block->data();
-  return {data, [owner = shared_from_this(), held = block.release()](std::byte*) {
-            owner->release(std::unique_ptr<memory::Region>(held));
-          }};
-}
-
-void BlockPool::release(std::unique_ptr<memory::Region> block) noexcept {
-  const std::lock_guard guard(mutex_);
-  if (idle_.size() < max_idle_) idle_.push_back(std::move(block));
 }
 
 }  // namespace gear::collect

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "collect/block_pool.h"
+#include "collect/path.h"
 #include "collect/window.h"
-#include "memory/region.h"
 #include "store/schema.h"
 
 namespace gear::collect {
@@ -31,8 +31,11 @@ struct BatchLayout {
               bool pack);
 
   std::vector<Output> outputs;
-  std::vector<uint64_t> data;     // by output: [B, L, shape], packed: [sum of lengths, shape]
-  std::vector<size_t> window_of;  // by output: its place in windows
+  std::vector<uint64_t> data;       // by output: [B, L, shape], packed: [sum of lengths, shape]
+  std::vector<size_t> window_of;    // by output: its place in windows
+  std::vector<base::DType> dtypes;  // by output: of the delivered tensor
+  std::vector<Cast> casts;          // by output
+  std::vector<uint64_t> row_bytes;  // by output: of one delivered step
   std::vector<SharedWindow> windows;
   uint64_t batch_size;
   bool packed;
@@ -42,22 +45,22 @@ struct BatchLayout {
   uint64_t bytes = 0;
 };
 
-// Blocks of one size, reused: a block returns here when the last tensor that views it is gone, so
-// that steady state allocates nothing and a consumer may keep a batch for as long as it likes.
-class BlockPool : public std::enable_shared_from_this<BlockPool> {
+// Stands between a batch that a GPU fills and whoever reads it. Its methods may be called from any
+// thread.
+class Delivery {
  public:
-  // Keeps at most `max_idle` blocks that nobody uses.
-  BlockPool(uint64_t block_bytes, size_t max_idle) : bytes_(block_bytes), max_idle_(max_idle) {}
+  virtual ~Delivery() = default;
 
-  std::shared_ptr<std::byte> acquire();
+  // GPU in whose memory the batch lies; -1: in pinned host memory.
+  virtual int device() const noexcept = 0;
 
- private:
-  void release(std::unique_ptr<memory::Region> block) noexcept;
+  // Work given to `stream` (a cudaStream_t of device()) from here on sees the batch filled, and the
+  // block is not used again before all that this stream has been given by the time the last tensor
+  // goes. No thread waits. The stream must outlive the tensors.
+  virtual void make_wait(uintptr_t stream) = 0;
 
-  uint64_t bytes_;
-  size_t max_idle_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<memory::Region>> idle_;
+  // Returns when the batch is filled.
+  virtual void wait() = 0;
 };
 
 // One delivered batch: memory, its layout, and how much of it is filled.
@@ -67,6 +70,8 @@ struct Batch {
   uint64_t items = 0;          // at most layout->batch_size
   std::vector<uint64_t> rows;  // by window: rows of data filled
   uint64_t bytes = 0;          // copied from the store
+  Path path = Path::kHost;
+  std::shared_ptr<Delivery> delivery;  // null: filled by the host, and complete
 
   template <class T>
   T* at(uint64_t offset) const {

@@ -10,7 +10,6 @@ namespace gear::collect {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using base::InvalidArgument;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -50,14 +49,15 @@ class Reading {
 
 }  // namespace
 
-Collector::Collector(std::shared_ptr<store::Shard> shard, CollectorOptions options)
+Collector::Collector(std::shared_ptr<store::Shard> shard, CollectorOptions options,
+                     memory::Tier blocks)
     : shard_(std::move(shard)), options_(std::move(options)), pool_(base::ThreadPool::shared()) {
   const auto lock = shard_->lock();
   check_outputs(options_.outputs, shard_->schema(), options_.batch_size,
                 shard_->index().num_slots());
   layout_ = std::make_shared<BatchLayout>(shard_->schema(), options_.outputs, options_.batch_size,
                                           options_.packed);
-  blocks_ = std::make_shared<BlockPool>(layout_->bytes, options_.prefetch + 2);
+  blocks_ = std::make_shared<BlockPool>(layout_->bytes, options_.prefetch + 2, blocks);
   sampler_ = select::make_sampler(options_.sampler, shard_->index());
   shard_->index().require_lookahead(lookahead(options_.outputs));
   thread_ = std::thread([this] { run(); });
@@ -80,13 +80,7 @@ bool Collector::issue(std::optional<double> timeout_s) {
   const bool limited = shard_->rate_limiter().active();
   if (!limited && offered.total() == 0) {
     if (timeout_s == 0.0 && !pending_.empty()) return false;
-    throw InvalidArgument(base::cat(
-        "[select] nothing to sample: ", index.state().num_steps, " steps in ",
-        index.state().num_episodes, " episodes are stored, none of them offered as an anchor; ",
-        unit == store::Unit::kStep
-            ? base::cat("a step of an open episode is offered once ", index.state().lookahead,
-                        " steps follow it: append more or end the episode")
-            : std::string("an episode is offered once it has ended: end one")));
+    refuse_to_draw(index, unit);
   }
   if (!shard_->wait_sample(lock, options_.batch_size, unit, timeout_s)) return false;
 
@@ -259,27 +253,8 @@ void Collector::drop_pending() {
   pending_.clear();
 }
 
-bool Collector::fits(const PendingBatch& pending) const {
-  if (pending.epoch_end) return true;
-  if (pending.data.size() != layout_->bytes || pending.items > layout_->batch_size ||
-      pending.rows.size() != layout_->windows.size()) {
-    return false;
-  }
-  for (size_t w = 0; w < pending.rows.size(); ++w) {
-    if (pending.rows[w] > pending.items * layout_->windows[w].window.length()) return false;
-  }
-  return true;
-}
-
 void Collector::restore(const State& state) {
-  for (const PendingBatch& pending : state.pending) {
-    if (fits(pending)) continue;
-    throw InvalidArgument(base::cat(
-        "[collect] the loader's state holds a batch of ", pending.data.size(), " bytes, ",
-        pending.items, " items and ", pending.rows.size(), " windows, this loader's have ",
-        layout_->bytes, ", at most ", layout_->batch_size, " and ", layout_->windows.size(),
-        ": make the loader with the options it was saved with"));
-  }
+  check_pending(state, *layout_);
   drop_pending();
   for (const PendingBatch& pending : state.pending) {
     auto job = std::make_unique<Job>();
@@ -299,12 +274,18 @@ void Collector::restore(const State& state) {
 }
 
 Collector::Stats Collector::stats() {
-  const std::lock_guard guard(mutex_);
-  return stats_;
+  Stats stats;
+  {
+    const std::lock_guard guard(mutex_);
+    stats = stats_;
+  }
+  if (stats.gather_s > 0) stats.gb_per_s = static_cast<double>(stats.bytes) / stats.gather_s / 1e9;
+  stats.tier = shard_->options().tier;
+  return stats;
 }
 
-Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
-                  const std::vector<Output>& outputs, bool packed) {
+Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>& ids,
+                          const std::vector<Output>& outputs, bool packed) {
   select::Selection selection;
   Plan plan;
   Batch batch;

@@ -6,81 +6,37 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "collect/batch.h"
+#include "collect/batch_source.h"
 #include "collect/plan.h"
-#include "select/sampler.h"
-#include "store/shard.h"
 
 namespace gear::collect {
-
-struct CollectorOptions {
-  std::vector<Output> outputs;
-  uint64_t batch_size = 0;
-  bool packed = false;
-  uint64_t prefetch = 2;  // batches in flight behind the one that is delivered
-  select::SamplerOptions sampler;
-};
 
 // Delivers batches: select, plan, gather.
 //
 //   caller's thread   next(): select + plan batch k + prefetch, under the lock ... deliver batch k
 //   own thread                 gather k + 1 | gather k + 2 | ...
 //
-// Selection happens in the caller's thread, at a fixed place in its sequence of appends, updates
-// and next(): so a run is reproducible and prefetching never makes it depend on timing. Batch k is
-// drawn during the call that delivers batch k - prefetch.
-// One thread at a time may call a collector.
-class Collector {
+// The batches lie in host memory: `blocks` says of which tier.
+class Collector final : public BatchSource {
  public:
-  // What next() ended with.
-  enum class Next : uint8_t { kBatch, kEpochEnd, kTimedOut };
-
   // Throws InvalidArgument as check_outputs and make_sampler do.
-  Collector(std::shared_ptr<store::Shard> shard, CollectorOptions options);
+  Collector(std::shared_ptr<store::Shard> shard, CollectorOptions options,
+            memory::Tier blocks = memory::Tier::kHost);
   // Waits for the gathers in flight.
-  ~Collector();
-  Collector(const Collector&) = delete;
-  Collector& operator=(const Collector&) = delete;
+  ~Collector() override;
 
-  // The next batch. Waits up to timeout_s until the rate limiter allows it and something may be
-  // drawn; without a rate limiter, throws InvalidArgument when there is nothing to draw.
-  Next next(std::optional<double> timeout_s, Batch& out);
-
-  void set_beta(double beta);
-  uint64_t batches_per_epoch();
-
-  // Where the sequence of batches stands: the sampler's position and the batches drawn already but
-  // not delivered, with their data (they may show steps that have been evicted since).
-  struct PendingBatch {
-    bool epoch_end = false;
-    uint64_t items = 0;
-    std::vector<uint64_t> rows;
-    std::vector<std::byte> data;
-  };
-  struct State {
-    select::SamplerPosition position;
-    std::vector<PendingBatch> pending;
-  };
-  State state();
-  // Continues from a state of a collector with the same options; throws InvalidArgument when the
-  // options differ. Batches in flight are dropped.
-  void restore(const State& state);
+  Next next(std::optional<double> timeout_s, Batch& out) override;
+  void set_beta(double beta) override;
+  uint64_t batches_per_epoch() override;
+  State state() override;
+  void restore(const State& state) override;
+  Stats stats() override;
 
   const BatchLayout& layout() const { return *layout_; }
-
-  struct Stats {
-    uint64_t batches = 0;  // delivered
-    uint64_t items = 0;
-    uint64_t bytes = 0;   // copied out of the store
-    double wait_s = 0;    // time next() waited for a gather or the rate limiter
-    double gather_s = 0;  // time spent copying
-  };
-  Stats stats();
 
  private:
   struct Job {
@@ -102,7 +58,6 @@ class Collector {
   // Returns when the job is done.
   void finish(Job& job);
   void drop_pending();
-  bool fits(const PendingBatch& pending) const;
 
   std::shared_ptr<store::Shard> shard_;
   CollectorOptions options_;
@@ -126,9 +81,8 @@ class Collector {
   std::thread thread_;
 };
 
-// Delivers exactly the steps named, in the calling thread. Throws InvalidArgument for an id that
-// is not stored.
-Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
-                  const std::vector<Output>& outputs, bool packed);
+// collect_ids() from memory that the host reads, to the host, in the calling thread.
+Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>& ids,
+                          const std::vector<Output>& outputs, bool packed);
 
 }  // namespace gear::collect

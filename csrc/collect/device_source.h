@@ -1,0 +1,18 @@
+#pragma once
+
+#include "collect/batch_source.h"
+
+// The sources that need CUDA, behind functions that every build has: in one without CUDA they throw
+// InvalidArgument, which says how it was built (without_cuda.cpp).
+
+namespace gear::collect {
+
+// For a tier or a destination that a GPU has a part in: options.device >= 0, or tier kDevice.
+std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard> shard,
+                                                const CollectorOptions& options);
+
+// Those of collect_ids(). The host may wait.
+Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids,
+                            const std::vector<Output>& outputs, bool packed, int device);
+
+}  // namespace gear::collect
