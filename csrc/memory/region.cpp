@@ -1,17 +1,21 @@
 #include "memory/region.h"
 
 #include <array>
+#include <charconv>
+#include <cstring>
 
 #include "base/errors.h"
+#include "memory/device_region.h"
 #include "memory/host_memory.h"
 #include "memory/host_region.h"
+#include "memory/pinned_region.h"
 #include "memory/shared_region.h"
 
 namespace gear::memory {
 namespace {
 
 // Indexed by Tier.
-constexpr std::array<std::string_view, 2> kTierNames = {"host", "shared"};
+constexpr std::array<std::string_view, 4> kTierNames = {"host", "shared", "pinned", "device"};
 
 }  // namespace
 
@@ -33,13 +37,51 @@ Tier parse_tier(std::string_view name) {
   throw InvalidArgument(cat("[memory] unknown tier '", name, "': choose one of ", allowed));
 }
 
+TierChoice parse_tier_choice(std::string_view text) {
+  constexpr std::string_view kOfOneDevice = "device:";
+  if (!text.starts_with(kOfOneDevice)) {
+    return {parse_tier(text)};
+  }
+  TierChoice choice{Tier::kDevice};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] =
+      std::from_chars(text.data() + kOfOneDevice.size(), end, choice.device);
+  if (error != std::errc() || stop != end || choice.device < 0) {
+    throw InvalidArgument(cat("[memory] tier '", text,
+                              "': give the index of a GPU after the colon, as in 'device:0'"));
+  }
+  return choice;
+}
+
+void Region::check_range(uint64_t offset, uint64_t size) const {
+  GEAR_CHECK(offset <= bytes() && size <= bytes() - offset);
+}
+
+void Region::read(uint64_t offset, std::span<std::byte> out) const {
+  check_range(offset, out.size());
+  if (!out.empty()) {
+    std::memcpy(out.data(), data() + offset, out.size());
+  }
+}
+
+void Region::write(uint64_t offset, std::span<const std::byte> in) {
+  check_range(offset, in.size());
+  if (!in.empty()) {
+    std::memcpy(data() + offset, in.data(), in.size());
+  }
+}
+
 std::unique_ptr<Region> make_region(Tier tier, uint64_t bytes, const RegionOptions& options) {
   if (bytes == 0) {
     throw InvalidArgument("[memory] a region of 0 bytes was asked for: ask for at least one");
   }
-  if (tier != Tier::kShared && !options.name.empty()) {
+  if (tier != Tier::kShared && tier != Tier::kPinned && !options.name.empty()) {
     throw InvalidArgument(cat("[memory] name='", options.name, "' was given with tier='",
-                              tier_name(tier), "': leave it out, or use tier='shared'"));
+                              tier_name(tier),
+                              "': leave it out, or use tier='shared' or tier='pinned'"));
+  }
+  if (tier == Tier::kDevice) {
+    return make_device_region(bytes, options.device);
   }
   refuse_more_than_total(tier_name(tier), bytes);
   switch (tier) {
@@ -47,6 +89,10 @@ std::unique_ptr<Region> make_region(Tier tier, uint64_t bytes, const RegionOptio
       return make_host_region(bytes);
     case Tier::kShared:
       return SharedRegion::create(options.name, bytes, options.schema_hash);
+    case Tier::kPinned:
+      return make_pinned_region(bytes, options);
+    case Tier::kDevice:
+      break;
   }
   GEAR_CHECK(!"a tier that has no factory");
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,16 +14,33 @@ namespace gear::memory {
 enum class Tier : uint8_t {
   kHost,    ///< memory of this process alone
   kShared,  ///< named POSIX shared memory, for the processes of one user on one node
+  kPinned,  ///< memory of either of these kinds, page-locked, that GPUs read over PCIe
+  kDevice,  ///< memory of one GPU
 };
 
-/// "host", "shared".
+/// "host", "shared", "pinned", "device".
 std::string_view tier_name(Tier tier);
 
 /// The inverse of tier_name. Throws InvalidArgument that lists the names allowed.
 Tier parse_tier(std::string_view name);
 
+/// A tier as users name it: its name, and for kDevice which GPU.
+struct TierChoice {
+  Tier tier;
+  int device = -1;  ///< -1: the current GPU
+};
+
+/// "host", "shared", "pinned", "device" or "device:<index>". Throws InvalidArgument.
+TierChoice parse_tier_choice(std::string_view text);
+
 /// Owned bytes on one tier: zero filled when made, given back by the destructor. The address and
 /// the size never change. A region does not synchronise: who writes where is its users' protocol.
+///
+///     tier      data()            device_data()                     reached by the host through
+///     host      an address here   null                              data()
+///     shared    an address here   null                              data()
+///     pinned    an address here   the same bytes, seen by kernels   data()
+///     device    of the GPU        the same                          read and write
 class Region {
  public:
   virtual ~Region() = default;
@@ -41,16 +59,37 @@ class Region {
   /// What a peer attaches by; empty on a tier that cannot be attached to.
   virtual std::string_view name() const noexcept = 0;
 
+  /// Whether the host may use data() as a pointer; if not, it is an address of the GPU's memory.
+  virtual bool host_accessible() const noexcept { return true; }
+
+  /// The first byte as kernels address it; null where they cannot reach it.
+  virtual std::byte* device_data() const noexcept { return nullptr; }
+
+  /// The GPU whose memory this is; -1 for memory of the host.
+  virtual int device() const noexcept { return -1; }
+
+  /// Copies [offset, offset + size) out or in, on any tier, and returns when that is done. On
+  /// kDevice no stream is waited for: what writes there must have ended. For checkpoints, not for
+  /// batches. `offset + size <= bytes()` is checked.
+  virtual void read(uint64_t offset, std::span<std::byte> out) const;
+  virtual void write(uint64_t offset, std::span<const std::byte> in);
+
  protected:
   Region() = default;
+
+  /// GEAR_CHECK of a range, for read and write.
+  void check_range(uint64_t offset, uint64_t size) const;
 };
 
 struct RegionOptions {
-  /// Tier kShared only, and required there: 1 to 128 characters of [A-Za-z0-9._-].
+  /// Required on kShared, allowed on kPinned: 1 to 128 characters of [A-Za-z0-9._-].
   std::string name;
 
-  /// Tier kShared only: 16 hex digits that a peer must know to attach (Schema::hash).
+  /// With a name: 16 hex digits that a peer must know to attach (Schema::hash).
   std::string schema_hash;
+
+  /// Tier kDevice only: which GPU; -1: the current one.
+  int device = -1;
 };
 
 /// Makes a region of `bytes` > 0 bytes.
@@ -58,6 +97,10 @@ struct RegionOptions {
 /// kHost: anonymous memory that the system provides page by page at the first touch; 4 MiB and up
 /// are aligned to 2 MiB and marked for huge pages.
 /// kShared: see SharedRegion::create.
+/// kPinned: one of these two, by whether a name is given, page-locked: see PinnedRegion.
+/// kDevice: one allocation on the GPU, zeroed before this returns.
+///
+/// The last two throw InvalidArgument in a build without CUDA, and CudaError without a GPU.
 ///
 /// Throws OutOfMemory, with the bytes asked for, what there is and what to change, if the request
 /// cannot be met; more than this process may ever have (RAM, or the limit of its control group) is

@@ -31,7 +31,7 @@ std::unique_ptr<memory::Region> make_region(const Schema& schema, const PageLayo
                                       schema.step_bytes(), " bytes a step is beyond any memory"));
   }
   return memory::make_region(options.tier, pages * layout.page_bytes,
-                             {options.name, schema.hash()});
+                             {options.name, schema.hash(), options.device});
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ struct ShardOptions {
   uint64_t capacity = 0;  // steps, rounded up to whole pages
   uint64_t page_steps = PageLayout::kDefaultPageSteps;
   memory::Tier tier = memory::Tier::kHost;
-  std::string name;  // of a shared region
+  int device = -1;   // of tier kDevice: which GPU; -1: the current one
+  std::string name;  // of a shared or pinned region
   Evict evict = Evict::kFifo;
   uint32_t max_times_sampled = 0;
   uint32_t owner = 0;

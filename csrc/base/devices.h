@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gear::base {
+
+/// What `gear check` says of one GPU.
+struct DeviceInfo {
+  int index;  ///< as in tier="device:<index>", within what CUDA_VISIBLE_DEVICES shows
+  std::string name;
+  int major;  ///< compute capability
+  int minor;
+  uint64_t memory_bytes;
+  uint64_t free_bytes;     ///< at the time of the call, whoever holds the rest
+  std::string pci_bus_id;  ///< "0000:3b:00.0"
+  int pcie_generation;     ///< the most that the GPU and its slot reach; 0: not known
+  int pcie_width;          ///< lanes, likewise
+  std::string uuid;        ///< "GPU-" and 32 hex digits in the usual groups
+  int multiprocessors;
+};
+
+/// GPUs that this process may use; 0 without a driver, without a GPU and in a build without CUDA.
+int device_count() noexcept;
+
+/// All of them. Makes a context on each, which takes some hundred milliseconds and memory there the
+/// first time. Throws CudaError if one of them cannot be used.
+std::vector<DeviceInfo> devices();
+
+/// 1000 * major + 10 * minor of the CUDA version that the driver supports; 0 without a driver.
+int driver_version() noexcept;
+
+/// The same of the CUDA runtime inside this build; 0 in a build without CUDA.
+int runtime_version() noexcept;
+
+/// "GPU 0 (NVIDIA H200), GPU 1 (NVIDIA H200)", for messages; "none" where there is none.
+std::string device_names();
+
+}  // namespace gear::base

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "memory/region.h"
+
+namespace gear::memory {
+
+/// Tier kPinned of make_region: a region of kHost or, with options.name, of kShared, page-locked.
+///
+/// Throws, before it allocates anything: OutOfMemory if the limit on locked memory (ulimit -l) is
+/// below `bytes`, naming both; CudaError without a GPU; InvalidArgument in a build without CUDA.
+std::unique_ptr<Region> make_pinned_region(uint64_t bytes, const RegionOptions& options);
+
+/// Page-locks a region of kHost or kShared that is there already, as a process does with the shared
+/// region of a peer (SharedRegion::attach): the same bytes under the same name, of tier kPinned.
+/// Every process that reads it from a GPU locks it for itself. Throws as above.
+std::unique_ptr<Region> pin_region(std::unique_ptr<Region> region);
+
+}  // namespace gear::memory

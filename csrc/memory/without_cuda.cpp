@@ -1,0 +1,25 @@
+#include "base/errors.h"
+#include "memory/device_region.h"
+#include "memory/pinned_region.h"
+
+namespace gear::memory {
+namespace {
+
+[[noreturn]] void refuse(Tier tier) {
+  throw InvalidArgument(cat("[memory] tier '", tier_name(tier),
+                            "' asked for, but this build was made without CUDA "
+                            "(GEAR_WITH_CUDA=OFF, or no nvcc): rebuild with CUDA, or use "
+                            "tier='host'"));
+}
+
+}  // namespace
+
+std::unique_ptr<Region> make_pinned_region(uint64_t, const RegionOptions&) {
+  refuse(Tier::kPinned);
+}
+
+std::unique_ptr<Region> pin_region(std::unique_ptr<Region>) { refuse(Tier::kPinned); }
+
+std::unique_ptr<Region> make_device_region(uint64_t, int) { refuse(Tier::kDevice); }
+
+}  // namespace gear::memory
