@@ -12,9 +12,17 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # reference.py and script.py, for every suite
 
+
+def num_gpus() -> int:
+    """GPUs that this build of GEAR can use: the driver shows them and CUDA is in the build."""
+    import gear
+
+    return gear.device.visible_device_count() if gear._core.build_info()["cuda"] else 0
+
+
 # Marker -> is it here. A test that needs what is absent is skipped; with --require it fails.
 RESOURCES = {
-    "gpu": lambda: Path("/dev/nvidia0").exists(),
+    "gpu": lambda: num_gpus() > 0,
     "rdma": lambda: any(Path("/sys/class/infiniband").glob("*")),
     "mpi": lambda: shutil.which("mpirun") is not None,
     "slurm": lambda: shutil.which("sbatch") is not None,
@@ -39,6 +47,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="",
         help="comma-separated resources whose absence is a failure: " + ", ".join(RESOURCES),
     )
+    parser.addoption(
+        "--rehearse-gpu",
+        action="store_true",
+        help="run tests that need a GPU in host memory: shows mistakes in the tests, not in GEAR",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,8 +63,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     needed = {mark.name for mark in item.iter_markers()} & set(RESOURCES)
     gpus = item.get_closest_marker("gpus")
-    if gpus and len(list(Path("/dev").glob("nvidia[0-9]*"))) < gpus.args[0]:
-        _absent(item, "gpu", f"{gpus.args[0]} GPUs")
+    if gpus and num_gpus() < gpus.args[0]:
+        _absent(item, "gpu", f"{gpus.args[0]} GPUs for this build of GEAR")
+    if item.config.getoption("--rehearse-gpu"):
+        needed.discard("gpu")
     for name in sorted(needed):
         if not RESOURCES[name]():
             _absent(item, name, name)

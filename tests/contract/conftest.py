@@ -2,54 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 from filled import SCHEMA, Filled
+from places import Tier
 
-import gear
-
-
-class Tier:
-    """Makes buffers on one tier and gives their memory back."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._numbers = itertools.count()
-
-    def arguments(self) -> dict[str, Any]:
-        """What places a buffer on this tier; a region name of its own every time."""
-        if self.name != "shared":
-            return {"tier": self.name}
-        return {"tier": "shared", "name": f"gear_test_{os.getpid()}_{next(self._numbers)}"}
-
-    @contextmanager
-    def buffer(
-        self, schema: gear.Schema, capacity: int, **more: Any
-    ) -> Iterator[gear.ReplayBuffer]:
-        with gear.ReplayBuffer(schema, capacity, **self.arguments(), **more) as buffer:
-            yield buffer
-
-    @contextmanager
-    def load(self, path: Path) -> Iterator[gear.ReplayBuffer]:
-        with gear.ReplayBuffer.load(path, **self.arguments()) as buffer:
-            yield buffer
+GPU = pytest.mark.gpu
+TIERS = [
+    pytest.param(("host",), id="host"),
+    pytest.param(("shared",), id="shared"),
+    # Kept for a GPU, delivered to host memory.
+    pytest.param(("pinned",), id="pinned", marks=GPU),
+    pytest.param(("device",), id="device", marks=GPU),
+    # Delivered to the GPU: gathered there, or by the host and copied.
+    pytest.param(("host", "cuda"), id="host-to-cuda", marks=GPU),
+    pytest.param(("pinned", "cuda", "zero_copy"), id="pinned-to-cuda", marks=GPU),
+    pytest.param(("pinned", "cuda", "staged"), id="pinned-staged-to-cuda", marks=GPU),
+    pytest.param(("device", "cuda"), id="device-to-cuda", marks=GPU),
+]
 
 
-@pytest.fixture(
-    scope="session",
-    params=[
-        "host",
-        "shared",
-    ],
-)
+@pytest.fixture(scope="session", params=TIERS)
 def tier(request: pytest.FixtureRequest) -> Tier:
-    return Tier(request.param)
+    return Tier(*request.param, rehearsal=request.config.getoption("--rehearse-gpu"))
 
 
 @pytest.fixture
