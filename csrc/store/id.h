@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "base/philox.h"
+
 namespace gear::store {
 
 // Names one stored step (or, with the episode bit, the episode that begins there) for as long as
@@ -23,13 +25,13 @@ struct StepId {
   uint32_t owner;
   bool episode;
 
-  int64_t pack() const {
+  GEAR_HD int64_t pack() const {
     return static_cast<int64_t>(uint64_t{slot} | uint64_t{generation} << kSlotBits |
                                 uint64_t{owner} << (kSlotBits + kGenerationBits) |
                                 uint64_t{episode} << 62);
   }
 
-  static StepId unpack(int64_t id) {
+  GEAR_HD static StepId unpack(int64_t id) {
     const auto bits = static_cast<uint64_t>(id);
     return {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> kSlotBits) & kGenerationMask,
             static_cast<uint32_t>(bits >> (kSlotBits + kGenerationBits)) & ((1U << kOwnerBits) - 1),
