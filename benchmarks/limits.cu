@@ -1,0 +1,343 @@
+// What the raw hardware gives, as JSON lines: the best flat gather kernel of each row size out of
+// device and pinned memory, and the copy engine. No part of GEAR is in here.
+//
+//   nvcc -std=c++17 -O3 -arch=sm_90 -o limits benchmarks/limits.cu && ./limits [--quick]
+//        [--device-mib 4096] [--host-mib 8192] [--batch-mib 256]
+//
+// gb_per_s counts delivered bytes once (a copy inside the device reads and writes as many again).
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace {
+
+#define CHECK(call)                                                      \
+  do {                                                                   \
+    const cudaError_t status = (call);                                   \
+    if (status != cudaSuccess) {                                         \
+      std::fprintf(stderr, "limits: line %d: %s: %s\n", __LINE__, #call, \
+                   cudaGetErrorString(status));                          \
+      std::exit(1);                                                      \
+    }                                                                    \
+  } while (0)
+
+constexpr int kThreads = 256;
+constexpr int kSets = 3;  // index sets in turn, so that no repeat finds its rows in the cache
+
+__host__ __device__ uint64_t mix(uint64_t x) {  // splitmix64
+  x += 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+__global__ void fill(uint64_t* words, uint64_t count) {
+  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < count;
+       i += uint64_t{gridDim.x} * blockDim.x) {
+    words[i] = mix(i);
+  }
+}
+
+__global__ void nothing() {}
+
+template <bool kStreaming, class Vector>
+__device__ Vector load(const Vector* from) {
+  if constexpr (kStreaming) return __ldcs(from);
+  return __ldg(from);
+}
+
+// Vector v of the output is vector v % width of row rows[v / width]. kUnroll loads in flight a
+// thread. width is a power of two, 1 << shift, or kWidth where that is not 0.
+template <class Vector, int kUnroll, int kWidth, bool kStreaming>
+__global__ void __launch_bounds__(kThreads)
+    gather(const Vector* __restrict__ source, Vector* __restrict__ target,
+           const uint32_t* __restrict__ rows, uint32_t shift, uint64_t vectors) {
+  const uint64_t first = blockIdx.x * uint64_t{kThreads} * kUnroll + threadIdx.x;
+  Vector loaded[kUnroll];
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const uint64_t v = first + uint64_t{kThreads} * u;
+    if (v < vectors) {
+      if constexpr (kWidth == 0) {
+        const uint64_t row = rows[v >> shift];
+        loaded[u] =
+            load<kStreaming>(source + ((row << shift) | (v & ((uint64_t{1} << shift) - 1))));
+      } else {
+        const auto small = static_cast<uint32_t>(v);
+        loaded[u] =
+            load<kStreaming>(source + uint64_t{rows[small / kWidth]} * kWidth + small % kWidth);
+      }
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const uint64_t v = first + uint64_t{kThreads} * u;
+    if (v < vectors) __stcs(target + v, loaded[u]);
+  }
+}
+
+__global__ void count_wrong(const uint32_t* source, const uint32_t* target, const uint32_t* rows,
+                            uint64_t row_words, uint64_t words, unsigned long long* wrong) {
+  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < words;
+       i += uint64_t{gridDim.x} * blockDim.x) {
+    if (source[rows[i / row_words] * row_words + i % row_words] != target[i]) atomicAdd(wrong, 1);
+  }
+}
+
+struct Timer {
+  cudaEvent_t begin, end;
+  Timer() {
+    CHECK(cudaEventCreate(&begin));
+    CHECK(cudaEventCreate(&end));
+  }
+
+  // Median microseconds of `repeats` calls of work(number), after one more to warm up.
+  template <class Work>
+  double us(int repeats, Work work) {
+    std::vector<float> times;
+    for (int i = 0; i <= repeats; ++i) {
+      CHECK(cudaEventRecord(begin));
+      work(i);
+      CHECK(cudaEventRecord(end));
+      CHECK(cudaEventSynchronize(end));
+      CHECK(cudaGetLastError());
+      float ms = 0;
+      CHECK(cudaEventElapsedTime(&ms, begin, end));
+      if (i > 0) times.push_back(ms * 1e3F);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  }
+};
+
+struct Sizes {
+  uint64_t device = uint64_t{4096} << 20;
+  uint64_t host = uint64_t{8192} << 20;
+  uint64_t batch = uint64_t{256} << 20;
+  int repeats = 5;
+};
+
+struct Pool {
+  const char* what;
+  const void* data;  // as the device sees it
+  uint64_t bytes;
+  std::vector<int> unrolls;  // what is worth trying
+};
+
+template <class Vector, int kWidth, bool kStreaming>
+void launch_unrolled(int unroll, const void* source, void* target, const uint32_t* rows,
+                     uint32_t shift, uint64_t vectors) {
+  const auto run = [&](auto kernel) {
+    const uint64_t block = uint64_t{kThreads} * static_cast<uint64_t>(unroll);
+    kernel<<<static_cast<unsigned>((vectors + block - 1) / block), kThreads>>>(
+        static_cast<const Vector*>(source), static_cast<Vector*>(target), rows, shift, vectors);
+  };
+  if (unroll == 1) run(gather<Vector, 1, kWidth, kStreaming>);
+  if (unroll == 2) run(gather<Vector, 2, kWidth, kStreaming>);
+  if (unroll == 4) run(gather<Vector, 4, kWidth, kStreaming>);
+  if (unroll == 8) run(gather<Vector, 8, kWidth, kStreaming>);
+}
+
+template <bool kStreaming>
+void launch(int unroll, uint64_t row_bytes, const void* source, void* target, const uint32_t* rows,
+            uint64_t bytes) {
+  uint32_t shift = 0;
+  while ((uint64_t{16} << shift) < row_bytes) ++shift;
+  if (row_bytes == 44) {
+    launch_unrolled<uint32_t, 11, kStreaming>(unroll, source, target, rows, 0, bytes / 4);
+  } else if (row_bytes == 68) {
+    launch_unrolled<uint32_t, 17, kStreaming>(unroll, source, target, rows, 0, bytes / 4);
+  } else {  // a power of two of 16 and more
+    launch_unrolled<uint4, 0, kStreaming>(unroll, source, target, rows, shift, bytes / 16);
+  }
+}
+
+// Times every variant over random rows of the pool and prints the best.
+void measure_gather(Timer& timer, const Pool& pool, const char* order, uint64_t row_bytes,
+                    uint64_t batch_bytes, void* target, int repeats) {
+  const uint64_t count = batch_bytes / row_bytes;
+  const uint64_t bytes = count * row_bytes;
+  const uint64_t pool_rows = pool.bytes / row_bytes;
+  if (count == 0 || pool_rows < count) return;
+  std::vector<uint32_t> indices(count * kSets);
+  for (int set = 0; set < kSets; ++set) {
+    const auto begin = indices.begin() + static_cast<int64_t>(count) * set;
+    for (uint64_t i = 0; i < count; ++i) {
+      begin[static_cast<int64_t>(i)] = static_cast<uint32_t>(mix(i * kSets + set + 77) % pool_rows);
+    }
+    if (std::strcmp(order, "sorted") == 0) std::sort(begin, begin + static_cast<int64_t>(count));
+  }
+  uint32_t* rows = nullptr;
+  CHECK(cudaMalloc(&rows, indices.size() * sizeof(uint32_t)));
+  CHECK(cudaMemcpy(rows, indices.data(), indices.size() * sizeof(uint32_t), cudaMemcpyDefault));
+  double best = 0;
+  int best_unroll = 0;
+  bool best_streaming = false;
+  CHECK(cudaMemset(target, 0xa5, bytes));
+  for (const bool streaming : {false, true}) {
+    for (const int unroll : pool.unrolls) {
+      const double us = timer.us(repeats, [&](int i) {
+        const uint32_t* const set = rows + count * (i % kSets);
+        (streaming ? launch<true> : launch<false>)(unroll, row_bytes, pool.data, target, set,
+                                                   bytes);
+      });
+      if (best_unroll != 0 && us >= best) continue;
+      best = us;
+      best_unroll = unroll;
+      best_streaming = streaming;
+    }
+  }
+  unsigned long long* wrong = nullptr;
+  CHECK(cudaMalloc(&wrong, sizeof(*wrong)));
+  CHECK(cudaMemset(wrong, 0, sizeof(*wrong)));
+  count_wrong<<<1024, kThreads>>>(
+      static_cast<const uint32_t*>(pool.data), static_cast<const uint32_t*>(target),
+      rows + count * (repeats % kSets), row_bytes / 4, bytes / 4, wrong);
+  unsigned long long found = 0;
+  CHECK(cudaMemcpy(&found, wrong, sizeof(found), cudaMemcpyDefault));
+  if (found != 0) {
+    std::fprintf(stderr, "limits: %s of %llu-byte rows: %llu wrong words\n", pool.what,
+                 static_cast<unsigned long long>(row_bytes), found);
+    std::exit(1);
+  }
+  std::printf(
+      "{\"what\": \"%s\", \"order\": \"%s\", \"row_bytes\": %llu, \"batch_bytes\": %llu, "
+      "\"us\": %.2f, \"gb_per_s\": %.2f, \"unroll\": %d, \"streaming\": %s}\n",
+      pool.what, order, static_cast<unsigned long long>(row_bytes),
+      static_cast<unsigned long long>(bytes), best, static_cast<double>(bytes) / best * 1e-3,
+      best_unroll, best_streaming ? "true" : "false");
+  std::fflush(stdout);
+  CHECK(cudaFree(wrong));
+  CHECK(cudaFree(rows));
+}
+
+void measure_copy(Timer& timer, const char* what, void* target, const void* source, uint64_t bytes,
+                  int repeats) {
+  const double us = timer.us(
+      repeats, [&](int) { CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault)); });
+  std::printf("{\"what\": \"%s\", \"batch_bytes\": %llu, \"us\": %.2f, \"gb_per_s\": %.2f}\n", what,
+              static_cast<unsigned long long>(bytes), us, static_cast<double>(bytes) / us * 1e-3);
+  std::fflush(stdout);
+}
+
+// Time a launch takes of a stream that is kept full, and of a graph of three launches.
+void measure_launches(Timer& timer) {
+  constexpr int kLaunches = 1000;
+  cudaStream_t stream;
+  CHECK(cudaStreamCreate(&stream));
+  cudaGraph_t graph;
+  cudaGraphExec_t replay;
+  CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < 3; ++i) nothing<<<1, 32, 0, stream>>>();
+  CHECK(cudaStreamEndCapture(stream, &graph));
+  CHECK(cudaGraphInstantiate(&replay, graph, 0));
+  const double one = timer.us(5, [&](int) {
+    for (int i = 0; i < kLaunches; ++i) nothing<<<1, 32>>>();
+  });
+  const double three = timer.us(5, [&](int) {
+    for (int i = 0; i < kLaunches; ++i) CHECK(cudaGraphLaunch(replay, nullptr));
+  });
+  std::printf("{\"what\": \"launch\", \"us\": %.3f}\n", one / kLaunches);
+  std::printf("{\"what\": \"graph_of_three\", \"us\": %.3f}\n", three / kLaunches);
+  CHECK(cudaGraphExecDestroy(replay));
+  CHECK(cudaGraphDestroy(graph));
+  CHECK(cudaStreamDestroy(stream));
+}
+
+void print_machine(const Sizes& sizes) {
+  cudaDeviceProp properties{};
+  int driver = 0;
+  int runtime = 0;
+  CHECK(cudaGetDeviceProperties(&properties, 0));
+  CHECK(cudaDriverGetVersion(&driver));
+  CHECK(cudaRuntimeGetVersion(&runtime));
+  std::printf(
+      "{\"what\": \"machine\", \"gpu\": \"%s\", \"multiprocessors\": %d, \"l2_bytes\": %d, "
+      "\"memory_bytes\": %llu, \"driver\": %d, \"runtime\": %d, \"device_pool_bytes\": %llu, "
+      "\"host_pool_bytes\": %llu}\n",
+      properties.name, properties.multiProcessorCount, properties.l2CacheSize,
+      static_cast<unsigned long long>(properties.totalGlobalMem), driver, runtime,
+      static_cast<unsigned long long>(sizes.device), static_cast<unsigned long long>(sizes.host));
+  std::fflush(stdout);
+}
+
+Sizes parse(int argc, char** argv) {
+  Sizes sizes;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    if (name == "--quick") {
+      sizes = {uint64_t{256} << 20, uint64_t{256} << 20, uint64_t{16} << 20, 2};
+      continue;
+    }
+    const uint64_t mib = i + 1 < argc ? std::strtoull(argv[i + 1], nullptr, 10) : 0;
+    uint64_t* const value = name == "--device-mib"  ? &sizes.device
+                            : name == "--host-mib"  ? &sizes.host
+                            : name == "--batch-mib" ? &sizes.batch
+                                                    : nullptr;
+    if (value == nullptr || mib == 0) {
+      std::fprintf(stderr,
+                   "limits: %s: --quick, --device-mib N, --host-mib N and --batch-mib N are "
+                   "allowed\n",
+                   argv[i]);
+      std::exit(2);
+    }
+    *value = mib << 20;
+    ++i;
+  }
+  return sizes;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Sizes sizes = parse(argc, argv);
+  print_machine(sizes);
+  Timer timer;
+  measure_launches(timer);
+
+  void* device = nullptr;
+  void* target = nullptr;
+  CHECK(cudaMalloc(&device, sizes.device));
+  CHECK(cudaMalloc(&target, sizes.batch));
+  fill<<<2048, kThreads>>>(static_cast<uint64_t*>(device), sizes.device / 8);
+  CHECK(cudaDeviceSynchronize());
+  for (uint64_t bytes = uint64_t{1} << 20; bytes <= sizes.batch; bytes <<= 2) {
+    measure_copy(timer, "device_copy", target, device, bytes, sizes.repeats);
+  }
+  const uint64_t row_sizes[] = {44, 64, 68, 128, 256, 512, 1024, 4096, 16384, 65536, 1 << 20};
+  const Pool in_device{"device_gather", device, sizes.device, {1, 2, 4, 8}};
+  for (const uint64_t row : row_sizes) {
+    measure_gather(timer, in_device, "random", row, sizes.batch, target, sizes.repeats);
+  }
+
+  void* host = nullptr;
+  void* mapped = nullptr;
+  CHECK(cudaHostAlloc(&host, sizes.host, cudaHostAllocMapped | cudaHostAllocPortable));
+  CHECK(cudaHostGetDevicePointer(&mapped, host, 0));
+  for (uint64_t at = 0; at < sizes.host; at += sizes.device) {
+    CHECK(cudaMemcpy(static_cast<char*>(host) + at, device, std::min(sizes.device, sizes.host - at),
+                     cudaMemcpyDefault));
+  }
+  for (uint64_t bytes = uint64_t{1} << 16; bytes <= sizes.batch; bytes <<= 2) {
+    measure_copy(timer, "host_to_device", target, host, bytes, sizes.repeats);
+    measure_copy(timer, "device_to_host", host, target, bytes, sizes.repeats);
+  }
+  CHECK(cudaMemcpy(host, device, std::min(sizes.batch, sizes.device), cudaMemcpyDefault));
+  const Pool in_host{"zero_copy", mapped, sizes.host, {1, 4}};
+  for (const uint64_t row : row_sizes) {
+    for (const char* order : {"random", "sorted"}) {
+      measure_gather(timer, in_host, order, row, sizes.batch / 4, target, 3);
+      measure_gather(timer, in_host, order, row, sizes.batch, target, 2);
+    }
+  }
+  CHECK(cudaFreeHost(host));
+  CHECK(cudaFree(target));
+  CHECK(cudaFree(device));
+  return 0;
+}

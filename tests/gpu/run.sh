@@ -1,0 +1,223 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU: build, kernel tests, the sanitizer, pytest, the benchmark. Offline.
+#
+#   tests/gpu/run.sh                        all parts in this order
+#   tests/gpu/run.sh build native pytest    these
+#
+#   build      the extension, the kernel tests and the raw limits, for the GPU that is here
+#   native     the kernel tests
+#   sanitize   compute-sanitizer: memcheck and racecheck on the kernel tests, memcheck on a round trip
+#   pytest     pytest -m gpu --require=gpu; PYTEST_ADDOPTS chooses, e.g. "-k weighted"
+#   limits     what the raw hardware gives, by itself (the benchmark runs it too)
+#   benchmark  benchmarks/gpu.py; BENCHMARK_ARGS chooses, e.g. "--only small,weighted"
+#
+# A failed part does not keep the next from running; the last lines say what passed, exit code 1 if
+# anything did not. Logs and results go to $OUT (build/gpu/out). Each part has a time limit of its
+# own, all of them together BUDGET_S (530) seconds.
+#
+# What it needs: nvcc, g++, cmake, ninja, and a $PYTHON (python3) with pybind11, numpy, torch, pytest,
+# hypothesis, pytest-timeout; pytest-xdist is used where it is. DOCTEST_DIR is the folder of doctest.h
+# (looked for in .carry and /usr/include). GEAR_CUDA_ARCHITECTURES: default that of the first GPU.
+# shellcheck disable=SC2329  # the parts are called by name
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+work=$PWD/build/gpu
+OUT=${OUT:-$work/out}
+python=${PYTHON:-python3}
+PATH="$PATH:/usr/local/cuda/bin:$(dirname "$(command -v "$python")")"
+export OUT PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+# The package that was built, not the sources in the working directory.
+export PYTHONSAFEPATH=1 PYTHONPATH="$work/site"
+jobs=$(nproc)
+
+say() { printf 'gpu: %s\n' "$*"; }
+
+architectures() {
+  if [ -n "${GEAR_CUDA_ARCHITECTURES:-}" ]; then
+    echo "$GEAR_CUDA_ARCHITECTURES"
+  else
+    nvidia-smi --query-gpu=compute_cap --format=csv,noheader -i 0 | tr -d '.'
+  fi
+}
+
+# The folder above doctest/doctest.h.
+doctest_include() {
+  local folder
+  for folder in ${DOCTEST_DIR:+"$DOCTEST_DIR"} .carry .carry/doctest /usr/include /usr/include/doctest; do
+    [ -f "$folder/doctest/doctest.h" ] && { realpath "$folder"; return 0; }
+    [ -f "$folder/doctest.h" ] || continue
+    mkdir -p "$work/include"
+    ln -sfn "$(realpath "$folder")" "$work/include/doctest"
+    echo "$work/include"
+    return 0
+  done
+  echo "no doctest.h: set DOCTEST_DIR to its folder, or put it into .carry/doctest" >&2
+  return 1
+}
+
+part_limits_binary() {
+  local arch
+  arch=$(architectures)
+  nvcc -std=c++17 -O3 -lineinfo -gencode "arch=compute_${arch%%;*},code=sm_${arch%%;*}" \
+    -o "$work/limits" benchmarks/limits.cu
+}
+
+part_build() {
+  local include limits status=0
+  nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.max,pcie.link.width.max \
+    --format=csv,noheader || true
+  nvcc --version | tail -n 2
+  g++ --version | head -n 1
+  cmake --version | head -n 1
+  "$python" --version
+  include=$(doctest_include)
+  mkdir -p "$work/doctest"
+  cat >"$work/doctest/doctestConfig.cmake" <<CMAKE
+add_library(doctest::doctest INTERFACE IMPORTED)
+set_target_properties(doctest::doctest PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "$include")
+CMAKE
+  part_limits_binary &
+  limits=$!
+  cmake -S . -B "$work/cmake" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DGEAR_WITH_CUDA=ON -DGEAR_CUDA_ARCHITECTURES="$(architectures)" \
+    -DGEAR_BUILD_PYTHON=ON -DGEAR_BUILD_TESTS=ON -Ddoctest_DIR="$work/doctest" \
+    -DPython_EXECUTABLE="$("$python" -c 'import sys; print(sys.executable)')" \
+    -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)" || status=1
+  # One file that does not compile does not keep the rest from being built.
+  [ "$status" != 0 ] || cmake --build "$work/cmake" --parallel "$jobs" \
+    --target _core gear_cuda_tests -- -k 0 || status=1
+  wait "$limits" || status=1
+  compgen -G "$work/cmake/_core*.so" || return 1
+  rm -rf "$work/site"
+  mkdir -p "$work/site"
+  cp -r gear "$work/site/gear"
+  cp "$work"/cmake/_core*.so "$work/site/gear/"
+  (cd "$work" && "$python" -c 'import gear; from gear import _core; print(_core.build_info()); gear.check_visible_device()')
+  return "$status"
+}
+
+part_native() {
+  "$work/cmake/gear_cuda_tests" --duration=true --no-path-filenames=true
+}
+
+sanitized() { # tool, command...
+  local tool=$1
+  shift
+  compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 --launch-timeout 120 "$@"
+}
+
+part_sanitize() {
+  local tests=$work/cmake/gear_cuda_tests status=0 name pids=()
+  sanitized memcheck "$tests" >"$work/memcheck.log" 2>&1 & pids+=($!)
+  sanitized racecheck --racecheck-report all "$tests" >"$work/racecheck.log" 2>&1 & pids+=($!)
+  (cd "$work" && sanitized memcheck --target-processes all \
+    "$python" ../../tests/gpu/round_trip.py) >"$work/round_trip.log" 2>&1 & pids+=($!)
+  for name in memcheck racecheck round_trip; do
+    echo "== $name"
+    if wait "${pids[0]}"; then echo "$name: clean"; else echo "$name: FAILED"; status=1; fi
+    tail -c 400000 "$work/$name.log"
+    pids=("${pids[@]:1}")
+  done
+  return "$status"
+}
+
+part_pytest() {
+  local workers=()
+  if "$python" -c 'import xdist' 2>/dev/null; then
+    workers=(-n "$((jobs < 8 ? jobs : 8))" --dist worksteal)
+  fi
+  # The packages of this machine are not the pinned ones: their warnings are not failures here.
+  "$python" -m pytest -m gpu --require=gpu -q --tb=short --timeout=100 -p no:cacheprovider \
+    -W default --durations=12 "${workers[@]}" tests/contract tests/gpu tests/unit tests/cli
+}
+
+part_limits() {
+  [ "$work/limits" -nt benchmarks/limits.cu ] || part_limits_binary
+  "$work/limits"
+}
+
+part_benchmark() {
+  local arguments=()
+  read -ra arguments <<<"${BENCHMARK_ARGS:-}"
+  [ "$work/limits" -nt benchmarks/limits.cu ] || part_limits_binary
+  "$python" benchmarks/gpu.py --limits "$work/limits" --json "$OUT/benchmark.json" "${arguments[@]}"
+}
+
+# What of a failed part's log says why.
+explain() { # part
+  case $1 in
+    build) grep -nE '(error|undefined reference|FAILED|CMake Error|Traceback)' "$OUT/$1.log" | cut -c1-300 | head -n 25 ;;
+    sanitize) grep -nE '(=========|FAILED|clean)' "$OUT/$1.log" | cut -c1-200 | head -n 40 ;;
+    pytest) grep -E '^(FAILED|ERROR)' "$OUT/$1.log" | cut -c1-260 | head -n 60 ;;
+    *) tail -n 25 "$OUT/$1.log" | cut -c1-300 ;;
+  esac
+}
+
+# What of a part's log belongs into the summary, passed or not.
+digest() { # part
+  case $1 in
+    native) grep -E '^\[doctest\] (test cases|assertions)' "$OUT/$1.log" ;;
+    sanitize) grep -E '(ERROR SUMMARY|RACECHECK SUMMARY|: clean)' "$OUT/$1.log" ;;
+    pytest) tail -n 1 "$OUT/$1.log" ;;
+    benchmark) sed -n '/^targets/,$p' "$OUT/$1.log" ;;
+    *) ;;
+  esac
+}
+
+limit_of() {
+  case $1 in
+    build) echo 220 ;;
+    native) echo 60 ;;
+    sanitize) echo 200 ;;
+    limits) echo 90 ;;
+    pytest | benchmark) echo 238 ;;
+    *) return 1 ;;
+  esac
+}
+
+mkdir -p "$work" "$OUT"
+if [ "${1:-}" = --one ]; then # a part by itself, under the time limit of the call below
+  "part_$2"
+  exit
+fi
+
+parts=("$@")
+[ $# -gt 0 ] || parts=(build native sanitize pytest benchmark)
+for part in "${parts[@]}"; do
+  limit_of "$part" >/dev/null || { say "no part '$part': see the head of $0" >&2; exit 2; }
+done
+
+summary=()
+failed=0
+for part in "${parts[@]}"; do
+  left=$((${BUDGET_S:-530} - SECONDS))
+  limit=$(limit_of "$part")
+  limit=$((limit < left ? limit : left))
+  if [ "$limit" -lt 10 ]; then
+    summary+=("$part: NOT RUN, ${BUDGET_S:-530} s are spent")
+    failed=1
+    continue
+  fi
+  began=$SECONDS
+  code=0
+  timeout --kill-after=10 "$limit" "$BASH" "$0" --one "$part" >"$OUT/$part.log" 2>&1 || code=$?
+  took=$((SECONDS - began))
+  case $code in
+    0) verdict=ok ;;
+    124 | 137) verdict="FAILED: stopped after its $limit s" ;;
+    *) verdict="FAILED with exit code $code" ;;
+  esac
+  say "$part: $verdict, $took s"
+  if [ "$code" != 0 ]; then
+    failed=1
+    explain "$part" || true
+  fi
+  summary+=("$part: $verdict, $took s")
+  while IFS= read -r line; do summary+=("    $line"); done < <(digest "$part" || true)
+done
+
+printf '%s\n' "${summary[@]}" >"$OUT/summary.txt"
+say "summary"
+cut -c1-200 "$OUT/summary.txt"
+exit "$failed"
