@@ -333,7 +333,7 @@ int main(int argc, char** argv) {
   for (const uint64_t row : row_sizes) {
     for (const char* order : {"random", "sorted"}) {
       measure_gather(timer, in_host, order, row, sizes.batch / 4, target, 3);
-      measure_gather(timer, in_host, order, row, sizes.batch, target, 2);
+      measure_gather(timer, in_host, order, row, sizes.batch, target, 3);
     }
   }
   CHECK(cudaFreeHost(host));

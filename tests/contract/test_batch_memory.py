@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import as_numpy
 
 import gear
 
@@ -44,13 +45,13 @@ def views(batch: gear.Batch) -> dict[str, Any]:
 
 
 def copies(held: dict[str, Any]) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value).copy() for name, value in held.items()}
+    return {name: as_numpy(value).copy() for name, value in held.items()}
 
 
 def assert_intact(held: list[dict[str, Any]], saved: list[dict[str, np.ndarray]]) -> None:
     for views_of_one, copies_of_one in zip(held, saved, strict=True):
         for name, value in views_of_one.items():
-            assert np.array_equal(np.asarray(value), copies_of_one[name]), name
+            assert np.array_equal(as_numpy(value), copies_of_one[name]), name
 
 
 @pytest.mark.parametrize("keep", [lambda batch: batch, views], ids=["batches", "slices"])
@@ -117,7 +118,7 @@ def test_batches_may_be_written_to(tier, framework: str) -> None:
 
 def test_dropping_things_in_any_order(tier) -> None:
     for order in itertools.permutations(["buffer", "writer", "loader", "batch"]):
-        alive: dict[str, Any] = {"buffer": gear.ReplayBuffer(SCHEMA, 64, **tier.arguments())}
+        alive: dict[str, Any] = {"buffer": tier.make(SCHEMA, 64)}
         fill(alive["buffer"], 40)
         alive["writer"] = alive["buffer"].writer()
         alive["loader"] = alive["buffer"].loader(8, outputs=OUTPUTS, prefetch=4, framework="numpy")
@@ -130,7 +131,7 @@ def test_dropping_things_in_any_order(tier) -> None:
 
 
 def test_closing_while_others_are_alive(tier) -> None:
-    buffer = gear.ReplayBuffer(SCHEMA, 64, **tier.arguments())
+    buffer = tier.make(SCHEMA, 64)
     fill(buffer, 40)
     loader = buffer.loader(8, outputs=OUTPUTS, prefetch=4, framework="numpy")
     writer = buffer.writer()

@@ -50,7 +50,7 @@ def test_memory_held_is_the_steps_and_64_bytes_each(tier) -> None:
             gear.Column("done", (), "bool"),
         ]
     )
-    capacity = 1 << 18
+    capacity = 1 << 20
     with tier.buffer(schema, capacity) as buffer:
         loaders = [buffer.loader(1, sampler=gear.Weighted(unit=u)) for u in ("step", "episode")]
         assert schema.step_bytes == 97
