@@ -17,6 +17,9 @@ else()
   list(TRANSFORM GEAR_CUDA_ARCHITECTURES APPEND "-real" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
   list(GET GEAR_CUDA_ARCHITECTURES -1 last)
   list(APPEND CMAKE_CUDA_ARCHITECTURES "${last}-virtual")
+  if(NOT CMAKE_CUDA_COMPILER)
+    unset(CMAKE_CUDA_COMPILER CACHE) # look again: one may have come since
+  endif()
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
@@ -27,10 +30,18 @@ else()
   elseif(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS GEAR_CUDA_MINIMUM)
     set(why "${CMAKE_CUDA_COMPILER} is CUDA ${CMAKE_CUDA_COMPILER_VERSION}, older than ${GEAR_CUDA_MINIMUM}")
   else()
-    set(GEAR_CUDA ON)
+    find_package(CUDAToolkit QUIET)
+    if(CUDAToolkit_FOUND)
+      set(GEAR_CUDA ON)
+    else()
+      set(why "there is no CUDA toolkit (headers, libcudart) around ${CMAKE_CUDA_COMPILER}")
+    endif()
   endif()
   if(GEAR_CUDA)
-    find_package(CUDAToolkit REQUIRED)
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake before 3.26
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+    endif()
     list(JOIN GEAR_CUDA_ARCHITECTURES " " GEAR_CUDA_ARCHITECTURE_TEXT)
     message(STATUS "GEAR: with CUDA ${CMAKE_CUDA_COMPILER_VERSION} (${CMAKE_CUDA_COMPILER}) for "
                    "${GEAR_CUDA_ARCHITECTURE_TEXT}")
@@ -45,11 +56,11 @@ endif()
 function(use_cuda target)
   target_compile_definitions(${target} PUBLIC GEAR_CUDA=1)
   # The driver is found at run time, so that what is built here runs on machines without one.
-  set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Static)
+  set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Static
+    CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF)
   target_link_libraries(${target} PUBLIC CUDA::cudart_static)
-  # No fused multiply-add: the GPU computes the bits that the CPU does. The standard by hand:
-  # CMake before 3.26 knows no CUDA20.
+  # No fused multiply-add: the GPU computes the bits that the CPU does.
   target_compile_options(${target} PRIVATE
-    "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-O3;--fmad=false;--expt-relaxed-constexpr;-lineinfo>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-O3;--fmad=false;--expt-relaxed-constexpr;-lineinfo>"
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow,-ffp-contract=off>")
 endfunction()
