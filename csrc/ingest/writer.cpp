@@ -1,7 +1,6 @@
 #include "ingest/writer.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/errors.h"
 #include "base/log.h"
@@ -55,7 +54,8 @@ void Writer::append(Rows columns, uint64_t count, std::span<const float> priorit
   const store::PageLayout& layout = shard_->layout();
   GEAR_CHECK(columns.size() == layout.step_bytes.size());
   GEAR_CHECK(priorities.empty() || priorities.size() == count);
-  const bool locked = count * shard_->schema().step_bytes() <= kCopyLocked;
+  const bool locked =
+      shard_->writes_locked() || count * shard_->schema().step_bytes() <= kCopyLocked;
   auto lock = shard_->lock();
   for (uint64_t done = 0; done < count;) {
     need_room(lock);
@@ -63,8 +63,7 @@ void Writer::append(Rows columns, uint64_t count, std::span<const float> priorit
     if (!locked) lock.unlock();
     for (size_t c = 0; c < columns.size(); ++c) {
       const uint64_t bytes = layout.step_bytes[c];
-      std::memcpy(shard_->data() + layout.offset(page_, c, row_), columns[c] + done * bytes,
-                  rows * bytes);
+      shard_->write_rows(layout.offset(page_, c, row_), columns[c] + done * bytes, rows * bytes);
     }
     if (!locked) lock.lock();
     shard_->index().append(episode_, priorities.empty()
@@ -86,13 +85,9 @@ void Writer::end_episode(store::EpisodeState state, double weight, Rows closing)
     GEAR_CHECK(closing.size() == layout.step_bytes.size());
     need_room(lock);
     for (size_t c = 0; c < closing.size(); ++c) {
-      std::byte* row = shard_->data() + layout.offset(page_, c, row_);
-      if (closing[c] == nullptr) {
-        std::memset(row, 0, layout.step_bytes[c]);  // no bytes of what lay here before
-        continue;
-      }
-      closing_columns |= uint64_t{1} << c;
-      std::memcpy(row, closing[c], layout.step_bytes[c]);
+      // A column that is not given is zero: no bytes of what lay here before.
+      shard_->write_rows(layout.offset(page_, c, row_), closing[c], layout.step_bytes[c]);
+      if (closing[c] != nullptr) closing_columns |= uint64_t{1} << c;
     }
   }
   shard_->index().end_episode(episode_, state, weight, closing_columns);

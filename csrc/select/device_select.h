@@ -22,8 +22,8 @@ struct DeviceDraw {
 //   if (items > 0) sampler.launch(items, out);     // device: makes it, on the mirror's stream
 //
 // What changes from one launch to the next (the number of draws made, beta) lives in device memory
-// where capturable(): launch() may then be captured into a CUDA graph, and replaying the graph after
-// an advance() of the same number of items is the same as calling it.
+// where capturable(): launch() may then be captured into a CUDA graph, and replaying the graph
+// after an advance() of the same number of items is the same as calling it.
 class DeviceSampler {
  public:
   virtual ~DeviceSampler() = default;
@@ -47,8 +47,8 @@ class DeviceSampler {
   virtual void set_beta(double beta);
 };
 
-// The sampler on the device for these options, or null for what is selected on the host: Fifo, Lifo,
-// Sequential in order, episodes under Weighted and TopK, and any policy over an index with
+// The sampler on the device for these options, or null for what is selected on the host: Fifo,
+// Lifo, Sequential in order, episodes under Weighted and TopK, and any policy over an index with
 // max_times_sampled. Throws InvalidArgument as make_sampler, OutOfMemory.
 // Under the shard's lock, after Shard::settle().
 std::unique_ptr<DeviceSampler> make_device_sampler(const SamplerOptions& options,

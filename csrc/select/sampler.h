@@ -20,6 +20,11 @@ struct SamplerOptions {
   bool drop_last = false;  // kSequential: leave out an epoch's last batch when it is short
 };
 
+// Whether the policy looks at priorities, so that those of a mirror must be settled before it does.
+inline bool needs_priorities(const SamplerOptions& options) {
+  return options.policy == Policy::kWeighted || options.policy == Policy::kTopK;
+}
+
 // Where a sampler is in its sequence of draws: with the same content, the same position continues
 // with the same draws.
 struct SamplerPosition {

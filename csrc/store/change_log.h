@@ -45,12 +45,11 @@ class ChangeLog {
   const std::vector<uint32_t>& episodes() const { return episodes_; }
   bool weight_set(uint32_t episode) const { return episode_flags_[episode] == kWeightSet; }
   // Whether the step in this row was appended without a priority of its own.
-  bool took_default(uint64_t slot) const {
-    return (defaults_[slot / 64] >> slot % 64 & 1) != 0;
-  }
-  // From here on the log knows which steps were appended without a priority. The mirror must take
-  // all priorities once: every page of `pages` and every episode is in the log after this call.
-  void follow_priorities(std::span<const Page> pages, uint64_t num_episodes);
+  bool took_default(uint64_t slot) const { return (defaults_[slot / 64] >> slot % 64 & 1) != 0; }
+  // Puts every page in use and every episode into the log, as if the mirror had nothing of them.
+  void everything(std::span<const Page> pages, uint64_t num_episodes);
+  // From here on the log knows which steps were appended without a priority.
+  void follow_priorities();
   // Everything was taken.
   void clear();
 

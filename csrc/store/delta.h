@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 
@@ -46,9 +47,7 @@ struct DeltaRound {
   uint64_t num_values = 0;
 
   uint64_t episodes_offset() const { return num_pages * sizeof(PageDelta); }
-  uint64_t values_offset() const {
-    return episodes_offset() + num_episodes * sizeof(EpisodeDelta);
-  }
+  uint64_t values_offset() const { return episodes_offset() + num_episodes * sizeof(EpisodeDelta); }
   uint64_t bytes() const { return values_offset() + num_values * sizeof(float); }
 };
 
@@ -58,21 +57,30 @@ class DeltaEncoder {
   // `with_priorities`: rows and their values are sent, else pages and episodes alone.
   DeltaEncoder(const Index& index, const ChangeLog& log, bool with_priorities);
 
-  bool done() const { return next_page_ == log_.pages().size() && next_episode_ == log_.episodes().size(); }
+  bool done() const {
+    return next_page_ == log_.pages().size() && next_episode_ == log_.episodes().size();
+  }
   // Fills `out` with as much as fits. Room for one page of kMaxPageSteps (256 KiB) is enough.
   DeltaRound next(std::span<std::byte> out);
 
  private:
-  // Rows of a page whose value, sign or weight may have changed.
+  // Rows of a page whose priority, sign or weight may have changed.
   struct Rows {
     uint64_t begin;
     uint64_t end;
-    uint64_t records;
-    uint64_t values;
+
+    uint64_t num_records() const {
+      return begin == end ? 1 : (end - begin + PageDelta::kMaxRows - 1) / PageDelta::kMaxRows;
+    }
   };
   Rows rows_of(const ChangeLog::PageChange& change) const;
+  // Of a page, how many rows in [begin, end) are sent.
+  static uint64_t num_values(const ChangeLog::PageChange& change, const Page& page, uint64_t begin,
+                             uint64_t end);
+  // Appends the records and values of a page.
   void encode_page(const ChangeLog::PageChange& change, PageDelta*& record, float* values,
-                   uint64_t& num_values) const;
+                   uint32_t& values_done) const;
+  EpisodeDelta encode_episode(uint32_t episode) const;
 
   const Index& index_;
   const ChangeLog& log_;
@@ -81,10 +89,12 @@ class DeltaEncoder {
   size_t next_episode_ = 0;
 };
 
-// A value as it is sent: the sign bit marks a step that was appended without a priority. It takes the
-// largest priority seen by then, which is the index's (the value) or the mirror's, if that is ahead.
+// A value as it is sent: the sign bit marks a step that was appended without a priority. It takes
+// the largest priority seen by then, which is the index's (the value) or the mirror's, if that is
+// ahead.
 GEAR_HD inline float resolve_value(float sent, float largest) {
-  return sent < 0 || (sent == 0 && 1 / sent < 0) ? (largest > -sent ? largest : -sent) : sent;
+  if (std::bit_cast<uint32_t>(sent) >> 31 == 0) return sent;
+  return largest > -sent ? largest : -sent;
 }
 
 }  // namespace gear::store

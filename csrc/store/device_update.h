@@ -50,7 +50,7 @@ class UpdateQueue {
   Part& next_part(uint64_t count, cudaStream_t stream);
 
   int device_ = -1;
-  base::DeviceArray<uint32_t> claims_;          // by slot: 1 + the position that was last to name it
+  base::DeviceArray<uint32_t> claims_;  // by slot: 1 + the position that was last to name it
   base::DeviceArray<uint32_t> episode_claims_;  // by episode
   base::DeviceArray<Verdict> verdict_;
   base::PinnedArray<Failure> failures_;  // a ring

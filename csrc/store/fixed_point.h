@@ -14,6 +14,12 @@ namespace gear::store {
 constexpr unsigned kWeightFractionBits = 24;  // weight of p^alpha = 1
 constexpr uint64_t kMaxWeight = uint64_t{1} << 40;
 
+// The largest weight in a tree of so many leaves: their sum stays below 2^63.
+GEAR_HD inline uint64_t weight_limit(uint64_t num_leaves) {
+  const uint64_t share = ((uint64_t{1} << 63) - 1) / num_leaves;
+  return share < kMaxWeight ? share : kMaxWeight;
+}
+
 // 2^x, with x cut to [-1000, 1000]; relative error below 1e-12.
 GEAR_HD inline double exp2_portable(double x) {
   x = x < -1000.0 ? -1000.0 : x > 1000.0 ? 1000.0 : x;

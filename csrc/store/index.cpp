@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "store/fixed_point.h"
+#include "store/update_check.h"
 
 namespace gear::store {
 namespace {
@@ -86,14 +87,9 @@ bool Index::find(StepId id, Anchor& anchor) const {
   anchor = {static_cast<uint32_t>(id.slot / options_.page_steps),
             static_cast<uint32_t>(id.slot % options_.page_steps)};
   const Page& page = state_.pages[anchor.page];
-  if (page.episode == kNone || (page.generation & StepId::kGenerationMask) != id.generation) {
-    return false;
-  }
+  if (page.episode == kNone) return false;
   const Episode& episode = state_.episodes[page.episode];
-  if (page.first_step + anchor.row >= std::min(episode.end, page.first_step + page.rows)) {
-    return false;
-  }
-  return !id.episode || (episode.head == anchor.page && anchor.row == 0);
+  return is_stored(id, anchor.row, page, episode.begin, episode.end);
 }
 
 Anchor Index::resolve(int64_t packed) const {
@@ -138,6 +134,7 @@ uint32_t Index::open_episode() {
   state_.newest = e;
   ++state_.num_episodes;
   episode.has_writer = true;
+  episode_weight_changes(e);
   return e;
 }
 
@@ -164,6 +161,8 @@ uint32_t Index::attach_page(uint32_t e) {
   Episode& episode = state_.episodes[e];
   Page& page = state_.pages[p];
   GEAR_CHECK(page.episode == kNone && episode.end % options_.page_steps == 0);
+  page_changes(p);
+  if (episode.tail != kNone) page_changes(episode.tail);
   page.episode = e;
   page.first_step = episode.end;
   page.previous = episode.tail;
@@ -177,6 +176,9 @@ void Index::append(uint32_t e, std::span<const float> priorities) {
   Episode& episode = state_.episodes[e];
   Page& page = state_.pages[episode.tail];
   GEAR_CHECK(page.rows + priorities.size() <= options_.page_steps);
+  page_changes(episode.tail);
+  episode_changes(e);
+  for (ChangeLog* log : logs_) log->appended(episode.tail, page.rows, priorities);
   float* stored = state_.priorities.data() + slot({episode.tail, page.rows});
   for (size_t i = 0; i < priorities.size(); ++i) {
     const float priority = priorities[i] < 0 ? state_.max_priority : priorities[i];
@@ -195,7 +197,11 @@ void Index::end_episode(uint32_t e, EpisodeState end_state, double weight,
                         uint64_t closing_columns) {
   Episode& episode = state_.episodes[e];
   GEAR_CHECK(!ended(episode) && end_state != EpisodeState::kOpen);
-  if (closing_columns != 0) ++state_.pages[episode.tail].rows;
+  episode_weight_changes(e);
+  if (closing_columns != 0) {
+    page_changes(episode.tail);
+    ++state_.pages[episode.tail].rows;
+  }
   episode.closing_columns = closing_columns;
   episode.weight = weight;
   episode.state = end_state;
@@ -218,16 +224,8 @@ void Index::end_episode(uint32_t e, EpisodeState end_state, double weight,
 uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> priorities) {
   GEAR_CHECK(ids.size() == priorities.size());
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (!std::isfinite(priorities[i]) || priorities[i] < 0) {
-      throw InvalidArgument(cat("[store] priority ", priorities[i], " at position ", i,
-                                ": a finite number, 0 or more, is allowed; nothing was updated"));
-    }
+    store::check_update(ids[i], priorities[i], i, options_.owner, num_slots());
     const StepId id = StepId::unpack(ids[i]);
-    if (ids[i] < 0 || id.owner != options_.owner || id.slot >= num_slots()) {
-      throw InvalidArgument(cat("[store] id ", ids[i], " at position ", i,
-                                " is not of this buffer: use ids of its own batches; nothing was "
-                                "updated"));
-    }
     __builtin_prefetch(&state_.pages[id.slot / options_.page_steps]);
     __builtin_prefetch(&state_.priorities[id.slot], 1);
     for (const auto& weights : weight_trees_) {
@@ -283,8 +281,7 @@ void Index::require_lookahead(uint64_t steps) {
 
 uint64_t Index::fixed(float priority, double alpha, const SumTree& tree) {
   bool saturated = false;
-  const uint64_t limit = std::min(kMaxWeight, ((uint64_t{1} << 63) - 1) / tree.num_leaves());
-  const uint64_t weight = fixed_weight(priority, alpha, limit, saturated);
+  const uint64_t weight = fixed_weight(priority, alpha, weight_limit(tree.num_leaves()), saturated);
   state_.counters.saturated_weights += saturated;
   return weight;
 }

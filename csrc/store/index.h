@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "store/change_log.h"
 #include "store/id.h"
 #include "store/index_state.h"
 #include "store/sum_tree.h"
@@ -76,6 +77,8 @@ class Index {
   float priority(Anchor anchor) const;
   // Counts one draw; with max_times_sampled the last one withdraws the step (or episode).
   void mark_sampled(Anchor anchor, Unit unit);
+  // Counts draws that were made on a device.
+  void count_sampled(uint64_t draws) { state_.counters.steps_sampled += draws; }
   // Frees ended episodes of which nothing is left to draw. After the plan of the draws is made.
   void release_spent();
 
@@ -105,8 +108,25 @@ class Index {
   // Applies priorities (finite, >= 0, else InvalidArgument and nothing is applied) in order; ids
   // of evicted steps are counted and ignored. Returns how many were applied.
   uint64_t update(std::span<const int64_t> ids, std::span<const float> priorities);
+  // How many of the updates update() would apply; throws as it does. For a mirror to apply them.
+  uint64_t check_update(std::span<const int64_t> ids, std::span<const float> priorities) const;
   // Windows of some consumer reach `steps` past their anchor. Never lowers.
   void require_lookahead(uint64_t steps);
+
+  // ---- mirrors ----
+  // From here on `log`, which outlives this or is detached, is told of every change.
+  void attach(ChangeLog& log) { logs_.push_back(&log); }
+  void detach(ChangeLog& log) { std::erase(logs_, &log); }
+  // What a mirror that applied updates gives back: priorities of the slots from `first_slot` on, in
+  // as many calls as it takes, then the rest. Trees and order of eviction are renewed: O(slots).
+  void take_priorities(uint64_t first_slot, std::span<const float> priorities);
+  struct Settlement {
+    std::span<const double> episode_weights;  // by episode; negative: mean of its steps'
+    float max_priority = 0;
+    uint64_t stale_updates = 0;  // since the last time
+    uint64_t saturated_weights = 0;
+  };
+  void settle(const Settlement& settlement);
 
  private:
   struct WeightTree {
@@ -116,6 +136,16 @@ class Index {
   };
 
   Page& page_of(uint32_t page) { return state_.pages[page]; }
+  // Before a page changes; before or after an episode's extent does.
+  void page_changes(uint32_t page) {
+    for (ChangeLog* log : logs_) log->page(page, state_.pages[page]);
+  }
+  void episode_changes(uint32_t episode) {
+    for (ChangeLog* log : logs_) log->episode(episode);
+  }
+  void episode_weight_changes(uint32_t episode) {
+    for (ChangeLog* log : logs_) log->episode_weight(episode);
+  }
   bool ended(const Episode& episode) const { return episode.state != EpisodeState::kOpen; }
   bool row_spent(uint64_t slot) const;
   uint32_t nth_unspent(uint32_t page, uint64_t k) const;
@@ -152,6 +182,7 @@ class Index {
   std::set<std::tuple<double, uint64_t, uint32_t>> by_priority_;
   std::vector<double> priority_key_;  // key under which an episode stands in by_priority_
   bool episode_priorities_used_;      // by eviction or by a weight tree over episodes
+  std::vector<ChangeLog*> logs_;
 };
 
 }  // namespace gear::store

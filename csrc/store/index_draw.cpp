@@ -111,6 +111,7 @@ void Index::publish(uint32_t e) {
 void Index::publish_rows(uint32_t p, uint32_t from, uint32_t to) {
   Page& page = state_.pages[p];
   GEAR_CHECK(page.anchors == from);
+  page_changes(p);
   drop_unused_trees();
   ++version_;
   page.anchors = static_cast<uint16_t>(to);
@@ -135,6 +136,7 @@ void Index::hide_rows(uint32_t p, uint32_t from) {
   Page& page = state_.pages[p];
   const uint64_t first = slot({p, from});
   const uint64_t count = uint64_t{page.anchors} - from;
+  page_changes(p);
   ++version_;
   for (uint64_t at = first; at < first + count; ++at) {
     if (row_spent(at)) --page.spent;

@@ -56,6 +56,7 @@ void Index::drop_head_page(uint32_t e) {
   Page& page = state_.pages[p];
   hide_rows(p, 0);
   withdraw_episode(e);
+  episode_changes(e);
   const uint64_t steps = std::min(episode.end, page.first_step + page.rows) - page.first_step;
   for (uint64_t at = slot({p, 0}); at < slot({p, 0}) + page.rows; ++at) {
     if (at - slot({p, 0}) < steps) {
@@ -70,6 +71,8 @@ void Index::drop_head_page(uint32_t e) {
   episode.anchors_end = std::max(episode.anchors_end, episode.begin);
   if (episode.publish == p) episode.publish = kNone;
   episode.head = page.next;
+  if (page.next != kNone) page_changes(page.next);
+  for (ChangeLog* log : logs_) log->dropped(p);
   (page.next == kNone ? episode.tail : state_.pages[page.next].previous) = kNone;
   const uint32_t generation = page.generation + 1;
   page = Page{};
@@ -96,6 +99,7 @@ void Index::evict_head_page(uint32_t e) {
 void Index::withdraw_episode(uint32_t e) {
   const Episode& episode = state_.episodes[e];
   if (episode.head != kNone) {
+    page_changes(episode.head);
     heads_.set(episode.head, 0);
     for (const auto& weights : weight_trees_) {
       if (weights->unit == Unit::kEpisode) weights->tree.set(episode.head, 0);
@@ -112,6 +116,7 @@ void Index::refresh_episode(uint32_t e) {
   if (!ended(episode) || episode.head == kNone) return;
   const double priority = episode_priority(episode);
   if (drawable(episode)) {
+    if (!logs_.empty() && heads_[episode.head] == 0) page_changes(episode.head);
     heads_.set(episode.head, 1);
     for (const auto& weights : weight_trees_) {
       if (weights->unit == Unit::kEpisode) {
@@ -131,6 +136,7 @@ void Index::remove_episode(uint32_t e) {
   Episode& episode = state_.episodes[e];
   (episode.older == kNone ? state_.oldest : state_.episodes[episode.older].newer) = episode.newer;
   (episode.newer == kNone ? state_.newest : state_.episodes[episode.newer].older) = episode.older;
+  episode_weight_changes(e);
   episode = Episode{};
   free_episodes_.push_back(e);
   --state_.num_episodes;

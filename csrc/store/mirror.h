@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "memory/region.h"
 
@@ -10,17 +11,17 @@ namespace gear::store {
 
 class Index;
 
-// What a GPU keeps of a shard's index, so that selection and planning need no host: pages, episodes,
-// and, once a sampler there needs them, priorities and trees of weights. One per (shard, GPU); the
-// shard owns it, and every call is made under the shard's lock.
+// What a GPU keeps of a shard's index, so that selection and planning need no host: pages,
+// episodes, and, once a sampler there needs them, priorities and trees of weights. One per (shard,
+// GPU); the shard owns it, and every call is made under the shard's lock.
 //
 //   Index ──sync()──► mirror ◄──update()── training step
 //     ▲                  │
 //     └────settle()──────┘
 //
 // The index is the authority on structure. Priorities, once held here, are changed here only: the
-// mirror is *ahead* of the index until it settles. Everything happens on one stream of the mirror's,
-// in the order of the calls.
+// mirror is *ahead* of the index until it settles. Everything happens on one stream of the
+// mirror's, in the order of the calls.
 class Mirror {
  public:
   virtual ~Mirror() = default;
@@ -39,8 +40,8 @@ class Mirror {
   // are counted and ignored. Syncs first. Only where holds_priorities().
   //
   // `ids` and `priorities` are memory of a GPU (`on_device`), whose values are complete when
-  // `stream` (a cudaStream_t of that GPU) has run what was put on it before this call, and which may
-  // be reused by what is put on it after; or memory of the host, which may be reused on return.
+  // `stream` (a cudaStream_t of that GPU) has run what was put on it before this call, and which
+  // may be reused by what is put on it after; or memory of the host, which may be reused on return.
   //
   // Nothing is applied of an update that holds a NaN, negative or infinite priority or an id of
   // another buffer: a later call of raise_failed_update() says so.
@@ -61,8 +62,8 @@ class Mirror {
 };
 
 // Rows on their way into a region of device memory, collected in page-locked memory and written by
-// the stream of the region's home mirror: a gather that was put on it earlier sees the old rows, one
-// that follows the mirror's next sync() the new ones. Under the shard's lock.
+// the stream of the region's home mirror: a gather that was put on it earlier sees the old rows,
+// one that follows the mirror's next sync() the new ones. Under the shard's lock.
 class RowSink {
  public:
   virtual ~RowSink() = default;
@@ -75,7 +76,11 @@ class RowSink {
   virtual void finish() = 0;
 };
 
-// Both throw InvalidArgument in a build without CUDA, and CudaError for a GPU that is not there.
+// Copies memory of a GPU to the host, once `stream` has run what was put on it, and waits for it.
+void fetch(std::span<std::byte> to, const void* from, uintptr_t stream);
+
+// These, and fetch, throw InvalidArgument in a build without CUDA, and CudaError for a GPU that is
+// not there.
 // `index` outlives the mirror; the mirror and `region` (tier kDevice, of the mirror's GPU) outlive
 // the sink. `device` -1: the current GPU.
 std::unique_ptr<Mirror> make_mirror(Index& index, int device);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "base/errors.h"
 
@@ -43,7 +44,9 @@ Shard::Shard(Schema schema, const ShardOptions& options)
       layout_(*schema_, options.page_steps),
       region_(make_region(*schema_, layout_, options)),
       index_(index_options(options)),
-      rate_limiter_(options.rate_limiter) {}
+      rate_limiter_(options.rate_limiter) {
+  open_rows();
+}
 
 Shard::Shard(Schema schema, const ShardOptions& options, IndexState state)
     : schema_(std::make_shared<Schema>(std::move(schema))),
@@ -51,7 +54,14 @@ Shard::Shard(Schema schema, const ShardOptions& options, IndexState state)
       layout_(*schema_, options.page_steps),
       region_(make_region(*schema_, layout_, options)),
       index_(index_options(options), std::move(state)),
-      rate_limiter_(options.rate_limiter) {}
+      rate_limiter_(options.rate_limiter) {
+  open_rows();
+}
+
+void Shard::open_rows() {
+  if (region_->host_accessible()) return;
+  rows_ = make_row_sink(*region_, mirror(region_->device()));
+}
 
 uint64_t Shard::bytes() {
   const auto held = lock();
@@ -74,16 +84,50 @@ void Shard::end_read(uint64_t ticket) {
   reads_done_.notify_all();
 }
 
+void Shard::end_read_when(uint64_t ticket, std::shared_ptr<const ReadEnd> end) {
+  {
+    const std::lock_guard guard(reading_mutex_);
+    ending_.emplace_back(ticket, std::move(end));
+  }
+  reads_done_.notify_all();
+}
+
+void Shard::poll_reads() {
+  {
+    const std::lock_guard guard(reading_mutex_);
+    release_ended_reads();
+  }
+  reads_done_.notify_all();
+}
+
+void Shard::release_ended_reads() {
+  std::erase_if(ending_, [this](const auto& read) {
+    if (!read.second->done()) return false;
+    reading_.erase(std::find(reading_.begin(), reading_.end(), read.first));
+    return true;
+  });
+}
+
 uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode) {
+  constexpr std::chrono::microseconds kPoll{50};  // of reads that end on a device
   for (;;) {
+    if (options_.evict == Evict::kLowestPriority && index_.state().free_pages.empty()) settle();
     // While this thread waits without the lock another writer may take the page, so that whichever
     // is next then is looked at anew.
     const uint64_t evicted_at = index_.evicted_at(index_.next_free_page(episode));
     const auto unread = [&] { return reading_.empty() || reading_.front() > evicted_at; };
     std::unique_lock reading(reading_mutex_);
+    if (!unread()) release_ended_reads();
     if (unread()) return index_.attach_page(episode);
     held.unlock();
-    reads_done_.wait(reading, unread);
+    while (!unread()) {
+      if (ending_.empty()) {
+        reads_done_.wait(reading);
+      } else {
+        reads_done_.wait_for(reading, kPoll);
+        release_ended_reads();
+      }
+    }
     reading.unlock();
     held.lock();
   }
@@ -112,6 +156,78 @@ bool Shard::wait_sample(std::unique_lock<std::mutex>& held, uint64_t count, Unit
   const SumTree& offered = unit == Unit::kStep ? index_.anchors() : index_.heads();
   return wait(held, timeout_s,
               [&] { return offered.total() > 0 && rate_limiter_.may_sample(count); });
+}
+
+Mirror& Shard::mirror(int device) {
+  for (const auto& mirror : mirrors_) {
+    if (mirror->device() == device) return *mirror;
+  }
+  mirrors_.push_back(make_mirror(index_, device));
+  return *mirrors_.back();
+}
+
+bool Shard::mirrors_hold_priorities() const {
+  return std::any_of(mirrors_.begin(), mirrors_.end(),
+                     [](const auto& mirror) { return mirror->holds_priorities(); });
+}
+
+void Shard::raise_failed_updates() {
+  for (const auto& mirror : mirrors_) mirror->raise_failed_update();
+}
+
+void Shard::settle() {
+  // Every mirror that is ahead took the same updates: one speaks for all.
+  bool settled = false;
+  for (const auto& mirror : mirrors_) {
+    if (!mirror->ahead()) continue;
+    if (settled) {
+      mirror->settled_elsewhere();
+    } else {
+      mirror->settle();
+    }
+    settled = true;
+  }
+}
+
+uint64_t Shard::update(std::span<const int64_t> ids, std::span<const float> priorities) {
+  raise_failed_updates();
+  if (!mirrors_hold_priorities()) return index_.update(ids, priorities);
+  const uint64_t applied = index_.check_update(ids, priorities);
+  for (const auto& mirror : mirrors_) {
+    if (!mirror->holds_priorities()) continue;
+    mirror->update(ids.data(), priorities.data(), ids.size(), false, 0);
+  }
+  return applied;
+}
+
+void Shard::update_from_device(const int64_t* ids, const float* priorities, uint64_t count,
+                               uintptr_t stream) {
+  raise_failed_updates();
+  if (!mirrors_hold_priorities()) {
+    std::vector<int64_t> host_ids(count);
+    std::vector<float> host_priorities(count);
+    fetch(std::as_writable_bytes(std::span(host_ids)), ids, stream);
+    fetch(std::as_writable_bytes(std::span(host_priorities)), priorities, stream);
+    index_.update(host_ids, host_priorities);
+    return;
+  }
+  for (const auto& mirror : mirrors_) {
+    if (mirror->holds_priorities()) mirror->update(ids, priorities, count, true, stream);
+  }
+}
+
+void Shard::write_rows(uint64_t offset, const std::byte* source, uint64_t bytes) {
+  if (rows_) {
+    rows_->write(offset, source, bytes);
+  } else if (source) {
+    std::memcpy(region_->data() + offset, source, bytes);
+  } else {
+    std::memset(region_->data() + offset, 0, bytes);
+  }
+}
+
+void Shard::finish_rows() {
+  if (rows_) rows_->finish();
 }
 
 }  // namespace gear::store

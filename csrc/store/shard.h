@@ -8,6 +8,7 @@
 
 #include "memory/region.h"
 #include "store/index.h"
+#include "store/mirror.h"
 #include "store/page_layout.h"
 #include "store/rate_limiter.h"
 #include "store/schema.h"
@@ -26,11 +27,22 @@ struct ShardOptions {
   RateLimiter rate_limiter;
 };
 
-// One rank's part of the buffer: the pages in a region, the index over them, and the lock.
+// When a read ends that no thread waits for: that of a GPU.
+class ReadEnd {
+ public:
+  virtual ~ReadEnd() = default;
+  // From any thread. True on a lost GPU too.
+  virtual bool done() const noexcept = 0;
+};
+
+// One rank's part of the buffer: the pages in a region, the index over them, the lock, and the
+// mirrors of the index on GPUs that select or plan.
 //
 // Readers and pages: a batch is planned under the lock and copied without it. Between the two it
 // holds a *read ticket*; a page evicted meanwhile is reused only after every ticket issued before
-// the eviction is given back, so a copy never races a writer.
+// the eviction is given back, so a copy never races a writer. On tier kDevice there are no tickets:
+// reads and writes of the pages follow each other on the stream of the home mirror, which is that
+// on the pages' own GPU.
 class Shard {
  public:
   // Throws InvalidArgument for a capacity below one page, OutOfMemory when the tier has no room.
@@ -68,13 +80,39 @@ class Shard {
   // draws (rate_limiter().sampled) before it gives up the lock.
   bool wait_sample(std::unique_lock<std::mutex>& lock, uint64_t count, Unit unit,
                    std::optional<double> timeout_s);
+  // The mirror on that GPU; made, empty until its sync(), by the first call.
+  Mirror& mirror(int device);
+  // Takes back the priorities that mirrors are ahead with; does nothing if none is. Comes before
+  // the index's priorities are looked at.
+  void settle();
+  // As Index::update, with a mirror that holds priorities there.
+  uint64_t update(std::span<const int64_t> ids, std::span<const float> priorities);
+  // The same of arrays on a GPU, see Mirror::update: a mirror that holds priorities is sent them,
+  // and this returns at once; else it waits for them.
+  void update_from_device(const int64_t* ids, const float* priorities, uint64_t count,
+                          uintptr_t stream);
+  // Copies bytes of rows to the region; `source` null: zeros. On tier kDevice always under the
+  // lock, else also without it, to a page that the caller alone fills.
+  void write_rows(uint64_t offset, const std::byte* source, uint64_t bytes);
+  // Whether write_rows takes the lock.
+  bool writes_locked() const { return rows_ != nullptr; }
+  // Returns when the region holds the rows written.
+  void finish_rows();
   // Wakes who waits in reserve_insert or wait_sample, after the counts or the index changed.
   void notify_progress() { progress_.notify_all(); }
 
-  // ---- without the lock ----
+  // ---- with or without the lock ----
   void end_read(uint64_t ticket);
+  // The ticket is given back by the first poll_reads() after the read has ended; a writer that
+  // needs the page polls too.
+  void end_read_when(uint64_t ticket, std::shared_ptr<const ReadEnd> end);
+  void poll_reads();
 
  private:
+  void open_rows();
+  bool mirrors_hold_priorities() const;
+  void raise_failed_updates();
+  void release_ended_reads();
   template <class Allowed>
   bool wait(std::unique_lock<std::mutex>& lock, std::optional<double> timeout_s, Allowed allowed);
 
@@ -90,6 +128,9 @@ class Shard {
   std::mutex reading_mutex_;
   std::condition_variable reads_done_;
   std::vector<uint64_t> reading_;  // tickets not given back, ascending
+  std::vector<std::pair<uint64_t, std::shared_ptr<const ReadEnd>>> ending_;  // of those
+  std::vector<std::unique_ptr<Mirror>> mirrors_;
+  std::unique_ptr<RowSink> rows_;  // tier kDevice
 };
 
 }  // namespace gear::store
