@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # For every Python 3.10 to 3.13 of this machine: builds the wheel as `pip install .` does, installs
 # it in a fresh venv where only numpy is, and runs one round trip through the replay buffer.
-# Pythons are those on PATH, and those under $PYENV_ROOT.
+# Pythons are those on PATH, and those under $PYENV_ROOT. Without CUDA: the build with it is the one
+# that tools/setup.sh makes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
+export CMAKE_ARGS="${CMAKE_ARGS:-} -DGEAR_WITH_CUDA=OFF"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

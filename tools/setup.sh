@@ -7,6 +7,10 @@
 # Nothing is done when nothing changed: .venv/gear-<level>.stamp holds a hash of the build's inputs.
 # PYTHON=/path/to/python chooses the interpreter; otherwise the first suitable of python3,
 # python3.13 ... python3.10, and those of pyenv.
+#
+# CUDA: `train` builds with the nvcc that is here, if any. `dev` takes one from PyPI where there is
+# none, so that the GPU code is always compiled. GEAR_WITH_CUDA=OFF builds without, at either level;
+# GEAR_CUDA_ARCHITECTURES="90" says what to compile for.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -82,11 +86,42 @@ install_packages() {
   esac
 }
 
+# The nvcc to build with: CUDACXX, PATH, CUDA_HOME, the usual place; else .venv/cuda if it is there.
+pypi_nvcc=$PWD/.venv/cuda/nvidia/cu13/bin/nvcc
+find_nvcc() {
+  local candidate
+  for candidate in "${CUDACXX:-}" nvcc "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" "$pypi_nvcc"; do
+    [ -n "$candidate" ] && command -v "$candidate" && return 0
+  done
+  return 1
+}
+
+# nvcc and what comes with it, in the layout of a toolkit.
+install_nvcc() {
+  say "no CUDA compiler here: taking one from PyPI (some 270 MB in .venv/cuda)"
+  pip install --no-deps --upgrade --target .venv/cuda -r requirements/cuda.txt ||
+    die "the CUDA compiler could not be installed. Set CUDACXX to an nvcc, or GEAR_WITH_CUDA=OFF"
+  ln -sfn lib "$(dirname "$pypi_nvcc")/../lib64"
+  ln -sfn libcudart.so.13 "$(dirname "$pypi_nvcc")/../lib/libcudart.so"
+}
+
+# What to compile GPU code for while developing: the GPUs here, else the first and the last of those
+# that a release is built for (CMakeLists.txt).
+cuda_architectures() {
+  local here=""
+  if [ -n "${GEAR_CUDA_ARCHITECTURES:-}" ]; then echo "$GEAR_CUDA_ARCHITECTURES"; return; fi
+  if command -v nvidia-smi >/dev/null; then
+    here=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+      grep -x '[0-9]*\.[0-9]' | tr -d . | sort -nu | paste -sd ';') || here=""
+  fi
+  echo "${here:-75;120}"
+}
+
 build_inputs_hash() {
   {
-    echo "$level"
+    echo "$level ${GEAR_WITH_CUDA:-} $(cuda_architectures) $(find_nvcc || echo none)"
     .venv/bin/python -c 'import sys; print(sys.version, sys.base_prefix)'
-    find csrc CMakeLists.txt pyproject.toml requirements tools/setup.sh -type f -print0 |
+    find csrc cmake CMakeLists.txt pyproject.toml requirements tools/setup.sh -type f -print0 |
       sort -z | xargs -0 sha256sum
   } | sha256sum | cut -d' ' -f1
 }
@@ -131,7 +166,19 @@ command -v ninja >/dev/null || build_requirements+=(ninja)
 say "installing the requirements and building GEAR (the first time takes minutes)"
 rm -f .venv/gear-*.stamp
 pip install -c requirements/constraints.txt "${build_requirements[@]}" || die "pip failed"
+
+with_cuda=${GEAR_WITH_CUDA:-AUTO}
+if [ "$with_cuda" != OFF ]; then
+  if [ "$level" = dev ] && ! find_nvcc >/dev/null; then install_nvcc; fi
+  if nvcc=$(find_nvcc); then
+    export CUDACXX=$nvcc
+    [ "$level" = train ] || with_cuda=ON
+    say "GPU code by $nvcc for compute capability $(cuda_architectures)"
+  fi
+fi
+CMAKE_ARGS="${CMAKE_ARGS:-} -DGEAR_WITH_CUDA=$with_cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)"
 PATH="$PWD/.venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)} \
+  CMAKE_ARGS=$CMAKE_ARGS \
   pip install -c requirements/constraints.txt --no-build-isolation "$torch" -e ".[$extras]" ||
   die "the installation failed; its output is above"
 (cd build && ../.venv/bin/python -c 'import gear') || die "GEAR was built but does not import"

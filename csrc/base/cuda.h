@@ -20,7 +20,8 @@ inline void check_cuda(cudaError_t status, const char* call) {
   }
 }
 
-/// Every call of the runtime stands in one. After a kernel launch: GEAR_CUDA_TRY(cudaGetLastError()).
+/// Every call of the runtime stands in one. After a kernel launch:
+/// GEAR_CUDA_TRY(cudaGetLastError()).
 #define GEAR_CUDA_TRY(call) ::gear::base::check_cuda((call), #call)
 
 /// Makes `device` current on the calling thread for its own lifetime; a thread that had no current

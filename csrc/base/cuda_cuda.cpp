@@ -89,6 +89,8 @@ void fail_cuda(cudaError_t status, const char* call) {
 }
 
 int current_device() {
+  int count = 0;
+  GEAR_CUDA_TRY(cudaGetDeviceCount(&count));  // says what is missing; cudaGetDevice may not
   int device = 0;
   GEAR_CUDA_TRY(cudaGetDevice(&device));
   return device;
@@ -145,8 +147,8 @@ Stream::~Stream() {
 void Stream::synchronize() const { GEAR_CUDA_TRY(cudaStreamSynchronize(stream_)); }
 
 Event::Event(bool timing) {
-  GEAR_CUDA_TRY(cudaEventCreateWithFlags(
-      &event_, timing ? cudaEventDefault : cudaEventDisableTiming));
+  GEAR_CUDA_TRY(
+      cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming));
 }
 
 Event::~Event() {

@@ -1,5 +1,6 @@
 #include <exception>
 
+#include "base/devices.h"
 #include "base/environment.h"
 #include "base/errors.h"
 #include "base/log.h"
@@ -68,6 +69,17 @@ void send_log_to(py::object sink) {
       base::log_level_from_environment());
 }
 
+// "13.0 for compute capability 75 90"; empty in a build without CUDA.
+std::string cuda_text() {
+#if defined(GEAR_CUDA)
+  const int version = base::runtime_version();
+  return base::cat(version / 1000, ".", version % 1000 / 10, " for compute capability ",
+                   GEAR_CUDA_ARCHITECTURES);
+#else
+  return {};
+#endif
+}
+
 py::dict build_info() {
   py::dict info;
   info["version"] = GEAR_VERSION;
@@ -77,7 +89,7 @@ py::dict build_info() {
 #else
   info["compiler"] = "gcc " __VERSION__;
 #endif
-  info["cuda"] = false;
+  info["cuda"] = cuda_text();
 #if defined(__x86_64__)
   info["simd"] = __builtin_cpu_supports("avx2") ? "avx2, sse4.2 crc" : "sse2";
 #else
@@ -105,7 +117,8 @@ void register_base(py::module_& module) {
              py::arg("OutOfMemory"), py::arg("CudaError"), py::arg("TransportError"),
              py::arg("CorruptData"), py::arg("IoError"),
              "Says which Python class each error of the core becomes.");
-  module.def("build_info", &build_info, "What was built: version, compiler, CUDA or not.");
+  module.def("build_info", &build_info,
+             "What was built: version, compiler, CUDA (its version; empty: without).");
   module.def("environment", &environment,
              "The environment variables for operators: (name, default, meaning).");
   module.def("send_log_to", &send_log_to, py::arg("sink"),

@@ -12,6 +12,7 @@ namespace gear::bindings {
 namespace py = pybind11;
 
 void register_base(py::module_& module);     // exceptions, log, build information
+void register_devices(py::module_& module);  // GPUs, their links
 void register_store(py::module_& module);    // Shard
 void register_ingest(py::module_& module);   // Writer
 void register_collect(py::module_& module);  // Collector, Batch

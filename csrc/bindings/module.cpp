@@ -3,6 +3,7 @@
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The C++ core of GEAR. Use the classes of the package `gear`; these may change.";
   gear::bindings::register_base(module);
+  gear::bindings::register_devices(module);
   gear::bindings::register_store(module);
   gear::bindings::register_ingest(module);
   gear::bindings::register_collect(module);

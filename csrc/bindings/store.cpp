@@ -31,13 +31,6 @@ py::list schema_columns(const store::Schema& schema) {
   return columns;
 }
 
-memory::Tier parse_tier(const std::string& tier) {
-  if (tier == "host") return memory::Tier::kHost;
-  if (tier == "shared") return memory::Tier::kShared;
-  throw InvalidArgument(
-      cat("[memory] tier '", tier, "': 'host' and 'shared' are allowed in this build"));
-}
-
 store::Evict parse_evict(const std::string& evict) {
   if (evict == "fifo") return store::Evict::kFifo;
   if (evict == "lifo") return store::Evict::kLifo;
@@ -69,7 +62,9 @@ std::shared_ptr<store::Shard> make_shard(const std::vector<ColumnTuple>& columns
   store::ShardOptions options;
   options.capacity = capacity;
   options.page_steps = page_steps;
-  options.tier = parse_tier(tier);
+  const memory::TierChoice choice = memory::parse_tier_choice(tier);
+  options.tier = choice.tier;
+  options.device = choice.device;
   options.name = name;
   options.evict = parse_evict(evict);
   options.max_times_sampled = max_times_sampled;
@@ -167,9 +162,9 @@ void save(store::Shard& shard, const std::string& path) {
 
 std::shared_ptr<store::Shard> load(const std::string& path, const std::string& tier,
                                    const std::string& name, uint32_t owner) {
-  const memory::Tier parsed = parse_tier(tier);
+  const memory::TierChoice choice = memory::parse_tier_choice(tier);
   const py::gil_scoped_release release;
-  return store::load_shard(path, parsed, name, owner);
+  return store::load_shard(path, choice, name, owner);
 }
 
 py::dict inspect(const std::string& path) {

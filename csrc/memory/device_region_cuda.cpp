@@ -10,18 +10,17 @@ namespace {
 
 class DeviceRegion final : public Region {
  public:
-  DeviceRegion(base::DeviceBytes memory, uint64_t bytes)
-      : memory_(std::move(memory)), bytes_(bytes) {}
+  DeviceRegion(base::DeviceBytes memory, base::Stream stream)
+      : memory_(std::move(memory)), stream_(std::move(stream)) {}
 
   std::byte* data() const noexcept override { return static_cast<std::byte*>(memory_.get()); }
-  uint64_t bytes() const noexcept override { return bytes_; }
+  uint64_t bytes() const noexcept override { return memory_.bytes(); }
   Tier tier() const noexcept override { return Tier::kDevice; }
   std::string_view name() const noexcept override { return {}; }
   bool host_accessible() const noexcept override { return false; }
   std::byte* device_data() const noexcept override { return data(); }
   int device() const noexcept override { return memory_.device(); }
 
-  // A stream of its own for each: the default stream would wait for other work of the process.
   void read(uint64_t offset, std::span<std::byte> out) const override {
     check_range(offset, out.size());
     copy(out.data(), data() + offset, out.size(), cudaMemcpyDeviceToHost);
@@ -38,13 +37,12 @@ class DeviceRegion final : public Region {
       return;
     }
     const base::OnDevice on(device());
-    const base::Stream stream(device());
-    GEAR_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, kind, stream));
-    stream.synchronize();
+    GEAR_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, kind, stream_));
+    stream_.synchronize();
   }
 
   base::DeviceBytes memory_;
-  uint64_t bytes_;
+  base::Stream stream_;  // the default stream would wait for other work of the process
 };
 
 base::DeviceBytes allocate(uint64_t bytes, int device) {
@@ -71,10 +69,10 @@ std::unique_ptr<Region> make_device_region(uint64_t bytes, int device) {
   }
   base::DeviceBytes memory = allocate(bytes, device);
   const base::OnDevice on(device);
-  const base::Stream stream(device);
+  base::Stream stream(device);
   GEAR_CUDA_TRY(cudaMemsetAsync(memory.get(), 0, bytes, stream));
   stream.synchronize();
-  return std::make_unique<DeviceRegion>(std::move(memory), bytes);
+  return std::make_unique<DeviceRegion>(std::move(memory), std::move(stream));
 }
 
 }  // namespace gear::memory

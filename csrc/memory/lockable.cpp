@@ -42,8 +42,7 @@ Lockable lockable(const std::string& proc) {
   return memory;
 }
 
-void refuse_more_than_lockable(uint64_t bytes) {
-  const Lockable memory = lockable();
+void refuse_more_than_lockable(uint64_t bytes, const Lockable& memory) {
   if (memory.limit == kUnlimited || bytes <= memory.limit - std::min(memory.limit, memory.locked)) {
     return;
   }

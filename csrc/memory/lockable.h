@@ -16,6 +16,6 @@ Lockable lockable(const std::string& proc = "/proc");
 
 /// Throws OutOfMemory, naming the limit, what is locked, the bytes asked for and `ulimit -l`, if
 /// `bytes` more do not fit.
-void refuse_more_than_lockable(uint64_t bytes);
+void refuse_more_than_lockable(uint64_t bytes, const Lockable& memory = lockable());
 
 }  // namespace gear::memory

@@ -19,8 +19,7 @@ class PinnedRegion final : public Region {
     if (status == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
       throw OutOfMemory(cat("[memory] page-locking ", bytes_text(region_->bytes()),
-                            " for tier 'pinned' was refused; ",
-                            bytes_text(host_memory().available),
+                            " for tier 'pinned' was refused; ", bytes_text(host_memory().available),
                             " are available: lower the capacity, ask the scheduler for more "
                             "memory, or use tier='host'"));
     }

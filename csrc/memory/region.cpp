@@ -44,8 +44,7 @@ TierChoice parse_tier_choice(std::string_view text) {
   }
   TierChoice choice{Tier::kDevice};
   const char* end = text.data() + text.size();
-  const auto [stop, error] =
-      std::from_chars(text.data() + kOfOneDevice.size(), end, choice.device);
+  const auto [stop, error] = std::from_chars(text.data() + kOfOneDevice.size(), end, choice.device);
   if (error != std::errc() || stop != end || choice.device < 0) {
     throw InvalidArgument(cat("[memory] tier '", text,
                               "': give the index of a GPU after the colon, as in 'device:0'"));

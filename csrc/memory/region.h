@@ -26,7 +26,7 @@ Tier parse_tier(std::string_view name);
 
 /// A tier as users name it: its name, and for kDevice which GPU.
 struct TierChoice {
-  Tier tier;
+  Tier tier = Tier::kHost;
   int device = -1;  ///< -1: the current GPU
 };
 
@@ -48,7 +48,7 @@ class Region {
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
-  /// The first byte, aligned to at least 4096.
+  /// The first byte, aligned to at least 4096 (kDevice: 256).
   virtual std::byte* data() const noexcept = 0;
 
   /// The bytes asked for; all of [data(), data() + bytes()) may be read and written.

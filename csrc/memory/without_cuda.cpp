@@ -1,4 +1,5 @@
 #include "base/errors.h"
+#include "memory/bandwidth.h"
 #include "memory/device_region.h"
 #include "memory/pinned_region.h"
 
@@ -21,5 +22,11 @@ std::unique_ptr<Region> make_pinned_region(uint64_t, const RegionOptions&) {
 std::unique_ptr<Region> pin_region(std::unique_ptr<Region>) { refuse(Tier::kPinned); }
 
 std::unique_ptr<Region> make_device_region(uint64_t, int) { refuse(Tier::kDevice); }
+
+Bandwidth measure_bandwidth(int) {
+  throw InvalidArgument(
+      "[memory] there is nothing to measure: this build was made without CUDA "
+      "(GEAR_WITH_CUDA=OFF, or no nvcc)");
+}
 
 }  // namespace gear::memory

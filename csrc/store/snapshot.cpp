@@ -197,22 +197,59 @@ void copy_partial_page(const Shard& shard, const std::byte* page, uint32_t rows,
   }
 }
 
+// Pages of a region as the host reads and writes them: in place, or on their way through a buffer.
+class PageAccess {
+ public:
+  explicit PageAccess(Shard& shard)
+      : region_(shard.region()), page_bytes_(shard.layout().page_bytes) {}
+
+  // `count` pages from `page` on; valid until the next call.
+  const std::byte* read(uint32_t page, uint64_t count) {
+    if (region_.host_accessible()) return in_place(page);
+    buffer_.resize(count * page_bytes_);
+    region_.read(page * page_bytes_, buffer_);
+    return buffer_.data();
+  }
+
+  // Where to put `count` pages that commit() then takes to `page`.
+  std::byte* space(uint32_t page, uint64_t count) {
+    if (region_.host_accessible()) return in_place(page);
+    buffer_.resize(count * page_bytes_);
+    return buffer_.data();
+  }
+
+  void commit(uint32_t page) {
+    if (!region_.host_accessible()) region_.write(page * page_bytes_, buffer_);
+  }
+
+ private:
+  std::byte* in_place(uint32_t page) { return region_.data() + page * page_bytes_; }
+
+  memory::Region& region_;
+  uint64_t page_bytes_;
+  std::vector<std::byte> buffer_;
+};
+
 std::vector<uint32_t> write_pages(Shard& shard, const std::vector<uint32_t>& pages,
                                   base::File& file) {
   const uint64_t page_bytes = shard.layout().page_bytes;
   std::vector<uint32_t> crcs;
   crcs.reserve(pages.size());
   std::vector<std::byte> copy;
+  PageAccess access(shard);
   for (uint64_t i = 0; i < pages.size();) {
-    const auto rows = [&](uint64_t k) { return shard.index().page(pages[k]).rows; };
-    const std::byte* data = shard.data() + pages[i] * page_bytes;
+    const auto is_full = [&](uint64_t k) {
+      return shard.index().page(pages[k]).rows == shard.layout().page_steps;
+    };
     uint64_t count = 1;
-    if (rows(i) < shard.layout().page_steps) {
-      copy_partial_page(shard, data, rows(i), copy);
-      data = copy.data();
-    } else {
+    if (is_full(i)) {
       const uint64_t longest = run_length(pages, i, page_bytes);
-      while (count < longest && rows(i + count) == shard.layout().page_steps) ++count;
+      while (count < longest && is_full(i + count)) ++count;
+    }
+    const std::byte* data = access.read(pages[i], count);
+    if (!is_full(i)) {
+      copy_partial_page(shard, data, shard.index().page(pages[i]).rows, copy);
+      data = copy.data();
     }
     for (uint64_t k = 0; k < count; ++k) {
       crcs.push_back(base::crc32c(data + k * page_bytes, page_bytes));
@@ -267,13 +304,14 @@ void save_shard(Shard& shard, const std::string& directory) {
   tidy_directory(directory, manifest);
 }
 
-std::shared_ptr<Shard> load_shard(const std::string& directory, memory::Tier tier,
+std::shared_ptr<Shard> load_shard(const std::string& directory, memory::TierChoice tier,
                                   const std::string& name, uint32_t owner) {
   OpenShard open = open_shard(directory);
   ShardOptions options;
   options.page_steps = open.saved.page_steps;
   options.capacity = open.saved.num_pages * open.saved.page_steps;
-  options.tier = tier;
+  options.tier = tier.tier;
+  options.device = tier.device;
   options.name = name;
   options.evict = open.saved.evict;
   options.max_times_sampled = open.saved.max_times_sampled;
@@ -291,9 +329,10 @@ std::shared_ptr<Shard> load_shard(const std::string& directory, memory::Tier tie
                           " bytes where the schema makes ", page_bytes));
   }
   const std::vector<uint32_t>& pages = open.saved.used_pages;
+  PageAccess access(*shard);
   for (uint64_t i = 0; i < pages.size();) {
     const uint64_t count = run_length(pages, i, page_bytes);
-    std::byte* data = shard->data() + pages[i] * page_bytes;
+    std::byte* data = access.space(pages[i], count);
     const uint64_t offset = open.header.pages_offset() + i * page_bytes;
     if (open.file.read_at(offset, {data, count * page_bytes}) != count * page_bytes) {
       throw CorruptData(cat("[checkpoint] ", open.file.path(), " is truncated at byte ", offset));
@@ -303,6 +342,7 @@ std::shared_ptr<Shard> load_shard(const std::string& directory, memory::Tier tie
         throw CorruptData(bad_page(open, i + k));
       }
     }
+    access.commit(pages[i]);
     i += count;
   }
   return shard;

@@ -15,7 +15,7 @@ namespace gear::store {
 void save_shard(Shard& shard, const std::string& directory);
 
 // The shard that was saved. Throws CorruptData naming the file and what is wrong with it.
-std::shared_ptr<Shard> load_shard(const std::string& directory, memory::Tier tier,
+std::shared_ptr<Shard> load_shard(const std::string& directory, memory::TierChoice tier,
                                   const std::string& name, uint32_t owner);
 
 struct CheckpointInfo {

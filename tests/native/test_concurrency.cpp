@@ -152,7 +152,7 @@ TEST_CASE("writers, collectors, updates and saves share a shard under constant e
            do {
              save_shard(*shard, folder / "c");
              wrong +=
-                 wrong_rows_stored(*load_shard(folder / "c", gear::memory::Tier::kHost, "", 0));
+                 wrong_rows_stored(*load_shard(folder / "c", {}, "", 0));
            } while (!stop);
          },
          [&] {

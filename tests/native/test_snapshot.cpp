@@ -92,7 +92,7 @@ std::set<std::string> names_in(const std::string& folder) {
 }
 
 std::shared_ptr<Shard> load(const std::string& folder) {
-  return load_shard(folder, gear::memory::Tier::kHost, "", 0);
+  return load_shard(folder, {}, "", 0);
 }
 
 // Everything a checkpoint must bring back: the index's own bytes and the stored rows.
