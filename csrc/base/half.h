@@ -7,9 +7,9 @@
 
 namespace gear::base {
 
-/// Narrow floating-point types by their bits, with the same result on CPU and GPU: round to nearest,
-/// ties to even; too large becomes infinity; a NaN stays one, quiet, with the upper bits of its
-/// payload, as NumPy's astype does.
+/// Narrow floating-point types by their bits, with the same result on CPU and GPU: round to
+/// nearest, ties to even; too large becomes infinity; a NaN stays one, quiet, with the upper bits
+/// of its payload, as NumPy's astype does.
 
 GEAR_HD inline bool is_nan_bits(uint32_t float_bits) {
   return (float_bits & 0x7FFFFFFFU) > 0x7F800000U;

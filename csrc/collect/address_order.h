@@ -12,15 +12,15 @@ namespace gear::collect {
 // because its address translation covers little. Rows are sorted by 64 MiB of pages, not further:
 // finer order measured slower, and costs more.
 //
-// Owns its memory, made once for a collector: 8 bytes a row of each window, and scratch for the
-// sort.
+// Owns its memory, made once for a collector: 8 bytes a row of each window, 4 a row of the largest,
+// and scratch for the sort.
 class AddressOrder {
  public:
-  AddressOrder(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages, uint64_t num_pages,
-               int device);
+  AddressOrder(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
+               uint64_t num_pages, int device);
 
-  // Sorts what plan.launch() made for `items` items; a few launches a window. Stable.
-  void launch(const DevicePlan& plan, uint64_t items, cudaStream_t stream) const;
+  // Sorts `planned`, the rows of DevicePlan, of `items` items; a few launches a window. Stable.
+  void launch(const std::vector<DeviceRows>& planned, uint64_t items, cudaStream_t stream) const;
 
   // By window of the layout; valid behind launch() on its stream.
   const std::vector<DeviceRows>& rows() const { return rows_; }

@@ -6,6 +6,19 @@
 #include "collect/window.h"
 
 namespace gear::collect {
+namespace {
+
+template <Cast cast>
+void cast_all(const std::byte* source, std::byte* target, uint64_t count, float scale) {
+  constexpr bool kFromF32 = cast == Cast::kF32ToF16 || cast == Cast::kF32ToBF16;
+  constexpr uint64_t kSourceBytes = kFromF32 ? 4 : 1;
+  constexpr uint64_t kTargetBytes = cast == Cast::kU8ToF32 ? 4 : 2;
+  for (uint64_t i = 0; i < count; ++i) {
+    cast_value<cast>(source + i * kSourceBytes, target + i * kTargetBytes, scale);
+  }
+}
+
+}  // namespace
 
 Cast cast_of(base::DType stored, const Output& output, std::string_view column) {
   using base::DType;
@@ -33,6 +46,25 @@ Cast cast_of(base::DType stored, const Output& output, std::string_view column) 
          " is not offered: uint8 may become float16, bfloat16 or float32, float32 may become "
          "float16 or bfloat16; convert others after the batch is delivered");
   return Cast::kNone;
+}
+
+void cast_values(Cast cast, const std::byte* source, std::byte* target, uint64_t count,
+                 float scale) {
+  switch (cast) {
+    case Cast::kU8ToF16:
+      return cast_all<Cast::kU8ToF16>(source, target, count, scale);
+    case Cast::kU8ToBF16:
+      return cast_all<Cast::kU8ToBF16>(source, target, count, scale);
+    case Cast::kU8ToF32:
+      return cast_all<Cast::kU8ToF32>(source, target, count, scale);
+    case Cast::kF32ToF16:
+      return cast_all<Cast::kF32ToF16>(source, target, count, scale);
+    case Cast::kF32ToBF16:
+      return cast_all<Cast::kF32ToBF16>(source, target, count, scale);
+    case Cast::kNone:
+      break;
+  }
+  GEAR_CHECK(cast != Cast::kNone);
 }
 
 }  // namespace gear::collect

@@ -34,8 +34,8 @@ struct PlanTotals {
 class DevicePlan {
  public:
   // Throws OutOfMemory. num_slots (pages times page_steps) must be below 2^32.
-  DevicePlan(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages, uint64_t num_slots,
-             int device);
+  DevicePlan(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
+             uint64_t num_slots, int device);
 
   // Anchors, one an item: for the sampler or a copy to fill in before launch().
   uint32_t* slots() const { return slots_.get(); }

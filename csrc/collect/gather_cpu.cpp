@@ -58,6 +58,15 @@ struct Lane {
   std::byte* target;
 };
 
+// One that converts on the way.
+struct CastLane {
+  Lane lane;
+  uint64_t row_values;
+  uint64_t row_bytes;  // delivered
+  Cast cast;
+  float scale;
+};
+
 class WindowGather {
  public:
   WindowGather(const std::byte* source, const store::PageLayout& pages, const Batch& batch,
@@ -66,8 +75,14 @@ class WindowGather {
     const BatchLayout& layout = *batch.layout;
     for (size_t o : layout.windows[window].outputs) {
       const size_t column = layout.outputs[o].column;
-      lanes_.push_back({pages.column_offset[column], pages.step_bytes[column],
-                        batch.block.get() + layout.data[o]});
+      const Lane lane{pages.column_offset[column], pages.step_bytes[column],
+                      batch.block.get() + layout.data[o]};
+      if (layout.casts[o] == Cast::kNone) {
+        lanes_.push_back(lane);
+      } else {
+        casts_.push_back({lane, layout.row_bytes[o] / dtype_bytes(layout.dtypes[o]),
+                          layout.row_bytes[o], layout.casts[o], layout.outputs[o].scale});
+      }
     }
   }
 
@@ -88,12 +103,15 @@ class WindowGather {
   // Inlined by force: seen as a function, it has no effect and GCC drops the call.
   [[gnu::always_inline]] void prefetch(const Run& run) const {
     if (run.page == store::kNone) return;
-    for (const Lane& lane : lanes_) {
-      const std::byte* p = address(run, lane);
-      const std::byte* last = p + std::min(run.count * lane.step_bytes, kPrefetchBytes) - 1;
-      for (; p < last; p += kLine) __builtin_prefetch(p);
-      __builtin_prefetch(last);
-    }
+    for (const Lane& lane : lanes_) prefetch(run, lane);
+    for (const CastLane& cast : casts_) prefetch(run, cast.lane);
+  }
+
+  [[gnu::always_inline]] void prefetch(const Run& run, const Lane& lane) const {
+    const std::byte* p = address(run, lane);
+    const std::byte* last = p + std::min(run.count * lane.step_bytes, kPrefetchBytes) - 1;
+    for (; p < last; p += kLine) __builtin_prefetch(p);
+    __builtin_prefetch(last);
   }
 
   void move(const Run& run) const {
@@ -106,11 +124,21 @@ class WindowGather {
         copy_run(target, address(run, lane), bytes);
       }
     }
+    for (const CastLane& cast : casts_) {
+      std::byte* target = cast.lane.target + run.target * cast.row_bytes;
+      if (run.page == store::kNone) {
+        std::memset(target, 0, run.count * cast.row_bytes);
+      } else {
+        cast_values(cast.cast, address(run, cast.lane), target, run.count * cast.row_values,
+                    cast.scale);
+      }
+    }
   }
 
   const std::byte* source_;
   uint64_t page_bytes_;
   std::vector<Lane> lanes_;
+  std::vector<CastLane> casts_;
 };
 
 }  // namespace

@@ -15,8 +15,8 @@ struct GatherSource {
   bool over_link = false;
 };
 
-// Moves the rows of a plan from pages into the data of a batch block: one launch for all outputs
-// of up to 64, with conversions, and zeros for the rows that are not there.
+// Moves the rows of a plan from pages into the data of a batch block: one launch for up
+// to 32 outputs, with conversions, and zeros for the rows that are not there.
 //
 // Every access is aligned whatever the width of a row: columns begin at multiples of 16, and a
 // vector is the largest power of two up to 16 bytes that divides the row.
@@ -24,7 +24,6 @@ class GatherCuda {
  public:
   GatherCuda(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages, int device);
   ~GatherCuda();
-  GatherCuda(GatherCuda&&) noexcept;
 
   // Launches on `stream`; `rows` by window, from DevicePlan or AddressOrder. No allocation, no
   // synchronisation; may be captured into a graph.
@@ -34,7 +33,8 @@ class GatherCuda {
  private:
   struct Table;  // the outputs of one launch
   std::shared_ptr<const BatchLayout> layout_;
-  std::unique_ptr<std::vector<Table>> tables_;
+  int device_;
+  std::vector<Table> tables_;
 };
 
 }  // namespace gear::collect

@@ -1,0 +1,72 @@
+#include <algorithm>
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+#include <numeric>
+
+#include "base/errors.h"
+#include "collect/address_order.h"
+
+namespace gear::collect {
+namespace {
+
+// A GPU translates the addresses of that much host memory at full speed, and of several at once.
+constexpr uint64_t kPartBytes = uint64_t{64} << 20;
+
+uint64_t rows_of(const BatchLayout& layout, size_t window, uint64_t items) {
+  return items * layout.windows[window].window.length();
+}
+
+}  // namespace
+
+AddressOrder::AddressOrder(std::shared_ptr<const BatchLayout> layout,
+                           const store::PageLayout& pages, uint64_t num_pages, int device)
+    : layout_(std::move(layout)) {
+  // Above every slot lies the number of bits that kNone fills with ones: zeros come last.
+  const uint64_t num_slots = num_pages * pages.page_steps;
+  GEAR_CHECK(num_slots >= 1 && num_slots <= store::kNone);
+  end_bit_ = static_cast<int>(std::bit_width(num_slots));
+  const uint64_t part_pages = std::max<uint64_t>(1, kPartBytes / pages.page_bytes);
+  const auto part_bits = static_cast<int>(std::bit_width(part_pages * pages.page_steps)) - 1;
+  begin_bit_ = std::min(end_bit_ - 1, part_bits);
+  const base::OnDevice current(device);
+  uint64_t most = 0;
+  uint64_t all = 0;
+  for (size_t w = 0; w < layout_->windows.size(); ++w) {
+    const uint64_t rows = rows_of(*layout_, w, layout_->batch_size);
+    most = std::max(most, rows);
+    all += rows;
+  }
+  numbers_ = base::DeviceArray<uint32_t>(most, device);
+  slots_ = base::DeviceArray<uint32_t>(all, device);
+  order_ = base::DeviceArray<uint32_t>(all, device);
+  uint64_t begin = 0;
+  for (size_t w = 0; w < layout_->windows.size(); ++w) {
+    rows_.push_back({slots_.get() + begin, order_.get() + begin});
+    begin += rows_of(*layout_, w, layout_->batch_size);
+  }
+  std::vector<uint32_t> numbers(most);
+  std::iota(numbers.begin(), numbers.end(), 0U);
+  GEAR_CUDA_TRY(
+      cudaMemcpy(numbers_.get(), numbers.data(), numbers_.bytes(), cudaMemcpyHostToDevice));
+  size_t scratch_bytes = 0;
+  GEAR_CUDA_TRY(cub::DeviceRadixSort::SortPairs(nullptr, scratch_bytes, slots_.get(), slots_.get(),
+                                                numbers_.get(), order_.get(),
+                                                static_cast<int>(most), begin_bit_, end_bit_));
+  scratch_ = base::DeviceArray<std::byte>(scratch_bytes, device);
+}
+
+void AddressOrder::launch(const std::vector<DeviceRows>& planned, uint64_t items,
+                          cudaStream_t stream) const {
+  GEAR_CHECK(items <= layout_->batch_size && planned.size() == rows_.size());
+  if (items == 0) return;
+  const base::OnDevice current(scratch_.device());
+  for (size_t w = 0; w < rows_.size(); ++w) {
+    size_t scratch_bytes = scratch_.bytes();
+    GEAR_CUDA_TRY(cub::DeviceRadixSort::SortPairs(
+        scratch_.get(), scratch_bytes, planned[w].slots, const_cast<uint32_t*>(rows_[w].slots),
+        numbers_.get(), const_cast<uint32_t*>(rows_[w].order),
+        static_cast<int>(rows_of(*layout_, w, items)), begin_bit_, end_bit_, stream));
+  }
+}
+
+}  // namespace gear::collect
