@@ -23,6 +23,13 @@ CPP_BELOW = {
     "bindings": {"base", "memory", "store", "ingest", "select", "collect"},
 }
 
+# What is compiled only with CUDA: CMake's lists go by these names.
+CUDA_SOURCE = re.compile(r"(?!.*/without_cuda\.cpp$).*(\.cu|\.cuh|_cuda\.cpp)$")
+CUDA_DOOR = "csrc/base/cuda.h"  # the one header that opens the CUDA toolkit to others
+TOOLKIT_INCLUDE = re.compile(
+    r"\s*#\s*include\s*<(cuda|cub/|thrust/|nvtx3/|cooperative_groups|nvml|nv/|driver_types)"
+)
+
 # gear/: a module or package imports only what stands on an earlier line, and itself. Imports inside
 # functions count; those under TYPE_CHECKING do not.
 PYTHON_LAYERS = [
@@ -88,6 +95,41 @@ def check_includes(root: Path, path: Path) -> Iterator[str]:
             yield f"{name}:{number}: write the include from csrc/ on: {found.group(1)}"
         elif target not in allowed:
             yield f"{name}:{number}: {folder} must not include {target}"
+
+
+def own_includes(path: Path) -> list[tuple[int, str]]:
+    """(line, path from csrc/ on) of every include of a file of this tree."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    found = ((n, re.match(r'\s*#\s*include\s*"([^"]+)"', line)) for n, line in enumerate(lines, 1))
+    return [(number, match.group(1)) for number, match in found if match]
+
+
+def check_cuda(root: Path, paths: list[Path]) -> Iterator[str]:
+    """The toolkit stays behind CUDA sources, so that a build without CUDA needs none of it."""
+    includes = {p.relative_to(root / "csrc").as_posix(): own_includes(p) for p in paths}
+    # Headers that lead to the door, however far.
+    opened = {CUDA_DOOR.removeprefix("csrc/")}
+    while True:
+        more = {
+            name
+            for name, targets in includes.items()
+            if name.endswith((".h", ".cuh")) and any(t in opened for _, t in targets)
+        }
+        if more <= opened:
+            break
+        opened |= more
+    for path in paths:
+        name = path.relative_to(root).as_posix()
+        if CUDA_SOURCE.match(name):
+            continue
+        if name != CUDA_DOOR:
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if TOOLKIT_INCLUDE.match(line):
+                    yield f"{name}:{number}: {line.strip()}: only CUDA sources and {CUDA_DOOR} may"
+        if path.suffix == ".cpp":
+            for number, target in includes[name.removeprefix("csrc/")]:
+                if target in opened or target.endswith(".cuh"):
+                    yield f"{name}:{number}: {target} needs CUDA: include it in *_cuda.cpp or *.cu"
 
 
 def layer_of(module: str) -> int | None:
@@ -158,7 +200,9 @@ def check_import_of_gear(where: str, own: str, own_layer: int, rest: list[str]) 
 
 def violations_in(root: Path) -> list[str]:
     violations: list[str] = []
-    for path in source_files(root):
+    paths = list(source_files(root))
+    violations += check_cuda(root, [p for p in paths if p.is_relative_to(root / "csrc")])
+    for path in paths:
         violations += check_name_and_length(root, path)
         top = path.relative_to(root).parts[0]
         if top == "csrc":

@@ -36,6 +36,10 @@ def write(root: Path, name: str, text: str) -> None:
         ("gear/buffer.py", "from gear import _core\nfrom gear.schema import Schema\n"),
         ("gear/buffer.py", "def loader():\n    from gear.loader import Loader\n"),
         ("csrc/collect/plan.h", '#include "select/selection.h"\n'),
+        ("csrc/collect/plan.cu", '#include <cub/cub.cuh>\n#include "base/cuda.h"\n'),
+        ("csrc/collect/plan_cuda.cpp", '#include "base/cuda.h"\n'),
+        ("csrc/collect/plan.h", '#include "base/cuda.h"\n'),
+        ("csrc/base/cuda.h", "#include <cuda_runtime_api.h>\n"),
         ("gear/loader.py", "def f():\n    import torch\n"),
         ("gear/loader.py", "if TYPE_CHECKING:\n    from gear.cli import app\n"),
         ("gear/train/app.py", "import torch\nimport gear\nfrom gear.train import loop\n"),
@@ -58,6 +62,9 @@ def test_allowed(name: str, text: str, tmp_path: Path) -> None:
         ("csrc/store/page.h", '#include "schema.h"\n', ":1: write the include from csrc/ on"),
         ("csrc/store/page.h", "#include <pybind11/numpy.h>\n", "only bindings/ knows Python"),
         ("csrc/bindings/a.cpp", "#include <torch/torch.h>\n", "only bindings/ knows Python"),
+        ("csrc/store/page.h", "#include <cuda_runtime.h>\n", ":1: #include <cuda_runtime.h>: only"),
+        ("csrc/store/page.cpp", '#include "base/cuda.h"\n', ":1: base/cuda.h needs CUDA"),
+        ("csrc/store/without_cuda.cpp", '#include "store/tree.cuh"\n', "store/tree.cuh needs CUDA"),
         ("csrc/network/a.h", "", "not in a folder that the table"),
         ("gear/schema.py", "from gear.buffer import X\n", ":1: schema must not import buffer"),
         ("gear/schema.py", "from gear import loader\n", ":1: schema must not import loader"),
@@ -79,3 +86,15 @@ def test_refused(name: str, text: str, complaint: str, tmp_path: Path) -> None:
     assert output.startswith(name)
     assert complaint in output
     assert output.count("\n") == 1
+
+
+def test_cuda_is_found_through_headers(tmp_path: Path) -> None:
+    write(tmp_path, "csrc/base/cuda.h", "#include <cuda_runtime_api.h>\n")
+    write(tmp_path, "csrc/store/near.h", '#include "base/cuda.h"\n')
+    write(tmp_path, "csrc/store/far.h", '#include "store/near.h"\n')
+    write(tmp_path, "csrc/store/far_cuda.cpp", '#include "store/far.h"\n')
+    assert check(tmp_path) == (0, "")
+    write(tmp_path, "csrc/store/shard.cpp", '\n#include "store/far.h"\n')
+    code, output = check(tmp_path)
+    assert code == 1
+    assert output.startswith("csrc/store/shard.cpp:2: store/far.h needs CUDA")
