@@ -105,8 +105,11 @@ class ReplayBuffer:
         schema: the columns of a step.
         capacity: room in steps, rounded up to whole pages. The last page of an episode may stay
             partly empty.
-        tier: ``"host"`` or ``"shared"`` (named POSIX shared memory, mode 0600).
-        name: of the shared region; only with ``tier="shared"``.
+        tier: ``"host"``; ``"shared"`` (named POSIX shared memory, mode 0600); ``"pinned"`` (either
+            of these, page-locked, so that GPUs read it over PCIe); ``"device"`` or ``"device:1"``
+            (memory of the current GPU, or of that one).
+        name: of the shared region; with ``tier="shared"``, and with ``tier="pinned"`` if other
+            processes are to map it.
         page_steps: steps in a page.
         evict: which episode gives up its oldest page when none is free: ``"fifo"`` the oldest;
             ``"lifo"`` the newest ended; ``"lowest_priority"`` the ended one of lowest priority.
@@ -117,8 +120,10 @@ class ReplayBuffer:
 
     Raises:
         InvalidArgument: a value outside what is allowed, a capacity below one page, a shared name
-            that a live process uses.
-        OutOfMemory: the tier has no room for it.
+            that a live process uses, a tier that this build was made without.
+        OutOfMemory: the tier has no room for it, or the limit on locked memory (``ulimit -l``) is
+            too small for ``"pinned"``.
+        CudaError: there is no GPU, or not that one.
     """
 
     def __init__(
@@ -141,7 +146,6 @@ class ReplayBuffer:
             max_times_sampled = check_count(
                 "[store] max_times_sampled", max_times_sampled, most=65535
             )
-        _check_name(tier, name)
         shard = _core.Shard(
             schema.as_tuples(),
             capacity=check_count("[store] capacity", capacity),
@@ -364,7 +368,6 @@ class ReplayBuffer:
             CorruptData: torn, truncated, foreign or of a newer format; says what and where.
         """
         connect_core_log()
-        _check_name(tier, name)
         owner = (group or Group.single()).rank
         shard = checkpoint.load(path, tier=tier, name=name or "", owner=owner)
         schema = Schema(Column(*column) for column in shard.columns)
@@ -381,10 +384,3 @@ class ReplayBuffer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _check_name(tier: str, name: str | None) -> None:
-    if (tier == "shared") != (name is not None):
-        raise InvalidArgument(
-            f"[memory] tier {tier!r} with name {name!r}: tier='shared' takes a name, others none"
-        )

@@ -31,10 +31,10 @@ Tier parse_tier(std::string_view name) {
     if (kTierNames[i] == name) {
       return static_cast<Tier>(i);
     }
-    allowed += (i == 0 ? "" : ", ");
-    allowed += kTierNames[i];
+    allowed += cat(i == 0 ? "'" : ", '", kTierNames[i], "'");
   }
-  throw InvalidArgument(cat("[memory] unknown tier '", name, "': choose one of ", allowed));
+  throw InvalidArgument(cat("[memory] unknown tier '", name, "': choose one of ", allowed,
+                            "; 'device:1' is the second GPU"));
 }
 
 TierChoice parse_tier_choice(std::string_view text) {

@@ -153,7 +153,7 @@ TEST_CASE("tiers have names") {
   }
   CHECK(tier_name(Tier::kHost) == "host");
   expect_message<gear::InvalidArgument>([] { parse_tier("tape"); }, "'tape'",
-                                        "host, shared, pinned, device");
+                                        "'host', 'shared', 'pinned', 'device'");
 }
 
 TEST_CASE("a tier of users may name a GPU") {
