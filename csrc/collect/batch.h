@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "collect/block_pool.h"
@@ -61,6 +62,9 @@ class Delivery {
 
   // Returns when the batch is filled.
   virtual void wait() = 0;
+
+  // Copies the filled block, or as much of it as `out` holds, to host memory.
+  virtual void read(std::span<std::byte> out) = 0;
 };
 
 // One delivered batch: memory, its layout, and how much of it is filled.

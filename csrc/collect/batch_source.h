@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -51,10 +52,10 @@ class BatchSource {
   struct Stats {
     uint64_t batches = 0;  // delivered
     uint64_t items = 0;
-    uint64_t bytes = 0;     // copied out of the store
-    double wait_s = 0;      // time next() waited for a gather or the rate limiter
-    double gather_s = 0;    // time spent copying, by whoever copies
-    double gb_per_s = 0;    // of the copying, 1e9 bytes a second; 0 before there was any
+    uint64_t bytes = 0;   // copied out of the store
+    double wait_s = 0;    // time next() waited for a gather or the rate limiter
+    double gather_s = 0;  // time spent copying, by whoever copies
+    double gb_per_s = 0;  // of the copying, 1e9 bytes a second; 0 before there was any
     Path path = Path::kHost;
     bool selects_on_device = false;
     memory::Tier tier = memory::Tier::kHost;  // where all items were found
@@ -93,9 +94,14 @@ Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
                   const std::vector<Output>& outputs, bool packed, int device = -1);
 
 // ---- for implementations ----
+// The bytes of a batch's block, wherever it lies; waits until it is filled.
+std::vector<std::byte> copy_of(const Batch& batch);
 // Throws InvalidArgument when a pending batch is not of this layout.
 void check_pending(const BatchSource::State& state, const BatchLayout& layout);
-// Throws InvalidArgument that says why nothing is offered.
-[[noreturn]] void refuse_to_draw(const store::Index& index, store::Unit unit);
+// Waits up to timeout_s until a batch may be drawn; false when it may not. Throws InvalidArgument
+// where nothing is offered and no rate limiter says to wait for it, unless batches are `pending`
+// and no time is given.
+bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
+                  const CollectorOptions& options, std::optional<double> timeout_s, bool pending);
 
 }  // namespace gear::collect

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/errors.h"
+#include "base/nvtx.h"
 #include "collect/gather_cpu.h"
 
 namespace gear::collect {
@@ -50,14 +51,21 @@ class Reading {
 }  // namespace
 
 Collector::Collector(std::shared_ptr<store::Shard> shard, CollectorOptions options,
-                     memory::Tier blocks)
-    : shard_(std::move(shard)), options_(std::move(options)), pool_(base::ThreadPool::shared()) {
+                     std::unique_ptr<Stage> stage)
+    : shard_(std::move(shard)),
+      options_(std::move(options)),
+      stage_(std::move(stage)),
+      pool_(base::ThreadPool::shared()) {
   const auto lock = shard_->lock();
   check_outputs(options_.outputs, shard_->schema(), options_.batch_size,
                 shard_->index().num_slots());
   layout_ = std::make_shared<BatchLayout>(shard_->schema(), options_.outputs, options_.batch_size,
                                           options_.packed);
-  blocks_ = std::make_shared<BlockPool>(layout_->bytes, options_.prefetch + 2, blocks);
+  blocks_ = std::make_shared<BlockPool>(layout_->bytes, options_.prefetch + 2,
+                                        stage_ ? memory::Tier::kPinned : memory::Tier::kHost);
+  stats_.path = stage_ ? Path::kStaged : Path::kHost;
+  stats_.tier = shard_->options().tier;
+  if (select::needs_priorities(options_.sampler)) shard_->settle();
   sampler_ = select::make_sampler(options_.sampler, shard_->index());
   shard_->index().require_lookahead(lookahead(options_.outputs));
   thread_ = std::thread([this] { run(); });
@@ -75,14 +83,8 @@ Collector::~Collector() {
 bool Collector::issue(std::optional<double> timeout_s) {
   auto lock = shard_->lock();
   store::Index& index = shard_->index();
-  const store::Unit unit = options_.sampler.unit;
-  const store::SumTree& offered = unit == store::Unit::kStep ? index.anchors() : index.heads();
-  const bool limited = shard_->rate_limiter().active();
-  if (!limited && offered.total() == 0) {
-    if (timeout_s == 0.0 && !pending_.empty()) return false;
-    refuse_to_draw(index, unit);
-  }
-  if (!shard_->wait_sample(lock, options_.batch_size, unit, timeout_s)) return false;
+  if (!wait_to_draw(*shard_, lock, options_, timeout_s, !pending_.empty())) return false;
+  if (select::needs_priorities(options_.sampler)) shard_->settle();
 
   std::unique_ptr<Job> job;
   if (idle_.empty()) {
@@ -95,6 +97,7 @@ bool Collector::issue(std::optional<double> timeout_s) {
   job->done = job->epoch_end = job->failed_to_draw = false;
   job->error = nullptr;
   try {
+    const base::NvtxRange range("gear.select");
     sampler_->select(index, options_.batch_size, job->selection);
   } catch (const base::Error&) {
     job->failed_to_draw = true;
@@ -111,10 +114,14 @@ bool Collector::issue(std::optional<double> timeout_s) {
     return true;
   }
   job->batch.layout = layout_;
+  job->batch.path = stats_.path;
   job->batch.block = blocks_->acquire();
-  make_plan(index, shard_->layout(), job->selection, job->batch, job->plan);
+  {
+    const base::NvtxRange range("gear.plan");
+    make_plan(index, shard_->layout(), job->selection, job->batch, job->plan);
+  }
+  job->ticket = shard_->begin_read();  // before pages go that this batch reads
   index.release_spent();
-  job->ticket = shard_->begin_read();
   lock.unlock();
   shard_->notify_progress();
 
@@ -159,12 +166,14 @@ Collector::Next Collector::next(std::optional<double> timeout_s, Batch& out) {
 }
 
 void Collector::gather(Job& job) {
+  const base::NvtxRange range("gear.gather");
   const Clock::time_point start = Clock::now();
   std::exception_ptr error;
   {
     const Reading reading(*shard_, job.ticket);
     try {
       gather_cpu(shard_->data(), shard_->layout(), job.plan, job.batch, pool_);
+      if (stage_) stage_->send(job.batch);
     } catch (...) {
       error = std::current_exception();
     }
@@ -188,6 +197,7 @@ void Collector::finish(Job& job) {
     guard.lock();
   }
   guard.unlock();
+  const base::NvtxRange range("gear.wait");
   if (spin_until(kCallerSpin, [&] { return job.done.load(std::memory_order_acquire); })) return;
   guard.lock();
   caller_sleeps_ = true;
@@ -235,7 +245,7 @@ Collector::State Collector::state() {
     if (!job->epoch_end) {
       pending.items = job->batch.items;
       pending.rows = job->batch.rows;
-      pending.data.assign(job->batch.block.get(), job->batch.block.get() + layout_->bytes);
+      pending.data = copy_of(job->batch);
     }
     state.pending.push_back(std::move(pending));
   }
@@ -262,10 +272,12 @@ void Collector::restore(const State& state) {
     job->epoch_end = pending.epoch_end;
     if (!pending.epoch_end) {
       job->batch.layout = layout_;
+      job->batch.path = stats_.path;
       job->batch.block = blocks_->acquire();
       job->batch.items = pending.items;
       job->batch.rows = pending.rows;
       std::memcpy(job->batch.block.get(), pending.data.data(), pending.data.size());
+      if (stage_) stage_->send(job->batch);
     }
     pending_.push_back(std::move(job));
   }
@@ -280,7 +292,6 @@ Collector::Stats Collector::stats() {
     stats = stats_;
   }
   if (stats.gather_s > 0) stats.gb_per_s = static_cast<double>(stats.bytes) / stats.gather_s / 1e9;
-  stats.tier = shard_->options().tier;
   return stats;
 }
 

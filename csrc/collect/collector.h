@@ -15,17 +15,27 @@
 
 namespace gear::collect {
 
+// Takes a batch on from the host memory where a collector gathers it.
+class Stage {
+ public:
+  virtual ~Stage() = default;
+
+  // Sends the gathered batch on and puts its new block in place of the one it lies in; does not
+  // wait. Any thread.
+  virtual void send(Batch& batch) = 0;
+};
+
 // Delivers batches: select, plan, gather.
 //
 //   caller's thread   next(): select + plan batch k + prefetch, under the lock ... deliver batch k
 //   own thread                 gather k + 1 | gather k + 2 | ...
 //
-// The batches lie in host memory: `blocks` says of which tier.
+// Batches lie in host memory; with a stage, they pass through pinned memory to where it sends them.
 class Collector final : public BatchSource {
  public:
   // Throws InvalidArgument as check_outputs and make_sampler do.
   Collector(std::shared_ptr<store::Shard> shard, CollectorOptions options,
-            memory::Tier blocks = memory::Tier::kHost);
+            std::unique_ptr<Stage> stage = nullptr);
   // Waits for the gathers in flight.
   ~Collector() override;
 
@@ -63,6 +73,7 @@ class Collector final : public BatchSource {
   CollectorOptions options_;
   std::shared_ptr<const BatchLayout> layout_;
   std::shared_ptr<BlockPool> blocks_;
+  std::unique_ptr<Stage> stage_;
   std::unique_ptr<select::Sampler> sampler_;
   base::ThreadPool& pool_;
 

@@ -15,4 +15,7 @@ std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard> sh
 Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids,
                             const std::vector<Output>& outputs, bool packed, int device);
 
+// The GPU that is current for the calling thread: what "cuda" means.
+int current_gpu();
+
 }  // namespace gear::collect

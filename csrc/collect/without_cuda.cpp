@@ -5,24 +5,24 @@
 namespace gear::collect {
 namespace {
 
-[[noreturn]] void refuse(const store::Shard& shard, int device) {
-  throw base::InvalidArgument(base::cat(
-      "[collect] device '", device < 0 ? "cpu" : base::cat("cuda:", device), "' asked for with tier '",
-      memory::tier_name(shard.options().tier),
-      "', but this build was made without CUDA (GEAR_WITH_CUDA=OFF): rebuild with CUDA, or use "
-      "device='cpu'"));
+[[noreturn]] void refuse() {
+  throw base::InvalidArgument(
+      "[collect] device 'cuda' asked for, but this build was made without CUDA "
+      "(GEAR_WITH_CUDA=OFF): rebuild with CUDA, or use device='cpu'");
 }
 
 }  // namespace
 
-std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard> shard,
-                                                const CollectorOptions& options) {
-  refuse(*shard, options.device);
+std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard>,
+                                                const CollectorOptions&) {
+  refuse();
 }
 
-Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>&,
-                            const std::vector<Output>&, bool, int device) {
-  refuse(shard, device);
+Batch collect_ids_by_device(store::Shard&, const std::vector<int64_t>&, const std::vector<Output>&,
+                            bool, int) {
+  refuse();
 }
+
+int current_gpu() { refuse(); }
 
 }  // namespace gear::collect

@@ -1,0 +1,101 @@
+#include "collect/device_route.h"
+
+#include "base/errors.h"
+#include "base/nvtx.h"
+
+namespace gear::collect {
+namespace {
+
+store::DeviceIndex& device_index(store::Shard& shard, int device) {
+  return static_cast<store::DeviceIndex&>(shard.mirror(device));
+}
+
+// Lets the current GPU, `reader`, read the memory of `owner` by pointer.
+void open_peer(int reader, int owner) {
+  int possible = 0;
+  GEAR_CUDA_TRY(cudaDeviceCanAccessPeer(&possible, reader, owner));
+  if (possible == 0) {
+    throw base::InvalidArgument(
+        base::cat("[collect] device 'cuda:", reader, "' cannot read the memory of GPU ", owner,
+                  ", where tier 'device' keeps this buffer: use device='cuda:", owner,
+                  "', or tier='pinned'"));
+  }
+  const cudaError_t status = cudaDeviceEnablePeerAccess(owner, 0);
+  if (status == cudaErrorPeerAccessAlreadyEnabled) {
+    static_cast<void>(cudaGetLastError());
+    return;
+  }
+  base::check_cuda(status, "cudaDeviceEnablePeerAccess");
+}
+
+GatherSource source_of(const memory::Region& region, int device) {
+  if (region.device() >= 0 && region.device() != device) open_peer(device, region.device());
+  return {region.device_data(), region.device() != device};
+}
+
+}  // namespace
+
+class DeviceRoute::GatherEnd final : public store::ReadEnd {
+ public:
+  void record(cudaStream_t stream) { event_.record(stream); }
+  // Of a lost GPU too: nothing is read any more.
+  bool done() const noexcept override { return cudaEventQuery(event_) != cudaErrorNotReady; }
+
+ private:
+  base::Event event_;
+};
+
+DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const BatchLayout> layout, int device,
+                         bool ordered)
+    : shard_(shard),
+      mirror_(device_index(shard, device)),
+      home_(shard.region().device() < 0 ? nullptr : &device_index(shard, shard.region().device())),
+      source_(source_of(shard.region(), device)),
+      plan_(layout, shard.layout(), shard.index().num_slots(), device),
+      gather_(layout, shard.layout(), device) {
+  GEAR_CHECK(source_.pages != nullptr);
+  if (ordered) {
+    order_.emplace(layout, shard.layout(), shard.index().options().num_pages, device);
+  }
+  if (home_ != nullptr && !local()) {
+    const base::OnDevice on(home_->device());
+    rows_written_ = base::Event();
+  }
+}
+
+DeviceRoute::~DeviceRoute() { static_cast<void>(cudaStreamSynchronize(stream())); }
+
+void DeviceRoute::sync() {
+  mirror_.sync();
+  if (home_ == nullptr || local()) return;
+  home_->sync();
+  rows_written_.record(home_->stream());
+  rows_written_.make_wait(stream());
+}
+
+void DeviceRoute::launch(store::Unit unit, uint64_t items, std::byte* block,
+                         PlanTotals* totals) const {
+  {
+    const base::NvtxRange range("gear.plan");
+    plan_.launch(mirror_.view(), unit, items, block, totals, stream());
+    if (order_) order_->launch(plan_.rows(), items, stream());
+  }
+  const base::NvtxRange range("gear.gather");
+  gather_.launch(source_, order_ ? order_->rows() : plan_.rows(), items, block, stream());
+}
+
+void DeviceRoute::hold_pages() {
+  if (local()) return;
+  if (home_ != nullptr) {
+    rows_read_.record(stream());
+    rows_read_.make_wait(home_->stream());
+    return;
+  }
+  size_t free = 0;
+  while (free < ends_.size() && ends_[free].use_count() > 1) ++free;
+  if (free == ends_.size()) ends_.push_back(std::make_shared<GatherEnd>());
+  ends_[free]->record(stream());
+  shard_.end_read_when(shard_.begin_read(), ends_[free]);
+}
+
+}  // namespace gear::collect
