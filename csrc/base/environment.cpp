@@ -10,13 +10,23 @@
 namespace gear::base {
 namespace {
 
-constexpr std::array<EnvVar, 3> kTable = {{
+constexpr std::array<EnvVar, 4> kTable = {{
     {"GEAR_NUM_THREADS", "the CPUs this process may use, at most 16",
      "threads that gather batches on the CPU, the calling one included"},
     {"GEAR_LOG", "warning", "what the core reports to the log: off, warning, info or debug"},
     {"GEAR_SHM_PREFIX", "gear",
      "prefix of the names of shared regions in /dev/shm: <prefix>-<name of the buffer>"},
+    {"GEAR_CACHE", "$XDG_CACHE_HOME/gear, else ~/.cache/gear",
+     "folder that keeps what was measured once: the speed of the links to GPUs"},
 }};
+
+std::optional<std::string> value_of(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') {
+    return std::nullopt;
+  }
+  return value;
+}
 
 }  // namespace
 
@@ -24,11 +34,7 @@ std::span<const EnvVar> environment_table() { return kTable; }
 
 std::optional<std::string> env_string(std::string_view name) {
   GEAR_CHECK(std::ranges::any_of(kTable, [&](const EnvVar& var) { return var.name == name; }));
-  const char* value = std::getenv(std::string(name).c_str());
-  if (value == nullptr || *value == '\0') {
-    return std::nullopt;
-  }
-  return std::string(value);
+  return value_of(std::string(name).c_str());
 }
 
 std::optional<int64_t> env_int(std::string_view name, int64_t minimum, int64_t maximum) {
@@ -45,6 +51,19 @@ std::optional<int64_t> env_int(std::string_view name, int64_t minimum, int64_t m
                               ", or unset it"));
   }
   return value;
+}
+
+std::optional<std::string> cache_folder() {
+  if (const auto folder = env_string("GEAR_CACHE")) {
+    return folder;
+  }
+  if (const auto caches = value_of("XDG_CACHE_HOME")) {
+    return *caches + "/gear";
+  }
+  if (const auto home = value_of("HOME")) {
+    return *home + "/.cache/gear";
+  }
+  return std::nullopt;
 }
 
 }  // namespace gear::base

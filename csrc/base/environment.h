@@ -17,7 +17,7 @@ struct EnvVar {
   std::string_view meaning;
 };
 
-/// THE table: every environment variable that the core reads. Configuration of a program is values
+/// THE table: every environment variable of the core. Configuration of a program is values
 /// in code; the environment is for operators alone, and `gear check` and the manual print this.
 std::span<const EnvVar> environment_table();
 
@@ -30,5 +30,9 @@ std::optional<std::string> env_string(std::string_view name);
 std::optional<int64_t> env_int(std::string_view name,
                                int64_t minimum = std::numeric_limits<int64_t>::min(),
                                int64_t maximum = std::numeric_limits<int64_t>::max());
+
+/// The folder for what was measured once: GEAR_CACHE, else where the system's own variables
+/// (XDG_CACHE_HOME, HOME) say that caches belong; nothing without any of them. It need not exist.
+std::optional<std::string> cache_folder();
 
 }  // namespace gear::base

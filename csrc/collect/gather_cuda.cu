@@ -17,7 +17,7 @@ constexpr uint32_t kTile = kThreads * kVectors;
 constexpr uint32_t kOutputsPerLaunch = 32;  // keeps the parameters of a kernel below 4 KiB
 // PCIe 5 holds 130 KB in flight (51 GB/s times 2.5 us), and a block of 16-byte vectors 16 KiB. Few
 // blocks also leave the multiprocessors to the training step while the link is the limit.
-constexpr uint32_t kBlocksOverLink = 64;
+constexpr uint32_t kBlocksFromHost = 64;
 
 // How the elements of a vector are moved: a conversion, and how many elements at a time. Plain
 // moves count bytes.
@@ -343,7 +343,7 @@ void GatherCuda::launch(GatherSource source, const std::vector<DeviceRows>& rows
     GEAR_CHECK(tiles <= INT32_MAX);
     job.num_tiles = static_cast<uint32_t>(tiles);
     const uint32_t blocks =
-        source.over_link ? std::min(job.num_tiles, kBlocksOverLink) : job.num_tiles;
+        source.from_host ? std::min(job.num_tiles, kBlocksFromHost) : job.num_tiles;
     gather_rows<<<blocks, kThreads, 0, stream>>>(job);
     GEAR_CUDA_TRY(cudaGetLastError());
   }

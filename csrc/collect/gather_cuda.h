@@ -10,9 +10,9 @@ namespace gear::collect {
 // Pages as a kernel reads them.
 struct GatherSource {
   const std::byte* pages = nullptr;  // device address of page 0
-  // Behind a link (mapped host memory, another GPU): a link is full with few reads in flight, and
-  // the fewer there are the closer together their addresses lie.
-  bool over_link = false;
+  // Mapped host memory: PCIe is full with few reads in flight, and the fewer there are the closer
+  // together their addresses lie.
+  bool from_host = false;
 };
 
 // Moves the rows of a plan from pages into the data of a batch block: one launch for up

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <filesystem>
+#include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,58 +13,74 @@ namespace gear::collect {
 // What was measured: Path::kZeroCopy in two orders, and Path::kStaged.
 enum class LinkPath : uint8_t {
   kZeroCopy,  // the GPU reads the rows by pointer, in delivery order
-  kOrdered,   // the same in address order (AddressOrder)
+  kOrdered,   // the same in address order (AddressOrder), the sort included
   kStaged,    // host threads gather into a pinned block, the copy engine moves it
 };
+inline constexpr size_t kNumLinkPaths = 3;
 
 // "zero_copy", "zero_copy_ordered", "staged".
 std::string_view link_path_name(LinkPath path);
 
-// Speed of the three paths between this machine and one GPU, as measured once and kept in
-// $XDG_CACHE_HOME/gear (~/.cache/gear): one small text file a GPU and host.
+// Speed of the three paths from pinned memory of this machine to one GPU.
 class LinkModel {
  public:
-  // One measurement: GB/s delivered, by LinkPath.
+  // One measurement.
   struct Sample {
-    uint64_t run_bytes;    // neighbouring bytes in the store
-    uint64_t batch_bytes;  // of one batch
-    double gb_per_s[3];
+    uint64_t run_bytes;                          // neighbouring bytes in the store
+    uint64_t batch_bytes;                        // of one batch
+    std::array<double, kNumLinkPaths> gb_per_s;  // delivered, by LinkPath; above 0
+
+    bool operator==(const Sample&) const = default;
   };
 
-  // `samples`: every combination of the run sizes and batch sizes that occur in it.
+  // Throws InvalidArgument unless `samples` has every combination of the run sizes and batch sizes
+  // that occur in it, once.
   explicit LinkModel(std::vector<Sample> samples);
 
-  // The model of this machine and `device`: from the cache, else measured (under 3 s, logged at
-  // info) and written there. A cache that cannot be read or written is logged and done without.
-  // Kept for the life of the process; thread safe.
-  static const LinkModel& of_device(int device);
+  // The model of this machine and `device`: what the process had before, else from the cache
+  // (links-<GPU>-<host>.txt in base::cache_folder()), else measured in less than 3 s, logged at
+  // info and kept there. A cache that cannot be read or written is logged and done without. Thread
+  // safe.
+  static LinkModel of_device(int device);
+  // Only what the cache holds.
+  static std::optional<LinkModel> cached(int device);
+  // Measures whatever is known, and keeps that.
+  static LinkModel measure_again(int device);
 
-  // The faster path for a batch: Path::kZeroCopy or Path::kStaged.
-  Path choose(const BatchLayout& layout, const store::PageLayout& pages) const;
-  // Whether a batch that goes by zero-copy is faster with its rows in address order.
-  bool order_pays(const BatchLayout& layout, const store::PageLayout& pages) const;
-  // Seconds that a batch takes on a path.
+  // The faster path for a batch of this layout: Path::kZeroCopy or Path::kStaged.
+  Path choose(const BatchLayout& layout, const store::PageLayout& pages, uint64_t num_pages) const;
+  // Whether a batch that goes by zero-copy is faster with its rows in address order. Never where
+  // the pages are fewer than a GPU translates the addresses of anyway.
+  bool order_pays(const BatchLayout& layout, const store::PageLayout& pages,
+                  uint64_t num_pages) const;
+  // Seconds that a full batch takes on a path.
   double seconds(LinkPath path, const BatchLayout& layout, const store::PageLayout& pages) const;
 
-  // GB/s between the measured points, by logarithmic interpolation; the nearest point outside.
+  // Between the measured points by interpolation of the logarithms. Below the smallest, in
+  // proportion to the bytes: there the time is one for each run, and one for each batch. Above the
+  // largest, as the largest.
   double gb_per_s(LinkPath path, uint64_t run_bytes, uint64_t batch_bytes) const;
-  // The smallest measured batch from which on zero-copy (of either order) is faster than staged for
-  // runs of these bytes; 0: always, UINT64_MAX: never.
+  // The smallest measured batch from which on zero-copy, in the faster order, beats staged for runs
+  // of these bytes; 0: always, UINT64_MAX: never.
   uint64_t crossover_bytes(uint64_t run_bytes) const;
 
   const std::vector<Sample>& samples() const { return samples_; }
 
-  // As stored: a version, one line a sample, a checksum. parse() throws CorruptData.
+  // As stored: a line with the version, one a sample, one with the checksum. parse() throws
+  // CorruptData for anything else.
   std::string text() const;
   static LinkModel parse(std::string_view text);
 
  private:
+  double measured(LinkPath path, size_t run, size_t batch) const;
+
   std::vector<Sample> samples_;        // by run_bytes, then batch_bytes
   std::vector<uint64_t> run_bytes_;    // ascending
   std::vector<uint64_t> batch_bytes_;  // ascending
 };
 
-// Measures every combination; the CUDA half of LinkModel::of_device.
+// Measures; the CUDA half of LinkModel. Takes 4 GiB of pinned memory meanwhile, or what there is,
+// and some 200 MiB of the GPU's.
 std::vector<LinkModel::Sample> measure_link(int device);
 
 }  // namespace gear::collect

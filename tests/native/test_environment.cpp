@@ -18,6 +18,17 @@ TEST_CASE("every row of the environment table is complete") {
   }
 }
 
+TEST_CASE("what is measured once is kept where the operator, or else the system, says") {
+  const ScopedVariable home("HOME", "/home/ada");
+  const ScopedVariable caches("XDG_CACHE_HOME", "");
+  const ScopedVariable own("GEAR_CACHE", "");
+  CHECK(cache_folder() == "/home/ada/.cache/gear");
+  const ScopedVariable elsewhere("XDG_CACHE_HOME", "/scratch/caches");
+  CHECK(cache_folder() == "/scratch/caches/gear");
+  const ScopedVariable here("GEAR_CACHE", "/tmp/gear");
+  CHECK(cache_folder() == "/tmp/gear");
+}
+
 TEST_CASE("an unset or empty variable has no value") {
   const ScopedVariable empty("GEAR_NUM_THREADS", "");
   CHECK(!env_string("GEAR_NUM_THREADS"));
