@@ -69,17 +69,6 @@ void send_log_to(py::object sink) {
       base::log_level_from_environment());
 }
 
-// "13.0 for compute capability 75 90"; empty in a build without CUDA.
-std::string cuda_text() {
-#if defined(GEAR_CUDA)
-  const int version = base::runtime_version();
-  return base::cat(version / 1000, ".", version % 1000 / 10, " for compute capability ",
-                   GEAR_CUDA_ARCHITECTURES);
-#else
-  return {};
-#endif
-}
-
 py::dict build_info() {
   py::dict info;
   info["version"] = GEAR_VERSION;
@@ -89,7 +78,10 @@ py::dict build_info() {
 #else
   info["compiler"] = "gcc " __VERSION__;
 #endif
-  info["cuda"] = cuda_text();
+  // Empty in a build without CUDA.
+  const int cuda = base::runtime_version();
+  info["cuda"] = cuda == 0 ? "" : base::cat(cuda / 1000, ".", cuda % 1000 / 10);
+  info["cuda_architectures"] = GEAR_CUDA_ARCHITECTURES;
 #if defined(__x86_64__)
   info["simd"] = __builtin_cpu_supports("avx2") ? "avx2, sse4.2 crc" : "sse2";
 #else

@@ -1,7 +1,10 @@
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "base/devices.h"
 #include "bindings/bindings.h"
+#include "collect/link_model.h"
 #include "memory/bandwidth.h"
 
 namespace gear::bindings {
@@ -44,6 +47,47 @@ py::dict measure_bandwidth(int device) {
   return row;
 }
 
+py::dict as_dict(const collect::LinkModel& model) {
+  py::list speeds;
+  py::list crossover;
+  uint64_t previous = 0;
+  for (const collect::LinkModel::Sample& sample : model.samples()) {
+    py::dict row;
+    row["run_bytes"] = sample.run_bytes;
+    row["batch_bytes"] = sample.batch_bytes;
+    for (size_t path = 0; path < collect::kNumLinkPaths; ++path) {
+      const auto name = collect::link_path_name(static_cast<collect::LinkPath>(path));
+      row[py::str(name.data(), name.size())] = sample.gb_per_s[path];
+    }
+    speeds.append(row);
+    if (sample.run_bytes == previous) continue;  // samples come by run size
+    previous = sample.run_bytes;
+    const uint64_t bytes = model.crossover_bytes(sample.run_bytes);
+    py::dict from;
+    from["run_bytes"] = sample.run_bytes;
+    from["batch_bytes"] =
+        bytes == UINT64_MAX ? py::object(py::none()) : py::object(py::int_(bytes));
+    crossover.append(from);
+  }
+  py::dict all;
+  all["speeds"] = speeds;
+  all["crossover"] = crossover;
+  return all;
+}
+
+py::object link_speeds(int device, bool measure) {
+  std::optional<collect::LinkModel> model;
+  {
+    const py::gil_scoped_release release;
+    if (measure) {
+      model = collect::LinkModel::measure_again(device);
+    } else {
+      model = collect::LinkModel::cached(device);
+    }
+  }
+  return model ? py::object(as_dict(*model)) : py::object(py::none());
+}
+
 }  // namespace
 
 void register_devices(py::module_& module) {
@@ -54,6 +98,8 @@ void register_devices(py::module_& module) {
              "CUDA version of the runtime inside; 0: built without CUDA.");
   module.def("measure_bandwidth", &measure_bandwidth, py::arg("device"),
              "GB/s of copies to, from and inside a GPU.");
+  module.def("link_speeds", &link_speeds, py::arg("device"), py::kw_only(), py::arg("measure"),
+             "GB/s of gathers from pinned memory, measured now or kept from before; None: never.");
 }
 
 }  // namespace gear::bindings

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.metadata
-import io
 import json
 import os
 import platform
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import gear
 from gear import _core
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One row; `status` is a key of COLOURS. `cost` says what the absence of a thing means."""
-
-    area: str
-    name: str
-    status: str
-    detail: str
-    cost: str = ""
-
-
-COLOURS = {"built": "green", "found": "green", "missing": "yellow", "set": "cyan", "default": "dim"}
+from gear.cli.finding import COLOURS, Finding
+from gear.cli.gpus import find_gpus, gpu_findings
 
 # Distribution, what it is for, and how to get it.
 OPTIONAL = [
@@ -43,11 +28,13 @@ OPTIONAL = [
 ]
 
 
-def run(as_json: bool) -> int:
-    findings = [*built(), *machine(), *packages(), *environment()]
+def run(as_json: bool, measure: bool = False) -> int:
+    gpus = find_gpus(measure)
+    findings = [*built(), *machine(), *gpu_findings(gpus), *packages(), *environment()]
     if as_json:
         rows = [dataclasses.asdict(finding) for finding in findings]
-        print(json.dumps({"version": gear.__version__, "findings": rows}, indent=2))
+        found = {"version": gear.__version__, "findings": rows, "gpus": dataclasses.asdict(gpus)}
+        print(json.dumps(found, indent=2))
         return 0
     _print_table(findings)
     return 0
@@ -77,14 +64,15 @@ def built() -> Iterator[Finding]:
     """What this build of the core contains."""
     info = dict(_core.build_info())
     cuda = info.pop("cuda")
+    architectures = info.pop("cuda_architectures")
     core = f"{info.pop('version')}, {info.pop('compiler')}, {info.pop('build_type')}"
     yield Finding("build", "core", "built", core)
     for name, value in info.items():
         yield Finding("build", name.replace("_", " "), "built", str(value))
     if cuda:
-        yield Finding("build", "CUDA", "built", "")
+        yield Finding("build", "CUDA", "built", f"{cuda} for {architectures}")
     else:
-        cost = "batches are gathered in host memory only"
+        cost = "no tiers 'pinned' and 'device', batches are gathered in host memory only"
         yield Finding("build", "CUDA", "missing", "not in this build", cost)
 
 
@@ -102,12 +90,6 @@ def machine() -> Iterator[Finding]:
         )
     except OSError:
         yield Finding("machine", "shared memory", "missing", "no /dev/shm", "tier='shared' fails")
-    with contextlib.redirect_stdout(io.StringIO()):
-        devices = gear.check_visible_device()
-    if devices:
-        yield Finding("machine", "GPUs", "found", f"{devices} visible")
-    else:
-        yield Finding("machine", "GPUs", "missing", "none visible", "training runs on the CPU")
 
 
 def packages() -> Iterator[Finding]:

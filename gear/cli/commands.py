@@ -17,11 +17,12 @@ def gear() -> None:
 
 @gear.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def check(as_json: bool) -> int:
+@click.option("--measure", is_flag=True, help="Measure the GPUs' links; some seconds each.")
+def check(as_json: bool, measure: bool) -> int:
     """Say what was built, what was found, and what is missing and what that costs."""
     from gear.cli.check import run
 
-    return run(as_json)
+    return run(as_json, measure)
 
 
 @gear.group(no_args_is_help=False)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from typing import Any
 
 import pytest
 
 import gear
 from gear.cli import app
 from gear.cli import check as check_module
+from gear.errors import CudaError
 
 
 def rows(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
@@ -33,7 +35,7 @@ def test_json_tells_build_machine_and_packages(capsys: pytest.CaptureFixture[str
     assert found["checkpoint format"]["detail"] == str(info["checkpoint_format"])
     assert found["CUDA"]["status"] == ("built" if info["cuda"] else "missing")
     assert found["numpy"]["detail"] == importlib.metadata.version("numpy")
-    assert {"cores", "memory", "shared memory", "GPUs", "torch"} <= set(found)
+    assert {"cores", "memory", "shared memory", "GPUs", "CUDA driver", "torch"} <= set(found)
 
 
 def test_environment_variables_are_listed(
@@ -66,3 +68,124 @@ def test_table_shows_every_row(
     table = capsys.readouterr().out
     assert all(name in table for name in names)
     assert "CHECK visible_device_count" not in table
+
+
+def gathers() -> dict[str, Any]:
+    speeds = {"zero_copy": 2.5, "zero_copy_ordered": 32.5, "staged": 20.0}
+    return {
+        "speeds": [{"run_bytes": 64, "batch_bytes": 1 << 20, **speeds}],
+        "crossover": [
+            {"run_bytes": 64, "batch_bytes": 4 << 20},
+            {"run_bytes": 1024, "batch_bytes": 0},
+            {"run_bytes": 4096, "batch_bytes": None},
+        ],
+    }
+
+
+@pytest.fixture
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A machine with one GPU, as the core would describe it; nothing measured yet."""
+    device = {
+        "index": 0,
+        "name": "NVIDIA H200",
+        "compute_capability": (9, 0),
+        "multiprocessors": 132,
+        "memory_bytes": 140 << 30,
+        "free_bytes": 139 << 30,
+        "pci_bus_id": "0000:3b:00.0",
+        "pcie_generation": 5,
+        "pcie_width": 16,
+        "uuid": "GPU-00000000-0000-0000-0000-000000000000",
+    }
+    core = gear._core
+    info = core.build_info() | {"cuda": "13.0", "cuda_architectures": "75 90"}
+    monkeypatch.setattr(core, "build_info", lambda: info)
+    monkeypatch.setattr(core, "devices", lambda: [dict(device)])
+    monkeypatch.setattr(core, "driver_version", lambda: 13010)
+    monkeypatch.setattr(core, "runtime_version", lambda: 13000)
+    monkeypatch.setattr(
+        core,
+        "measure_bandwidth",
+        lambda index: {"host_to_device": 55.4, "device_to_host": 54.0, "device": 4260.0},
+    )
+    monkeypatch.setattr(
+        core, "link_speeds", lambda index, *, measure: gathers() if measure else None
+    )
+    monkeypatch.setattr(gear, "check_visible_device", lambda: 1)
+    return device
+
+
+def test_a_gpu_is_described(capsys: pytest.CaptureFixture[str], one_gpu: dict[str, Any]) -> None:
+    found = rows(capsys)
+    assert found["GPUs"]["detail"] == "1 visible"
+    assert found["CUDA"]["detail"] == "13.0 for 75 90"
+    assert found["CUDA driver"]["detail"] == "CUDA 13.1"
+    assert found["CUDA runtime"]["detail"].startswith("CUDA 13.0")
+    for part in ("NVIDIA H200", "9.0", "140.0 GiB", "139.0 free", "PCIe 5 x16"):
+        assert part in found["GPU 0"]["detail"]
+    assert "--measure" in found["GPU 0 gathers"]["detail"]
+    assert "GPU 0 copies" not in found
+
+
+def test_measuring_gives_speeds_and_the_crossover(
+    capsys: pytest.CaptureFixture[str], one_gpu: dict[str, Any]
+) -> None:
+    assert app.main(["check", "--json", "--measure"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    gpus = printed["gpus"]
+    assert (gpus["visible"], gpus["driver"], gpus["runtime"]) == (1, "13.1", "13.0")
+    assert gpus["devices"][0]["uuid"] == one_gpu["uuid"]
+    assert gpus["devices"][0]["bandwidth"]["host_to_device"] == 55.4
+    assert gpus["devices"][0]["gathers"] == gathers()
+    found = {row["name"]: row for row in printed["findings"]}
+    assert "55.4 GB/s" in found["GPU 0 copies"]["detail"]
+    assert "4260" in found["GPU 0 copies"]["detail"]
+    assert "32.5 GB/s" in found["GPU 0 gathers"]["detail"]
+    crossover = found["GPU 0 zero-copy"]["detail"]
+    assert "rows of 64 bytes from batches of 4 MiB" in crossover
+    assert "rows of 1 KiB always" in crossover
+    assert "rows of 4 KiB never" in crossover
+
+
+@pytest.mark.parametrize(
+    ("architectures", "runs"),
+    [("90", True), ("75 90 120", True), ("80", True), ("75 86", True), ("75 120", False)],
+)
+def test_a_gpu_without_code_is_missing(
+    architectures: str,
+    runs: bool,
+    capsys: pytest.CaptureFixture[str],
+    one_gpu: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    info = gear._core.build_info() | {"cuda_architectures": architectures}
+    monkeypatch.setattr(gear._core, "build_info", lambda: info)
+    row = rows(capsys)["GPU 0"]
+    assert row["status"] == ("found" if runs else "missing")
+    assert ("GEAR_CUDA_ARCHITECTURES" in row["cost"]) == (not runs)
+
+
+def test_a_lost_gpu_is_reported_and_the_rest_is_too(
+    capsys: pytest.CaptureFixture[str], one_gpu: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost() -> list[dict[str, Any]]:
+        raise CudaError("[cuda] cudaMemGetInfo failed: the GPU was lost")
+
+    monkeypatch.setattr(gear._core, "devices", lost)
+    found = rows(capsys)
+    assert found["GPUs"]["status"] == "missing"
+    assert "was lost" in found["GPUs"]["cost"]
+    assert "numpy" in found
+
+
+def test_a_build_without_cuda_beside_a_gpu(
+    capsys: pytest.CaptureFixture[str], one_gpu: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = gear._core.build_info() | {"cuda": "", "cuda_architectures": ""}
+    monkeypatch.setattr(gear._core, "build_info", lambda: info)
+    monkeypatch.setattr(gear._core, "devices", list)
+    monkeypatch.setattr(gear._core, "runtime_version", lambda: 0)
+    found = rows(capsys)
+    assert found["CUDA"]["status"] == "missing"
+    assert "built without CUDA" in found["GPUs"]["cost"]
+    assert "CUDA runtime" not in found

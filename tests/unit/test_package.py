@@ -15,7 +15,7 @@ from gear import _core
 def test_version_and_build_info() -> None:
     info = _core.build_info()
     assert gear.__version__ == info["version"] == "0.1.0"
-    assert info["cuda"] is False
+    assert bool(info["cuda"]) == bool(info["cuda_architectures"]) == bool(_core.runtime_version())
     assert info["compiler"]
     assert info["build_type"]
     assert info["simd"]
