@@ -58,27 +58,29 @@ template <class Vector, int kUnroll, int kWidth, bool kStreaming>
 __global__ void __launch_bounds__(kThreads)
     gather(const Vector* __restrict__ source, Vector* __restrict__ target,
            const uint32_t* __restrict__ rows, uint32_t shift, uint64_t vectors) {
-  const uint64_t first = blockIdx.x * uint64_t{kThreads} * kUnroll + threadIdx.x;
-  Vector loaded[kUnroll];
+  constexpr uint64_t kTile = uint64_t{kThreads} * kUnroll;
+  for (uint64_t tile = blockIdx.x * kTile; tile < vectors; tile += gridDim.x * kTile) {
+    const uint64_t first = tile + threadIdx.x;
+    Vector loaded[kUnroll];
 #pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    const uint64_t v = first + uint64_t{kThreads} * u;
-    if (v < vectors) {
+    for (int u = 0; u < kUnroll; ++u) {
+      const uint64_t v = first + uint64_t{kThreads} * u;
+      if (v >= vectors) continue;
       if constexpr (kWidth == 0) {
         const uint64_t row = rows[v >> shift];
-        loaded[u] =
-            load<kStreaming>(source + ((row << shift) | (v & ((uint64_t{1} << shift) - 1))));
+        const uint64_t within = v & ((uint64_t{1} << shift) - 1);
+        loaded[u] = load<kStreaming>(source + ((row << shift) | within));
       } else {
         const auto small = static_cast<uint32_t>(v);
-        loaded[u] =
-            load<kStreaming>(source + uint64_t{rows[small / kWidth]} * kWidth + small % kWidth);
+        const uint64_t row = rows[small / kWidth];
+        loaded[u] = load<kStreaming>(source + row * kWidth + small % kWidth);
       }
     }
-  }
 #pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    const uint64_t v = first + uint64_t{kThreads} * u;
-    if (v < vectors) __stcs(target + v, loaded[u]);
+    for (int u = 0; u < kUnroll; ++u) {
+      const uint64_t v = first + uint64_t{kThreads} * u;
+      if (v < vectors) __stcs(target + v, loaded[u]);
+    }
   }
 }
 
@@ -127,35 +129,60 @@ struct Pool {
   const char* what;
   const void* data;  // as the device sees it
   uint64_t bytes;
-  std::vector<int> unrolls;  // what is worth trying
+  bool over_link;
+};
+
+// A way to launch the kernel.
+struct Variant {
+  int unroll;
+  bool streaming;   // loads that do not stay in the caches
+  unsigned blocks;  // at most; 0: one for every tile
 };
 
 template <class Vector, int kWidth, bool kStreaming>
-void launch_unrolled(int unroll, const void* source, void* target, const uint32_t* rows,
+void launch_unrolled(const Variant& variant, const void* source, void* target, const uint32_t* rows,
                      uint32_t shift, uint64_t vectors) {
   const auto run = [&](auto kernel) {
-    const uint64_t block = uint64_t{kThreads} * static_cast<uint64_t>(unroll);
-    kernel<<<static_cast<unsigned>((vectors + block - 1) / block), kThreads>>>(
-        static_cast<const Vector*>(source), static_cast<Vector*>(target), rows, shift, vectors);
+    const uint64_t tile = uint64_t{kThreads} * static_cast<uint64_t>(variant.unroll);
+    auto blocks = static_cast<unsigned>((vectors + tile - 1) / tile);
+    if (variant.blocks != 0) blocks = std::min(blocks, variant.blocks);
+    kernel<<<blocks, kThreads>>>(static_cast<const Vector*>(source), static_cast<Vector*>(target),
+                                 rows, shift, vectors);
   };
-  if (unroll == 1) run(gather<Vector, 1, kWidth, kStreaming>);
-  if (unroll == 2) run(gather<Vector, 2, kWidth, kStreaming>);
-  if (unroll == 4) run(gather<Vector, 4, kWidth, kStreaming>);
-  if (unroll == 8) run(gather<Vector, 8, kWidth, kStreaming>);
+  if (variant.unroll == 1) run(gather<Vector, 1, kWidth, kStreaming>);
+  if (variant.unroll == 2) run(gather<Vector, 2, kWidth, kStreaming>);
+  if (variant.unroll == 4) run(gather<Vector, 4, kWidth, kStreaming>);
+  if (variant.unroll == 8) run(gather<Vector, 8, kWidth, kStreaming>);
 }
 
 template <bool kStreaming>
-void launch(int unroll, uint64_t row_bytes, const void* source, void* target, const uint32_t* rows,
-            uint64_t bytes) {
+void launch(const Variant& variant, uint64_t row_bytes, const void* source, void* target,
+            const uint32_t* rows, uint64_t bytes) {
   uint32_t shift = 0;
   while ((uint64_t{16} << shift) < row_bytes) ++shift;
   if (row_bytes == 44) {
-    launch_unrolled<uint32_t, 11, kStreaming>(unroll, source, target, rows, 0, bytes / 4);
+    launch_unrolled<uint32_t, 11, kStreaming>(variant, source, target, rows, 0, bytes / 4);
   } else if (row_bytes == 68) {
-    launch_unrolled<uint32_t, 17, kStreaming>(unroll, source, target, rows, 0, bytes / 4);
+    launch_unrolled<uint32_t, 17, kStreaming>(variant, source, target, rows, 0, bytes / 4);
   } else {  // a power of two of 16 and more
-    launch_unrolled<uint4, 0, kStreaming>(unroll, source, target, rows, shift, bytes / 16);
+    launch_unrolled<uint4, 0, kStreaming>(variant, source, target, rows, shift, bytes / 16);
   }
+}
+
+// What is worth trying. Few blocks are enough for the link, and random small rows take long.
+std::vector<Variant> variants(bool over_link, bool random) {
+  std::vector<Variant> found;
+  const std::vector<int> unrolls = !over_link ? std::vector{1, 2, 4, 8} : std::vector{1, 4};
+  for (const int unroll : unrolls) {
+    for (const bool streaming : {false, true}) {
+      for (const unsigned blocks : {0U, 32U, 64U, 132U, 264U}) {
+        if (blocks != 0 && !over_link) continue;
+        if (random && over_link && (unroll == 1 || (blocks != 0 && blocks != 64))) continue;
+        found.push_back({unroll, streaming, blocks});
+      }
+    }
+  }
+  return found;
 }
 
 // Times every variant over random rows of the pool and prints the best.
@@ -164,6 +191,7 @@ void measure_gather(Timer& timer, const Pool& pool, const char* order, uint64_t 
   const uint64_t count = batch_bytes / row_bytes;
   const uint64_t bytes = count * row_bytes;
   const uint64_t pool_rows = pool.bytes / row_bytes;
+  const bool sorted = std::strcmp(order, "sorted") == 0;
   if (count == 0 || pool_rows < count) return;
   std::vector<uint32_t> indices(count * kSets);
   for (int set = 0; set < kSets; ++set) {
@@ -171,35 +199,31 @@ void measure_gather(Timer& timer, const Pool& pool, const char* order, uint64_t 
     for (uint64_t i = 0; i < count; ++i) {
       begin[static_cast<int64_t>(i)] = static_cast<uint32_t>(mix(i * kSets + set + 77) % pool_rows);
     }
-    if (std::strcmp(order, "sorted") == 0) std::sort(begin, begin + static_cast<int64_t>(count));
+    if (sorted) std::sort(begin, begin + static_cast<int64_t>(count));
   }
   uint32_t* rows = nullptr;
   CHECK(cudaMalloc(&rows, indices.size() * sizeof(uint32_t)));
   CHECK(cudaMemcpy(rows, indices.data(), indices.size() * sizeof(uint32_t), cudaMemcpyDefault));
-  double best = 0;
-  int best_unroll = 0;
-  bool best_streaming = false;
+  double best_us = 0;
+  Variant best{};
   CHECK(cudaMemset(target, 0xa5, bytes));
-  for (const bool streaming : {false, true}) {
-    for (const int unroll : pool.unrolls) {
-      const double us = timer.us(repeats, [&](int i) {
-        const uint32_t* const set = rows + count * (i % kSets);
-        (streaming ? launch<true> : launch<false>)(unroll, row_bytes, pool.data, target, set,
-                                                   bytes);
-      });
-      if (best_unroll != 0 && us >= best) continue;
-      best = us;
-      best_unroll = unroll;
-      best_streaming = streaming;
-    }
+  for (const Variant& variant : variants(pool.over_link, !sorted)) {
+    const double us = timer.us(repeats, [&](int i) {
+      const uint32_t* const set = rows + count * (i % kSets);
+      const auto run = variant.streaming ? launch<true> : launch<false>;
+      run(variant, row_bytes, pool.data, target, set, bytes);
+    });
+    if (best.unroll != 0 && us >= best_us) continue;
+    best_us = us;
+    best = variant;
   }
   unsigned long long* wrong = nullptr;
+  unsigned long long found = 0;
   CHECK(cudaMalloc(&wrong, sizeof(*wrong)));
   CHECK(cudaMemset(wrong, 0, sizeof(*wrong)));
   count_wrong<<<1024, kThreads>>>(
       static_cast<const uint32_t*>(pool.data), static_cast<const uint32_t*>(target),
       rows + count * (repeats % kSets), row_bytes / 4, bytes / 4, wrong);
-  unsigned long long found = 0;
   CHECK(cudaMemcpy(&found, wrong, sizeof(found), cudaMemcpyDefault));
   if (found != 0) {
     std::fprintf(stderr, "limits: %s of %llu-byte rows: %llu wrong words\n", pool.what,
@@ -208,10 +232,10 @@ void measure_gather(Timer& timer, const Pool& pool, const char* order, uint64_t 
   }
   std::printf(
       "{\"what\": \"%s\", \"order\": \"%s\", \"row_bytes\": %llu, \"batch_bytes\": %llu, "
-      "\"us\": %.2f, \"gb_per_s\": %.2f, \"unroll\": %d, \"streaming\": %s}\n",
+      "\"us\": %.2f, \"gb_per_s\": %.2f, \"unroll\": %d, \"streaming\": %s, \"blocks\": %u}\n",
       pool.what, order, static_cast<unsigned long long>(row_bytes),
-      static_cast<unsigned long long>(bytes), best, static_cast<double>(bytes) / best * 1e-3,
-      best_unroll, best_streaming ? "true" : "false");
+      static_cast<unsigned long long>(bytes), best_us, static_cast<double>(bytes) / best_us * 1e-3,
+      best.unroll, best.streaming ? "true" : "false", best.blocks);
   std::fflush(stdout);
   CHECK(cudaFree(wrong));
   CHECK(cudaFree(rows));
@@ -311,7 +335,7 @@ int main(int argc, char** argv) {
     measure_copy(timer, "device_copy", target, device, bytes, sizes.repeats);
   }
   const uint64_t row_sizes[] = {44, 64, 68, 128, 256, 512, 1024, 4096, 16384, 65536, 1 << 20};
-  const Pool in_device{"device_gather", device, sizes.device, {1, 2, 4, 8}};
+  const Pool in_device{"device_gather", device, sizes.device, false};
   for (const uint64_t row : row_sizes) {
     measure_gather(timer, in_device, "random", row, sizes.batch, target, sizes.repeats);
   }
@@ -329,7 +353,7 @@ int main(int argc, char** argv) {
     measure_copy(timer, "device_to_host", host, target, bytes, sizes.repeats);
   }
   CHECK(cudaMemcpy(host, device, std::min(sizes.batch, sizes.device), cudaMemcpyDefault));
-  const Pool in_host{"zero_copy", mapped, sizes.host, {1, 4}};
+  const Pool in_host{"zero_copy", mapped, sizes.host, true};
   for (const uint64_t row : row_sizes) {
     for (const char* order : {"random", "sorted"}) {
       measure_gather(timer, in_host, order, row, sizes.batch / 4, target, 3);
