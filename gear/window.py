@@ -16,10 +16,16 @@ class Step:
     Args:
         offset: steps from the anchor; 1 is the following step.
         column: column to read; None: the one named like the output.
+        dtype: type to deliver: ``"float16"``, ``"bfloat16"`` or ``"float32"`` of a uint8 column,
+            ``"float16"`` or ``"bfloat16"`` of a float32 column; None: the column's own.
+        scale: with a dtype of its own, what values are multiplied by, in float32, before they are
+            rounded to it (to nearest, ties to even): 1 / 255 makes pixels fractions.
     """
 
     offset: int = 0
     column: str | None = None
+    dtype: str | None = None
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -34,20 +40,24 @@ class Window:
         column: column to read; None: the one named like the output.
         pad: ``"both"``: each step keeps its own place; ``"head"``: the steps there are move to the
             end, all padding lies before them; ``"tail"``: they move to the front.
+        dtype, scale: conversion on the way, as in :class:`Step`. Padding stays zero.
     """
 
     start: int
     stop: int
     column: str | None = None
     pad: str = "both"
+    dtype: str | None = None
+    scale: float = 1.0
 
 
 Outputs = Mapping[str, "Step | Window"]
 
+# name, column, start, stop, pad, time axis, dtype, scale
+OutputTuple = tuple[str, str, int, int, str, bool, "str | None", float]
 
-def output_tuples(
-    outputs: Outputs | None, schema: Schema
-) -> list[tuple[str, str, int, int, str, bool]]:
+
+def output_tuples(outputs: Outputs | None, schema: Schema) -> list[OutputTuple]:
     """The outputs as the core takes them; None: every column of the anchor's own step."""
     if outputs is None:
         outputs = {column.name: Step() for column in schema}
@@ -61,5 +71,5 @@ def output_tuples(
             raise InvalidArgument(
                 f"[collect] output {name!r} is {output!r}: gear.Step and gear.Window are allowed"
             )
-        tuples.append((name, output.column or name, *row))
+        tuples.append((name, output.column or name, *row, output.dtype, output.scale))
     return tuples
