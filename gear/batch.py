@@ -13,7 +13,9 @@ class Batch(Mapping[str, Any]):
     """The tensors of a batch of B items, by output name, and what belongs to them.
 
     Tensors view memory that is reused only after the last of them is gone: keep a batch as long as
-    you like. They are made when first asked for.
+    you like. They are made when first asked for. On a GPU that orders the stream that is current
+    then behind the batch, and the memory's reuse behind what this stream was given by the time the
+    last tensor goes: a stream that tensors are handed on to must be waited for before that.
 
     Attributes of every batch (B: `size`, L: steps of the output's window):
         ``batch[name]``: ``[B, L, *shape]``; ``[B, *shape]`` for a `Step`; packed:
@@ -59,6 +61,11 @@ class Batch(Mapping[str, Any]):
     def nbytes(self) -> int:
         """Bytes copied out of the store for this batch."""
         return self._core.bytes
+
+    @property
+    def path(self) -> str:
+        """How the bytes came: ``"host"``, ``"staged"``, ``"zero_copy"`` or ``"device"``."""
+        return self._core.path
 
     @property
     def ids(self) -> Any:

@@ -14,7 +14,7 @@ from gear.arguments import check_count
 from gear.batch import Batch
 from gear.distributed import Group
 from gear.errors import InvalidArgument
-from gear.frameworks import tensor_maker
+from gear.frameworks import gpu_array, tensor_maker
 from gear.loader import Loader
 from gear.log import connect_core_log
 from gear.samplers import Sampler, Uniform
@@ -74,6 +74,10 @@ def _as_array(values: Any) -> npt.NDArray[Any]:
     """Tensors of any framework and device as a NumPy array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
+        if str(values.dtype) == "torch.bfloat16":  # which NumPy lacks
+            values = values.float()
+    elif type(values).__module__.partition(".")[0] == "cupy":
+        values = values.get()
     return np.asarray(values)
 
 
@@ -246,7 +250,7 @@ class ReplayBuffer:
         """
         return Writer(self._open(), episode, timeout_s)
 
-    def update(self, ids: Any, priorities: Any) -> int:
+    def update(self, ids: Any, priorities: Any) -> int | None:
         """Sets the priorities of steps (or, with ids of ``unit="episode"``, of episodes).
 
         Args:
@@ -255,12 +259,28 @@ class ReplayBuffer:
 
         Returns:
             How many were applied. Steps evicted meanwhile are ignored and counted in
-            ``stats()["stale_updates"]``.
+            ``stats()["stale_updates"]``. None when both are torch tensors or CuPy arrays on one
+            GPU: a count would have to wait for it, and this call does not once a loader there
+            selects by priority.
 
         Raises:
-            InvalidArgument: a priority or an id that cannot be; nothing is applied.
+            InvalidArgument: a priority or an id that cannot be; nothing is applied. On a GPU that
+                is seen later: the next call of the buffer or its loaders there raises it.
         """
-        return self._open().update(_as_ids(ids), _as_priorities(priorities))
+        shard = self._open()
+        gpu_ids = gpu_array("ids", ids, integer=True)
+        gpu_priorities = gpu_ids and gpu_array("priorities", priorities, integer=False)
+        if not gpu_ids or not gpu_priorities or gpu_ids.device != gpu_priorities.device:
+            return shard.update(_as_ids(ids), _as_priorities(priorities))
+        if gpu_ids.count != gpu_priorities.count:
+            raise InvalidArgument(
+                f"[store] update takes one priority an id; given {gpu_ids.count} ids and "
+                f"{gpu_priorities.count} priorities"
+            )
+        shard.update_from_device(
+            gpu_ids.address, gpu_priorities.address, gpu_ids.count, gpu_ids.stream
+        )
+        return None
 
     def priorities(self, ids: Any) -> npt.NDArray[np.float32]:
         """Priorities of stored steps, float32 ``[B]``."""
@@ -276,6 +296,7 @@ class ReplayBuffer:
         outputs: Outputs | None = None,
         packed: bool = False,
         device: str = "cpu",
+        path: str = "auto",
         framework: str | None = None,
         prefetch: int = 2,
         seed: int = 0,
@@ -291,21 +312,24 @@ class ReplayBuffer:
             outputs: what to deliver, ``{name: Step | Window}``; None: every column of the anchor's
                 step.
             packed: concatenated steps with ``cu_seqlens`` in place of padding.
-            device: ``"cpu"``.
-            framework: ``"torch"``, ``"numpy"`` or ``"jax"``; None: torch where installed, else
-                NumPy. bfloat16 in NumPy is uint16 bits.
+            device: ``"cpu"``, ``"cuda"`` (the current GPU) or ``"cuda:1"``. On a GPU, selection is
+                made there where the sampler has a form for it, and tensors are ordered with the
+                stream that is current when they are first asked for; no call waits for the GPU but
+                for packed batches, whose number of rows is made there.
+            path: how bytes come to a GPU from host memory: ``"zero_copy"``, read there by the GPU
+                (``tier="pinned"``), ``"staged"``, gathered by host threads and copied, or
+                ``"auto"``, the faster one of these on this machine.
+            framework: ``"torch"``, ``"numpy"``, ``"jax"`` or ``"cupy"``; None: torch where
+                installed, else NumPy (on a GPU: CuPy, JAX). bfloat16 in NumPy is uint16 bits.
             prefetch: batches in flight behind the delivered one.
             seed: of the sampler's draws.
             timeout_s: longest wait of ``next`` for the rate limit; None: no end.
 
         Raises:
             InvalidArgument: see the message.
+            OutOfMemory: no room for ``prefetch + 2`` batches on the GPU.
+            CudaError: no such GPU.
         """
-        if device != "cpu":
-            raise InvalidArgument(
-                f"[collect] device {device!r}: this build was made without CUDA and delivers to "
-                "'cpu' only; `gear check` says what was built"
-            )
         return Loader(
             self._open(),
             self._schema,
@@ -313,6 +337,8 @@ class ReplayBuffer:
             sampler=Uniform() if sampler is None else sampler,
             outputs=outputs,
             packed=packed,
+            device=device,
+            path=path,
             framework=framework,
             prefetch=prefetch,
             seed=seed,
@@ -325,16 +351,18 @@ class ReplayBuffer:
         outputs: Outputs | None = None,
         *,
         packed: bool = False,
+        device: str = "cpu",
         framework: str | None = None,
     ) -> Batch:
-        """Exactly the steps named, in this order, now.
+        """Exactly the steps named, in this order, now; `device` and `framework` as for `loader`.
 
         Raises:
             InvalidArgument: an id that is not of this buffer, or whose step has been evicted.
         """
         tuples = output_tuples(outputs, self._schema)
-        make = tensor_maker(framework)
-        core = _core.collect_ids(self._open(), _as_ids(ids), tuples, packed)
+        gpu = _core.parse_device(str(device))
+        make = tensor_maker(framework, gpu)
+        core = _core.collect_ids(self._open(), _as_ids(ids), tuples, packed, gpu)
         return Batch(core, {row[0]: number for number, row in enumerate(tuples)}, make)
 
     # ---- keeping ----

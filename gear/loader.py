@@ -21,9 +21,10 @@ STATE_VERSION = 1
 class Loader(Iterator[Batch]):
     """Endless batches of a buffer; made by `ReplayBuffer.loader`.
 
-    Batches are drawn in the calling thread, at a fixed place in the sequence of appends, updates
-    and ``next`` calls, and copied in a background thread: runs are reproducible and prefetching
-    does not depend on timing. Batch k is drawn when batch ``k - prefetch`` is asked for.
+    Batches are drawn at a fixed place in the sequence of appends, updates and ``next`` calls, and
+    copied behind the caller's back, by a thread or by a GPU: runs are reproducible, the same on
+    every device, and prefetching does not depend on timing. Batch k is drawn when batch
+    ``k - prefetch`` is asked for.
 
     With `Sequential` an iteration is one epoch; iterate again for the next. One thread at a time
     may use a loader.
@@ -38,6 +39,8 @@ class Loader(Iterator[Batch]):
         sampler: Sampler,
         outputs: Outputs | None,
         packed: bool,
+        device: str,
+        path: str,
         framework: str | None,
         prefetch: int,
         seed: int,
@@ -53,7 +56,8 @@ class Loader(Iterator[Batch]):
             )
         check_timeout("[collect]", timeout_s)
         tuples = output_tuples(outputs, schema)
-        self._make = tensor_maker(framework)
+        gpu = _core.parse_device(str(device))
+        self._make = tensor_maker(framework, gpu)
         self._outputs = {row[0]: number for number, row in enumerate(tuples)}
         self._timeout_s = timeout_s
         self._sampler = sampler
@@ -73,6 +77,8 @@ class Loader(Iterator[Batch]):
             beta=self._beta,
             shuffle=bool(getattr(sampler, "shuffle", False)),
             drop_last=bool(getattr(sampler, "drop_last", False)),
+            device=gpu,
+            path=path,
         )
 
     def _open(self) -> _core.Collector:
@@ -159,11 +165,19 @@ class Loader(Iterator[Batch]):
         self._beta = float(state["beta"])
 
     def stats(self) -> dict[str, Any]:
-        """``batches``, ``items`` and ``bytes`` delivered so far; ``wait_s``, ``gather_s`` spent."""
+        """What was delivered so far, and how.
+
+        ``batches``, ``items``, ``bytes`` (read from the store; where a GPU gathers, rows of padding
+        count), ``wait_s`` (``next`` waited for so long), ``gather_s`` (spent copying; where a GPU
+        gathers, reckoned from the batches whose time was looked at), ``gb_per_s`` of the copying,
+        ``path`` (``"host"``, ``"staged"``, ``"zero_copy"``, ``"device"``), ``selection``
+        (``"host"`` or ``"device"``), ``bytes_by_path``, and ``hits``, items by the tier that they
+        were read from.
+        """
         return self._open().stats()
 
     def close(self) -> None:
-        """Ends the background thread; batches already delivered stay valid."""
+        """Ends what works in the background; batches already delivered stay valid."""
         self._core = None
 
     def __enter__(self) -> Loader:

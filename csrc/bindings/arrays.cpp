@@ -282,13 +282,14 @@ py::capsule to_dlpack(const TensorView& view) {
     TensorView view;
   };
   auto* managed = new Managed{{}, view};
-  managed->tensor.dl_tensor = {view.data,
-                               {kDLCPU, 0},
-                               static_cast<int32_t>(view.shape.size()),
-                               dlpack_dtype(view.dtype),
-                               managed->view.shape.data(),
-                               nullptr,
-                               0};
+  managed->tensor.dl_tensor = {
+      view.data,
+      view.device < 0 ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, view.device},
+      static_cast<int32_t>(view.shape.size()),
+      dlpack_dtype(view.dtype),
+      managed->view.shape.data(),
+      nullptr,
+      0};
   managed->tensor.manager_ctx = managed;
   managed->tensor.deleter = [](DLManagedTensor* self) {
     delete static_cast<Managed*>(self->manager_ctx);

@@ -45,6 +45,7 @@ struct TensorView {
   void* data;
   base::DType dtype;
   std::vector<int64_t> shape;
+  int device = -1;  // GPU whose memory it is; -1: host memory
 };
 
 py::array to_numpy(const TensorView& view);

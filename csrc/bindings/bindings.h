@@ -15,7 +15,8 @@ void register_base(py::module_& module);     // exceptions, log, build informati
 void register_devices(py::module_& module);  // GPUs, their links
 void register_store(py::module_& module);    // Shard
 void register_ingest(py::module_& module);   // Writer
-void register_collect(py::module_& module);  // Collector, Batch
+void register_batch(py::module_& module);    // Batch
+void register_collect(py::module_& module);  // Collector
 
 // Calls `attempt(slice_s)` without the GIL until it returns true or `timeout_s` (none: for ever)
 // has passed, looking for Ctrl-C between slices. Returns what the last call returned.

@@ -1,12 +1,14 @@
-#include "collect/collector.h"
-
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "base/errors.h"
-#include "bindings/arrays.h"
+#include "bindings/batch.h"
+#include "collect/batch_source.h"
+#include "collect/device_source.h"
 
 namespace gear::bindings {
 namespace {
@@ -14,11 +16,11 @@ namespace {
 using base::cat;
 using base::InvalidArgument;
 using collect::Batch;
-using collect::BatchLayout;
-using collect::Collector;
+using collect::BatchSource;
 
-// (name, column, start, stop, pad, time_axis)
-using OutputTuple = std::tuple<std::string, std::string, int64_t, int64_t, std::string, bool>;
+// (name, column, start, stop, pad, time_axis, dtype, scale)
+using OutputTuple = std::tuple<std::string, std::string, int64_t, int64_t, std::string, bool,
+                               std::optional<std::string>, float>;
 
 collect::Pad parse_pad(const std::string& pad) {
   if (pad == "both") return collect::Pad::kBoth;
@@ -30,8 +32,10 @@ collect::Pad parse_pad(const std::string& pad) {
 std::vector<collect::Output> make_outputs(const store::Schema& schema,
                                           const std::vector<OutputTuple>& tuples) {
   std::vector<collect::Output> outputs;
-  for (const auto& [name, column, start, stop, pad, time_axis] : tuples) {
-    outputs.push_back({name, schema.index_of(column), start, stop, parse_pad(pad), time_axis});
+  for (const auto& [name, column, start, stop, pad, time_axis, dtype, scale] : tuples) {
+    outputs.push_back({name, schema.index_of(column), start, stop, parse_pad(pad), time_axis,
+                       std::nullopt, scale});
+    if (dtype) outputs.back().dtype = base::parse_dtype(*dtype);
   }
   return outputs;
 }
@@ -53,97 +57,66 @@ select::Policy parse_policy(const std::string& policy) {
   throw InvalidArgument(cat("[select] no sampler '", policy, "'"));
 }
 
-// A batch as Python sees it: tensors by kind and output number. The schema gives shapes.
-class PyBatch {
- public:
-  enum Kind { kData, kMask, kLengths, kCuSeqlens, kIds, kProbabilities, kWeights };
-
-  PyBatch(Batch batch, std::shared_ptr<const store::Schema> schema)
-      : batch_(std::move(batch)), schema_(std::move(schema)) {}
-
-  uint64_t items() const { return batch_.items; }
-  uint64_t bytes() const { return batch_.bytes; }
-
-  TensorView view(int kind, size_t output) const {
-    const BatchLayout& layout = *batch_.layout;
-    const auto items = static_cast<int64_t>(batch_.items);
-    const bool per_output = kind <= kCuSeqlens;
-    if (per_output && output >= layout.outputs.size()) throw py::index_error("no such output");
-    switch (kind) {
-      case kIds:
-        return make(layout.ids, base::DType::kI64, {items});
-      case kProbabilities:
-        return make(layout.probabilities, base::DType::kF32, {items});
-      case kWeights:
-        return make(layout.weights, base::DType::kF32, {items});
-      default:
-        break;
-    }
-    const size_t window = layout.window_of[output];
-    const BatchLayout::SharedWindow& shared = layout.windows[window];
-    const collect::Output& spec = layout.outputs[output];
-    const auto length = static_cast<int64_t>(spec.length());
-    std::vector<int64_t> shape;
-    switch (kind) {
-      case kLengths:
-        return make(shared.lengths, base::DType::kI32, {items});
-      case kCuSeqlens:
-        if (!layout.packed) throw InvalidArgument("[collect] cu_seqlens belong to packed batches");
-        return make(shared.cu_seqlens, base::DType::kI32, {items + 1});
-      case kMask:
-        if (layout.packed)
-          throw InvalidArgument(
-              "[collect] a packed batch has no masks: nothing "
-              "is padded; see lengths and cu_seqlens");
-        shape = {items};
-        if (spec.time_axis) shape.push_back(length);
-        return make(shared.mask, base::DType::kBool, std::move(shape));
-      case kData: {
-        const store::Column& column = (*schema_)[spec.column];
-        if (layout.packed) {
-          shape = {static_cast<int64_t>(batch_.rows[window])};
-        } else {
-          shape = {items};
-          if (spec.time_axis) shape.push_back(length);
-        }
-        shape.insert(shape.end(), column.shape.begin(), column.shape.end());
-        return make(layout.data[output], column.dtype, std::move(shape));
-      }
-      default:
-        throw py::index_error("no such kind of tensor");
-    }
+collect::Path parse_path(const std::string& path) {
+  for (const collect::Path one :
+       {collect::Path::kAuto, collect::Path::kZeroCopy, collect::Path::kStaged}) {
+    if (path == collect::path_name(one)) return one;
   }
+  throw InvalidArgument(
+      cat("[collect] path '", path, "': 'auto', 'zero_copy' and 'staged' are allowed"));
+}
 
- private:
-  TensorView make(uint64_t offset, base::DType dtype, std::vector<int64_t> shape) const {
-    return {batch_.block, batch_.block.get() + offset, dtype, std::move(shape)};
+// GPU number, or -1 for the CPU.
+int parse_device(const std::string& device) {
+  if (device == "cpu") return -1;
+  if (device == "cuda") return collect::choose_gpu(-1);
+  constexpr std::string_view kPrefix = "cuda:";
+  const std::string_view number =
+      std::string_view(device).substr(std::min(device.size(), kPrefix.size()));
+  int index = -1;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
+  if (!device.starts_with(kPrefix) || error != std::errc() ||
+      end != number.data() + number.size() || index < 0) {
+    throw InvalidArgument(
+        cat("[collect] device '", device, "': 'cpu', 'cuda' and 'cuda:<index>' are allowed"));
   }
-
-  Batch batch_;
-  std::shared_ptr<const store::Schema> schema_;
-};
+  return collect::choose_gpu(index);
+}
 
 class PyCollector {
  public:
   PyCollector(std::shared_ptr<store::Shard> shard, const std::vector<OutputTuple>& outputs,
               uint64_t batch_size, bool packed, uint64_t prefetch, const std::string& policy,
               const std::string& unit, uint64_t seed, double alpha, double beta, bool shuffle,
-              bool drop_last)
-      : schema_(shard->shared_schema()),
-        collector_(std::move(shard), {make_outputs(*schema_, outputs),
-                                      batch_size,
-                                      packed,
-                                      prefetch,
-                                      {parse_policy(policy), parse_unit(unit), seed, alpha, beta,
-                                       shuffle, drop_last}}) {}
+              bool drop_last, int device, const std::string& path)
+      : schema_(shard->shared_schema()) {
+    const collect::CollectorOptions options = {
+        make_outputs(*schema_, outputs),
+        batch_size,
+        packed,
+        prefetch,
+        {parse_policy(policy), parse_unit(unit), seed, alpha, beta, shuffle, drop_last},
+        device,
+        parse_path(path)};
+    const py::gil_scoped_release release;
+    source_ = collect::make_batch_source(std::move(shard), options);
+  }
+
+  // Ends threads that may want the GIL for a last message.
+  ~PyCollector() {
+    const py::gil_scoped_release release;
+    source_.reset();
+  }
+  PyCollector(const PyCollector&) = delete;
+  PyCollector& operator=(const PyCollector&) = delete;
 
   // A batch, None at the end of an epoch, or TimeoutError.
   py::object next(std::optional<double> timeout_s) {
     Batch batch;
-    Collector::Next result = Collector::Next::kTimedOut;
+    BatchSource::Next result = BatchSource::Next::kTimedOut;
     const bool in_time = wait_interruptibly(timeout_s, [&](double slice) {
-      result = collector_.next(slice, batch);
-      return result != Collector::Next::kTimedOut;
+      result = source_->next(slice, batch);
+      return result != BatchSource::Next::kTimedOut;
     });
     if (!in_time) {
       PyErr_SetString(PyExc_TimeoutError,
@@ -152,19 +125,19 @@ class PyCollector {
                           .c_str());
       throw py::error_already_set();
     }
-    if (result == Collector::Next::kEpochEnd) return py::none();
+    if (result == BatchSource::Next::kEpochEnd) return py::none();
     return py::cast(new PyBatch(std::move(batch), schema_),
                     py::return_value_policy::take_ownership);
   }
 
   py::dict state() {
-    Collector::State state;
+    BatchSource::State state;
     {
       const py::gil_scoped_release release;
-      state = collector_.state();
+      state = source_->state();
     }
     py::list pending;
-    for (const Collector::PendingBatch& batch : state.pending) {
+    for (const BatchSource::PendingBatch& batch : state.pending) {
       const py::array_t<uint8_t> data(static_cast<py::ssize_t>(batch.data.size()),
                                       reinterpret_cast<const uint8_t*>(batch.data.data()));
       py::dict entry;
@@ -184,7 +157,7 @@ class PyCollector {
   }
 
   void restore(const py::dict& saved) {
-    Collector::State state;
+    BatchSource::State state;
     for (const char* key : {"draws", "epoch", "size", "beta", "pending"}) {
       if (!saved.contains(key)) {
         throw InvalidArgument(
@@ -194,7 +167,7 @@ class PyCollector {
     state.position = {saved["draws"].cast<uint64_t>(), saved["epoch"].cast<uint64_t>(),
                       saved["size"].cast<uint64_t>(), saved["beta"].cast<double>()};
     for (const py::handle entry : saved["pending"]) {
-      Collector::PendingBatch pending;
+      BatchSource::PendingBatch pending;
       pending.epoch_end = entry["epoch_end"].cast<bool>();
       pending.items = entry["items"].cast<uint64_t>();
       pending.rows = entry["rows"].cast<std::vector<uint64_t>>();
@@ -204,30 +177,49 @@ class PyCollector {
       state.pending.push_back(std::move(pending));
     }
     const py::gil_scoped_release release;
-    collector_.restore(state);
+    source_->restore(state);
   }
 
   py::dict stats() {
-    const Collector::Stats stats = collector_.stats();
+    const BatchSource::Stats stats = source_->stats();
+    py::dict bytes_by_path;
+    for (const collect::Path path : {collect::Path::kDevice, collect::Path::kZeroCopy,
+                                     collect::Path::kStaged, collect::Path::kHost}) {
+      bytes_by_path[collect::path_name(path).data()] = path == stats.path ? stats.bytes : 0;
+    }
+    py::dict hits;
+    for (const memory::Tier tier : {memory::Tier::kHost, memory::Tier::kShared,
+                                    memory::Tier::kPinned, memory::Tier::kDevice}) {
+      hits[memory::tier_name(tier).data()] = tier == stats.tier ? stats.items : 0;
+    }
     py::dict out;
     out["batches"] = stats.batches;
     out["items"] = stats.items;
     out["bytes"] = stats.bytes;
     out["wait_s"] = stats.wait_s;
     out["gather_s"] = stats.gather_s;
+    out["gb_per_s"] = stats.gb_per_s;
+    out["path"] = collect::path_name(stats.path);
+    out["selection"] = stats.selects_on_device ? "device" : "host";
+    out["bytes_by_path"] = bytes_by_path;
+    out["hits"] = hits;
     return out;
   }
 
-  Collector& collector() { return collector_; }
+  void set_beta(double beta) {
+    const py::gil_scoped_release release;
+    source_->set_beta(beta);
+  }
+  uint64_t batches_per_epoch() { return source_->batches_per_epoch(); }
 
  private:
   std::shared_ptr<const store::Schema> schema_;
-  Collector collector_;
+  std::unique_ptr<BatchSource> source_;
 };
 
 PyBatch collect_ids(const std::shared_ptr<store::Shard>& shard,
                     const py::array_t<int64_t, py::array::c_style>& ids,
-                    const std::vector<OutputTuple>& outputs, bool packed) {
+                    const std::vector<OutputTuple>& outputs, bool packed, int device) {
   if (ids.ndim() != 1) {
     throw InvalidArgument(cat("[collect] ids of ", ids.ndim(), " dimensions: one is allowed"));
   }
@@ -236,7 +228,7 @@ PyBatch collect_ids(const std::shared_ptr<store::Shard>& shard,
   Batch batch;
   {
     const py::gil_scoped_release release;
-    batch = collect::collect_ids(*shard, wanted, specs, packed);
+    batch = collect::collect_ids(*shard, wanted, specs, packed, device);
   }
   return {std::move(batch), shard->shared_schema()};
 }
@@ -244,48 +236,25 @@ PyBatch collect_ids(const std::shared_ptr<store::Shard>& shard,
 }  // namespace
 
 void register_collect(py::module_& module) {
-  py::class_<PyBatch> batch(module, "Batch");
-  batch.def_property_readonly("items", &PyBatch::items)
-      .def_property_readonly("bytes", &PyBatch::bytes)
-      .def(
-          "numpy",
-          [](const PyBatch& self, int kind, size_t output) {
-            return to_numpy(self.view(kind, output));
-          },
-          py::arg("kind"), py::arg("output") = 0)
-      .def(
-          "dlpack",
-          [](const PyBatch& self, int kind, size_t output) {
-            return to_dlpack(self.view(kind, output));
-          },
-          py::arg("kind"), py::arg("output") = 0);
-  batch.attr("DATA") = static_cast<int>(PyBatch::kData);
-  batch.attr("MASK") = static_cast<int>(PyBatch::kMask);
-  batch.attr("LENGTHS") = static_cast<int>(PyBatch::kLengths);
-  batch.attr("CU_SEQLENS") = static_cast<int>(PyBatch::kCuSeqlens);
-  batch.attr("IDS") = static_cast<int>(PyBatch::kIds);
-  batch.attr("PROBABILITIES") = static_cast<int>(PyBatch::kProbabilities);
-  batch.attr("WEIGHTS") = static_cast<int>(PyBatch::kWeights);
+  module.def("parse_device", &parse_device, py::arg("device"),
+             "The GPU that 'cuda' or 'cuda:<index>' names; -1 for 'cpu'.");
 
   py::class_<PyCollector>(module, "Collector")
       .def(py::init<std::shared_ptr<store::Shard>, const std::vector<OutputTuple>&, uint64_t, bool,
                     uint64_t, const std::string&, const std::string&, uint64_t, double, double,
-                    bool, bool>(),
+                    bool, bool, int, const std::string&>(),
            py::arg("shard"), py::kw_only(), py::arg("outputs"), py::arg("batch_size"),
            py::arg("packed"), py::arg("prefetch"), py::arg("policy"), py::arg("unit"),
            py::arg("seed"), py::arg("alpha"), py::arg("beta"), py::arg("shuffle"),
-           py::arg("drop_last"))
+           py::arg("drop_last"), py::arg("device"), py::arg("path"))
       .def("next", &PyCollector::next, py::arg("timeout_s") = py::none())
       .def("state", &PyCollector::state)
       .def("restore", &PyCollector::restore, py::arg("state"))
       .def("stats", &PyCollector::stats)
-      .def(
-          "set_beta", [](PyCollector& self, double beta) { self.collector().set_beta(beta); },
-          py::arg("beta"))
-      .def("batches_per_epoch",
-           [](PyCollector& self) { return self.collector().batches_per_epoch(); });
+      .def("set_beta", &PyCollector::set_beta, py::arg("beta"))
+      .def("batches_per_epoch", &PyCollector::batches_per_epoch);
   module.def("collect_ids", &collect_ids, py::arg("shard"), py::arg("ids"), py::arg("outputs"),
-             py::arg("packed"));
+             py::arg("packed"), py::arg("device"));
 }
 
 }  // namespace gear::bindings

@@ -76,24 +76,46 @@ std::shared_ptr<store::Shard> make_shard(const std::vector<ColumnTuple>& columns
   return std::make_shared<store::Shard>(make_schema(columns), options);
 }
 
-py::dict stats(store::Shard& shard) {
-  const uint64_t bytes = shard.bytes();
+// Makes sure that the index holds the priorities that GPUs are ahead with, and calls `look` under
+// the lock. Without the GIL: this may wait for a GPU.
+template <class Look>
+void with_settled(store::Shard& shard, Look look) {
+  const py::gil_scoped_release release;
   const auto lock = shard.lock();
-  const store::IndexState& state = shard.index().state();
+  shard.settle();
+  look(shard.index());
+}
+
+py::dict stats(store::Shard& shard) {
+  store::Counters counters;
+  uint64_t steps = 0, episodes = 0, anchors = 0, pages = 0, pages_free = 0, lookahead = 0;
+  float max_priority = 0;
+  const uint64_t bytes = shard.bytes();
+  with_settled(shard, [&](const store::Index& index) {
+    const store::IndexState& state = index.state();
+    counters = state.counters;
+    steps = state.num_steps;
+    episodes = state.num_episodes;
+    anchors = index.anchors().total();
+    pages = state.pages.size();
+    pages_free = state.free_pages.size();
+    lookahead = state.lookahead;
+    max_priority = state.max_priority;
+  });
   py::dict stats;
-  stats["steps"] = state.num_steps;
-  stats["episodes"] = state.num_episodes;
-  stats["anchors"] = shard.index().anchors().total();
-  stats["pages"] = state.pages.size();
-  stats["pages_free"] = state.free_pages.size();
+  stats["steps"] = steps;
+  stats["episodes"] = episodes;
+  stats["anchors"] = anchors;
+  stats["pages"] = pages;
+  stats["pages_free"] = pages_free;
   stats["bytes"] = bytes;
-  stats["lookahead"] = state.lookahead;
-  stats["max_priority"] = state.max_priority;
-  stats["steps_inserted"] = state.counters.steps_inserted;
-  stats["steps_evicted"] = state.counters.steps_evicted;
-  stats["steps_sampled"] = state.counters.steps_sampled;
-  stats["stale_updates"] = state.counters.stale_updates;
-  stats["saturated_weights"] = state.counters.saturated_weights;
+  stats["lookahead"] = lookahead;
+  stats["max_priority"] = max_priority;
+  stats["steps_inserted"] = counters.steps_inserted;
+  stats["steps_evicted"] = counters.steps_evicted;
+  stats["steps_sampled"] = counters.steps_sampled;
+  stats["stale_updates"] = counters.stale_updates;
+  stats["saturated_weights"] = counters.saturated_weights;
   return stats;
 }
 
@@ -106,9 +128,7 @@ struct EpisodeRow {
 
 py::list episodes(store::Shard& shard) {
   std::vector<EpisodeRow> rows;
-  {
-    const auto lock = shard.lock();
-    const store::Index& index = shard.index();
+  with_settled(shard, [&](const store::Index& index) {
     for (uint32_t e = index.state().oldest; e != store::kNone; e = index.episode(e).newer) {
       const store::Episode& episode = index.episode(e);
       EpisodeRow row{
@@ -122,7 +142,7 @@ py::list episodes(store::Shard& shard) {
       }
       rows.push_back(std::move(row));
     }
-  }
+  });
   py::list list;
   for (const EpisodeRow& row : rows) {
     list.append(py::make_tuple(
@@ -141,17 +161,28 @@ uint64_t update(store::Shard& shard, const Ids& ids, const Priorities& prioritie
         cat("[store] update takes one priority an id, both one-dimensional; given ", ids.size(),
             " ids and ", priorities.size(), " priorities of ", priorities.ndim(), " dimensions"));
   }
+  const std::span given_ids(ids.data(), static_cast<size_t>(ids.size()));
+  const std::span given(priorities.data(), static_cast<size_t>(priorities.size()));
   const auto lock = shard.lock();
-  return shard.index().update({ids.data(), static_cast<size_t>(ids.size())},
-                              {priorities.data(), static_cast<size_t>(priorities.size())});
+  return shard.update(given_ids, given);
+}
+
+// Arrays in a GPU's memory, by address.
+void update_from_device(store::Shard& shard, uintptr_t ids, uintptr_t priorities, uint64_t count,
+                        uintptr_t stream) {
+  const py::gil_scoped_release release;
+  const auto lock = shard.lock();
+  shard.update_from_device(reinterpret_cast<const int64_t*>(ids),
+                           reinterpret_cast<const float*>(priorities), count, stream);
 }
 
 py::array_t<float> priorities_of(store::Shard& shard, const Ids& ids) {
   py::array_t<float> priorities(ids.size());
-  const auto lock = shard.lock();
-  for (py::ssize_t i = 0; i < ids.size(); ++i) {
-    priorities.mutable_at(i) = shard.index().priority(shard.index().resolve(ids.at(i)));
-  }
+  const std::span wanted(ids.data(), static_cast<size_t>(ids.size()));
+  float* out = priorities.mutable_data();
+  with_settled(shard, [&](const store::Index& index) {
+    for (int64_t id : wanted) *out++ = index.priority(index.resolve(id));
+  });
   return priorities;
 }
 
@@ -217,6 +248,8 @@ void register_store(py::module_& module) {
       .def("stats", &stats)
       .def("episodes", &episodes)
       .def("update", &update, py::arg("ids"), py::arg("priorities"))
+      .def("update_from_device", &update_from_device, py::arg("ids"), py::arg("priorities"),
+           py::arg("count"), py::arg("stream"))
       .def("priorities", &priorities_of, py::arg("ids"));
   module.attr("CHECKPOINT_FORMAT") = store::kCheckpointFormat;
   module.def("save", &save, py::arg("shard"), py::arg("path"));

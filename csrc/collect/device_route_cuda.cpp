@@ -30,7 +30,7 @@ void open_peer(int reader, int owner) {
 
 GatherSource source_of(const memory::Region& region, int device) {
   if (region.device() >= 0 && region.device() != device) open_peer(device, region.device());
-  return {region.device_data(), region.device() != device};
+  return {region.device_data(), region.device() < 0};
 }
 
 }  // namespace

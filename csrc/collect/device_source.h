@@ -15,7 +15,7 @@ std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard> sh
 Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids,
                             const std::vector<Output>& outputs, bool packed, int device);
 
-// The GPU that is current for the calling thread: what "cuda" means.
-int current_gpu();
+// GPU number `wanted`, which must be there, or for -1 the calling thread's current one.
+int choose_gpu(int wanted);
 
 }  // namespace gear::collect

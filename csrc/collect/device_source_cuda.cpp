@@ -109,6 +109,10 @@ Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids
   return batch;
 }
 
-int current_gpu() { return base::current_device(); }
+int choose_gpu(int wanted) {
+  if (wanted < 0) return base::current_device();
+  const base::OnDevice on(wanted);
+  return wanted;
+}
 
 }  // namespace gear::collect

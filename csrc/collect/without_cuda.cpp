@@ -1,6 +1,7 @@
 // What a build without CUDA has in place of the sources that need a GPU.
 #include "base/errors.h"
 #include "collect/device_source.h"
+#include "collect/link_model.h"
 
 namespace gear::collect {
 namespace {
@@ -23,6 +24,12 @@ Batch collect_ids_by_device(store::Shard&, const std::vector<int64_t>&, const st
   refuse();
 }
 
-int current_gpu() { refuse(); }
+int choose_gpu(int) { refuse(); }
+
+LinkModel LinkModel::of_device(int) { refuse(); }
+
+std::optional<LinkModel> LinkModel::cached(int) { return std::nullopt; }
+
+LinkModel LinkModel::measure_again(int) { refuse(); }
 
 }  // namespace gear::collect
