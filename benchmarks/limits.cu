@@ -28,7 +28,7 @@ namespace {
   } while (0)
 
 constexpr int kThreads = 256;
-constexpr int kSets = 3;  // index sets in turn, so that no repeat finds its rows in the cache
+constexpr int kSets = 2;  // index sets in turn, so that no repeat finds its rows in the cache
 
 __host__ __device__ uint64_t mix(uint64_t x) {  // splitmix64
   x += 0x9e3779b97f4a7c15ULL;

@@ -141,7 +141,8 @@ part_benchmark() {
   local arguments=()
   read -ra arguments <<<"${BENCHMARK_ARGS:-}"
   [ "$work/limits" -nt benchmarks/limits.cu ] || part_limits_binary
-  "$python" benchmarks/gpu.py --limits "$work/limits" --json "$OUT/benchmark.json" "${arguments[@]}"
+  # A script's own folder is on the path again; the working directory is not.
+  env -u PYTHONSAFEPATH "$python" benchmarks/gpu.py --limits "$work/limits" --json "$OUT/benchmark.json" "${arguments[@]}"
 }
 
 # What of a failed part's log says why.
