@@ -13,12 +13,22 @@ void Sampler::set_beta(double) {
   throw InvalidArgument("[select] only the Weighted sampler has a beta: there is none to set");
 }
 
-std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Index& index) {
+void check_options(const SamplerOptions& options) {
   if (!std::isfinite(options.alpha) || options.alpha < 0 || !std::isfinite(options.beta) ||
       options.beta < 0) {
     throw InvalidArgument(cat("[select] alpha ", options.alpha, ", beta ", options.beta,
                               ": finite numbers, 0 or more, are allowed"));
   }
+}
+
+void check_beta(double beta) {
+  if (!std::isfinite(beta) || beta < 0) {
+    throw InvalidArgument(cat("[select] beta ", beta, ": a finite number, 0 or more, is allowed"));
+  }
+}
+
+std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Index& index) {
+  check_options(options);
   switch (options.policy) {
     case Policy::kUniform:
       return make_uniform(options);

@@ -54,8 +54,12 @@ class Sampler {
   virtual void set_beta(double beta);
 };
 
-// Throws InvalidArgument for alpha or beta that are negative or not finite, and for kSequential
-// over an index with max_times_sampled.
+// Throws InvalidArgument for alpha or beta that are negative or not finite.
+void check_options(const SamplerOptions& options);
+void check_beta(double beta);
+
+// Throws InvalidArgument as check_options, and for kSequential over an index with
+// max_times_sampled.
 std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Index& index);
 
 // One maker per policy, each in its file.

@@ -1,10 +1,9 @@
 // Prioritised with replacement: P(i) = w_i / W with w_i = p_i^alpha, and importance weights
 // (N P(i))^-beta / max over the batch (Schaul et al., Prioritized Experience Replay,
 // arXiv:1511.05952). Cost: one descent of the weight tree per draw (5 levels at 1e6 steps).
+#include <algorithm>
 #include <array>
-#include <cmath>
 
-#include "base/errors.h"
 #include "select/draw.h"
 #include "store/fixed_point.h"
 
@@ -52,10 +51,7 @@ class Weighted final : public Sampler {
   }
 
   void set_beta(double beta) override {
-    if (!std::isfinite(beta) || beta < 0) {
-      throw base::InvalidArgument(
-          base::cat("[select] beta ", beta, ": a finite number, 0 or more, is allowed"));
-    }
+    check_beta(beta);
     beta_ = beta;
   }
 

@@ -46,8 +46,10 @@ struct DeltaRound {
   uint64_t num_episodes = 0;
   uint64_t num_values = 0;
 
-  uint64_t episodes_offset() const { return num_pages * sizeof(PageDelta); }
-  uint64_t values_offset() const { return episodes_offset() + num_episodes * sizeof(EpisodeDelta); }
+  GEAR_HD uint64_t episodes_offset() const { return num_pages * sizeof(PageDelta); }
+  GEAR_HD uint64_t values_offset() const {
+    return episodes_offset() + num_episodes * sizeof(EpisodeDelta);
+  }
   uint64_t bytes() const { return values_offset() + num_values * sizeof(float); }
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/cuda.h"
@@ -33,7 +33,7 @@ class DeviceIndex final : public Mirror {
   bool holds_priorities() const override { return view_.priorities != nullptr; }
   void update(const int64_t* ids, const float* priorities, uint64_t count, bool on_device,
               uintptr_t stream) override;
-  void raise_failed_update() override { updates_.raise_failed(); }
+  void raise_failed_update() override;
   void settle() override;
   void settled_elsewhere() override;
   uint64_t bytes() const override;
@@ -62,6 +62,7 @@ class DeviceIndex final : public Mirror {
 
   DeviceTables tables();
   void drop_unused_trees();
+  void take_priorities();
 
   Index& index_;
   base::Stream stream_;
@@ -75,9 +76,11 @@ class DeviceIndex final : public Mirror {
   TreeMemory heads_;
   std::vector<std::shared_ptr<WeightTree>> weight_trees_;
   DeltaSender deltas_;
-  UpdateQueue updates_;
+  std::optional<UpdateQueue> updates_;  // with priorities
+  base::PinnedArray<float> settling_;   // two parts; made by the first settle()
   DeviceView view_;
   RowSink* rows_ = nullptr;
+  int largest_ = 0;  // see DeviceTables
   bool ahead_ = false;
 };
 

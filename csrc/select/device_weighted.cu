@@ -1,0 +1,102 @@
+// Prioritised with replacement, as weighted.cpp: a warp a draw on the tree of weights, then a
+// thread an importance weight, since these need the least probability of all.
+#include <cmath>
+
+#include "base/errors.h"
+#include "select/device_draw.cuh"
+#include "store/fixed_point.h"
+
+namespace gear::select {
+namespace {
+
+__global__ void draw_weighted(const __grid_constant__ store::DeviceTree tree, uint64_t seed,
+                              DrawState* state, uint64_t count, DeviceDraw out) {
+  __shared__ float probabilities[kDrawWarps];
+  const uint64_t item = draw_number();
+  const unsigned warp = threadIdx.x / store::kWarpSize;
+  float probability = __uint_as_float(kNoLeast);
+  if (item < count) {
+    const store::TreeHit hit = warp_draw(tree, seed, state->made + item);
+    const double scale = 1.0 / static_cast<double>(hit.total);
+    probability = static_cast<float>(static_cast<double>(hit.weight) * scale);
+    if (store::lane_id() == 0) {
+      out.slots[item] = static_cast<uint32_t>(hit.leaf);
+      out.probabilities[item] = probability;
+    }
+  }
+  if (store::lane_id() == 0) probabilities[warp] = probability;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  float least = probabilities[0];
+  for (unsigned i = 1; i < kDrawWarps; ++i) least = fminf(least, probabilities[i]);
+  atomicMin(&state->least, __float_as_uint(least));
+}
+
+__global__ void weigh_importance(DrawState* state, uint64_t count, DeviceDraw out) {
+  const unsigned long long made = state->made;
+  const double reference = store::log2_portable(static_cast<double>(__uint_as_float(state->least)));
+  const uint64_t item = uint64_t{blockIdx.x} * kDrawBlock + threadIdx.x;
+  if (item < count) {
+    const double ratio = store::log2_portable(static_cast<double>(out.probabilities[item]));
+    out.weights[item] = static_cast<float>(store::exp2_portable(state->beta * (reference - ratio)));
+  }
+  if (last_to_finish(state)) {
+    state->least = kNoLeast;
+    state->made = made + count;
+  }
+}
+
+class DeviceWeighted final : public DeviceSampler {
+ public:
+  DeviceWeighted(const SamplerOptions& options, store::Index& index, store::DeviceIndex& mirror)
+      : seed_(options.seed),
+        index_(index),
+        mirror_(mirror),
+        tree_(mirror.weights(options.alpha)),
+        position_(mirror, options.beta) {}
+
+  uint64_t advance(uint64_t count) override {
+    position_.advance(count);
+    index_.count_sampled(count);
+    return count;
+  }
+
+  void launch(uint64_t items, const DeviceDraw& out) override {
+    const base::OnDevice current(mirror_.device());
+    draw_weighted<<<draw_blocks(items), kDrawBlock, 0, mirror_.stream()>>>(
+        *tree_, seed_, position_.get(), items, out);
+    GEAR_CUDA_TRY(cudaGetLastError());
+    const auto blocks = static_cast<unsigned>((items + kDrawBlock - 1) / kDrawBlock);
+    weigh_importance<<<blocks, kDrawBlock, 0, mirror_.stream()>>>(position_.get(), items, out);
+    GEAR_CUDA_TRY(cudaGetLastError());
+  }
+
+  bool capturable() const override { return true; }
+
+  SamplerPosition position() const override { return {position_.made(), 0, 0, position_.beta()}; }
+  void restore(const SamplerPosition& position) override {
+    check_beta(position.beta);
+    position_.restore(position.draws, position.beta);
+  }
+  void set_beta(double beta) override {
+    check_beta(beta);
+    position_.restore(position_.made(), beta);
+  }
+
+ private:
+  uint64_t seed_;
+  store::Index& index_;
+  store::DeviceIndex& mirror_;
+  std::shared_ptr<const store::DeviceTree> tree_;
+  DevicePosition position_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceSampler> make_device_weighted(const SamplerOptions& options,
+                                                    store::Index& index,
+                                                    store::DeviceIndex& mirror) {
+  return std::make_unique<DeviceWeighted>(options, index, mirror);
+}
+
+}  // namespace gear::select

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+
+#include "base/permutation.h"
+#include "select/sampler.h"
+
+namespace gear::select {
+
+// Where kSequential is in its epoch, wherever it selects.
+class Epoch {
+ public:
+  // How many of the epoch's items the next batch of up to `count` holds, and accounts for them; 0
+  // at the end of the epoch, and the next one begins. Throws InvalidArgument when the content
+  // changed since the epoch began, and the next one begins then too.
+  uint64_t next(const store::Index& index, store::Unit unit, uint64_t count, bool drop_last);
+
+  // Number of the first item of the batch that next() accounted for.
+  uint64_t first() const { return first_; }
+  const SamplerPosition& position() const { return at_; }
+  void restore(const SamplerPosition& position);
+
+  // The order of this epoch's items, shuffled.
+  base::Permutation order(uint64_t seed) const;
+  // With which each item is drawn.
+  float probability() const { return static_cast<float>(1.0 / static_cast<double>(at_.size)); }
+
+ private:
+  void begin_next() { restore({0, at_.epoch + 1, 0, 0}); }
+
+  SamplerPosition at_;
+  uint64_t first_ = 0;
+  std::optional<uint64_t> version_;  // of the index when the epoch began
+};
+
+}  // namespace gear::select
