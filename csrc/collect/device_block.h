@@ -38,6 +38,9 @@ class DeviceBlock final : public Delivery {
   bool filled() const { return filled_.done(); }
   // GPU time from begin_fill to end_fill, once filled().
   double fill_s() const { return filled_.ms_since(begun_) * 1e-3; }
+  // What the producer notes of a fill: bytes that it moved, 0 where its time means nothing.
+  void note_bytes(uint64_t bytes) { noted_bytes_ = bytes; }
+  uint64_t noted_bytes() const { return noted_bytes_; }
   // Fills it with `bytes` from host memory; returns when that is done.
   void fill(std::span<const std::byte> bytes, cudaStream_t stream);
 
@@ -62,6 +65,7 @@ class DeviceBlock final : public Delivery {
   std::unique_ptr<memory::Region> region_;
   base::Event begun_;
   base::Event filled_;
+  uint64_t noted_bytes_ = 0;
   std::mutex mutex_;  // of readers_
   std::vector<Reader> readers_;
 };

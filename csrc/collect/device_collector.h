@@ -63,6 +63,8 @@ class DeviceCollector final : public BatchSource {
   // Fills in what of the batch the host knows only when the GPU has made it.
   void resolve(Job& job);
   void count(const Job& job);
+  // Now and then, the time that the last fill of a block took.
+  void look_at_time(const DeviceBlock& block);
   void drop_pending();
 
   std::shared_ptr<store::Shard> shard_;
@@ -80,6 +82,7 @@ class DeviceCollector final : public BatchSource {
   std::deque<std::unique_ptr<Job>> pending_;  // in delivery order
   std::vector<std::unique_ptr<Job>> idle_;
   Stats stats_;
+  uint64_t enqueued_ = 0;     // into blocks that were filled before
   uint64_t timed_bytes_ = 0;  // of batches whose time on the GPU was looked at
   double timed_s_ = 0;
 };

@@ -135,6 +135,8 @@ void DeviceCollector::enqueue(Job& job, uint64_t items) {
   batch.bytes = bytes_read(batch, shard_->layout());
   job.resolved = !options_.packed;
   const cudaStream_t stream = route_->stream();
+  look_at_time(*job.block);
+  job.block->note_bytes(0);
   job.block->begin_fill(stream);
   if (graphs_ && items == options_.batch_size) {
     const auto launches = [&] { launch(job, items); };
@@ -187,9 +189,13 @@ void DeviceCollector::count(const Job& job) {
   ++stats_.batches;
   stats_.items += batch.items;
   stats_.bytes += batch.bytes;
-  if (job.restored || stats_.batches % kTimedEvery != 1 || !job.block->filled()) return;
-  timed_s_ += job.block->fill_s();
-  timed_bytes_ += batch.bytes;
+  job.block->note_bytes(job.restored ? 0 : batch.bytes);
+}
+
+void DeviceCollector::look_at_time(const DeviceBlock& block) {
+  if (block.noted_bytes() == 0 || enqueued_++ % kTimedEvery != 0 || !block.filled()) return;
+  timed_s_ += block.fill_s();
+  timed_bytes_ += block.noted_bytes();
 }
 
 BatchSource::Next DeviceCollector::next(std::optional<double> timeout_s, Batch& out) {
