@@ -200,7 +200,9 @@ void Index::end_episode(uint32_t e, EpisodeState end_state, double weight,
   episode_weight_changes(e);
   if (closing_columns != 0) {
     page_changes(episode.tail);
-    ++state_.pages[episode.tail].rows;
+    constexpr float kNoPriority[] = {0.0F};  // a closing step has none
+    const uint16_t row = state_.pages[episode.tail].rows++;
+    for (ChangeLog* log : logs_) log->appended(episode.tail, row, kNoPriority);
   }
   episode.closing_columns = closing_columns;
   episode.weight = weight;
