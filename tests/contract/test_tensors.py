@@ -143,7 +143,7 @@ def test_python_scalars(tier, dtype: str, value: Any, stored: Any) -> None:
         ("float32", "1"),
         ("uint8", b"1"),
         ("float32", np.datetime64("2020-01-01")),
-        ("float32", object()),
+        ("float32", Ellipsis),
     ],
     ids=repr,
 )

@@ -129,7 +129,7 @@ part_pytest() {
   fi
   # The packages of this machine are not the pinned ones: their warnings are not failures here.
   "$python" -m pytest -m gpu --require=gpu -q --tb=short --timeout=100 -p no:cacheprovider \
-    -W default --durations=12 "${workers[@]}" tests/contract tests/gpu tests/unit tests/cli
+    -W default --durations=12 "${workers[@]}" tests/contract tests/gpu tests/unit
 }
 
 part_limits() {

@@ -1,0 +1,84 @@
+#include "planned_content.h"
+
+#include <algorithm>
+
+using namespace gear::collect;
+using namespace gear::store;
+using namespace gear::testing;
+using gear::base::DType;
+
+namespace {
+
+constexpr uint64_t kItems = 5000;
+
+// Rows of two windows of 3 and 1 steps, some of them zeros.
+std::vector<std::vector<uint32_t>> random_rows(uint64_t num_slots) {
+  std::vector<std::vector<uint32_t>> rows;
+  for (const uint64_t length : {3, 1}) {
+    std::vector<uint32_t>& slots = rows.emplace_back();
+    for (uint64_t i = 0; i < kItems * length; ++i) {
+      const bool zeros = random_below(10, length, i) == 0;
+      slots.push_back(zeros ? kNone
+                            : static_cast<uint32_t>(random_below(num_slots, 20 + length, i)));
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("rows are put in the order of parts of the memory, each once, zeros last") {
+  const Schema schema({{"a", {1 << 20}, DType::kU8}, {"b", {}, DType::kF32}});
+  const PageLayout pages(schema, 4);  // 4 MiB and some bytes: 15 pages a part
+  constexpr uint64_t kPages = 3000;
+  const auto layout = std::make_shared<BatchLayout>(
+      schema, std::vector<Output>{{"a", 1, -1, 2}, {"b", 1, 0, 1}}, kItems, false);
+  const AddressOrder order(layout, pages, kPages, kDevice);
+  const auto planned = random_rows(kPages * pages.page_steps);
+  const auto first = upload(planned[0]);
+  const auto second = upload(planned[1]);
+  const gear::base::Stream stream(kDevice);
+  for (const uint64_t items : {kItems, uint64_t{1}, uint64_t{0}, kItems - 1}) {
+    order.launch({{first.get(), nullptr}, {second.get(), nullptr}}, items, stream);
+    stream.synchronize();
+    for (size_t w = 0; w < 2; ++w) {
+      const uint64_t rows = items * layout->windows[w].window.length();
+      const std::vector<uint32_t> slots = download(order.rows()[w].slots, rows);
+      const std::vector<uint32_t> numbers = download(order.rows()[w].order, rows);
+      std::vector<uint32_t> seen = numbers;
+      std::sort(seen.begin(), seen.end());
+      uint32_t part = 0;
+      for (uint64_t i = 0; i < rows; ++i) {
+        REQUIRE(seen[i] == i);
+        REQUIRE(slots[i] == planned[w][numbers[i]]);
+        const uint32_t own = slots[i] >> 5;  // 32 slots of 1 MiB: at most 64 MiB
+        REQUIRE(own >= part);
+        part = own;
+        if (i > 0 && slots[i - 1] >> 5 == part) REQUIRE(numbers[i - 1] < numbers[i]);
+      }
+    }
+  }
+}
+
+TEST_CASE("a shard smaller than a part is ordered all the same") {
+  const Schema schema({{"a", {}, DType::kF32}});
+  const PageLayout pages(schema, 16);
+  const auto layout =
+      std::make_shared<BatchLayout>(schema, std::vector<Output>{{"a", 0, 0, 1}}, 100, false);
+  for (const uint64_t num_pages : {1, 2, 100}) {
+    const AddressOrder order(layout, pages, num_pages, kDevice);
+    std::vector<uint32_t> slots;
+    for (uint64_t i = 0; i < 100; ++i) {
+      slots.push_back(i % 3 == 0 ? kNone : static_cast<uint32_t>(i % (num_pages * 16)));
+    }
+    const auto planned = upload(slots);
+    const gear::base::Stream stream(kDevice);
+    order.launch({{planned.get(), nullptr}}, 100, stream);
+    stream.synchronize();
+    std::vector<uint32_t> numbers = download(order.rows()[0].order, 100);
+    const std::vector<uint32_t> ordered = download(order.rows()[0].slots, 100);
+    for (uint64_t i = 0; i < 100; ++i) REQUIRE(ordered[i] == slots[numbers[i]]);
+    std::sort(numbers.begin(), numbers.end());
+    for (uint32_t i = 0; i < 100; ++i) REQUIRE(numbers[i] == i);
+  }
+}

@@ -1,0 +1,116 @@
+// The device's plan against the CPU's: ids, lengths, masks, cu_seqlens and, through a gather, rows.
+#include "planned_content.h"
+
+#include "base/errors.h"
+
+using namespace gear::collect;
+using namespace gear::store;
+using namespace gear::testing;
+using gear::base::DType;
+
+namespace {
+
+std::vector<Column> small_columns() {
+  return {{"a", {}, DType::kU8}, {"b", {11}, DType::kF32}, {"c", {3}, DType::kF64}};
+}
+
+Output random_output(uint64_t round, size_t o, uint64_t reach) {
+  const auto random = [&](uint64_t range, uint64_t n) {
+    return random_below(range, round, 1000 + 10 * o + n);
+  };
+  const auto start = static_cast<int64_t>(random(2 * reach, 0)) - static_cast<int64_t>(reach);
+  const auto length = static_cast<int64_t>(1 + random(random(3, 1) == 0 ? 3 * reach : 6, 2));
+  Output output{"o" + std::to_string(o), random(3, 3), start, start + length};
+  output.pad = static_cast<Pad>(random(3, 4));
+  return output;
+}
+
+}  // namespace
+
+TEST_CASE("random windows are planned as on the CPU") {
+  for (const uint64_t page_steps : {1, 4, 7}) {
+    const auto shard = make_content(small_columns(), page_steps, 420);
+    REQUIRE(shard->index().state().counters.steps_evicted > 0);
+    const UploadedShard uploaded(*shard);
+    for (uint64_t round = 0; round < 24; ++round) {
+      Trial trial{{}, 0, 1 + random_below(40, round, 1 << 20), round % 2 == 1};
+      trial.batch_size = trial.items + round % 3;
+      for (size_t o = 0; o < 1 + round % 4; ++o) {
+        trial.outputs.push_back(random_output(100 * page_steps + round, o, 30));
+      }
+      expect_same_batch(*shard, uploaded, trial, round);
+    }
+  }
+}
+
+TEST_CASE("many items take many blocks, and their rows follow each other") {
+  const auto shard = make_content(small_columns(), 4, 420);
+  const UploadedShard uploaded(*shard);
+  for (const uint64_t items : {255, 256, 257, 1000, 3000}) {
+    for (const bool packed : {false, true}) {
+      expect_same_batch(
+          *shard, uploaded,
+          {{{"x", 0, 0, 1}, {"y", 1, -3, 2}, {"z", 2, -20, 25}}, items + 5, items, packed}, items);
+    }
+  }
+}
+
+TEST_CASE("blocks of sums beyond one block's scan") {
+  const auto shard = make_content({{"a", {}, DType::kU8}}, 4, 420);
+  const UploadedShard uploaded(*shard);
+  expect_same_batch(*shard, uploaded, {{{"x", 0, -2, 1}}, 70000, 70000, true}, 1);
+}
+
+TEST_CASE("a batch without items, and one with a single one") {
+  const auto shard = make_content(small_columns(), 4, 100);
+  const UploadedShard uploaded(*shard);
+  for (const bool packed : {false, true}) {
+    expect_same_batch(*shard, uploaded, {{{"x", 0, -2, 3}, {"y", 1, 0, 1}}, 16, 0, packed}, 2);
+    expect_same_batch(*shard, uploaded, {{{"x", 0, -2, 3}, {"y", 1, 0, 1}}, 1, 1, packed}, 3);
+  }
+}
+
+TEST_CASE("more windows and outputs than one launch takes") {
+  const auto shard = make_content(small_columns(), 4, 200);
+  const UploadedShard uploaded(*shard);
+  std::vector<Output> outputs;
+  for (int64_t o = 0; o < 75; ++o) {
+    outputs.push_back(
+        {"o" + std::to_string(o), static_cast<size_t>(o % 3), o - 40, o - 39 + o % 5});
+  }
+  for (const bool packed : {false, true}) {
+    expect_same_batch(*shard, uploaded, {outputs, 20, 19, packed}, 4);
+  }
+}
+
+TEST_CASE("anchors that are nowhere deliver nothing") {
+  const auto shard = make_content(small_columns(), 4, 100);
+  const UploadedShard uploaded(*shard);
+  const auto layout = std::make_shared<BatchLayout>(shard->schema(),
+                                                    std::vector<Output>{{"x", 0, -1, 2}}, 2, false);
+  const gear::base::Stream stream(kDevice);
+  const DevicePlan plan(layout, shard->layout(), shard->index().num_slots(), kDevice);
+  const GuardedBlock block(layout->bytes);
+  const std::vector<uint32_t> slots = {kNone, static_cast<uint32_t>(shard->index().num_slots())};
+  GEAR_CUDA_TRY(cudaMemcpy(plan.slots(), slots.data(), 8, cudaMemcpyHostToDevice));
+  plan.launch(uploaded.view, Unit::kStep, 2, block.get(), nullptr, stream);
+  stream.synchronize();
+  const std::vector<std::byte> planned = block.read();
+  for (size_t i = 0; i < 2; ++i) {
+    int64_t id = 0;
+    int32_t length = 1;
+    std::memcpy(&id, planned.data() + layout->ids + 8 * i, sizeof id);
+    std::memcpy(&length, planned.data() + layout->windows[0].lengths + 4 * i, sizeof length);
+    CHECK(id == -1);
+    CHECK(length == 0);
+  }
+  CHECK(download(plan.rows()[0].slots, 6) == std::vector<uint32_t>(6, kNone));
+}
+
+TEST_CASE("as many slots as an id can name are refused") {
+  const auto shard = make_content(small_columns(), 4, 100);
+  const auto layout = std::make_shared<BatchLayout>(shard->schema(),
+                                                    std::vector<Output>{{"x", 0, -1, 2}}, 2, false);
+  CHECK_THROWS_AS(DevicePlan(layout, shard->layout(), uint64_t{1} << 32, kDevice),
+                  gear::InvalidArgument);
+}
