@@ -113,7 +113,15 @@ LinkModel LinkModel::of_device(int device) {
     base::log(base::Level::kWarning, cat("[collect] the kept speed of the link to GPU ", device,
                                          " cannot be read and is measured again: ", error.what()));
   }
-  if (!model) model = measure(device);
+  try {
+    if (!model) model = measure(device);
+  } catch (const base::OutOfMemory& error) {
+    model = typical();
+    base::log(base::Level::kWarning,
+              cat("[collect] the link to GPU ", device,
+                  " is taken for PCIe 5 with 16 lanes, for there is no memory to measure it: ",
+                  error.what()));
+  }
   return models().emplace(device, std::move(*model)).first->second;
 }
 

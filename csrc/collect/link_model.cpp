@@ -92,6 +92,14 @@ LinkModel::LinkModel(std::vector<Sample> samples) : samples_(std::move(samples))
   });
 }
 
+LinkModel LinkModel::typical() {
+  constexpr uint64_t kBatchBytes = uint64_t{64} << 20;
+  return LinkModel({{64, kBatchBytes, {2.5, 32.0, 26.0}},
+                    {256, kBatchBytes, {8.5, 33.0, 42.0}},
+                    {1024, kBatchBytes, {35.0, 51.0, 42.0}},
+                    {4096, kBatchBytes, {51.0, 51.0, 43.0}}});
+}
+
 double LinkModel::measured(LinkPath path, size_t run, size_t batch) const {
   return samples_[run * batch_bytes_.size() + batch].gb_per_s[static_cast<size_t>(path)];
 }

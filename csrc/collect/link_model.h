@@ -44,8 +44,10 @@ class LinkModel {
   static LinkModel of_device(int device);
   // Only what the cache holds.
   static std::optional<LinkModel> cached(int device);
-  // Measures whatever is known, and keeps that.
+  // Measures whatever is known, and keeps that. Throws OutOfMemory.
   static LinkModel measure_again(int device);
+  // One GPU behind PCIe 5 with 16 lanes, 14 host threads (docs/performance.md).
+  static LinkModel typical();
 
   // The faster path for a batch of this layout: Path::kZeroCopy or Path::kStaged.
   Path choose(const BatchLayout& layout, const store::PageLayout& pages, uint64_t num_pages) const;
