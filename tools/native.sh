@@ -1,22 +1,31 @@
 #!/usr/bin/env bash
-# Builds the native tests twice, with ASan + UBSan and with TSan, and runs both.
+# Builds the native tests twice, with ASan + UBSan (and with CUDA, where there is a compiler, for one
+# architecture) and with TSan, and runs both.
 # Arguments go to the test binary, e.g. --test-case='*sum tree*'.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-export ASAN_OPTIONS=detect_stack_use_after_return=1
 export TSAN_OPTIONS=halt_on_error=1
 
 generator=()
 if command -v ninja >/dev/null; then generator=(-G Ninja); fi
 
-build() { # folder, sanitizers
+with_cuda=OFF
+if [ "${GEAR_WITH_CUDA:-}" != OFF ] && nvcc=$(tools/find_nvcc.sh); then
+  export CUDACXX=$nvcc
+  with_cuda=ON
+fi
+# With a GPU: its addresses lie where ASan keeps others out by default.
+export ASAN_OPTIONS=detect_stack_use_after_return=1:protect_shadow_gap=0
+
+build() { # folder, sanitizers, CUDA or not
   mkdir -p "build/$1"
   if ! {
     cmake -S . -B "build/$1" "${generator[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g" \
-      -DGEAR_BUILD_PYTHON=OFF -DGEAR_BUILD_TESTS=ON -DGEAR_SANITIZE="$2" &&
-      cmake --build "build/$1" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
+      -DGEAR_BUILD_PYTHON=OFF -DGEAR_BUILD_TESTS=ON -DGEAR_SANITIZE="$2" \
+      -DGEAR_WITH_CUDA="$3" -DGEAR_CUDA_ARCHITECTURES=75 &&
+      cmake --build "build/$1" --target gear_native_tests --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
   } >"build/$1/build.log" 2>&1; then
     tail -n 60 "build/$1/build.log"
     echo "native: the build with -fsanitize=$2 failed: build/$1/build.log" >&2
@@ -29,8 +38,8 @@ fixed_addresses=()
 if setarch "$(uname -m)" -R true 2>/dev/null; then fixed_addresses=(setarch "$(uname -m)" -R); fi
 
 echo "native: address and undefined-behaviour sanitizers"
-build native address,undefined
+build native address,undefined "$with_cuda"
 build/native/gear_native_tests "$@"
 echo "native: thread sanitizer"
-build native-thread thread
+build native-thread thread OFF
 "${fixed_addresses[@]}" build/native-thread/gear_native_tests "$@"

@@ -86,23 +86,13 @@ install_packages() {
   esac
 }
 
-# The nvcc to build with: CUDACXX, PATH, CUDA_HOME, the usual place; else .venv/cuda if it is there.
-pypi_nvcc=$PWD/.venv/cuda/nvidia/cu13/bin/nvcc
-find_nvcc() {
-  local candidate
-  for candidate in "${CUDACXX:-}" nvcc "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" "$pypi_nvcc"; do
-    [ -n "$candidate" ] && command -v "$candidate" && return 0
-  done
-  return 1
-}
-
 # nvcc and what comes with it, in the layout of a toolkit.
 install_nvcc() {
   say "no CUDA compiler here: taking one from PyPI (some 270 MB in .venv/cuda)"
   pip install --no-deps --upgrade --target .venv/cuda -r requirements/cuda.txt ||
     die "the CUDA compiler could not be installed. Set CUDACXX to an nvcc, or GEAR_WITH_CUDA=OFF"
-  ln -sfn lib "$(dirname "$pypi_nvcc")/../lib64"
-  ln -sfn libcudart.so.13 "$(dirname "$pypi_nvcc")/../lib/libcudart.so"
+  ln -sfn lib .venv/cuda/nvidia/cu13/lib64
+  ln -sfn libcudart.so.13 .venv/cuda/nvidia/cu13/lib/libcudart.so
 }
 
 # What to compile GPU code for while developing: the GPUs here, else the first and the last of those
@@ -119,7 +109,7 @@ cuda_architectures() {
 
 build_inputs_hash() {
   {
-    echo "$level ${GEAR_WITH_CUDA:-} $(cuda_architectures) $(find_nvcc || echo none)"
+    echo "$level ${GEAR_WITH_CUDA:-} $(cuda_architectures) $(tools/find_nvcc.sh || echo none)"
     .venv/bin/python -c 'import sys; print(sys.version, sys.base_prefix)'
     find csrc cmake CMakeLists.txt pyproject.toml requirements tools/setup.sh -type f -print0 |
       sort -z | xargs -0 sha256sum
@@ -169,8 +159,8 @@ pip install -c requirements/constraints.txt "${build_requirements[@]}" || die "p
 
 with_cuda=${GEAR_WITH_CUDA:-AUTO}
 if [ "$with_cuda" != OFF ]; then
-  if [ "$level" = dev ] && ! find_nvcc >/dev/null; then install_nvcc; fi
-  if nvcc=$(find_nvcc); then
+  if [ "$level" = dev ] && ! tools/find_nvcc.sh >/dev/null; then install_nvcc; fi
+  if nvcc=$(tools/find_nvcc.sh); then
     export CUDACXX=$nvcc
     [ "$level" = train ] || with_cuda=ON
     say "GPU code by $nvcc for compute capability $(cuda_architectures)"
