@@ -1,5 +1,5 @@
 # Two commands: `make demo` and `make test`. Each sets up what it needs in .venv first.
-.PHONY: demo test setup lint native stubs bench docs dist clean
+.PHONY: demo test setup lint native stubs bench gpu docs dist clean
 
 demo: ; tools/demo.sh
 test: ; tools/test.sh
@@ -8,6 +8,7 @@ lint: setup ; tools/lint.sh
 native: setup ; tools/native.sh
 stubs: setup ; tools/check_stubs.sh --write
 bench: setup ; .venv/bin/python benchmarks/replay.py
+gpu: ; tests/gpu/run.sh
 docs: setup ; .venv/bin/python -m pytest tests/docs
 dist: setup ; rm -rf dist && .venv/bin/python -m build --outdir dist
 clean: ; rm -rf build dist .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

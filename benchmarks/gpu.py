@@ -97,7 +97,9 @@ def main(arguments: list[str] | None = None) -> int:
     if not chosen.rehearse and not torch.cuda.is_available():
         print("gpu: no GPU here; --rehearse runs without one", file=sys.stderr)
         return 2
-    gpu = Gpu("cpu", 1e-3) if chosen.rehearse else Gpu("cuda")
+    gpu = Gpu("cpu", 1e-4) if chosen.rehearse else Gpu("cuda")
+    if gpu.rehearsal:
+        torch.set_num_threads(1)
     report: dict[str, Any] = {"machine": facts(gpu), "seconds": {}, "failures": {}}
     limits = gpu_targets.Limits([])
 

@@ -99,7 +99,7 @@ def pinned_rows(gpu: Gpu) -> Rows:
 
 def framework_rows(gpu: Gpu) -> Rows:
     """What one writes by hand: `tensor[indices].to("cuda")`, of a plain tensor in host memory."""
-    pool = torch.empty(gpu.size(8192 * MIB) // MIB * MIB, dtype=torch.uint8)
+    pool = torch.empty(gpu.size(8192 * MIB, 4 * MIB) // MIB * MIB, dtype=torch.uint8)
     block = torch.randint(0, 256, (gpu.size(64 * MIB, MIB),), dtype=torch.uint8)
     for first in range(0, len(pool), len(block)):
         pool[first : first + len(block)] = block[: len(pool) - first]

@@ -44,9 +44,9 @@ def small_batch(gpu: Gpu) -> dict[str, Any]:
         batch = next(loader)
         batch["obs"], batch["action"], batch["reward"], batch["done"]
 
-    for _ in range(100):
+    for _ in range(gpu.size(100, 4)):
         work()
-    calls = gpu.size(20_000, 50)
+    calls = gpu.size(20_000, 4)
     rates, host_us = [], []
     for _ in range(5):
         gpu.synchronize()
@@ -76,7 +76,7 @@ def weighted(gpu: Gpu) -> list[dict[str, Any]]:
     """4096 draws and as many updates by tensors on the GPU, at 1e6, 1e7 and 1e8 leaves."""
     rows = []
     for leaves in (1_000_000, 10_000_000, 100_000_000):
-        steps = gpu.size(leaves, 100_000)
+        steps = gpu.size(leaves, 5000)
         schema = gear.Schema([gear.Column("x", (), "uint8")])
         buffer = gear.ReplayBuffer(schema, steps, tier=gpu.tier("device"), page_steps=1000)
         chunk = min(steps, 1_000_000)

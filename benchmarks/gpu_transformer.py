@@ -136,7 +136,7 @@ def measure(gpu: Gpu, buffer: gear.ReplayBuffer, batch_size: int, steps: int) ->
     outputs = {column.name: window for column in COLUMNS}
     loader = buffer.loader(batch_size, outputs=outputs, **gpu.to_gpu())
     first = training.step(fetch(loader))
-    for _ in range(10):
+    for _ in range(gpu.size(10)):
         training.step(fetch(loader))
     gpu.synchronize()
 

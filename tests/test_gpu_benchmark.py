@@ -1,0 +1,44 @@
+"""The benchmark of GPUs runs from end to end where there is none: sizes and figures mean nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    command = [sys.executable, str(BENCHMARKS / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_rehearsal_has_every_part(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    done = run("gpu.py", "--rehearse", "--json", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(path.read_text())
+    parts = {"device", "pinned", "framework", "small", "weighted", "transformer"}
+    assert parts | {"machine", "targets", "seconds", "failures"} == set(report)
+    assert {"cpu", "cores", "date", "command", "gpu", "torch"} <= set(report["machine"])
+    assert {row["met"] for row in report["targets"]} == {None}, "a rehearsal is not judged"
+    assert len(report["targets"]) > 20
+    shown = run("gpu_markdown.py", str(path))
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.count("| --- |") == 5
+
+
+def test_unknown_parts_are_refused() -> None:
+    done = run("gpu.py", "--rehearse", "--only", "warp")
+    assert done.returncode == 2
+    assert "no part warp; there are limits, small" in done.stderr
