@@ -1,4 +1,4 @@
-"""The benchmark of GPUs runs from end to end where there is none: sizes and figures mean nothing."""
+"""The benchmark of GPUs runs from end to end without one: sizes and figures mean nothing."""
 
 from __future__ import annotations
 

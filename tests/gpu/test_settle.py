@@ -17,16 +17,17 @@ SAMPLER = gear.Weighted(alpha=0.8, beta=0.4)
 TIERS = pytest.mark.parametrize("tier", ["pinned", "device"])
 
 
-def live(buffer: gear.ReplayBuffer, device: str, turns: int = 12, **options: Any) -> None:
-    """Draws, updates and appends; the same whatever the device."""
+def live(buffer: gear.ReplayBuffer, options: dict[str, Any], turns: int = 12) -> None:
+    """Draws, updates and appends; the same whatever the loader's `options` say of the device."""
     rng = np.random.default_rng(5)
     first = write(buffer, 1, [30, 7, 64, 12], rng)
     loader = buffer.loader(24, sampler=SAMPLER, framework="torch", seed=2, **options)
     for turn in range(turns):
         batch = next(loader)
+        where = batch.ids.device
         ids = batch.ids.cpu().numpy()
         priorities = ((ids * 31 + turn) % 57).astype(np.float32) / 8
-        buffer.update(batch.ids, torch.from_numpy(priorities).to(device))
+        buffer.update(batch.ids, torch.from_numpy(priorities).to(where))
         if turn % 3 == 1:
             first = write(buffer, first, [20, 3], rng)
     loader.close()
@@ -38,8 +39,8 @@ def test_priorities_episodes_and_counts(gpu, tier) -> None:
         gpu.place(tier).buffer(SCHEMA, 160, page_steps=8) as ours,
         gear.ReplayBuffer(SCHEMA, 160, page_steps=8) as theirs,
     ):
-        live(ours, gpu.device, **gpu.to_gpu())
-        live(theirs, "cpu")
+        live(ours, gpu.to_gpu())
+        live(theirs, {})
         stored = theirs.episodes()
         found = ours.episodes()
         assert [(e.uid, e.begin, e.end, e.priority, e.ids.tolist()) for e in found] == [
@@ -58,7 +59,7 @@ def test_checkpoints_are_the_same_bytes(gpu, tier, tmp_path: Path) -> None:
         ("theirs", {}, {}),
     ):
         with gear.ReplayBuffer(SCHEMA, 160, page_steps=8, **place) as buffer:
-            live(buffer, gpu.device if options else "cpu", **options)
+            live(buffer, options)
             buffer.save(tmp_path / name)
     for theirs in sorted((tmp_path / "theirs").iterdir()):
         assert (tmp_path / "ours" / theirs.name).read_bytes() == theirs.read_bytes(), theirs.name
@@ -68,7 +69,7 @@ def test_checkpoints_are_the_same_bytes(gpu, tier, tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", ["host", "pinned", "device"])
 def test_a_checkpoint_goes_to_any_tier(gpu, tier, other, tmp_path: Path) -> None:
     with gpu.place(tier).buffer(SCHEMA, 160, page_steps=8) as buffer:
-        live(buffer, gpu.device, **gpu.to_gpu())
+        live(buffer, gpu.to_gpu())
         buffer.save(tmp_path / "replay")
         ids = np.concatenate([e.ids for e in buffer.episodes()])
         expected = buffer.priorities(ids)
@@ -78,7 +79,7 @@ def test_a_checkpoint_goes_to_any_tier(gpu, tier, other, tmp_path: Path) -> None
         batch = loaded.collect(ids, framework="numpy")
         check(batch)
         assert np.array_equal(batch["number"], numbers)
-        live(loaded, gpu.device, **gpu.to_gpu())
+        live(loaded, gpu.to_gpu())
         check(loaded.collect(loaded.episodes()[-1].ids, framework="numpy"))
 
 
