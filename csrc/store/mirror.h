@@ -70,6 +70,9 @@ class RowSink {
 
   // Copies `bytes` from `source` (null: zeros), to be written to the region from `offset` on.
   virtual void write(uint64_t offset, const std::byte* source, uint64_t bytes) = 0;
+  // `page` begins to hold other steps: rows that are written to it come after those written so far.
+  // Without this, rows written between two flushes have no order.
+  virtual void reused(uint64_t page) = 0;
   // Puts on the stream what was collected; returns at once.
   virtual void flush() = 0;
   // Flushes, and returns when the region holds it all.
@@ -84,6 +87,6 @@ void fetch(std::span<std::byte> to, const void* from, uintptr_t stream);
 // `index` outlives the mirror; the mirror and `region` (tier kDevice, of the mirror's GPU) outlive
 // the sink. `device` -1: the current GPU.
 std::unique_ptr<Mirror> make_mirror(Index& index, int device);
-std::unique_ptr<RowSink> make_row_sink(memory::Region& region, Mirror& mirror);
+std::unique_ptr<RowSink> make_row_sink(memory::Region& region, uint64_t page_bytes, Mirror& mirror);
 
 }  // namespace gear::store

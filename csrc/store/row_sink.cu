@@ -44,8 +44,12 @@ __global__ void scatter_rows(std::byte* region, const std::byte* part, const Row
 
 class DeviceRowSink final : public RowSink {
  public:
-  DeviceRowSink(memory::Region& region, DeviceIndex& mirror)
-      : region_(region), mirror_(mirror), ring_(kParts, kPartBytes, mirror.device()) {
+  DeviceRowSink(memory::Region& region, uint64_t page_bytes, DeviceIndex& mirror)
+      : region_(region),
+        page_bytes_(page_bytes),
+        mirror_(mirror),
+        ring_(kParts, kPartBytes, mirror.device()),
+        written_in_((region.bytes() + page_bytes - 1) / page_bytes, 0) {
     mirror_.set_rows(this);
   }
 
@@ -56,6 +60,7 @@ class DeviceRowSink final : public RowSink {
 
   void write(uint64_t offset, const std::byte* source, uint64_t bytes) override {
     GEAR_CHECK(offset + bytes <= region_.bytes());
+    const uint64_t page = offset / page_bytes_;
     while (bytes > 0) {
       const uint64_t count = std::min(bytes, kRecordBytes);
       std::byte* staged = add_record(offset, count);
@@ -68,6 +73,12 @@ class DeviceRowSink final : public RowSink {
       offset += count;
       bytes -= count;
     }
+    written_in_[page] = flushes_;
+  }
+
+  // The records of one flush are written side by side.
+  void reused(uint64_t page) override {
+    if (written_in_[page] == flushes_) flush();
   }
 
   void flush() override {
@@ -87,6 +98,7 @@ class DeviceRowSink final : public RowSink {
     records_.clear();
     part_ = nullptr;
     used_ = 0;
+    ++flushes_;
   }
 
   void finish() override {
@@ -108,8 +120,11 @@ class DeviceRowSink final : public RowSink {
   }
 
   memory::Region& region_;
+  uint64_t page_bytes_;
   DeviceIndex& mirror_;
   StagingRing ring_;
+  std::vector<uint64_t> written_in_;  // by page: number of the flush that takes its last row
+  uint64_t flushes_ = 1;
   std::byte* part_ = nullptr;
   uint64_t used_ = 0;
   std::vector<RowRecord> records_;
@@ -117,8 +132,9 @@ class DeviceRowSink final : public RowSink {
 
 }  // namespace
 
-std::unique_ptr<RowSink> make_row_sink(memory::Region& region, Mirror& mirror) {
-  return std::make_unique<DeviceRowSink>(region, dynamic_cast<DeviceIndex&>(mirror));
+std::unique_ptr<RowSink> make_row_sink(memory::Region& region, uint64_t page_bytes,
+                                       Mirror& mirror) {
+  return std::make_unique<DeviceRowSink>(region, page_bytes, dynamic_cast<DeviceIndex&>(mirror));
 }
 
 }  // namespace gear::store

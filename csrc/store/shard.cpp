@@ -60,7 +60,7 @@ Shard::Shard(Schema schema, const ShardOptions& options, IndexState state)
 
 void Shard::open_rows() {
   if (region_->host_accessible()) return;
-  rows_ = make_row_sink(*region_, mirror(region_->device()));
+  rows_ = make_row_sink(*region_, layout_.page_bytes, mirror(region_->device()));
 }
 
 uint64_t Shard::bytes() {
@@ -118,7 +118,11 @@ uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode
     const auto unread = [&] { return reading_.empty() || reading_.front() > evicted_at; };
     std::unique_lock reading(reading_mutex_);
     if (!unread()) release_ended_reads();
-    if (unread()) return index_.attach_page(episode);
+    if (unread()) {
+      const uint32_t page = index_.attach_page(episode);
+      if (rows_) rows_->reused(page);
+      return page;
+    }
     held.unlock();
     while (!unread()) {
       if (ending_.empty()) {
