@@ -5,8 +5,8 @@
     python benchmarks/gpu.py --only small,weighted
     python benchmarks/gpu.py --rehearse             tiny sizes on the CPU: the figures mean nothing
 
-The JSON holds machine, limits, device, pinned, framework, small, weighted, transformer, targets,
-seconds and failures. GB/s count delivered bytes once.
+The JSON holds machine, check, limits, device, pinned, framework, small, weighted, transformer,
+targets, seconds and failures. GB/s count delivered bytes once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,21 @@ from gpu_timing import Gpu
 import gear
 
 HERE = Path(__file__).parent
+
+
+def gear_check(gpu: Gpu) -> Any:
+    """What `gear check --measure` says of the machine."""
+    arguments = ["check", "--json", *([] if gpu.rehearsal else ["--measure"])]
+    program = f"from gear.cli.app import main; raise SystemExit(main({arguments!r}))"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout)["findings"]
+
+
 PARTS: dict[str, Callable[[Gpu], Any]] = {
+    "check": gear_check,
     "small": gpu_small.small_batch,
     "weighted": gpu_small.weighted,
     "device": gpu_rows.device_rows,

@@ -7,6 +7,9 @@ from typing import Any
 
 def show(report: dict[str, Any]) -> None:
     print(f"\nmachine: {report['machine']}")
+    for row in report.get("check", []):
+        if row["area"] in ("build", "machine"):
+            print(f"check: {row['name']}: {row['status']}: {row['detail']}")
     for row in report.get("limits", []):
         if row["what"] in ("device_copy", "host_to_device", "device_to_host", "launch"):
             continue

@@ -28,7 +28,7 @@ def test_a_rehearsal_has_every_part(tmp_path: Path) -> None:
     done = run("gpu.py", "--rehearse", "--json", str(path))
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(path.read_text())
-    parts = {"device", "pinned", "framework", "small", "weighted", "transformer"}
+    parts = {"check", "device", "pinned", "framework", "small", "weighted", "transformer"}
     assert parts | {"machine", "targets", "seconds", "failures"} == set(report)
     assert {"cpu", "cores", "date", "command", "gpu", "torch"} <= set(report["machine"])
     assert {row["met"] for row in report["targets"]} == {None}, "a rehearsal is not judged"
@@ -41,4 +41,4 @@ def test_a_rehearsal_has_every_part(tmp_path: Path) -> None:
 def test_unknown_parts_are_refused() -> None:
     done = run("gpu.py", "--rehearse", "--only", "warp")
     assert done.returncode == 2
-    assert "no part warp; there are limits, small" in done.stderr
+    assert "no part warp; there are limits, check" in done.stderr
