@@ -160,6 +160,7 @@ struct Mover {
     }
     const uint32_t num_rows =
         output.filled == nullptr ? output.num_rows : static_cast<uint32_t>(*output.filled);
+    if (first_row >= num_rows) return;
     uint32_t row[kVectors];
     uint32_t vector[kVectors];
     uint32_t slot[kVectors];
