@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
   cudaDeviceProp properties{};
   const cudaError_t status = cudaGetDeviceProperties(&properties, 0);
   if (status != cudaSuccess) {
-    std::fprintf(stderr, "gear_native_cuda_tests: no GPU to run on: %s\n",
+    std::fprintf(stderr, "gear_cuda_tests: no GPU to run on: %s\n",
                  cudaGetErrorString(status));
     return 2;
   }
@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
   // An error that a kernel left behind after the last check is a failure too.
   const cudaError_t left = cudaDeviceSynchronize();
   if (left != cudaSuccess) {
-    std::fprintf(stderr, "gear_native_cuda_tests: an error was left behind: %s\n",
+    std::fprintf(stderr, "gear_cuda_tests: an error was left behind: %s\n",
                  cudaGetErrorString(left));
     return 1;
   }
