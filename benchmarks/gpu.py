@@ -12,6 +12,7 @@ targets, seconds and failures. GB/s count delivered bytes once.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import subprocess
 import sys
@@ -142,7 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
                 report["limits"] = lines
                 limits = gpu_targets.Limits(lines)
             continue
-        found = run(name, lambda part=PARTS[name]: part(gpu))
+        found = run(name, functools.partial(PARTS[name], gpu))
         if found is not None:
             report[name] = found
         keep()  # a run that is stopped has what it measured

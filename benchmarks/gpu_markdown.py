@@ -47,7 +47,7 @@ def print_tables(report: dict[str, Any]) -> None:
         cells = [[size(r["row_bytes"]), short(r["gb_per_s"])] for r in report["framework"]]
         table(["row", '`tensor[idx].to("cuda")`, GB/s'], cells)
     if report.get("weighted"):
-        keys = ("draws_and_updates_us", "wall_us", "torch_draws_us")
+        keys: tuple[str, ...] = ("draws_and_updates_us", "wall_us", "torch_draws_us")
         cells = [
             [f"{r['leaves']:.0e}", *(short(r[key]) for key in keys)] for r in report["weighted"]
         ]
