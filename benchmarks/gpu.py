@@ -88,8 +88,9 @@ def raw_limits(binary: Path | None) -> list[dict[str, Any]]:
     return lines
 
 
-def facts(gpu: Gpu) -> dict[str, Any]:
+def facts(gpu: Gpu, only: str) -> dict[str, Any]:
     found = machine.facts() | {
+        "command": "python benchmarks/gpu.py" + (f" --only {only}" if only else ""),
         "gear": gear.__version__,
         "torch": torch.__version__,
         "python": sys.version.split()[0],
@@ -115,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
     gpu = Gpu("cpu", 1e-4) if chosen.rehearse else Gpu("cuda")
     if gpu.rehearsal:
         torch.set_num_threads(1)
-    report: dict[str, Any] = {"machine": facts(gpu), "seconds": {}, "failures": {}}
+    report: dict[str, Any] = {"machine": facts(gpu, chosen.only), "seconds": {}, "failures": {}}
     limits = gpu_targets.Limits([])
 
     def run(name: str, work: Callable[[], Any]) -> Any:

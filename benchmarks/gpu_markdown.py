@@ -28,7 +28,6 @@ def print_tables(report: dict[str, Any]) -> None:
         for row in rows:
             asked = row.get("asked", "")
             how = f"{asked}: {row['path']}" if asked == "auto" else row["path"]
-            share = row.get("gather_share_of_limit") or row.get("share_of_limit")
             lines.append(
                 [
                     row["tier"],
@@ -38,11 +37,12 @@ def print_tables(report: dict[str, Any]) -> None:
                     short(row["gb_per_s"]),
                     short(row.get("gather_gb_per_s")),
                     short(row.get("limit_gb_per_s")),
-                    "-" if not share else f"{share:.0%}",
+                    percent(row.get("share_of_limit")),
+                    percent(row.get("gather_share_of_limit")),
                 ]
             )
         heads = ["tier", "path", "row", "batch", "GB/s end to end", "GB/s of the gather"]
-        table([*heads, "limit, same run", "share"], lines)
+        table([*heads, "limit, same run", "share end to end", "share of the gather"], lines)
     if report.get("framework"):
         cells = [[size(r["row_bytes"]), short(r["gb_per_s"])] for r in report["framework"]]
         table(["row", '`tensor[idx].to("cuda")`, GB/s'], cells)
@@ -82,6 +82,10 @@ def table(heads: list[str], rows: list[list[str]]) -> None:
     for cells in (heads, ["---"] * len(heads), *rows):
         print(f"| {' | '.join(cells)} |")
     print()
+
+
+def percent(share: float | None) -> str:
+    return f"{share:.0%}" if share else "-"
 
 
 def size(count: int) -> str:

@@ -42,6 +42,7 @@ def add_shares(report: dict[str, Any], limits: Limits) -> None:
         row["limit_gb_per_s"] = limits.gather("zero_copy", *size)
         row["naive_gb_per_s"] = limits.gather("zero_copy", *size, order="random")
         row["share_of_limit"] = share(row["gb_per_s"], row["limit_gb_per_s"])
+        row["gather_share_of_limit"] = share(row.get("gather_gb_per_s"), row["limit_gb_per_s"])
 
 
 def targets(report: dict[str, Any]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,14 @@ class DecisionTransformer(nn.Module):
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, ACTION), nn.Tanh())
         causal = torch.ones(3 * CONTEXT, 3 * CONTEXT, dtype=torch.bool).tril()
         self.register_buffer("causal", causal, persistent=False)
+        self.apply(self.initialise)
+
+    @staticmethod
+    def initialise(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
 
     def forward(self, batch: Any) -> torch.Tensor:
         there = batch.masks["obs"]
@@ -130,54 +139,70 @@ def fetch(loader: gear.Loader) -> gear.Batch:
     return batch
 
 
-def measure(gpu: Gpu, buffer: gear.ReplayBuffer, batch_size: int, steps: int) -> dict[str, Any]:
-    training = Training(gpu)
-    window = gear.Window(1 - CONTEXT, 1, pad="head")
-    outputs = {column.name: window for column in COLUMNS}
-    loader = buffer.loader(batch_size, outputs=outputs, **gpu.to_gpu())
-    first = training.step(fetch(loader))
-    for _ in range(gpu.size(10)):
-        training.step(fetch(loader))
-    gpu.synchronize()
+@dataclass
+class Waiting:
+    """Steps over fresh batches, and how long the training stream and the host waited for them."""
 
-    # Events on the consumer's stream before and after a batch: what it waits in between is data's.
-    make_event = (lambda: None) if gpu.rehearsal else lambda: torch.cuda.Event(enable_timing=True)
-    pairs, host = [], []
+    step_us: list[float] = field(default_factory=list)  # of each round
+    without_us: list[float] = field(default_factory=list)  # of each round over one batch that stays
+    events: list[tuple[Any, Any]] = field(default_factory=list)
+    host_us: list[float] = field(default_factory=list)
+
+
+def round_of_steps(
+    gpu: Gpu, training: Training, loader: gear.Loader, steps: int, into: Waiting
+) -> torch.Tensor:
+    """Events on the consumer's stream before and after a batch: what passes in between is data's,
+    whether the GPU waits for the batch or for the host that asks for it."""
+    gpu.synchronize()
     began = time.perf_counter()
     for _ in range(steps):
-        before, after = make_event(), make_event()
-        if before is not None:
-            before.record()
+        pair = None if gpu.rehearsal else [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        if pair:
+            pair[0].record()
         entered = time.perf_counter()
         batch = fetch(loader)
-        host.append(time.perf_counter() - entered)
-        if after is not None:
-            after.record()
-            pairs.append((before, after))
-        last = training.step(batch)
+        into.host_us.append((time.perf_counter() - entered) * 1e6)
+        if pair:
+            pair[1].record()
+            into.events.append((pair[0], pair[1]))
+        loss = training.step(batch)
     gpu.synchronize()
-    step_us = (time.perf_counter() - began) / steps * 1e6
-    waited = event_pairs_us(pairs) or [0.0]
-
-    batch = fetch(loader)  # the same steps over one batch that stays: no data to wait for
-    gpu.synchronize()
+    into.step_us.append((time.perf_counter() - began) / steps * 1e6)
     began = time.perf_counter()
     for _ in range(steps):
         training.step(batch)
     gpu.synchronize()
-    without_us = (time.perf_counter() - began) / steps * 1e6
+    into.without_us.append((time.perf_counter() - began) / steps * 1e6)
+    return loss
+
+
+def measure(gpu: Gpu, buffer: gear.ReplayBuffer, batch_size: int) -> dict[str, Any]:
+    training = Training(gpu)
+    window = gear.Window(1 - CONTEXT, 1, pad="head")
+    outputs = {column.name: window for column in COLUMNS}
+    loader = buffer.loader(batch_size, outputs=outputs, **gpu.to_gpu())
+    steps = gpu.size(20)
+    first = round_of_steps(gpu, training, loader, steps, Waiting())
+    found = Waiting()
+    for _ in range(5):
+        last = round_of_steps(gpu, training, loader, steps, found)
     stats = loader.stats()
     loader.close()
+    step_us = statistics.median(found.step_us)
+    waited = event_pairs_us(found.events) or [0.0]
     return {
         "batch_size": batch_size,
         "parameters": training.parameters(),
-        "steps": steps,
+        "steps": steps * 5,
         "step_us": step_us,
-        "step_without_loader_us": without_us,
+        "step_us_rounds": found.step_us,
+        "step_without_loader_us": statistics.median(found.without_us),
+        "step_without_loader_us_rounds": found.without_us,
         "wait_us_mean": statistics.fmean(waited),
         "wait_us_most": max(waited),
         "wait_share": statistics.fmean(waited) / step_us,
-        "host_us_in_next": statistics.median(host) * 1e6,
+        "host_us_in_next": statistics.median(found.host_us),
         "path": stats.get("path", ""),
         "first_loss": float(first),
         "last_loss": float(last),
@@ -188,8 +213,7 @@ def transformer(gpu: Gpu) -> list[dict[str, Any]]:
     buffer = experience(gpu)
     rows = []
     for batch_size in (64, 256):
-        steps = gpu.size(60, 2)
-        rows.append(measure(gpu, buffer, gpu.size(batch_size, 2), steps))
+        rows.append(measure(gpu, buffer, gpu.size(batch_size, 2)))
         forget(gpu)
     buffer.close()
     return rows

@@ -91,7 +91,7 @@ class HostMirror final : public Mirror {
           first, std::span(image_.priorities)
                      .subspan(first, std::min(kPart, image_.priorities.size() - first)));
     }
-    index_.settle({episode_weights_, largest_, stale_, 0});
+    index_.settle({episode_weights_, largest_, stale_});
     stale_ = 0;
     ahead_ = false;
   }

@@ -148,6 +148,17 @@ TEST_CASE("saturated weights and stale ids are counted as by the index") {
   DeviceIndex mirror(index, 0);
   const auto tree = mirror.weights(1.0);
   const auto reference_tree = reference.weights(1.0, Unit::kStep);
+  const uint32_t huge = 2;
+  for (Index* each : {&index, &reference}) {
+    const uint32_t e = each->open_episode();
+    each->next_free_page(e);
+    each->attach_page(e);
+    each->append(e, std::vector<float>(huge, 1e9F));
+    each->end_episode(e, EpisodeState::kTerminated, -1.0, 0);
+  }
+  mirror.settle();
+  CHECK(index.state().counters.saturated_weights == huge);
+  CHECK(reference.state().counters.saturated_weights == huge);
   std::vector<int64_t> ids;
   for (uint32_t i = 0; i < 300; ++i) {
     ids.push_back(index.id({i % 3, i % 8}, Unit::kStep) + (i % 7 == 0 ? int64_t{1} << 32 : 0));
