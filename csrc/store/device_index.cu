@@ -112,6 +112,7 @@ void DeviceIndex::sync() {
   deltas_.send(index_, log_, tables(), stream_);
   log_.clear();
   if (holds_priorities()) largest_ = 1 - largest_;
+  counted_ = counted_ || !weight_trees_.empty();
 }
 
 void DeviceIndex::require_priorities() {
@@ -159,6 +160,7 @@ std::shared_ptr<const DeviceTree> DeviceIndex::weights(double alpha) {
   GEAR_CUDA_TRY(cudaGetLastError());
   made->tree.sum_levels(stream_);
   weight_trees_.push_back(made);
+  counted_ = true;
   return tree_of(made);
 }
 
@@ -177,20 +179,22 @@ void DeviceIndex::raise_failed_update() {
 }
 
 void DeviceIndex::settle() {
-  if (!ahead_) return;
+  if (!ahead_ && !counted_) return;
   sync();
   const base::OnDevice current(device());
-  take_priorities();
-  const uint64_t num_episodes = index_.state().episodes.size();
-  std::vector<double> weights(num_episodes);
+  std::vector<double> weights(ahead_ ? index_.state().episodes.size() : 0);
+  if (ahead_) {
+    take_priorities();
+    GEAR_CUDA_TRY(cudaMemcpyAsync(weights.data(), episode_weights_.get(),
+                                  weights.size() * sizeof(double), cudaMemcpyDeviceToHost,
+                                  stream_));
+  }
   DeviceScalars scalars{};
-  GEAR_CUDA_TRY(cudaMemcpyAsync(weights.data(), episode_weights_.get(),
-                                num_episodes * sizeof(double), cudaMemcpyDeviceToHost, stream_));
   GEAR_CUDA_TRY(
       cudaMemcpyAsync(&scalars, scalars_.get(), sizeof(scalars), cudaMemcpyDeviceToHost, stream_));
   stream_.synchronize();
-  index_.settle(
-      {weights, scalars.max_priority[largest_], scalars.stale_updates, scalars.saturated_weights});
+  index_.count_saturated(scalars.saturated_weights);
+  if (ahead_) index_.settle({weights, scalars.max_priority[largest_], scalars.stale_updates});
   settled_elsewhere();
 }
 
@@ -220,7 +224,7 @@ void DeviceIndex::settled_elsewhere() {
   const base::OnDevice current(device());
   set_scalars<<<1, 1, 0, stream_>>>(scalars_.get(), -1.0F);
   GEAR_CUDA_TRY(cudaGetLastError());
-  ahead_ = false;
+  ahead_ = counted_ = false;
 }
 
 uint64_t DeviceIndex::bytes() const {

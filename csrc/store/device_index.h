@@ -82,6 +82,7 @@ class DeviceIndex final : public Mirror {
   RowSink* rows_ = nullptr;
   int largest_ = 0;  // see DeviceTables
   bool ahead_ = false;
+  bool counted_ = false;  // weights were computed here, some of which may have saturated
 };
 
 }  // namespace gear::store

@@ -77,8 +77,9 @@ class Index {
   float priority(Anchor anchor) const;
   // Counts one draw; with max_times_sampled the last one withdraws the step (or episode).
   void mark_sampled(Anchor anchor, Unit unit);
-  // Counts draws that were made on a device.
+  // Counts draws that were made, and weights that were cut, on a device.
   void count_sampled(uint64_t draws) { state_.counters.steps_sampled += draws; }
+  void count_saturated(uint64_t weights) { state_.counters.saturated_weights += weights; }
   // Frees ended episodes of which nothing is left to draw. After the plan of the draws is made.
   void release_spent();
 
@@ -124,7 +125,6 @@ class Index {
     std::span<const double> episode_weights;  // by episode; negative: mean of its steps'
     float max_priority = 0;
     uint64_t stale_updates = 0;  // since the last time
-    uint64_t saturated_weights = 0;
   };
   void settle(const Settlement& settlement);
 

@@ -41,7 +41,6 @@ void Index::take_priorities(uint64_t first_slot, std::span<const float> prioriti
 void Index::settle(const Settlement& settlement) {
   state_.max_priority = settlement.max_priority;
   state_.counters.stale_updates += settlement.stale_updates;
-  state_.counters.saturated_weights += settlement.saturated_weights;
   drop_unused_trees();
   // The weights of the trees are computed anew; what saturates was counted where it was updated.
   const uint64_t saturated = state_.counters.saturated_weights;

@@ -51,8 +51,9 @@ class Mirror {
   // Throws InvalidArgument when an earlier update was refused, once for each update; does not wait.
   virtual void raise_failed_update() = 0;
 
-  // Gives priorities, the largest priority seen and the counters back to the index; waits for the
-  // device. O(steps). Does nothing unless ahead().
+  // Gives the index what is known here only; waits for the device then. Where ahead(), priorities,
+  // the largest priority seen and the count of stale updates: O(steps). Where weights were
+  // computed, how many were cut.
   virtual void settle() = 0;
   // Another mirror, which took the same updates, has settled: this one is no longer ahead.
   virtual void settled_elsewhere() = 0;

@@ -183,13 +183,13 @@ void Shard::settle() {
   // Every mirror that is ahead took the same updates: one speaks for all.
   bool settled = false;
   for (const auto& mirror : mirrors_) {
-    if (!mirror->ahead()) continue;
-    if (settled) {
+    const bool ahead = mirror->ahead();
+    if (ahead && settled) {
       mirror->settled_elsewhere();
     } else {
       mirror->settle();
     }
-    settled = true;
+    settled = settled || ahead;
   }
 }
 
