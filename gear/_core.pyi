@@ -18,10 +18,16 @@ __all__: list[str] = [
     "build_info",
     "collect_ids",
     "describe_schema",
+    "devices",
+    "driver_version",
     "environment",
     "inspect",
+    "link_speeds",
     "load",
+    "measure_bandwidth",
+    "parse_device",
     "raise_as",
+    "runtime_version",
     "save",
     "send_log_to",
 ]
@@ -57,6 +63,13 @@ class Shard:
         ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         priorities: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
     ) -> int: ...
+    def update_from_device(
+        self,
+        ids: typing.SupportsInt | typing.SupportsIndex,
+        priorities: typing.SupportsInt | typing.SupportsIndex,
+        count: typing.SupportsInt | typing.SupportsIndex,
+        stream: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
     @property
     def capacity(self) -> int: ...
     @property
@@ -108,6 +121,7 @@ class Batch:
         self,
         kind: typing.SupportsInt | typing.SupportsIndex,
         output: typing.SupportsInt | typing.SupportsIndex = 0,
+        stream: typing.SupportsInt | typing.SupportsIndex | None = None,
     ) -> typing_extensions.CapsuleType: ...
     def numpy(
         self,
@@ -117,7 +131,11 @@ class Batch:
     @property
     def bytes(self) -> int: ...
     @property
+    def device(self) -> int: ...
+    @property
     def items(self) -> int: ...
+    @property
+    def path(self) -> str: ...
 
 class Collector:
     def __init__(
@@ -132,6 +150,8 @@ class Collector:
                 typing.SupportsInt | typing.SupportsIndex,
                 str,
                 bool,
+                str | None,
+                typing.SupportsFloat | typing.SupportsIndex,
             ]
         ],
         batch_size: typing.SupportsInt | typing.SupportsIndex,
@@ -144,6 +164,8 @@ class Collector:
         beta: typing.SupportsFloat | typing.SupportsIndex,
         shuffle: bool,
         drop_last: bool,
+        device: typing.SupportsInt | typing.SupportsIndex,
+        path: str,
     ) -> None: ...
     def batches_per_epoch(self) -> int: ...
     def next(
@@ -156,7 +178,7 @@ class Collector:
 
 def build_info() -> dict:
     """
-    What was built: version, compiler, CUDA or not.
+    What was built: version, compiler, CUDA (its version; empty: without).
     """
 
 def collect_ids(
@@ -170,9 +192,12 @@ def collect_ids(
             typing.SupportsInt | typing.SupportsIndex,
             str,
             bool,
+            str | None,
+            typing.SupportsFloat | typing.SupportsIndex,
         ]
     ],
     packed: bool,
+    device: typing.SupportsInt | typing.SupportsIndex,
 ) -> Batch: ...
 def describe_schema(
     columns: collections.abc.Sequence[
@@ -183,15 +208,40 @@ def describe_schema(
     Checks columns (name, shape, dtype); returns (step_bytes, hash).
     """
 
+def devices() -> list:
+    """
+    The GPUs that this process may use, one dict each.
+    """
+
+def driver_version() -> int:
+    """
+    CUDA version of the driver, 1000 * major + 10 * minor; 0: none.
+    """
+
 def environment() -> list:
     """
     The environment variables for operators: (name, default, meaning).
     """
 
 def inspect(path: str) -> dict: ...
+def link_speeds(device: typing.SupportsInt | typing.SupportsIndex, *, measure: bool) -> typing.Any:
+    """
+    GB/s of gathers from pinned memory, measured now or kept from before; None: never.
+    """
+
 def load(
     path: str, *, tier: str, name: str, owner: typing.SupportsInt | typing.SupportsIndex
 ) -> Shard: ...
+def measure_bandwidth(device: typing.SupportsInt | typing.SupportsIndex) -> dict:
+    """
+    GB/s of copies to, from and inside a GPU.
+    """
+
+def parse_device(device: str) -> int:
+    """
+    The GPU that 'cuda' or 'cuda:<index>' names; -1 for 'cpu'.
+    """
+
 def raise_as(
     *,
     InvalidArgument: typing.Any,
@@ -203,6 +253,11 @@ def raise_as(
 ) -> None:
     """
     Says which Python class each error of the core becomes.
+    """
+
+def runtime_version() -> int:
+    """
+    CUDA version of the runtime inside; 0: built without CUDA.
     """
 
 def save(shard: Shard, path: str) -> None: ...
