@@ -18,7 +18,8 @@ LinkModel example() {
   return LinkModel({{1024, kMiB, {8.0, 4.0, 10.0}},
                     {64, kMiB, {2.0, 1.0, 4.0}},
                     {64, 16 * kMiB, {2.0, 32.0, 8.0}},
-                    {1024, 16 * kMiB, {32.0, 48.0, 40.0}}});
+                    {1024, 16 * kMiB, {32.0, 48.0, 40.0}}},
+                   {});
 }
 
 }  // namespace
@@ -61,15 +62,32 @@ TEST_CASE("the faster path is chosen by the rows and the size of the batch") {
         doctest::Approx(16.0 * kMiB / 40e9));
 }
 
+TEST_CASE("a host that draws and plans slowly bounds what is staged") {
+  const gear::store::Schema schema({{"a", {64}, gear::base::DType::kU8}});
+  const gear::store::PageLayout pages(schema, 16);
+  const BatchLayout one(schema, {{"x", 0, 0, 1}}, 1000, false);
+  const BatchLayout two(schema, {{"x", 0, 0, 1}, {"y", 0, 1, 2}}, 1000, false);
+  const LinkModel slow({{64, 1, {1.0, 3.0, 8.0}}}, {30e-9, 10e-9});
+  CHECK(slow.seconds(LinkPath::kStaged, one, pages) == doctest::Approx(40e-6));
+  CHECK(slow.seconds(LinkPath::kStaged, two, pages) == doctest::Approx(50e-6));
+  CHECK(slow.seconds(LinkPath::kOrdered, one, pages) == doctest::Approx(64e-6 / 3));
+  CHECK(slow.choose(one, pages, 1 << 20) == Path::kZeroCopy);
+  CHECK(slow.crossover_bytes(64) == 0);
+  const LinkModel fast({{64, 1, {1.0, 3.0, 8.0}}}, {3e-9, 1e-9});
+  CHECK(fast.seconds(LinkPath::kStaged, one, pages) == doctest::Approx(8e-6));
+  CHECK(fast.choose(one, pages, 1 << 20) == Path::kStaged);
+}
+
 TEST_CASE("the crossover is the batch from which on zero-copy is faster") {
   CHECK(example().crossover_bytes(64) == 16 * kMiB);
-  CHECK(LinkModel({{64, kMiB, {1.0, 1.0, 2.0}}}).crossover_bytes(64) == UINT64_MAX);
-  CHECK(LinkModel({{64, kMiB, {1.0, 3.0, 2.0}}}).crossover_bytes(64) == 0);
+  CHECK(LinkModel({{64, kMiB, {1.0, 1.0, 2.0}}}, {}).crossover_bytes(64) == UINT64_MAX);
+  CHECK(LinkModel({{64, kMiB, {1.0, 3.0, 2.0}}}, {}).crossover_bytes(64) == 0);
 }
 
 TEST_CASE("what is written is read back to the bit") {
-  const LinkModel model({{64, kMiB, {1.0 / 3, 2.7, 1e-9}}});
+  const LinkModel model({{64, kMiB, {1.0 / 3, 2.7, 1e-9}}}, {2.1e-8, 0.0});
   CHECK(LinkModel::parse(model.text()).samples() == model.samples());
+  CHECK(LinkModel::parse(model.text()).host() == model.host());
 }
 
 TEST_CASE("a file of speeds that is torn, foreign or changed is refused") {
@@ -86,18 +104,20 @@ TEST_CASE("a file of speeds that is torn, foreign or changed is refused") {
     CHECK_THROWS_AS(LinkModel::parse(changed), gear::CorruptData);
   }
   expect_refused("", "begins with ''");
-  expect_refused("gear links 2\n", "gear links 2");
-  expect_refused("gear links 1\n64 1", "checksum");
+  expect_refused("gear links 3\n", "gear links 3");
+  expect_refused("gear links 2\n64 1", "checksum");
 }
 
 TEST_CASE("speeds that are no table are refused") {
   const auto expect_refused = [](std::vector<LinkModel::Sample> samples, const char* part) {
-    expect_message<gear::InvalidArgument>([&] { LinkModel model(std::move(samples)); }, "[collect]",
-                                          part);
+    expect_message<gear::InvalidArgument>([&] { LinkModel model(std::move(samples), {}); },
+                                          "[collect]", part);
   };
   expect_refused({}, "0 link speeds");
   expect_refused({{64, 1, {1, 1, 1}}, {64, 1, {1, 1, 1}}}, "2 link speeds");
   expect_refused({{64, 1, {1, 1, 1}}, {65, 2, {1, 1, 1}}}, "2 run sizes and 2 batch sizes");
   expect_refused({{64, 1, {1, 0, 1}}}, "0 GB/s");
   expect_refused({{0, 1, {1, 1, 1}}}, "link speeds");
+  expect_message<gear::InvalidArgument>([] { LinkModel({{64, 1, {1, 1, 1}}}, {-1.0, 0.0}); },
+                                        "[collect]", "-1 s an item");
 }

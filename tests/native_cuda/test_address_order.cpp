@@ -27,34 +27,37 @@ std::vector<std::vector<uint32_t>> random_rows(uint64_t num_slots) {
 
 }  // namespace
 
-TEST_CASE("rows are put in the order of parts of the memory, each once, zeros last") {
-  const Schema schema({{"a", {1 << 20}, DType::kU8}, {"b", {}, DType::kF32}});
-  const PageLayout pages(schema, 4);  // 4 MiB and some bytes: 15 pages a part
+TEST_CASE("rows are put in the order of host pages, each once, zeros last") {
   constexpr uint64_t kPages = 3000;
-  const auto layout = std::make_shared<BatchLayout>(
-      schema, std::vector<Output>{{"a", 1, -1, 2}, {"b", 1, 0, 1}}, kItems, false);
-  const AddressOrder order(layout, pages, kPages, kDevice);
-  const auto planned = random_rows(kPages * pages.page_steps);
-  const auto first = upload(planned[0]);
-  const auto second = upload(planned[1]);
-  const gear::base::Stream stream(kDevice);
-  for (const uint64_t items : {kItems, uint64_t{1}, uint64_t{0}, kItems - 1}) {
-    order.launch({{first.get(), nullptr}, {second.get(), nullptr}}, items, stream);
-    stream.synchronize();
-    for (size_t w = 0; w < 2; ++w) {
-      const uint64_t rows = items * layout->windows[w].window.length();
-      const std::vector<uint32_t> slots = download(order.rows()[w].slots, rows);
-      const std::vector<uint32_t> numbers = download(order.rows()[w].order, rows);
-      std::vector<uint32_t> seen = numbers;
-      std::sort(seen.begin(), seen.end());
-      uint32_t part = 0;
-      for (uint64_t i = 0; i < rows; ++i) {
-        REQUIRE(seen[i] == i);
-        REQUIRE(slots[i] == planned[w][numbers[i]]);
-        const uint32_t own = slots[i] >> 5;  // 32 slots of 1 MiB: at most 64 MiB
-        REQUIRE(own >= part);
-        part = own;
-        if (i > 0 && slots[i - 1] >> 5 == part) REQUIRE(numbers[i - 1] < numbers[i]);
+  // Steps of a MiB have pages of their own; 2^6 steps of 64 bytes share one.
+  for (const auto& [bytes, bits] : {std::pair<int64_t, int>{1 << 20, 0}, {64, 6}}) {
+    const Schema schema({{"a", {bytes}, DType::kU8}});
+    const PageLayout pages(schema, 4);
+    const auto layout = std::make_shared<BatchLayout>(
+        schema, std::vector<Output>{{"a", 0, -1, 2, Pad::kBoth}, {"b", 0, 0, 1}}, kItems, false);
+    const AddressOrder order(layout, pages, kPages, kDevice);
+    const auto planned = random_rows(kPages * pages.page_steps);
+    const auto first = upload(planned[0]);
+    const auto second = upload(planned[1]);
+    const gear::base::Stream stream(kDevice);
+    for (const uint64_t items : {kItems, uint64_t{1}, uint64_t{0}, kItems - 1}) {
+      order.launch({{first.get(), nullptr}, {second.get(), nullptr}}, items, stream);
+      stream.synchronize();
+      for (size_t w = 0; w < 2; ++w) {
+        const uint64_t rows = items * layout->windows[w].window.length();
+        const std::vector<uint32_t> slots = download(order.rows()[w].slots, rows);
+        const std::vector<uint32_t> numbers = download(order.rows()[w].order, rows);
+        std::vector<uint32_t> seen = numbers;
+        std::sort(seen.begin(), seen.end());
+        for (uint64_t i = 0; i < rows; ++i) {
+          REQUIRE(seen[i] == i);
+          REQUIRE(slots[i] == planned[w][numbers[i]]);
+          if (i == 0) continue;
+          const uint32_t part = slots[i] >> bits;
+          const uint32_t before = slots[i - 1] >> bits;
+          REQUIRE(before <= part);
+          if (before == part) REQUIRE(numbers[i - 1] < numbers[i]);
+        }
       }
     }
   }

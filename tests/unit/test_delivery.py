@@ -9,7 +9,8 @@ import pytest
 
 import gear
 from gear import _core
-from gear.frameworks import gpu_array, tensor_maker
+from gear.arrays import gpu_array
+from gear.frameworks import tensor_maker
 
 SCHEMA = gear.Schema([gear.Column("obs", (3,)), gear.Column("reward")])
 without_gpu = pytest.mark.skipif(_core.driver_version() > 0, reason="this machine has a driver")
