@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from gear import _core, checkpoint
 from gear.arguments import check_count
+from gear.arrays import as_ids, as_priorities, gpu_array
 from gear.batch import Batch
 from gear.distributed import Group
 from gear.errors import InvalidArgument
-from gear.frameworks import gpu_array, tensor_maker
+from gear.frameworks import tensor_maker
 from gear.loader import Loader
 from gear.log import connect_core_log
 from gear.samplers import Sampler, Uniform
@@ -68,36 +69,6 @@ class Episode:
     state: str
     priority: float
     ids: npt.NDArray[np.int64]
-
-
-def _as_array(values: Any) -> npt.NDArray[Any]:
-    """Tensors of any framework and device as a NumPy array."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        if str(values.dtype) == "torch.bfloat16":  # which NumPy lacks
-            values = values.float()
-    elif type(values).__module__.partition(".")[0] == "cupy":
-        values = values.get()
-    return np.asarray(values)
-
-
-def _as_ids(values: Any) -> npt.NDArray[np.int64]:
-    ids = _as_array(values)
-    if ids.size == 0:
-        return np.empty(0, np.int64)
-    if ids.dtype.kind not in "iu" or ids.ndim != 1:
-        raise InvalidArgument(
-            f"[store] ids of dtype {ids.dtype} and shape {ids.shape}: int64 of one dimension is "
-            "allowed, as in batch.ids"
-        )
-    return ids.astype(np.int64, copy=False)
-
-
-def _as_priorities(values: Any) -> npt.NDArray[np.float32]:
-    priorities = _as_array(values)
-    if priorities.dtype.kind not in "fiub":
-        raise InvalidArgument(f"[store] priorities of dtype {priorities.dtype}: give real numbers")
-    return priorities.astype(np.float32, copy=False)
 
 
 class ReplayBuffer:
@@ -271,20 +242,21 @@ class ReplayBuffer:
         gpu_ids = gpu_array("ids", ids, integer=True)
         gpu_priorities = gpu_ids and gpu_array("priorities", priorities, integer=False)
         if not gpu_ids or not gpu_priorities or gpu_ids.device != gpu_priorities.device:
-            return shard.update(_as_ids(ids), _as_priorities(priorities))
-        if gpu_ids.count != gpu_priorities.count:
+            return shard.update(as_ids(ids), as_priorities(priorities))
+        if gpu_ids.size != gpu_priorities.size:
             raise InvalidArgument(
-                f"[store] update takes one priority an id; given {gpu_ids.count} ids and "
-                f"{gpu_priorities.count} priorities"
+                f"[store] update takes one priority an id; given {gpu_ids.size} ids and "
+                f"{gpu_priorities.size} priorities"
             )
-        shard.update_from_device(
-            gpu_ids.address, gpu_priorities.address, gpu_ids.count, gpu_ids.stream
-        )
+        if gpu_ids.size > 0:
+            shard.update_from_device(
+                gpu_ids.address, gpu_priorities.address, gpu_ids.size, gpu_ids.stream
+            )
         return None
 
     def priorities(self, ids: Any) -> npt.NDArray[np.float32]:
         """Priorities of stored steps, float32 ``[B]``."""
-        return self._open().priorities(_as_ids(ids))
+        return self._open().priorities(as_ids(ids))
 
     # ---- reading ----
 
@@ -362,7 +334,7 @@ class ReplayBuffer:
         tuples = output_tuples(outputs, self._schema)
         gpu = _core.parse_device(str(device))
         make = tensor_maker(framework, gpu)
-        core = _core.collect_ids(self._open(), _as_ids(ids), tuples, packed, gpu)
+        core = _core.collect_ids(self._open(), as_ids(ids), tuples, packed, gpu)
         return Batch(core, {row[0]: number for number, row in enumerate(tuples)}, make)
 
     # ---- keeping ----

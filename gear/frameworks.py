@@ -1,4 +1,4 @@
-"""Arrays of the consumer's framework over the core's memory, by DLPack, and back.
+"""Tensors of the consumer's framework over the core's memory, by DLPack and without a copy.
 
 A framework is imported by name when a loader asks for it, never before.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from gear import _core
 from gear.errors import InvalidArgument
@@ -100,59 +99,13 @@ def _torch(device: int) -> MakeTensor:
             "sees no GPU, maybe a build for CPUs: install one for CUDA, or use device='cpu'"
         )
     torch.cuda.init()
-    stream = _torch_stream(torch)
+    stream = torch_stream(torch)
     return lambda batch, kind, output: from_capsule(batch.dlpack(kind, output, stream(device)))
 
 
-def _torch_stream(torch: Any) -> Callable[[int], int]:
+def torch_stream(torch: Any) -> Callable[[int], int]:
     """The handle of torch's current stream on a GPU, without making an object for it."""
     cheap = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     if cheap is not None:
         return cheap  # type: ignore[no-any-return]
     return lambda device: int(torch.cuda.current_stream(device).cuda_stream)
-
-
-class GpuArray(NamedTuple):
-    """One-dimensional contiguous values on a GPU, and the stream that makes them."""
-
-    address: int
-    count: int
-    device: int
-    stream: int
-    owner: Any
-
-
-def gpu_array(label: str, values: Any, *, integer: bool) -> GpuArray | None:
-    """`values` on their GPU as int64 or float32, converted there; None if they are not on one.
-
-    Takes torch tensors and CuPy arrays, whose streams are known: their memory may be reused once
-    what reads it is on that stream. Arrays of others go by way of the host.
-
-    Raises:
-        InvalidArgument: another kind of number, or another shape than ``[B]``.
-    """
-    if not _core.runtime_version():
-        return None
-    if getattr(values, "is_cuda", False) and hasattr(values, "data_ptr"):
-        values = values.detach()
-        floating, wrong = values.is_floating_point(), values.is_complex()
-    elif type(values).__module__.partition(".")[0] == "cupy":
-        floating, wrong = values.dtype.kind == "f", values.dtype.kind not in "fiub"
-    else:
-        return None
-    if wrong or (integer and floating) or values.ndim != 1:
-        raise InvalidArgument(
-            f"[store] {label} of dtype {values.dtype} and shape {tuple(values.shape)}: "
-            f"{'int64' if integer else 'real numbers'} of one dimension allowed"
-        )
-    if hasattr(values, "data_ptr"):
-        stream = _torch_stream(sys.modules["torch"])
-        device = int(values.get_device())
-        values = (values.long() if integer else values.float()).contiguous()
-        return GpuArray(values.data_ptr(), len(values), device, stream(device), values)
-    cupy = sys.modules["cupy"]
-    device = int(values.device.id)
-    with cupy.cuda.Device(device):
-        values = cupy.ascontiguousarray(values, "int64" if integer else "float32")
-        address = int(values.data.ptr)
-        return GpuArray(address, len(values), device, cupy.cuda.get_current_stream().ptr, values)

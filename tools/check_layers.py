@@ -36,7 +36,7 @@ PYTHON_LAYERS = [
     {"_core"},
     {"errors"},
     {"arguments", "device", "frameworks", "log"},
-    {"schema", "samplers"},
+    {"arrays", "schema", "samplers"},
     {"batch", "distributed", "window", "writer"},
     {"loader", "checkpoint"},
     {"buffer"},
