@@ -26,6 +26,10 @@ RUN_ELSEWHERE = {
     r"python3 -m venv ~/gear-venv": ("tools/check_install.sh", "-m venv"),
     r"~/gear-venv/bin/pip install \.": ("tools/check_install.sh", "wheel --no-deps"),
     r"~/gear-venv/bin/pip install '\.\[cli\]'": ("tools/check_install.sh", "[cli]"),
+    r"CMAKE_ARGS=.* ~/gear-venv/bin/pip install \.": (
+        "tools/setup.sh",
+        "-DGEAR_WITH_CUDA=$with_cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)",
+    ),
     r"\.venv/bin/python -m pytest tests/unit .*": ("tools/test.sh", "-m pytest"),
 }
 

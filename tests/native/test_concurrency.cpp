@@ -144,29 +144,28 @@ TEST_CASE("writers, collectors, updates and saves share a shard under constant e
         if (--collecting == 0) stop = true;
       };
     };
-    const uint64_t failures = run_all(
-        {[&] { write_until(stop, shard, 1); }, [&] { write_until(stop, shard, 2); },
-         [&] { write_until(stop, shard, 3); }, collecting_with(Policy::kWeighted, false),
-         collecting_with(Policy::kUniform, true),
-         [&] {
-           do {
-             save_shard(*shard, folder / "c");
-             wrong +=
-                 wrong_rows_stored(*load_shard(folder / "c", {}, "", 0));
-           } while (!stop);
-         },
-         [&] {
-           for (uint64_t round = 0; !stop; ++round) {
-             const std::vector<int64_t> ids = seen.take();
-             const std::vector<float> priorities(ids.size(), static_cast<float>(round % 7));
-             {
-               const auto lock = shard->lock();
-               shard->index().update(ids, priorities);
-             }
-             std::this_thread::sleep_for(std::chrono::microseconds(200));
-           }
-         }},
-        stop);
+    const uint64_t failures =
+        run_all({[&] { write_until(stop, shard, 1); }, [&] { write_until(stop, shard, 2); },
+                 [&] { write_until(stop, shard, 3); }, collecting_with(Policy::kWeighted, false),
+                 collecting_with(Policy::kUniform, true),
+                 [&] {
+                   do {
+                     save_shard(*shard, folder / "c");
+                     wrong += wrong_rows_stored(*load_shard(folder / "c", {}, "", 0));
+                   } while (!stop);
+                 },
+                 [&] {
+                   for (uint64_t round = 0; !stop; ++round) {
+                     const std::vector<int64_t> ids = seen.take();
+                     const std::vector<float> priorities(ids.size(), static_cast<float>(round % 7));
+                     {
+                       const auto lock = shard->lock();
+                       shard->index().update(ids, priorities);
+                     }
+                     std::this_thread::sleep_for(std::chrono::microseconds(200));
+                   }
+                 }},
+                stop);
     CHECK(failures == 0);
     CHECK(wrong == 0);
     CHECK(shard->index().state().counters.steps_evicted > 0);

@@ -91,9 +91,7 @@ std::set<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-std::shared_ptr<Shard> load(const std::string& folder) {
-  return load_shard(folder, {}, "", 0);
-}
+std::shared_ptr<Shard> load(const std::string& folder) { return load_shard(folder, {}, "", 0); }
 
 // Everything a checkpoint must bring back: the index's own bytes and the stored rows.
 void expect_equal(Shard& a, Shard& b) {
