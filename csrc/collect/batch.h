@@ -57,7 +57,7 @@ class Delivery {
 
   // Work given to `stream` (a cudaStream_t of device()) from here on sees the batch filled, and the
   // block is not used again before all that this stream has been given by the time the last tensor
-  // goes. No thread waits. The stream must outlive the tensors.
+  // goes. No thread waits. A stream made with cudaStreamNonBlocking must outlive the tensors.
   virtual void make_wait(uintptr_t stream) = 0;
 
   // Returns when the batch is filled.

@@ -56,7 +56,9 @@ class DeviceBlock final : public Delivery {
 
  private:
   struct Reader {
-    cudaStream_t stream;
+    cudaStream_t stream = nullptr;
+    cudaStream_t released_on =
+        nullptr;  // a stream that is there as long as the process, where possible
     base::Event released;
     bool reads = false;  // views of it were given out since the last fill
   };

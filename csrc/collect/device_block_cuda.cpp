@@ -12,6 +12,16 @@ cudaStream_t stream_of(uintptr_t handle) {
   return handle == 0 ? cudaStreamLegacy : reinterpret_cast<cudaStream_t>(handle);
 }
 
+// A stream that has passed only when `stream` has. The default stream waits for all but those that
+// were made not to (torch's and JAX's, which are never destroyed), and does so for streams that
+// their owner has destroyed by then, whose handles must not be touched.
+cudaStream_t lasting(cudaStream_t stream) {
+  if (stream == cudaStreamLegacy || stream == cudaStreamPerThread) return cudaStreamLegacy;
+  unsigned flags = 0;
+  GEAR_CUDA_TRY(cudaStreamGetFlags(stream, &flags));
+  return (flags & cudaStreamNonBlocking) != 0 ? stream : cudaStreamLegacy;
+}
+
 // Events of a stream under capture belong to the graph that is being made.
 bool is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -84,8 +94,9 @@ void DeviceBlock::make_wait(uintptr_t handle) {
         "into the graph's own inputs");
   }
   filled_.make_wait(stream);
-  if (free == nullptr) free = &readers_.emplace_back(Reader{stream, base::Event(), false});
+  if (free == nullptr) free = &readers_.emplace_back();
   free->stream = stream;
+  free->released_on = lasting(stream);
   free->reads = true;
 }
 
@@ -111,8 +122,8 @@ bool DeviceBlock::release() noexcept {
     const base::OnDevice on(device());
     for (Reader& reader : readers_) {
       if (!reader.reads) continue;
-      if (is_capturing(reader.stream)) return false;
-      reader.released.record(reader.stream);
+      if (is_capturing(reader.released_on)) return false;
+      reader.released.record(reader.released_on);
     }
     return true;
   } catch (...) {
