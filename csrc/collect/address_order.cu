@@ -9,8 +9,8 @@
 namespace gear::collect {
 namespace {
 
-// A GPU translates the addresses of that much host memory at full speed, and of several at once.
-constexpr uint64_t kPartBytes = uint64_t{64} << 20;
+// The smallest page of host memory: order inside it spares no translation.
+constexpr uint64_t kHostPageBytes = 4096;
 
 uint64_t rows_of(const BatchLayout& layout, size_t window, uint64_t items) {
   return items * layout.windows[window].window.length();
@@ -25,9 +25,9 @@ AddressOrder::AddressOrder(std::shared_ptr<const BatchLayout> layout,
   const uint64_t num_slots = num_pages * pages.page_steps;
   GEAR_CHECK(num_slots >= 1 && num_slots <= store::kNone);
   end_bit_ = static_cast<int>(std::bit_width(num_slots));
-  const uint64_t part_pages = std::max<uint64_t>(1, kPartBytes / pages.page_bytes);
-  const auto part_bits = static_cast<int>(std::bit_width(part_pages * pages.page_steps)) - 1;
-  begin_bit_ = std::min(end_bit_ - 1, part_bits);
+  const uint64_t part_slots =
+      std::max<uint64_t>(1, kHostPageBytes * pages.page_steps / pages.page_bytes);
+  begin_bit_ = std::min(end_bit_ - 1, static_cast<int>(std::bit_width(part_slots)) - 1);
   const base::OnDevice current(device);
   uint64_t most = 0;
   uint64_t all = 0;

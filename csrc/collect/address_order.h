@@ -8,9 +8,9 @@
 namespace gear::collect {
 
 // Puts the rows of a plan into the order of their addresses, for gathers over a link: a GPU reads
-// pinned host memory twelve times as fast when neighbouring requests fall into the same part of it,
-// because its address translation covers little. Rows are sorted by 64 MiB of pages, not further:
-// finer order measured slower, and costs more.
+// pinned host memory twelve times as fast when rows of one host page are asked for side by side,
+// because each translation of an address is a trip over the link and few are kept. Order by larger
+// parts, 64 MiB say, is not enough: the same translations are made again and again.
 //
 // Owns its memory, made once for a collector: 8 bytes a row of each window, 4 a row of the largest,
 // and scratch for the sort.
@@ -27,7 +27,7 @@ class AddressOrder {
 
  private:
   std::shared_ptr<const BatchLayout> layout_;
-  int begin_bit_;  // of the slot: the bits that name the part of the pages
+  int begin_bit_;  // of the slot: those that tell host pages apart
   int end_bit_;
   base::DeviceArray<uint32_t> numbers_;  // 0, 1, 2 ...
   base::DeviceArray<uint32_t> slots_;

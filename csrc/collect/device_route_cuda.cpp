@@ -52,8 +52,7 @@ DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const BatchLayout>
       home_(shard.region().device() < 0 ? nullptr : &device_index(shard, shard.region().device())),
       source_(source_of(shard.region(), device)),
       plan_(layout, shard.layout(), shard.index().num_slots(), device),
-      gather_(layout, shard.layout(), device) {
-  GEAR_CHECK(source_.pages != nullptr);
+      gather_(source_, layout, shard.layout(), device) {
   if (ordered) {
     order_.emplace(layout, shard.layout(), shard.index().options().num_pages, device);
   }
@@ -81,7 +80,7 @@ void DeviceRoute::launch(store::Unit unit, uint64_t items, std::byte* block,
     if (order_) order_->launch(plan_.rows(), items, stream());
   }
   const base::NvtxRange range("gear.gather");
-  gather_.launch(source_, order_ ? order_->rows() : plan_.rows(), items, block, stream());
+  gather_.launch(order_ ? order_->rows() : plan_.rows(), items, block, stream());
 }
 
 void DeviceRoute::hold_pages() {

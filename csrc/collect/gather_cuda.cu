@@ -12,11 +12,15 @@ namespace {
 using store::kNone;
 
 constexpr uint32_t kThreads = 256;
-constexpr uint32_t kVectors = 4;  // a thread loads that many before it stores the first
-constexpr uint32_t kTile = kThreads * kVectors;
 constexpr uint32_t kOutputsPerLaunch = 32;  // keeps the parameters of a kernel below 4 KiB
-// PCIe 5 holds 130 KB in flight (51 GB/s times 2.5 us), and a block of 16-byte vectors 16 KiB. Few
-// blocks also leave the multiprocessors to the training step while the link is the limit.
+// Vectors that a thread loads before it stores the first.
+constexpr uint32_t kDenseVectors = 4;
+// Out of host memory, runs below kScatteredBytes wait for translations of addresses rather than for
+// the link: there, many blocks of which each asks for little at a time are fastest. Longer runs
+// fill PCIe 5 with 130 KB in flight (51 GB/s times 2.5 us), and few blocks leave the
+// multiprocessors to the training step.
+constexpr uint32_t kScatteredVectors = 1;
+constexpr uint64_t kScatteredBytes = 512;
 constexpr uint32_t kBlocksFromHost = 64;
 
 // How the elements of a vector are moved: a conversion, and how many elements at a time. Plain
@@ -40,7 +44,7 @@ constexpr uint32_t most_elements(Cast cast) {
 
 // One output. A tile is the rows or the part of a row that a block moves at a time:
 //
-//   narrow rows   [row 0 | row 1 | ... | row tile_rows - 1]      up to kTile vectors
+//   narrow rows   [row 0 | row 1 | ... | row tile_rows - 1]      vectors of one tile
 //   wide rows     [part 0 of row 0][part 1 of row 0] ...         row_parts to a row
 struct OutputMove {
   const uint32_t* slots;
@@ -124,7 +128,7 @@ __device__ T in_register(T value) {
   return value;
 }
 
-template <Cast kCast, uint32_t kElements>
+template <uint32_t kVectors, Cast kCast, uint32_t kElements>
 struct Mover {
   using Source = Bits<kElements * source_bytes(kCast)>;
   using Target = Bits<kElements * target_bytes(kCast)>;
@@ -205,25 +209,26 @@ struct Mover {
   }
 };
 
-template <Cast kCast>
+template <uint32_t kVectors, Cast kCast>
 __device__ void move_cast(const GatherParameters& job, const OutputMove& output, uint32_t tile) {
   constexpr uint32_t kMost = most_elements(kCast);
   switch (output.variant.elements) {
     case 16:
-      if constexpr (kMost >= 16) return Mover<kCast, 16>::move(job, output, tile);
+      if constexpr (kMost >= 16) return Mover<kVectors, kCast, 16>::move(job, output, tile);
       break;
     case 8:
-      if constexpr (kMost >= 8) return Mover<kCast, 8>::move(job, output, tile);
+      if constexpr (kMost >= 8) return Mover<kVectors, kCast, 8>::move(job, output, tile);
       break;
     case 4:
-      return Mover<kCast, 4>::move(job, output, tile);
+      return Mover<kVectors, kCast, 4>::move(job, output, tile);
     case 2:
-      return Mover<kCast, 2>::move(job, output, tile);
+      return Mover<kVectors, kCast, 2>::move(job, output, tile);
     default:
-      return Mover<kCast, 1>::move(job, output, tile);
+      return Mover<kVectors, kCast, 1>::move(job, output, tile);
   }
 }
 
+template <uint32_t kVectors>
 __global__ void __launch_bounds__(kThreads)
     gather_rows(const __grid_constant__ GatherParameters job) {
   for (uint32_t tile = blockIdx.x; tile < job.num_tiles; tile += gridDim.x) {
@@ -233,22 +238,22 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t own = tile - output.first_tile;
     switch (output.variant.cast) {
       case Cast::kNone:
-        move_cast<Cast::kNone>(job, output, own);
+        move_cast<kVectors, Cast::kNone>(job, output, own);
         break;
       case Cast::kU8ToF16:
-        move_cast<Cast::kU8ToF16>(job, output, own);
+        move_cast<kVectors, Cast::kU8ToF16>(job, output, own);
         break;
       case Cast::kU8ToBF16:
-        move_cast<Cast::kU8ToBF16>(job, output, own);
+        move_cast<kVectors, Cast::kU8ToBF16>(job, output, own);
         break;
       case Cast::kU8ToF32:
-        move_cast<Cast::kU8ToF32>(job, output, own);
+        move_cast<kVectors, Cast::kU8ToF32>(job, output, own);
         break;
       case Cast::kF32ToF16:
-        move_cast<Cast::kF32ToF16>(job, output, own);
+        move_cast<kVectors, Cast::kF32ToF16>(job, output, own);
         break;
       case Cast::kF32ToBF16:
-        move_cast<Cast::kF32ToBF16>(job, output, own);
+        move_cast<kVectors, Cast::kF32ToBF16>(job, output, own);
         break;
     }
   }
@@ -261,8 +266,9 @@ uint32_t vector_elements(uint64_t count, uint32_t most) {
   return elements;
 }
 
-// What does not change from batch to batch.
-OutputMove describe(const BatchLayout& layout, const store::PageLayout& pages, size_t o) {
+// What does not change from batch to batch. `tile`: vectors that a block moves at a time.
+OutputMove describe(const BatchLayout& layout, const store::PageLayout& pages, size_t o,
+                    uint32_t tile) {
   const size_t column = layout.outputs[o].column;
   const Cast cast = layout.casts[o];
   const uint64_t row_elements = pages.step_bytes[column] / source_bytes(cast);
@@ -270,11 +276,11 @@ OutputMove describe(const BatchLayout& layout, const store::PageLayout& pages, s
   OutputMove output{};
   output.column_offset = pages.column_offset[column];
   output.row_vectors = static_cast<uint32_t>(row_elements / elements);
-  if (output.row_vectors <= kTile) {
-    output.tile_rows = kTile / output.row_vectors;
+  if (output.row_vectors <= tile) {
+    output.tile_rows = tile / output.row_vectors;
     output.divider = base::Divider(output.row_vectors);
   } else {
-    const uint32_t parts = (output.row_vectors - 1) / kTile + 1;
+    const uint32_t parts = (output.row_vectors - 1) / tile + 1;
     // Whole warps, so that every row of 16-byte vectors is cut where a line of memory begins.
     output.part_vectors = ((output.row_vectors - 1) / parts / 32 + 1) * 32;
     output.divider = base::Divider(parts);
@@ -290,6 +296,17 @@ uint64_t count_tiles(const OutputMove& output, uint64_t rows) {
   return (rows + output.tile_rows - 1) / output.tile_rows;
 }
 
+// Neighbouring bytes that an item asks for, on average over the outputs.
+uint64_t mean_run_bytes(const BatchLayout& layout, const store::PageLayout& pages) {
+  uint64_t bytes = 0;
+  uint64_t runs = 0;
+  for (const Output& output : layout.outputs) {
+    bytes += output.length() * pages.step_bytes[output.column];
+    runs += (output.length() + pages.page_steps - 1) / pages.page_steps;
+  }
+  return bytes / runs;
+}
+
 }  // namespace
 
 struct GatherCuda::Table {
@@ -297,18 +314,25 @@ struct GatherCuda::Table {
   size_t first_output;
 };
 
-GatherCuda::GatherCuda(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
-                       int device)
-    : layout_(std::move(layout)), device_(device) {
+GatherCuda::GatherCuda(GatherSource source, std::shared_ptr<const BatchLayout> layout,
+                       const store::PageLayout& pages, int device)
+    : layout_(std::move(layout)), device_(device), most_blocks_(UINT32_MAX) {
+  GEAR_CHECK(source.pages != nullptr && reinterpret_cast<uintptr_t>(source.pages) % 64 == 0);
+  if (source.from_host) {
+    scattered_ = mean_run_bytes(*layout_, pages) < kScatteredBytes;
+    if (!scattered_) most_blocks_ = kBlocksFromHost;
+  }
+  const uint32_t tile = kThreads * (scattered_ ? kScatteredVectors : kDenseVectors);
   const size_t num_outputs = layout_->outputs.size();
   for (size_t begin = 0; begin < num_outputs; begin += kOutputsPerLaunch) {
     Table table{{}, begin};
+    table.parameters.pages = source.pages;
     table.parameters.page_bytes = pages.page_bytes;
     table.parameters.page_steps = base::Divider(static_cast<uint32_t>(pages.page_steps));
     const size_t end = std::min<size_t>(num_outputs, begin + kOutputsPerLaunch);
     table.parameters.num_outputs = static_cast<uint32_t>(end - begin);
     for (size_t o = begin; o < end; ++o) {
-      table.parameters.outputs[o - begin] = describe(*layout_, pages, o);
+      table.parameters.outputs[o - begin] = describe(*layout_, pages, o, tile);
     }
     tables_.push_back(table);
   }
@@ -316,15 +340,13 @@ GatherCuda::GatherCuda(std::shared_ptr<const BatchLayout> layout, const store::P
 
 GatherCuda::~GatherCuda() = default;
 
-void GatherCuda::launch(GatherSource source, const std::vector<DeviceRows>& rows, uint64_t items,
-                        std::byte* block, cudaStream_t stream) const {
+void GatherCuda::launch(const std::vector<DeviceRows>& rows, uint64_t items, std::byte* block,
+                        cudaStream_t stream) const {
   GEAR_CHECK(items <= layout_->batch_size && rows.size() == layout_->windows.size());
-  GEAR_CHECK(reinterpret_cast<uintptr_t>(source.pages) % 64 == 0);
   if (items == 0) return;
   const base::OnDevice current(device_);
   for (const Table& table : tables_) {
     GatherParameters job = table.parameters;
-    job.pages = source.pages;
     uint64_t tiles = 0;
     for (uint32_t i = 0; i < job.num_outputs; ++i) {
       const size_t o = table.first_output + i;
@@ -343,9 +365,12 @@ void GatherCuda::launch(GatherSource source, const std::vector<DeviceRows>& rows
     }
     GEAR_CHECK(tiles <= INT32_MAX);
     job.num_tiles = static_cast<uint32_t>(tiles);
-    const uint32_t blocks =
-        source.from_host ? std::min(job.num_tiles, kBlocksFromHost) : job.num_tiles;
-    gather_rows<<<blocks, kThreads, 0, stream>>>(job);
+    const uint32_t blocks = std::min(job.num_tiles, most_blocks_);
+    if (scattered_) {
+      gather_rows<kScatteredVectors><<<blocks, kThreads, 0, stream>>>(job);
+    } else {
+      gather_rows<kDenseVectors><<<blocks, kThreads, 0, stream>>>(job);
+    }
     GEAR_CUDA_TRY(cudaGetLastError());
   }
 }

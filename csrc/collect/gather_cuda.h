@@ -10,9 +10,7 @@ namespace gear::collect {
 // Pages as a kernel reads them.
 struct GatherSource {
   const std::byte* pages = nullptr;  // device address of page 0
-  // Mapped host memory: PCIe is full with few reads in flight, and the fewer there are the closer
-  // together their addresses lie.
-  bool from_host = false;
+  bool from_host = false;            // mapped host memory
 };
 
 // Moves the rows of a plan from pages into the data of a batch block: one launch for up
@@ -22,18 +20,21 @@ struct GatherSource {
 // vector is the largest power of two up to 16 bytes that divides the row.
 class GatherCuda {
  public:
-  GatherCuda(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages, int device);
+  GatherCuda(GatherSource source, std::shared_ptr<const BatchLayout> layout,
+             const store::PageLayout& pages, int device);
   ~GatherCuda();
 
   // Launches on `stream`; `rows` by window, from DevicePlan or AddressOrder. No allocation, no
   // synchronisation; may be captured into a graph.
-  void launch(GatherSource source, const std::vector<DeviceRows>& rows, uint64_t items,
-              std::byte* block, cudaStream_t stream) const;
+  void launch(const std::vector<DeviceRows>& rows, uint64_t items, std::byte* block,
+              cudaStream_t stream) const;
 
  private:
   struct Table;  // the outputs of one launch
   std::shared_ptr<const BatchLayout> layout_;
   int device_;
+  bool scattered_ = false;  // short runs out of host memory
+  uint32_t most_blocks_;
   std::vector<Table> tables_;
 };
 

@@ -68,7 +68,7 @@ void write_cache(const fs::path& path, const std::string& text) {
 
 LinkModel measure(int device) {
   const auto start = std::chrono::steady_clock::now();
-  LinkModel model(measure_link(device));
+  LinkModel model = measure_link(device);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   base::log(base::Level::kInfo,
             cat("[collect] measured the link to GPU ", device, " in ", took.count(), " s"));

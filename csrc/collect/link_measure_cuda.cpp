@@ -60,7 +60,7 @@ class LinkTrial {
         layout_(std::make_shared<BatchLayout>(schema_, std::vector<Output>{{"x", 0, 0, 1}}, items_,
                                               false)),
         stream_(device),
-        gather_(layout_, pages_, device),
+        gather_({pool.device_data(), true}, layout_, pages_, device),
         order_(layout_, pages_, num_pages_, device),
         block_(layout_->bytes, device),
         slots_(items_ * (kRepeats + 1), device) {
@@ -82,8 +82,7 @@ class LinkTrial {
       const std::vector<DeviceRows> rows = {{slots_.get() + repeat * items_, nullptr}};
       begin.record(stream_);
       if (ordered) order_.launch(rows, items_, stream_);
-      const GatherSource source{pool_.device_data(), true};
-      gather_.launch(source, ordered ? order_.rows() : rows, items_, block_.get(), stream_);
+      gather_.launch(ordered ? order_.rows() : rows, items_, block_.get(), stream_);
       end.record(stream_);
       end.synchronize();
       seconds[repeat] = end.ms_since(begin) / 1e3;
@@ -101,10 +100,11 @@ class LinkTrial {
     for (Stage& stage : stages) stage.memory = base::PinnedArray<std::byte>(layout_->bytes);
     std::array<double, kRepeats + 1> seconds{};
     for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
+      const Plan plan = make_plan_of(repeat);
       const auto start = std::chrono::steady_clock::now();
       Stage& stage = stages[repeat % stages.size()];
       stage.copied.synchronize();
-      gather_on_host(repeat, stage.memory.get());
+      gather_on_host(plan, stage.memory.get());
       GEAR_CUDA_TRY(cudaMemcpyAsync(block_.get(), stage.memory.get(), layout_->bytes,
                                     cudaMemcpyHostToDevice, stream_));
       stage.copied.record(stream_);
@@ -116,7 +116,7 @@ class LinkTrial {
   }
 
  private:
-  void gather_on_host(size_t repeat, std::byte* stage) const {
+  Plan make_plan_of(size_t repeat) const {
     Plan plan;
     plan.begin_window(items_);
     for (uint64_t i = 0; i < items_; ++i) {
@@ -124,6 +124,10 @@ class LinkTrial {
       const auto page_steps = static_cast<uint32_t>(pages_.page_steps);
       plan.add({slot / page_steps, slot % page_steps, 1, static_cast<uint32_t>(i)});
     }
+    return plan;
+  }
+
+  void gather_on_host(const Plan& plan, std::byte* stage) const {
     Batch batch;
     batch.block = std::shared_ptr<std::byte>(stage, [](std::byte*) {});
     batch.layout = layout_;
@@ -148,7 +152,7 @@ class LinkTrial {
 
 }  // namespace
 
-std::vector<LinkModel::Sample> measure_link(int device) {
+LinkModel measure_link(int device) {
   const base::OnDevice current(device);
   const std::unique_ptr<memory::Region> pool = make_pool();
   std::vector<LinkModel::Sample> samples;
@@ -162,7 +166,7 @@ std::vector<LinkModel::Sample> measure_link(int device) {
                           gigabytes / trial.by_pointer_s(true), gigabytes / trial.staged_s()}});
     }
   }
-  return samples;
+  return {std::move(samples), measure_host_cost()};
 }
 
 }  // namespace gear::collect

@@ -17,9 +17,9 @@ using base::cat;
 using base::CorruptData;
 using base::InvalidArgument;
 
-constexpr std::string_view kFirstLine = "gear links 1";
-// A GPU reads memory of this size at random as fast as in order (docs/performance.md).
-constexpr uint64_t kTranslatedBytes = uint64_t{256} << 20;
+constexpr std::string_view kFirstLine = "gear links 2";
+// A GPU keeps the translations of so much host memory: there, order gains nothing.
+constexpr uint64_t kTranslatedBytes = uint64_t{32} << 20;
 
 // Where `value` lies between the points of an ascending axis: between `below` and the next, so far
 // along in logarithms. `scale`: what is left of the speed before the first point.
@@ -65,7 +65,13 @@ std::string_view link_path_name(LinkPath path) {
   return kNames[static_cast<size_t>(path)];
 }
 
-LinkModel::LinkModel(std::vector<Sample> samples) : samples_(std::move(samples)) {
+LinkModel::LinkModel(std::vector<Sample> samples, HostCost host)
+    : host_(host), samples_(std::move(samples)) {
+  for (const double seconds : {host.select_s, host.plan_s}) {
+    if (!(seconds >= 0.0) || !std::isfinite(seconds)) {
+      throw InvalidArgument(cat("[collect] ", seconds, " s an item: 0 and more are allowed"));
+    }
+  }
   std::set<uint64_t> runs;
   std::set<uint64_t> batches;
   std::set<std::pair<uint64_t, uint64_t>> points;
@@ -97,7 +103,8 @@ LinkModel LinkModel::typical() {
   return LinkModel({{64, kBatchBytes, {2.5, 32.0, 26.0}},
                     {256, kBatchBytes, {8.5, 33.0, 42.0}},
                     {1024, kBatchBytes, {35.0, 51.0, 42.0}},
-                    {4096, kBatchBytes, {51.0, 51.0, 43.0}}});
+                    {4096, kBatchBytes, {51.0, 51.0, 43.0}}},
+                   {20e-9, 25e-9});
 }
 
 double LinkModel::measured(LinkPath path, size_t run, size_t batch) const {
@@ -132,7 +139,9 @@ double LinkModel::seconds(LinkPath path, const BatchLayout& layout,
     const uint64_t run_bytes = run_steps * pages.step_bytes[output.column];
     seconds += static_cast<double>(bytes_of(o)) * 1e-9 / gb_per_s(path, run_bytes, batch_bytes);
   }
-  return seconds;
+  if (path != LinkPath::kStaged) return seconds;
+  const double item_s = host_.select_s + host_.plan_s * static_cast<double>(layout.windows.size());
+  return std::max(seconds, static_cast<double>(layout.batch_size) * item_s);
 }
 
 bool LinkModel::order_pays(const BatchLayout& layout, const store::PageLayout& pages,
@@ -158,7 +167,9 @@ uint64_t LinkModel::crossover_bytes(uint64_t run_bytes) const {
   for (size_t b = batch_bytes_.size(); b-- > 0;) {
     const auto speed = [&](LinkPath path) { return gb_per_s(path, run_bytes, batch_bytes_[b]); };
     const double by_pointer = std::max(speed(LinkPath::kZeroCopy), speed(LinkPath::kOrdered));
-    if (by_pointer < speed(LinkPath::kStaged)) return crossover;
+    const double item_s = host_.select_s + host_.plan_s;
+    const double planned = item_s > 0.0 ? static_cast<double>(run_bytes) * 1e-9 / item_s : HUGE_VAL;
+    if (by_pointer < std::min(speed(LinkPath::kStaged), planned)) return crossover;
     crossover = batch_bytes_[b];
   }
   return 0;
@@ -167,6 +178,7 @@ uint64_t LinkModel::crossover_bytes(uint64_t run_bytes) const {
 std::string LinkModel::text() const {
   std::ostringstream out;
   out << kFirstLine << '\n' << std::setprecision(17);
+  out << "host " << host_.select_s << ' ' << host_.plan_s << '\n';
   for (const Sample& sample : samples_) {
     out << sample.run_bytes << ' ' << sample.batch_bytes;
     for (const double speed : sample.gb_per_s) out << ' ' << speed;
@@ -185,18 +197,26 @@ LinkModel LinkModel::parse(std::string_view text) {
   if (last == std::string_view::npos || text.substr(last) != checksum_line(text.substr(0, last))) {
     throw CorruptData("[collect] the checksum of a file of link speeds does not fit its contents");
   }
-  std::vector<Sample> samples;
   std::string_view left = text.substr(0, last).substr(kFirstLine.size() + 1);
+  const auto next_line = [&left] {
+    const std::string_view line = left.substr(0, left.find('\n'));
+    left.remove_prefix(std::min(line.size() + 1, left.size()));
+    return line;
+  };
+  HostCost host;
+  std::string_view line = next_line();
+  line.remove_prefix(std::min(line.find(' '), line.size()));
+  take(take(line, host.select_s), host.plan_s);
+  std::vector<Sample> samples;
   while (!left.empty()) {
     Sample sample{};
-    std::string_view line = left.substr(0, left.find('\n'));
-    left.remove_prefix(std::min(line.size() + 1, left.size()));
+    line = next_line();
     line = take(take(line, sample.run_bytes), sample.batch_bytes);
     for (double& speed : sample.gb_per_s) line = take(line, speed);
     samples.push_back(sample);
   }
   try {
-    return LinkModel(std::move(samples));
+    return LinkModel(std::move(samples), host);
   } catch (const InvalidArgument& error) {
     throw CorruptData(error.what());
   }

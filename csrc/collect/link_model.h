@@ -33,9 +33,18 @@ class LinkModel {
     bool operator==(const Sample&) const = default;
   };
 
+  // Seconds of the calling thread for each item of a staged batch: the host draws and plans, one
+  // item after the other, while others gather.
+  struct HostCost {
+    double select_s = 0.0;
+    double plan_s = 0.0;  // for each window
+
+    bool operator==(const HostCost&) const = default;
+  };
+
   // Throws InvalidArgument unless `samples` has every combination of the run sizes and batch sizes
   // that occur in it, once.
-  explicit LinkModel(std::vector<Sample> samples);
+  LinkModel(std::vector<Sample> samples, HostCost host);
 
   // The model of this machine and `device`: what the process had before, else from the cache
   // (links-<GPU>-<host>.txt in base::cache_folder()), else measured in less than 3 s, logged at
@@ -55,27 +64,29 @@ class LinkModel {
   // the pages are fewer than a GPU translates the addresses of anyway.
   bool order_pays(const BatchLayout& layout, const store::PageLayout& pages,
                   uint64_t num_pages) const;
-  // Seconds that a full batch takes on a path.
+  // Seconds between two full batches that come by a path.
   double seconds(LinkPath path, const BatchLayout& layout, const store::PageLayout& pages) const;
 
-  // Between the measured points by interpolation of the logarithms. Below the smallest, in
-  // proportion to the bytes: there the time is one for each run, and one for each batch. Above the
-  // largest, as the largest.
+  // Of gather and copy: between the measured points by interpolation of the logarithms. Below the
+  // smallest, in proportion to the bytes: there the time is one for each run, and one for each
+  // batch. Above the largest, as the largest.
   double gb_per_s(LinkPath path, uint64_t run_bytes, uint64_t batch_bytes) const;
   // The smallest measured batch from which on zero-copy, in the faster order, beats staged for runs
   // of these bytes; 0: always, UINT64_MAX: never.
   uint64_t crossover_bytes(uint64_t run_bytes) const;
 
   const std::vector<Sample>& samples() const { return samples_; }
+  const HostCost& host() const { return host_; }
 
-  // As stored: a line with the version, one a sample, one with the checksum. parse() throws
-  // CorruptData for anything else.
+  // As stored: a line with the version, one with the host's cost, one a sample, one with the
+  // checksum. parse() throws CorruptData for anything else.
   std::string text() const;
   static LinkModel parse(std::string_view text);
 
  private:
   double measured(LinkPath path, size_t run, size_t batch) const;
 
+  HostCost host_;
   std::vector<Sample> samples_;        // by run_bytes, then batch_bytes
   std::vector<uint64_t> run_bytes_;    // ascending
   std::vector<uint64_t> batch_bytes_;  // ascending
@@ -83,6 +94,9 @@ class LinkModel {
 
 // Measures; the CUDA half of LinkModel. Takes 4 GiB of pinned memory meanwhile, or what there is,
 // and some 200 MiB of the GPU's.
-std::vector<LinkModel::Sample> measure_link(int device);
+LinkModel measure_link(int device);
+
+// Measures the host's part, over an index too large for its caches.
+LinkModel::HostCost measure_host_cost();
 
 }  // namespace gear::collect

@@ -63,7 +63,7 @@ TEST_CASE("rows are put in the order of host pages, each once, zeros last") {
   }
 }
 
-TEST_CASE("a shard smaller than a part is ordered all the same") {
+TEST_CASE("a shard smaller than a host page is ordered all the same") {
   const Schema schema({{"a", {}, DType::kF32}});
   const PageLayout pages(schema, 16);
   const auto layout =
