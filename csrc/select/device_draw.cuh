@@ -2,17 +2,11 @@
 
 #include "base/philox.h"
 #include "select/device_select.h"
-#include "store/device_tree.cuh"
+#include "store/device_search.cuh"
 
 namespace gear::select {
 
-constexpr unsigned kDrawWarps = 8;  // of a block: one draw a warp
-constexpr unsigned kDrawBlock = kDrawWarps * store::kWarpSize;
 constexpr uint64_t kDrawStream = 0;  // of the generator, as select::Draws
-
-inline unsigned draw_blocks(uint64_t items) {
-  return static_cast<unsigned>((items + kDrawWarps - 1) / kDrawWarps);
-}
 
 // Where a sequence of draws stands, in device memory: kernels with the same arguments continue it.
 struct DrawState {
@@ -24,16 +18,9 @@ struct DrawState {
 
 constexpr unsigned kNoLeast = 0x7f800000;  // infinity
 
-// The number of the warp's draw in its kernel.
-__device__ inline uint64_t draw_number() {
-  return uint64_t{blockIdx.x} * kDrawWarps + threadIdx.x / store::kWarpSize;
-}
-
-// The warp's draw on a tree: the hit of number `made + item` of the sequence.
-__device__ inline store::TreeHit warp_draw(const store::DeviceTree& tree, uint64_t seed,
-                                           uint64_t number) {
-  const base::Draw128 draw = base::philox(seed, kDrawStream, number);
-  return store::warp_find(tree, [&](uint64_t total) { return base::scale_to(draw, total); });
+// Where draw `number` of the sequence falls in [0, total).
+__device__ inline uint64_t draw_target(uint64_t seed, uint64_t number, uint64_t total) {
+  return base::scale_to(base::philox(seed, kDrawStream, number), total);
 }
 
 // True in one thread of the kernel, when every block has come this far. All threads call it, and

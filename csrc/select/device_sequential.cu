@@ -1,22 +1,23 @@
-// Shuffled epochs without replacement, as sequential.cpp: a warp an item. Where the epoch stands is
-// kept by the host and given to each launch.
+// Shuffled epochs without replacement, as sequential.cpp. Where the epoch stands is kept by the
+// host and given to each launch.
 #include "select/device_draw.cuh"
 #include "select/epoch.h"
 
 namespace gear::select {
 namespace {
 
+template <bool kMany>
 __global__ void walk_epoch(const __grid_constant__ store::DeviceTree tree, uint64_t page_steps,
                            bool steps, base::Permutation order, uint64_t first, uint64_t count,
                            float probability, DeviceDraw out) {
-  const uint64_t item = draw_number();
-  if (item >= count) return;
-  const uint64_t target = order(first + item);
-  const store::TreeHit hit = store::warp_find(tree, [&](uint64_t) { return target; });
-  if (store::lane_id() != 0) return;
-  out.slots[item] = static_cast<uint32_t>(hit.leaf * page_steps + (steps ? hit.remainder : 0));
-  out.probabilities[item] = probability;
-  out.weights[item] = 1.0F;
+  store::search<kMany>(
+      tree, count, [&](uint64_t item, uint64_t) { return order(first + item); },
+      [&](uint64_t item, const store::TreeHit& hit) {
+        const uint64_t row = steps ? hit.remainder : 0;
+        out.slots[item] = static_cast<uint32_t>(hit.leaf * page_steps + row);
+        out.probabilities[item] = probability;
+        out.weights[item] = 1.0F;
+      });
 }
 
 class DeviceSequential final : public DeviceSampler {
@@ -34,7 +35,8 @@ class DeviceSequential final : public DeviceSampler {
     const base::OnDevice current(mirror_.device());
     const store::DeviceView& view = mirror_.view();
     const bool steps = options_.unit == store::Unit::kStep;
-    walk_epoch<<<draw_blocks(items), kDrawBlock, 0, mirror_.stream()>>>(
+    const auto kernel = store::is_many(items) ? walk_epoch<true> : walk_epoch<false>;
+    kernel<<<store::search_blocks(items), store::kSearchBlock, 0, mirror_.stream()>>>(
         steps ? view.anchors : view.heads, view.page_steps, steps, epoch_.order(options_.seed),
         epoch_.first(), items, epoch_.probability(), out);
     GEAR_CUDA_TRY(cudaGetLastError());

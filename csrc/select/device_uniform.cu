@@ -1,24 +1,23 @@
-// Uniform with replacement, as uniform.cpp: a warp a draw, one load of 256 bytes per level of the
-// tree of page counts.
+// Uniform with replacement, as uniform.cpp: a search of the tree of page counts per draw.
 #include "select/device_draw.cuh"
 
 namespace gear::select {
 namespace {
 
+template <bool kMany>
 __global__ void draw_uniform(const __grid_constant__ store::DeviceTree tree, uint64_t page_steps,
                              bool steps, uint64_t seed, DrawState* state, uint64_t count,
                              DeviceDraw out) {
   const unsigned long long made = state->made;
-  const uint64_t item = draw_number();
-  if (item < count) {
-    const store::TreeHit hit = warp_draw(tree, seed, made + item);
-    if (store::lane_id() == 0) {
-      const uint64_t row = steps ? hit.remainder : 0;
-      out.slots[item] = static_cast<uint32_t>(hit.leaf * page_steps + row);
-      out.probabilities[item] = static_cast<float>(1.0 / static_cast<double>(hit.total));
-      out.weights[item] = 1.0F;
-    }
-  }
+  store::search<kMany>(
+      tree, count,
+      [&](uint64_t item, uint64_t total) { return draw_target(seed, made + item, total); },
+      [&](uint64_t item, const store::TreeHit& hit) {
+        const uint64_t row = steps ? hit.remainder : 0;
+        out.slots[item] = static_cast<uint32_t>(hit.leaf * page_steps + row);
+        out.probabilities[item] = static_cast<float>(1.0 / static_cast<double>(hit.total));
+        out.weights[item] = 1.0F;
+      });
   if (last_to_finish(state)) state->made = made + count;
 }
 
@@ -37,7 +36,8 @@ class DeviceUniform final : public DeviceSampler {
     const base::OnDevice current(mirror_.device());
     const store::DeviceView& view = mirror_.view();
     const bool steps = options_.unit == store::Unit::kStep;
-    draw_uniform<<<draw_blocks(items), kDrawBlock, 0, mirror_.stream()>>>(
+    const auto kernel = store::is_many(items) ? draw_uniform<true> : draw_uniform<false>;
+    kernel<<<store::search_blocks(items), store::kSearchBlock, 0, mirror_.stream()>>>(
         steps ? view.anchors : view.heads, view.page_steps, steps, options_.seed, position_.get(),
         items, out);
     GEAR_CUDA_TRY(cudaGetLastError());

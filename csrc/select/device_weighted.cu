@@ -9,33 +9,43 @@
 namespace gear::select {
 namespace {
 
-__global__ void draw_weighted(const __grid_constant__ store::DeviceTree tree, uint64_t seed,
-                              DrawState* state, uint64_t count, DeviceDraw out) {
-  __shared__ float probabilities[kDrawWarps];
-  const uint64_t item = draw_number();
-  const unsigned warp = threadIdx.x / store::kWarpSize;
-  float probability = __uint_as_float(kNoLeast);
-  if (item < count) {
-    const store::TreeHit hit = warp_draw(tree, seed, state->made + item);
-    const double scale = 1.0 / static_cast<double>(hit.total);
-    probability = static_cast<float>(static_cast<double>(hit.weight) * scale);
-    if (store::lane_id() == 0) {
-      out.slots[item] = static_cast<uint32_t>(hit.leaf);
-      out.probabilities[item] = probability;
-    }
+constexpr unsigned kBlock = store::kSearchBlock;
+
+// Lowers state->least to the least value of any thread of the block.
+__device__ void lower_least(DrawState* state, float value) {
+  __shared__ float of_warps[kBlock / store::kWarpSize];
+  for (int step = store::kWarpSize / 2; step > 0; step /= 2) {
+    value = fminf(value, __shfl_xor_sync(store::kWholeWarp, value, step));
   }
-  if (store::lane_id() == 0) probabilities[warp] = probability;
+  if (store::lane_id() == 0) of_warps[threadIdx.x / store::kWarpSize] = value;
   __syncthreads();
   if (threadIdx.x != 0) return;
-  float least = probabilities[0];
-  for (unsigned i = 1; i < kDrawWarps; ++i) least = fminf(least, probabilities[i]);
-  atomicMin(&state->least, __float_as_uint(least));
+  for (const float of_warp : of_warps) value = fminf(value, of_warp);
+  atomicMin(&state->least, __float_as_uint(value));  // positive: ordered as their bits
+}
+
+template <bool kMany>
+__global__ void draw_weighted(const __grid_constant__ store::DeviceTree tree, uint64_t seed,
+                              DrawState* state, uint64_t count, DeviceDraw out) {
+  const unsigned long long made = state->made;
+  float least = __uint_as_float(kNoLeast);
+  store::search<kMany>(
+      tree, count,
+      [&](uint64_t item, uint64_t total) { return draw_target(seed, made + item, total); },
+      [&](uint64_t item, const store::TreeHit& hit) {
+        const double scale = 1.0 / static_cast<double>(hit.total);
+        const auto probability = static_cast<float>(static_cast<double>(hit.weight) * scale);
+        out.slots[item] = static_cast<uint32_t>(hit.leaf);
+        out.probabilities[item] = probability;
+        least = fminf(least, probability);
+      });
+  lower_least(state, least);
 }
 
 __global__ void weigh_importance(DrawState* state, uint64_t count, DeviceDraw out) {
   const unsigned long long made = state->made;
   const double reference = store::log2_portable(static_cast<double>(__uint_as_float(state->least)));
-  const uint64_t item = uint64_t{blockIdx.x} * kDrawBlock + threadIdx.x;
+  const uint64_t item = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
   if (item < count) {
     const double ratio = store::log2_portable(static_cast<double>(out.probabilities[item]));
     out.weights[item] = static_cast<float>(store::exp2_portable(state->beta * (reference - ratio)));
@@ -63,11 +73,12 @@ class DeviceWeighted final : public DeviceSampler {
 
   void launch(uint64_t items, const DeviceDraw& out) override {
     const base::OnDevice current(mirror_.device());
-    draw_weighted<<<draw_blocks(items), kDrawBlock, 0, mirror_.stream()>>>(
+    const auto kernel = store::is_many(items) ? draw_weighted<true> : draw_weighted<false>;
+    kernel<<<store::search_blocks(items), kBlock, 0, mirror_.stream()>>>(
         *tree_, seed_, position_.get(), items, out);
     GEAR_CUDA_TRY(cudaGetLastError());
-    const auto blocks = static_cast<unsigned>((items + kDrawBlock - 1) / kDrawBlock);
-    weigh_importance<<<blocks, kDrawBlock, 0, mirror_.stream()>>>(position_.get(), items, out);
+    const auto blocks = static_cast<unsigned>((items + kBlock - 1) / kBlock);
+    weigh_importance<<<blocks, kBlock, 0, mirror_.stream()>>>(position_.get(), items, out);
     GEAR_CUDA_TRY(cudaGetLastError());
   }
 

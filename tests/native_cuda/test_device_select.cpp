@@ -17,7 +17,7 @@ using gear::tests::from_device;
 
 namespace {
 
-constexpr uint64_t kMostItems = 300;
+constexpr uint64_t kMostItems = 9000;
 
 uint64_t random(uint64_t& counter, uint64_t range) {
   return base::scale_to(base::philox(3, 4, counter++), range);
@@ -210,6 +210,19 @@ TEST_CASE("a captured selection continues the sequence, with the beta of the tim
     pair.restore({5, 0, 0, 0.3});
     pair.select(32);
     CHECK(pair.position().draws == 37);
+  }
+}
+
+TEST_CASE("large selections, that are searched in another way, are the same") {
+  for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential}) {
+    CAPTURE(static_cast<int>(policy));
+    Twins twins(3000, 3);
+    for (int i = 0; i < 500; ++i) twins.add_episode();
+    SamePair pair(twins, options_of(policy));
+    const std::vector<int64_t> ids = pair.select(8500);
+    if (policy != Policy::kSequential) twins.update(ids);
+    pair.select(8193);
+    pair.select(8192);
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/philox.h"
 #include "device_memory.h"
-#include "store/device_tree.cuh"
+#include "store/device_search.cuh"
 #include "store/device_tree.h"
 #include "store/sum_tree.h"
 
@@ -17,13 +17,12 @@ namespace {
 
 constexpr unsigned kBlock = 128;
 
-// One warp each.
+template <bool kMany>
 __global__ void find_all(const __grid_constant__ DeviceTree tree, const uint64_t* targets,
                          uint64_t count, TreeHit* hits) {
-  const uint64_t i = (uint64_t{blockIdx.x} * kBlock + threadIdx.x) / kWarpSize;
-  if (i >= count) return;
-  const TreeHit hit = warp_find(tree, [&](uint64_t) { return targets[i]; });
-  if (lane_id() == 0) hits[i] = hit;
+  search<kMany>(
+      tree, count, [&](uint64_t item, uint64_t) { return targets[item]; },
+      [&](uint64_t item, const TreeHit& hit) { hits[item] = hit; });
 }
 
 __global__ void set_all(const __grid_constant__ DeviceTree tree, const uint64_t* weights) {
@@ -78,21 +77,24 @@ void expect_levels(const DeviceTree& tree, const SumTree& wanted, cudaStream_t s
 }
 
 void expect_finds(const DeviceTree& tree, const SumTree& wanted, cudaStream_t stream) {
-  std::vector<uint64_t> targets = {0, wanted.total() - 1};
-  for (uint64_t i = 0; i < 300; ++i) targets.push_back(random(i, wanted.total()));
-  std::vector<SumTree::Hit> expected(targets.size());
-  wanted.find(targets, expected);
-  const auto on_device = to_device(std::span<const uint64_t>(targets));
-  const base::DeviceArray<TreeHit> hits(targets.size(), 0);
-  find_all<<<blocks_of_warps(targets.size()), kBlock, 0, stream>>>(tree, on_device.get(),
-                                                                   targets.size(), hits.get());
-  GEAR_CUDA_TRY(cudaGetLastError());
-  const auto found = from_device(hits.get(), targets.size(), stream);
-  for (size_t i = 0; i < targets.size(); ++i) {
-    REQUIRE(found[i].leaf == expected[i].leaf);
-    REQUIRE(found[i].remainder == expected[i].remainder);
-    REQUIRE(found[i].weight == wanted[expected[i].leaf]);
-    REQUIRE(found[i].total == wanted.total());
+  for (const uint64_t count : {uint64_t{300}, kManyTargets + 5}) {
+    std::vector<uint64_t> targets = {0, wanted.total() - 1};
+    while (targets.size() < count) targets.push_back(random(targets.size(), wanted.total()));
+    std::vector<SumTree::Hit> expected(count);
+    wanted.find(targets, expected);
+    const auto on_device = to_device(std::span<const uint64_t>(targets));
+    const base::DeviceArray<TreeHit> hits(count, 0);
+    const auto kernel = is_many(count) ? find_all<true> : find_all<false>;
+    kernel<<<search_blocks(count), kSearchBlock, 0, stream>>>(tree, on_device.get(), count,
+                                                              hits.get());
+    GEAR_CUDA_TRY(cudaGetLastError());
+    const auto found = from_device(hits.get(), count, stream);
+    for (size_t i = 0; i < count; ++i) {
+      REQUIRE(found[i].leaf == expected[i].leaf);
+      REQUIRE(found[i].remainder == expected[i].remainder);
+      REQUIRE(found[i].weight == wanted[expected[i].leaf]);
+      REQUIRE(found[i].total == wanted.total());
+    }
   }
 }
 
@@ -100,7 +102,7 @@ void expect_finds(const DeviceTree& tree, const SumTree& wanted, cudaStream_t st
 
 TEST_CASE("a tree on the device equals the one of the host, leaf, level and hit") {
   const base::Stream stream(0);
-  for (const uint64_t leaves : {1, 2, 31, 32, 33, 1000, 1024, 1025, 33000}) {
+  for (const uint64_t leaves : {1, 2, 31, 32, 33, 1000, 1025, 2049, 70001}) {
     CAPTURE(leaves);
     SumTree wanted(leaves);
     const TreeMemory memory(leaves, stream, 0);
