@@ -5,7 +5,7 @@
 #   tests/gpu/run.sh build native pytest    these
 #
 #   build      the extension, the kernel tests and the raw limits, for the GPU that is here
-#   native     the kernel tests
+#   native     the kernel tests, and those of the tiers that need a GPU
 #   sanitize   compute-sanitizer: memcheck and racecheck on the kernel tests, memcheck on a round trip
 #   pytest     pytest -m gpu --require=gpu; PYTEST_ADDOPTS chooses, e.g. "-k weighted"
 #   limits     what the raw hardware gives, by itself (the benchmark runs it too)
@@ -87,7 +87,7 @@ CMAKE
     -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)" || status=1
   # One file that does not compile does not keep the rest from being built.
   [ "$status" != 0 ] || cmake --build "$work/cmake" --parallel "$jobs" \
-    --target _core gear_cuda_tests -- -k 0 || status=1
+    --target _core gear_cuda_tests gear_native_tests -- -k 0 || status=1
   wait "$limits" || status=1
   compgen -G "$work/cmake/_core*.so" || return 1
   rm -rf "$work/site"
@@ -99,7 +99,12 @@ CMAKE
 }
 
 part_native() {
-  "$work/cmake/gear_cuda_tests" --duration=true --no-path-filenames=true
+  local status=0
+  "$work/cmake/gear_cuda_tests" --duration=true --no-path-filenames=true || status=1
+  # Of the tests for every machine, those that find more to do on one with a GPU.
+  "$work/cmake/gear_native_tests" --no-path-filenames=true \
+    --test-case='region*,*GPU*,*page-locked*,devices*,*driver*,*owners*' || status=1
+  return "$status"
 }
 
 sanitized() { # tool, command...
