@@ -50,7 +50,6 @@ class DeviceRoute {
   store::Shard& shard_;
   store::DeviceIndex& mirror_;
   store::DeviceIndex* home_;  // mirror on the GPU that holds the pages; null: host memory
-  GatherSource source_;
   DevicePlan plan_;
   GatherCuda gather_;
   std::optional<AddressOrder> order_;

@@ -50,9 +50,8 @@ DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const BatchLayout>
     : shard_(shard),
       mirror_(device_index(shard, device)),
       home_(shard.region().device() < 0 ? nullptr : &device_index(shard, shard.region().device())),
-      source_(source_of(shard.region(), device)),
       plan_(layout, shard.layout(), shard.index().num_slots(), device),
-      gather_(source_, layout, shard.layout(), device) {
+      gather_(source_of(shard.region(), device), layout, shard.layout(), device) {
   if (ordered) {
     order_.emplace(layout, shard.layout(), shard.index().options().num_pages, device);
   }
