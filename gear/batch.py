@@ -59,7 +59,7 @@ class Batch(Mapping[str, Any]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes copied out of the store for this batch."""
+        """Bytes read from the store for this batch; padding counts where a GPU gathers."""
         return self._core.bytes
 
     @property
