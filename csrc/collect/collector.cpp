@@ -127,10 +127,14 @@ bool Collector::issue(std::optional<double> timeout_s) {
   shard_->notify_progress();
 
   pending_.push_back(std::move(job));
-  const std::lock_guard guard(mutex_);
-  queue_.push_back(pending_.back().get());
-  queued_.fetch_add(1, std::memory_order_release);
-  if (worker_sleeps_) work_.notify_one();
+  bool wake = false;
+  {
+    const std::lock_guard guard(mutex_);
+    queue_.push_back(pending_.back().get());
+    queued_.fetch_add(1, std::memory_order_release);
+    wake = worker_sleeps_;
+  }
+  if (wake) work_.notify_one();  // without the lock, which the worker takes first
   return true;
 }
 

@@ -5,13 +5,22 @@
 #include <span>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace gear::collect {
 namespace {
 
 constexpr uint64_t kLine = 64;
 constexpr size_t kPrefetchRuns = 24;      // random rows in flight: about the line-fill buffers
 constexpr uint64_t kPrefetchBytes = 256;  // of one run; the hardware prefetcher takes over then
+// A task moves about this much, of every window: what two windows share is in the core's cache
+// then.
 constexpr uint64_t kBytesPerTask = 1 << 19;
+// A batch from here on leaves the caches before it is read: its data goes past them.
+constexpr uint64_t kStreamFrom = 8 << 20;
+constexpr uint64_t kStreamRun = 1 << 10;  // of a shorter run, lines that it shares would cost more
 
 struct alignas(1) Bytes16 {
   unsigned char bytes[16];
@@ -51,6 +60,48 @@ void copy_run(std::byte* target, const std::byte* source, uint64_t bytes) {
   }
 }
 
+// Copies by stores that do not read the target's lines first nor keep them in a cache; the caller
+// ends with end_streaming().
+using Stream = void (*)(std::byte* target, const std::byte* source, uint64_t bytes);
+
+void stream_portable(std::byte* target, const std::byte* source, uint64_t bytes) {
+  std::memcpy(target, source, bytes);
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] void stream_avx2(std::byte* target, const std::byte* source,
+                                         uint64_t bytes) {
+  const uint64_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(target) % kLine);
+  std::memcpy(target, source, head);
+  uint64_t done = head;
+  for (; done + kLine <= bytes; done += kLine) {
+    const auto* from = reinterpret_cast<const __m256i*>(source + done);
+    auto* to = reinterpret_cast<__m256i*>(target + done);
+    const __m256i first = _mm256_loadu_si256(from);
+    const __m256i second = _mm256_loadu_si256(from + 1);
+    _mm256_stream_si256(to, first);
+    _mm256_stream_si256(to + 1, second);
+  }
+  std::memcpy(target + done, source + done, bytes - done);
+}
+#endif
+
+Stream choose_stream() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return stream_avx2;
+#endif
+  return stream_portable;
+}
+
+const Stream kStream = choose_stream();
+
+// Streaming stores are ordered by nothing else, not even by a release.
+void end_streaming() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
 // One output of a window: where a row of it comes from and goes to.
 struct Lane {
   uint64_t column_offset;
@@ -71,7 +122,7 @@ class WindowGather {
  public:
   WindowGather(const std::byte* source, const store::PageLayout& pages, const Batch& batch,
                size_t window)
-      : source_(source), page_bytes_(pages.page_bytes) {
+      : source_(source), page_bytes_(pages.page_bytes), streams_(batch.bytes >= kStreamFrom) {
     const BatchLayout& layout = *batch.layout;
     for (size_t o : layout.windows[window].outputs) {
       const size_t column = layout.outputs[o].column;
@@ -93,6 +144,7 @@ class WindowGather {
       if (i + ahead < runs.size()) prefetch(runs[i + ahead]);
       move(runs[i]);
     }
+    if (streams_) end_streaming();
   }
 
  private:
@@ -120,6 +172,8 @@ class WindowGather {
       const uint64_t bytes = run.count * lane.step_bytes;
       if (run.page == store::kNone) {
         std::memset(target, 0, bytes);
+      } else if (streams_ && bytes >= kStreamRun) {
+        kStream(target, address(run, lane), bytes);
       } else {
         copy_run(target, address(run, lane), bytes);
       }
@@ -137,6 +191,7 @@ class WindowGather {
 
   const std::byte* source_;
   uint64_t page_bytes_;
+  bool streams_;
   std::vector<Lane> lanes_;
   std::vector<CastLane> casts_;
 };
@@ -145,27 +200,16 @@ class WindowGather {
 
 void gather_cpu(const std::byte* source, const store::PageLayout& pages, const Plan& plan,
                 const Batch& batch, base::ThreadPool& pool) {
-  const uint64_t num_runs = plan.num_runs();
-  // Runs [begin, end) of the plan, counted through its windows.
-  const auto execute = [&](uint64_t begin, uint64_t end) {
-    uint64_t first = 0;
+  const uint64_t tasks = std::clamp<uint64_t>(plan.num_runs(), 1, batch.bytes / kBytesPerTask + 1);
+  pool.parallel_for(tasks, [&](size_t t) {
     for (size_t window = 0; window < plan.num_windows(); ++window) {
       const std::span<const Run> runs = plan.runs(window);
-      const uint64_t from = std::clamp(begin, first, first + runs.size()) - first;
-      const uint64_t to = std::clamp(end, first, first + runs.size()) - first;
-      first += runs.size();
+      const size_t from = runs.size() * t / tasks;
+      const size_t to = runs.size() * (t + 1) / tasks;
       if (from == to) continue;
       WindowGather(source, pages, batch, window).execute(runs.subspan(from, to - from));
     }
-  };
-  const uint64_t tasks =
-      std::min<uint64_t>({pool.size() * 4, batch.bytes / kBytesPerTask, num_runs});
-  if (tasks < 2 || pool.size() < 2) {
-    execute(0, num_runs);
-    return;
-  }
-  pool.parallel_for(tasks,
-                    [&](size_t t) { execute(num_runs * t / tasks, num_runs * (t + 1) / tasks); });
+  });
 }
 
 }  // namespace gear::collect

@@ -56,7 +56,7 @@ class TopK final : public Sampler {
   }
 
   void scan_steps(const store::Index& index, uint64_t count) {
-    const std::vector<float>& priorities = index.state().priorities;
+    const std::span<const float> priorities = index.state().priorities;
     const bool spends = index.options().max_times_sampled > 0;
     const uint64_t page_steps = index.options().page_steps;
     float threshold = 0.0F;  // no smaller priority can enter a full heap

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/touch.h"
 #include "select/draw.h"
 #include "store/fixed_point.h"
 
@@ -21,7 +22,6 @@ class Weighted final : public Sampler {
   void select(store::Index& index, uint64_t count, Selection& out) override {
     out.unit = unit_;
     const store::SumTree& tree = *tree_;
-    const uint64_t page_steps = index.options().page_steps;
     draw_all(index, count, out, [&](uint64_t chunk) {
       const uint64_t total = tree.total();
       if (total == 0) return;
@@ -33,10 +33,9 @@ class Weighted final : public Sampler {
       for (uint64_t i = 0; i < chunk; ++i) {
         const uint64_t leaf = hits_[i].leaf;
         const store::Anchor anchor = unit_ == store::Unit::kStep
-                                         ? store::Anchor{static_cast<uint32_t>(leaf / page_steps),
-                                                         static_cast<uint32_t>(leaf % page_steps)}
+                                         ? index.anchor_of(static_cast<uint32_t>(leaf))
                                          : store::Anchor{static_cast<uint32_t>(leaf), 0};
-        __builtin_prefetch(&index.page(anchor.page));
+        base::touch(&index.page(anchor.page));
         out.anchors[first + i] = anchor;
         out.probabilities[first + i] = static_cast<float>(static_cast<double>(tree[leaf]) * scale);
       }
@@ -58,14 +57,13 @@ class Weighted final : public Sampler {
  private:
   // The largest importance weight belongs to the smallest probability, so that N cancels:
   // w_i / max w = (P(i) / min P)^-beta.
-  void set_importance(Selection& out) const {
+  void set_importance(Selection& out) {
     if (out.size() == 0) return;
     const float least = *std::min_element(out.probabilities.begin(), out.probabilities.end());
     const double reference = store::log2_portable(static_cast<double>(least));
-    for (size_t i = 0; i < out.size(); ++i) {
-      const double ratio = store::log2_portable(static_cast<double>(out.probabilities[i]));
-      out.weights[i] = static_cast<float>(store::exp2_portable(beta_ * (reference - ratio)));
-    }
+    powers_.resize(out.size());
+    store::powers_portable(out.probabilities, reference, -beta_, powers_);
+    std::copy(powers_.begin(), powers_.end(), out.weights.begin());
   }
 
   store::Unit unit_;
@@ -74,6 +72,7 @@ class Weighted final : public Sampler {
   Draws draws_;
   std::array<uint64_t, kDrawChunk> targets_;
   std::array<store::SumTree::Hit, kDrawChunk> hits_;
+  std::vector<double> powers_;
 };
 
 }  // namespace

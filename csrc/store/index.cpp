@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/errors.h"
+#include "base/touch.h"
 #include "store/fixed_point.h"
 #include "store/update_check.h"
 
@@ -84,8 +85,7 @@ int64_t Index::id(Anchor anchor, Unit unit) const {
 }
 
 bool Index::find(StepId id, Anchor& anchor) const {
-  anchor = {static_cast<uint32_t>(id.slot / options_.page_steps),
-            static_cast<uint32_t>(id.slot % options_.page_steps)};
+  anchor = anchor_of(id.slot);
   const Page& page = state_.pages[anchor.page];
   if (page.episode == kNone) return false;
   const Episode& episode = state_.episodes[page.episode];
@@ -180,12 +180,16 @@ void Index::append(uint32_t e, std::span<const float> priorities) {
   episode_changes(e);
   for (ChangeLog* log : logs_) log->appended(episode.tail, page.rows, priorities);
   float* stored = state_.priorities.data() + slot({episode.tail, page.rows});
+  float largest = state_.max_priority;  // in registers: a float that is stored may be any float
+  uint64_t sum = 0;
   for (size_t i = 0; i < priorities.size(); ++i) {
-    const float priority = priorities[i] < 0 ? state_.max_priority : priorities[i];
-    state_.max_priority = std::max(state_.max_priority, priority);
+    const float priority = priorities[i] < 0 ? largest : priorities[i];
+    largest = std::max(largest, priority);
     stored[i] = -std::fabs(priority);
-    episode.priority_sum += priority_units(priority);
+    sum += priority_units(priority);
   }
+  state_.max_priority = largest;
+  episode.priority_sum += sum;
   page.rows = static_cast<uint16_t>(page.rows + priorities.size());
   episode.end += priorities.size();
   state_.num_steps += priorities.size();
@@ -228,13 +232,12 @@ uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> prio
   for (size_t i = 0; i < ids.size(); ++i) {
     store::check_update(ids[i], priorities[i], i, options_.owner, num_slots());
     const StepId id = StepId::unpack(ids[i]);
-    __builtin_prefetch(&state_.pages[id.slot / options_.page_steps]);
-    __builtin_prefetch(&state_.priorities[id.slot], 1);
-    for (const auto& weights : weight_trees_) {
-      if (weights->unit == Unit::kStep) weights->tree.prefetch(id.slot);
-    }
+    base::touch(&state_.pages[anchor_of(id.slot).page]);
+    base::touch(&state_.priorities[id.slot]);
   }
   uint64_t applied = 0;
+  taken_slots_.clear();
+  taken_priorities_.clear();
   for (size_t i = 0; i < ids.size(); ++i) {
     const StepId id = StepId::unpack(ids[i]);
     Anchor anchor{};
@@ -248,26 +251,26 @@ uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> prio
       refresh_episode(e);
     } else {
       set_priority(anchor, priorities[i]);
+      if (drawable(anchor)) {
+        taken_slots_.push_back(slot(anchor));
+        taken_priorities_.push_back(priorities[i]);
+      }
     }
     ++applied;
+  }
+  for (const auto& weights : weight_trees_) {
+    if (weights->unit != Unit::kStep) continue;
+    weights->tree.set_each(taken_slots_, fixed(taken_priorities_, weights->alpha, weights->tree));
   }
   return applied;
 }
 
 void Index::set_priority(Anchor anchor, float priority) {
-  const uint64_t at = slot(anchor);
   const uint32_t e = state_.pages[anchor.page].episode;
-  float& stored = state_.priorities[at];
+  float& stored = state_.priorities[slot(anchor)];
   state_.episodes[e].priority_sum += priority_units(priority) - priority_units(std::fabs(stored));
   stored = std::copysign(priority, stored);
   state_.max_priority = std::max(state_.max_priority, priority);
-  if (drawable(anchor)) {
-    for (const auto& weights : weight_trees_) {
-      if (weights->unit == Unit::kStep) {
-        weights->tree.set(at, fixed(priority, weights->alpha, weights->tree));
-      }
-    }
-  }
   if (episode_priorities_used_ && state_.episodes[e].weight < 0) refresh_episode(e);
 }
 
@@ -281,11 +284,13 @@ void Index::require_lookahead(uint64_t steps) {
   }
 }
 
-uint64_t Index::fixed(float priority, double alpha, const SumTree& tree) {
-  bool saturated = false;
-  const uint64_t weight = fixed_weight(priority, alpha, weight_limit(tree.num_leaves()), saturated);
-  state_.counters.saturated_weights += saturated;
-  return weight;
+std::span<uint64_t> Index::fixed(std::span<const float> priorities, double alpha,
+                                 const SumTree& tree) {
+  const uint64_t limit = weight_limit(tree.num_leaves());
+  if (scratch_.size() < priorities.size()) scratch_.resize(priorities.size());
+  const std::span weights(scratch_.data(), priorities.size());
+  state_.counters.saturated_weights += fixed_weights(priorities, alpha, limit, weights);
+  return weights;
 }
 
 }  // namespace gear::store

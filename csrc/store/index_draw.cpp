@@ -46,14 +46,9 @@ std::shared_ptr<const SumTree> Index::weights(double alpha, Unit unit) {
   const uint64_t leaves = unit == Unit::kStep ? num_slots() : options_.num_pages;
   weight_trees_.push_back(std::make_shared<WeightTree>(WeightTree{alpha, unit, SumTree(leaves)}));
   const std::shared_ptr<WeightTree> made = weight_trees_.back();
-  SumTree& tree = made->tree;
   episode_priorities_used_ = episode_priorities_used_ || unit == Unit::kEpisode;
   for (uint32_t p = 0; p < options_.num_pages && unit == Unit::kStep; ++p) {
-    const uint32_t rows = state_.pages[p].anchors;
-    for (uint32_t row = 0; row < rows; ++row) {
-      scratch_[row] = drawable(Anchor{p, row}) ? fixed(priority({p, row}), alpha, tree) : 0;
-    }
-    tree.set_run(slot({p, 0}), {scratch_.data(), rows});
+    set_weights(*made, p, 0, state_.pages[p].anchors);
   }
   for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) refresh_episode(e);
   return {made, &made->tree};
@@ -122,14 +117,22 @@ void Index::publish_rows(uint32_t p, uint32_t from, uint32_t to) {
   }
   anchors_.set(p, static_cast<uint64_t>(page.anchors - page.spent));
   for (const auto& weights : weight_trees_) {
-    if (weights->unit != Unit::kStep) continue;
-    for (uint32_t i = 0; i < to - from; ++i) {
-      scratch_[i] = row_spent(first + i)
-                        ? 0
-                        : fixed(state_.priorities[first + i], weights->alpha, weights->tree);
-    }
-    weights->tree.set_run(first, {scratch_.data(), to - from});
+    if (weights->unit == Unit::kStep) set_weights(*weights, p, from, to);
   }
+}
+
+void Index::set_weights(WeightTree& weights, uint32_t p, uint32_t from, uint32_t to) {
+  const uint64_t first = slot({p, from});
+  const float* stored = &state_.priorities[first];
+  taken_priorities_.assign(stored, stored + (to - from));
+  for (uint32_t i = 0; i < to - from; ++i) {
+    if (row_spent(first + i)) taken_priorities_[i] = 0.0F;  // not counted as saturated
+  }
+  const std::span<uint64_t> fresh = fixed(taken_priorities_, weights.alpha, weights.tree);
+  for (uint32_t i = 0; i < to - from; ++i) {
+    if (row_spent(first + i)) fresh[i] = 0;
+  }
+  weights.tree.set_run(first, fresh);
 }
 
 void Index::hide_rows(uint32_t p, uint32_t from) {

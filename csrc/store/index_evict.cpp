@@ -58,12 +58,13 @@ void Index::drop_head_page(uint32_t e) {
   withdraw_episode(e);
   episode_changes(e);
   const uint64_t steps = std::min(episode.end, page.first_step + page.rows) - page.first_step;
-  for (uint64_t at = slot({p, 0}); at < slot({p, 0}) + page.rows; ++at) {
-    if (at - slot({p, 0}) < steps) {
-      episode.priority_sum -= priority_units(std::fabs(state_.priorities[at]));
-    }
-    state_.priorities[at] = -0.0F;
-    if (!state_.times_sampled.empty()) state_.times_sampled[at] = 0;
+  const std::span<float> priorities(&state_.priorities[slot({p, 0})], page.rows);
+  uint64_t sum = 0;
+  for (uint64_t row = 0; row < steps; ++row) sum += priority_units(std::fabs(priorities[row]));
+  episode.priority_sum -= sum;
+  std::fill(priorities.begin(), priorities.end(), -0.0F);
+  if (!state_.times_sampled.empty()) {
+    std::fill_n(&state_.times_sampled[slot({p, 0})], page.rows, uint16_t{0});
   }
   state_.num_steps -= steps;
   state_.counters.steps_evicted += steps;
@@ -118,10 +119,10 @@ void Index::refresh_episode(uint32_t e) {
   if (drawable(episode)) {
     if (!logs_.empty() && heads_[episode.head] == 0) page_changes(episode.head);
     heads_.set(episode.head, 1);
+    const auto shown = static_cast<float>(priority);
     for (const auto& weights : weight_trees_) {
       if (weights->unit == Unit::kEpisode) {
-        weights->tree.set(episode.head,
-                          fixed(static_cast<float>(priority), weights->alpha, weights->tree));
+        weights->tree.set(episode.head, fixed({&shown, 1}, weights->alpha, weights->tree)[0]);
       }
     }
   }

@@ -56,13 +56,7 @@ void Index::settle(const Settlement& settlement) {
         episode.priority_sum += priority_units(std::fabs(state_.priorities[first + row]));
       }
       for (const auto& weights : weight_trees_) {
-        if (weights->unit != Unit::kStep) continue;
-        for (uint32_t row = 0; row < page.anchors; ++row) {
-          scratch_[row] = row_spent(first + row) ? 0
-                                                 : fixed(state_.priorities[first + row],
-                                                         weights->alpha, weights->tree);
-        }
-        weights->tree.set_run(first, {scratch_.data(), page.anchors});
+        if (weights->unit == Unit::kStep) set_weights(*weights, p, 0, page.anchors);
       }
     }
     refresh_episode(e);

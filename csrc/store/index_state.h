@@ -4,6 +4,7 @@
 #include <deque>
 #include <vector>
 
+#include "memory/large_vector.h"
 #include "store/episode.h"
 
 namespace gear::store {
@@ -31,12 +32,12 @@ struct Counters {
 // Everything that an index is, apart from what can be computed from it (trees, lists of free
 // episodes): what a checkpoint stores.
 struct IndexState {
-  std::vector<Page> pages;
-  std::vector<Episode> episodes;        // slots; uid == 0 marks a free one
-  std::deque<uint32_t> free_pages;      // in the order in which they will be used
-  std::vector<float> priorities;        // by slot; sign bit set: not offered to samplers
-  std::vector<uint16_t> times_sampled;  // by slot; empty without max_times_sampled
-  uint32_t oldest = kNone;              // creation order of episodes
+  memory::LargeVector<Page> pages;
+  std::vector<Episode> episodes;          // slots; uid == 0 marks a free one
+  std::deque<uint32_t> free_pages;        // in the order in which they will be used
+  memory::LargeVector<float> priorities;  // by slot; sign bit set: not offered to samplers
+  std::vector<uint16_t> times_sampled;    // by slot; empty without max_times_sampled
+  uint32_t oldest = kNone;                // creation order of episodes
   uint32_t newest = kNone;
   uint64_t next_uid = 1;
   uint64_t lookahead = 0;

@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "memory/large_vector.h"
+
 namespace gear::store {
 
 // Sum of N unsigned 64-bit weights with exact updates and exact search: a tree of fan-out 16 in
@@ -35,6 +37,9 @@ class SumTree {
 
   void set(uint64_t leaf, uint64_t weight);
 
+  // Sets leaves one by one: of one that is named twice, the last weight counts.
+  void set_each(std::span<const uint64_t> leaves, std::span<const uint64_t> weights);
+
   // Sets the leaves [first, first + weights.size()): one pass up the tree for each group of 16.
   void set_run(uint64_t first, std::span<const uint64_t> weights);
 
@@ -49,23 +54,13 @@ class SumTree {
   // targets so that their cache misses overlap.
   void find(std::span<const uint64_t> targets, std::span<Hit> hits) const;
 
-  // Hints that leaf will be set soon: the two levels that do not stay in the cache by themselves.
-  [[gnu::always_inline]] void prefetch(uint64_t leaf) const {
-    for (size_t level = 0; level < 2 && level < level_begin_.size(); ++level) {
-      leaf /= kFanout;
-      const int64_t* group = nodes_.data() + level_begin_[level] + leaf * kFanout;
-      __builtin_prefetch(group, 1);
-      __builtin_prefetch(group + kFanout / 2, 1);
-    }
-  }
-
  private:
   // Adds to the weight of one child of every level from `level` up; `node` counts at that level.
   void add(size_t level, uint64_t node, int64_t delta);
 
   uint64_t num_leaves_;
-  std::vector<uint64_t> level_begin_;  // index of each level's first node in nodes_, leaves first
-  std::vector<int64_t> nodes_;         // signed: a signed comparison is one instruction
+  std::vector<uint64_t> level_begin_;   // index of each level's first node in nodes_, leaves first
+  memory::LargeVector<int64_t> nodes_;  // signed: a signed comparison is one instruction
 };
 
 }  // namespace gear::store

@@ -134,6 +134,30 @@ TEST_CASE("weights stay monotone where p^alpha leaves the range of double") {
   }
 }
 
+TEST_CASE("many weights at once have the bits of one at a time") {
+  const std::vector<float> values = priorities();
+  for (const double alpha : {0.0, 0.1, 0.6, 1.0, 4.0, 1e300}) {
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{256}, values.size()}) {
+      CAPTURE(alpha);
+      const std::span some(values.data() + values.size() - count, count);
+      std::vector<uint64_t> weights(count);
+      uint64_t wanted_saturated = 0;
+      const uint64_t num_saturated = fixed_weights(some, alpha, kMaxWeight, weights);
+      for (size_t i = 0; i < count; ++i) {
+        bool saturated = false;
+        REQUIRE(weights[i] == fixed_weight(some[i], alpha, kMaxWeight, saturated));
+        wanted_saturated += saturated;
+      }
+      CHECK(num_saturated == wanted_saturated);
+    }
+  }
+  std::vector<double> powers(values.size());
+  powers_portable(values, -3.25, -0.4, powers);
+  for (size_t i = 0; i < values.size(); ++i) {
+    REQUIRE(powers[i] == power_portable(values[i], -3.25, -0.4));
+  }
+}
+
 TEST_CASE("priority units are exact sums' terms: 0 stays 0, 65536 is the cut") {
   CHECK(priority_units(0.0F) == 0);
   CHECK(priority_units(1.0F) == uint64_t{1} << 24);

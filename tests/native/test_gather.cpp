@@ -83,6 +83,31 @@ TEST_CASE("gather: every length at every alignment moves its bytes and no other"
   }
 }
 
+TEST_CASE("gather: long runs of a batch larger than the caches move their bytes and no other") {
+  ThreadPool pool(1);
+  const Schema schema({{"x", {}, DType::kU8}});
+  const PageLayout pages(schema, 1700);
+  const std::vector<std::byte> source = random_bytes(2 * pages.page_bytes);
+  Batch batch = make_batch(schema, 1700);
+  batch.bytes = uint64_t{1} << 30;  // what it says that it moves, all in all
+  for (const uint32_t count : {1000, 1023, 1024, 1025, 1087, 1088, 1500}) {
+    for (uint32_t align = 0; align < 64; ++align) {
+      const Run run{count % 2, align, count, 64 + (align * 7 + count) % 64};
+      std::memset(batch.block.get(), static_cast<int>(kGuard), batch.layout->bytes);
+      std::vector<std::byte> wanted = bytes_of(batch);
+      model(source, pages, batch, run, wanted);
+      Plan plan;
+      plan.reset();
+      plan.begin_window(1);
+      plan.add(run);
+      gather_cpu(source.data(), pages, plan, batch, pool);
+      CAPTURE(count);
+      CAPTURE(align);
+      REQUIRE(std::memcmp(batch.block.get(), wanted.data(), wanted.size()) == 0);
+    }
+  }
+}
+
 TEST_CASE("gather: plans for the thread pool move what plans for one thread do") {
   const Schema schema({{"x", {}, DType::kU8}, {"y", {3}, DType::kF32}, {"z", {17}, DType::kU8}});
   const PageLayout pages(schema, 300);

@@ -157,3 +157,20 @@ TEST_CASE("sum tree: totals up to 2^63 - 1 are exact") {
   tree.set(299, 0);
   CHECK(tree.total() == 0);
 }
+
+TEST_CASE("sum tree: leaves set together are as if set one by one, the last weight counting") {
+  for (const uint64_t size : kSizes) {
+    SumTree tree(size);
+    std::vector<uint64_t> wanted(size, 0);
+    for (uint64_t round = 0; round < 20; ++round) {
+      std::vector<uint64_t> leaves(1 + round * 17);
+      for (size_t i = 0; i < leaves.size(); ++i) {
+        leaves[i] = philox(8, round, i).lo % std::min<uint64_t>(size, 300);  // many come again
+      }
+      const std::vector<uint64_t> weights = random_weights(leaves.size(), round * 1000);
+      for (size_t i = 0; i < leaves.size(); ++i) wanted[leaves[i]] = weights[i];
+      tree.set_each(leaves, weights);
+    }
+    expect_equal(tree, wanted);
+  }
+}
