@@ -116,7 +116,7 @@ class Training:
         self.gpu = gpu
         self.model = DecisionTransformer(**small).to(gpu.device)
         fused = not gpu.rehearsal
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=fused)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=fused)
 
     def parameters(self) -> int:
         return sum(p.numel() for p in self.model.parameters())

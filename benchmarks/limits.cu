@@ -206,6 +206,7 @@ void measure_gather(Timer& timer, const Pool& pool, const char* order, uint64_t 
   CHECK(cudaMemcpy(rows, indices.data(), indices.size() * sizeof(uint32_t), cudaMemcpyDefault));
   double best_us = 0;
   Variant best{};
+  std::string all;  // "<unroll>[s] x <blocks>": us
   CHECK(cudaMemset(target, 0xa5, bytes));
   for (const Variant& variant : variants(pool.over_link, !sorted)) {
     const double us = timer.us(repeats, [&](int i) {
@@ -213,6 +214,9 @@ void measure_gather(Timer& timer, const Pool& pool, const char* order, uint64_t 
       const auto run = variant.streaming ? launch<true> : launch<false>;
       run(variant, row_bytes, pool.data, target, set, bytes);
     });
+    all += (all.empty() ? "\"" : ", \"") + std::to_string(variant.unroll) +
+           (variant.streaming ? "s x " : " x ") + std::to_string(variant.blocks) +
+           "\": " + std::to_string(static_cast<int64_t>(us));
     if (best.unroll != 0 && us >= best_us) continue;
     best_us = us;
     best = variant;
@@ -232,10 +236,11 @@ void measure_gather(Timer& timer, const Pool& pool, const char* order, uint64_t 
   }
   std::printf(
       "{\"what\": \"%s\", \"order\": \"%s\", \"row_bytes\": %llu, \"batch_bytes\": %llu, "
-      "\"us\": %.2f, \"gb_per_s\": %.2f, \"unroll\": %d, \"streaming\": %s, \"blocks\": %u}\n",
+      "\"us\": %.2f, \"gb_per_s\": %.2f, \"unroll\": %d, \"streaming\": %s, \"blocks\": %u, "
+      "\"all_us\": {%s}}\n",
       pool.what, order, static_cast<unsigned long long>(row_bytes),
       static_cast<unsigned long long>(bytes), best_us, static_cast<double>(bytes) / best_us * 1e-3,
-      best.unroll, best.streaming ? "true" : "false", best.blocks);
+      best.unroll, best.streaming ? "true" : "false", best.blocks, all.c_str());
   std::fflush(stdout);
   CHECK(cudaFree(wrong));
   CHECK(cudaFree(rows));
