@@ -17,6 +17,12 @@ else()
   list(TRANSFORM GEAR_CUDA_ARCHITECTURES APPEND "-real" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
   list(GET GEAR_CUDA_ARCHITECTURES -1 last)
   list(APPEND CMAKE_CUDA_ARCHITECTURES "${last}-virtual")
+  # One compiler for both kinds of source. By the environment: check_language passes on no variable.
+  if(CMAKE_CUDA_HOST_COMPILER)
+    set(ENV{CUDAHOSTCXX} "${CMAKE_CUDA_HOST_COMPILER}")
+  elseif(NOT DEFINED ENV{CUDAHOSTCXX})
+    set(ENV{CUDAHOSTCXX} "${CMAKE_CXX_COMPILER}")
+  endif()
   if(NOT CMAKE_CUDA_COMPILER)
     unset(CMAKE_CUDA_COMPILER CACHE) # look again: one may have come since
   endif()
