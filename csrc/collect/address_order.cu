@@ -48,6 +48,8 @@ AddressOrder::AddressOrder(std::shared_ptr<const BatchLayout> layout,
   std::iota(numbers.begin(), numbers.end(), 0U);
   GEAR_CUDA_TRY(
       cudaMemcpy(numbers_.get(), numbers.data(), numbers_.bytes(), cudaMemcpyHostToDevice));
+  // The copy may still be on its way, and no other stream waits for it.
+  GEAR_CUDA_TRY(cudaStreamSynchronize(cudaStreamLegacy));
   size_t scratch_bytes = 0;
   GEAR_CUDA_TRY(cub::DeviceRadixSort::SortPairs(nullptr, scratch_bytes, slots_.get(), slots_.get(),
                                                 numbers_.get(), order_.get(),

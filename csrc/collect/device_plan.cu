@@ -268,7 +268,7 @@ DevicePlan::DevicePlan(std::shared_ptr<const BatchLayout> layout, const store::P
   }
   progress_ = base::DeviceArray<uint64_t>(2 * layout_->windows.size(), device);
   GEAR_CUDA_TRY(cudaMemset(progress_.get(), 0, progress_.bytes()));
-  GEAR_CUDA_TRY(cudaDeviceSynchronize());
+  GEAR_CUDA_TRY(cudaStreamSynchronize(cudaStreamLegacy));  // no other stream waits for it
   uint32_t* rows = row_slots_.get();
   for (const BatchLayout::SharedWindow& shared : layout_->windows) {
     rows_.push_back({rows, nullptr});

@@ -28,6 +28,7 @@ base::DeviceArray<T> upload(const std::vector<T>& values) {
   base::DeviceArray<T> array(values.size(), kDevice);
   if (!values.empty()) {
     GEAR_CUDA_TRY(cudaMemcpy(array.get(), values.data(), array.bytes(), cudaMemcpyHostToDevice));
+    GEAR_CUDA_TRY(cudaDeviceSynchronize());  // the copy may still be on its way
   }
   return array;
 }

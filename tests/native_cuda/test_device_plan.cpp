@@ -93,6 +93,7 @@ TEST_CASE("anchors that are nowhere deliver nothing") {
   const GuardedBlock block(layout->bytes);
   const std::vector<uint32_t> slots = {kNone, static_cast<uint32_t>(shard->index().num_slots())};
   GEAR_CUDA_TRY(cudaMemcpy(plan.slots(), slots.data(), 8, cudaMemcpyHostToDevice));
+  GEAR_CUDA_TRY(cudaDeviceSynchronize());
   plan.launch(uploaded.view, Unit::kStep, 2, block.get(), nullptr, stream);
   stream.synchronize();
   const std::vector<std::byte> planned = block.read();
