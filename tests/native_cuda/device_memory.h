@@ -22,6 +22,8 @@ base::DeviceArray<T> to_device(std::span<const T> values) {
   base::DeviceArray<T> out(values.size(), 0);
   GEAR_CUDA_TRY(
       cudaMemcpy(out.get(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  // The copy of pageable memory returns before its last part has arrived.
+  GEAR_CUDA_TRY(cudaDeviceSynchronize());
   return out;
 }
 
