@@ -34,6 +34,7 @@ def print_tables(report: dict[str, Any]) -> None:
                     how,
                     size(row["row_bytes"]),
                     size(row["batch_bytes"]),
+                    str(row["prefetch"]),
                     short(row["gb_per_s"]),
                     short(row.get("gather_gb_per_s")),
                     short(row.get("limit_gb_per_s")),
@@ -41,7 +42,15 @@ def print_tables(report: dict[str, Any]) -> None:
                     percent(row.get("gather_share_of_limit")),
                 ]
             )
-        heads = ["tier", "path", "row", "batch", "GB/s end to end", "GB/s of the gather"]
+        heads = [
+            "tier",
+            "path",
+            "row",
+            "batch",
+            "prefetch",
+            "GB/s end to end",
+            "GB/s of the gather",
+        ]
         table([*heads, "limit, same run", "share end to end", "share of the gather"], lines)
     if report.get("framework"):
         cells = [[size(r["row_bytes"]), short(r["gb_per_s"])] for r in report["framework"]]
@@ -71,11 +80,12 @@ def print_tables(report: dict[str, Any]) -> None:
             row["name"],
             f"{row['sign']} {row['required']}",
             short(row["measured"]),
+            short(row["limit"]) if "limit" in row else "",
             {True: "yes", False: "**no**", None: "not measured"}[row["met"]],
         ]
         for row in report.get("targets", [])
     ]
-    table(["target", "required", "measured", "met"], cells)
+    table(["target", "required", "measured", "bare kernel", "met"], cells)
 
 
 def table(heads: list[str], rows: list[list[str]]) -> None:

@@ -18,17 +18,9 @@ def show(report: dict[str, Any]) -> None:
             print("  ".join(f"{key}={row[key]}" for key in keys if key in row))
     rows = report.get("device", []) + report.get("pinned", [])
     if rows:
-        heads: tuple[str, ...] = (
-            "tier",
-            "asked",
-            "path",
-            "row_bytes",
-            "batch_bytes",
-            "us",
-            "gb_per_s",
-        )
-        heads += ("gather_gb_per_s", "limit_gb_per_s", "share_of_limit", "gather_share_of_limit")
-        table("rows", heads, rows)
+        heads = ("tier", "asked", "path", "row_bytes", "batch_bytes", "prefetch", "us", "gb_per_s")
+        shares = ("limit_gb_per_s", "share_of_limit", "gather_share_of_limit")
+        table("rows", (*heads, "gather_gb_per_s", *shares), rows)
         for row in rows:
             if "kernels_us" in row:
                 print(f"  {row['tier']} {row['row_bytes']} B: {row['kernels_us']}")

@@ -36,21 +36,25 @@ def deliver(
     batch_bytes: int,
     path: str | None,
     *,
+    prefetch: int = 2,
     kernels: bool = True,
 ) -> dict[str, Any]:
     """Uniform batches end to end (selection, plan, gather), and the gather kernel by itself."""
     items = batch_bytes // row_bytes
-    with buffer.loader(items, outputs={"x": gear.Step()}, **gpu.to_gpu(path)) as loader:
+    with buffer.loader(
+        items, outputs={"x": gear.Step()}, prefetch=prefetch, **gpu.to_gpu(path)
+    ) as loader:
 
         def work() -> Any:
             return next(loader)["x"]
 
         us = gpu.wall_us(work)
-        found = gpu.kernels(work, 4) if kernels else None
+        found = gpu.kernels(work, 8) if kernels else None
         stats = loader.stats()
     row = {
         "row_bytes": row_bytes,
         "batch_bytes": items * row_bytes,
+        "prefetch": prefetch,
         "us": us,
         "gb_per_s": items * row_bytes / us * 1e-3,
         "path": stats.get("path", ""),
@@ -84,13 +88,14 @@ def pinned_rows(gpu: Gpu) -> Rows:
     rows = []
     for row_bytes in (64, 128, 256, 512, 1024, 4096, 16384):
         buffer = filled(gpu, "pinned", row_bytes, gpu.size(8192 * MIB, 4 * MIB))
-        wanted = [("zero_copy", 64), ("auto", 64), ("staged", 64), ("zero_copy", 256)]
+        wanted = [("zero_copy", 64, 2), ("zero_copy", 64, 4), ("zero_copy", 256, 2)]
+        wanted += [("auto", 64, 2), ("staged", 64, 2)]
         if row_bytes in (64, 1024):
-            wanted.append(("auto", 1))
-        for path, mib in wanted:
+            wanted.append(("auto", 1, 2))
+        for path, mib, prefetch in wanted:
             kernels = path == "zero_copy"
             size = gpu.size(mib * MIB, 65536)
-            found = deliver(gpu, buffer, row_bytes, size, path, kernels=kernels)
+            found = deliver(gpu, buffer, row_bytes, size, path, prefetch=prefetch, kernels=kernels)
             rows.append({"tier": "pinned", "asked": path, **found})
         buffer.close()
         forget(gpu)

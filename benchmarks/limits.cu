@@ -7,6 +7,8 @@
 // gb_per_s counts delivered bytes once (a copy inside the device reads and writes as many again).
 #include <cuda_runtime.h>
 
+#include <cub/device/device_radix_sort.cuh>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -28,7 +30,9 @@ namespace {
   } while (0)
 
 constexpr int kThreads = 256;
-constexpr int kSets = 2;  // index sets in turn, so that no repeat finds its rows in the cache
+// Index sets in turn: the GPU's cache keeps rows of host memory too, and what a launch reads must
+// not lie there from a launch before.
+constexpr int kSets = 8;
 
 __host__ __device__ uint64_t mix(uint64_t x) {  // splitmix64
   x += 0x9e3779b97f4a7c15ULL;
@@ -41,6 +45,13 @@ __global__ void fill(uint64_t* words, uint64_t count) {
   for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < count;
        i += uint64_t{gridDim.x} * blockDim.x) {
     words[i] = mix(i);
+  }
+}
+
+__global__ void draw(uint32_t* rows, uint64_t count, uint64_t pool_rows, uint64_t seed) {
+  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < count;
+       i += uint64_t{gridDim.x} * blockDim.x) {
+    rows[i] = static_cast<uint32_t>(mix(seed << 40 | i) % pool_rows);
   }
 }
 
@@ -185,6 +196,31 @@ std::vector<Variant> variants(bool over_link, bool random) {
   return found;
 }
 
+// kSets times `count` random rows of the pool.
+uint32_t* make_rows(uint64_t count, uint64_t pool_rows, bool sorted) {
+  uint32_t* rows = nullptr;
+  CHECK(cudaMalloc(&rows, count * kSets * sizeof(uint32_t)));
+  if (!sorted) {
+    draw<<<1024, kThreads>>>(rows, count * kSets, pool_rows, 0);
+    CHECK(cudaGetLastError());
+    return rows;
+  }
+  uint32_t* drawn = nullptr;
+  void* scratch = nullptr;
+  size_t scratch_bytes = 0;
+  CHECK(cub::DeviceRadixSort::SortKeys(nullptr, scratch_bytes, drawn, rows, count));
+  CHECK(cudaMalloc(&drawn, count * sizeof(uint32_t)));
+  CHECK(cudaMalloc(&scratch, scratch_bytes));
+  for (int set = 0; set < kSets; ++set) {
+    draw<<<1024, kThreads>>>(drawn, count, pool_rows, set + 1);
+    CHECK(cudaGetLastError());
+    CHECK(cub::DeviceRadixSort::SortKeys(scratch, scratch_bytes, drawn, rows + count * set, count));
+  }
+  CHECK(cudaFree(scratch));
+  CHECK(cudaFree(drawn));
+  return rows;
+}
+
 // Times every variant over random rows of the pool and prints the best.
 void measure_gather(Timer& timer, const Pool& pool, const char* order, uint64_t row_bytes,
                     uint64_t batch_bytes, void* target, int repeats) {
@@ -193,24 +229,15 @@ void measure_gather(Timer& timer, const Pool& pool, const char* order, uint64_t 
   const uint64_t pool_rows = pool.bytes / row_bytes;
   const bool sorted = std::strcmp(order, "sorted") == 0;
   if (count == 0 || pool_rows < count) return;
-  std::vector<uint32_t> indices(count * kSets);
-  for (int set = 0; set < kSets; ++set) {
-    const auto begin = indices.begin() + static_cast<int64_t>(count) * set;
-    for (uint64_t i = 0; i < count; ++i) {
-      begin[static_cast<int64_t>(i)] = static_cast<uint32_t>(mix(i * kSets + set + 77) % pool_rows);
-    }
-    if (sorted) std::sort(begin, begin + static_cast<int64_t>(count));
-  }
-  uint32_t* rows = nullptr;
-  CHECK(cudaMalloc(&rows, indices.size() * sizeof(uint32_t)));
-  CHECK(cudaMemcpy(rows, indices.data(), indices.size() * sizeof(uint32_t), cudaMemcpyDefault));
+  uint32_t* const rows = make_rows(count, pool_rows, sorted);
   double best_us = 0;
   Variant best{};
   std::string all;  // "<unroll>[s] x <blocks>": us
+  uint64_t turn = 0;
   CHECK(cudaMemset(target, 0xa5, bytes));
   for (const Variant& variant : variants(pool.over_link, !sorted)) {
-    const double us = timer.us(repeats, [&](int i) {
-      const uint32_t* const set = rows + count * (i % kSets);
+    const double us = timer.us(repeats, [&](int) {
+      const uint32_t* const set = rows + count * (++turn % kSets);
       const auto run = variant.streaming ? launch<true> : launch<false>;
       run(variant, row_bytes, pool.data, target, set, bytes);
     });
@@ -225,9 +252,9 @@ void measure_gather(Timer& timer, const Pool& pool, const char* order, uint64_t 
   unsigned long long found = 0;
   CHECK(cudaMalloc(&wrong, sizeof(*wrong)));
   CHECK(cudaMemset(wrong, 0, sizeof(*wrong)));
-  count_wrong<<<1024, kThreads>>>(
-      static_cast<const uint32_t*>(pool.data), static_cast<const uint32_t*>(target),
-      rows + count * (repeats % kSets), row_bytes / 4, bytes / 4, wrong);
+  count_wrong<<<1024, kThreads>>>(static_cast<const uint32_t*>(pool.data),
+                                  static_cast<const uint32_t*>(target),
+                                  rows + count * (turn % kSets), row_bytes / 4, bytes / 4, wrong);
   CHECK(cudaMemcpy(&found, wrong, sizeof(found), cudaMemcpyDefault));
   if (found != 0) {
     std::fprintf(stderr, "limits: %s of %llu-byte rows: %llu wrong words\n", pool.what,
