@@ -23,9 +23,9 @@ constexpr int kDevice = 0;
 constexpr uint64_t kGuardBytes = 256;
 constexpr int kPoison = 0xCD;
 
-template <class T>
-base::DeviceArray<T> upload(const std::vector<T>& values) {
-  base::DeviceArray<T> array(values.size(), kDevice);
+template <class Values>
+base::DeviceArray<typename Values::value_type> upload(const Values& values) {
+  base::DeviceArray<typename Values::value_type> array(values.size(), kDevice);
   if (!values.empty()) {
     GEAR_CUDA_TRY(cudaMemcpy(array.get(), values.data(), array.bytes(), cudaMemcpyHostToDevice));
     GEAR_CUDA_TRY(cudaDeviceSynchronize());  // the copy may still be on its way
