@@ -47,8 +47,8 @@ __global__ void weigh_importance(DrawState* state, uint64_t count, DeviceDraw ou
   const double reference = store::log2_portable(static_cast<double>(__uint_as_float(state->least)));
   const uint64_t item = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
   if (item < count) {
-    const double ratio = store::log2_portable(static_cast<double>(out.probabilities[item]));
-    out.weights[item] = static_cast<float>(store::exp2_portable(state->beta * (reference - ratio)));
+    out.weights[item] =
+        static_cast<float>(store::power_portable(out.probabilities[item], reference, -state->beta));
   }
   if (last_to_finish(state)) {
     state->least = kNoLeast;
