@@ -24,9 +24,9 @@ class WindowPlanner {
   void add_item(uint64_t item, store::Anchor anchor) {
     const store::Page& page = index_.page(anchor.page);
     const store::Episode& episode = index_.episode(page.episode);
-    const Extent extent = extent_of(episode.begin, episode.end, episode.closing_columns,
-                                    page.first_step + anchor.row, window_.column, window_.start,
-                                    window_.stop, window_.pad);
+    const Extent extent =
+        extent_of(episode.begin, episode.end, episode.closing_columns, page.first_step + anchor.row,
+                  window_.column, window_.start, window_.stop, window_.pad);
     lengths_[item] = static_cast<int32_t>(extent.count);
     steps_ += extent.count;
     if (packed_) {

@@ -10,8 +10,7 @@ int main(int argc, char** argv) {
   cudaDeviceProp properties{};
   const cudaError_t status = cudaGetDeviceProperties(&properties, 0);
   if (status != cudaSuccess) {
-    std::fprintf(stderr, "gear_cuda_tests: no GPU to run on: %s\n",
-                 cudaGetErrorString(status));
+    std::fprintf(stderr, "gear_cuda_tests: no GPU to run on: %s\n", cudaGetErrorString(status));
     return 2;
   }
   std::printf("on %s, compute capability %d.%d\n", properties.name, properties.major,
