@@ -18,7 +18,7 @@ check() { # name, command...
   fi
 }
 
-sources() { find . \( -name .git -o -name .venv -o -name build -o -name dist \) -prune -o -type f "$@"; }
+sources() { find . \( -path './.[!.]*' ! -path './.ci*' -o -name build -o -name dist \) -prune -o -type f "$@"; }
 mapfile -t cpp < <(sources \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print | sort)
 mapfile -t shell < <(sources -print0 | xargs -0 awk 'FNR == 1 && /^#!.*[\/ ](ba)?sh/ {print FILENAME} {nextfile}' | sort)
 
