@@ -114,6 +114,55 @@ def test_batches_that_are_large_enough_to_be_ordered(gpu, place) -> None:
                 assert (batch["wide"][:, 17] == number + 17).all()
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("prefetch", [0, 1, 4, 8])
+@pytest.mark.parametrize("sampler", [gear.Uniform(), gear.Sequential()], ids=repr)
+def test_large_batches_in_flight(gpu, sampler, prefetch: int, packed: bool) -> None:
+    """However many are on their way in one go, and left at the end of an epoch: the CPU's batches,
+    each as the store was when it was drawn."""
+    # More than the GPU translates without a miss (256 MiB): only then rows are ordered.
+    size, items = (6000, 900) if gpu.rehearsal else (1_500_000, 200_000)
+    number, wide = gear.Column("number", (), "int64"), gear.Column("wide", (64,), "float32")
+    schema = gear.Schema([number, wide])
+    wanted = {"number": gear.Step(), "wide": gear.Window(-1, 1), "narrow": gear.Step(0, "number")}
+    shared = {"sampler": sampler, "outputs": wanted, "packed": packed, "seed": 5}
+    place = gpu.place("pinned", "zero_copy")
+    steps = np.arange(64)
+    with (
+        place.buffer(schema, size, page_steps=64) as ours,
+        gear.ReplayBuffer(schema, size, page_steps=64) as theirs,
+    ):
+
+        def append(first: int, count: int) -> None:
+            numbers = np.arange(first, first + count)
+            values = {"number": numbers, "wide": (numbers[:, None] + steps).astype(np.float32)}
+            for buffer in (ours, theirs):
+                with buffer.writer() as writer:
+                    writer.extend(**values)
+                    writer.end_episode(terminated=True)
+
+        for first in range(1, size, 40_000):
+            append(first, min(40_000, size - first))
+        one = ours.loader(
+            items, framework="torch", prefetch=prefetch, **shared, **gpu.to_gpu("zero_copy")
+        )
+        other = theirs.loader(items, framework="numpy", prefetch=prefetch, **shared)
+        held = []
+        for turn in range(16):
+            batch, expected = next(one, None), next(other, None)
+            assert (batch is None) == (expected is None), f"the epoch ends at {turn}"
+            if batch is None or expected is None:
+                continue
+            for name in expected:
+                assert np.array_equal(as_numpy(batch[name]), expected[name]), f"{turn}, {name}"
+            assert np.array_equal(as_numpy(batch.ids), expected.ids), turn
+            held.append((batch["number"], expected["number"]))
+            if isinstance(sampler, gear.Uniform) and turn % 3 == 2:
+                append(size + turn * 5000, 5000)
+        for got, number in held:
+            assert np.array_equal(as_numpy(got), number), "a batch that is kept stays"
+
+
 @pytest.mark.parametrize("place", PLACES, ids=IDS)
 def test_stats_say_which_way(gpu, place) -> None:
     tier, path = place
