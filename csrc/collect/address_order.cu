@@ -19,8 +19,9 @@ uint64_t rows_of(const BatchLayout& layout, size_t window, uint64_t items) {
 }  // namespace
 
 AddressOrder::AddressOrder(std::shared_ptr<const BatchLayout> layout,
-                           const store::PageLayout& pages, uint64_t num_pages, int device)
-    : layout_(std::move(layout)) {
+                           const store::PageLayout& pages, uint64_t num_pages, int device,
+                           uint64_t most_batches)
+    : layout_(std::move(layout)), most_items_(most_batches * layout_->batch_size) {
   // Above every slot lies the number of bits that kNone fills with ones: zeros come last.
   const uint64_t num_slots = num_pages * pages.page_steps;
   GEAR_CHECK(num_slots >= 1 && num_slots <= store::kNone);
@@ -32,17 +33,18 @@ AddressOrder::AddressOrder(std::shared_ptr<const BatchLayout> layout,
   uint64_t most = 0;
   uint64_t all = 0;
   for (size_t w = 0; w < layout_->windows.size(); ++w) {
-    const uint64_t rows = rows_of(*layout_, w, layout_->batch_size);
+    const uint64_t rows = rows_of(*layout_, w, most_items_);
     most = std::max(most, rows);
     all += rows;
   }
+  GEAR_CHECK(most <= INT32_MAX);
   numbers_ = base::DeviceArray<uint32_t>(most, device);
   slots_ = base::DeviceArray<uint32_t>(all, device);
   order_ = base::DeviceArray<uint32_t>(all, device);
   uint64_t begin = 0;
   for (size_t w = 0; w < layout_->windows.size(); ++w) {
     rows_.push_back({slots_.get() + begin, order_.get() + begin});
-    begin += rows_of(*layout_, w, layout_->batch_size);
+    begin += rows_of(*layout_, w, most_items_);
   }
   std::vector<uint32_t> numbers(most);
   std::iota(numbers.begin(), numbers.end(), 0U);
@@ -59,7 +61,7 @@ AddressOrder::AddressOrder(std::shared_ptr<const BatchLayout> layout,
 
 void AddressOrder::launch(const std::vector<DeviceRows>& planned, uint64_t items,
                           cudaStream_t stream) const {
-  GEAR_CHECK(items <= layout_->batch_size && planned.size() == rows_.size());
+  GEAR_CHECK(items <= most_items_ && planned.size() == rows_.size());
   if (items == 0) return;
   const base::OnDevice current(scratch_.device());
   for (size_t w = 0; w < rows_.size(); ++w) {

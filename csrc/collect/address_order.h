@@ -16,8 +16,9 @@ namespace gear::collect {
 // and scratch for the sort.
 class AddressOrder {
  public:
+  // For the rows of up to `most_batches` batches together.
   AddressOrder(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
-               uint64_t num_pages, int device);
+               uint64_t num_pages, int device, uint64_t most_batches = 1);
 
   // Sorts `planned`, the rows of DevicePlan, of `items` items; a few launches a window. Stable.
   void launch(const std::vector<DeviceRows>& planned, uint64_t items, cudaStream_t stream) const;
@@ -27,6 +28,7 @@ class AddressOrder {
 
  private:
   std::shared_ptr<const BatchLayout> layout_;
+  uint64_t most_items_;
   int begin_bit_;  // of the slot: those that tell host pages apart
   int end_bit_;
   base::DeviceArray<uint32_t> numbers_;  // 0, 1, 2 ...

@@ -22,6 +22,9 @@ namespace gear::collect {
 //   mirror's stream    sync | select | plan | gather k + 1 | ... k + 2 | ...
 //   consumer's stream  waits for the event of batch k, by Delivery
 //
+// Rows of pinned memory that are gathered in address order are gathered for prefetch / 2 batches
+// together: see GatherGroup. What is drawn when does not change.
+//
 // The caller waits for the GPU only where it must know something that is made there: the rows of a
 // packed batch, and batches for the host.
 // Selection is the GPU's where the policy has a form there, else the host's, whose anchors are
@@ -47,6 +50,8 @@ class DeviceCollector final : public BatchSource {
     Batch batch;
     std::shared_ptr<DeviceBlock> block;    // the batch's
     base::PinnedArray<PlanTotals> totals;  // packed: by window
+    std::optional<uint64_t> group;         // in which it is gathered
+    uint64_t timed_batches = 1;            // that the time of its block's fill stands for
     bool resolved = false;
     bool restored = false;
     bool epoch_end = false;
@@ -59,7 +64,9 @@ class DeviceCollector final : public BatchSource {
   // Accounts for the next selection: how many items it holds. The host's is made, the GPU's is not.
   uint64_t select();
   void enqueue(Job& job, uint64_t items);
-  void launch(const Job& job, uint64_t items);
+  void launch(Job& job, uint64_t items);
+  // Sees to it that the job's batch is being gathered.
+  void begin(const Job& job);
   // Fills in what of the batch the host knows only when the GPU has made it.
   void resolve(Job& job);
   void count(const Job& job);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <functional>
 
@@ -16,6 +17,18 @@ constexpr uint64_t kTimedEvery =
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Batches that are gathered together: half of those in flight, so that the others are there by the
+// time they are needed.
+size_t group_size(const CollectorOptions& options, const BatchLayout& layout) {
+  uint64_t rows = 1;
+  for (const BatchLayout::SharedWindow& shared : layout.windows) {
+    rows = std::max(rows, layout.batch_size * shared.window.length());
+  }
+  const uint64_t fit = INT32_MAX / rows;  // rows are numbered through the group
+  return std::clamp<uint64_t>(options.prefetch / 2, 1,
+                              std::clamp<uint64_t>(fit, 1, GatherCuda::kMostBlocks));
 }
 
 // Bytes that leave the store; padding counts where nobody counts it.
@@ -54,7 +67,7 @@ DeviceCollector::DeviceCollector(std::shared_ptr<store::Shard> shard, CollectorO
 
   const auto lock = shard_->lock();
   store::Index& index = shard_->index();
-  route_.emplace(*shard_, layout_, device_, ordered);
+  route_.emplace(*shard_, layout_, device_, ordered ? group_size(options_, *layout_) : 0);
   shard_->settle();
   device_sampler_ =
       select::make_device_sampler(options_.sampler, index, route_->mirror(), options_.batch_size);
@@ -82,6 +95,8 @@ std::unique_ptr<DeviceCollector::Job> DeviceCollector::idle_job() {
     idle_.pop_back();
   }
   job->resolved = job->restored = job->epoch_end = false;
+  job->group.reset();
+  job->timed_batches = 1;
   job->error = nullptr;
   return job;
 }
@@ -144,12 +159,14 @@ void DeviceCollector::enqueue(Job& job, uint64_t items) {
   } else {
     launch(job, items);
   }
-  job.block->end_fill(stream);
-  route_->hold_pages();
+  if (!route_->grouped()) {
+    job.block->end_fill(stream);
+    route_->hold_pages();
+  }
   put_block(job.block, batch);
 }
 
-void DeviceCollector::launch(const Job& job, uint64_t items) {
+void DeviceCollector::launch(Job& job, uint64_t items) {
   const cudaStream_t stream = route_->stream();
   std::byte* block = staging_.size() > 0 ? staging_.get() : job.block->device_data();
   const select::DeviceDraw draw{route_->slots(),
@@ -163,13 +180,25 @@ void DeviceCollector::launch(const Job& job, uint64_t items) {
       upload_->send(selection_, draw, stream);
     }
   }
+  if (route_->grouped()) {
+    const GatherGroup::Place place =
+        route_->add(options_.sampler.unit, items, job.block, job.totals.get());
+    job.group = place.group;
+    job.timed_batches = items == options_.batch_size ? place.batches : 0;
+    return;
+  }
   route_->launch(options_.sampler.unit, items, block, job.totals.get());
   if (block != staging_.get()) return;
   GEAR_CUDA_TRY(
       cudaMemcpyAsync(job.block->data(), block, layout_->bytes, cudaMemcpyDeviceToHost, stream));
 }
 
+void DeviceCollector::begin(const Job& job) {
+  if (job.group) route_->group().gather(*job.group);
+}
+
 void DeviceCollector::resolve(Job& job) {
+  begin(job);
   const bool to_host = job.block && job.block->device() < 0;
   if (!job.block || (job.resolved && !to_host)) return;
   const Clock::time_point start = Clock::now();
@@ -189,7 +218,7 @@ void DeviceCollector::count(const Job& job) {
   ++stats_.batches;
   stats_.items += batch.items;
   stats_.bytes += batch.bytes;
-  job.block->note_bytes(job.restored ? 0 : batch.bytes);
+  job.block->note_bytes(job.restored ? 0 : batch.bytes * job.timed_batches);
 }
 
 void DeviceCollector::look_at_time(const DeviceBlock& block) {
@@ -261,6 +290,7 @@ BatchSource::State DeviceCollector::state() {
 }
 
 void DeviceCollector::drop_pending() {
+  if (route_->grouped()) route_->group().drop();
   for (auto& job : pending_) {
     job->batch = Batch{};
     job->block.reset();

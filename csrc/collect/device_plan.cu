@@ -249,8 +249,10 @@ uint32_t blocks_for(uint64_t items, uint64_t per_block) {
 }  // namespace
 
 DevicePlan::DevicePlan(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
-                       uint64_t num_slots, int device)
-    : layout_(std::move(layout)), page_steps_(pages.page_steps) {
+                       uint64_t num_slots, int device, uint64_t most_batches)
+    : layout_(std::move(layout)),
+      page_steps_(pages.page_steps),
+      most_items_(most_batches * layout_->batch_size) {
   if (num_slots > kNone) {
     throw base::InvalidArgument(base::cat("[collect] a GPU plans for less than 2^32 steps, not ",
                                           num_slots, ": lower the capacity of each shard"));
@@ -258,7 +260,7 @@ DevicePlan::DevicePlan(std::shared_ptr<const BatchLayout> layout, const store::P
   const base::OnDevice current(device);
   uint64_t num_rows = 0;
   for (const BatchLayout::SharedWindow& shared : layout_->windows) {
-    num_rows += layout_->batch_size * shared.window.length();
+    num_rows += most_items_ * shared.window.length();
   }
   slots_ = base::DeviceArray<uint32_t>(layout_->batch_size, device);
   row_slots_ = base::DeviceArray<uint32_t>(num_rows, device);
@@ -272,13 +274,15 @@ DevicePlan::DevicePlan(std::shared_ptr<const BatchLayout> layout, const store::P
   uint32_t* rows = row_slots_.get();
   for (const BatchLayout::SharedWindow& shared : layout_->windows) {
     rows_.push_back({rows, nullptr});
-    rows += layout_->batch_size * shared.window.length();
+    rows += most_items_ * shared.window.length();
   }
 }
 
 void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_t items,
-                        std::byte* block, PlanTotals* totals, cudaStream_t stream) const {
-  GEAR_CHECK(items <= layout_->batch_size && view.page_steps == page_steps_);
+                        std::byte* block, PlanTotals* totals, cudaStream_t stream,
+                        uint64_t first_item) const {
+  GEAR_CHECK(items <= layout_->batch_size && first_item + items <= most_items_);
+  GEAR_CHECK(view.page_steps == page_steps_);
   const base::OnDevice current(slots_.device());
   const uint64_t parts = blocks_for(layout_->batch_size, kThreads);
   PlanParameters plan{};
@@ -306,7 +310,7 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
           .lengths = reinterpret_cast<int32_t*>(block + shared.lengths),
           .mask = reinterpret_cast<bool*>(block + shared.mask),
           .cu_seqlens = reinterpret_cast<int32_t*>(block + shared.cu_seqlens),
-          .rows = const_cast<uint32_t*>(rows_[w].slots),
+          .rows = const_cast<uint32_t*>(rows_[w].slots) + first_item * length,
           .sums = layout_->packed ? sums_.get() + w * parts : nullptr,
           .progress = progress_.get() + 2 * w,
           .totals = totals == nullptr ? nullptr : totals + w,

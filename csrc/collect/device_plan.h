@@ -33,9 +33,10 @@ struct PlanTotals {
 // what launch() wrote is read by what follows on the same stream, and overwritten by the next.
 class DevicePlan {
  public:
-  // Throws OutOfMemory. num_slots (pages times page_steps) must be below 2^32.
+  // Keeps the rows of up to `most_batches` batches, one behind the other. Throws OutOfMemory.
+  // num_slots (pages times page_steps) must be below 2^32.
   DevicePlan(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
-             uint64_t num_slots, int device);
+             uint64_t num_slots, int device, uint64_t most_batches = 1);
 
   // Anchors, one an item: for the sampler or a copy to fill in before launch().
   uint32_t* slots() const { return slots_.get(); }
@@ -43,9 +44,9 @@ class DevicePlan {
   // Plans `items` <= batch_size anchors into `block`, a batch block in device memory. `unit` marks
   // the ids. `totals`, by window: memory that the device can write (mapped host memory, say), valid
   // when the stream has passed; null: not wanted. One launch, two when packed. May be captured into
-  // a graph.
+  // a graph. The rows go behind those of `first_item` items that are there already.
   void launch(const store::DeviceView& view, store::Unit unit, uint64_t items, std::byte* block,
-              PlanTotals* totals, cudaStream_t stream) const;
+              PlanTotals* totals, cudaStream_t stream, uint64_t first_item = 0) const;
 
   // By window of the layout.
   const std::vector<DeviceRows>& rows() const { return rows_; }
@@ -53,6 +54,7 @@ class DevicePlan {
  private:
   std::shared_ptr<const BatchLayout> layout_;
   uint64_t page_steps_;
+  uint64_t most_items_;
   base::DeviceArray<uint32_t> slots_;
   base::DeviceArray<uint32_t> row_slots_;  // window after window
   base::DeviceArray<uint32_t> sums_;       // packed: steps of each block's items, by window

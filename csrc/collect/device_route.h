@@ -1,13 +1,12 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "base/cuda.h"
-#include "collect/address_order.h"
 #include "collect/device_plan.h"
 #include "collect/gather_cuda.h"
+#include "collect/gather_group.h"
 #include "store/device_index.h"
 #include "store/shard.h"
 
@@ -20,10 +19,11 @@ namespace gear::collect {
 // Every call under the shard's lock, so that the stream sees index, rows and batches in one order.
 class DeviceRoute {
  public:
-  // `ordered`: rows are gathered in the order of their addresses. `device` is the current GPU.
-  // Throws InvalidArgument where it cannot read the pages, OutOfMemory.
+  // `group`: rows are gathered in the order of their addresses, those of so many batches together;
+  // 0: in the order of delivery. `device` is the current GPU. Throws InvalidArgument where it
+  // cannot read the pages, OutOfMemory.
   DeviceRoute(store::Shard& shard, std::shared_ptr<const BatchLayout> layout, int device,
-              bool ordered);
+              size_t group);
   // Waits for the work in flight.
   ~DeviceRoute();
   DeviceRoute(const DeviceRoute&) = delete;
@@ -38,6 +38,11 @@ class DeviceRoute {
   void sync();
   // Where the anchors go before launch().
   uint32_t* slots() const { return plan_.slots(); }
+  // Whether batches go to group(), by add(), in place of launch() and hold_pages().
+  bool grouped() const { return group_ != nullptr; }
+  GatherGroup& group() const { return *group_; }
+  GatherGroup::Place add(store::Unit unit, uint64_t items, std::shared_ptr<DeviceBlock> block,
+                         PlanTotals* totals);
   // Plans and gathers `items` anchors into `block`, in memory of this GPU. May be captured where
   // local().
   void launch(store::Unit unit, uint64_t items, std::byte* block, PlanTotals* totals) const;
@@ -52,7 +57,7 @@ class DeviceRoute {
   store::DeviceIndex* home_;  // mirror on the GPU that holds the pages; null: host memory
   DevicePlan plan_;
   GatherCuda gather_;
-  std::optional<AddressOrder> order_;
+  std::unique_ptr<GatherGroup> group_;
   base::Event rows_written_;  // of another GPU's pages
   base::Event rows_read_;
   std::vector<std::shared_ptr<GatherEnd>> ends_;  // of host pages; kept for their events

@@ -1,5 +1,7 @@
 #include "collect/device_route.h"
 
+#include <algorithm>
+
 #include "base/errors.h"
 #include "base/nvtx.h"
 
@@ -46,14 +48,17 @@ class DeviceRoute::GatherEnd final : public store::ReadEnd {
 };
 
 DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const BatchLayout> layout, int device,
-                         bool ordered)
+                         size_t group)
     : shard_(shard),
       mirror_(device_index(shard, device)),
       home_(shard.region().device() < 0 ? nullptr : &device_index(shard, shard.region().device())),
-      plan_(layout, shard.layout(), shard.index().num_slots(), device),
-      gather_(source_of(shard.region(), device), layout, shard.layout(), device) {
-  if (ordered) {
-    order_.emplace(layout, shard.layout(), shard.index().options().num_pages, device);
+      plan_(layout, shard.layout(), shard.index().num_slots(), device, std::max<size_t>(group, 1)),
+      gather_(source_of(shard.region(), device), layout, shard.layout(), false, device) {
+  if (group > 0) {
+    GEAR_CHECK(home_ == nullptr);
+    group_ =
+        std::make_unique<GatherGroup>(source_of(shard.region(), device), layout, shard.layout(),
+                                      shard.index().options().num_pages, group, device, stream());
   }
   if (home_ != nullptr && !local()) {
     const base::OnDevice on(home_->device());
@@ -61,7 +66,10 @@ DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const BatchLayout>
   }
 }
 
-DeviceRoute::~DeviceRoute() { static_cast<void>(cudaStreamSynchronize(stream())); }
+DeviceRoute::~DeviceRoute() {
+  group_.reset();
+  static_cast<void>(cudaStreamSynchronize(stream()));
+}
 
 void DeviceRoute::sync() {
   mirror_.sync();
@@ -71,15 +79,28 @@ void DeviceRoute::sync() {
   rows_written_.make_wait(stream());
 }
 
+GatherGroup::Place DeviceRoute::add(store::Unit unit, uint64_t items,
+                                    std::shared_ptr<DeviceBlock> block, PlanTotals* totals) {
+  const uint64_t ticket = shard_.begin_read();
+  try {
+    GatherGroup::Place place =
+        group_->add(plan_, mirror_.view(), unit, items, std::move(block), totals);
+    shard_.end_read_when(ticket, place.end);
+    return place;
+  } catch (...) {
+    shard_.end_read(ticket);
+    throw;
+  }
+}
+
 void DeviceRoute::launch(store::Unit unit, uint64_t items, std::byte* block,
                          PlanTotals* totals) const {
   {
     const base::NvtxRange range("gear.plan");
     plan_.launch(mirror_.view(), unit, items, block, totals, stream());
-    if (order_) order_->launch(plan_.rows(), items, stream());
   }
   const base::NvtxRange range("gear.gather");
-  gather_.launch(order_ ? order_->rows() : plan_.rows(), items, block, stream());
+  gather_.launch(plan_.rows(), items, {&block, 1}, stream());
 }
 
 void DeviceRoute::hold_pages() {

@@ -33,7 +33,7 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
 
   const auto lock = shard.lock();
   for (int64_t id : ids) selection.add(shard.index().resolve(id), 1.0F);
-  DeviceRoute route(shard, layout, device, false);
+  DeviceRoute route(shard, layout, device, 0);
   const cudaStream_t stream = route.stream();
   route.sync();
   block->begin_fill(stream);

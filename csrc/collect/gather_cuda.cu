@@ -14,13 +14,11 @@ using store::kNone;
 constexpr uint32_t kThreads = 256;
 constexpr uint32_t kOutputsPerLaunch = 32;  // keeps the parameters of a kernel below 4 KiB
 // Vectors that a thread loads before it stores the first.
-constexpr uint32_t kDenseVectors = 4;
-// Out of host memory, runs below kScatteredBytes wait for translations of addresses rather than for
-// the link: there, many blocks of which each asks for little at a time are fastest. Longer runs
-// fill PCIe 5 with 130 KB in flight (51 GB/s times 2.5 us), and few blocks leave the
-// multiprocessors to the training step.
-constexpr uint32_t kScatteredVectors = 1;
-constexpr uint64_t kScatteredBytes = 512;
+constexpr uint32_t kVectors = 4;
+// In address order, neighbouring rows should be asked for by neighbouring blocks at one time.
+constexpr uint32_t kOrderedVectors = 1;
+// PCIe 5 is full with 130 KB in flight (51 GB/s times 2.5 us): few blocks of four vectors a thread
+// do it, and leave the multiprocessors to the training step.
 constexpr uint32_t kBlocksFromHost = 64;
 
 // How the elements of a vector are moved: a conversion, and how many elements at a time. Plain
@@ -49,15 +47,16 @@ constexpr uint32_t most_elements(Cast cast) {
 struct OutputMove {
   const uint32_t* slots;
   const uint32_t* order;
-  const int32_t* filled;  // packed: how many rows there are; null: num_rows
+  const int32_t* filled;  // packed and not ordered: how many rows there are; null: num_rows
   uint64_t column_offset;
-  std::byte* target;
+  uint64_t data;  // in a block
   uint32_t num_rows;
   uint32_t first_tile;
   uint32_t row_vectors;
-  uint32_t tile_rows;     // 0: wide rows
-  uint32_t part_vectors;  // of a wide row
-  base::Divider divider;  // narrow: by row_vectors; wide: by row_parts
+  uint32_t tile_rows;        // 0: wide rows
+  uint32_t part_vectors;     // of a wide row
+  base::Divider divider;     // narrow: by row_vectors; wide: by row_parts
+  base::Divider block_rows;  // of a full block
   float scale;
   Variant variant;
 };
@@ -66,8 +65,10 @@ struct GatherParameters {
   const std::byte* pages;
   uint64_t page_bytes;
   base::Divider page_steps;
+  std::byte* blocks[GatherCuda::kMostBlocks];
   uint32_t num_outputs;
   uint32_t num_tiles;
+  bool padded;  // rows that are not there are zeros
   OutputMove outputs[kOutputsPerLaunch];
 };
 static_assert(sizeof(GatherParameters) <= 4096, "more needs a newer compiler and driver");
@@ -128,8 +129,9 @@ __device__ T in_register(T value) {
   return value;
 }
 
-template <uint32_t kVectors, Cast kCast, uint32_t kElements>
+template <bool kOrdered, Cast kCast, uint32_t kElements>
 struct Mover {
+  static constexpr uint32_t kInFlight = kOrdered ? kOrderedVectors : kVectors;
   using Source = Bits<kElements * source_bytes(kCast)>;
   using Target = Bits<kElements * target_bytes(kCast)>;
 
@@ -165,13 +167,13 @@ struct Mover {
     const uint32_t num_rows =
         output.filled == nullptr ? output.num_rows : static_cast<uint32_t>(*output.filled);
     if (first_row >= num_rows) return;
-    uint32_t row[kVectors];
-    uint32_t vector[kVectors];
-    uint32_t slot[kVectors];
-    bool active[kVectors];
+    uint32_t row[kInFlight];
+    uint32_t vector[kInFlight];
+    uint32_t slot[kInFlight];
+    bool active[kInFlight];
     const uint32_t* slots = in_register(output.slots);
 #pragma unroll
-    for (uint32_t k = 0; k < kVectors; ++k) {
+    for (uint32_t k = 0; k < kInFlight; ++k) {
       const uint32_t i = k * kThreads + threadIdx.x;
       const uint32_t ahead = narrow ? output.divider.divide(i) : 0;
       row[k] = first_row + ahead;
@@ -179,56 +181,63 @@ struct Mover {
       active[k] = i < vectors && row[k] < num_rows;
       slot[k] = active[k] ? __ldg(slots + row[k]) : kNone;
     }
-    if (output.order != nullptr) {
+    if constexpr (kOrdered) {
       const uint32_t* order = in_register(output.order);
 #pragma unroll
-      for (uint32_t k = 0; k < kVectors; ++k) {
+      for (uint32_t k = 0; k < kInFlight; ++k) {
         if (active[k]) row[k] = __ldg(order + row[k]);
       }
     }
     const std::byte* source = in_register(job.pages + output.column_offset);
     const uint64_t page_bytes = in_register(job.page_bytes);
-    Source value[kVectors];
+    Source value[kInFlight];
 #pragma unroll
-    for (uint32_t k = 0; k < kVectors; ++k) {
+    for (uint32_t k = 0; k < kInFlight; ++k) {
       const uint32_t page = job.page_steps.divide(slot[k]);
       const uint64_t in_column =
           uint64_t{job.page_steps.remainder(slot[k], page)} * row_vectors + vector[k];
       value[k] = load_if<Source>(slot[k] != kNone,
                                  source + page * page_bytes + in_column * sizeof(Source));
     }
-    auto* target = in_register(reinterpret_cast<Target*>(output.target));
+    std::byte* block = in_register(job.blocks[0]);
 #pragma unroll
-    for (uint32_t k = 0; k < kVectors; ++k) {
+    for (uint32_t k = 0; k < kInFlight; ++k) {
       if (!active[k]) continue;
+      if constexpr (kOrdered) {
+        if (slot[k] == kNone && !job.padded) continue;
+        const uint32_t number = output.block_rows.divide(row[k]);
+        row[k] = output.block_rows.remainder(row[k], number);
+        block = job.blocks[number];
+      }
       Target moved = convert(value[k], output.scale);
       // A zero that is converted may have a sign.
       if (kCast != Cast::kNone && slot[k] == kNone) moved = Target{};
+      auto* target = reinterpret_cast<Target*>(block + output.data);
       target[uint64_t{row[k]} * row_vectors + vector[k]] = moved;
     }
   }
 };
 
-template <uint32_t kVectors, Cast kCast>
+template <bool kOrdered, Cast kCast>
 __device__ void move_cast(const GatherParameters& job, const OutputMove& output, uint32_t tile) {
   constexpr uint32_t kMost = most_elements(kCast);
   switch (output.variant.elements) {
     case 16:
-      if constexpr (kMost >= 16) return Mover<kVectors, kCast, 16>::move(job, output, tile);
+      if constexpr (kMost >= 16) return Mover<kOrdered, kCast, 16>::move(job, output, tile);
       break;
     case 8:
-      if constexpr (kMost >= 8) return Mover<kVectors, kCast, 8>::move(job, output, tile);
+      if constexpr (kMost >= 8) return Mover<kOrdered, kCast, 8>::move(job, output, tile);
       break;
     case 4:
-      return Mover<kVectors, kCast, 4>::move(job, output, tile);
+      return Mover<kOrdered, kCast, 4>::move(job, output, tile);
     case 2:
-      return Mover<kVectors, kCast, 2>::move(job, output, tile);
+      return Mover<kOrdered, kCast, 2>::move(job, output, tile);
     default:
-      return Mover<kVectors, kCast, 1>::move(job, output, tile);
+      return Mover<kOrdered, kCast, 1>::move(job, output, tile);
   }
 }
 
-template <uint32_t kVectors>
+template <bool kOrdered>
 __global__ void __launch_bounds__(kThreads)
     gather_rows(const __grid_constant__ GatherParameters job) {
   for (uint32_t tile = blockIdx.x; tile < job.num_tiles; tile += gridDim.x) {
@@ -238,22 +247,22 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t own = tile - output.first_tile;
     switch (output.variant.cast) {
       case Cast::kNone:
-        move_cast<kVectors, Cast::kNone>(job, output, own);
+        move_cast<kOrdered, Cast::kNone>(job, output, own);
         break;
       case Cast::kU8ToF16:
-        move_cast<kVectors, Cast::kU8ToF16>(job, output, own);
+        move_cast<kOrdered, Cast::kU8ToF16>(job, output, own);
         break;
       case Cast::kU8ToBF16:
-        move_cast<kVectors, Cast::kU8ToBF16>(job, output, own);
+        move_cast<kOrdered, Cast::kU8ToBF16>(job, output, own);
         break;
       case Cast::kU8ToF32:
-        move_cast<kVectors, Cast::kU8ToF32>(job, output, own);
+        move_cast<kOrdered, Cast::kU8ToF32>(job, output, own);
         break;
       case Cast::kF32ToF16:
-        move_cast<kVectors, Cast::kF32ToF16>(job, output, own);
+        move_cast<kOrdered, Cast::kF32ToF16>(job, output, own);
         break;
       case Cast::kF32ToBF16:
-        move_cast<kVectors, Cast::kF32ToBF16>(job, output, own);
+        move_cast<kOrdered, Cast::kF32ToBF16>(job, output, own);
         break;
     }
   }
@@ -285,6 +294,9 @@ OutputMove describe(const BatchLayout& layout, const store::PageLayout& pages, s
     output.part_vectors = ((output.row_vectors - 1) / parts / 32 + 1) * 32;
     output.divider = base::Divider(parts);
   }
+  output.data = layout.data[o];
+  output.block_rows =
+      base::Divider(static_cast<uint32_t>(layout.batch_size * layout.outputs[o].length()));
   output.scale = layout.outputs[o].scale;
   output.variant = {cast, static_cast<uint8_t>(elements)};
   return output;
@@ -296,17 +308,6 @@ uint64_t count_tiles(const OutputMove& output, uint64_t rows) {
   return (rows + output.tile_rows - 1) / output.tile_rows;
 }
 
-// Neighbouring bytes that an item asks for, on average over the outputs.
-uint64_t mean_run_bytes(const BatchLayout& layout, const store::PageLayout& pages) {
-  uint64_t bytes = 0;
-  uint64_t runs = 0;
-  for (const Output& output : layout.outputs) {
-    bytes += output.length() * pages.step_bytes[output.column];
-    runs += (output.length() + pages.page_steps - 1) / pages.page_steps;
-  }
-  return bytes / runs;
-}
-
 }  // namespace
 
 struct GatherCuda::Table {
@@ -315,20 +316,20 @@ struct GatherCuda::Table {
 };
 
 GatherCuda::GatherCuda(GatherSource source, std::shared_ptr<const BatchLayout> layout,
-                       const store::PageLayout& pages, int device)
-    : layout_(std::move(layout)), device_(device), most_blocks_(UINT32_MAX) {
+                       const store::PageLayout& pages, bool ordered, int device)
+    : layout_(std::move(layout)),
+      device_(device),
+      ordered_(ordered),
+      most_blocks_(source.from_host && !ordered ? kBlocksFromHost : UINT32_MAX) {
   GEAR_CHECK(source.pages != nullptr && reinterpret_cast<uintptr_t>(source.pages) % 64 == 0);
-  if (source.from_host) {
-    scattered_ = mean_run_bytes(*layout_, pages) < kScatteredBytes;
-    if (!scattered_) most_blocks_ = kBlocksFromHost;
-  }
-  const uint32_t tile = kThreads * (scattered_ ? kScatteredVectors : kDenseVectors);
+  const uint32_t tile = kThreads * (ordered_ ? kOrderedVectors : kVectors);
   const size_t num_outputs = layout_->outputs.size();
   for (size_t begin = 0; begin < num_outputs; begin += kOutputsPerLaunch) {
     Table table{{}, begin};
     table.parameters.pages = source.pages;
     table.parameters.page_bytes = pages.page_bytes;
     table.parameters.page_steps = base::Divider(static_cast<uint32_t>(pages.page_steps));
+    table.parameters.padded = !layout_->packed;
     const size_t end = std::min<size_t>(num_outputs, begin + kOutputsPerLaunch);
     table.parameters.num_outputs = static_cast<uint32_t>(end - begin);
     for (size_t o = begin; o < end; ++o) {
@@ -340,13 +341,17 @@ GatherCuda::GatherCuda(GatherSource source, std::shared_ptr<const BatchLayout> l
 
 GatherCuda::~GatherCuda() = default;
 
-void GatherCuda::launch(const std::vector<DeviceRows>& rows, uint64_t items, std::byte* block,
-                        cudaStream_t stream) const {
-  GEAR_CHECK(items <= layout_->batch_size && rows.size() == layout_->windows.size());
+void GatherCuda::launch(const std::vector<DeviceRows>& rows, uint64_t items,
+                        std::span<std::byte* const> blocks, cudaStream_t stream) const {
+  const size_t most_blocks = ordered_ ? kMostBlocks : 1;
+  GEAR_CHECK(!blocks.empty() && blocks.size() <= most_blocks);
+  GEAR_CHECK(items <= blocks.size() * layout_->batch_size);
+  GEAR_CHECK(rows.size() == layout_->windows.size());
   if (items == 0) return;
   const base::OnDevice current(device_);
   for (const Table& table : tables_) {
     GatherParameters job = table.parameters;
+    std::copy(blocks.begin(), blocks.end(), job.blocks);
     uint64_t tiles = 0;
     for (uint32_t i = 0; i < job.num_outputs; ++i) {
       const size_t o = table.first_output + i;
@@ -354,22 +359,21 @@ void GatherCuda::launch(const std::vector<DeviceRows>& rows, uint64_t items, std
       OutputMove& output = job.outputs[i];
       output.slots = rows[w].slots;
       output.order = rows[w].order;
-      output.target = block + layout_->data[o];
       output.num_rows = static_cast<uint32_t>(items * layout_->outputs[o].length());
-      if (layout_->packed) {
+      if (layout_->packed && !ordered_) {
         output.filled =
-            reinterpret_cast<const int32_t*>(block + layout_->windows[w].cu_seqlens) + items;
+            reinterpret_cast<const int32_t*>(blocks[0] + layout_->windows[w].cu_seqlens) + items;
       }
       output.first_tile = static_cast<uint32_t>(tiles);
       tiles += count_tiles(output, output.num_rows);
     }
     GEAR_CHECK(tiles <= INT32_MAX);
     job.num_tiles = static_cast<uint32_t>(tiles);
-    const uint32_t blocks = std::min(job.num_tiles, most_blocks_);
-    if (scattered_) {
-      gather_rows<kScatteredVectors><<<blocks, kThreads, 0, stream>>>(job);
+    const uint32_t num_blocks = std::min(job.num_tiles, most_blocks_);
+    if (ordered_) {
+      gather_rows<true><<<num_blocks, kThreads, 0, stream>>>(job);
     } else {
-      gather_rows<kDenseVectors><<<blocks, kThreads, 0, stream>>>(job);
+      gather_rows<false><<<num_blocks, kThreads, 0, stream>>>(job);
     }
     GEAR_CUDA_TRY(cudaGetLastError());
   }

@@ -60,7 +60,8 @@ class LinkTrial {
         layout_(std::make_shared<BatchLayout>(schema_, std::vector<Output>{{"x", 0, 0, 1}}, items_,
                                               false)),
         stream_(device),
-        gather_({pool.device_data(), true}, layout_, pages_, device),
+        gather_({pool.device_data(), true}, layout_, pages_, false, device),
+        gather_ordered_({pool.device_data(), true}, layout_, pages_, true, device),
         order_(layout_, pages_, num_pages_, device),
         block_(layout_->bytes, device),
         slots_(items_ * (kRepeats + 1), device) {
@@ -82,7 +83,12 @@ class LinkTrial {
       const std::vector<DeviceRows> rows = {{slots_.get() + repeat * items_, nullptr}};
       begin.record(stream_);
       if (ordered) order_.launch(rows, items_, stream_);
-      gather_.launch(ordered ? order_.rows() : rows, items_, block_.get(), stream_);
+      std::byte* const block = block_.get();
+      if (ordered) {
+        gather_ordered_.launch(order_.rows(), items_, {&block, 1}, stream_);
+      } else {
+        gather_.launch(rows, items_, {&block, 1}, stream_);
+      }
       end.record(stream_);
       end.synchronize();
       seconds[repeat] = end.ms_since(begin) / 1e3;
@@ -144,6 +150,7 @@ class LinkTrial {
   std::shared_ptr<const BatchLayout> layout_;
   base::Stream stream_;
   GatherCuda gather_;
+  GatherCuda gather_ordered_;
   AddressOrder order_;
   base::DeviceArray<std::byte> block_;
   base::DeviceArray<uint32_t> slots_;

@@ -19,7 +19,7 @@ using base::InvalidArgument;
 
 constexpr std::string_view kFirstLine = "gear links 2";
 // A GPU keeps the translations of so much host memory: there, order gains nothing.
-constexpr uint64_t kTranslatedBytes = uint64_t{32} << 20;
+constexpr uint64_t kTranslatedBytes = uint64_t{256} << 20;
 
 // Where `value` lies between the points of an ascending axis: between `below` and the next, so far
 // along in logarithms. `scale`: what is left of the speed before the first point.

@@ -128,6 +128,7 @@ uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode
       if (ending_.empty()) {
         reads_done_.wait(reading);
       } else {
+        for (const auto& read : ending_) read.second->hurry();
         reads_done_.wait_for(reading, kPoll);
         release_ended_reads();
       }

@@ -33,6 +33,9 @@ class ReadEnd {
   virtual ~ReadEnd() = default;
   // From any thread. True on a lost GPU too.
   virtual bool done() const noexcept = 0;
+  // A writer waits for it: a read that was put off is to begin. From that writer's thread, which
+  // does not hold the shard's lock; must not call the shard.
+  virtual void hurry() const noexcept {}
 };
 
 // One rank's part of the buffer: the pages in a region, the index over them, the lock, and the

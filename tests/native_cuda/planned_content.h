@@ -227,12 +227,13 @@ inline void expect_same_batch(store::Shard& shard, const UploadedShard& uploaded
     std::memcpy(pinned.get(), shard.data(), pinned.size());
     source = {pinned.get(), true};
   }
-  const collect::GatherCuda gather(source, layout, shard.layout(), kDevice);
+  const collect::GatherCuda gather(source, layout, shard.layout(), trial.ordered, kDevice);
   // Twice: what a launch leaves behind must serve the next one.
   for (int repeat = 0; repeat < 2; ++repeat) {
     plan.launch(uploaded.view, selection.unit, trial.items, block.get(), totals.get(), stream);
     if (trial.ordered) order.launch(plan.rows(), trial.items, stream);
-    gather.launch(trial.ordered ? order.rows() : plan.rows(), trial.items, block.get(), stream);
+    std::byte* const target = block.get();
+    gather.launch(trial.ordered ? order.rows() : plan.rows(), trial.items, {&target, 1}, stream);
     stream.synchronize();
     expect_same_block(expected, block.read());
     for (size_t w = 0; w < layout->windows.size(); ++w) {

@@ -54,6 +54,53 @@ TEST_CASE("rows come from mapped host memory too") {
   }
 }
 
+TEST_CASE("batches planned one by one are gathered together") {
+  const auto shard = make_content(widths(), 5, 60);
+  const UploadedShard uploaded(*shard);
+  const std::vector<Anchor> anchors = stored_steps(shard->index());
+  constexpr uint64_t kBatch = 33;
+  for (const bool packed : {false, true}) {
+    CAPTURE(packed);
+    const auto layout = std::make_shared<BatchLayout>(
+        shard->schema(), all_columns(shard->schema(), -2, 2), kBatch, packed);
+    const DevicePlan plan(layout, shard->layout(), shard->index().num_slots(), kDevice, 3);
+    const AddressOrder order(layout, shard->layout(), shard->index().options().num_pages, kDevice,
+                             3);
+    const GatherCuda gather({uploaded.bytes(), false}, layout, shard->layout(), true, kDevice);
+    const gear::base::Stream stream(kDevice);
+    // Full batches but for the last of each group.
+    for (const std::vector<uint64_t>& group :
+         {std::vector<uint64_t>{33, 33, 33}, {33, 7}, {33}, {1}}) {
+      std::vector<Batch> expected;
+      std::vector<std::unique_ptr<GuardedBlock>> blocks;
+      std::vector<std::byte*> targets;
+      uint64_t first = 0;
+      for (const uint64_t items : group) {
+        gear::select::Selection selection;
+        std::vector<uint32_t> slots;
+        for (uint64_t i = 0; i < items; ++i) {
+          const Anchor anchor = anchors[random_below(anchors.size(), 50 + group.size(), first + i)];
+          selection.add(anchor, 1.0F);
+          slots.push_back(static_cast<uint32_t>(shard->index().slot(anchor)));
+        }
+        expected.push_back(batch_on_cpu(*shard, layout, selection));
+        blocks.push_back(std::make_unique<GuardedBlock>(layout->bytes));
+        targets.push_back(blocks.back()->get());
+        const auto anchors_there = upload(slots);
+        GEAR_CUDA_TRY(cudaMemcpyAsync(plan.slots(), anchors_there.get(), anchors_there.bytes(),
+                                      cudaMemcpyDeviceToDevice, stream));
+        plan.launch(uploaded.view, Unit::kStep, items, targets.back(), nullptr, stream, first);
+        stream.synchronize();
+        first += items;
+      }
+      order.launch(plan.rows(), first, stream);
+      gather.launch(order.rows(), first, targets, stream);
+      stream.synchronize();
+      for (size_t i = 0; i < group.size(); ++i) expect_same_block(expected[i], blocks[i]->read());
+    }
+  }
+}
+
 TEST_CASE("conversions are those of the CPU, to the bit") {
   std::vector<Column> columns;
   for (const int64_t values : {1, 2, 3, 4, 8, 16, 40, 441, 1100, 7056, 9000}) {
@@ -108,8 +155,9 @@ TEST_CASE("pages beyond 4 GiB, into blocks beyond 4 GiB") {
   slots[kRows - 1] = last_slot;
   const auto slots_there = upload(slots);
   const gear::base::Stream stream(kDevice);
-  const GatherCuda gather({source.get(), false}, layout, pages, kDevice);
-  gather.launch({{slots_there.get(), nullptr}}, kRows, block.get(), stream);
+  const GatherCuda gather({source.get(), false}, layout, pages, false, kDevice);
+  std::byte* const target = block.get();
+  gather.launch({{slots_there.get(), nullptr}}, kRows, {&target, 1}, stream);
   stream.synchronize();
   const auto row = [&](uint64_t r) {
     return download(block.get() + layout->data[0] + r * kRowBytes, kRowBytes);
