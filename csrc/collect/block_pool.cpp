@@ -18,6 +18,11 @@ std::shared_ptr<std::byte> BlockPool::acquire() {
           }};
 }
 
+void BlockPool::make(size_t count) {
+  std::vector<std::shared_ptr<std::byte>> made;
+  while (made.size() < count) made.push_back(acquire());
+}
+
 void BlockPool::release(std::unique_ptr<memory::Region> block) noexcept {
   const std::lock_guard guard(mutex_);
   if (idle_.size() < max_idle_) idle_.push_back(std::move(block));

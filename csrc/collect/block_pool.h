@@ -22,6 +22,9 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
 
   std::shared_ptr<std::byte> acquire();
 
+  // Makes `count` blocks ahead: to page-lock memory takes long, and waits for the GPU.
+  void make(size_t count);
+
  private:
   void release(std::unique_ptr<memory::Region> block) noexcept;
 

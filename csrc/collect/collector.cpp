@@ -57,18 +57,22 @@ Collector::Collector(std::shared_ptr<store::Shard> shard, CollectorOptions optio
       options_(std::move(options)),
       stage_(std::move(stage)),
       pool_(base::ThreadPool::shared()) {
-  const auto lock = shard_->lock();
+  auto lock = shard_->lock();
   check_outputs(options_.outputs, shard_->schema(), options_.batch_size,
                 shard_->index().num_slots());
   layout_ = std::make_shared<BatchLayout>(shard_->schema(), options_.outputs, options_.batch_size,
                                           options_.packed);
-  blocks_ = std::make_shared<BlockPool>(layout_->bytes, options_.prefetch + 2,
+  // Of staged batches as many again are on their way to the GPU.
+  const size_t most_blocks = (options_.prefetch + 2) * (stage_ ? 2 : 1);
+  blocks_ = std::make_shared<BlockPool>(layout_->bytes, most_blocks,
                                         stage_ ? memory::Tier::kPinned : memory::Tier::kHost);
   stats_.path = stage_ ? Path::kStaged : Path::kHost;
   stats_.tier = shard_->options().tier;
   if (select::needs_priorities(options_.sampler)) shard_->settle();
   sampler_ = select::make_sampler(options_.sampler, shard_->index());
   shard_->index().require_lookahead(lookahead(options_.outputs));
+  lock.unlock();
+  if (stage_) blocks_->make(most_blocks);
   thread_ = std::thread([this] { run(); });
 }
 

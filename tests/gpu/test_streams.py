@@ -102,7 +102,8 @@ def test_next_does_not_wait_for_the_gpu(world) -> None:
     torch.cuda.synchronize()
     torch.cuda._sleep(10 * LONG)
     began = time.perf_counter()
-    for _ in range(3):
+    # Staged, prefetch + 2 copies may be on their way, and two of them have not begun perhaps.
+    for _ in range(3 if by_device else 1):
         step()
     issued = time.perf_counter() - began
     torch.cuda.synchronize()
