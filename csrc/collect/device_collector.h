@@ -22,8 +22,8 @@ namespace gear::collect {
 //   mirror's stream    sync | select | plan | gather k + 1 | ... k + 2 | ...
 //   consumer's stream  waits for the event of batch k, by Delivery
 //
-// Rows of pinned memory that are gathered in address order are gathered for prefetch / 2 batches
-// together: see GatherGroup. What is drawn when does not change.
+// Rows of pinned memory that are gathered in address order are gathered for several batches
+// together: see GatherGroup and group_size(). What is drawn when does not change.
 //
 // The caller waits for the GPU only where it must know something that is made there: the rows of a
 // packed batch, and batches for the host.

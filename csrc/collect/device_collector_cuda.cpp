@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/nvtx.h"
 #include "collect/device_collector.h"
+#include "collect/group_size.h"
 #include "collect/link_model.h"
 
 namespace gear::collect {
@@ -17,18 +18,6 @@ constexpr uint64_t kTimedEvery =
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// Batches that are gathered together: half of those in flight, so that the others are there by the
-// time they are needed.
-size_t group_size(const CollectorOptions& options, const BatchLayout& layout) {
-  uint64_t rows = 1;
-  for (const BatchLayout::SharedWindow& shared : layout.windows) {
-    rows = std::max(rows, layout.batch_size * shared.window.length());
-  }
-  const uint64_t fit = INT32_MAX / rows;  // rows are numbered through the group
-  return std::clamp<uint64_t>(options.prefetch / 2, 1,
-                              std::clamp<uint64_t>(fit, 1, GatherCuda::kMostBlocks));
 }
 
 // Bytes that leave the store; padding counts where nobody counts it.
@@ -67,7 +56,11 @@ DeviceCollector::DeviceCollector(std::shared_ptr<store::Shard> shard, CollectorO
 
   const auto lock = shard_->lock();
   store::Index& index = shard_->index();
-  route_.emplace(*shard_, layout_, device_, ordered ? group_size(options_, *layout_) : 0);
+  const uint64_t num_pages = index.options().num_pages;
+  const size_t group = ordered ? group_size(*layout_, shard_->layout(), num_pages,
+                                            options_.prefetch, GatherCuda::kMostBlocks)
+                               : 0;
+  route_.emplace(*shard_, layout_, device_, group);
   shard_->settle();
   device_sampler_ =
       select::make_device_sampler(options_.sampler, index, route_->mirror(), options_.batch_size);

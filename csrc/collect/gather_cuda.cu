@@ -129,6 +129,27 @@ __device__ T in_register(T value) {
   return value;
 }
 
+// In address order rows come from host memory and each line of them is read once: marked to be
+// evicted first on both sides, whole 16 bytes pass the caches at up to twice the speed (H200, 64
+// MiB of 64-byte rows). Either side alone gains nothing.
+template <bool kStreamed, class T>
+__device__ T load_row(bool wanted, const std::byte* address) {
+  if constexpr (kStreamed && sizeof(T) == 16) {
+    return wanted ? __ldcs(reinterpret_cast<const T*>(address)) : T{};
+  } else {
+    return load_if<T>(wanted, address);
+  }
+}
+
+template <bool kStreamed, class T>
+__device__ void store_row(T* target, const T& value) {
+  if constexpr (kStreamed && sizeof(T) == 16) {
+    __stcs(target, value);
+  } else {
+    *target = value;
+  }
+}
+
 template <bool kOrdered, Cast kCast, uint32_t kElements>
 struct Mover {
   static constexpr uint32_t kInFlight = kOrdered ? kOrderedVectors : kVectors;
@@ -196,8 +217,8 @@ struct Mover {
       const uint32_t page = job.page_steps.divide(slot[k]);
       const uint64_t in_column =
           uint64_t{job.page_steps.remainder(slot[k], page)} * row_vectors + vector[k];
-      value[k] = load_if<Source>(slot[k] != kNone,
-                                 source + page * page_bytes + in_column * sizeof(Source));
+      value[k] = load_row<kOrdered, Source>(
+          slot[k] != kNone, source + page * page_bytes + in_column * sizeof(Source));
     }
     std::byte* block = in_register(job.blocks[0]);
 #pragma unroll
@@ -213,7 +234,7 @@ struct Mover {
       // A zero that is converted may have a sign.
       if (kCast != Cast::kNone && slot[k] == kNone) moved = Target{};
       auto* target = reinterpret_cast<Target*>(block + output.data);
-      target[uint64_t{row[k]} * row_vectors + vector[k]] = moved;
+      store_row<kOrdered>(target + uint64_t{row[k]} * row_vectors + vector[k], moved);
     }
   }
 };
