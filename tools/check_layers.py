@@ -19,8 +19,9 @@ CPP_BELOW = {
     "store": {"base", "memory"},
     "ingest": {"base", "memory", "store"},
     "select": {"base", "memory", "store"},
-    "collect": {"base", "memory", "store", "select"},
-    "bindings": {"base", "memory", "store", "ingest", "select", "collect"},
+    "transport": {"base", "memory"},
+    "collect": {"base", "memory", "store", "select", "transport"},
+    "bindings": {"base", "memory", "store", "ingest", "select", "transport", "collect"},
 }
 
 # What is compiled only with CUDA: CMake's lists go by these names.

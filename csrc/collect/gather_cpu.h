@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "base/thread_pool.h"
+#include "collect/parcel.h"
 #include "collect/plan.h"
 #include "store/page_layout.h"
 
@@ -12,5 +13,13 @@ namespace gear::collect {
 // megabyte and more over the pool; the calling thread takes part.
 void gather_cpu(const std::byte* source, const store::PageLayout& pages, const Plan& plan,
                 const Batch& batch, base::ThreadPool& pool);
+
+// The two ends of a packed parcel (parcel.h). Moves the rows that `plan` names out of the pages at
+// `source` to where `rows` says they lie packed, from `out` on; as they are stored, no conversion.
+void pack_cpu(const std::byte* source, const store::PageLayout& pages, const BatchLayout& layout,
+              const Plan& plan, const PackedRows& rows, std::byte* out, base::ThreadPool& pool);
+// Moves the packed rows at `source` into the data of `batch`, as gather_cpu does those of pages.
+void unpack_cpu(const std::byte* source, const PackedRows& rows, const store::PageLayout& pages,
+                const Plan& plan, const Batch& batch, base::ThreadPool& pool);
 
 }  // namespace gear::collect

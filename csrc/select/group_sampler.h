@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "select/sampler.h"
+
+namespace gear::select {
+
+// The draws of one global batch.
+struct GroupDraw {
+  std::vector<uint16_t> owners;  // by draw: the rank whose shard holds it; empty: end of an epoch
+  Selection own;                 // those of this rank, in the order of the draws
+};
+
+// Chooses one batch for all ranks of a group from the shards of all of them, as if they were one
+// buffer: the shards' contents one after the other, by rank. Every rank says what its shard offers,
+// all see all offers, and each resolves the draws that fall on its own; the same seed and contents
+// give the same draws at any number of ranks.
+//
+//   rank r, under its shard's lock:   offer() ──allgather──► select()
+//
+// Probabilities are those of the whole buffer. Weights are left at 1: importance weights need the
+// least probability of all ranks, see set_importance().
+class GroupSampler {
+ public:
+  virtual ~GroupSampler() = default;
+
+  // Bytes of every rank's offer for a batch of `count` items over all ranks.
+  virtual size_t offer_bytes(uint64_t count) const = 0;
+  // What the others need to know of this shard. The caller holds the lock until select() is done.
+  virtual void offer(store::Index& index, uint64_t count, std::span<std::byte> out) = 0;
+  // `offers`: of all ranks, one after the other. `count`: items over all ranks. Throws
+  // InvalidArgument, on every rank alike, where no shard offers anything, and as Epoch::next does.
+  virtual void select(store::Index& index, std::span<const std::byte> offers, uint64_t count,
+                      GroupDraw& out) = 0;
+
+  virtual SamplerPosition position() const { return {}; }
+  virtual void restore(const SamplerPosition&) {}
+  virtual void set_beta(double beta);
+  // Fills in importance weights from the probabilities, `least` being the least one over all ranks
+  // of the batch; only kWeighted has any, the others leave 1.
+  virtual void set_importance(float least, std::span<const float> probabilities,
+                              std::span<float> weights) const;
+};
+
+// `rank` of `size` ranks. Throws as make_sampler; and InvalidArgument for a buffer with
+// max_times_sampled and a policy that draws by chance, since a draw on one rank would change what
+// the next one on another may choose.
+std::unique_ptr<GroupSampler> make_group_sampler(const SamplerOptions& options, store::Index& index,
+                                                 uint32_t rank, uint32_t size);
+
+// Batches of one global epoch of kSequential, `offered` items over all ranks; 0 for the others.
+uint64_t group_batches_per_epoch(const SamplerOptions& options, uint64_t offered, uint64_t count);
+
+}  // namespace gear::select

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "transport/transport.h"
+
+namespace gear::transport {
+
+// A range of one GPU's memory.
+struct DeviceRange {
+  std::byte* data = nullptr;
+  uint64_t bytes = 0;
+};
+
+// Moves bytes of GPU memory between the ranks of a group, one GPU a rank, on a stream of the
+// caller's. Collective as Transport is.
+class DeviceTransport {
+ public:
+  virtual ~DeviceTransport() = default;
+  DeviceTransport(const DeviceTransport&) = delete;
+  DeviceTransport& operator=(const DeviceTransport&) = delete;
+
+  virtual std::string_view name() const noexcept = 0;  // "nccl"
+
+  // As Transport::alltoallv, enqueued on `stream` (a cudaStream_t) of this rank's GPU. Returns at
+  // once; empty ranges are not sent. The entry of the own rank is ignored.
+  virtual void alltoallv(std::span<const DeviceRange> to, std::span<const DeviceRange> from,
+                         uintptr_t stream) = 0;
+
+  // Throws TransportError if what was enqueued failed, or has been waiting for longer than the
+  // time-out since `enqueued_s` ago; aborts the communicator then, so that no stream hangs.
+  virtual void check(double enqueued_s) = 0;
+
+ protected:
+  DeviceTransport() = default;
+};
+
+// NCCL's grouped send and receive, over a communicator of its own. The library is the copy that the
+// process has loaded, else the first that is found (docs/transports.md); `control` carries the
+// communicator's id. Collective. Throws TransportError, on all ranks, where a rank has no NCCL, too
+// old a one, or no GPU.
+std::unique_ptr<DeviceTransport> make_nccl(Transport& control, int device);
+
+}  // namespace gear::transport
