@@ -13,14 +13,15 @@
 namespace gear::collect {
 
 // Moves the rows of batches over many ranks, to host memory or to a GPU. One batch after the other,
-// in the order of the batches on every rank:
+// in the order of their numbers (0, 1, ...), the same on every rank:
 //
-//   begin ── pack(c), for every rank c that receives rows by message ── exchange ── deliver
+//   begin ── pack(c), for every rank c that receives rows by message ── gather ── wait_read
+//         ── exchange ── unpack        (not where every rank reads every other's pages)
 //
-// begin() to pack() are called by the collector's thread. exchange() and deliver() too, unless
-// on_stream(): then they only enqueue work on a stream of the mover, and are called in the thread of
-// next(), at the call that delivers the batch before: a fixed place among the training step's own
-// collectives, the same on every rank, so that neither waits for the other.
+// Called by the collector's thread; exchange() and unpack() by the thread of next() where
+// on_stream(): there they only enqueue work, at the call that delivers the batch before, which is a
+// fixed place among the training step's own collectives, the same on every rank, so that neither
+// waits for the other. gather() never waits for a rank's next(): a writer may wait for it.
 class GroupMover {
  public:
   virtual ~GroupMover() = default;
@@ -29,16 +30,22 @@ class GroupMover {
 
   // Gives `batch` a block in which the host writes everything but the rows' data.
   virtual void begin(Batch& batch) = 0;
+  // Gives `batch` a block that holds these bytes of one: a resumed batch, filled.
+  virtual void fill(Batch& batch, std::span<const std::byte> bytes) = 0;
   // Packs rows of the own shard, which `plan` names, for rank `consumer`.
-  virtual void pack(uint32_t consumer, const Plan& plan, const PackedRows& rows) = 0;
-  // Sends what was packed and receives from[o].bytes from every rank o. Collective.
-  virtual void exchange(std::span<const PackedRows> from) = 0;
-  // Moves the rows of every owner into the data of `batch`; from then on it may be delivered, and is
-  // filled when batch.delivery says so (null: now).
-  virtual void deliver(const BatchAssembly& assembly, std::span<const PackedRows> from,
-                       Batch& batch) = 0;
-  // Returns when the last delivered batch no longer reads any pages, its own or its peers'.
+  virtual void pack(uint64_t number, uint32_t consumer, const Plan& plan,
+                    const PackedRows& rows) = 0;
+  // Moves what lies in own and peers' pages into the data of `batch`, and its padding. Without
+  // `messages` to come the batch may be delivered from then on, and is filled when
+  // batch.delivery says so (null: now).
+  virtual void gather(const BatchAssembly& assembly, Batch& batch, bool messages) = 0;
+  // Returns when the batches gathered and packed so far no longer read any pages.
   virtual void wait_read() = 0;
+  // Sends what was packed for batch `number` and receives from[o].bytes from every rank o.
+  virtual void exchange(uint64_t number, std::span<const PackedRows> from) = 0;
+  // Moves what was received into the data of `batch`, which may be delivered from then on.
+  virtual void unpack(uint64_t number, const BatchAssembly& assembly,
+                      std::span<const PackedRows> from, Batch& batch) = 0;
 };
 
 // Where the pages of a rank's shard can be read from here.
@@ -48,20 +55,20 @@ struct PeerPages {
 };
 
 // `peers`: by rank, the own one included; a rank without any address sends its rows. `layout` is
-// that of all batches, of which up to `depth` are in flight or with the consumer.
+// that of all batches; up to `prefetch` are behind the one that is delivered.
 //
 // By host threads, into host memory or, with `stage`, on to a GPU; rows travel by `data`.
 std::unique_ptr<GroupMover> make_host_mover(std::shared_ptr<const BatchLayout> layout,
                                             const store::PageLayout& pages,
                                             std::vector<PeerPages> peers, uint32_t rank,
-                                            size_t depth, transport::Transport& data,
+                                            size_t prefetch, transport::Transport& data,
                                             std::unique_ptr<Stage> stage);
 // By kernels of GPU `device`. Rows travel by `nccl`, or where that is null through pinned host
 // memory by `data`. `own` is the rank's region, of tier kDevice or kPinned.
 std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const BatchLayout> layout,
                                               const store::PageLayout& pages,
                                               std::vector<PeerPages> peers, uint32_t rank,
-                                              size_t depth, int device,
+                                              size_t prefetch, int device,
                                               transport::Transport& data,
                                               std::unique_ptr<transport::DeviceTransport> nccl);
 

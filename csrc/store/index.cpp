@@ -274,6 +274,10 @@ void Index::set_priority(Anchor anchor, float priority) {
   if (episode_priorities_used_ && state_.episodes[e].weight < 0) refresh_episode(e);
 }
 
+void Index::raise_max_priority(float priority) {
+  state_.max_priority = std::max(state_.max_priority, priority);
+}
+
 void Index::require_lookahead(uint64_t steps) {
   if (steps <= state_.lookahead) return;
   state_.lookahead = steps;

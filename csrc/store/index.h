@@ -116,6 +116,8 @@ class Index {
   uint64_t update(std::span<const int64_t> ids, std::span<const float> priorities);
   // How many of the updates update() would apply; throws as it does. For a mirror to apply them.
   uint64_t check_update(std::span<const int64_t> ids, std::span<const float> priorities) const;
+  // The largest priority seen so far is at least this: that of other shards of the buffer counts.
+  void raise_max_priority(float priority);
   // Windows of some consumer reach `steps` past their anchor. Never lowers.
   void require_lookahead(uint64_t steps);
 

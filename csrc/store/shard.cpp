@@ -124,6 +124,7 @@ uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode
       return page;
     }
     held.unlock();
+    const base::Blocking waiting;
     while (!unread()) {
       if (ending_.empty()) {
         reads_done_.wait(reading);
@@ -141,6 +142,8 @@ uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode
 template <class Allowed>
 bool Shard::wait(std::unique_lock<std::mutex>& held, std::optional<double> timeout_s,
                  Allowed allowed) {
+  if (allowed()) return true;
+  const base::Blocking waiting;
   constexpr double kForEver = 1e9;  // seconds; more would overflow the clock
   if (!timeout_s || *timeout_s > kForEver) {
     progress_.wait(held, allowed);
@@ -161,6 +164,12 @@ bool Shard::wait_sample(std::unique_lock<std::mutex>& held, uint64_t count, Unit
   const SumTree& offered = unit == Unit::kStep ? index_.anchors() : index_.heads();
   return wait(held, timeout_s,
               [&] { return offered.total() > 0 && rate_limiter_.may_sample(count); });
+}
+
+bool Shard::wait_sample_elsewhere(std::unique_lock<std::mutex>& held, uint64_t count,
+                                  std::optional<double> timeout_s) {
+  return wait(held, timeout_s,
+              [&] { return !rate_limiter_.active() || rate_limiter_.may_sample(count); });
 }
 
 Mirror& Shard::mirror(int device) {

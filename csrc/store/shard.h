@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "memory/region.h"
+#include "base/blocking.h"
 #include "store/index.h"
 #include "store/mirror.h"
 #include "store/page_layout.h"
@@ -63,7 +64,14 @@ class Shard {
   std::byte* data() { return region_->data(); }
 
   // The lock is for index() and rate_limiter(); hold it for microseconds.
-  std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
+  std::unique_lock<std::mutex> lock() {
+    std::unique_lock held(mutex_, std::try_to_lock);
+    if (!held) {
+      const base::Blocking waiting;
+      held.lock();
+    }
+    return held;
+  }
   Index& index() { return index_; }
   RateLimiter& rate_limiter() { return rate_limiter_; }
 
@@ -83,6 +91,9 @@ class Shard {
   // draws (rate_limiter().sampled) before it gives up the lock.
   bool wait_sample(std::unique_lock<std::mutex>& lock, uint64_t count, Unit unit,
                    std::optional<double> timeout_s);
+  // The same where what is drawn may lie in other shards: waits for the rate limiter alone.
+  bool wait_sample_elsewhere(std::unique_lock<std::mutex>& lock, uint64_t count,
+                             std::optional<double> timeout_s);
   // The mirror on that GPU; made, empty until its sync(), by the first call.
   Mirror& mirror(int device);
   // Takes back the priorities that mirrors are ahead with; does nothing if none is. Comes before
