@@ -1,4 +1,4 @@
-"""Which ranks share a buffer."""
+"""Which ranks share a buffer, and how their bytes travel."""
 
 from gear.distributed.group import Group
 

@@ -1,0 +1,151 @@
+"""Bytes between the ranks of a group: the one thing that an adapter of a framework provides."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gear.distributed.member import Member
+from gear.errors import TransportError
+
+Views = Sequence[memoryview]
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Ranks that a collective call ended without.
+
+    Attributes:
+        ended: exited, or whose connection was closed.
+        late: did not take part within `timeout_s`.
+        some: at least one of these, and nothing tells which.
+    """
+
+    ended: tuple[int, ...] = ()
+    late: tuple[int, ...] = ()
+    timeout_s: float = 0.0
+    some: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.ended or self.late)
+
+
+class Channel(ABC):
+    """Collective calls between the ranks of a group, one thread at a time on each.
+
+    Every rank makes the same calls in the same order; the calls of two channels have no order
+    among each other, so that a background thread takes a `duplicate`. A call ends after `timeout_s`
+    at the latest, with a TransportError that names the ranks that are missing; the group is of no
+    use after that.
+
+    `members` are there once the group is made: they tell in messages who a rank is, and whether a
+    rank on this node has ended.
+    """
+
+    kind = ""  # "gloo", "mpi4py", "horovod", "threads"
+
+    def __init__(self, rank: int, size: int, timeout_s: float) -> None:
+        self.rank = rank
+        self.size = size
+        self.timeout_s = timeout_s
+        self.members: tuple[Member, ...] = ()
+        self._failed = ""
+
+    def allgather(self, mine: memoryview, all: memoryview, timeout_s: float | None = None) -> None:
+        """Fills `all` with the bytes of rank 0, rank 1, ...: as many of each as `mine` has."""
+        count = mine.nbytes
+        parts = [all[rank * count : (rank + 1) * count] for rank in range(self.size)]
+        self.alltoallv([mine] * self.size, parts, timeout_s)
+
+    def alltoallv(self, to: Views, from_: Views, timeout_s: float | None = None) -> None:
+        """Sends ``to[r]`` to rank r and fills ``from_[r]`` with what r sends here; both know how
+        many bytes that is, maybe none. The own entry is copied."""
+        if self._failed:  # what the others sent since is for another call
+            raise TransportError(self._failed)
+        from_[self.rank][:] = to[self.rank]
+        if self.size > 1:
+            wait_s = self.timeout_s if timeout_s is None else timeout_s
+            absence = self._move(to, from_, time.monotonic() + wait_s)
+            if absence:
+                error = self.failure(absence, wait_s)
+                self._failed = str(error)
+                raise error
+
+    @abstractmethod
+    def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
+        """`alltoallv` with the other ranks. Returns who did not take part until `deadline`
+        (time.monotonic); once it returns, no byte of `to` and `from_` is touched any more."""
+
+    @abstractmethod
+    def duplicate(self) -> Channel:
+        """Another channel between the same ranks. Collective."""
+
+    def answered(self, wait_s: float) -> set[int]:
+        """The ranks that make this call too, within `wait_s`; all where nothing can tell."""
+        return set(range(self.size))
+
+    def close(self) -> None:
+        """Gives back what the channel holds."""
+        return
+
+    # ---- who is missing ----
+
+    def ended(self, ranks: Iterable[int]) -> set[int]:
+        """Those of `ranks` on this process's node that have ended; asks nobody."""
+        if not self.members:
+            return set()
+        node = self.members[self.rank].node
+        return {
+            rank
+            for rank in ranks
+            if self.members[rank].node == node and self.members[rank].has_ended()
+        }
+
+    def failure(self, absence: Absence, wait_s: float) -> TransportError:
+        """The error that names the absent ranks."""
+        if self.rank in absence.late:
+            return TransportError(
+                f"[transport] {self._who(self.rank)} came later than {absence.timeout_s:g} s and "
+                "the others went on without it: raise timeout_s (GEAR_TIMEOUT_S) if what it did "
+                "before may take so long"
+            )
+        ended = set(absence.ended) | self.ended(absence.late)
+        late = set(absence.late) - ended
+        parts = []
+        if ended:
+            has = "has" if len(ended) == 1 or absence.some else "have"
+            parts.append(f"{self._names(ended, absence.some)} {has} ended")
+        if late:
+            limit = absence.timeout_s or wait_s
+            names = self._names(late, absence.some)
+            parts.append(f"{names} did not take part within {limit:g} s")
+        remedy = (
+            "start the run again from its last checkpoint"
+            if ended
+            else "look what they wait for, or raise timeout_s (GEAR_TIMEOUT_S)"
+        )
+        return TransportError(f"[transport] {', and '.join(parts)}: {remedy}")
+
+    def _names(self, ranks: set[int], some: bool) -> str:
+        names = ", ".join(self._who(rank) for rank in sorted(ranks))
+        return f"one or more of {names}" if some and len(ranks) > 1 else names
+
+    def _who(self, rank: int) -> str:
+        return str(self.members[rank]) if self.members else f"rank {rank}"
+
+
+class Alone(Channel):
+    """The channel of a group of one rank."""
+
+    kind = "single"
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(0, 1, timeout_s)
+
+    def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
+        return Absence()
+
+    def duplicate(self) -> Channel:
+        return Alone(self.timeout_s)

@@ -1,0 +1,79 @@
+"""Bytes over Horovod's all-to-all."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+from gear.distributed.channel import Absence, Channel, Views
+
+LOOK_S = 0.5  # between two looks at the processes of this node
+
+
+class HorovodChannel(Channel):
+    """Bytes over ``horovod.torch``, which must be initialised.
+
+    Horovod matches calls by name, so that channels with names of their own are independent. It does
+    not tell which rank a call waits for: only ranks of this node that have ended are told apart.
+
+    Args:
+        process_set: the ranks; None: all of Horovod's.
+    """
+
+    kind = "horovod"
+
+    def __init__(self, process_set: Any, timeout_s: float, name: str = "gear") -> None:
+        import horovod.torch as hvd
+
+        self._process_set = hvd.global_process_set if process_set is None else process_set
+        super().__init__(self._process_set.rank(), self._process_set.size(), timeout_s)
+        self._name = name
+        self._calls = itertools.count()
+        self._duplicates = itertools.count()
+
+    def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
+        import horovod.torch as hvd
+        import torch
+
+        sent = bytearray().join(to)
+        splits = torch.tensor([view.nbytes for view in to], dtype=torch.int32)
+        # An empty tensor has no memory to look at.
+        data = torch.frombuffer(sent, dtype=torch.uint8) if sent else torch.zeros(0).byte()
+        others = set(range(self.size)) - {self.rank}
+        try:
+            handle = hvd.alltoall_async(
+                data,
+                splits=splits,
+                name=f"{self._name}.{next(self._calls)}",
+                process_set=self._process_set,
+            )
+            next_look = time.monotonic() + LOOK_S
+            begin = time.monotonic()
+            while not hvd.poll(handle):
+                now = time.monotonic()
+                if now >= deadline:
+                    return Absence(late=tuple(others), some=True)
+                if now >= next_look:
+                    ended = self.ended(others)
+                    if ended:
+                        return Absence(ended=tuple(ended))
+                    next_look = now + LOOK_S
+                if now - begin > 0.001:
+                    time.sleep(0.0005)
+            output, _ = hvd.synchronize(handle)
+        except RuntimeError:  # HorovodInternalError: a rank has left
+            ended = self.ended(others)
+            return Absence(ended=tuple(ended or others), some=not ended)
+        received = memoryview(output.numpy()).cast("B") if output.numel() else memoryview(b"")
+        start = 0
+        for view in from_:
+            view[:] = received[start : start + view.nbytes]
+            start += view.nbytes
+        return Absence()
+
+    def duplicate(self) -> Channel:
+        name = f"{self._name}.{next(self._duplicates)}.channel"
+        channel = HorovodChannel(self._process_set, self.timeout_s, name)
+        channel.members = self.members
+        return channel

@@ -1,0 +1,204 @@
+"""What the environment of a process says about the launcher that started it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gear.errors import InvalidArgument
+
+# Ports that Linux does not give to outgoing connections (from 32768 on).
+FIRST_PORT, NUM_PORTS = 20000, 12000
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How this process was started, and how its ranks find each other.
+
+    Attributes:
+        launcher: ``"single"``, ``"torchrun"``, ``"horovodrun"``, ``"mpirun"``, ``"srun"`` or
+            ``"environment"``.
+        rank, size: of the launcher's processes; size 0: MPI knows (``PMIX_RANK`` tells no size).
+        via: ``"none"`` (one process), ``"torch"`` (a store at `address`), ``"mpi"``, ``"horovod"``.
+        address, port: where rank 0 serves the store.
+        found: the variables that say so, for the log.
+    """
+
+    launcher: str
+    rank: int
+    size: int
+    via: str
+    address: str = ""
+    port: int = 0
+    found: str = ""
+
+
+SINGLE = Launch("single", 0, 1, "none")
+
+# Variables of rank and size that MPI launchers set, by the library that reads them.
+MPI_VARIABLES = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI, Cray
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),  # MVAPICH
+)
+
+
+def find_launch(env: Mapping[str, str], installed: Callable[[str], bool]) -> Launch:
+    """The innermost launcher that `env` shows.
+
+    A complete set of ``RANK``, ``WORLD_SIZE`` and ``MASTER_ADDR`` is what torch.distributed itself
+    would go by, so it comes before the variables of mpirun and srun, which reach into what they
+    start (a torchrun or DeepSpeed launcher on every node).
+
+    Args:
+        installed: whether a package can be imported: ``"mpi4py"``, ``"torch"``, ``"horovod"``.
+
+    Raises:
+        InvalidArgument: a variable that is no number, out of range or without its partner, or ranks
+            that nothing installed can connect.
+    """
+    plain = _rank_and_size(env, "RANK", "WORLD_SIZE")
+    if plain and ("TORCHELASTIC_RUN_ID" in env or env.get("MASTER_ADDR")):
+        launcher = "torchrun" if "TORCHELASTIC_RUN_ID" in env else "environment"
+        return _by_torch(env, installed, launcher, plain, "RANK, WORLD_SIZE")
+    horovod = _rank_and_size(env, "HOROVOD_RANK", "HOROVOD_SIZE")
+    if horovod:
+        return _by_horovod(env, installed, horovod)
+    step = _slurm_step(env)
+    mpi = _by_mpi(env, installed, step)
+    if mpi:
+        return mpi
+    if step:
+        return _by_torch(env, installed, "srun", step, "SLURM_PROCID, SLURM_STEP_NUM_TASKS")
+    if plain:
+        return _by_torch(env, installed, "environment", plain, "RANK, WORLD_SIZE")
+    return SINGLE
+
+
+def _by_horovod(
+    env: Mapping[str, str], installed: Callable[[str], bool], place: tuple[int, int]
+) -> Launch:
+    if place[1] == 1 or not installed("horovod"):
+        return _by_torch(env, installed, "horovodrun", place, "HOROVOD_RANK, HOROVOD_SIZE")
+    return Launch("horovodrun", *place, "horovod", found="HOROVOD_RANK, HOROVOD_SIZE")
+
+
+def _by_mpi(
+    env: Mapping[str, str], installed: Callable[[str], bool], step: tuple[int, int] | None
+) -> Launch | None:
+    for rank_name, size_name in MPI_VARIABLES:
+        place = _rank_and_size(env, rank_name, size_name)
+        if place is None:
+            continue
+        found = f"{rank_name}, {size_name}"
+        if place[1] > 1 and installed("mpi4py"):
+            return Launch("mpirun", *place, "mpi", found=found)
+        return _by_torch(env, installed, "mpirun", place, found)
+    rank = _number(env, "PMIX_RANK", 0)
+    if rank is None:
+        return None
+    if step:  # srun --mpi=pmix: Slurm tells the size
+        if step[1] > 1 and installed("mpi4py"):
+            return Launch("srun", *step, "mpi", found="PMIX_RANK, SLURM_STEP_NUM_TASKS")
+        return None
+    if installed("mpi4py"):
+        return Launch("mpirun", rank, 0, "mpi", found="PMIX_RANK")
+    raise InvalidArgument(
+        f"[group] PMIX_RANK={rank} tells a rank but no number of ranks, and mpi4py, which would "
+        "know, is not installed: install it, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+    )
+
+
+def _by_torch(
+    env: Mapping[str, str],
+    installed: Callable[[str], bool],
+    launcher: str,
+    place: tuple[int, int],
+    found: str,
+) -> Launch:
+    """Ranks that meet at a store of torch.distributed."""
+    rank, size = place
+    if size == 1:
+        return Launch(launcher, 0, 1, "none", found=found)
+    address, port = _meeting_point(env, launcher, size, found)
+    if not installed("torch"):
+        raise InvalidArgument(
+            f"[group] {found}: {size} ranks started by {launcher}, and torch, which would connect "
+            "them, is not installed: install it, or mpi4py and start them with mpirun"
+        )
+    return Launch(launcher, rank, size, "torch", address, port, found)
+
+
+def _meeting_point(env: Mapping[str, str], launcher: str, size: int, found: str) -> tuple[str, int]:
+    address = env.get("MASTER_ADDR", "")
+    port = _number(env, "MASTER_PORT", 1, 65535)
+    if launcher == "srun":
+        nodes = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST", "")
+        address = address or first_host(nodes)
+        port = port or slurm_port(env)
+    if not address:
+        raise InvalidArgument(
+            f"[group] MASTER_ADDR is not set: {found} say that there are {size} ranks, which meet "
+            "on the host of rank 0; set MASTER_ADDR to its name and MASTER_PORT to a free port"
+            + (", or install mpi4py" if launcher == "mpirun" else "")
+        )
+    if port is None:
+        raise InvalidArgument(
+            f"[group] MASTER_PORT is not set: MASTER_ADDR={address} is; set it to a free port of "
+            "that host, 1 to 65535, the same on every rank"
+        )
+    return address, port
+
+
+def _slurm_step(env: Mapping[str, str]) -> tuple[int, int] | None:
+    """(rank, size) of the tasks of a step; a batch script is none although it has SLURM_PROCID."""
+    if "SLURM_STEP_ID" not in env or "SLURM_PROCID" not in env:
+        return None
+    size_name = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in env else "SLURM_NTASKS"
+    return _rank_and_size(env, "SLURM_PROCID", size_name)
+
+
+def _rank_and_size(
+    env: Mapping[str, str], rank_name: str, size_name: str
+) -> tuple[int, int] | None:
+    rank, size = _number(env, rank_name, 0), _number(env, size_name, 1)
+    if rank is None and size is None:
+        return None
+    if rank is None or size is None:
+        there, absent = (size_name, rank_name) if rank is None else (rank_name, size_name)
+        raise InvalidArgument(
+            f"[group] {there}={env[there]} is set and {absent} is not: set both, {rank_name} "
+            f"from 0 to {size_name} - 1, or neither"
+        )
+    if rank >= size:
+        raise InvalidArgument(
+            f"[group] {rank_name}={rank}: 0 to {size - 1} is allowed with {size_name}={size}; "
+            "number the processes from 0"
+        )
+    return rank, size
+
+
+def _number(env: Mapping[str, str], name: str, least: int, most: int = 1 << 31) -> int | None:
+    text = env.get(name, "")
+    if not text:
+        return None
+    if not re.fullmatch(r"\d{1,10}", text) or not least <= int(text) <= most:
+        allowed = f"{least} to {most}" if most < 1 << 31 else f"{least} or more"
+        raise InvalidArgument(
+            f"[group] {name}={text!r}: an integer, {allowed}, is allowed; correct it, or unset it"
+        )
+    return int(text)
+
+
+def first_host(nodes: str) -> str:
+    """The first host of a Slurm node list: ``rack[2-3]n[07,09-12],login1`` -> ``rack2n07``."""
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first.group() if first else "")
+
+
+def slurm_port(env: Mapping[str, str]) -> int:
+    """A port that the tasks of a step agree on, and other steps on the same host hardly use."""
+    job = _number(env, "SLURM_JOB_ID", 0) or 0
+    step = _number(env, "SLURM_STEP_ID", 0, 1 << 32) or 0
+    return FIRST_PORT + (job * 101 + step) % NUM_PORTS

@@ -1,0 +1,107 @@
+"""Bytes over mpi4py."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gear.distributed.channel import Absence, Channel, Views
+from gear.errors import InvalidArgument
+
+MOST_BYTES = 1 << 30  # of one message: MPI counts with a C int
+LOOK_S = 0.5  # between two looks at the processes of this node
+
+
+class MpiChannel(Channel):
+    """Bytes over a duplicate of an mpi4py communicator, as one message from each rank to each.
+
+    Raises:
+        InvalidArgument: MPI was initialised for calls from one thread only.
+    """
+
+    kind = "mpi4py"
+
+    def __init__(self, communicator: Any, timeout_s: float) -> None:
+        from mpi4py import MPI
+
+        super().__init__(communicator.Get_rank(), communicator.Get_size(), timeout_s)
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise InvalidArgument(
+                "[group] MPI was initialised without MPI_THREAD_MULTIPLE, which a loader's thread "
+                "needs beside yours: leave mpi4py.rc.threads and MPI4PY_RC_THREAD_LEVEL alone, or "
+                "call MPI_Init_thread with it"
+            )
+        self._communicator = communicator.Dup()
+        self._calls = communicator.Dup()
+        self._null = MPI.REQUEST_NULL
+
+    def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
+        return self._exchange(self._communicator, to, from_, deadline, look=True)
+
+    def _exchange(
+        self, communicator: Any, to: Views, from_: Views, deadline: float, *, look: bool
+    ) -> Absence:
+        receives = self._start(communicator.Irecv, from_)
+        sends = self._start(communicator.Isend, to)
+        waiting = receives + sends
+        begin = time.monotonic()
+        next_look = begin + LOOK_S
+        ended: set[int] = set()
+        while True:
+            waiting = [(peer, request) for peer, request in waiting if not request.Test()]
+            now = time.monotonic()
+            if not waiting:
+                return Absence()
+            if now >= deadline:
+                break
+            if look and now >= next_look:
+                ended = self.ended({peer for peer, _ in waiting})
+                if ended:
+                    break
+                next_look = now + LOOK_S
+            if now - begin > 0.001:
+                time.sleep(min(0.0005, deadline - now))
+        receiving = {id(request) for _, request in receives}
+        for _, request in waiting:
+            if id(request) in receiving:
+                request.Cancel()
+                request.Wait()
+        if ended:
+            return Absence(ended=tuple(sorted(ended)))
+        return Absence(late=tuple(sorted({peer for peer, _ in waiting})))
+
+    def _start(self, call: Callable[..., Any], views: Views) -> list[tuple[int, Any]]:
+        requests = []
+        for step in range(1, self.size):
+            peer = (self.rank + step) % self.size
+            for piece in _pieces(views[peer]):
+                requests.append((peer, call([piece, piece.nbytes, _byte()], peer)))
+        return requests
+
+    def duplicate(self) -> Channel:
+        channel = MpiChannel(self._communicator, self.timeout_s)
+        channel.members = self.members
+        return channel
+
+    def answered(self, wait_s: float) -> set[int]:
+        mine, theirs = memoryview(b"?"), memoryview(bytearray(self.size))
+        parts = [theirs[peer : peer + 1] for peer in range(self.size)]
+        deadline = time.monotonic() + wait_s
+        absence = self._exchange(self._calls, [mine] * self.size, parts, deadline, look=False)
+        return set(range(self.size)) - set(absence.late)
+
+    def fortran_handle(self) -> int:
+        """A communicator of its own between the same ranks. Collective."""
+        return int(self._communicator.Dup().py2f())
+
+
+def _pieces(view: memoryview) -> Iterator[memoryview]:
+    for start in range(0, view.nbytes, MOST_BYTES):
+        yield view[start : start + MOST_BYTES]
+
+
+def _byte() -> Any:
+    from mpi4py import MPI
+
+    return MPI.BYTE

@@ -1,0 +1,222 @@
+"""Bytes over gloo, between processes that meet at a store of torch.distributed.
+
+The connections are GEAR's own: a process group that a program uses for training, nccl or gloo, is
+asked who its ranks are and no more, and none is made that torch.distributed would know of.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gear.distributed.channel import Absence, Channel, Views
+from gear.errors import TransportError
+
+T = TypeVar("T")
+
+STORE_WAIT_S = 2.0  # for a store whose host may be gone
+MOMENT = timedelta(milliseconds=1)
+
+
+class TorchChannel(Channel):
+    """Bytes over a gloo process group, as one message from each rank to each.
+
+    Args:
+        store: a torch.distributed store for these ranks alone.
+
+    Raises:
+        TransportError: a rank did not come to the store within `timeout_s`, or its gloo cannot be
+            reached.
+    """
+
+    kind = "gloo"
+
+    def __init__(self, store: Any, rank: int, size: int, timeout_s: float) -> None:
+        super().__init__(rank, size, timeout_s)
+        self._store = store
+        self._tag = 0
+        self._tags = [0]  # shared by all duplicates: the tags given out
+        self._calls = 0
+        self._pg = _connect(store, rank, size, timeout_s)
+
+    def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
+        late: set[int] = set()
+        verdict: Absence | None = None
+
+        def broken(peer: int, error: RuntimeError) -> None:
+            nonlocal verdict
+            if "Timed out" in str(error) or "timeout" in str(error):
+                late.add(peer)
+            elif verdict is None:
+                # Said to all before waits that are cut short below close more connections.
+                verdict = self._agree(Absence(ended=(peer,)))
+
+        def start(call: Callable[..., Any], views: Views) -> list[tuple[int, Any]]:
+            works = []
+            for step in range(1, self.size):
+                peer = (self.rank + step) % self.size
+                if views[peer].nbytes > 0:
+                    try:
+                        works.append((peer, call([_tensor(views[peer])], peer, self._tag)))
+                    except RuntimeError as error:
+                        broken(peer, error)
+            return works
+
+        timeout_s = round(deadline - time.monotonic(), 3)
+        # A wait that times out closes its connection, so each is made once; with the others it is
+        # made too, since only then gloo is done with their memory.
+        for peer, work in start(self._pg.recv, from_) + start(self._pg.send, to):
+            left = timedelta(seconds=max(deadline - time.monotonic(), 0))
+            try:
+                work.wait(MOMENT if verdict else max(left, MOMENT))
+            except RuntimeError as error:
+                broken(peer, error)
+        if verdict is None and late:
+            verdict = self._agree(Absence(late=tuple(sorted(late)), timeout_s=timeout_s))
+        return verdict or Absence()
+
+    def _agree(self, absence: Absence) -> Absence:
+        """What the first rank to fail found, so that a rank which only sees others go does not
+        take them for the cause."""
+        mine = json.dumps([absence.ended, absence.late, absence.timeout_s])
+        found = _soon(lambda: self._store.compare_set("absence", "", mine))
+        if not found:
+            return absence
+        ended, late, timeout_s = json.loads(found)
+        return Absence(tuple(ended), tuple(late), timeout_s)
+
+    def duplicate(self) -> Channel:
+        # Messages of another tag: the connections are the same.
+        twin = object.__new__(TorchChannel)
+        twin.__dict__.update(self.__dict__)
+        self._tags[0] += 1
+        twin._tag = self._tags[0]
+        return twin
+
+    def answered(self, wait_s: float) -> set[int]:
+        self._calls += 1
+        keys = {rank: f"call {self._calls} {rank}" for rank in range(self.size)}
+        if _soon(lambda: self._store.set(keys[self.rank], "here") or True) is None:
+            return {self.rank}
+        there = {self.rank}
+        deadline = time.monotonic() + wait_s
+        while len(there) < self.size:
+            for rank in set(keys) - there:
+                if _holds(self._store, keys[rank]):
+                    there.add(rank)
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.02)
+        return there
+
+    def close(self) -> None:
+        self._pg = None
+        self._store = None
+
+
+def _connect(store: Any, rank: int, size: int, timeout_s: float) -> Any:
+    from torch.distributed import ProcessGroupGloo
+
+    keys = [f"rank {peer}" for peer in range(size)]
+    try:
+        store.set(keys[rank], "here")
+        store.wait(keys, timedelta(seconds=timeout_s))
+        return ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout_s))
+    except (RuntimeError, ValueError) as error:
+        absent = [peer for peer in range(size) if _holds(store, keys[peer]) is False]
+        if absent:
+            raise TransportError(
+                f"[transport] {_ranks(absent)} did not start within {timeout_s:g} s: look at the "
+                "launcher's output, or raise timeout_s (GEAR_TIMEOUT_S)"
+            ) from error
+        raise TransportError(
+            f"[transport] gloo could not connect the {size} ranks: {error}; GLOO_SOCKET_IFNAME "
+            "names the network interface to use"
+        ) from error
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+
+
+def _soon(call: Callable[[], T]) -> T | None:
+    """What `call` to a store returns; None where the store fails or does not answer."""
+    results: list[T] = []
+
+    def make() -> None:
+        try:
+            results.append(call())
+        except RuntimeError:  # the store is gone
+            return
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    thread.join(STORE_WAIT_S)
+    return results[0] if results else None
+
+
+def _holds(store: Any, key: str) -> bool | None:
+    return _soon(lambda: bool(store.check([key])))
+
+
+def _tensor(view: memoryview) -> Any:
+    """The view's bytes as a tensor, without a copy. It keeps no reference to the view."""
+    import torch
+
+    if view.readonly:  # torch warns of such memory; what is sent is only read
+        address = np.frombuffer(view, np.uint8).ctypes.data
+        memory = (ctypes.c_char * view.nbytes).from_address(address)
+        return torch.frombuffer(memory, dtype=torch.uint8)
+    return torch.frombuffer(view, dtype=torch.uint8)
+
+
+# ---- where the ranks meet ----
+
+_made: Counter[tuple[int, ...]] = Counter()
+
+
+def own_store(store: Any, ranks: Sequence[int]) -> Any:
+    """A part of `store` for one group of these ranks, which all of them make in the same order."""
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+    key = tuple(ranks)
+    _made[key] += 1
+    names = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+    return PrefixStore(f"gear/{names}/{_made[key]}", store)
+
+
+@functools.cache  # the address can be served once, and a process may make several groups
+def rendezvous_store(address: str, port: int, rank: int, size: int, timeout_s: float) -> Any:
+    """The store at `address`: torchrun's, else rank 0 serves it.
+
+    A later init_process_group at the same address shares it.
+    """
+    from torch.distributed.rendezvous import rendezvous
+
+    try:
+        found = rendezvous(
+            f"tcp://{address}:{port}", rank, size, timeout=timedelta(seconds=timeout_s)
+        )
+        return next(iter(found))[0]
+    except (RuntimeError, ValueError, OSError) as error:
+        raise TransportError(
+            f"[group] rank {rank} of {size} found no meeting point at {address}:{port} "
+            f"(MASTER_ADDR, MASTER_PORT) within {timeout_s:g} s: {error}"
+        ) from error
+
+
+def default_store() -> Any:
+    """The store of torch.distributed's own groups."""
+    from torch.distributed import distributed_c10d
+
+    return distributed_c10d._get_default_store()

@@ -1,0 +1,80 @@
+"""Which transport carries a group's bytes: the one place that chooses."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from gear import _core
+from gear.distributed.channel import Channel
+from gear.distributed.loopback import ThreadChannel
+from gear.distributed.mpi_channel import MpiChannel
+from gear.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from gear.distributed.group import Group
+
+TRANSPORTS = ("auto", "shared_memory", "mpi", "group")
+core: Any = _core
+WORLD = 0  # the Fortran handle that stands for MPI_COMM_WORLD
+
+
+def choose_transport(group: Group, channel: Channel, wanted: str) -> tuple[str, str]:
+    """(transport, why), the same on every rank. Collective.
+
+    Raises:
+        InvalidArgument: `wanted` cannot be had for these ranks.
+    """
+    if isinstance(channel, ThreadChannel):
+        return "loopback", "the ranks are threads of one process"
+    if group.size == 1:
+        return "loopback", "there is one rank"
+    with_mpi = all(group.exchange(_has_mpi(group, channel)))
+    if wanted == "mpi" and not with_mpi:
+        raise InvalidArgument(
+            "[transport] transport 'mpi': it needs GEAR built with MPI and ranks started by "
+            f"mpirun, and this is {_build()} with ranks started by {group.launcher} and connected "
+            f"by {channel.kind}: use 'auto'"
+        )
+    hosts = len({member.host for member in group.members})
+    if wanted == "shared_memory" and hosts > 1:
+        raise InvalidArgument(
+            f"[transport] transport 'shared_memory': the {group.size} ranks are on {hosts} hosts, "
+            "and it takes ranks of one: use 'auto'"
+        )
+    if wanted != "auto":
+        return wanted, "it was asked for"
+    if group.num_nodes == 1 and hosts == 1:
+        return "shared_memory", "all ranks are on one node"
+    if with_mpi:
+        return "mpi", f"the ranks are on {group.num_nodes} nodes and MPI started them"
+    return "group", (
+        f"the ranks are on {group.num_nodes} nodes, connected by {channel.kind}, and {_build()}"
+    )
+
+
+def open_transport(group: Group, channel: Channel, kind: str) -> Any:
+    """A new transport of the kind chosen. Collective."""
+    size, timeout_s = group.size, group.timeout_s
+    if kind == "loopback":
+
+        def make() -> list[Any]:
+            return list(core.loopback_transports(size, timeout_s))
+
+        return channel.part("transport", make) if isinstance(channel, ThreadChannel) else make()[0]
+    if kind == "shared_memory":
+        name = group.exchange(f"group-{secrets.token_hex(8)}")[0]
+        return core.shared_memory_transport(name, group.rank, size, timeout_s)
+    if kind == "mpi":
+        handle = channel.fortran_handle() if isinstance(channel, MpiChannel) else WORLD
+        return core.mpi_transport(handle, timeout_s)
+    return core.group_transport(channel.duplicate(), group.rank, size, timeout_s)
+
+
+def _has_mpi(group: Group, channel: Channel) -> bool:
+    started_by_mpi = isinstance(channel, MpiChannel) or group.launcher == "mpirun"
+    return started_by_mpi and bool(_core.build_info().get("mpi"))
+
+
+def _build() -> str:
+    return "a build with MPI" if _core.build_info().get("mpi") else "a build without MPI"
