@@ -20,7 +20,7 @@ Locality parse_locality(std::string_view text);
 // mean over all of them.
 class Assignment {
  public:
-  // nodes[r]: number of rank r's node.
+  // nodes[r]: number of rank r's node, from 0.
   Assignment(std::vector<uint32_t> nodes, Locality locality);
 
   // `owners`: by draw. Rank r receives draws / ranks of them, the first draws % ranks one more:
@@ -38,12 +38,25 @@ class Assignment {
   uint32_t num_ranks() const { return static_cast<uint32_t>(nodes_.size()); }
 
  private:
+  // Ranks in the order in which they take surplus; those before `first` lack nothing any more.
+  struct Takers {
+    std::vector<uint16_t> ranks;
+    size_t first = 0;
+  };
+
+  void assign_locally(std::span<const uint16_t> owners);
+  // The next rank that still lacks an item, which it has then; or kNobody.
+  uint16_t take(Takers& takers);
+
   std::vector<uint32_t> nodes_;
   Locality locality_;
+  std::vector<Takers> ranks_of_;  // by node
+  Takers everybody_;
   std::vector<uint16_t> consumers_;
   std::vector<uint32_t> places_;
-  std::vector<uint32_t> spare_;  // by rank: items that it still lacks
-  std::vector<uint32_t> next_;   // by rank: next place in its batch
+  std::vector<uint32_t> surplus_;  // draws beyond their owner's share
+  std::vector<uint32_t> spare_;    // by rank: items that it still lacks
+  std::vector<uint32_t> next_;     // by rank: next place in its batch
 };
 
 }  // namespace gear::collect
