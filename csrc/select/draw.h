@@ -35,18 +35,22 @@ class Draws {
   uint64_t made_ = 0;
 };
 
-// Makes `count` draws with `draw(n)`, which appends n independent ones to `out`: in chunks, or one
-// by one where every draw changes what the next may choose (max_times_sampled).
-template <class Draw>
-void draw_all(store::Index& index, uint64_t count, Selection& out, Draw draw) {
+// Appends `count` independent draws from `items`, of one shard, to `out`: in chunks, or one by one
+// where every draw changes what the next may choose (max_times_sampled). Stops when nothing is
+// left.
+template <class Items>
+void draw_all(store::Index& index, Items& items, Draws& draws, uint64_t count, Selection& out) {
   const bool withdraws = index.options().max_times_sampled > 0;
+  std::array<uint64_t, kDrawChunk> targets;
   for (uint64_t done = 0; done < count;) {
+    const uint64_t total = items.total(index);
+    if (total == 0) return;
     const uint64_t chunk = withdraws ? 1 : std::min(kDrawChunk, count - done);
-    const size_t before = out.size();
-    draw(chunk);
-    if (out.size() == before) return;
-    for (size_t i = before; i < out.size(); ++i) index.mark_sampled(out.anchors[i], out.unit);
-    done += out.size() - before;
+    draws.fill(total, {targets.data(), chunk});
+    const size_t first = out.size();
+    items.add(index, {targets.data(), chunk}, total, out);
+    for (size_t i = first; i < out.size(); ++i) index.mark_sampled(out.anchors[i], out.unit);
+    done += chunk;
   }
 }
 

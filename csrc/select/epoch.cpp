@@ -13,19 +13,21 @@ constexpr uint64_t kShuffleStream = 1;  // apart from the stream of the draws
 }  // namespace
 
 uint64_t Epoch::next(const store::Index& index, store::Unit unit, uint64_t count, bool drop_last) {
-  const uint64_t offered =
-      unit == store::Unit::kStep ? index.anchors().total() : index.heads().total();
+  return next(offered(index, unit).total(), index.version(), count, drop_last);
+}
+
+uint64_t Epoch::next(uint64_t size, uint64_t version, uint64_t count, bool drop_last) {
   if (at_.size == 0) {
-    at_.size = offered;
-    version_ = index.version();
+    at_.size = size;
+    version_ = version;
   }
-  if (!version_) version_ = index.version();  // restored: the content is as it was saved
-  if (*version_ != index.version() || offered != at_.size) {
+  if (!version_) version_ = version;  // restored: the content is as it was saved
+  if (*version_ != version || size != at_.size) {
     const uint64_t began_with = at_.size;
     begin_next();
     throw base::InvalidArgument(base::cat(
         "[select] the buffer changed in the middle of a sequential epoch (", began_with,
-        " items when it began, ", offered,
+        " items when it began, ", size,
         " offered): this epoch is given up and the next begins; append between epochs only"));
   }
   const uint64_t left = at_.size - at_.draws;

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "select/importance.h"
 #include "select/sampler.h"
 
 namespace gear::select {
@@ -14,6 +15,7 @@ namespace gear::select {
 struct GroupDraw {
   std::vector<uint16_t> owners;  // by draw: the rank whose shard holds it; empty: end of an epoch
   Selection own;                 // those of this rank, in the order of the draws
+  double beta = 0;               // of the importance weights, see below; only kWeighted has any
 };
 
 // Chooses one batch for all ranks of a group from the shards of all of them, as if they were one
@@ -23,8 +25,11 @@ struct GroupDraw {
 //
 //   rank r, under its shard's lock:   offer() ──allgather──► select()
 //
+// kFifo and kLifo take episodes by age: the first ones of all ranks, by rank, before the second.
+//
 // Probabilities are those of the whole buffer. Weights are left at 1: importance weights need the
-// least probability of all ranks, see set_importance().
+// least probability over all ranks and are filled in when it is known, by set_importance() with the
+// beta of the draw.
 class GroupSampler {
  public:
   virtual ~GroupSampler() = default;
@@ -33,18 +38,15 @@ class GroupSampler {
   virtual size_t offer_bytes(uint64_t count) const = 0;
   // What the others need to know of this shard. The caller holds the lock until select() is done.
   virtual void offer(store::Index& index, uint64_t count, std::span<std::byte> out) = 0;
-  // `offers`: of all ranks, one after the other. `count`: items over all ranks. Throws
-  // InvalidArgument, on every rank alike, where no shard offers anything, and as Epoch::next does.
+  // `offers`: of all ranks, one after the other. `count`: items over all ranks; `out` is replaced.
+  // Fewer when the policy has no more to give. Throws InvalidArgument, on every rank alike, where
+  // no shard offers anything, and as Epoch::next does.
   virtual void select(store::Index& index, std::span<const std::byte> offers, uint64_t count,
                       GroupDraw& out) = 0;
 
   virtual SamplerPosition position() const { return {}; }
   virtual void restore(const SamplerPosition&) {}
   virtual void set_beta(double beta);
-  // Fills in importance weights from the probabilities, `least` being the least one over all ranks
-  // of the batch; only kWeighted has any, the others leave 1.
-  virtual void set_importance(float least, std::span<const float> probabilities,
-                              std::span<float> weights) const;
 };
 
 // `rank` of `size` ranks. Throws as make_sampler; and InvalidArgument for a buffer with
@@ -53,7 +55,17 @@ class GroupSampler {
 std::unique_ptr<GroupSampler> make_group_sampler(const SamplerOptions& options, store::Index& index,
                                                  uint32_t rank, uint32_t size);
 
-// Batches of one global epoch of kSequential, `offered` items over all ranks; 0 for the others.
-uint64_t group_batches_per_epoch(const SamplerOptions& options, uint64_t offered, uint64_t count);
+// One maker per policy.
+std::unique_ptr<GroupSampler> make_group_uniform(const SamplerOptions& options, store::Index& index,
+                                                 uint32_t rank, uint32_t size);
+std::unique_ptr<GroupSampler> make_group_weighted(const SamplerOptions& options,
+                                                  store::Index& index, uint32_t rank,
+                                                  uint32_t size);
+std::unique_ptr<GroupSampler> make_group_sequential(const SamplerOptions& options,
+                                                    store::Index& index, uint32_t rank,
+                                                    uint32_t size);
+// kFifo, kLifo, kTopK.
+std::unique_ptr<GroupSampler> make_group_ordered(const SamplerOptions& options, uint32_t rank,
+                                                 uint32_t size);
 
 }  // namespace gear::select

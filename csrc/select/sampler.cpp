@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/errors.h"
+#include "select/items.h"
 
 namespace gear::select {
 
@@ -31,7 +32,7 @@ std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Inde
   check_options(options);
   switch (options.policy) {
     case Policy::kUniform:
-      return make_uniform(options);
+      return make_uniform(options, index);
     case Policy::kWeighted:
       return make_weighted(options, index);
     case Policy::kSequential:
@@ -40,7 +41,7 @@ std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Inde
             "[select] Sequential over a buffer with max_times_sampled: an epoch would change what "
             "it walks over; use Fifo, or a buffer without max_times_sampled");
       }
-      return make_sequential(options);
+      return make_sequential(options, index);
     case Policy::kFifo:
       return make_fifo(options);
     case Policy::kLifo:
@@ -52,12 +53,14 @@ std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Inde
   return nullptr;
 }
 
+uint64_t batches_per_epoch(const SamplerOptions& options, uint64_t offered, uint64_t batch_size) {
+  if (options.policy != Policy::kSequential) return 0;
+  return (offered + (options.drop_last ? 0 : batch_size - 1)) / batch_size;
+}
+
 uint64_t batches_per_epoch(const SamplerOptions& options, const store::Index& index,
                            uint64_t batch_size) {
-  if (options.policy != Policy::kSequential) return 0;
-  const store::SumTree& offered =
-      options.unit == store::Unit::kStep ? index.anchors() : index.heads();
-  return (offered.total() + (options.drop_last ? 0 : batch_size - 1)) / batch_size;
+  return batches_per_epoch(options, offered(index, options.unit).total(), batch_size);
 }
 
 }  // namespace gear::select

@@ -63,14 +63,16 @@ void check_beta(double beta);
 std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Index& index);
 
 // One maker per policy, each in its file.
-std::unique_ptr<Sampler> make_uniform(const SamplerOptions& options);
+std::unique_ptr<Sampler> make_uniform(const SamplerOptions& options, store::Index& index);
 std::unique_ptr<Sampler> make_weighted(const SamplerOptions& options, store::Index& index);
-std::unique_ptr<Sampler> make_sequential(const SamplerOptions& options);
+std::unique_ptr<Sampler> make_sequential(const SamplerOptions& options, store::Index& index);
 std::unique_ptr<Sampler> make_fifo(const SamplerOptions& options);
 std::unique_ptr<Sampler> make_lifo(const SamplerOptions& options);
 std::unique_ptr<Sampler> make_topk(const SamplerOptions& options);
 
-// The batches of one epoch of kSequential over the index as it is; 0 for the endless policies.
+// The batches of one epoch of kSequential over so many items; 0 for the endless policies.
+uint64_t batches_per_epoch(const SamplerOptions& options, uint64_t offered, uint64_t batch_size);
+// The same over the index as it is.
 uint64_t batches_per_epoch(const SamplerOptions& options, const store::Index& index,
                            uint64_t batch_size);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "store/index.h"
+#include "select/selection.h"
 
 namespace gear::select {
 

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+
+#include "select/draw.h"
+#include "select/group_sampler.h"
+#include "select/items.h"
+#include "select/offers.h"
+#include "select/rank_ranges.h"
+
+namespace gear::select {
+
+// Independent draws from the items of all ranks: draw n falls on one number below the total over
+// all ranks, the same on every rank; its owner resolves it as a sampler of one shard would. A rank
+// offers its total. Cost: one number a draw, and what Items costs for the own ones.
+template <class Items>
+class GroupByChance : public GroupSampler {
+ public:
+  GroupByChance(const SamplerOptions& options, store::Index& index, uint32_t rank, uint32_t size)
+      : unit_(options.unit),
+        items_(options, index),
+        draws_(options.seed),
+        totals_(size),
+        ranges_(rank, size) {}
+
+  size_t offer_bytes(uint64_t) const override { return sizeof(uint64_t); }
+
+  void offer(store::Index& index, uint64_t, std::span<std::byte> out) override {
+    const uint64_t total = items_.total(index);
+    put_offer({&total, 1}, out);
+  }
+
+  void select(store::Index& index, std::span<const std::byte> offers, uint64_t count,
+              GroupDraw& out) override {
+    GEAR_CHECK(offers.size() == totals_.size() * sizeof(uint64_t));
+    for (size_t r = 0; r < totals_.size(); ++r) totals_[r] = offer_at(offers, r);
+    ranges_.set(totals_);
+    if (ranges_.all() == 0) throw_nothing_offered();
+    out.owners.resize(count);
+    out.own.clear();
+    out.own.unit = unit_;
+    own_.clear();
+    std::array<uint64_t, kDrawChunk> targets;
+    for (uint64_t done = 0; done < count;) {
+      const uint64_t chunk = std::min(kDrawChunk, count - done);
+      draws_.fill(ranges_.all(), {targets.data(), chunk});
+      ranges_.split({targets.data(), chunk}, std::span(out.owners).subspan(done, chunk), own_);
+      done += chunk;
+    }
+    items_.add(index, own_, ranges_.all(), out.own);
+    for (const store::Anchor& anchor : out.own.anchors) index.mark_sampled(anchor, unit_);
+  }
+
+  SamplerPosition position() const override { return {draws_.made(), 0, 0, 0}; }
+  void restore(const SamplerPosition& position) override { draws_.restore(position.draws); }
+
+ private:
+  store::Unit unit_;
+  Items items_;
+  Draws draws_;
+  std::vector<uint64_t> totals_;
+  RankRanges ranges_;
+  std::vector<uint64_t> own_;  // targets that fall on this rank
+};
+
+}  // namespace gear::select

@@ -1,0 +1,29 @@
+#include "select/importance.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/errors.h"
+#include "store/fixed_point.h"
+
+namespace gear::select {
+
+void set_importance(double beta, float least, std::span<const float> probabilities,
+                    std::span<float> weights) {
+  GEAR_CHECK(probabilities.size() == weights.size());
+  if (beta == 0) {
+    std::fill(weights.begin(), weights.end(), 1.0F);
+    return;
+  }
+  const double reference = store::log2_portable(static_cast<double>(least));
+  std::array<double, 512> powers;
+  for (size_t done = 0; done < weights.size();) {
+    const size_t count = std::min(powers.size(), weights.size() - done);
+    store::powers_portable(probabilities.subspan(done, count), reference, -beta,
+                           {powers.data(), count});
+    for (size_t i = 0; i < count; ++i) weights[done + i] = static_cast<float>(powers[i]);
+    done += count;
+  }
+}
+
+}  // namespace gear::select

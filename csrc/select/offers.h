@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "base/errors.h"
+
+namespace gear::select {
+
+// Offers are whole numbers of 64 bits, rank after rank, at any address.
+
+inline void put_offer(std::span<const uint64_t> numbers, std::span<std::byte> out) {
+  GEAR_CHECK(out.size() == numbers.size_bytes());
+  std::memcpy(out.data(), numbers.data(), out.size());
+}
+
+inline uint64_t offer_at(std::span<const std::byte> offers, size_t i) {
+  uint64_t number = 0;
+  std::memcpy(&number, offers.data() + i * sizeof number, sizeof number);
+  return number;
+}
+
+// Where nobody offers anything, every rank throws the same.
+[[noreturn]] inline void throw_nothing_offered() {
+  throw base::InvalidArgument(
+      "[select] no rank offers anything to draw: append steps, or wait until some rank has");
+}
+
+}  // namespace gear::select

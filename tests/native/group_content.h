@@ -1,0 +1,180 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/philox.h"
+#include "select/group_sampler.h"
+
+/// Content of many ranks, and the same in one buffer.
+namespace gear::testing {
+
+constexpr uint64_t kRankPageSteps = 4;
+
+struct EpisodeContent {
+  uint32_t rank;
+  std::vector<float> priorities;
+  bool ends = true;
+};
+
+// Which step of which episode of which rank.
+using Step = std::tuple<uint32_t, uint64_t, uint64_t>;
+
+inline uint64_t random_below(uint64_t seed, uint64_t n, uint64_t range) {
+  return base::scale_to(base::philox(seed, 9, n), range);
+}
+
+// The shards of `num_ranks` ranks, and all in one: rank after rank, or episode by episode in turn.
+class GroupContent {
+ public:
+  enum class Single : uint8_t { kRankByRank, kInTurn };
+
+  GroupContent(uint32_t num_ranks, uint64_t seed, Single single, uint32_t max_times_sampled = 0) {
+    // The first rank has most, the last of several none, and no number of episodes is the same.
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+      uint64_t episodes = rank == 0 ? 12 * num_ranks : 1 + random_below(seed, rank, 5);
+      if (num_ranks > 1 && rank + 1 == num_ranks) episodes = 0;
+      shares_.emplace_back();
+      for (uint64_t k = 0; k < episodes; ++k) {
+        EpisodeContent episode{rank, {}, k + 1 < episodes};  // the last one is open
+        const uint64_t steps = 1 + random_below(seed, 100 * rank + k, 11);
+        for (uint64_t i = 0; i < steps; ++i) {  // with equal ones among them
+          episode.priorities.push_back(
+              static_cast<float>(random_below(seed + 1, 10000 * rank + 100 * k + i, 9)) / 2);
+        }
+        shares_.back().push_back(episode);
+      }
+    }
+    for (const auto& share : shares_) ranks.push_back(make_index(share, max_times_sampled));
+    std::vector<EpisodeContent> all;
+    if (single == Single::kRankByRank) {
+      for (const auto& share : shares_) all.insert(all.end(), share.begin(), share.end());
+    } else {
+      for (size_t k = 0; k < shares_[0].size(); ++k) {
+        for (const auto& share : shares_) {
+          if (k < share.size()) all.push_back(share[k]);
+        }
+      }
+    }
+    std::vector<uint64_t> next(num_ranks, 1);
+    for (const EpisodeContent& episode : all) {
+      names_.emplace_back(episode.rank, next[episode.rank]++);
+    }
+    whole = make_index(all, max_times_sampled);
+  }
+
+  uint32_t num_ranks() const { return static_cast<uint32_t>(ranks.size()); }
+
+  Step step_of_rank(uint32_t rank, store::Anchor anchor) const {
+    const store::Page& page = ranks[rank]->page(anchor.page);
+    return {rank, ranks[rank]->episode(page.episode).uid, page.first_step + anchor.row};
+  }
+
+  Step step_of_whole(store::Anchor anchor) const {
+    const store::Page& page = whole->page(anchor.page);
+    const auto [rank, uid] = names_[whole->episode(page.episode).uid - 1];
+    return {rank, uid, page.first_step + anchor.row};
+  }
+
+  std::vector<std::unique_ptr<store::Index>> ranks;
+  std::unique_ptr<store::Index> whole;
+
+ private:
+  static std::unique_ptr<store::Index> make_index(const std::vector<EpisodeContent>& episodes,
+                                                  uint32_t max_times_sampled) {
+    uint64_t pages = 4;
+    for (const EpisodeContent& episode : episodes) {
+      pages += (episode.priorities.size() + kRankPageSteps - 1) / kRankPageSteps;
+    }
+    auto index = std::make_unique<store::Index>(
+        store::IndexOptions{pages, kRankPageSteps, 0, store::Evict::kFifo, max_times_sampled});
+    for (const EpisodeContent& episode : episodes) {
+      const uint32_t e = index->open_episode();
+      for (const float priority : episode.priorities) {
+        if (!index->has_room(e)) {
+          index->next_free_page(e);
+          index->attach_page(e);
+        }
+        index->append(e, {&priority, 1});
+      }
+      if (episode.ends) index->end_episode(e, store::EpisodeState::kTerminated, -1.0, 0);
+    }
+    return index;
+  }
+
+  std::vector<std::vector<EpisodeContent>> shares_;
+  std::vector<std::pair<uint32_t, uint64_t>> names_;  // by uid in the whole: rank and uid there
+};
+
+// The samplers of all ranks, in one process.
+class GroupOfSamplers {
+ public:
+  GroupOfSamplers(GroupContent& content, const select::SamplerOptions& options)
+      : content_(content) {
+    for (uint32_t rank = 0; rank < content.num_ranks(); ++rank) {
+      samplers.push_back(
+          select::make_group_sampler(options, *content.ranks[rank], rank, content.num_ranks()));
+    }
+  }
+
+  struct Batch {
+    std::vector<uint16_t> owners;
+    std::vector<store::Anchor> anchors;  // in the owner's index
+    std::vector<Step> steps;
+    std::vector<float> probabilities;
+    double beta = 0;
+  };
+
+  Batch select(uint64_t count) {
+    const size_t bytes = samplers[0]->offer_bytes(count);
+    std::vector<std::byte> offers(bytes * samplers.size());
+    for (uint32_t rank = 0; rank < samplers.size(); ++rank) {
+      samplers[rank]->offer(*content_.ranks[rank], count,
+                            std::span(offers).subspan(rank * bytes, bytes));
+    }
+    std::vector<select::GroupDraw> draws(samplers.size());
+    uint64_t threw = 0;
+    std::string message;
+    for (uint32_t rank = 0; rank < samplers.size(); ++rank) {
+      try {
+        samplers[rank]->select(*content_.ranks[rank], offers, count, draws[rank]);
+      } catch (const InvalidArgument& error) {
+        if (threw++ > 0) REQUIRE(message == error.what());
+        message = error.what();
+      }
+    }
+    if (threw > 0) {
+      REQUIRE(threw == samplers.size());  // on every rank alike
+      throw InvalidArgument(message);
+    }
+    Batch batch;
+    batch.owners = draws[0].owners;
+    batch.beta = draws[0].beta;
+    std::vector<size_t> next(samplers.size(), 0);
+    for (const uint16_t owner : batch.owners) {
+      const size_t i = next[owner]++;
+      REQUIRE(i < draws[owner].own.size());
+      batch.anchors.push_back(draws[owner].own.anchors[i]);
+      batch.steps.push_back(content_.step_of_rank(owner, batch.anchors.back()));
+      batch.probabilities.push_back(draws[owner].own.probabilities[i]);
+    }
+    for (uint32_t rank = 0; rank < samplers.size(); ++rank) {
+      REQUIRE(draws[rank].owners == batch.owners);
+      REQUIRE(draws[rank].own.size() == next[rank]);
+    }
+    return batch;
+  }
+
+  std::vector<std::unique_ptr<select::GroupSampler>> samplers;
+
+ private:
+  GroupContent& content_;
+};
+
+}  // namespace gear::testing
