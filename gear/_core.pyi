@@ -14,6 +14,7 @@ __all__: list[str] = [
     "CHECKPOINT_FORMAT",
     "Collector",
     "Shard",
+    "Transport",
     "Writer",
     "build_info",
     "collect_ids",
@@ -21,9 +22,11 @@ __all__: list[str] = [
     "devices",
     "driver_version",
     "environment",
+    "group_transport",
     "inspect",
     "link_speeds",
     "load",
+    "loopback_transports",
     "measure_bandwidth",
     "parse_device",
     "raise_as",
@@ -137,6 +140,33 @@ class Batch:
     @property
     def path(self) -> str: ...
 
+class Transport:
+    def allgather(self, mine: bytes) -> bytes:
+        """
+        The bytes of all ranks, by rank; of one size on all. Collective.
+        """
+    def alltoallv(
+        self,
+        to: collections.abc.Sequence[bytes],
+        from_bytes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    ) -> list[bytes]:
+        """
+        Sends to[r] to rank r; returns what every rank sent here, from_bytes[r] from rank r.
+        Collective.
+        """
+    def duplicate(self) -> Transport:
+        """
+        Another transport between the same ranks, for another thread. Collective.
+        """
+    @property
+    def name(self) -> str: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def timeout_s(self) -> float: ...
+
 class Collector:
     def __init__(
         self,
@@ -223,6 +253,16 @@ def environment() -> list:
     The environment variables for operators: (name, default, meaning).
     """
 
+def group_transport(
+    channel: typing.Any,
+    rank: typing.SupportsInt | typing.SupportsIndex,
+    size: typing.SupportsInt | typing.SupportsIndex,
+    timeout_s: typing.SupportsFloat | typing.SupportsIndex,
+) -> Transport:
+    """
+    A transport over channel.allgather(mine, all), .alltoallv(to, from_), .duplicate().
+    """
+
 def inspect(path: str) -> dict: ...
 def link_speeds(device: typing.SupportsInt | typing.SupportsIndex, *, measure: bool) -> typing.Any:
     """
@@ -232,6 +272,14 @@ def link_speeds(device: typing.SupportsInt | typing.SupportsIndex, *, measure: b
 def load(
     path: str, *, tier: str, name: str, owner: typing.SupportsInt | typing.SupportsIndex
 ) -> Shard: ...
+def loopback_transports(
+    size: typing.SupportsInt | typing.SupportsIndex,
+    timeout_s: typing.SupportsFloat | typing.SupportsIndex,
+) -> list[Transport]:
+    """
+    The ranks of a group whose ranks are threads of this process.
+    """
+
 def measure_bandwidth(device: typing.SupportsInt | typing.SupportsIndex) -> dict:
     """
     GB/s of copies to, from and inside a GPU.

@@ -103,6 +103,8 @@ py::list environment() {
 
 }  // namespace
 
+py::handle transport_error() { return g_transport; }
+
 void register_base(py::module_& module) {
   py::register_exception_translator(translate);
   module.def("raise_as", &raise_as, py::kw_only(), py::arg("InvalidArgument"),

@@ -1,0 +1,116 @@
+#include "bindings/group_transport.h"
+
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/errors.h"
+#include "transport/collective.h"
+
+namespace gear::bindings {
+namespace {
+
+using transport::Bytes;
+using transport::ConstBytes;
+
+// Views of nothing need an address all the same.
+std::byte g_nothing{};
+
+py::memoryview view(Bytes bytes) {
+  return py::memoryview::from_memory(static_cast<void*>(bytes.empty() ? &g_nothing : bytes.data()),
+                                     static_cast<py::ssize_t>(bytes.size()), false);
+}
+
+py::memoryview view(ConstBytes bytes) {
+  return py::memoryview::from_memory(
+      static_cast<const void*>(bytes.empty() ? &g_nothing : bytes.data()),
+      static_cast<py::ssize_t>(bytes.size()));
+}
+
+template <class Range>
+py::list views(std::span<const Range> ranges) {
+  py::list list;
+  for (const Range& range : ranges) {
+    list.append(view(range));
+  }
+  return list;
+}
+
+// The exception as one of the core, which threads without the GIL can carry.
+[[noreturn]] void rethrow(const py::error_already_set& error, const char* call) {
+  const std::string text = py::str(error.value());
+  if (error.matches(transport_error())) {
+    throw TransportError(text);
+  }
+  if (error.matches(PyExc_KeyboardInterrupt)) {
+    PyErr_SetInterrupt();  // raised again where Python goes on
+  }
+  const std::string type = py::str(error.type().attr("__name__"));
+  throw TransportError(
+      cat("[transport] ", call, " by the group failed: ", type, text.empty() ? "" : ": ", text));
+}
+
+class GroupTransport final : public transport::Transport {
+ public:
+  GroupTransport(py::object channel, uint32_t rank, uint32_t size, double timeout_s)
+      : channel_(std::move(channel)), rank_(rank), size_(size), timeout_s_(timeout_s) {}
+
+  ~GroupTransport() override {
+    if (Py_IsInitialized()) {
+      const py::gil_scoped_acquire acquire;
+      channel_ = py::object();
+    } else {
+      channel_.release();
+    }
+  }
+
+  std::string_view name() const noexcept override { return "group"; }
+  uint32_t rank() const noexcept override { return rank_; }
+  uint32_t size() const noexcept override { return size_; }
+  double timeout_s() const noexcept override { return timeout_s_; }
+
+  void allgather(ConstBytes mine, Bytes all) override {
+    transport::check_allgather(size_, mine, all);
+    call("allgather", [&] { channel_.attr("allgather")(view(mine), view(all)); });
+  }
+
+  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
+    transport::check_alltoallv(rank_, size_, to, from);
+    call("alltoallv", [&] { channel_.attr("alltoallv")(views(to), views(from)); });
+  }
+
+  std::unique_ptr<transport::Transport> duplicate() override {
+    std::unique_ptr<transport::Transport> copy;
+    call("duplicate", [&] {
+      copy =
+          std::make_unique<GroupTransport>(channel_.attr("duplicate")(), rank_, size_, timeout_s_);
+    });
+    return copy;
+  }
+
+ private:
+  template <class Call>
+  void call(const char* name, const Call& run) {
+    const py::gil_scoped_acquire acquire;
+    try {
+      run();
+    } catch (const py::error_already_set& error) {
+      rethrow(error, name);
+    }
+  }
+
+  py::object channel_;
+  uint32_t rank_;
+  uint32_t size_;
+  double timeout_s_;
+};
+
+}  // namespace
+
+std::unique_ptr<transport::Transport> make_group_transport(py::object channel, uint32_t rank,
+                                                           uint32_t size, double timeout_s) {
+  transport::check_membership(rank, size, timeout_s);
+  return std::make_unique<GroupTransport>(std::move(channel), rank, size, timeout_s);
+}
+
+}  // namespace gear::bindings

@@ -1,0 +1,105 @@
+#include "transport/transport.h"
+
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "bindings/bindings.h"
+#include "bindings/group_transport.h"
+#include "transport/loopback.h"
+
+namespace gear::bindings {
+namespace {
+
+using transport::Bytes;
+using transport::ConstBytes;
+using transport::Transport;
+using SharedTransport = std::shared_ptr<Transport>;
+
+ConstBytes bytes_of(const py::bytes& object) {
+  const std::string_view text = object;
+  return std::as_bytes(std::span(text));
+}
+
+// Bytes of Python that are filled before anyone sees them.
+struct Filled {
+  explicit Filled(size_t size)
+      : object(py::reinterpret_steal<py::bytes>(
+            PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(size)))) {
+    if (!object) throw py::error_already_set();
+    bytes = {reinterpret_cast<std::byte*>(PyBytes_AS_STRING(object.ptr())), size};
+  }
+
+  py::bytes object;
+  Bytes bytes;
+};
+
+py::bytes allgather(Transport& self, const py::bytes& mine) {
+  const ConstBytes sent = bytes_of(mine);
+  const Filled all(self.size() * sent.size());
+  {
+    const py::gil_scoped_release release;
+    self.allgather(sent, all.bytes);
+  }
+  return all.object;
+}
+
+std::vector<py::bytes> alltoallv(Transport& self, const std::vector<py::bytes>& to,
+                                 const std::vector<size_t>& from_bytes) {
+  std::vector<ConstBytes> sent;
+  for (const py::bytes& entry : to) sent.push_back(bytes_of(entry));
+  std::vector<py::bytes> received;
+  std::vector<Bytes> from;
+  for (const size_t size : from_bytes) {
+    Filled entry(size);
+    received.push_back(std::move(entry.object));
+    from.push_back(entry.bytes);
+  }
+  {
+    const py::gil_scoped_release release;
+    self.alltoallv(sent, from);
+  }
+  return received;
+}
+
+std::vector<SharedTransport> loopback_transports(uint32_t size, double timeout_s) {
+  std::vector<SharedTransport> ranks;
+  for (auto& rank : transport::make_loopback(size, timeout_s)) ranks.push_back(std::move(rank));
+  return ranks;
+}
+
+SharedTransport group_transport(py::object channel, uint32_t rank, uint32_t size,
+                                double timeout_s) {
+  return make_group_transport(std::move(channel), rank, size, timeout_s);
+}
+
+}  // namespace
+
+void register_transport(py::module_& module) {
+  py::class_<Transport, SharedTransport>(module, "Transport")
+      .def_property_readonly("name", &Transport::name)
+      .def_property_readonly("rank", &Transport::rank)
+      .def_property_readonly("size", &Transport::size)
+      .def_property_readonly("timeout_s", &Transport::timeout_s)
+      .def("allgather", &allgather, py::arg("mine"),
+           "The bytes of all ranks, by rank; of one size on all. Collective.")
+      .def("alltoallv", &alltoallv, py::arg("to"), py::arg("from_bytes"),
+           "Sends to[r] to rank r; returns what every rank sent here, from_bytes[r] from rank r.\n"
+           "Collective.")
+      .def(
+          "duplicate", [](Transport& self) { return SharedTransport(self.duplicate()); },
+          py::call_guard<py::gil_scoped_release>(),
+          "Another transport between the same ranks, for another thread. Collective.");
+  module.def("loopback_transports", &loopback_transports, py::arg("size"), py::arg("timeout_s"),
+             "The ranks of a group whose ranks are threads of this process.");
+  module.def("group_transport", &group_transport, py::arg("channel"), py::arg("rank"),
+             py::arg("size"), py::arg("timeout_s"),
+             "A transport over channel.allgather(mine, all), .alltoallv(to, from_), .duplicate().");
+}
+
+}  // namespace gear::bindings

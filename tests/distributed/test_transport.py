@@ -1,0 +1,150 @@
+"""_core.Transport: ranks that are threads, and ranks over a channel that Python brings."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from gear import TransportError, _core
+
+
+def on_all(transports, call):
+    """call(transport) in a thread per rank; what each returned or raised, by rank."""
+
+    def attempt(transport):
+        try:
+            return call(transport)
+        except Exception as error:  # noqa: BLE001
+            return error
+
+    with ThreadPoolExecutor(len(transports)) as pool:
+        return list(pool.map(attempt, transports))
+
+
+class Channel:
+    """What a framework's adapter gives group_transport, over a loopback transport."""
+
+    def __init__(self, transport):
+        self.transport = transport
+
+    def allgather(self, mine, all):
+        all[:] = self.transport.allgather(bytes(mine))
+
+    def alltoallv(self, to, from_):
+        received = self.transport.alltoallv([bytes(t) for t in to], [len(f) for f in from_])
+        for target, data in zip(from_, received, strict=True):
+            target[:] = data
+
+    def duplicate(self):
+        return Channel(self.transport.duplicate())
+
+
+def loopback(size, timeout_s=60.0):
+    return _core.loopback_transports(size, timeout_s)
+
+
+def group(size, timeout_s=60.0):
+    return [
+        _core.group_transport(Channel(t), t.rank, t.size, t.timeout_s)
+        for t in loopback(size, timeout_s)
+    ]
+
+
+@pytest.fixture(params=[loopback, group], ids=["loopback", "group"])
+def make(request):
+    return request.param
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_bytes_reach_all_ranks(make, size):
+    def work(transport):
+        own = transport.rank
+        gathered = transport.allgather(b"rank%03d" % own)
+        assert gathered == b"".join(b"rank%03d" % r for r in range(size))
+        assert transport.allgather(b"") == b""
+        for scale in (0, 1, 100_000):
+            sent = [bytes([own + 1]) * (scale * r) for r in range(size)]
+            received = transport.alltoallv(sent, [scale * own] * size)
+            assert received == [bytes([s + 1]) * (scale * own) for s in range(size)]
+        twin = transport.duplicate()
+        assert (twin.rank, twin.size, twin.name) == (own, size, transport.name)
+        return twin.allgather(bytes([own])), transport.allgather(bytes([own + 1]))
+
+    transports = make(size)
+    assert [t.rank for t in transports] == list(range(size))
+    assert {(t.name, t.size, t.timeout_s) for t in transports} == {(make.__name__, size, 60.0)}
+    want = (bytes(range(size)), bytes(range(1, size + 1)))
+    assert on_all(transports, work) == [want] * size
+
+
+def test_a_missing_rank_is_named_by_the_class_of_gear(make):
+    transports = make(3, 0.2)
+    errors = on_all(transports[:2], lambda t: t.allgather(b"x"))
+    for error in errors:
+        assert type(error) is TransportError
+        assert str(error).startswith("[transport] rank 2 did not take part in allgather within 0.2")
+
+
+def test_arguments_are_checked(make):
+    (transport,) = make(1)
+    with pytest.raises(ValueError, match="one of each for each of 1 ranks"):
+        transport.alltoallv([b"", b""], [0])
+    with pytest.raises(ValueError, match="sends itself 3 bytes and expects 4"):
+        transport.alltoallv([b"abc"], [4])
+    with pytest.raises(ValueError, match="0 s: a finite number of seconds above 0"):
+        make(1, 0.0)
+
+
+def test_a_rank_out_of_range_is_refused():
+    with pytest.raises(ValueError, match="rank 2 of 2 ranks: 0 to 1"):
+        _core.group_transport(None, 2, 2, 1.0)
+
+
+def test_what_a_channel_raises_becomes_a_transport_error():
+    class Broken:
+        def allgather(self, mine, all):
+            raise ConnectionResetError("peer 4 closed the connection")
+
+        def alltoallv(self, to, from_):
+            raise TransportError("[transport] rank 1 has ended")
+
+    transport = _core.group_transport(Broken(), 0, 1, 1.0)
+    with pytest.raises(
+        TransportError,
+        match="allgather by the group failed: ConnectionResetError: peer 4 closed the connection",
+    ):
+        transport.allgather(b"x")
+    with pytest.raises(TransportError, match=r"^\[transport\] rank 1 has ended$"):
+        transport.alltoallv([b""], [0])
+    with pytest.raises(TransportError, match="duplicate by the group failed: AttributeError"):
+        transport.duplicate()
+
+
+def test_an_interrupt_in_a_channel_is_not_lost():
+    class Interrupted:
+        def allgather(self, mine, all):
+            raise KeyboardInterrupt
+
+    transport = _core.group_transport(Interrupted(), 0, 1, 1.0)
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        try:
+            transport.allgather(b"x")
+        except TransportError:
+            threading.Event().wait(5)
+
+
+def test_a_group_transport_lets_go_of_its_channel():
+    channel = Channel(loopback(1)[0])
+    alive = weakref.ref(channel)
+    transport = _core.group_transport(channel, 0, 1, 1.0)
+    del channel
+    gc.collect()
+    assert alive() is not None
+    assert transport.allgather(b"x") == b"x"
+    del transport
+    gc.collect()
+    assert alive() is None

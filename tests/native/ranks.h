@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/errors.h"
+#include "transport/transport.h"
+
+namespace gear::testing {
+
+using Ranks = std::vector<std::unique_ptr<transport::Transport>>;
+
+// Runs body(transport) for every rank in a thread of its own; what each threw, "" for nothing, by
+// rank. Any rank may be null: it takes no part.
+template <class Body>
+std::vector<std::string> errors_of(Ranks& ranks, const Body& body) {
+  std::vector<std::string> errors(ranks.size());
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    if (!ranks[r]) {
+      continue;
+    }
+    threads.emplace_back([&, r] {
+      try {
+        body(*ranks[r]);
+      } catch (const std::exception& error) {
+        errors[r] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return errors;
+}
+
+// In a rank's thread, where doctest's assertions are not at home.
+inline void expect(bool condition, const char* what) {
+  if (!condition) {
+    throw std::logic_error(what);
+  }
+}
+
+}  // namespace gear::testing
