@@ -104,7 +104,7 @@ void end_streaming() {
 
 // One output of a window: where a row of it comes from and goes to.
 struct Lane {
-  uint64_t column_offset;
+  uint64_t offset;  // of row 0 of page 0 in the source
   uint64_t step_bytes;
   std::byte* target;
 };
@@ -120,20 +120,21 @@ struct CastLane {
 
 class WindowGather {
  public:
-  WindowGather(const std::byte* source, const store::PageLayout& pages, const Batch& batch,
-               size_t window)
-      : source_(source), page_bytes_(pages.page_bytes), streams_(batch.bytes >= kStreamFrom) {
+  // `bytes`: that are moved in all.
+  WindowGather(const std::byte* source, uint64_t page_bytes, uint64_t bytes)
+      : source_(source), page_bytes_(page_bytes), streams_(bytes >= kStreamFrom) {}
+
+  void add(const Lane& lane) { lanes_.push_back(lane); }
+
+  // To output `o` of the batch.
+  void add_output(const Batch& batch, size_t o, uint64_t offset, uint64_t step_bytes) {
     const BatchLayout& layout = *batch.layout;
-    for (size_t o : layout.windows[window].outputs) {
-      const size_t column = layout.outputs[o].column;
-      const Lane lane{pages.column_offset[column], pages.step_bytes[column],
-                      batch.block.get() + layout.data[o]};
-      if (layout.casts[o] == Cast::kNone) {
-        lanes_.push_back(lane);
-      } else {
-        casts_.push_back({lane, layout.row_bytes[o] / dtype_bytes(layout.dtypes[o]),
-                          layout.row_bytes[o], layout.casts[o], layout.outputs[o].scale});
-      }
+    const Lane lane{offset, step_bytes, batch.block.get() + layout.data[o]};
+    if (layout.casts[o] == Cast::kNone) {
+      lanes_.push_back(lane);
+    } else {
+      casts_.push_back({lane, layout.row_bytes[o] / dtype_bytes(layout.dtypes[o]),
+                        layout.row_bytes[o], layout.casts[o], layout.outputs[o].scale});
     }
   }
 
@@ -149,7 +150,7 @@ class WindowGather {
 
  private:
   const std::byte* address(const Run& run, const Lane& lane) const {
-    return source_ + run.page * page_bytes_ + lane.column_offset + run.row * lane.step_bytes;
+    return source_ + run.page * page_bytes_ + lane.offset + run.row * lane.step_bytes;
   }
 
   // Inlined by force: seen as a function, it has no effect and GCC drops the call.
@@ -196,19 +197,60 @@ class WindowGather {
   std::vector<CastLane> casts_;
 };
 
-}  // namespace
-
-void gather_cpu(const std::byte* source, const store::PageLayout& pages, const Plan& plan,
-                const Batch& batch, base::ThreadPool& pool) {
-  const uint64_t tasks = std::clamp<uint64_t>(plan.num_runs(), 1, batch.bytes / kBytesPerTask + 1);
+// Splits the runs of every window over the pool; make(window) says what to do with them.
+template <class Make>
+void move_runs(const Plan& plan, uint64_t bytes, base::ThreadPool& pool, Make make) {
+  const uint64_t tasks = std::clamp<uint64_t>(plan.num_runs(), 1, bytes / kBytesPerTask + 1);
   pool.parallel_for(tasks, [&](size_t t) {
     for (size_t window = 0; window < plan.num_windows(); ++window) {
       const std::span<const Run> runs = plan.runs(window);
       const size_t from = runs.size() * t / tasks;
       const size_t to = runs.size() * (t + 1) / tasks;
       if (from == to) continue;
-      WindowGather(source, pages, batch, window).execute(runs.subspan(from, to - from));
+      make(window).execute(runs.subspan(from, to - from));
     }
+  });
+}
+
+}  // namespace
+
+void gather_cpu(const std::byte* source, const store::PageLayout& pages, const Plan& plan,
+                const Batch& batch, base::ThreadPool& pool) {
+  const BatchLayout& layout = *batch.layout;
+  move_runs(plan, batch.bytes, pool, [&](size_t window) {
+    WindowGather gather(source, pages.page_bytes, batch.bytes);
+    for (const size_t o : layout.windows[window].outputs) {
+      const size_t column = layout.outputs[o].column;
+      gather.add_output(batch, o, pages.column_offset[column], pages.step_bytes[column]);
+    }
+    return gather;
+  });
+}
+
+void pack_cpu(const std::byte* source, const store::PageLayout& pages, const BatchLayout& layout,
+              const Plan& plan, const PackedRows& rows, std::byte* out, base::ThreadPool& pool) {
+  move_runs(plan, rows.bytes, pool, [&](size_t window) {
+    WindowGather gather(source, pages.page_bytes, rows.bytes);
+    uint64_t next = 0;  // offsets ascend, but for those of outputs that share the rows of another
+    for (const size_t o : layout.windows[window].outputs) {
+      if (rows.offset[o] < next) continue;
+      next = rows.offset[o] + 1;
+      const size_t column = layout.outputs[o].column;
+      gather.add({pages.column_offset[column], pages.step_bytes[column], out + rows.offset[o]});
+    }
+    return gather;
+  });
+}
+
+void unpack_cpu(const std::byte* source, const PackedRows& rows, const store::PageLayout& pages,
+                const Plan& plan, const Batch& batch, base::ThreadPool& pool) {
+  const BatchLayout& layout = *batch.layout;
+  move_runs(plan, rows.bytes, pool, [&](size_t window) {
+    WindowGather gather(source, 0, batch.bytes);
+    for (const size_t o : layout.windows[window].outputs) {
+      gather.add_output(batch, o, rows.offset[o], pages.step_bytes[layout.outputs[o].column]);
+    }
+    return gather;
   });
 }
 

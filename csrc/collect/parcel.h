@@ -9,45 +9,44 @@
 
 namespace gear::collect {
 
+// How the rows of a packed parcel lie: window by window, column by column, one step behind the
+// other; outputs of a window that show the same column share its rows. Every column of a window
+// begins at a multiple of 16; rows are as they are stored, conversions are the consumer's.
+struct PackedRows {
+  std::vector<uint64_t> rows;    // by window
+  std::vector<uint64_t> offset;  // by output: of the first row of its window
+  uint64_t bytes = 0;
+
+  PackedRows() = default;  // of no rows
+  PackedRows(const BatchLayout& layout, const store::PageLayout& pages,
+             std::vector<uint64_t> rows_of_windows);
+};
+
 // What an owner tells a consumer of the items of its batch that lie in the owner's shard: ids,
 // probabilities, places in the batch, and for each window how many steps of each item there are,
 // where they go, and from where they are to be read:
 //
 //   mapped   the runs (page, row, count) in the owner's pages, which the consumer reads by pointer
-//   packed   nothing: the rows themselves follow, window by window, output by output, item by item
+//   packed   nothing: the rows themselves are sent, as PackedRows says, item by item
 //
-// The bytes are for processes of one build on machines of one byte order, not for storage.
+// A parcel without items has no bytes. The bytes are for processes of one build on machines of one
+// byte order, not for storage.
 class ParcelWriter {
  public:
-  explicit ParcelWriter(const BatchLayout& layout, const store::PageLayout& pages);
+  ParcelWriter(const BatchLayout& layout, const store::PageLayout& pages)
+      : layout_(layout), pages_(pages) {}
 
-  // Items `which` (ascending positions in `selection`), item which[i] going to places[i] of the
-  // consumer's batch. Under the shard's lock. `mapped`: as above. Fills `bytes` (replaced), and,
-  // unless mapped, `rows`: the plan that packs the rows (Run::target: row of the window), whose
-  // data lie as packed_layout() says.
-  void write(const store::Index& index, const select::Selection& selection,
-             std::span<const uint32_t> which, std::span<const uint32_t> places, bool mapped,
-             std::vector<std::byte>& bytes, Plan& rows);
+  // Items `which` (positions in `selection`), item which[i] going to places[i] of the consumer's
+  // batch. Under the shard's lock. Replaces `bytes`. Unless `mapped`, fills `rows`, whose runs pack
+  // the rows (Run::target: row of the window), and returns how they lie then; otherwise, and
+  // without items, `rows` is empty and none are packed.
+  PackedRows write(const store::Index& index, const select::Selection& selection,
+                   std::span<const uint32_t> which, std::span<const uint32_t> places, bool mapped,
+                   std::vector<std::byte>& bytes, Plan& rows) const;
 
  private:
-  const BatchLayout* layout_;
-  const store::PageLayout* pages_;
-};
-
-// Where the rows of a packed parcel lie: outputs of a window that show the same column share its
-// rows. Offsets are multiples of 16; rows are as they are stored, conversions are the consumer's.
-struct PackedRows {
-  struct Window {
-    uint64_t rows = 0;
-    std::vector<uint64_t> column_offset;  // by column of the schema; kAbsent: not in this window
-  };
-  static constexpr uint64_t kAbsent = UINT64_MAX;
-  std::vector<Window> windows;
-  uint64_t bytes = 0;
-
-  // `rows`: by window.
-  PackedRows(const BatchLayout& layout, const store::PageLayout& pages,
-             std::span<const uint64_t> rows);
+  const BatchLayout& layout_;
+  const store::PageLayout& pages_;
 };
 
 // The other end. A batch is put together from one parcel of every owner, the own one included:
@@ -56,31 +55,42 @@ struct PackedRows {
 //
 // begin() and add() fill in ids, probabilities, lengths, masks; finish() cu_seqlens, batch.rows and
 // batch.bytes, and makes the plans: plan(o) copies the rows of owner o's parcel, from its pages or
-// from its packed rows (page 0, row: row of the window), padding() writes the zeros.
+// from its packed rows (page 0, row: row of the window), padding() writes the zeros. Importance
+// weights are not filled in: see select::set_importance.
 class BatchAssembly {
  public:
-  BatchAssembly(const BatchLayout& layout, const store::PageLayout& pages, uint32_t num_owners);
+  // `layout` and `pages` are the caller's. `mapped_pages`: by owner, how many of its pages can be
+  // read by pointer; 0 where its rows come packed.
+  BatchAssembly(const BatchLayout& layout, const store::PageLayout& pages,
+                std::span<const uint64_t> mapped_pages);
   ~BatchAssembly();
 
   void begin(Batch& batch, uint64_t items);
   // `parcel` stays where it is until finish(). Throws TransportError for bytes that contradict
-  // themselves or the batch.
+  // themselves or the batch: what is read by their word lies inside the owner's pages or rows.
   void add(uint32_t owner, std::span<const std::byte> parcel);
-  // Throws TransportError unless every item came exactly once.
+  // Throws TransportError unless every item came; none can come twice.
   void finish();
 
   const Plan& plan(uint32_t owner) const;
-  const Plan& padding() const;
-  // Rows by window that owner's packed parcel has; what PackedRows takes.
-  std::span<const uint64_t> packed_rows(uint32_t owner) const;
+  const Plan& padding() const { return padding_; }
+  // How the packed rows of this owner lie; none where they are mapped.
+  PackedRows packed(uint32_t owner) const;
   // Bytes of rows that come from this owner.
   uint64_t bytes(uint32_t owner) const;
+
  private:
   struct Part;
-  const BatchLayout* layout_;
-  const store::PageLayout* pages_;
+
+  void plan_part(size_t window, Part& part);
+  void plan_padding(size_t window);
+
+  const BatchLayout& layout_;
+  const store::PageLayout& pages_;
   Batch* batch_ = nullptr;
-  std::vector<Part> parts_;
+  std::vector<Part> parts_;   // by owner
+  std::vector<bool> filled_;  // by item
+  uint64_t num_filled_ = 0;
   Plan padding_;
 };
 

@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collect/window_runs.h"
+
 namespace gear::collect {
 namespace {
 
 // Plans one window for all items of a batch.
 class WindowPlanner {
  public:
-  WindowPlanner(const store::Index& index, uint64_t page_steps, const BatchLayout& layout,
+  WindowPlanner(const WindowRuns& runs, const BatchLayout& layout,
                 const BatchLayout::SharedWindow& shared, Batch& batch, Plan& plan)
-      : index_(index),
-        page_steps_(static_cast<uint32_t>(page_steps)),
-        window_(shared.window),
+      : runs_(runs),
         length_(static_cast<uint32_t>(shared.window.length())),
         packed_(layout.packed),
         lengths_(batch.at<int32_t>(shared.lengths)),
@@ -22,26 +22,18 @@ class WindowPlanner {
         plan_(plan) {}
 
   void add_item(uint64_t item, store::Anchor anchor) {
-    const store::Page& page = index_.page(anchor.page);
-    const store::Episode& episode = index_.episode(page.episode);
-    const Extent extent =
-        extent_of(episode.begin, episode.end, episode.closing_columns, page.first_step + anchor.row,
-                  window_.column, window_.start, window_.stop, window_.pad);
+    const Extent extent = runs_.extent(anchor);
     lengths_[item] = static_cast<int32_t>(extent.count);
     steps_ += extent.count;
     if (packed_) {
       cu_seqlens_[item] = static_cast<int32_t>(rows_);
-      if (extent.count > 0) add_copies(anchor.page, page.first_step, extent, rows_);
+      if (extent.count > 0) runs_.add(anchor, extent, rows_, plan_);
       rows_ += extent.count;
       return;
     }
-    bool* mask = mask_ + item * length_;
-    if (extent.count == length_) {
-      for (uint32_t i = 0; i < length_; ++i) mask[i] = true;
-      add_copies(anchor.page, page.first_step, extent, rows_);
-    } else {
-      add_padded(anchor.page, page.first_step, extent, mask);
-    }
+    write_mask(length_, extent.place, extent.count, mask_ + item * length_);
+    if (extent.count > 0) runs_.add(anchor, extent, rows_ + extent.place, plan_);
+    if (extent.count < length_) add_zeros(length_, extent.place, extent.count, rows_, plan_);
     rows_ += length_;
   }
 
@@ -53,40 +45,7 @@ class WindowPlanner {
   uint64_t steps() const { return steps_; }
 
  private:
-  void add_padded(uint32_t page, uint64_t page_first, const Extent& extent, bool* mask) {
-    const uint32_t after = extent.place + extent.count;
-    for (uint32_t i = 0; i < length_; ++i) mask[i] = i >= extent.place && i < after;
-    if (extent.place > 0) plan_.add({store::kNone, 0, extent.place, rows_});
-    if (extent.count > 0) add_copies(page, page_first, extent, rows_ + extent.place);
-    if (after < length_) plan_.add({store::kNone, 0, length_ - after, rows_ + after});
-  }
-
-  // The steps of an extent, page by page; `page` is the anchor's, where the search begins.
-  void add_copies(uint32_t page, uint64_t page_first, const Extent& extent, uint32_t target) {
-    while (extent.first < page_first) {
-      page = index_.page(page).previous;
-      page_first -= page_steps_;
-    }
-    while (extent.first >= page_first + page_steps_) {
-      page = index_.page(page).next;
-      page_first += page_steps_;
-    }
-    auto row = static_cast<uint32_t>(extent.first - page_first);
-    uint32_t left = extent.count;
-    for (;;) {
-      const uint32_t count = std::min(left, page_steps_ - row);
-      plan_.add({page, row, count, target});
-      left -= count;
-      if (left == 0) return;
-      target += count;
-      row = 0;
-      page = index_.page(page).next;
-    }
-  }
-
-  const store::Index& index_;
-  uint32_t page_steps_;
-  Output window_;
+  WindowRuns runs_;
   uint32_t length_;
   bool packed_;
   int32_t* lengths_;
@@ -131,9 +90,9 @@ void make_plan(const store::Index& index, const store::PageLayout& pages,
   }
   plan.reset();
   for (const BatchLayout::SharedWindow& shared : layout.windows) {
-    // An item touches so many pages at most, and zeros at either end.
-    plan.begin_window(items * (shared.window.length() / pages.page_steps + 4));
-    WindowPlanner planner(index, pages.page_steps, layout, shared, batch, plan);
+    const WindowRuns runs(index, pages.page_steps, shared.window);
+    plan.begin_window(runs.most_runs(items) + 2 * items);  // zeros at either end
+    WindowPlanner planner(runs, layout, shared, batch, plan);
     for (uint64_t i = 0; i < items; ++i) planner.add_item(i, selection.anchors[i]);
     batch.rows.push_back(planner.finish(items));
     for (size_t o : shared.outputs) {

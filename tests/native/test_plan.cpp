@@ -10,98 +10,14 @@
 #include "base/philox.h"
 #include "collect/gather_cpu.h"
 #include "expect_message.h"
-#include "ingest/writer.h"
+#include "varied_content.h"
 
 using namespace gear::collect;
 using namespace gear::store;
 using gear::base::DType;
-using gear::testing::expect_message;
+using namespace gear::testing;
 
 namespace {
-
-constexpr uint8_t kPoison = 0xcd;
-
-// Byte `i` of the value of a column at a step; never 0.
-uint8_t value_of(uint64_t uid, uint64_t step, size_t column, uint64_t i) {
-  return static_cast<uint8_t>(1 + gear::base::philox(uid, step, 64 * column + i).lo % 255);
-}
-
-// A shard of short and long episodes, the first ones evicted in part, the last one open.
-class Content {
- public:
-  Content() {
-    const Schema schema({{"a", {}, DType::kU8}, {"b", {7}, DType::kU8}, {"c", {3}, DType::kF64}});
-    ShardOptions options;
-    options.page_steps = 4;
-    options.capacity = 120;
-    shard = std::make_shared<Shard>(schema, options);
-    gear::ingest::Writer writer(shard);
-    for (uint64_t uid = 1; uid <= 24; ++uid) {
-      const uint64_t steps = uid % 3 == 0 ? 4 : 1 + gear::base::philox(1, 1, uid).lo % 12;
-      for (uint64_t step = 0; step < steps; ++step) write(writer, uid, step);
-      if (uid == 24) break;
-      end(writer, uid, steps, uid % 8);
-    }
-    keep_open_ = std::make_unique<gear::ingest::Writer>(shard, std::nullopt);
-    for (uint64_t step = 0; step < 6; ++step) write(*keep_open_, 25, step);
-  }
-
-  std::shared_ptr<Shard> shard;
-
- private:
-  std::vector<std::vector<std::byte>> rows(uint64_t uid, uint64_t step) const {
-    std::vector<std::vector<std::byte>> values;
-    for (size_t c = 0; c < shard->schema().size(); ++c) {
-      values.emplace_back(shard->layout().step_bytes[c]);
-      for (uint64_t i = 0; i < values[c].size(); ++i) {
-        values[c][i] = static_cast<std::byte>(value_of(uid, step, c, i));
-      }
-    }
-    return values;
-  }
-
-  void write(gear::ingest::Writer& writer, uint64_t uid, uint64_t step) const {
-    const auto values = rows(uid, step);
-    const std::byte* columns[] = {values[0].data(), values[1].data(), values[2].data()};
-    writer.append(columns, 1, {});
-    REQUIRE(writer.episode_uid() == uid);
-  }
-
-  // `present`: which columns the closing step has; 0 for no closing step.
-  void end(gear::ingest::Writer& writer, uint64_t uid, uint64_t step, uint64_t present) const {
-    const auto values = rows(uid, step);
-    std::vector<const std::byte*> closing;
-    for (size_t c = 0; present != 0 && c < values.size(); ++c) {
-      closing.push_back((present >> c & 1) != 0 ? values[c].data() : nullptr);
-    }
-    writer.end_episode(EpisodeState::kTerminated, -1.0, closing);
-  }
-
-  std::unique_ptr<gear::ingest::Writer> keep_open_;
-};
-
-Output random_output(uint64_t round, size_t o, uint64_t capacity) {
-  auto random = [&, i = uint64_t{0}](uint64_t range) mutable {
-    return gear::base::philox(round, 2 + o, i++).lo % range;
-  };
-  const auto start = static_cast<int64_t>(random(24)) - 14;
-  const uint64_t length = random(8) == 0 ? capacity + random(20) : 1 + random(18);
-  Output output{"o" + std::to_string(o), random(3), start, start + static_cast<int64_t>(length)};
-  output.pad = static_cast<Pad>(random(3));
-  return output;
-}
-
-std::vector<Anchor> all_steps(const Index& index) {
-  std::vector<Anchor> anchors;
-  for (uint32_t e = index.state().oldest; e != kNone; e = index.episode(e).newer) {
-    for (uint32_t p = index.episode(e).head; p != kNone; p = index.page(p).next) {
-      for (uint32_t row = 0; row < index.page(p).rows; ++row) {
-        if (index.page(p).first_step + row < index.episode(e).end) anchors.push_back({p, row});
-      }
-    }
-  }
-  return anchors;
-}
 
 // What the rows of a window are: step numbers, or -1 where there is none, in delivery order.
 std::vector<int64_t> window_of(const Episode& episode, uint64_t step, const Output& output) {
@@ -195,7 +111,7 @@ void expect_sound_runs(const Shard& shard, const Plan& plan, const Batch& batch)
 }  // namespace
 
 TEST_CASE("plans of random windows hold what a byte-per-byte model says") {
-  Content content;
+  VariedContent content;
   Shard& shard = *content.shard;
   const uint64_t capacity = shard.index().num_slots();
   const std::vector<Anchor> anchors = all_steps(shard.index());

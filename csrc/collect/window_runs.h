@@ -1,0 +1,72 @@
+#pragma once
+
+#include <algorithm>
+
+#include "collect/plan.h"
+
+namespace gear::collect {
+
+// The steps of one window around anchors: how many there are, and the pages that hold them.
+// The caller holds the shard's lock; `window` is the caller's.
+class WindowRuns {
+ public:
+  WindowRuns(const store::Index& index, uint64_t page_steps, const Output& window)
+      : index_(index), page_steps_(static_cast<uint32_t>(page_steps)), window_(window) {}
+
+  Extent extent(store::Anchor anchor) const {
+    const store::Page& page = index_.page(anchor.page);
+    const store::Episode& episode = index_.episode(page.episode);
+    return extent_of(episode.begin, episode.end, episode.closing_columns,
+                     page.first_step + anchor.row, window_.column, window_.start, window_.stop,
+                     window_.pad);
+  }
+
+  // Adds the steps of the anchor's extent, of which there is one at least, page by page. They go to
+  // the rows from `target` on.
+  void add(store::Anchor anchor, const Extent& extent, uint32_t target, Plan& plan) const {
+    uint32_t page = anchor.page;
+    uint64_t page_first = index_.page(page).first_step;
+    while (extent.first < page_first) {
+      page = index_.page(page).previous;
+      page_first -= page_steps_;
+    }
+    while (extent.first >= page_first + page_steps_) {
+      page = index_.page(page).next;
+      page_first += page_steps_;
+    }
+    auto row = static_cast<uint32_t>(extent.first - page_first);
+    uint32_t left = extent.count;
+    for (;;) {
+      const uint32_t count = std::min(left, page_steps_ - row);
+      plan.add({page, row, count, target});
+      left -= count;
+      if (left == 0) return;
+      target += count;
+      row = 0;
+      page = index_.page(page).next;
+    }
+  }
+
+  // Runs that so many items make at most.
+  uint64_t most_runs(uint64_t items) const { return items * (window_.length() / page_steps_ + 2); }
+
+ private:
+  const store::Index& index_;
+  uint32_t page_steps_;
+  const Output& window_;
+};
+
+// Rows [place, place + count) of a window of `length` rows are steps, those around them zeros.
+
+inline void write_mask(uint32_t length, uint32_t place, uint32_t count, bool* mask) {
+  for (uint32_t i = 0; i < length; ++i) mask[i] = i - place < count;
+}
+
+// The runs of zeros, at most two; `row`: the window's first.
+inline void add_zeros(uint32_t length, uint32_t place, uint32_t count, uint32_t row, Plan& plan) {
+  const uint32_t after = place + count;
+  if (place > 0) plan.add({store::kNone, 0, place, row});
+  if (after < length) plan.add({store::kNone, 0, length - after, row + after});
+}
+
+}  // namespace gear::collect
