@@ -50,6 +50,9 @@ FACE = "buffer"  # up to this layer, modules name each other; those above may `i
 
 FRAMEWORKS = {"torch", "deepspeed", "horovod", "mpi4py"}
 FRAMEWORK_FOLDERS = {"distributed", "integrations", "train"}
+LAZY_FOLDERS = {
+    "distributed"
+}  # part of the face, which imports no framework: inside functions only
 
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "handler", "misc"}
 
@@ -183,6 +186,8 @@ def check_imports(root: Path, path: Path) -> Iterator[str]:
             yield f"{where}: write imports from gear on, not relative ones"
         elif head in FRAMEWORKS and not lazy and own not in FRAMEWORK_FOLDERS:
             yield f"{where}: {head} is imported only in {', '.join(sorted(FRAMEWORK_FOLDERS))}"
+        elif head in FRAMEWORKS and not lazy and own in LAZY_FOLDERS:
+            yield f"{where}: {head} is imported inside functions only in {own}"
         elif head == "gear":
             yield from check_import_of_gear(where, own, own_layer, rest)
 

@@ -10,7 +10,7 @@
 namespace gear::base {
 namespace {
 
-constexpr std::array<EnvVar, 4> kTable = {{
+constexpr std::array<EnvVar, 6> kTable = {{
     {"GEAR_NUM_THREADS", "the CPUs this process may use, at most 16",
      "threads that gather batches on the CPU, the calling one included"},
     {"GEAR_LOG", "warning", "what the core reports to the log: off, warning, info or debug"},
@@ -18,6 +18,10 @@ constexpr std::array<EnvVar, 4> kTable = {{
      "prefix of the names of shared regions in /dev/shm: <prefix>-<name of the buffer>"},
     {"GEAR_CACHE", "$XDG_CACHE_HOME/gear, else ~/.cache/gear",
      "folder that keeps what was measured once: the speed of the links to GPUs"},
+    {"GEAR_NODE", "the host",
+     "name of this rank's node: ranks of one node map each other's memory"},
+    {"GEAR_TIMEOUT_S", "300",
+     "seconds that a rank waits for the others before it gives up, naming those that are missing"},
 }};
 
 std::optional<std::string> value_of(const char* name) {

@@ -51,7 +51,7 @@ class Channel(ABC):
         self.size = size
         self.timeout_s = timeout_s
         self.members: tuple[Member, ...] = ()
-        self._failed = ""
+        self.failed = ""  # what the first failed call said
 
     def allgather(self, mine: memoryview, all: memoryview, timeout_s: float | None = None) -> None:
         """Fills `all` with the bytes of rank 0, rank 1, ...: as many of each as `mine` has."""
@@ -62,15 +62,15 @@ class Channel(ABC):
     def alltoallv(self, to: Views, from_: Views, timeout_s: float | None = None) -> None:
         """Sends ``to[r]`` to rank r and fills ``from_[r]`` with what r sends here; both know how
         many bytes that is, maybe none. The own entry is copied."""
-        if self._failed:  # what the others sent since is for another call
-            raise TransportError(self._failed)
+        if self.failed:  # what the others sent since is for another call
+            raise TransportError(self.failed)
         from_[self.rank][:] = to[self.rank]
         if self.size > 1:
             wait_s = self.timeout_s if timeout_s is None else timeout_s
             absence = self._move(to, from_, time.monotonic() + wait_s)
             if absence:
                 error = self.failure(absence, wait_s)
-                self._failed = str(error)
+                self.failed = str(error)
                 raise error
 
     @abstractmethod

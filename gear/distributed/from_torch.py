@@ -15,6 +15,7 @@ from gear.distributed.torch_channel import (
     default_store,
     own_store,
     rendezvous_store,
+    served_by_agent,
 )
 from gear.errors import InvalidArgument
 
@@ -23,7 +24,8 @@ def group_at(launch: Launch, timeout_s: float, transport: str) -> Group:
     """The ranks of a launch that meet at a store."""
     store = rendezvous_store(launch.address, launch.port, launch.rank, launch.size, timeout_s)
     own = own_store(store, range(launch.size))
-    channel = TorchChannel(own, launch.rank, launch.size, timeout_s)
+    server = None if served_by_agent() else 0
+    channel = TorchChannel(own, launch.rank, launch.size, timeout_s, server)
     return make_group(channel, launcher=launch.launcher, transport=transport)
 
 
@@ -85,7 +87,9 @@ def _group_of(
     channel: Channel = Alone(wait_s)
     if len(ranks) > 1:
         store = own_store(default_store(), ranks)
-        channel = TorchChannel(store, ranks.index(dist.get_rank()), len(ranks), wait_s)
+        server = ranks.index(0) if 0 in ranks and not served_by_agent() else None
+        rank = ranks.index(dist.get_rank())
+        channel = TorchChannel(store, rank, len(ranks), wait_s, server)
     return make_group(
         channel,
         launcher=launcher_name(dist.get_world_size()),

@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from gear import _core
 from gear.arguments import check_count
 from gear.distributed.channel import Absence, Alone, Channel
 from gear.distributed.loopback import Board, ThreadChannel
@@ -219,7 +220,7 @@ class Group:
         wait_s = self.timeout_s if timeout_s is None else resolve_timeout(timeout_s)
         self._open().allgather(memoryview(b"?"), memoryview(bytearray(self.size)), wait_s)
 
-    def transport(self) -> Any:
+    def transport(self) -> _core.Transport:
         """A way for bytes between the ranks, independent of all others that it gave out."""
         channel = self._open()
         if self._kind is None:
@@ -227,6 +228,10 @@ class Group:
             if self.rank == 0:
                 log.info("[transport] bytes between ranks go by %s: %s", self._kind, why)
         return open_transport(self, channel, self._kind)
+
+    def channel(self) -> Channel:
+        """As `transport`, for bytes of Python: over what the ranks found each other by."""
+        return self._open().duplicate()
 
     def missing(self, wait_s: float = 2.0) -> list[int]:
         """Ranks that are gone, as far as this rank can tell.
@@ -247,9 +252,12 @@ class Group:
 
         Names the ranks that are `missing`, or else says what the library said.
         """
+        channel = self._open()
+        if channel.failed:
+            return TransportError(channel.failed)
         missing = self.missing(wait_s)
         if missing:
-            return self._open().failure(Absence(ended=tuple(missing)), wait_s)
+            return channel.failure(Absence(ended=tuple(missing)), wait_s)
         said = next(iter(str(error).splitlines()), "") or type(error).__name__
         return TransportError(
             f"[transport] {said}: no rank has been found missing; look at the output of all ranks"

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import hashlib
 import json
+import os
 import threading
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ from gear.errors import TransportError
 T = TypeVar("T")
 
 STORE_WAIT_S = 2.0  # for a store whose host may be gone
+LOOK_S = 0.5  # between two looks at who has come
 MOMENT = timedelta(milliseconds=1)
 
 
@@ -33,6 +35,7 @@ class TorchChannel(Channel):
 
     Args:
         store: a torch.distributed store for these ranks alone.
+        server: the rank whose process serves the store; None: none of them.
 
     Raises:
         TransportError: a rank did not come to the store within `timeout_s`, or its gloo cannot be
@@ -41,9 +44,12 @@ class TorchChannel(Channel):
 
     kind = "gloo"
 
-    def __init__(self, store: Any, rank: int, size: int, timeout_s: float) -> None:
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout_s: float, server: int | None
+    ) -> None:
         super().__init__(rank, size, timeout_s)
         self._store = store
+        self._server = server
         self._tag = 0
         self._tags = [0]  # shared by all duplicates: the tags given out
         self._calls = 0
@@ -51,13 +57,16 @@ class TorchChannel(Channel):
 
     def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
         late: set[int] = set()
+        closed: set[int] = set()
         verdict: Absence | None = None
 
         def broken(peer: int, error: RuntimeError) -> None:
             nonlocal verdict
             if "Timed out" in str(error) or "timeout" in str(error):
                 late.add(peer)
-            elif verdict is None:
+                return
+            closed.add(peer)
+            if len(closed) == 1:
                 # Said to all before waits that are cut short below close more connections.
                 verdict = self._agree(Absence(ended=(peer,)))
 
@@ -78,20 +87,27 @@ class TorchChannel(Channel):
         for peer, work in start(self._pg.recv, from_) + start(self._pg.send, to):
             left = timedelta(seconds=max(deadline - time.monotonic(), 0))
             try:
-                work.wait(MOMENT if verdict else max(left, MOMENT))
+                work.wait(MOMENT if closed else max(left, MOMENT))
             except RuntimeError as error:
                 broken(peer, error)
-        if verdict is None and late:
-            verdict = self._agree(Absence(late=tuple(sorted(late)), timeout_s=timeout_s))
-        return verdict or Absence()
+        if closed:
+            return verdict or Absence(ended=tuple(sorted(closed)))
+        if not late:
+            return Absence()
+        mine = Absence(late=tuple(sorted(late)), timeout_s=timeout_s)
+        return self._agree(mine) or mine
 
-    def _agree(self, absence: Absence) -> Absence:
+    def _agree(self, absence: Absence) -> Absence | None:
         """What the first rank to fail found, so that a rank which only sees others go does not
-        take them for the cause."""
+        take them for the cause; None where the store is gone."""
+        if self._server is not None and (
+            self._server in absence.ended or self.ended([self._server])
+        ):
+            return None
         mine = json.dumps([absence.ended, absence.late, absence.timeout_s])
         found = _soon(lambda: self._store.compare_set("absence", "", mine))
         if not found:
-            return absence
+            return None
         ended, late, timeout_s = json.loads(found)
         return Absence(tuple(ended), tuple(late), timeout_s)
 
@@ -127,22 +143,42 @@ class TorchChannel(Channel):
 def _connect(store: Any, rank: int, size: int, timeout_s: float) -> Any:
     from torch.distributed import ProcessGroupGloo
 
-    keys = [f"rank {peer}" for peer in range(size)]
     try:
-        store.set(keys[rank], "here")
-        store.wait(keys, timedelta(seconds=timeout_s))
-        return ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout_s))
+        absent = _wait_for_all(store, rank, size, time.monotonic() + timeout_s)
+        if not absent:
+            return ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout_s))
     except (RuntimeError, ValueError) as error:
-        absent = [peer for peer in range(size) if _holds(store, keys[peer]) is False]
-        if absent:
-            raise TransportError(
-                f"[transport] {_ranks(absent)} did not start within {timeout_s:g} s: look at the "
-                "launcher's output, or raise timeout_s (GEAR_TIMEOUT_S)"
-            ) from error
+        reason = next(iter(str(error).splitlines()), "")
         raise TransportError(
-            f"[transport] gloo could not connect the {size} ranks: {error}; GLOO_SOCKET_IFNAME "
-            "names the network interface to use"
+            f"[transport] rank {rank} could not connect to the other {size - 1} ranks: {reason}; "
+            "look at their output, or name the network interface in GLOO_SOCKET_IFNAME"
         ) from error
+    raise TransportError(
+        f"[transport] {_ranks(absent)} did not start within {timeout_s:g} s: look at the "
+        "launcher's output, or raise timeout_s (GEAR_TIMEOUT_S)"
+    )
+
+
+def _wait_for_all(store: Any, rank: int, size: int, deadline: float) -> list[int]:
+    """The ranks that have not come to the store until `deadline`."""
+    keys = [f"rank {peer}" for peer in range(size)]
+    store.set(keys[rank], "here")
+    absent = list(range(size))
+    while absent:
+        slice_s = min(LOOK_S, deadline - time.monotonic())
+        if slice_s <= 0:
+            break
+        try:
+            store.wait([keys[peer] for peer in absent], timedelta(seconds=slice_s))
+            absent = []
+        except RuntimeError:
+            try:
+                absent = [peer for peer in absent if not store.check([keys[peer]])]
+            except RuntimeError:
+                if len(absent) == size:
+                    raise
+                break  # whoever served the store gave up just before: go by the last look
+    return absent
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -201,18 +237,30 @@ def rendezvous_store(address: str, port: int, rank: int, size: int, timeout_s: f
 
     A later init_process_group at the same address shares it.
     """
-    from torch.distributed.rendezvous import rendezvous
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     try:
-        found = rendezvous(
-            f"tcp://{address}:{port}", rank, size, timeout=timedelta(seconds=timeout_s)
+        return TCPStore(
+            address,
+            port,
+            size,
+            is_master=rank == 0 and not served_by_agent(),
+            timeout=timedelta(seconds=timeout_s),
+            wait_for_workers=False,
+            multi_tenant=True,
         )
-        return next(iter(found))[0]
     except (RuntimeError, ValueError, OSError) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        failed = "could not serve the ranks' meeting point" if rank == 0 else "found no rank 0"
         raise TransportError(
-            f"[group] rank {rank} of {size} found no meeting point at {address}:{port} "
-            f"(MASTER_ADDR, MASTER_PORT) within {timeout_s:g} s: {error}"
+            f"[transport] rank {rank} of {size} {failed} at {address}:{port} (MASTER_ADDR, "
+            f"MASTER_PORT) within {timeout_s:g} s: {reason}"
         ) from error
+
+
+def served_by_agent() -> bool:
+    """Whether torchrun's own process serves the store at MASTER_ADDR."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def default_store() -> Any:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gear.distributed.group import Group
 
 TRANSPORTS = ("auto", "shared_memory", "mpi", "group")
-core: Any = _core
 WORLD = 0  # the Fortran handle that stands for MPI_COMM_WORLD
 
 
@@ -44,7 +43,7 @@ def choose_transport(group: Group, channel: Channel, wanted: str) -> tuple[str, 
         )
     if wanted != "auto":
         return wanted, "it was asked for"
-    if group.num_nodes == 1 and hosts == 1:
+    if group.num_nodes == 1 and hosts == 1 and hasattr(_core, "shared_memory_transport"):
         return "shared_memory", "all ranks are on one node"
     if with_mpi:
         return "mpi", f"the ranks are on {group.num_nodes} nodes and MPI started them"
@@ -53,22 +52,29 @@ def choose_transport(group: Group, channel: Channel, wanted: str) -> tuple[str, 
     )
 
 
-def open_transport(group: Group, channel: Channel, kind: str) -> Any:
+def open_transport(group: Group, channel: Channel, kind: str) -> _core.Transport:
     """A new transport of the kind chosen. Collective."""
     size, timeout_s = group.size, group.timeout_s
+    core: Any = _core
+    transport: _core.Transport
     if kind == "loopback":
 
         def make() -> list[Any]:
             return list(core.loopback_transports(size, timeout_s))
 
-        return channel.part("transport", make) if isinstance(channel, ThreadChannel) else make()[0]
-    if kind == "shared_memory":
+        if isinstance(channel, ThreadChannel):
+            transport = channel.part("transport", make)
+        else:
+            transport = make()[0]
+    elif kind == "shared_memory":
         name = group.exchange(f"group-{secrets.token_hex(8)}")[0]
-        return core.shared_memory_transport(name, group.rank, size, timeout_s)
-    if kind == "mpi":
+        transport = core.shared_memory_transport(name, group.rank, size, timeout_s)
+    elif kind == "mpi":
         handle = channel.fortran_handle() if isinstance(channel, MpiChannel) else WORLD
-        return core.mpi_transport(handle, timeout_s)
-    return core.group_transport(channel.duplicate(), group.rank, size, timeout_s)
+        transport = core.mpi_transport(handle, timeout_s)
+    else:
+        transport = core.group_transport(channel.duplicate(), group.rank, size, timeout_s)
+    return transport
 
 
 def _has_mpi(group: Group, channel: Channel) -> bool:

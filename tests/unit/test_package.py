@@ -44,7 +44,8 @@ def test_no_gpu_is_a_zero() -> None:
 def test_import_loads_no_framework() -> None:
     program = (
         "import sys, gear; "
-        "print([m for m in ('torch', 'jax', 'cupy', 'hydra', 'click') if m in sys.modules])"
+        "print([m for m in ('torch', 'jax', 'cupy', 'mpi4py', 'horovod', 'hydra', 'click') "
+        "if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr

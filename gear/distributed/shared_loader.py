@@ -1,0 +1,268 @@
+"""One loader for several ranks that train on the same batches."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gear.distributed.group import Group
+from gear.errors import GearError, InvalidArgument, TransportError
+
+if TYPE_CHECKING:
+    from gear.batch import Batch
+
+OF_BATCH = ("ids", "probabilities", "weights")
+ALIGNMENT = 64  # of every tensor in a message
+LENGTH = struct.Struct("<Q")
+
+# (kind, output): one of OF_BATCH and "", or "data", "lengths", "masks", "cu_seqlens" and a name.
+Key = tuple[str, str]
+
+
+class SharedBatch(Mapping[str, Any]):
+    """The outputs of a batch that this rank asked for, and what belongs to them.
+
+    The attributes are those of `gear.Batch`. On the rank that owns the loader the tensors are the
+    batch's own; on the others they are in host memory, of torch where the loader's are.
+    """
+
+    __slots__ = ("_outputs", "_tensors", "size")
+
+    def __init__(self, tensors: Mapping[Key, Any], outputs: Sequence[str]) -> None:
+        self._tensors = tensors
+        self._outputs = tuple(outputs)
+        self.size = len(tensors["ids", ""])
+
+    def __getitem__(self, name: str) -> Any:
+        return self._tensors["data", name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    @property
+    def ids(self) -> Any:
+        return self._tensors["ids", ""]
+
+    @property
+    def probabilities(self) -> Any:
+        return self._tensors["probabilities", ""]
+
+    @property
+    def weights(self) -> Any:
+        return self._tensors["weights", ""]
+
+    @property
+    def masks(self) -> dict[str, Any]:
+        return self._of("masks")
+
+    @property
+    def lengths(self) -> dict[str, Any]:
+        return self._of("lengths")
+
+    @property
+    def cu_seqlens(self) -> dict[str, Any]:
+        return self._of("cu_seqlens")
+
+    def __repr__(self) -> str:
+        return f"SharedBatch(size={self.size}, outputs={list(self._outputs)})"
+
+    def _of(self, kind: str) -> dict[str, Any]:
+        return {name: tensor for (of, name), tensor in self._tensors.items() if of == kind}
+
+
+class SharedLoader(Iterator[SharedBatch]):
+    """Hands the batches of one rank's loader to all ranks of a group, each the outputs it wants.
+
+    For the ranks of one tensor-parallel or pipeline-parallel group, which train on one batch:
+
+        group = gear.Group.from_mesh(mesh, "dp")     # mesh: dp x pp
+        stage = mesh.get_local_rank("pp")
+        loader = None
+        if stage == last:                            # the stage that computes the priorities
+            buffer = gear.ReplayBuffer(schema, capacity, group=group)
+            loader = buffer.loader(256)
+        outputs = {0: ["obs"], last: ["action", "reward"]}.get(stage, [])
+        for batch in SharedLoader(loader, group.replicas, outputs=outputs):
+            ...
+
+    The experience is stored once, on the ranks that own a loader: in a mesh, those of one place on
+    the other axes form a data-parallel group of their own, over which their buffer is made. Rows
+    travel from host memory to host memory, so the owner's loader had best deliver to ``"cpu"``, and
+    each rank copies to its own GPU what it received. Stages in between may ask for no outputs; they
+    still receive the ids.
+
+    Args:
+        loader: of the rank that owns it, else None; just one rank of the group has one.
+        replicas: the ranks that share it.
+        outputs: names of the outputs that this rank is to receive; None: all.
+
+    Iterating is collective, and ends on all ranks when the owner's loader does.
+
+    Raises:
+        InvalidArgument: no rank or several gave a loader; on the owner, an output that its batches
+            do not have.
+    """
+
+    def __init__(
+        self,
+        loader: Iterator[Batch] | None,
+        replicas: Group,
+        *,
+        outputs: Sequence[str] | None = None,
+    ) -> None:
+        self._group = replicas
+        wish = None if outputs is None else list(outputs)
+        told = replicas.exchange([loader is not None, wish])
+        owners = [rank for rank, (has_loader, _) in enumerate(told) if has_loader]
+        if len(owners) != 1:
+            raise InvalidArgument(
+                f"[group] {len(owners) or 'none'} of the {replicas.size} ranks gave a loader to "
+                "SharedLoader: one of them makes it, and the others give None"
+            )
+        self._owner = owners[0]
+        self._wishes: list[list[str] | None] = [wanted for _, wanted in told]
+        self._loader = loader
+        self._channel = replicas.channel()
+
+    def __iter__(self) -> SharedLoader:
+        return self
+
+    def __next__(self) -> SharedBatch:
+        """This rank's part of the owner's next batch.
+
+        Raises:
+            StopIteration: the owner's loader has ended.
+            TransportError: the owner failed, with its message, or a rank is missing.
+        """
+        return self._receive() if self._loader is None else self._send(self._loader)
+
+    def close(self) -> None:
+        """Lets go of the owner's loader, which stays open."""
+        self._loader = None
+        self._channel.close()
+
+    def _send(self, loader: Iterator[Batch]) -> SharedBatch:
+        try:
+            batch = next(loader)
+            wishes = [list(batch) if wish is None else wish for wish in self._wishes]
+            unknown = sorted({name for wish in wishes for name in wish} - set(batch))
+            if unknown:
+                raise InvalidArgument(
+                    f"[group] SharedLoader outputs {', '.join(map(repr, unknown))}: the loader "
+                    f"delivers {', '.join(map(repr, batch))}"
+                )
+            tensors = [_tensors_of(batch, wish) for wish in wishes]
+            messages = [
+                _message({}, {} if rank == self._owner else part)
+                for rank, part in enumerate(tensors)
+            ]
+        except StopIteration:
+            self._deliver([_message({"end": True}, {})] * self._group.size)
+            raise
+        except (GearError, TimeoutError) as error:
+            self._deliver([_message({"error": str(error)}, {})] * self._group.size)
+            raise
+        self._deliver(messages)
+        return SharedBatch(tensors[self._owner], wishes[self._owner])
+
+    def _deliver(self, messages: Sequence[bytearray]) -> None:
+        nothing = [memoryview(bytearray())] * self._group.size
+        for parts in ([LENGTH.pack(len(message)) for message in messages], messages):
+            to = [memoryview(part) for part in parts]
+            to[self._owner] = nothing[self._owner]
+            self._channel.alltoallv(to, nothing)
+
+    def _receive(self) -> SharedBatch:
+        length = self._take(LENGTH.size)
+        message = self._take(LENGTH.unpack(length)[0])
+        header, tensors = _open_message(message)
+        if header.get("end"):
+            raise StopIteration
+        if "error" in header:
+            raise TransportError(
+                f"[transport] {self._group.members[self._owner]} made no batch: {header['error']}"
+            )
+        return SharedBatch(tensors, [name for kind, name in tensors if kind == "data"])
+
+    def _take(self, num_bytes: int) -> bytearray:
+        taken = bytearray(num_bytes)
+        nothing = [memoryview(bytearray())] * self._group.size
+        from_ = list(nothing)
+        from_[self._owner] = memoryview(taken)
+        self._channel.alltoallv(nothing, from_)
+        return taken
+
+
+def _tensors_of(batch: Batch, outputs: Sequence[str]) -> dict[Key, Any]:
+    tensors: dict[Key, Any] = {(kind, ""): getattr(batch, kind) for kind in OF_BATCH}
+    for name in outputs:
+        tensors["data", name] = batch[name]
+        tensors["lengths", name] = batch.lengths[name]
+        try:
+            tensors["masks", name] = batch.masks[name]
+        except InvalidArgument:  # a packed batch
+            tensors["cu_seqlens", name] = batch.cu_seqlens[name]
+    return tensors
+
+
+# A message: bytes of the header (LENGTH), the header as JSON, then the tensors' bytes, each from a
+# multiple of ALIGNMENT on, which the header names.
+
+
+def _message(header: dict[str, Any], tensors: Mapping[Key, Any]) -> bytearray:
+    rows, arrays, end = [], [], 0
+    for key, tensor in tensors.items():
+        framework, dtype, array = _bytes_of(tensor)
+        start = -(-end // ALIGNMENT) * ALIGNMENT
+        rows.append([*key, framework, dtype, list(tensor.shape), start, array.nbytes])
+        arrays.append((start, array))
+        end = start + array.nbytes
+    text = json.dumps({**header, "tensors": rows}).encode()
+    begin = _begin(len(text))
+    message = bytearray(begin + end)
+    message[: LENGTH.size] = LENGTH.pack(len(text))
+    message[LENGTH.size : LENGTH.size + len(text)] = text
+    for start, array in arrays:
+        message[begin + start : begin + start + array.nbytes] = array.data
+    return message
+
+
+def _open_message(message: bytearray) -> tuple[dict[str, Any], dict[Key, Any]]:
+    (length,) = LENGTH.unpack_from(message)
+    header = json.loads(message[LENGTH.size : LENGTH.size + length])
+    begin = _begin(length)
+    tensors: dict[Key, Any] = {}
+    for kind, name, framework, dtype, shape, start, num_bytes in header["tensors"]:
+        array = np.frombuffer(message, np.uint8, num_bytes, begin + start)
+        tensors[kind, name] = _tensor_of(framework, dtype, array).reshape(shape)
+    return header, tensors
+
+
+def _begin(header_bytes: int) -> int:
+    return -(-(LENGTH.size + header_bytes) // ALIGNMENT) * ALIGNMENT
+
+
+def _bytes_of(tensor: Any) -> tuple[str, str, np.ndarray[Any, np.dtype[np.uint8]]]:
+    """(framework, dtype, flat bytes) of a tensor."""
+    if type(tensor).__module__.partition(".")[0] == "torch":
+        import torch
+
+        flat = tensor.detach().cpu().reshape(-1).view(torch.uint8)
+        return "torch", str(tensor.dtype).removeprefix("torch."), flat.numpy()
+    array = np.ascontiguousarray(tensor).reshape(-1)
+    return "numpy", array.dtype.name, array.view(np.uint8)
+
+
+def _tensor_of(framework: str, dtype: str, array: Any) -> Any:
+    if framework == "torch":
+        import torch
+
+        return torch.from_numpy(array).view(getattr(torch, dtype))
+    return array.view(np.dtype(dtype))

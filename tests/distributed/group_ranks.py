@@ -1,0 +1,245 @@
+"""What the ranks of a launched test do: `group_ranks.py SCENARIO` is one rank, under a launcher.
+
+`group_ranks.py serve` forks ranks by hand for each line of JSON that it reads, [scenario,
+[variables of rank 0, of rank 1, ...]], so that torch is imported once for many tests.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gear
+from gear.distributed import SharedLoader
+
+COLUMNS = [gear.Column("obs", (3,), "float32"), gear.Column("reward", (), "float32")]
+
+
+def talk() -> dict[str, Any]:
+    """Two groups in turn; the first one's calls."""
+    group = gear.Group.from_env(timeout_s=30)
+    small = group.exchange({"rank": group.rank, "of": [group.size, None, 0.5]})
+    large = group.exchange("x" * 3000 * group.rank)
+    group.barrier()
+    places = [group.nodes, group.node, group.num_nodes, group.local_rank, group.local_size]
+    channel = group.channel()
+    received = memoryview(bytearray(group.size))
+    channel.alltoallv(
+        [memoryview(bytes([10 * group.rank + peer])) for peer in range(group.size)],
+        [received[peer : peer + 1] for peer in range(group.size)],
+    )
+    missing = group.missing(10.0)
+    group.close()
+    with gear.Group.from_env() as again:
+        members = again.exchange(os.getpid())
+    return {
+        "launcher": group.launcher,
+        "place": [group.rank, group.size],
+        "places": places,
+        "small": small,
+        "large": [len(text) for text in large],
+        "received": list(received),
+        "missing": missing,
+        "members": members == [member.pid for member in group.members],
+        "torch is untouched": _torch_is_untouched(),
+        "modules": [name for name in ("torch", "mpi4py", "horovod") if name in sys.modules],
+    }
+
+
+def _torch_is_untouched() -> bool:
+    if "torch" not in sys.modules:
+        return True
+    import torch.distributed
+
+    return not torch.distributed.is_initialized()
+
+
+def carry() -> dict[str, Any]:
+    """A transport of the kind that TEST_TRANSPORT asks for."""
+    group = gear.Group.from_env(timeout_s=30, transport=os.environ["TEST_TRANSPORT"])
+    transport = group.transport()
+    twin = transport.duplicate()
+    all = [t.allgather(b"%d" % (group.rank + n)).decode() for n, t in enumerate((transport, twin))]
+    parts = transport.alltoallv(
+        [b"x" * (group.rank * group.size + peer) for peer in range(group.size)],
+        [peer * group.size + group.rank for peer in range(group.size)],
+    )
+    return {
+        "place": [group.rank],
+        "name": transport.name,
+        "all": all,
+        "parts": [len(part) for part in parts],
+    }
+
+
+def late() -> dict[str, Any]:
+    """Rank 1 comes to a barrier after the others have given up."""
+    group = gear.Group.from_env(timeout_s=30)
+    if group.rank == 1:
+        time.sleep(1.5)
+    result = _failure(lambda: group.barrier(0.5))
+    return {**result, "again": _failure(lambda: group.exchange(1))}
+
+
+def killed() -> dict[str, Any]:
+    """Rank 1 is killed; rank 2 is still busy when the others notice."""
+    group = gear.Group.from_env(timeout_s=30)
+    if group.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if group.rank == 2:
+        time.sleep(0.5)
+    result = _failure(lambda: group.exchange(1))
+    result["missing"] = group.missing(3.0)
+    result["lost"] = str(group.lost(RuntimeError("Connection reset\nby peer"), 0.0))
+    time.sleep(1.0)  # as a program does that ends: rank 2 is to name rank 1 only
+    return result
+
+
+def _failure(call: Any) -> dict[str, Any]:
+    begin = time.monotonic()
+    try:
+        call()
+    except gear.TransportError as error:
+        return {"error": str(error), "seconds": time.monotonic() - begin}
+    return {"error": None, "seconds": time.monotonic() - begin}
+
+
+def start() -> dict[str, Any]:
+    """Not every rank starts."""
+    if os.environ["RANK"] == "1":
+        return {}
+    return _failure(lambda: gear.Group.from_env())
+
+
+def existing() -> dict[str, Any]:
+    """torch.distributed is initialised by the program, and goes on after the group."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    group = gear.Group.from_env(timeout_s=30)
+    ranks = group.exchange(dist.get_rank())
+    pair = dist.new_group([0, 2])
+    pair_ranks = None
+    if dist.get_rank() in (0, 2):
+        pair_ranks = gear.Group.from_torch(pair, timeout_s=30).exchange(dist.get_rank())
+    group.close()
+    total = torch.tensor([dist.get_rank()])
+    dist.all_reduce(total)
+    launcher = group.launcher
+    dist.destroy_process_group()
+    return {"ranks": ranks, "pair": pair_ranks, "sum": int(total), "launcher": launcher}
+
+
+class Grid:
+    """A data-parallel grid as DeepSpeed and Megatron have it, of 2 x 2 ranks; rank = 2 dp + pp."""
+
+    def __init__(self) -> None:
+        import torch.distributed as dist
+
+        groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+        self._group = groups[dist.get_rank() % 2]
+        self._rank = dist.get_rank() // 2
+
+    def get_data_parallel_group(self) -> Any:
+        return self._group
+
+    def get_data_parallel_rank(self) -> int:
+        return self._rank
+
+
+def mesh() -> dict[str, Any]:
+    """Two pipelines of two stages; the last stages own the experience."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    dist.init_process_group("gloo")
+    by_mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "pp"))
+    group = gear.Group.from_mesh(by_mesh, "dp", timeout_s=30)
+    grid = gear.Group.from_mpu(Grid(), timeout_s=30)
+    me = dist.get_rank()
+    result: dict[str, Any] = {
+        "dp": group.exchange(me),
+        "replicas": group.replicas.exchange(me),
+        "grid": [grid.exchange(me), grid.replicas.exchange(me)],
+    }
+    try:
+        gear.Group.from_mesh(by_mesh, "tp")
+    except gear.InvalidArgument as error:
+        result["refused"] = str(error)
+    first, last = me % 2 == 0, me % 2 == 1
+    loader = None
+    if last:
+        buffer = gear.ReplayBuffer(gear.Schema(COLUMNS), 64)
+        with buffer.writer() as writer:
+            for step in range(20):
+                value = 100 * group.rank + step
+                writer.append(obs=np.full(3, value, np.float32), reward=np.float32(value))
+        outputs = {"obs": gear.Window(0, 2), "reward": gear.Step(0)}
+        loader = buffer.loader(4, sampler=gear.Sequential(), outputs=outputs)
+    shared = SharedLoader(loader, group.replicas, outputs=["obs"] if first else ["reward"])
+    result["batches"] = [
+        {
+            "outputs": list(batch),
+            "ids": batch.ids.tolist(),
+            "dtype": [str(batch[name].dtype) for name in batch],
+            "values": [batch[name].tolist() for name in batch],
+            "masks": [batch.masks[name].tolist() for name in batch],
+        }
+        for batch in shared
+    ]
+    dist.destroy_process_group()
+    return result
+
+
+def main(scenario: str) -> None:
+    print("RESULT " + json.dumps(globals()[scenario]()), flush=True)
+
+
+# ---- ranks forked by hand ----
+
+
+def serve() -> None:
+    importlib.import_module("torch.distributed")
+    for line in sys.stdin:
+        scenario, places = json.loads(line)
+        with tempfile.TemporaryDirectory() as folder:
+            pids = [_fork(scenario, place, Path(folder) / str(n)) for n, place in enumerate(places)]
+            codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+            texts = [(Path(folder) / str(n)).read_text() for n in range(len(places))]
+        print(json.dumps(list(zip(codes, texts, strict=True))), flush=True)
+
+
+def _fork(scenario: str, place: dict[str, str], output: Path) -> int:
+    output.touch()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        out = os.open(output, os.O_WRONLY)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        os.environ.update(place)
+        main(scenario)
+        code = 0
+    except BaseException:  # noqa: BLE001 - a forked child never returns into the parent's code
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    serve() if sys.argv[1] == "serve" else main(sys.argv[1])

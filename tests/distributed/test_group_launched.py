@@ -1,0 +1,296 @@
+"""Groups of real processes: under launchers, in meshes, and what happens when a rank dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gear
+
+RANKS = Path(__file__).with_name("group_ranks.py")
+LIMIT_S = 60
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+needs_mpi4py = pytest.mark.skipif(find_spec("mpi4py") is None, reason="needs mpi4py")
+
+Run = Callable[..., list[dict[str, Any]]]
+
+
+def plain(size: int, **more: str) -> list[dict[str, str]]:
+    """The variables of ranks started by hand."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+    return [{**master, "RANK": str(rank), **more} for rank in range(size)]
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's, without what a launcher may have put there."""
+    launchers = ("SLURM_", "OMPI_", "PMI", "MV2_", "HOROVOD_", "TORCHELASTIC_", "MASTER_", "GEAR_")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(launchers) and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    }
+
+
+def result_of(text: str) -> dict[str, Any]:
+    found = re.search(r"RESULT (.*)", text)
+    assert found, text
+    return json.loads(found.group(1))
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """run(scenario, places) -> the result of every rank; {} where it was killed."""
+    server = subprocess.Popen(
+        [sys.executable, RANKS, "serve"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+
+    def ask(
+        scenario: str, places: Sequence[dict[str, str]], killed: Sequence[int] = ()
+    ) -> list[dict[str, Any]]:
+        server.stdin.write(json.dumps([scenario, places]) + "\n")
+        server.stdin.flush()
+        ranks = json.loads(server.stdout.readline())
+        for rank, (code, text) in enumerate(ranks):
+            assert code == (-9 if rank in killed else 0), text
+        return [result_of(text) if code == 0 else {} for code, text in ranks]
+
+    yield ask
+    server.stdin.close()
+    server.stdout.close()
+    server.wait()
+
+
+def launch(command: Sequence[str | Path], size: int) -> list[dict[str, Any]]:
+    """The results of a real launcher's ranks, by rank."""
+    environment = {
+        **clean_environment(),
+        "OMP_NUM_THREADS": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = [json.loads(text) for text in re.findall(r"RESULT (\{.*?\})$", done.stdout, re.M)]
+    assert len(results) == size, done.stdout
+    return sorted(results, key=lambda result: result["place"])
+
+
+def mpirun(size: int, scenario: str) -> list[str | Path]:
+    return ["mpirun", "--oversubscribe", "-np", str(size), sys.executable, RANKS, scenario]
+
+
+def check_talk(results: list[dict[str, Any]], launcher: str) -> None:
+    size = len(results)
+    for rank, result in enumerate(results):
+        assert result["launcher"] == launcher
+        assert result["place"] == [rank, size]
+        assert result["small"] == [{"rank": r, "of": [size, None, 0.5]} for r in range(size)]
+        assert result["large"] == [3000 * r for r in range(size)]
+        assert result["received"] == [10 * r + rank for r in range(size)]
+        assert result["missing"] == []
+        assert result["members"]
+        assert result["torch is untouched"]
+
+
+# ---- launchers ----
+
+
+@needs_torch
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_plain_environment(run: Run, size: int) -> None:
+    results = run("talk", plain(size))
+    check_talk(results, "environment")
+    for rank, result in enumerate(results):
+        assert result["places"] == [[0] * size, 0, 1, rank, size]
+
+
+@needs_torch
+def test_torchrun() -> None:
+    torchrun = Path(sys.executable).with_name("torchrun")
+    command = [torchrun, "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
+    check_talk(launch([*command, RANKS, "talk"], 2), "torchrun")
+
+
+@pytest.mark.mpi
+@needs_mpi4py
+@pytest.mark.parametrize("size", [1, 3])
+def test_mpirun(size: int) -> None:
+    results = launch(mpirun(size, "talk"), size)
+    check_talk(results, "mpirun")
+    assert all("torch" not in result["modules"] for result in results)
+
+
+@needs_torch
+def test_srun(run: Run) -> None:
+    """The variables of a step of 3 tasks; the meeting point is made of them."""
+    step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3"}
+    host = socket.gethostname()
+    places = [
+        {**step, "SLURM_PROCID": str(rank), "SLURM_STEP_NODELIST": f"{host},other[1-2]"}
+        for rank in range(3)
+    ]
+    check_talk(run("talk", places), "srun")
+
+
+@needs_torch
+def test_nodes_by_name(run: Run) -> None:
+    places = plain(4)
+    for place, name in zip(places, "abca", strict=True):
+        place["GEAR_NODE"] = name
+    results = run("talk", places)
+    check_talk(results, "environment")
+    nodes = [0, 1, 2, 0]
+    for result, place in zip(results, [(0, 2), (0, 1), (0, 1), (1, 2)], strict=True):
+        rank = result["place"][0]
+        assert result["places"] == [nodes, nodes[rank], 3, *place]
+
+
+@needs_torch
+def test_initialised_torch_is_used_and_left_alone(run: Run) -> None:
+    results = run("existing", plain(3))
+    for rank, result in enumerate(results):
+        assert result["ranks"] == [0, 1, 2]
+        assert result["sum"] == 3
+        assert result["pair"] == (None if rank == 1 else [0, 2])
+        assert result["launcher"] == "environment"
+
+
+@needs_torch
+def test_half_set_variables(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WORLD_SIZE", "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(gear.InvalidArgument, match="WORLD_SIZE is not: set both"):
+        gear.Group.from_env()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert gear.Group.from_env().launcher == "environment"
+    monkeypatch.setenv("GEAR_TIMEOUT_S", "soon")
+    with pytest.raises(gear.InvalidArgument, match="GEAR_TIMEOUT_S=soon: seconds"):
+        gear.Group.from_env()
+    monkeypatch.setenv("GEAR_TIMEOUT_S", "2.5")
+    assert gear.Group.from_env().timeout_s == 2.5
+    assert gear.Group.from_env(timeout_s=7).timeout_s == 7
+    with pytest.raises(gear.InvalidArgument, match="transport 'tcp': 'auto', 'shared_memory', "):
+        gear.Group.from_env(transport="tcp")
+
+
+# ---- meshes ----
+
+
+@needs_torch
+def test_mesh_and_shared_loader(run: Run) -> None:
+    results = run("mesh", plain(4))
+    for me, result in enumerate(results):
+        dp, pp = divmod(me, 2)
+        assert result["dp"] == [pp, 2 + pp]
+        assert result["replicas"] == [2 * dp, 2 * dp + 1]
+        assert result["grid"] == [result["dp"], result["replicas"]]
+        assert "mesh axis 'tp': this mesh has 'dp', 'pp'" in result["refused"]
+        batches = result["batches"]
+        assert len(batches) == 5
+        assert [batch["ids"] for batch in batches] == [
+            batch["ids"] for batch in results[2 * dp]["batches"]
+        ]
+        name = ["obs", "reward"][pp]
+        assert {tuple(batch["outputs"]) for batch in batches} == {(name,)}
+        assert {tuple(batch["dtype"]) for batch in batches} == {("torch.float32",)}
+    for dp in range(2):
+        seen = []
+        for first, last in zip(
+            results[2 * dp]["batches"], results[2 * dp + 1]["batches"], strict=True
+        ):
+            rewards, windows, masks = last["values"][0], first["values"][0], first["masks"][0]
+            seen += rewards
+            for reward, (now, then), mask in zip(rewards, windows, masks, strict=True):
+                is_last = reward % 100 == 19
+                assert now == [reward] * 3
+                assert then == [0.0 if is_last else reward + 1] * 3
+                assert mask == [True, not is_last]
+        assert sorted(seen) == [100 * dp + step for step in range(20)]
+
+
+# ---- a rank that is late, and one that dies ----
+
+
+@needs_torch
+def test_a_late_rank_is_named(run: Run) -> None:
+    results = run("late", plain(3))
+    for rank in (0, 2):
+        assert re.match(
+            r"\[transport\] rank 1 \(pid \d+ on \S+\) did not take part within 0\.5 s: ",
+            results[rank]["error"],
+        )
+        assert 0.4 < results[rank]["seconds"] < 5
+        assert results[rank]["again"]["error"] == results[rank]["error"]
+        assert results[rank]["again"]["seconds"] < 0.1
+    assert "[transport] rank" in results[1]["error"]
+
+
+@needs_torch
+@pytest.mark.parametrize("nodes", ["aaaa", "abbc"])
+def test_a_killed_rank_is_named(run: Run, nodes: str) -> None:
+    """At once, and also by a rank that comes later and sees the connections of all others close."""
+    places = plain(4)
+    for place, node in zip(places, nodes, strict=True):
+        place["GEAR_NODE"] = node
+    results = run("killed", places, killed=[1])
+    for rank in (0, 2, 3):
+        assert re.match(
+            r"\[transport\] rank 1 \(pid \d+ on \S+\) has ended: ", results[rank]["error"]
+        )
+        assert results[rank]["seconds"] < 5
+        assert results[rank]["missing"] == [1]
+        assert results[rank]["lost"] == results[rank]["error"]
+
+
+@needs_torch
+def test_a_rank_that_does_not_start_is_named(run: Run) -> None:
+    results = run("start", plain(3, GEAR_TIMEOUT_S="1.5"))
+    for rank in (0, 2):
+        assert "rank 1 did not start within 1.5 s" in results[rank]["error"]
+        assert results[rank]["seconds"] < 10
+
+
+# ---- transports ----
+
+
+def check_carry(results: list[dict[str, Any]], name: str) -> None:
+    size = len(results)
+    for rank, result in enumerate(results):
+        assert result["name"] == name
+        assert result["all"] == ["".join(str(r + twin) for r in range(size)) for twin in (0, 1)]
+        assert result["parts"] == [r * size + rank for r in range(size)]
+
+
+@needs_torch
+def test_transport_by_gloo(run: Run) -> None:
+    check_carry(run("carry", plain(3, TEST_TRANSPORT="group")), "group")
+
+
+@pytest.mark.mpi
+@needs_mpi4py
+def test_transport_by_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_TRANSPORT", "group")
+    check_carry(launch(mpirun(3, "carry"), 3), "group")
