@@ -10,7 +10,7 @@
 namespace gear::base {
 namespace {
 
-constexpr std::array<EnvVar, 6> kTable = {{
+constexpr auto kTable = std::to_array<EnvVar>({
     {"GEAR_NUM_THREADS", "the CPUs this process may use, at most 16",
      "threads that gather batches on the CPU, the calling one included"},
     {"GEAR_LOG", "warning", "what the core reports to the log: off, warning, info or debug"},
@@ -22,7 +22,9 @@ constexpr std::array<EnvVar, 6> kTable = {{
      "name of this rank's node: ranks of one node map each other's memory"},
     {"GEAR_TIMEOUT_S", "300",
      "seconds that a rank waits for the others before it gives up, naming those that are missing"},
-}};
+    {"GEAR_NCCL", "the copy that is loaded, else libnccl.so.2 on the loader's path",
+     "NCCL library that carries rows between GPUs of different nodes"},
+});
 
 std::optional<std::string> value_of(const char* name) {
   const char* value = std::getenv(name);

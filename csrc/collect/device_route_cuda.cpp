@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "base/nvtx.h"
+#include "memory/peer_device_region.h"
 
 namespace gear::collect {
 namespace {
@@ -12,26 +13,8 @@ store::DeviceIndex& device_index(store::Shard& shard, int device) {
   return static_cast<store::DeviceIndex&>(shard.mirror(device));
 }
 
-// Lets the current GPU, `reader`, read the memory of `owner` by pointer.
-void open_peer(int reader, int owner) {
-  int possible = 0;
-  GEAR_CUDA_TRY(cudaDeviceCanAccessPeer(&possible, reader, owner));
-  if (possible == 0) {
-    throw base::InvalidArgument(
-        base::cat("[collect] device 'cuda:", reader, "' cannot read the memory of GPU ", owner,
-                  ", where tier 'device' keeps this buffer: use device='cuda:", owner,
-                  "', or tier='pinned'"));
-  }
-  const cudaError_t status = cudaDeviceEnablePeerAccess(owner, 0);
-  if (status == cudaErrorPeerAccessAlreadyEnabled) {
-    static_cast<void>(cudaGetLastError());
-    return;
-  }
-  base::check_cuda(status, "cudaDeviceEnablePeerAccess");
-}
-
 GatherSource source_of(const memory::Region& region, int device) {
-  if (region.device() >= 0 && region.device() != device) open_peer(device, region.device());
+  if (region.device() >= 0) memory::open_peer_access(device, region.device());
   return {region.device_data(), region.device() < 0};
 }
 

@@ -21,7 +21,7 @@ struct GatherSource {
 // vector is the largest power of two up to 16 bytes that divides the row.
 class GatherCuda {
  public:
-  static constexpr size_t kMostBlocks = 8;
+  static constexpr size_t kMostBlocks = 8;  // kMostGatherBlocks
 
   // `ordered`: for rows from AddressOrder, of up to kMostBlocks batches together; else for rows
   // from DevicePlan, a batch at a time.

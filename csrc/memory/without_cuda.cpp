@@ -1,6 +1,7 @@
 #include "base/errors.h"
 #include "memory/bandwidth.h"
 #include "memory/device_region.h"
+#include "memory/peer_device_region.h"
 #include "memory/pinned_region.h"
 
 namespace gear::memory {
@@ -22,6 +23,12 @@ std::unique_ptr<Region> make_pinned_region(uint64_t, const RegionOptions&) {
 std::unique_ptr<Region> pin_region(std::unique_ptr<Region>) { refuse(Tier::kPinned); }
 
 std::unique_ptr<Region> make_device_region(uint64_t, int) { refuse(Tier::kDevice); }
+
+void describe_device_region(const Region&, RegionAddress&) { refuse(Tier::kDevice); }
+
+std::unique_ptr<Region> open_device_region(const RegionAddress&, int) { refuse(Tier::kDevice); }
+
+void open_peer_access(int, int) { refuse(Tier::kDevice); }
 
 Bandwidth measure_bandwidth(int) {
   throw InvalidArgument(

@@ -18,6 +18,10 @@ struct DeviceRange {
 
 // Moves bytes of GPU memory between the ranks of a group, one GPU a rank, on a stream of the
 // caller's. Collective as Transport is.
+//
+// What was enqueued is watched by the transport itself: when it fails, or a rank does not take part
+// within the time-out, it is aborted, so that no stream hangs; what it was to fill is undefined
+// then, and the next call throws TransportError.
 class DeviceTransport {
  public:
   virtual ~DeviceTransport() = default;
@@ -31,9 +35,8 @@ class DeviceTransport {
   virtual void alltoallv(std::span<const DeviceRange> to, std::span<const DeviceRange> from,
                          uintptr_t stream) = 0;
 
-  // Throws TransportError if what was enqueued failed, or has been waiting for longer than the
-  // time-out since `enqueued_s` ago; aborts the communicator then, so that no stream hangs.
-  virtual void check(double enqueued_s) = 0;
+  // Throws TransportError if what was enqueued failed or was aborted. Any thread.
+  virtual void check() = 0;
 
  protected:
   DeviceTransport() = default;
@@ -41,8 +44,9 @@ class DeviceTransport {
 
 // NCCL's grouped send and receive, over a communicator of its own. The library is the copy that the
 // process has loaded, else the first that is found (docs/transports.md); `control` carries the
-// communicator's id. Collective. Throws TransportError, on all ranks, where a rank has no NCCL, too
-// old a one, or no GPU.
+// communicator's id, and its time-out is that of all that follows. Collective. Throws
+// TransportError, on all ranks, where a rank has no NCCL, another one, too old a one, or shares its
+// GPU with another rank.
 std::unique_ptr<DeviceTransport> make_nccl(Transport& control, int device);
 
 }  // namespace gear::transport

@@ -1,0 +1,13 @@
+// What a build without CUDA has in place of the sources that need a GPU.
+#include "base/errors.h"
+#include "transport/device_transport.h"
+
+namespace gear::transport {
+
+std::unique_ptr<DeviceTransport> make_nccl(Transport&, int) {
+  throw InvalidArgument(
+      "[transport] NCCL asked for, but this build was made without CUDA (GEAR_WITH_CUDA=OFF): "
+      "rebuild with CUDA, or use transport='host'");
+}
+
+}  // namespace gear::transport
