@@ -1,0 +1,288 @@
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/nvtx.h"
+#include "collect/device_block.h"
+#include "collect/group_mover.h"
+#include "collect/growing_buffer.h"
+#include "collect/list_gather.h"
+#include "collect/row_upload.h"
+
+namespace gear::collect {
+namespace {
+
+// Thread blocks of a gather for each multiprocessor: enough for NVLink, and few enough that the
+// training step's own find room beside them.
+constexpr uint32_t kBlocksPerMultiprocessor = 2;
+
+// By kernels of a GPU. Two streams, so that what waits for other ranks delays no read of pages:
+//
+//   reading     lists up ── header up ── pack ── gather ─┬─ (next batch)
+//   messages                               exchange ── unpack
+class DeviceMover final : public GroupMover {
+ public:
+  DeviceMover(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
+              std::vector<PeerPages> peers, uint32_t rank, size_t prefetch, int device,
+              transport::Transport& data, std::unique_ptr<transport::DeviceTransport> nccl)
+      : layout_(std::move(layout)),
+        pages_(pages),
+        peers_(std::move(peers)),
+        rank_(rank),
+        most_jobs_(prefetch + 2),
+        device_(device),
+        data_(data),
+        nccl_(std::move(nccl)),
+        gather_(layout_, pages),
+        pool_(base::ThreadPool::shared()),
+        reading_(device),
+        messages_(device),
+        blocks_(std::make_shared<DeviceBlockPool>(layout_->bytes, prefetch + 2,
+                                                  memory::Tier::kDevice, device)) {
+    GEAR_CHECK(peers_[rank_].device != nullptr);
+    int multiprocessors = 0;
+    GEAR_CUDA_TRY(
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
+    cudaPointerAttributes attributes{};
+    GEAR_CUDA_TRY(cudaPointerGetAttributes(&attributes, peers_[rank_].device));
+    most_blocks_ = attributes.type == cudaMemoryTypeDevice
+                       ? kBlocksPerMultiprocessor * static_cast<uint32_t>(multiprocessors)
+                       : kBlocksFromHost;
+    message_blocks_ = nccl_ ? most_blocks_ : kBlocksFromHost;
+  }
+
+  // What waits for other ranks ends first, or is aborted.
+  ~DeviceMover() override {
+    nccl_.reset();
+    static_cast<void>(cudaStreamSynchronize(messages_));
+    static_cast<void>(cudaStreamSynchronize(reading_));
+  }
+
+  bool on_stream() const override { return nccl_ != nullptr; }
+
+  void begin(Batch& batch) override {
+    const base::OnDevice on(device_);
+    if (!open_) open_ = free_job();
+    open_->upload.reset();
+    open_->packed.clear();
+    batch.block = {std::shared_ptr<void>(), open_->header.get()};
+    batch.delivery = nullptr;
+  }
+
+  void fill(Batch& batch, std::span<const std::byte> bytes) override {
+    const base::OnDevice on(device_);
+    std::shared_ptr<DeviceBlock> block = blocks_->acquire();
+    block->fill(bytes, reading_);
+    put_block(std::move(block), batch);
+  }
+
+  void pack(uint64_t, uint32_t consumer, const Plan& plan, const PackedRows& rows) override {
+    if (rows.bytes == 0) return;
+    open_->packed.push_back({consumer, open_->upload.add(plan, pool_), rows});
+  }
+
+  void gather(const BatchAssembly& assembly, Batch& batch, bool messages) override {
+    const base::NvtxRange range("gear.gather");
+    const base::OnDevice on(device_);
+    std::unique_ptr<Job> job = std::move(open_);
+    job->numbers.clear();
+    for (uint32_t o = 0; o < peers_.size(); ++o) {
+      job->numbers.push_back(job->upload.add(assembly.plan(o), pool_));
+    }
+    const size_t padding = job->upload.add(assembly.padding(), pool_);
+
+    job->block = blocks_->acquire();
+    job->block->begin_fill(reading_);
+    std::byte* const block = job->block->device_data();
+    job->upload.upload(reading_);
+    GEAR_CUDA_TRY(cudaMemcpyAsync(block, job->header.get(), job->header.bytes(),
+                                  cudaMemcpyHostToDevice, reading_));
+    pack_rows(*job);
+    std::vector<ListGather::Part> parts;
+    for (uint32_t o = 0; o < peers_.size(); ++o) {
+      if (peers_[o].device == nullptr) continue;
+      parts.push_back({peers_[o].device, job->upload.lists(job->numbers[o])});
+    }
+    parts.push_back({peers_[rank_].device, job->upload.lists(padding)});
+    gather_.gather(parts, block, most_blocks_, reading_);
+    job->read.record(reading_);
+    read_.record(reading_);
+    if (messages) {
+      const std::lock_guard guard(mutex_);
+      waiting_.push_back(std::move(job));
+    } else {
+      finish(std::move(job), batch, reading_);
+    }
+  }
+
+  void wait_read() override { read_.synchronize(); }
+
+  void exchange(uint64_t, std::span<const PackedRows> from) override {
+    const base::NvtxRange range("gear.exchange");
+    const base::OnDevice on(device_);
+    Job& job = next_message();
+    uint64_t bytes = 0;
+    for (const PackedRows& rows : from) bytes += rows.bytes;
+    std::byte* const in = job.receive.get(bytes, device_);
+    if (nccl_) {
+      std::vector<transport::DeviceRange> to(from.size());
+      std::vector<transport::DeviceRange> into(from.size());
+      lay_out(job, from, in, to, into);
+      job.read.make_wait(messages_);
+      nccl_->alltoallv(to, into, reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(messages_)));
+    } else {
+      std::vector<transport::ConstBytes> to(from.size());
+      std::vector<transport::Bytes> into(from.size());
+      lay_out(job, from, in, to, into);
+      job.read.synchronize();
+      data_.alltoallv(to, into);
+    }
+  }
+
+  void unpack(uint64_t, const BatchAssembly&, std::span<const PackedRows> from,
+              Batch& batch) override {
+    const base::OnDevice on(device_);
+    std::unique_ptr<Job> job;
+    {
+      const std::lock_guard guard(mutex_);
+      GEAR_CHECK(!waiting_.empty());
+      job = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    std::vector<ListGather::Part> parts;
+    uint64_t begin = 0;
+    for (uint32_t o = 0; o < from.size(); ++o) {
+      if (from[o].bytes == 0) continue;
+      parts.push_back({job->receive.data() + begin, job->upload.lists(job->numbers[o]), &from[o]});
+      begin += from[o].bytes;
+    }
+    gather_.unpack(parts, job->block->device_data(), message_blocks_, messages_);
+    finish(std::move(job), batch, messages_);
+  }
+
+ private:
+  struct Packed {
+    uint32_t consumer;
+    size_t number;  // of its lists
+    PackedRows rows;
+    uint64_t begin = 0;  // in the send buffer
+  };
+  // What one batch needs on its way.
+  struct Job {
+    Job(uint64_t header_bytes, uint32_t page_steps, size_t num_windows, int device,
+        bool messages_on_host)
+        : header(header_bytes),
+          upload(page_steps, num_windows, device),
+          send(messages_on_host),
+          receive(messages_on_host) {}
+
+    base::PinnedArray<std::byte> header;  // of the block: all but the rows' data
+    RowUpload upload;
+    std::vector<Packed> packed;
+    std::vector<size_t> numbers;  // by owner: of the lists of its rows
+    MessageBuffer send;
+    MessageBuffer receive;
+    std::shared_ptr<DeviceBlock> block;
+    base::Event read;  // its reads of pages have ended
+    base::Event done;  // nothing of it is in use
+  };
+
+  std::unique_ptr<Job> free_job() {
+    std::unique_ptr<Job> job;
+    {
+      const std::lock_guard guard(mutex_);
+      if (!jobs_.empty() && (jobs_.size() >= most_jobs_ || jobs_.front()->done.done())) {
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+    }
+    if (job) {
+      job->done.synchronize();
+      return job;
+    }
+    return std::make_unique<Job>(layout_->data.front(), static_cast<uint32_t>(pages_.page_steps),
+                                 layout_->windows.size(), device_, nccl_ == nullptr);
+  }
+
+  // Where the packed rows of every rank are, and where those from every rank go.
+  template <class To, class From>
+  static void lay_out(const Job& job, std::span<const PackedRows> from, std::byte* in,
+                      std::vector<To>& to, std::vector<From>& into) {
+    for (const Packed& packed : job.packed) {
+      to[packed.consumer] = {job.send.data() + packed.begin, packed.rows.bytes};
+    }
+    for (size_t o = 0; o < from.size(); ++o) {
+      into[o] = {in, from[o].bytes};
+      in += from[o].bytes;
+    }
+  }
+
+  // The batch may be delivered when `stream` comes here.
+  void finish(std::unique_ptr<Job> job, Batch& batch, const base::Stream& stream) {
+    job->block->end_fill(stream);
+    put_block(std::move(job->block), batch);
+    job->done.record(stream);
+    const std::lock_guard guard(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+
+  void pack_rows(Job& job) {
+    std::vector<ListGather::Part> parts;
+    std::vector<std::byte*> out;
+    uint64_t bytes = 0;
+    for (Packed& packed : job.packed) {
+      packed.begin = bytes;
+      bytes += packed.rows.bytes;
+    }
+    std::byte* const begin = job.send.get(bytes, device_);
+    for (const Packed& packed : job.packed) {
+      parts.push_back({peers_[rank_].device, job.upload.lists(packed.number), &packed.rows});
+      out.push_back(begin + packed.begin);
+    }
+    gather_.pack(parts, out, message_blocks_, reading_);
+  }
+
+  Job& next_message() {
+    const std::lock_guard guard(mutex_);
+    GEAR_CHECK(!waiting_.empty());
+    return *waiting_.front();
+  }
+
+  std::shared_ptr<const BatchLayout> layout_;
+  store::PageLayout pages_;
+  std::vector<PeerPages> peers_;
+  uint32_t rank_;
+  size_t most_jobs_;
+  int device_;
+  transport::Transport& data_;
+  std::unique_ptr<transport::DeviceTransport> nccl_;
+  ListGather gather_;
+  base::ThreadPool& pool_;
+  uint32_t most_blocks_ = 0;
+  uint32_t message_blocks_ = 0;
+  base::Stream reading_;
+  base::Stream messages_;
+  std::shared_ptr<DeviceBlockPool> blocks_;
+  std::unique_ptr<Job> open_;                 // between begin() and gather()
+  base::Event read_;                          // reads of pages have ended, of all batches gathered
+  std::mutex mutex_;                          // of what follows
+  std::deque<std::unique_ptr<Job>> waiting_;  // for messages, in order
+  std::deque<std::unique_ptr<Job>> jobs_;     // in the order in which they will be done
+};
+
+}  // namespace
+
+std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const BatchLayout> layout,
+                                              const store::PageLayout& pages,
+                                              std::vector<PeerPages> peers, uint32_t rank,
+                                              size_t prefetch, int device,
+                                              transport::Transport& data,
+                                              std::unique_ptr<transport::DeviceTransport> nccl) {
+  const base::OnDevice on(device);
+  return std::make_unique<DeviceMover>(std::move(layout), pages, std::move(peers), rank, prefetch,
+                                       device, data, std::move(nccl));
+}
+
+}  // namespace gear::collect
