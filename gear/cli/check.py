@@ -19,6 +19,7 @@ from gear.cli.gpus import find_gpus, gpu_findings
 OPTIONAL = [
     ("torch", "batches are NumPy arrays; gear train does not run", "pip install 'gear[torch]'"),
     ("jax", "framework='jax' is not available", "pip install jax"),
+    ("mpi4py", "ranks that mpirun starts need torch and MASTER_ADDR", "pip install mpi4py"),
     ("hydra-core", "gear train does not run", "pip install 'gear[train]'"),
     ("gymnasium", "gear train has no environments", "pip install 'gear[train]'"),
     ("mujoco", "env=hopper and env=halfcheetah do not run", "pip install 'gear[train]'"),

@@ -111,7 +111,9 @@ class Channel(ABC):
                 "the others went on without it: raise timeout_s (GEAR_TIMEOUT_S) if what it did "
                 "before may take so long"
             )
-        ended = set(absence.ended) | self.ended(absence.late)
+        ended = set(absence.ended)
+        if not absence.some:  # else it may have ended because it gave up like this rank
+            ended |= self.ended(absence.late)
         late = set(absence.late) - ended
         parts = []
         if ended:

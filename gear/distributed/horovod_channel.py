@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import time
 from typing import Any
 
 from gear.distributed.channel import Absence, Channel, Views
 
+_made = itertools.count()  # groups are made in the same order on all ranks
 LOOK_S = 0.5  # between two looks at the processes of this node
 
 
@@ -23,12 +25,12 @@ class HorovodChannel(Channel):
 
     kind = "horovod"
 
-    def __init__(self, process_set: Any, timeout_s: float, name: str = "gear") -> None:
+    def __init__(self, process_set: Any, timeout_s: float) -> None:
         import horovod.torch as hvd
 
         self._process_set = hvd.global_process_set if process_set is None else process_set
         super().__init__(self._process_set.rank(), self._process_set.size(), timeout_s)
-        self._name = name
+        self._name = f"gear {next(_made)}"
         self._calls = itertools.count()
         self._duplicates = itertools.count()
 
@@ -73,7 +75,8 @@ class HorovodChannel(Channel):
         return Absence()
 
     def duplicate(self) -> Channel:
-        name = f"{self._name}.{next(self._duplicates)}.channel"
-        channel = HorovodChannel(self._process_set, self.timeout_s, name)
-        channel.members = self.members
+        channel = copy.copy(self)
+        channel._name = f"{self._name}.channel{next(self._duplicates)}"
+        channel._calls = itertools.count()
+        channel._duplicates = itertools.count()
         return channel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Callable
@@ -65,8 +66,8 @@ class ThreadChannel(Channel):
     def duplicate(self) -> Channel:
         self._duplicates += 1
         name = f"{self._name}.{self._duplicates}"
-        channel = ThreadChannel(self._board, self.rank, self.timeout_s, name)
-        channel.members = self.members
+        channel = copy.copy(self)
+        channel._name, channel._calls, channel._duplicates = name, 0, 0
         return channel
 
     def part(self, name: str, make: Callable[[], list[Any]]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,7 @@ class MpiChannel(Channel):
 
     Raises:
         InvalidArgument: MPI was initialised for calls from one thread only.
+        TransportError: a rank did not take part within `timeout_s`.
     """
 
     kind = "mpi4py"
@@ -32,9 +34,8 @@ class MpiChannel(Channel):
                 "needs beside yours: leave mpi4py.rc.threads and MPI4PY_RC_THREAD_LEVEL alone, or "
                 "call MPI_Init_thread with it"
             )
-        self._communicator = communicator.Dup()
-        self._calls = communicator.Dup()
-        self._null = MPI.REQUEST_NULL
+        self._communicator = self._twin_of(communicator)
+        self._roll = self._twin_of(communicator)
 
     def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
         return self._exchange(self._communicator, to, from_, deadline, look=True)
@@ -80,20 +81,30 @@ class MpiChannel(Channel):
         return requests
 
     def duplicate(self) -> Channel:
-        channel = MpiChannel(self._communicator, self.timeout_s)
-        channel.members = self.members
+        channel = copy.copy(self)
+        channel._communicator = self._twin_of(self._communicator)
         return channel
 
     def answered(self, wait_s: float) -> set[int]:
         mine, theirs = memoryview(b"?"), memoryview(bytearray(self.size))
         parts = [theirs[peer : peer + 1] for peer in range(self.size)]
         deadline = time.monotonic() + wait_s
-        absence = self._exchange(self._calls, [mine] * self.size, parts, deadline, look=False)
+        absence = self._exchange(self._roll, [mine] * self.size, parts, deadline, look=False)
         return set(range(self.size)) - set(absence.late)
 
     def fortran_handle(self) -> int:
         """A communicator of its own between the same ranks. Collective."""
-        return int(self._communicator.Dup().py2f())
+        return int(self._twin_of(self._communicator).py2f())
+
+    def _twin_of(self, communicator: Any) -> Any:
+        twin, request = communicator.Idup()
+        deadline = time.monotonic() + self.timeout_s
+        while not request.Test():
+            if time.monotonic() >= deadline:
+                others = tuple(rank for rank in range(self.size) if rank != self.rank)
+                raise self.failure(Absence(late=others, some=True), self.timeout_s)
+            time.sleep(0.0005)
+        return twin
 
 
 def _pieces(view: memoryview) -> Iterator[memoryview]:

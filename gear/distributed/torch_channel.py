@@ -6,6 +6,7 @@ asked who its ranks are and no more, and none is made that torch.distributed wou
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import functools
 import hashlib
@@ -113,11 +114,10 @@ class TorchChannel(Channel):
 
     def duplicate(self) -> Channel:
         # Messages of another tag: the connections are the same.
-        twin = object.__new__(TorchChannel)
-        twin.__dict__.update(self.__dict__)
+        channel = copy.copy(self)
         self._tags[0] += 1
-        twin._tag = self._tags[0]
-        return twin
+        channel._tag = self._tags[0]
+        return channel
 
     def answered(self, wait_s: float) -> set[int]:
         self._calls += 1

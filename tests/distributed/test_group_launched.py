@@ -142,6 +142,15 @@ def test_mpirun(size: int) -> None:
     assert all("torch" not in result["modules"] for result in results)
 
 
+@pytest.mark.mpi
+@needs_mpi4py
+def test_a_late_rank_is_named_under_mpirun() -> None:
+    for result in launch(mpirun(3, "late"), 3):
+        if result["place"] != [1]:
+            assert "rank 1 (pid " in result["error"]
+            assert "did not take part within 0.5 s" in result["error"]
+
+
 @needs_torch
 def test_srun(run: Run) -> None:
     """The variables of a step of 3 tasks; the meeting point is made of them."""
@@ -152,6 +161,24 @@ def test_srun(run: Run) -> None:
         for rank in range(3)
     ]
     check_talk(run("talk", places), "srun")
+
+
+@needs_torch
+def test_horovodrun(run: Run) -> None:
+    """Over a stand-in for Horovod, which tells who is missing no more than Horovod does."""
+    places = [
+        {
+            "HOROVOD_RANK": place["RANK"],
+            "HOROVOD_SIZE": place["WORLD_SIZE"],
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": place["MASTER_ADDR"],
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": place["MASTER_PORT"],
+        }
+        for place in plain(3)
+    ]
+    results = run("by_horovod", places)
+    check_talk(results, "horovodrun")
+    who = r"one or more of rank 1 \(.*\), rank 2 \(.*\)"
+    assert re.match(rf"\[transport\] {who} did not take part within 0\.5 s", results[0]["error"])
 
 
 @needs_torch
@@ -286,11 +313,11 @@ def check_carry(results: list[dict[str, Any]], name: str) -> None:
 
 @needs_torch
 def test_transport_by_gloo(run: Run) -> None:
-    check_carry(run("carry", plain(3, TEST_TRANSPORT="group")), "group")
+    check_carry(run("carry", plain(3, CARRY_BY="group")), "group")
 
 
 @pytest.mark.mpi
 @needs_mpi4py
 def test_transport_by_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEST_TRANSPORT", "group")
+    monkeypatch.setenv("CARRY_BY", "group")
     check_carry(launch(mpirun(3, "carry"), 3), "group")
