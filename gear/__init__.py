@@ -1,7 +1,7 @@
 """GEAR: GPU-centric experience replay for reinforcement learning on HPC clusters."""
 
 from gear.batch import Batch
-from gear.buffer import Episode, RateLimit, ReplayBuffer
+from gear.buffer import Episode, ReplayBuffer
 from gear.device import check_visible_device
 from gear.distributed import Group
 from gear.errors import (
@@ -14,6 +14,7 @@ from gear.errors import (
     TransportError,
 )
 from gear.loader import Loader
+from gear.rate_limit import RateLimit
 from gear.samplers import Fifo, Lifo, Sampler, Sequential, TopK, Uniform, Weighted
 from gear.schema import Column, Schema
 from gear.window import Step, Window

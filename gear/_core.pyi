@@ -13,6 +13,7 @@ __all__: list[str] = [
     "Batch",
     "CHECKPOINT_FORMAT",
     "Collector",
+    "Peers",
     "Shard",
     "Transport",
     "Writer",
@@ -167,6 +168,20 @@ class Transport:
     @property
     def timeout_s(self) -> float: ...
 
+class Peers:
+    def __init__(
+        self,
+        shard: Shard,
+        transport: Transport,
+        nodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    ) -> None: ...
+    def exchange_updates(self) -> None: ...
+    def update(
+        self,
+        ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        priorities: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+    ) -> None: ...
+
 class Collector:
     def __init__(
         self,
@@ -196,6 +211,9 @@ class Collector:
         drop_last: bool,
         device: typing.SupportsInt | typing.SupportsIndex,
         path: str,
+        peers: Peers,
+        locality: str,
+        nccl: bool,
     ) -> None: ...
     def batches_per_epoch(self) -> int: ...
     def next(

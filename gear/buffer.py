@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,41 +15,19 @@ from gear.arguments import check_count
 from gear.arrays import as_ids, as_priorities, gpu_array
 from gear.batch import Batch
 from gear.distributed import Group
+from gear.distributed.region_name import name_of_rank
+from gear.distributed.together import together
 from gear.errors import InvalidArgument
 from gear.frameworks import tensor_maker
 from gear.loader import Loader
 from gear.log import connect_core_log
+from gear.rate_limit import RateLimit
 from gear.samplers import Sampler, Uniform
 from gear.schema import Column, Schema
 from gear.window import Outputs, output_tuples
 from gear.writer import Writer
 
 DEFAULT_PAGE_STEPS = 16
-
-
-@dataclass(frozen=True)
-class RateLimit:
-    """How far sampling and inserting may run apart (Cassirer et al., arXiv:2102.04736).
-
-    A loader waits until ``min_steps`` steps are in and while it is more than ``slack`` samples
-    ahead of ``samples_per_insert`` per step inserted after those; a writer waits while it is more
-    than ``slack`` samples behind. For writers and loaders in different threads: in one thread, a
-    wait that only the same thread could end ends with TimeoutError (see ``timeout_s``).
-
-    Args:
-        samples_per_insert: items sampled per step inserted; 0: only ``min_steps`` counts.
-        min_steps: steps before the first sample.
-        slack: tolerance in samples; None: ``max(1000, 2 * samples_per_insert)``.
-    """
-
-    samples_per_insert: float
-    min_steps: int = 1
-    slack: float | None = None
-
-    def as_tuple(self) -> tuple[float, int, float]:
-        slack = max(1000.0, 2 * self.samples_per_insert) if self.slack is None else self.slack
-        min_steps = check_count("[store] min_steps of the rate limit", self.min_steps, least=0)
-        return (float(self.samples_per_insert), min_steps, float(slack))
 
 
 @dataclass(frozen=True)
@@ -78,20 +57,23 @@ class ReplayBuffer:
 
     Args:
         schema: the columns of a step.
-        capacity: room in steps, rounded up to whole pages. The last page of an episode may stay
-            partly empty.
+        capacity: room in steps, rounded up to whole pages; over a group, that of each rank. The
+            last page of an episode may stay partly empty.
         tier: ``"host"``; ``"shared"`` (named POSIX shared memory, mode 0600); ``"pinned"`` (either
             of these, page-locked, so that GPUs read it over PCIe); ``"device"`` or ``"device:1"``
             (memory of the current GPU, or of that one).
         name: of the shared region; with ``tier="shared"``, and with ``tier="pinned"`` if other
-            processes are to map it.
+            processes are to map it. Over a group, each rank's is this with ``-rank2`` behind it;
+            None: made up.
         page_steps: steps in a page.
         evict: which episode gives up its oldest page when none is free: ``"fifo"`` the oldest;
             ``"lifo"`` the newest ended; ``"lowest_priority"`` the ended one of lowest priority.
         max_times_sampled: a step drawn that often is offered no more; an ended episode of which
             nothing is left to draw is freed.
         rate_limit: samples per insert; None: no limit.
-        group: the ranks that share the buffer.
+        group: the ranks that share the buffer; with several of them, making it is collective.
+            Tiers ``"shared"`` and ``"pinned"`` are read in place by all ranks of the node, tier
+            ``"device"`` by their GPUs; of tier ``"host"`` a row that another rank needs is sent.
 
     Raises:
         InvalidArgument: a value outside what is allowed, a capacity below one page, a shared name
@@ -121,7 +103,10 @@ class ReplayBuffer:
             max_times_sampled = check_count(
                 "[store] max_times_sampled", max_times_sampled, most=65535
             )
-        shard = _core.Shard(
+        group = group or Group.single()
+        name = name_of_rank(name, tier, group)
+        make_shard = partial(
+            _core.Shard,
             schema.as_tuples(),
             capacity=check_count("[store] capacity", capacity),
             page_steps=check_count("[store] page_steps", page_steps),
@@ -129,19 +114,22 @@ class ReplayBuffer:
             name=name or "",
             evict=evict,
             max_times_sampled=max_times_sampled or 0,
-            owner=(group or Group.single()).rank,
+            owner=group.rank,
             rate_limit=None if rate_limit is None else rate_limit.as_tuple(),
         )
-        self._set(shard, schema, tier, name, group)
+        self._set(together(group, make_shard), schema, tier, name, group)
 
     def _set(
-        self, shard: _core.Shard, schema: Schema, tier: str, name: str | None, group: Group | None
+        self, shard: _core.Shard, schema: Schema, tier: str, name: str | None, group: Group
     ) -> None:
         self._shard: _core.Shard | None = shard
         self._schema = schema
         self._tier = tier
         self._name = name
-        self._group = group or Group.single()
+        self._group = group
+        self._peers: _core.Peers | None = None
+        if group.size > 1:
+            self._peers = _core.Peers(shard, group.transport(), list(group.nodes))
 
     def _open(self) -> _core.Shard:
         if self._shard is None:
@@ -232,13 +220,18 @@ class ReplayBuffer:
             How many were applied. Steps evicted meanwhile are ignored and counted in
             ``stats()["stale_updates"]``. None when both are torch tensors or CuPy arrays on one
             GPU: a count would have to wait for it, and this call does not once a loader there
-            selects by priority.
+            selects by priority. None over a group of several ranks: the priorities travel to the
+            steps' owners with the next ``next(loader)`` or `save` and are applied there before it
+            draws, in the order of the ranks.
 
         Raises:
             InvalidArgument: a priority or an id that cannot be; nothing is applied. On a GPU that
                 is seen later: the next call of the buffer or its loaders there raises it.
         """
         shard = self._open()
+        if self._peers is not None:
+            self._peers.update(as_ids(ids), as_priorities(priorities))
+            return None
         gpu_ids = gpu_array("ids", ids, integer=True)
         gpu_priorities = gpu_ids and gpu_array("priorities", priorities, integer=False)
         if not gpu_ids or not gpu_priorities or gpu_ids.device != gpu_priorities.device:
@@ -273,8 +266,15 @@ class ReplayBuffer:
         prefetch: int = 2,
         seed: int = 0,
         timeout_s: float | None = None,
+        locality: str = "first",
+        nccl: bool = False,
     ) -> Loader:
         """Batches of ``batch_size`` items, drawn by a sampler.
+
+        Over a group, ``batch_size`` is that of each rank, which gets exactly so many (of an epoch's
+        last batch: its share), and all ranks together draw from all shards as if they were one
+        buffer; making the loader and ``next`` are collective: every rank, the same loaders, the
+        same order.
 
         A step of an open episode is offered only once every window of every loader of this buffer
         is complete for it.
@@ -296,9 +296,15 @@ class ReplayBuffer:
             prefetch: batches in flight behind the delivered one.
             seed: of the sampler's draws.
             timeout_s: longest wait of ``next`` for the rate limit; None: no end.
+            locality: over a group, ``"first"``: ranks keep what was drawn from their own shards up
+                to their share, and only the surplus moves, within the node where it can; ``"off"``:
+                every draw goes to a rank by its number, whoever holds it.
+            nccl: over a group, rows that go from GPU to GPU between nodes travel by NCCL, not
+                through the host.
 
         Raises:
             InvalidArgument: see the message.
+            TransportError: a rank did not take part within the group's time-out; names it.
             OutOfMemory: no room for ``prefetch + 2`` batches on the GPU.
             CudaError: no such GPU.
         """
@@ -315,6 +321,9 @@ class ReplayBuffer:
             prefetch=prefetch,
             seed=seed,
             timeout_s=timeout_s,
+            peers=self._peers,
+            locality=locality,
+            nccl=nccl,
         )
 
     def collect(
@@ -345,11 +354,18 @@ class ReplayBuffer:
         A checkpoint that is there already is replaced only when the other one is complete; when
         saving fails it stays.
 
+        Over a group, collective: every rank writes its part, ``path/rank-00002-of-00004``; it is
+        complete when the call returns on every rank.
+
         Raises:
             IoError: the file system refused (full, read-only), with what was written so far.
             InvalidArgument: ``path`` holds something that is no checkpoint.
         """
-        checkpoint.save(self._open(), path)
+        if self._peers is None:
+            checkpoint.save(self._open(), path)
+            return
+        self._peers.exchange_updates()
+        checkpoint.save_rank(self._open(), path, self._group)
 
     @classmethod
     def load(
@@ -362,14 +378,17 @@ class ReplayBuffer:
     ) -> ReplayBuffer:
         """The buffer that was saved, with its ids, priorities and counts.
 
-        Open episodes stay open: ``writer(episode=uid)`` continues one.
+        Open episodes stay open: ``writer(episode=uid)`` continues one. Over a group, collective, by
+        as many ranks as saved it.
 
         Raises:
+            InvalidArgument: saved by another number of ranks.
             CorruptData: torn, truncated, foreign or of a newer format; says what and where.
         """
         connect_core_log()
-        owner = (group or Group.single()).rank
-        shard = checkpoint.load(path, tier=tier, name=name or "", owner=owner)
+        group = group or Group.single()
+        name = name_of_rank(name, tier, group)
+        shard = checkpoint.load_rank(path, group, tier=tier, name=name or "")
         schema = Schema(Column(*column) for column in shard.columns)
         buffer = cls.__new__(cls)
         buffer._set(shard, schema, tier, name, group)
@@ -378,6 +397,7 @@ class ReplayBuffer:
     def close(self) -> None:
         """Gives the memory back once writers and loaders are closed too."""
         self._shard = None
+        self._peers = None
 
     def __enter__(self) -> ReplayBuffer:
         return self

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 from gear import _core
+from gear.distributed import Group
+from gear.distributed.together import together
+from gear.errors import InvalidArgument
+
+_RANK = re.compile(r"rank-(\d{5})-of-(\d{5})")
 
 
 def save(shard: _core.Shard, path: str | os.PathLike[str]) -> None:
@@ -16,6 +24,91 @@ def save(shard: _core.Shard, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], *, tier: str, name: str, owner: int) -> _core.Shard:
     """The shard saved in the directory ``path``; see `ReplayBuffer.load`."""
     return _core.load(os.fspath(path), tier=tier, name=name, owner=owner)
+
+
+def save_rank(shard: _core.Shard, path: str | os.PathLike[str], group: Group) -> None:
+    """Writes every rank's shard below ``path``, all of them or none; collective.
+
+    The ranks write beside ``path``, and the first one puts that in its place when all are done.
+
+    Raises:
+        IoError: as `save`; on every rank, naming the one that failed.
+        InvalidArgument: ``path`` holds something else, or is not on a file system of all ranks.
+    """
+    target = Path(path)
+    beside = target.with_name(f".{target.name}.saving")
+
+    def prepare() -> None:
+        if group.rank == 0:
+            _check_replaceable(target)
+            shutil.rmtree(beside, ignore_errors=True)
+            beside.mkdir(parents=True)
+
+    def write() -> None:
+        if not beside.is_dir():
+            raise InvalidArgument(
+                f"[checkpoint] rank {group.rank} does not see {beside}, which rank 0 made: give a "
+                "path on a file system that all ranks share"
+            )
+        save(shard, beside / _rank_folder(group))
+
+    def publish() -> None:
+        if group.rank == 0:
+            old = target.with_name(f".{target.name}.replaced")
+            shutil.rmtree(old, ignore_errors=True)
+            if target.exists():
+                target.rename(old)
+            beside.rename(target)
+            _sync_directory(target.parent)
+            shutil.rmtree(old, ignore_errors=True)
+
+    for step in (prepare, write, publish):
+        together(group, step)
+
+
+def load_rank(path: str | os.PathLike[str], group: Group, *, tier: str, name: str) -> _core.Shard:
+    """This rank's shard of what as many ranks saved; collective.
+
+    Raises:
+        InvalidArgument: saved by another number of ranks.
+        CorruptData: as `load`; on every rank, naming the one that failed.
+    """
+    folder = Path(path)
+    saved_by = {
+        int(match[2]) for entry in folder.glob("rank-*") if (match := _RANK.fullmatch(entry.name))
+    }
+    if saved_by != (set() if group.size == 1 else {group.size}):
+        ranks = " and ".join(str(size) for size in sorted(saved_by)) or "1"
+        raise InvalidArgument(
+            f"[checkpoint] {folder} was saved by {ranks} rank(s) and is to be loaded by "
+            f"{group.size}: start as many as saved it"
+        )
+    if group.size > 1:
+        folder = folder / _rank_folder(group)
+    return together(group, lambda: load(folder, tier=tier, name=name, owner=group.rank))
+
+
+def _rank_folder(group: Group) -> str:
+    return f"rank-{group.rank:05d}-of-{group.size:05d}"
+
+
+def _check_replaceable(target: Path) -> None:
+    """Nothing is there, or ranks' checkpoints alone."""
+    if not target.exists():
+        return
+    if not target.is_dir() or not all(_RANK.fullmatch(entry.name) for entry in target.iterdir()):
+        raise InvalidArgument(
+            f"[checkpoint] {target} is there and is no checkpoint of several ranks: give another "
+            "path, or move it away"
+        )
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:

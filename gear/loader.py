@@ -28,6 +28,9 @@ class Loader(Iterator[Batch]):
 
     With `Sequential` an iteration is one epoch; iterate again for the next. One thread at a time
     may use a loader.
+
+    Over a group of several ranks ``next``, ``len``, `state_dict`, `load_state_dict` and `close` are
+    collective.
     """
 
     def __init__(
@@ -45,6 +48,9 @@ class Loader(Iterator[Batch]):
         prefetch: int,
         seed: int,
         timeout_s: float | None,
+        peers: _core.Peers | None,
+        locality: str,
+        nccl: bool,
     ) -> None:
         batch_size = check_count("[collect] batch_size", batch_size)
         prefetch = check_count("[collect] prefetch", prefetch, least=0)
@@ -79,6 +85,9 @@ class Loader(Iterator[Batch]):
             drop_last=bool(getattr(sampler, "drop_last", False)),
             device=gpu,
             path=path,
+            peers=peers,
+            locality=locality,
+            nccl=nccl,
         )
 
     def _open(self) -> _core.Collector:
@@ -95,6 +104,7 @@ class Loader(Iterator[Batch]):
         Raises:
             InvalidArgument: nothing may be drawn (and no rate limit says to wait for it).
             TimeoutError: the rate limit allowed no batch within ``timeout_s``.
+            TransportError: a rank did not take part within the group's time-out; names it.
             StopIteration: end of an epoch of `Sequential`.
         """
         core = (self._core or self._open()).next(self._timeout_s)
@@ -171,8 +181,10 @@ class Loader(Iterator[Batch]):
         count), ``wait_s`` (``next`` waited for so long), ``gather_s`` (spent copying; where a GPU
         gathers, reckoned from the batches whose time was looked at), ``gb_per_s`` of the copying,
         ``path`` (``"host"``, ``"staged"``, ``"zero_copy"``, ``"device"``), ``selection``
-        (``"host"`` or ``"device"``), ``bytes_by_path``, and ``hits``, items by the tier that they
-        were read from.
+        (``"host"`` or ``"device"``), ``bytes_by_path``, ``hits``, items by the tier that they were
+        read from; and of ``bytes``, by the rank that holds them: ``local_bytes`` (this one),
+        ``same_node_bytes``, ``remote_bytes``, and ``message_bytes``, those that were sent here and
+        not read in place.
         """
         return self._open().stats()
 

@@ -8,7 +8,7 @@ namespace gear::base {
 /// thread, and when it has waited: Python gives its interpreter lock up meanwhile, since the other
 /// thread may need it. Nothing by default.
 struct BlockingHooks {
-  void* (*begin)();     ///< any thread; what it returns is for `end`
+  void* (*begin)();  ///< any thread; what it returns is for `end`
   void (*end)(void*);
 };
 

@@ -269,6 +269,13 @@ void InputRows::read_dlpack(const store::Column& column, py::handle value, bool 
   keep_ = capsule;  // not renamed to "used_dltensor": the capsule itself frees the tensor
 }
 
+void check_update(const Ids& ids, const Priorities& priorities) {
+  if (ids.ndim() == 1 && priorities.ndim() == 1 && ids.size() == priorities.size()) return;
+  throw InvalidArgument(cat("[store] update takes one priority an id, both one-dimensional; given ",
+                            ids.size(), " ids and ", priorities.size(), " priorities of ",
+                            priorities.ndim(), " dimensions"));
+}
+
 py::array to_numpy(const TensorView& view) {
   auto* owner = new std::shared_ptr<std::byte>(view.owner);
   const py::capsule base(owner,

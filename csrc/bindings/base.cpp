@@ -1,5 +1,6 @@
 #include <exception>
 
+#include "base/blocking.h"
 #include "base/devices.h"
 #include "base/environment.h"
 #include "base/errors.h"
@@ -69,6 +70,16 @@ void send_log_to(py::object sink) {
       base::log_level_from_environment());
 }
 
+// A thread that waits in the core gives the GIL up: whom it waits for may need it.
+void install_blocking_hooks() {
+  static constexpr base::BlockingHooks kHooks = {
+      [] { return static_cast<void*>(PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr); },
+      [](void* state) {
+        if (state != nullptr) PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+      }};
+  base::blocking_hooks.store(&kHooks, std::memory_order_release);
+}
+
 py::dict build_info() {
   py::dict info;
   info["version"] = GEAR_VERSION;
@@ -107,6 +118,7 @@ py::handle transport_error() { return g_transport; }
 
 void register_base(py::module_& module) {
   py::register_exception_translator(translate);
+  install_blocking_hooks();
   module.def("raise_as", &raise_as, py::kw_only(), py::arg("InvalidArgument"),
              py::arg("OutOfMemory"), py::arg("CudaError"), py::arg("TransportError"),
              py::arg("CorruptData"), py::arg("IoError"),

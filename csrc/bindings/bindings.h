@@ -17,11 +17,11 @@ void register_store(py::module_& module);      // Shard
 void register_ingest(py::module_& module);     // Writer
 void register_batch(py::module_& module);      // Batch
 void register_transport(py::module_& module);  // Transport
+void register_group(py::module_& module);      // Peers
 void register_collect(py::module_& module);    // Collector
 
 // gear.TransportError.
 py::handle transport_error();
-
 // Calls `attempt(slice_s)` without the GIL until it returns true or `timeout_s` (none: for ever)
 // has passed, looking for Ctrl-C between slices. Returns what the last call returned.
 template <class Attempt>

@@ -9,6 +9,7 @@
 #include "bindings/batch.h"
 #include "collect/batch_source.h"
 #include "collect/device_source.h"
+#include "collect/group_collector.h"
 
 namespace gear::bindings {
 namespace {
@@ -88,8 +89,9 @@ class PyCollector {
   PyCollector(std::shared_ptr<store::Shard> shard, const std::vector<OutputTuple>& outputs,
               uint64_t batch_size, bool packed, uint64_t prefetch, const std::string& policy,
               const std::string& unit, uint64_t seed, double alpha, double beta, bool shuffle,
-              bool drop_last, int device, const std::string& path)
-      : schema_(shard->shared_schema()) {
+              bool drop_last, int device, const std::string& path,
+              std::shared_ptr<collect::Peers> peers, const std::string& locality, bool nccl)
+      : schema_(shard->shared_schema()), over_group_(peers != nullptr) {
     const collect::CollectorOptions options = {
         make_outputs(*schema_, outputs),
         batch_size,
@@ -98,8 +100,10 @@ class PyCollector {
         {parse_policy(policy), parse_unit(unit), seed, alpha, beta, shuffle, drop_last},
         device,
         parse_path(path)};
+    const collect::GroupOptions group = {collect::parse_locality(locality), nccl};
     const py::gil_scoped_release release;
-    source_ = collect::make_batch_source(std::move(shard), options);
+    source_ = peers ? collect::make_group_source(std::move(peers), options, group)
+                    : collect::make_batch_source(std::move(shard), options);
   }
 
   // Ends threads that may want the GIL for a last message.
@@ -203,6 +207,10 @@ class PyCollector {
     out["selection"] = stats.selects_on_device ? "device" : "host";
     out["bytes_by_path"] = bytes_by_path;
     out["hits"] = hits;
+    out["local_bytes"] = over_group_ ? stats.local_bytes : stats.bytes;
+    out["same_node_bytes"] = stats.same_node_bytes;
+    out["remote_bytes"] = stats.remote_bytes;
+    out["message_bytes"] = stats.message_bytes;
     return out;
   }
 
@@ -210,10 +218,14 @@ class PyCollector {
     const py::gil_scoped_release release;
     source_->set_beta(beta);
   }
-  uint64_t batches_per_epoch() { return source_->batches_per_epoch(); }
+  uint64_t batches_per_epoch() {
+    const py::gil_scoped_release release;
+    return source_->batches_per_epoch();
+  }
 
  private:
   std::shared_ptr<const store::Schema> schema_;
+  bool over_group_;
   std::unique_ptr<BatchSource> source_;
 };
 
@@ -242,11 +254,13 @@ void register_collect(py::module_& module) {
   py::class_<PyCollector>(module, "Collector")
       .def(py::init<std::shared_ptr<store::Shard>, const std::vector<OutputTuple>&, uint64_t, bool,
                     uint64_t, const std::string&, const std::string&, uint64_t, double, double,
-                    bool, bool, int, const std::string&>(),
+                    bool, bool, int, const std::string&, std::shared_ptr<collect::Peers>,
+                    const std::string&, bool>(),
            py::arg("shard"), py::kw_only(), py::arg("outputs"), py::arg("batch_size"),
            py::arg("packed"), py::arg("prefetch"), py::arg("policy"), py::arg("unit"),
            py::arg("seed"), py::arg("alpha"), py::arg("beta"), py::arg("shuffle"),
-           py::arg("drop_last"), py::arg("device"), py::arg("path"))
+           py::arg("drop_last"), py::arg("device"), py::arg("path"), py::arg("peers"),
+           py::arg("locality"), py::arg("nccl"))
       .def("next", &PyCollector::next, py::arg("timeout_s") = py::none())
       .def("state", &PyCollector::state)
       .def("restore", &PyCollector::restore, py::arg("state"))

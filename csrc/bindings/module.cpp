@@ -8,5 +8,6 @@ PYBIND11_MODULE(_core, module) {
   gear::bindings::register_ingest(module);
   gear::bindings::register_batch(module);
   gear::bindings::register_transport(module);
+  gear::bindings::register_group(module);
   gear::bindings::register_collect(module);
 }

@@ -152,15 +152,8 @@ py::list episodes(store::Shard& shard) {
   return list;
 }
 
-using Ids = py::array_t<int64_t, py::array::c_style>;
-using Priorities = py::array_t<float, py::array::c_style | py::array::forcecast>;
-
 uint64_t update(store::Shard& shard, const Ids& ids, const Priorities& priorities) {
-  if (ids.ndim() != 1 || priorities.ndim() != 1 || ids.size() != priorities.size()) {
-    throw InvalidArgument(
-        cat("[store] update takes one priority an id, both one-dimensional; given ", ids.size(),
-            " ids and ", priorities.size(), " priorities of ", priorities.ndim(), " dimensions"));
-  }
+  check_update(ids, priorities);
   const std::span given_ids(ids.data(), static_cast<size_t>(ids.size()));
   const std::span given(priorities.data(), static_cast<size_t>(priorities.size()));
   const auto lock = shard.lock();

@@ -19,17 +19,6 @@ bool needs_gpu(const store::Shard& shard, int device) {
   return device >= 0 || shard.options().tier == memory::Tier::kDevice;
 }
 
-void check_path(const CollectorOptions& options, memory::Tier tier) {
-  const bool fits = options.path == Path::kZeroCopy ? tier == memory::Tier::kPinned
-                                                    : tier != memory::Tier::kDevice;
-  if (options.path == Path::kAuto || (options.device >= 0 && fits)) return;
-  throw InvalidArgument(
-      cat("[collect] path '", path_name(options.path), "' from tier '", memory::tier_name(tier),
-          "' to a ", options.device < 0 ? "CPU" : "GPU",
-          ": 'zero_copy' leads from tier 'pinned' to a GPU, 'staged' from any tier of host memory "
-          "to a GPU; use path='auto'"));
-}
-
 bool fits(const BatchSource::PendingBatch& pending, const BatchLayout& layout) {
   if (pending.epoch_end) return true;
   if (pending.data.size() != layout.bytes || pending.items > layout.batch_size ||
@@ -53,6 +42,17 @@ bool fits(const BatchSource::PendingBatch& pending, const BatchLayout& layout) {
 }
 
 }  // namespace
+
+void check_path(const CollectorOptions& options, memory::Tier tier) {
+  const bool fits = options.path == Path::kZeroCopy ? tier == memory::Tier::kPinned
+                                                    : tier != memory::Tier::kDevice;
+  if (options.path == Path::kAuto || (options.device >= 0 && fits)) return;
+  throw InvalidArgument(
+      cat("[collect] path '", path_name(options.path), "' from tier '", memory::tier_name(tier),
+          "' to a ", options.device < 0 ? "CPU" : "GPU",
+          ": 'zero_copy' leads from tier 'pinned' to a GPU, 'staged' from any tier of host memory "
+          "to a GPU; use path='auto'"));
+}
 
 std::string_view path_name(Path path) {
   constexpr std::array<std::string_view, 5> kNames = {"auto", "zero_copy", "staged", "device",

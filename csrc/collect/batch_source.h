@@ -59,6 +59,11 @@ class BatchSource {
     Path path = Path::kHost;
     bool selects_on_device = false;
     memory::Tier tier = memory::Tier::kHost;  // where all items were found
+    // Over a group, bytes by where they came from, and those that came by message.
+    uint64_t local_bytes = 0;
+    uint64_t same_node_bytes = 0;
+    uint64_t remote_bytes = 0;
+    uint64_t message_bytes = 0;
   };
 
   virtual ~BatchSource() = default;
@@ -94,6 +99,8 @@ Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
                   const std::vector<Output>& outputs, bool packed, int device = -1);
 
 // ---- for implementations ----
+// Throws InvalidArgument when options.path does not lead from `tier` to options.device.
+void check_path(const CollectorOptions& options, memory::Tier tier);
 // The bytes of a batch's block, wherever it lies; waits until it is filled.
 std::vector<std::byte> copy_of(const Batch& batch);
 // Throws InvalidArgument when a pending batch is not of this layout.

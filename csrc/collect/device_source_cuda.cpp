@@ -10,15 +10,6 @@
 namespace gear::collect {
 namespace {
 
-// What a GPU gets from memory of the host: gathered by the host, and copied.
-std::unique_ptr<BatchSource> make_staged_source(std::shared_ptr<store::Shard> shard,
-                                                const CollectorOptions& options,
-                                                std::shared_ptr<const BatchLayout> layout) {
-  auto stage =
-      std::make_unique<DeviceStage>(std::move(layout), options.prefetch + 2, options.device);
-  return std::make_unique<Collector>(std::move(shard), options, std::move(stage));
-}
-
 // Anchors of these ids gathered by a GPU: in its own memory.
 std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<int64_t>& ids,
                                         std::shared_ptr<const BatchLayout> layout, int device,
@@ -59,24 +50,33 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
 
 }  // namespace
 
+bool uses_kernels(const store::Shard& shard, const CollectorOptions& options,
+                  const BatchLayout& layout) {
+  const memory::Tier tier = shard.options().tier;
+  if (tier != memory::Tier::kPinned || options.device < 0) return tier == memory::Tier::kDevice;
+  if (options.path != Path::kAuto) return options.path == Path::kZeroCopy;
+  return LinkModel::of_device(options.device)
+             .choose(layout, shard.layout(), shard.index().options().num_pages) == Path::kZeroCopy;
+}
+
+std::unique_ptr<Stage> make_stage(std::shared_ptr<const BatchLayout> layout,
+                                  const CollectorOptions& options) {
+  return std::make_unique<DeviceStage>(std::move(layout), options.prefetch + 2, options.device);
+}
+
 std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard> shard,
                                                 const CollectorOptions& options) {
-  const memory::Tier tier = shard->options().tier;
-  if (tier == memory::Tier::kDevice) {
+  if (shard->options().tier == memory::Tier::kDevice) {
     return std::make_unique<DeviceCollector>(std::move(shard), options);
   }
   check_outputs(options.outputs, shard->schema(), options.batch_size, shard->index().num_slots());
   auto layout = std::make_shared<const BatchLayout>(shard->schema(), options.outputs,
                                                     options.batch_size, options.packed);
-  Path path = options.path;
-  if (path == Path::kAuto) {
-    path = tier == memory::Tier::kPinned
-               ? LinkModel::of_device(options.device)
-                     .choose(*layout, shard->layout(), shard->index().options().num_pages)
-               : Path::kStaged;
+  if (uses_kernels(*shard, options, *layout)) {
+    return std::make_unique<DeviceCollector>(std::move(shard), options);
   }
-  if (path == Path::kStaged) return make_staged_source(std::move(shard), options, layout);
-  return std::make_unique<DeviceCollector>(std::move(shard), options);
+  return std::make_unique<Collector>(std::move(shard), options,
+                                     make_stage(std::move(layout), options));
 }
 
 Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids,

@@ -38,9 +38,10 @@ class GroupMover {
   // Moves what lies in own and peers' pages into the data of `batch`, and its padding. Without
   // `messages` to come the batch may be delivered from then on, and is filled when
   // batch.delivery says so (null: now).
-  virtual void gather(const BatchAssembly& assembly, Batch& batch, bool messages) = 0;
-  // Returns when the batches gathered and packed so far no longer read any pages.
-  virtual void wait_read() = 0;
+  virtual void gather(uint64_t number, const BatchAssembly& assembly, Batch& batch,
+                      bool messages) = 0;
+  // Returns when nothing reads pages any more for the batches up to `number`.
+  virtual void wait_read(uint64_t number) = 0;
   // Sends what was packed for batch `number` and receives from[o].bytes from every rank o.
   virtual void exchange(uint64_t number, std::span<const PackedRows> from) = 0;
   // Moves what was received into the data of `batch`, which may be delivered from then on.

@@ -1,6 +1,7 @@
 // What a build without CUDA has in place of the sources that need a GPU.
 #include "base/errors.h"
 #include "collect/device_source.h"
+#include "collect/group_mover.h"
 #include "collect/link_model.h"
 
 namespace gear::collect {
@@ -16,6 +17,22 @@ namespace {
 
 std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard>,
                                                 const CollectorOptions&) {
+  refuse();
+}
+
+bool uses_kernels(const store::Shard&, const CollectorOptions& options, const BatchLayout&) {
+  if (options.device >= 0) refuse();
+  return false;
+}
+
+std::unique_ptr<Stage> make_stage(std::shared_ptr<const BatchLayout>, const CollectorOptions&) {
+  refuse();
+}
+
+std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const BatchLayout>,
+                                              const store::PageLayout&, std::vector<PeerPages>,
+                                              uint32_t, size_t, int, transport::Transport&,
+                                              std::unique_ptr<transport::DeviceTransport>) {
   refuse();
 }
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "memory/region.h"
 #include "base/blocking.h"
+#include "memory/region.h"
 #include "store/index.h"
 #include "store/mirror.h"
 #include "store/page_layout.h"

@@ -1,0 +1,38 @@
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include "bindings/arrays.h"
+#include "collect/peers.h"
+
+namespace gear::bindings {
+namespace {
+
+// The GIL is given up: other ranks may be threads of this process.
+std::shared_ptr<collect::Peers> make_peers(std::shared_ptr<store::Shard> shard,
+                                           std::shared_ptr<transport::Transport> transport,
+                                           std::vector<uint32_t> nodes) {
+  const py::gil_scoped_release release;
+  return std::make_shared<collect::Peers>(std::move(shard), std::move(transport), std::move(nodes));
+}
+
+void exchange_updates(collect::Peers& peers) {
+  const py::gil_scoped_release release;
+  peers.exchange_updates(peers.control());
+}
+
+void update_peers(collect::Peers& peers, const Ids& ids, const Priorities& priorities) {
+  check_update(ids, priorities);
+  peers.update({ids.data(), static_cast<size_t>(ids.size())},
+               {priorities.data(), static_cast<size_t>(priorities.size())});
+}
+
+}  // namespace
+
+void register_group(py::module_& module) {
+  py::class_<collect::Peers, std::shared_ptr<collect::Peers>>(module, "Peers")
+      .def(py::init(&make_peers), py::arg("shard"), py::arg("transport"), py::arg("nodes"))
+      .def("update", &update_peers, py::arg("ids"), py::arg("priorities"))
+      .def("exchange_updates", &exchange_updates);
+}
+
+}  // namespace gear::bindings

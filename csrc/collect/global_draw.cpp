@@ -1,0 +1,187 @@
+#include "collect/global_draw.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "base/errors.h"
+#include "base/nvtx.h"
+#include "transport/typed.h"
+
+namespace gear::collect {
+
+using base::cat;
+using base::InvalidArgument;
+
+GlobalDraw::GlobalDraw(Peers& peers, const CollectorOptions& options, Locality locality,
+                       std::shared_ptr<const BatchLayout> layout, std::vector<uint8_t> by_pointer,
+                       transport::Transport& control)
+    : peers_(peers),
+      shard_(peers.shard()),
+      sampler_options_(options.sampler),
+      items_(options.batch_size * peers.size()),
+      by_pointer_(std::move(by_pointer)),
+      control_(control),
+      layout_(std::move(layout)),
+      assignment_(peers.nodes(), locality),
+      writer_(*layout_, shard_.layout()),
+      which_(peers.size()),
+      places_(peers.size()) {
+  const auto lock = shard_.lock();
+  if (select::needs_priorities(sampler_options_)) shard_.settle();
+  sampler_ =
+      select::make_group_sampler(sampler_options_, shard_.index(), peers.rank(), peers.size());
+  shard_.index().require_lookahead(lookahead(options.outputs));
+}
+
+uint64_t GlobalDraw::offered() const {
+  const auto lock = shard_.lock();
+  const store::Index& index = shard_.index();
+  const bool steps = sampler_options_.unit == store::Unit::kStep;
+  return (steps ? index.anchors() : index.heads()).total();
+}
+
+GlobalDraw::Round GlobalDraw::draw(bool allowed, DrawnBatch& out) {
+  const base::NvtxRange range("gear.select");
+  struct Ready {
+    uint64_t kept_updates;
+    uint64_t offered;
+    uint64_t allowed;
+  };
+  Ready all{0, 0, 1};
+  for (const Ready& one :
+       transport::allgather(control_, Ready{peers_.kept_updates(), offered(), allowed ? 1U : 0U})) {
+    all.kept_updates += one.kept_updates;
+    all.offered += one.offered;
+    all.allowed &= one.allowed;
+  }
+  if (all.kept_updates > 0) peers_.exchange_updates(control_);
+  if (all.allowed == 0) return Round::kNotAllowed;
+  if (all.offered == 0) return Round::kNothing;
+
+  // From the offer to the draw the shard stands still. That takes one exchange, with ranks that
+  // were heard of a moment ago.
+  auto lock = shard_.lock();
+  store::Index& index = shard_.index();
+  if (select::needs_priorities(sampler_options_)) shard_.settle();
+  exchange_offers(index);
+  draw_.owners.clear();
+  draw_.own.clear();
+  sampler_->select(index, offers_, items_, draw_);
+  out.epoch_end = draw_.owners.empty();
+  if (out.epoch_end) return Round::kDrawn;
+  assignment_.assign(draw_.owners);
+  out.items = assignment_.share(peers_.rank());
+  out.beta = draw_.beta;
+  out.least =
+      draw_.own.size() == 0 ? HUGE_VALF : *std::ranges::min_element(draw_.own.probabilities);
+  write_parcels(out);
+  shard_.finish_rows();  // peers read them without this GPU's stream
+  shard_.rate_limiter().sampled(out.items);
+  out.ticket = shard_.begin_read();
+  index.release_spent();
+  lock.unlock();
+  shard_.notify_progress();
+  return Round::kDrawn;
+}
+
+void GlobalDraw::exchange_offers(store::Index& index) {
+  // With each offer goes the largest priority seen so far, which new steps get, on every rank.
+  const float largest = index.state().max_priority;
+  const size_t offer_bytes = sampler_->offer_bytes(items_);
+  const size_t message_bytes = offer_bytes + sizeof largest;
+  offer_.resize(message_bytes);
+  offers_.resize(message_bytes * peers_.size());
+  sampler_->offer(index, items_, {offer_.data(), offer_bytes});
+  std::memcpy(offer_.data() + offer_bytes, &largest, sizeof largest);
+  control_.allgather(offer_, offers_);
+  for (uint32_t r = 0; r < peers_.size(); ++r) {
+    const std::byte* message = offers_.data() + r * message_bytes;
+    float theirs = 0;
+    std::memcpy(&theirs, message + offer_bytes, sizeof theirs);
+    index.raise_max_priority(theirs);
+    std::memmove(offers_.data() + r * offer_bytes, message, offer_bytes);
+  }
+  offers_.resize(offer_bytes * peers_.size());
+}
+
+void GlobalDraw::write_parcels(DrawnBatch& out) {
+  const uint32_t ranks = peers_.size();
+  const uint32_t rank = peers_.rank();
+  for (uint32_t c = 0; c < ranks; ++c) {
+    which_[c].clear();
+    places_[c].clear();
+  }
+  uint32_t own = 0;
+  for (uint64_t draw = 0; draw < draw_.owners.size(); ++draw) {
+    if (draw_.owners[draw] != rank) continue;
+    const uint16_t consumer = assignment_.consumer(draw);
+    which_[consumer].push_back(own++);
+    places_[consumer].push_back(assignment_.place(draw));
+  }
+  out.parcels.resize(ranks);
+  for (uint32_t c = 0; c < ranks; ++c) {
+    Parcel& parcel = out.parcels[c];
+    const bool by_pointer = by_pointer_[size_t{c} * ranks + rank] != 0;
+    parcel.rows = writer_.write(shard_.index(), draw_.own, which_[c], places_[c], by_pointer,
+                                parcel.bytes, parcel.plan);
+  }
+}
+
+void GlobalDraw::set_beta(double beta) {
+  const auto lock = shard_.lock();
+  sampler_->set_beta(beta);
+}
+
+select::SamplerPosition GlobalDraw::position() const {
+  const auto lock = shard_.lock();
+  return sampler_->position();
+}
+
+void GlobalDraw::restore(const select::SamplerPosition& position) {
+  const auto lock = shard_.lock();
+  sampler_->restore(position);
+}
+
+uint64_t GlobalDraw::batches_per_epoch() {
+  uint64_t offered_by_all = 0;
+  for (const uint64_t one : transport::allgather(control_, offered())) offered_by_all += one;
+  return select::batches_per_epoch(sampler_options_, offered_by_all, items_);
+}
+
+void check_same_loader(const CollectorOptions& options, Locality locality, bool nccl,
+                       transport::Transport& control) {
+  constexpr std::array<std::string_view, 7> kNames = {
+      "batch_size", "prefetch", "packed",   "sampler or its seed",
+      "outputs",    "locality", "transport"};
+  const select::SamplerOptions& s = options.sampler;
+  std::string outputs;
+  for (const Output& one : options.outputs) {
+    outputs += cat(one.name, ':', one.column, ':', one.start, ':', one.stop, ':',
+                   static_cast<int>(one.pad), ':', one.time_axis, ':', one.scale, ':',
+                   one.dtype ? base::dtype_name(*one.dtype) : "", ';');
+  }
+  const std::array<std::string, kNames.size()> texts = {
+      cat(options.batch_size),
+      cat(options.prefetch),
+      cat(options.packed),
+      cat(static_cast<int>(s.policy), ':', static_cast<int>(s.unit), ':', s.seed, ':', s.alpha, ':',
+          s.beta, ':', s.shuffle, ':', s.drop_last),
+      outputs,
+      cat(static_cast<int>(locality)),
+      cat(nccl)};
+  std::array<uint32_t, kNames.size()> own{};
+  for (size_t i = 0; i < texts.size(); ++i) own[i] = base::crc32c(texts[i].data(), texts[i].size());
+  const auto all = transport::allgather(control, own);
+  for (uint32_t r = 1; r < all.size(); ++r) {
+    for (size_t i = 0; i < kNames.size(); ++i) {
+      if (all[r][i] == all[0][i]) continue;
+      throw InvalidArgument(cat("[collect] ", kNames[i], " of the loader on rank ", r,
+                                " is not that of rank 0: give every rank the same"));
+    }
+  }
+}
+
+}  // namespace gear::collect

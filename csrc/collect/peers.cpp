@@ -1,0 +1,190 @@
+#include "collect/peers.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "base/errors.h"
+#include "base/log.h"
+#include "memory/shared_region.h"
+#include "store/id.h"
+#include "transport/typed.h"
+
+namespace gear::collect {
+namespace {
+
+using base::cat;
+using base::InvalidArgument;
+
+uint64_t random_token() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+}  // namespace
+
+Peers::Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Transport> control,
+             std::vector<uint32_t> nodes)
+    : shard_(std::move(shard)),
+      control_(std::move(control)),
+      nodes_(std::move(nodes)),
+      rank_(control_->rank()),
+      known_(control_->size()),
+      outbox_(control_->size()) {
+  GEAR_CHECK(nodes_.size() == control_->size());
+  const std::string hash = shard_->schema().hash();
+  Known own;
+  std::memset(static_cast<void*>(&own), 0, sizeof own);
+  own.region = memory::address_of(shard_->region(), hash);
+  own.process = memory::this_process();
+  own.page_steps = shard_->layout().page_steps;
+  own.num_pages = shard_->index().options().num_pages;
+  own.token = random_token();
+  own.owner = shard_->options().owner;
+  hash.copy(own.schema_hash.data(), own.schema_hash.size() - 1);
+  known_ = transport::allgather(*control_, own);
+  check_known();
+}
+
+void Peers::check_known() const {
+  const Known& first = known_[0];
+  for (uint32_t r = 0; r < size(); ++r) {
+    const Known& one = known_[r];
+    if (one.owner != r) {
+      throw InvalidArgument(cat("[group] rank ", r, " gives a shard whose ids name rank ",
+                                one.owner, ": a checkpoint is loaded by the rank that saved it"));
+    }
+    if (one.schema_hash != first.schema_hash) {
+      throw InvalidArgument(cat("[group] the schema of rank ", r, " (hash ", one.schema_hash.data(),
+                                ") is not that of rank 0 (", first.schema_hash.data(),
+                                "): give every rank the same columns in the same order"));
+    }
+    if (one.page_steps != first.page_steps) {
+      throw InvalidArgument(cat("[group] page_steps ", one.page_steps, " on rank ", r, ", ",
+                                first.page_steps, " on rank 0: give every rank the same"));
+    }
+  }
+}
+
+std::string Peers::shared_name(uint32_t rank, uint64_t loader) const {
+  return cat("gear-", std::hex, known_[0].token, std::dec, "-l", loader, "-r", rank);
+}
+
+std::vector<PeerPages> Peers::pages(int device) {
+  std::vector<PeerPages> pages(size());
+  for (uint32_t r = 0; r < size(); ++r) {
+    const memory::Region* region = nullptr;
+    if (r == rank_) {
+      region = &shard_->region();
+    } else if (nodes_[r] == nodes_[rank_] && memory::mappable(known_[r].region)) {
+      const auto found = std::ranges::find_if(
+          mapped_, [&](const Mapped& one) { return one.rank == r && one.device == device; });
+      region =
+          found != mapped_.end()
+              ? found->region.get()
+              : mapped_.emplace_back(r, device, memory::open_peer_region(known_[r].region, device))
+                    .region.get();
+    }
+    if (region == nullptr) continue;
+    if (region->host_accessible()) pages[r].host = region->data();
+    if (device >= 0) pages[r].device = region->device_data();
+  }
+  return pages;
+}
+
+void Peers::update(std::span<const int64_t> ids, std::span<const float> priorities) {
+  GEAR_CHECK(ids.size() == priorities.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (!std::isfinite(priorities[i]) || priorities[i] < 0) {
+      throw InvalidArgument(cat("[store] priority ", priorities[i], " at position ", i,
+                                ": finite numbers, 0 or more, are allowed; nothing was updated"));
+    }
+    if (ids[i] < 0 || store::StepId::unpack(ids[i]).owner >= size()) {
+      throw InvalidArgument(cat("[store] id ", ids[i], " at position ", i,
+                                " is not of this buffer: use ids of its own batches; nothing was "
+                                "updated"));
+    }
+  }
+  const std::lock_guard guard(mutex_);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    outbox_[store::StepId::unpack(ids[i]).owner].push_back({ids[i], priorities[i]});
+  }
+}
+
+uint64_t Peers::kept_updates() {
+  const std::lock_guard guard(mutex_);
+  uint64_t kept = 0;
+  for (const auto& one : outbox_) kept += one.size();
+  return kept;
+}
+
+void Peers::exchange_updates(transport::Transport& control) {
+  std::vector<std::vector<Update>> sent(size());
+  {
+    const std::lock_guard guard(mutex_);
+    sent.swap(outbox_);
+    outbox_.resize(size());
+  }
+  const auto arrived = transport::alltoallv(control, sent);
+  for (uint32_t r = 0; r < size(); ++r) apply(r, arrived[r]);
+}
+
+void Peers::apply(uint32_t from, std::span<const Update> updates) {
+  if (updates.empty()) return;
+  std::vector<int64_t> ids;
+  std::vector<float> priorities;
+  for (const Update& one : updates) {
+    ids.push_back(one.id);
+    priorities.push_back(one.priority);
+  }
+  try {
+    const auto lock = shard_->lock();
+    shard_->update(ids, priorities);
+  } catch (const InvalidArgument& error) {
+    // Only the sender could have been told; here it would end a rank that did nothing wrong.
+    base::log(base::Level::kWarning, cat("[group] ", updates.size(), " priorities from rank ", from,
+                                         " were not applied: ", error.what()));
+  }
+}
+
+ReadBoard::ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& control)
+    : processes_([&] {
+        std::vector<memory::ProcessIdentity> all;
+        for (uint32_t r = 0; r < peers.size(); ++r) all.push_back(peers.process(r));
+        return all;
+      }()),
+      counters_(peers.size()),
+      rank_(peers.rank()) {
+  constexpr std::string_view kNoSchema = "0000000000000000";
+  const auto same_node = [&](uint32_t r) { return peers.nodes()[r] == peers.nodes()[rank_]; };
+  counters_[rank_] =
+      memory::SharedRegion::create(peers.shared_name(rank_, loader), sizeof(uint64_t), kNoSchema);
+  const std::byte made{1};
+  std::vector<std::byte> all(peers.size());
+  control.allgather({&made, 1}, all);
+  for (uint32_t r = 0; r < peers.size(); ++r) {
+    if (r == rank_ || !same_node(r)) continue;
+    counters_[r] = memory::SharedRegion::attach(peers.shared_name(r, loader), kNoSchema);
+  }
+  control.allgather({&made, 1}, all);  // nobody leaves before all have attached
+}
+
+void ReadBoard::passed(uint64_t number) {
+  std::atomic_ref(*reinterpret_cast<uint64_t*>(counters_[rank_]->data()))
+      .store(number, std::memory_order_release);
+}
+
+bool ReadBoard::has_passed(uint32_t rank, uint64_t number) const {
+  const auto* counter = reinterpret_cast<uint64_t*>(counters_[rank]->data());
+  if (std::atomic_ref(*const_cast<uint64_t*>(counter)).load(std::memory_order_acquire) >= number) {
+    return true;
+  }
+  // Asked every 50 us by a writer that waits, and slower than that to answer.
+  constexpr uint32_t kLookEvery = 64;
+  return ++asked_ % kLookEvery == 0 &&
+         memory::liveness(processes_[rank]) == memory::Liveness::kEnded;
+}
+
+}  // namespace gear::collect

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <type_traits>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace gear::transport {
+
+// The bytes of a plain value, without padding inside: they go to other processes as they are.
+template <class T>
+ConstBytes bytes_of(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return std::as_bytes(std::span(&value, 1));
+}
+
+// What every rank gave, by rank. Collective.
+template <class T>
+std::vector<T> allgather(Transport& transport, const T& mine) {
+  std::vector<T> all(transport.size());
+  transport.allgather(bytes_of(mine), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
+// mine[r] goes to rank r; what every rank sent here, by rank. Collective.
+template <class T>
+std::vector<T> alltoall(Transport& transport, const std::vector<T>& mine) {
+  std::vector<T> arrived(transport.size());
+  std::vector<ConstBytes> to;
+  std::vector<Bytes> from;
+  for (uint32_t r = 0; r < transport.size(); ++r) {
+    to.push_back(bytes_of(mine[r]));
+    from.push_back(std::as_writable_bytes(std::span(&arrived[r], 1)));
+  }
+  transport.alltoallv(to, from);
+  return arrived;
+}
+
+// The same of as many values for every rank as there are. Collective: the numbers first.
+template <class T>
+std::vector<std::vector<T>> alltoallv(Transport& transport,
+                                      const std::vector<std::vector<T>>& mine) {
+  std::vector<uint64_t> counts;
+  for (const auto& one : mine) counts.push_back(one.size());
+  const std::vector<uint64_t> arriving = alltoall(transport, counts);
+  std::vector<std::vector<T>> arrived(transport.size());
+  std::vector<ConstBytes> to;
+  std::vector<Bytes> from;
+  for (uint32_t r = 0; r < transport.size(); ++r) {
+    arrived[r].resize(arriving[r]);
+    to.push_back(std::as_bytes(std::span(mine[r])));
+    from.push_back(std::as_writable_bytes(std::span(arrived[r])));
+  }
+  transport.alltoallv(to, from);
+  return arrived;
+}
+
+}  // namespace gear::transport
