@@ -39,6 +39,7 @@ class DeviceMover final : public GroupMover {
         pool_(base::ThreadPool::shared()),
         reading_(device),
         messages_(device),
+        reads_(prefetch + 4),
         blocks_(std::make_shared<DeviceBlockPool>(layout_->bytes, prefetch + 2,
                                                   memory::Tier::kDevice, device)) {
     GEAR_CHECK(peers_[rank_].device != nullptr);
@@ -83,7 +84,8 @@ class DeviceMover final : public GroupMover {
     open_->packed.push_back({consumer, open_->upload.add(plan, pool_), rows});
   }
 
-  void gather(const BatchAssembly& assembly, Batch& batch, bool messages) override {
+  void gather(uint64_t number, const BatchAssembly& assembly, Batch& batch,
+              bool messages) override {
     const base::NvtxRange range("gear.gather");
     const base::OnDevice on(device_);
     std::unique_ptr<Job> job = std::move(open_);
@@ -107,8 +109,7 @@ class DeviceMover final : public GroupMover {
     }
     parts.push_back({peers_[rank_].device, job->upload.lists(padding)});
     gather_.gather(parts, block, most_blocks_, reading_);
-    job->read.record(reading_);
-    read_.record(reading_);
+    reads_[number % reads_.size()].record(reading_);
     if (messages) {
       const std::lock_guard guard(mutex_);
       waiting_.push_back(std::move(job));
@@ -117,9 +118,10 @@ class DeviceMover final : public GroupMover {
     }
   }
 
-  void wait_read() override { read_.synchronize(); }
+  // Of a batch that came so much later that it took its place, at the worst.
+  void wait_read(uint64_t number) override { reads_[number % reads_.size()].synchronize(); }
 
-  void exchange(uint64_t, std::span<const PackedRows> from) override {
+  void exchange(uint64_t number, std::span<const PackedRows> from) override {
     const base::NvtxRange range("gear.exchange");
     const base::OnDevice on(device_);
     Job& job = next_message();
@@ -130,13 +132,13 @@ class DeviceMover final : public GroupMover {
       std::vector<transport::DeviceRange> to(from.size());
       std::vector<transport::DeviceRange> into(from.size());
       lay_out(job, from, in, to, into);
-      job.read.make_wait(messages_);
+      reads_[number % reads_.size()].make_wait(messages_);
       nccl_->alltoallv(to, into, reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(messages_)));
     } else {
       std::vector<transport::ConstBytes> to(from.size());
       std::vector<transport::Bytes> into(from.size());
       lay_out(job, from, in, to, into);
-      job.read.synchronize();
+      wait_read(number);
       data_.alltoallv(to, into);
     }
   }
@@ -185,7 +187,6 @@ class DeviceMover final : public GroupMover {
     MessageBuffer send;
     MessageBuffer receive;
     std::shared_ptr<DeviceBlock> block;
-    base::Event read;  // its reads of pages have ended
     base::Event done;  // nothing of it is in use
   };
 
@@ -264,9 +265,9 @@ class DeviceMover final : public GroupMover {
   uint32_t message_blocks_ = 0;
   base::Stream reading_;
   base::Stream messages_;
+  std::vector<base::Event> reads_;  // ends of the reads of pages, by number of the batch
   std::shared_ptr<DeviceBlockPool> blocks_;
   std::unique_ptr<Job> open_;                 // between begin() and gather()
-  base::Event read_;                          // reads of pages have ended, of all batches gathered
   std::mutex mutex_;                          // of what follows
   std::deque<std::unique_ptr<Job>> waiting_;  // for messages, in order
   std::deque<std::unique_ptr<Job>> jobs_;     // in the order in which they will be done
