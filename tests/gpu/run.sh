@@ -11,6 +11,14 @@
 #   limits     what the raw hardware gives, by itself (the benchmark runs it too)
 #   benchmark  benchmarks/gpu.py; BENCHMARK_ARGS chooses, e.g. "--only small,weighted"
 #
+# and those of buffers over several GPUs, a process each, which are run only when they are asked for
+# (with one GPU, ranks share it):
+#
+#   links      what the links between GPUs give, by themselves
+#   movers     of the kernel tests those of peers' memory, NCCL and batches over ranks
+#   group      tests/gpu/test_group.py; memcheck over those movers and a round trip of two ranks
+#   scaling    benchmarks/group_gpu.py; SCALING_ARGS chooses, e.g. "--only pooled,overlap"
+#
 # A failed part does not keep the next from running; the last lines say what passed, exit code 1 if
 # anything did not. Logs and results go to $OUT (build/gpu/out). Each part has a time limit of its
 # own, all of them together BUDGET_S (530) seconds.
@@ -57,11 +65,20 @@ doctest_include() {
   return 1
 }
 
-part_limits_binary() {
+part_limits_binary() { # limits or limits_peer
   local arch
   arch=$(architectures)
   nvcc -std=c++17 -O3 -lineinfo -gencode "arch=compute_${arch%%;*},code=sm_${arch%%;*}" \
-    -o "$work/limits" benchmarks/limits.cu
+    -o "$work/$1" "benchmarks/$1.cu"
+}
+
+# Programs without torch look for NCCL themselves: torch's own is in its package.
+find_nccl() {
+  GEAR_NCCL=$("$python" -c 'import importlib.util, pathlib
+found = importlib.util.find_spec("nvidia.nccl")
+roots = list(found.submodule_search_locations) if found else []
+print(next((str(p) for r in roots for p in pathlib.Path(r).glob("lib/libnccl.so.2")), ""))')
+  export GEAR_NCCL
 }
 
 part_build() {
@@ -79,7 +96,7 @@ part_build() {
 add_library(doctest::doctest INTERFACE IMPORTED)
 set_target_properties(doctest::doctest PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "$include")
 CMAKE
-  part_limits_binary &
+  (part_limits_binary limits && part_limits_binary limits_peer) &
   limits=$!
   cmake -S . -B "$work/cmake" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DGEAR_WITH_CUDA=ON -DGEAR_CUDA_ARCHITECTURES="$(architectures)" \
@@ -101,12 +118,16 @@ CMAKE
 
 part_native() {
   local status=0
+  find_nccl
   "$work/cmake/gear_cuda_tests" --duration=true --no-path-filenames=true || status=1
   # Of the tests for every machine, those that find more to do on one with a GPU.
   "$work/cmake/gear_native_tests" --no-path-filenames=true \
     --test-case='region*,*GPU*,*page-locked*,devices*,*driver*,*owners*' || status=1
   return "$status"
 }
+
+# NCCL is not looked at: its kernels wait for each other, and the tool runs them one by one.
+not_nccl=(--test-case-exclude='*NCCL*,*every rank receives*,*two ranks on*,*does not take part*')
 
 sanitized() { # tool, command...
   local tool=$1
@@ -116,8 +137,8 @@ sanitized() { # tool, command...
 
 part_sanitize() {
   local tests=$work/cmake/gear_cuda_tests status=0 name pids=()
-  sanitized memcheck "$tests" >"$work/memcheck.log" 2>&1 & pids+=($!)
-  sanitized racecheck --racecheck-report all "$tests" >"$work/racecheck.log" 2>&1 & pids+=($!)
+  sanitized memcheck "$tests" "${not_nccl[@]}" >"$work/memcheck.log" 2>&1 & pids+=($!)
+  sanitized racecheck --racecheck-report all "$tests" "${not_nccl[@]}" >"$work/racecheck.log" 2>&1 & pids+=($!)
   (cd "$work" && sanitized memcheck --target-processes all \
     "$python" ../../tests/gpu/round_trip.py) >"$work/round_trip.log" 2>&1 & pids+=($!)
   for name in memcheck racecheck round_trip; do
@@ -140,18 +161,63 @@ part_pytest() {
     -W default --durations=12 "${workers[@]}" tests/contract tests/gpu tests/unit
 }
 
+built() { # limits or limits_peer
+  [ "$work/$1" -nt "benchmarks/$1.cu" ] && [ "$work/$1" -nt benchmarks/limits_gather.cuh ] ||
+    part_limits_binary "$1"
+}
+
 part_limits() {
-  [ "$work/limits" -nt benchmarks/limits.cu ] || part_limits_binary
+  built limits
   "$work/limits"
 }
 
 part_benchmark() {
   local arguments=()
   read -ra arguments <<<"${BENCHMARK_ARGS:-}"
-  [ "$work/limits" -nt benchmarks/limits.cu ] || part_limits_binary
+  built limits
   rm -rf "$GEAR_CACHE"
   # A script's own folder is on the path again; the working directory is not.
   env -u PYTHONSAFEPATH "$python" benchmarks/gpu.py --limits "$work/limits" --json "$OUT/benchmark.json" "${arguments[@]}"
+}
+
+part_links() {
+  built limits_peer
+  nvidia-smi topo -m || echo "nvidia-smi does not say how the GPUs are linked"
+  "$work/limits_peer"
+}
+
+movers=(--test-case='*rows of several owners*,*rows packed by*,*another process*,*another GPU*,*NCCL*,*every rank receives*,*two ranks*,*does not take part*,ranks *')
+
+part_movers() {
+  find_nccl
+  "$work/cmake/gear_cuda_tests" --duration=true --no-path-filenames=true "${movers[@]}"
+}
+
+part_group() {
+  local status=0 name pids=()
+  find_nccl
+  sanitized memcheck "$work/cmake/gear_cuda_tests" --no-path-filenames=true \
+    --test-case='*rows of several owners*,*rows packed by*,*another GPU*,ranks read*,*through the host*' \
+    >"$work/memcheck_movers.log" 2>&1 & pids+=($!)
+  (cd "$work" && sanitized memcheck --target-processes all \
+    "$python" ../../tests/gpu/group_round_trip.py) >"$work/memcheck_ranks.log" 2>&1 & pids+=($!)
+  "$python" -m pytest -m gpu --require=gpu -q --tb=short --timeout=150 -p no:cacheprovider \
+    -W default --durations=12 tests/gpu/test_group.py || status=1
+  for name in movers ranks; do
+    echo "== memcheck of $name"
+    if wait "${pids[0]}"; then echo "$name: clean"; else echo "$name: FAILED"; status=1; fi
+    tail -c 200000 "$work/memcheck_$name.log"
+    pids=("${pids[@]:1}")
+  done
+  return "$status"
+}
+
+part_scaling() {
+  local arguments=()
+  read -ra arguments <<<"${SCALING_ARGS:-}"
+  built limits_peer
+  env -u PYTHONSAFEPATH "$python" benchmarks/group_gpu.py --limits "$work/limits_peer" \
+    --json "$OUT/scaling.json" "${arguments[@]}"
 }
 
 # What of a failed part's log says why.
@@ -160,6 +226,8 @@ explain() { # part
     build) grep -nE '(error|undefined reference|FAILED|CMake Error|Traceback)' "$OUT/$1.log" | cut -c1-300 | head -n 25 ;;
     sanitize) grep -nE '(=========|FAILED|clean)' "$OUT/$1.log" | cut -c1-200 | head -n 40 ;;
     pytest) grep -E '^(FAILED|ERROR)' "$OUT/$1.log" | cut -c1-260 | head -n 60 ;;
+    group) grep -E '^(FAILED|ERROR|E  |=========|.*: (FAILED|clean))' "$OUT/$1.log" | cut -c1-260 | head -n 80 ;;
+    movers) grep -nE '(ERROR|values:|logged|TEST CASE|FAILED)' "$OUT/$1.log" | cut -c1-300 | head -n 60 ;;
     *) tail -n 25 "$OUT/$1.log" | cut -c1-300 ;;
   esac
 }
@@ -167,10 +235,12 @@ explain() { # part
 # What of a part's log belongs into the summary, passed or not.
 digest() { # part
   case $1 in
-    native) grep -E '^\[doctest\] (test cases|assertions)' "$OUT/$1.log" ;;
+    native | movers) grep -E '^\[doctest\] (test cases|assertions)' "$OUT/$1.log" ;;
     sanitize) grep -E '(ERROR SUMMARY|RACECHECK SUMMARY|: clean)' "$OUT/$1.log" ;;
     pytest) tail -n 1 "$OUT/$1.log" ;;
-    benchmark) sed -n '/^targets/,$p' "$OUT/$1.log" ;;
+    links) grep -E '"(peer_copy|all_peers_gather)"' "$OUT/$1.log" ;;
+    group) grep -E '(passed|failed|ERROR SUMMARY|: clean)' "$OUT/$1.log" ;;
+    benchmark | scaling) sed -n '/^targets/,$p' "$OUT/$1.log" ;;
     *) ;;
   esac
 }
@@ -178,10 +248,11 @@ digest() { # part
 limit_of() {
   case $1 in
     build) echo 220 ;;
-    native) echo 60 ;;
+    native | movers) echo 60 ;;
     sanitize) echo 200 ;;
-    limits) echo 90 ;;
-    pytest | benchmark) echo 238 ;;
+    limits | links) echo 90 ;;
+    group) echo 240 ;;
+    pytest | benchmark | scaling) echo 238 ;;
     *) return 1 ;;
   esac
 }
