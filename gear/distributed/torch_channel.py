@@ -92,11 +92,18 @@ class TorchChannel(Channel):
             except RuntimeError as error:
                 broken(peer, error)
         if closed:
-            return verdict or Absence(ended=tuple(sorted(closed)))
+            return verdict or Absence(ended=tuple(sorted(self._causes(closed))))
         if not late:
             return Absence()
         mine = Absence(late=tuple(sorted(late)), timeout_s=timeout_s)
         return self._agree(mine) or mine
+
+    def _causes(self, closed: set[int]) -> set[int]:
+        """Those of the ranks that closed their connections which did not just give up as well."""
+        node = self.members[self.rank].node if self.members else None
+        here = {peer for peer in closed if self.members and self.members[peer].node == node}
+        ended = self.ended(closed)
+        return closed - (here - ended) if ended else closed
 
     def _agree(self, absence: Absence) -> Absence | None:
         """What the first rank to fail found, so that a rank which only sees others go does not

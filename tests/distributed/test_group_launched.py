@@ -276,19 +276,19 @@ def test_a_late_rank_is_named(run: Run) -> None:
 
 
 @needs_torch
-@pytest.mark.parametrize("nodes", ["aaaa", "abbc"])
-def test_a_killed_rank_is_named(run: Run, nodes: str) -> None:
-    """At once, and also by a rank that comes later and sees the connections of all others close."""
-    places = plain(4)
+@pytest.mark.parametrize(("killed", "nodes"), [(1, "aaaa"), (1, "abbc"), (0, "aaaa")])
+def test_a_killed_rank_is_named(run: Run, killed: int, nodes: str) -> None:
+    """At once, also by a rank that comes later and sees the connections of all others close; where
+    rank 0 is killed, with the store that its process served."""
+    places = plain(4, KILLED=str(killed))
     for place, node in zip(places, nodes, strict=True):
         place["GEAR_NODE"] = node
-    results = run("killed", places, killed=[1])
-    for rank in (0, 2, 3):
-        assert re.match(
-            r"\[transport\] rank 1 \(pid \d+ on \S+\) has ended: ", results[rank]["error"]
-        )
+    results = run("killed", places, killed=[killed])
+    for rank in {0, 1, 2, 3} - {killed}:
+        who = rf"\[transport\] rank {killed} \(pid \d+ on \S+\) has ended: "
+        assert re.match(who, results[rank]["error"])
         assert results[rank]["seconds"] < 5
-        assert results[rank]["missing"] == [1]
+        assert results[rank]["missing"] == [killed]
         assert results[rank]["lost"] == results[rank]["error"]
 
 
