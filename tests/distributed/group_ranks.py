@@ -192,13 +192,13 @@ def mesh() -> dict[str, Any]:
     first, last = me % 2 == 0, me % 2 == 1
     loader = None
     if last:
-        buffer = gear.ReplayBuffer(gear.Schema(COLUMNS), 64)
+        buffer = gear.ReplayBuffer(gear.Schema(COLUMNS), 64, group=group)
         with buffer.writer() as writer:
             for step in range(20):
                 value = 100 * group.rank + step
                 writer.append(obs=np.full(3, value, np.float32), reward=np.float32(value))
         outputs = {"obs": gear.Window(0, 2), "reward": gear.Step(0)}
-        loader = buffer.loader(4, sampler=gear.Sequential(), outputs=outputs)
+        loader = buffer.loader(4, sampler=gear.Sequential(), outputs=outputs, locality="off")
     shared = SharedLoader(loader, group.replicas, outputs=["obs"] if first else ["reward"])
     result["batches"] = [
         {

@@ -243,19 +243,23 @@ def test_mesh_and_shared_loader(run: Run) -> None:
         name = ["obs", "reward"][pp]
         assert {tuple(batch["outputs"]) for batch in batches} == {(name,)}
         assert {tuple(batch["dtype"]) for batch in batches} == {("torch.float32",)}
+    seen = []
     for dp in range(2):
-        seen = []
         for first, last in zip(
             results[2 * dp]["batches"], results[2 * dp + 1]["batches"], strict=True
         ):
             rewards, windows, masks = last["values"][0], first["values"][0], first["masks"][0]
-            seen += rewards
+            seen.append(rewards)
             for reward, (now, then), mask in zip(rewards, windows, masks, strict=True):
                 is_last = reward % 100 == 19
                 assert now == [reward] * 3
                 assert then == [0.0 if is_last else reward + 1] * 3
                 assert mask == [True, not is_last]
-        assert sorted(seen) == [100 * dp + step for step in range(20)]
+    # One epoch over the experience of both pipelines, whose batches are of both.
+    assert sorted(reward for rewards in seen for reward in rewards) == [
+        100 * dp + step for dp in range(2) for step in range(20)
+    ]
+    assert any(min(rewards) < 100 <= max(rewards) for rewards in seen)
 
 
 # ---- a rank that is late, and one that dies ----
