@@ -34,6 +34,7 @@ __all__: list[str] = [
     "runtime_version",
     "save",
     "send_log_to",
+    "shared_memory_transport",
 ]
 
 class Shard:
@@ -330,6 +331,16 @@ def save(shard: Shard, path: str) -> None: ...
 def send_log_to(sink: typing.Any) -> None:
     """
     Passes log messages of the core to sink(level, message).
+    """
+
+def shared_memory_transport(
+    name: str,
+    rank: typing.SupportsInt | typing.SupportsIndex,
+    size: typing.SupportsInt | typing.SupportsIndex,
+    timeout_s: typing.SupportsFloat | typing.SupportsIndex,
+) -> Transport:
+    """
+    A rank of a group on this node; `name` is this group's alone. Collective.
     """
 
 CHECKPOINT_FORMAT: int = 1

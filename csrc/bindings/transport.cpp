@@ -12,6 +12,7 @@
 #include "bindings/bindings.h"
 #include "bindings/group_transport.h"
 #include "transport/loopback.h"
+#include "transport/shared_memory.h"
 
 namespace gear::bindings {
 namespace {
@@ -78,6 +79,12 @@ SharedTransport group_transport(py::object channel, uint32_t rank, uint32_t size
   return make_group_transport(std::move(channel), rank, size, timeout_s);
 }
 
+SharedTransport shared_memory_transport(const std::string& name, uint32_t rank, uint32_t size,
+                                        double timeout_s) {
+  const py::gil_scoped_release release;
+  return transport::make_shared_memory(name, rank, size, timeout_s);
+}
+
 }  // namespace
 
 void register_transport(py::module_& module) {
@@ -97,6 +104,9 @@ void register_transport(py::module_& module) {
           "Another transport between the same ranks, for another thread. Collective.");
   module.def("loopback_transports", &loopback_transports, py::arg("size"), py::arg("timeout_s"),
              "The ranks of a group whose ranks are threads of this process.");
+  module.def("shared_memory_transport", &shared_memory_transport, py::arg("name"), py::arg("rank"),
+             py::arg("size"), py::arg("timeout_s"),
+             "A rank of a group on this node; `name` is this group's alone. Collective.");
   module.def("group_transport", &group_transport, py::arg("channel"), py::arg("rank"),
              py::arg("size"), py::arg("timeout_s"),
              "A transport over channel.allgather(mine, all), .alltoallv(to, from_), .duplicate().");

@@ -1,7 +1,6 @@
 #include "transport/collective.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/errors.h"
 
@@ -9,6 +8,7 @@ namespace gear::transport {
 namespace {
 
 constexpr uint32_t kMaxRanks = 65536;
+constexpr double kMaxTimeout = 1e8;  // some years: sums with the clock stay in range
 constexpr size_t kMaxNamed = 8;
 
 }  // namespace
@@ -22,9 +22,9 @@ void check_membership(uint32_t rank, uint32_t size, double timeout_s) {
     throw InvalidArgument(
         cat("[transport] rank ", rank, " of ", size, " ranks: 0 to ", size - 1, " is allowed"));
   }
-  if (!std::isfinite(timeout_s) || timeout_s <= 0) {
-    throw InvalidArgument(cat("[transport] a time-out of ", timeout_s,
-                              " s: a finite number of seconds above 0 is allowed"));
+  if (!(timeout_s > 0 && timeout_s <= kMaxTimeout)) {
+    throw InvalidArgument(cat("[transport] a time-out of ", timeout_s, " s: more than 0, at most ",
+                              kMaxTimeout, " s are allowed"));
   }
 }
 

@@ -12,7 +12,7 @@ namespace gear::transport {
 
 // What all transports check and say alike.
 
-// Throws InvalidArgument unless rank < size <= 65536 and timeout_s is finite and above 0.
+// Throws InvalidArgument unless rank < size <= 65536 and 0 < timeout_s <= 1e8.
 void check_membership(uint32_t rank, uint32_t size, double timeout_s);
 
 // The arguments of one rank's call; whether those of other ranks fit is for the transport to find

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import uuid
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -54,7 +55,16 @@ def group(size, timeout_s=60.0):
     ]
 
 
-@pytest.fixture(params=[loopback, group], ids=["loopback", "group"])
+def shared_memory(size, timeout_s=60.0):
+    name = f"test-{uuid.uuid4().hex}"
+    with ThreadPoolExecutor(size) as pool:
+        ranks = pool.map(
+            lambda r: _core.shared_memory_transport(name, r, size, timeout_s), range(size)
+        )
+        return list(ranks)
+
+
+@pytest.fixture(params=[loopback, group, shared_memory], ids=lambda make: make.__name__)
 def make(request):
     return request.param
 
@@ -95,7 +105,7 @@ def test_arguments_are_checked(make):
         transport.alltoallv([b"", b""], [0])
     with pytest.raises(ValueError, match="sends itself 3 bytes and expects 4"):
         transport.alltoallv([b"abc"], [4])
-    with pytest.raises(ValueError, match="0 s: a finite number of seconds above 0"):
+    with pytest.raises(ValueError, match="a time-out of 0 s: more than 0"):
         make(1, 0.0)
 
 
