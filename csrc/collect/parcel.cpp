@@ -61,9 +61,10 @@ PackedRows ParcelWriter::write(const store::Index& index, const select::Selectio
     rows.begin_window(runs.most_runs(which.size()));
     uint32_t row = 0;
     for (const uint32_t i : which) {
-      const Extent extent = runs.extent(selection.anchors[i]);
+      const WindowRuns::Steps steps = runs.steps(selection.anchors[i]);
+      const Extent& extent = steps.extent;
       append(bytes, ParcelPiece{extent.count, extent.place});
-      if (extent.count > 0) runs.add(selection.anchors[i], extent, row, rows);
+      if (extent.count > 0) runs.add(steps, row, rows);
       row += extent.count;
     }
     rows_of_windows.push_back(row);

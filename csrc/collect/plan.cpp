@@ -22,18 +22,25 @@ class WindowPlanner {
         plan_(plan) {}
 
   void add_item(uint64_t item, store::Anchor anchor) {
-    const Extent extent = runs_.extent(anchor);
+    const WindowRuns::Steps steps = runs_.steps(anchor);
+    const Extent& extent = steps.extent;
     lengths_[item] = static_cast<int32_t>(extent.count);
     steps_ += extent.count;
     if (packed_) {
       cu_seqlens_[item] = static_cast<int32_t>(rows_);
-      if (extent.count > 0) runs_.add(anchor, extent, rows_, plan_);
+      if (extent.count > 0) runs_.add(steps, rows_, plan_);
       rows_ += extent.count;
       return;
     }
-    write_mask(length_, extent.place, extent.count, mask_ + item * length_);
-    if (extent.count > 0) runs_.add(anchor, extent, rows_ + extent.place, plan_);
-    if (extent.count < length_) add_zeros(length_, extent.place, extent.count, rows_, plan_);
+    bool* mask = mask_ + item * length_;
+    if (extent.count == length_) {
+      std::fill_n(mask, length_, true);
+      runs_.add(steps, rows_, plan_);
+    } else {
+      write_mask(length_, extent.place, extent.count, mask);
+      if (extent.count > 0) runs_.add(steps, rows_ + extent.place, plan_);
+      add_zeros(length_, extent.place, extent.count, rows_, plan_);
+    }
     rows_ += length_;
   }
 

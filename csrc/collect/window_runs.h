@@ -7,25 +7,38 @@
 namespace gear::collect {
 
 // The steps of one window around anchors: how many there are, and the pages that hold them.
-// The caller holds the shard's lock; `window` is the caller's.
+// The caller holds the shard's lock.
 class WindowRuns {
  public:
   WindowRuns(const store::Index& index, uint64_t page_steps, const Output& window)
-      : index_(index), page_steps_(static_cast<uint32_t>(page_steps)), window_(window) {}
+      : index_(index),
+        page_steps_(static_cast<uint32_t>(page_steps)),
+        column_(window.column),
+        start_(window.start),
+        stop_(window.stop),
+        pad_(window.pad) {}
 
-  Extent extent(store::Anchor anchor) const {
+  // The steps of one item, and the anchor's page, where the search for them begins.
+  struct Steps {
+    Extent extent;
+    uint32_t page;
+    uint64_t page_first;
+  };
+
+  Steps steps(store::Anchor anchor) const {
     const store::Page& page = index_.page(anchor.page);
     const store::Episode& episode = index_.episode(page.episode);
-    return extent_of(episode.begin, episode.end, episode.closing_columns,
-                     page.first_step + anchor.row, window_.column, window_.start, window_.stop,
-                     window_.pad);
+    const Extent extent = extent_of(episode.begin, episode.end, episode.closing_columns,
+                                    page.first_step + anchor.row, column_, start_, stop_, pad_);
+    return {extent, anchor.page, page.first_step};
   }
 
-  // Adds the steps of the anchor's extent, of which there is one at least, page by page. They go to
-  // the rows from `target` on.
-  void add(store::Anchor anchor, const Extent& extent, uint32_t target, Plan& plan) const {
-    uint32_t page = anchor.page;
-    uint64_t page_first = index_.page(page).first_step;
+  // Adds the steps, of which there is one at least, page by page. They go to the rows from `target`
+  // on.
+  void add(const Steps& steps, uint32_t target, Plan& plan) const {
+    const Extent& extent = steps.extent;
+    uint32_t page = steps.page;
+    uint64_t page_first = steps.page_first;
     while (extent.first < page_first) {
       page = index_.page(page).previous;
       page_first -= page_steps_;
@@ -48,12 +61,17 @@ class WindowRuns {
   }
 
   // Runs that so many items make at most.
-  uint64_t most_runs(uint64_t items) const { return items * (window_.length() / page_steps_ + 2); }
+  uint64_t most_runs(uint64_t items) const {
+    return items * (static_cast<uint64_t>(stop_ - start_) / page_steps_ + 2);
+  }
 
  private:
   const store::Index& index_;
   uint32_t page_steps_;
-  const Output& window_;
+  size_t column_;
+  int64_t start_;
+  int64_t stop_;
+  Pad pad_;
 };
 
 // Rows [place, place + count) of a window of `length` rows are steps, those around them zeros.
