@@ -32,6 +32,8 @@ def group_from_environment(timeout_s: float | None, transport: str) -> Group:
     if running == "mpi4py":
         return group_from_mpi(None, wait_s, transport)
     launch = find_launch(os.environ, _installed)
+    if launch.via == "mpi":
+        launch = _unless_mpi_is_another(launch)
     log.debug(
         "[group] %s (%s): rank %d of %s, via %s",
         launch.launcher,
@@ -45,15 +47,34 @@ def group_from_environment(timeout_s: float | None, transport: str) -> Group:
 
         return group_at(launch, wait_s, transport)
     if launch.via == "mpi":
-        group = group_from_mpi(None, wait_s, transport)
-        _check_size(launch, group)
-        return group
+        return group_from_mpi(None, wait_s, transport)
     if launch.via == "horovod":
         import horovod.torch as hvd
 
         hvd.init()  # ends by itself at exit
         return group_from_horovod(None, wait_s, transport)
     return Group(Alone(wait_s), [Member.here(0)], launcher=launch.launcher, transport=transport)
+
+
+def _unless_mpi_is_another(launch: Launch) -> Launch:
+    """`launch`; where mpi4py's MPI does not know the launcher, and so sees one rank, without it."""
+    from mpi4py import MPI
+
+    seen = MPI.COMM_WORLD.Get_size()
+    if launch.size in (0, seen):
+        return launch
+    problem = (
+        f"[group] {launch.found} say {launch.size} ranks and mpi4py sees {seen}: it uses another "
+        "MPI than the launcher"
+    )
+    try:
+        other = find_launch(os.environ, lambda name: name != "mpi4py" and _installed(name))
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            f"{problem}; install an mpi4py for that MPI, or set MASTER_ADDR and MASTER_PORT"
+        ) from error
+    log.info("%s; the ranks meet at %s:%d instead", problem, other.address, other.port)
+    return other
 
 
 def group_from_mpi(communicator: Any, timeout_s: float | None, transport: str) -> Group:
@@ -102,12 +123,3 @@ def _initialised() -> str | None:
 
 def _installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
-
-
-def _check_size(launch: Launch, group: Group) -> None:
-    if launch.size not in (0, group.size):
-        raise InvalidArgument(
-            f"[group] {launch.found} say {launch.size} ranks and mpi4py sees {group.size}: it "
-            "uses another MPI than the launcher; install an mpi4py for that MPI, or uninstall it "
-            "and set MASTER_ADDR and MASTER_PORT"
-        )

@@ -87,22 +87,24 @@ def _by_horovod(
 def _by_mpi(
     env: Mapping[str, str], installed: Callable[[str], bool], step: tuple[int, int] | None
 ) -> Launch | None:
+    with_mpi4py = installed("mpi4py")
     for rank_name, size_name in MPI_VARIABLES:
         place = _rank_and_size(env, rank_name, size_name)
         if place is None:
             continue
-        found = f"{rank_name}, {size_name}"
-        if place[1] > 1 and installed("mpi4py"):
-            return Launch("mpirun", *place, "mpi", found=found)
-        return _by_torch(env, installed, "mpirun", place, found)
+        by_srun = place == step and rank_name == "PMI_RANK"  # srun --mpi=pmi2 sets both
+        launcher, found = "srun" if by_srun else "mpirun", f"{rank_name}, {size_name}"
+        if place[1] > 1 and with_mpi4py:
+            return Launch(launcher, *place, "mpi", found=found)
+        return None if by_srun else _by_torch(env, installed, launcher, place, found)
     rank = _number(env, "PMIX_RANK", 0)
     if rank is None:
         return None
     if step:  # srun --mpi=pmix: Slurm tells the size
-        if step[1] > 1 and installed("mpi4py"):
+        if step[1] > 1 and with_mpi4py:
             return Launch("srun", *step, "mpi", found="PMIX_RANK, SLURM_STEP_NUM_TASKS")
         return None
-    if installed("mpi4py"):
+    if with_mpi4py:
         return Launch("mpirun", rank, 0, "mpi", found="PMIX_RANK")
     raise InvalidArgument(
         f"[group] PMIX_RANK={rank} tells a rank but no number of ranks, and mpi4py, which would "

@@ -45,6 +45,12 @@ def test_no_launcher_is_one_process() -> None:
         (OPEN_MPI, ["torch", "mpi4py"], ("mpirun", 3, 4, "mpi", "", 0)),
         (STEP | OPEN_MPI, ["torch", "mpi4py"], ("mpirun", 3, 4, "mpi", "", 0)),
         ({"PMI_RANK": "0", "PMI_SIZE": "2"}, ["mpi4py"], ("mpirun", 0, 2, "mpi", "", 0)),
+        ({"PMI_RANK": "2", "PMI_SIZE": "4"} | STEP, ["mpi4py"], ("srun", 2, 4, "mpi", "", 0)),
+        (
+            {"PMI_RANK": "2", "PMI_SIZE": "4"} | STEP,
+            ["torch"],
+            ("srun", 2, 4, "torch", "gear2", slurm_port(STEP)),
+        ),
         ({"PMIX_RANK": "5"}, ["mpi4py"], ("mpirun", 5, 0, "mpi", "", 0)),
         ({"PMIX_RANK": "2"} | STEP, ["mpi4py"], ("srun", 2, 4, "mpi", "", 0)),
         (

@@ -152,6 +152,22 @@ def test_a_late_rank_is_named_under_mpirun() -> None:
 
 
 @needs_torch
+@needs_mpi4py
+@pytest.mark.mpi
+def test_an_mpi4py_of_another_mpi(run: Run) -> None:
+    """MPI that does not know the launcher takes each process for the only one."""
+    mpi = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    places = [
+        {**mpi, **master, "MV2_COMM_WORLD_RANK": rank, "MV2_COMM_WORLD_SIZE": size}
+        for place in plain(2)
+        for rank, size, master in [(place.pop("RANK"), place.pop("WORLD_SIZE"), place)]
+    ]
+    results = run("talk", places)
+    check_talk(results, "mpirun")
+    assert results[0]["modules"] == ["torch", "mpi4py"]
+
+
+@needs_torch
 def test_srun(run: Run) -> None:
     """The variables of a step of 3 tasks; the meeting point is made of them."""
     step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3"}
