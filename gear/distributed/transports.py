@@ -43,7 +43,7 @@ def choose_transport(group: Group, channel: Channel, wanted: str) -> tuple[str, 
         )
     if wanted != "auto":
         return wanted, "it was asked for"
-    if group.num_nodes == 1 and hosts == 1 and hasattr(_core, "shared_memory_transport"):
+    if group.num_nodes == 1 and hosts == 1:
         return "shared_memory", "all ranks are on one node"
     if with_mpi:
         return "mpi", f"the ranks are on {group.num_nodes} nodes and MPI started them"
@@ -60,7 +60,7 @@ def open_transport(group: Group, channel: Channel, kind: str) -> _core.Transport
     if kind == "loopback":
 
         def make() -> list[Any]:
-            return list(core.loopback_transports(size, timeout_s))
+            return list(_core.loopback_transports(size, timeout_s))
 
         if isinstance(channel, ThreadChannel):
             transport = channel.part("transport", make)
@@ -68,12 +68,12 @@ def open_transport(group: Group, channel: Channel, kind: str) -> _core.Transport
             transport = make()[0]
     elif kind == "shared_memory":
         name = group.exchange(f"group-{secrets.token_hex(8)}")[0]
-        transport = core.shared_memory_transport(name, group.rank, size, timeout_s)
+        transport = _core.shared_memory_transport(name, group.rank, size, timeout_s)
     elif kind == "mpi":
         handle = channel.fortran_handle() if isinstance(channel, MpiChannel) else WORLD
         transport = core.mpi_transport(handle, timeout_s)
     else:
-        transport = core.group_transport(channel.duplicate(), group.rank, size, timeout_s)
+        transport = _core.group_transport(channel.duplicate(), group.rank, size, timeout_s)
     return transport
 
 

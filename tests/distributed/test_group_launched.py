@@ -332,8 +332,20 @@ def check_carry(results: list[dict[str, Any]], name: str) -> None:
 
 
 @needs_torch
-def test_transport_by_gloo(run: Run) -> None:
-    check_carry(run("carry", plain(3, CARRY_BY="group")), "group")
+@pytest.mark.parametrize(
+    ("asked", "nodes", "given"),
+    [
+        ("auto", "aaa", "shared_memory"),
+        ("auto", "aab", "group"),
+        ("group", "aaa", "group"),
+        ("shared_memory", "abc", "shared_memory"),  # names apart, and one host all the same
+    ],
+)
+def test_transport(run: Run, asked: str, nodes: str, given: str) -> None:
+    places = plain(3, CARRY_BY=asked)
+    for place, node in zip(places, nodes, strict=True):
+        place["GEAR_NODE"] = node
+    check_carry(run("carry", places), given)
 
 
 @pytest.mark.mpi
