@@ -12,10 +12,9 @@ namespace gear::collect {
 std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard> shard,
                                                 const CollectorOptions& options);
 
-// Whether kernels read the pages by pointer; if not, the host gathers, for a GPU into pinned memory.
-// Throws InvalidArgument for what does not go together.
-bool uses_kernels(const store::Shard& shard, const CollectorOptions& options,
-                  const BatchLayout& layout);
+// Whether kernels read the pages by pointer; if not, the host gathers, for a GPU into pinned
+// memory. Throws InvalidArgument for what does not go together.
+bool uses_kernels(store::Shard& shard, const CollectorOptions& options, const BatchLayout& layout);
 // What takes batches on from there to options.device.
 std::unique_ptr<Stage> make_stage(std::shared_ptr<const BatchLayout> layout,
                                   const CollectorOptions& options);

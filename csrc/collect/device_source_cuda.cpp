@@ -50,8 +50,7 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
 
 }  // namespace
 
-bool uses_kernels(const store::Shard& shard, const CollectorOptions& options,
-                  const BatchLayout& layout) {
+bool uses_kernels(store::Shard& shard, const CollectorOptions& options, const BatchLayout& layout) {
   const memory::Tier tier = shard.options().tier;
   if (tier != memory::Tier::kPinned || options.device < 0) return tier == memory::Tier::kDevice;
   if (options.path != Path::kAuto) return options.path == Path::kZeroCopy;

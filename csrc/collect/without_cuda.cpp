@@ -20,7 +20,7 @@ std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard>,
   refuse();
 }
 
-bool uses_kernels(const store::Shard&, const CollectorOptions& options, const BatchLayout&) {
+bool uses_kernels(store::Shard&, const CollectorOptions& options, const BatchLayout&) {
   if (options.device >= 0) refuse();
   return false;
 }
