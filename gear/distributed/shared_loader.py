@@ -158,11 +158,10 @@ class SharedLoader(Iterator[SharedBatch]):
                     f"[group] SharedLoader outputs {', '.join(map(repr, unknown))}: the loader "
                     f"delivers {', '.join(map(repr, batch))}"
                 )
-            tensors = [_tensors_of(batch, wish) for wish in wishes]
-            messages = [
-                _message({}, {} if rank == self._owner else part)
-                for rank, part in enumerate(tensors)
-            ]
+            own = wishes[self._owner]
+            peers = {tuple(w) for rank, w in enumerate(wishes) if rank != self._owner}
+            parcels = {wish: _message({}, _tensors_of(batch, wish)) for wish in peers}
+            messages = [parcels.get(tuple(wish), bytearray()) for wish in wishes]
         except StopIteration:
             self._deliver([_message({"end": True}, {})] * self._group.size)
             raise
@@ -170,7 +169,7 @@ class SharedLoader(Iterator[SharedBatch]):
             self._deliver([_message({"error": str(error)}, {})] * self._group.size)
             raise
         self._deliver(messages)
-        return SharedBatch(tensors[self._owner], wishes[self._owner])
+        return SharedBatch(_tensors_of(batch, own), own)
 
     def _deliver(self, messages: Sequence[bytearray]) -> None:
         nothing = [memoryview(bytearray())] * self._group.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import socket
@@ -220,15 +221,19 @@ def test_initialised_torch_is_used_and_left_alone(run: Run) -> None:
         assert result["launcher"] == "environment"
 
 
-@needs_torch
-def test_half_set_variables(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_set_variables(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     for name in ("WORLD_SIZE", "MASTER_ADDR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(gear.InvalidArgument, match="WORLD_SIZE is not: set both"):
         gear.Group.from_env()
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert gear.Group.from_env().launcher == "environment"
+    with caplog.at_level(logging.DEBUG, "gear"):
+        assert gear.Group.from_env().launcher == "environment"
+    told = [record.message for record in caplog.records]
+    assert told == ["[group] environment (RANK, WORLD_SIZE): rank 0 of 1, via none"]
     monkeypatch.setenv("GEAR_TIMEOUT_S", "soon")
     with pytest.raises(gear.InvalidArgument, match="GEAR_TIMEOUT_S=soon: seconds"):
         gear.Group.from_env()
