@@ -1,12 +1,14 @@
 """Checkpoints of a run: written whole or not at all, found by number.
 
-    RUN_DIR/checkpoints/step_5000/trainer.pt    networks, optimisers, generators, counters,
-                                                the open episode
+    RUN_DIR/checkpoints/step_5000/trainer.pt    networks, optimisers, number of ranks; generators,
+                                                counters and the open episode of rank 0
+                                  trainer-00001-of-00004.pt
+                                                the latter of rank 1, and so on
                                   config.yaml   the resolved configuration
                                   replay/       `ReplayBuffer.save`
 
-trainer.pt holds tensors and plain values only and is read with `weights_only=True`: it cannot run
-code.
+The .pt files hold tensors and plain values only and are read with `weights_only=True`: they cannot
+run code. Ranks on several nodes write into one file system.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 import gear
+from gear.train.ranks import Ranks
 
 FORMAT = 1
 _NAME = re.compile(r"step_(\d+)")
@@ -52,10 +55,24 @@ class Checkpoint:
             raise gear.CorruptData(f"[train] {self.path / 'config.yaml'} is not a mapping")
         return config
 
-    def state(self) -> dict[str, Any]:
-        path = self.path / "trainer.pt"
+    def state(self, rank: int = 0, num_ranks: int = 1) -> dict[str, Any]:
+        """What rank `rank` of `num_ranks` needs to continue.
+
+        Raises InvalidArgument if another number of ranks saved it.
+        """
+        state = self._read("trainer.pt")
+        saved = state.get("num_ranks", 1)
+        if saved != num_ranks:
+            raise gear.InvalidArgument(
+                f"[train] {self.path} was saved by {_count(saved)} and this run has "
+                f"{_count(num_ranks)}: start it with {saved}, or afresh without checkpoint="
+            )
+        return {**state, **self._read(_part_name(rank, num_ranks))} if rank else state
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = self.path / name
         try:
-            state = _to_numpy(torch.load(path, weights_only=True))
+            state = _to_numpy(torch.load(path, map_location="cpu", weights_only=True))
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             reason = str(error).splitlines()[0]
             raise gear.CorruptData(f"[train] cannot read {path}: {reason}") from error
@@ -66,8 +83,9 @@ class Checkpoint:
             )
         return dict(state)
 
-    def buffer(self) -> gear.ReplayBuffer:
-        return gear.ReplayBuffer.load(self.path / "replay")
+    def buffer(self, tier: str, name: str | None, group: gear.Group) -> gear.ReplayBuffer:
+        """The replay buffer; collective."""
+        return gear.ReplayBuffer.load(self.path / "replay", tier=tier, name=name, group=group)
 
 
 def save(
@@ -75,38 +93,53 @@ def save(
     step: int,
     *,
     config: DictConfig,
-    state: dict[str, Any],
+    shared: dict[str, Any],
+    own: dict[str, Any],
     buffer: gear.ReplayBuffer,
+    ranks: Ranks,
     keep: int,
 ) -> Checkpoint:
     """Write RUN_DIR/checkpoints/step_<step>, whole or not at all; keep the newest `keep`.
 
     Steps beyond this one are left from a run that went on from here before: they go, too.
+    Collective: `shared` is written once, `own` by every rank, and what rank 0 has begun appears
+    under its name when all have written theirs.
     """
     folder = run_dir / "checkpoints"
-    folder.mkdir(parents=True, exist_ok=True)
-    for torn in folder.glob(".step_*"):
-        shutil.rmtree(torn)
     target, beside = folder / f"step_{step}", folder / f".step_{step}"
-    beside.mkdir()
+    if ranks.rank == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        for torn in folder.glob(".step_*"):
+            shutil.rmtree(torn)
+        beside.mkdir()
+    ranks.barrier()
     buffer.save(beside / "replay")
-    OmegaConf.save(config, beside / "config.yaml")
-    with (beside / "trainer.pt").open("wb") as file:
-        torch.save(_to_tensors({"format": FORMAT, **state}), file)
-        file.flush()
-        os.fsync(file.fileno())
+    if ranks.rank == 0:
+        OmegaConf.save(config, beside / "config.yaml")
+        _write(beside / "trainer.pt", {"num_ranks": ranks.size, **shared, **own})
+    else:
+        _write(beside / _part_name(ranks.rank, ranks.size), own)
+    ranks.barrier()
+    if ranks.rank == 0:
+        _publish(beside, target, keep)
+    return Checkpoint(target)
+
+
+def _publish(beside: Path, target: Path, keep: int) -> None:
+    """Give what is complete its name, then remove what it replaces and what is not kept."""
+    folder, step = target.parent, Checkpoint(target).step
+    _sync_directory(beside)
     if target.exists():
         target.rename(folder / f".step_{step}_replaced")
     beside.rename(target)
     _sync_directory(folder)
-    found = checkpoints(run_dir)
+    found = checkpoints(folder.parent)
     kept = [checkpoint for checkpoint in found if checkpoint.step <= step][-max(1, keep) :]
     for other in found:
         if other not in kept:
             shutil.rmtree(other.path)
     for replaced in folder.glob(".step_*_replaced"):
         shutil.rmtree(replaced)
-    return Checkpoint(target)
 
 
 def checkpoints(run_dir: Path) -> list[Checkpoint]:
@@ -134,6 +167,21 @@ def find_newest(folder: Path, fits: Callable[[DictConfig], bool]) -> Checkpoint 
     runs = [checkpoints(run)[-1:] for run in folder.glob("*") if run.is_dir()]
     newest = sorted((c for run in runs for c in run), key=lambda c: c.path.stat().st_mtime)
     return next((c for c in reversed(newest) if fits(c.config())), None)
+
+
+def _write(path: Path, state: dict[str, Any]) -> None:
+    with path.open("wb") as file:
+        torch.save(_to_tensors({"format": FORMAT, **state}), file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _part_name(rank: int, num_ranks: int) -> str:
+    return f"trainer-{rank:05d}-of-{num_ranks:05d}.pt"
+
+
+def _count(ranks: int) -> str:
+    return f"{ranks} rank" if ranks == 1 else f"{ranks} ranks"
 
 
 def _to_tensors(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -13,12 +14,16 @@ class Interrupt:
 
     The first signal only sets `signum` and gives the signals back to their previous handlers, so a
     second one aborts. Outside the main thread, where Python allows no handlers, it stays 0.
+
+    repeat_s: a signal within that time after the first is the same request once more.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self) -> None:
+    def __init__(self, *, repeat_s: float = 0.0) -> None:
         self.signum = 0
+        self._repeat_s = repeat_s
+        self._first_s = 0.0
         self._previous: dict[signal.Signals, Any] = {}
 
     @property
@@ -40,8 +45,14 @@ class Interrupt:
         self._restore()
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        self.signum = signum
-        self._restore()
+        if not self.signum:
+            self.signum = signum
+            self._first_s = time.monotonic()
+            if not self._repeat_s:
+                self._restore()
+        elif time.monotonic() > self._first_s + self._repeat_s:
+            self._restore()
+            signal.raise_signal(signum)
 
     def _restore(self) -> None:
         for signum, handler in self._previous.items():

@@ -1,10 +1,10 @@
-"""The learner loop: act, store, learn. One loop for every algorithm."""
+"""The learner loop: act, store, learn. One loop for every algorithm and any number of ranks."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +15,41 @@ from omegaconf import DictConfig
 from gear.train import checkpoint
 from gear.train.algo import make_algorithm
 from gear.train.envs import Environment
+from gear.train.ranks import Ranks
 from gear.train.replay import annealed_beta, make_buffer, make_loader
-from gear.train.seeding import restore_rng, rng_state, seed_everything
+from gear.train.seeding import rank_seed, restore_rng, rng_state, seed_everything
 
 
 @dataclass
 class Counters:
-    """Totals since the run's first step, over all its continuations."""
+    """Totals since the run's first step, over all its continuations and, but for `episode` and the
+    times, over all ranks."""
 
     env_steps: int = 0
     updates: int = 0
-    episode: int = 0  # number of the running episode
+    episode: int = 0  # number of this rank's running episode
     seconds: float = 0.0  # wall time inside `step`
     replay_seconds: float = 0.0  # of which inside calls of the replay buffer
     return_steps: list[int] = field(default_factory=list)  # env_steps at each episode's end
     returns: list[float] = field(default_factory=list)  # undiscounted, unclipped, one per episode
 
 
+@dataclass(frozen=True)
+class Ended:
+    """An episode of some rank that has ended."""
+
+    env_steps: int  # then
+    episode_return: float
+    length: int
+
+
 class Learner:
     """A run between two environment steps; a Learner made from its `save` continues bit-equal.
+
+    Every rank takes every step in its own environment, stores it in its own shard and learns from
+    its own share of the batch, so all ranks are at the same place at all times: what a call of one
+    does with the others, the same call of the others does with it. Ranks differ in the seeds of
+    environment and exploration; networks and optimisers are bit-equal.
 
     The simulator's state is not saved. An episode's reset is seeded by its number and the actions
     taken so far are kept: a continued run plays them again. A simulator that then shows another
@@ -46,27 +62,43 @@ class Learner:
         *,
         start: checkpoint.Checkpoint | None = None,
         note: Callable[[str], None] = print,
+        ranks: Ranks | None = None,
     ) -> None:
         self.cfg = cfg
+        self.ranks = ranks or Ranks.single(cfg.device)
         self.counters = Counters()
         self.episode_return = 0.0
-        seed_everything(cfg.seed, cfg.threads)
-        self.env = Environment(cfg.env, cfg.seed)
-        self.algorithm = make_algorithm(cfg, self.env)
-        self.buffer = start.buffer() if start else make_buffer(cfg, self.env)
-        self.loader = make_loader(cfg, self.buffer, self.algorithm)
-        self._weighted = cfg.replay.sampler == "weighted"
+        self.stop = 0
+        self._ended: list[Ended] = []
         self._actions: list[NDArray[Any] | int] = []
-        if start:
-            self._restore(start.state(), note)
+        self._weighted = cfg.replay.sampler == "weighted"
+        state = self.ranks.together(lambda: self._make_own(start))
+        self.buffer = make_buffer(cfg, self.env, self.ranks.group, start)
+        self.loader = make_loader(cfg, self.buffer, self.algorithm, self.ranks)
+        if state:
+            self._restore(state, note)
         else:
+            self.algorithm.share()
             self.writer = self.buffer.writer()
             self.env.reset(0)
 
-    def step(self) -> int:
-        """One environment step and the updates that are due.
+    def _make_own(self, start: checkpoint.Checkpoint | None) -> dict[str, Any] | None:
+        """What is made without the other ranks; returns the state to continue from."""
+        cfg, ranks = self.cfg, self.ranks
+        state = start.state(ranks.rank, ranks.size) if start else None
+        seed = rank_seed(cfg.seed, ranks.rank)
+        seed_everything(seed, cfg.threads)
+        self.env = Environment(cfg.env, seed)
+        self.algorithm = make_algorithm(cfg, self.env, ranks)
+        return state
 
-        Returns the length of the episode that it ended, else 0.
+    def step(self, stop: int = 0) -> list[Ended]:
+        """One environment step of every rank and the updates that are due.
+
+        stop: number of a signal that asks this rank to stop. `self.stop` is then set, not at once
+        but on all ranks after the same step.
+        Returns the episodes of all ranks that ended since the news were last exchanged: every
+        `dist.exchange_every` steps of a rank, and at the run's end.
         """
         began = time.perf_counter()
         c, algo = self.counters, self.cfg.algo
@@ -75,7 +107,7 @@ class Learner:
         reward, terminated, truncated = self.env.step(action)
         self._actions.append(action)
         self.episode_return += reward
-        c.env_steps += 1
+        c.env_steps += self.ranks.size
 
         stored = time.perf_counter()
         self.writer.append(
@@ -88,22 +120,24 @@ class Learner:
             self.writer.end_episode(terminated=terminated, final={"obs": self.env.obs})
         c.replay_seconds += time.perf_counter() - stored
 
-        length = len(self._actions)
         if terminated or truncated:
-            c.return_steps.append(c.env_steps)
-            c.returns.append(self.episode_return)
+            self._ended.append(Ended(c.env_steps, self.episode_return, len(self._actions)))
             self._next_episode()
-        if c.env_steps >= algo.learning_starts and c.env_steps % algo.train_every == 0:
+        own_steps = c.env_steps // self.ranks.size
+        if c.env_steps >= algo.learning_starts and own_steps % algo.train_every == 0:
             for _ in range(algo.updates):
                 self._update()
+        news = self._exchange(stop) if self._exchange_is_due(own_steps) else []
         c.seconds += time.perf_counter() - began
-        return length if terminated or truncated else 0
+        return news
 
     def save(self, run_dir: Path) -> checkpoint.Checkpoint:
-        state = {
+        """Collective; returns where it was saved."""
+        own = {
             "rng": rng_state(),
             "counters": asdict(self.counters),
-            "algorithm": self.algorithm.state_dict(),
+            "ended": [asdict(ended) for ended in self._ended],
+            "networks": self.algorithm.digest(),
             "loader": self.loader.state_dict(),
             "episode": {
                 "uid": self.writer.episode,
@@ -116,12 +150,15 @@ class Learner:
             run_dir,
             self.counters.env_steps,
             config=self.cfg,
-            state=state,
+            shared={"algorithm": self.algorithm.state_dict()},
+            own=own,
             buffer=self.buffer,
+            ranks=self.ranks,
             keep=self.cfg.keep_checkpoints,
         )
 
     def close(self) -> None:
+        """Collective."""
         self.loader.close()
         self.buffer.close()
         self.env.close()
@@ -140,6 +177,22 @@ class Learner:
             c.replay_seconds += time.perf_counter() - called
         c.updates += 1
 
+    def _exchange_is_due(self, own_steps: int) -> bool:
+        if self.ranks.size == 1 or self.counters.env_steps >= self.cfg.total_steps:
+            return True
+        every: int = self.cfg.dist.exchange_every
+        return own_steps % every == 0
+
+    def _exchange(self, stop: int) -> list[Ended]:
+        """Tells all ranks which episodes have ended here and whether to stop."""
+        news: list[Any] = self.ranks.exchange([stop, [astuple(ended) for ended in self._ended]])
+        self._ended = []
+        self.stop = max(asked for asked, _ in news)
+        ended = sorted((Ended(*e) for _, each in news for e in each), key=lambda e: e.env_steps)
+        self.counters.return_steps += [e.env_steps for e in ended]
+        self.counters.returns += [e.episode_return for e in ended]
+        return ended
+
     def _next_episode(self) -> None:
         self.counters.episode += 1
         self.episode_return = 0.0
@@ -150,6 +203,7 @@ class Learner:
         self.counters = Counters(**state["counters"])
         self.algorithm.load_state_dict(state["algorithm"])
         self.loader.load_state_dict(state["loader"])
+        self._ended = [Ended(**ended) for ended in state.get("ended", [])]
         episode = state["episode"]
         self.writer = self.buffer.writer(episode=episode["uid"])
         self.episode_return = episode["return"]

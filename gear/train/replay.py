@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import gear
 from gear.train.algo import Algorithm
+from gear.train.checkpoint import Checkpoint
 from gear.train.envs import Environment
+from gear.train.ranks import Ranks
 
 
-def make_buffer(cfg: Any, env: Environment) -> gear.ReplayBuffer:
-    """Columns: obs as observed, action, reward float32, terminated bool (never a truncation)."""
+def make_buffer(
+    cfg: Any, env: Environment, group: gear.Group, start: Checkpoint | None
+) -> gear.ReplayBuffer:
+    """Columns: obs as observed, action, reward float32, terminated bool (never a truncation).
+
+    Collective. start: takes what was saved there.
+    """
+    tier = cfg.replay.tier
+    # A group makes its names up.
+    name = f"gear-train-{os.getpid()}" if tier == "shared" and group.size == 1 else None
+    if start:
+        return start.buffer(tier, name, group)
     action = ((), "int64") if env.num_actions else ((env.action_dim,), "float32")
     columns = [
         gear.Column("obs", env.obs_shape, env.obs_dtype),
@@ -19,23 +32,34 @@ def make_buffer(cfg: Any, env: Environment) -> gear.ReplayBuffer:
         gear.Column("terminated", (), "bool"),
     ]
     return gear.ReplayBuffer(
-        gear.Schema(columns), cfg.replay.capacity, page_steps=cfg.replay.page_steps
+        gear.Schema(columns),
+        cfg.replay.capacity,
+        tier=tier,
+        name=name,
+        page_steps=cfg.replay.page_steps,
+        group=group,
     )
 
 
-def make_loader(cfg: Any, buffer: gear.ReplayBuffer, algorithm: Algorithm) -> gear.Loader:
+def make_loader(
+    cfg: Any, buffer: gear.ReplayBuffer, algorithm: Algorithm, ranks: Ranks
+) -> gear.Loader:
     """Batches of what the algorithm asks for."""
     sampler: gear.Uniform | gear.Weighted = gear.Uniform()
     if cfg.replay.sampler == "weighted":
         sampler = gear.Weighted(alpha=cfg.replay.alpha, beta=cfg.replay.beta)
+    shared: dict[str, Any] = {}
+    if ranks.size > 1:
+        shared = {"locality": cfg.dist.locality, "nccl": ranks.moves_by_nccl(cfg.dist.transport)}
     return buffer.loader(
         cfg.algo.batch_size,
         sampler=sampler,
         outputs=algorithm.outputs,
-        device=cfg.device,
+        device=ranks.device,
         framework="torch",
         prefetch=cfg.replay.prefetch,
         seed=cfg.seed,
+        **shared,
     )
 
 

@@ -84,7 +84,8 @@ def print_report(
     table.add_row("seconds", f"{summary['seconds']:,.1f}")
     console.print(table)
     console.print(f"learning curve: {curve}", highlight=False, soft_wrap=True)
-    console.print("try next:", highlight=False)
+    launcher = ", each under the same launcher" if cfg.dist.name == "ddp" else ""
+    console.print(f"try next{launcher}:", highlight=False)
     for command in suggestions(cfg, run_dir):
         console.print(f"  {command}", highlight=False, soft_wrap=True)
 
@@ -94,8 +95,9 @@ def suggestions(cfg: DictConfig, run_dir: Path) -> Sequence[str]:
     other = "cartpole" if cfg.env.name != "cartpole" else "pendulum"
     replay = "prioritized" if cfg.replay.sampler == "uniform" else "uniform"
     n_step = 3 if cfg.algo.n_step == 1 else 1
+    dist = " dist=ddp" if cfg.dist.name == "ddp" else ""
     return (
-        f"gear train env={cfg.env.name} replay={replay} algo.n_step={n_step}",
-        f"gear train env={other}",
+        f"gear train env={cfg.env.name} replay={replay} algo.n_step={n_step}{dist}",
+        f"gear train env={other}{dist}",
         f"gear train checkpoint={run_dir} total_steps={2 * cfg.total_steps}",
     )

@@ -16,7 +16,7 @@ from gear.train.checkpoint import Checkpoint, find, find_newest
 FREE_KEYS = frozenset(
     {
         *("total_steps", "checkpoint", "checkpoint_every", "keep_checkpoints"),
-        *("threads", "device", "logger"),
+        *("threads", "device", "logger", "dist", "rank", "world_size"),
     }
 )
 
@@ -33,14 +33,17 @@ def choose(
     if cfg.checkpoint is None:
         return cfg, None
     if cfg.checkpoint == "auto":
-        return cfg, find_newest(run_dir.parent, lambda saved: _fixed(saved) == _fixed(cfg))
+        return cfg, find_newest(
+            run_dir.parent, lambda saved: _fixed(_complete(saved)) == _fixed(cfg)
+        )
     found = find(Path(str(cfg.checkpoint)))
-    saved = found.config()
+    saved = _complete(found.config())
+    saved.rank, saved.world_size = cfg.rank, cfg.world_size
     for key in _keys(overrides):
         root = key.split(".")[0]
         given = OmegaConf.select(cfg, key)
         if root in FREE_KEYS:
-            OmegaConf.update(saved, key, given, force_add=True)
+            OmegaConf.update(saved, key, given, merge=False, force_add=True)
         elif given != OmegaConf.select(saved, key):
             raise gear.InvalidArgument(
                 f"[train] {key} differs from the run at {found.path}, which cannot change it: "
@@ -55,7 +58,21 @@ def _keys(overrides: Sequence[str]) -> list[str]:
     return [key for key in keys if key.split(".")[0] != "hydra"]
 
 
+def _complete(saved: DictConfig) -> DictConfig:
+    """With the keys that a configuration of an earlier version lacks."""
+    earlier = {
+        "replay": {"tier": "host"},
+        "dist": {"name": "single"},
+        "rank": None,
+        "world_size": None,
+    }
+    complete = OmegaConf.merge(earlier, saved)
+    assert isinstance(complete, DictConfig)
+    return complete
+
+
 def _fixed(cfg: DictConfig) -> dict[Any, Any]:
     values = OmegaConf.to_container(cfg, resolve=True)
     assert isinstance(values, dict)
-    return {key: value for key, value in values.items() if key not in FREE_KEYS}
+    fixed = {key: value for key, value in values.items() if key not in FREE_KEYS}
+    return {**fixed, "dist": values["dist"]["name"]}

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from gear.train import report
+from gear.train import report, start_table
+from gear.train.checkpoint import Checkpoint
 from gear.train.display import Display
 from gear.train.interrupt import Interrupt
-from gear.train.loggers import make_writers
-from gear.train.loop import Learner
+from gear.train.loggers import MetricWriter, make_writers
+from gear.train.loop import Ended, Learner
+from gear.train.ranks import Ranks, start_ranks
 from gear.train.resume import choose
-from gear.train.validate import validate
+from gear.train.validate import validate, validate_dist
+
+REPEAT_S = 10.0  # a launcher passes on the Ctrl-C that the terminal has given to the ranks, too
 
 
 class Interrupted(Exception):
@@ -35,78 +39,137 @@ def train(
 
     overrides: the words of the command line, which say what differs from a checkpoint on purpose.
     continue_in_place: a continued run writes into the directory that it came from, not `run_dir`.
-    Raises InvalidArgument before anything is built, Interrupted after a signal.
+    With several ranks all of them call it; rank 0 writes and shows what there is to see.
+    Raises InvalidArgument before anything is built, Interrupted after a signal to any rank.
     """
-    console = Console()
     cfg, start = choose(cfg, overrides, run_dir)
-    validate(cfg)
+    validate_dist(cfg)
     OmegaConf.resolve(cfg)
-    run_dir = _relative(start.run_dir if start and continue_in_place else run_dir)
-    title = f"{cfg.algo.name.upper()} on {cfg.env.id}"
-    with Interrupt() as interrupt, Display(console, title, cfg.total_steps) as display:
-        learner = Learner(cfg, start=start, note=display.note)
-        run_dir.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(cfg, run_dir / "config.yaml")
-        origin = f"continues {_relative(start.path)}" if start else "starts"
-        display.note(f"{title}, seed {cfg.seed}: {origin}, writing to {run_dir}")
-        try:
-            _learn(learner, interrupt, display, run_dir)
-            summary = report.summarise(
-                learner.counters, batch_size=cfg.algo.batch_size, seed=cfg.seed
-            )
-            report.write_summary(run_dir, summary)
-            if interrupt.signum or cfg.checkpoint_every:
-                learner.save(run_dir)
-        finally:
-            learner.close()
-    if interrupt.signum:
+    with (
+        start_ranks(cfg) as ranks,
+        Interrupt(repeat_s=REPEAT_S if ranks.size > 1 else 0) as signals,
+    ):
+        ranks.together(lambda: validate(cfg, ranks.size))
+        run_dir, start = _agree(ranks, run_dir, start, continue_in_place)
+        console = Console(quiet=ranks.rank > 0)
+        title = f"{cfg.algo.name.upper()} on {cfg.env.id}"
+        with Display(console, title, cfg.total_steps) as display:
+            learner = Learner(cfg, start=start, note=display.note, ranks=ranks)
+            if ranks.rank == 0:
+                run_dir.mkdir(parents=True, exist_ok=True)
+                OmegaConf.save(cfg, run_dir / "config.yaml")
+            start_table.show(console, learner)
+            origin = f"continues {_relative(start.path)}" if start else "starts"
+            display.note(f"{title}, seed {cfg.seed}: {origin}, writing to {run_dir}")
+            summary = _run(learner, signals, display, run_dir)
+    if learner.stop:
+        launcher = f"  (by {ranks.size} ranks)" if ranks.size > 1 else ""
         console.print(
-            f"{signal.Signals(interrupt.signum).name}: stopped at step {summary['env_steps']:,}, "
-            f"saved; continue with\n  gear train checkpoint={run_dir}",
+            f"{signal.Signals(learner.stop).name}: stopped at step {summary['env_steps']:,}, "
+            f"saved; continue with\n  gear train checkpoint={run_dir}{launcher}",
             highlight=False,
             soft_wrap=True,
         )
-        raise Interrupted(interrupt.exit_code)
-    curve = report.draw_curve(run_dir, learner.counters, f"{title}, seed {cfg.seed}")
-    report.print_report(console, cfg, run_dir, summary, curve)
+        raise Interrupted(128 + learner.stop)
+    if ranks.rank == 0:
+        curve = report.draw_curve(run_dir, learner.counters, f"{title}, seed {cfg.seed}")
+        report.print_report(console, cfg, run_dir, summary, curve)
     return summary
 
 
-def _learn(learner: Learner, interrupt: Interrupt, display: Display, run_dir: Path) -> None:
-    cfg, c = learner.cfg, learner.counters
-    columns = [
-        *("episode", "return", "length", "seconds", "env_steps_per_s", "samples_per_s"),
-        *("replay_fill", *learner.algorithm.metric_names),
-    ]
-    writers = make_writers(cfg.logger.writers, run_dir, columns, c.env_steps)
-    seen = (c.seconds, c.env_steps, c.updates)
+def _agree(
+    ranks: Ranks, run_dir: Path, start: Checkpoint | None, continue_in_place: bool
+) -> tuple[Path, Checkpoint | None]:
+    """Rank 0's directory for the run and checkpoint to start from: the others' clocks differ."""
+    run_dir = _relative(start.run_dir if start and continue_in_place else run_dir)
+    mine = [os.path.abspath(run_dir), os.path.abspath(start.path) if start else None]
+    found_dir, found_start = ranks.exchange(mine)[0]
+    assert found_dir is not None
+    return _relative(Path(found_dir)), Checkpoint(Path(found_start)) if found_start else None
+
+
+def _run(learner: Learner, signals: Interrupt, display: Display, run_dir: Path) -> dict[str, Any]:
+    """From the first step to the last checkpoint; closes the learner."""
+    cfg, ranks = learner.cfg, learner.ranks
     try:
-        while c.env_steps < cfg.total_steps and not interrupt.signum:
-            length = learner.step()
-            if length:
-                metrics = learner.algorithm.metrics()
-                if metrics:
-                    display.loss(next(iter(metrics.values())))
-                passed = max(c.seconds - seen[0], 1e-9)
-                row = {
-                    "episode": len(c.returns) - 1,
-                    "return": c.returns[-1],
-                    "length": length,
-                    "seconds": c.seconds,
-                    "env_steps_per_s": (c.env_steps - seen[1]) / passed,
-                    "samples_per_s": (c.updates - seen[2]) * cfg.algo.batch_size / passed,
-                    "replay_fill": len(learner.buffer) / learner.buffer.capacity,
-                    **metrics,
-                }
-                seen = (c.seconds, c.env_steps, c.updates)
-                for writer in writers:
-                    writer.write(c.env_steps, row)
-            if cfg.checkpoint_every and c.env_steps % cfg.checkpoint_every == 0:
+        _learn(learner, signals, display, run_dir)
+        summary = report.summarise(
+            learner.counters, batch_size=cfg.algo.batch_size * ranks.size, seed=cfg.seed
+        )
+        if ranks.rank == 0:
+            report.write_summary(run_dir, summary)
+        if learner.stop or cfg.checkpoint_every:
+            learner.save(run_dir)
+    except BaseException:
+        # Closing is collective: among several ranks, after an error, it would wait for the others.
+        if ranks.size == 1:
+            learner.close()
+        raise
+    learner.close()
+    return summary
+
+
+def _learn(learner: Learner, signals: Interrupt, display: Display, run_dir: Path) -> None:
+    cfg, c = learner.cfg, learner.counters
+    metrics = _Metrics(learner, display, run_dir)
+    try:
+        while c.env_steps < cfg.total_steps and not learner.stop:
+            before = c.env_steps
+            metrics.write(learner.step(signals.signum))
+            every = cfg.checkpoint_every
+            if every and c.env_steps // every > before // every:
                 learner.save(run_dir)
             display.update(learner)
         display.update(learner, force=True)
     finally:
-        for writer in writers:
+        metrics.close()
+
+
+class _Metrics:
+    """A row for every episode, written by rank 0: what it learned from is as good as any share."""
+
+    def __init__(self, learner: Learner, display: Display, run_dir: Path) -> None:
+        cfg, c = learner.cfg, learner.counters
+        columns = [
+            *("episode", "return", "length", "seconds", "env_steps_per_s", "samples_per_s"),
+            *("replay_fill", *learner.algorithm.metric_names),
+        ]
+        self._learner = learner
+        self._display = display
+        self._writers: list[MetricWriter] = []
+        if learner.ranks.rank == 0:
+            self._writers = make_writers(cfg.logger.writers, run_dir, columns, c.env_steps)
+        self._seen = (c.seconds, c.env_steps, c.updates)
+
+    def write(self, news: Sequence[Ended]) -> None:
+        if not news or self._learner.ranks.rank > 0:
+            return
+        learned = self._learner.algorithm.metrics()
+        if learned:
+            self._display.loss(next(iter(learned.values())))
+        rates = self._rates()
+        first = len(self._learner.counters.returns) - len(news)
+        for number, ended in enumerate(news, first):
+            row = {"episode": number, "return": ended.episode_return, "length": ended.length}
+            for writer in self._writers:
+                writer.write(self._learner.counters.env_steps, {**row, **rates, **learned})
+
+    def _rates(self) -> Mapping[str, float]:
+        """Since the previous rows."""
+        learner, c = self._learner, self._learner.counters
+        passed = max(c.seconds - self._seen[0], 1e-9)
+        samples = (c.updates - self._seen[2]) * learner.cfg.algo.batch_size * learner.ranks.size
+        rates = {
+            "seconds": c.seconds,
+            "env_steps_per_s": (c.env_steps - self._seen[1]) / passed,
+            "samples_per_s": samples / passed,
+            "replay_fill": len(learner.buffer) / learner.buffer.capacity,
+        }
+        self._seen = (c.seconds, c.env_steps, c.updates)
+        return rates
+
+    def close(self) -> None:
+        for writer in self._writers:
             writer.close()
 
 

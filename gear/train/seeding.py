@@ -28,14 +28,22 @@ def episode_seed(seed: int, episode: int) -> int:
     return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0] >> 1)
 
 
+def rank_seed(seed: int, rank: int) -> int:
+    """Seed of what differs among ranks: environments and exploration. Rank 0 has the run's own."""
+    if rank == 0:
+        return seed
+    # Three words, so that no episode of rank 0, which has two, is seeded alike.
+    return int(np.random.SeedSequence([seed, rank, 1]).generate_state(1)[0] >> 1)
+
+
 def rng_state() -> dict[str, Any]:
-    """States of the three global generators (and of every CUDA device in use)."""
+    """States of the three global generators (and of the current CUDA device, if in use)."""
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(legacy=False),
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if in_use else [],
+        "cuda": [torch.cuda.get_rng_state()] if in_use else [],
     }
 
 
@@ -45,4 +53,4 @@ def restore_rng(state: dict[str, Any]) -> None:
     np.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"])
     if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])
+        torch.cuda.set_rng_state(state["cuda"][0])

@@ -30,6 +30,8 @@ RUN_ELSEWHERE = {
         "tools/setup.sh",
         "-DGEAR_WITH_CUDA=$with_cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)",
     ),
+    r"torchrun .* gear train dist=ddp": ("tests/train/test_ddp.py", "torch.distributed.run"),
+    r"mpirun .* gear train dist=ddp": ("tests/train/test_ddp.py", "mpirun"),
     r"\.venv/bin/python -m pytest tests/unit .*": ("tools/test.sh", "-m pytest"),
 }
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +39,53 @@ def configure() -> Callable:
             return compose("train", list(overrides))
 
     return make
+
+
+class Launch:
+    """Ranks of `gear train dist=ddp` as processes of their own; all of them are gone at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._started: list[subprocess.Popen] = []
+
+    def start(self, *command: str) -> subprocess.Popen:
+        """One process in `folder`, its two streams kept apart."""
+        # One thread each: the ranks share the cores that the tests have.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+        process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def by_hand(self, size: int, *overrides: str) -> list[subprocess.Popen]:
+        """One process per rank, told by the configuration where it is."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        shared = [*TRAIN, "dist=ddp", f"world_size={size}", f"dist.master_port={port}", *overrides]
+        return [self.start(sys.executable, *shared, f"rank={rank}") for rank in range(size)]
+
+    def finish(self, *processes: subprocess.Popen) -> list[tuple[str, str]]:
+        """Waits for all; what each wrote to its streams."""
+        return [process.communicate(timeout=90) for process in processes]
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+
+TRAIN = ("-m", "gear.cli.app", "train")
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    launched = Launch(tmp_path)
+    yield launched
+    launched.close()

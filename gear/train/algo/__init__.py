@@ -9,13 +9,14 @@ from gear.train.algo.base import Algorithm
 from gear.train.algo.dqn import DoubleDQN
 from gear.train.algo.sac import SAC
 from gear.train.envs import Environment
+from gear.train.ranks import Ranks
 
 __all__ = ["ALGORITHMS", "Algorithm", "make_algorithm"]
 
 ALGORITHMS: dict[str, type[Algorithm]] = {"sac": SAC, "dqn": DoubleDQN}
 
 
-def make_algorithm(cfg: Any, env: Environment) -> Algorithm:
+def make_algorithm(cfg: Any, env: Environment, ranks: Ranks) -> Algorithm:
     """The algorithm `cfg.algo.name` for this environment; InvalidArgument if they do not fit."""
     discrete = env.num_actions > 0
     fitting = "dqn" if discrete else "sac"
@@ -31,4 +32,4 @@ def make_algorithm(cfg: Any, env: Environment) -> Algorithm:
             f"[train] model={cfg.model.name} with algo={cfg.algo.name} does not fit observations "
             f"of shape {env.obs_shape}: use model=mlp; cnn is for frames and algo=dqn"
         )
-    return ALGORITHMS[fitting](cfg, env)
+    return ALGORITHMS[fitting](cfg, env, ranks)

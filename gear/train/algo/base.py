@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 import gear
 from gear.train import nstep
 from gear.train.envs import Environment
+from gear.train.ranks import Ranks
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
@@ -22,16 +24,18 @@ class Algorithm(ABC):
     """Chooses actions and learns from batches.
 
     Randomness comes from torch's global generator only. Subclasses put networks and optimisers into
-    `modules` and `optimizers`: these are the state.
+    `modules` and `optimizers`: these are the state. With several ranks every rank holds the same
+    state and learns from its own batch: subclasses step an optimiser through `descend` only.
     """
 
     metric_names: ClassVar[tuple[str, ...]]
 
-    def __init__(self, cfg: Any, env: Environment) -> None:
+    def __init__(self, cfg: Any, env: Environment, ranks: Ranks) -> None:
         self.gamma: float = cfg.algo.gamma
         self.stack = len(env.view)
         self.outputs = nstep.outputs(cfg.algo.n_step, self.stack)
-        self.device = torch.device(cfg.device)
+        self.device = torch.device(ranks.device)
+        self._ranks = ranks
         self.modules: dict[str, nn.Module] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         self._optim = cfg.optim
@@ -58,6 +62,35 @@ class Algorithm(ABC):
             parameters, lr=o.lr, betas=betas, eps=o.eps, weight_decay=o.weight_decay, fused=True
         )
         return optimizer
+
+    def descend(
+        self, optimizer: torch.optim.Optimizer, loss: Tensor, *, max_norm: float | None = None
+    ) -> None:
+        """One step along the gradient of the mean of `loss` over the ranks; collective.
+
+        `loss` is a mean over the rank's batch; every parameter of `optimizer` takes part in it.
+        max_norm: the gradient is shortened to it, after averaging: as one rank would.
+        """
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._ranks.average([p.grad for p in parameters])
+        if max_norm is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+        optimizer.step()
+
+    def share(self) -> None:
+        """Gives every rank the networks of rank 0; collective."""
+        for module in self.modules.values():
+            self._ranks.broadcast(module.state_dict().values())
+
+    def digest(self) -> str:
+        """Of all networks' bytes: equal on all ranks, or they have come apart."""
+        found = hashlib.sha256()
+        for module in self.modules.values():
+            for tensor in module.state_dict().values():
+                found.update(tensor.detach().cpu().numpy().tobytes())
+        return found.hexdigest()
 
     def observe(self, view: NDArray[Any]) -> Tensor:
         """A batch of one observation on the device."""

@@ -14,6 +14,7 @@ import gear
 from gear.train.algo.base import Algorithm
 from gear.train.envs import Environment
 from gear.train.nets import QNetwork
+from gear.train.ranks import Ranks
 
 
 class DoubleDQN(Algorithm):
@@ -25,8 +26,8 @@ class DoubleDQN(Algorithm):
 
     metric_names = ("loss", "q_mean")
 
-    def __init__(self, cfg: Any, env: Environment) -> None:
-        super().__init__(cfg, env)
+    def __init__(self, cfg: Any, env: Environment, ranks: Ranks) -> None:
+        super().__init__(cfg, env, ranks)
         a = cfg.algo
         self._num_actions = env.num_actions
         self._learning_starts: int = a.learning_starts
@@ -38,9 +39,8 @@ class DoubleDQN(Algorithm):
         network = QNetwork(env.view.shape, env.num_actions, cfg.model.hidden, frames=frames)
         self._online = network.to(self.device)
         self._target = deepcopy(self._online).requires_grad_(False)
-        self._parameters = list(self._online.parameters())
         self.modules = {"online": self._online, "target": self._target}
-        self.optimizers = {"online": self.make_optimizer(self._parameters)}
+        self.optimizers = {"online": self.make_optimizer(self._online.parameters())}
 
     def epsilon(self, step: int) -> float:
         """Share of random actions at environment step `step`; 1 until learning starts."""
@@ -62,10 +62,7 @@ class DoubleDQN(Algorithm):
             target = t.returns + t.discount * value
         q = self._online(t.obs).gather(1, t.action[:, None]).squeeze(1)
         loss = (batch.weights * F.huber_loss(q, target, reduction="none")).mean()
-        self.optimizers["online"].zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm)
-        self.optimizers["online"].step()
+        self.descend(self.optimizers["online"], loss, max_norm=self._max_grad_norm)
         self._updates += 1
         if self._updates % self._target_every == 0:
             self._target.load_state_dict(self._online.state_dict())

@@ -13,6 +13,7 @@ import gear
 from gear.train.algo.base import Algorithm
 from gear.train.envs import Environment
 from gear.train.nets import GaussianPolicy, TwinCritic
+from gear.train.ranks import Ranks
 
 
 class Temperature(nn.Module):
@@ -33,8 +34,8 @@ class SAC(Algorithm):
 
     metric_names = ("critic_loss", "policy_loss", "alpha", "q_mean", "entropy")
 
-    def __init__(self, cfg: Any, env: Environment) -> None:
-        super().__init__(cfg, env)
+    def __init__(self, cfg: Any, env: Environment, ranks: Ranks) -> None:
+        super().__init__(cfg, env, ranks)
         obs_size = env.view.size
         self._action_dim = env.action_dim
         self._random_steps: int = cfg.algo.learning_starts
@@ -85,9 +86,7 @@ class SAC(Algorithm):
         alpha_loss = self._log_alpha * (entropy - self._target_entropy)
 
         # Three losses with disjoint parameters: one backward pass and one step serve them all.
-        self._optimizer.zero_grad()
-        (critic_loss + policy_loss + alpha_loss).backward()
-        self._optimizer.step()
+        self.descend(self._optimizer, critic_loss + policy_loss + alpha_loss)
         torch._foreach_lerp_(self._target_values, self._critic_values, self._tau)
         self.record(critic_loss, policy_loss, alpha, q.mean(), entropy)
         priorities: Tensor = error.detach().abs().mean(0)

@@ -1,0 +1,282 @@
+"""The processes that train one set of networks, and what they do together."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+import gear
+from gear.distributed.launch import find_launch
+
+T = TypeVar("T")
+
+POLL_S = 1.0  # between looks at whether the others still live, while waiting for them
+MOMENT_S = 1.0  # a rank that closed its connections is gone after that
+LINGER_S = 3.0  # a failed rank stays so long, that the others name the one that failed first
+
+
+def start_ranks(cfg: Any) -> Ranks:
+    """The ranks that the group `dist` asks for; waits for all of them.
+
+    Raises InvalidArgument if several processes were started and would train apart, TransportError
+    if one does not come.
+    """
+    launch = find_launch(os.environ, lambda package: find_spec(package) is not None)
+    by_hand = cfg.world_size is not None
+    if cfg.dist.name == "single":
+        size = cfg.world_size if by_hand else launch.size
+        if size != 1:
+            who = "rank= and world_size= say" if by_hand else f"{launch.launcher} says"
+            raise gear.InvalidArgument(
+                f"[train] {who} that this is one of {size or 'several'} processes, each of which "
+                "would train by itself: add dist=ddp, or start one"
+            )
+        return Ranks.single(cfg.device)
+    if by_hand:
+        place = {"RANK": cfg.rank, "WORLD_SIZE": cfg.world_size}
+        master = {"MASTER_ADDR": cfg.dist.master_addr, "MASTER_PORT": cfg.dist.master_port}
+        os.environ.update({name: str(value) for name, value in {**place, **master}.items()})
+        # A checkpoint's configuration is every rank's and the next launch's.
+        cfg.rank = cfg.world_size = None
+    return Ranks(gear.Group.from_env(timeout_s=cfg.dist.timeout_s), cfg.device)
+
+
+class Ranks:
+    """This process and its peers in a data-parallel run. With one rank every call costs nothing.
+
+    Gradients are averaged in one all-reduce per optimiser step (`average`), between backward and
+    step: exact for any number of networks, losses and optimisers, where DistributedDataParallel
+    would wrap each network's forward pass, which actor-critic methods call several times per
+    backward pass and also without gradients. What DDP gains by overlapping the reduction with the
+    backward pass is small for networks of this size.
+
+    As a context manager: leaving it through an exception does not wait for peers, see `__exit__`.
+
+    Args:
+        group: who the peers are.
+        device: `"cpu"`, `"cuda"` (the local rank's GPU) or `"cuda:1"`.
+    """
+
+    def __init__(self, group: gear.Group, device: str = "cpu") -> None:
+        self.group = group
+        self.rank = group.rank
+        self.size = group.size
+        self.device = _local_device(device, group)
+        self._process_group: dist.ProcessGroup | None = None
+        self.backend = ""  # what averages gradients: gloo, nccl
+        if self.size > 1:
+            self.backend = _backend(self.exchange(_gpu(self.device)))
+            with self._naming_the_missing():
+                self._process_group = _join(group, self.backend)
+
+    def device_name(self) -> str:
+        """`"cpu"`, or what the GPU is called."""
+        if self.device.startswith("cuda"):
+            return torch.cuda.get_device_name(self.device)
+        return self.device
+
+    @staticmethod
+    def single(device: str = "cpu") -> Ranks:
+        return Ranks(gear.Group.single(), device)
+
+    def moves_by_nccl(self, transport: str) -> bool:
+        """Whether batches between nodes go by NCCL, for `dist.transport`."""
+        if transport == "auto":
+            return self.backend == "nccl" and self.group.num_nodes > 1
+        return transport == "nccl"
+
+    # ---- together: every rank calls these at the same places ----
+
+    def exchange(self, value: T) -> list[T]:
+        """The value of every rank, by rank. JSON-able and small."""
+        return self.group.exchange(value) if self.size > 1 else [value]
+
+    def barrier(self) -> None:
+        """Returns when every rank has called it."""
+        if self.size > 1:
+            self.group.barrier()
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """Replaces every tensor by its mean over the ranks, bit-equal on all of them."""
+        if self.size == 1:
+            return
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        with self._naming_the_missing():
+            self._wait(dist.all_reduce(flat, group=self._process_group, async_op=True))
+        flat /= self.size
+        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+        torch._foreach_copy_(
+            list(tensors), [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
+        )
+
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Replaces every tensor by that of rank 0."""
+        if self.size == 1:
+            return
+        with self._naming_the_missing(), torch.no_grad():
+            for tensor in tensors:
+                same = tensor.contiguous()
+                self._wait(dist.broadcast(same, 0, group=self._process_group, async_op=True))
+                tensor.copy_(same)
+
+    def together(self, work: Callable[[], T]) -> T:
+        """The result of `work`, which itself waits for no other rank.
+
+        If it fails anywhere it fails everywhere: the first rank that it failed on raises its error,
+        the others SystemExit, so that the user reads one sentence.
+        """
+        error: gear.GearError | OSError | None = None
+        try:
+            result = work()
+        except (gear.GearError, OSError) as caught:
+            error = caught
+        failed = self.exchange(error is not None)
+        if any(failed):
+            if error is not None and failed.index(True) == self.rank:
+                raise error
+            raise SystemExit(2)
+        return result
+
+    def close(self) -> None:
+        """Ends the connections; collective."""
+        if self.size > 1:
+            self.barrier()
+            dist.destroy_process_group(self._process_group)
+            self.group.close()
+
+    # ---- when a rank is gone ----
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes; after an exception it leaves that to the end of the process.
+
+        A loader's thread, a collective or a communicator may then wait for a peer that is gone.
+        Whoever catches the exception has its say; when Python ends, the process does, at once, and
+        runs no destructor that would wait.
+        """
+        if kind is None:
+            self.close()
+        elif self.size > 1:
+            code = 130 if issubclass(kind, KeyboardInterrupt) else 2
+            linger_s = LINGER_S if issubclass(kind, gear.TransportError) else 0.0
+            # The trace keeps alive what the frames hold.
+            atexit.register(_leave, code, linger_s, trace)
+
+    def _wait(self, work: Any) -> None:
+        """Waits for a collective; a peer that has died ends the wait before the time-out does."""
+        deadline = time.monotonic() + self.group.timeout_s
+        while not work.is_completed():
+            self._look(work)
+            if not work.is_completed():
+                if self.group.missing(0.0):
+                    raise RuntimeError("a rank has ended")
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"no answer within {self.group.timeout_s:g} s")
+        work.wait()
+
+    def _look(self, work: Any) -> None:
+        """Returns when `work` is done, well or not, or after POLL_S."""
+        if self.backend == "gloo":
+            with contextlib.suppress(RuntimeError):
+                work.wait(timedelta(seconds=POLL_S))
+            return
+        # wait() of NCCL only makes the stream wait: the next read of a result would then hang.
+        until = time.monotonic() + POLL_S
+        while not work.is_completed() and time.monotonic() < until:
+            time.sleep(20e-6)
+
+    @contextlib.contextmanager
+    def _naming_the_missing(self) -> Iterator[None]:
+        """torch says which socket was closed; this says which rank has ended."""
+        try:
+            yield
+        except gear.GearError:
+            raise
+        except RuntimeError as error:
+            if self.backend == "gloo" and self._process_group is not None:
+                # Ranks that wait for this one learn of it by the closed connection.
+                traceback.clear_frames(error.__traceback__)  # the work holds connections, too
+                dist.destroy_process_group(self._process_group)
+                self._process_group = None
+            # A process that is ending closes its connections a moment before it is gone.
+            until = time.monotonic() + MOMENT_S
+            while not self.group.missing(0.0) and time.monotonic() < until:
+                time.sleep(0.02)
+            raise self.group.lost(error) from error
+
+
+def _leave(code: int, linger_s: float, _: TracebackType | None) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(linger_s)
+    os._exit(code)
+
+
+def _local_device(device: str, group: gear.Group) -> str:
+    """A GPU for each rank of a node where `device` is "cuda"; some launchers show it only that."""
+    if device == "cuda" and group.size > 1:
+        device = f"cuda:{group.local_rank % max(1, torch.cuda.device_count())}"
+    if device.startswith("cuda:"):
+        torch.cuda.set_device(device)
+    return device
+
+
+def _gpu(device: str) -> str:
+    """What tells this GPU from every other; empty for a CPU."""
+    if not device.startswith("cuda"):
+        return ""
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def _backend(gpus: list[str]) -> str:
+    """NCCL if every rank has a GPU of its own, which it insists on, else gloo."""
+    own = all(gpus) and len(set(gpus)) == len(gpus)
+    return "nccl" if own and dist.is_nccl_available() else "gloo"
+
+
+def _join(group: gear.Group, backend: str) -> dist.ProcessGroup:
+    """A process group of torch.distributed for the gradients, whatever launched the ranks."""
+    # NCCL's own watch would abort the process without a word: it comes after Ranks._wait.
+    timeout = timedelta(seconds=2 * group.timeout_s)
+    made: dist.ProcessGroup | None
+    if dist.is_initialized():
+        made = dist.new_group(backend=backend, timeout=timeout)
+        assert made is not None
+        return made
+    host = "127.0.0.1" if group.num_nodes == 1 else socket.gethostname()
+    store, port = None, 0
+    if group.rank == 0:
+        store = dist.TCPStore(  # type: ignore[attr-defined]
+            host, 0, group.size, True, timeout, wait_for_workers=False
+        )
+        port = store.port
+    host, port = group.exchange([host, port])[0]
+    if store is None:
+        store = dist.TCPStore(host, port, group.size, False, timeout)  # type: ignore[attr-defined]
+    dist.init_process_group(
+        backend, store=store, rank=group.rank, world_size=group.size, timeout=timeout
+    )
+    made = dist.group.WORLD
+    assert made is not None
+    return made
