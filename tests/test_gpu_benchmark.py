@@ -43,3 +43,22 @@ def test_unknown_parts_are_refused() -> None:
     done = run("gpu.py", "--rehearse", "--only", "warp")
     assert done.returncode == 2
     assert "no part warp; there are limits, check" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_rehearsal_over_ranks_has_every_part(tmp_path: Path) -> None:
+    path = tmp_path / "group.json"
+    done = run("group_gpu.py", "--rehearse", "--json", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(path.read_text())
+    parts = {(row["part"], row["ranks"]) for row in report["runs"]}
+    assert {("scaling", 1), ("scaling", 2), ("from_peers", 2), ("overlap", 2)} <= parts
+    assert all(row["remote_share"] == 1 for row in report["runs"] if row["part"] == "from_peers")
+    assert {row["met"] for row in report["targets"]} == {None}, "a rehearsal is not judged"
+
+
+def test_unknown_parts_over_ranks_are_refused() -> None:
+    done = run("group_gpu.py", "--rehearse", "--only", "warp")
+    assert done.returncode == 2
+    assert "no part warp; there are links, scaling" in done.stderr

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""One rank of group_gpu.py: measures the parts that its argument names, prints them as JSON.
+
+Ranks are told by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Every call of a loader is made by
+all ranks, so that all count the same calls.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from gpu_timing import Gpu
+
+import gear
+
+MIB = 1 << 20
+ROUNDS = 5
+STEPS = 25  # of a round of training
+Rows = list[dict[str, Any]]
+
+
+class Rank:
+    """This process: its group, its GPU, and buffers that are filled."""
+
+    def __init__(self, rehearse: bool) -> None:
+        self.group = gear.Group.from_env(timeout_s=120)
+        self.gpu = Gpu("cpu", 1e-4)
+        if not rehearse:
+            device = self.group.rank % torch.cuda.device_count()
+            torch.cuda.set_device(device)
+            self.gpu = Gpu(f"cuda:{device}")
+
+    def tier(self, name: str) -> str:
+        if self.gpu.rehearsal:
+            return "shared" if self.group.size > 1 else "host"
+        return name if name == "pinned" else self.gpu.device.replace("cuda", "device")
+
+    def filled(self, tier: str, row_bytes: int, pool_bytes: int, store: bool) -> gear.ReplayBuffer:
+        """`pool_bytes` of random rows on every rank that is to `store` some."""
+        schema = gear.Schema([gear.Column("x", (row_bytes,), "uint8")])
+        page_steps = max(1, min(4096, 256 * 1024 // row_bytes))
+        steps = pool_bytes // row_bytes // page_steps * page_steps
+        buffer = gear.ReplayBuffer(
+            schema, steps, tier=self.tier(tier), page_steps=page_steps, group=self.group
+        )
+        if store:
+            chunk = max(page_steps, self.gpu.size(64 * MIB, MIB) // row_bytes)
+            rng = np.random.default_rng(self.group.rank)
+            block = rng.integers(0, 256, (chunk, row_bytes), np.uint8)
+            with buffer.writer() as writer:
+                for first in range(0, steps, chunk):
+                    writer.extend(x=block[: steps - first])
+        return buffer
+
+    def loader(
+        self, buffer: gear.ReplayBuffer, items: int, outputs: Any = None, **more: Any
+    ) -> gear.Loader:
+        to_gpu = self.gpu.to_gpu("zero_copy" if buffer.tier == "pinned" else None)
+        if self.gpu.rehearsal:
+            more.pop("nccl", None)
+        return buffer.loader(
+            items, outputs=outputs or {"x": gear.Step()}, locality="off", **to_gpu, **more
+        )
+
+    def deliver(self, loader: gear.Loader, bytes_moved: int) -> dict[str, Any]:
+        """Batches that follow each other, and the kernels of eight of them."""
+
+        def work() -> Any:
+            return next(loader)["x"]
+
+        for _ in range(3):
+            work()
+        calls = 2 if self.gpu.rehearsal else 12
+        times = []
+        for _ in range(ROUNDS):
+            self.gpu.synchronize()
+            self.group.barrier()
+            began = time.perf_counter()
+            for _ in range(calls):
+                work()
+            self.gpu.synchronize()
+            times.append((time.perf_counter() - began) / calls)
+        us = statistics.median(times) * 1e6
+        kernels = self.gpu.kernels(work, 8)
+        gather_us = kernels.us("gather_rows")
+        stats = loader.stats()
+        return {
+            "us": us,
+            "gb_per_s": bytes_moved / us * 1e-3,
+            "gather_us": gather_us,
+            "gather_gb_per_s": bytes_moved / gather_us * 1e-3 if gather_us else 0.0,
+            "kernels_us": kernels.by_name(),
+            "remote_share": 1 - stats["local_bytes"] / stats["bytes"],
+            "path": stats["path"],
+        }
+
+
+def scaling(rank: Rank) -> Rows:
+    """Every rank draws from all, from both tiers that GPUs read."""
+    rows = []
+    for tier, pool, batch in (("device", 1024, 256), ("pinned", 1024, 64)):
+        for row_bytes in (256, 1024, 4096):
+            pool_bytes = rank.gpu.size(pool * MIB, 4 * MIB)
+            items = rank.gpu.size(batch * MIB, 65536) // row_bytes
+            with (
+                rank.filled(tier, row_bytes, pool_bytes, store=True) as buffer,
+                rank.loader(buffer, items) as loader,
+            ):
+                found = rank.deliver(loader, items * row_bytes)
+            rows.append(
+                {"tier": tier, "row_bytes": row_bytes, "batch_bytes": items * row_bytes, **found}
+            )
+    return rows
+
+
+def from_peers(rank: Rank) -> Rows:
+    """Rank 0 stores nothing: all that it gets lies in the others' memory."""
+    rows = []
+    for row_bytes in (256, 1024, 4096):
+        pool_bytes = rank.gpu.size(2048 * MIB, 4 * MIB)
+        items = rank.gpu.size(256 * MIB, 65536) // row_bytes
+        with (
+            rank.filled("device", row_bytes, pool_bytes, store=rank.group.rank > 0) as buffer,
+            rank.loader(buffer, items) as loader,
+        ):
+            found = rank.deliver(loader, items * row_bytes)
+        rows.append({"row_bytes": row_bytes, "batch_bytes": items * row_bytes, **found})
+    return rows
+
+
+def messages(rank: Rank) -> Rows:
+    """Ranks that are told to be on nodes of their own: rows are packed, sent and unpacked."""
+    rows = []
+    for nccl in (True, False):
+        for mib in (1, 64):
+            items = rank.gpu.size(mib * MIB, 65536) // 1024
+            pool_bytes = rank.gpu.size(256 * MIB, 4 * MIB)
+            with (
+                rank.filled("device", 1024, pool_bytes, store=True) as buffer,
+                rank.loader(buffer, items, nccl=nccl) as loader,
+            ):
+                found = rank.deliver(loader, items * 1024)
+            way = "nccl" if nccl else rank.group.transport().name
+            rows.append({"way": way, "row_bytes": 1024, "batch_bytes": items * 1024, **found})
+    return rows
+
+
+def overlap(rank: Rank) -> dict[str, Any]:
+    """What fresh batches from all GPUs' memory add to a step of data-parallel training."""
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    gpu = rank.gpu
+    width, items = (64, 32) if gpu.rehearsal else (4096, 8192)
+    backend = "gloo" if gpu.rehearsal else "nccl"
+    torch.distributed.init_process_group(backend, rank=rank.group.rank, world_size=rank.group.size)
+    dtype = torch.float32 if gpu.rehearsal else torch.bfloat16
+    layers: list[nn.Module] = []
+    for _ in range(6):
+        layers += [nn.Linear(width, width), nn.GELU()]
+    model = DistributedDataParallel(nn.Sequential(*layers).to(gpu.device, dtype))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+    schema = gear.Schema([gear.Column("x", (width,), "float32")])
+    steps = gpu.size(1 << 17, 256)
+    rng = np.random.default_rng(rank.group.rank)
+    with gear.ReplayBuffer(schema, steps, tier=rank.tier("device"), group=rank.group) as buffer:
+        with buffer.writer() as writer:
+            writer.extend(x=rng.standard_normal((steps, width), np.float32))
+        outputs = {"x": gear.Step(dtype="float32" if gpu.rehearsal else "bfloat16")}
+        with rank.loader(buffer, items, outputs=outputs) as loader:
+            fixed = next(loader)["x"].clone()
+
+            def step(data: torch.Tensor) -> None:
+                optimizer.zero_grad(set_to_none=True)
+                model(data).square().mean().backward()
+                optimizer.step()
+
+            def timed(fetch: Callable[[], torch.Tensor]) -> float:
+                gpu.synchronize()
+                rank.group.barrier()
+                began = time.perf_counter()
+                for _ in range(2 if gpu.rehearsal else STEPS):
+                    step(fetch())
+                gpu.synchronize()
+                return (time.perf_counter() - began) / (2 if gpu.rehearsal else STEPS)
+
+            def fresh() -> torch.Tensor:
+                return next(loader)["x"]
+
+            for fetch in (lambda: fixed, fresh):
+                timed(fetch)
+            pairs = [(timed(lambda: fixed), timed(fresh)) for _ in range(1 if gpu.rehearsal else 7)]
+    torch.distributed.destroy_process_group()
+    without, with_batches = (statistics.median(column) for column in zip(*pairs, strict=True))
+    costs = [fetched / alone - 1 for alone, fetched in pairs]
+    return {
+        "step_us": without * 1e6,
+        "step_with_batches_us": with_batches * 1e6,
+        "cost": statistics.median(costs),
+        "costs": costs,
+        "batch_bytes": items * width * 4,
+        "items": items,
+    }
+
+
+PARTS: dict[str, Callable[[Rank], Any]] = {
+    "scaling": scaling,
+    "from_peers": from_peers,
+    "messages": messages,
+    "overlap": overlap,
+}
+
+
+def main() -> None:
+    wanted = json.loads(sys.argv[1])
+    rank = Rank(wanted["rehearse"])
+    if rank.gpu.rehearsal:
+        torch.set_num_threads(1)
+    found = {part: PARTS[part](rank) for part in wanted["parts"]}
+    print("measured " + json.dumps(found), flush=True)
+    rank.group.barrier()
+    rank.group.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Runs gpu/group_worker.py as every rank of a group, a process each."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+WORKER = Path(__file__).parent / "gpu" / "group_worker.py"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run_ranks(
+    ranks: int,
+    cases: Sequence[dict[str, Any]],
+    variables: Callable[[int], dict[str, str]] = lambda _: {},
+    *,
+    timeout_s: float = 110,
+) -> list[list[dict[str, Any]]]:
+    """What each rank says of every case.
+
+    Raises:
+        RuntimeError: with the end of the output of the ranks that failed.
+    """
+    meeting = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(ranks),
+    }
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER), json.dumps(list(cases))],
+            env=os.environ | meeting | {"RANK": str(rank)} | variables(rank),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        said = [process.communicate(timeout=timeout_s) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    failed = [
+        f"rank {rank}: exit code {process.returncode}\n{out[-1000:]}\n{err[-3000:]}"
+        for rank, (process, (out, err)) in enumerate(zip(started, said, strict=True))
+        if process.returncode
+    ]
+    if failed:
+        raise RuntimeError("\n".join(failed))
+    return [json.loads(out.splitlines()[-1]) for out, _ in said]
