@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 from gear.errors import InvalidArgument
 
@@ -18,6 +19,8 @@ def run(overrides: list[str]) -> int:
             f"[train] not installed: {', '.join(lacking)}: the trainer needs the extra [train]: "
             "pip install 'gear[train]'"
         )
+    # torch warns of every socket that is slow to answer; who is gone is told in one sentence.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from gear.train.app import main
 
     code = main(overrides)
