@@ -1,9 +1,10 @@
 """GEAR: GPU-centric experience replay for reinforcement learning on HPC clusters."""
 
 from gear.batch import Batch
-from gear.buffer import Episode, ReplayBuffer
+from gear.buffer import ReplayBuffer
 from gear.device import check_visible_device
 from gear.distributed import Group
+from gear.episode import Episode
 from gear.errors import (
     CorruptData,
     CudaError,

@@ -13,6 +13,7 @@ __all__: list[str] = [
     "Batch",
     "CHECKPOINT_FORMAT",
     "Collector",
+    "LoaderOptions",
     "Peers",
     "Shard",
     "Transport",
@@ -183,7 +184,7 @@ class Peers:
         priorities: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
     ) -> None: ...
 
-class Collector:
+class LoaderOptions:
     def __init__(
         self,
         shard: Shard,
@@ -212,10 +213,12 @@ class Collector:
         drop_last: bool,
         device: typing.SupportsInt | typing.SupportsIndex,
         path: str,
-        peers: Peers,
         locality: str,
         nccl: bool,
     ) -> None: ...
+
+class Collector:
+    def __init__(self, shard: Shard, options: LoaderOptions, peers: Peers | None) -> None: ...
     def batches_per_epoch(self) -> int: ...
     def next(
         self, timeout_s: typing.SupportsFloat | typing.SupportsIndex | None = None

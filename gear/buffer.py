@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from gear.batch import Batch
 from gear.distributed import Group
 from gear.distributed.region_name import name_of_rank
 from gear.distributed.together import together
+from gear.episode import Episode
 from gear.errors import InvalidArgument
 from gear.frameworks import tensor_maker
 from gear.loader import Loader
@@ -28,26 +28,6 @@ from gear.window import Outputs, output_tuples
 from gear.writer import Writer
 
 DEFAULT_PAGE_STEPS = 16
-
-
-@dataclass(frozen=True)
-class Episode:
-    """What the buffer holds of one episode.
-
-    Attributes:
-        uid: creation number, unique in the buffer's life.
-        begin, end: step numbers stored, ``[begin, end)``; steps before ``begin`` were evicted.
-        state: ``"open"``, ``"terminated"`` or ``"truncated"``.
-        priority: its own weight, or the mean of its steps' priorities.
-        ids: int64 ``[end - begin]``, the steps' ids.
-    """
-
-    uid: int
-    begin: int
-    end: int
-    state: str
-    priority: float
-    ids: npt.NDArray[np.int64]
 
 
 class ReplayBuffer:
@@ -321,6 +301,7 @@ class ReplayBuffer:
             prefetch=prefetch,
             seed=seed,
             timeout_s=timeout_s,
+            group=self._group,
             peers=self._peers,
             locality=locality,
             nccl=nccl,

@@ -38,8 +38,11 @@ def save_rank(shard: _core.Shard, path: str | os.PathLike[str], group: Group) ->
     target = Path(path)
     beside = target.with_name(f".{target.name}.saving")
 
+    old = _replaced(target)
+
     def prepare() -> None:
         if group.rank == 0:
+            _recover(target)
             _check_replaceable(target)
             shutil.rmtree(beside, ignore_errors=True)
             beside.mkdir(parents=True)
@@ -54,7 +57,6 @@ def save_rank(shard: _core.Shard, path: str | os.PathLike[str], group: Group) ->
 
     def publish() -> None:
         if group.rank == 0:
-            old = target.with_name(f".{target.name}.replaced")
             shutil.rmtree(old, ignore_errors=True)
             if target.exists():
                 target.rename(old)
@@ -74,18 +76,40 @@ def load_rank(path: str | os.PathLike[str], group: Group, *, tier: str, name: st
         CorruptData: as `load`; on every rank, naming the one that failed.
     """
     folder = Path(path)
-    saved_by = {
-        int(match[2]) for entry in folder.glob("rank-*") if (match := _RANK.fullmatch(entry.name))
-    }
-    if saved_by != (set() if group.size == 1 else {group.size}):
-        ranks = " and ".join(str(size) for size in sorted(saved_by)) or "1"
-        raise InvalidArgument(
-            f"[checkpoint] {folder} was saved by {ranks} rank(s) and is to be loaded by "
-            f"{group.size}: start as many as saved it"
-        )
-    if group.size > 1:
-        folder = folder / _rank_folder(group)
-    return together(group, lambda: load(folder, tier=tier, name=name, owner=group.rank))
+
+    def read() -> _core.Shard:
+        saved_by = {
+            int(match[2])
+            for entry in folder.glob("rank-*")
+            if (match := _RANK.fullmatch(entry.name))
+        }
+        if saved_by == {group.size} and group.size > 1:
+            part = folder / _rank_folder(group)
+            return load(part, tier=tier, name=name, owner=group.rank)
+        if saved_by or (group.size > 1 and folder.exists()):
+            ranks = " and ".join(str(size) for size in sorted(saved_by)) or "one"
+            raise InvalidArgument(
+                f"[checkpoint] {folder} was saved by {ranks} rank(s) and is to be loaded by "
+                f"{group.size}: start as many as saved it"
+            )
+        return load(folder, tier=tier, name=name, owner=group.rank)
+
+    def recover() -> None:
+        if group.size > 1 and group.rank == 0:
+            _recover(folder)
+
+    together(group, recover)
+    return together(group, read)
+
+
+def _replaced(target: Path) -> Path:
+    return target.with_name(f".{target.name}.replaced")
+
+
+def _recover(target: Path) -> None:
+    """Puts back what a save had moved away when it was killed before the new one took its place."""
+    if not target.exists() and _replaced(target).is_dir():
+        _replaced(target).rename(target)
 
 
 def _rank_folder(group: Group) -> str:

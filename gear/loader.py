@@ -9,6 +9,8 @@ from typing import Any
 from gear import _core
 from gear.arguments import check_count, check_timeout
 from gear.batch import Batch
+from gear.distributed import Group
+from gear.distributed.together import together
 from gear.errors import InvalidArgument
 from gear.frameworks import tensor_maker
 from gear.samplers import Sampler, Weighted
@@ -48,47 +50,49 @@ class Loader(Iterator[Batch]):
         prefetch: int,
         seed: int,
         timeout_s: float | None,
+        group: Group,
         peers: _core.Peers | None,
         locality: str,
         nccl: bool,
     ) -> None:
-        batch_size = check_count("[collect] batch_size", batch_size)
-        prefetch = check_count("[collect] prefetch", prefetch, least=0)
-        seed = check_count("[select] seed", seed, least=-(1 << 63), most=(1 << 64) - 1)
-        if not isinstance(sampler, Sampler) or type(sampler) is Sampler:
-            raise InvalidArgument(
-                f"[select] sampler {sampler!r}: Uniform, Weighted, Sequential, Fifo, Lifo and TopK "
-                "of the package gear are allowed"
+        def check() -> _core.LoaderOptions:
+            if not isinstance(sampler, Sampler) or type(sampler) is Sampler:
+                raise InvalidArgument(
+                    f"[select] sampler {sampler!r}: Uniform, Weighted, Sequential, Fifo, Lifo and "
+                    "TopK of the package gear are allowed"
+                )
+            check_timeout("[collect]", timeout_s)
+            tuples = output_tuples(outputs, schema)
+            gpu = _core.parse_device(str(device))
+            self._make = tensor_maker(framework, gpu)
+            self._outputs = {row[0]: number for number, row in enumerate(tuples)}
+            self._seed = check_count("[select] seed", seed, least=-(1 << 63), most=(1 << 64) - 1)
+            self._beta = float(getattr(sampler, "beta", 0.0))
+            size = check_count("[collect] batch_size", batch_size)
+            self._batch_text = repr((size, packed, tuples))
+            return _core.LoaderOptions(
+                shard,
+                outputs=tuples,
+                batch_size=size,
+                packed=packed,
+                prefetch=check_count("[collect] prefetch", prefetch, least=0),
+                policy=sampler.policy,
+                unit=sampler.unit,
+                seed=self._seed & 0xFFFFFFFFFFFFFFFF,
+                alpha=float(getattr(sampler, "alpha", 0.0)),
+                beta=self._beta,
+                shuffle=bool(getattr(sampler, "shuffle", False)),
+                drop_last=bool(getattr(sampler, "drop_last", False)),
+                device=gpu,
+                path=path,
+                locality=locality,
+                nccl=nccl,
             )
-        check_timeout("[collect]", timeout_s)
-        tuples = output_tuples(outputs, schema)
-        gpu = _core.parse_device(str(device))
-        self._make = tensor_maker(framework, gpu)
-        self._outputs = {row[0]: number for number, row in enumerate(tuples)}
+
         self._timeout_s = timeout_s
         self._sampler = sampler
-        self._seed = seed
-        self._beta = float(getattr(sampler, "beta", 0.0))
-        self._batch_text = repr((batch_size, packed, tuples))
-        self._core: _core.Collector | None = _core.Collector(
-            shard,
-            outputs=tuples,
-            batch_size=batch_size,
-            packed=packed,
-            prefetch=prefetch,
-            policy=sampler.policy,
-            unit=sampler.unit,
-            seed=seed & 0xFFFFFFFFFFFFFFFF,
-            alpha=float(getattr(sampler, "alpha", 0.0)),
-            beta=self._beta,
-            shuffle=bool(getattr(sampler, "shuffle", False)),
-            drop_last=bool(getattr(sampler, "drop_last", False)),
-            device=gpu,
-            path=path,
-            peers=peers,
-            locality=locality,
-            nccl=nccl,
-        )
+        options = together(group, check)
+        self._core: _core.Collector | None = _core.Collector(shard, options, peers)
 
     def _open(self) -> _core.Collector:
         if self._core is None:

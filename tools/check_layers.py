@@ -37,7 +37,7 @@ PYTHON_LAYERS = [
     {"_core"},
     {"errors"},
     {"arguments", "device", "frameworks", "log"},
-    {"arrays", "rate_limit", "schema", "samplers"},
+    {"arrays", "episode", "rate_limit", "schema", "samplers"},
     {"batch", "distributed", "window", "writer"},
     {"loader", "checkpoint"},
     {"buffer"},

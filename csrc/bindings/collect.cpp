@@ -84,26 +84,45 @@ int parse_device(const std::string& device) {
   return collect::choose_gpu(index);
 }
 
+// What a loader was asked for, checked against its buffer.
+struct LoaderOptions {
+  collect::CollectorOptions collector;
+  collect::GroupOptions group;
+};
+
+LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTuple>& outputs,
+                           uint64_t batch_size, bool packed, uint64_t prefetch,
+                           const std::string& policy, const std::string& unit, uint64_t seed,
+                           double alpha, double beta, bool shuffle, bool drop_last, int device,
+                           const std::string& path, const std::string& locality, bool nccl) {
+  LoaderOptions options{
+      {make_outputs(shard.schema(), outputs),
+       batch_size,
+       packed,
+       prefetch,
+       {parse_policy(policy), parse_unit(unit), seed, alpha, beta, shuffle, drop_last},
+       device,
+       parse_path(path)},
+      {collect::parse_locality(locality), nccl}};
+  collect::check_outputs(options.collector.outputs, shard.schema(), batch_size,
+                         shard.index().num_slots());
+  collect::check_path(options.collector, shard.options().tier);
+  select::check_options(options.collector.sampler);
+  return options;
+}
+
 class PyCollector {
  public:
-  PyCollector(std::shared_ptr<store::Shard> shard, const std::vector<OutputTuple>& outputs,
-              uint64_t batch_size, bool packed, uint64_t prefetch, const std::string& policy,
-              const std::string& unit, uint64_t seed, double alpha, double beta, bool shuffle,
-              bool drop_last, int device, const std::string& path,
-              std::shared_ptr<collect::Peers> peers, const std::string& locality, bool nccl)
-      : schema_(shard->shared_schema()), over_group_(peers != nullptr) {
-    const collect::CollectorOptions options = {
-        make_outputs(*schema_, outputs),
-        batch_size,
-        packed,
-        prefetch,
-        {parse_policy(policy), parse_unit(unit), seed, alpha, beta, shuffle, drop_last},
-        device,
-        parse_path(path)};
-    const collect::GroupOptions group = {collect::parse_locality(locality), nccl};
+  PyCollector(std::shared_ptr<store::Shard> shard, const LoaderOptions& options,
+              std::optional<std::shared_ptr<collect::Peers>> peers)
+      : schema_(shard->shared_schema()), over_group_(peers.has_value()) {
     const py::gil_scoped_release release;
-    source_ = peers ? collect::make_group_source(std::move(peers), options, group)
-                    : collect::make_batch_source(std::move(shard), options);
+    if (peers) {
+      source_ = std::make_unique<collect::GroupCollector>(std::move(*peers), options.collector,
+                                                          options.group);
+    } else {
+      source_ = collect::make_batch_source(std::move(shard), options.collector);
+    }
   }
 
   // Ends threads that may want the GIL for a last message.
@@ -251,16 +270,16 @@ void register_collect(py::module_& module) {
   module.def("parse_device", &parse_device, py::arg("device"),
              "The GPU that 'cuda' or 'cuda:<index>' names; -1 for 'cpu'.");
 
+  py::class_<LoaderOptions>(module, "LoaderOptions")
+      .def(py::init(&make_options), py::arg("shard"), py::kw_only(), py::arg("outputs"),
+           py::arg("batch_size"), py::arg("packed"), py::arg("prefetch"), py::arg("policy"),
+           py::arg("unit"), py::arg("seed"), py::arg("alpha"), py::arg("beta"), py::arg("shuffle"),
+           py::arg("drop_last"), py::arg("device"), py::arg("path"), py::arg("locality"),
+           py::arg("nccl"));
   py::class_<PyCollector>(module, "Collector")
-      .def(py::init<std::shared_ptr<store::Shard>, const std::vector<OutputTuple>&, uint64_t, bool,
-                    uint64_t, const std::string&, const std::string&, uint64_t, double, double,
-                    bool, bool, int, const std::string&, std::shared_ptr<collect::Peers>,
-                    const std::string&, bool>(),
-           py::arg("shard"), py::kw_only(), py::arg("outputs"), py::arg("batch_size"),
-           py::arg("packed"), py::arg("prefetch"), py::arg("policy"), py::arg("unit"),
-           py::arg("seed"), py::arg("alpha"), py::arg("beta"), py::arg("shuffle"),
-           py::arg("drop_last"), py::arg("device"), py::arg("path"), py::arg("peers"),
-           py::arg("locality"), py::arg("nccl"))
+      .def(py::init<std::shared_ptr<store::Shard>, const LoaderOptions&,
+                    std::optional<std::shared_ptr<collect::Peers>>>(),
+           py::arg("shard"), py::arg("options"), py::arg("peers"))
       .def("next", &PyCollector::next, py::arg("timeout_s") = py::none())
       .def("state", &PyCollector::state)
       .def("restore", &PyCollector::restore, py::arg("state"))

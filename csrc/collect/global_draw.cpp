@@ -1,11 +1,11 @@
 #include "collect/global_draw.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
+#include <string>
+#include <utility>
 
-#include "base/crc32c.h"
 #include "base/errors.h"
 #include "base/nvtx.h"
 #include "transport/typed.h"
@@ -43,23 +43,28 @@ uint64_t GlobalDraw::offered() const {
   return (steps ? index.anchors() : index.heads()).total();
 }
 
-GlobalDraw::Round GlobalDraw::draw(bool allowed, DrawnBatch& out) {
+GlobalDraw::Round GlobalDraw::draw(Terms terms, DrawnBatch& out) {
   const base::NvtxRange range("gear.select");
   struct Ready {
     uint64_t kept_updates;
     uint64_t offered;
-    uint64_t allowed;
+    uint32_t held_back;
+    uint32_t out_of_time;
   };
-  Ready all{0, 0, 1};
-  for (const Ready& one :
-       transport::allgather(control_, Ready{peers_.kept_updates(), offered(), allowed ? 1U : 0U})) {
+  const Ready own{peers_.kept_updates(), offered(), terms.allowed ? 0U : 1U,
+                  terms.out_of_time ? 1U : 0U};
+  Ready all{};
+  for (const Ready& one : transport::allgather(control_, own)) {
     all.kept_updates += one.kept_updates;
     all.offered += one.offered;
-    all.allowed &= one.allowed;
+    all.held_back |= one.held_back;
+    all.out_of_time |= one.out_of_time;
   }
   if (all.kept_updates > 0) peers_.exchange_updates(control_);
-  if (all.allowed == 0) return Round::kNotAllowed;
-  if (all.offered == 0) return Round::kNothing;
+  if (all.held_back != 0 || all.offered == 0) {
+    if (all.out_of_time != 0) return Round::kOutOfTime;
+    return all.held_back != 0 ? Round::kNotAllowed : Round::kNothing;
+  }
 
   // From the offer to the draw the shard stands still. That takes one exchange, with ranks that
   // were heard of a moment ago.
@@ -153,33 +158,43 @@ uint64_t GlobalDraw::batches_per_epoch() {
 
 void check_same_loader(const CollectorOptions& options, Locality locality, bool nccl,
                        transport::Transport& control) {
-  constexpr std::array<std::string_view, 7> kNames = {
-      "batch_size", "prefetch", "packed",   "sampler or its seed",
-      "outputs",    "locality", "transport"};
-  const select::SamplerOptions& s = options.sampler;
+  const select::SamplerOptions& sampler = options.sampler;
   std::string outputs;
   for (const Output& one : options.outputs) {
-    outputs += cat(one.name, ':', one.column, ':', one.start, ':', one.stop, ':',
-                   static_cast<int>(one.pad), ':', one.time_axis, ':', one.scale, ':',
-                   one.dtype ? base::dtype_name(*one.dtype) : "", ';');
+    outputs +=
+        cat(outputs.empty() ? "" : ", ", one.name, " = column ", one.column, " [", one.start, ", ",
+            one.stop, ") pad ", static_cast<int>(one.pad), " axis ", one.time_axis, " scale ",
+            one.scale, " ", one.dtype ? base::dtype_name(*one.dtype) : "as stored");
   }
-  const std::array<std::string, kNames.size()> texts = {
-      cat(options.batch_size),
-      cat(options.prefetch),
-      cat(options.packed),
-      cat(static_cast<int>(s.policy), ':', static_cast<int>(s.unit), ':', s.seed, ':', s.alpha, ':',
-          s.beta, ':', s.shuffle, ':', s.drop_last),
-      outputs,
-      cat(static_cast<int>(locality)),
-      cat(nccl)};
-  std::array<uint32_t, kNames.size()> own{};
-  for (size_t i = 0; i < texts.size(); ++i) own[i] = base::crc32c(texts[i].data(), texts[i].size());
-  const auto all = transport::allgather(control, own);
+  const std::vector<std::pair<std::string_view, std::string>> own = {
+      {"batch_size", cat(options.batch_size)},
+      {"prefetch", cat(options.prefetch)},
+      {"packed", cat(options.packed)},
+      {"seed", cat(sampler.seed)},
+      {"sampler",
+       cat("policy ", static_cast<int>(sampler.policy), ", unit ", static_cast<int>(sampler.unit),
+           ", alpha ", sampler.alpha, ", beta ", sampler.beta, ", shuffle ", sampler.shuffle,
+           ", drop_last ", sampler.drop_last)},
+      {"outputs", outputs},
+      {"locality", locality == Locality::kFirst ? "first" : "off"},
+      {"nccl", cat(nccl)}};
+  std::string text;
+  for (const auto& [name, value] : own) text += value + '\0';
+  const std::vector<char> bytes(text.begin(), text.end());
+  const auto all =
+      transport::alltoallv(control, std::vector<std::vector<char>>(control.size(), bytes));
   for (uint32_t r = 1; r < all.size(); ++r) {
-    for (size_t i = 0; i < kNames.size(); ++i) {
-      if (all[r][i] == all[0][i]) continue;
-      throw InvalidArgument(cat("[collect] ", kNames[i], " of the loader on rank ", r,
-                                " is not that of rank 0: give every rank the same"));
+    const char* first = all[0].data();
+    const char* other = all[r].data();
+    for (const auto& [name, value] : own) {
+      const std::string_view wanted(first);
+      const std::string_view given(other);
+      if (given != wanted) {
+        throw InvalidArgument(cat("[collect] ", name, " of the loader on rank ", r, " is ", given,
+                                  ", on rank 0 ", wanted, ": give every rank the same"));
+      }
+      first += wanted.size() + 1;
+      other += given.size() + 1;
     }
   }
 }

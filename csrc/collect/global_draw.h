@@ -36,6 +36,13 @@ class GlobalDraw {
     kDrawn,
     kNotAllowed,  // by the rate limiter of some rank
     kNothing,     // no rank offers anything
+    kOutOfTime,   // one of these two, and some rank waits no longer
+  };
+  // What this rank has to say to a batch: whether its rate limiter allows one, and whether it waits
+  // no longer for the others'.
+  struct Terms {
+    bool allowed;
+    bool out_of_time;
   };
 
   // `by_pointer`: [consumer, owner], whether it reads the owner's pages. Throws as
@@ -44,9 +51,9 @@ class GlobalDraw {
              std::shared_ptr<const BatchLayout> layout, std::vector<uint8_t> by_pointer,
              transport::Transport& control);
 
-  // Draws a batch if every rank is `allowed` to and one offers anything. Throws InvalidArgument, on
-  // all ranks alike, as GroupSampler::select.
-  Round draw(bool allowed, DrawnBatch& out);
+  // Draws a batch if every rank is allowed to and one offers anything. Ends on all ranks alike; so
+  // does the InvalidArgument that GroupSampler::select throws.
+  Round draw(Terms terms, DrawnBatch& out);
 
   void set_beta(double beta);
   select::SamplerPosition position() const;

@@ -1,14 +1,11 @@
 #include "collect/group_collector.h"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
-#include "base/crc32c.h"
 #include "base/errors.h"
 #include "base/nvtx.h"
 #include "collect/device_source.h"
@@ -29,23 +26,6 @@ double seconds_since(Clock::time_point start) {
 }
 
 }  // namespace
-
-// When the ranks that a batch goes to have read the pages that it shows.
-class GroupCollector::ReadersEnd final : public store::ReadEnd {
- public:
-  ReadersEnd(std::shared_ptr<const ReadBoard> board, uint64_t number, std::vector<uint32_t> readers)
-      : board_(std::move(board)), number_(number), readers_(std::move(readers)) {}
-
-  bool done() const noexcept override {
-    return std::ranges::all_of(
-        readers_, [&](uint32_t rank) { return board_->has_passed(rank, number_ + 1); });
-  }
-
- private:
-  std::shared_ptr<const ReadBoard> board_;
-  uint64_t number_;
-  std::vector<uint32_t> readers_;
-};
 
 struct GroupCollector::Job {
   uint64_t number = 0;
@@ -100,9 +80,11 @@ std::unique_ptr<GroupMover> GroupCollector::make_mover() {
     throw InvalidArgument(
         "[collect] device 'cpu' from tier 'device' over several ranks: give device='cuda'");
   }
-  const bool by_kernels = uses_kernels(shard_, options_, *layout_);
-  access_ = agree_on_access(*peers_, by_kernels ? options_.device : -1, *control_);
-  if (!by_kernels) {
+  // One for all: path='auto' goes by what each rank has measured.
+  uint8_t by_kernels = uses_kernels(shard_, options_, *layout_) ? 1 : 0;
+  for (const uint8_t one : transport::allgather(*control_, by_kernels)) by_kernels &= one;
+  access_ = agree_on_access(*peers_, by_kernels != 0 ? options_.device : -1, *control_);
+  if (by_kernels == 0) {
     stats_.path = options_.device >= 0 ? Path::kStaged : Path::kHost;
     return make_host_mover(layout_, shard_.layout(), access_.pages, peers_->rank(),
                            options_.prefetch, *data_,
@@ -131,10 +113,10 @@ std::unique_ptr<GroupCollector::Job> GroupCollector::idle_job() {
   return job;
 }
 
-GlobalDraw::Round GroupCollector::issue(bool allowed) {
+GlobalDraw::Round GroupCollector::issue(GlobalDraw::Terms terms) {
   std::unique_ptr<Job> job = idle_job();
   try {
-    const GlobalDraw::Round round = draw_->draw(allowed, job->drawn);
+    const GlobalDraw::Round round = draw_->draw(terms, job->drawn);
     if (round != GlobalDraw::Round::kDrawn) {
       idle_.push_back(std::move(job));
       return round;
@@ -266,33 +248,49 @@ void GroupCollector::finish(Job& job) {
   if (!job.error && !job.drawn.epoch_end && !job.launched) launch(job);
 }
 
+bool GroupCollector::allowed(double within_s) {
+  auto lock = shard_.lock();
+  return shard_.wait_sample_elsewhere(lock, options_.batch_size, within_s);
+}
+
+// Issues a batch; false when some rank has waited for its timeout_s. Attempts are collective: no
+// rank waits where the others cannot hear of it for longer than a moment.
+bool GroupCollector::wait_to_issue(std::optional<double> timeout_s) {
+  constexpr double kMoment = 1e-3;
+  const Clock::time_point start = Clock::now();
+  for (;;) {
+    const bool is_allowed = allowed(kMoment);
+    const bool out_of_time = timeout_s && seconds_since(start) >= *timeout_s;
+    switch (issue({is_allowed, out_of_time})) {
+      case GlobalDraw::Round::kDrawn:
+        return true;
+      case GlobalDraw::Round::kOutOfTime:
+        if (!shard_.rate_limiter().active()) refuse_to_draw();
+        return false;
+      case GlobalDraw::Round::kNothing:
+        if (!shard_.rate_limiter().active()) refuse_to_draw();
+        std::this_thread::sleep_for(std::chrono::duration<double>(kMoment));
+        break;
+      case GlobalDraw::Round::kNotAllowed:
+        break;
+    }
+  }
+}
+
 GroupCollector::Next GroupCollector::next(std::optional<double> timeout_s, Batch& out) {
   const Clock::time_point start = Clock::now();
   const auto note_wait = [&] {
     const std::lock_guard guard(mutex_);
     stats_.wait_s += seconds_since(start);
   };
-  const auto allowed = [&](std::optional<double> within_s) {
-    auto lock = shard_.lock();
-    return shard_.wait_sample_elsewhere(lock, options_.batch_size, within_s);
-  };
-  if (pending_.empty()) {
-    if (!allowed(timeout_s)) {
-      note_wait();
-      return Next::kTimedOut;
-    }
-    const GlobalDraw::Round round = issue(true);
-    if (round == GlobalDraw::Round::kNothing && !shard_.rate_limiter().active()) refuse_to_draw();
-    if (round != GlobalDraw::Round::kDrawn) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // writers may bring something
-      note_wait();
-      return Next::kTimedOut;
-    }
+  if (pending_.empty() && !wait_to_issue(timeout_s)) {
+    note_wait();
+    return Next::kTimedOut;
   }
   // Nothing is drawn beyond the end of an epoch, or an error, until the consumer has reached it.
   while (pending_.size() <= options_.prefetch && !pending_.back()->drawn.epoch_end &&
          !pending_.back()->failed_to_draw) {
-    if (issue(allowed(0.0)) != GlobalDraw::Round::kDrawn) break;
+    if (issue({allowed(0.0), true}) != GlobalDraw::Round::kDrawn) break;
   }
   const Clock::time_point waiting = Clock::now();
   finish(*pending_.front());
@@ -395,12 +393,6 @@ BatchSource::Stats GroupCollector::stats() {
   Stats stats = stats_;
   if (stats.gather_s > 0) stats.gb_per_s = static_cast<double>(stats.bytes) / stats.gather_s / 1e9;
   return stats;
-}
-
-std::unique_ptr<BatchSource> make_group_source(std::shared_ptr<Peers> peers,
-                                               const CollectorOptions& options,
-                                               GroupOptions group) {
-  return std::make_unique<GroupCollector>(std::move(peers), options, group);
 }
 
 }  // namespace gear::collect

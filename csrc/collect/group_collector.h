@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "collect/group_mover.h"
 #include "collect/page_access.h"
 #include "collect/peers.h"
+#include "collect/read_board.h"
 
 namespace gear::collect {
 
@@ -46,7 +48,6 @@ class GroupCollector final : public BatchSource {
   Stats stats() override;
 
  private:
-  class ReadersEnd;
   struct Job;
   // Of a batch that is being gathered, by this rank and by others.
   struct Reading {
@@ -57,8 +58,10 @@ class GroupCollector final : public BatchSource {
 
   std::unique_ptr<GroupMover> make_mover();
 
-  // One collective attempt to draw a batch. `allowed`: whether this rank's rate limiter lets it.
-  GlobalDraw::Round issue(bool allowed);
+  // One collective attempt to draw a batch.
+  GlobalDraw::Round issue(GlobalDraw::Terms terms);
+  bool allowed(double within_s);
+  bool wait_to_issue(std::optional<double> timeout_s);
   void run();
   void end_reading(const Reading& read);
   void prepare(Job& job);
@@ -95,9 +98,5 @@ class GroupCollector final : public BatchSource {
   Stats stats_;
   std::thread thread_;
 };
-
-// The source of a loader over a group. Collective.
-std::unique_ptr<BatchSource> make_group_source(std::shared_ptr<Peers> peers,
-                                               const CollectorOptions& options, GroupOptions group);
 
 }  // namespace gear::collect

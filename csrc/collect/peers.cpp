@@ -1,14 +1,12 @@
 #include "collect/peers.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <random>
 
 #include "base/errors.h"
 #include "base/log.h"
-#include "memory/shared_region.h"
 #include "store/id.h"
 #include "transport/typed.h"
 
@@ -75,23 +73,27 @@ std::string Peers::shared_name(uint32_t rank, uint64_t loader) const {
 std::vector<PeerPages> Peers::pages(int device) {
   std::vector<PeerPages> pages(size());
   for (uint32_t r = 0; r < size(); ++r) {
-    const memory::Region* region = nullptr;
-    if (r == rank_) {
-      region = &shard_->region();
-    } else if (nodes_[r] == nodes_[rank_] && memory::mappable(known_[r].region)) {
-      const auto found = std::ranges::find_if(
-          mapped_, [&](const Mapped& one) { return one.rank == r && one.device == device; });
-      region =
-          found != mapped_.end()
-              ? found->region.get()
-              : mapped_.emplace_back(r, device, memory::open_peer_region(known_[r].region, device))
-                    .region.get();
-    }
+    const memory::Region* region = r == rank_ ? &shard_->region() : map(r, device);
     if (region == nullptr) continue;
     if (region->host_accessible()) pages[r].host = region->data();
     if (device >= 0) pages[r].device = region->device_data();
   }
   return pages;
+}
+
+const memory::Region* Peers::map(uint32_t rank, int device) {
+  if (nodes_[rank] != nodes_[rank_] || !memory::mappable(known_[rank].region)) return nullptr;
+  for (const Mapped& one : mapped_) {
+    if (one.rank == rank && one.device == device) return one.region.get();
+  }
+  std::unique_ptr<memory::Region> region;
+  try {
+    region = memory::open_peer_region(known_[rank].region, device);
+  } catch (const InvalidArgument& error) {
+    base::log(base::Level::kWarning, cat("[group] rank ", rank, " sends its rows to rank ", rank_,
+                                         ", which cannot read them in place: ", error.what()));
+  }
+  return mapped_.emplace_back(rank, device, std::move(region)).region.get();
 }
 
 void Peers::update(std::span<const int64_t> ids, std::span<const float> priorities) {
@@ -147,44 +149,6 @@ void Peers::apply(uint32_t from, std::span<const Update> updates) {
     base::log(base::Level::kWarning, cat("[group] ", updates.size(), " priorities from rank ", from,
                                          " were not applied: ", error.what()));
   }
-}
-
-ReadBoard::ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& control)
-    : processes_([&] {
-        std::vector<memory::ProcessIdentity> all;
-        for (uint32_t r = 0; r < peers.size(); ++r) all.push_back(peers.process(r));
-        return all;
-      }()),
-      counters_(peers.size()),
-      rank_(peers.rank()) {
-  constexpr std::string_view kNoSchema = "0000000000000000";
-  const auto same_node = [&](uint32_t r) { return peers.nodes()[r] == peers.nodes()[rank_]; };
-  counters_[rank_] =
-      memory::SharedRegion::create(peers.shared_name(rank_, loader), sizeof(uint64_t), kNoSchema);
-  const std::byte made{1};
-  std::vector<std::byte> all(peers.size());
-  control.allgather({&made, 1}, all);
-  for (uint32_t r = 0; r < peers.size(); ++r) {
-    if (r == rank_ || !same_node(r)) continue;
-    counters_[r] = memory::SharedRegion::attach(peers.shared_name(r, loader), kNoSchema);
-  }
-  control.allgather({&made, 1}, all);  // nobody leaves before all have attached
-}
-
-void ReadBoard::passed(uint64_t number) {
-  std::atomic_ref(*reinterpret_cast<uint64_t*>(counters_[rank_]->data()))
-      .store(number, std::memory_order_release);
-}
-
-bool ReadBoard::has_passed(uint32_t rank, uint64_t number) const {
-  const auto* counter = reinterpret_cast<uint64_t*>(counters_[rank]->data());
-  if (std::atomic_ref(*const_cast<uint64_t*>(counter)).load(std::memory_order_acquire) >= number) {
-    return true;
-  }
-  // Asked every 50 us by a writer that waits, and slower than that to answer.
-  constexpr uint32_t kLookEvery = 64;
-  return ++asked_ % kLookEvery == 0 &&
-         memory::liveness(processes_[rank]) == memory::Liveness::kEnded;
 }
 
 }  // namespace gear::collect

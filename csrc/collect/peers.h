@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -39,8 +38,9 @@ class Peers {
   uint64_t next_loader() { return loaders_++; }
 
   // Where every rank's pages can be read from by the host (device -1) or by GPU `device`, the own
-  // ones included. Those of the node are mapped at the first call; a tier that cannot be mapped, or
-  // another node, has no address. Throws as open_peer_region.
+  // ones included. Those of the node are mapped at the first call. What cannot be mapped has no
+  // address: tier kHost, another node, and (logged) what open_peer_region refuses. Throws CudaError
+  // and OutOfMemory as that does.
   std::vector<PeerPages> pages(int device);
 
   // Keeps priorities until the next exchange_updates(), on whatever rank's steps they are. Throws
@@ -78,6 +78,7 @@ class Peers {
   };
 
   void check_known() const;
+  const memory::Region* map(uint32_t rank, int device);
   void apply(uint32_t from, std::span<const Update> updates);
 
   std::shared_ptr<store::Shard> shard_;
@@ -89,25 +90,6 @@ class Peers {
   uint64_t loaders_ = 0;
   std::mutex mutex_;  // of outbox_
   std::vector<std::vector<Update>> outbox_;
-};
-
-// How far the ranks of a node have read: their gathers read each other's pages by pointer, and a
-// page may be written again only when all of them have passed it.
-class ReadBoard {
- public:
-  // Collective over `control`.
-  ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& control);
-
-  // This rank has read all that it will of batches below `number`.
-  void passed(uint64_t number);
-  // Whether `rank`, of the same node, has; also once it has ended.
-  bool has_passed(uint32_t rank, uint64_t number) const;
-
- private:
-  const std::vector<memory::ProcessIdentity> processes_;
-  std::vector<std::unique_ptr<memory::Region>> counters_;  // by rank; null: of another node
-  uint32_t rank_;
-  mutable std::atomic<uint32_t> asked_{0};
 };
 
 }  // namespace gear::collect

@@ -103,6 +103,10 @@ std::atomic_ref<uint32_t> state_of(const Mapping& mapping) {
   return std::atomic_ref<uint32_t>(reinterpret_cast<SharedHeader*>(mapping.data())->state);
 }
 
+const SharedHeader& header_of(const Mapping& mapping) {
+  return *reinterpret_cast<const SharedHeader*>(mapping.data());
+}
+
 }  // namespace
 
 std::unique_ptr<SharedRegion> SharedRegion::create(std::string_view name, uint64_t bytes,
@@ -170,7 +174,8 @@ std::unique_ptr<SharedRegion> SharedRegion::attach(std::string_view name,
 SharedRegion::SharedRegion(Parts parts) : parts_(std::move(parts)) {}
 
 SharedRegion::~SharedRegion() {
-  if (owned()) {
+  if (owned() ||
+      (parts_.owner_pid == 0 && liveness(header_of(parts_.mapping).owner) == Liveness::kEnded)) {
     parts_.object.unlink();
   }
 }

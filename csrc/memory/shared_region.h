@@ -17,7 +17,8 @@ namespace gear::memory {
 ///     peer       attach ── use ── destructor: unmap
 ///
 /// The owner's destructor takes the name away; the memory itself goes when the last one has
-/// unmapped it, so a peer never loses bytes under its feet. A process forked from the owner may use
+/// unmapped it, so a peer never loses bytes under its feet. Of an owner that was killed, a peer takes
+/// the name away when it unmaps. A process forked from the owner may use
 /// the region but does not unlink it.
 class SharedRegion final : public Region {
  public:

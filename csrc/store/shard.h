@@ -73,6 +73,7 @@ class Shard {
     return held;
   }
   Index& index() { return index_; }
+  const Index& index() const { return index_; }
   RateLimiter& rate_limiter() { return rate_limiter_; }
 
   // Bytes held: region, index and trees.

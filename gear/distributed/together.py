@@ -17,14 +17,18 @@ def together(group: Group, step: Callable[[], T]) -> T:
     """What ``step`` returns on this rank, once it has ended on all.
 
     Raises:
-        GearError: what it raised here; where it failed on another rank only, an error of that
-            class which says so. No rank goes on, and none waits for one that failed.
+        GearError: what it raised here, an OSError as IoError; where it failed on another rank
+            only, an error of that class which says so. No rank goes on, and none waits for one
+            that failed.
     """
     failure: GearError | None = None
     try:
         result = step()
     except GearError as error:
         failure = error
+    except OSError as error:
+        failure = IoError(error.errno or 0, f"[io] {error}")
+        failure.__cause__ = error
     if group.size > 1:
         kind, text = ("", "") if failure is None else (type(failure).__name__, str(failure))
         failures = group.exchange([kind, text])
