@@ -15,12 +15,12 @@ def show(report: dict[str, Any]) -> None:
         limit = results.get("copy") or results.get("memcpy")
         head = ["", "M/s", "best", "GB/s", "% limit", "call us", "p99 us", "cpu us", "how"]
         rows = [_speed(who, result, limit) for who, result in results.items()]
-        _table(f"{name}: {report['units'][name]}", head, rows)
+        table(f"{name}: {report['units'][name]}", head, rows)
     for dataset, memory in report["memory"].items():
         head = ["", "resident B/step", "said B/step", "steps", "fill s"]
-        _table(f"memory: {dataset}", head, [_memory(*item) for item in memory.items()])
+        table(f"memory: {dataset}", head, [_memory(*item) for item in memory.items()])
     head = ["", "against", "required", "measured", "best rounds", "met"]
-    _table("required ratios", head, [_target(row) for row in report["targets"]])
+    table("required ratios", head, [_target(row) for row in report["targets"]])
     failures = {**report["failures"], **report["peers_missing"]}
     for who, why in failures.items():
         print(f"{who}: {why}")
@@ -56,17 +56,17 @@ def _target(row: dict[str, Any]) -> Row:
     return [row["workload"], row["against"], f"{sign} {row['required']:.2f}", measured, best, met]
 
 
-def _table(title: str, head: Row, rows: list[Row]) -> None:
+def table(title: str, head: Row, rows: list[Row]) -> None:
     if importlib.util.find_spec("rich"):
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(title=title, title_justify="left")
+        grid = Table(title=title, title_justify="left")
         for k, name in enumerate(head):
-            table.add_column(name, justify="left" if k in (0, len(head) - 1) else "right")
+            grid.add_column(name, justify="left" if k in (0, len(head) - 1) else "right")
         for row in rows:
-            table.add_row(*row)
-        Console(width=None if sys.stdout.isatty() else 140).print(table)
+            grid.add_row(*row)
+        Console(width=None if sys.stdout.isatty() else 140).print(grid)
         return
     widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
     print(f"\n{title}")

@@ -12,8 +12,8 @@ namespace gear::select {
 
 // Independent draws from the items of all ranks: draw n falls on one number below the total over
 // all ranks, the same on every rank; its owner resolves it as a sampler of one shard would. A rank
-// offers its total. Cost: one number and its owner a draw of the whole batch (13 ns with 8 ranks, 22
-// with 512, on one core), and what Items costs for the own ones.
+// offers its total. Cost: one number and its owner a draw of the whole batch (13 ns with 8 ranks,
+// 22 with 512, on one core), and what Items costs for the own ones.
 template <class Items>
 class GroupByChance : public GroupSampler {
  public:
