@@ -126,7 +126,7 @@ class Channel(ABC):
         remedy = (
             "start the run again from its last checkpoint"
             if ended
-            else "look what they wait for, or raise timeout_s (GEAR_TIMEOUT_S)"
+            else "look for the cause there, or raise timeout_s (GEAR_TIMEOUT_S)"
         )
         return TransportError(f"[transport] {', and '.join(parts)}: {remedy}")
 

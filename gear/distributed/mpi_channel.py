@@ -35,6 +35,7 @@ class MpiChannel(Channel):
                 "call MPI_Init_thread with it"
             )
         self._communicator = self._twin_of(communicator)
+        self._unsent: list[Any] = []
         self._roll = self._twin_of(communicator)
 
     def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
@@ -44,7 +45,8 @@ class MpiChannel(Channel):
         self, communicator: Any, to: Views, from_: Views, deadline: float, *, look: bool
     ) -> Absence:
         receives = self._start(communicator.Irecv, from_)
-        sends = self._start(communicator.Isend, to)
+        # Of copies: a send that nobody receives cannot be taken back.
+        sends = self._start(communicator.Isend, [memoryview(bytes(view)) for view in to])
         waiting = receives + sends
         begin = time.monotonic()
         next_look = begin + LOOK_S
@@ -68,6 +70,8 @@ class MpiChannel(Channel):
             if id(request) in receiving:
                 request.Cancel()
                 request.Wait()
+            else:
+                self._unsent.append(request)  # keeps its bytes
         if ended:
             return Absence(ended=tuple(sorted(ended)))
         return Absence(late=tuple(sorted({peer for peer, _ in waiting})))

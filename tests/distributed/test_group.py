@@ -112,7 +112,7 @@ def test_a_late_rank_is_named() -> None:
     for rank in (0, 2):
         assert re.match(
             r"\[transport\] rank 1 \(pid \d+ on \S+\), rank 3 \(.*\) did not take part within 0\.2"
-            r" s: look what they wait for, or raise timeout_s \(GEAR_TIMEOUT_S\)$",
+            r" s: look for the cause there, or raise timeout_s \(GEAR_TIMEOUT_S\)$",
             str(errors[rank]),
         )
     with pytest.raises(gear.TransportError, match=r"rank 3 .* did not take part within"):
