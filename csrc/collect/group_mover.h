@@ -53,6 +53,7 @@ class GroupMover {
 struct PeerPages {
   const std::byte* host = nullptr;    // by the host; null: not at all
   const std::byte* device = nullptr;  // by kernels on the consumer's GPU; null: not at all
+  uint64_t num_pages = 0;             // that are read so
 };
 
 // `peers`: by rank, the own one included; a rank without any address sends its rows. `layout` is

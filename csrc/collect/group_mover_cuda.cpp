@@ -8,7 +8,9 @@
 #include "collect/device_block.h"
 #include "collect/group_mover.h"
 #include "collect/growing_buffer.h"
+#include "collect/link_model.h"
 #include "collect/list_gather.h"
+#include "collect/list_order.h"
 #include "collect/row_upload.h"
 
 namespace gear::collect {
@@ -17,6 +19,20 @@ namespace {
 // Thread blocks of a gather for each multiprocessor: enough for NVLink, and few enough that the
 // training step's own find room beside them.
 constexpr uint32_t kBlocksPerMultiprocessor = 2;
+
+bool in_gpu_memory(const std::byte* pages) {
+  cudaPointerAttributes attributes{};
+  GEAR_CUDA_TRY(cudaPointerGetAttributes(&attributes, pages));
+  return attributes.type == cudaMemoryTypeDevice;
+}
+
+// Whether rows of host memory are worth sorting by address first.
+bool order_pays(const BatchLayout& layout, const store::PageLayout& pages,
+                std::span<const PeerPages> peers, int device) {
+  uint64_t num_pages = 0;
+  for (const PeerPages& peer : peers) num_pages += peer.num_pages;
+  return LinkModel::of_device(device).order_pays(layout, pages, num_pages);
+}
 
 // By kernels of a GPU. Two streams, so that what waits for other ranks delays no read of pages:
 //
@@ -35,23 +51,23 @@ class DeviceMover final : public GroupMover {
         device_(device),
         data_(data),
         nccl_(std::move(nccl)),
-        gather_(layout_, pages),
+        on_host_(!in_gpu_memory(peers_[rank_].device)),
+        ordered_(on_host_ && order_pays(*layout_, pages, peers_, device)),
+        gather_(layout_, pages, ordered_ ? RowForm::kAddressed : RowForm::kListed),
+        order_(pages, device),
         pool_(base::ThreadPool::shared()),
         reading_(device),
         messages_(device),
         reads_(prefetch + 4),
         blocks_(std::make_shared<DeviceBlockPool>(layout_->bytes, prefetch + 2,
                                                   memory::Tier::kDevice, device)) {
-    GEAR_CHECK(peers_[rank_].device != nullptr);
     int multiprocessors = 0;
     GEAR_CUDA_TRY(
         cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
-    cudaPointerAttributes attributes{};
-    GEAR_CUDA_TRY(cudaPointerGetAttributes(&attributes, peers_[rank_].device));
-    most_blocks_ = attributes.type == cudaMemoryTypeDevice
-                       ? kBlocksPerMultiprocessor * static_cast<uint32_t>(multiprocessors)
-                       : kBlocksFromHost;
-    message_blocks_ = nccl_ ? most_blocks_ : kBlocksFromHost;
+    const uint32_t over_links = kBlocksPerMultiprocessor * static_cast<uint32_t>(multiprocessors);
+    // In address order every block asks for little: AddressOrder's gathers are not limited either.
+    most_blocks_ = ordered_ ? UINT32_MAX : on_host_ ? kBlocksFromHost : over_links;
+    message_blocks_ = nccl_ ? over_links : kBlocksFromHost;
   }
 
   // What waits for other ranks ends first, or is aborted.
@@ -102,13 +118,7 @@ class DeviceMover final : public GroupMover {
     GEAR_CUDA_TRY(cudaMemcpyAsync(block, job->header.get(), job->header.bytes(),
                                   cudaMemcpyHostToDevice, reading_));
     pack_rows(*job);
-    std::vector<ListGather::Part> parts;
-    for (uint32_t o = 0; o < peers_.size(); ++o) {
-      if (peers_[o].device == nullptr) continue;
-      parts.push_back({peers_[o].device, job->upload.lists(job->numbers[o])});
-    }
-    parts.push_back({peers_[rank_].device, job->upload.lists(padding)});
-    gather_.gather(parts, block, most_blocks_, reading_);
+    gather_pages(*job, padding, block);
     reads_[number % reads_.size()].record(reading_);
     if (messages) {
       const std::lock_guard guard(mutex_);
@@ -229,6 +239,24 @@ class DeviceMover final : public GroupMover {
     jobs_.push_back(std::move(job));
   }
 
+  void gather_pages(const Job& job, size_t padding, std::byte* block) {
+    std::vector<RowList> lists;
+    for (uint32_t o = 0; o < peers_.size(); ++o) {
+      if (peers_[o].device == nullptr) continue;
+      const std::span<const RowList> own = job.upload.lists(job.numbers[o]);
+      lists.insert(lists.end(), own.begin(), own.end());
+    }
+    if (ordered_) lists = order_.launch(lists, reading_);
+    const size_t num_windows = layout_->windows.size();
+    std::vector<ListGather::Part> parts;
+    for (uint32_t o = 0; o < peers_.size(); ++o) {
+      if (peers_[o].device == nullptr) continue;
+      parts.push_back({peers_[o].device, {lists.data() + parts.size() * num_windows, num_windows}});
+    }
+    parts.push_back({peers_[rank_].device, job.upload.lists(padding)});
+    gather_.gather(parts, block, most_blocks_, reading_);
+  }
+
   void pack_rows(Job& job) {
     std::vector<ListGather::Part> parts;
     std::vector<std::byte*> out;
@@ -259,7 +287,10 @@ class DeviceMover final : public GroupMover {
   int device_;
   transport::Transport& data_;
   std::unique_ptr<transport::DeviceTransport> nccl_;
+  bool on_host_;  // the pages
+  bool ordered_;  // rows are read in the order of their addresses
   ListGather gather_;
+  ListOrder order_;
   base::ThreadPool& pool_;
   uint32_t most_blocks_ = 0;
   uint32_t message_blocks_ = 0;

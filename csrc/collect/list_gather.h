@@ -24,7 +24,9 @@ struct RowList {
 // state, no synchronisation.
 class ListGather {
  public:
-  ListGather(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages);
+  // `form` of the lists of rows in pages: kListed, or kAddressed for those that ListOrder sorted.
+  ListGather(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
+             RowForm form);
 
   // Rows of one owner; `lists` by window.
   struct Part {
@@ -51,9 +53,11 @@ class ListGather {
   uint64_t page_bytes_;
   uint32_t page_steps_;
   std::vector<uint64_t> column_offset_;  // by output
-  std::vector<RowMove> moves_;           // by output, into a block
-  std::vector<RowMove> plain_moves_;     // by output, without conversion
-  std::vector<bool> shared_;             // by output: an earlier one packs its rows
+  RowForm form_;
+  std::vector<RowMove> moves_;         // by output, from pages into a block
+  std::vector<RowMove> unpack_moves_;  // by output, from packed rows
+  std::vector<RowMove> pack_moves_;    // by output, without conversion
+  std::vector<bool> shared_;           // by output: an earlier one packs its rows
 };
 
 }  // namespace gear::collect

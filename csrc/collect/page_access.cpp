@@ -29,7 +29,8 @@ PageAccess agree_on_access(Peers& peers, int device, transport::Transport& contr
     PeerPages& one = access.pages[r];
     (device >= 0 ? one.host : one.device) = nullptr;
     own.push_back(one.host != nullptr || one.device != nullptr ? 1 : 0);
-    access.mapped.push_back(own.back() != 0 ? peers.num_pages(r) : 0);
+    one.num_pages = own.back() != 0 ? peers.num_pages(r) : 0;
+    access.mapped.push_back(one.num_pages);
   }
   access.by_pointer.resize(own.size() * own.size());
   control.allgather(std::as_bytes(std::span(own)),

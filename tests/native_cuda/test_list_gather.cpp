@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "collect/list_gather.h"
+#include "collect/list_order.h"
 #include "collect/row_upload.h"
 #include "planned_content.h"
 
@@ -133,19 +134,29 @@ TEST_CASE("rows of several owners arrive whole, with conversions and zeros") {
     for (const uint64_t items : {0, 1, 33, 150}) {
       CAPTURE(items);
       const Planned planned = planned_batch(*shard, 150, items, packed, ++round);
-      const ListGather gather(planned.layout, shard->layout());
       const gear::base::Stream stream(kDevice);
+      ListOrder order(shard->layout(), kDevice);
       RowUpload upload(static_cast<uint32_t>(shard->layout().page_steps),
                        planned.layout->windows.size(), kDevice);
-      for (const uint32_t most_blocks : {3U, 64U, UINT32_MAX}) {
+      for (const auto [form, most_blocks] : {std::pair{RowForm::kListed, 3U},
+                                             {RowForm::kListed, 64U},
+                                             {RowForm::kListed, UINT32_MAX},
+                                             {RowForm::kAddressed, UINT32_MAX}}) {
+        const ListGather gather(planned.layout, shard->layout(), form);
         const auto block = block_with_header(planned);
         upload.reset();
         const std::vector<Plan> dealt = deal(planned.plan);
+        std::vector<RowList> lists;
         for (const Plan& plan : dealt) upload.add(plan, pool);
         upload.upload(stream);
+        for (size_t i = 0; i < dealt.size(); ++i) {
+          for (const RowList& list : upload.lists(i)) lists.push_back(list);
+        }
+        if (form == RowForm::kAddressed) lists = order.launch(lists, stream);
+        const size_t num_windows = planned.layout->windows.size();
         std::vector<ListGather::Part> parts;
         for (size_t i = 0; i < dealt.size(); ++i) {
-          parts.push_back({sources[i % kOwners], upload.lists(i)});
+          parts.push_back({sources[i % kOwners], {lists.data() + i * num_windows, num_windows}});
         }
         gather.gather(parts, block->get(), most_blocks, stream);
         stream.synchronize();
@@ -164,7 +175,7 @@ TEST_CASE("rows packed by their owners are unpacked whole") {
     for (const bool packed : {false, true}) {
       const Planned planned = planned_batch(*shard, 60, 57, packed, ++round);
       const std::vector<Plan> dealt = deal(planned.plan);
-      const ListGather gather(planned.layout, shard->layout());
+      const ListGather gather(planned.layout, shard->layout(), RowForm::kListed);
       const gear::base::Stream stream(kDevice);
       RowUpload upload(static_cast<uint32_t>(shard->layout().page_steps),
                        planned.layout->windows.size(), kDevice);
