@@ -14,6 +14,7 @@ __all__: list[str] = [
     "CHECKPOINT_FORMAT",
     "Collector",
     "LoaderOptions",
+    "MpiTransport",
     "Peers",
     "Shard",
     "Transport",
@@ -30,6 +31,7 @@ __all__: list[str] = [
     "load",
     "loopback_transports",
     "measure_bandwidth",
+    "mpi_transport",
     "parse_device",
     "raise_as",
     "runtime_version",
@@ -170,6 +172,13 @@ class Transport:
     @property
     def timeout_s(self) -> float: ...
 
+class MpiTransport(Transport):
+    @property
+    def gpu_aware(self) -> bool:
+        """
+        Whether this MPI says that it takes addresses of GPU memory.
+        """
+
 class Peers:
     def __init__(
         self,
@@ -230,7 +239,7 @@ class Collector:
 
 def build_info() -> dict:
     """
-    What was built: version, compiler, CUDA (its version; empty: without).
+    What was built: version, compiler, CUDA and MPI (their versions; empty: without).
     """
 
 def collect_ids(
@@ -305,6 +314,16 @@ def loopback_transports(
 def measure_bandwidth(device: typing.SupportsInt | typing.SupportsIndex) -> dict:
     """
     GB/s of copies to, from and inside a GPU.
+    """
+
+def mpi_transport(
+    communicator: typing.SupportsInt | typing.SupportsIndex,
+    timeout_s: typing.SupportsFloat | typing.SupportsIndex,
+    *,
+    message_bytes: typing.SupportsInt | typing.SupportsIndex = 1073741824,
+) -> MpiTransport:
+    """
+    The ranks of an MPI communicator: its handle in Fortran, 0 for all. Collective.
     """
 
 def parse_device(device: str) -> int:

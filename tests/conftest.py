@@ -20,11 +20,18 @@ def num_gpus() -> int:
     return gear.device.visible_device_count() if gear._core.build_info()["cuda"] else 0
 
 
+def has_mpi() -> bool:
+    """MPI's launcher is here, and the transport mpi is in this build of GEAR."""
+    import gear
+
+    return shutil.which("mpirun") is not None and bool(gear._core.build_info()["mpi"])
+
+
 # Marker -> is it here. A test that needs what is absent is skipped; with --require it fails.
 RESOURCES = {
     "gpu": lambda: num_gpus() > 0,
     "rdma": lambda: any(Path("/sys/class/infiniband").glob("*")),
-    "mpi": lambda: shutil.which("mpirun") is not None,
+    "mpi": has_mpi,
     "slurm": lambda: shutil.which("sbatch") is not None,
     "site": lambda: "GEAR_SITE" in os.environ,
 }

@@ -31,6 +31,10 @@ TOOLKIT_INCLUDE = re.compile(
     r"\s*#\s*include\s*<(cuda|cub/|thrust/|nvtx3/|cooperative_groups|nvml|nv/|driver_types)"
 )
 
+# What goes into libgear_mpi.so: CMake's lists go by this name.
+MPI_SOURCE = re.compile(r".*_mpi\.(h|cpp)$")
+MPI_INCLUDE = re.compile(r"\s*#\s*include\s*[<\"]mpi(-ext)?\.h")
+
 # gear/: a module or package imports only what stands on an earlier line, and itself. Imports inside
 # functions count; those under TYPE_CHECKING do not.
 PYTHON_LAYERS = [
@@ -91,6 +95,8 @@ def check_includes(root: Path, path: Path) -> Iterator[str]:
         foreign = re.match(r"\s*#\s*include\s*[<\"](pybind11|Python\.h|torch)", line)
         if foreign and (folder != "bindings" or foreign.group(1) == "torch"):
             yield f"{name}:{number}: {line.strip()}: only bindings/ knows Python, none torch"
+        if MPI_INCLUDE.match(line) and not MPI_SOURCE.match(name):
+            yield f"{name}:{number}: {line.strip()}: only *_mpi.h and *_mpi.cpp know MPI"
         found = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
         if found is None:
             continue

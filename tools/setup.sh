@@ -11,6 +11,7 @@
 # CUDA: `train` builds with the nvcc that is here, if any. `dev` takes one from PyPI where there is
 # none, so that the GPU code is always compiled. GEAR_WITH_CUDA=OFF builds without, at either level;
 # GEAR_CUDA_ARCHITECTURES="90" says what to compile for.
+# MPI: the transport mpi is built where there is an mpicxx; GEAR_WITH_MPI=OFF builds without.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -58,11 +59,16 @@ have_doctest() {
   command -v g++ >/dev/null && echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1
 }
 
+have_mpi() { command -v mpirun >/dev/null && command -v mpicxx >/dev/null; }
+
 # Debian packages that this machine lacks, for this level.
 missing_packages() {
   command -v g++ >/dev/null || echo g++
   find_python >/dev/null || echo python3 python3-venv python3-dev
-  if [ "$level" = dev ]; then have_doctest || echo doctest-dev; fi
+  if [ "$level" = dev ]; then
+    have_doctest || echo doctest-dev
+    have_mpi || echo openmpi-bin libopenmpi-dev
+  fi
 }
 
 install_packages() {
@@ -81,7 +87,8 @@ install_packages() {
     "  ") return 0 ;;
     *" g++ "* | *" python3 "*)
       die "this machine lacks: $missing. On Debian or Ubuntu: sudo apt-get install $missing" ;;
-    *) say "this machine lacks: $missing. The native C++ tests will not run." \
+    *) say "this machine lacks: $missing. Tests that need these (doctest: the native C++ tests," \
+         "MPI: those of the transport mpi) will not run." \
          "On Debian or Ubuntu: sudo apt-get install $missing" ;;
   esac
 }
@@ -110,6 +117,7 @@ cuda_architectures() {
 build_inputs_hash() {
   {
     echo "$level ${GEAR_WITH_CUDA:-} $(cuda_architectures) $(tools/find_nvcc.sh || echo none)"
+    echo "${GEAR_WITH_MPI:-} $(command -v mpicxx || echo none)"
     .venv/bin/python -c 'import sys; print(sys.version, sys.base_prefix)'
     find csrc cmake CMakeLists.txt pyproject.toml requirements tools/setup.sh -type f -print0 |
       sort -z | xargs -0 sha256sum
@@ -134,7 +142,7 @@ mkdir -p build
 exec 9>build/setup.lock
 flock 9
 
-if [ "$level" = dev ] && ! have_doctest; then install_packages; fi
+if [ "$level" = dev ] && ! { have_doctest && have_mpi; }; then install_packages; fi
 if up_to_date; then
   say "nothing to do (.venv is up to date)"
   exit 0
@@ -166,7 +174,7 @@ if [ "$with_cuda" != OFF ]; then
     say "GPU code by $nvcc for compute capability $(cuda_architectures)"
   fi
 fi
-CMAKE_ARGS="${CMAKE_ARGS:-} -DGEAR_WITH_CUDA=$with_cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)"
+CMAKE_ARGS="${CMAKE_ARGS:-} -DGEAR_WITH_CUDA=$with_cuda -DGEAR_WITH_MPI=${GEAR_WITH_MPI:-AUTO} -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)"
 PATH="$PWD/.venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)} \
   CMAKE_ARGS=$CMAKE_ARGS \
   pip install -c requirements/constraints.txt --no-build-isolation "$torch" -e ".[$extras]" ||

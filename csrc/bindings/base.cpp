@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "bindings/bindings.h"
 #include "store/manifest.h"
+#include "transport/mpi.h"
 
 namespace gear::bindings {
 namespace {
@@ -93,6 +94,7 @@ py::dict build_info() {
   const int cuda = base::runtime_version();
   info["cuda"] = cuda == 0 ? "" : base::cat(cuda / 1000, ".", cuda % 1000 / 10);
   info["cuda_architectures"] = GEAR_CUDA_ARCHITECTURES;
+  info["mpi"] = transport::mpi_built_with();
 #if defined(__x86_64__)
   info["simd"] = __builtin_cpu_supports("avx2") ? "avx2, sse4.2 crc" : "sse2";
 #else
@@ -124,7 +126,7 @@ void register_base(py::module_& module) {
              py::arg("CorruptData"), py::arg("IoError"),
              "Says which Python class each error of the core becomes.");
   module.def("build_info", &build_info,
-             "What was built: version, compiler, CUDA (its version; empty: without).");
+             "What was built: version, compiler, CUDA and MPI (their versions; empty: without).");
   module.def("environment", &environment,
              "The environment variables for operators: (name, default, meaning).");
   module.def("send_log_to", &send_log_to, py::arg("sink"),

@@ -12,6 +12,7 @@
 #include "bindings/bindings.h"
 #include "bindings/group_transport.h"
 #include "transport/loopback.h"
+#include "transport/mpi.h"
 #include "transport/shared_memory.h"
 
 namespace gear::bindings {
@@ -85,6 +86,12 @@ SharedTransport shared_memory_transport(const std::string& name, uint32_t rank, 
   return transport::make_shared_memory(name, rank, size, timeout_s);
 }
 
+std::shared_ptr<transport::MpiTransport> mpi_transport(int communicator, double timeout_s,
+                                                       uint64_t message_bytes) {
+  const py::gil_scoped_release release;
+  return transport::make_mpi({communicator, timeout_s, message_bytes});
+}
+
 }  // namespace
 
 void register_transport(py::module_& module) {
@@ -102,11 +109,18 @@ void register_transport(py::module_& module) {
           "duplicate", [](Transport& self) { return SharedTransport(self.duplicate()); },
           py::call_guard<py::gil_scoped_release>(),
           "Another transport between the same ranks, for another thread. Collective.");
+  py::class_<transport::MpiTransport, Transport, std::shared_ptr<transport::MpiTransport>>(
+      module, "MpiTransport")
+      .def_property_readonly("gpu_aware", &transport::MpiTransport::gpu_aware,
+                             "Whether this MPI says that it takes addresses of GPU memory.");
   module.def("loopback_transports", &loopback_transports, py::arg("size"), py::arg("timeout_s"),
              "The ranks of a group whose ranks are threads of this process.");
   module.def("shared_memory_transport", &shared_memory_transport, py::arg("name"), py::arg("rank"),
              py::arg("size"), py::arg("timeout_s"),
              "A rank of a group on this node; `name` is this group's alone. Collective.");
+  module.def("mpi_transport", &mpi_transport, py::arg("communicator"), py::arg("timeout_s"),
+             py::kw_only(), py::arg("message_bytes") = transport::MpiOptions{}.message_bytes,
+             "The ranks of an MPI communicator: its handle in Fortran, 0 for all. Collective.");
   module.def("group_transport", &group_transport, py::arg("channel"), py::arg("rank"),
              py::arg("size"), py::arg("timeout_s"),
              "A transport over channel.allgather(mine, all), .alltoallv(to, from_), .duplicate().");

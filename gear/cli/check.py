@@ -64,7 +64,7 @@ def _print_table(findings: list[Finding]) -> None:
 def built() -> Iterator[Finding]:
     """What this build of the core contains."""
     info = dict(_core.build_info())
-    cuda = info.pop("cuda")
+    cuda, mpi = info.pop("cuda"), info.pop("mpi")
     architectures = info.pop("cuda_architectures")
     core = f"{info.pop('version')}, {info.pop('compiler')}, {info.pop('build_type')}"
     yield Finding("build", "core", "built", core)
@@ -75,6 +75,11 @@ def built() -> Iterator[Finding]:
     else:
         cost = "no tiers 'pinned' and 'device', batches are gathered in host memory only"
         yield Finding("build", "CUDA", "missing", "not in this build", cost)
+    if mpi:
+        yield Finding("build", "MPI", "built", str(mpi))
+    else:
+        cost = "no transport 'mpi': ranks on several nodes exchange by what started them"
+        yield Finding("build", "MPI", "missing", "not in this build", cost)
 
 
 def machine() -> Iterator[Finding]:

@@ -34,6 +34,7 @@ def test_json_tells_build_machine_and_packages(capsys: pytest.CaptureFixture[str
     assert info["compiler"] in found["core"]["detail"]
     assert found["checkpoint format"]["detail"] == str(info["checkpoint_format"])
     assert found["CUDA"]["status"] == ("built" if info["cuda"] else "missing")
+    assert found["MPI"]["status"] == ("built" if info["mpi"] else "missing")
     assert found["numpy"]["detail"] == importlib.metadata.version("numpy")
     assert {"cores", "memory", "shared memory", "GPUs", "CUDA driver", "torch"} <= set(found)
 

@@ -1,0 +1,66 @@
+#include "transport/mpi.h"
+
+#include <dlfcn.h>
+
+#include <mutex>
+
+#include "base/errors.h"
+#include "transport/collective.h"
+
+namespace gear::transport {
+namespace {
+
+// Beside the file that this code is in: gear/_core.*.so, or a program.
+std::string library_path() {
+  Dl_info info{};
+  std::string path;
+  if (::dladdr(reinterpret_cast<void*>(&mpi_built_with), &info) != 0 && info.dli_fname != nullptr) {
+    path = info.dli_fname;
+  }
+  const size_t slash = path.rfind('/');
+  return (slash == std::string::npos ? "./" : path.substr(0, slash + 1)) + "libgear_mpi.so";
+}
+
+MpiEntry find_entry() {
+  const std::string path = library_path();
+  // Global: parts that MPI itself opens later look for its symbols.
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* entry = library == nullptr ? nullptr : ::dlsym(library, kMpiEntry);
+  if (entry == nullptr) {
+    const char* why = ::dlerror();
+    throw TransportError(cat("[transport] the library of the transport mpi cannot be loaded: ",
+                             why == nullptr ? path.c_str() : why,
+                             ": load the MPI that GEAR was "
+                             "built with (",
+                             mpi_built_with(), "), or install GEAR again"));
+  }
+  return reinterpret_cast<MpiEntry>(entry);
+}
+
+}  // namespace
+
+std::string mpi_built_with() { return GEAR_MPI_TEXT; }
+
+std::unique_ptr<MpiTransport> make_mpi(const MpiOptions& options) {
+  check_membership(0, 1, options.timeout_s);
+  if (options.message_bytes == 0 || options.message_bytes > uint64_t{1} << 30) {
+    throw InvalidArgument(
+        cat("[transport] messages of ", options.message_bytes, " bytes: 1 to 2^30 are allowed"));
+  }
+  if (mpi_built_with().empty()) {
+    throw InvalidArgument(
+        "[transport] this build of GEAR has no transport mpi: build it with an mpicxx on PATH and "
+        "GEAR_WITH_MPI=ON, or choose another transport");
+  }
+  static std::mutex mutex;
+  static MpiEntry entry = nullptr;
+  {
+    const std::lock_guard lock(mutex);
+    if (entry == nullptr) {
+      entry = find_entry();
+    }
+  }
+  return std::unique_ptr<MpiTransport>(entry(options, GEAR_VERSION));
+}
+
+}  // namespace gear::transport

@@ -1,0 +1,142 @@
+"""One rank of test_transport_mpi.py: `mpi_ranks.py SUBJECT`, started by mpirun. Says "passed"."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+import pytest
+
+from gear import TransportError, _core
+
+WORLD = 0
+
+
+def content(sender: int, receiver: int, size: int) -> bytes:
+    pattern = bytes((sender * 31 + receiver * 7 + i * 13) % 256 for i in range(1009))
+    return (pattern * (size // len(pattern) + 1))[:size]
+
+
+def exchange(transport, size_of) -> None:
+    rank, size = transport.rank, transport.size
+    received = transport.alltoallv(
+        [content(rank, r, size_of(rank, r)) for r in range(size)],
+        [size_of(r, rank) for r in range(size)],
+    )
+    for r, data in enumerate(received):
+        assert data == content(r, rank, size_of(r, rank)), f"from rank {r}"
+
+
+def gather(transport, value: int, size: int) -> None:
+    want = b"".join(content(r, value, size) for r in range(transport.size))
+    assert transport.allgather(content(transport.rank, value, size)) == want
+
+
+def work(transport, rounds: int = 100) -> None:
+    for number in range(rounds):
+        gather(transport, number, 32 + number % 3)
+        exchange(transport, lambda s, r, n=number: (s * 37 + r * 11 + n * 53) % 900)
+
+
+def bytes_reach_all_ranks() -> None:
+    transport = _core.mpi_transport(WORLD, 60.0)
+    assert transport.name == "mpi"
+    assert transport.timeout_s == 60.0
+    assert isinstance(transport.gpu_aware, bool)
+    work(transport)
+    for size in (0, 1, 4096, 300_000):
+        gather(transport, 1, size)
+    exchange(transport, lambda s, r: 0)
+    exchange(transport, lambda s, r: (8 << 20) - 3 * s - r)
+    exchange(transport, lambda s, r: 8 << 20 if (s, r) == (0, 1) else 1)
+
+
+def long_entries_are_cut() -> None:
+    transport = _core.mpi_transport(WORLD, 60.0, message_bytes=1000)
+    exchange(transport, lambda s, r: (0, 1, 999, 1000, 1001, 2000, 100_001)[(s + r) % 7])
+    gather(transport, 1, 12_345)
+
+
+def duplicates_are_independent() -> None:
+    transport = _core.mpi_transport(WORLD, 60.0)
+    twin = transport.duplicate()
+    failures: list[Exception] = []
+
+    def second() -> None:
+        try:
+            work(twin, 200)
+        except Exception as error:  # noqa: BLE001
+            failures.append(error)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    if transport.rank == 0:  # the threads of the ranks meet in no common order
+        thread.join()
+    work(transport, 200)
+    thread.join()
+    assert not failures, failures
+    del transport
+    work(twin.duplicate(), 3)
+
+
+def a_late_rank_is_named() -> None:
+    transport = _core.mpi_transport(WORLD, 1.0)
+    late = transport.size - 1
+    if transport.rank == late:
+        time.sleep(3)
+        return
+    with pytest.raises(TransportError, match=f"rank {late} did not take part in allgather within"):
+        transport.allgather(b"x")
+    with pytest.raises(TransportError, match="has failed before"):
+        transport.allgather(b"x")
+
+
+def other_calls_are_refused() -> None:
+    transport = _core.mpi_transport(WORLD, 1.0)
+    entries = [b"y" * 8] * transport.size, [8] * transport.size
+    call = transport.allgather if transport.rank == 0 else transport.alltoallv
+    with pytest.raises(TransportError, match=r"is in a|did not take part"):
+        call(*((b"x" * 8,) if transport.rank == 0 else entries))
+
+
+def other_sizes_are_refused() -> None:
+    transport = _core.mpi_transport(WORLD, 1.0)
+    with pytest.raises(TransportError, match=r"both must know the same size|TRUNCATE"):
+        transport.allgather(b"x" * (9 if transport.rank == 0 else 8))
+
+
+def arguments_are_checked() -> None:
+    with pytest.raises(ValueError, match="0 s: more than 0"):
+        _core.mpi_transport(WORLD, 0.0)
+    with pytest.raises(ValueError, match="messages of 0 bytes: 1 to 2"):
+        _core.mpi_transport(WORLD, 1.0, message_bytes=0)
+
+
+def with_mpi4py(level: str) -> None:
+    import mpi4py
+
+    mpi4py.rc.thread_level = level
+    from mpi4py import MPI
+
+    half = MPI.COMM_WORLD.Split(MPI.COMM_WORLD.rank % 2, MPI.COMM_WORLD.rank)
+    if level == "funneled":
+        with pytest.raises(TransportError, match="initialise it with MPI_THREAD_MULTIPLE"):
+            _core.mpi_transport(half.py2f(), 60.0)
+        return
+    transport = _core.mpi_transport(half.py2f(), 60.0)
+    assert (transport.rank, transport.size) == (half.rank, half.size)
+    twin = transport.duplicate()
+    thread = threading.Thread(target=work, args=(twin,))
+    thread.start()
+    work(transport)
+    thread.join()
+    half.Barrier()
+
+
+if __name__ == "__main__":
+    subject, *arguments = sys.argv[1:]
+    globals()[subject](*arguments)
+    print("passed", flush=True)
+    time.sleep(float(os.environ.get("LINGER_S", "0")))
