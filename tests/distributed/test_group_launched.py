@@ -46,10 +46,10 @@ def clean_environment() -> dict[str, str]:
     }
 
 
-def result_of(text: str) -> dict[str, Any]:
-    found = re.search(r"RESULT (.*)", text)
-    assert found, text
-    return json.loads(found.group(1))
+def results_in(text: str) -> list[dict[str, Any]]:
+    """What ranks printed; a launcher may have put two of them on one line."""
+    starts = [found.end() for found in re.finditer("RESULT ", text)]
+    return [json.JSONDecoder().raw_decode(text, start)[0] for start in starts]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def run() -> Iterator[Run]:
         ranks = json.loads(server.stdout.readline())
         for rank, (code, text) in enumerate(ranks):
             assert code == (-9 if rank in killed else 0), text
-        return [result_of(text) if code == 0 else {} for code, text in ranks]
+        return [results_in(text)[0] if code == 0 else {} for code, text in ranks]
 
     yield ask
     server.stdin.close()
@@ -93,7 +93,7 @@ def launch(command: Sequence[str | Path], size: int) -> list[dict[str, Any]]:
         command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    results = [json.loads(text) for text in re.findall(r"RESULT (\{.*?\})$", done.stdout, re.M)]
+    results = results_in(done.stdout)
     assert len(results) == size, done.stdout
     return sorted(results, key=lambda result: result["place"])
 
