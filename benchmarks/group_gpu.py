@@ -116,15 +116,11 @@ def summary(part: str, ranks: int, found: list[Any]) -> list[dict[str, Any]]:
     rows = []
     for number, row in enumerate(found[0]):
         each = [one[number] for one in found]
-        rows.append(
-            {
-                "part": part,
-                "ranks": ranks,
-                **row,
-                "gb_per_s_all": sum(one["gb_per_s"] for one in each),
-                "gather_gb_per_s_all": sum(one["gather_gb_per_s"] for one in each),
-            }
-        )
+        together = {
+            f"{name}_all": sum(one[name] for one in each)
+            for name in ("gb_per_s", "gather_gb_per_s")
+        }
+        rows.append({"part": part, "ranks": ranks, **row, **together})
     return rows
 
 

@@ -106,17 +106,17 @@ def scaling(rank: Rank) -> Rows:
     """Every rank draws from all, from both tiers that GPUs read."""
     rows = []
     for tier, pool, batch in (("device", 1024, 256), ("pinned", 1024, 64)):
-        for row_bytes in (256, 1024, 4096):
+        for row_bytes, steps in ((256, 1), (1024, 1), (4096, 1), (256, 64), (1024, 64)):
             pool_bytes = rank.gpu.size(pool * MIB, 4 * MIB)
-            items = rank.gpu.size(batch * MIB, 65536) // row_bytes
+            items = rank.gpu.size(batch * MIB, 1 << 18) // (row_bytes * steps)
+            outputs = {"x": gear.Window(0, steps)}
             with (
                 rank.filled(tier, row_bytes, pool_bytes, store=True) as buffer,
-                rank.loader(buffer, items) as loader,
+                rank.loader(buffer, items, outputs=outputs) as loader,
             ):
-                found = rank.deliver(loader, items * row_bytes)
-            rows.append(
-                {"tier": tier, "row_bytes": row_bytes, "batch_bytes": items * row_bytes, **found}
-            )
+                found = rank.deliver(loader, items * row_bytes * steps)
+            sizes = {"row_bytes": row_bytes, "steps": steps, "items": items}
+            rows.append({"tier": tier, **sizes, **found})
     return rows
 
 
