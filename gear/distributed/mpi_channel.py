@@ -96,6 +96,12 @@ class MpiChannel(Channel):
         absence = self._exchange(self._roll, [mine] * self.size, parts, deadline, look=False)
         return set(range(self.size)) - set(absence.late)
 
+    def library(self) -> str:
+        """Maker and version of the MPI that mpi4py uses."""
+        from mpi4py import MPI
+
+        return str(MPI.Get_library_version())
+
     def fortran_handle(self) -> int:
         """A communicator of its own between the same ranks. Collective."""
         return int(self._twin_of(self._communicator).py2f())

@@ -55,7 +55,6 @@ def choose_transport(group: Group, channel: Channel, wanted: str) -> tuple[str, 
 def open_transport(group: Group, channel: Channel, kind: str) -> _core.Transport:
     """A new transport of the kind chosen. Collective."""
     size, timeout_s = group.size, group.timeout_s
-    core: Any = _core
     transport: _core.Transport
     if kind == "loopback":
 
@@ -71,16 +70,20 @@ def open_transport(group: Group, channel: Channel, kind: str) -> _core.Transport
         transport = _core.shared_memory_transport(name, group.rank, size, timeout_s)
     elif kind == "mpi":
         handle = channel.fortran_handle() if isinstance(channel, MpiChannel) else WORLD
-        transport = core.mpi_transport(handle, timeout_s)
+        transport = _core.mpi_transport(handle, timeout_s)
     else:
         transport = _core.group_transport(channel.duplicate(), group.rank, size, timeout_s)
     return transport
 
 
 def _has_mpi(group: Group, channel: Channel) -> bool:
-    started_by_mpi = isinstance(channel, MpiChannel) or group.launcher == "mpirun"
-    return started_by_mpi and bool(_core.build_info().get("mpi"))
+    built = _core.build_info()["mpi"]
+    if isinstance(channel, MpiChannel):
+        # Handles mean nothing to an MPI of another maker.
+        return bool(built) and built.split()[0] == channel.library().split()[0]
+    return bool(built) and group.launcher == "mpirun"
 
 
 def _build() -> str:
-    return "a build with MPI" if _core.build_info().get("mpi") else "a build without MPI"
+    mpi = _core.build_info()["mpi"]
+    return f"a build with {mpi}" if mpi else "a build without MPI"

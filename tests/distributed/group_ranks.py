@@ -78,6 +78,9 @@ def by_horovod() -> dict[str, Any]:
 
 def carry() -> dict[str, Any]:
     """A transport of the kind that CARRY_BY asks for."""
+    if "CARRY_NODES" in os.environ:
+        rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+        os.environ["GEAR_NODE"] = os.environ["CARRY_NODES"][rank]
     group = gear.Group.from_env(timeout_s=30, transport=os.environ["CARRY_BY"])
     transport = group.transport()
     twin = transport.duplicate()
@@ -92,6 +95,16 @@ def carry() -> dict[str, Any]:
         "all": all,
         "parts": [len(part) for part in parts],
     }
+
+
+def refused() -> dict[str, Any]:
+    """A transport that ranks without MPI cannot have."""
+    group = gear.Group.from_env(timeout_s=30, transport="mpi")
+    try:
+        group.transport()
+    except gear.InvalidArgument as error:
+        return {"error": str(error)}
+    return {}
 
 
 def late() -> dict[str, Any]:

@@ -353,8 +353,26 @@ def test_transport(run: Run, asked: str, nodes: str, given: str) -> None:
     check_carry(run("carry", places), given)
 
 
+@needs_torch
+def test_mpi_needs_ranks_of_mpi(run: Run) -> None:
+    for result in run("refused", plain(2)):
+        assert result["error"].startswith(
+            "[transport] transport 'mpi': it needs GEAR built with MPI"
+        )
+        assert "started by environment and connected by gloo: use 'auto'" in result["error"]
+
+
 @pytest.mark.mpi
 @needs_mpi4py
-def test_transport_by_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CARRY_BY", "group")
-    check_carry(launch(mpirun(3, "carry"), 3), "group")
+@pytest.mark.parametrize(
+    ("asked", "nodes", "given"),
+    [("group", "aaa", "group"), ("auto", "abb", "mpi"), ("mpi", "aaa", "mpi")],
+)
+def test_transport_under_mpirun(
+    asked: str, nodes: str, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if given == "mpi" and not gear._core.build_info()["mpi"]:
+        pytest.skip("this build of GEAR has no MPI")
+    monkeypatch.setenv("CARRY_BY", asked)
+    monkeypatch.setenv("CARRY_NODES", nodes)
+    check_carry(launch(mpirun(3, "carry"), 3), given)
