@@ -13,7 +13,7 @@ from gear.distributed.group import Group, check_transport, make_group, resolve_t
 from gear.distributed.horovod_channel import HorovodChannel
 from gear.distributed.launch import SINGLE, Launch, find_launch
 from gear.distributed.member import Member
-from gear.distributed.mpi_channel import MpiChannel
+from gear.distributed.mpi_channel import MpiChannel, initialise_mpi
 from gear.errors import InvalidArgument
 
 log = logging.getLogger("gear")
@@ -33,6 +33,7 @@ def group_from_environment(timeout_s: float | None, transport: str) -> Group:
         return group_from_mpi(None, wait_s, transport)
     launch = find_launch(os.environ, _installed)
     if launch.via == "mpi":
+        initialise_mpi(wait_s)
         launch = _unless_mpi_is_another(launch)
     log.debug(
         "[group] %s (%s): rank %d of %s, via %s",

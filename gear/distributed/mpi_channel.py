@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from gear.distributed.channel import Absence, Channel, Views
-from gear.errors import InvalidArgument
+from gear.errors import InvalidArgument, TransportError
 
 MOST_BYTES = 1 << 30  # of one message: MPI counts with a C int
 LOOK_S = 0.5  # between two looks at the processes of this node
+
+# Sends of failed calls, with their bytes: MPI may read these as long as the process lives.
+_unsent: list[Any] = []
+_absent: set[int] = set()  # ranks that a call ended without, in this process's groups
+
+
+def initialise_mpi(timeout_s: float) -> None:
+    """Initialises MPI by importing mpi4py, and has it finalised at exit.
+
+    MPI_Finalize waits for all ranks, without end for one that hangs. So it is called when all have
+    come to their end within `timeout_s`, and not after an error in this process: a launcher takes
+    that for the failure it is. Where mpi4py is imported already, it finalises MPI itself.
+    """
+    import mpi4py
+
+    if "mpi4py.MPI" not in sys.modules and mpi4py.rc.finalize is None:
+        mpi4py.rc.finalize = False
+        atexit.register(_finalise, timeout_s)
+    from mpi4py import MPI
+
+    if not MPI.Is_initialized():
+        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+
+
+def _finalise(timeout_s: float) -> None:
+    from mpi4py import MPI
+
+    failed = _absent or isinstance(getattr(sys, "last_value", None), TransportError)
+    if failed or MPI.Is_finalized():
+        return
+    barrier = MPI.COMM_WORLD.Ibarrier()
+    deadline = time.monotonic() + timeout_s
+    while not barrier.Test():
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(0.001)
+    MPI.Finalize()
 
 
 class MpiChannel(Channel):
@@ -35,7 +74,6 @@ class MpiChannel(Channel):
                 "call MPI_Init_thread with it"
             )
         self._communicator = self._twin_of(communicator)
-        self._unsent: list[Any] = []
         self._roll = self._twin_of(communicator)
 
     def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
@@ -71,7 +109,8 @@ class MpiChannel(Channel):
                 request.Cancel()
                 request.Wait()
             else:
-                self._unsent.append(request)  # keeps its bytes
+                _unsent.append(request)
+        _absent.update(ended or {peer for peer, _ in waiting})
         if ended:
             return Absence(ended=tuple(sorted(ended)))
         return Absence(late=tuple(sorted({peer for peer, _ in waiting})))

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -114,6 +115,15 @@ def late() -> dict[str, Any]:
         time.sleep(1.5)
     result = _failure(lambda: group.barrier(0.5))
     return {"place": [group.rank], **result, "again": _failure(lambda: group.exchange(1))}
+
+
+def hanging() -> dict[str, Any]:
+    """Rank 1 comes no more. The others linger, since mpirun kills what is left at the first end."""
+    group = gear.Group.from_env(timeout_s=30)
+    if group.rank == 1:
+        time.sleep(60)
+    atexit.register(time.sleep, 1.0)
+    return {"place": [group.rank], **_failure(lambda: group.barrier(0.5))}
 
 
 def killed() -> dict[str, Any]:
