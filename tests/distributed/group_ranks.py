@@ -233,6 +233,9 @@ def mesh() -> dict[str, Any]:
         }
         for batch in shared
     ]
+    if loader is not None:
+        loader.close()
+        buffer.close()
     dist.destroy_process_group()
     return result
 
