@@ -174,7 +174,8 @@ if [ "$with_cuda" != OFF ]; then
     say "GPU code by $nvcc for compute capability $(cuda_architectures)"
   fi
 fi
-CMAKE_ARGS="${CMAKE_ARGS:-} -DGEAR_WITH_CUDA=$with_cuda -DGEAR_WITH_MPI=${GEAR_WITH_MPI:-AUTO} -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)"
+CMAKE_ARGS="${CMAKE_ARGS:-} -DGEAR_WITH_CUDA=$with_cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)"
+CMAKE_ARGS+=" -DGEAR_WITH_MPI=${GEAR_WITH_MPI:-AUTO}"
 PATH="$PWD/.venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)} \
   CMAKE_ARGS=$CMAKE_ARGS \
   pip install -c requirements/constraints.txt --no-build-isolation "$torch" -e ".[$extras]" ||

@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kBusyTurns = 100;     // some tens of microseconds
+constexpr uint32_t kBusyTurns = 16;      // a few microseconds
 constexpr uint32_t kYieldTurns = 5'000;  // some milliseconds
 constexpr std::chrono::microseconds kShortSleep{50};
 constexpr std::chrono::seconds kCancelFor{1};

@@ -68,7 +68,7 @@ struct alignas(64) Outbox {
   // Entries by rank (alltoallv), then data.
 };
 
-inline constexpr uint64_t kOutboxDataBytes = uint64_t{256} << 10;
+inline constexpr uint64_t kOutboxDataBytes = uint64_t{64} << 10;
 
 class SharedLayout {
  public:

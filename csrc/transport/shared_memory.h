@@ -12,7 +12,7 @@ namespace gear::transport {
 // "shared_memory": the ranks are processes of one node and one user, or threads. Collective: rank 0
 // makes a memory::SharedRegion of this name, which no other group uses at that time, the others map
 // it, and its name is gone from /dev/shm when this returns: nothing is left behind however the
-// ranks end. A region takes 0.5 MiB a rank; entries of any size pass through it.
+// ranks end. A region takes 128 KiB a rank; entries of any size pass through it.
 //
 // A rank whose process has ended, or which has left, is named by the others at once, not after
 // timeout_s. A short wait spins, a long one sleeps.

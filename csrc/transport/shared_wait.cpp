@@ -14,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A rank that is about to arrive does so within these; a wake-up costs 50 us and more.
-constexpr std::chrono::microseconds kSpin{20};
+constexpr std::chrono::microseconds kSpin{3};  // longer hurts ranks that share a CPU
 constexpr std::chrono::microseconds kYield{60};
 
 void pause_cpu() noexcept {
