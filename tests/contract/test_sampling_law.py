@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import reference
+from chance import chi_square_p, follows
 
 import gear
 
@@ -116,22 +117,7 @@ def test_draws_follow_their_law(world: World, policy: str, unit: str) -> None:
                 importance = (len(ids) * law[places]) ** -BETA
                 importance /= importance.max()
             np.testing.assert_allclose(batch.weights, importance, rtol=1e-5)
-    # Cells of at least ten expected draws, as the test's approximation needs.
-    expected = law * counts.sum()
-    order = np.argsort(expected)
-    cells = np.floor(np.cumsum(expected[order]) / 10).astype(int)
-    cells = np.unique(cells, return_inverse=True)[1]
-    observed = np.bincount(cells, counts[order])
-    assert chi_square_p(observed, np.bincount(cells, expected[order])) > 0.001
-
-
-def chi_square_p(observed: np.ndarray, expected: np.ndarray) -> float:
-    """Probability of a deviation as large, by the cube root of Wilson and Hilferty."""
-    k = len(observed) - 1
-    assert k > 30
-    statistic = float(((observed - expected) ** 2 / expected).sum())
-    z = ((statistic / k) ** (1 / 3) - (1 - 2 / (9 * k))) / math.sqrt(2 / (9 * k))
-    return 0.5 * math.erfc(z / math.sqrt(2))
+    assert follows(counts, law) > 0.001
 
 
 def test_the_chi_square_test_itself() -> None:

@@ -1,0 +1,63 @@
+"""One suite over everything that carries bytes between ranks, and over numbers of ranks.
+
+The ranks of a group are started once a session; they play all programs, and the tests look at what
+they wrote down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from distributed.launch import IMPLEMENTATIONS, Arrays, Ended, launch
+from distributed.refusals import attempts
+from distributed.scenarios import SCENARIOS
+
+MARKS = {"mpi": [pytest.mark.mpi], "nccl": [pytest.mark.gpu]}
+SIZES = {"nccl": (2, 4, 8)}
+COMMON = [*(scenario.name for scenario in SCENARIOS), "epochs", "law", "resume", "queue"]
+COMMON += ["two_loaders", "rate_limit", "pressure", *attempts()]
+
+
+def groups(*implementations: str, sizes: tuple[int, ...] = (1, 2, 3, 4)) -> list[object]:
+    """Parameters for the fixture `group`."""
+    return [
+        pytest.param(
+            (name, size),
+            id=f"{name}-{size}",
+            marks=[*MARKS.get(name, []), *([pytest.mark.gpus(size)] if name == "nccl" else [])],
+        )
+        for name in implementations or IMPLEMENTATIONS
+        for size in SIZES.get(name, sizes)
+    ]
+
+
+class Group:
+    """What the ranks of one group wrote down.
+
+    A program that fails ends its ranks: they are started again for the programs behind it.
+    """
+
+    def __init__(self, implementation: str, size: int, folder: Path) -> None:
+        self.name, self.size = implementation, size
+        programs = COMMON + (["toy"] if implementation == "gloo" and size != 3 else [])
+        self.launches: list[Ended] = []
+        self._launch_of: dict[str, Ended] = {}
+        while programs and len(self.launches) < 6:
+            ended = launch(
+                IMPLEMENTATIONS[implementation], size, programs, folder / str(len(self.launches))
+            )
+            self.launches.append(ended)
+            done = [program for program in programs if ended.finished(program)]
+            tried = programs[: len(done) + 1]
+            self._launch_of.update(dict.fromkeys(tried, ended))
+            programs = programs[len(tried) :]
+        self._launch_of.update(dict.fromkeys(programs, ended))
+        self.arrays: Callable[[str], list[Arrays]] = cache(self._arrays)
+
+    def _arrays(self, program: str) -> list[Arrays]:
+        """By rank."""
+        return self._launch_of[program].arrays(program)
