@@ -103,7 +103,9 @@ void Peers::update(std::span<const int64_t> ids, std::span<const float> prioriti
       throw InvalidArgument(cat("[store] priority ", priorities[i], " at position ", i,
                                 ": finite numbers, 0 or more, are allowed; nothing was updated"));
     }
-    if (ids[i] < 0 || store::StepId::unpack(ids[i]).owner >= size()) {
+    const store::StepId id = store::StepId::unpack(ids[i]);
+    if (ids[i] < 0 || id.owner >= size() ||
+        id.slot >= known_[id.owner].num_pages * known_[id.owner].page_steps) {
       throw InvalidArgument(cat("[store] id ", ids[i], " at position ", i,
                                 " is not of this buffer: use ids of its own batches; nothing was "
                                 "updated"));
