@@ -104,6 +104,11 @@ class Kernels:
         spent = [e - b for name, b, e in self.spans if not parts or any(p in name for p in parts)]
         return sum(spent) / self.calls
 
+    def median_us(self, part: str) -> float:
+        """Of one kernel whose name contains `part`, whichever call it belongs to; 0 without any."""
+        spent = [e - b for name, b, e in self.spans if part in name]
+        return statistics.median(spent) if spent else 0.0
+
     def us_but(self, *parts: str) -> float:
         return self.us() - self.us(*parts) if parts else self.us()
 

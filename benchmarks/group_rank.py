@@ -23,6 +23,13 @@ import gear
 MIB = 1 << 20
 ROUNDS = 5
 STEPS = 25  # of a round of training
+WINDOWS = (
+    (256, 1),
+    (1024, 1),
+    (4096, 1),
+    (256, 64),
+    (1024, 64),
+)  # bytes of a row, steps of an item
 Rows = list[dict[str, Any]]
 
 
@@ -88,8 +95,10 @@ class Rank:
             self.gpu.synchronize()
             times.append((time.perf_counter() - began) / calls)
         us = statistics.median(times) * 1e6
-        kernels = self.gpu.kernels(work, 8)
-        gather_us = kernels.us("gather_rows")
+        # Batches are in flight where the profile begins and ends: it may see more or fewer kernels
+        # than there were calls. A batch without messages is one.
+        kernels = self.gpu.kernels(work, 12)
+        gather_us = kernels.median_us("gather_rows")
         stats = loader.stats()
         return {
             "us": us,
@@ -106,7 +115,7 @@ def scaling(rank: Rank) -> Rows:
     """Every rank draws from all, from both tiers that GPUs read."""
     rows = []
     for tier, pool, batch in (("device", 1024, 256), ("pinned", 1024, 64)):
-        for row_bytes, steps in ((256, 1), (1024, 1), (4096, 1), (256, 64), (1024, 64)):
+        for row_bytes, steps in WINDOWS:
             pool_bytes = rank.gpu.size(pool * MIB, 4 * MIB)
             items = rank.gpu.size(batch * MIB, 1 << 18) // (row_bytes * steps)
             outputs = {"x": gear.Window(0, steps)}
@@ -123,15 +132,18 @@ def scaling(rank: Rank) -> Rows:
 def from_peers(rank: Rank) -> Rows:
     """Rank 0 stores nothing: all that it gets lies in the others' memory."""
     rows = []
-    for row_bytes in (256, 1024, 4096):
+    for row_bytes, steps in WINDOWS:
         pool_bytes = rank.gpu.size(2048 * MIB, 4 * MIB)
-        items = rank.gpu.size(256 * MIB, 65536) // row_bytes
+        items = rank.gpu.size(256 * MIB, 1 << 18) // (row_bytes * steps)
+        outputs = {"x": gear.Window(0, steps)}
         with (
             rank.filled("device", row_bytes, pool_bytes, store=rank.group.rank > 0) as buffer,
-            rank.loader(buffer, items) as loader,
+            rank.loader(buffer, items, outputs=outputs) as loader,
         ):
-            found = rank.deliver(loader, items * row_bytes)
-        rows.append({"row_bytes": row_bytes, "batch_bytes": items * row_bytes, **found})
+            batch_bytes = items * row_bytes * steps
+            found = rank.deliver(loader, batch_bytes)
+        sizes = {"row_bytes": row_bytes, "steps": steps, "batch_bytes": batch_bytes}
+        rows.append({**sizes, **found})
     return rows
 
 

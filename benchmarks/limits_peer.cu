@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "limits_peer: %s: --quick is allowed\n", argv[1]);
     return 2;
   }
-  const uint64_t pool_bytes = uint64_t{quick ? 256U : 4096U} << 20;
+  const uint64_t pool_bytes = uint64_t{quick ? 256U : 2048U} << 20;
   const uint64_t batch_bytes = uint64_t{quick ? 16U : 256U} << 20;
   int size = 0;
   CHECK(cudaGetDeviceCount(&size));

@@ -18,7 +18,7 @@ namespace {
 
 // Thread blocks of a gather for each multiprocessor: enough for NVLink, and few enough that the
 // training step's own find room beside them.
-constexpr uint32_t kBlocksPerMultiprocessor = 2;
+constexpr uint32_t kBlocksPerMultiprocessor = 4;
 
 bool in_gpu_memory(const std::byte* pages) {
   cudaPointerAttributes attributes{};
@@ -34,10 +34,12 @@ bool order_pays(const BatchLayout& layout, const store::PageLayout& pages,
   return LinkModel::of_device(device).order_pays(layout, pages, num_pages);
 }
 
-// By kernels of a GPU. Two streams, so that what waits for other ranks delays no read of pages:
+// By kernels of a GPU. Three streams, so that a batch's copies pass the gather of the one before,
+// and what waits for other ranks delays no read of pages:
 //
-//   reading     lists up ── header up ── pack ── gather ─┬─ (next batch)
-//   messages                               exchange ── unpack
+//   uploads     lists, header ─┐ (next batch)
+//   reading                    └─ pack ── gather ─┐ (next batch)
+//   messages                                      └─ exchange ── unpack
 class DeviceMover final : public GroupMover {
  public:
   DeviceMover(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
@@ -56,6 +58,7 @@ class DeviceMover final : public GroupMover {
         gather_(layout_, pages, ordered_ ? RowForm::kAddressed : RowForm::kListed),
         order_(pages, device),
         pool_(base::ThreadPool::shared()),
+        uploads_(device),
         reading_(device),
         messages_(device),
         reads_(prefetch + 4),
@@ -75,6 +78,7 @@ class DeviceMover final : public GroupMover {
     nccl_.reset();
     static_cast<void>(cudaStreamSynchronize(messages_));
     static_cast<void>(cudaStreamSynchronize(reading_));
+    static_cast<void>(cudaStreamSynchronize(uploads_));
   }
 
   bool on_stream() const override { return nccl_ != nullptr; }
@@ -112,11 +116,13 @@ class DeviceMover final : public GroupMover {
     const size_t padding = job->upload.add(assembly.padding(), pool_);
 
     job->block = blocks_->acquire();
-    job->block->begin_fill(reading_);
+    job->block->begin_fill(uploads_);
     std::byte* const block = job->block->device_data();
-    job->upload.upload(reading_);
+    job->upload.upload(uploads_);
     GEAR_CUDA_TRY(cudaMemcpyAsync(block, job->header.get(), job->header.bytes(),
-                                  cudaMemcpyHostToDevice, reading_));
+                                  cudaMemcpyHostToDevice, uploads_));
+    job->uploaded.record(uploads_);
+    job->uploaded.make_wait(reading_);
     pack_rows(*job);
     gather_pages(*job, padding, block);
     reads_[number % reads_.size()].record(reading_);
@@ -197,6 +203,7 @@ class DeviceMover final : public GroupMover {
     MessageBuffer send;
     MessageBuffer receive;
     std::shared_ptr<DeviceBlock> block;
+    base::Event uploaded;
     base::Event done;  // nothing of it is in use
   };
 
@@ -294,6 +301,7 @@ class DeviceMover final : public GroupMover {
   base::ThreadPool& pool_;
   uint32_t most_blocks_ = 0;
   uint32_t message_blocks_ = 0;
+  base::Stream uploads_;
   base::Stream reading_;
   base::Stream messages_;
   std::vector<base::Event> reads_;  // ends of the reads of pages, by number of the batch

@@ -6,13 +6,11 @@
 namespace gear::collect {
 namespace {
 
-constexpr size_t kRunsPerTask = 16384;  // some ten microseconds
+constexpr size_t kPerTask = 16384;  // runs to count, rows to list: some ten microseconds
 
-size_t num_tasks(std::span<const Run> runs) { return (runs.size() - 1) / kRunsPerTask + 1; }
-
-std::span<const Run> part(std::span<const Run> runs, size_t task) {
-  const size_t begin = task * kRunsPerTask;
-  return runs.subspan(begin, std::min(kRunsPerTask, runs.size() - begin));
+std::span<const Run> part(std::span<const Run> runs, size_t task, size_t tasks) {
+  const size_t begin = runs.size() * task / tasks;
+  return runs.subspan(begin, runs.size() * (task + 1) / tasks - begin);
 }
 
 uint64_t count_part(std::span<const Run> runs) {
@@ -38,26 +36,27 @@ void list_part(std::span<const Run> runs, uint32_t page_steps, uint32_t* slots, 
 }  // namespace
 
 uint64_t count_rows(std::span<const Run> runs, base::ThreadPool& pool) {
-  if (runs.size() <= kRunsPerTask) return count_part(runs);
-  std::vector<uint64_t> counts(num_tasks(runs));
-  pool.parallel_for(counts.size(), [&](size_t t) { counts[t] = count_part(part(runs, t)); });
+  if (runs.size() <= kPerTask) return count_part(runs);
+  const size_t tasks = runs.size() / kPerTask;
+  std::vector<uint64_t> counts(tasks);
+  pool.parallel_for(tasks, [&](size_t t) { counts[t] = count_part(part(runs, t, tasks)); });
   uint64_t rows = 0;
   for (const uint64_t count : counts) rows += count;
   return rows;
 }
 
-void list_rows(std::span<const Run> runs, uint32_t page_steps, uint32_t* slots, uint32_t* targets,
-               base::ThreadPool& pool) {
-  if (runs.size() <= kRunsPerTask) {
+void list_rows(std::span<const Run> runs, uint64_t rows, uint32_t page_steps, uint32_t* slots,
+               uint32_t* targets, base::ThreadPool& pool) {
+  const size_t tasks = std::min<size_t>(runs.size(), rows / kPerTask);
+  if (tasks <= 1) {
     list_part(runs, page_steps, slots, targets);
     return;
   }
-  std::vector<uint64_t> begins(num_tasks(runs) + 1);
-  pool.parallel_for(begins.size() - 1,
-                    [&](size_t t) { begins[t + 1] = count_part(part(runs, t)); });
-  for (size_t t = 1; t < begins.size(); ++t) begins[t] += begins[t - 1];
-  pool.parallel_for(begins.size() - 1, [&](size_t t) {
-    list_part(part(runs, t), page_steps, slots + begins[t], targets + begins[t]);
+  std::vector<uint64_t> begins(tasks + 1);
+  pool.parallel_for(tasks, [&](size_t t) { begins[t + 1] = count_part(part(runs, t, tasks)); });
+  for (size_t t = 1; t <= tasks; ++t) begins[t] += begins[t - 1];
+  pool.parallel_for(tasks, [&](size_t t) {
+    list_part(part(runs, t, tasks), page_steps, slots + begins[t], targets + begins[t]);
   });
 }
 

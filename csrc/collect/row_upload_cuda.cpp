@@ -31,7 +31,7 @@ size_t RowUpload::add(const Plan& plan, base::ThreadPool& pool) {
     listed_.push_back({used_, static_cast<uint32_t>(rows)});
     if (rows == 0) continue;
     uint32_t* const slots = room(2 * rows);
-    list_rows(runs, page_steps_, slots, slots + rows, pool);
+    list_rows(runs, rows, page_steps_, slots, slots + rows, pool);
     used_ += 2 * rows;
   }
   return number;

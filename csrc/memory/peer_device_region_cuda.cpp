@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <utility>
 
 #include "base/cuda.h"
 #include "base/devices.h"
@@ -129,6 +132,10 @@ std::unique_ptr<Region> open_device_region(const RegionAddress& address, int dev
 
 void open_peer_access(int reader, int owner) {
   if (reader == owner) return;
+  static std::mutex mutex;
+  static std::set<std::pair<int, int>> opened;
+  const std::lock_guard guard(mutex);
+  if (opened.contains({reader, owner})) return;
   const base::OnDevice on(reader);
   int possible = 0;
   GEAR_CUDA_TRY(cudaDeviceCanAccessPeer(&possible, reader, owner));
@@ -138,11 +145,12 @@ void open_peer_access(int reader, int owner) {
                               owner, "', or tier='pinned'"));
   }
   const cudaError_t status = cudaDeviceEnablePeerAccess(owner, 0);
-  if (status == cudaErrorPeerAccessAlreadyEnabled) {
+  if (status == cudaErrorPeerAccessAlreadyEnabled) {  // by a framework
     static_cast<void>(cudaGetLastError());
-    return;
+  } else {
+    base::check_cuda(status, "cudaDeviceEnablePeerAccess");
   }
-  base::check_cuda(status, "cudaDeviceEnablePeerAccess");
+  opened.insert({reader, owner});
 }
 
 }  // namespace gear::memory

@@ -30,7 +30,7 @@ std::vector<Run> random_runs(uint64_t count, uint64_t seed) {
 TEST_CASE("lists name every row of the runs, in their order, by however many threads") {
   gear::base::ThreadPool one(1);
   gear::base::ThreadPool three(3);
-  for (const uint64_t count : {0, 1, 300, 16384, 16385, 70000}) {
+  for (const uint64_t count : {0, 1, 300, 8000, 16384, 16385, 70000}) {
     CAPTURE(count);
     const std::vector<Run> runs = random_runs(count, count);
     std::vector<uint32_t> slots;
@@ -45,7 +45,7 @@ TEST_CASE("lists name every row of the runs, in their order, by however many thr
       REQUIRE(count_rows(runs, *pool) == slots.size());
       std::vector<uint32_t> listed(slots.size() + 1, 77);
       std::vector<uint32_t> to(slots.size() + 1, 77);
-      list_rows(runs, kPageSteps, listed.data(), to.data(), *pool);
+      list_rows(runs, slots.size(), kPageSteps, listed.data(), to.data(), *pool);
       CHECK(listed.back() == 77);
       CHECK(to.back() == 77);
       listed.pop_back();
