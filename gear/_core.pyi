@@ -185,6 +185,7 @@ class Peers:
         shard: Shard,
         transport: Transport,
         nodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        hide_names: bool,
     ) -> None: ...
     def exchange_updates(self) -> None: ...
     def update(

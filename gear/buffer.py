@@ -84,14 +84,13 @@ class ReplayBuffer:
                 "[store] max_times_sampled", max_times_sampled, most=65535
             )
         group = group or Group.single()
-        name = name_of_rank(name, tier, group)
         make_shard = partial(
             _core.Shard,
             schema.as_tuples(),
             capacity=check_count("[store] capacity", capacity),
             page_steps=check_count("[store] page_steps", page_steps),
             tier=tier,
-            name=name or "",
+            name=name_of_rank(name, tier, group) or "",
             evict=evict,
             max_times_sampled=max_times_sampled or 0,
             owner=group.rank,
@@ -109,7 +108,9 @@ class ReplayBuffer:
         self._group = group
         self._peers: _core.Peers | None = None
         if group.size > 1:
-            self._peers = _core.Peers(shard, group.transport(), list(group.nodes))
+            self._peers = _core.Peers(
+                shard, group.transport(), list(group.nodes), hide_names=name is None
+            )
 
     def _open(self) -> _core.Shard:
         if self._shard is None:
@@ -368,8 +369,8 @@ class ReplayBuffer:
         """
         connect_core_log()
         group = group or Group.single()
-        name = name_of_rank(name, tier, group)
-        shard = checkpoint.load_rank(path, group, tier=tier, name=name or "")
+        rank_name = name_of_rank(name, tier, group) or ""
+        shard = checkpoint.load_rank(path, group, tier=tier, name=rank_name)
         schema = Schema(Column(*column) for column in shard.columns)
         buffer = cls.__new__(cls)
         buffer._set(shard, schema, tier, name, group)

@@ -10,9 +10,10 @@ namespace {
 // The GIL is given up: other ranks may be threads of this process.
 std::shared_ptr<collect::Peers> make_peers(std::shared_ptr<store::Shard> shard,
                                            std::shared_ptr<transport::Transport> transport,
-                                           std::vector<uint32_t> nodes) {
+                                           std::vector<uint32_t> nodes, bool hide_names) {
   const py::gil_scoped_release release;
-  return std::make_shared<collect::Peers>(std::move(shard), std::move(transport), std::move(nodes));
+  return std::make_shared<collect::Peers>(std::move(shard), std::move(transport), std::move(nodes),
+                                          hide_names);
 }
 
 void exchange_updates(collect::Peers& peers) {
@@ -30,7 +31,8 @@ void update_peers(collect::Peers& peers, const Ids& ids, const Priorities& prior
 
 void register_group(py::module_& module) {
   py::class_<collect::Peers, std::shared_ptr<collect::Peers>>(module, "Peers")
-      .def(py::init(&make_peers), py::arg("shard"), py::arg("transport"), py::arg("nodes"))
+      .def(py::init(&make_peers), py::arg("shard"), py::arg("transport"), py::arg("nodes"),
+           py::arg("hide_names"))
       .def("update", &update_peers, py::arg("ids"), py::arg("priorities"))
       .def("exchange_updates", &exchange_updates);
 }

@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "base/log.h"
+#include "memory/pinned_region.h"
 #include "store/id.h"
 #include "transport/typed.h"
 
@@ -24,7 +25,7 @@ uint64_t random_token() {
 }  // namespace
 
 Peers::Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Transport> control,
-             std::vector<uint32_t> nodes)
+             std::vector<uint32_t> nodes, bool hide_names)
     : shard_(std::move(shard)),
       control_(std::move(control)),
       nodes_(std::move(nodes)),
@@ -44,6 +45,12 @@ Peers::Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Tra
   hash.copy(own.schema_hash.data(), own.schema_hash.size() - 1);
   known_ = transport::allgather(*control_, own);
   check_known();
+  for (uint32_t r = 0; r < size(); ++r) {
+    if (r != rank_ && known_[r].region.tier != memory::Tier::kDevice) map(r, -1);
+  }
+  if (!hide_names) return;
+  static_cast<void>(transport::allgather(*control_, uint8_t{1}));  // all have mapped
+  shard_->region().hide_name();
 }
 
 void Peers::check_known() const {
@@ -67,7 +74,7 @@ void Peers::check_known() const {
 }
 
 std::string Peers::shared_name(uint32_t rank, uint64_t loader) const {
-  return cat("gear-", std::hex, known_[0].token, std::dec, "-l", loader, "-r", rank);
+  return cat(std::hex, known_[0].token, std::dec, "-l", loader, "-r", rank);
 }
 
 std::vector<PeerPages> Peers::pages(int device) {
@@ -81,14 +88,22 @@ std::vector<PeerPages> Peers::pages(int device) {
   return pages;
 }
 
+// Named memory is mapped once, and page-locked when a GPU is to read it; another GPU's memory is
+// mapped for each GPU that reads it.
 const memory::Region* Peers::map(uint32_t rank, int device) {
-  if (nodes_[rank] != nodes_[rank_] || !memory::mappable(known_[rank].region)) return nullptr;
-  for (const Mapped& one : mapped_) {
-    if (one.rank == rank && one.device == device) return one.region.get();
+  const memory::RegionAddress& address = known_[rank].region;
+  if (nodes_[rank] != nodes_[rank_] || !memory::mappable(address)) return nullptr;
+  const bool on_gpu = address.tier == memory::Tier::kDevice;
+  for (Mapped& one : mapped_) {
+    if (one.rank != rank || (on_gpu && one.device != device)) continue;
+    if (!on_gpu && device >= 0 && one.region && one.region->tier() == memory::Tier::kShared) {
+      one.region = memory::pin_region(std::move(one.region));
+    }
+    return one.region.get();
   }
   std::unique_ptr<memory::Region> region;
   try {
-    region = memory::open_peer_region(known_[rank].region, device);
+    region = memory::open_peer_region(address, device);
   } catch (const InvalidArgument& error) {
     base::log(base::Level::kWarning, cat("[group] rank ", rank, " sends its rows to rank ", rank_,
                                          ", which cannot read them in place: ", error.what()));
@@ -147,7 +162,7 @@ void Peers::apply(uint32_t from, std::span<const Update> updates) {
     const auto lock = shard_->lock();
     shard_->update(ids, priorities);
   } catch (const InvalidArgument& error) {
-    // Only the sender could have been told; here it would end a rank that did nothing wrong.
+    // Of another buffer of the same size; here it would end a rank that did nothing wrong.
     base::log(base::Level::kWarning, cat("[group] ", updates.size(), " priorities from rank ", from,
                                          " were not applied: ", error.what()));
   }

@@ -19,10 +19,12 @@ namespace gear::collect {
 // yet to tell them. Shared by the buffer and its loaders.
 class Peers {
  public:
-  // `nodes`: number of every rank's node. Collective over `control`. Throws InvalidArgument, on all
-  // ranks alike, where schemas, page sizes or owners of the shards do not make one buffer.
+  // `nodes`: number of every rank's node. `hide_names`: the shared memory's name is for the ranks
+  // alone, and goes once those of the node have mapped it. Collective over `control`. Throws
+  // InvalidArgument, on all ranks alike, where schemas, page sizes or owners of the shards do not
+  // make one buffer.
   Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Transport> control,
-        std::vector<uint32_t> nodes);
+        std::vector<uint32_t> nodes, bool hide_names);
 
   store::Shard& shard() const { return *shard_; }
   const std::shared_ptr<store::Shard>& shared_shard() const { return shard_; }
@@ -38,7 +40,7 @@ class Peers {
   uint64_t next_loader() { return loaders_++; }
 
   // Where every rank's pages can be read from by the host (device -1) or by GPU `device`, the own
-  // ones included. Those of the node are mapped at the first call. What cannot be mapped has no
+  // ones included. What cannot be mapped has no
   // address: tier kHost, another node, and (logged) what open_peer_region refuses. Throws CudaError
   // and OutOfMemory as that does.
   std::vector<PeerPages> pages(int device);

@@ -25,7 +25,8 @@ ReadBoard::ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& 
     if (r == rank_ || !same_node(r)) continue;
     counters_[r] = memory::SharedRegion::attach(peers.shared_name(r, loader), kNoSchema);
   }
-  control.allgather({&made, 1}, all);  // nobody leaves before all have attached
+  control.allgather({&made, 1}, all);  // all have attached
+  counters_[rank_]->hide_name();
 }
 
 void ReadBoard::passed(uint64_t number) {

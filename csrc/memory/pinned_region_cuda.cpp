@@ -39,6 +39,7 @@ class PinnedRegion final : public Region {
   uint64_t bytes() const noexcept override { return region_->bytes(); }
   Tier tier() const noexcept override { return Tier::kPinned; }
   std::string_view name() const noexcept override { return region_->name(); }
+  void hide_name() noexcept override { region_->hide_name(); }
   std::byte* device_data() const noexcept override { return device_data_; }
 
  private:

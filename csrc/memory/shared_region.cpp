@@ -180,6 +180,10 @@ SharedRegion::~SharedRegion() {
   }
 }
 
+void SharedRegion::hide_name() noexcept {
+  if (owned()) parts_.object.unlink();
+}
+
 std::byte* SharedRegion::data() const noexcept {
   return parts_.mapping.data() + kSharedHeaderBytes;
 }

@@ -17,9 +17,9 @@ namespace gear::memory {
 ///     peer       attach ── use ── destructor: unmap
 ///
 /// The owner's destructor takes the name away; the memory itself goes when the last one has
-/// unmapped it, so a peer never loses bytes under its feet. Of an owner that was killed, a peer takes
-/// the name away when it unmaps. A process forked from the owner may use
-/// the region but does not unlink it.
+/// unmapped it, so a peer never loses bytes under its feet. Of an owner that was killed, a peer
+/// takes the name away when it unmaps. A process forked from the owner may use the region but does
+/// not unlink it.
 class SharedRegion final : public Region {
  public:
   /// Makes the region and owns it. All of its memory is reserved before this returns, so that a
@@ -47,6 +47,8 @@ class SharedRegion final : public Region {
   /// Takes the name away before the destructor does, from whichever process: nobody can attach any
   /// more, who has the region keeps it.
   void unlink() noexcept { parts_.object.unlink(); }
+
+  void hide_name() noexcept override;
 
   /// True for what create() made, in the process that made it.
   bool owned() const noexcept;

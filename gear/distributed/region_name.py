@@ -12,5 +12,5 @@ def name_of_rank(name: str | None, tier: str, group: Group) -> str | None:
     if group.size == 1 or tier not in ("shared", "pinned"):
         return name
     if name is None:
-        name = f"gear-{group.exchange(secrets.token_hex(8))[0]}"
+        name = group.exchange(secrets.token_hex(8))[0]
     return f"{name}-rank{group.rank}"
