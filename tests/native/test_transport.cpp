@@ -178,12 +178,11 @@ TEST_CASE("transport: alltoallv moves entries of any size, none and large ones t
       exchange_once(transport, [](uint64_t s, uint64_t r) { return s * 100 + r; });
       exchange_once(transport, [](uint64_t s, uint64_t r) { return s < r ? 5000 : 0; });
       if (size <= 4) {
-        exchange_once(transport, [](uint64_t s, uint64_t r) {
-          return (uint64_t{8} << 20) - s * 3 - r;  // more than any buffer in between holds
-        });
-        exchange_once(transport, [](uint64_t s, uint64_t r) {
-          return s == 0 && r == 1 ? uint64_t{8} << 20 : 1;
-        });
+        // More than any buffer in between holds.
+        const uint64_t large = uint64_t{size == 2 ? 8u : 1u} << 20;
+        exchange_once(transport, [&](uint64_t s, uint64_t r) { return large - s * 3 - r; });
+        exchange_once(transport,
+                      [&](uint64_t s, uint64_t r) { return s == 0 && r == 1 ? large : 1; });
       }
       for (uint64_t round = 0; round < (size > 4 ? 3 : 100); ++round) {
         exchange_once(transport,
