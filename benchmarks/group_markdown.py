@@ -43,14 +43,14 @@ def print_tables(report: dict[str, Any]) -> None:
     if rows("scaling"):
         lines = []
         for row in sorted(
-            rows("scaling"), key=lambda r: (r["tier"], r["steps"], r["row_bytes"], r["ranks"])
+            rows("scaling"),
+            key=lambda r: (r["tier"], r["steps"], r["row_bytes"], r["items"], r["ranks"]),
         ):
-            speeds = [short(row["gather_gb_per_s_all"]), short(row["gb_per_s_all"])]
-            lines.append([row["tier"], size(row), str(row["ranks"]), *speeds])
-        table(
-            ["tier", "item", "GPUs", "GB/s of all gathers", "GB/s end to end, all GPUs"],
-            lines,
-        )
+            figures = [row["us"], row["gather_gb_per_s_all"], row["gb_per_s_all"]]
+            counts = [str(row["items"]), str(row["ranks"])]
+            lines.append([row["tier"], size(row), *counts, *map(short, figures)])
+        heads = ["tier", "item", "items a GPU", "GPUs", "us a batch", "GB/s of all gathers"]
+        table([*heads, "GB/s end to end, all GPUs"], lines)
     if rows("overlap"):
         lines = []
         for row in rows("overlap"):

@@ -115,9 +115,10 @@ def scaling(rank: Rank) -> Rows:
     """Every rank draws from all, from both tiers that GPUs read."""
     rows = []
     for tier, pool, batch in (("device", 1024, 256), ("pinned", 1024, 64)):
-        for row_bytes, steps in WINDOWS:
+        batch_bytes = rank.gpu.size(batch * MIB, 1 << 18)
+        cases = [(row, steps, batch_bytes // (row * steps)) for row, steps in WINDOWS]
+        for row_bytes, steps, items in [*cases, (1024, 1, 256)]:
             pool_bytes = rank.gpu.size(pool * MIB, 4 * MIB)
-            items = rank.gpu.size(batch * MIB, 1 << 18) // (row_bytes * steps)
             outputs = {"x": gear.Window(0, steps)}
             with (
                 rank.filled(tier, row_bytes, pool_bytes, store=True) as buffer,
