@@ -48,6 +48,10 @@ class Participant:
         self.rank, self.size = groups[False].rank, groups[False].size
         self.implementation: str = job["implementation"]
         self.gpu = self.implementation == "nccl"
+        if self.gpu:
+            import torch
+
+            torch.cuda.set_device(self.rank)  # of this thread
         self.folder = Path(job["folder"])
         self.records: dict[str, np.ndarray] = {}
         self._program = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,61 +13,77 @@ from distributed.launch import IMPLEMENTATIONS, Ended, launch
 
 TIMEOUT_S = 8.0
 SIZE = 3
+Case = tuple[str, str, int]  # implementation, "death" or "absent", the missing rank
+# mpirun ends all ranks itself when one is killed. Rank 0 serves what others meet at.
+KILLED: list[Case] = [
+    ("shared_memory", "death", 1),
+    ("shared_memory", "death", 0),
+    ("gloo", "death", 2),
+    ("gloo", "death", 0),
+]
+ABSENT: list[Case] = [
+    ("loopback", "absent", 1),
+    ("shared_memory", "absent", 2),
+    ("gloo", "absent", 1),
+    ("mpi", "absent", 0),
+]
 
 
-def cases(*pairs: tuple[str, int]) -> list[object]:
+def parameters(cases: list[Case]) -> list[object]:
     return [
-        pytest.param(name, missing, id=f"{name}-{missing}", marks=MARKS.get(name, []))
-        for name, missing in pairs
+        pytest.param(case, id=f"{case[0]}-rank-{case[2]}", marks=MARKS.get(case[0], []))
+        for case in cases
     ]
 
 
-# mpirun ends all ranks itself when one is killed. Rank 0 serves what others meet at.
-@pytest.mark.parametrize(
-    ("implementation", "missing"),
-    cases(("shared_memory", 1), ("shared_memory", 0), ("gloo", 2), ("gloo", 0)),
-)
-def test_a_killed_rank_is_named_by_the_others(
-    implementation: str, missing: int, tmp_path: Path
-) -> None:
-    program = f"death-{missing}"
-    ended = play_to_the_end(implementation, program, tmp_path)
+@pytest.fixture(scope="module")
+def endings(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Case, Future[Ended]]:
+    """How the groups of the chosen tests ended: two at a time, since they wait for most of it."""
+    cases = {
+        item.callspec.params["case"]
+        for item in request.session.items
+        if item.path == request.path and "case" in getattr(item, "fixturenames", ())
+    }
+    folder = tmp_path_factory.mktemp("missing")
+    with ThreadPoolExecutor(2) as pool:
+        return {case: pool.submit(play_to_the_end, case, folder) for case in sorted(cases)}
+
+
+def play_to_the_end(case: Case, folder: Path) -> Ended:
+    return launch(
+        IMPLEMENTATIONS[case[0]],
+        SIZE,
+        [f"{case[1]}-{case[2]}"],
+        folder / "-".join(map(str, case)),
+        timeout_s=60,
+        group_timeout_s=TIMEOUT_S,
+    )
+
+
+@pytest.mark.parametrize("case", parameters(KILLED))
+def test_a_killed_rank_is_named_by_the_others(endings, case: Case) -> None:
+    ended, missing = endings[case].result(), case[2]
     assert ended.codes[missing] == -9, ended.output
     for rank in set(range(SIZE)) - {missing}:
-        arrays = ended.recorded(rank, program)
+        arrays = ended.recorded(rank, f"death-{missing}")
         check_message(str(arrays["message"]), missing)
         assert arrays["waited_s"] < TIMEOUT_S + 2
         assert arrays["closed_s"] < 2
     assert ended.left_behind == [], "names in /dev/shm outlive the ranks"
 
 
-@pytest.mark.parametrize(
-    ("implementation", "missing"),
-    cases(("loopback", 1), ("shared_memory", 2), ("gloo", 1), ("mpi", 0)),
-)
-def test_a_rank_that_does_not_come_is_named_by_the_others(
-    implementation: str, missing: int, tmp_path: Path
-) -> None:
-    program = f"absent-{missing}"
-    ended = play_to_the_end(implementation, program, tmp_path)
-    assert ended.recorded(missing, program)["slept"]
+@pytest.mark.parametrize("case", parameters(ABSENT))
+def test_a_rank_that_does_not_come_is_named_by_the_others(endings, case: Case) -> None:
+    ended, missing = endings[case].result(), case[2]
+    assert ended.recorded(missing, f"absent-{missing}")["slept"]
     for rank in set(range(SIZE)) - {missing}:
-        arrays = ended.recorded(rank, program)
+        arrays = ended.recorded(rank, f"absent-{missing}")
         check_message(str(arrays["message"]), missing)
         assert TIMEOUT_S / 2 < arrays["waited_s"] < TIMEOUT_S + 4
         assert arrays["closed_s"] < 4
     assert ended.left_behind == []
-
-
-def play_to_the_end(implementation: str, program: str, folder: Path) -> Ended:
-    return launch(
-        IMPLEMENTATIONS[implementation],
-        SIZE,
-        [program],
-        folder / program,
-        timeout_s=60,
-        group_timeout_s=TIMEOUT_S,
-    )
 
 
 def check_message(message: str, missing: int) -> None:

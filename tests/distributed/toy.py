@@ -11,11 +11,10 @@ import numpy as np
 import gear
 from distributed.participant import Participant
 
-GLOBAL_BATCH, STEPS = 64, 150
+GLOBAL_BATCH, STEPS = 64, 90
 NUM_EPISODES, EPISODE_STEPS = 48, 12
 SCHEMA = gear.Schema([gear.Column("x", (6,), "float32"), gear.Column("y", (), "float32")])
 SAMPLERS: dict[str, gear.Sampler] = {
-    "uniform": gear.Uniform(),
     "weighted": gear.Weighted(alpha=0.8, beta=0.6),
     "shuffled": gear.Sequential(drop_last=True),
 }
@@ -64,7 +63,7 @@ def train(
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
     model = torch.nn.parallel.DistributedDataParallel(net)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     losses: list[float] = []
     with buffer.loader(
         GLOBAL_BATCH // me.size,

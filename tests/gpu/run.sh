@@ -17,6 +17,7 @@
 #   links      what the links between GPUs give, by themselves
 #   movers     of the kernel tests those of peers' memory, NCCL and batches over ranks
 #   group      tests/gpu/test_group.py, a process a rank; memcheck over those movers
+#   contract   what tests/distributed has every transport do, by NCCL, with as many ranks as GPUs
 #   scaling    benchmarks/group_gpu.py; SCALING_ARGS chooses, e.g. "--only pooled,overlap"
 #
 # A failed part does not keep the next from running; the last lines say what passed, exit code 1 if
@@ -207,6 +208,14 @@ part_group() {
   return "$status"
 }
 
+part_contract() {
+  local ranks
+  ranks=$(nvidia-smi --list-gpus | wc -l)
+  find_nccl
+  "$python" -m pytest -m gpu --require=gpu -q --tb=short --timeout=200 -p no:cacheprovider -p no:xdist \
+    -W default --durations=5 tests/distributed -k "nccl-$ranks"
+}
+
 part_scaling() {
   local arguments=()
   read -ra arguments <<<"${SCALING_ARGS:-}"
@@ -221,7 +230,7 @@ explain() { # part
     build) grep -nE '(error|undefined reference|FAILED|CMake Error|Traceback)' "$OUT/$1.log" | cut -c1-300 | head -n 25 ;;
     sanitize) grep -nE '(=========|FAILED|clean)' "$OUT/$1.log" | cut -c1-200 | head -n 40 ;;
     pytest) grep -E '^(FAILED|ERROR)' "$OUT/$1.log" | cut -c1-260 | head -n 60 ;;
-    group) grep -E '^(FAILED|ERROR|E  |=========|.*: (FAILED|clean))' "$OUT/$1.log" | cut -c1-260 | head -n 80 ;;
+    group | contract) grep -E '^(FAILED|ERROR|E  |=========|.*: (FAILED|clean))' "$OUT/$1.log" | cut -c1-260 | head -n 80 ;;
     movers) grep -nE '(ERROR|values:|logged|TEST CASE|FAILED)' "$OUT/$1.log" | cut -c1-300 | head -n 60 ;;
     *) tail -n 25 "$OUT/$1.log" | cut -c1-300 ;;
   esac
@@ -232,7 +241,7 @@ digest() { # part
   case $1 in
     native | movers) grep -E '^\[doctest\] (test cases|assertions)' "$OUT/$1.log" ;;
     sanitize) grep -E '(ERROR SUMMARY|RACECHECK SUMMARY|: clean)' "$OUT/$1.log" ;;
-    pytest) tail -n 1 "$OUT/$1.log" ;;
+    pytest | contract) tail -n 1 "$OUT/$1.log" ;;
     links) grep -E '"(peer_copy|all_peers_gather)"' "$OUT/$1.log" ;;
     group) grep -E '(passed|failed|ERROR SUMMARY|: clean)' "$OUT/$1.log" ;;
     benchmark | scaling) sed -n '/^targets/,$p' "$OUT/$1.log" ;;
@@ -246,7 +255,7 @@ limit_of() {
     native | movers) echo 60 ;;
     sanitize) echo 200 ;;
     limits | links) echo 90 ;;
-    group) echo 180 ;;
+    group | contract) echo 180 ;;
     pytest | benchmark | scaling) echo 238 ;;
     *) return 1 ;;
   esac
