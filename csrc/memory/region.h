@@ -59,8 +59,8 @@ class Region {
   /// What a peer attaches by; empty on a tier that cannot be attached to.
   virtual std::string_view name() const noexcept = 0;
 
-  /// Takes the name away: who has mapped the region keeps it, and nobody else finds it. When a
-  /// process is killed, nothing is left behind then.
+  /// Takes the name away, the owner or a peer: who has mapped the region keeps it, and nobody else
+  /// finds it. When a process is killed, nothing is left behind then.
   virtual void hide_name() noexcept {}
 
   /// Whether the host may use data() as a pointer; if not, it is an address of the GPU's memory.

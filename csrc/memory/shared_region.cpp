@@ -180,9 +180,7 @@ SharedRegion::~SharedRegion() {
   }
 }
 
-void SharedRegion::hide_name() noexcept {
-  if (owned()) parts_.object.unlink();
-}
+void SharedRegion::hide_name() noexcept { parts_.object.unlink(); }
 
 std::byte* SharedRegion::data() const noexcept {
   return parts_.mapping.data() + kSharedHeaderBytes;

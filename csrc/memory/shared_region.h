@@ -44,10 +44,6 @@ class SharedRegion final : public Region {
   Tier tier() const noexcept override { return Tier::kShared; }
   std::string_view name() const noexcept override { return parts_.name; }
 
-  /// Takes the name away before the destructor does, from whichever process: nobody can attach any
-  /// more, who has the region keeps it.
-  void unlink() noexcept { parts_.object.unlink(); }
-
   void hide_name() noexcept override;
 
   /// True for what create() made, in the process that made it.

@@ -207,10 +207,10 @@ std::unique_ptr<Transport> join(std::shared_ptr<memory::SharedRegion> region, ui
                                 uint32_t size, double timeout_s) {
   try {
     auto transport = std::make_unique<SharedMemory>(region, rank, size, timeout_s);
-    region->unlink();
+    region->hide_name();
     return transport;
   } catch (...) {
-    region->unlink();
+    region->hide_name();
     throw;
   }
 }
