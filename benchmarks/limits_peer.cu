@@ -6,6 +6,9 @@
 //        [--quick]
 //
 // gb_per_s counts delivered bytes once.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "limits_gather.cuh"
 
 using namespace limits;
@@ -31,6 +34,62 @@ void make_gpu(Gpu& gpu, int device, int neighbour, uint64_t pool_bytes, uint64_t
   CHECK(cudaGetLastError());
   CHECK(cudaDeviceSynchronize());
 }
+
+// Another process with a pool on GPU 1, where there is one. Made before this one's first CUDA call.
+class Owner {
+ public:
+  explicit Owner(uint64_t pool_bytes) {
+    int ready[2];
+    int done[2];
+    if (pipe(ready) != 0 || pipe(done) != 0) std::exit(1);
+    child_ = fork();
+    if (child_ == 0) {
+      close(done[1]);
+      own(pool_bytes, ready[1], done[0]);
+      _exit(0);
+    }
+    close(ready[1]);
+    close(done[0]);
+    ready_ = ready[0];
+    done_ = done[1];
+  }
+  ~Owner() {
+    close(done_);
+    waitpid(child_, nullptr, 0);
+  }
+  Owner(const Owner&) = delete;
+  Owner& operator=(const Owner&) = delete;
+
+  // Its pool, as the current GPU sees it.
+  void* open() const {
+    cudaIpcMemHandle_t handle;
+    if (read(ready_, &handle, sizeof handle) != sizeof handle) std::exit(1);
+    void* pool = nullptr;
+    CHECK(cudaIpcOpenMemHandle(&pool, handle, cudaIpcMemLazyEnablePeerAccess));
+    return pool;
+  }
+
+ private:
+  static void own(uint64_t pool_bytes, int ready, int done) {
+    int size = 0;
+    CHECK(cudaGetDeviceCount(&size));
+    CHECK(cudaSetDevice(1 % size));
+    void* pool = nullptr;
+    CHECK(cudaMalloc(&pool, pool_bytes));
+    fill<<<2048, kThreads>>>(static_cast<uint64_t*>(pool), pool_bytes / 8);
+    CHECK(cudaGetLastError());
+    CHECK(cudaDeviceSynchronize());
+    cudaIpcMemHandle_t handle;
+    CHECK(cudaIpcGetMemHandle(&handle, pool));
+    char end = 0;
+    if (write(ready, &handle, sizeof handle) != sizeof handle) return;
+    if (read(done, &end, 1) < 0) return;  // returns when the reader closes its end
+  }
+
+  pid_t child_ = -1;
+  int ready_ = -1;
+  int done_ = -1;
+};
 
 // Every GPU reads its neighbour, all at once, a few batches each.
 void measure_all(std::vector<Gpu>& gpus, const Variant& variant, uint64_t row_bytes,
@@ -82,6 +141,7 @@ int main(int argc, char** argv) {
   }
   const uint64_t pool_bytes = uint64_t{quick ? 256U : 2048U} << 20;
   const uint64_t batch_bytes = uint64_t{quick ? 16U : 256U} << 20;
+  const Owner owner(pool_bytes);
   int size = 0;
   CHECK(cudaGetDeviceCount(&size));
   std::vector<Gpu> gpus(size);
@@ -105,5 +165,12 @@ int main(int argc, char** argv) {
     const Variant best = measure_gather(timer, pool, "random", row, batch_bytes, gpus[0].target, 5);
     measure_all(gpus, best, row, pool_bytes, batch_bytes);
   }
+  const Pool other{size > 1 ? "peer_process_gather" : "process_gather", owner.open(), pool_bytes,
+                   variants};
+  for (const uint64_t row : {64, 256, 1024, 4096, 16384}) {
+    measure_gather(timer, other, "random", row, batch_bytes, gpus[0].target, 5);
+    if (row < 1024) measure_gather(timer, other, "sorted", row, batch_bytes, gpus[0].target, 5);
+  }
+  CHECK(cudaIpcCloseMemHandle(const_cast<void*>(other.data)));
   return 0;
 }

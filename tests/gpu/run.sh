@@ -14,7 +14,7 @@
 # and those of buffers over several GPUs, a process each, which are run only when they are asked for
 # (with one GPU, ranks share it):
 #
-#   links      what the links between GPUs give, by themselves
+#   links      what the links between GPUs give, by themselves, and to the gather of listed rows
 #   movers     of the kernel tests those of peers' memory, NCCL and batches over ranks
 #   group      tests/gpu/test_group.py, a process a rank; memcheck over those movers
 #   contract   what tests/distributed has every transport do, by NCCL, with as many ranks as GPUs
@@ -185,6 +185,9 @@ part_links() {
   built limits_peer
   nvidia-smi topo -m || echo "nvidia-smi does not say how the GPUs are linked"
   "$work/limits_peer"
+  if [ -x "$work/cmake/gear_cuda_tests" ]; then
+    "$work/cmake/gear_cuda_tests" --no-skip=true --test-case='measure*'
+  fi
 }
 
 movers=(--test-case='*rows of several owners*,*rows packed by*,*another process*,*another GPU*,*NCCL*,*every rank receives*,*two ranks*,*does not take part*,ranks *')
