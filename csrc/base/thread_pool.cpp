@@ -150,21 +150,24 @@ ThreadPool& ThreadPool::shared() {
 }
 
 void ThreadPool::parallel_for(size_t num_tasks, const std::function<void(size_t)>& task) {
+  // While another thread's loop holds the pool, tasks are run here: those left when it is free are
+  // shared.
   const bool alone = num_tasks <= 1 || workers_.empty() || t_in_task || forked();
-  if (alone || busy_.exchange(true, std::memory_order_acquire)) {
-    for (size_t i = 0; i < num_tasks; ++i) {
-      task(i);
-    }
+  size_t first = 0;
+  while (first < num_tasks && (alone || busy_.exchange(true, std::memory_order_acquire))) {
+    task(first++);
+  }
+  if (first == num_tasks) {
     return;
   }
   task_ = &task;
   num_tasks_ = num_tasks;
-  next_task_.store(0, std::memory_order_relaxed);
+  next_task_.store(first, std::memory_order_relaxed);
   failed_.store(false, std::memory_order_relaxed);
   // Nobody is inside a closed job, so a plain store opens the next one.
   const uint64_t next_job = uint64_t{job_of(state_.load(std::memory_order_relaxed))} + 1;
   state_.store((next_job << 32) | kOpen, std::memory_order_seq_cst);
-  wake_workers();
+  wake_workers(num_tasks - first);
   run_tasks();
   close_job();
   const std::exception_ptr error = std::exchange(error_, nullptr);
@@ -193,7 +196,7 @@ void ThreadPool::run_tasks() {
   t_in_task = false;
 }
 
-void ThreadPool::wake_workers() {
+void ThreadPool::wake_workers(size_t num_tasks) {
   // Pairs with wait_for_job: either this sees the sleeper, or the sleeper sees the open job. The
   // empty critical section orders this after a sleeper that has checked but not yet slept.
   if (sleepers_.load(std::memory_order_seq_cst) == 0) {
@@ -202,11 +205,11 @@ void ThreadPool::wake_workers() {
   {
     const std::lock_guard lock(sleep_->mutex);
   }
-  if (num_tasks_ - 1 >= workers_.size()) {
+  if (num_tasks - 1 >= workers_.size()) {
     sleep_->job_opened.notify_all();
     return;
   }
-  for (size_t i = 1; i < num_tasks_; ++i) {
+  for (size_t i = 1; i < num_tasks; ++i) {
     sleep_->job_opened.notify_one();
   }
 }

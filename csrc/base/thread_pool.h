@@ -44,7 +44,8 @@ class ThreadPool {
   ///
   /// If a task throws, tasks not yet started are skipped and the first exception is rethrown here.
   /// May be called from any thread. It runs the tasks on the calling thread alone if called from a
-  /// task, if another thread's loop holds the pool, or in a process forked from the pool's own.
+  /// task, in a process forked from the pool's own, and for as long as another thread's loop holds
+  /// the pool.
   void parallel_for(size_t num_tasks, const std::function<void(size_t)>& task);
 
  private:
@@ -55,7 +56,7 @@ class ThreadPool {
   bool enter(uint32_t& seen);
   void leave();
   void run_tasks();
-  void wake_workers();
+  void wake_workers(size_t num_tasks);
   void close_job();
   bool forked() const;
 

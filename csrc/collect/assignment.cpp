@@ -35,18 +35,27 @@ uint64_t Assignment::share(uint32_t rank) const {
 void Assignment::assign(std::span<const uint16_t> owners) {
   consumers_.resize(owners.size());
   places_.resize(owners.size());
+  if (locality_ == Locality::kOff) {
+    assign_in_order();
+    return;
+  }
   for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
     spare_[rank] = static_cast<uint32_t>(share(rank));
   }
   std::fill(next_.begin(), next_.end(), 0);
-  if (locality_ == Locality::kFirst) {
-    assign_locally(owners);
-  } else {
-    everybody_.first = 0;
-    for (uint16_t& consumer : consumers_) consumer = take(everybody_);
-  }
+  assign_locally(owners);
   for (size_t draw = 0; draw < owners.size(); ++draw) {
     places_[draw] = next_[consumers_[draw]]++;
+  }
+}
+
+void Assignment::assign_in_order() {
+  size_t first = 0;
+  for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
+    const size_t items = share(rank);
+    std::fill_n(consumers_.data() + first, items, static_cast<uint16_t>(rank));
+    for (size_t i = 0; i < items; ++i) places_[first + i] = static_cast<uint32_t>(i);
+    first += items;
   }
 }
 

@@ -44,6 +44,7 @@ class Assignment {
     size_t first = 0;
   };
 
+  void assign_in_order();
   void assign_locally(std::span<const uint16_t> owners);
   // The next rank that still lacks an item, which it has then; or kNobody.
   uint16_t take(Takers& takers);

@@ -8,12 +8,21 @@
 
 #include "base/errors.h"
 #include "base/nvtx.h"
+#include "base/thread_pool.h"
 #include "transport/typed.h"
 
 namespace gear::collect {
 
 using base::cat;
 using base::InvalidArgument;
+
+namespace {
+
+// Draws are sorted in parts of so many or more, which the pool shares.
+constexpr uint64_t kPartDraws = 8192;
+constexpr uint64_t kMostParts = 256;
+
+}  // namespace
 
 GlobalDraw::GlobalDraw(Peers& peers, const CollectorOptions& options, Locality locality,
                        std::shared_ptr<const BatchLayout> layout, std::vector<uint8_t> by_pointer,
@@ -27,6 +36,7 @@ GlobalDraw::GlobalDraw(Peers& peers, const CollectorOptions& options, Locality l
       layout_(std::move(layout)),
       assignment_(peers.nodes(), locality),
       writer_(*layout_, shard_.layout()),
+      pool_(base::ThreadPool::shared()),
       which_(peers.size()),
       places_(peers.size()) {
   const auto lock = shard_.lock();
@@ -72,16 +82,15 @@ GlobalDraw::Round GlobalDraw::draw(Terms terms, DrawnBatch& out) {
   store::Index& index = shard_.index();
   if (select::needs_priorities(sampler_options_)) shard_.settle();
   exchange_offers(index);
-  draw_.owners.clear();
-  draw_.own.clear();
   sampler_->select(index, offers_, items_, draw_);
   out.epoch_end = draw_.owners.empty();
   if (out.epoch_end) return Round::kDrawn;
   assignment_.assign(draw_.owners);
   out.items = assignment_.share(peers_.rank());
   out.beta = draw_.beta;
-  out.least =
-      draw_.own.size() == 0 ? HUGE_VALF : *std::ranges::min_element(draw_.own.probabilities);
+  sort_own_draws();
+  out.least = HUGE_VALF;
+  for (const Part& part : parts_) out.least = std::min(out.least, part.least);
   write_parcels(out);
   shard_.finish_rows();  // peers read them without this GPU's stream
   shard_.rate_limiter().sampled(out.items);
@@ -112,20 +121,56 @@ void GlobalDraw::exchange_offers(store::Index& index) {
   offers_.resize(offer_bytes * peers_.size());
 }
 
+// Fills in which_ and places_. Draws are random: no branch depends on whose they are.
+void GlobalDraw::sort_own_draws() {
+  const uint32_t ranks = peers_.size();
+  const auto rank = static_cast<uint16_t>(peers_.rank());
+  const uint64_t draws = draw_.owners.size();
+  const uint64_t num_parts = std::clamp<uint64_t>(draws / kPartDraws, 1, kMostParts);
+  const uint64_t part_draws = (draws + num_parts - 1) / num_parts;
+  parts_.resize(num_parts);
+  pool_.parallel_for(num_parts, [&](size_t p) {
+    Part& part = parts_[p];
+    part.draws.resize(part_draws + 1);  // one is written ahead
+    size_t own = 0;
+    for (uint64_t draw = p * part_draws; draw < std::min((p + 1) * part_draws, draws); ++draw) {
+      part.draws[own] = static_cast<uint32_t>(draw);
+      own += draw_.owners[draw] == rank ? 1 : 0;
+    }
+    part.draws.resize(own);
+    part.next.assign(ranks, 0);
+    for (const uint32_t draw : part.draws) ++part.next[assignment_.consumer(draw)];
+  });
+  std::vector<uint32_t> items(ranks, 0);
+  uint32_t first = 0;
+  for (Part& part : parts_) {
+    part.first = first;
+    first += static_cast<uint32_t>(part.draws.size());
+    for (uint32_t c = 0; c < ranks; ++c) {
+      items[c] += std::exchange(part.next[c], items[c]);
+    }
+  }
+  for (uint32_t c = 0; c < ranks; ++c) {
+    which_[c].resize(items[c]);
+    places_[c].resize(items[c]);
+  }
+  pool_.parallel_for(num_parts, [&](size_t p) {
+    Part& part = parts_[p];
+    uint32_t own = part.first;
+    part.least = HUGE_VALF;
+    for (const uint32_t draw : part.draws) {
+      const uint16_t consumer = assignment_.consumer(draw);
+      const uint32_t i = part.next[consumer]++;
+      which_[consumer][i] = own;
+      places_[consumer][i] = assignment_.place(draw);
+      part.least = std::min(part.least, draw_.own.probabilities[own++]);
+    }
+  });
+}
+
 void GlobalDraw::write_parcels(DrawnBatch& out) {
   const uint32_t ranks = peers_.size();
   const uint32_t rank = peers_.rank();
-  for (uint32_t c = 0; c < ranks; ++c) {
-    which_[c].clear();
-    places_[c].clear();
-  }
-  uint32_t own = 0;
-  for (uint64_t draw = 0; draw < draw_.owners.size(); ++draw) {
-    if (draw_.owners[draw] != rank) continue;
-    const uint16_t consumer = assignment_.consumer(draw);
-    which_[consumer].push_back(own++);
-    places_[consumer].push_back(assignment_.place(draw));
-  }
   out.parcels.resize(ranks);
   for (uint32_t c = 0; c < ranks; ++c) {
     Parcel& parcel = out.parcels[c];

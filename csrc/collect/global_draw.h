@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "collect/assignment.h"
 #include "collect/batch_source.h"
 #include "collect/parcel.h"
@@ -63,6 +64,7 @@ class GlobalDraw {
  private:
   uint64_t offered() const;
   void exchange_offers(store::Index& index);
+  void sort_own_draws();
   void write_parcels(DrawnBatch& out);
 
   Peers& peers_;
@@ -79,8 +81,17 @@ class GlobalDraw {
   std::vector<std::byte> offer_;
   std::vector<std::byte> offers_;
   select::GroupDraw draw_;
-  std::vector<std::vector<uint32_t>> which_;   // by consumer
-  std::vector<std::vector<uint32_t>> places_;  // likewise
+  // Of a part of the draws: the own ones among them, and where they go.
+  struct Part {
+    std::vector<uint32_t> draws;
+    std::vector<uint32_t> next;  // by consumer: how many go there, then the place of the first
+    uint32_t first = 0;          // number of the first one among this rank's
+    float least = 0;             // probability
+  };
+  base::ThreadPool& pool_;
+  std::vector<Part> parts_;
+  std::vector<std::vector<uint32_t>> which_;   // by consumer: its items among this rank's draws
+  std::vector<std::vector<uint32_t>> places_;  // likewise: in its batch
 };
 
 // Throws InvalidArgument, on all ranks alike, unless the loaders that they make are the same.

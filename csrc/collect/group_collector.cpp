@@ -217,18 +217,20 @@ void GroupCollector::exchange_parcels(Job& job) {
     uint32_t zero;
   };
   std::vector<Header> headers;
-  for (const Parcel& parcel : job.drawn.parcels) {
-    headers.push_back({parcel.bytes.size(), job.drawn.least, 0});
+  for (const Parcel& one : job.drawn.parcels) {
+    headers.push_back({one.bytes.size(), job.drawn.least, 0});
   }
   headers = transport::alltoall(*data_, headers);
-  std::vector<ConstBytes> to;
-  std::vector<Bytes> from;
-  for (uint32_t r = 0; r < peers_->size(); ++r) {
+  std::vector<ConstBytes> to(headers.size());
+  std::vector<Bytes> from(headers.size());
+  for (uint32_t r = 0; r < headers.size(); ++r) {
     job.drawn.least = std::min(job.drawn.least, headers[r].least);
+    if (r == peers_->rank()) continue;
     job.received[r].resize(headers[r].bytes);
-    to.push_back(job.drawn.parcels[r].bytes);
-    from.push_back(job.received[r]);
+    to[r] = job.drawn.parcels[r].bytes;
+    from[r] = job.received[r];
   }
+  std::swap(job.received[peers_->rank()], job.drawn.parcels[peers_->rank()].bytes);
   data_->alltoallv(to, from);
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "collect/plan.h"
 
 namespace gear::collect {
@@ -33,8 +34,11 @@ struct PackedRows {
 // byte order, not for storage.
 class ParcelWriter {
  public:
-  ParcelWriter(const BatchLayout& layout, const store::PageLayout& pages)
-      : layout_(layout), pages_(pages) {}
+  // Large parcels are written, and read, in parts of so many items, which the pool shares.
+  static constexpr uint32_t kPartItems = 4096;
+
+  ParcelWriter(const BatchLayout& layout, const store::PageLayout& pages,
+               uint32_t part_items = kPartItems);
 
   // Items `which` (positions in `selection`), item which[i] going to places[i] of the consumer's
   // batch. Under the shard's lock. Replaces `bytes`. Unless `mapped`, fills `rows`, whose runs pack
@@ -47,6 +51,8 @@ class ParcelWriter {
  private:
   const BatchLayout& layout_;
   const store::PageLayout& pages_;
+  uint32_t part_items_;
+  base::ThreadPool& pool_;
 };
 
 // The other end. A batch is put together from one parcel of every owner, the own one included:
@@ -81,15 +87,18 @@ class BatchAssembly {
 
  private:
   struct Part;
+  struct Incoming;
 
+  void add_items(Part& part, const Incoming& incoming, size_t number);
   void plan_part(size_t window, Part& part);
   void plan_padding(size_t window);
 
   const BatchLayout& layout_;
   const store::PageLayout& pages_;
   Batch* batch_ = nullptr;
-  std::vector<Part> parts_;   // by owner
-  std::vector<bool> filled_;  // by item
+  base::ThreadPool& pool_;
+  std::vector<Part> parts_;      // by owner
+  std::vector<uint8_t> filled_;  // by item: 0 or 1
   uint64_t num_filled_ = 0;
   Plan padding_;
 };

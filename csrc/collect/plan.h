@@ -27,6 +27,10 @@ class Plan {
   // The runs added from here on are the next window's: at most `most_runs`.
   void begin_window(uint64_t most_runs);
   void add(Run run) { runs_[size_++] = run; }
+  // In their place: room for as many as begin_window() was told, of which the first `count` are
+  // filled then.
+  Run* room() { return runs_.get() + size_; }
+  void fill(uint64_t count) { size_ += count; }
 
   size_t num_windows() const { return begins_.size(); }
   std::span<const Run> runs(size_t window) const {

@@ -36,6 +36,23 @@ class WindowRuns {
   // Adds the steps, of which there is one at least, page by page. They go to the rows from `target`
   // on.
   void add(const Steps& steps, uint32_t target, Plan& plan) const {
+    each(steps, target, [&](const Run& run) { plan.add(run); });
+  }
+
+  // The same to an array, behind whose last run it returns.
+  Run* add(const Steps& steps, uint32_t target, Run* out) const {
+    each(steps, target, [&](const Run& run) { *out++ = run; });
+    return out;
+  }
+
+  // Runs that so many items make at most.
+  uint64_t most_runs(uint64_t items) const {
+    return items * ((static_cast<uint64_t>(stop_ - start_) + page_steps_ - 2) / page_steps_ + 1);
+  }
+
+ private:
+  template <class Add>
+  void each(const Steps& steps, uint32_t target, const Add& add) const {
     const Extent& extent = steps.extent;
     uint32_t page = steps.page;
     uint64_t page_first = steps.page_first;
@@ -51,7 +68,7 @@ class WindowRuns {
     uint32_t left = extent.count;
     for (;;) {
       const uint32_t count = std::min(left, page_steps_ - row);
-      plan.add({page, row, count, target});
+      add(Run{page, row, count, target});
       left -= count;
       if (left == 0) return;
       target += count;
@@ -60,12 +77,6 @@ class WindowRuns {
     }
   }
 
-  // Runs that so many items make at most.
-  uint64_t most_runs(uint64_t items) const {
-    return items * (static_cast<uint64_t>(stop_ - start_) / page_steps_ + 2);
-  }
-
- private:
   const store::Index& index_;
   uint32_t page_steps_;
   size_t column_;

@@ -19,15 +19,21 @@ class Draws {
 
   // targets[i] uniform in [0, range), from the next draws.
   void fill(uint64_t range, std::span<uint64_t> targets) {
+    fill_ahead(0, range, targets);
+    skip(targets.size());
+  }
+
+  // The same from the draws that follow the next `ahead`; none counts as made until skip().
+  void fill_ahead(uint64_t ahead, uint64_t range, std::span<uint64_t> targets) const {
     std::array<base::Draw128, 64> bits;
     for (size_t done = 0; done < targets.size();) {
       const size_t count = std::min(bits.size(), targets.size() - done);
-      base::philox_fill(seed_, kStream, made_, {bits.data(), count});
+      base::philox_fill(seed_, kStream, made_ + ahead + done, {bits.data(), count});
       for (size_t i = 0; i < count; ++i) targets[done + i] = base::scale_to(bits[i], range);
-      made_ += count;
       done += count;
     }
   }
+  void skip(uint64_t count) { made_ += count; }
 
  private:
   static constexpr uint64_t kStream = 0;

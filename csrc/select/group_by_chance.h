@@ -1,12 +1,10 @@
 #pragma once
 
-#include <array>
-
 #include "select/draw.h"
 #include "select/group_sampler.h"
 #include "select/items.h"
 #include "select/offers.h"
-#include "select/rank_ranges.h"
+#include "select/own_draws.h"
 
 namespace gear::select {
 
@@ -22,7 +20,7 @@ class GroupByChance : public GroupSampler {
         items_(options, index),
         draws_(options.seed),
         totals_(size),
-        ranges_(rank, size) {}
+        own_(rank, size) {}
 
   size_t offer_bytes(uint64_t) const override { return sizeof(uint64_t); }
 
@@ -35,21 +33,19 @@ class GroupByChance : public GroupSampler {
               GroupDraw& out) override {
     GEAR_CHECK(offers.size() == totals_.size() * sizeof(uint64_t));
     for (size_t r = 0; r < totals_.size(); ++r) totals_[r] = offer_at(offers, r);
-    ranges_.set(totals_);
-    if (ranges_.all() == 0) throw_nothing_offered();
-    out.owners.resize(count);
-    out.own.clear();
+    own_.ranges().set(totals_);
+    const uint64_t all = own_.ranges().all();
+    if (all == 0) throw_nothing_offered();
+    own_.find(
+        count,
+        [&](uint64_t first, std::span<uint64_t> targets) {
+          draws_.fill_ahead(first, all, targets);
+        },
+        out.owners);
+    draws_.skip(count);
     out.own.unit = unit_;
-    own_.clear();
-    std::array<uint64_t, kDrawChunk> targets;
-    for (uint64_t done = 0; done < count;) {
-      const uint64_t chunk = std::min(kDrawChunk, count - done);
-      draws_.fill(ranges_.all(), {targets.data(), chunk});
-      ranges_.split({targets.data(), chunk}, std::span(out.owners).subspan(done, chunk), own_);
-      done += chunk;
-    }
-    items_.add(index, own_, ranges_.all(), out.own);
-    for (const store::Anchor& anchor : out.own.anchors) index.mark_sampled(anchor, unit_);
+    own_.resolve(index, items_, out.own);
+    index.count_sampled(out.own.size());  // no draw withdraws anything: see make_group_sampler
   }
 
   SamplerPosition position() const override { return {draws_.made(), 0, 0, 0}; }
@@ -60,8 +56,7 @@ class GroupByChance : public GroupSampler {
   Items items_;
   Draws draws_;
   std::vector<uint64_t> totals_;
-  RankRanges ranges_;
-  std::vector<uint64_t> own_;  // targets that fall on this rank
+  OwnDraws own_;
 };
 
 }  // namespace gear::select

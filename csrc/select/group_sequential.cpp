@@ -1,14 +1,11 @@
 // Epochs without replacement over all ranks: item n is the n-th of rank 0's, then rank 1's, ...;
 // every rank follows the same epoch and resolves the items that are its own. A rank offers how many
 // items it has, and the version of its content. Cost: see sequential.cpp, and one number an item.
-#include <algorithm>
-#include <array>
-
 #include "select/epoch.h"
 #include "select/group_sampler.h"
 #include "select/in_order.h"
 #include "select/offers.h"
-#include "select/rank_ranges.h"
+#include "select/own_draws.h"
 
 namespace gear::select {
 namespace {
@@ -20,7 +17,7 @@ class GroupSequential final : public GroupSampler {
         items_(options, index),
         in_order_(options.unit),
         totals_(size),
-        ranges_(rank, size) {}
+        own_(rank, size) {}
 
   size_t offer_bytes(uint64_t) const override { return 2 * sizeof(uint64_t); }
 
@@ -32,27 +29,33 @@ class GroupSequential final : public GroupSampler {
   void select(store::Index& index, std::span<const std::byte> offers, uint64_t count,
               GroupDraw& out) override {
     GEAR_CHECK(offers.size() == totals_.size() * 2 * sizeof(uint64_t));
-    out.owners.clear();
-    out.own.clear();
     out.own.unit = options_.unit;
     uint64_t version = 0;  // versions only grow: their sum changes whenever one of them does
     for (size_t r = 0; r < totals_.size(); ++r) {
       totals_[r] = offer_at(offers, 2 * r);
       version += offer_at(offers, 2 * r + 1);
     }
-    ranges_.set(totals_);
-    if (ranges_.all() == 0 && epoch_.position().size == 0) throw_nothing_offered();
+    own_.ranges().set(totals_);
+    const uint64_t all = own_.ranges().all();
+    if (all == 0 && epoch_.position().size == 0) throw_nothing_offered();
     const bool begins = epoch_.position().draws == 0;
-    const uint64_t items = epoch_.next(ranges_.all(), version, count, options_.drop_last);
-    if (items == 0) return;
+    const uint64_t items = epoch_.next(all, version, count, options_.drop_last);
+    if (items == 0) {
+      out.owners.clear();
+      out.own.clear();
+      return;
+    }
     if (begins) in_order_.reset();
     find_own(items, out.owners);
     if (options_.shuffle) {
-      items_.add(index, own_, ranges_.all(), out.own);
-    } else if (!own_.empty()) {
-      in_order_.add(index, own_.front(), own_.size(), epoch_.probability(), out.own);
+      own_.resolve(index, items_, out.own);
+    } else {
+      out.own.clear();
+      if (own_.size() > 0) {
+        in_order_.add(index, own_.first(), own_.size(), epoch_.probability(), out.own);
+      }
     }
-    for (const store::Anchor& anchor : out.own.anchors) index.mark_sampled(anchor, options_.unit);
+    index.count_sampled(out.own.size());  // no draw withdraws anything: see make_group_sampler
   }
 
   SamplerPosition position() const override { return epoch_.position(); }
@@ -63,21 +66,18 @@ class GroupSequential final : public GroupSampler {
   }
 
  private:
-  // Owners of the batch's items, and in own_ those of this rank, counted from its first.
+  // Owners of the batch's items, and which of them are this rank's.
   void find_own(uint64_t items, std::vector<uint16_t>& owners) {
-    owners.resize(items);
-    own_.clear();
     const base::Permutation order = epoch_.order(options_.seed);
-    std::array<uint64_t, kDrawChunk> numbers;
-    for (uint64_t done = 0; done < items;) {
-      const uint64_t chunk = std::min(kDrawChunk, items - done);
-      for (uint64_t i = 0; i < chunk; ++i) {
-        const uint64_t place = epoch_.first() + done + i;
-        numbers[i] = options_.shuffle ? order(place) : place;
-      }
-      ranges_.split({numbers.data(), chunk}, std::span(owners).subspan(done, chunk), own_);
-      done += chunk;
-    }
+    own_.find(
+        items,
+        [&](uint64_t first, std::span<uint64_t> numbers) {
+          for (uint64_t& number : numbers) {
+            const uint64_t place = epoch_.first() + first++;
+            number = options_.shuffle ? order(place) : place;
+          }
+        },
+        owners);
   }
 
   SamplerOptions options_;
@@ -85,8 +85,7 @@ class GroupSequential final : public GroupSampler {
   EqualItems items_;
   InOrder in_order_;
   std::vector<uint64_t> totals_;
-  RankRanges ranges_;
-  std::vector<uint64_t> own_;
+  OwnDraws own_;
 };
 
 }  // namespace

@@ -15,6 +15,9 @@ inline const store::SumTree& offered(const store::Index& index, store::Unit unit
   return unit == store::Unit::kStep ? index.anchors() : index.heads();
 }
 
+// Targets that are looked up at once: what they hit stays in the nearest cache.
+constexpr size_t kHitsAtOnce = 256;
+
 // 1 / total, as every sampler rounds it.
 inline float one_of(uint64_t total) { return static_cast<float>(1.0 / static_cast<double>(total)); }
 
@@ -29,29 +32,37 @@ class EqualItems {
   // Appends the items on which the targets, in [0, total(index)), fall. `all`: what all shards that
   // are drawn from have in total.
   void add(const store::Index& index, std::span<const uint64_t> targets, uint64_t all,
-           Selection& out) {
+           Selection& out) const {
+    const size_t first = out.extend(targets.size());
+    resolve(index, targets, all, out.anchors.data() + first, out.probabilities.data() + first);
+  }
+
+  // The same, to as many places as there are targets. From any thread.
+  void resolve(const store::Index& index, std::span<const uint64_t> targets, uint64_t all,
+               store::Anchor* anchors, float* probabilities) const {
     const float probability = one_of(all);
+    std::array<store::SumTree::Hit, kHitsAtOnce> hits;
     for (size_t done = 0; done < targets.size();) {
-      const size_t count = std::min(hits_.size(), targets.size() - done);
-      offered(index, unit_).find(targets.subspan(done, count), {hits_.data(), count});
-      for (size_t i = 0; i < count; ++i) __builtin_prefetch(&index.page(page_of(i)));
-      const size_t first = out.extend(count);
+      const size_t count = std::min(hits.size(), targets.size() - done);
+      offered(index, unit_).find(targets.subspan(done, count), {hits.data(), count});
+      for (size_t i = 0; i < count; ++i) __builtin_prefetch(&index.page(page_of(hits[i])));
       for (size_t i = 0; i < count; ++i) {
-        const uint32_t page = page_of(i);
+        const uint32_t page = page_of(hits[i]);
         const uint32_t row =
-            unit_ == store::Unit::kStep ? index.nth_anchor(page, hits_[i].remainder) : 0;
-        out.anchors[first + i] = {page, row};
-        out.probabilities[first + i] = probability;
+            unit_ == store::Unit::kStep ? index.nth_anchor(page, hits[i].remainder) : 0;
+        anchors[done + i] = {page, row};
+        probabilities[done + i] = probability;
       }
       done += count;
     }
   }
 
  private:
-  uint32_t page_of(size_t i) const { return static_cast<uint32_t>(hits_[i].leaf); }
+  static uint32_t page_of(const store::SumTree::Hit& hit) {
+    return static_cast<uint32_t>(hit.leaf);
+  }
 
   store::Unit unit_;
-  std::array<store::SumTree::Hit, kDrawChunk> hits_;
 };
 
 // The same with items as wide as their weights, w_i = p_i^alpha. Cost: one descent of the weight
@@ -64,21 +75,27 @@ class WeightedItems {
   uint64_t total(const store::Index&) const { return tree_->total(); }
 
   void add(const store::Index& index, std::span<const uint64_t> targets, uint64_t all,
-           Selection& out) {
+           Selection& out) const {
+    const size_t first = out.extend(targets.size());
+    resolve(index, targets, all, out.anchors.data() + first, out.probabilities.data() + first);
+  }
+
+  void resolve(const store::Index& index, std::span<const uint64_t> targets, uint64_t all,
+               store::Anchor* anchors, float* probabilities) const {
     const store::SumTree& tree = *tree_;
     const double scale = 1.0 / static_cast<double>(all);
+    std::array<store::SumTree::Hit, kHitsAtOnce> hits;
     for (size_t done = 0; done < targets.size();) {
-      const size_t count = std::min(hits_.size(), targets.size() - done);
-      tree.find(targets.subspan(done, count), {hits_.data(), count});
-      const size_t first = out.extend(count);
+      const size_t count = std::min(hits.size(), targets.size() - done);
+      tree.find(targets.subspan(done, count), {hits.data(), count});
       for (size_t i = 0; i < count; ++i) {
-        const uint64_t leaf = hits_[i].leaf;
+        const uint64_t leaf = hits[i].leaf;
         const store::Anchor anchor = unit_ == store::Unit::kStep
                                          ? index.anchor_of(static_cast<uint32_t>(leaf))
                                          : store::Anchor{static_cast<uint32_t>(leaf), 0};
         base::touch(&index.page(anchor.page));
-        out.anchors[first + i] = anchor;
-        out.probabilities[first + i] = static_cast<float>(static_cast<double>(tree[leaf]) * scale);
+        anchors[done + i] = anchor;
+        probabilities[done + i] = static_cast<float>(static_cast<double>(tree[leaf]) * scale);
       }
       done += count;
     }
@@ -87,7 +104,6 @@ class WeightedItems {
  private:
   store::Unit unit_;
   std::shared_ptr<const store::SumTree> tree_;
-  std::array<store::SumTree::Hit, kDrawChunk> hits_;
 };
 
 }  // namespace gear::select

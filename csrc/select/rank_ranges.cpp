@@ -1,5 +1,8 @@
 #include "select/rank_ranges.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/errors.h"
 
 namespace gear::select {
@@ -21,20 +24,23 @@ void RankRanges::set(std::span<const uint64_t> totals) {
   tree_.set_run(0, totals);
 }
 
-void RankRanges::split(std::span<const uint64_t> targets, std::span<uint16_t> owners,
-                       std::vector<uint64_t>& own) {
+size_t RankRanges::split(std::span<const uint64_t> targets, std::span<uint16_t> owners,
+                         uint64_t* own) const {
   GEAR_CHECK(targets.size() == owners.size());
-  hits_.resize(targets.size());
-  tree_.find(targets, hits_);
+  std::array<store::SumTree::Hit, 256> hits;
   // Every target is written and only this rank's stay: draws are random, a branch would be too.
-  size_t kept = own.size();
-  own.resize(kept + targets.size());
-  for (size_t i = 0; i < targets.size(); ++i) {
-    owners[i] = static_cast<uint16_t>(hits_[i].leaf);
-    own[kept] = hits_[i].remainder;
-    kept += hits_[i].leaf == rank_ ? 1 : 0;
+  size_t kept = 0;
+  for (size_t done = 0; done < targets.size();) {
+    const size_t count = std::min(hits.size(), targets.size() - done);
+    tree_.find(targets.subspan(done, count), {hits.data(), count});
+    for (size_t i = 0; i < count; ++i) {
+      owners[done + i] = static_cast<uint16_t>(hits[i].leaf);
+      own[kept] = hits[i].remainder;
+      kept += hits[i].leaf == rank_ ? 1 : 0;
+    }
+    done += count;
   }
-  own.resize(kept);
+  return kept;
 }
 
 }  // namespace gear::select

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "store/sum_tree.h"
 
@@ -21,15 +20,14 @@ class RankRanges {
   void set(std::span<const uint64_t> totals);
   uint64_t all() const { return tree_.total(); }
 
-  // owners[i]: on whose range targets[i] falls. Of those that fall on this rank's, appends how far
-  // into the range to `own`.
-  void split(std::span<const uint64_t> targets, std::span<uint16_t> owners,
-             std::vector<uint64_t>& own);
+  // owners[i]: on whose range targets[i] falls. Of those that fall on this rank's, writes how far
+  // into the range to own[0], own[1], ..., which has room for all targets; returns how many they
+  // are. From any thread.
+  size_t split(std::span<const uint64_t> targets, std::span<uint16_t> owners, uint64_t* own) const;
 
  private:
   uint32_t rank_;
   store::SumTree tree_;
-  std::vector<store::SumTree::Hit> hits_;
 };
 
 }  // namespace gear::select

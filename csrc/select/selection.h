@@ -24,6 +24,13 @@ struct Selection {
     return first;
   }
 
+  // Exactly `count` items, whose anchors and probabilities the caller fills in.
+  void resize(size_t count) {
+    anchors.resize(count);
+    probabilities.resize(count);
+    weights.resize(count, 1.0F);
+  }
+
   void clear() {
     anchors.clear();
     probabilities.clear();

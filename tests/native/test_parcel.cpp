@@ -50,6 +50,7 @@ struct Case {
     items = random(30);
     layout = std::make_shared<BatchLayout>(shard.schema(), outputs, items + 1 + random(2),
                                            random(2) == 0);
+    part_items = static_cast<uint32_t>(random(2) == 0 ? 1 + random(9) : ParcelWriter::kPartItems);
     selections.resize(ranks);
     places.resize(ranks);
     const gear::base::Permutation order(items, round, 3);
@@ -84,7 +85,7 @@ struct Case {
     for (uint32_t i = 0; i < which.size(); ++i) which[i] = i;
     Sent sent;
     Plan plan;
-    sent.packed = ParcelWriter(*layout, pages())
+    sent.packed = ParcelWriter(*layout, pages(), part_items)
                       .write(shard.index(), selections[owner], which, places[owner],
                              mapped_pages[owner] > 0, sent.parcel, plan);
     sent.parcel.shrink_to_fit();  // so that a byte too far is seen
@@ -98,6 +99,7 @@ struct Case {
   uint64_t round;
   uint64_t counter = 0;
   uint64_t items = 0;
+  uint32_t part_items = 0;
   std::shared_ptr<const BatchLayout> layout;
   std::vector<uint32_t> owners;
   std::vector<gear::select::Selection> selections;  // by rank
@@ -314,7 +316,7 @@ TEST_CASE("parcels: what is wrong with one is said") {
   expect_refused(0, packed, "not where they were to be");
   expect_refused(1, mapped, "not where they were to be");
   Bytes twice = packed;
-  const size_t places = 8 + given.places[1].size() * (sizeof(int64_t) + sizeof(float));
+  const size_t places = 16 + given.places[1].size() * (sizeof(int64_t) + sizeof(float));
   std::memcpy(twice.data() + places + 4, twice.data() + places, 4);
   expect_refused(1, twice, "place is taken");
   Bytes more = packed;

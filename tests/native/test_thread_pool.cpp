@@ -105,6 +105,37 @@ TEST_CASE("several threads share one pool") {
   CHECK(sums == std::vector<size_t>(3, 300 * 190));
 }
 
+TEST_CASE("a loop that begins while another holds the pool shares what is left once it is free") {
+  ThreadPool pool(3);
+  std::atomic<bool> held{false};
+  std::atomic<bool> release{false};
+  std::thread holder([&] {
+    pool.parallel_for(2, [&](size_t) {
+      held = true;
+      while (!release) std::this_thread::yield();
+    });
+  });
+  while (!held) std::this_thread::yield();
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  std::vector<int> runs(100, 0);
+  pool.parallel_for(runs.size(), [&](size_t i) {
+    ++runs[i];
+    if (i == 3) {
+      release = true;
+      holder.join();
+    }
+    {
+      const std::lock_guard lock(mutex);
+      CHECK((i > 3 || threads.size() <= 1));
+      threads.insert(std::this_thread::get_id());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  CHECK(runs == std::vector<int>(100, 1));
+  CHECK(threads.size() >= 2);
+}
+
 TEST_CASE("a forked process runs loops alone and can destroy its copy of the pool") {
   auto pool = std::make_unique<ThreadPool>(3);
   pool->parallel_for(8, [](size_t) {});
