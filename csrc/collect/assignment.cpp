@@ -8,6 +8,8 @@ namespace gear::collect {
 namespace {
 
 constexpr uint16_t kNobody = UINT16_MAX;
+constexpr uint64_t kMostParts = 256;
+constexpr uint64_t kApart = 32;  // counters of two parts never share a cache line
 
 }  // namespace
 
@@ -18,8 +20,13 @@ Locality parse_locality(std::string_view text) {
       base::cat("[collect] locality '", text, "': 'first' or 'off' is allowed"));
 }
 
-Assignment::Assignment(std::vector<uint32_t> nodes, Locality locality)
-    : nodes_(std::move(nodes)), locality_(locality), spare_(nodes_.size()), next_(nodes_.size()) {
+Assignment::Assignment(std::vector<uint32_t> nodes, Locality locality, uint64_t part_draws)
+    : nodes_(std::move(nodes)),
+      locality_(locality),
+      part_draws_(part_draws),
+      pool_(base::ThreadPool::shared()),
+      shares_(nodes_.size()),
+      spare_(nodes_.size()) {
   GEAR_CHECK(!nodes_.empty() && nodes_.size() < kNobody);
   ranks_of_.resize(*std::max_element(nodes_.begin(), nodes_.end()) + size_t{1});
   for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
@@ -39,14 +46,37 @@ void Assignment::assign(std::span<const uint16_t> owners) {
     assign_in_order();
     return;
   }
-  for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
-    spare_[rank] = static_cast<uint32_t>(share(rank));
-  }
-  std::fill(next_.begin(), next_.end(), 0);
   assign_locally(owners);
-  for (size_t draw = 0; draw < owners.size(); ++draw) {
-    places_[draw] = next_[consumers_[draw]]++;
-  }
+  number(consumers_,
+         [places = places_.data()](size_t, size_t draw, uint32_t place) { places[draw] = place; });
+}
+
+template <class Visit>
+void Assignment::number(std::span<const uint16_t> ranks, const Visit& visit) {
+  const size_t parts = num_parts();
+  const size_t part_draws = (ranks.size() + parts - 1) / parts;
+  const size_t stride = std::max<size_t>(num_ranks(), kApart);
+  const auto draws_of = [&](size_t part) {
+    const size_t begin = std::min(part * part_draws, ranks.size());
+    return ranks.subspan(begin, std::min(part_draws, ranks.size() - begin));
+  };
+  counts_.assign(parts * stride, 0);
+  uint32_t* const counts = counts_.data();
+  pool_.parallel_for(parts - 1, [&](size_t part) {
+    uint32_t* const next = counts + (part + 1) * stride;
+    for (const uint16_t rank : draws_of(part)) ++next[rank];
+  });
+  for (size_t i = stride; i < counts_.size(); ++i) counts[i] += counts[i - stride];
+  pool_.parallel_for(parts, [&](size_t part) {
+    uint32_t* const before = counts + part * stride;
+    size_t draw = part * part_draws;
+    for (const uint16_t rank : draws_of(part)) visit(part, draw++, before[rank]++);
+  });
+}
+
+size_t Assignment::num_parts() const {
+  if (pool_.size() == 1) return 1;
+  return std::clamp<uint64_t>(consumers_.size() / part_draws_, 1, kMostParts);
 }
 
 void Assignment::assign_in_order() {
@@ -60,15 +90,24 @@ void Assignment::assign_in_order() {
 }
 
 void Assignment::assign_locally(std::span<const uint16_t> owners) {
+  for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
+    shares_[rank] = spare_[rank] = static_cast<uint32_t>(share(rank));
+  }
+  surplus_of_.resize(num_parts());
+  for (auto& surplus : surplus_of_) surplus.clear();
+  number(owners, [this, owner_of = owners.data(), consumers = consumers_.data(),
+                  shares = shares_.data()](size_t part, size_t draw, uint32_t drawn) {
+    const uint16_t owner = owner_of[draw];
+    consumers[draw] = owner;
+    if (drawn >= shares[owner]) surplus_of_[part].push_back(static_cast<uint32_t>(draw));
+  });
+  const uint32_t* const drawn = counts_.data() + counts_.size() - counts_.size() / num_parts();
+  for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
+    spare_[rank] -= std::min(spare_[rank], drawn[rank]);
+  }
   surplus_.clear();
-  for (size_t draw = 0; draw < owners.size(); ++draw) {
-    const uint16_t owner = owners[draw];
-    if (spare_[owner] > 0) {
-      --spare_[owner];
-      consumers_[draw] = owner;
-    } else {
-      surplus_.push_back(static_cast<uint32_t>(draw));
-    }
+  for (const auto& surplus : surplus_of_) {
+    surplus_.insert(surplus_.end(), surplus.begin(), surplus.end());
   }
   for (Takers& node : ranks_of_) node.first = 0;
   everybody_.first = 0;

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/thread_pool.h"
+
 namespace gear::collect {
 
 enum class Locality : uint8_t {
@@ -20,8 +22,11 @@ Locality parse_locality(std::string_view text);
 // mean over all of them.
 class Assignment {
  public:
+  // Large batches are assigned in parts of so many draws or more, which the pool shares.
+  static constexpr uint64_t kPartDraws = 16384;
+
   // nodes[r]: number of rank r's node, from 0.
-  Assignment(std::vector<uint32_t> nodes, Locality locality);
+  Assignment(std::vector<uint32_t> nodes, Locality locality, uint64_t part_draws = kPartDraws);
 
   // `owners`: by draw. Rank r receives draws / ranks of them, the first draws % ranks one more:
   // every rank exactly the batch size, but at the end of an epoch. kFirst: what a rank draws beyond
@@ -46,18 +51,26 @@ class Assignment {
 
   void assign_in_order();
   void assign_locally(std::span<const uint16_t> owners);
+  // visit(part, draw, n) for every draw, n of which went to the same of `ranks` before it.
+  template <class Visit>
+  void number(std::span<const uint16_t> ranks, const Visit& visit);
+  size_t num_parts() const;
   // The next rank that still lacks an item, which it has then; or kNobody.
   uint16_t take(Takers& takers);
 
   std::vector<uint32_t> nodes_;
   Locality locality_;
+  uint64_t part_draws_;
+  base::ThreadPool& pool_;
   std::vector<Takers> ranks_of_;  // by node
   Takers everybody_;
   std::vector<uint16_t> consumers_;
   std::vector<uint32_t> places_;
-  std::vector<uint32_t> surplus_;  // draws beyond their owner's share
-  std::vector<uint32_t> spare_;    // by rank: items that it still lacks
-  std::vector<uint32_t> next_;     // by rank: next place in its batch
+  std::vector<uint32_t> counts_;                   // by part and rank
+  std::vector<std::vector<uint32_t>> surplus_of_;  // by part
+  std::vector<uint32_t> surplus_;                  // draws beyond their owner's share
+  std::vector<uint32_t> shares_;                   // by rank
+  std::vector<uint32_t> spare_;                    // by rank: items that it still lacks
 };
 
 }  // namespace gear::collect

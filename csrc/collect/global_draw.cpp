@@ -21,6 +21,7 @@ namespace {
 // Draws are sorted in parts of so many or more, which the pool shares.
 constexpr uint64_t kPartDraws = 8192;
 constexpr uint64_t kMostParts = 256;
+constexpr size_t kApart = 32;  // counters of two parts never share a cache line
 
 }  // namespace
 
@@ -138,7 +139,7 @@ void GlobalDraw::sort_own_draws() {
       own += draw_.owners[draw] == rank ? 1 : 0;
     }
     part.draws.resize(own);
-    part.next.assign(ranks, 0);
+    part.next.assign(std::max<size_t>(ranks, kApart), 0);
     for (const uint32_t draw : part.draws) ++part.next[assignment_.consumer(draw)];
   });
   std::vector<uint32_t> items(ranks, 0);

@@ -62,6 +62,7 @@ TEST_CASE("assignment: every rank receives its share, whatever fell on whom") {
       std::vector<uint32_t> nodes;
       for (uint32_t r = 0; r < weights.size(); ++r) nodes.push_back(r / ranks_per_node);
       Assignment first(nodes, Locality::kFirst);
+      Assignment in_parts(nodes, Locality::kFirst, 1 + seed % 30);
       Assignment off(nodes, Locality::kOff);
       // Full batches, and what the end of an epoch leaves.
       for (const uint64_t draws :
@@ -69,6 +70,11 @@ TEST_CASE("assignment: every rank receives its share, whatever fell on whom") {
         const Owners owners = random_owners(++seed, draws, weights);
         first.assign(owners);
         expect_complete(first, draws);
+        in_parts.assign(owners);
+        for (uint64_t draw = 0; draw < draws; ++draw) {
+          REQUIRE(in_parts.consumer(draw) == first.consumer(draw));
+          REQUIRE(in_parts.place(draw) == first.place(draw));
+        }
         off.assign(owners);
         expect_complete(off, draws);
         for (uint64_t draw = 1; draw < draws; ++draw) {
