@@ -15,7 +15,7 @@ RANKS = 2
 Array = np.ndarray[Any, np.dtype[Any]]
 LARGE = 24_000
 SMALL = LARGE // 12
-STEPS = 6_000
+STEPS = 40_000  # of the fuller rank: more in all than a loop of draws takes
 OUTPUTS: dict[str, gear.Step | gear.Window] = {
     "x": gear.Step(),
     "window": gear.Window(-2, 3, column="x"),
@@ -51,7 +51,16 @@ def draws(buffer: gear.ReplayBuffer, sampler: Any, batch_size: int) -> dict[str,
 
 
 @pytest.mark.parametrize("ranks_per_node", [RANKS, 1])
-@pytest.mark.parametrize("sampler", [gear.Uniform(), gear.Weighted(alpha=0.7)])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        gear.Uniform(),
+        gear.Weighted(alpha=0.7),
+        gear.Sequential(shuffle=False),
+        gear.Sequential(shuffle=True),
+    ],
+    ids=["uniform", "weighted", "in_order", "shuffled"],
+)
 def test_a_large_batch_holds_the_draws_of_small_ones(sampler: Any, ranks_per_node: int) -> None:
     groups = gear.Group.loopback(RANKS, ranks_per_node=ranks_per_node, timeout_s=60)
     with ThreadPoolExecutor(RANKS) as everybody:
