@@ -225,6 +225,7 @@ class LoaderOptions:
         path: str,
         locality: str,
         nccl: bool,
+        timeout_s: typing.SupportsFloat | typing.SupportsIndex | None,
     ) -> None: ...
 
 class Collector:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from gear.distributed import Group
 from gear.distributed.region_name import name_of_rank
 from gear.distributed.together import together
 from gear.episode import Episode
-from gear.errors import InvalidArgument
+from gear.errors import InvalidArgument, TransportError
 from gear.frameworks import tensor_maker
 from gear.loader import Loader
 from gear.log import connect_core_log
@@ -377,9 +378,20 @@ class ReplayBuffer:
         return buffer
 
     def close(self) -> None:
-        """Gives the memory back once writers and loaders are closed too."""
-        self._shard = None
+        """Gives the memory back once writers and loaders are closed too.
+
+        Over a group, collective on tier ``"device"``: a GPU's memory goes when no other reads it.
+        """
+        shared = self._peers is not None and self._tier.startswith("device")
         self._peers = None
+        if shared:
+            try:
+                self._group.barrier()
+            except TransportError as error:
+                logging.getLogger("gear").warning(
+                    "[store] a buffer was closed without its other ranks: %s", error
+                )
+        self._shard = None
 
     def __enter__(self) -> ReplayBuffer:
         return self

@@ -87,6 +87,7 @@ class Loader(Iterator[Batch]):
                 path=path,
                 locality=locality,
                 nccl=nccl,
+                timeout_s=timeout_s,
             )
 
         self._timeout_s = timeout_s
@@ -183,12 +184,12 @@ class Loader(Iterator[Batch]):
 
         ``batches``, ``items``, ``bytes`` (read from the store; where a GPU gathers, rows of padding
         count), ``wait_s`` (``next`` waited for so long), ``gather_s`` (spent copying; where a GPU
-        gathers, reckoned from the batches whose time was looked at), ``gb_per_s`` of the copying,
-        ``path`` (``"host"``, ``"staged"``, ``"zero_copy"``, ``"device"``), ``selection``
-        (``"host"`` or ``"device"``), ``bytes_by_path``, ``hits``, items by the tier that they were
-        read from; and of ``bytes``, by the rank that holds them: ``local_bytes`` (this one),
-        ``same_node_bytes``, ``remote_bytes``, and ``message_bytes``, those that were sent here and
-        not read in place.
+        gathers, reckoned from the batches whose time was looked at, and 0 over a group),
+        ``gb_per_s`` of the copying, ``path`` (``"host"``, ``"staged"``, ``"zero_copy"``,
+        ``"device"``), ``selection`` (``"host"`` or ``"device"``), ``bytes_by_path``, ``hits``,
+        items by the tier that they were read from; and of ``bytes``, by the rank that holds them:
+        ``local_bytes`` (this one), ``same_node_bytes``, ``remote_bytes``, and ``message_bytes``,
+        those that were sent here and not read in place.
         """
         return self._open().stats()
 

@@ -94,7 +94,8 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
                            uint64_t batch_size, bool packed, uint64_t prefetch,
                            const std::string& policy, const std::string& unit, uint64_t seed,
                            double alpha, double beta, bool shuffle, bool drop_last, int device,
-                           const std::string& path, const std::string& locality, bool nccl) {
+                           const std::string& path, const std::string& locality, bool nccl,
+                           std::optional<double> timeout_s) {
   LoaderOptions options{
       {make_outputs(shard.schema(), outputs),
        batch_size,
@@ -103,7 +104,7 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
        {parse_policy(policy), parse_unit(unit), seed, alpha, beta, shuffle, drop_last},
        device,
        parse_path(path)},
-      {collect::parse_locality(locality), nccl}};
+      {collect::parse_locality(locality), nccl, timeout_s}};
   collect::check_outputs(options.collector.outputs, shard.schema(), batch_size,
                          shard.index().num_slots());
   collect::check_path(options.collector, shard.options().tier);
@@ -275,7 +276,7 @@ void register_collect(py::module_& module) {
            py::arg("batch_size"), py::arg("packed"), py::arg("prefetch"), py::arg("policy"),
            py::arg("unit"), py::arg("seed"), py::arg("alpha"), py::arg("beta"), py::arg("shuffle"),
            py::arg("drop_last"), py::arg("device"), py::arg("path"), py::arg("locality"),
-           py::arg("nccl"));
+           py::arg("nccl"), py::arg("timeout_s"));
   py::class_<PyCollector>(module, "Collector")
       .def(py::init<std::shared_ptr<store::Shard>, const LoaderOptions&,
                     std::optional<std::shared_ptr<collect::Peers>>>(),

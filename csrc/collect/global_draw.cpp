@@ -59,22 +59,25 @@ GlobalDraw::Round GlobalDraw::draw(Terms terms, DrawnBatch& out) {
   struct Ready {
     uint64_t kept_updates;
     uint64_t offered;
-    uint32_t held_back;
+    uint16_t held_back;
+    uint16_t limited;
     uint32_t out_of_time;
   };
-  const Ready own{peers_.kept_updates(), offered(), terms.allowed ? 0U : 1U,
-                  terms.out_of_time ? 1U : 0U};
+  const auto flag = [](bool set) { return static_cast<uint16_t>(set ? 1 : 0); };
+  const Ready own{peers_.kept_updates(), offered(), flag(!terms.allowed),
+                  flag(shard_.rate_limiter().active()), flag(terms.out_of_time)};
   Ready all{};
   for (const Ready& one : transport::allgather(control_, own)) {
     all.kept_updates += one.kept_updates;
     all.offered += one.offered;
     all.held_back |= one.held_back;
+    all.limited |= one.limited;
     all.out_of_time |= one.out_of_time;
   }
   if (all.kept_updates > 0) peers_.exchange_updates(control_);
+  if (all.offered == 0 && all.limited == 0) return Round::kNothing;
   if (all.held_back != 0 || all.offered == 0) {
-    if (all.out_of_time != 0) return Round::kOutOfTime;
-    return all.held_back != 0 ? Round::kNotAllowed : Round::kNothing;
+    return all.out_of_time != 0 ? Round::kOutOfTime : Round::kNotAllowed;
   }
 
   // From the offer to the draw the shard stands still. That takes one exchange, with ranks that
@@ -202,8 +205,31 @@ uint64_t GlobalDraw::batches_per_epoch() {
   return select::batches_per_epoch(sampler_options_, offered_by_all, items_);
 }
 
+void exchange_parcels(transport::Transport& data, DrawnBatch& batch,
+                      std::vector<std::vector<std::byte>>& received) {
+  struct Header {
+    uint64_t bytes;
+    float least;
+    uint32_t zero;
+  };
+  std::vector<Header> headers;
+  for (const Parcel& one : batch.parcels) headers.push_back({one.bytes.size(), batch.least, 0});
+  headers = transport::alltoall(data, headers);
+  std::vector<transport::ConstBytes> to(headers.size());
+  std::vector<transport::Bytes> from(headers.size());
+  for (uint32_t r = 0; r < headers.size(); ++r) {
+    batch.least = std::min(batch.least, headers[r].least);
+    if (r == data.rank()) continue;
+    received[r].resize(headers[r].bytes);
+    to[r] = batch.parcels[r].bytes;
+    from[r] = received[r];
+  }
+  std::swap(received[data.rank()], batch.parcels[data.rank()].bytes);
+  data.alltoallv(to, from);
+}
+
 void check_same_loader(const CollectorOptions& options, Locality locality, bool nccl,
-                       transport::Transport& control) {
+                       std::optional<double> timeout_s, transport::Transport& control) {
   const select::SamplerOptions& sampler = options.sampler;
   std::string outputs;
   for (const Output& one : options.outputs) {
@@ -223,9 +249,13 @@ void check_same_loader(const CollectorOptions& options, Locality locality, bool 
            ", drop_last ", sampler.drop_last)},
       {"outputs", outputs},
       {"locality", locality == Locality::kFirst ? "first" : "off"},
-      {"nccl", cat(nccl)}};
+      {"nccl", cat(nccl)},
+      {"timeout_s", timeout_s ? cat(*timeout_s) : "None"}};
   std::string text;
-  for (const auto& [name, value] : own) text += value + '\0';
+  for (const auto& [name, value] : own) {
+    text += value;
+    text.push_back('\0');
+  }
   const std::vector<char> bytes(text.begin(), text.end());
   const auto all =
       transport::alltoallv(control, std::vector<std::vector<char>>(control.size(), bytes));

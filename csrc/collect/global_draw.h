@@ -35,9 +35,9 @@ class GlobalDraw {
  public:
   enum class Round : uint8_t {
     kDrawn,
-    kNotAllowed,  // by the rate limiter of some rank
-    kNothing,     // no rank offers anything
-    kOutOfTime,   // one of these two, and some rank waits no longer
+    kNotAllowed,  // not yet: some rank's rate limiter
+    kNothing,     // no rank offers anything, and none has a rate limiter that says to wait
+    kOutOfTime,   // not yet, and some rank waits no longer
   };
   // What this rank has to say to a batch: whether its rate limiter allows one, and whether it waits
   // no longer for the others'.
@@ -94,8 +94,13 @@ class GlobalDraw {
   std::vector<std::vector<uint32_t>> places_;  // likewise: in its batch
 };
 
+// Sends the parcels of a drawn batch to their consumers and receives this rank's, by owner; `least`
+// becomes that of all ranks. Collective over `data`.
+void exchange_parcels(transport::Transport& data, DrawnBatch& batch,
+                      std::vector<std::vector<std::byte>>& received);
+
 // Throws InvalidArgument, on all ranks alike, unless the loaders that they make are the same.
 void check_same_loader(const CollectorOptions& options, Locality locality, bool nccl,
-                       transport::Transport& control);
+                       std::optional<double> timeout_s, transport::Transport& control);
 
 }  // namespace gear::collect

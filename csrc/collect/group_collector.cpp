@@ -18,8 +18,6 @@ namespace {
 using base::cat;
 using base::InvalidArgument;
 using Clock = std::chrono::steady_clock;
-using transport::Bytes;
-using transport::ConstBytes;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -34,6 +32,7 @@ struct GroupCollector::Job {
   std::unique_ptr<BatchAssembly> assembly;
   std::vector<std::vector<std::byte>> received;  // parcels, by owner
   std::vector<PackedRows> from;                  // by owner: its rows, to be received
+  std::vector<uint32_t> readers;                 // ranks that read this one's pages
   bool failed_to_draw = false;
   bool prepared = false;  // nothing is left to do but launch()
   bool launched = false;
@@ -54,7 +53,7 @@ GroupCollector::GroupCollector(std::shared_ptr<Peers> peers, CollectorOptions op
         return std::make_shared<BatchLayout>(shard_.schema(), options_.outputs, options_.batch_size,
                                              options_.packed);
       }()) {
-  check_same_loader(options_, group_.locality, group_.nccl, *control_);
+  check_same_loader(options_, group_.locality, group_.nccl, group_.timeout_s, *control_);
   const uint64_t loader = peers_->next_loader();
   mover_ = make_mover();
   board_ = std::make_shared<ReadBoard>(*peers_, loader, *control_);
@@ -71,6 +70,15 @@ GroupCollector::~GroupCollector() {
   }
   changed_.notify_all();
   thread_.join();
+  board_->passed(UINT64_MAX);
+  // A GPU's memory must be there for as long as another one reads it; that of the host is.
+  if (shard_.options().tier != memory::Tier::kDevice) return;
+  const Clock::time_point start = Clock::now();
+  for (const auto& end : ends_) {
+    while (!end->done() && seconds_since(start) < data_->timeout_s()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
 }
 
 std::unique_ptr<GroupMover> GroupCollector::make_mover() {
@@ -83,8 +91,9 @@ std::unique_ptr<GroupMover> GroupCollector::make_mover() {
   // One for all: path='auto' goes by what each rank has measured.
   uint8_t by_kernels = uses_kernels(shard_, options_, *layout_) ? 1 : 0;
   for (const uint8_t one : transport::allgather(*control_, by_kernels)) by_kernels &= one;
-  access_ = agree_on_access(*peers_, by_kernels != 0 ? options_.device : -1, *control_);
-  if (by_kernels == 0) {
+  by_kernels_ = by_kernels != 0;
+  access_ = agree_on_access(*peers_, by_kernels_ ? options_.device : -1, *control_);
+  if (!by_kernels_) {
     stats_.path = options_.device >= 0 ? Path::kStaged : Path::kHost;
     return make_host_mover(layout_, shard_.layout(), access_.pages, peers_->rank(),
                            options_.prefetch, *data_,
@@ -154,17 +163,19 @@ void GroupCollector::run() {
     Job& job = *queue_.front();
     queue_.pop_front();
     guard.unlock();
-    std::exception_ptr error;
-    const Clock::time_point start = Clock::now();
-    try {
-      prepare(job);
-    } catch (...) {
-      error = std::current_exception();
-      if (job.drawn.ticket != 0) shard_.end_read(std::exchange(job.drawn.ticket, 0));
+    if (!failure_) {
+      try {
+        prepare(job);
+      } catch (...) {
+        // For good: this rank is out of step with the others.
+        failure_ = std::current_exception();
+      }
+    }
+    if (job.drawn.ticket != 0) {  // others may have been told of the pages all the same
+      reading_.push_back({job.number, std::exchange(job.drawn.ticket, 0), job.readers});
     }
     guard.lock();
-    stats_.gather_s += seconds_since(start);
-    job.error = error;
+    job.error = failure_;
     job.prepared = true;
     changed_.notify_all();
   }
@@ -176,15 +187,22 @@ void GroupCollector::end_reading(const Reading& read) {
     mover_->wait_read(read.number);
   } catch (const base::Error&) {  // the batch's consumer is told
   }
-  board_->passed(read.number + 1);
-  shard_.end_read_when(read.ticket,
-                       std::make_shared<ReadersEnd>(board_, read.number, read.readers));
+  board_->passed(failure_ ? UINT64_MAX : read.number + 1);
+  std::erase_if(ends_, [](const auto& end) { return end->done(); });
+  ends_.push_back(std::make_shared<ReadersEnd>(board_, read.number, read.readers));
+  shard_.end_read_when(read.ticket, ends_.back());
 }
 
 void GroupCollector::prepare(Job& job) {
   const uint32_t ranks = peers_->size();
   const uint32_t rank = peers_->rank();
-  exchange_parcels(job);
+  job.readers.clear();
+  for (uint32_t c = 0; c < ranks; ++c) {
+    if (c != rank && access_.reads(c, rank) && !job.drawn.parcels[c].bytes.empty()) {
+      job.readers.push_back(c);
+    }
+  }
+  exchange_parcels(*data_, job.drawn, job.received);
   mover_->begin(job.batch);
   job.batch.layout = layout_;
   job.batch.path = stats_.path;
@@ -194,44 +212,20 @@ void GroupCollector::prepare(Job& job) {
   select::set_importance(job.drawn.beta, job.drawn.least,
                          {job.batch.at<float>(layout_->probabilities), job.drawn.items},
                          {job.batch.at<float>(layout_->weights), job.drawn.items});
-  std::vector<uint32_t> readers;
   for (uint32_t c = 0; c < ranks; ++c) {
     const Parcel& parcel = job.drawn.parcels[c];
-    if (c == rank || parcel.bytes.empty()) continue;
-    if (access_.reads(c, rank)) {
-      readers.push_back(c);
-    } else {
-      mover_->pack(job.number, c, parcel.plan, parcel.rows);
-    }
+    if (c == rank || access_.reads(c, rank) || parcel.bytes.empty()) continue;
+    mover_->pack(job.number, c, parcel.plan, parcel.rows);
   }
   for (uint32_t o = 0; o < ranks; ++o) job.from[o] = job.assembly->packed(o);
+  const Clock::time_point start = Clock::now();
   mover_->gather(job.number, *job.assembly, job.batch, access_.messages);
-  reading_.push_back({job.number, std::exchange(job.drawn.ticket, 0), std::move(readers)});
+  if (!by_kernels_) {
+    const std::lock_guard guard(mutex_);
+    stats_.gather_s += seconds_since(start);
+  }
+  reading_.push_back({job.number, std::exchange(job.drawn.ticket, 0), job.readers});
   if (!mover_->on_stream()) launch(job);
-}
-
-void GroupCollector::exchange_parcels(Job& job) {
-  struct Header {
-    uint64_t bytes;
-    float least;
-    uint32_t zero;
-  };
-  std::vector<Header> headers;
-  for (const Parcel& one : job.drawn.parcels) {
-    headers.push_back({one.bytes.size(), job.drawn.least, 0});
-  }
-  headers = transport::alltoall(*data_, headers);
-  std::vector<ConstBytes> to(headers.size());
-  std::vector<Bytes> from(headers.size());
-  for (uint32_t r = 0; r < headers.size(); ++r) {
-    job.drawn.least = std::min(job.drawn.least, headers[r].least);
-    if (r == peers_->rank()) continue;
-    job.received[r].resize(headers[r].bytes);
-    to[r] = job.drawn.parcels[r].bytes;
-    from[r] = job.received[r];
-  }
-  std::swap(job.received[peers_->rank()], job.drawn.parcels[peers_->rank()].bytes);
-  data_->alltoallv(to, from);
 }
 
 void GroupCollector::launch(Job& job) {
@@ -267,13 +261,11 @@ bool GroupCollector::wait_to_issue(std::optional<double> timeout_s) {
       case GlobalDraw::Round::kDrawn:
         return true;
       case GlobalDraw::Round::kOutOfTime:
-        if (!shard_.rate_limiter().active()) refuse_to_draw();
         return false;
       case GlobalDraw::Round::kNothing:
-        if (!shard_.rate_limiter().active()) refuse_to_draw();
-        std::this_thread::sleep_for(std::chrono::duration<double>(kMoment));
-        break;
+        refuse_to_draw();
       case GlobalDraw::Round::kNotAllowed:
+        std::this_thread::sleep_for(std::chrono::duration<double>(kMoment));
         break;
     }
   }
@@ -285,9 +277,10 @@ GroupCollector::Next GroupCollector::next(std::optional<double> timeout_s, Batch
     const std::lock_guard guard(mutex_);
     stats_.wait_s += seconds_since(start);
   };
-  if (pending_.empty() && !wait_to_issue(timeout_s)) {
+  if (pending_.empty()) {
+    const bool issued = wait_to_issue(timeout_s);
     note_wait();
-    return Next::kTimedOut;
+    if (!issued) return Next::kTimedOut;
   }
   // Nothing is drawn beyond the end of an epoch, or an error, until the consumer has reached it.
   while (pending_.size() <= options_.prefetch && !pending_.back()->drawn.epoch_end &&
@@ -363,12 +356,12 @@ BatchSource::State GroupCollector::state() {
 }
 
 void GroupCollector::drop_pending() {
-  for (auto& job : pending_) {
-    finish(*job);
-    job->batch = Batch{};
-    idle_.push_back(std::move(job));
+  while (!pending_.empty()) {
+    finish(*pending_.front());
+    pending_.front()->batch = Batch{};
+    idle_.push_back(std::move(pending_.front()));
+    pending_.pop_front();
   }
-  pending_.clear();
 }
 
 void GroupCollector::restore(const State& state) {
@@ -381,9 +374,9 @@ void GroupCollector::restore(const State& state) {
     if (!pending.epoch_end) {
       job->batch.layout = layout_;
       job->batch.path = stats_.path;
-      mover_->fill(job->batch, pending.data);
       job->batch.items = pending.items;
       job->batch.rows = pending.rows;
+      mover_->fill(job->batch, pending.data);
     }
     pending_.push_back(std::move(job));
   }

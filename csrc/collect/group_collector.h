@@ -21,6 +21,7 @@ namespace gear::collect {
 struct GroupOptions {
   Locality locality = Locality::kFirst;
   bool nccl = false;  // rows between GPUs that are not mapped travel by NCCL, not through the host
+  std::optional<double> timeout_s = std::nullopt;  // of the calls of next(): to be the same
 };
 
 // Delivers batches that all ranks of a group draw together, as if their shards were one buffer.
@@ -65,7 +66,6 @@ class GroupCollector final : public BatchSource {
   void run();
   void end_reading(const Reading& read);
   void prepare(Job& job);
-  void exchange_parcels(Job& job);
   void launch(Job& job);
   void finish(Job& job);
   [[noreturn]] void refuse_to_draw() const;
@@ -81,13 +81,17 @@ class GroupCollector final : public BatchSource {
   std::unique_ptr<transport::Transport> data_;
   std::shared_ptr<const BatchLayout> layout_;
   std::unique_ptr<GroupMover> mover_;
+  bool by_kernels_ = false;  // a GPU gathers
   PageAccess access_;
   std::shared_ptr<ReadBoard> board_;
   std::unique_ptr<GlobalDraw> draw_;
 
   // Of the caller's thread:
   uint64_t issued_ = 0;
-  std::deque<Reading> reading_;               // of the own thread
+  // Of the own thread:
+  std::deque<Reading> reading_;
+  std::vector<std::shared_ptr<const ReadersEnd>> ends_;
+  std::exception_ptr failure_;  // the first, which ends the collector's part in the group
   std::deque<std::unique_ptr<Job>> pending_;  // in delivery order
   std::vector<std::unique_ptr<Job>> idle_;
 

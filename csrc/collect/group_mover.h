@@ -66,7 +66,7 @@ std::unique_ptr<GroupMover> make_host_mover(std::shared_ptr<const BatchLayout> l
                                             size_t prefetch, transport::Transport& data,
                                             std::unique_ptr<Stage> stage);
 // By kernels of GPU `device`. Rows travel by `nccl`, or where that is null through pinned host
-// memory by `data`. `own` is the rank's region, of tier kDevice or kPinned.
+// memory by `data`. The own pages are of tier kDevice or kPinned.
 std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const BatchLayout> layout,
                                               const store::PageLayout& pages,
                                               std::vector<PeerPages> peers, uint32_t rank,

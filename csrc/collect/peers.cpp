@@ -66,6 +66,11 @@ void Peers::check_known() const {
                                 ") is not that of rank 0 (", first.schema_hash.data(),
                                 "): give every rank the same columns in the same order"));
     }
+    if (one.region.tier != first.region.tier) {
+      throw InvalidArgument(cat("[group] tier '", memory::tier_name(one.region.tier), "' on rank ",
+                                r, ", '", memory::tier_name(first.region.tier),
+                                "' on rank 0: give every rank the same"));
+    }
     if (one.page_steps != first.page_steps) {
       throw InvalidArgument(cat("[group] page_steps ", one.page_steps, " on rank ", r, ", ",
                                 first.page_steps, " on rank 0: give every rank the same"));

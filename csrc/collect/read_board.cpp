@@ -13,6 +13,7 @@ ReadBoard::ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& 
         return all;
       }()),
       counters_(peers.size()),
+      asked_(peers.size()),
       rank_(peers.rank()) {
   constexpr std::string_view kNoSchema = "0000000000000000";
   const auto same_node = [&](uint32_t r) { return peers.nodes()[r] == peers.nodes()[rank_]; };
@@ -30,8 +31,10 @@ ReadBoard::ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& 
 }
 
 void ReadBoard::passed(uint64_t number) {
-  std::atomic_ref(*reinterpret_cast<uint64_t*>(counters_[rank_]->data()))
-      .store(number, std::memory_order_release);
+  const std::atomic_ref counter(*reinterpret_cast<uint64_t*>(counters_[rank_]->data()));
+  if (number > counter.load(std::memory_order_relaxed)) {
+    counter.store(number, std::memory_order_release);
+  }
 }
 
 bool ReadBoard::has_passed(uint32_t rank, uint64_t number) const {
@@ -41,7 +44,7 @@ bool ReadBoard::has_passed(uint32_t rank, uint64_t number) const {
   }
   // Asked every 50 us by a writer that waits, and slower than that to answer.
   constexpr uint32_t kLookEvery = 64;
-  return ++asked_ % kLookEvery == 0 &&
+  return ++asked_[rank] % kLookEvery == 0 &&
          memory::liveness(processes_[rank]) == memory::Liveness::kEnded;
 }
 

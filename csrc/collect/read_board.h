@@ -23,8 +23,8 @@ class ReadBoard {
  private:
   const std::vector<memory::ProcessIdentity> processes_;
   std::vector<std::unique_ptr<memory::Region>> counters_;  // by rank; null: of another node
+  mutable std::vector<std::atomic<uint32_t>> asked_;       // by rank
   uint32_t rank_;
-  mutable std::atomic<uint32_t> asked_{0};
 };
 
 // When the ranks that a batch goes to have read the pages that it shows.

@@ -65,7 +65,7 @@ void Writer::append(Rows columns, uint64_t count, std::span<const float> priorit
       const uint64_t bytes = layout.step_bytes[c];
       shard_->write_rows(layout.offset(page_, c, row_), columns[c] + done * bytes, rows * bytes);
     }
-    if (!locked) lock.lock();
+    if (!locked) lock = shard_->lock();
     shard_->index().append(episode_, priorities.empty()
                                          ? std::span<const float>(default_priorities_.data(), rows)
                                          : priorities.subspan(done, rows));

@@ -13,27 +13,29 @@ namespace {
 
 class PinnedRegion final : public Region {
  public:
-  explicit PinnedRegion(std::unique_ptr<Region> region) : region_(std::move(region)) {
-    const cudaError_t status = cudaHostRegister(region_->data(), region_->bytes(),
+  // Takes the region when it is locked.
+  explicit PinnedRegion(std::unique_ptr<Region>&& region) {
+    const cudaError_t status = cudaHostRegister(region->data(), region->bytes(),
                                                 cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (status == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
-      throw OutOfMemory(cat("[memory] page-locking ", bytes_text(region_->bytes()),
+      throw OutOfMemory(cat("[memory] page-locking ", bytes_text(region->bytes()),
                             " for tier 'pinned' was refused; ", bytes_text(host_memory().available),
                             " are available: lower the capacity, ask the scheduler for more "
                             "memory, or use tier='host'"));
     }
     base::check_cuda(status, "cudaHostRegister");
     void* address = nullptr;
-    const cudaError_t mapped = cudaHostGetDevicePointer(&address, region_->data(), 0);
+    const cudaError_t mapped = cudaHostGetDevicePointer(&address, region->data(), 0);
     if (mapped != cudaSuccess) {
-      unlock();
+      unlock(region->data());
       base::fail_cuda(mapped, "cudaHostGetDevicePointer");
     }
     device_data_ = static_cast<std::byte*>(address);
+    region_ = std::move(region);
   }
 
-  ~PinnedRegion() override { unlock(); }
+  ~PinnedRegion() override { unlock(region_->data()); }
 
   std::byte* data() const noexcept override { return region_->data(); }
   uint64_t bytes() const noexcept override { return region_->bytes(); }
@@ -44,8 +46,8 @@ class PinnedRegion final : public Region {
 
  private:
   // Fails only when the GPU is lost or the process ends, and the pages go with the mapping then.
-  void unlock() noexcept {
-    static_cast<void>(cudaHostUnregister(region_->data()));
+  static void unlock(void* data) noexcept {
+    static_cast<void>(cudaHostUnregister(data));
     static_cast<void>(cudaGetLastError());
   }
 
@@ -65,7 +67,7 @@ std::unique_ptr<Region> make_pinned_region(uint64_t bytes, const RegionOptions& 
       SharedRegion::create(options.name, bytes, options.schema_hash));
 }
 
-std::unique_ptr<Region> pin_region(std::unique_ptr<Region> region) {
+std::unique_ptr<Region> pin_region(std::unique_ptr<Region>&& region) {
   if (region->tier() != Tier::kHost && region->tier() != Tier::kShared) {
     throw InvalidArgument(cat("[memory] a region of tier '", tier_name(region->tier()),
                               "' cannot be page-locked: give one of tier 'host' or 'shared'"));

@@ -108,8 +108,23 @@ void Shard::release_ended_reads() {
   });
 }
 
-uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode) {
+template <class Unread>
+void Shard::wait_for_readers(std::unique_lock<std::mutex>& reading, Unread unread) {
   constexpr std::chrono::microseconds kPoll{50};  // of reads that end on a device
+  const base::Blocking waiting;
+  while (!unread()) {
+    if (ending_.empty()) {
+      reads_done_.wait(reading);
+    } else {
+      for (const auto& read : ending_) read.second->hurry();
+      reads_done_.wait_for(reading, kPoll);
+      release_ended_reads();
+    }
+  }
+  reading.unlock();
+}
+
+uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode) {
   for (;;) {
     if (options_.evict == Evict::kLowestPriority && index_.state().free_pages.empty()) settle();
     // While this thread waits without the lock another writer may take the page, so that whichever
@@ -124,26 +139,14 @@ uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode
       return page;
     }
     held.unlock();
-    const base::Blocking waiting;
-    while (!unread()) {
-      if (ending_.empty()) {
-        reads_done_.wait(reading);
-      } else {
-        for (const auto& read : ending_) read.second->hurry();
-        reads_done_.wait_for(reading, kPoll);
-        release_ended_reads();
-      }
-    }
-    reading.unlock();
-    held.lock();
+    wait_for_readers(reading, unread);
+    held = lock();
   }
 }
 
 template <class Allowed>
 bool Shard::wait(std::unique_lock<std::mutex>& held, std::optional<double> timeout_s,
                  Allowed allowed) {
-  if (allowed()) return true;
-  const base::Blocking waiting;
   constexpr double kForEver = 1e9;  // seconds; more would overflow the clock
   if (!timeout_s || *timeout_s > kForEver) {
     progress_.wait(held, allowed);

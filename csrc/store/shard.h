@@ -64,13 +64,16 @@ class Shard {
   std::byte* data() { return region_->data(); }
 
   // The lock is for index() and rate_limiter(); hold it for microseconds.
+  // A thread that has to wait for it does so as base::Blocking says, and never holds it while it
+  // takes back what it gave up: who has that meanwhile may want the lock.
   std::unique_lock<std::mutex> lock() {
-    std::unique_lock held(mutex_, std::try_to_lock);
-    if (!held) {
+    for (;;) {
+      std::unique_lock held(mutex_, std::try_to_lock);
+      if (held) return held;
       const base::Blocking waiting;
-      held.lock();
+      mutex_.lock();
+      mutex_.unlock();
     }
-    return held;
   }
   Index& index() { return index_; }
   const Index& index() const { return index_; }
@@ -128,6 +131,8 @@ class Shard {
   bool mirrors_hold_priorities() const;
   void raise_failed_updates();
   void release_ended_reads();
+  template <class Unread>
+  void wait_for_readers(std::unique_lock<std::mutex>& reading, Unread unread);
   template <class Allowed>
   bool wait(std::unique_lock<std::mutex>& lock, std::optional<double> timeout_s, Allowed allowed);
 
