@@ -9,8 +9,10 @@ from gear.distributed.group import Group
 
 def name_of_rank(name: str | None, tier: str, group: Group) -> str | None:
     """The name of a rank's own region: memory with a name is what other ranks can map."""
-    if group.size == 1 or tier not in ("shared", "pinned"):
+    if group.size == 1:
         return name
-    if name is None:
-        name = group.exchange(secrets.token_hex(8))[0]
-    return f"{name}-rank{group.rank}"
+    # Whatever each rank asks for: they are to stay in step.
+    made_up = group.exchange(secrets.token_hex(8))[0]
+    if tier not in ("shared", "pinned"):
+        return name
+    return f"{name or made_up}-rank{group.rank}"
