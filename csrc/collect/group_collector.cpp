@@ -119,6 +119,7 @@ std::unique_ptr<GroupCollector::Job> GroupCollector::idle_job() {
   }
   job->drawn.epoch_end = job->failed_to_draw = job->prepared = job->launched = false;
   job->error = nullptr;
+  job->readers.clear();
   return job;
 }
 
@@ -196,7 +197,6 @@ void GroupCollector::end_reading(const Reading& read) {
 void GroupCollector::prepare(Job& job) {
   const uint32_t ranks = peers_->size();
   const uint32_t rank = peers_->rank();
-  job.readers.clear();
   for (uint32_t c = 0; c < ranks; ++c) {
     if (c != rank && access_.reads(c, rank) && !job.drawn.parcels[c].bytes.empty()) {
       job.readers.push_back(c);
