@@ -27,6 +27,18 @@ def has_mpi() -> bool:
     return shutil.which("mpirun") is not None and bool(gear._core.build_info()["mpi"])
 
 
+def has_shell(name: str) -> bool:
+    from distribution import shells
+
+    return shells.has_shell(name)
+
+
+def has_module_tool(name: str) -> bool:
+    from distribution import shells
+
+    return shells.start_up_folder(name) is not None
+
+
 # Marker -> is it here. A test that needs what is absent is skipped; with --require it fails.
 RESOURCES = {
     "gpu": lambda: num_gpus() > 0,
@@ -34,6 +46,11 @@ RESOURCES = {
     "mpi": has_mpi,
     "slurm": lambda: shutil.which("sbatch") is not None,
     "site": lambda: "GEAR_SITE" in os.environ,
+    "modules": lambda: has_module_tool("modules"),
+    "lmod": lambda: has_module_tool("lmod"),
+    "zsh": lambda: has_shell("zsh"),
+    "tcsh": lambda: has_shell("tcsh"),
+    "fish": lambda: has_shell("fish"),
 }
 
 # `ci` is what runs unless --hypothesis-profile says otherwise: the same cases every time, and no
