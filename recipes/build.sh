@@ -1,0 +1,235 @@
+#!/usr/bin/env bash
+# Installs GEAR as an environment module, with torch, mpi4py, Horovod and DeepSpeed beneath it.
+#
+#   recipes/build.sh SITE --prefix DIR [--dry-run] [--resume] [--only STEP]
+#   recipes/build.sh SITE --prefix DIR --uninstall [--dry-run]
+#
+#   SITE          a site file: facts about a machine (recipes/sites; template.conf explains them)
+#   --prefix DIR  where to install: DIR/gear/<version>-<gpu|cpu> and DIR/modulefiles
+#   --dry-run     print the commands and change nothing; the machine need not have what the site has
+#   --resume      go on with an unfinished build after the last step that was done
+#   --only STEP   do one step of the build in progress, or one check (preflight, smoke) of an installed
+#                 version, and stop
+#   --uninstall   remove this version and kind from DIR, and nothing else
+#
+# A build is made beside what is installed and switched to at the very end. When nothing changed, nothing
+# is done. Wheels that are built from source are kept in GEAR_BUILD_CACHE (default ~/.cache/gear/wheels).
+# Exit code: 0 done, 1 failed (the installed version is as it was), 2 wrong usage or site file.
+# shellcheck disable=SC2034  # the parts and the steps use these variables
+set -euo pipefail
+
+SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+here=$SOURCE/recipes
+for part in report diagnose site machine inputs pip install; do
+  # shellcheck source=/dev/null
+  . "$here/$part.sh"
+done
+
+all_steps=(preflight venv torch mpi4py core horovod deepspeed modulefiles smoke manifest)
+usage() { sed -n '2,/^# Exit code/s/^# \{0,1\}//p' "$here/build.sh"; }
+
+# --- arguments -----------------------------------------------------------------------------------
+
+site_file='' PREFIX='' DRY_RUN=0 resume=0 only='' uninstall=0
+while [ $# -gt 0 ]; do
+  case $1 in
+    --prefix | --only)
+      [ $# -ge 2 ] || usage_error "[usage] $1 needs a value; --help shows how"
+      if [ "$1" = --prefix ]; then PREFIX=$2; else only=$2; fi
+      shift
+      ;;
+    --prefix=*) PREFIX=${1#*=} ;;
+    --only=*) only=${1#*=} ;;
+    --dry-run) DRY_RUN=1 ;;
+    --resume) resume=1 ;;
+    --uninstall) uninstall=1 ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    -*) usage_error "[usage] unknown option: given $1, allowed --prefix --dry-run --resume --only --uninstall --help" ;;
+    *)
+      [ -z "$site_file" ] || usage_error "[usage] more than one site file: given $site_file and $1, allowed one"
+      site_file=$1
+      ;;
+  esac
+  shift
+done
+[ -n "$site_file" ] || usage_error "[usage] no site file given; recipes/sites has some, --help shows how"
+[ -n "$PREFIX" ] || usage_error "[usage] no --prefix given: the folder to install in"
+[[ $PREFIX =~ ^[A-Za-z0-9_./+@%,=~-]+$ ]] ||
+  usage_error "[usage] --prefix: given '$PREFIX', allowed letters, digits and _ . / + @ % , = ~ -: neither a venv nor a module path can hold others"
+if [ -n "$only" ] && [[ " ${all_steps[*]} " != *" $only "* ]]; then
+  usage_error "[usage] --only: no such step: given $only, allowed ${all_steps[*]}"
+fi
+PREFIX=$(realpath -m -- "$PREFIX")
+
+# --- the site and the machine --------------------------------------------------------------------
+
+site_read "$site_file"
+if [ -z "$(site jobs)" ]; then JOBS=$(nproc); else JOBS=$(site jobs); fi
+KIND=$([ -n "$(site cuda_home)" ] && echo gpu || echo cpu)
+VERSION=$(source_version)
+NAME=$VERSION-$KIND
+HOME_LINK=$PREFIX/gear/$NAME
+MODULE_DIR=$PREFIX/modulefiles/gear
+CACHE=${GEAR_BUILD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/gear/wheels}
+STEP=site LOG=/dev/null BUILD=$PREFIX
+SCRATCH=$(mktemp -d)
+trap 'rm -rf "$SCRATCH"' EXIT
+
+# Steps that this site has; the others are switched off by it.
+active_steps() {
+  local step
+  for step in "${all_steps[@]}"; do
+    case $step in
+      torch | mpi4py | horovod | deepspeed) if site_is "$step" off; then continue; fi ;;
+    esac
+    printf '%s\n' "$step"
+  done
+}
+mapfile -t steps < <(active_steps)
+
+if [ -n "$only" ] && [[ " ${steps[*]} " != *" $only "* ]]; then
+  usage_error "[usage] --only $only: this site has $only = off"
+fi
+
+# Only one at a time in a prefix; the lock goes with the process, and with what it has started.
+lock() {
+  if ! dry; then
+    { mkdir -p "$PREFIX/gear/.builds" && : >>"$PREFIX/gear/.builds/.lock"; } 2>"$SCRATCH/error" ||
+      fail "$PREFIX cannot be written: $(sed 's/^.*: //' "$SCRATCH/error" | tail -n 1)" "choose a --prefix that can be written"
+    exec 9>>"$PREFIX/gear/.builds/.lock"
+    flock -n 9 || fail "another build is running in $PREFIX" "wait for it; fuser $PREFIX/gear/.builds/.lock names its processes"
+  fi
+}
+
+umask 022
+STEP=prefix
+if [ "$uninstall" = 1 ]; then
+  if [ -d "$PREFIX/gear/.builds" ]; then lock; fi
+  uninstall
+  exit 0
+fi
+
+unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER PIP_REPORT
+STEP=modules
+load_modules
+unset PYTHONPATH PYTHONHOME # modules may have set them
+STEP=preflight
+if ! PYTHON=$(find_python); then
+  dry || fail "there is no suitable Python: $(why_no_python)" \
+    "install one (Debian: python3-venv python3-dev), load its module, or set python in the site file"
+  PYTHON=$(site python)
+  PYTHON=${PYTHON%% *}
+fi
+export PYTHONNOUSERSITE=1 SOURCE_DATE_EPOCH=1577836800
+CC=$(site cc) CXX=$(site cxx)
+export CC CXX MAKEFLAGS="-j$JOBS" CMAKE_BUILD_PARALLEL_LEVEL="$JOBS" MAX_JOBS="$JOBS"
+if [ "$KIND" = gpu ]; then
+  CUDA_HOME=$(site cuda_home)
+  export CUDA_HOME CUDACXX="$CUDA_HOME/bin/nvcc" PATH="$CUDA_HOME/bin:$PATH"
+fi
+if [ -n "$(site proxy)" ]; then
+  https_proxy=$(site proxy) http_proxy=$(site proxy)
+  export https_proxy http_proxy
+fi
+
+BUILD_NAME=$NAME-$(inputs_hash)
+BUILD=$PREFIX/gear/.builds/$BUILD_NAME
+RECORD=$BUILD/share/gear/record
+DONE=$BUILD/share/gear/steps
+PATH=$BUILD/bin:$PATH
+
+# --- the build -----------------------------------------------------------------------------------
+
+for name in "${steps[@]}"; do
+  # shellcheck source=/dev/null
+  . "$here/steps/$name.sh"
+done
+
+# In a shell of its own: what steps tell each other is in the build's folder, so that a build that goes on
+# is the same as one that never stopped.
+do_step() { # name number
+  local name=$1 number=$2 started=$SECONDS status
+  STEP=$name LOG=$BUILD/share/gear/logs/$(printf '%02d' "$number")-$name.log
+  say "[$number/${#steps[@]}] $name"
+  if ! dry; then
+    rm -f "$DONE/$name.done"
+    : >"$LOG" || fail "the log $LOG cannot be written" "df -h $BUILD shows the room that is left"
+  fi
+  set +e
+  (
+    set -euo pipefail
+    trap 'status=$?; [ "$status" = 0 ] || [ "${LAST_STATUS:-0}" = 0 ] || [ "$status" != "$LAST_STATUS" ] || unexplained' EXIT
+    cd "$SOURCE"
+    "${name}_step"
+  )
+  status=$?
+  set -e
+  if [ "$status" != 0 ]; then
+    if [ -L "$HOME_LINK" ]; then complain "  gear/$NAME, installed before, is as it was"; fi
+    exit 1
+  fi
+  if ! dry; then
+    : >"$DONE/$name.done"
+    say "  done in $((SECONDS - started)) s"
+  fi
+}
+
+unexplained() { fail "a command failed with exit code $LAST_STATUS: $LAST_COMMAND" "the log has its output; after a remedy repeat with --resume"; }
+
+is_done() { [ -f "$DONE/$1.done" ]; }
+
+lock
+STEP=build
+if ! dry && installed && [[ -z $only ]]; then
+  say "nothing to do: gear/$NAME is installed in $PREFIX and nothing has changed"
+  exit 0
+fi
+say "gear/$NAME by $site_file in $BUILD"
+
+if [ -n "$only" ]; then
+  if installed && [[ $only != preflight && $only != smoke ]]; then
+    say "nothing to do: gear/$NAME is installed; only its checks (preflight, smoke) are repeated"
+    exit 0
+  fi
+elif ! dry && [ -d "$BUILD" ] && [ "$resume" = 0 ] && ! is_done manifest; then
+  say "starting afresh: an unfinished build is here (--resume would go on with it)"
+  rm -rf "$BUILD"
+elif ! dry && [ "$resume" = 1 ] && [ ! -d "$BUILD" ]; then
+  say "nothing to resume: no build with these inputs was begun"
+fi
+if ! dry; then
+  mkdir -p "$DONE" "$RECORD" "$BUILD/share/gear/logs" "$CACHE" 2>"$SCRATCH/error" ||
+    fail "the build's folders cannot be made: $(tail -n 1 "$SCRATCH/error")" "df -h $PREFIX shows the room that is left"
+fi
+
+number=0 started=$SECONDS
+for name in "${steps[@]}"; do
+  number=$((number + 1))
+  if [ -n "$only" ] && [ "$name" != "$only" ]; then
+    if is_done "$name" || dry || [ "$only" = preflight ]; then continue; fi
+    STEP=$only
+    [ "$number" -gt "$(printf '%s\n' "${steps[@]}" | grep -nxF "$only" | cut -d: -f1)" ] ||
+      fail "step $name is not done yet" "repeat without --only, with --resume, or do the steps before it: ${steps[*]}"
+    continue
+  fi
+  if [ -z "$only" ] && ! dry && is_done "$name"; then
+    say "[$number/${#steps[@]}] $name: done before"
+    continue
+  fi
+  do_step "$name" "$number"
+done
+
+STEP=switch
+if ! dry; then
+  for name in "${steps[@]}"; do
+    is_done "$name" || exit 0 # --only
+  done
+fi
+if [ -n "$only" ] && [ "$only" != manifest ]; then exit 0; fi
+switch_to_build
+dry && exit 0
+say "gear/$NAME is installed: $((SECONDS - started)) s, $(du -sm "$BUILD" | cut -f 1) MiB in $BUILD"
+say "to use it: module use $PREFIX/modulefiles && module load gear/$NAME"

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Puts a finished build in its place, and takes an installation away. Sourced by build.sh.
+#
+#   PREFIX/gear/NAME                  -> .builds/NAME-HASH      GEAR_HOME; NAME is <version>-<kind>
+#   PREFIX/gear/.builds/NAME-HASH     the build: a venv, made where it stays
+#   PREFIX/modulefiles/gear/NAME      Tcl; NAME.lua beside it, and .version with the default
+# shellcheck disable=SC2153  # variables of build.sh
+
+# Everything of a finished build is in its place.
+installed() {
+  [ "$(readlink "$HOME_LINK" 2>/dev/null)" = ".builds/$BUILD_NAME" ] || return 1
+  [ -f "$BUILD/share/gear/manifest.json" ] || return 1
+  cmp -s "$BUILD/share/gear/modulefiles/$NAME" "$MODULE_DIR/$NAME" || return 1
+  cmp -s "$BUILD/share/gear/modulefiles/$NAME.lua" "$MODULE_DIR/$NAME.lua" || return 1
+  [ -f "$MODULE_DIR/.version" ] || site_is default_module off
+}
+
+# Each thing is made beside its place and moved there in one rename: who loads the module meanwhile gets
+# the previous build or this one, whole. Interrupted, it is completed by the next run.
+switch_to_build() {
+  local suffix
+  say "switching gear/$NAME to this build"
+  if dry; then return 0; fi
+  readlink "$HOME_LINK" >"$BUILD/share/gear/replaces.tmp" 2>/dev/null || true
+  if ! grep -qxF ".builds/$BUILD_NAME" "$BUILD/share/gear/replaces.tmp"; then
+    mv -f "$BUILD/share/gear/replaces.tmp" "$BUILD/share/gear/replaces"
+  fi
+  rm -f "$BUILD/share/gear/replaces.tmp"
+  ln -sfn ".builds/$BUILD_NAME" "$HOME_LINK.tmp"
+  mv -fT "$HOME_LINK.tmp" "$HOME_LINK"
+  mkdir -p "$MODULE_DIR"
+  for suffix in "" .lua; do
+    cp "$BUILD/share/gear/modulefiles/$NAME$suffix" "$MODULE_DIR/.$NAME$suffix.tmp"
+    mv -fT "$MODULE_DIR/.$NAME$suffix.tmp" "$MODULE_DIR/$NAME$suffix"
+  done
+  if site_is default_module on; then set_default "$NAME"; fi
+  remove_old_builds
+}
+
+set_default() { # name
+  printf '#%%Module1.0\nset ModulesVersion "%s"\n' "$1" >"$MODULE_DIR/.version.tmp"
+  mv -fT "$MODULE_DIR/.version.tmp" "$MODULE_DIR/.version"
+}
+
+# Keeps this build and the one that it replaced: running jobs finish on that.
+remove_old_builds() {
+  local build replaced
+  replaced=$(cat "$BUILD/share/gear/replaces" 2>/dev/null || true)
+  for build in "$PREFIX/gear/.builds/$NAME"-*; do
+    case .builds/${build##*/} in
+      ".builds/$BUILD_NAME" | "$replaced") ;;
+      *) rm -rf "$build" ;;
+    esac
+  done
+}
+
+# Removes this version and kind, and nothing else; folders that are empty then go as well.
+uninstall() {
+  local found=() path other
+  for path in "$HOME_LINK" "$MODULE_DIR/$NAME" "$MODULE_DIR/$NAME.lua" "$PREFIX/gear/.builds/$NAME"-*; do
+    if [ -e "$path" ] || [ -L "$path" ]; then found+=("$path"); fi
+  done
+  if [ ${#found[@]} = 0 ]; then
+    say "nothing to do: gear/$NAME is not installed in $PREFIX"
+    return 0
+  fi
+  # Module files first: nobody loads what is going.
+  if [ "$(default_name)" = "$NAME" ]; then
+    other=$(other_names | tail -n 1)
+    if dry; then
+      say "the default module becomes: ${other:-none}"
+    elif [ -n "$other" ]; then
+      set_default "$other"
+      say "the default module is gear/$other"
+    else
+      rm -f "$MODULE_DIR/.version"
+    fi
+  fi
+  removed rm -f "$MODULE_DIR/$NAME" "$MODULE_DIR/$NAME.lua"
+  removed rm -f "$HOME_LINK"
+  for path in "$PREFIX/gear/.builds/$NAME"-*; do
+    if [ -d "$path" ]; then removed rm -rf "$path"; fi
+  done
+  if dry; then return 0; fi
+  rm -f "$PREFIX/gear/.builds/.lock"
+  rmdir --ignore-fail-on-non-empty "$MODULE_DIR" "$PREFIX/modulefiles" "$PREFIX/gear/.builds" \
+    "$PREFIX/gear" 2>/dev/null || true
+  say "gear/$NAME is removed from $PREFIX"
+}
+
+removed() { # rm command
+  if dry; then printf '  %s\n' "$(quoted "$@")"; else "$@"; fi
+}
+
+default_name() { sed -n 's/^set ModulesVersion "\(.*\)"$/\1/p' "$MODULE_DIR/.version" 2>/dev/null || true; }
+
+# The other installed versions, the one to prefer last: the newest, and of one version the GPU build.
+other_names() {
+  find "$MODULE_DIR" -maxdepth 1 -type f -name '[0-9]*' ! -name '*.lua' ! -name "$NAME" -printf '%f\n' \
+    2>/dev/null | LC_ALL=C sort -V
+}

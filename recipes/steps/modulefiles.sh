@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Step modulefiles: what a user of the installation meets first: the module files (kept in the build
+# until it is switched to), extend-venv-activate, and the Slurm templates. Sourced by build.sh.
+# shellcheck disable=SC2153  # variables of build.sh
+
+modulefiles_step() {
+  local name template values
+  values=("VERSION=$VERSION" "KIND=$KIND" "HOME=$HOME_LINK" "MODULES=$(site modules)"
+    "PYTHON_VERSION=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')")
+  for name in $(site_presets); do values+=("ENV.$name=$(site "env.$name")"); done
+  run mkdir -p "$BUILD/share/gear/modulefiles" "$BUILD/slurm"
+  run "$PYTHON" "$SOURCE/modulefiles/render.py" tcl --output "$BUILD/share/gear/modulefiles/$NAME" "${values[@]}"
+  run "$PYTHON" "$SOURCE/modulefiles/render.py" lua --output "$BUILD/share/gear/modulefiles/$NAME.lua" "${values[@]}"
+  run install -m 755 "$SOURCE/extend-venv-activate" "$BUILD/bin/extend-venv-activate"
+  for template in "$SOURCE"/slurm/*; do
+    run install -m 644 "$template" "$BUILD/slurm/${template##*/}"
+    run sed -i -e "s|@MODULE@|gear/$NAME|g" -e "s|@GEAR_HOME@|$HOME_LINK|g" "$BUILD/slurm/${template##*/}"
+  done
+}

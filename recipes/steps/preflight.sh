@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Step preflight: is everything here that the other steps need? Seconds, before hours are spent.
+# Sourced by build.sh.
+
+preflight_step() {
+  if dry; then
+    say "  looks for: room in the prefix, the compilers$(site_is mpi off || printf ', MPI')$([ "$KIND" = cpu ] || printf ', CUDA, NCCL')"
+    return 0
+  fi
+  check_room
+  check_compiler
+  if site_is mpi on; then check_mpi; fi
+  if [ "$KIND" = gpu ]; then check_cuda; fi
+  check_nccl
+  check_patch
+  check_wheelhouse
+}
+
+# Measured: GEAR alone 0.3 GiB, with CPU torch and its companions 1.7 GiB, with CUDA's torch 7 GiB.
+check_room() {
+  local needed=400 room
+  if ! site_is torch off; then needed=$([ "$KIND" = gpu ] && echo 9000 || echo 2200); fi
+  room=$(room_mib "$BUILD")
+  [ "$room" -ge "$needed" ] ||
+    fail "too little room in $PREFIX: $room MiB are free, about $needed are needed" \
+      "free some, or choose a --prefix on another file system"
+}
+
+# run_probe TEXT COMMAND...: compiles TEXT to nowhere.
+check_compiler() {
+  command -v "$(site cxx)" >/dev/null ||
+    fail "there is no C++ compiler $(site cxx)" \
+      "install it (Debian: g++), load its module (modules in the site file), or set cxx"
+  command -v "$(site cc)" >/dev/null ||
+    fail "there is no C compiler $(site cc)" \
+      "install it (Debian: gcc), load its module (modules in the site file), or set cc"
+  printf '#include <concepts>\n#include <span>\nint main() { return std::integral<int> ? 0 : 1; }\n' |
+    run "$(site cxx)" -std=c++20 -x c++ -fsyntax-only - ||
+    fail "the compiler $(site cxx) ($(tool_version compiler)) does not know C++20" \
+      "GCC 11, Clang 14 or later: set cxx, or load a later one (modules in the site file)"
+}
+
+check_mpi() {
+  local wrapper
+  for wrapper in mpicc mpicxx; do
+    command -v "$(site "$wrapper")" >/dev/null ||
+      fail "there is no MPI compiler $(site "$wrapper")" \
+        "load the module of the MPI (modules in the site file), set $wrapper, or mpi = off (then horovod = off, mpi4py = off)"
+  done
+  mpi_version >/dev/null ||
+    fail "$(site mpicc) does not compile a program with mpi.h" \
+      "$(site mpicc) -show tells what it calls; set mpicc and mpicxx to the wrappers of a whole MPI"
+}
+
+check_cuda() {
+  local home
+  home=$(site cuda_home)
+  [ -x "$home/bin/nvcc" ] ||
+    fail "cuda_home = $home has no bin/nvcc" \
+      "set cuda_home to the folder of a CUDA toolkit (the one above bin/nvcc), or remove it for a build without CUDA"
+  [ -f "$home/include/cuda_runtime.h" ] ||
+    fail "cuda_home = $home has no include/cuda_runtime.h" "set cuda_home to a complete CUDA toolkit"
+  run "$home/bin/nvcc" --version || fail "$home/bin/nvcc does not run" "it belongs to another machine, or is damaged"
+}
+
+# nccl = /path, or NCCL_HOME by a module.
+check_nccl() {
+  local home
+  home=$(site nccl)
+  case $home in
+    off | wheel | source) return 0 ;;
+    module)
+      home=${NCCL_HOME:-${NCCL_ROOT:-${EBROOTNCCL:-}}}
+      [ -n "$home" ] || fail "nccl = module, but no module has set NCCL_HOME, NCCL_ROOT or EBROOTNCCL" \
+        "add NCCL's module to modules in the site file, or set nccl to its path"
+      ;;
+  esac
+  [ -f "$home/include/nccl.h" ] ||
+    fail "NCCL in $home has no include/nccl.h" \
+      "set nccl in the site file to the folder that has include/nccl.h and lib/libnccl.so, or to wheel"
+  compgen -G "$home/lib*/libnccl.so*" >/dev/null ||
+    fail "NCCL in $home has no lib/libnccl.so" \
+      "set nccl in the site file to the folder that has include/nccl.h and lib/libnccl.so, or to wheel"
+}
+
+check_patch() {
+  if site_is horovod off && site_is deepspeed off; then return 0; fi
+  command -v patch >/dev/null || fail "there is no command 'patch'" "install it (Debian: patch)"
+}
+
+check_wheelhouse() {
+  local folder
+  folder=$(site wheelhouse)
+  [ -z "$folder" ] || [ -d "$folder" ] ||
+    fail "wheelhouse = $folder is no folder" "make it with: pip download -d $folder -r requirements/site.txt"
+}
