@@ -18,8 +18,32 @@ def gear() -> None:
 @gear.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--measure", is_flag=True, help="Measure the GPUs' links; some seconds each.")
-def check(as_json: bool, measure: bool) -> int:
-    """Say what was built, what was found, and what is missing and what that costs."""
+@click.option(
+    "--build", is_flag=True, help="Only what the installation is made of; asks every package."
+)
+@click.option(
+    "--manifest",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    help="Compare the installation with its manifest; default: that of $GEAR_HOME.",
+)
+def check(as_json: bool, measure: bool, build: bool, manifest: str | None) -> int:
+    """Say what was built, what was found, and what is missing and what that costs.
+
+    Exit code 1 if --build finds something that is installed and does not work, or --manifest a
+    difference.
+    """
+    if measure + build + (manifest is not None) > 1:
+        raise click.UsageError("--measure, --build and --manifest exclude each other: give one")
+    if build:
+        from gear.cli import check_build
+
+        return check_build.run(as_json)
+    if manifest is not None:
+        from gear.cli import check_manifest
+
+        return check_manifest.run(manifest, as_json)
     from gear.cli.check import run
 
     return run(as_json, measure)
@@ -41,6 +65,23 @@ def inspect(path: str, as_json: bool) -> int:
     from gear.cli.data import run
 
     return run(path, as_json)
+
+
+@gear.group(no_args_is_help=False)
+def gpu() -> None:
+    """Look at the GPUs of this machine."""
+
+
+@gpu.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def query(as_json: bool) -> int:
+    """Show name, compute capability, memory and NVLink of each GPU, and nvcc's flags for them.
+
+    All GPUs of the machine, or of the job or container, whatever CUDA_VISIBLE_DEVICES says.
+    """
+    from gear.cli.gpu_query import run
+
+    return run(as_json)
 
 
 @gear.command(

@@ -16,4 +16,11 @@ class Finding:
     cost: str = ""
 
 
-COLOURS = {"built": "green", "found": "green", "missing": "yellow", "set": "cyan", "default": "dim"}
+COLOURS = {
+    "built": "green",
+    "found": "green",
+    "missing": "yellow",
+    "broken": "red",  # it is here and does not work
+    "set": "cyan",
+    "default": "dim",
+}
