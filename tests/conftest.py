@@ -27,6 +27,13 @@ def has_mpi() -> bool:
     return shutil.which("mpirun") is not None and bool(gear._core.build_info()["mpi"])
 
 
+def has_slurm() -> bool:
+    """What a cluster of virtual nodes is made of (tests/slurm/cluster.sh), and the right to make it."""
+    parts = ["slurmctld", "slurmd", "sbatch", "munged", "ip"]
+    path = os.environ["PATH"] + ":/usr/sbin:/sbin"
+    return os.geteuid() == 0 and all(shutil.which(part, path=path) for part in parts)
+
+
 def has_shell(name: str) -> bool:
     from distribution import shells
 
@@ -44,7 +51,7 @@ RESOURCES = {
     "gpu": lambda: num_gpus() > 0,
     "rdma": lambda: any(Path("/sys/class/infiniband").glob("*")),
     "mpi": has_mpi,
-    "slurm": lambda: shutil.which("sbatch") is not None,
+    "slurm": has_slurm,
     "site": lambda: "GEAR_SITE" in os.environ,
     "modules": lambda: has_module_tool("modules"),
     "lmod": lambda: has_module_tool("lmod"),

@@ -5,8 +5,8 @@
 #   tools/setup.sh dev       that, and what `make test` needs (the default)
 #
 # Nothing is done when nothing changed: .venv/gear-<level>.stamp holds a hash of the build's inputs.
-# PYTHON=/path/to/python chooses the interpreter; otherwise the first suitable of python3,
-# python3.13 ... python3.10, and those of pyenv.
+# PYTHON=/path/to/python chooses the interpreter (tools/find_python.sh). What comes from the
+# distribution is installed if this is root, else named (tools/debian_packages.sh).
 #
 # CUDA: `train` builds with the nvcc that is here, if any. `dev` takes one from PyPI where there is
 # none, so that the GPU code is always compiled. GEAR_WITH_CUDA=OFF builds without, at either level;
@@ -25,73 +25,6 @@ esac
 
 say() { echo "setup: $*"; }
 die() { echo "setup: $*" >&2; exit 1; }
-
-# A suitable interpreter: version, venv with pip, and the headers to build an extension with.
-python_lacks() {
-  "$1" - <<'PY' 2>/dev/null || echo "a working interpreter"
-import os, sys, sysconfig
-lacks = []
-if not (3, 10) <= sys.version_info[:2] <= (3, 13):
-    lacks.append("a version from 3.10 to 3.13")
-try:
-    import ensurepip, venv
-except ImportError:
-    lacks.append("venv")
-if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
-    lacks.append("headers")
-print(", ".join(lacks))
-PY
-}
-
-find_python() {
-  local candidate
-  for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11 python3.10 \
-    "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[0123].*/bin/python3 /usr/bin/python3; do
-    command -v "$candidate" >/dev/null || continue
-    [ -z "$(python_lacks "$candidate")" ] || continue
-    "$candidate" -c 'import sys; print(sys.executable)'
-    return 0
-  done
-  return 1
-}
-
-have_doctest() {
-  command -v g++ >/dev/null && echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1
-}
-
-have_mpi() { command -v mpirun >/dev/null && command -v mpicxx >/dev/null; }
-
-# Debian packages that this machine lacks, for this level.
-missing_packages() {
-  command -v g++ >/dev/null || echo g++
-  find_python >/dev/null || echo python3 python3-venv python3-dev
-  if [ "$level" = dev ]; then
-    have_doctest || echo doctest-dev
-    have_mpi || echo openmpi-bin libopenmpi-dev
-  fi
-}
-
-install_packages() {
-  local missing
-  missing=$(missing_packages | xargs)
-  [ -n "$missing" ] || return 0
-  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    say "installing from the distribution: $missing"
-    # shellcheck disable=SC2086  # a list of package names
-    (apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y \
-      --no-install-recommends $missing) >build/apt.log 2>&1 ||
-      say "apt-get failed, see build/apt.log; going on with what is here"
-    missing=$(missing_packages | xargs)
-  fi
-  case " $missing " in
-    "  ") return 0 ;;
-    *" g++ "* | *" python3 "*)
-      die "this machine lacks: $missing. On Debian or Ubuntu: sudo apt-get install $missing" ;;
-    *) say "this machine lacks: $missing. Tests that need these (doctest: the native C++ tests," \
-         "MPI: those of the transport mpi) will not run." \
-         "On Debian or Ubuntu: sudo apt-get install $missing" ;;
-  esac
-}
 
 # nvcc and what comes with it, in the layout of a toolkit.
 install_nvcc() {
@@ -142,15 +75,15 @@ mkdir -p build
 exec 9>build/setup.lock
 flock 9
 
-if [ "$level" = dev ] && ! { have_doctest && have_mpi; }; then install_packages; fi
+if [ "$level" = dev ]; then tools/debian_packages.sh dev; fi # tests may lack some, .venv or not
 if up_to_date; then
   say "nothing to do (.venv is up to date)"
   exit 0
 fi
-install_packages
+if [ "$level" = train ]; then tools/debian_packages.sh train; fi
 
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
-  python=$(find_python) || die "no suitable Python found"
+  python=$(tools/find_python.sh) || die "no suitable Python found"
   say "making .venv with $("$python" --version) ($python)"
   rm -rf .venv
   "$python" -m venv .venv

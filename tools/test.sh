@@ -7,11 +7,9 @@ cd "$(dirname "$0")/.."
 tools/setup.sh dev
 tools/lint.sh
 
-not_run=()
+mapfile -t not_run < <(tools/debian_packages.sh missing)
 if echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1; then
   tools/native.sh
-else
-  not_run+=("the native C++ tests: doctest is missing (sudo apt-get install doctest-dev)")
 fi
 
 log=build/pytest.log
