@@ -1,0 +1,152 @@
+#!/usr/bin/env bash
+# How the tasks of a Slurm job find each other: the one place that derives it.
+#
+#   source "$GEAR_HOME/slurm/env.sh"             in the batch script, before srun
+#   srun "$GEAR_HOME/slurm/env.sh" COMMAND ...   in each task: sets what is below, becomes COMMAND
+#
+# The batch script, and so its tasks, get
+#   MASTER_ADDR, MASTER_PORT                the first node of the job, and a port that is free there
+# and each task
+#   RANK, WORLD_SIZE, LOCAL_RANK            its number, how many there are, its number on the node
+#   NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME  the network interface that leads to the other nodes
+#   OMP_NUM_THREADS, GEAR_NUM_THREADS       the CPUs of a task, at most 16 for GEAR
+#   TMPDIR                                  a folder for temporary files on its own node
+# Interfaces and threads that are set already stay as they are. TMPDIR is the first folder that can be
+# written to of GEAR_SCRATCH (which has to be one), SLURM_TMPDIR, TMPDIR and /tmp.
+if [ "${BASH_SOURCE[0]}" != "$0" ]; then
+  unset MASTER_ADDR MASTER_PORT
+  GEAR_JOB=$("$BASH" "${BASH_SOURCE[0]}" --job) || return
+  eval "$GEAR_JOB"
+  unset GEAR_JOB
+  return
+fi
+set -euo pipefail
+
+refuse() {
+  echo "[slurm] $*" >&2
+  exit 2
+}
+
+# ---- in the batch script: prints what it shall export ----
+
+job() {
+  local names first port
+  [ -n "${SLURM_JOB_ID:-}" ] && [ -n "${SLURM_JOB_NODELIST:-}" ] ||
+    refuse "this is no Slurm job: SLURM_JOB_ID or SLURM_JOB_NODELIST is not set; submit the script" \
+      "with sbatch, or ask for nodes with salloc"
+  names=$(scontrol show hostnames "$SLURM_JOB_NODELIST") ||
+    refuse "the nodes of job $SLURM_JOB_ID are not known: scontrol does not understand" \
+      "SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST; its words are above"
+  mapfile -t names <<<"$names"
+  first=${names[0]}
+  port=$(free_port "$first") ||
+    refuse "no free port on $first, where the ranks meet: python3 was to find one, and its words are" \
+      "above; load the module gear first"
+  # Slurm before 23.11 does not tell srun of --cpus-per-task, and after `sbatch --export=NONE` srun
+  # would keep all of this from the tasks.
+  printf 'export %s=%q\n' MASTER_ADDR "$first" MASTER_PORT "$port" GEAR_JOB_NODES "${names[*]:0:2}" \
+    ${SLURM_CPUS_PER_TASK:+SRUN_CPUS_PER_TASK "$SLURM_CPUS_PER_TASK"} SLURM_EXPORT_ENV ALL
+}
+
+# Below 32768, from where Linux takes ports for connections that go out; jobs start far apart.
+free_port() { # node
+  local there=()
+  [ "${SLURMD_NODENAME:-}" = "$1" ] || # salloc gives a shell on the login node
+    there=(srun --nodes=1 --ntasks=1 --overlap --quiet --nodelist="$1")
+  "${there[@]}" python3 -c '
+import socket, sys
+for step in range(12000):
+    port = 20000 + (int(sys.argv[1]) * 101 + step) % 12000
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            continue
+    print(port)
+    sys.exit()
+sys.exit("every port from 20000 to 31999 is taken")' "$SLURM_JOB_ID"
+}
+
+# ---- in a task: becomes the command ----
+
+task() {
+  [ -n "${SLURM_STEP_ID:-}" ] && [ -n "${SLURM_PROCID:-}" ] ||
+    refuse "this is no task of a job step: SLURM_STEP_ID or SLURM_PROCID is not set; start it by" \
+      "srun: srun $0 $*"
+  [ -n "${MASTER_ADDR:-}" ] && [ -n "${MASTER_PORT:-}" ] && [ -n "${GEAR_JOB_NODES:-}" ] ||
+    refuse "MASTER_ADDR, MASTER_PORT or GEAR_JOB_NODES is not set: write 'source $0' into the batch" \
+      "script before srun"
+  [ "$SLURM_PROCID" != 0 ] || [ "$SLURMD_NODENAME" = "$MASTER_ADDR" ] ||
+    refuse "the ranks could not meet: rank 0 runs on $SLURMD_NODENAME and MASTER_ADDR is" \
+      "$MASTER_ADDR; leave MASTER_ADDR as env.sh sets it, and start the step on the job's first node"
+  getent ahosts "$MASTER_ADDR" >/dev/null ||
+    refuse "the ranks could not meet: the job's first node has no address on $SLURMD_NODENAME, where" \
+      "'getent ahosts $MASTER_ADDR' finds none; tell the site's support"
+  command -v "$1" >/dev/null ||
+    refuse "there is no command $1 on $SLURMD_NODENAME: load the module gear, or activate a venv" \
+      "that extends it, from a file system that all nodes see"
+  export RANK=$SLURM_PROCID WORLD_SIZE=${SLURM_STEP_NUM_TASKS:-$SLURM_NTASKS} LOCAL_RANK=$SLURM_LOCALID
+
+  local cpus=${SLURM_CPUS_PER_TASK:-1}
+  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$cpus}
+  export GEAR_NUM_THREADS=${GEAR_NUM_THREADS:-$((cpus < 16 ? cpus : 16))}
+  export TMPDIR
+  TMPDIR=$(scratch)
+  choose_interfaces
+  [ "$RANK" != 0 ] || tell
+  exec "$@"
+}
+
+scratch() {
+  local folder
+  for folder in "${GEAR_SCRATCH:-}" "${SLURM_TMPDIR:-}" "${TMPDIR:-}" /tmp; do
+    if [ -d "$folder" ] && [ -w "$folder" ]; then
+      echo "$folder"
+      return
+    fi
+    [ -z "${GEAR_SCRATCH:-}" ] ||
+      refuse "GEAR_SCRATCH=$GEAR_SCRATCH is no folder that can be written to on $SLURMD_NODENAME:" \
+        "name one that is on every node, or unset it"
+  done
+  refuse "no folder for temporary files on $SLURMD_NODENAME: none of SLURM_TMPDIR, TMPDIR and /tmp" \
+    "can be written to; name one in GEAR_SCRATCH"
+}
+
+# What gloo and NCCL take by themselves may lead nowhere: a host name that means 127.0.1.1, a virtual
+# bridge, the management network.
+choose_interfaces() {
+  local first second other interface
+  read -r first second <<<"$GEAR_JOB_NODES"
+  [ -n "$second" ] || return 0 # one node
+  [ -z "${GLOO_SOCKET_IFNAME:-}" ] || [ -z "${NCCL_SOCKET_IFNAME:-}" ] || return 0
+  other=$first
+  [ "$SLURMD_NODENAME" != "$first" ] || other=$second
+  interface=$(interface_to "$other") ||
+    refuse "no network interface leads from $SLURMD_NODENAME to $other: 'ip route get' names none;" \
+      "set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to the interface"
+  export GLOO_SOCKET_IFNAME=${GLOO_SOCKET_IFNAME:-$interface}
+  export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$interface}
+}
+
+interface_to() { # node
+  local address route
+  address=$(getent ahosts "$1") && # errexit is off here: the caller has a word to say
+    route=$(PATH=$PATH:/usr/sbin:/sbin ip -oneline route get "${address%% *}") &&
+    [[ $route =~ \ dev\ ([^ ]+) ]] && echo "${BASH_REMATCH[1]}"
+}
+
+tell() {
+  local by=""
+  [ -z "${GLOO_SOCKET_IFNAME:-}" ] || by=" by $GLOO_SOCKET_IFNAME (NCCL: ${NCCL_SOCKET_IFNAME:-any})"
+  echo "[slurm] job $SLURM_JOB_ID: $WORLD_SIZE ranks on ${SLURM_STEP_NUM_NODES:-$SLURM_NNODES} nodes" \
+    "meet at $MASTER_ADDR:$MASTER_PORT$by; $OMP_NUM_THREADS threads each, temporary files in $TMPDIR" >&2
+}
+
+case ${1:---help} in
+  --job) job ;;
+  -*)
+    sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+  *) task "$@" ;;
+esac

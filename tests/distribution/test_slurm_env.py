@@ -1,0 +1,254 @@
+"""slurm/env.sh: what it derives and what it refuses, in an environment as Slurm makes it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ENV = Path(__file__).parents[2] / "slurm" / "env.sh"
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("ip", path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None,
+    reason="this machine has no ip, of iproute2",
+)
+
+# A batch script on the first of two nodes: names that have an address everywhere.
+BATCH = {
+    "SLURM_JOB_ID": "42",
+    "SLURM_JOB_NODELIST": "two nodes",
+    "SLURM_PROCID": "0",
+    "SLURMD_NODENAME": "localhost",
+}
+# The second of three tasks, after the batch script has sourced env.sh.
+TASK = {
+    **BATCH,
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "3",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_PROCID": "1",
+    "SLURM_LOCALID": "1",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "24242",
+    "GEAR_JOB_NODES": "localhost 127.0.0.1",
+}
+FIRST_PORT = 20000 + 42 * 101
+
+
+@pytest.fixture
+def scontrol(tmp_path: Path) -> Path:
+    """A folder with a scontrol that knows the nodes."""
+    program = tmp_path / "bin" / "scontrol"
+    program.parent.mkdir()
+    program.write_text(
+        '#!/bin/sh\n[ "$*" = "show hostnames two nodes" ] || exit 1\n'
+        "printf 'localhost\\n127.0.0.1\\n'\n"
+    )
+    program.chmod(0o755)
+    return program.parent
+
+
+def bash(script: str, env: dict[str, str], path: Path | None = None) -> subprocess.CompletedProcess:
+    before = f"{path}:" if path else ""
+    return subprocess.run(
+        ["bash", "-c", script],
+        env={"PATH": f"{before}{os.environ['PATH']}", **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def in_batch(env: dict[str, str], path: Path, then: str = "") -> subprocess.CompletedProcess:
+    return bash(f"source {shlex.quote(str(ENV))}\n{then}", env, path)
+
+
+def in_task(env: dict[str, str], *command: str) -> subprocess.CompletedProcess:
+    return bash(shlex.join([str(ENV), *command]), env)
+
+
+def variables(env: dict[str, str]) -> dict[str, str]:
+    """What a command sees in a task."""
+    done = in_task(env, "env", "-0")
+    assert done.returncode == 0, done.stderr
+    return dict(entry.split("=", 1) for entry in done.stdout.split("\0")[:-1])
+
+
+# ---- in the batch script ----
+
+
+def test_the_batch_script_gets_a_meeting_point_and_nothing_else(scontrol):
+    state = "declare -F; shopt; set -o; compgen -v | sort"
+    done = bash(
+        f"{state} >/dev/null; {state}; echo ---; source {ENV}; {state}; echo ---; export -p",
+        {**BATCH, "SLURM_CPUS_PER_TASK": "4"},
+        scontrol,
+    )
+    before, after, exported = done.stdout.split("---\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(before.splitlines()) <= set(after.splitlines())
+    assert set(after.splitlines()) - set(before.splitlines()) == {
+        *("MASTER_ADDR", "MASTER_PORT", "GEAR_JOB_NODES"),
+        *("SRUN_CPUS_PER_TASK", "SLURM_EXPORT_ENV"),
+    }
+    for setting in (
+        'MASTER_ADDR="localhost"',
+        f'MASTER_PORT="{FIRST_PORT}"',
+        'GEAR_JOB_NODES="localhost 127.0.0.1"',
+        'SRUN_CPUS_PER_TASK="4"',
+        'SLURM_EXPORT_ENV="ALL"',
+    ):
+        assert f"declare -x {setting}\n" in exported
+
+
+def test_a_port_that_is_taken_is_not_chosen(scontrol):
+    with socket.socket() as taken:
+        taken.bind(("", FIRST_PORT))
+        taken.listen()
+        done = in_batch(BATCH, scontrol, 'echo "$MASTER_PORT"')
+    assert done.stdout == f"{FIRST_PORT + 1}\n", done.stderr
+
+
+def test_a_meeting_point_of_before_is_replaced(scontrol):
+    leaked = {"MASTER_ADDR": "login1", "MASTER_PORT": "29500"}
+    done = in_batch({**BATCH, **leaked}, scontrol, 'echo "$MASTER_ADDR $MASTER_PORT"')
+    assert done.stdout == f"localhost {FIRST_PORT}\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"SLURM_JOB_ID": ""}, "this is no Slurm job"),
+        ({"SLURM_JOB_NODELIST": ""}, "submit the script with sbatch"),
+        ({"SLURM_JOB_NODELIST": "odd]"}, "scontrol does not understand SLURM_JOB_NODELIST=odd]"),
+    ],
+)
+def test_a_batch_script_is_refused(scontrol, change, sentence):
+    env = {**BATCH, **change, "MASTER_ADDR": "login1"}
+    done = in_batch(env, scontrol, 'echo "status $? ${MASTER_ADDR:-none}"')
+    assert done.stdout == "status 2 none\n"
+    assert done.stderr.startswith("[slurm] ")
+    assert sentence in done.stderr
+    strict = bash(f"set -eu; source {ENV}; echo reached", env, scontrol)
+    assert (strict.returncode, strict.stdout) == (2, "")
+
+
+def test_without_python_there_is_no_port(scontrol):
+    for tool in ("bash", "cat", "dirname"):
+        (scontrol / tool).symlink_to(f"/bin/{tool}")
+    done = in_batch({**BATCH, "PATH": str(scontrol)}, scontrol, "echo $?")
+    assert done.stdout == "2\n"
+    assert "[slurm] no free port on localhost" in done.stderr
+    assert "load the module gear first" in done.stderr
+
+
+# ---- in a task ----
+
+
+def test_a_task_knows_its_place():
+    seen = variables({**TASK, "SLURM_CPUS_PER_TASK": "24"})
+    expected = {
+        "RANK": "1",
+        "WORLD_SIZE": "3",
+        "LOCAL_RANK": "1",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "24242",
+        "OMP_NUM_THREADS": "24",
+        "GEAR_NUM_THREADS": "16",  # the most that GEAR takes
+        "TMPDIR": "/tmp",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+    }
+    assert {name: seen.get(name) for name in expected} == expected
+
+
+def test_rank_0_says_what_was_derived():
+    quiet = in_task(TASK, "true")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    told = in_task({**TASK, "SLURM_PROCID": "0"}, "true")
+    assert told.returncode == 0
+    assert told.stderr == (
+        "[slurm] job 42: 3 ranks on 2 nodes meet at localhost:24242 by lo (NCCL: lo); "
+        "1 threads each, temporary files in /tmp\n"
+    )
+
+
+def test_what_is_preset_stays():
+    preset = {
+        "OMP_NUM_THREADS": "3",
+        "GEAR_NUM_THREADS": "5",
+        "GLOO_SOCKET_IFNAME": "hsn0",
+        "NCCL_SOCKET_IFNAME": "^lo",
+    }
+    seen = variables({**TASK, **preset, "SLURM_CPUS_PER_TASK": "8"})
+    assert {name: seen[name] for name in preset} == preset
+    half = variables({**TASK, "NCCL_SOCKET_IFNAME": "hsn"})
+    assert (half["GLOO_SOCKET_IFNAME"], half["NCCL_SOCKET_IFNAME"]) == ("lo", "hsn")
+
+
+def test_on_one_node_no_interface_is_chosen():
+    seen = variables({**TASK, "GEAR_JOB_NODES": "localhost"})
+    assert not {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} & seen.keys()
+
+
+def test_temporary_files_go_to_the_first_folder_that_is_there(tmp_path):
+    a, b = tmp_path / "a b", tmp_path / "b"
+    a.mkdir()
+    b.mkdir()
+    absent = str(tmp_path / "absent")
+    for preset, expected in (
+        ({"GEAR_SCRATCH": str(a), "SLURM_TMPDIR": str(b)}, a),
+        ({"SLURM_TMPDIR": str(b), "TMPDIR": str(a)}, b),
+        ({"SLURM_TMPDIR": absent, "TMPDIR": str(a)}, a),
+        ({"TMPDIR": absent}, Path("/tmp")),
+    ):
+        assert variables({**TASK, **preset})["TMPDIR"] == str(expected), preset
+
+
+def test_the_command_replaces_the_script_and_gets_its_words():
+    words = ["bash", "-c", 'echo "$PPID $1"; exit 7', "bash", "a  b*"]
+    done = bash(f'echo "$$"; {shlex.join([str(ENV), *words])}; exit $?', TASK)
+    own, seen = done.stdout.splitlines()
+    assert (done.returncode, seen) == (7, f"{own} a  b*")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"SLURM_STEP_ID": ""}, "this is no task of a job step"),
+        ({"SLURM_PROCID": ""}, "start it by srun: srun"),
+        ({"MASTER_ADDR": ""}, "into the batch script before srun"),
+        ({"GEAR_JOB_NODES": ""}, "MASTER_ADDR, MASTER_PORT or GEAR_JOB_NODES is not set"),
+        (
+            {"SLURM_PROCID": "0", "SLURMD_NODENAME": "node7"},
+            "rank 0 runs on node7 and MASTER_ADDR is localhost",
+        ),
+        ({"MASTER_ADDR": "no.such.node.invalid"}, "has no address on localhost"),
+        ({"GEAR_SCRATCH": "/no/such/folder"}, "GEAR_SCRATCH=/no/such/folder is no folder"),
+        ({"SLURMD_NODENAME": "n", "GEAR_JOB_NODES": "x.invalid n"}, "leads from n to x.invalid"),
+    ],
+)
+def test_a_task_is_refused(change, sentence):
+    done = in_task({**TASK, **change}, "echo", "reached")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("[slurm] ")
+    assert sentence in done.stderr
+
+
+def test_a_command_that_is_not_there_is_refused():
+    done = in_task(TASK, "no-such-command")
+    assert done.returncode == 2
+    assert "[slurm] there is no command no-such-command on localhost" in done.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["--unknown"]])
+def test_usage(words):
+    done = in_task(TASK, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert 'srun "$GEAR_HOME/slurm/env.sh" COMMAND' in done.stderr
