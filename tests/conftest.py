@@ -28,7 +28,7 @@ def has_mpi() -> bool:
 
 
 def has_slurm() -> bool:
-    """What a cluster of virtual nodes is made of (tests/slurm/cluster.sh), and the right to make it."""
+    """What tests/slurm/cluster.sh makes a cluster of, and the right to do so."""
     parts = ["slurmctld", "slurmd", "sbatch", "munged", "ip"]
     path = os.environ["PATH"] + ":/usr/sbin:/sbin"
     return os.geteuid() == 0 and all(shutil.which(part, path=path) for part in parts)
