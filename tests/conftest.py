@@ -53,6 +53,7 @@ RESOURCES = {
     "mpi": has_mpi,
     "slurm": has_slurm,
     "site": lambda: "GEAR_SITE" in os.environ,
+    "installation": lambda: all(map(shutil.which, ("g++", "mpicc", "mpirun", "patch"))),
     "modules": lambda: has_module_tool("modules"),
     "lmod": lambda: has_module_tool("lmod"),
     "zsh": lambda: has_shell("zsh"),
