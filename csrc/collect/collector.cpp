@@ -18,7 +18,6 @@ double seconds_since(Clock::time_point start) {
 
 constexpr std::chrono::microseconds kCallerSpin{20};  // about one gather of a small batch
 constexpr std::chrono::microseconds kWorkerSpin{60};  // about one cycle of draw, update and draw
-constexpr uint64_t kPoolBytes = 1 << 20;              // of a batch that is split over the pool
 
 // A gather of a small batch takes about as long as waking a thread: looking again for some
 // microseconds saves both sides the system call. True when the condition came to hold.
@@ -198,7 +197,7 @@ void Collector::finish(Job& job) {
   // In place of waiting: this job, if the gathering thread has not begun it, else the one behind
   // it. But not alone what the whole pool will gather sooner.
   const auto worth_it = [this](const Job& queued) {
-    return pool_.size() <= 2 || queued.batch.bytes < kPoolBytes;
+    return pool_.size() <= 2 || queued.batch.bytes < kSplitBytes;
   };
   std::unique_lock guard(mutex_);
   if (!job.done.load(std::memory_order_acquire) && !queue_.empty() && worth_it(*queue_.front())) {

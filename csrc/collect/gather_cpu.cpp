@@ -200,7 +200,8 @@ class WindowGather {
 // Splits the runs of every window over the pool; make(window) says what to do with them.
 template <class Make>
 void move_runs(const Plan& plan, uint64_t bytes, base::ThreadPool& pool, Make make) {
-  const uint64_t tasks = std::clamp<uint64_t>(plan.num_runs(), 1, bytes / kBytesPerTask + 1);
+  const uint64_t most_tasks = bytes < kSplitBytes ? 1 : bytes / kBytesPerTask;
+  const uint64_t tasks = std::clamp<uint64_t>(plan.num_runs(), 1, most_tasks);
   pool.parallel_for(tasks, [&](size_t t) {
     for (size_t window = 0; window < plan.num_windows(); ++window) {
       const std::span<const Run> runs = plan.runs(window);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/thread_pool.h"
 #include "collect/parcel.h"
@@ -9,8 +10,12 @@
 
 namespace gear::collect {
 
-// Moves what the plan says from the pages at `source` into the data of `batch`. Splits batches of a
-// megabyte and more over the pool; the calling thread takes part.
+// Batches of as many bytes are split over the pool. A smaller one costs the threads that draw and
+// plan beside it more than it gains.
+constexpr uint64_t kSplitBytes = 1 << 20;
+
+// Moves what the plan says from the pages at `source` into the data of `batch`; where it is split,
+// the calling thread takes part.
 void gather_cpu(const std::byte* source, const store::PageLayout& pages, const Plan& plan,
                 const Batch& batch, base::ThreadPool& pool);
 
