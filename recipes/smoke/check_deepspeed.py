@@ -1,0 +1,41 @@
+"""Ranks of the launcher `deepspeed` train with ZeRO-1, and end with the same weights."""
+
+from __future__ import annotations
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
+
+deepspeed.init_distributed()
+assert dist.get_world_size() >= 2, "start it with deepspeed --num_accelerators 2 check_deepspeed.py"
+torch.manual_seed(dist.get_rank())
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+engine, *_ = deepspeed.initialize(
+    model=model,
+    model_parameters=model.parameters(),
+    config={
+        "train_micro_batch_size_per_gpu": 8,
+        # Plain torch: DeepSpeed's own Adam is among the parts that a site chooses to compile.
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": True}},
+        "zero_optimization": {"stage": 1},
+    },
+)
+losses = []
+for _ in range(5):
+    inputs = torch.randn(8, 4, device=engine.device)
+    loss = (engine(inputs)[:, 0] - inputs.sum(1)).square().mean()
+    engine.backward(loss)
+    engine.step()
+    losses.append(loss.item())
+weights = torch.cat([p.detach().flatten() for p in engine.module.parameters()])
+everyone = [torch.empty_like(weights) for _ in range(dist.get_world_size())]
+dist.all_gather(everyone, weights)
+assert all(torch.equal(everyone[0], each) for each in everyone), everyone
+assert torch.isfinite(weights).all()
+if dist.get_rank() == 0:
+    print(
+        f"DeepSpeed {deepspeed.__version__} on {get_accelerator().device_name()}: "
+        f"{dist.get_world_size()} ranks end five ZeRO-1 steps with the same weights"
+    )
+dist.destroy_process_group()
