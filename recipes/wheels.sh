@@ -50,8 +50,8 @@ wheel_key() { # name determinant...
     printf '%s\n' "$@"
     for tool in python compiler mpi cuda; do tool_version "$tool"; done
     "$BUILD/bin/python" -c 'import sys, sysconfig; print(sys.version, sysconfig.get_platform())'
-    (cd "$SOURCE/recipes" && find wheels.sh "steps/$STEP.sh" patches sources \
-      \( -name "$name*" -o -name "$STEP.sh" -o -name wheels.sh \) -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
+    (cd "$SOURCE/recipes" && find "steps/$STEP.sh" patches sources \
+      \( -name "$name*" -o -name "$STEP.sh" \) -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
   } | sha256sum | cut -c 1-16
 }
 

@@ -12,7 +12,11 @@ mpi4py_step() {
 }
 
 make_mpi4py() { # folder
+  local work=$BUILD/work/mpi4py
   unpack_source mpi4py
-  build_wheel "$1" "$BUILD/work/mpi4py/source" "MPI4PY_BUILD_MPICC=$(site mpicc)" MPI4PY_BUILD_MPIABI=0 ||
+  # Needed to compile it, and by nothing that is installed.
+  pip install --target "$work/tools" cython || fail "Cython, which mpi4py is compiled with, could not be had"
+  build_wheel "$1" "$work/source" "PYTHONPATH=$work/tools" "MPI4PY_BUILD_MPICC=$(site mpicc)" \
+    MPI4PY_BUILD_MPIABI=0 ||
     fail "mpi4py could not be compiled with $(site mpicc)" "$(site mpicc) -show tells what it calls"
 }

@@ -14,8 +14,8 @@ torch_step() {
       fail "$torch could not be installed from $(site torch_index)" \
         "an index for CUDA 13 ends in /whl/cu130, one for CPUs in /whl/cpu: correct torch_index in the site file"
   fi
-  pip install --requirement "$SOURCE/requirements/site.txt" "$torch" ||
-    fail "$torch and its companions could not be installed" "requirements/site.txt names them"
+  pip install "$torch" torchmetrics tensorboard torch-tb-profiler hydra-core wandb ||
+    fail "$torch and its companions could not be installed" "requirements/site.txt has their versions"
   run "$BUILD/bin/python" "$SOURCE/recipes/smoke/check_torch.py" "$KIND" ||
     fail "torch was installed, but it is not what a $KIND installation needs" \
       "set torch_index in the site file to the index of the build that fits: /whl/cpu, or /whl/cuXYZ of this CUDA"
