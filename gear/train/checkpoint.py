@@ -31,6 +31,9 @@ from gear.train.ranks import Ranks
 
 FORMAT = 1
 _NAME = re.compile(r"step_(\d+)")
+# What a checkpoint of the same step takes the place of. Killed between the two renames, it is the
+# checkpoint of that step.
+_REPLACED = re.compile(r"\.step_(\d+)_replaced")
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Checkpoint:
     @property
     def step(self) -> int:
         """Environment steps it was taken after."""
-        match = _NAME.fullmatch(self.path.name)
+        match = _NAME.fullmatch(self.path.name) or _REPLACED.fullmatch(self.path.name)
         return int(match[1]) if match else 0
 
     @property
@@ -109,6 +112,8 @@ def save(
     target, beside = folder / f"step_{step}", folder / f".step_{step}"
     if ranks.rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
+        for checkpoint in checkpoints(run_dir):
+            checkpoint.path.rename(folder / f"step_{checkpoint.step}")
         for torn in folder.glob(".step_*"):
             shutil.rmtree(torn)
         beside.mkdir()
@@ -130,7 +135,7 @@ def _publish(beside: Path, target: Path, keep: int) -> None:
     folder, step = target.parent, Checkpoint(target).step
     _sync_directory(beside)
     if target.exists():
-        target.rename(folder / f".step_{step}_replaced")
+        target.rename(folder / f".step_{step}_replaced")  # as _REPLACED
     beside.rename(target)
     _sync_directory(folder)
     found = checkpoints(folder.parent)
@@ -145,8 +150,11 @@ def _publish(beside: Path, target: Path, keep: int) -> None:
 def checkpoints(run_dir: Path) -> list[Checkpoint]:
     """Complete checkpoints of a run in order of their step number."""
     folders = (run_dir / "checkpoints").glob("step_*")
-    found = [Checkpoint(path) for path in folders if _NAME.fullmatch(path.name)]
-    return sorted(found, key=lambda checkpoint: checkpoint.step)
+    found = {c.step: c for c in map(Checkpoint, folders) if _NAME.fullmatch(c.path.name)}
+    for path in (run_dir / "checkpoints").glob(".step_*"):
+        if _REPLACED.fullmatch(path.name):
+            found.setdefault(Checkpoint(path).step, Checkpoint(path))
+    return sorted(found.values(), key=lambda checkpoint: checkpoint.step)
 
 
 def find(path: Path) -> Checkpoint:

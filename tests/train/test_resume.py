@@ -163,6 +163,29 @@ def test_same_step_is_replaced(configure, tmp_path):
     assert [c.step for c in checkpoint.checkpoints(tmp_path)] == [20]
 
 
+def test_killed_between_two_renames_keeps_the_step(configure, tmp_path, monkeypatch):
+    """The former checkpoint of the step has lost its name, and the new one has none yet."""
+    learner = advance(Learner(configure(*PENDULUM)), 20)
+    learner.save(tmp_path)
+    rename = Path.rename
+
+    def killed(path, target):
+        if path.name == ".step_20":
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            learner.save(tmp_path)
+    found = checkpoint.find(tmp_path)
+    assert found.step == 20
+    assert found.state()["num_ranks"] == 1
+    assert found.run_dir == tmp_path
+    advance(learner, 30).save(tmp_path)
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step_20", "step_30"]
+
+
 def test_torn_and_newer_files_are_refused(configure, tmp_path):
     saved = advance(Learner(configure(*PENDULUM)), 20).save(tmp_path)
     path = saved.path / "trainer.pt"
