@@ -67,7 +67,6 @@ PREFIX=$(realpath -m -- "$PREFIX")
 # --- the site and the machine --------------------------------------------------------------------
 
 site_read "$site_file"
-if [ -z "$(site jobs)" ]; then JOBS=$(nproc); else JOBS=$(site jobs); fi
 KIND=$([ -n "$(site cuda_home)" ] && echo gpu || echo cpu)
 VERSION=$(source_version)
 NAME=$VERSION-$KIND
@@ -96,6 +95,7 @@ fi
 
 # Only one at a time in a prefix; the lock goes with the process, and with what it has started.
 lock() {
+  local STEP=prefix
   if ! dry; then
     { mkdir -p "$PREFIX/gear/.builds" && : >>"$PREFIX/gear/.builds/.lock"; } 2>"$SCRATCH/error" ||
       fail "$PREFIX cannot be written: $(sed 's/^.*: //' "$SCRATCH/error" | tail -n 1)" "choose a --prefix that can be written"
@@ -124,8 +124,8 @@ if ! PYTHON=$(find_python); then
   PYTHON=${PYTHON%% *}
 fi
 export PYTHONNOUSERSITE=1 SOURCE_DATE_EPOCH=1577836800
-CC=$(site cc) CXX=$(site cxx)
-export CC CXX MAKEFLAGS="-j$JOBS" CMAKE_BUILD_PARALLEL_LEVEL="$JOBS" MAX_JOBS="$JOBS"
+CC=$(site cc) CXX=$(site cxx) MAX_JOBS=$(site jobs)
+export CC CXX MAX_JOBS MAKEFLAGS="-j$MAX_JOBS" CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS"
 if [ "$KIND" = gpu ]; then
   CUDA_HOME=$(site cuda_home)
   export CUDA_HOME CUDACXX="$CUDA_HOME/bin/nvcc" PATH="$CUDA_HOME/bin:$PATH"
@@ -161,7 +161,7 @@ do_step() { # name number
   set +e
   (
     set -euo pipefail
-    trap 'status=$?; [ "$status" = 0 ] || [ "${LAST_STATUS:-0}" = 0 ] || [ "$status" != "$LAST_STATUS" ] || unexplained' EXIT
+    trap '[ $? = 0 ] || [ -n "${FAILED-}" ] || unexplained' EXIT
     cd "$SOURCE"
     "${name}_step"
   )
@@ -177,7 +177,11 @@ do_step() { # name number
   fi
 }
 
-unexplained() { fail "a command failed with exit code $LAST_STATUS: $LAST_COMMAND" "the log has its output; after a remedy repeat with --resume"; }
+# A command has failed that the step has no words for.
+unexplained() {
+  fail "a command failed: ${LAST_COMMAND:-see the messages above}" \
+    "read the log of this step; after a remedy repeat with --resume"
+}
 
 is_done() { [ -f "$DONE/$1.done" ]; }
 

@@ -2,9 +2,10 @@
 # What the build finds on this machine: Python, compilers, MPI, CUDA, and the site's modules.
 # Sourced by build.sh. Looks only; nothing is changed.
 
-# What a Python lacks to make an installation with; nothing if it will do.
+# What a Python lacks to make an installation with; 'nothing' if it will do.
 python_lacks() { # command
-  "$1" - <<'PY' 2>/dev/null || echo "it does not run"
+  local answer
+  answer=$("$1" - 2>/dev/null <<'PY'
 import os, sys, sysconfig
 lacks = []
 if not (3, 10) <= sys.version_info[:2] <= (3, 13):
@@ -15,8 +16,10 @@ except ImportError:
     lacks.append("it has no venv (Debian: python3-venv)")
 if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
     lacks.append("it has no headers (Debian: python3-dev)")
-print("; ".join(lacks))
+print("; ".join(lacks) or "nothing")
 PY
+  ) || answer=
+  printf '%s' "${answer:-it is no Python}"
 }
 
 # The first suitable of the site's `python` commands, as a path; status 1 if there is none.
@@ -24,7 +27,7 @@ find_python() {
   local candidate
   for candidate in $(site python); do
     command -v "$candidate" >/dev/null || continue
-    [ -z "$(python_lacks "$candidate")" ] || continue
+    [ "$(python_lacks "$candidate")" = nothing ] || continue
     "$candidate" -c 'import sys; print(sys.executable)'
     return 0
   done

@@ -38,7 +38,10 @@ def downloads(record: Path) -> dict[tuple[str, str], dict[str, str | None]]:
             info, metadata = item["download_info"], item["metadata"]
             digest = info.get("archive_info", {}).get("hashes", {}).get("sha256")
             name = Path(unquote(urlparse(info["url"]).path)).name
-            found[normal(metadata["name"]), metadata["version"]] = {"sha256": digest, "source": name}
+            found[normal(metadata["name"]), metadata["version"]] = {
+                "sha256": digest,
+                "source": name,
+            }
     return found
 
 
@@ -88,13 +91,17 @@ def main() -> None:
             "source_hash": arguments.source_hash,
         },
         "site": key_values(share / "site", " = "),
-        "tools": {path.name: path.read_text().strip() for path in sorted((record / "tools").glob("*"))},
+        "tools": {
+            path.name: path.read_text().strip() for path in sorted((record / "tools").glob("*"))
+        },
         "packages": packages(record),
         "patches": patches(share / "patches"),
         "options": {path.name: key_values(path, "=") for path in options},
         "steps": arguments.steps.split(),
     }
-    text = json.dumps(manifest, indent=1, ensure_ascii=False).replace(str(arguments.build), "@BUILD@")
+    text = json.dumps(manifest, indent=1, ensure_ascii=False).replace(
+        str(arguments.build), "@BUILD@"
+    )
     written = share / "manifest.json.tmp"
     written.write_text(text + "\n")
     written.rename(share / "manifest.json")

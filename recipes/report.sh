@@ -49,6 +49,7 @@ write() { # file
 # output tells why, that is said instead.
 fail() { # sentence [hint]
   local sentence=$1 hint=${2-} found=
+  FAILED=1
   if [ "${LAST_STATUS:-0}" != 0 ]; then
     found=$(diagnose "$LOG") || found=
     if [ -n "$found" ]; then

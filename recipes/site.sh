@@ -93,6 +93,7 @@ site_check() { # where key kind value
 # Values that depend on others, and contradictions.
 site_settle() { # file
   local file=$1 key
+  [ -n "${SITE[jobs]}" ] || SITE[jobs]=$(nproc)
   [ -n "${SITE[nccl]}" ] || SITE[nccl]=$([ -n "${SITE[cuda_home]}" ] && echo wheel || echo off)
   if [ -z "${SITE[deepspeed_ops]}" ]; then
     SITE[deepspeed_ops]=$([ -n "${SITE[cuda_home]}" ] && echo 'fused_adam cpu_adam' || echo shm_comm)
@@ -115,10 +116,16 @@ site_settle() { # file
   done
 }
 
-# All effective values, sorted: what the inputs' hash and the manifest hold.
+# All effective values, sorted: what the inputs' hash and the manifest hold. Without those that are the same
+# installation on another node, or in other hands.
 site_values() {
   local key
-  for key in "${!SITE[@]}"; do printf '%s = %s\n' "$key" "${SITE[$key]}"; done | LC_ALL=C sort
+  for key in "${!SITE[@]}"; do
+    case $key in
+      jobs | default_module) ;;
+      *) printf '%s = %s\n' "$key" "${SITE[$key]}" ;;
+    esac
+  done | LC_ALL=C sort
 }
 
 # Names of the site's environment presets (env.NAME), sorted.

@@ -13,7 +13,17 @@ modulefiles_step() {
   run "$PYTHON" "$SOURCE/modulefiles/render.py" lua --output "$BUILD/share/gear/modulefiles/$NAME.lua" "${values[@]}"
   run install -m 755 "$SOURCE/extend-venv-activate" "$BUILD/bin/extend-venv-activate"
   for template in "$SOURCE"/slurm/*; do
-    run install -m 644 "$template" "$BUILD/slurm/${template##*/}"
-    run sed -i -e "s|@MODULE@|gear/$NAME|g" -e "s|@GEAR_HOME@|$HOME_LINK|g" "$BUILD/slurm/${template##*/}"
+    install_template "$template" "$BUILD/slurm/${template##*/}"
   done
+}
+
+# The templates say `module load gear` where they stand; installed, they name this very version, as what a
+# job runs must not change while it waits in the queue.
+install_template() { # from to
+  local mode=644
+  [ ! -x "$1" ] || mode=755
+  run install -m "$mode" "$1" "$2"
+  grep -q '^ *module load gear$' "$1" || return 0
+  run sed -i "s|^\\( *\\)module load gear\$|\\1module load gear/$NAME|" "$2"
+  dry || grep -q "^ *module load gear/$NAME\$" "$2" || fail "$2 does not name the module that it loads"
 }

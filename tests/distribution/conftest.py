@@ -1,0 +1,70 @@
+"""The one installation that tests of the distribution share: recipes/sites/debian12-ci.conf, built once."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from distribution.recipe import REPOSITORY, SITES, Recipe, small_site
+
+SITE = SITES / "debian12-ci.conf"
+PREFIX = REPOSITORY / "build" / "distribution" / "prefix"
+FIRST_BUILD_S = 1800  # Horovod is compiled where its wheel is not in the cache
+
+
+@dataclass(frozen=True)
+class Installation:
+    prefix: Path  # --prefix
+    home: Path  # GEAR_HOME: PREFIX/gear/0.1.0-cpu
+
+    @property
+    def name(self) -> str:
+        """What to load: gear/0.1.0-cpu."""
+        return f"gear/{self.home.name}"
+
+    @property
+    def modulefiles(self) -> Path:
+        """What to `module use`."""
+        return self.prefix / "modulefiles"
+
+    @property
+    def python(self) -> Path:
+        return self.home / "bin" / "python"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test that uses the installation waits until it is built."""
+    for item in items:
+        if "installation" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.installation)
+            item.add_marker(pytest.mark.timeout(FIRST_BUILD_S))
+
+
+@pytest.fixture(scope="session")
+def installation(pytestconfig: pytest.Config) -> Installation:
+    """The module as a site has it: torch, mpi4py, Horovod (MPI), DeepSpeed and GEAR."""
+    recipe = Recipe(SITE, PREFIX)
+    started = time.monotonic()
+    said = recipe.succeed("--resume")
+    seconds = time.monotonic() - started
+    found = Installation(PREFIX, recipe.home())
+    size = subprocess.run(["du", "-smD", found.home], capture_output=True, text=True, check=True)
+    built = "found installed" if "nothing to do" in said else "built"
+    reporter = pytestconfig.pluginmanager.getplugin("terminalreporter")
+    reporter.write_line(
+        f"\ndistribution: {found.name} by {SITE.name} {built} in {seconds:.1f} s,"
+        f" {size.stdout.split()[0]} MiB"
+    )
+    return found
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prefix with a small installation, which tests leave as it is; its wheel is then in the cache."""
+    folder = tmp_path_factory.mktemp("installed")
+    Recipe(small_site(folder / "site.conf"), folder / "prefix").succeed()
+    return folder / "prefix"

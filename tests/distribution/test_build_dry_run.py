@@ -1,0 +1,44 @@
+"""--dry-run prints the commands of every site file, on a machine that has none of what the site has."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from distribution.recipe import SITES, Recipe, small_site
+
+ALL_STEPS = "preflight venv torch mpi4py core horovod deepspeed modulefiles smoke manifest".split()
+
+
+@pytest.mark.parametrize("site", sorted(SITES.glob("*.conf")), ids=lambda path: path.stem)
+def test_every_site_file_prints_its_commands(site: Path, tmp_path: Path) -> None:
+    prefix = tmp_path / "prefix"
+    recipe = Recipe(site, prefix, {"GEAR_BUILD_CACHE": str(tmp_path / "cache")})
+    output = recipe.succeed("--dry-run")
+    assert re.findall(r"^build: \[\d+/10\] (\w+)$", output, re.M) == ALL_STEPS
+    # Each step but the checks says what it would run, as one would type it.
+    parts = re.split(r"^build: \[\d+/10\] \w+$", output, flags=re.M)[1:]
+    for step, part in zip(ALL_STEPS, parts, strict=True):
+        commands = [line for line in part.splitlines() if line.startswith("  ")]
+        assert commands or step == "preflight", f"{step}: no command"
+        for command in commands:
+            assert shlex.split(command), command
+    for module in re.search(r"^modules = *(.*)$", site.read_text() + "\nmodules =", re.M)[
+        1
+    ].split():
+        assert f"  module load {module}\n" in output
+    # pip is never left to choose a torch of its own.
+    assert not re.search(r"[ ']torch(?!==2\.13\.0)['\s]", "\n".join(parts[2:7]))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_dry_run_after_the_installation_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    recipe = Recipe(small_site(tmp_path / "site" / "small.conf"), tmp_path / "prefix")
+    recipe.succeed("--dry-run")
+    recipe.succeed("--uninstall", "--dry-run")
+    assert os.listdir(tmp_path) == ["site"]

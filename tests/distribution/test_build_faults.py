@@ -1,0 +1,193 @@
+"""Builds that cannot succeed: one sentence, exit code 1, and what is installed is as it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distribution.recipe import Recipe, picture, small_site, write_site
+
+# pip as on a machine without a network: no configuration, and a port that nobody listens on.
+NO_NETWORK = {
+    "PIP_CONFIG_FILE": os.devnull,
+    "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+    "PIP_EXTRA_INDEX_URL": "",
+    "PIP_FIND_LINKS": "",
+    "PIP_RETRIES": "1",
+}
+
+
+def assert_fails(recipe: Recipe, sentence: str, *options: str) -> str:
+    """The build says `sentence` and what to try, and changes nothing that is installed."""
+    before = picture(recipe.prefix)
+    done = recipe.run(*options)
+    assert done.code == 1, f"exit code {done.code}\n{done.output}\n{done.errors}"
+    assert sentence in done.sentence(), done.errors
+    assert "build:   try:  " in done.errors, done.errors
+    assert "Traceback" not in done.errors
+    assert "recipes/" not in done.errors or ": line " not in done.errors, done.errors  # bash's own
+    assert picture(recipe.prefix) == before
+    return done.errors
+
+
+def fake_cuda(home: Path) -> Path:
+    """A CUDA toolkit as far as preflight looks."""
+    (home / "bin").mkdir(parents=True)
+    (home / "include").mkdir()
+    (home / "include" / "cuda_runtime.h").touch()
+    nvcc = home / "bin" / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
+    nvcc.chmod(0o755)
+    return home
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"cxx": "no-such-g++"}, "[preflight] there is no C++ compiler no-such-g++"),
+        ({"cc": "/usr/bin/no-such-gcc"}, "[preflight] there is no C compiler /usr/bin/no-such-gcc"),
+        ({"cxx": "false"}, "[preflight] the compiler false (none) does not know C++20"),
+        ({"mpi": "on", "mpicc": "no-mpicc"}, "[preflight] there is no MPI compiler no-mpicc"),
+        ({"mpi": "on", "mpicc": "gcc"}, "[preflight] gcc does not compile a program with mpi.h"),
+        ({"python": "python9 true"}, "no suitable Python: python9: not on PATH, true: it"),
+        ({"cuda_home": "/no/cuda"}, "[preflight] cuda_home = /no/cuda has no bin/nvcc"),
+        ({"cuda_home": "CUDA", "nccl": "/no/nccl"}, "NCCL in /no/nccl has no include/nccl.h"),
+        ({"cuda_home": "CUDA", "nccl": "NCCL"}, "has no lib/libnccl.so"),
+        ({"cuda_home": "CUDA", "nccl": "module"}, "no module has set NCCL_HOME"),
+        ({"wheelhouse": "/no/wheels"}, "[preflight] wheelhouse = /no/wheels is no folder"),
+        ({"modules": "no/such-module"}, "[modules] "),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_what_a_site_lacks_is_found_first(
+    values: dict[str, str], sentence: str, installed: Path, tmp_path: Path
+) -> None:
+    fake_cuda(tmp_path / "cuda")
+    (tmp_path / "nccl" / "include").mkdir(parents=True)
+    (tmp_path / "nccl" / "include" / "nccl.h").touch()
+    places = {"CUDA": str(tmp_path / "cuda"), "NCCL": str(tmp_path / "nccl")}
+    values = {key: places.get(value, value) for key, value in values.items()}
+    assert_fails(Recipe(small_site(tmp_path / "site.conf", **values), installed), sentence)
+
+
+def test_torch_needs_no_small_room(installed: Path, tmp_path: Path) -> None:
+    site = write_site(tmp_path / "site.conf", {"mpirun": "off"})
+    if shutil.disk_usage(installed).free < 2200 << 20:
+        assert_fails(Recipe(site, installed), "too little room in")
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"pip_index": "http://127.0.0.1:9/simple"}], ids=["", "site"]
+)
+def test_without_a_network(values: dict[str, str], installed: Path, tmp_path: Path) -> None:
+    site = small_site(tmp_path / "site.conf", env__A_CHANGE="1", **values)
+    errors = assert_fails(Recipe(site, installed, NO_NETWORK), "[venv] ")
+    assert "the network does not answer" in errors
+    assert "wheelhouse" in errors
+    assert "02-venv.log, line " in errors
+    assert "  gear/0.1.0-cpu, installed before, is as it was" in errors
+
+
+@pytest.fixture(scope="module")
+def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a small site installs, as template.conf says to fetch it."""
+    folder = tmp_path_factory.mktemp("wheelhouse")
+    names = "setuptools wheel packaging scikit-build-core pybind11 ninja cmake numpy click rich"
+    root = Recipe(folder, folder).source
+    command = [sys.executable, "-m", "pip", "download", "-q", "-d", str(folder), *names.split()]
+    for pins in ("constraints", "site"):
+        command += ["-c", str(root / "requirements" / f"{pins}.txt")]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+def test_without_a_network_a_wheelhouse_will_do(
+    installed: Path, wheelhouse: Path, tmp_path: Path
+) -> None:
+    site = small_site(tmp_path / "site.conf", wheelhouse=str(wheelhouse))
+    recipe = Recipe(site, tmp_path / "prefix", NO_NETWORK)
+    recipe.succeed()
+    assert recipe.manifest()
+
+
+def test_a_wheelhouse_that_lacks_something(
+    wheelhouse: Path, installed: Path, tmp_path: Path
+) -> None:
+    poorer = tmp_path / "wheels"
+    shutil.copytree(wheelhouse, poorer, ignore=shutil.ignore_patterns("pybind11*"))
+    site = small_site(tmp_path / "site.conf", wheelhouse=str(poorer))
+    errors = assert_fails(Recipe(site, installed, NO_NETWORK), "a package is not to be had")
+    assert "pybind11" in errors
+    assert "wheelhouse" in errors
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 700 MiB of its own, mounted."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=700m,nr_inodes=0", "tmpfs", str(place)]
+    done = subprocess.run(mount, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(disk: Path, leave_mib: int) -> None:
+    with (disk / "filler").open("wb") as filler:
+        free = os.statvfs(disk)
+        os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_frsize - (leave_mib << 20))
+
+
+def test_a_full_disk(installed: Path, disk: Path, tmp_path: Path) -> None:
+    prefix = disk / "prefix"
+    Recipe(small_site(tmp_path / "site.conf"), prefix).succeed()
+    changed = Recipe(small_site(tmp_path / "changed.conf", env__A_CHANGE="1"), prefix)
+    fill(disk, 50)
+    assert_fails(changed, f"[preflight] too little room in {prefix}: ")
+    # Room when the build begins, and none later.
+    (disk / "filler").unlink()
+    changed.succeed("--only", "preflight")
+    fill(disk, 20)
+    assert "no space is left on the disk" in assert_fails(changed, "[venv] ", "--resume")
+    # The last byte is gone before it begins.
+    fill(disk, 0)
+    assert_fails(changed, "")
+    (disk / "filler").unlink()
+    changed.succeed("--resume")
+    assert b"A_CHANGE" in changed.manifest()
+
+
+def test_a_prefix_that_cannot_be_written(installed: Path, disk: Path, tmp_path: Path) -> None:
+    prefix = disk / "prefix"
+    Recipe(small_site(tmp_path / "site.conf"), prefix).succeed()
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    changed = Recipe(small_site(tmp_path / "changed.conf", env__A_CHANGE="1"), prefix)
+    sentence = f"[prefix] {prefix} cannot be written: Read-only file system"
+    assert_fails(changed, sentence)
+    assert_fails(changed, sentence, "--uninstall")
+    assert_fails(Recipe(changed.site, disk / "other"), "cannot be written: Read-only file system")
+
+
+def test_a_prefix_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "prefix").touch()
+    recipe = Recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix")
+    assert "cannot be written: Not a directory" in recipe.run().sentence()
+
+
+def test_one_build_at_a_time(installed: Path, tmp_path: Path) -> None:
+    lock = installed / "gear" / ".builds" / ".lock"
+    changed = Recipe(small_site(tmp_path / "site.conf", env__A_CHANGE="1"), installed)
+    with subprocess.Popen(["flock", str(lock), "cat"], stdin=subprocess.PIPE) as other:
+        assert other.stdin is not None
+        while subprocess.run(["flock", "-n", str(lock), "true"]).returncode == 0:
+            pass
+        assert_fails(changed, f"[prefix] another build is running in {installed}")
+        other.stdin.close()

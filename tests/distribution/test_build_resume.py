@@ -1,0 +1,102 @@
+"""A build may be killed at any moment; what goes on from there ends as if nothing had been."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from distribution.recipe import SMALL_STEPS, Recipe, picture, small_site
+
+STARTS = [f"[{number}/{len(SMALL_STEPS)}] {step}" for number, step in enumerate(SMALL_STEPS, 1)]
+
+
+@pytest.fixture
+def recipe(installed: Path, tmp_path: Path) -> Recipe:
+    return Recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix")
+
+
+def done_steps(said: str) -> list[str]:
+    """The steps that a run did itself, to their end."""
+    return re.findall(r"\] (\w+)\nbuild:   done in", said)
+
+
+@pytest.mark.timeout(600)
+def test_killed_at_every_step_boundary_and_within_every_step(
+    recipe: Recipe, installed: Path
+) -> None:
+    finished = []
+    for index, step in enumerate(SMALL_STEPS):
+        # Within the step: it is done again. Then after it: it is not.
+        said = recipe.kill_at(STARTS[index], "--resume")
+        assert re.findall(r"(\w+): done before", said) == finished
+        said = recipe.kill_at(
+            STARTS[index + 1] if index + 1 < len(STARTS) else "switching", "--resume"
+        )
+        assert done_steps(said) == [step]
+        finished.append(step)
+        assert index + 1 == len(SMALL_STEPS) or not list(recipe.prefix.glob("modulefiles/*"))
+    said = recipe.succeed("--resume")
+    assert done_steps(said) == []
+    whole = Recipe(recipe.site, installed)
+    assert recipe.manifest() == whole.manifest()
+    assert list_files(recipe) == list_files(whole)
+
+
+def list_files(recipe: Recipe) -> list[str]:
+    """All files of the installation but what running Python leaves, and pip's reports of each attempt."""
+    home = recipe.home().resolve()
+    return sorted(
+        str(path.relative_to(home))
+        for path in home.rglob("*")
+        if "__pycache__" not in path.parts and path.parent.name not in ("pip", "logs")
+    )
+
+
+def test_without_resume_it_begins_again_and_says_so(recipe: Recipe) -> None:
+    recipe.kill_at(STARTS[2])
+    said = recipe.succeed()
+    assert "starting afresh: an unfinished build is here (--resume would go on with it)" in said
+    assert done_steps(said) == SMALL_STEPS
+
+
+def test_an_unfinished_build_leaves_the_installed_one_alone(recipe: Recipe, tmp_path: Path) -> None:
+    recipe.succeed()
+    before = picture(recipe.prefix)
+    changed = Recipe(small_site(tmp_path / "changed.conf", env__A_CHANGE="1"), recipe.prefix)
+    changed.kill_at(STARTS[4])
+    assert picture(recipe.prefix) == before
+    assert "nothing to do" in recipe.succeed()
+    # Going on with it, or beginning with something else, removes what is left of it.
+    changed.succeed("--resume")
+    assert b"A_CHANGE" in recipe.manifest()
+    assert len(list((recipe.prefix / "gear" / ".builds").glob("0*"))) == 2  # it, and the one before
+    recipe.succeed()
+    assert b"A_CHANGE" not in recipe.manifest()
+    assert len(list((recipe.prefix / "gear" / ".builds").glob("0*"))) == 2
+
+
+def test_an_interrupted_switch_is_completed_by_the_next_run(recipe: Recipe) -> None:
+    recipe.succeed()
+    before = picture(recipe.prefix)
+    module = recipe.prefix / "modulefiles" / "gear"
+    for lost in (module / ".version", module / recipe.home().name, recipe.home()):
+        lost.unlink()
+        said = recipe.succeed()
+        assert "switching" in said
+        assert done_steps(said) == []
+        assert picture(recipe.prefix) == before
+
+
+def test_steps_one_by_one(recipe: Recipe) -> None:
+    done = recipe.run("--only", "core")
+    assert done.sentence() == "[core] step preflight is not done yet"
+    for step in SMALL_STEPS[:-1]:
+        assert done_steps(recipe.succeed("--only", step)) == [step]
+        assert not (recipe.prefix / "modulefiles").exists()
+    assert "switching" in recipe.succeed("--only", SMALL_STEPS[-1])
+    assert recipe.manifest()
+    assert done_steps(recipe.succeed("--only", "smoke")) == ["smoke"]
+    assert "only its checks" in recipe.succeed("--only", "core")
+    assert "nothing to do" in recipe.succeed()
