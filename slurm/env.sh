@@ -13,7 +13,10 @@
 #   TMPDIR                                  a folder for temporary files on its own node
 # Interfaces and threads that are set already stay as they are. TMPDIR is the first folder that can be
 # written to of GEAR_SCRATCH (which has to be one), SLURM_TMPDIR, TMPDIR and /tmp.
-if [ "${BASH_SOURCE[0]}" != "$0" ]; then
+if [ -z "${BASH_VERSION:-}" ]; then
+  echo "[slurm] env.sh is for bash: source it from a script that begins with #!/bin/bash" >&2
+  return 2
+elif [ "${BASH_SOURCE[0]}" != "$0" ]; then
   unset MASTER_ADDR MASTER_PORT
   GEAR_JOB=$("$BASH" "${BASH_SOURCE[0]}" --job) || return
   eval "$GEAR_JOB"
@@ -138,8 +141,9 @@ interface_to() { # node
 tell() {
   local by=""
   [ -z "${GLOO_SOCKET_IFNAME:-}" ] || by=" by $GLOO_SOCKET_IFNAME (NCCL: ${NCCL_SOCKET_IFNAME:-any})"
-  echo "[slurm] job $SLURM_JOB_ID: $WORLD_SIZE ranks on ${SLURM_STEP_NUM_NODES:-$SLURM_NNODES} nodes" \
-    "meet at $MASTER_ADDR:$MASTER_PORT$by; $OMP_NUM_THREADS threads each, temporary files in $TMPDIR" >&2
+  echo "[slurm] job $SLURM_JOB_ID: ranks: $WORLD_SIZE, nodes: ${SLURM_STEP_NUM_NODES:-$SLURM_NNODES}," \
+    "meeting at $MASTER_ADDR:$MASTER_PORT$by, threads of a rank: $OMP_NUM_THREADS," \
+    "temporary files: $TMPDIR" >&2
 }
 
 case ${1:---help} in

@@ -6,6 +6,7 @@ Test modules take it with `pytest_plugins = ["distribution.slurm_cluster"]` and 
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from distribution.shells import start_up_folder
 
 REPOSITORY = Path(__file__).parents[2]
 CLUSTER = REPOSITORY / "tests" / "slurm" / "cluster.sh"
@@ -41,6 +44,13 @@ class Cluster:
 
     conf: str
     home: Path
+
+    def use_modules(self, tool: str) -> None:
+        """`module` of `modules` or `lmod` in login shells, whatever the machine's own is."""
+        start_up = start_up_folder(tool)
+        assert start_up is not None, f"{tool} is not here: mark the test with pytest.mark"
+        line = f"source {shlex.quote(str(start_up / 'bash'))}\n"
+        (self.home / ".bash_profile").write_text(line)
 
     def run(
         self, *command: str | Path, env: Mapping[str, str] | None = None, timeout_s: float = 60

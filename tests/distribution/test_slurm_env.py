@@ -148,6 +148,13 @@ def test_without_python_there_is_no_port(scontrol):
     assert "load the module gear first" in done.stderr
 
 
+@pytest.mark.zsh
+def test_another_shell_is_refused(scontrol):
+    done = bash(f"zsh -c 'source {ENV}; echo $?'", BATCH, scontrol)
+    assert done.stdout == "2\n"
+    assert done.stderr.startswith("[slurm] env.sh is for bash")
+
+
 # ---- in a task ----
 
 
@@ -174,8 +181,8 @@ def test_rank_0_says_what_was_derived():
     told = in_task({**TASK, "SLURM_PROCID": "0"}, "true")
     assert told.returncode == 0
     assert told.stderr == (
-        "[slurm] job 42: 3 ranks on 2 nodes meet at localhost:24242 by lo (NCCL: lo); "
-        "1 threads each, temporary files in /tmp\n"
+        "[slurm] job 42: ranks: 3, nodes: 2, meeting at localhost:24242 by lo (NCCL: lo), "
+        "threads of a rank: 1, temporary files: /tmp\n"
     )
 
 

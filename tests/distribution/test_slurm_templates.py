@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distribution.shells import MODULE_TOOLS, start_up_folder
+from distribution.shells import MODULE_TOOLS
 
 if TYPE_CHECKING:
     from distribution.slurm_cluster import Cluster
@@ -69,15 +68,8 @@ def tree(tmp_path: Path) -> Tree:
 @pytest.fixture
 def user(cluster: Cluster, tree: Tree) -> dict[str, str]:
     """What the submitting shell has set; Environment Modules is the tool of the site."""
-    use_tool(cluster, "modules")
+    cluster.use_modules("modules")
     return {"MODULEPATH": str(tree.modulefiles)}
-
-
-def use_tool(cluster: Cluster, tool: str) -> None:
-    """`module` of that tool in login shells, whatever the machine's own is."""
-    start_up = start_up_folder(tool)
-    assert start_up is not None
-    (cluster.home / ".bash_profile").write_text(f"source {shlex.quote(str(start_up / 'bash'))}\n")
 
 
 def ranks(log: str) -> list[dict[str, str]]:
@@ -120,7 +112,7 @@ def test_templates_are_accepted(cluster: Cluster, template: Path) -> None:
     # Every edit that it offers, alone and together.
     text = template.read_text().replace("=PARTITION", "=standard")
     edits = re.findall(r"^##SBATCH.*$", text, re.MULTILINE)
-    assert len(edits) == 4
+    assert len(edits) == 5
     assert "PARTITION" not in text
     copy = cluster.home / "copy"
     for chosen in (*([edit] for edit in edits), edits):
@@ -133,7 +125,7 @@ def test_templates_are_accepted(cluster: Cluster, template: Path) -> None:
 
 @both_tools
 def test_several_nodes(cluster: Cluster, user: dict[str, str], tool: str) -> None:
-    use_tool(cluster, tool)
+    cluster.use_modules(tool)
     job = cluster.submit(SEVERAL_NODES, "env=pendulum", "a  b*", env=user)
     assert (job.state, job.exit_code) == ("COMPLETED", 0), job.log
     nodes = ["gear1", "gear1", "gear2", "gear2"]
@@ -151,7 +143,7 @@ def test_several_nodes(cluster: Cluster, user: dict[str, str], tool: str) -> Non
         }
         for rank in range(4)
     ]
-    told = rf"^\[slurm\] job {job.number}: 4 ranks on 2 nodes meet at gear1:2\d{{4}} by eth0"
+    told = rf"^\[slurm\] job {job.number}: ranks: 4, nodes: 2, meeting at gear1:2\d{{4}} by eth0"
     assert re.search(told, job.log, re.MULTILINE), job.log
     assert (cluster.home / f"gear-{job.number}.out").exists()
 
@@ -172,7 +164,7 @@ def test_submitted_from_a_shell_with_the_module(
     cluster: Cluster, user: dict[str, str], tool: str, loaded: str
 ) -> None:
     """Login shells of jobs may set PATH anew and inherit the list of loaded modules."""
-    use_tool(cluster, tool)
+    cluster.use_modules(tool)
     done = cluster.run(
         "bash", "-lc", f'module load {loaded} && sbatch --parsable "$0"', SEVERAL_NODES, env=user
     )
