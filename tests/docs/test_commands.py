@@ -32,6 +32,18 @@ RUN_ELSEWHERE = {
     ),
     r"torchrun .* gear train dist=ddp": ("tests/train/test_ddp.py", "torch.distributed.run"),
     r"mpirun .* gear train dist=ddp": ("tests/train/test_ddp.py", "mpirun"),
+    r'sbatch "\$GEAR_HOME/slurm/1node\.sbatch" .*': (
+        "tests/distribution/test_slurm_templates.py",
+        "1node.sbatch",
+    ),
+    r'sbatch "\$GEAR_HOME/slurm/multinode-srun\.sbatch" .*': (
+        "tests/distribution/test_slurm_templates.py",
+        "multinode-srun.sbatch",
+    ),
+    r"recipes/build\.sh .* --uninstall": (
+        "tests/distribution/test_build_versions.py",
+        "--uninstall",
+    ),
     r"\.venv/bin/python -m pytest tests/unit .*": ("tools/test.sh", "-m pytest"),
 }
 
