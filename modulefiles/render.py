@@ -29,12 +29,37 @@ FORMS = {
         'if mode() == "load" and not isFile({0}) then\n  LmodError({1})\nend',
     ),
     "depends-on": ("depends-on {0}", "depends_on({0})"),
-    "pushenv": ("pushenv {0} {1}", "pushenv({0}, {1})"),
+    "override": ("override {0} {1}", "pushenv({0}, {1})"),
     "prepend-path": ("prepend-path {0} {1}", "prepend_path({0}, {1})"),
 }
 HELP = ("proc ModulesHelp {{}} {{\n    puts stderr {0}\n}}", "help({0})")
 HEADS = (
-    "#%Module5.1\n# Environment Modules 5.1 or later. Written by GEAR's recipes/build.sh.",
+    """\
+#%Module5.1
+# Environment Modules 5.1 or later. Written by GEAR's recipes/build.sh.
+
+# Sets a variable; unloading gives back what the user had. pushenv of Environment Modules 5.2 does
+# not: it takes the colon of a value like mlx5_0:1 for its end.
+proc override {name value} {
+    set kept __GEAR_KEPT_$name
+    if {![module-info mode unload]} {
+        if {[module-info mode load] && [info exists ::env($name)]} {
+            setenv $kept $::env($name)
+        }
+        setenv $name $value
+        return
+    }
+    # While unloading, setenv unsets, and unsetenv with a value sets.
+    if {[info exists ::env($kept)]} {
+        unsetenv $name $::env($kept)
+        setenv $kept {}
+        unset ::env($kept)
+    } else {
+        setenv $name {}
+        unset ::env($name) ;# else what is loaded instead, as in `module swap`, finds it set
+    }
+}
+""",
     "-- Lmod. Written by GEAR's recipes/build.sh.",
 )
 LANGUAGES = {"tcl": 0, "lua": 1}

@@ -32,7 +32,9 @@ SHELLS = {
     "zsh": ["zsh", "-f"],
     "tcsh": ["tcsh", "-f"],
     "fish": ["fish", "--no-config"],
+    "sh": ["sh"],
 }
+EVERY_SHELL = ("bash", "zsh", "tcsh", "fish")  # what users log in with
 
 # Where each tool keeps its start-up files, one per shell: below / or below UNPACKED/<tool>.
 MODULE_TOOLS = {
@@ -41,8 +43,8 @@ MODULE_TOOLS = {
 }
 
 # What the shells and the tools set for themselves, and may change by each command.
-OWN_STATE = {"_", "SHLVL", "PWD", "OLDPWD"}
-OWN_STATE_PREFIXES = ("_ModuleTable", "__LMOD_REF_COUNT_", "__MODULES_", "BASH_FUNC_")
+OWN_STATE = {"_", "SHLVL", "PWD", "OLDPWD", "LOADEDMODULES", "_LMFILES_"}
+OWN_STATE_PREFIXES = ("_ModuleTable", "__LMOD_", "__MODULES_", "BASH_FUNC_")
 
 
 def has_shell(name: str) -> bool:
@@ -104,7 +106,7 @@ class Shell:
         return quoted.replace("!", "\\!") if self.name == "tcsh" else quoted
 
     def source(self, file: str | Path) -> str:
-        return f"source {self.quote(file)}"
+        return f"{'.' if self.name == 'sh' else 'source'} {self.quote(file)}"
 
     def export(self, name: str, value: str) -> str:
         form = {"tcsh": "setenv {} {}", "fish": "set -gx {} {}"}.get(self.name, "export {}={}")
@@ -135,14 +137,19 @@ def read_snapshot(file: Path) -> dict[str, str]:
 def shell_parameter(name: str, tool: str | None) -> object:
     """For pytest.mark.parametrize("shell", ...): skipped where the shell or the tool is not."""
     marks = [
-        getattr(pytest.mark, needed) for needed in (name, tool) if needed not in ("bash", None)
+        getattr(pytest.mark, needed)
+        for needed in (name, tool)
+        if needed not in ("bash", "sh", None)
     ]
     return pytest.param(Shell(name, tool), id=f"{name}-{tool or 'no-modules'}", marks=marks)
 
 
 every_shell = pytest.mark.parametrize(
-    "shell", [shell_parameter(name, tool) for tool in MODULE_TOOLS for name in SHELLS]
+    "shell", [shell_parameter(name, tool) for tool in MODULE_TOOLS for name in EVERY_SHELL]
+)
+every_tool = pytest.mark.parametrize(
+    "shell", [shell_parameter("bash", tool) for tool in MODULE_TOOLS]
 )
 every_shell_without_modules = pytest.mark.parametrize(
-    "shell", [shell_parameter(name, None) for name in SHELLS]
+    "shell", [shell_parameter(name, None) for name in EVERY_SHELL]
 )

@@ -1,0 +1,69 @@
+"""A tree of module files as an installation has it, without the installation.
+
+PREFIX/gear/0.1.0-cpu/bin/python     a stand-in
+PREFIX/modulefiles/gear/0.1.0-cpu    Tcl, and .lua beside it, rendered from modulefiles/gear.module
+PREFIX/modulefiles/site/mpi/4, ...   what the site brings
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+RENDER = [sys.executable, str(REPOSITORY / "modulefiles" / "render.py")]
+
+
+class ModuleTree:
+    """What `module use` is given is `folder`."""
+
+    def __init__(self, prefix: Path) -> None:
+        self.prefix = prefix
+        self.folder = prefix / "modulefiles"
+
+    def home(self, name: str = "0.1.0-cpu") -> Path:
+        return self.prefix / "gear" / name
+
+    def install(
+        self,
+        name: str = "0.1.0-cpu",
+        *,
+        modules: str = "",
+        presets: Mapping[str, str] | None = None,
+    ) -> None:
+        """gear/NAME, which depends on `modules` and sets `presets`."""
+        program = self.home(name) / "bin" / "python"
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/sh\necho a stand-in\n")
+        program.chmod(0o755)
+        file = self.folder / "gear" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        version, _, kind = name.partition("-")
+        values = {
+            "VERSION": version,
+            "KIND": kind,
+            "HOME": str(self.home(name)),
+            "PYTHON_VERSION": "3.11",
+            "MODULES": modules,
+            **{f"ENV.{variable}": value for variable, value in (presets or {}).items()},
+        }
+        for language, output in [("tcl", file), ("lua", file.with_name(f"{name}.lua"))]:
+            render(language, output, *(f"{key}={value}" for key, value in values.items()))
+
+    def default(self, name: str) -> None:
+        (self.folder / "gear" / ".version").write_text(
+            f'#%Module1.0\nset ModulesVersion "{name}"\n'
+        )
+
+    def add_site_module(self, name: str) -> None:
+        """Sets SITE_<NAME> and puts a folder on PATH."""
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        variable = "SITE_" + name.split("/")[-2].upper()
+        file.write_text(f"#%Module\nsetenv {variable} {name}\nprepend-path PATH /site/{name}/bin\n")
+
+
+def render(language: str, output: Path, *values: str) -> None:
+    subprocess.run([*RENDER, language, "--output", str(output), *values], check=True)
