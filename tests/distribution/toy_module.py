@@ -94,6 +94,9 @@ def make_module(prefix: Path, python: str, version: str = "1.0") -> ToyModule:
     package = site_packages(build) / "toy"
     package.mkdir()
     (package / "__init__.py").write_text(f'version = "{version}"\n')
+    (package / "__main__.py").write_text(
+        "import sys, toy\nprint('toy', toy.version, 'in', sys.prefix)\n"
+    )
     command(build / "bin/toy", f"#!{build}/bin/python\n{COMMAND}")
     command(
         build / "bin/toy-of-a-long-path",  # as pip writes it where the first line would not fit
