@@ -12,11 +12,11 @@ import pytest
 from distribution.shells import (
     BARE_PATH,
     MODULE_TOOLS,
-    SHELLS,
     Shell,
     every_shell,
     every_shell_without_modules,
     read_snapshot,
+    shell_parameter,
     start_up_folder,
 )
 from distribution.toy_module import ToyModule, make_module, make_venv
@@ -27,29 +27,9 @@ ODD = "it's a & b (c) 100% #1"  # in the paths of venvs; a venv's own scripts al
 TOOLS_OWN_WORDS = r"(Loading|Unloading) gear/|  (Loading|Unloading useless) requirement: "
 
 
-SHELLS["sh"] = ["dash"]
-
-
-class PosixShell(Shell):
-    def source(self, file: str | Path) -> str:
-        return f". {self.quote(file)}"
-
-
 every_posix_shell = pytest.mark.parametrize(
     "shell",
-    [
-        pytest.param(
-            PosixShell(name, tool),
-            id=f"{name}-{tool}",
-            marks=[
-                getattr(pytest.mark, needed)
-                for needed in (name, tool)
-                if needed not in ("bash", "sh")
-            ],
-        )
-        for tool in MODULE_TOOLS
-        for name in ("bash", "zsh", "sh")
-    ],
+    [shell_parameter(name, tool) for tool in MODULE_TOOLS for name in ("bash", "zsh", "sh")],
 )
 
 
@@ -69,13 +49,18 @@ class Session:
         return self.shell.snapshot(self.folder / name)
 
     def environment(self, name: str) -> dict[str, str]:
-        """The environment of snapshot(name). Modules 5 unsets at the last unload what was empty."""
-        found = read_snapshot(self.folder / name)
-        return {
-            k: v
-            for k, v in found.items()
-            if (k, v) not in {("LOADEDMODULES", ""), ("_LMFILES_", "")}
-        }
+        return read_snapshot(self.folder / name)
+
+    def loaded(self, name: str) -> list[str]:
+        """The modules that were loaded at snapshot(name)."""
+        (value, *_) = re.findall(
+            r"(?:^|\0)LOADEDMODULES=([^\0]*)", (self.folder / name).read_text()
+        ) or [""]
+        return value.split(":") if value else []
+
+    def assert_same(self, after: str, before: str) -> None:
+        assert self.environment(after) == self.environment(before)
+        assert self.loaded(after) == self.loaded(before)
 
     def run(
         self, *script: str, options: tuple[str, ...] = (), use: bool = True, **env: str
@@ -157,12 +142,12 @@ def test_activation_loads_and_deactivation_restores(session: Session, venv: Path
     assert err == ""
     assert out == f"python={venv}/bin/python toy=1.0 extra=False args=['1', '2']\n"
     active = session.environment("active")
-    assert active["LOADEDMODULES"].split(":").count("gear/1.0-cpu") == 1
+    assert session.loaded("active") == ["site-python", "gear/1.0-cpu"]
     assert active["GEAR_HOME"] == str(session.module.home)
     assert active["PYTHONNOUSERSITE"] == "1"
     assert active["PATH"].split(":")[:2] == [f"{venv}/bin", f"{session.module.home}/bin"]
     assert "PYTHONPATH" not in active
-    assert session.environment("after") == session.environment("before")
+    session.assert_same("after", "before")
 
 
 @every_shell
@@ -198,10 +183,10 @@ def test_a_module_that_was_loaded_stays_loaded(session: Session, venv: Path) -> 
         "module unload gear/1.0-cpu",
         session.snapshot("end"),
     )
-    assert session.environment("before")["LOADEDMODULES"] == "site-python:gear/1.0-cpu"
+    assert session.loaded("before") == ["site-python", "gear/1.0-cpu"]
     assert session.environment("active")["VIRTUAL_ENV"] == str(venv)
-    assert session.environment("after") == session.environment("before")
-    assert session.environment("end") == session.environment("bare")
+    session.assert_same("after", "before")
+    session.assert_same("end", "bare")
 
 
 @every_shell
@@ -215,8 +200,8 @@ def test_activating_twice_is_activating_once(session: Session, venv: Path) -> No
         "deactivate",
         session.snapshot("after"),
     )
-    assert session.environment("twice") == session.environment("active")
-    assert session.environment("after") == session.environment("before")
+    session.assert_same("twice", "active")
+    session.assert_same("after", "before")
 
 
 @every_shell
@@ -233,8 +218,8 @@ def test_from_one_venv_to_another(session: Session, venv: Path, tmp_path: Path) 
     active = session.environment("other")
     assert active["PATH"].split(":")[:2] == [f"{other}/bin", f"{session.module.home}/bin"]
     assert str(venv) not in active["PATH"]
-    assert active["LOADEDMODULES"] == "site-python:gear/1.0-cpu"
-    assert session.environment("after") == session.environment("before")
+    assert session.loaded("other") == ["site-python", "gear/1.0-cpu"]
+    session.assert_same("after", "before")
 
 
 @every_shell
@@ -251,8 +236,8 @@ def test_from_a_venv_of_one_version_to_one_of_another(
         session.snapshot("after"),
     )
     assert "[venv]" not in err
-    assert session.environment("other")["LOADEDMODULES"] == "site-python:gear/2.0-cpu"
-    assert session.environment("after") == session.environment("before")
+    assert session.loaded("other") == ["site-python", "gear/2.0-cpu"]
+    session.assert_same("after", "before")
 
 
 @every_shell
@@ -272,9 +257,9 @@ def test_a_plain_venv_after_an_extended_one_leaves_the_module_loaded(
         session.snapshot("after"),
     )
     left = session.environment("left")
-    assert left["LOADEDMODULES"] == "site-python:gear/1.0-cpu"
+    assert session.loaded("left") == ["site-python", "gear/1.0-cpu"]
     assert left["PATH"].startswith(f"{session.module.home}/bin:")
-    assert session.environment("after") == session.environment("before")
+    session.assert_same("after", "before")
 
 
 @every_shell
@@ -296,8 +281,8 @@ def test_another_version_that_is_loaded_is_left_alone(
         " then activate again"
     )
     assert out == f"python={venv}/bin/python toy=1.0 extra=False args=[]\n"
-    assert session.environment("active")["LOADEDMODULES"] == "site-python:gear/2.0-cpu"
-    assert session.environment("after") == session.environment("before")
+    assert session.loaded("active") == ["site-python", "gear/2.0-cpu"]
+    session.assert_same("after", "before")
 
 
 @every_shell
@@ -309,7 +294,7 @@ def test_a_module_unloaded_by_hand_leaves_nothing(session: Session, venv: Path) 
         "deactivate",
         session.snapshot("after"),
     )
-    assert session.environment("after") == session.environment("before")
+    session.assert_same("after", "before")
 
 
 @every_shell
@@ -322,8 +307,8 @@ def test_activation_knows_where_the_modulefile_is(session: Session, venv: Path) 
         session.snapshot("after"),
         use=False,
     )
-    assert session.environment("active")["LOADEDMODULES"] == "site-python:gear/1.0-cpu"
-    assert session.environment("after") == session.environment("before")
+    assert session.loaded("active") == ["site-python", "gear/1.0-cpu"]
+    session.assert_same("after", "before")
 
 
 @every_shell
@@ -348,7 +333,7 @@ def test_without_its_modulefile_the_venv_activates_and_says_so(
     assert words in err.splitlines()
     assert out == f"python={venv}/bin/python toy=1.0 extra=False args=[]\n"
     assert session.environment("active")["VIRTUAL_ENV"] == str(venv)
-    assert session.environment("after") == session.environment("before")
+    session.assert_same("after", "before")
 
 
 @every_shell_without_modules
@@ -368,8 +353,9 @@ def test_activation_starts_the_tool_where_there_is_no_module_command(
         MODULESHOME=str(folder.parent),
         MODULEPATH=str(session.module.site_modulefiles),
     )
-    active, after = session.environment("active"), session.environment("after")
-    assert active["LOADEDMODULES"] == "site-python:gear/1.0-cpu"
+    after = session.environment("after")
+    assert session.loaded("active") == ["site-python", "gear/1.0-cpu"]
+    assert session.loaded("after") == []
     assert after["PATH"] == BARE_PATH
     assert "GEAR_HOME" not in after
     assert str(session.module.modulefiles) not in after["MODULEPATH"].split(":")
@@ -396,7 +382,7 @@ def test_without_a_module_tool_the_venv_activates_and_says_so(
         " then activate again"
     )
     assert out == f"python={venv}/bin/python toy=1.0 extra=False args=[]\n"
-    assert session.environment("after") == session.environment("before")
+    session.assert_same("after", "before")
 
 
 @every_posix_shell
@@ -417,15 +403,15 @@ def test_under_set_e_and_set_u(session: Session, venv: Path, tmp_path: Path) -> 
         options=("-eu",),
     )
     assert out.endswith("went on to the end\n")
-    assert session.environment("active")["LOADEDMODULES"] == "site-python:gear/1.0-cpu"
-    assert session.environment("after") == session.environment("before")
+    assert session.loaded("active") == ["site-python", "gear/1.0-cpu"]
+    session.assert_same("after", "before")
 
 
 @every_posix_shell
 def test_under_set_e_and_set_u_without_a_module_command(
     shell: Shell, module: ToyModule, venv: Path, tmp_path: Path
 ) -> None:
-    bare = Session(PosixShell(shell.name, None), module, tmp_path)
+    bare = Session(Shell(shell.name, None), module, tmp_path)
     folder = start_up_folder(str(shell.tool))
     assert folder is not None
     out, _ = bare.run(
@@ -438,4 +424,4 @@ def test_under_set_e_and_set_u_without_a_module_command(
         MODULEPATH=str(module.site_modulefiles),
     )
     assert out.endswith("went on to the end\n")
-    assert bare.environment("active")["LOADEDMODULES"] == "site-python:gear/1.0-cpu"
+    assert bare.loaded("active") == ["site-python", "gear/1.0-cpu"]
