@@ -43,6 +43,7 @@ missing_to_test() {
   unless "tests under Environment Modules" "$modules" have_modules
   unless "tests under Lmod" "lua5.3 lua-posix lua-term lua-json lua-filesystem tcl" have_lmod
   unless "tests of the site distribution" "patch" have patch
+  unless "test that man finds the module's pages" "man-db" have man
   unless "tests of modules and venvs in zsh" "zsh" have zsh
   unless "tests of modules and venvs in tcsh" "tcsh" have tcsh
   unless "tests of modules and venvs in fish" "fish" have fish
