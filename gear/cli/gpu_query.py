@@ -43,7 +43,7 @@ def _print_table(gpus: list[dict[str, Any]]) -> None:
     Console().print(table)
     architectures = sorted({_architecture(gpu) for gpu in gpus})
     print("for nvcc:", *map(_gencode, architectures))
-    print("for a site file: cuda_architectures =", " ".join(map(str, architectures)))
+    print("for a site file: cuda_architectures =", ";".join(map(str, architectures)))
 
 
 def _nvlink(nvlink: dict[str, Any]) -> str:

@@ -78,7 +78,7 @@ def test_table(capsys: pytest.CaptureFixture[str], three_gpus: pytest.MonkeyPatc
         assert text in shown
     assert (
         "for nvcc: -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90\n"
-        "for a site file: cuda_architectures = 80 90\n"
+        "for a site file: cuda_architectures = 80;90\n"
     ) in shown
 
 
