@@ -32,8 +32,9 @@ horovod_options() {
       printf '%s\n' HOROVOD_GPU_OPERATIONS=NCCL "HOROVOD_NCCL_HOME=$BUILD/nccl" HOROVOD_NCCL_LINK=shared
     fi
   fi
-  # GCC 13 no longer includes <cstdint> by the way; CMake 4 refuses the age of third_party/.
-  printf '%s\n' "CXXFLAGS=${CXXFLAGS:+$CXXFLAGS }-include cstdint" CMAKE_POLICY_VERSION_MINIMUM=3.5
+  # GCC 13 no longer includes these by the way; CMake 4 refuses the age of third_party/.
+  echo "CXXFLAGS=${CXXFLAGS:+$CXXFLAGS }-include cstdint -include stdexcept -include string"
+  echo CMAKE_POLICY_VERSION_MINIMUM=3.5
 }
 
 make_horovod() { # folder
