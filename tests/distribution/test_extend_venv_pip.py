@@ -105,14 +105,34 @@ def test_a_venv_without_pip_of_its_own_installs_into_itself(
     assert output_of(module.home / "bin/toy") == f"toy 1.0 of {module.home}\n"
 
 
-def test_an_editable_install_wins(module: ToyModule, tmp_path: Path) -> None:
-    """By a .pth, as pip's editable installs of pure Python are, whatever its name."""
+# What setuptools writes for an editable install whose packages do not fill a folder.
+FINDER = """import sys
+from importlib.util import spec_from_file_location
+
+class _EditableFinder:
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name == "toy":
+            return spec_from_file_location(name, {file!r})
+
+def install():
+    sys.meta_path.append(_EditableFinder)
+"""
+
+
+@pytest.mark.parametrize("by", ["path", "finder"])
+def test_an_editable_install_wins(module: ToyModule, tmp_path: Path, by: str) -> None:
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     assert module.extend(venv).returncode == 0
-    source = tmp_path / "source"
-    (source / "toy").mkdir(parents=True)
-    (source / "toy/__init__.py").write_text(CODE.format(version="3.0"))
+    file = tmp_path / "source/toy/__init__.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(CODE.format(version="3.0"))
     (site,) = venv.glob("lib/python*/site-packages")
-    (site / "__editable__.toy-3.0.pth").write_text(f"{source}\n")
+    if by == "path":
+        line = str(file.parents[1])
+    else:
+        (site / "__editable___toy_finder.py").write_text(FINDER.format(file=str(file)))
+        line = "import __editable___toy_finder; __editable___toy_finder.install()"
+    (site / "__editable__.toy-3.0.pth").write_text(f"{line}\n")
     assert output_of(venv / "bin/toy") == f"toy 3.0 of {venv}\n"
