@@ -27,7 +27,7 @@ def normal(name: str) -> str:
 
 
 def downloads(record: Path) -> dict[tuple[str, str], dict[str, str | None]]:
-    """(name, version) -> hash and file name of what pip installed, by its reports; the last counts."""
+    """(name, version) -> hash and file name of what pip installed, by its reports."""
     found = {}
     for report in sorted((record / "pip").glob("*.json")):
         try:
@@ -56,12 +56,14 @@ def packages(record: Path) -> list[dict[str, str | None]]:
         if built.exists():
             _, digest, source = built.read_text().splitlines()
             row |= {"sha256": digest or None, "source": source}
+        if name == "gear":
+            row |= {"sha256": None, "source": "this repository"}  # its hash is gear.source_hash
         rows.append(row)
     return sorted(rows, key=lambda row: str(row["name"]))
 
 
 def patches(folder: Path) -> list[dict[str, str]]:
-    """What was applied, each with the reason that its head gives ("Why: ...", to the end of the paragraph)."""
+    """What was applied, each with the reason that its head gives ("Why: ...", a paragraph)."""
     rows = []
     for path in sorted(folder.glob("*")):
         text = path.read_bytes()

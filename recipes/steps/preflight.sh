@@ -92,5 +92,5 @@ check_wheelhouse() {
   local folder
   folder=$(site wheelhouse)
   [ -z "$folder" ] || [ -d "$folder" ] ||
-    fail "wheelhouse = $folder is no folder" "make it with: pip download -d $folder -r requirements/site.txt"
+    fail "wheelhouse = $folder is no folder" "recipes/wheelhouse.py fills one from an installation on a machine with a network"
 }

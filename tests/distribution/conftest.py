@@ -1,39 +1,18 @@
-"""The one installation that tests of the distribution share: recipes/sites/debian12-ci.conf, built once."""
+"""What tests of the distribution share: the one installation, and a small one."""
 
 from __future__ import annotations
 
 import subprocess
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from distribution.recipe import REPOSITORY, SITES, Recipe, small_site
+from distribution.recipe import REPOSITORY, SITES, Installation, Recipe, small_site
 
 SITE = SITES / "debian12-ci.conf"
 PREFIX = REPOSITORY / "build" / "distribution" / "prefix"
 FIRST_BUILD_S = 1800  # Horovod is compiled where its wheel is not in the cache
-
-
-@dataclass(frozen=True)
-class Installation:
-    prefix: Path  # --prefix
-    home: Path  # GEAR_HOME: PREFIX/gear/0.1.0-cpu
-
-    @property
-    def name(self) -> str:
-        """What to load: gear/0.1.0-cpu."""
-        return f"gear/{self.home.name}"
-
-    @property
-    def modulefiles(self) -> Path:
-        """What to `module use`."""
-        return self.prefix / "modulefiles"
-
-    @property
-    def python(self) -> Path:
-        return self.home / "bin" / "python"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -64,7 +43,7 @@ def installation(pytestconfig: pytest.Config) -> Installation:
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A prefix with a small installation, which tests leave as it is; its wheel is then in the cache."""
+    """A prefix with a small installation, for reading; its wheel is in the cache then."""
     folder = tmp_path_factory.mktemp("installed")
     Recipe(small_site(folder / "site.conf"), folder / "prefix").succeed()
     return folder / "prefix"

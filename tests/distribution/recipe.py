@@ -1,7 +1,7 @@
-"""Runs recipes/build.sh in tests: small site files, whole runs, runs that are killed, and pictures of a prefix.
+"""Runs recipes/build.sh in tests: whole runs, runs that are killed, and what a prefix then holds.
 
-A small site has neither torch nor MPI: GEAR alone, in seconds once its wheel is in the cache. Network
-settings of pip are those of the machine unless a test replaces them.
+A small site has neither torch nor MPI: GEAR alone, in seconds once its wheel is in the cache.
+Network settings of pip are those of the machine unless a test replaces them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Recipe:
         return done.output
 
     def kill_at(self, text: str, *options: str) -> str:
-        """Starts a run and kills it, with all that it started, when it says `text`; what it said until then."""
+        """Starts a run, kills it and all that it started when it says `text`; what it said."""
         said = ""
         with subprocess.Popen(
             self.command(*options),
@@ -96,6 +96,26 @@ class Recipe:
 
     def manifest(self) -> bytes:
         return (self.home() / "share" / "gear" / "manifest.json").read_bytes()
+
+
+@dataclass(frozen=True)
+class Installation:
+    prefix: Path  # --prefix
+    home: Path  # GEAR_HOME: PREFIX/gear/0.1.0-cpu
+
+    @property
+    def name(self) -> str:
+        """What to load: gear/0.1.0-cpu."""
+        return f"gear/{self.home.name}"
+
+    @property
+    def modulefiles(self) -> Path:
+        """What to `module use`."""
+        return self.prefix / "modulefiles"
+
+    @property
+    def python(self) -> Path:
+        return self.home / "bin" / "python"
 
 
 def picture(prefix: Path) -> dict[str, str]:

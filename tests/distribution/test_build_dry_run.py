@@ -1,4 +1,4 @@
-"""--dry-run prints the commands of every site file, on a machine that has none of what the site has."""
+"""--dry-run prints the commands of every site file, on a machine that lacks what the site has."""
 
 from __future__ import annotations
 

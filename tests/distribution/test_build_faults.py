@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distribution.recipe import Recipe, picture, small_site, write_site
+from distribution.recipe import REPOSITORY, Recipe, picture, small_site, write_site
 
 # pip as on a machine without a network: no configuration, and a port that nobody listens on.
 NO_NETWORK = {
@@ -95,15 +95,13 @@ def test_without_a_network(values: dict[str, str], installed: Path, tmp_path: Pa
 
 
 @pytest.fixture(scope="module")
-def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a small site installs, as template.conf says to fetch it."""
+def wheelhouse(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All that a small site installs."""
     folder = tmp_path_factory.mktemp("wheelhouse")
-    names = "setuptools wheel packaging scikit-build-core pybind11 ninja cmake numpy click rich"
-    root = Recipe(folder, folder).source
-    command = [sys.executable, "-m", "pip", "download", "-q", "-d", str(folder), *names.split()]
-    for pins in ("constraints", "site"):
-        command += ["-c", str(root / "requirements" / f"{pins}.txt")]
-    subprocess.run(command, check=True, capture_output=True)
+    (home,) = (installed / "gear").glob("[0-9]*")
+    gather = [sys.executable, str(REPOSITORY / "recipes" / "wheelhouse.py"), str(home), str(folder)]
+    done = subprocess.run(gather, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return folder
 
 

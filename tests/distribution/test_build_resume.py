@@ -45,7 +45,7 @@ def test_killed_at_every_step_boundary_and_within_every_step(
 
 
 def list_files(recipe: Recipe) -> list[str]:
-    """All files of the installation but what running Python leaves, and pip's reports of each attempt."""
+    """All files but what running Python leaves, and the logs and reports of each attempt."""
     home = recipe.home().resolve()
     return sorted(
         str(path.relative_to(home))

@@ -96,7 +96,8 @@ def test_wrong_site_file_is_one_sentence(line: str, said: str, tmp_path: Path) -
 def test_a_site_file_may_be_written_loosely(tmp_path: Path) -> None:
     site = tmp_path / "site.conf"
     site.write_bytes(
-        b"# a comment\r\n\r\n  torch=off\r\nmpi =off\nhorovod= off\n\tdeepspeed = off  \nmpi4py=off\n"
+        b"# a comment\r\n\r\n  torch=off\r\nmpi =off\nhorovod= off\n\tdeepspeed = off  \n"
+        b"mpi4py=off\n"
         b"name = a # is no comment here\nmodules =\nenv.EMPTY =\nenv.PATHS = /a b:/c=d"
     )
     output = Recipe(site, tmp_path / "prefix").succeed("--dry-run")

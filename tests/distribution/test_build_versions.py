@@ -1,4 +1,4 @@
-"""What is in a prefix: versions side by side, which is the default, and what uninstalling takes away."""
+"""What is in a prefix: versions side by side, the default, and what uninstalling takes away."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distribution.conftest import Installation
-from distribution.recipe import REPOSITORY, Recipe, picture, small_site
+from distribution.recipe import REPOSITORY, Installation, Recipe, picture, small_site
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +60,7 @@ def test_two_versions_side_by_side(installed: Path, next_version: Path, tmp_path
     assert {path: both[path] for path in own} == {path: first[path] for path in own}
     for version in ("0.1.0", "0.9.0"):
         home = prefix / "gear" / f"{version}-cpu"
-        shown = os.popen(f"'{home}/bin/gear' --version").read()
-        assert version in shown, shown
+        assert list((home / "lib").rglob(f"gear-{version}.dist-info"))
     # Each goes by itself; the default moves to what is left.
     assert "the default module is gear/0.1.0-cpu" in new.succeed("--uninstall")
     assert picture(prefix) == first
@@ -85,6 +83,7 @@ def test_a_default_that_the_site_sets_itself(installed: Path, tmp_path: Path) ->
     assert default(prefix) == "0.0.9-gpu"
 
 
+@pytest.mark.timeout(300)
 def test_files_are_for_everyone_whatever_the_umask(installed: Path, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:

@@ -1,0 +1,80 @@
+"""Gathers what an installation was made of, to install the same where there is no network.
+
+    python3 recipes/wheelhouse.py GEAR_HOME FOLDER
+
+GEAR_HOME is an installation that recipes/build.sh made on a machine of the same kind (processor,
+Python) with a network; it has the hash of every package in it. In the site file of the
+machines without a network, `wheelhouse = FOLDER` then replaces the network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from manifest import downloads
+
+SOURCES = Path(__file__).parent / "sources"  # what is built from source, pinned
+
+
+def fail(sentence: str) -> None:
+    print(f"wheelhouse: {sentence}", file=sys.stderr)
+    sys.exit(1)
+
+
+def download(python: Path, folder: Path, index: str, requirements: list[str], *more: str) -> None:
+    """pip download of exact requirements with their hashes; nothing beyond them."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("\n".join(requirements) + "\n")
+        file.flush()
+        command = [python, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps"]
+        command += ["--dest", folder, "--requirement", file.name, *more]
+        if index:
+            command += ["--index-url", index]
+        if subprocess.run(command, stdout=sys.stderr).returncode:
+            fail("pip could not fetch everything: its last lines above say what and why")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("gear_home", type=Path, help="an installation")
+    parser.add_argument("folder", type=Path, help="where to put the packages")
+    arguments = parser.parse_args()
+    share = arguments.gear_home / "share" / "gear"
+    try:
+        text = (share / "manifest.json").read_text()
+    except OSError as error:
+        fail(f"no installation in {arguments.gear_home}: {error.strerror}: {error.filename}")
+    manifest = json.loads(text)
+    site, python = manifest["site"], arguments.gear_home / "bin" / "python"
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+
+    sources = {path.stem: path.read_text().strip() for path in SOURCES.glob("*.txt")}
+    built = [sources[p["name"]] for p in manifest["packages"] if p["name"] in sources]
+    wheels: dict[str, list[str]] = {}  # index -> requirements
+    # By pip's own reports: what was needed to build the rest is in them too.
+    for (name, version), found in downloads(share / "record").items():
+        if name not in {"gear", *sources}:
+            index = (site["torch_index"] if name == "torch" else "") or site["pip_index"]
+            wheels.setdefault(index, []).append(
+                f"{name}=={version} --hash=sha256:{found['sha256']}"
+            )
+    for index, requirements in wheels.items():
+        download(python, arguments.folder, index, requirements, "--only-binary", ":all:")
+    if built:
+        # The tools that the sources need to name themselves are in the installation.
+        more = ["--no-binary", ":all:", "--no-build-isolation"]
+        download(python, arguments.folder, site["pip_index"], built, *more)
+    files = [path for path in arguments.folder.iterdir() if path.is_file()]
+    size = sum(path.stat().st_size for path in files) >> 20
+    print(f"wheelhouse: {len(files)} packages, {size} MiB in {arguments.folder}")
+
+
+if __name__ == "__main__":
+    main()
