@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,8 @@ def run_blocks(shown: list[Block], prefix: Path, home: Path) -> dict[Block, str]
     script = script.replace("/opt/gear", str(prefix)).replace("~/", f"{home}/")
     script = script.replace("/opt/other", str(home / "other"))
     env = {name: value for name, value in os.environ.items() if name not in NOT_A_USER_S}
-    path = [folder for folder in env["PATH"].split(":") if "venv" not in folder]
+    own = str(Path(sys.executable).parent)
+    path = [folder for folder in env["PATH"].split(":") if folder != own]
     done = subprocess.run(
         ["bash", "-l", "-c", script],
         cwd=ROOT,
