@@ -40,6 +40,10 @@ RUN_ELSEWHERE = {
         "tests/distribution/test_slurm_templates.py",
         "multinode-srun.sbatch",
     ),
+    r"python3 recipes/wheelhouse\.py .*": (
+        "tests/distribution/test_build_faults.py",
+        "wheelhouse.py",
+    ),
     r"recipes/build\.sh .* --uninstall": (
         "tests/distribution/test_build_versions.py",
         "--uninstall",
