@@ -53,10 +53,11 @@ proc override {name value} {
     if {[info exists ::env($kept)]} {
         unsetenv $name $::env($kept)
         setenv $kept {}
-        unset ::env($kept)
+        unset -nocomplain ::env($kept)
     } else {
         setenv $name {}
-        unset ::env($name) ;# else what is loaded instead, as in `module swap`, finds it set
+        # What is loaded instead, as in `module swap`, must not find it set.
+        unset -nocomplain ::env($name)
     }
 }
 """,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distribution.conftest import Installation
+from distribution.recipe import Installation
 from distribution.shells import Shell, every_shell, every_tool, read_snapshot
 
 COMMANDS = "gear python python3 torchrun horovodrun deepspeed extend-venv-activate".split()

@@ -147,6 +147,18 @@ def test_default_version(session: Session, name: str) -> None:
 
 
 @every_tool
+def test_variables_that_the_user_took_away(session: Session) -> None:
+    session.run(
+        "export GEAR_HOME=/mine",
+        f"module load {OLD}",
+        "unset GEAR_HOME GEAR_VERSION",
+        f"module unload {OLD}",
+    )
+    assert session.statuses == [0] * 4, session.said
+    assert session.after(4) == session.after(1)
+
+
+@every_tool
 def test_under_strict_options(session: Session) -> None:
     session.run(f"module load {OLD}", f"module unload {OLD}", options=("-eu",))
     assert session.statuses == [0, 0]
