@@ -28,10 +28,11 @@ with gear.ReplayBuffer(schema, capacity=STEPS, group=group) as buffer:
             assert np.array_equal(batch["square"], batch["owner"] ** 2)
             owners |= set(batch["owner"].tolist())
         stats = loader.stats()
+    transport = group.transport().name
 assert owners == set(range(1, world.size + 1)), owners
 assert stats["remote_bytes"] > 0, stats
 if world.rank == 0:
     print(
-        f"{MPI.Get_library_version().split(',')[0].strip()}, transport {group.transport.name}: "
+        f"{MPI.Get_library_version().split(',')[0].strip()}, transport {transport}: "
         f"{world.size} ranks exchanged experience"
     )
