@@ -44,11 +44,14 @@ keep_wheel() { # folder destination
 }
 
 wheel_key() { # name determinant...
-  local name=$1 tool
+  local name=$1 tool flags
   shift
   {
     printf '%s\n' "$@"
     for tool in python compiler mpi cuda; do tool_version "$tool"; done
+    for flags in CPPFLAGS CFLAGS CXXFLAGS LDFLAGS; do
+      if [ -n "${!flags-}" ]; then echo "$flags=${!flags}"; fi
+    done
     "$BUILD/bin/python" -c 'import sys, sysconfig; print(sys.version, sysconfig.get_platform())'
     (cd "$SOURCE/recipes" && find "steps/$STEP.sh" patches sources \
       \( -name "$name*" -o -name "$STEP.sh" \) -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
@@ -90,11 +93,15 @@ record_source() { # name
 source_pin() { cut -d ' ' -f 1 "$SOURCE/recipes/sources/$1.txt"; }
 source_sha256() { sed 's/.*sha256://' "$SOURCE/recipes/sources/$1.txt"; }
 
-# Makes a wheel of an unpacked source: nothing is fetched for it.
+# Makes a wheel of an unpacked source: nothing is fetched for it, and what the environment says to other
+# builds of these packages does not get in.
 build_wheel() { # folder-of-wheel source [NAME=value...] [pip option...]
-  local folder=$1 source=$2
+  local folder=$1 source=$2 name environment=()
   shift 2
-  local environment=()
+  for name in "${!HOROVOD_@}" "${!DS_@}" "${!MPI4PY_@}" "${!SKBUILD_@}" "${!GEAR_WITH_@}"; do
+    environment+=(-u "$name")
+  done
+  environment+=(-u CMAKE_ARGS -u CCL_ROOT -u TORCH_CUDA_ARCH_LIST)
   while [ $# -gt 0 ] && [[ $1 == [A-Z]*=* ]]; do
     environment+=("$1")
     shift
