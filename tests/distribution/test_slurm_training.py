@@ -1,0 +1,133 @@
+"""`gear train dist=ddp` by the templates of slurm/, on two virtual nodes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from distribution.conftest import Installation
+    from distribution.slurm_cluster import Cluster, Job
+
+pytest_plugins = ["distribution.slurm_cluster"]
+pytestmark = [pytest.mark.slurm, pytest.mark.modules, pytest.mark.slow]
+
+# Pendulum as a test can afford it.
+SHORT = ("algo.learning_starts=400", "algo.batch_size=32", "model.hidden=[32]", "logger=csv")
+
+
+@pytest.fixture
+def user(cluster: Cluster, installation: Installation) -> dict[str, str]:
+    cluster.use_modules("modules")
+    return {"MODULEPATH": str(installation.modulefiles)}
+
+
+@pytest.fixture
+def templates(installation: Installation) -> Path:
+    return installation.home / "slurm"
+
+
+def check_run(cluster: Cluster, job: Job, num_ranks: int, num_nodes: int, steps: int) -> None:
+    """The job trained to its end, and left what it should."""
+    assert (job.state, job.exit_code) == ("COMPLETED", 0), job.log
+    # Rank 0 alone speaks, once, and says what the run is made of.
+    shown = re.sub(r"[\s│┃]+", " ", job.log)
+    per_node = num_ranks // num_nodes
+    for words in (
+        f"ranks: {num_ranks}, nodes: {num_nodes}, meeting at gear",
+        f"ranks {num_ranks}, started by",
+        f"nodes {num_nodes}, ranks on each: {per_node} ",
+        f"devices {num_ranks} x cpu",
+        f"32 a rank, {32 * num_ranks} in all",
+        f"environment steps {steps:,} ",
+    ):
+        assert shown.count(words) == 1, (words, job.log)
+    [run_dir] = (cluster.home / "outputs" / "pendulum-sac-seed0").iterdir()
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert summary["env_steps"] == steps
+    assert summary["updates"] == (steps - 400) // num_ranks + 1
+    # Each rank's episodes of 200 steps end in the same step, and each is written once.
+    with (run_dir / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert summary["episodes"] == len(rows) == steps // 200
+    assert [int(row["episode"]) for row in rows] == list(range(len(rows)))
+    returns = [float(row["return"]) for row in rows]
+    assert len(set(returns)) == len(returns)
+    assert all(-2000 < value < 0 for value in returns)
+    assert all(float(row["replay_fill"]) > 0 for row in rows)
+    assert (run_dir / "learning_curve.png").stat().st_size > 1000
+    assert (run_dir / "checkpoints" / f"step_{steps}").is_dir()
+
+
+def test_pendulum_on_two_nodes(cluster: Cluster, user: dict[str, str], templates: Path) -> None:
+    words = (*SHORT, "total_steps=800", "checkpoint_every=400")
+    job = cluster.submit(templates / "multinode-srun.sbatch", *words, env=user)
+    check_run(cluster, job, num_ranks=4, num_nodes=2, steps=800)
+
+
+def test_stopped_on_one_node_and_continued(
+    cluster: Cluster, user: dict[str, str], templates: Path
+) -> None:
+    """What --signal does before the time limit, and what the template says of it."""
+    words = (templates / "1node.sbatch", *SHORT, "checkpoint_every=1000000")
+    number = cluster.start(*words, "total_steps=1000000", env=user)
+    metrics = cluster.home / "outputs"
+    until = time.monotonic() + 100
+    while not any(metrics.rglob("metrics.csv")) and time.monotonic() < until:
+        time.sleep(0.1)
+    cluster.run("scancel", "--signal=TERM", str(number))
+    stopped = cluster.finish(number)
+    assert (stopped.state, stopped.exit_code) == ("FAILED", 143), stopped.log
+    step = int(
+        re.search(r"SIGTERM: stopped at step ([\d,]+), saved", stopped.log)[1].replace(",", "")
+    )
+    steps = -(-(step + 200) // 400) * 400
+    job = cluster.submit(*words, f"total_steps={steps}", "checkpoint=auto", env=user)
+    assert re.search(rf"continues outputs/\S+/step_{step},", job.log), job.log
+    check_run(cluster, job, num_ranks=2, num_nodes=1, steps=steps)
+
+
+def test_pendulum_from_a_venv(
+    cluster: Cluster, user: dict[str, str], installation: Installation, tmp_path: Path
+) -> None:
+    """Every rank runs the python of the venv, which extends the module."""
+    venv = tmp_path / "my venv"
+    subprocess.run([installation.python, "-m", "venv", "--without-pip", venv], check=True)
+    extend = installation.home / "bin" / "extend-venv-activate"
+    subprocess.run([extend, venv], check=True, capture_output=True)
+    [packages] = venv.glob("lib/python3.*/site-packages")
+    (packages / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if 'train' in sys.orig_argv:\n"
+        "    print('rank', os.environ['RANK'], 'runs', sys.executable)\n"
+    )
+    words = (installation.home / "slurm" / "1node.sbatch", *SHORT, "total_steps=400")
+    job = cluster.submit(*words, env={**user, "GEAR_VENV": str(venv)})
+    check_run(cluster, job, num_ranks=2, num_nodes=1, steps=400)
+    for rank in range(2):
+        assert f"rank {rank} runs {venv}/bin/python" in job.log, job.log
+
+
+def test_localhost_is_no_meeting_point(cluster: Cluster, user: dict[str, str]) -> None:
+    """A script that does not use env.sh, with the mistake that works on one node only."""
+    meet = "import sys, gear; gear.Group.from_env(timeout_s=float(sys.argv[1])).barrier()"
+    script = cluster.batch_script(
+        "localhost.sbatch",
+        "module load gear",
+        "export MASTER_ADDR=localhost MASTER_PORT=$((29000 + SLURM_JOB_ID % 1000))",
+        f"meet() {{ RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS python -c '{meet}' $1; }}",
+        'export -f meet; srun --kill-on-bad-exit=1 bash -c "meet $1"',
+    )
+    apart = cluster.start("--nodes=2", "--ntasks=2", script, "20", env=user)
+    together = cluster.submit("--nodes=1", "--ntasks=2", script, "200", env=user)
+    assert together.state == "COMPLETED", together.log
+    failed = cluster.finish(apart)
+    assert failed.state == "FAILED", failed.log
+    assert re.search(r"localhost[:, ]+29\d+|rank 1 did not start", failed.log), failed.log
