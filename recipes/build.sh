@@ -161,6 +161,7 @@ do_step() { # name number
   set +e
   (
     set -euo pipefail
+    trap 'FAILED=1; exit 130' INT TERM
     trap '[ $? = 0 ] || [ -n "${FAILED-}" ] || unexplained' EXIT
     cd "$SOURCE"
     "${name}_step"
@@ -209,6 +210,7 @@ if ! dry; then
     fail "the build's folders cannot be made: $(tail -n 1 "$SCRATCH/error")" "df -h $PREFIX shows the room that is left"
 fi
 
+trap 'complain "interrupted; --resume goes on with this build"; exit 130' INT TERM
 number=0 started=$SECONDS
 for name in "${steps[@]}"; do
   number=$((number + 1))

@@ -6,7 +6,7 @@
 source_files() {
   find gear csrc cmake CMakeLists.txt pyproject.toml requirements recipes modulefiles slurm \
     extend-venv-activate \( -path recipes/sites -o -name __pycache__ \) -prune -o \
-    -type f ! -name '*.so' ! -name '*.pyc' -print0 2>/dev/null | LC_ALL=C sort -z || true
+    -type f ! -name '*.so' ! -name '*.pyc' -print0 | LC_ALL=C sort -z
 }
 
 source_hash() { (cd "$SOURCE" && source_files | xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1); }

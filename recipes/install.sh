@@ -26,8 +26,8 @@ switch_to_build() {
     mv -f "$BUILD/share/gear/replaces.tmp" "$BUILD/share/gear/replaces"
   fi
   rm -f "$BUILD/share/gear/replaces.tmp"
-  ln -sfn ".builds/$BUILD_NAME" "$HOME_LINK.tmp"
-  mv -fT "$HOME_LINK.tmp" "$HOME_LINK"
+  ln -sfn ".builds/$BUILD_NAME" "$PREFIX/gear/.$NAME.tmp"
+  mv -fT "$PREFIX/gear/.$NAME.tmp" "$HOME_LINK"
   mkdir -p "$MODULE_DIR"
   for suffix in "" .lua; do
     cp "$BUILD/share/gear/modulefiles/$NAME$suffix" "$MODULE_DIR/.$NAME$suffix.tmp"
@@ -82,7 +82,8 @@ uninstall() {
     if [ -d "$path" ]; then removed rm -rf "$path"; fi
   done
   if dry; then return 0; fi
-  rm -f "$PREFIX/gear/.builds/.lock"
+  rm -f "$PREFIX/gear/.builds/.lock" "$PREFIX/gear/.$NAME.tmp" "$MODULE_DIR/.$NAME.tmp" \
+    "$MODULE_DIR/.$NAME.lua.tmp" "$MODULE_DIR/.version.tmp"
   rmdir --ignore-fail-on-non-empty "$MODULE_DIR" "$PREFIX/modulefiles" "$PREFIX/gear/.builds" \
     "$PREFIX/gear" 2>/dev/null || true
   say "gear/$NAME is removed from $PREFIX"

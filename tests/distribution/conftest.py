@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -45,5 +47,16 @@ def installation(pytestconfig: pytest.Config) -> Installation:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A prefix with a small installation, for reading; its wheel is in the cache then."""
     folder = tmp_path_factory.mktemp("installed")
-    Recipe(small_site(folder / "site.conf"), folder / "prefix").succeed()
+    umask = os.umask(0o077)  # that of whoever installs; test_build_versions.py looks at the result
+    try:
+        Recipe(small_site(folder / "site.conf"), folder / "prefix").succeed()
+    finally:
+        os.umask(umask)
     return folder / "prefix"
+
+
+@pytest.fixture
+def prefix(installed: Path, tmp_path: Path) -> Path:
+    """A copy of that, for the test to change; its programs still name the original."""
+    shutil.copytree(installed, tmp_path / "prefix", symlinks=True)
+    return tmp_path / "prefix"

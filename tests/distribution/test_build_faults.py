@@ -146,7 +146,7 @@ def fill(disk: Path, leave_mib: int) -> None:
 
 def test_a_full_disk(installed: Path, disk: Path, tmp_path: Path) -> None:
     prefix = disk / "prefix"
-    Recipe(small_site(tmp_path / "site.conf"), prefix).succeed()
+    shutil.copytree(installed, prefix, symlinks=True)
     changed = Recipe(small_site(tmp_path / "changed.conf", env__A_CHANGE="1"), prefix)
     fill(disk, 50)
     assert_fails(changed, f"[preflight] too little room in {prefix}: ")
@@ -165,7 +165,7 @@ def test_a_full_disk(installed: Path, disk: Path, tmp_path: Path) -> None:
 
 def test_a_prefix_that_cannot_be_written(installed: Path, disk: Path, tmp_path: Path) -> None:
     prefix = disk / "prefix"
-    Recipe(small_site(tmp_path / "site.conf"), prefix).succeed()
+    shutil.copytree(installed, prefix, symlinks=True)
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     changed = Recipe(small_site(tmp_path / "changed.conf", env__A_CHANGE="1"), prefix)
     sentence = f"[prefix] {prefix} cannot be written: Read-only file system"
