@@ -6,6 +6,7 @@
 #
 # The batch script, and so its tasks, get
 #   MASTER_ADDR, MASTER_PORT                the first node of the job, and a port that is free there
+#   GEAR_JOB_NODES                          its first two nodes, for what follows
 # and each task
 #   RANK, WORLD_SIZE, LOCAL_RANK            its number, how many there are, its number on the node
 #   NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME  the network interface that leads to the other nodes
@@ -67,7 +68,7 @@ for step in range(12000):
             continue
     print(port)
     sys.exit()
-sys.exit("every port from 20000 to 31999 is taken")' "$SLURM_JOB_ID"
+sys.exit("every port from 20000 to 31999 is taken")' "$SLURM_JOB_ID" </dev/null
 }
 
 # ---- in a task: becomes the command ----
@@ -146,10 +147,13 @@ tell() {
     "temporary files: $TMPDIR" >&2
 }
 
-case ${1:---help} in
+usage() { sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0"; }
+
+case ${1:-} in
   --job) job ;;
-  -*)
-    sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0" >&2
+  --help) usage ;;
+  "" | -*)
+    usage >&2
     exit 2
     ;;
   *) task "$@" ;;

@@ -125,7 +125,7 @@ def test_localhost_is_no_meeting_point(cluster: Cluster, user: dict[str, str]) -
         f"meet() {{ RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS python -c '{meet}' $1; }}",
         'export -f meet; srun --kill-on-bad-exit=1 bash -c "meet $1"',
     )
-    apart = cluster.start("--nodes=2", "--ntasks=2", script, "20", env=user)
+    apart = cluster.start("--nodes=2", "--ntasks=2", script, "10", env=user)
     together = cluster.submit("--nodes=1", "--ntasks=2", script, "200", env=user)
     assert together.state == "COMPLETED", together.log
     failed = cluster.finish(apart)

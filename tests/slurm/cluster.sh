@@ -9,8 +9,8 @@
 # Each node has a network, a host name, a /dev/shm and mounts of its own, and shares the file system:
 # what is wrong on two machines, such as MASTER_ADDR=localhost, is wrong here. CPUS (4) and GPUS (2,
 # devices that compute nothing) say what each node claims to have. Needs root and, on Debian,
-# slurm-wlm munge libpmix2 iproute2 procps. All it makes is in /run/gear-slurm, but for the network br-gear
-# and /dev/fakegpu*: another Slurm on the machine stays as it is.
+# slurm-wlm munge libpmix2 iproute2 procps. All it makes is in /run/gear-slurm, but for the network
+# br-gear and /dev/fakegpu*: another Slurm on the machine stays as it is.
 set -euo pipefail
 
 nodes=(gear1 gear2)
