@@ -79,6 +79,18 @@ class Session:
         said = [line for line in done.stderr.splitlines() if not re.match(TOOLS_OWN_WORDS, line)]
         return done.stdout, "\n".join(said)
 
+    def visit(self, venv: Path, *script: str, use: bool = True) -> tuple[str, str]:
+        """Activates `venv`, runs the lines and deactivates: snapshots before, active and after."""
+        return self.run(
+            self.snapshot("before"),
+            self.activate(venv),
+            self.snapshot("active"),
+            *script,
+            "deactivate",
+            self.snapshot("after"),
+            use=use,
+        )
+
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, ToyModule]:
@@ -131,14 +143,7 @@ def extended(module: ToyModule, folder: Path) -> Path:
 
 @every_shell
 def test_activation_loads_and_deactivation_restores(session: Session, venv: Path) -> None:
-    out, err = session.run(
-        session.snapshot("before"),
-        session.activate(venv),
-        session.snapshot("active"),
-        "toy 1 2",
-        "deactivate",
-        session.snapshot("after"),
-    )
+    out, err = session.visit(venv, "toy 1 2")
     assert err == ""
     assert out == f"python={venv}/bin/python toy=1.0 extra=False args=['1', '2']\n"
     active = session.environment("active")
@@ -191,15 +196,7 @@ def test_a_module_that_was_loaded_stays_loaded(session: Session, venv: Path) -> 
 
 @every_shell
 def test_activating_twice_is_activating_once(session: Session, venv: Path) -> None:
-    session.run(
-        session.snapshot("before"),
-        session.activate(venv),
-        session.snapshot("active"),
-        session.activate(venv),
-        session.snapshot("twice"),
-        "deactivate",
-        session.snapshot("after"),
-    )
+    session.visit(venv, session.activate(venv), session.snapshot("twice"))
     session.assert_same("twice", "active")
     session.assert_same("after", "before")
 
@@ -207,14 +204,7 @@ def test_activating_twice_is_activating_once(session: Session, venv: Path) -> No
 @every_shell
 def test_from_one_venv_to_another(session: Session, venv: Path, tmp_path: Path) -> None:
     other = extended(session.module, tmp_path / "other venv")
-    session.run(
-        session.snapshot("before"),
-        session.activate(venv),
-        session.activate(other),
-        session.snapshot("other"),
-        "deactivate",
-        session.snapshot("after"),
-    )
+    session.visit(venv, session.activate(other), session.snapshot("other"))
     active = session.environment("other")
     assert active["PATH"].split(":")[:2] == [f"{other}/bin", f"{session.module.home}/bin"]
     assert str(venv) not in active["PATH"]
@@ -227,14 +217,7 @@ def test_from_a_venv_of_one_version_to_one_of_another(
     session: Session, venv: Path, second: dict[str | None, ToyModule], tmp_path: Path
 ) -> None:
     other = extended(second[session.shell.tool], tmp_path / "other venv")
-    _, err = session.run(
-        session.snapshot("before"),
-        session.activate(venv),
-        session.activate(other),
-        session.snapshot("other"),
-        "deactivate",
-        session.snapshot("after"),
-    )
+    _, err = session.visit(venv, session.activate(other), session.snapshot("other"))
     assert "[venv]" not in err
     assert session.loaded("other") == ["site-python", "gear/2.0-cpu"]
     session.assert_same("after", "before")
@@ -287,26 +270,13 @@ def test_another_version_that_is_loaded_is_left_alone(
 
 @every_shell
 def test_a_module_unloaded_by_hand_leaves_nothing(session: Session, venv: Path) -> None:
-    session.run(
-        session.snapshot("before"),
-        session.activate(venv),
-        "module unload gear",
-        "deactivate",
-        session.snapshot("after"),
-    )
+    session.visit(venv, "module unload gear")
     session.assert_same("after", "before")
 
 
 @every_shell
 def test_activation_knows_where_the_modulefile_is(session: Session, venv: Path) -> None:
-    session.run(
-        session.snapshot("before"),
-        session.activate(venv),
-        session.snapshot("active"),
-        "deactivate",
-        session.snapshot("after"),
-        use=False,
-    )
+    session.visit(venv, use=False)
     assert session.loaded("active") == ["site-python", "gear/1.0-cpu"]
     session.assert_same("after", "before")
 
@@ -319,14 +289,7 @@ def test_without_its_modulefile_the_venv_activates_and_says_so(
     venv = extended(module, tmp_path / "venv")
     (module.modulefiles / "gear").rename(tmp_path / "gone")
     session = Session(shell, module, tmp_path)
-    out, err = session.run(
-        session.snapshot("before"),
-        session.activate(venv),
-        session.snapshot("active"),
-        "toy",
-        "deactivate",
-        session.snapshot("after"),
-    )
+    out, err = session.visit(venv, "toy")
     words = (
         "[venv] gear/1.0-cpu did not load: the venv is active without it; see 'module avail gear'"
     )
