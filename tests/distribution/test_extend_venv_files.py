@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,12 +32,10 @@ def venv(tmp_path: Path) -> Path:
 
 
 def make_virtualenv(folder: Path, python: str) -> Path:
-    if importlib.util.find_spec("virtualenv") is None:
-        pytest.skip("virtualenv is not installed")
+    virtualenv = pytest.importorskip("virtualenv")
     options = ["--no-download", "--no-seed", "--python", python, "--app-data", f"{folder}.data"]
-    subprocess.run(
-        [sys.executable, "-m", "virtualenv", "-q", *options, folder], check=True, timeout=60
-    )
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    virtualenv.cli_run([*options, str(folder)], setup_logging=False, env=environment)
     return folder
 
 

@@ -95,8 +95,9 @@ def make_module(prefix: Path, python: str, version: str = "1.0") -> ToyModule:
     package.mkdir()
     (package / "__init__.py").write_text(f'version = "{version}"\n')
     (package / "__main__.py").write_text(
-        "import sys, toy\nprint('toy', toy.version, 'in', sys.prefix)\n"
+        "import sys, toy\nassert sys.toy_was_set_up\nprint('toy', toy.version, 'in', sys.prefix)\n"
     )
+    (package.parent / "toy.pth").write_text("import sys; sys.toy_was_set_up = True\n")
     command(build / "bin/toy", f"#!{build}/bin/python\n{COMMAND}")
     command(
         build / "bin/toy-of-a-long-path",  # as pip writes it where the first line would not fit
