@@ -72,6 +72,7 @@ VERSION=$(source_version)
 NAME=$VERSION-$KIND
 HOME_LINK=$PREFIX/gear/$NAME
 MODULE_DIR=$PREFIX/modulefiles/gear
+PREVIOUS=$PREFIX/gear/.builds/.$NAME.previous
 CACHE=${GEAR_BUILD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/gear/wheels}
 STEP=site LOG=/dev/null BUILD=$PREFIX
 SCRATCH=$(mktemp -d)

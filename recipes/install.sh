@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Puts a finished build in its place, and takes an installation away. Sourced by build.sh.
 #
-#   PREFIX/gear/NAME                  -> .builds/NAME-HASH      GEAR_HOME; NAME is <version>-<kind>
-#   PREFIX/gear/.builds/NAME-HASH     the build: a venv, made where it stays
-#   PREFIX/modulefiles/gear/NAME      Tcl; NAME.lua beside it, and .version with the default
+#   PREFIX/gear/NAME                    GEAR_HOME, a link to .builds/NAME-HASH; NAME is <version>-<kind>
+#   PREFIX/gear/.builds/NAME-HASH       the build: a venv, made where it stays
+#   PREFIX/gear/.builds/.NAME.previous  which build it replaced: running jobs finish on that one
+#   PREFIX/modulefiles/gear/NAME        Tcl; NAME.lua beside it, and .version with the default
 # shellcheck disable=SC2153  # variables of build.sh
 
 # Everything of a finished build is in its place.
@@ -18,14 +19,14 @@ installed() {
 # Each thing is made beside its place and moved there in one rename: who loads the module meanwhile gets
 # the previous build or this one, whole. Interrupted, it is completed by the next run.
 switch_to_build() {
-  local suffix
+  local suffix previous
   say "switching gear/$NAME to this build"
   if dry; then return 0; fi
-  readlink "$HOME_LINK" >"$BUILD/share/gear/replaces.tmp" 2>/dev/null || true
-  if ! grep -qxF ".builds/$BUILD_NAME" "$BUILD/share/gear/replaces.tmp"; then
-    mv -f "$BUILD/share/gear/replaces.tmp" "$BUILD/share/gear/replaces"
+  previous=$(readlink "$HOME_LINK") || previous=
+  if [ "$previous" != ".builds/$BUILD_NAME" ]; then
+    printf '%s\n' "$previous" >"$PREVIOUS.tmp"
+    mv -f "$PREVIOUS.tmp" "$PREVIOUS"
   fi
-  rm -f "$BUILD/share/gear/replaces.tmp"
   ln -sfn ".builds/$BUILD_NAME" "$PREFIX/gear/.$NAME.tmp"
   mv -fT "$PREFIX/gear/.$NAME.tmp" "$HOME_LINK"
   mkdir -p "$MODULE_DIR"
@@ -42,13 +43,13 @@ set_default() { # name
   mv -fT "$MODULE_DIR/.version.tmp" "$MODULE_DIR/.version"
 }
 
-# Keeps this build and the one that it replaced: running jobs finish on that.
+# Keeps this build and the one that it replaced.
 remove_old_builds() {
-  local build replaced
-  replaced=$(cat "$BUILD/share/gear/replaces" 2>/dev/null || true)
+  local build previous
+  previous=$(cat "$PREVIOUS")
   for build in "$PREFIX/gear/.builds/$NAME"-*; do
     case .builds/${build##*/} in
-      ".builds/$BUILD_NAME" | "$replaced") ;;
+      ".builds/$BUILD_NAME" | "$previous") ;;
       *) rm -rf "$build" ;;
     esac
   done
@@ -82,7 +83,7 @@ uninstall() {
     if [ -d "$path" ]; then removed rm -rf "$path"; fi
   done
   if dry; then return 0; fi
-  rm -f "$PREFIX/gear/.builds/.lock" "$PREFIX/gear/.$NAME.tmp" "$MODULE_DIR/.$NAME.tmp" \
+  rm -f "$PREFIX/gear/.builds/.lock" "$PREVIOUS" "$PREVIOUS.tmp" "$PREFIX/gear/.$NAME.tmp" "$MODULE_DIR/.$NAME.tmp" \
     "$MODULE_DIR/.$NAME.lua.tmp" "$MODULE_DIR/.version.tmp"
   rmdir --ignore-fail-on-non-empty "$MODULE_DIR" "$PREFIX/modulefiles" "$PREFIX/gear/.builds" \
     "$PREFIX/gear" 2>/dev/null || true
