@@ -96,7 +96,7 @@ site_settle() { # file
   [ -n "${SITE[jobs]}" ] || SITE[jobs]=$(nproc)
   [ -n "${SITE[nccl]}" ] || SITE[nccl]=$([ -n "${SITE[cuda_home]}" ] && echo wheel || echo off)
   if [ -z "${SITE[deepspeed_ops]}" ]; then
-    SITE[deepspeed_ops]=$([ -n "${SITE[cuda_home]}" ] && echo 'fused_adam cpu_adam' || echo shm_comm)
+    SITE[deepspeed_ops]=$([ -n "${SITE[cuda_home]}" ] && echo fused_adam || echo shm_comm)
   fi
   if [ "${SITE[nccl]}" != off ] && [ -z "${SITE[cuda_home]}" ]; then
     usage_error "[site] $file: nccl = ${SITE[nccl]} needs CUDA: set cuda_home, or nccl = off"

@@ -18,9 +18,9 @@ FIRST_BUILD_S = 1800  # Horovod is compiled where its wheel is not in the cache
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test that uses the installation waits until it is built."""
+    """The first test that uses an installation waits until it is built."""
     for item in items:
-        if "installation" in getattr(item, "fixturenames", ()):
+        if {"installation", "installed"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.installation)
             item.add_marker(pytest.mark.timeout(FIRST_BUILD_S))
 

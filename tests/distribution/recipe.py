@@ -1,6 +1,6 @@
 """Runs recipes/build.sh in tests: whole runs, runs that are killed, and what a prefix then holds.
 
-A small site has neither torch nor MPI: GEAR alone, in seconds once its wheel is in the cache.
+A small site has GEAR alone, by the wheel of the whole site: once that is in the cache, in seconds.
 Network settings of pip are those of the machine unless a test replaces them.
 """
 
@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 BUILD = REPOSITORY / "recipes" / "build.sh"
 SITES = REPOSITORY / "recipes" / "sites"
 
-SMALL = {"torch": "off", "mpi": "off", "mpi4py": "off", "horovod": "off", "deepspeed": "off"}
+SMALL = {"torch": "off", "mpi4py": "off", "horovod": "off", "deepspeed": "off"}
 SMALL_STEPS = ["preflight", "venv", "core", "modulefiles", "smoke", "manifest"]
 
 
