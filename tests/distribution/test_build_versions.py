@@ -54,7 +54,8 @@ def test_a_second_run_does_nothing(installation: Installation) -> None:
 
 def test_two_versions_side_by_side(prefix: Path, next_version: Path, tmp_path: Path) -> None:
     site = small_site(tmp_path / "site.conf")
-    old, new = Recipe(site, prefix), Recipe(site, prefix, source=next_version)
+    old = Recipe(site, prefix)
+    new = Recipe(site, prefix, {"GEAR_BUILD_CACHE": str(tmp_path / "cache")}, next_version)
     assert default(prefix) == "0.1.0-cpu"
     first = picture(prefix)
     new.succeed()
