@@ -108,8 +108,9 @@ def _print_tables(path: Path, manifest: Manifest) -> None:
     from rich.table import Table
 
     gear = manifest["gear"]
-    title = f"gear/{gear['version']}-{gear['kind']}, {path}"
-    facts = Table(title=title, title_justify="left", show_header=False, box=box.SIMPLE_HEAD)
+    facts = Table(show_header=False, box=box.SIMPLE_HEAD)
+    facts.add_column(no_wrap=True)
+    facts.add_column(overflow="fold")
     facts.add_row("source", gear["source_hash"])
     for area in ("tools", "site"):
         for name, value in manifest[area].items():
@@ -121,12 +122,13 @@ def _print_tables(path: Path, manifest: Manifest) -> None:
         facts.add_row(f"patch {patch['file']}", patch["why"])
     facts.add_row("steps", " ".join(manifest["steps"]))
 
-    packages = Table(title_justify="left", box=box.SIMPLE_HEAD)
+    packages = Table(box=box.SIMPLE_HEAD)
     for heading in ("package", "version", "sha256", "source"):
         packages.add_column(heading)
     for package in manifest["packages"]:
         digest = (package["sha256"] or "")[:12]
         packages.add_row(package["name"], package["version"], digest, package["source"])
+    print(f"gear/{gear['version']}-{gear['kind']}, {path}")
     console = Console()
     console.print(facts)
     console.print(packages)
