@@ -28,8 +28,13 @@ deepspeed_options() {
   fi
 }
 
-# Some of the parts are compiled for the very processor that compiles them.
-processor() { sed -n 's/^\(model name\|flags\|CPU part\)[[:space:]]*: //p' /proc/cpuinfo | sort -u; }
+# All but shm_comm may be compiled for the very processor that compiles them.
+processor() {
+  case $(site deepspeed_ops) in
+    none | shm_comm) ;;
+    *) sed -n 's/^\(model name\|flags\|CPU part\)[[:space:]]*: //p' /proc/cpuinfo | sort -u ;;
+  esac
+}
 
 make_deepspeed() { # folder
   local options
