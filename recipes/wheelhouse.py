@@ -16,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
+
 from manifest import downloads
 
 SOURCES = Path(__file__).parent / "sources"  # what is built from source, pinned
