@@ -2,7 +2,7 @@
 
     python render.py tcl|lua --output FILE NAME=VALUE ...
 
-The values: VERSION, KIND, HOME (GEAR_HOME), PYTHON_VERSION, MODULES (to depend on, separated by
+The values: VERSION, KIND, HOME (GEAR_HOME), BUILD (where that leads), PYTHON_VERSION, MODULES (to depend on, separated by
 spaces), and ENV.X=VALUE for every variable X to set. Python 3.9 or later, nothing else.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("gear.module")
-NAMES = ["VERSION", "KIND", "HOME", "PYTHON_VERSION", "MODULES"]
+NAMES = ["VERSION", "KIND", "HOME", "BUILD", "PYTHON_VERSION", "MODULES"]
 PRESET = re.compile(r"ENV\.([A-Za-z_][A-Za-z0-9_]*)")
 
 # verb -> its form in Tcl and in Lua; {0} and {1} are its words, quoted; the last is the rest of the

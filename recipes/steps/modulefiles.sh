@@ -5,7 +5,7 @@
 
 modulefiles_step() {
   local name template values
-  values=("VERSION=$VERSION" "KIND=$KIND" "HOME=$HOME_LINK" "MODULES=$(site modules)"
+  values=("VERSION=$VERSION" "KIND=$KIND" "HOME=$HOME_LINK" "BUILD=$BUILD" "MODULES=$(site modules)"
     "PYTHON_VERSION=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')")
   for name in $(site_presets); do values+=("ENV.$name=$(site "env.$name")"); done
   run mkdir -p "$BUILD/share/gear/modulefiles" "$BUILD/slurm"

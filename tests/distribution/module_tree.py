@@ -45,6 +45,7 @@ class ModuleTree:
             "VERSION": version,
             "KIND": kind,
             "HOME": str(self.home(name)),
+            "BUILD": str(self.home(name)),
             "PYTHON_VERSION": "3.11",
             "MODULES": modules,
             **{f"ENV.{variable}": value for variable, value in (presets or {}).items()},

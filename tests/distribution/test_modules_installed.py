@@ -29,7 +29,8 @@ def test_commands_and_templates(shell: Shell, installation: Installation, tmp_pa
     before, loaded, after = (read_snapshot(tmp_path / n) for n in ("before", "loaded", "after"))
     assert loaded["GEAR_HOME"] == str(installation.home), done.stderr
     found = {name: shutil.which(name, path=loaded["PATH"]) for name in COMMANDS}
-    assert found == {name: f"{installation.home}/bin/{name}" for name in COMMANDS}
+    build = installation.home.resolve()  # an update moves the link, not what is in use
+    assert found == {name: f"{build}/bin/{name}" for name in COMMANDS}
     assert {file.name for file in Path(loaded["GEAR_HOME"], "slurm").iterdir()} >= TEMPLATES
     assert "PYTHONPATH" not in loaded
     assert after == before
@@ -62,4 +63,4 @@ def test_login_shell(installation: Installation, tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert done.stdout == f"{installation.home}/bin/gear\n", done.stderr
+    assert done.stdout == f"{installation.home.resolve()}/bin/gear\n", done.stderr

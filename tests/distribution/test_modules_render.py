@@ -10,7 +10,14 @@ import pytest
 from distribution.module_tree import RENDER, ModuleTree
 from distribution.shells import Shell, every_tool, read_snapshot
 
-VALUES = ["VERSION=1", "KIND=cpu", "HOME=/opt/gear", "PYTHON_VERSION=3.11", "MODULES="]
+VALUES = [
+    "VERSION=1",
+    "KIND=cpu",
+    "HOME=/opt/gear",
+    "BUILD=/opt/gear",
+    "PYTHON_VERSION=3.11",
+    "MODULES=",
+]
 ODD = r"""[exec touch it] {a} }{ $env(HOME) "; \n \\ --comment]] #!b"""
 
 
@@ -31,6 +38,16 @@ def test_same_values_same_bytes(language: str, tmp_path: Path) -> None:
         texts.append((tmp_path / "file").read_bytes())
     assert texts[0] == texts[1]
     assert b"@" not in texts[0]
+
+
+@pytest.mark.parametrize("language", ["tcl", "lua"])
+def test_what_is_loaded_stays_in_one_build(language: str, tmp_path: Path) -> None:
+    """GEAR_HOME is a link that an update moves; PATH leads where it led."""
+    values = [value for value in VALUES if not value.startswith("BUILD=")]
+    run(language, tmp_path / "file", *values, "BUILD=/opt/gear/.builds/1-cpu-abc")
+    lines = (tmp_path / "file").read_text().splitlines()
+    (path,) = (line for line in lines if line.startswith("prepend"))
+    assert '"/opt/gear/.builds/1-cpu-abc/bin"' in path
 
 
 @pytest.mark.parametrize(
