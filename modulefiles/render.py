@@ -2,8 +2,9 @@
 
     python render.py tcl|lua --output FILE NAME=VALUE ...
 
-The values: VERSION, KIND, HOME (GEAR_HOME), BUILD (where that leads), PYTHON_VERSION, MODULES (to depend on, separated by
-spaces), and ENV.X=VALUE for every variable X to set. Python 3.9 or later, nothing else.
+The values: VERSION, KIND, HOME (GEAR_HOME), BUILD (where that leads), PYTHON_VERSION, MODULES (to
+depend on, separated by spaces), and ENV.X=VALUE for every variable X to set. Python 3.9 or later,
+nothing else.
 """
 
 from __future__ import annotations
