@@ -2,11 +2,13 @@
 
 The manifest is `share/gear/manifest.json` of the installation, written by recipes/build.sh. It is
 compared with the installation that it lies in, whichever Python asks: a venv that extends the
-module has packages of its own, and they are no difference.
+module has packages of its own, and they are no difference. Compared are versions, patches, and
+which files there are, by size: files are not read.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import importlib.metadata
 import json
@@ -71,21 +73,38 @@ def find_differences(manifest: Manifest, home: Path) -> Iterator[str]:
             f"the manifest where it was installed, {PLACE} in it"
         )
     found = importlib.metadata.distributions(path=folders)
-    installed = {_normal(each.metadata["Name"]): each.version for each in found}
+    installed = {_normal(each.metadata["Name"]): each for each in found}
     for package in manifest["packages"]:
-        version = installed.pop(_normal(package["name"]), None)
-        if version is None:
+        each = installed.pop(_normal(package["name"]), None)
+        if each is None:
             yield f"{package['name']} {package['version']} is not installed"
-        elif version != package["version"]:
-            yield f"{package['name']} is {version}, was {package['version']}"
-    for name, version in sorted(installed.items()):
-        yield f"{name} {version} was installed afterwards"
+        elif each.version != package["version"]:
+            yield f"{package['name']} is {each.version}, was {package['version']}"
+        else:
+            yield from _changed_files(package["name"], each)
+    for name, each in sorted(installed.items()):
+        yield f"{name} {each.version} was installed afterwards"
     for patch in manifest["patches"]:
         file = home / PATCHES / patch["file"]
         if not file.is_file():
             yield f"{PATCHES / patch['file']} is missing"
         elif hashlib.sha256(file.read_bytes()).hexdigest() != patch["sha256"]:
             yield f"{PATCHES / patch['file']} was changed"
+
+
+def _changed_files(name: str, distribution: importlib.metadata.Distribution) -> Iterator[str]:
+    """The first file of a package that is gone, or of another size than when it was installed."""
+    # Not distribution.files: from Python 3.12 on, it leaves out those that are missing.
+    for file, _, size in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
+        path = Path(str(distribution.locate_file(file)))
+        if not size or path.suffix == ".pyc":
+            continue
+        if not path.is_file():
+            yield f"{name}: {file} is missing"
+            return
+        if path.stat().st_size != int(size):
+            yield f"{name}: {file} has {path.stat().st_size} bytes, had {size}"
+            return
 
 
 def _of_the_module() -> Path:

@@ -112,6 +112,29 @@ def test_each_difference_is_a_sentence(home: Path, capsys: pytest.CaptureFixture
     assert "different: hydra-core is 1.4.0, was 1.3.8\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "hydra-core: hydra/core.py is missing"),
+        (b"hacked\n", "hydra-core: hydra/core.py has 7 bytes, had 5"),
+    ],
+)
+def test_files_of_a_package(
+    home: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, sentence: str
+) -> None:
+    packages = home / "lib" / "python3.11" / "site-packages"
+    file = packages / "hydra" / "core.py"
+    file.parent.mkdir()
+    file.write_bytes(b"good\n")
+    record = "hydra/core.py,sha256=xyz,5\nhydra_core-1.3.8.dist-info/RECORD,,\n"
+    (packages / "hydra_core-1.3.8.dist-info" / "RECORD").write_text(record)
+    assert differences(home, capsys, 0) == []
+    file.unlink()
+    if content:
+        file.write_bytes(content)
+    assert differences(home, capsys, 1) == [sentence]
+
+
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert app.main(["check", "--manifest", *arguments]) == 2
     captured = capsys.readouterr()
