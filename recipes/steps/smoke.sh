@@ -11,6 +11,8 @@ smoke_step() {
     smoke torch "$BUILD/bin/python" "$programs/check_torch.py" "$KIND"
   fi
   smoke gear "$BUILD/bin/python" "$programs/check_gear.py"
+  # Also where no ranks are started: imports all, and fails if one does not.
+  smoke packages "$BUILD/bin/gear" check --build
   if site_is mpirun off; then
     say "  ranks are not started here (mpirun = off): on a compute node, try"
     say "    srun -n 2 python \$GEAR_HOME/share/gear/smoke/check_mpi4py.py, and check_horovod.py beside it"

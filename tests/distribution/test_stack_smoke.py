@@ -1,0 +1,83 @@
+"""The smoke test: what it fails on, with stand-ins for what it tries."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distribution.recipe_part import REPOSITORY, fake_python, run_part
+
+PROGRAMS = REPOSITORY / "recipes" / "smoke"
+
+# Two ranks of one machine that agree about everything; rank 0 is the one that looks.
+HOROVOD = """
+import torch
+
+torch.cuda.device_count = lambda: {gpus}
+Sum = None
+init = shutdown = lambda: None
+nccl_built = lambda: True
+size = local_size = lambda: 2
+rank = local_rank = lambda: 0
+
+
+def allreduce(tensor, op):
+    return 3 * tensor
+
+
+def DistributedOptimizer(optimizer, named_parameters):
+    return optimizer
+
+
+def broadcast_parameters(parameters, root_rank):
+    pass
+
+
+def allgather(tensor):
+    return torch.cat([tensor, tensor])
+"""
+
+
+def smoke(folder: Path, gear: str, **site: str) -> subprocess.CompletedProcess[str]:
+    """The step in a build whose programs are stand-ins; `gear` is what that command does."""
+    fake_python(folder / "build", "exit 0")
+    command = folder / "build" / "bin" / "gear"
+    command.write_text(f"#!/bin/sh\n{gear}\n")
+    command.chmod(0o755)
+    values = {"torch": "off", "mpi4py": "off", "horovod": "on", "deepspeed": "off", "mpirun": "off"}
+    return run_part("steps/smoke.sh", "smoke_step", folder, site=values | site)
+
+
+def test_without_ranks_what_does_not_import_is_no_success(tmp_path):
+    broken = 'echo "[!] Horovod 0.28.1 does not import  ImportError: no MPI"; exit 1'
+    done = smoke(tmp_path, f'[ "$*" = "check --build" ] || exit 0; {broken}')
+    assert done.returncode == 1, done.stdout
+    assert "the smoke test of packages failed" in done.stderr
+    assert "Horovod 0.28.1 does not import  ImportError: no MPI" in done.stderr
+
+
+def test_without_ranks_what_imports_will_do(tmp_path):
+    done = smoke(tmp_path, "exit 0")
+    assert done.returncode == 0, done.stderr
+    assert "ranks are not started here" in done.stdout
+
+
+def test_ranks_of_horovod_with_too_few_gpus_all_take_the_cpu(tmp_path):
+    pytest.importorskip("torch")
+    package = tmp_path / "horovod"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "torch.py").write_text(HOROVOD.format(gpus=1))
+    paths = [str(tmp_path), *filter(None, sys.path)]
+    done = subprocess.run(
+        [sys.executable, PROGRAMS / "check_horovod.py"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Horovod on cpu: 2 ranks agree on 3" in done.stdout
