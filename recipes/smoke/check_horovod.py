@@ -1,4 +1,4 @@
-"""Ranks of Horovod add up a tensor and train alike, on GPUs where there are any."""
+"""Ranks of Horovod add up a tensor and train alike, on GPUs where each has one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import torch
 
 hvd.init()
 assert hvd.size() >= 2, "start it with two ranks or more: mpirun -n 2 python check_horovod.py"
-on_gpu = hvd.nccl_built() and torch.cuda.device_count() > hvd.local_rank()
+# All on GPUs or all on the CPU: Horovod refuses a mixture.
+on_gpu = hvd.nccl_built() and torch.cuda.device_count() >= hvd.local_size()
 device = torch.device("cuda", hvd.local_rank()) if on_gpu else torch.device("cpu")
 
 total = hvd.allreduce(torch.full((1000,), hvd.rank() + 1.0, device=device), op=hvd.Sum)
