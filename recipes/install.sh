@@ -17,29 +17,53 @@ installed() {
 }
 
 # Each thing is made beside its place and moved there in one rename: who loads the module meanwhile gets
-# the previous build or this one, whole. Interrupted, it is completed by the next run.
+# the previous build or this one, whole. All are made before the first is moved, so that what cannot be
+# written changes nothing. Interrupted, it is completed by the next run.
 switch_to_build() {
   local suffix previous
   say "switching gear/$NAME to this build"
   if dry; then return 0; fi
   previous=$(readlink "$HOME_LINK") || previous=
-  if [ "$previous" != ".builds/$BUILD_NAME" ]; then
-    printf '%s\n' "$previous" >"$PREVIOUS.tmp"
-    mv -f "$PREVIOUS.tmp" "$PREVIOUS"
-  fi
-  ln -sfn ".builds/$BUILD_NAME" "$PREFIX/gear/.$NAME.tmp"
-  mv -fT "$PREFIX/gear/.$NAME.tmp" "$HOME_LINK"
-  mkdir -p "$MODULE_DIR"
+  mkdir -p "$MODULE_DIR" 2>"$SCRATCH/error" || cannot_write "$MODULE_DIR"
   for suffix in "" .lua; do
-    cp "$BUILD/share/gear/modulefiles/$NAME$suffix" "$MODULE_DIR/.$NAME$suffix.tmp"
-    mv -fT "$MODULE_DIR/.$NAME$suffix.tmp" "$MODULE_DIR/$NAME$suffix"
+    [ ! -d "$MODULE_DIR/$NAME$suffix" ] || cannot_write "$MODULE_DIR/$NAME$suffix" "it is a folder"
+    cp -T "$BUILD/share/gear/modulefiles/$NAME$suffix" "$MODULE_DIR/.$NAME$suffix.tmp" 2>"$SCRATCH/error" ||
+      cannot_write "$MODULE_DIR/$NAME$suffix"
   done
-  if site_is default_module on; then set_default "$NAME"; fi
+  if site_is default_module on; then make_default "$NAME"; fi
+  [ -L "$HOME_LINK" ] || [ ! -d "$HOME_LINK" ] || cannot_write "$HOME_LINK" "it is a folder"
+  { printf '%s\n' "$previous" >"$PREVIOUS.tmp"; } 2>"$SCRATCH/error" || cannot_write "$PREVIOUS"
+  ln -sfnT ".builds/$BUILD_NAME" "$PREFIX/gear/.$NAME.tmp" 2>"$SCRATCH/error" || cannot_write "$HOME_LINK"
+
+  if [ "$previous" != ".builds/$BUILD_NAME" ]; then mv -fT "$PREVIOUS.tmp" "$PREVIOUS"; fi
+  mv -fT "$PREFIX/gear/.$NAME.tmp" "$HOME_LINK"
+  for suffix in "" .lua; do mv -fT "$MODULE_DIR/.$NAME$suffix.tmp" "$MODULE_DIR/$NAME$suffix"; done
+  if site_is default_module on; then mv -fT "$MODULE_DIR/.version.tmp" "$MODULE_DIR/.version"; fi
+  remove_temporaries
   remove_old_builds
 }
 
+# Without a reason, that of the command which has just failed.
+cannot_write() { # place [reason]
+  local reason=${2-}
+  [ -n "$reason" ] || reason=$(sed 's/^.*: //' "$SCRATCH/error" | tail -n 1)
+  remove_temporaries
+  fail "$1 cannot be written: $reason" "make that possible, then repeat the command; what is installed is as it was"
+}
+
+remove_temporaries() {
+  rm -f "$PREVIOUS.tmp" "$PREFIX/gear/.$NAME.tmp" "$MODULE_DIR/.$NAME.tmp" "$MODULE_DIR/.$NAME.lua.tmp" \
+    "$MODULE_DIR/.version.tmp" 2>/dev/null || true
+}
+
+make_default() { # name
+  [ ! -d "$MODULE_DIR/.version" ] || cannot_write "$MODULE_DIR/.version" "it is a folder"
+  { printf '#%%Module1.0\nset ModulesVersion "%s"\n' "$1" >"$MODULE_DIR/.version.tmp"; } 2>"$SCRATCH/error" ||
+    cannot_write "$MODULE_DIR/.version"
+}
+
 set_default() { # name
-  printf '#%%Module1.0\nset ModulesVersion "%s"\n' "$1" >"$MODULE_DIR/.version.tmp"
+  make_default "$1"
   mv -fT "$MODULE_DIR/.version.tmp" "$MODULE_DIR/.version"
 }
 
@@ -83,8 +107,8 @@ uninstall() {
     if [ -d "$path" ]; then removed rm -rf "$path"; fi
   done
   if dry; then return 0; fi
-  rm -f "$PREFIX/gear/.builds/.lock" "$PREVIOUS" "$PREVIOUS.tmp" "$PREFIX/gear/.$NAME.tmp" "$MODULE_DIR/.$NAME.tmp" \
-    "$MODULE_DIR/.$NAME.lua.tmp" "$MODULE_DIR/.version.tmp"
+  remove_temporaries
+  rm -f "$PREFIX/gear/.builds/.lock" "$PREVIOUS"
   rmdir --ignore-fail-on-non-empty "$MODULE_DIR" "$PREFIX/modulefiles" "$PREFIX/gear/.builds" \
     "$PREFIX/gear" 2>/dev/null || true
   say "gear/$NAME is removed from $PREFIX"

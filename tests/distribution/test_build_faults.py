@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -178,6 +178,43 @@ def test_a_prefix_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "prefix").touch()
     recipe = Recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix")
     assert "cannot be written: Not a directory" in recipe.run().sentence()
+
+
+def spoil_folder(prefix: Path) -> str:
+    shutil.rmtree(prefix / "modulefiles")
+    (prefix / "modulefiles").touch()
+    return "modulefiles/gear cannot be written: Not a directory"
+
+
+def spoil_lua(prefix: Path) -> str:
+    (prefix / "modulefiles" / "gear" / ".0.1.0-cpu.lua.tmp").mkdir()
+    return "modulefiles/gear/0.1.0-cpu.lua cannot be written: "
+
+
+def spoil_tcl(prefix: Path) -> str:
+    tcl = prefix / "modulefiles" / "gear" / "0.1.0-cpu"
+    tcl.unlink()
+    tcl.mkdir()
+    return "modulefiles/gear/0.1.0-cpu cannot be written: it is a folder"
+
+
+def spoil_default(prefix: Path) -> str:
+    (prefix / "modulefiles" / "gear" / ".version.tmp").mkdir()
+    return "modulefiles/gear/.version cannot be written: Is a directory"
+
+
+@pytest.mark.parametrize("spoil", [spoil_folder, spoil_lua, spoil_tcl, spoil_default])
+def test_module_files_that_cannot_be_written(
+    spoil: Callable[[Path], str], prefix: Path, tmp_path: Path
+) -> None:
+    # A build that is finished, in the place of another one.
+    link = Recipe(small_site(tmp_path / "site.conf"), prefix).home()
+    link.unlink()
+    link.symlink_to(".builds/0.1.0-cpu-000000000000")
+    (link.parent / ".builds" / "0.1.0-cpu-000000000000").mkdir()
+    said = spoil(prefix)
+    assert_fails(Recipe(tmp_path / "site.conf", prefix), f"[switch] {prefix}/{said}")
+    assert not (link.parent / ".builds" / f".{link.name}.previous.tmp").exists()
 
 
 def test_one_build_at_a_time(installed: Path, tmp_path: Path) -> None:
