@@ -22,6 +22,7 @@ horovod_step() {
 horovod_options() {
   printf '%s\n' HOROVOD_WITH_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \
     HOROVOD_WITH_MPI=1 HOROVOD_CPU_OPERATIONS=MPI HOROVOD_WITHOUT_NVTX=1
+  echo "GEAR_MPICXX=$(command -v "$(site mpicxx)" || site mpicxx)"
   if site_is horovod_gloo on; then echo HOROVOD_WITH_GLOO=1; else echo HOROVOD_WITHOUT_GLOO=1; fi
   if [ "$KIND" = gpu ]; then
     echo "HOROVOD_CUDA_HOME=$(site cuda_home)"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+
+from distribution.recipe_part import run_part
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 PATCHES = sorted((RECIPES / "patches").glob("*"))
@@ -31,3 +36,34 @@ def test_a_patch_says_why_and_for_what(path):
     assert head.startswith("Why: ")
     assert len(head) > 60
     assert "\n+++ b/" in body
+
+
+@pytest.mark.installation
+def test_horovod_is_configured_with_the_mpicxx_of_the_site(tmp_path):
+    """Not with the first on PATH; by the lines that the patch adds, in a project of their own."""
+    mine = tmp_path / "my-mpicxx"
+    mine.write_text(f'#!/bin/sh\nexec "{shutil.which("mpicxx")}" "$@"\n')
+    mine.chmod(0o755)
+    site = {"mpi": "on", "mpicxx": str(mine), "horovod_gloo": "off"}
+    done = run_part("steps/horovod.sh", "horovod_options", tmp_path, site=site)
+    assert done.returncode == 0, done.stderr
+    options = dict(line.split("=", 1) for line in done.stdout.splitlines())
+
+    added = re.findall(
+        r"^\+ +(.*)$", (RECIPES / "patches" / "horovod-mpicxx.patch").read_text(), re.M
+    )
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.13)\nproject(toy CXX)\n"
+        + "\n".join(added)
+        + '\nfind_package(MPI REQUIRED)\nmessage(STATUS "by ${MPI_CXX_COMPILER}")\n'
+    )
+    configured = subprocess.run(
+        ["cmake", "-S", project, "-B", tmp_path / "configured"],
+        capture_output=True,
+        text=True,
+        env=os.environ | options,
+    )
+    assert configured.returncode == 0, configured.stdout + configured.stderr
+    assert f"-- by {mine}\n" in configured.stdout
