@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,8 +29,13 @@ def fail(sentence: str) -> None:
     sys.exit(1)
 
 
-def download(python: Path, folder: Path, index: str, requirements: list[str], *more: str) -> None:
+def download(
+    python: Path, folder: Path, index: str, proxy: str, requirements: list[str], *more: str
+) -> None:
     """pip download of exact requirements with their hashes; nothing beyond them."""
+    environment = dict(os.environ)
+    if proxy:  # not as an option, which everybody on the machine could read
+        environment |= {"https_proxy": proxy, "http_proxy": proxy}
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(requirements) + "\n")
         file.flush()
@@ -37,7 +43,7 @@ def download(python: Path, folder: Path, index: str, requirements: list[str], *m
         command += ["--dest", folder, "--requirement", file.name, *more]
         if index:
             command += ["--index-url", index]
-        if subprocess.run(command, stdout=sys.stderr).returncode:
+        if subprocess.run(command, stdout=sys.stderr, env=environment).returncode:
             fail("pip could not fetch everything: its last lines above say what and why")
 
 
@@ -59,20 +65,22 @@ def main() -> None:
 
     sources = {path.stem: path.read_text().strip() for path in SOURCES.glob("*.txt")}
     built = [sources[p["name"]] for p in manifest["packages"] if p["name"] in sources]
-    wheels: dict[str, list[str]] = {}  # index -> requirements
-    # By pip's own reports: what was needed to build the rest is in them too.
+    # (index, options of pip) -> requirements. By pip's own reports: what was needed to build the
+    # rest is in them too. What pip found as a source is wanted as that: there may be no wheel.
+    wanted: dict[tuple[str, ...], list[str]] = {}
     for (name, version), found in downloads(share / "record").items():
         if name not in {"gear", *sources}:
             index = (site["torch_index"] if name == "torch" else "") or site["pip_index"]
-            wheels.setdefault(index, []).append(
+            is_wheel = str(found["source"]).endswith(".whl")
+            form = ("--only-binary", ":all:") if is_wheel else ("--no-binary", name)
+            wanted.setdefault((index, *form), []).append(
                 f"{name}=={version} --hash=sha256:{found['sha256']}"
             )
-    for index, requirements in wheels.items():
-        download(python, arguments.folder, index, requirements, "--only-binary", ":all:")
     if built:
         # The tools that the sources need to name themselves are in the installation.
-        more = ["--no-binary", ":all:", "--no-build-isolation"]
-        download(python, arguments.folder, site["pip_index"], built, *more)
+        wanted[site["pip_index"], "--no-binary", ":all:", "--no-build-isolation"] = built
+    for (index, *form), requirements in wanted.items():
+        download(python, arguments.folder, index, site.get("proxy", ""), requirements, *form)
     files = [path for path in arguments.folder.iterdir() if path.is_file()]
     size = sum(path.stat().st_size for path in files) >> 20
     print(f"wheelhouse: {len(files)} packages, {size} MiB in {arguments.folder}")

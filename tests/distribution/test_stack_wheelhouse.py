@@ -1,0 +1,82 @@
+"""What recipes/wheelhouse.py gathers installs without a network, also what there is no wheel of."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distribution.recipe_part import REPOSITORY
+from distribution.test_build_faults import NO_NETWORK
+
+SDIST = "antlr4-python3-runtime"  # what Hydra reads its files with
+TOOLS = ["setuptools", "wheel", "packaging"]
+SITE = {"pip_index": "", "torch_index": "", "proxy": ""}
+
+
+def pip_of_venv(
+    folder: Path, *arguments: str | Path, **options
+) -> subprocess.CompletedProcess[str]:
+    """Makes an environment in `folder`, and runs its pip."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    command = [folder / "bin" / "python", "-I", "-m", "pip", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+def write_manifest(home: Path, **site: str) -> None:
+    (home / "share/gear/record/pip").mkdir(parents=True, exist_ok=True)
+    manifest = {"site": SITE | site, "packages": []}
+    (home / "share/gear/manifest.json").write_text(json.dumps(manifest))
+
+
+def gather(home: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, REPOSITORY / "recipes" / "wheelhouse.py", home, folder]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_a_package_that_is_a_source_only(tmp_path):
+    home, folder = tmp_path / "home", tmp_path / "wheelhouse"
+    write_manifest(home)
+    report = home / "share/gear/record/pip/001.json"
+    pins = REPOSITORY / "requirements" / "site.txt"
+    names = [*TOOLS, f"{SDIST}==4.9.3"]
+    done = pip_of_venv(home, "install", "--constraint", pins, "--report", report, *names)
+    assert done.returncode == 0, done.stderr
+    done = gather(home, folder)
+    assert done.returncode == 0, done.stderr
+    kinds = {path.name.split("-")[0]: path.name for path in folder.iterdir()}
+    assert set(kinds) == {"antlr4", *TOOLS}
+    assert {name for name, file in kinds.items() if file.endswith(".whl")} == set(TOOLS)
+
+    options = ["--no-index", "--no-cache-dir", "--find-links", folder]
+    other = tmp_path / "other"
+    done = pip_of_venv(other, "install", *options, SDIST, env=os.environ | NO_NETWORK)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Successfully installed {SDIST}-4.9.3" in done.stdout
+
+
+def test_pip_is_told_of_the_proxy(tmp_path):
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    write_manifest(home, proxy="http://proxy.example:3128")
+    item = {
+        "download_info": {
+            "url": "https://example.com/toy-1.tar.gz",
+            "archive_info": {"hashes": {"sha256": "0" * 64}},
+        },
+        "metadata": {"name": "toy", "version": "1"},
+    }
+    report = home / "share/gear/record/pip/001.json"
+    report.write_text(json.dumps({"install": [item]}))
+    python = home / "bin" / "python"
+    python.write_text('#!/bin/sh\necho "$https_proxy $http_proxy $*"\n')
+    python.chmod(0o755)
+    said = gather(home, tmp_path / "folder").stderr
+    assert said.startswith("http://proxy.example:3128 http://proxy.example:3128 -m pip ")
+    assert "--no-binary toy" in said
+    assert "--proxy" not in said
