@@ -14,11 +14,17 @@ pip() {
         if [ -n "$(site pip_index)" ]; then options+=(--index-url "$(site pip_index)"); fi
         if [ -n "$(site proxy)" ]; then options+=(--proxy "$(site proxy)"); fi
       fi
-      options+=(-c "$SOURCE/requirements/constraints.txt" -c "$SOURCE/requirements/site.txt")
+      options+=(-c "$RECORD/constraints.txt")
       ;;
   esac
   if [ "$command" = install ]; then options+=(--report "$(next_report)"); fi
   run "$BUILD/bin/python" -m pip --disable-pip-version-check --no-input "$command" "${options[@]}" "$@"
+}
+
+# The pinned versions, with the torch of the site. The step venv keeps them in the build.
+pinned_versions() {
+  sed -e '/^torch==/d' "$SOURCE/requirements/constraints.txt" "$SOURCE/requirements/site.txt"
+  site_is torch off || printf 'torch==%s\n' "$(site torch)"
 }
 
 # Reports are kept under rising numbers: a step that was killed while pip installed has left one, and

@@ -8,6 +8,7 @@ venv_step() {
   run rm -rf "$BUILD/bin" "$BUILD/lib" "$BUILD/lib64" "$BUILD/include" "$BUILD/pyvenv.cfg" "$RECORD/pip"
   run "$PYTHON" -m venv "$BUILD" ||
     fail "the environment could not be made with $PYTHON" "python3-venv and python3-dev are needed (Debian)"
+  pinned_versions | write "$RECORD/constraints.txt"
   dry || cmake_will_do || tools+=(cmake)
   pip install "${tools[@]}" || fail "the tools that build the rest could not be installed"
 }
