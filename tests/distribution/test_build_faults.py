@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distribution.recipe import REPOSITORY, Recipe, picture, small_site, write_site
+from distribution.recipe import REPOSITORY, Recipe, picture, small_site
 
 # pip as on a machine without a network: no configuration, and a port that nobody listens on.
 NO_NETWORK = {
@@ -76,10 +76,17 @@ def test_what_a_site_lacks_is_found_first(
     assert_fails(Recipe(small_site(tmp_path / "site.conf", **values), installed), sentence)
 
 
-def test_torch_needs_no_small_room(installed: Path, tmp_path: Path) -> None:
-    site = write_site(tmp_path / "site.conf", {"mpirun": "off"})
-    if shutil.disk_usage(installed).free < 2200 << 20:
-        assert_fails(Recipe(site, installed), "too little room in")
+def test_torch_needs_no_small_room(tmp_path: Path) -> None:
+    df = tmp_path / "programs" / "df"
+    df.parent.mkdir()
+    df.write_text('#!/bin/sh\necho Available\necho "disk 9999 0 $FREE_MIB 0% /"\n')
+    df.chmod(0o755)
+    path = f"{df.parent}:{os.environ['PATH']}"
+    site = small_site(tmp_path / "site.conf", torch="2.13.0")
+    poor = Recipe(site, tmp_path / "prefix", {"PATH": path, "FREE_MIB": "2199"})
+    assert_fails(poor, "too little room in", "--only", "preflight")
+    enough = Recipe(site, tmp_path / "prefix", {"PATH": path, "FREE_MIB": "2200"})
+    enough.succeed("--only", "preflight")
 
 
 @pytest.mark.parametrize(
