@@ -116,7 +116,10 @@ fi
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER PIP_REPORT
 STEP=modules
 load_modules
-unset PYTHONPATH PYTHONHOME # modules may have set them
+if [ -n "${PYTHONPATH-}" ]; then
+  complain "[modules] the site's modules set PYTHONPATH=$PYTHONPATH: this build does without it, but with gear/$NAME loaded its packages come before GEAR's own"
+fi
+unset PYTHONPATH PYTHONHOME
 STEP=preflight
 if ! PYTHON=$(find_python); then
   dry || fail "there is no suitable Python: $(why_no_python)" \

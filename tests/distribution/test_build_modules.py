@@ -39,8 +39,11 @@ def recipe(tool: str, tree: Path, folder: Path, modules: str) -> Recipe:
 def test_they_are_loaded_before_anything_is_looked_for(
     tool: str, tree: Path, tmp_path: Path
 ) -> None:
-    said = recipe(tool, tree, tmp_path, "toy/1.0").succeed("--only", "preflight")
-    assert "build:   done in" in said
+    done = recipe(tool, tree, tmp_path, "toy/1.0").run("--only", "preflight")
+    assert done.code == 0, done.errors
+    assert "build:   done in" in done.output
+    assert done.errors.startswith("build: [modules] the site's modules set PYTHONPATH=/toy: ")
+    assert done.errors.count("\n") == 1
     (log,) = tmp_path.glob("prefix/gear/.builds/*/share/gear/logs/01-preflight.log")
     assert "+ toy-cxx " in log.read_text()
     dry = recipe(tool, tree, tmp_path, "toy/1.0").succeed("--dry-run")
