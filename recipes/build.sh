@@ -135,8 +135,8 @@ if [ "$KIND" = gpu ]; then
   export CUDA_HOME CUDACXX="$CUDA_HOME/bin/nvcc" PATH="$CUDA_HOME/bin:$PATH"
 fi
 if [ -n "$(site proxy)" ]; then
-  https_proxy=$(site proxy) http_proxy=$(site proxy)
-  export https_proxy http_proxy
+  https_proxy=$(site proxy) http_proxy=$(site proxy) PIP_PROXY=$(site proxy)
+  export https_proxy http_proxy PIP_PROXY
 fi
 
 BUILD_NAME=$NAME-$(inputs_hash)

@@ -16,7 +16,7 @@ inputs_hash() {
   local tool
   {
     source_hash
-    site_values
+    site_inputs
     printf 'python %s\n' "$PYTHON"
     for tool in python compiler mpi cuda; do printf '%s %s\n' "$tool" "$(tool_version "$tool")"; done
   } | sha256sum | cut -c 1-12

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # pip of the build, told where the site's packages are. Sourced by build.sh.
 
-# pip COMMAND ARGUMENTS...: install, download and wheel get the site's index, proxy or wheelhouse and the
-# pinned versions; what install takes is reported for the manifest.
+# pip COMMAND ARGUMENTS...: install, download and wheel get the site's index or wheelhouse and the pinned
+# versions; what install takes is reported for the manifest. The site's proxy is in the environment
+# (PIP_PROXY), where no list of processes shows it.
 pip() {
   local command=$1 options=()
   shift
@@ -10,9 +11,8 @@ pip() {
     install | download | wheel)
       if [ -n "$(site wheelhouse)" ]; then
         options+=(--no-index --find-links "$(site wheelhouse)")
-      else
-        if [ -n "$(site pip_index)" ]; then options+=(--index-url "$(site pip_index)"); fi
-        if [ -n "$(site proxy)" ]; then options+=(--proxy "$(site proxy)"); fi
+      elif [ -n "$(site pip_index)" ]; then
+        options+=(--index-url "$(site pip_index)")
       fi
       options+=(-c "$RECORD/constraints.txt")
       ;;

@@ -2,18 +2,28 @@
 # What the build tells the person in front of it, and how commands are run. Sourced by build.sh.
 # shellcheck disable=SC2034,SC2153  # variables of build.sh
 
-say() { printf 'build: %s\n' "$*"; }
-complain() { printf 'build: %s\n' "$*" >&2; }
+say() { printf 'build: %s\n' "$(redacted "$*")"; }
+complain() { printf 'build: %s\n' "$(redacted "$*")" >&2; }
 usage_error() {
   complain "$*"
   exit 2
 }
 dry() { [ "$DRY_RUN" = 1 ]; }
 
-# A command as one would type it.
+# Names and passwords in URLs are for nobody to read.
+redacted() { # text
+  if [[ $1 == *://*@* ]]; then
+    printf '%s' "$1" | sed -E 's|(://)[^/[:space:]]*@|\1***@|g'
+  else
+    printf '%s' "$1"
+  fi
+}
+
+# A command as one would type it, without passwords.
 quoted() {
   local word text=
   for word in "$@"; do
+    [[ $word != *://*@* ]] || word=$(redacted "$word")
     [[ $word =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]] || word="'${word//\'/\'\\\'\'}'"
     text+=" $word"
   done

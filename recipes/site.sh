@@ -116,9 +116,20 @@ site_settle() { # file
   done
 }
 
-# All effective values, sorted: what the inputs' hash and the manifest hold. Without those that are the same
-# installation on another node, or in other hands.
+# All effective values, sorted, as the manifest holds them: without passwords, and without those that are
+# the same installation on another node, or in other hands.
 site_values() {
+  local key
+  for key in "${!SITE[@]}"; do
+    case $key in
+      jobs | default_module) ;;
+      *) printf '%s = %s\n' "$key" "$(redacted "${SITE[$key]}")" ;;
+    esac
+  done | LC_ALL=C sort
+}
+
+# Those that determine what is installed, sorted, as they are: for the inputs' hash.
+site_inputs() {
   local key
   for key in "${!SITE[@]}"; do
     case $key in
