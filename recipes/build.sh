@@ -96,12 +96,19 @@ fi
 
 # Only one at a time in a prefix; the lock goes with the process, and with what it has started.
 lock() {
-  local STEP=prefix
+  local STEP=prefix status=0
   if ! dry; then
     { mkdir -p "$PREFIX/gear/.builds" && : >>"$PREFIX/gear/.builds/.lock"; } 2>"$SCRATCH/error" ||
       fail "$PREFIX cannot be written: $(sed 's/^.*: //' "$SCRATCH/error" | tail -n 1)" "choose a --prefix that can be written"
     exec 9>>"$PREFIX/gear/.builds/.lock"
-    flock -n 9 || fail "another build is running in $PREFIX" "wait for it; fuser $PREFIX/gear/.builds/.lock names its processes"
+    command -v flock >/dev/null || fail "there is no command 'flock'" "install it (Debian: util-linux)"
+    flock -n 9 2>"$SCRATCH/error" || status=$?
+    case $status in
+      0) ;;
+      1) fail "another build is running in $PREFIX" "wait for it; fuser $PREFIX/gear/.builds/.lock names its processes" ;;
+      *) fail "$PREFIX cannot be locked: $(sed 's/^.*: //' "$SCRATCH/error" | tail -n 1)" \
+        "choose a --prefix on a file system that has locks (flock)" ;;
+    esac
   fi
 }
 

@@ -108,7 +108,11 @@ uninstall() {
   done
   if dry; then return 0; fi
   remove_temporaries
-  rm -f "$PREFIX/gear/.builds/.lock" "$PREVIOUS"
+  rm -f "$PREVIOUS"
+  # The lock is that of all versions here.
+  if [ -z "$(find "$PREFIX/gear/.builds" -mindepth 1 ! -name .lock -print -quit 2>/dev/null)" ]; then
+    rm -f "$PREFIX/gear/.builds/.lock"
+  fi
   rmdir --ignore-fail-on-non-empty "$MODULE_DIR" "$PREFIX/modulefiles" "$PREFIX/gear/.builds" \
     "$PREFIX/gear" 2>/dev/null || true
   say "gear/$NAME is removed from $PREFIX"

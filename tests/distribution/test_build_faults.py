@@ -233,3 +233,29 @@ def test_one_build_at_a_time(installed: Path, tmp_path: Path) -> None:
             pass
         assert_fails(changed, f"[prefix] another build is running in {installed}")
         other.stdin.close()
+
+
+@pytest.mark.parametrize(
+    ("flock", "sentence"),
+    [
+        (
+            "echo 'flock: 9: No locks available' >&2; exit 71",
+            "cannot be locked: No locks available",
+        ),
+        ("exit 1", "[prefix] another build is running in "),
+        (None, "[prefix] there is no command 'flock'"),
+    ],
+    ids=["no-locks", "held", "no-flock"],
+)
+def test_a_lock_that_is_not_to_be_had(flock: str | None, sentence: str, tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for folder in ("/bin", "/usr/bin"):
+        for program in Path(folder).iterdir():
+            if program.name != "flock" and not (programs / program.name).is_symlink():
+                (programs / program.name).symlink_to(program)
+    if flock:
+        (programs / "flock").write_text(f"#!/bin/sh\n{flock}\n")
+        (programs / "flock").chmod(0o755)
+    site = small_site(tmp_path / "site.conf")
+    assert_fails(Recipe(site, tmp_path / "prefix", {"PATH": str(programs)}), sentence)

@@ -76,6 +76,20 @@ def test_two_versions_side_by_side(prefix: Path, next_version: Path, tmp_path: P
     assert "nothing to do" in old.succeed("--uninstall")
 
 
+def test_the_lock_stays_while_there_are_other_versions(tmp_path: Path) -> None:
+    recipe = Recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix")
+    builds = recipe.prefix / "gear" / ".builds"
+    other = builds / "0.0.9-cpu-000000000000"
+    for build in (other, builds / "0.1.0-cpu-000000000000"):
+        build.mkdir(parents=True)
+    recipe.succeed("--uninstall")
+    assert {path.name for path in builds.iterdir()} == {".lock", other.name}
+    other.rmdir()
+    (recipe.prefix / "gear" / "0.1.0-cpu").symlink_to(".builds/0.1.0-cpu-000000000000")
+    recipe.succeed("--uninstall")
+    assert not builds.exists()
+
+
 def test_a_default_that_the_site_sets_itself(prefix: Path, tmp_path: Path) -> None:
     recipe = Recipe(small_site(tmp_path / "site.conf", default_module="off"), prefix)
     version = prefix / "modulefiles" / "gear" / ".version"
