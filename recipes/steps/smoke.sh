@@ -8,7 +8,8 @@ smoke_step() {
   run rm -rf "$programs"
   run cp -R "$SOURCE/recipes/smoke" "$programs"
   if ! site_is torch off; then
-    smoke torch "$BUILD/bin/python" "$programs/check_torch.py" "$KIND"
+    smoke torch "$BUILD/bin/python" "$programs/check_torch.py" "$KIND" "$(tool_version cuda)" \
+      "$(site cuda_architectures)"
   fi
   smoke gear "$BUILD/bin/python" "$programs/check_gear.py"
   # Also where no ranks are started: imports all, and fails if one does not.

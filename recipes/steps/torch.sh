@@ -16,7 +16,8 @@ torch_step() {
   fi
   pip install "$torch" torchmetrics tensorboard torch-tb-profiler hydra-core wandb ||
     fail "$torch and its companions could not be installed" "requirements/site.txt has their versions"
-  run "$BUILD/bin/python" "$SOURCE/recipes/smoke/check_torch.py" "$KIND" ||
+  run "$BUILD/bin/python" "$SOURCE/recipes/smoke/check_torch.py" "$KIND" "$(tool_version cuda)" \
+    "$(site cuda_architectures)" ||
     fail "torch was installed, but it is not what a $KIND installation needs" \
       "set torch_index in the site file to the index of the build that fits: /whl/cpu, or /whl/cuXYZ of this CUDA"
   if [ "$KIND" = gpu ]; then nccl_in_place; fi

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -81,3 +82,45 @@ def test_ranks_of_horovod_with_too_few_gpus_all_take_the_cpu(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "Horovod on cpu: 2 ranks agree on 3" in done.stdout
+
+
+def check_torch(monkeypatch, cuda: str, compiled: str, *arguments: str) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", compiled.split)
+    monkeypatch.setattr(sys, "argv", ["check_torch.py", "gpu", *arguments])
+    runpy.run_path(str(PROGRAMS / "check_torch.py"))
+
+
+# PyTorch's builds for CUDA 12 and 13: what they list of themselves.
+CUDA12 = "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"
+CUDA13 = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "compiled", "nvcc", "architectures"),
+    [
+        ("12.6", CUDA12, "12.4.131", "70"),
+        ("13.0", CUDA13, "13.2.0", "75;80;86;89;90;100;120"),
+        ("13.0", CUDA13, "13.0.48", "90a;121"),  # code of the generation, PTX of one before
+        ("12.4", "", "12.4.131", "70"),  # not known where there is no GPU
+    ],
+)
+def test_a_torch_that_fits(monkeypatch, capsys, cuda, compiled, nvcc, architectures):
+    check_torch(monkeypatch, cuda, compiled, nvcc, architectures)
+    assert f"CUDA {cuda}: a gradient on " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("cuda", "compiled", "nvcc", "architectures", "sentence"),
+    [
+        ("13.0", CUDA13, "12.4.131", "80", "is built with CUDA 13.0, and cuda_home has CUDA 12.4"),
+        ("13.0", CUDA13, "13.0.48", "60;70;80", "has no code for 60, 70 of cuda_architectures"),
+        ("12.6", CUDA12, "12.6.20", "90;100", "has no code for 100 of cuda_architectures"),
+        ("12.6", "sm_80 sm_90a", "12.6.20", "90", "has no code for 90 of cuda_architectures"),
+    ],
+)
+def test_a_torch_that_does_not_fit(monkeypatch, cuda, compiled, nvcc, architectures, sentence):
+    with pytest.raises(SystemExit) as ended:
+        check_torch(monkeypatch, cuda, compiled, nvcc, architectures)
+    assert sentence in str(ended.value)
