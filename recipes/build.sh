@@ -166,7 +166,7 @@ do_step() { # name number
   STEP=$name LOG=$BUILD/share/gear/logs/$(printf '%02d' "$number")-$name.log
   say "[$number/${#steps[@]}] $name"
   if ! dry; then
-    rm -f "$DONE/$name.done"
+    undo "$name" "$number"
     : >"$LOG" || fail "the log $LOG cannot be written" "df -h $BUILD shows the room that is left"
   fi
   set +e
@@ -196,6 +196,14 @@ unexplained() {
 }
 
 is_done() { [ -f "$DONE/$1.done" ]; }
+
+# What came after a step is no longer what would come of it. Not so for a check of what is installed.
+undo() { # name number
+  local name
+  rm -f "$DONE/$1.done"
+  if installed; then return 0; fi
+  for name in "${steps[@]:$2}"; do rm -f "$DONE/$name.done"; done
+}
 
 lock
 STEP=build

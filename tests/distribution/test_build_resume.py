@@ -80,6 +80,23 @@ def test_an_interrupted_switch_is_completed_by_the_next_run(prefix: Path, tmp_pa
         assert picture(prefix) == before
 
 
+def test_a_step_that_is_repeated_takes_what_follows_with_it(prefix: Path, tmp_path: Path) -> None:
+    recipe = Recipe(small_site(tmp_path / "site.conf"), prefix)
+    steps = recipe.home() / "share" / "gear" / "steps"
+
+    def done() -> set[str]:
+        return {path.stem for path in steps.iterdir()}
+
+    # A check of what is installed leaves it so.
+    recipe.succeed("--only", "preflight")
+    assert done() == set(SMALL_STEPS)
+    steps = steps.resolve()
+    recipe.home().unlink()
+    recipe.succeed("--only", "modulefiles")
+    assert done() == set(SMALL_STEPS[:4])
+    assert done_steps(recipe.succeed("--resume")) == SMALL_STEPS[4:]
+
+
 def test_steps_one_by_one(installed: Path, tmp_path: Path) -> None:
     recipe = Recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix")
     assert recipe.run("--only", "core").sentence() == "[core] step preflight is not done yet"
