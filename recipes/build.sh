@@ -208,6 +208,11 @@ undo() { # name number
 lock
 STEP=build
 if ! dry && installed && [[ -z $only ]]; then
+  if site_is default_module on && [ "$(default_name)" != "$NAME" ]; then
+    set_default "$NAME"
+    say "the default module is gear/$NAME now; it is installed in $PREFIX and nothing else has changed"
+    exit 0
+  fi
   say "nothing to do: gear/$NAME is installed in $PREFIX and nothing has changed"
   exit 0
 fi

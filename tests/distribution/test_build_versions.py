@@ -103,6 +103,18 @@ def test_a_default_that_the_site_sets_itself(prefix: Path, tmp_path: Path) -> No
     assert default(prefix) == "0.0.9-gpu"
 
 
+def test_the_default_is_set_though_nothing_is_to_be_built(prefix: Path, tmp_path: Path) -> None:
+    recipe = Recipe(small_site(tmp_path / "site.conf"), prefix)
+    version = prefix / "modulefiles" / "gear" / ".version"
+    before = picture(prefix)
+    version.write_text('#%Module1.0\nset ModulesVersion "0.0.9-gpu"\n')
+    said = recipe.succeed()
+    assert "the default module is gear/0.1.0-cpu now" in said
+    assert "nothing to do" not in said
+    assert picture(prefix) == before
+    assert "nothing to do" in recipe.succeed()
+
+
 def test_files_are_for_everyone_whatever_the_umask(installed: Path) -> None:
     for path in installed.rglob("*"):
         if not path.is_symlink():
