@@ -9,7 +9,7 @@ causes=(
   'Read-only file system'
   'the network does not answer' 'set proxy or pip_index in the site file, or wheelhouse to a folder with the packages, then repeat with --resume'
   'Max retries exceeded|NewConnectionError|Connection refused|Temporary failure in name resolution|Name or service not known|ConnectTimeout|Network is unreachable|ProxyError|No route to host'
-  'a package is not to be had' 'add it to the wheelhouse, or correct pip_index or torch_index in the site file, then repeat with --resume'
+  'a package is not to be had' 'add it to the wheelhouse, or correct pip_index in the site file, then repeat with --resume; with another torch_index the build starts afresh'
   'No matching distribution found|Could not find a version that satisfies|conflicting dependencies'
   'the compiler was killed, most likely for want of memory' 'set jobs = 1 in the site file, or build on a node with more memory'
   'Killed signal terminated program|: Killed$|c\+\+: fatal error: Killed'

@@ -128,12 +128,13 @@ site_values() {
   done | LC_ALL=C sort
 }
 
-# Those that determine what is installed, sorted, as they are: for the inputs' hash.
+# Those that determine what is installed, sorted, as they are: for the inputs' hash. Another way by which the
+# same packages come is none of them, so that a build which found no network goes on by that way.
 site_inputs() {
   local key
   for key in "${!SITE[@]}"; do
     case $key in
-      jobs | default_module) ;;
+      jobs | default_module | proxy | pip_index | wheelhouse) ;;
       *) printf '%s = %s\n' "$key" "${SITE[$key]}" ;;
     esac
   done | LC_ALL=C sort

@@ -101,6 +101,21 @@ def test_without_a_network(values: dict[str, str], installed: Path, tmp_path: Pa
     assert "  gear/0.1.0-cpu, installed before, is as it was" in errors
 
 
+def test_what_is_advised_without_a_network_can_be_done(wheelhouse: Path, tmp_path: Path) -> None:
+    prefix, site = tmp_path / "prefix", tmp_path / "site.conf"
+    errors = assert_fails(Recipe(small_site(site), prefix, NO_NETWORK), "[venv] ")
+    assert "or wheelhouse to a folder with the packages, then repeat with --resume" in errors
+    proxy = {"proxy": "http://127.0.0.1:9", "pip_index": "http://127.0.0.1:9/simple"}
+    recipe = Recipe(small_site(site, wheelhouse=str(wheelhouse), **proxy), prefix, NO_NETWORK)
+    builds = (prefix / "gear" / ".builds").glob
+    assert "[1/6] preflight: done before" in recipe.kill_at("[3/6] core", "--resume")
+    assert len(list(builds("0*"))) == 1
+    # Another torch is another installation.
+    small_site(site, torch_index="http://127.0.0.1:9/simple")
+    recipe.succeed("--only", "preflight")
+    assert len(list(builds("0*"))) == 2
+
+
 @pytest.fixture(scope="module")
 def wheelhouse(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All that a small site installs."""
