@@ -5,6 +5,9 @@
 GEAR_HOME is an installation that recipes/build.sh made on a machine of the same kind (processor,
 Python) with a network; it has the hash of every package in it. In the site file of the
 machines without a network, `wheelhouse = FOLDER` then replaces the network.
+
+Passwords in URLs of its site file are not in the installation: have those of an index in ~/.netrc,
+and set https_proxy.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ def download(
 ) -> None:
     """pip download of exact requirements with their hashes; nothing beyond them."""
     environment = dict(os.environ)
-    if proxy:  # not as an option, which everybody on the machine could read
+    environment.pop("PYTHONSAFEPATH", None)  # a setup.py may import what lies beside it
+    index = index.replace("***@", "")
+    if proxy and "***@" not in proxy:  # not as an option, which everybody on the machine could read
         environment |= {"https_proxy": proxy, "http_proxy": proxy}
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(requirements) + "\n")
@@ -79,6 +84,10 @@ def main() -> None:
     if built:
         # The tools that the sources need to name themselves are in the installation.
         wanted[site["pip_index"], "--no-binary", ":all:", "--no-build-isolation"] = built
+    pins = (SOURCES.parents[1] / "requirements" / "site.txt").read_text().splitlines()
+    cython = next(pin for pin in pins if pin.startswith("cython=="))
+    if sources["mpi4py"] in built:  # needs it, and an earlier build's wheel leaves no report of it
+        wanted[site["pip_index"], "--only-binary", "cython"] = [cython]
     for (index, *form), requirements in wanted.items():
         download(python, arguments.folder, index, site.get("proxy", ""), requirements, *form)
     files = [path for path in arguments.folder.iterdir() if path.is_file()]

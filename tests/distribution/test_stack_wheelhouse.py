@@ -27,9 +27,10 @@ def pip_of_venv(
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
-def write_manifest(home: Path, **site: str) -> None:
+def write_manifest(home: Path, *built: str, **site: str) -> None:
     (home / "share/gear/record/pip").mkdir(parents=True, exist_ok=True)
-    manifest = {"site": SITE | site, "packages": []}
+    packages = [{"name": name} for name in built]
+    manifest = {"site": SITE | site, "packages": packages}
     (home / "share/gear/manifest.json").write_text(json.dumps(manifest))
 
 
@@ -60,23 +61,49 @@ def test_a_package_that_is_a_source_only(tmp_path):
     assert f"Successfully installed {SDIST}-4.9.3" in done.stdout
 
 
-def test_pip_is_told_of_the_proxy(tmp_path):
-    home = tmp_path / "home"
-    (home / "bin").mkdir(parents=True)
-    write_manifest(home, proxy="http://proxy.example:3128")
-    item = {
-        "download_info": {
-            "url": "https://example.com/toy-1.tar.gz",
-            "archive_info": {"hashes": {"sha256": "0" * 64}},
-        },
-        "metadata": {"name": "toy", "version": "1"},
-    }
-    report = home / "share/gear/record/pip/001.json"
-    report.write_text(json.dumps({"install": [item]}))
-    python = home / "bin" / "python"
-    python.write_text('#!/bin/sh\necho "$https_proxy $http_proxy $*"\n')
-    python.chmod(0o755)
-    said = gather(home, tmp_path / "folder").stderr
-    assert said.startswith("http://proxy.example:3128 http://proxy.example:3128 -m pip ")
-    assert "--no-binary toy" in said
-    assert "--proxy" not in said
+@pytest.fixture
+def called(tmp_path):
+    """How pip is called for a source `toy`, and mpi4py, of a site: the lines of a stand-in."""
+
+    def call(**site: str) -> list[str]:
+        home = tmp_path / "home"
+        (home / "bin").mkdir(parents=True)
+        write_manifest(home, "mpi4py", **site)
+        item = {
+            "download_info": {
+                "url": "https://example.com/toy-1.tar.gz",
+                "archive_info": {"hashes": {"sha256": "0" * 64}},
+            },
+            "metadata": {"name": "toy", "version": "1"},
+        }
+        report = home / "share/gear/record/pip/001.json"
+        report.write_text(json.dumps({"install": [item]}))
+        python = home / "bin" / "python"
+        python.write_text(
+            '#!/bin/sh\necho "proxy: $https_proxy $*"\n'
+            'while [ "$1" != --requirement ]; do shift; done; cat "$2"\n'
+        )
+        python.chmod(0o755)
+        done = gather(home, tmp_path / "folder")
+        assert done.returncode == 0, done.stderr
+        return done.stderr.splitlines()
+
+    return call
+
+
+def test_pip_is_told_of_the_proxy(called):
+    first, *_ = called(proxy="http://proxy.example:3128")
+    assert first.startswith("proxy: http://proxy.example:3128 -m pip ")
+    assert "--no-binary toy" in first
+    assert "--proxy" not in first
+
+
+def test_passwords_that_the_manifest_does_not_keep(called, monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://me:word@proxy.example")
+    first, *_ = called(proxy="http://***@proxy.example", pip_index="https://***@host/simple")
+    assert first.startswith("proxy: http://me:word@proxy.example -m pip ")
+    assert first.endswith("--index-url https://host/simple")
+
+
+def test_what_compiles_mpi4py_is_there_though_its_wheel_was_kept(called):
+    assert [line for line in called() if line.startswith("cython==")]
