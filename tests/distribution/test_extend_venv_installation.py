@@ -43,7 +43,7 @@ def test_the_commands_of_the_module_see_the_packages_of_the_venv(
         'echo "$GEAR_HOME"',
     )
     assert done.returncode == 0, done.stderr
-    of_module = f"{installation.home}/lib/{site.parent.name}/site-packages"
+    of_module = f"{installation.home.resolve()}/lib/{site.parent.name}/site-packages"
     said = done.stdout.splitlines()
     assert said[0] == (
         f"prefix {venv} mine True torch {of_module}/torch/__init__.py"
@@ -71,5 +71,5 @@ def test_activation_and_deactivation_with_the_real_modulefile(
     assert "[venv]" not in done.stderr
     active = read_snapshot(tmp_path / "active")
     assert active["GEAR_HOME"] == str(installation.home)
-    assert active["PATH"].split(":")[:2] == [f"{venv}/bin", f"{installation.home}/bin"]
+    assert active["PATH"].split(":")[:2] == [f"{venv}/bin", f"{installation.home.resolve()}/bin"]
     assert read_snapshot(tmp_path / "after") == read_snapshot(tmp_path / "before")
