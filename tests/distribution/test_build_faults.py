@@ -60,7 +60,10 @@ def fake_cuda(home: Path) -> Path:
         ({"cuda_home": "CUDA", "nccl": "/no/nccl"}, "NCCL in /no/nccl has no include/nccl.h"),
         ({"cuda_home": "CUDA", "nccl": "NCCL"}, "has no lib/libnccl.so"),
         ({"cuda_home": "CUDA", "nccl": "module"}, "no module has set NCCL_HOME"),
-        ({"wheelhouse": "/no/wheels"}, "[preflight] wheelhouse = /no/wheels is no folder"),
+        (
+            {"wheelhouse": "/no/wheels", "env__A": "1"},
+            "[preflight] wheelhouse = /no/wheels is no folder",
+        ),
         ({"modules": "no/such-module"}, "[modules] "),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
@@ -141,7 +144,7 @@ def test_a_wheelhouse_that_lacks_something(
 ) -> None:
     poorer = tmp_path / "wheels"
     shutil.copytree(wheelhouse, poorer, ignore=shutil.ignore_patterns("pybind11*"))
-    site = small_site(tmp_path / "site.conf", wheelhouse=str(poorer))
+    site = small_site(tmp_path / "site.conf", wheelhouse=str(poorer), env__A="1")
     errors = assert_fails(Recipe(site, installed, NO_NETWORK), "a package is not to be had")
     assert "pybind11" in errors
     assert "wheelhouse" in errors

@@ -28,6 +28,9 @@ def next_version(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "cmake_minimum_required(VERSION 3.20)\nproject(gear LANGUAGES NONE)\n"
     )
     (source / "gear" / "__init__.py").write_text(TOY)
+    (source / "gear" / "cli").mkdir()
+    (source / "gear" / "cli" / "__init__.py").touch()
+    (source / "gear" / "cli" / "app.py").write_text("def main():\n    return 0\n")
     (source / "recipes" / "smoke" / "check_gear.py").write_text("import gear\n")
     project = source / "pyproject.toml"
     text = project.read_text()
