@@ -115,6 +115,7 @@ start_node() { # index
     exec slurmd' sh "$node" "$state"
 }
 
+# Without a controller sinfo fails, and the count is 0.
 num_nodes_up() {
   timeout 3 sinfo --noheader --states=idle,mixed,allocated --Node --format=%N 2>/dev/null |
     sort -u | wc -l || true
@@ -153,7 +154,8 @@ up() {
   echo "$SLURM_CONF"
 }
 
-# Everything that runs in the nodes' networks is slurmd's, and its jobs'.
+# Everything that runs in the nodes' networks is slurmd's, and its jobs'. What is not there (a network, a
+# pid file, a process) has no pids: that is no failure.
 pids() {
   local node
   for node in "${nodes[@]}"; do ip netns pids "$node" 2>/dev/null || true; done
@@ -170,11 +172,12 @@ stop() {
       sleep 0.1
     done
   done
+  [ -z "$(pids)" ] || die "processes of the cluster do not end: $(pids | xargs)"
   for node in "${nodes[@]}"; do
-    ip netns del "$node" 2>/dev/null || true
-    ip link del "v-$node" 2>/dev/null || true
+    [ ! -e "/run/netns/$node" ] || ip netns del "$node"
+    ip link del "v-$node" 2>/dev/null || true # goes with its network, but in its own time
   done
-  ip link del br-gear 2>/dev/null || true
+  [ ! -e /sys/class/net/br-gear ] || ip link del br-gear
   rm -rf "$state" /dev/fakegpu[0-9]*
 }
 
