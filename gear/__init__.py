@@ -1,5 +1,14 @@
 """GEAR: GPU-centric experience replay for reinforcement learning on HPC clusters."""
 
+from importlib.util import find_spec as _find_spec
+
+# Python puts the folder that it is started in first, and a clone has a folder gear.
+if _find_spec("gear._core") is None:
+    raise ImportError(
+        f"[import] gear in {__path__[0]} is source code without its compiled core: start Python in "
+        "another folder, where gear is the installed one, or build it here with 'make setup'"
+    )
+
 from gear.batch import Batch
 from gear.buffer import ReplayBuffer
 from gear.device import check_visible_device

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the native tests twice, with ASan + UBSan (and with CUDA, where there is a compiler, for one
-# architecture) and with TSan, and runs both.
+# Builds the native tests twice, with ASan + UBSan (and with CUDA, where there is a GPU to run it) and
+# with TSan, and runs both.
 # Arguments go to the test binary, e.g. --test-case='*sum tree*'.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,7 +12,7 @@ generator=()
 if command -v ninja >/dev/null; then generator=(-G Ninja); fi
 
 with_cuda=OFF
-if [ "${GEAR_WITH_CUDA:-}" != OFF ] && nvcc=$(tools/find_nvcc.sh); then
+if [ "${GEAR_WITH_CUDA:-}" != OFF ] && nvidia-smi -L >/dev/null 2>&1 && nvcc=$(tools/find_nvcc.sh); then
   export CUDACXX=$nvcc
   with_cuda=ON
 fi
@@ -22,7 +22,7 @@ export ASAN_OPTIONS=detect_stack_use_after_return=1:protect_shadow_gap=0
 build() { # folder, sanitizers, CUDA or not
   mkdir -p "build/$1"
   if ! {
-    cmake -S . -B "build/$1" "${generator[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g" \
+    cmake -S . -B "build/$1" "${generator[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1" \
       -DGEAR_BUILD_PYTHON=OFF -DGEAR_BUILD_TESTS=ON -DGEAR_SANITIZE="$2" \
       -DGEAR_WITH_CUDA="$3" -DGEAR_CUDA_ARCHITECTURES=75 &&
       cmake --build "build/$1" --target gear_native_tests --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"

@@ -69,8 +69,8 @@ def test_a_killed_rank_is_named_by_the_others(endings, case: Case) -> None:
     for rank in set(range(SIZE)) - {missing}:
         arrays = ended.recorded(rank, f"death-{missing}")
         check_message(str(arrays["message"]), missing)
-        assert arrays["waited_s"] < TIMEOUT_S + 2
-        assert arrays["closed_s"] < 2
+        assert arrays["waited_s"] < 2 * TIMEOUT_S
+        assert arrays["closed_s"] < TIMEOUT_S
     assert ended.left_behind == [], "names in /dev/shm outlive the ranks"
 
 
@@ -81,8 +81,8 @@ def test_a_rank_that_does_not_come_is_named_by_the_others(endings, case: Case) -
     for rank in set(range(SIZE)) - {missing}:
         arrays = ended.recorded(rank, f"absent-{missing}")
         check_message(str(arrays["message"]), missing)
-        assert TIMEOUT_S / 2 < arrays["waited_s"] < TIMEOUT_S + 4
-        assert arrays["closed_s"] < 4
+        assert TIMEOUT_S / 2 < arrays["waited_s"] < 2 * TIMEOUT_S
+        assert arrays["closed_s"] < TIMEOUT_S
     assert ended.left_behind == []
 
 

@@ -69,14 +69,14 @@ def fake_cuda(home: Path) -> Path:
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
 def test_what_a_site_lacks_is_found_first(
-    values: dict[str, str], sentence: str, installed: Path, tmp_path: Path
+    values: dict[str, str], sentence: str, prefix: Path, tmp_path: Path
 ) -> None:
     fake_cuda(tmp_path / "cuda")
     (tmp_path / "nccl" / "include").mkdir(parents=True)
     (tmp_path / "nccl" / "include" / "nccl.h").touch()
     places = {"CUDA": str(tmp_path / "cuda"), "NCCL": str(tmp_path / "nccl")}
     values = {key: places.get(value, value) for key, value in values.items()}
-    assert_fails(Recipe(small_site(tmp_path / "site.conf", **values), installed), sentence)
+    assert_fails(Recipe(small_site(tmp_path / "site.conf", **values), prefix), sentence)
 
 
 def test_torch_needs_no_small_room(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_torch_needs_no_small_room(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "values", [{}, {"pip_index": "http://127.0.0.1:9/simple"}], ids=["", "site"]
 )
-def test_without_a_network(values: dict[str, str], installed: Path, tmp_path: Path) -> None:
+def test_without_a_network(values: dict[str, str], prefix: Path, tmp_path: Path) -> None:
     site = small_site(tmp_path / "site.conf", env__A_CHANGE="1", **values)
-    errors = assert_fails(Recipe(site, installed, NO_NETWORK), "[venv] ")
+    errors = assert_fails(Recipe(site, prefix, NO_NETWORK), "[venv] ")
     assert "the network does not answer" in errors
     assert "wheelhouse" in errors
     assert "02-venv.log, line " in errors
@@ -139,13 +139,11 @@ def test_without_a_network_a_wheelhouse_will_do(
     assert recipe.manifest()
 
 
-def test_a_wheelhouse_that_lacks_something(
-    wheelhouse: Path, installed: Path, tmp_path: Path
-) -> None:
+def test_a_wheelhouse_that_lacks_something(wheelhouse: Path, prefix: Path, tmp_path: Path) -> None:
     poorer = tmp_path / "wheels"
     shutil.copytree(wheelhouse, poorer, ignore=shutil.ignore_patterns("pybind11*"))
     site = small_site(tmp_path / "site.conf", wheelhouse=str(poorer), env__A="1")
-    errors = assert_fails(Recipe(site, installed, NO_NETWORK), "a package is not to be had")
+    errors = assert_fails(Recipe(site, prefix, NO_NETWORK), "a package is not to be had")
     assert "pybind11" in errors
     assert "wheelhouse" in errors
 
@@ -242,14 +240,14 @@ def test_module_files_that_cannot_be_written(
     assert not (link.parent / ".builds" / f".{link.name}.previous.tmp").exists()
 
 
-def test_one_build_at_a_time(installed: Path, tmp_path: Path) -> None:
-    lock = installed / "gear" / ".builds" / ".lock"
-    changed = Recipe(small_site(tmp_path / "site.conf", env__A_CHANGE="1"), installed)
+def test_one_build_at_a_time(prefix: Path, tmp_path: Path) -> None:
+    lock = prefix / "gear" / ".builds" / ".lock"
+    changed = Recipe(small_site(tmp_path / "site.conf", env__A_CHANGE="1"), prefix)
     with subprocess.Popen(["flock", str(lock), "cat"], stdin=subprocess.PIPE) as other:
         assert other.stdin is not None
         while subprocess.run(["flock", "-n", str(lock), "true"]).returncode == 0:
             pass
-        assert_fails(changed, f"[prefix] another build is running in {installed}")
+        assert_fails(changed, f"[prefix] another build is running in {prefix}")
         other.stdin.close()
 
 

@@ -37,7 +37,10 @@ OF_MPIRUN = {
 
 
 def run_blocks(shown: list[Block], prefix: Path, home: Path) -> dict[Block, str]:
-    """What each prints, all run in one login shell, /opt/gear and ~ being these folders."""
+    """What each prints, all run in one login shell, /opt/gear and ~ being these folders.
+
+    Those who install are in a clone, those who use what is installed at home.
+    """
     start = start_up_folder("modules") / "bash"  # where no package did it for login shells
     script = f"command -v module >/dev/null || . {start}\nset -eo pipefail\n"
     script += "".join(f"{block.code}printf '%s\\n' '{END}'\n" for block in shown)
@@ -48,7 +51,7 @@ def run_blocks(shown: list[Block], prefix: Path, home: Path) -> dict[Block, str]
     path = [folder for folder in env["PATH"].split(":") if folder != own]
     done = subprocess.run(
         ["bash", "-l", "-c", script],
-        cwd=ROOT,
+        cwd=ROOT if any("recipes/" in block.code for block in shown) else home,
         env=env | OF_MPIRUN | {"COLUMNS": "80", "PATH": ":".join(path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

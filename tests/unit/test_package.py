@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,22 @@ def test_import_loads_no_framework() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_clone_that_is_not_built_says_so() -> None:
+    """Python without site-packages, started in the repository."""
+    clone = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import gear"],
+        cwd=clone,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith(f"ImportError: [import] gear in {clone / 'gear'} is source code without")
+    assert "start Python in another folder" in said
 
 
 def test_everything_named_is_there() -> None:
