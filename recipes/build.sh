@@ -120,7 +120,8 @@ if [ "$uninstall" = 1 ]; then
   exit 0
 fi
 
-unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER PIP_REPORT
+# A setup.py may import what lies beside it: no PYTHONSAFEPATH.
+unset PYTHONPATH PYTHONHOME PYTHONSAFEPATH PIP_TARGET PIP_PREFIX PIP_USER PIP_REPORT
 STEP=modules
 load_modules
 if [ -n "${PYTHONPATH-}" ]; then

@@ -70,6 +70,7 @@ set_default() { # name
 # Keeps this build and the one that it replaced.
 remove_old_builds() {
   local build previous
+  [ -f "$PREVIOUS" ] || return 0 # somebody removed it: which build jobs may be running in is not known
   previous=$(cat "$PREVIOUS")
   for build in "$PREFIX/gear/.builds/$NAME"-*; do
     case .builds/${build##*/} in

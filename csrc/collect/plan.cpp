@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/touch.h"
 #include "collect/window_runs.h"
 
 namespace gear::collect {
@@ -93,7 +94,9 @@ void make_plan(const store::Index& index, const store::PageLayout& pages,
   for (uint64_t i = 0; i < items; ++i) {
     const store::Anchor anchor = selection.anchors[i];
     ids[i] = index.id(anchor, selection.unit);
-    __builtin_prefetch(&index.episode(index.page(anchor.page).episode));
+    const store::Episode& episode = index.episode(index.page(anchor.page).episode);
+    base::touch(&episode.begin);
+    base::touch(&episode.closing_columns);
   }
   plan.reset();
   for (const BatchLayout::SharedWindow& shared : layout.windows) {

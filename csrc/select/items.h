@@ -45,7 +45,7 @@ class EqualItems {
     for (size_t done = 0; done < targets.size();) {
       const size_t count = std::min(hits.size(), targets.size() - done);
       offered(index, unit_).find(targets.subspan(done, count), {hits.data(), count});
-      for (size_t i = 0; i < count; ++i) __builtin_prefetch(&index.page(page_of(hits[i])));
+      for (size_t i = 0; i < count; ++i) base::touch(&index.page(page_of(hits[i])));
       for (size_t i = 0; i < count; ++i) {
         const uint32_t page = page_of(hits[i]);
         const uint32_t row =

@@ -19,6 +19,8 @@ BUILD = REPOSITORY / "recipes" / "build.sh"
 SITES = REPOSITORY / "recipes" / "sites"
 
 SMALL = {"torch": "off", "mpi4py": "off", "horovod": "off", "deepspeed": "off"}
+ALL_STEPS = ["preflight", "venv", "torch", "mpi4py", "core", "horovod", "deepspeed"]
+ALL_STEPS += ["modulefiles", "smoke", "manifest"]
 SMALL_STEPS = ["preflight", "venv", "core", "modulefiles", "smoke", "manifest"]
 
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from distribution.recipe import SMALL_STEPS, Recipe, picture, small_site
+from distribution.recipe import (
+    ALL_STEPS,
+    SITES,
+    SMALL_STEPS,
+    Installation,
+    Recipe,
+    picture,
+    small_site,
+)
 
 STARTS = [f"[{number}/{len(SMALL_STEPS)}] {step}" for number, step in enumerate(SMALL_STEPS, 1)]
 
@@ -38,6 +47,21 @@ def test_killed_at_every_step_boundary_and_within_every_step(
     whole = Recipe(recipe.site, installed)
     assert recipe.manifest() == whole.manifest()
     assert list_files(recipe) == list_files(whole)
+
+
+@pytest.mark.timeout(1200)
+def test_the_whole_site_killed_at_every_step_boundary(
+    installation: Installation, tmp_path: Path
+) -> None:
+    recipe = Recipe(SITES / "debian12-ci.conf", tmp_path / "prefix")
+    steps = re.findall(r"\[\d+/\d+\] \w+", recipe.succeed("--dry-run"))
+    assert [start.split()[1] for start in steps] == ALL_STEPS
+    for done, start in enumerate(steps[1:], 1):
+        said = recipe.kill_at(start, "--resume")
+        assert done_steps(said) == [ALL_STEPS[done - 1]]
+    assert done_steps(recipe.succeed("--resume")) == ALL_STEPS[-1:]
+    assert recipe.manifest() == Recipe(recipe.site, installation.prefix).manifest()
+    shutil.rmtree(recipe.prefix)  # 1.7 GiB that pytest would keep
 
 
 def list_files(recipe: Recipe) -> list[str]:
