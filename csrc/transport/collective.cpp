@@ -59,6 +59,20 @@ std::string ranks_text(std::span<const uint32_t> ranks) {
   return named == ranks.size() ? text : cat(text, " and ", ranks.size() - named, " more");
 }
 
+std::string_view call_name(Call call) {
+  switch (call) {
+    case Call::kStart:
+      return "the start of the transport";
+    case Call::kAllgather:
+      return "allgather";
+    case Call::kAlltoallv:
+      return "alltoallv";
+    case Call::kDuplicate:
+      return "duplicate";
+  }
+  return "a call that this version does not know";
+}
+
 std::string late_text(std::span<const uint32_t> missing, std::string_view call, double timeout_s) {
   return cat("[transport] ", ranks_text(missing), " did not take part in ", call, " within ",
              timeout_s, " s: see what ", missing.size() == 1 ? "it does" : "they do",

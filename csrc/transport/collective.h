@@ -24,6 +24,10 @@ void check_alltoallv(uint32_t rank, uint32_t size, std::span<const ConstBytes> t
 // "rank 2", "ranks 0, 2 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more".
 std::string ranks_text(std::span<const uint32_t> ranks);
 
+// What a rank is in; travels to the others, so that they can tell.
+enum class Call : uint32_t { kStart = 0, kAllgather = 1, kAlltoallv = 2, kDuplicate = 3 };
+std::string_view call_name(Call call);
+
 // The messages of TransportError. `call`: "allgather".
 std::string late_text(std::span<const uint32_t> missing, std::string_view call, double timeout_s);
 std::string left_text(std::span<const uint32_t> gone, std::string_view call);

@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "base/errors.h"
-#include "transport/collective.h"
 #include "transport/messages_mpi.h"
 #include "transport/runtime_mpi.h"
 
@@ -20,18 +19,6 @@ constexpr std::chrono::microseconds kShortSleep{50};
 constexpr std::chrono::seconds kCancelFor{1};
 
 }  // namespace
-
-std::string_view call_name(Call call) {
-  switch (call) {
-    case Call::kAllgather:
-      return "allgather";
-    case Call::kAlltoallv:
-      return "alltoallv";
-    case Call::kDuplicate:
-      return "duplicate";
-  }
-  return "a call that this version does not know";
-}
 
 void Backoff::pause() noexcept {
   if (turn_ >= kYieldTurns) {

@@ -3,17 +3,12 @@
 #include <mpi.h>
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
+#include "transport/collective.h"
 #include "transport/transport.h"
 
 namespace gear::transport::mpi {
-
-// What a message belongs to; travels as its tag.
-enum class Call : int { kAllgather = 1, kAlltoallv = 2, kDuplicate = 3 };
-
-std::string_view call_name(Call call);
 
 // The messages of one collective call of one rank: all are posted, then waited for together, so
 // that no order of the ranks can block it.

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "memory/process_identity.h"
+#include "transport/collective.h"
 
 namespace gear::transport {
 
@@ -50,8 +51,6 @@ struct alignas(64) Lobby {
   alignas(64) std::atomic<uint32_t> failed;
   std::array<char, 1020> failure;
 };
-
-enum class Call : uint32_t { kStart = 0, kAllgather = 1, kAlltoallv = 2, kDuplicate = 3 };
 
 // What an outbox holds for one rank.
 struct Entry {

@@ -25,20 +25,6 @@ constexpr uint64_t kAlignment = 64;
 constexpr uint32_t kMaxRanks = 1024;
 static_assert(kOutboxDataBytes / kMaxRanks >= kAlignment, "every receiver gets some bytes a round");
 
-std::string_view call_name(Call call) {
-  switch (call) {
-    case Call::kAllgather:
-      return "allgather";
-    case Call::kAlltoallv:
-      return "alltoallv";
-    case Call::kDuplicate:
-      return "duplicate";
-    case Call::kStart:
-      break;
-  }
-  return "the start of the transport";
-}
-
 void copy_bytes(std::byte* target, const std::byte* source, uint64_t bytes) {
   if (bytes != 0) {
     std::memcpy(target, source, bytes);
@@ -119,8 +105,7 @@ void SharedMemory::gather(Call call, ConstBytes mine, Bytes all) {
   uint64_t done = 0;
   do {
     const uint64_t bytes = std::min(mine.size() - done, kOutboxDataBytes);
-    Outbox& own = rounds_.begin(call_name(call));
-    own.call = call;
+    Outbox& own = rounds_.begin(call);
     own.total = mine.size();
     copy_bytes(rounds_.layout().data(own), mine.data() + done, bytes);
     rounds_.publish();
@@ -156,8 +141,7 @@ void SharedMemory::alltoallv(std::span<const ConstBytes> to, std::span<const Byt
 
 // Each rank that is to receive more gets an equal part of the room that those before it left.
 void SharedMemory::pack(std::span<const ConstBytes> to, std::span<const Bytes> from) {
-  Outbox& own = rounds_.begin("alltoallv");
-  own.call = Call::kAlltoallv;
+  Outbox& own = rounds_.begin(Call::kAlltoallv);
   own.more = 0;
   Entry* entries = rounds_.layout().entries(own);
   std::byte* data = rounds_.layout().data(own);

@@ -45,7 +45,7 @@ SharedRounds::SharedRounds(std::shared_ptr<memory::Region> region, uint32_t rank
       timeout_s_(timeout_s),
       pid_(::getpid()) {
   join();
-  begin("the start of the transport").call = Call::kStart;
+  begin(Call::kStart);
   publish();
   for (uint32_t r = 0; r < size; ++r) {
     await(r);
@@ -62,7 +62,7 @@ void SharedRounds::join() {
   while (lobby().ready.load(std::memory_order_acquire) == 0) {
     if (Clock::now() >= deadline) {
       throw TransportError(
-          late_text(std::array<uint32_t, 1>{0}, "the start of the transport", timeout_s_));
+          late_text(std::array<uint32_t, 1>{0}, call_name(Call::kStart), timeout_s_));
     }
     std::this_thread::sleep_for(kLobbyPoll);
   }
@@ -88,12 +88,14 @@ SharedRounds::~SharedRounds() {
   }
 }
 
-Outbox& SharedRounds::begin(std::string_view call) {
+Outbox& SharedRounds::begin(Call call) {
   throw_if_failed();
   call_ = call;
   deadline_.reset();
   ++round_;
-  return layout_.outbox(region_->data(), rank_, round_);
+  Outbox& own = layout_.outbox(region_->data(), rank_, round_);
+  own.call = call;
+  return own;
 }
 
 void SharedRounds::publish() { transport::publish(member(rank_), round_); }
@@ -124,7 +126,7 @@ Outbox& SharedRounds::await(uint32_t rank) {
         }
       }
       if (!missing.empty()) {
-        fail(late_text(missing, call_, timeout_s_));
+        fail(late_text(missing, call_name(call_), timeout_s_));
       }
     }
   }
@@ -169,9 +171,9 @@ void SharedRounds::look_at(uint32_t rank, uint32_t awaited) {
   if ((!left && !ended) || has_published(member(awaited), round_)) {
     return;
   }
-  fail(left ? left_text(std::array{rank}, call_)
+  fail(left ? left_text(std::array{rank}, call_name(call_))
             : cat("[transport] rank ", rank, " (pid ", other.process.pid, ") has ended: rank ",
-                  rank_, " waits for it in ", call_, "; its own output says why"));
+                  rank_, " waits for it in ", call_name(call_), "; its own output says why"));
 }
 
 bool SharedRounds::find_crowded() const {

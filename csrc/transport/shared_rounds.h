@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "memory/region.h"
@@ -32,9 +31,9 @@ class SharedRounds {
   double timeout_s() const noexcept { return timeout_s_; }
   const SharedLayout& layout() const noexcept { return layout_; }
 
-  // The outbox to fill for the next round. `call` is what messages name. Throws TransportError if
-  // the transport has failed.
-  Outbox& begin(std::string_view call);
+  // The outbox to fill for the next round, which is one of `call`. Throws TransportError if the
+  // transport has failed.
+  Outbox& begin(Call call);
   // Lets the others read it.
   void publish();
   // That of `rank` in this round. Waits for it.
@@ -61,7 +60,7 @@ class SharedRounds {
   double timeout_s_;
   int64_t pid_;
   uint32_t round_ = 0;
-  std::string_view call_;
+  Call call_ = Call::kStart;
   std::optional<Clock::time_point> deadline_;  // of this round, once it waits long
   bool crowded_ = false;                       // fewer CPUs than ranks
   uint32_t looked_at_ = 0;

@@ -14,7 +14,6 @@ namespace gear::transport {
 namespace {
 
 using mpi::Backoff;
-using mpi::Call;
 using mpi::check;
 using mpi::Messages;
 using mpi::Turn;
