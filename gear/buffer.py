@@ -44,11 +44,9 @@ class ReplayBuffer:
             of these, page-locked, so that GPUs read it over PCIe); ``"device"`` or ``"device:1"``
             (memory of the current GPU, or of that one).
         name: of the shared region; with ``tier="shared"``, and with ``tier="pinned"`` if other
-            processes are to map it. Over a group, each rank's is this with ``-rank2`` behind it;
-            None: made up.
-        page_steps: steps in a page. 16 wastes little memory on short episodes; where episodes have
-            hundreds of steps of some hundred bytes, pages of 128 are sampled about a fifth faster,
-            as their index stays in the processor's cache.
+            processes are to map it; None: made up. Over a group, ``-rank2`` is put behind it.
+        page_steps: steps in a page. 16 wastes little on episodes of any length; where all are of
+            one length, a page for a whole one makes batches of small steps up to a third faster.
         evict: which episode gives up its oldest page when none is free: ``"fifo"`` the oldest;
             ``"lifo"`` the newest ended; ``"lowest_priority"`` the ended one of lowest priority.
         max_times_sampled: a step drawn that often is offered no more; an ended episode of which

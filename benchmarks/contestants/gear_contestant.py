@@ -34,11 +34,9 @@ class Gear(Contestant):
         if not data.is_frames:
             columns += [gear.Column("action", (6,)), gear.Column("reward")]
             columns += [gear.Column("done", (), "bool")]
-        # Episodes are long. Few pages have a small index; 16 frame steps are 112 KiB as it is.
-        page = 16 if data.is_frames else 128
-        pages_per_episode = -(-(data.episode_steps + 1) // page)
+        page = data.episode_steps + 1  # all episodes are of one length: a page holds one whole
         self.buffer = gear.ReplayBuffer(
-            gear.Schema(columns), data.num_episodes * pages_per_episode * page, page_steps=page
+            gear.Schema(columns), data.num_episodes * page, page_steps=page
         )
         rng = np.random.default_rng(2)
         with self.buffer.writer() as writer:
