@@ -89,10 +89,11 @@ def tensor_maker(framework: str | None, device: int = -1) -> MakeTensor:
 
 def _torch(device: int) -> MakeTensor:
     """A capsule in place of the protocol's two calls and stream object: a third of the time."""
-    from_capsule = importlib.import_module("torch.utils.dlpack").from_dlpack
+    torch = importlib.import_module("torch")
+    # What the public function ends in, given a capsule.
+    from_capsule = getattr(torch._C, "_from_dlpack", None) or torch.utils.dlpack.from_dlpack
     if device < 0:
         return lambda batch, kind, output: from_capsule(batch.dlpack(kind, output))
-    torch = importlib.import_module("torch")
     if not torch.cuda.is_available():
         raise InvalidArgument(
             f"[collect] device 'cuda:{device}' with framework 'torch': torch {torch.__version__} "

@@ -35,7 +35,11 @@ class WindowPlanner {
     }
     bool* mask = mask_ + item * length_;
     if (extent.count == length_) {
-      std::fill_n(mask, length_, true);
+      if (length_ == 1) {
+        *mask = true;  // std::fill_n would call for one byte
+      } else {
+        std::fill_n(mask, length_, true);
+      }
       runs_.add(steps, rows_, plan_);
     } else {
       write_mask(length_, extent.place, extent.count, mask);
