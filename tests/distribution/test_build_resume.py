@@ -49,7 +49,7 @@ def test_killed_at_every_step_boundary_and_within_every_step(
     assert list_files(recipe) == list_files(whole)
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)  # it may be the first that needs an installation
 def test_the_whole_site_killed_at_every_step_boundary(
     installation: Installation, tmp_path: Path
 ) -> None:

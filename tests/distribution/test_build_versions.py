@@ -44,9 +44,9 @@ def default(prefix: Path) -> str:
 
 
 def when_changed(prefix: Path) -> dict[Path, int]:
-    """For every file and folder; but what running Python leaves."""
-    paths = [path for path in prefix.rglob("*") if "__pycache__" not in path.parts]
-    return {path: path.lstat().st_ctime_ns for path in paths if path.name != ".lock"}
+    """For every file and link, but what running Python leaves."""
+    paths = (path for path in prefix.rglob("*") if "__pycache__" not in path.parts)
+    return {path: path.lstat().st_ctime_ns for path in paths if path.is_symlink() or path.is_file()}
 
 
 def test_a_second_run_does_nothing(installation: Installation) -> None:
