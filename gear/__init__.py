@@ -1,6 +1,9 @@
 """GEAR: GPU-centric experience replay for reinforcement learning on HPC clusters."""
 
+import warnings as _warnings
 from importlib.util import find_spec as _find_spec
+
+from gear import namesake as _namesake
 
 # Python puts the folder that it is started in first, and a clone has a folder gear.
 if _find_spec("gear._core") is None:
@@ -8,6 +11,9 @@ if _find_spec("gear._core") is None:
         f"[import] gear in {__path__[0]} is source code without its compiled core: start Python in "
         "another folder, where gear is the installed one, or build it here with 'make setup'"
     )
+
+if _mixed := _namesake.mixed_folder(__path__):
+    _warnings.warn(_namesake.mixture(_mixed), stacklevel=2)
 
 from gear.batch import Batch
 from gear.buffer import ReplayBuffer

@@ -56,7 +56,7 @@ def packages(record: Path) -> list[dict[str, str | None]]:
         if built.exists():
             _, digest, source = built.read_text().splitlines()
             row |= {"sha256": digest or None, "source": source}
-        if name == "gear":
+        if name == "gear-replay":
             row |= {"sha256": None, "source": "this repository"}  # its hash is gear.source_hash
         rows.append(row)
     return sorted(rows, key=lambda row: str(row["name"]))

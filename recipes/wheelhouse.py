@@ -74,7 +74,7 @@ def main() -> None:
     # rest is in them too. What pip found as a source is wanted as that: there may be no wheel.
     wanted: dict[tuple[str, ...], list[str]] = {}
     for (name, version), found in downloads(share / "record").items():
-        if name not in {"gear", *sources}:
+        if name not in {"gear-replay", *sources}:
             index = (site["torch_index"] if name == "torch" else "") or site["pip_index"]
             is_wheel = str(found["source"]).endswith(".whl")
             form = ("--only-binary", ":all:") if is_wheel else ("--no-binary", name)

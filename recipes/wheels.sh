@@ -10,7 +10,7 @@ wheel_of() { # name make determinant...
   shift 2
   if dry; then
     "$make" "$work/wheel"
-    WHEEL="$work/wheel/$name-*.whl"
+    WHEEL="$work/wheel/*.whl"
     return
   fi
   kept=$CACHE/$name-$(wheel_key "$name" "$@")

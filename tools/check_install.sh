@@ -28,7 +28,7 @@ check() { # interpreter
   "$1" -m venv "$venv"
   local pip=("$venv/bin/python" -m pip --disable-pip-version-check -qq)
   "${pip[@]}" wheel --no-deps --wheel-dir "$work/wheel" "$root"
-  "${pip[@]}" install "$work"/wheel/gear-*.whl
+  "${pip[@]}" install "$work"/wheel/gear_replay-*.whl
   (cd "$work" && "$venv/bin/python" "$root/tools/round_trip.py")
   # Without the extra [cli] the command says what to install, in one line.
   local code=0
@@ -38,7 +38,7 @@ check() { # interpreter
     cat "$work/err" >&2
     return 1
   fi
-  "${pip[@]}" install "$(echo "$work"/wheel/gear-*.whl)[cli]"
+  "${pip[@]}" install "$(echo "$work"/wheel/gear_replay-*.whl)[cli]"
   (cd "$work" && "$venv/bin/gear" check --json >/dev/null)
   rm -rf "$work/wheel"
 }

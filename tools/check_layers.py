@@ -38,7 +38,7 @@ MPI_INCLUDE = re.compile(r"\s*#\s*include\s*[<\"]mpi(-ext)?\.h")
 # gear/: a module or package imports only what stands on an earlier line, and itself. Imports inside
 # functions count; those under TYPE_CHECKING do not.
 PYTHON_LAYERS = [
-    {"_core"},
+    {"_core", "namesake"},
     {"errors"},
     {"arguments", "device", "frameworks", "log"},
     {"arrays", "episode", "rate_limit", "schema", "samplers"},

@@ -10,6 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+import gear
+from gear.namesake import refuse_other
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; `arguments` defaults to the command line's. Returns the exit code."""
@@ -32,18 +35,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    refuse_other(gear)
     try:
         import click
         import rich  # noqa: F401
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"[cli] {error.name} is not installed: the gear command needs the extra [cli]: "
-            "pip install 'gear[cli]'"
+            "pip install 'gear-replay[cli]'"
         ) from error
-    from gear.cli.commands import gear
+    from gear.cli import commands
 
     try:
-        code = gear.main(arguments or ["--help"], prog_name="gear", standalone_mode=False)
+        code = commands.gear.main(arguments or ["--help"], prog_name="gear", standalone_mode=False)
     except click.exceptions.Abort:
         return 130
     except click.ClickException as error:

@@ -14,18 +14,25 @@ import gear
 from gear import _core
 from gear.cli.finding import COLOURS, Finding
 from gear.cli.gpus import find_gpus, gpu_findings
+from gear.namesake import ITS_FILE, REMEDY
 
-# Distribution, what it is for, and how to get it.
+TRAIN = "pip install 'gear-replay[train]'"
+
+# Distribution, what its absence costs, and how to get it.
 OPTIONAL = [
-    ("torch", "batches are NumPy arrays; gear train does not run", "pip install 'gear[torch]'"),
+    (
+        "torch",
+        "batches are NumPy arrays; gear train does not run",
+        "pip install 'gear-replay[torch]'",
+    ),
     ("jax", "framework='jax' is not available", "pip install jax"),
     ("mpi4py", "ranks that mpirun starts need torch and MASTER_ADDR", "pip install mpi4py"),
-    ("hydra-core", "gear train does not run", "pip install 'gear[train]'"),
-    ("gymnasium", "gear train has no environments", "pip install 'gear[train]'"),
-    ("mujoco", "env=hopper and env=halfcheetah do not run", "pip install 'gear[train]'"),
-    ("ale-py", "env=atari does not run", "pip install 'gear[train]'"),
-    ("tensorboard", "logger=tensorboard does not run", "pip install 'gear[train]'"),
-    ("matplotlib", "no learning curve is drawn", "pip install 'gear[train]'"),
+    ("hydra-core", "gear train does not run", TRAIN),
+    ("gymnasium", "gear train has no environments", TRAIN),
+    ("mujoco", "env=hopper and env=halfcheetah do not run", TRAIN),
+    ("ale-py", "env=atari does not run", TRAIN),
+    ("tensorboard", "logger=tensorboard does not run", TRAIN),
+    ("matplotlib", "no learning curve is drawn", TRAIN),
 ]
 
 
@@ -101,6 +108,10 @@ def machine() -> Iterator[Finding]:
 def packages() -> Iterator[Finding]:
     """What is installed beside GEAR; nothing is imported for it."""
     yield Finding("packages", "numpy", "found", importlib.metadata.version("numpy"))
+    other = _other_gear()
+    if other is not None:
+        cost = "another project with the same import name: only one of the two can be imported"
+        yield Finding("packages", "gear", "broken", f"{other} of PyPI: {REMEDY}", cost)
     for name, cost, remedy in OPTIONAL:
         version = _version(name)
         if version is None:
@@ -124,3 +135,11 @@ def _version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _other_gear() -> str | None:
+    """The version of PyPI's `gear`, wherever on the path it is installed."""
+    for found in importlib.metadata.distributions(name="gear"):
+        if any(file.name == ITS_FILE for file in found.files or ()):
+            return found.version
+    return None

@@ -25,7 +25,7 @@ from gear.cli.finding import Finding
 PACKAGES = {
     "torch": (
         "PyTorch",
-        "batches are NumPy arrays, and gear train does not run: pip install 'gear[torch]'",
+        "batches are NumPy arrays, and gear train does not run: pip install 'gear-replay[torch]'",
     ),
     "horovod": (
         "Horovod",

@@ -10,7 +10,7 @@ import click
     epilog="--debug, anywhere, shows the traceback of an error.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(package_name="gear", message="gear %(version)s")
+@click.version_option(package_name="gear-replay", message="gear %(version)s")
 def gear() -> None:
     """Experience replay for reinforcement learning."""
 

@@ -17,7 +17,7 @@ def run(overrides: list[str]) -> int:
     if lacking:
         raise InvalidArgument(
             f"[train] not installed: {', '.join(lacking)}: the trainer needs the extra [train]: "
-            "pip install 'gear[train]'"
+            "pip install 'gear-replay[train]'"
         )
     # torch warns of every socket that is slow to answer; who is gone is told in one sentence.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

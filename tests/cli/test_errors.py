@@ -43,7 +43,7 @@ def test_without_the_extra_cli(
     assert app.main(["check"]) == 2
     line = one_line(capsys)
     assert line.startswith(f"gear: [cli] {package} is not installed")
-    assert "pip install 'gear[cli]'" in line
+    assert "pip install 'gear-replay[cli]'" in line
 
 
 def test_train_without_the_extra_train(
@@ -56,7 +56,7 @@ def test_train_without_the_extra_train(
     assert app.main(["train"]) == 2
     line = one_line(capsys)
     assert line.startswith("gear: [train] not installed: hydra-core")
-    assert "pip install 'gear[train]'" in line
+    assert "pip install 'gear-replay[train]'" in line
 
 
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:

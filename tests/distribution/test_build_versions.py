@@ -74,7 +74,7 @@ def test_two_versions_side_by_side(prefix: Path, next_version: Path, tmp_path: P
     assert {path: both[path] for path in own} == {path: first[path] for path in own}
     for version in ("0.1.0", "0.9.0"):
         home = prefix / "gear" / f"{version}-cpu"
-        assert list((home / "lib").rglob(f"gear-{version}.dist-info"))
+        assert list((home / "lib").rglob(f"gear_replay-{version}.dist-info"))
     # Each goes by itself; the default moves to what is left.
     assert "the default module is gear/0.1.0-cpu" in new.succeed("--uninstall")
     assert picture(prefix) == first

@@ -23,7 +23,7 @@ collect_ignore_glob = ["test_*.py"] if MISSING else []
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if MISSING:
         terminalreporter.write_line(
-            f"SKIPPED tests/train: no {', '.join(MISSING)} here; pip install 'gear[train]'"
+            f"SKIPPED tests/train: no {', '.join(MISSING)} here; pip install 'gear-replay[train]'"
         )
 
 
