@@ -1,13 +1,13 @@
 #include <exception>
 
-#include "base/blocking.h"
 #include "base/devices.h"
 #include "base/environment.h"
 #include "base/errors.h"
 #include "base/log.h"
-#include "base/thread_pool.h"
+#include "base/threads/blocking.h"
+#include "base/threads/thread_pool.h"
 #include "bindings/bindings.h"
-#include "store/manifest.h"
+#include "store/checkpoint/manifest.h"
 #include "transport/mpi.h"
 
 namespace gear::bindings {

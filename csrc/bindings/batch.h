@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "bindings/arrays.h"
-#include "collect/batch.h"
+#include "plan/batch.h"
 
 namespace gear::bindings {
 

@@ -7,9 +7,9 @@
 
 #include "base/errors.h"
 #include "bindings/batch.h"
-#include "collect/batch_source.h"
-#include "collect/device_source.h"
-#include "collect/group_collector.h"
+#include "deliver/batch_source.h"
+#include "deliver/device_source.h"
+#include "group/group_source.h"
 
 namespace gear::bindings {
 namespace {

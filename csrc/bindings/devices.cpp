@@ -4,8 +4,8 @@
 
 #include "base/devices.h"
 #include "bindings/bindings.h"
-#include "collect/link_model.h"
-#include "memory/bandwidth.h"
+#include "link/bandwidth.h"
+#include "link/link_model.h"
 
 namespace gear::bindings {
 namespace {

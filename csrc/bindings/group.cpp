@@ -2,7 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/arrays.h"
-#include "collect/peers.h"
+#include "group/peers.h"
 
 namespace gear::bindings {
 namespace {

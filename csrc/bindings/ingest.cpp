@@ -4,7 +4,7 @@
 
 #include "base/errors.h"
 #include "bindings/arrays.h"
-#include "ingest/writer.h"
+#include "store/writer.h"
 
 namespace gear::bindings {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "base/errors.h"
 #include "bindings/arrays.h"
-#include "store/manifest.h"
+#include "store/checkpoint/manifest.h"
+#include "store/checkpoint/snapshot.h"
 #include "store/shard.h"
-#include "store/snapshot.h"
 
 namespace gear::bindings {
 namespace {

@@ -13,7 +13,7 @@
 #include "bindings/group_transport.h"
 #include "transport/loopback.h"
 #include "transport/mpi.h"
-#include "transport/shared_memory.h"
+#include "transport/shared/shared_memory.h"
 
 namespace gear::bindings {
 namespace {

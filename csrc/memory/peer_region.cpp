@@ -6,7 +6,7 @@
 #include "base/errors.h"
 #include "memory/peer_device_region.h"
 #include "memory/pinned_region.h"
-#include "memory/shared_region.h"
+#include "memory/shared/shared_region.h"
 
 namespace gear::memory {
 namespace {

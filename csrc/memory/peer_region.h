@@ -6,8 +6,8 @@
 #include <memory>
 #include <string_view>
 
-#include "memory/process_identity.h"
 #include "memory/region.h"
+#include "memory/shared/process_identity.h"
 
 namespace gear::memory {
 

@@ -9,7 +9,7 @@
 #include "memory/host_memory.h"
 #include "memory/host_region.h"
 #include "memory/pinned_region.h"
-#include "memory/shared_region.h"
+#include "memory/shared/shared_region.h"
 
 namespace gear::memory {
 namespace {

@@ -1,5 +1,4 @@
 #include "base/errors.h"
-#include "memory/bandwidth.h"
 #include "memory/device_region.h"
 #include "memory/peer_device_region.h"
 #include "memory/pinned_region.h"
@@ -29,11 +28,5 @@ void describe_device_region(const Region&, RegionAddress&) { refuse(Tier::kDevic
 std::unique_ptr<Region> open_device_region(const RegionAddress&, int) { refuse(Tier::kDevice); }
 
 void open_peer_access(int, int) { refuse(Tier::kDevice); }
-
-Bandwidth measure_bandwidth(int) {
-  throw InvalidArgument(
-      "[memory] there is nothing to measure: this build was made without CUDA "
-      "(GEAR_WITH_CUDA=OFF, or no nvcc)");
-}
 
 }  // namespace gear::memory

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "base/errors.h"
-#include "base/thread_pool.h"
-#include "store/fixed_point.h"
+#include "base/threads/thread_pool.h"
+#include "store/index/fixed_point.h"
 
 namespace gear::select {
 

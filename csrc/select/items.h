@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "base/touch.h"
+#include "base/threads/touch.h"
 #include "select/sampler.h"
 
 namespace gear::select {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "store/index.h"
+#include "store/index/index.h"
 
 namespace gear::select {
 

@@ -6,10 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "base/blocking.h"
+#include "base/threads/blocking.h"
 #include "memory/region.h"
-#include "store/index.h"
-#include "store/mirror.h"
+#include "store/index/index.h"
+#include "store/mirror/mirror.h"
 #include "store/page_layout.h"
 #include "store/rate_limiter.h"
 #include "store/schema.h"

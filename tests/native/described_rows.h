@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "collect/batch.h"
-#include "ingest/writer.h"
+#include "plan/batch.h"
+#include "store/writer.h"
 
 /// Content that can be checked wherever it turns up: every row says which step it is.
 namespace gear::testing {

@@ -10,7 +10,7 @@
 
 #include "base/errors.h"
 #include "base/philox.h"
-#include "select/group_sampler.h"
+#include "select/group/group_sampler.h"
 
 /// Content of many ranks, and the same in one buffer.
 namespace gear::testing {

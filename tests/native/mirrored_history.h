@@ -11,9 +11,9 @@
 
 #include "base/errors.h"
 #include "base/philox.h"
-#include "store/device_view.h"
-#include "store/index.h"
-#include "store/mirror.h"
+#include "store/index/index.h"
+#include "store/mirror/device_view.h"
+#include "store/mirror/mirror.h"
 
 namespace gear::tests {
 

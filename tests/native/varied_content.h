@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "collect/window.h"
-#include "ingest/writer.h"
+#include "plan/window.h"
+#include "store/writer.h"
 
 /// Content that has all that windows may meet, and windows at random.
 namespace gear::testing {

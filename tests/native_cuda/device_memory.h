@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "base/cuda.h"
+#include "base/cuda/cuda.h"
 
 namespace gear::tests {
 

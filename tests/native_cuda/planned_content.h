@@ -6,13 +6,13 @@
 #include <memory>
 #include <vector>
 
-#include "base/cuda.h"
+#include "base/cuda/cuda.h"
 #include "base/philox.h"
-#include "collect/address_order.h"
-#include "collect/device_plan.h"
-#include "collect/gather_cpu.h"
-#include "collect/gather_cuda.h"
-#include "ingest/writer.h"
+#include "gather/cuda/address_order.h"
+#include "gather/cuda/gather_cuda.h"
+#include "gather/gather_cpu.h"
+#include "plan/cuda/device_plan.h"
+#include "store/writer.h"
 
 // A shard in host memory with a copy of its index and its pages on the GPU: what the kernels make
 // of it is compared with what the CPU does, byte for byte, in blocks that were full of something

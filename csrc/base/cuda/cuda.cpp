@@ -1,0 +1,254 @@
+#include <dlfcn.h>
+
+#include "base/cuda/cuda.h"
+#include "base/devices.h"
+#include "base/errors.h"
+
+namespace gear::base {
+namespace {
+
+// Of the driver: the context is what tells whether a thread has a GPU at all, which the runtime
+// hides by making one.
+struct ContextCalls {
+  int (*get)(void**) = nullptr;
+  int (*set)(void*) = nullptr;
+};
+
+const ContextCalls& context_calls() {
+  static const ContextCalls calls = [] {
+    ContextCalls found;
+    if (void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {
+      found.get = reinterpret_cast<int (*)(void**)>(::dlsym(driver, "cuCtxGetCurrent"));
+      found.set = reinterpret_cast<int (*)(void*)>(::dlsym(driver, "cuCtxSetCurrent"));
+    }
+    return found;
+  }();
+  return calls;
+}
+
+std::string what_to_do(cudaError_t status) {
+  switch (status) {
+    case cudaErrorInsufficientDriver:
+      return driver_version() == 0
+                 ? "this machine shows no NVIDIA driver: run on a node with a GPU, or use "
+                   "tier='host' and device='cpu'"
+                 : cat("the driver supports CUDA ", driver_version() / 1000, ".",
+                       driver_version() % 1000 / 10, ", this build needs ",
+                       runtime_version() / 1000, ".", runtime_version() % 1000 / 10,
+                       ": update the driver, or build GEAR with an older CUDA");
+    case cudaErrorNoDevice:
+      return "no GPU is visible: ask the scheduler for one and check CUDA_VISIBLE_DEVICES, or use "
+             "tier='host' and device='cpu'";
+    case cudaErrorInvalidDevice:
+      return cat("GPUs there are: ", device_names(), "; choose one of them");
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+      return "this build has no code for this GPU: add its compute capability to "
+             "GEAR_CUDA_ARCHITECTURES and build again (`gear check` shows both)";
+    case cudaErrorMemoryAllocation:
+      return "the GPU or its driver is out of memory: lower the capacity, batch_size or prefetch";
+    case cudaErrorECCUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorSystemNotReady:
+    case cudaErrorUnknown:
+      return "the GPU was lost or is not ready: look at nvidia-smi and dmesg, and restart the job "
+             "from its last checkpoint, on another node if need be";
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorAssert:
+    case cudaErrorMisalignedAddress:
+      return "a kernel of this process failed before this call, maybe not GEAR's; its GPU is "
+             "unusable until the process ends: CUDA_LAUNCH_BLOCKING=1 shows which";
+    default:
+      return "see the CUDA documentation of this error; it may come from earlier work of this "
+             "process on the GPU";
+  }
+}
+
+// " on GPU 0", or nothing when even that cannot be asked.
+std::string where() {
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) {
+    return {};
+  }
+  return cat(" on GPU ", device);
+}
+
+}  // namespace
+
+void fail_cuda(cudaError_t status, const char* call) {
+  static_cast<void>(cudaGetLastError());  // or the next launch check would report this one again
+  std::string_view name(call);
+  name = name.substr(0, name.find('('));
+  if (name.starts_with("::")) {
+    name.remove_prefix(2);
+  }
+  throw CudaError(cat("[cuda] ", name, " failed", where(), ": ", cudaGetErrorString(status), " (",
+                      cudaGetErrorName(status), "): ", what_to_do(status)));
+}
+
+int current_device() {
+  int count = 0;
+  GEAR_CUDA_TRY(cudaGetDeviceCount(&count));  // says what is missing; cudaGetDevice may not
+  int device = 0;
+  GEAR_CUDA_TRY(cudaGetDevice(&device));
+  return device;
+}
+
+OnDevice::OnDevice(int device) {
+  const ContextCalls& calls = context_calls();
+  if (calls.get != nullptr && calls.get(&previous_) != 0) {
+    previous_ = nullptr;  // the driver is not initialised
+  }
+  int current = -1;
+  if (previous_ != nullptr && cudaGetDevice(&current) == cudaSuccess && current == device) {
+    return;
+  }
+  const cudaError_t status = cudaSetDevice(device);
+  if (status == cudaErrorInvalidDevice) {
+    static_cast<void>(cudaGetLastError());
+    throw CudaError(cat("[cuda] cudaSetDevice failed: there is no GPU ", device, "; there are: ",
+                        device_names(), ": choose one of them, and check CUDA_VISIBLE_DEVICES"));
+  }
+  check_cuda(status, "cudaSetDevice");
+  changed_ = true;
+}
+
+OnDevice::~OnDevice() {
+  if (changed_ && context_calls().set != nullptr) {
+    static_cast<void>(context_calls().set(previous_));
+  }
+}
+
+Stream::Stream(int device) : device_(device) {
+  const OnDevice on(device);
+  int lowest = 0;
+  int highest = 0;
+  GEAR_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+  GEAR_CUDA_TRY(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest));
+}
+
+Stream::Stream(Stream&& other) noexcept
+    : stream_(std::exchange(other.stream_, nullptr)), device_(std::exchange(other.device_, -1)) {}
+
+Stream& Stream::operator=(Stream&& other) noexcept {
+  std::swap(stream_, other.stream_);
+  std::swap(device_, other.device_);
+  return *this;
+}
+
+Stream::~Stream() {
+  if (stream_ != nullptr) {
+    static_cast<void>(cudaStreamDestroy(stream_));
+  }
+}
+
+void Stream::synchronize() const { GEAR_CUDA_TRY(cudaStreamSynchronize(stream_)); }
+
+Event::Event(bool timing) {
+  GEAR_CUDA_TRY(
+      cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming));
+}
+
+Event::~Event() {
+  if (event_ != nullptr) {
+    static_cast<void>(cudaEventDestroy(event_));
+  }
+}
+
+void Event::record(cudaStream_t stream) { GEAR_CUDA_TRY(cudaEventRecord(event_, stream)); }
+
+void Event::make_wait(cudaStream_t stream) const {
+  GEAR_CUDA_TRY(cudaStreamWaitEvent(stream, event_, 0));
+}
+
+bool Event::done() const {
+  const cudaError_t status = cudaEventQuery(event_);
+  if (status == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // no error, but kept as one
+    return false;
+  }
+  check_cuda(status, "cudaEventQuery");
+  return true;
+}
+
+void Event::synchronize() const { GEAR_CUDA_TRY(cudaEventSynchronize(event_)); }
+
+float Event::ms_since(const Event& earlier) const {
+  float milliseconds = 0;
+  GEAR_CUDA_TRY(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
+  return milliseconds;
+}
+
+DeviceBytes::DeviceBytes(uint64_t bytes, int device) : device_(device) {
+  if (bytes == 0) {
+    return;
+  }
+  const OnDevice on(device);
+  const cudaError_t status = cudaMalloc(&data_, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    size_t free = 0;
+    size_t total = 0;
+    GEAR_CUDA_TRY(cudaMemGetInfo(&free, &total));
+    throw OutOfMemory(cat("[cuda] ", bytes, " bytes of memory of GPU ", device,
+                          " were asked for, but of its ", total, " bytes ", free,
+                          " are free: lower batch_size, prefetch or the capacity, keep the buffer "
+                          "in tier='pinned', or end what else uses this GPU (nvidia-smi)"));
+  }
+  check_cuda(status, "cudaMalloc");
+  bytes_ = bytes;
+}
+
+DeviceBytes::DeviceBytes(DeviceBytes&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      device_(std::exchange(other.device_, -1)) {}
+
+DeviceBytes& DeviceBytes::operator=(DeviceBytes&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(device_, other.device_);
+  return *this;
+}
+
+DeviceBytes::~DeviceBytes() {
+  if (data_ != nullptr) {
+    static_cast<void>(cudaFree(data_));
+  }
+}
+
+PinnedBytes::PinnedBytes(uint64_t bytes) {
+  if (bytes == 0) {
+    return;
+  }
+  const cudaError_t status =
+      cudaHostAlloc(&data_, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+  if (status == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    throw OutOfMemory(cat("[cuda] ", bytes,
+                          " bytes of page-locked memory of the host were refused: lower "
+                          "batch_size or prefetch, ask the scheduler for more memory, or raise the "
+                          "limit on locked memory (ulimit -l)"));
+  }
+  check_cuda(status, "cudaHostAlloc");
+  bytes_ = bytes;
+}
+
+PinnedBytes::PinnedBytes(PinnedBytes&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+PinnedBytes& PinnedBytes::operator=(PinnedBytes&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+PinnedBytes::~PinnedBytes() {
+  if (data_ != nullptr) {
+    static_cast<void>(cudaFreeHost(data_));
+  }
+}
+
+}  // namespace gear::base

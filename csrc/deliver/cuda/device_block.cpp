@@ -1,0 +1,167 @@
+#include <algorithm>
+#include <cstring>
+
+#include "base/errors.h"
+#include "deliver/cuda/device_block.h"
+
+namespace gear::collect {
+namespace {
+
+// DLPack and the runtime both take 0 or 1 for the stream that all others of a GPU wait for.
+cudaStream_t stream_of(uintptr_t handle) {
+  return handle == 0 ? cudaStreamLegacy : reinterpret_cast<cudaStream_t>(handle);
+}
+
+// A stream that has passed only when `stream` has. The default stream waits for all but those that
+// were made not to (torch's and JAX's, which are never destroyed), and does so for streams that
+// their owner has destroyed by then, whose handles must not be touched.
+cudaStream_t lasting(cudaStream_t stream) {
+  if (stream == cudaStreamLegacy || stream == cudaStreamPerThread) return cudaStreamLegacy;
+  unsigned flags = 0;
+  GEAR_CUDA_TRY(cudaStreamGetFlags(stream, &flags));
+  return (flags & cudaStreamNonBlocking) != 0 ? stream : cudaStreamLegacy;
+}
+
+// Events of a stream under capture belong to the graph that is being made.
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return true;  // the default stream, while another one is captured
+  }
+  return status != cudaStreamCaptureStatusNone;
+}
+
+}  // namespace
+
+DeviceBlock::DeviceBlock(uint64_t bytes, memory::Tier tier, int device)
+    : fill_device_(device),
+      region_(
+          memory::make_region(tier, bytes, {"", "", tier == memory::Tier::kDevice ? device : -1})),
+      begun_(true),
+      filled_(true) {}
+
+DeviceBlock::~DeviceBlock() {
+  static_cast<void>(cudaEventSynchronize(filled_));
+  for (const Reader& reader : readers_) {
+    if (reader.reads) static_cast<void>(cudaEventSynchronize(reader.released));
+  }
+}
+
+void DeviceBlock::begin_fill(cudaStream_t stream) {
+  {
+    const std::lock_guard guard(mutex_);
+    for (Reader& reader : readers_) {
+      if (!reader.reads) continue;
+      reader.released.make_wait(stream);
+      reader.reads = false;
+    }
+  }
+  begun_.record(stream);
+}
+
+void DeviceBlock::end_fill(cudaStream_t stream) { filled_.record(stream); }
+
+void DeviceBlock::fill(std::span<const std::byte> bytes, cudaStream_t stream) {
+  GEAR_CHECK(bytes.size() <= this->bytes());
+  begin_fill(stream);
+  GEAR_CUDA_TRY(
+      cudaMemcpyAsync(device_data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream));
+  end_fill(stream);
+  filled_.synchronize();
+}
+
+void DeviceBlock::make_wait(uintptr_t handle) {
+  if (device() < 0) {
+    wait();
+    return;
+  }
+  const cudaStream_t stream = stream_of(handle);
+  const std::lock_guard guard(mutex_);
+  Reader* free = nullptr;
+  for (Reader& reader : readers_) {
+    if (!reader.reads) {
+      free = &reader;
+    } else if (reader.stream == stream) {
+      return;
+    }
+  }
+  const base::OnDevice on(device());
+  if (is_capturing(stream)) {
+    throw base::InvalidArgument(
+        "[collect] a batch was asked for its first tensor on a stream that is being captured into "
+        "a CUDA graph, or beside such a capture: take the tensors before the capture, and copy "
+        "into the graph's own inputs");
+  }
+  filled_.make_wait(stream);
+  if (free == nullptr) free = &readers_.emplace_back();
+  free->stream = stream;
+  free->released_on = lasting(stream);
+  free->reads = true;
+}
+
+void DeviceBlock::wait() { filled_.synchronize(); }
+
+void DeviceBlock::read(std::span<std::byte> out) {
+  GEAR_CHECK(out.size() <= bytes());
+  wait();
+  if (device() < 0) {
+    std::memcpy(out.data(), data(), out.size());
+    return;
+  }
+  const base::OnDevice on(fill_device_);
+  GEAR_CUDA_TRY(cudaMemcpy(out.data(), device_data(), out.size(), cudaMemcpyDeviceToHost));
+}
+
+bool DeviceBlock::release() noexcept {
+  const std::lock_guard guard(mutex_);
+  if (std::none_of(readers_.begin(), readers_.end(), [](const Reader& r) { return r.reads; })) {
+    return true;
+  }
+  try {
+    const base::OnDevice on(device());
+    for (Reader& reader : readers_) {
+      if (!reader.reads) continue;
+      if (is_capturing(reader.released_on)) return false;
+      reader.released.record(reader.released_on);
+    }
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+std::shared_ptr<DeviceBlock> DeviceBlockPool::acquire() {
+  std::unique_ptr<DeviceBlock> block;
+  {
+    const std::lock_guard guard(mutex_);
+    if (!idle_.empty()) {
+      block = std::move(idle_.front());
+      idle_.pop_front();
+    }
+  }
+  if (!block) {
+    const base::OnDevice on(device_);
+    block = std::make_unique<DeviceBlock>(bytes_, tier_, device_);
+  }
+  return {block.release(), [owner = shared_from_this()](DeviceBlock* released) {
+            owner->release(std::unique_ptr<DeviceBlock>(released));
+          }};
+}
+
+void DeviceBlockPool::release(std::unique_ptr<DeviceBlock> block) noexcept {
+  const bool reusable = block->release();
+  const std::lock_guard guard(mutex_);
+  if (!reusable) {
+    retired_.push_back(std::move(block));
+  } else if (idle_.size() < max_idle_) {
+    idle_.push_back(std::move(block));
+  }
+}
+
+void put_block(std::shared_ptr<DeviceBlock> block, Batch& batch) {
+  batch.block = {block, block->data()};
+  batch.delivery = std::move(block);
+}
+
+}  // namespace gear::collect

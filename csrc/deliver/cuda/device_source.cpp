@@ -1,0 +1,117 @@
+#include "deliver/device_source.h"
+
+#include "base/cuda/cuda.h"
+#include "base/errors.h"
+#include "deliver/collector.h"
+#include "deliver/cuda/device_collector.h"
+#include "deliver/cuda/device_stage.h"
+#include "link/link_model.h"
+
+namespace gear::collect {
+namespace {
+
+// Anchors of these ids gathered by a GPU: in its own memory.
+std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<int64_t>& ids,
+                                        std::shared_ptr<const BatchLayout> layout, int device,
+                                        Batch& batch) {
+  const base::OnDevice on(device);
+  auto pool = std::make_shared<DeviceBlockPool>(layout->bytes, 0, memory::Tier::kDevice, device);
+  std::shared_ptr<DeviceBlock> block = pool->acquire();
+  std::byte* data = block->device_data();
+  select::Selection selection;
+  AnchorUpload upload(ids.size(), shard.layout().page_steps, 1);
+  base::PinnedArray<PlanTotals> totals(layout->windows.size());
+
+  const auto lock = shard.lock();
+  for (int64_t id : ids) selection.add(shard.index().resolve(id), 1.0F);
+  DeviceRoute route(shard, layout, device, 0);
+  const cudaStream_t stream = route.stream();
+  route.sync();
+  block->begin_fill(stream);
+  upload.send(selection,
+              {route.slots(), reinterpret_cast<float*>(data + layout->probabilities),
+               reinterpret_cast<float*>(data + layout->weights)},
+              stream);
+  route.launch(store::Unit::kStep, ids.size(), data, totals.get());
+  // The ids as they were given: an episode's id stays an episode's.
+  GEAR_CUDA_TRY(cudaMemcpyAsync(data + layout->ids, ids.data(), ids.size() * sizeof(int64_t),
+                                cudaMemcpyHostToDevice, stream));
+  block->end_fill(stream);
+  route.hold_pages();
+  block->wait();
+  for (size_t w = 0; w < layout->windows.size(); ++w) {
+    batch.rows.push_back(totals[w].rows);
+    for (size_t o : layout->windows[w].outputs) {
+      batch.bytes += totals[w].steps * shard.layout().step_bytes[layout->outputs[o].column];
+    }
+  }
+  return block;
+}
+
+}  // namespace
+
+bool uses_kernels(store::Shard& shard, const CollectorOptions& options, const BatchLayout& layout) {
+  const memory::Tier tier = shard.options().tier;
+  if (tier != memory::Tier::kPinned || options.device < 0) return tier == memory::Tier::kDevice;
+  if (options.path != Path::kAuto) return options.path == Path::kZeroCopy;
+  return LinkModel::of_device(options.device)
+             .choose(layout, shard.layout(), shard.index().options().num_pages) == Path::kZeroCopy;
+}
+
+std::unique_ptr<Stage> make_stage(std::shared_ptr<const BatchLayout> layout,
+                                  const CollectorOptions& options) {
+  return std::make_unique<DeviceStage>(std::move(layout), options.prefetch + 2, options.device);
+}
+
+std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard> shard,
+                                                const CollectorOptions& options) {
+  if (shard->options().tier == memory::Tier::kDevice) {
+    return std::make_unique<DeviceCollector>(std::move(shard), options);
+  }
+  check_outputs(options.outputs, shard->schema(), options.batch_size, shard->index().num_slots());
+  auto layout = std::make_shared<const BatchLayout>(shard->schema(), options.outputs,
+                                                    options.batch_size, options.packed);
+  if (uses_kernels(*shard, options, *layout)) {
+    return std::make_unique<DeviceCollector>(std::move(shard), options);
+  }
+  return std::make_unique<Collector>(std::move(shard), options,
+                                     make_stage(std::move(layout), options));
+}
+
+Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids,
+                            const std::vector<Output>& outputs, bool packed, int device) {
+  Batch batch;
+  if (shard.options().tier != memory::Tier::kDevice) {
+    batch = collect_ids_by_host(shard, ids, outputs, packed);
+    const base::OnDevice on(device);
+    auto pool =
+        std::make_shared<DeviceBlockPool>(batch.layout->bytes, 0, memory::Tier::kDevice, device);
+    std::shared_ptr<DeviceBlock> block = pool->acquire();
+    const base::Stream stream(device);
+    block->fill({batch.block.get(), batch.layout->bytes}, stream);
+    batch.path = Path::kStaged;
+    put_block(std::move(block), batch);
+    return batch;
+  }
+  check_outputs(outputs, shard.schema(), ids.size(), shard.index().num_slots());
+  batch.layout = std::make_shared<BatchLayout>(shard.schema(), outputs, ids.size(), packed);
+  batch.items = ids.size();
+  batch.path = Path::kDevice;
+  std::shared_ptr<DeviceBlock> block =
+      gather_ids(shard, ids, batch.layout, device >= 0 ? device : shard.region().device(), batch);
+  if (device >= 0) {
+    put_block(std::move(block), batch);
+    return batch;
+  }
+  batch.block = std::make_shared<BlockPool>(batch.layout->bytes, 0)->acquire();
+  block->read({batch.block.get(), batch.layout->bytes});
+  return batch;
+}
+
+int choose_gpu(int wanted) {
+  if (wanted < 0) return base::current_device();
+  const base::OnDevice on(wanted);
+  return wanted;
+}
+
+}  // namespace gear::collect

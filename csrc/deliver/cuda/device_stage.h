@@ -1,0 +1,42 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "deliver/collector.h"
+#include "deliver/cuda/device_block.h"
+
+namespace gear::collect {
+
+// Sends gathered batches from pinned memory to a GPU: one copy each, on a stream of its own. A
+// pinned block is given back when its copy is done; more than `depth` copies behind, send() waits.
+class DeviceStage final : public Stage {
+ public:
+  DeviceStage(std::shared_ptr<const BatchLayout> layout, size_t depth, int device);
+  // Waits for the copies in flight.
+  ~DeviceStage() override;
+
+  void send(Batch& batch) override;
+
+ private:
+  struct Copy {
+    std::shared_ptr<std::byte> source;
+    base::Event done;
+  };
+
+  void copy(const Batch& batch, uint64_t begin, uint64_t end, std::byte* target);
+  void give_back();
+
+  std::shared_ptr<const BatchLayout> layout_;
+  size_t depth_;
+  int device_;
+  std::mutex mutex_;  // of what follows
+  base::Stream stream_;
+  std::shared_ptr<DeviceBlockPool> blocks_;
+  std::deque<Copy> copies_;  // in the order of the stream
+  std::vector<base::Event> idle_;
+};
+
+}  // namespace gear::collect

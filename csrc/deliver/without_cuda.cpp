@@ -1,0 +1,37 @@
+// What a build without CUDA has in place of the sources that need a GPU.
+#include "base/errors.h"
+#include "deliver/device_source.h"
+
+namespace gear::collect {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw base::InvalidArgument(
+      "[collect] device 'cuda' asked for, but this build was made without CUDA "
+      "(GEAR_WITH_CUDA=OFF): rebuild with CUDA, or use device='cpu'");
+}
+
+}  // namespace
+
+std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard>,
+                                                const CollectorOptions&) {
+  refuse();
+}
+
+bool uses_kernels(store::Shard&, const CollectorOptions& options, const BatchLayout&) {
+  if (options.device >= 0) refuse();
+  return false;
+}
+
+std::unique_ptr<Stage> make_stage(std::shared_ptr<const BatchLayout>, const CollectorOptions&) {
+  refuse();
+}
+
+Batch collect_ids_by_device(store::Shard&, const std::vector<int64_t>&, const std::vector<Output>&,
+                            bool, int) {
+  refuse();
+}
+
+int choose_gpu(int) { refuse(); }
+
+}  // namespace gear::collect

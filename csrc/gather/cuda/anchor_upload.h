@@ -1,0 +1,34 @@
+#pragma once
+
+#include <vector>
+
+#include "base/cuda/cuda.h"
+#include "select/cuda/device_select.h"
+#include "select/selection.h"
+
+namespace gear::collect {
+
+// Selections that were made on the host, on their way to a GPU: through a ring of page-locked
+// memory, 12 bytes an item.
+class AnchorUpload {
+ public:
+  AnchorUpload(uint64_t batch_size, uint64_t page_steps, size_t depth);
+
+  // Enqueues the copies of at most batch_size items. Waits only when the stream is the whole ring
+  // behind.
+  void send(const select::Selection& selection, const select::DeviceDraw& out, cudaStream_t stream);
+
+ private:
+  struct Part {
+    base::PinnedArray<uint32_t> slots;
+    base::PinnedArray<float> probabilities;
+    base::PinnedArray<float> weights;
+    base::Event sent;
+  };
+
+  uint64_t page_steps_;
+  std::vector<Part> parts_;
+  size_t next_ = 0;
+};
+
+}  // namespace gear::collect

@@ -1,0 +1,302 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "base/errors.h"
+#include "gather/cuda/gather_rows.h"
+#include "store/episode.h"
+
+namespace gear::collect {
+namespace {
+
+using store::kNone;
+
+constexpr uint32_t kThreads = 256;
+
+// Vectors that a thread loads before it stores the first. In address order, neighbouring rows
+// should be asked for by neighbouring blocks at one time.
+constexpr uint32_t vectors_in_flight(RowForm form) { return form == RowForm::kAddressed ? 1 : 4; }
+
+constexpr uint32_t source_bytes(Cast cast) {
+  return cast == Cast::kF32ToF16 || cast == Cast::kF32ToBF16 ? 4 : 1;
+}
+constexpr uint32_t target_bytes(Cast cast) {
+  return cast == Cast::kNone ? 1 : cast == Cast::kU8ToF32 ? 4 : 2;
+}
+
+// Whose vectors are 16 bytes or less on both sides.
+constexpr uint32_t most_elements(Cast cast) {
+  return 16 / std::max(source_bytes(cast), target_bytes(cast));
+}
+
+template <uint32_t kBytes>
+using Bits = std::conditional_t<
+    kBytes == 16, uint4,
+    std::conditional_t<kBytes == 8, uint2,
+                       std::conditional_t<kBytes == 4, uint32_t,
+                                          std::conditional_t<kBytes == 2, uint16_t, uint8_t>>>>;
+
+// What is at `address`, or zero without a look there. Predicated by hand: as a branch, it would
+// stand between the loads of a thread and the next ones. Rows are read once, so that whole 16 bytes
+// need not push anything out of the L1 cache; narrower loads share sectors with their neighbours.
+template <class T>
+__device__ T load_if(bool wanted, const std::byte* address) {
+  const auto flag = static_cast<int>(wanted);
+  if constexpr (sizeof(T) == 16) {
+    T value{};
+    asm("{ .reg .pred p; setp.ne.s32 p, %5, 0;"
+        "  @p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+        : "+r"(value.x), "+r"(value.y), "+r"(value.z), "+r"(value.w)
+        : "l"(address), "r"(flag));
+    return value;
+  } else if constexpr (sizeof(T) == 8) {
+    T value{};
+    asm("{ .reg .pred p; setp.ne.s32 p, %3, 0; @p ld.global.nc.v2.u32 {%0, %1}, [%2]; }"
+        : "+r"(value.x), "+r"(value.y)
+        : "l"(address), "r"(flag));
+    return value;
+  } else {
+    uint32_t value = 0;
+    if constexpr (sizeof(T) == 4) {
+      asm("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p ld.global.nc.u32 %0, [%1]; }"
+          : "+r"(value)
+          : "l"(address), "r"(flag));
+    } else if constexpr (sizeof(T) == 2) {
+      asm("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p ld.global.nc.u16 %0, [%1]; }"
+          : "+r"(value)
+          : "l"(address), "r"(flag));
+    } else {
+      asm("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p ld.global.nc.u8 %0, [%1]; }"
+          : "+r"(value)
+          : "l"(address), "r"(flag));
+    }
+    return static_cast<T>(value);
+  }
+}
+
+// A copy of a parameter in a register: the compiler would read it again for every vector.
+template <class T>
+__device__ T in_register(T value) {
+  if constexpr (sizeof(T) == 8) {
+    asm volatile("" : "+l"(value));
+  } else {
+    asm volatile("" : "+r"(value));
+  }
+  return value;
+}
+
+// In address order rows come from host memory and each line of them is read once: marked to be
+// evicted first on both sides, whole 16 bytes pass the caches at up to twice the speed (H200, 64
+// MiB of 64-byte rows). Either side alone gains nothing.
+template <bool kStreamed, class T>
+__device__ T load_row(bool wanted, const std::byte* address) {
+  if constexpr (kStreamed && sizeof(T) == 16) {
+    return wanted ? __ldcs(reinterpret_cast<const T*>(address)) : T{};
+  } else {
+    return load_if<T>(wanted, address);
+  }
+}
+
+template <bool kStreamed, class T>
+__device__ void store_row(T* target, const T& value) {
+  if constexpr (kStreamed && sizeof(T) == 16) {
+    __stcs(target, value);
+  } else {
+    *target = value;
+  }
+}
+
+template <RowForm kForm, Cast kCast, uint32_t kElements>
+struct Mover {
+  static constexpr bool kAddressed = kForm == RowForm::kAddressed;
+  static constexpr uint32_t kInFlight = vectors_in_flight(kForm);
+  using Source = Bits<kElements * source_bytes(kCast)>;
+  using Target = Bits<kElements * target_bytes(kCast)>;
+
+  static __device__ Target convert(const Source& source, float scale) {
+    if constexpr (kCast == Cast::kNone) {
+      return source;
+    } else {
+      Target target;
+#pragma unroll
+      for (uint32_t i = 0; i < kElements; ++i) {
+        cast_value<kCast>(reinterpret_cast<const uint8_t*>(&source) + i * source_bytes(kCast),
+                          reinterpret_cast<uint8_t*>(&target) + i * target_bytes(kCast), scale);
+      }
+      return target;
+    }
+  }
+
+  static __device__ void move(const RowJob& job, const RowMove& output, uint32_t tile) {
+    const bool narrow = output.tile_rows > 0;
+    const uint32_t row_vectors = in_register(output.row_vectors);
+    uint32_t first_row;
+    uint32_t begin = 0;  // of the tile in a wide row
+    uint32_t vectors;
+    if (narrow) {
+      first_row = tile * output.tile_rows;
+      vectors = output.tile_rows * row_vectors;
+    } else {
+      first_row = output.divider.divide(tile);
+      begin = output.divider.remainder(tile, first_row) * output.part_vectors;
+      vectors = min(output.part_vectors, row_vectors - begin);
+    }
+    const uint32_t num_rows =
+        output.filled == nullptr ? output.num_rows : static_cast<uint32_t>(*output.filled);
+    if (first_row >= num_rows) return;
+    uint32_t row[kInFlight];
+    uint32_t vector[kInFlight];
+    uint32_t slot[kInFlight];
+    bool active[kInFlight];
+    const uint32_t* slots = in_register(output.slots);
+#pragma unroll
+    for (uint32_t k = 0; k < kInFlight; ++k) {
+      const uint32_t i = k * kThreads + threadIdx.x;
+      const uint32_t ahead = narrow ? output.divider.divide(i) : 0;
+      row[k] = first_row + ahead;
+      vector[k] = begin + i - ahead * row_vectors;
+      active[k] = i < vectors && row[k] < num_rows;
+      slot[k] = active[k] ? __ldg(slots + row[k]) : kNone;
+    }
+    if constexpr (kForm != RowForm::kDelivered) {
+      const uint32_t* order = in_register(output.order);
+#pragma unroll
+      for (uint32_t k = 0; k < kInFlight; ++k) {
+        if (active[k]) row[k] = __ldg(order + row[k]);
+      }
+    }
+    const std::byte* source = in_register(output.source);
+    const uint64_t page_bytes = in_register(job.page_bytes);
+    Source value[kInFlight];
+#pragma unroll
+    for (uint32_t k = 0; k < kInFlight; ++k) {
+      const uint32_t page = job.page_steps.divide(slot[k]);
+      const uint64_t in_column =
+          uint64_t{job.page_steps.remainder(slot[k], page)} * row_vectors + vector[k];
+      value[k] = load_row<kAddressed, Source>(
+          slot[k] != kNone, source + page * page_bytes + in_column * sizeof(Source));
+    }
+    std::byte* block = in_register(job.blocks[0]);
+#pragma unroll
+    for (uint32_t k = 0; k < kInFlight; ++k) {
+      if (!active[k]) continue;
+      if constexpr (kAddressed) {
+        if (slot[k] == kNone && !job.padded) continue;
+        const uint32_t number = output.block_rows.divide(row[k]);
+        row[k] = output.block_rows.remainder(row[k], number);
+        block = job.blocks[number];
+      }
+      Target moved = convert(value[k], output.scale);
+      // A zero that is converted may have a sign.
+      if (kCast != Cast::kNone && slot[k] == kNone) moved = Target{};
+      auto* target = reinterpret_cast<Target*>(block + output.data);
+      store_row<kAddressed>(target + uint64_t{row[k]} * row_vectors + vector[k], moved);
+    }
+  }
+};
+
+template <RowForm kForm, Cast kCast>
+__device__ void move_cast(const RowJob& job, const RowMove& output, uint32_t tile) {
+  constexpr uint32_t kMost = most_elements(kCast);
+  switch (output.variant.elements) {
+    case 16:
+      if constexpr (kMost >= 16) return Mover<kForm, kCast, 16>::move(job, output, tile);
+      break;
+    case 8:
+      if constexpr (kMost >= 8) return Mover<kForm, kCast, 8>::move(job, output, tile);
+      break;
+    case 4:
+      return Mover<kForm, kCast, 4>::move(job, output, tile);
+    case 2:
+      return Mover<kForm, kCast, 2>::move(job, output, tile);
+    default:
+      return Mover<kForm, kCast, 1>::move(job, output, tile);
+  }
+}
+
+template <RowForm kForm>
+__global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ RowJob job) {
+  for (uint32_t tile = blockIdx.x; tile < job.num_tiles; tile += gridDim.x) {
+    uint32_t o = 0;
+    while (o + 1 < job.num_moves && job.moves[o + 1].first_tile <= tile) ++o;
+    const RowMove& output = job.moves[o];
+    const uint32_t own = tile - output.first_tile;
+    switch (output.variant.cast) {
+      case Cast::kNone:
+        move_cast<kForm, Cast::kNone>(job, output, own);
+        break;
+      case Cast::kU8ToF16:
+        move_cast<kForm, Cast::kU8ToF16>(job, output, own);
+        break;
+      case Cast::kU8ToBF16:
+        move_cast<kForm, Cast::kU8ToBF16>(job, output, own);
+        break;
+      case Cast::kU8ToF32:
+        move_cast<kForm, Cast::kU8ToF32>(job, output, own);
+        break;
+      case Cast::kF32ToF16:
+        move_cast<kForm, Cast::kF32ToF16>(job, output, own);
+        break;
+      case Cast::kF32ToBF16:
+        move_cast<kForm, Cast::kF32ToBF16>(job, output, own);
+        break;
+    }
+  }
+}
+
+// The largest power of two, up to `most`, that divides `count`.
+uint32_t vector_elements(uint64_t count, uint32_t most) {
+  uint32_t elements = most;
+  while (count % elements != 0) elements /= 2;
+  return elements;
+}
+
+// Tiles of `rows` rows.
+uint64_t count_tiles(const RowMove& move, uint64_t rows) {
+  if (move.tile_rows == 0) return rows * move.divider.divisor();
+  return (rows + move.tile_rows - 1) / move.tile_rows;
+}
+
+}  // namespace
+
+RowMove describe_move(uint64_t step_bytes, Cast cast, float scale, RowForm form) {
+  const uint32_t tile = kThreads * vectors_in_flight(form);
+  const uint64_t row_elements = step_bytes / source_bytes(cast);
+  const uint32_t elements = vector_elements(row_elements, most_elements(cast));
+  RowMove move{};
+  move.row_vectors = static_cast<uint32_t>(row_elements / elements);
+  if (move.row_vectors <= tile) {
+    move.tile_rows = tile / move.row_vectors;
+    move.divider = base::Divider(move.row_vectors);
+  } else {
+    const uint32_t parts = (move.row_vectors - 1) / tile + 1;
+    // Whole warps, so that every row of 16-byte vectors is cut where a line of memory begins.
+    move.part_vectors = ((move.row_vectors - 1) / parts / 32 + 1) * 32;
+    move.divider = base::Divider(parts);
+  }
+  move.scale = scale;
+  move.variant = {cast, static_cast<uint8_t>(elements)};
+  return move;
+}
+
+void launch_rows(RowForm form, RowJob& job, uint32_t most_blocks, cudaStream_t stream) {
+  uint64_t tiles = 0;
+  for (uint32_t m = 0; m < job.num_moves; ++m) {
+    RowMove& move = job.moves[m];
+    move.first_tile = static_cast<uint32_t>(tiles);
+    tiles += count_tiles(move, move.num_rows);
+  }
+  GEAR_CHECK(tiles <= INT32_MAX);
+  if (tiles == 0) return;
+  job.num_tiles = static_cast<uint32_t>(tiles);
+  const uint32_t num_blocks = std::min(job.num_tiles, most_blocks);
+  if (form == RowForm::kDelivered) {
+    gather_rows<RowForm::kDelivered><<<num_blocks, kThreads, 0, stream>>>(job);
+  } else if (form == RowForm::kAddressed) {
+    gather_rows<RowForm::kAddressed><<<num_blocks, kThreads, 0, stream>>>(job);
+  } else {
+    gather_rows<RowForm::kListed><<<num_blocks, kThreads, 0, stream>>>(job);
+  }
+  GEAR_CUDA_TRY(cudaGetLastError());
+}
+
+}  // namespace gear::collect

@@ -1,0 +1,258 @@
+#include "gather/gather_cpu.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace gear::collect {
+namespace {
+
+constexpr uint64_t kLine = 64;
+constexpr size_t kPrefetchRuns = 24;      // random rows in flight: about the line-fill buffers
+constexpr uint64_t kPrefetchBytes = 256;  // of one run; the hardware prefetcher takes over then
+// A task moves about this much, of every window: what two windows share is in the core's cache
+// then.
+constexpr uint64_t kBytesPerTask = 1 << 19;
+// A batch from here on leaves the caches before it is read: its data goes past them.
+constexpr uint64_t kStreamFrom = 8 << 20;
+constexpr uint64_t kStreamRun = 1 << 10;  // of a shorter run, lines that it shares would cost more
+
+struct alignas(1) Bytes16 {
+  unsigned char bytes[16];
+};
+struct alignas(1) Bytes32 {
+  unsigned char bytes[32];
+};
+
+// Two overlapping fixed-size moves cover every length from sizeof(Part) to twice that without a
+// loop and without touching a byte outside.
+template <class Part>
+void copy_ends(std::byte* target, const std::byte* source, uint64_t bytes) {
+  Part head;
+  Part tail;
+  std::memcpy(&head, source, sizeof head);
+  std::memcpy(&tail, source + bytes - sizeof tail, sizeof tail);
+  std::memcpy(target, &head, sizeof head);
+  std::memcpy(target + bytes - sizeof tail, &tail, sizeof tail);
+}
+
+void copy_run(std::byte* target, const std::byte* source, uint64_t bytes) {
+  if (bytes > 128) {
+    std::memcpy(target, source, bytes);
+  } else if (bytes > 64) {
+    copy_ends<Bytes32>(target, source, 64);
+    copy_ends<Bytes32>(target + bytes - 64, source + bytes - 64, 64);
+  } else if (bytes >= 32) {
+    copy_ends<Bytes32>(target, source, bytes);
+  } else if (bytes >= 16) {
+    copy_ends<Bytes16>(target, source, bytes);
+  } else if (bytes >= 8) {
+    copy_ends<uint64_t>(target, source, bytes);
+  } else if (bytes >= 4) {
+    copy_ends<uint32_t>(target, source, bytes);
+  } else {
+    for (uint64_t i = 0; i < bytes; ++i) target[i] = source[i];
+  }
+}
+
+// Copies by stores that do not read the target's lines first nor keep them in a cache; the caller
+// ends with end_streaming().
+using Stream = void (*)(std::byte* target, const std::byte* source, uint64_t bytes);
+
+void stream_portable(std::byte* target, const std::byte* source, uint64_t bytes) {
+  std::memcpy(target, source, bytes);
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] void stream_avx2(std::byte* target, const std::byte* source,
+                                         uint64_t bytes) {
+  const uint64_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(target) % kLine);
+  std::memcpy(target, source, head);
+  uint64_t done = head;
+  for (; done + kLine <= bytes; done += kLine) {
+    const auto* from = reinterpret_cast<const __m256i*>(source + done);
+    auto* to = reinterpret_cast<__m256i*>(target + done);
+    const __m256i first = _mm256_loadu_si256(from);
+    const __m256i second = _mm256_loadu_si256(from + 1);
+    _mm256_stream_si256(to, first);
+    _mm256_stream_si256(to + 1, second);
+  }
+  std::memcpy(target + done, source + done, bytes - done);
+}
+#endif
+
+Stream choose_stream() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return stream_avx2;
+#endif
+  return stream_portable;
+}
+
+const Stream kStream = choose_stream();
+
+// Streaming stores are ordered by nothing else, not even by a release.
+void end_streaming() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+// One output of a window: where a row of it comes from and goes to.
+struct Lane {
+  uint64_t offset;  // of row 0 of page 0 in the source
+  uint64_t step_bytes;
+  std::byte* target;
+};
+
+// One that converts on the way.
+struct CastLane {
+  Lane lane;
+  uint64_t row_values;
+  uint64_t row_bytes;  // delivered
+  Cast cast;
+  float scale;
+};
+
+class WindowGather {
+ public:
+  // `bytes`: that are moved in all.
+  WindowGather(const std::byte* source, uint64_t page_bytes, uint64_t bytes)
+      : source_(source), page_bytes_(page_bytes), streams_(bytes >= kStreamFrom) {}
+
+  void add(const Lane& lane) { lanes_.push_back(lane); }
+
+  // To output `o` of the batch.
+  void add_output(const Batch& batch, size_t o, uint64_t offset, uint64_t step_bytes) {
+    const BatchLayout& layout = *batch.layout;
+    const Lane lane{offset, step_bytes, batch.block.get() + layout.data[o]};
+    if (layout.casts[o] == Cast::kNone) {
+      lanes_.push_back(lane);
+    } else {
+      casts_.push_back({lane, layout.row_bytes[o] / dtype_bytes(layout.dtypes[o]),
+                        layout.row_bytes[o], layout.casts[o], layout.outputs[o].scale});
+    }
+  }
+
+  void execute(std::span<const Run> runs) const {
+    const size_t ahead = std::min(kPrefetchRuns, runs.size());
+    for (size_t i = 0; i < ahead; ++i) prefetch(runs[i]);
+    for (size_t i = 0; i < runs.size(); ++i) {
+      if (i + ahead < runs.size()) prefetch(runs[i + ahead]);
+      move(runs[i]);
+    }
+    if (streams_) end_streaming();
+  }
+
+ private:
+  const std::byte* address(const Run& run, const Lane& lane) const {
+    return source_ + run.page * page_bytes_ + lane.offset + run.row * lane.step_bytes;
+  }
+
+  // Inlined by force: seen as a function, it has no effect and GCC drops the call.
+  [[gnu::always_inline]] void prefetch(const Run& run) const {
+    if (run.page == store::kNone) return;
+    for (const Lane& lane : lanes_) prefetch(run, lane);
+    for (const CastLane& cast : casts_) prefetch(run, cast.lane);
+  }
+
+  [[gnu::always_inline]] void prefetch(const Run& run, const Lane& lane) const {
+    const std::byte* p = address(run, lane);
+    const std::byte* last = p + std::min(run.count * lane.step_bytes, kPrefetchBytes) - 1;
+    for (; p < last; p += kLine) __builtin_prefetch(p);
+    __builtin_prefetch(last);
+  }
+
+  void move(const Run& run) const {
+    for (const Lane& lane : lanes_) {
+      std::byte* target = lane.target + run.target * lane.step_bytes;
+      const uint64_t bytes = run.count * lane.step_bytes;
+      if (run.page == store::kNone) {
+        std::memset(target, 0, bytes);
+      } else if (streams_ && bytes >= kStreamRun) {
+        kStream(target, address(run, lane), bytes);
+      } else {
+        copy_run(target, address(run, lane), bytes);
+      }
+    }
+    for (const CastLane& cast : casts_) {
+      std::byte* target = cast.lane.target + run.target * cast.row_bytes;
+      if (run.page == store::kNone) {
+        std::memset(target, 0, run.count * cast.row_bytes);
+      } else {
+        cast_values(cast.cast, address(run, cast.lane), target, run.count * cast.row_values,
+                    cast.scale);
+      }
+    }
+  }
+
+  const std::byte* source_;
+  uint64_t page_bytes_;
+  bool streams_;
+  std::vector<Lane> lanes_;
+  std::vector<CastLane> casts_;
+};
+
+// Splits the runs of every window over the pool; make(window) says what to do with them.
+template <class Make>
+void move_runs(const Plan& plan, uint64_t bytes, base::ThreadPool& pool, Make make) {
+  const uint64_t most_tasks = bytes < kSplitBytes ? 1 : bytes / kBytesPerTask;
+  const uint64_t tasks = std::clamp<uint64_t>(plan.num_runs(), 1, most_tasks);
+  pool.parallel_for(tasks, [&](size_t t) {
+    for (size_t window = 0; window < plan.num_windows(); ++window) {
+      const std::span<const Run> runs = plan.runs(window);
+      const size_t from = runs.size() * t / tasks;
+      const size_t to = runs.size() * (t + 1) / tasks;
+      if (from == to) continue;
+      make(window).execute(runs.subspan(from, to - from));
+    }
+  });
+}
+
+}  // namespace
+
+void gather_cpu(const std::byte* source, const store::PageLayout& pages, const Plan& plan,
+                const Batch& batch, base::ThreadPool& pool) {
+  const BatchLayout& layout = *batch.layout;
+  move_runs(plan, batch.bytes, pool, [&](size_t window) {
+    WindowGather gather(source, pages.page_bytes, batch.bytes);
+    for (const size_t o : layout.windows[window].outputs) {
+      const size_t column = layout.outputs[o].column;
+      gather.add_output(batch, o, pages.column_offset[column], pages.step_bytes[column]);
+    }
+    return gather;
+  });
+}
+
+void pack_cpu(const std::byte* source, const store::PageLayout& pages, const BatchLayout& layout,
+              const Plan& plan, const PackedRows& rows, std::byte* out, base::ThreadPool& pool) {
+  move_runs(plan, rows.bytes, pool, [&](size_t window) {
+    WindowGather gather(source, pages.page_bytes, rows.bytes);
+    uint64_t next = 0;  // offsets ascend, but for those of outputs that share the rows of another
+    for (const size_t o : layout.windows[window].outputs) {
+      if (rows.offset[o] < next) continue;
+      next = rows.offset[o] + 1;
+      const size_t column = layout.outputs[o].column;
+      gather.add({pages.column_offset[column], pages.step_bytes[column], out + rows.offset[o]});
+    }
+    return gather;
+  });
+}
+
+void unpack_cpu(const std::byte* source, const PackedRows& rows, const store::PageLayout& pages,
+                const Plan& plan, const Batch& batch, base::ThreadPool& pool) {
+  const BatchLayout& layout = *batch.layout;
+  move_runs(plan, rows.bytes, pool, [&](size_t window) {
+    WindowGather gather(source, 0, batch.bytes);
+    for (const size_t o : layout.windows[window].outputs) {
+      gather.add_output(batch, o, rows.offset[o], pages.step_bytes[layout.outputs[o].column]);
+    }
+    return gather;
+  });
+}
+
+}  // namespace gear::collect

@@ -1,0 +1,328 @@
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/nvtx.h"
+#include "deliver/cuda/device_block.h"
+#include "gather/cuda/growing_buffer.h"
+#include "gather/cuda/list_gather.h"
+#include "gather/cuda/list_order.h"
+#include "gather/cuda/row_upload.h"
+#include "group/mover.h"
+#include "link/link_model.h"
+
+namespace gear::collect {
+namespace {
+
+// Thread blocks of a gather for each multiprocessor: enough for NVLink, and few enough that the
+// training step's own find room beside them.
+constexpr uint32_t kBlocksPerMultiprocessor = 4;
+
+bool in_gpu_memory(const std::byte* pages) {
+  cudaPointerAttributes attributes{};
+  GEAR_CUDA_TRY(cudaPointerGetAttributes(&attributes, pages));
+  return attributes.type == cudaMemoryTypeDevice;
+}
+
+// Whether rows of host memory are worth sorting by address first.
+bool order_pays(const BatchLayout& layout, const store::PageLayout& pages,
+                std::span<const PeerPages> peers, int device) {
+  uint64_t num_pages = 0;
+  for (const PeerPages& peer : peers) num_pages += peer.num_pages;
+  return LinkModel::of_device(device).order_pays(layout, pages, num_pages);
+}
+
+// By kernels of a GPU. Three streams, so that a batch's copies pass the gather of the one before,
+// and what waits for other ranks delays no read of pages:
+//
+//   uploads     lists, header ─┐ (next batch)
+//   reading                    └─ pack ── gather ─┐ (next batch)
+//   messages                                      └─ exchange ── unpack
+class DeviceMover final : public GroupMover {
+ public:
+  DeviceMover(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
+              std::vector<PeerPages> peers, uint32_t rank, size_t prefetch, int device,
+              transport::Transport& data, std::unique_ptr<transport::DeviceTransport> nccl)
+      : layout_(std::move(layout)),
+        pages_(pages),
+        peers_(std::move(peers)),
+        rank_(rank),
+        most_jobs_(prefetch + 2),
+        device_(device),
+        data_(data),
+        nccl_(std::move(nccl)),
+        on_host_(!in_gpu_memory(peers_[rank_].device)),
+        ordered_(on_host_ && order_pays(*layout_, pages, peers_, device)),
+        gather_(layout_, pages, ordered_ ? RowForm::kAddressed : RowForm::kListed),
+        order_(pages, device),
+        pool_(base::ThreadPool::shared()),
+        uploads_(device),
+        reading_(device),
+        messages_(device),
+        reads_(prefetch + 4),
+        blocks_(std::make_shared<DeviceBlockPool>(layout_->bytes, prefetch + 2,
+                                                  memory::Tier::kDevice, device)) {
+    int multiprocessors = 0;
+    GEAR_CUDA_TRY(
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
+    const uint32_t over_links = kBlocksPerMultiprocessor * static_cast<uint32_t>(multiprocessors);
+    // In address order every block asks for little: AddressOrder's gathers are not limited either.
+    most_blocks_ = ordered_ ? UINT32_MAX : on_host_ ? kBlocksFromHost : over_links;
+    message_blocks_ = nccl_ ? over_links : kBlocksFromHost;
+  }
+
+  // What waits for other ranks ends first, or is aborted.
+  ~DeviceMover() override {
+    nccl_.reset();
+    static_cast<void>(cudaStreamSynchronize(messages_));
+    static_cast<void>(cudaStreamSynchronize(reading_));
+    static_cast<void>(cudaStreamSynchronize(uploads_));
+  }
+
+  bool on_stream() const override { return nccl_ != nullptr; }
+
+  void begin(Batch& batch) override {
+    const base::OnDevice on(device_);
+    if (!open_) open_ = free_job();
+    open_->upload.reset();
+    open_->packed.clear();
+    batch.block = {std::shared_ptr<void>(), open_->header.get()};
+    batch.delivery = nullptr;
+  }
+
+  void fill(Batch& batch, std::span<const std::byte> bytes) override {
+    const base::OnDevice on(device_);
+    std::shared_ptr<DeviceBlock> block = blocks_->acquire();
+    block->fill(bytes, reading_);
+    put_block(std::move(block), batch);
+  }
+
+  void pack(uint64_t, uint32_t consumer, const Plan& plan, const PackedRows& rows) override {
+    if (rows.bytes == 0) return;
+    open_->packed.push_back({consumer, open_->upload.add(plan, pool_), rows});
+  }
+
+  void gather(uint64_t number, const BatchAssembly& assembly, Batch& batch,
+              bool messages) override {
+    const base::NvtxRange range("gear.gather");
+    const base::OnDevice on(device_);
+    std::unique_ptr<Job> job = std::move(open_);
+    job->numbers.clear();
+    for (uint32_t o = 0; o < peers_.size(); ++o) {
+      job->numbers.push_back(job->upload.add(assembly.plan(o), pool_));
+    }
+    const size_t padding = job->upload.add(assembly.padding(), pool_);
+
+    job->block = blocks_->acquire();
+    job->block->begin_fill(uploads_);
+    std::byte* const block = job->block->device_data();
+    job->upload.upload(uploads_);
+    GEAR_CUDA_TRY(cudaMemcpyAsync(block, job->header.get(), job->header.bytes(),
+                                  cudaMemcpyHostToDevice, uploads_));
+    job->uploaded.record(uploads_);
+    job->uploaded.make_wait(reading_);
+    pack_rows(*job);
+    gather_pages(*job, padding, block);
+    reads_[number % reads_.size()].record(reading_);
+    if (messages) {
+      const std::lock_guard guard(mutex_);
+      waiting_.push_back(std::move(job));
+    } else {
+      finish(std::move(job), batch, reading_);
+    }
+  }
+
+  // Of a batch that came so much later that it took its place, at the worst.
+  void wait_read(uint64_t number) override { reads_[number % reads_.size()].synchronize(); }
+
+  void exchange(uint64_t number, std::span<const PackedRows> from) override {
+    const base::NvtxRange range("gear.exchange");
+    const base::OnDevice on(device_);
+    Job& job = next_message();
+    uint64_t bytes = 0;
+    for (const PackedRows& rows : from) bytes += rows.bytes;
+    std::byte* const in = job.receive.get(bytes, device_);
+    if (nccl_) {
+      std::vector<transport::DeviceRange> to(from.size());
+      std::vector<transport::DeviceRange> into(from.size());
+      lay_out(job, from, in, to, into);
+      reads_[number % reads_.size()].make_wait(messages_);
+      nccl_->alltoallv(to, into, reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(messages_)));
+    } else {
+      std::vector<transport::ConstBytes> to(from.size());
+      std::vector<transport::Bytes> into(from.size());
+      lay_out(job, from, in, to, into);
+      wait_read(number);
+      data_.alltoallv(to, into);
+    }
+  }
+
+  void unpack(uint64_t, const BatchAssembly&, std::span<const PackedRows> from,
+              Batch& batch) override {
+    const base::OnDevice on(device_);
+    std::unique_ptr<Job> job;
+    {
+      const std::lock_guard guard(mutex_);
+      GEAR_CHECK(!waiting_.empty());
+      job = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    std::vector<ListGather::Part> parts;
+    uint64_t begin = 0;
+    for (uint32_t o = 0; o < from.size(); ++o) {
+      if (from[o].bytes == 0) continue;
+      parts.push_back({job->receive.data() + begin, job->upload.lists(job->numbers[o]), &from[o]});
+      begin += from[o].bytes;
+    }
+    gather_.unpack(parts, job->block->device_data(), message_blocks_, messages_);
+    finish(std::move(job), batch, messages_);
+  }
+
+ private:
+  struct Packed {
+    uint32_t consumer;
+    size_t number;  // of its lists
+    PackedRows rows;
+    uint64_t begin = 0;  // in the send buffer
+  };
+  // What one batch needs on its way.
+  struct Job {
+    Job(uint64_t header_bytes, uint32_t page_steps, size_t num_windows, int device,
+        bool messages_on_host)
+        : header(header_bytes),
+          upload(page_steps, num_windows, device),
+          send(messages_on_host),
+          receive(messages_on_host) {}
+
+    base::PinnedArray<std::byte> header;  // of the block: all but the rows' data
+    RowUpload upload;
+    std::vector<Packed> packed;
+    std::vector<size_t> numbers;  // by owner: of the lists of its rows
+    MessageBuffer send;
+    MessageBuffer receive;
+    std::shared_ptr<DeviceBlock> block;
+    base::Event uploaded;
+    base::Event done;  // nothing of it is in use
+  };
+
+  std::unique_ptr<Job> free_job() {
+    std::unique_ptr<Job> job;
+    {
+      const std::lock_guard guard(mutex_);
+      if (!jobs_.empty() && (jobs_.size() >= most_jobs_ || jobs_.front()->done.done())) {
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+    }
+    if (job) {
+      job->done.synchronize();
+      return job;
+    }
+    return std::make_unique<Job>(layout_->data.front(), static_cast<uint32_t>(pages_.page_steps),
+                                 layout_->windows.size(), device_, nccl_ == nullptr);
+  }
+
+  // Where the packed rows of every rank are, and where those from every rank go.
+  template <class To, class From>
+  static void lay_out(const Job& job, std::span<const PackedRows> from, std::byte* in,
+                      std::vector<To>& to, std::vector<From>& into) {
+    for (const Packed& packed : job.packed) {
+      to[packed.consumer] = {job.send.data() + packed.begin, packed.rows.bytes};
+    }
+    for (size_t o = 0; o < from.size(); ++o) {
+      into[o] = {in, from[o].bytes};
+      in += from[o].bytes;
+    }
+  }
+
+  // The batch may be delivered when `stream` comes here.
+  void finish(std::unique_ptr<Job> job, Batch& batch, const base::Stream& stream) {
+    job->block->end_fill(stream);
+    put_block(std::move(job->block), batch);
+    job->done.record(stream);
+    const std::lock_guard guard(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+
+  void gather_pages(const Job& job, size_t padding, std::byte* block) {
+    std::vector<RowList> lists;
+    for (uint32_t o = 0; o < peers_.size(); ++o) {
+      if (peers_[o].device == nullptr) continue;
+      const std::span<const RowList> own = job.upload.lists(job.numbers[o]);
+      lists.insert(lists.end(), own.begin(), own.end());
+    }
+    if (ordered_) lists = order_.launch(lists, reading_);
+    const size_t num_windows = layout_->windows.size();
+    std::vector<ListGather::Part> parts;
+    for (uint32_t o = 0; o < peers_.size(); ++o) {
+      if (peers_[o].device == nullptr) continue;
+      parts.push_back({peers_[o].device, {lists.data() + parts.size() * num_windows, num_windows}});
+    }
+    parts.push_back({peers_[rank_].device, job.upload.lists(padding)});
+    gather_.gather(parts, block, most_blocks_, reading_);
+  }
+
+  void pack_rows(Job& job) {
+    std::vector<ListGather::Part> parts;
+    std::vector<std::byte*> out;
+    uint64_t bytes = 0;
+    for (Packed& packed : job.packed) {
+      packed.begin = bytes;
+      bytes += packed.rows.bytes;
+    }
+    std::byte* const begin = job.send.get(bytes, device_);
+    for (const Packed& packed : job.packed) {
+      parts.push_back({peers_[rank_].device, job.upload.lists(packed.number), &packed.rows});
+      out.push_back(begin + packed.begin);
+    }
+    gather_.pack(parts, out, message_blocks_, reading_);
+  }
+
+  Job& next_message() {
+    const std::lock_guard guard(mutex_);
+    GEAR_CHECK(!waiting_.empty());
+    return *waiting_.front();
+  }
+
+  std::shared_ptr<const BatchLayout> layout_;
+  store::PageLayout pages_;
+  std::vector<PeerPages> peers_;
+  uint32_t rank_;
+  size_t most_jobs_;
+  int device_;
+  transport::Transport& data_;
+  std::unique_ptr<transport::DeviceTransport> nccl_;
+  bool on_host_;  // the pages
+  bool ordered_;  // rows are read in the order of their addresses
+  ListGather gather_;
+  ListOrder order_;
+  base::ThreadPool& pool_;
+  uint32_t most_blocks_ = 0;
+  uint32_t message_blocks_ = 0;
+  base::Stream uploads_;
+  base::Stream reading_;
+  base::Stream messages_;
+  std::vector<base::Event> reads_;  // ends of the reads of pages, by number of the batch
+  std::shared_ptr<DeviceBlockPool> blocks_;
+  std::unique_ptr<Job> open_;                 // between begin() and gather()
+  std::mutex mutex_;                          // of what follows
+  std::deque<std::unique_ptr<Job>> waiting_;  // for messages, in order
+  std::deque<std::unique_ptr<Job>> jobs_;     // in the order in which they will be done
+};
+
+}  // namespace
+
+std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const BatchLayout> layout,
+                                              const store::PageLayout& pages,
+                                              std::vector<PeerPages> peers, uint32_t rank,
+                                              size_t prefetch, int device,
+                                              transport::Transport& data,
+                                              std::unique_ptr<transport::DeviceTransport> nccl) {
+  const base::OnDevice on(device);
+  return std::make_unique<DeviceMover>(std::move(layout), pages, std::move(peers), rank, prefetch,
+                                       device, data, std::move(nccl));
+}
+
+}  // namespace gear::collect

@@ -1,0 +1,278 @@
+#include "group/global_draw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/nvtx.h"
+#include "base/threads/thread_pool.h"
+#include "transport/typed.h"
+
+namespace gear::collect {
+
+using base::cat;
+using base::InvalidArgument;
+
+namespace {
+
+// Draws are sorted in parts of so many or more, which the pool shares.
+constexpr uint64_t kPartDraws = 8192;
+constexpr uint64_t kMostParts = 256;
+constexpr size_t kApart = 32;  // counters of two parts never share a cache line
+
+}  // namespace
+
+GlobalDraw::GlobalDraw(Peers& peers, const CollectorOptions& options, Locality locality,
+                       std::shared_ptr<const BatchLayout> layout, std::vector<uint8_t> by_pointer,
+                       transport::Transport& control)
+    : peers_(peers),
+      shard_(peers.shard()),
+      sampler_options_(options.sampler),
+      items_(options.batch_size * peers.size()),
+      by_pointer_(std::move(by_pointer)),
+      control_(control),
+      layout_(std::move(layout)),
+      assignment_(peers.nodes(), locality),
+      writer_(*layout_, shard_.layout()),
+      pool_(base::ThreadPool::shared()),
+      which_(peers.size()),
+      places_(peers.size()) {
+  const auto lock = shard_.lock();
+  if (select::needs_priorities(sampler_options_)) shard_.settle();
+  sampler_ =
+      select::make_group_sampler(sampler_options_, shard_.index(), peers.rank(), peers.size());
+  shard_.index().require_lookahead(lookahead(options.outputs));
+}
+
+uint64_t GlobalDraw::offered() const {
+  const auto lock = shard_.lock();
+  const store::Index& index = shard_.index();
+  const bool steps = sampler_options_.unit == store::Unit::kStep;
+  return (steps ? index.anchors() : index.heads()).total();
+}
+
+GlobalDraw::Round GlobalDraw::draw(Terms terms, DrawnBatch& out) {
+  const base::NvtxRange range("gear.select");
+  struct Ready {
+    uint64_t kept_updates;
+    uint64_t offered;
+    uint16_t held_back;
+    uint16_t limited;
+    uint32_t out_of_time;
+  };
+  const auto flag = [](bool set) { return static_cast<uint16_t>(set ? 1 : 0); };
+  const Ready own{peers_.kept_updates(), offered(), flag(!terms.allowed),
+                  flag(shard_.rate_limiter().active()), flag(terms.out_of_time)};
+  Ready all{};
+  for (const Ready& one : transport::allgather(control_, own)) {
+    all.kept_updates += one.kept_updates;
+    all.offered += one.offered;
+    all.held_back |= one.held_back;
+    all.limited |= one.limited;
+    all.out_of_time |= one.out_of_time;
+  }
+  if (all.kept_updates > 0) peers_.exchange_updates(control_);
+  if (all.offered == 0 && all.limited == 0) return Round::kNothing;
+  if (all.held_back != 0 || all.offered == 0) {
+    return all.out_of_time != 0 ? Round::kOutOfTime : Round::kNotAllowed;
+  }
+
+  // From the offer to the draw the shard stands still. That takes one exchange, with ranks that
+  // were heard of a moment ago.
+  auto lock = shard_.lock();
+  store::Index& index = shard_.index();
+  if (select::needs_priorities(sampler_options_)) shard_.settle();
+  exchange_offers(index);
+  sampler_->select(index, offers_, items_, draw_);
+  out.epoch_end = draw_.owners.empty();
+  if (out.epoch_end) return Round::kDrawn;
+  assignment_.assign(draw_.owners);
+  out.items = assignment_.share(peers_.rank());
+  out.beta = draw_.beta;
+  sort_own_draws();
+  out.least = HUGE_VALF;
+  for (const Part& part : parts_) out.least = std::min(out.least, part.least);
+  write_parcels(out);
+  shard_.finish_rows();  // peers read them without this GPU's stream
+  shard_.rate_limiter().sampled(out.items);
+  out.ticket = shard_.begin_read();
+  index.release_spent();
+  lock.unlock();
+  shard_.notify_progress();
+  return Round::kDrawn;
+}
+
+void GlobalDraw::exchange_offers(store::Index& index) {
+  // With each offer goes the largest priority seen so far, which new steps get, on every rank.
+  const float largest = index.state().max_priority;
+  const size_t offer_bytes = sampler_->offer_bytes(items_);
+  const size_t message_bytes = offer_bytes + sizeof largest;
+  offer_.resize(message_bytes);
+  offers_.resize(message_bytes * peers_.size());
+  sampler_->offer(index, items_, {offer_.data(), offer_bytes});
+  std::memcpy(offer_.data() + offer_bytes, &largest, sizeof largest);
+  control_.allgather(offer_, offers_);
+  for (uint32_t r = 0; r < peers_.size(); ++r) {
+    const std::byte* message = offers_.data() + r * message_bytes;
+    float theirs = 0;
+    std::memcpy(&theirs, message + offer_bytes, sizeof theirs);
+    index.raise_max_priority(theirs);
+    std::memmove(offers_.data() + r * offer_bytes, message, offer_bytes);
+  }
+  offers_.resize(offer_bytes * peers_.size());
+}
+
+// Fills in which_ and places_. Draws are random: no branch depends on whose they are.
+void GlobalDraw::sort_own_draws() {
+  const uint32_t ranks = peers_.size();
+  const auto rank = static_cast<uint16_t>(peers_.rank());
+  const uint64_t draws = draw_.owners.size();
+  const uint64_t num_parts = std::clamp<uint64_t>(draws / kPartDraws, 1, kMostParts);
+  const uint64_t part_draws = (draws + num_parts - 1) / num_parts;
+  parts_.resize(num_parts);
+  pool_.parallel_for(num_parts, [&](size_t p) {
+    Part& part = parts_[p];
+    part.draws.resize(part_draws + 1);  // one is written ahead
+    size_t own = 0;
+    for (uint64_t draw = p * part_draws; draw < std::min((p + 1) * part_draws, draws); ++draw) {
+      part.draws[own] = static_cast<uint32_t>(draw);
+      own += draw_.owners[draw] == rank ? 1 : 0;
+    }
+    part.draws.resize(own);
+    part.next.assign(std::max<size_t>(ranks, kApart), 0);
+    for (const uint32_t draw : part.draws) ++part.next[assignment_.consumer(draw)];
+  });
+  std::vector<uint32_t> items(ranks, 0);
+  uint32_t first = 0;
+  for (Part& part : parts_) {
+    part.first = first;
+    first += static_cast<uint32_t>(part.draws.size());
+    for (uint32_t c = 0; c < ranks; ++c) {
+      items[c] += std::exchange(part.next[c], items[c]);
+    }
+  }
+  for (uint32_t c = 0; c < ranks; ++c) {
+    which_[c].resize(items[c]);
+    places_[c].resize(items[c]);
+  }
+  pool_.parallel_for(num_parts, [&](size_t p) {
+    Part& part = parts_[p];
+    uint32_t own = part.first;
+    part.least = HUGE_VALF;
+    for (const uint32_t draw : part.draws) {
+      const uint16_t consumer = assignment_.consumer(draw);
+      const uint32_t i = part.next[consumer]++;
+      which_[consumer][i] = own;
+      places_[consumer][i] = assignment_.place(draw);
+      part.least = std::min(part.least, draw_.own.probabilities[own++]);
+    }
+  });
+}
+
+void GlobalDraw::write_parcels(DrawnBatch& out) {
+  const uint32_t ranks = peers_.size();
+  const uint32_t rank = peers_.rank();
+  out.parcels.resize(ranks);
+  for (uint32_t c = 0; c < ranks; ++c) {
+    Parcel& parcel = out.parcels[c];
+    const bool by_pointer = by_pointer_[size_t{c} * ranks + rank] != 0;
+    parcel.rows = writer_.write(shard_.index(), draw_.own, which_[c], places_[c], by_pointer,
+                                parcel.bytes, parcel.plan);
+  }
+}
+
+void GlobalDraw::set_beta(double beta) {
+  const auto lock = shard_.lock();
+  sampler_->set_beta(beta);
+}
+
+select::SamplerPosition GlobalDraw::position() const {
+  const auto lock = shard_.lock();
+  return sampler_->position();
+}
+
+void GlobalDraw::restore(const select::SamplerPosition& position) {
+  const auto lock = shard_.lock();
+  sampler_->restore(position);
+}
+
+uint64_t GlobalDraw::batches_per_epoch() {
+  uint64_t offered_by_all = 0;
+  for (const uint64_t one : transport::allgather(control_, offered())) offered_by_all += one;
+  return select::batches_per_epoch(sampler_options_, offered_by_all, items_);
+}
+
+void exchange_parcels(transport::Transport& data, DrawnBatch& batch,
+                      std::vector<std::vector<std::byte>>& received) {
+  struct Header {
+    uint64_t bytes;
+    float least;
+    uint32_t zero;
+  };
+  std::vector<Header> headers;
+  for (const Parcel& one : batch.parcels) headers.push_back({one.bytes.size(), batch.least, 0});
+  headers = transport::alltoall(data, headers);
+  std::vector<transport::ConstBytes> to(headers.size());
+  std::vector<transport::Bytes> from(headers.size());
+  for (uint32_t r = 0; r < headers.size(); ++r) {
+    batch.least = std::min(batch.least, headers[r].least);
+    if (r == data.rank()) continue;
+    received[r].resize(headers[r].bytes);
+    to[r] = batch.parcels[r].bytes;
+    from[r] = received[r];
+  }
+  std::swap(received[data.rank()], batch.parcels[data.rank()].bytes);
+  data.alltoallv(to, from);
+}
+
+void check_same_loader(const CollectorOptions& options, Locality locality, bool nccl,
+                       std::optional<double> timeout_s, transport::Transport& control) {
+  const select::SamplerOptions& sampler = options.sampler;
+  std::string outputs;
+  for (const Output& one : options.outputs) {
+    outputs +=
+        cat(outputs.empty() ? "" : ", ", one.name, " = column ", one.column, " [", one.start, ", ",
+            one.stop, ") pad ", static_cast<int>(one.pad), " axis ", one.time_axis, " scale ",
+            one.scale, " ", one.dtype ? base::dtype_name(*one.dtype) : "as stored");
+  }
+  const std::vector<std::pair<std::string_view, std::string>> own = {
+      {"batch_size", cat(options.batch_size)},
+      {"prefetch", cat(options.prefetch)},
+      {"packed", cat(options.packed)},
+      {"seed", cat(sampler.seed)},
+      {"sampler",
+       cat("policy ", static_cast<int>(sampler.policy), ", unit ", static_cast<int>(sampler.unit),
+           ", alpha ", sampler.alpha, ", beta ", sampler.beta, ", shuffle ", sampler.shuffle,
+           ", drop_last ", sampler.drop_last)},
+      {"outputs", outputs},
+      {"locality", locality == Locality::kFirst ? "first" : "off"},
+      {"nccl", cat(nccl)},
+      {"timeout_s", timeout_s ? cat(*timeout_s) : "None"}};
+  std::string text;
+  for (const auto& [name, value] : own) {
+    text += value;
+    text.push_back('\0');
+  }
+  const std::vector<char> bytes(text.begin(), text.end());
+  const auto all =
+      transport::alltoallv(control, std::vector<std::vector<char>>(control.size(), bytes));
+  for (uint32_t r = 1; r < all.size(); ++r) {
+    const char* first = all[0].data();
+    const char* other = all[r].data();
+    for (const auto& [name, value] : own) {
+      const std::string_view wanted(first);
+      const std::string_view given(other);
+      if (given != wanted) {
+        throw InvalidArgument(cat("[collect] ", name, " of the loader on rank ", r, " is ", given,
+                                  ", on rank 0 ", wanted, ": give every rank the same"));
+      }
+      first += wanted.size() + 1;
+      other += given.size() + 1;
+    }
+  }
+}
+
+}  // namespace gear::collect

@@ -1,0 +1,106 @@
+#include "group/mover.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/threads/thread_pool.h"
+#include "gather/gather_cpu.h"
+
+namespace gear::collect {
+namespace {
+
+using transport::Bytes;
+using transport::ConstBytes;
+
+class HostMover final : public GroupMover {
+ public:
+  HostMover(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
+            std::vector<PeerPages> peers, uint32_t rank, size_t prefetch,
+            transport::Transport& data, std::unique_ptr<Stage> stage)
+      : layout_(std::move(layout)),
+        pages_(pages),
+        peers_(std::move(peers)),
+        rank_(rank),
+        data_(data),
+        stage_(std::move(stage)),
+        pool_(base::ThreadPool::shared()),
+        sent_(peers_.size()),
+        received_(peers_.size()) {
+    // Of staged batches as many again are on their way to the GPU.
+    const size_t most_blocks = (prefetch + 2) * (stage_ ? 2 : 1);
+    blocks_ = std::make_shared<BlockPool>(layout_->bytes, most_blocks,
+                                          stage_ ? memory::Tier::kPinned : memory::Tier::kHost);
+    if (stage_) blocks_->make(most_blocks);
+  }
+
+  void begin(Batch& batch) override { batch.block = blocks_->acquire(); }
+
+  void fill(Batch& batch, std::span<const std::byte> bytes) override {
+    begin(batch);
+    std::memcpy(batch.block.get(), bytes.data(), bytes.size());
+    if (stage_) stage_->send(batch);
+  }
+
+  void pack(uint64_t, uint32_t consumer, const Plan& plan, const PackedRows& rows) override {
+    sent_[consumer].resize(rows.bytes);
+    pack_cpu(peers_[rank_].host, pages_, *layout_, plan, rows, sent_[consumer].data(), pool_);
+  }
+
+  void gather(uint64_t, const BatchAssembly& assembly, Batch& batch, bool messages) override {
+    for (uint32_t o = 0; o < peers_.size(); ++o) {
+      if (peers_[o].host != nullptr) {
+        gather_cpu(peers_[o].host, pages_, assembly.plan(o), batch, pool_);
+      }
+    }
+    gather_cpu(nullptr, pages_, assembly.padding(), batch, pool_);
+    if (stage_ && !messages) stage_->send(batch);
+  }
+
+  void wait_read(uint64_t) override {}
+
+  void exchange(uint64_t, std::span<const PackedRows> from) override {
+    std::vector<ConstBytes> to(peers_.size());
+    std::vector<Bytes> arriving(peers_.size());
+    for (size_t r = 0; r < peers_.size(); ++r) {
+      to[r] = sent_[r];
+      received_[r].resize(from[r].bytes);
+      arriving[r] = received_[r];
+    }
+    data_.alltoallv(to, arriving);
+    for (auto& one : sent_) one.clear();
+  }
+
+  void unpack(uint64_t, const BatchAssembly& assembly, std::span<const PackedRows> from,
+              Batch& batch) override {
+    for (uint32_t o = 0; o < peers_.size(); ++o) {
+      if (from[o].bytes == 0) continue;
+      unpack_cpu(received_[o].data(), from[o], pages_, assembly.plan(o), batch, pool_);
+    }
+    if (stage_) stage_->send(batch);
+  }
+
+ private:
+  std::shared_ptr<const BatchLayout> layout_;
+  store::PageLayout pages_;
+  std::vector<PeerPages> peers_;
+  uint32_t rank_;
+  transport::Transport& data_;
+  std::unique_ptr<Stage> stage_;
+  base::ThreadPool& pool_;
+  std::shared_ptr<BlockPool> blocks_;
+  std::vector<std::vector<std::byte>> sent_;      // by consumer, until exchanged
+  std::vector<std::vector<std::byte>> received_;  // by owner
+};
+
+}  // namespace
+
+std::unique_ptr<GroupMover> make_host_mover(std::shared_ptr<const BatchLayout> layout,
+                                            const store::PageLayout& pages,
+                                            std::vector<PeerPages> peers, uint32_t rank,
+                                            size_t prefetch, transport::Transport& data,
+                                            std::unique_ptr<Stage> stage) {
+  return std::make_unique<HostMover>(std::move(layout), pages, std::move(peers), rank, prefetch,
+                                     data, std::move(stage));
+}
+
+}  // namespace gear::collect

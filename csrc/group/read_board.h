@@ -1,0 +1,44 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "group/peers.h"
+
+namespace gear::collect {
+
+// How far the ranks of a node have read: their gathers read each other's pages by pointer, and a
+// page may be written again only when all of them have passed it.
+class ReadBoard {
+ public:
+  // Collective over `control`.
+  ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& control);
+
+  // This rank has read all that it will of batches below `number`.
+  void passed(uint64_t number);
+  // Whether `rank`, of the same node, has; also once it has ended.
+  bool has_passed(uint32_t rank, uint64_t number) const;
+
+ private:
+  const std::vector<memory::ProcessIdentity> processes_;
+  std::vector<std::unique_ptr<memory::Region>> counters_;  // by rank; null: of another node
+  mutable std::vector<std::atomic<uint32_t>> asked_;       // by rank
+  uint32_t rank_;
+};
+
+// When the ranks that a batch goes to have read the pages that it shows.
+class ReadersEnd final : public store::ReadEnd {
+ public:
+  ReadersEnd(std::shared_ptr<const ReadBoard> board, uint64_t number, std::vector<uint32_t> readers)
+      : board_(std::move(board)), number_(number), readers_(std::move(readers)) {}
+
+  bool done() const noexcept override;
+
+ private:
+  std::shared_ptr<const ReadBoard> board_;
+  uint64_t number_;
+  std::vector<uint32_t> readers_;
+};
+
+}  // namespace gear::collect

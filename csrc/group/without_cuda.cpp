@@ -1,0 +1,16 @@
+// What a build without CUDA answers in place of group/cuda/.
+#include "base/errors.h"
+#include "group/mover.h"
+
+namespace gear::collect {
+
+std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const BatchLayout>,
+                                              const store::PageLayout&, std::vector<PeerPages>,
+                                              uint32_t, size_t, int, transport::Transport&,
+                                              std::unique_ptr<transport::DeviceTransport>) {
+  throw base::InvalidArgument(
+      "[collect] device 'cuda' asked for, but this build was made without CUDA "
+      "(GEAR_WITH_CUDA=OFF): rebuild with CUDA, or use device='cpu'");
+}
+
+}  // namespace gear::collect

@@ -1,0 +1,133 @@
+// Where the measured speeds of links are kept between runs.
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <iomanip>
+#include <map>
+#include <mutex>
+#include <sstream>
+
+#include "base/cuda/cuda.h"
+#include "base/environment.h"
+#include "base/errors.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "link/link_model.h"
+
+namespace gear::collect {
+namespace {
+
+using base::cat;
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxFileBytes = 1 << 20;
+
+std::string host_name() {
+  char name[256] = {};
+  if (gethostname(name, sizeof name - 1) != 0) return "host";
+  return name;
+}
+
+std::string gpu_name(int device) {
+  cudaDeviceProp properties{};
+  GEAR_CUDA_TRY(cudaGetDeviceProperties(&properties, device));
+  std::ostringstream out;
+  for (const char byte : properties.uuid.bytes) {
+    out << std::hex << std::setw(2) << std::setfill('0') << static_cast<int>(byte & 0xFF);
+  }
+  return out.str();
+}
+
+// Nothing where the operator's account has no place for caches.
+std::optional<fs::path> cache_path(int device) {
+  const std::optional<std::string> folder = base::cache_folder();
+  if (!folder) return std::nullopt;
+  return fs::path(*folder) / cat("links-", gpu_name(device), "-", host_name(), ".txt");
+}
+
+// Nothing where there is none; throws for one that cannot be read.
+std::optional<LinkModel> read_cache(int device) {
+  const auto path = cache_path(device);
+  if (!path || !fs::exists(*path)) return std::nullopt;
+  const base::File file = base::File::open_read(path->string());
+  std::string text(std::min(file.size(), kMaxFileBytes), '\0');
+  text.resize(file.read_at(0, std::as_writable_bytes(std::span(text))));
+  return LinkModel::parse(text);
+}
+
+void write_cache(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  const std::string draft = cat(path.string(), ".", getpid());
+  base::remove_file(draft);
+  base::File file = base::File::create(draft);
+  file.write(std::as_bytes(std::span(text)));
+  file.close();
+  base::atomic_rename(draft, path.string());
+}
+
+LinkModel measure(int device) {
+  const auto start = std::chrono::steady_clock::now();
+  LinkModel model = measure_link(device);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  base::log(base::Level::kInfo,
+            cat("[collect] measured the link to GPU ", device, " in ", took.count(), " s"));
+  try {
+    if (const auto path = cache_path(device)) write_cache(*path, model.text());
+  } catch (const std::exception& error) {
+    base::log(base::Level::kWarning,
+              cat("[collect] the speed of the link to GPU ", device,
+                  " was measured but cannot be kept, so that each process measures it again: ",
+                  error.what()));
+  }
+  return model;
+}
+
+std::mutex& models_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+std::map<int, LinkModel>& models() {
+  static std::map<int, LinkModel> models;
+  return models;
+}
+
+}  // namespace
+
+std::optional<LinkModel> LinkModel::cached(int device) {
+  try {
+    return read_cache(device);
+  } catch (const std::exception&) {
+    return std::nullopt;  // as good as none: the next process that needs it measures
+  }
+}
+
+LinkModel LinkModel::of_device(int device) {
+  const std::lock_guard guard(models_mutex());
+  if (const auto known = models().find(device); known != models().end()) return known->second;
+  std::optional<LinkModel> model;
+  try {
+    model = read_cache(device);
+  } catch (const std::exception& error) {
+    base::log(base::Level::kWarning, cat("[collect] the kept speed of the link to GPU ", device,
+                                         " cannot be read and is measured again: ", error.what()));
+  }
+  try {
+    if (!model) model = measure(device);
+  } catch (const base::OutOfMemory& error) {
+    model = typical();
+    base::log(base::Level::kWarning,
+              cat("[collect] the link to GPU ", device,
+                  " is taken for PCIe 5 with 16 lanes, for there is no memory to measure it: ",
+                  error.what()));
+  }
+  return models().emplace(device, std::move(*model)).first->second;
+}
+
+LinkModel LinkModel::measure_again(int device) {
+  const std::lock_guard guard(models_mutex());
+  return models().insert_or_assign(device, measure(device)).first->second;
+}
+
+}  // namespace gear::collect

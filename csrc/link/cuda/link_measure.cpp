@@ -1,0 +1,179 @@
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/cuda/cuda.h"
+#include "base/errors.h"
+#include "base/philox.h"
+#include "base/threads/thread_pool.h"
+#include "gather/cuda/address_order.h"
+#include "gather/cuda/gather_cuda.h"
+#include "gather/gather_cpu.h"
+#include "link/link_model.h"
+#include "memory/host_memory.h"
+#include "memory/pinned_region.h"
+
+namespace gear::collect {
+namespace {
+
+constexpr std::array<uint64_t, 5> kRunBytes = {64, 256, 1024, 4096, 32768};
+constexpr std::array<uint64_t, 3> kBatchBytes = {uint64_t{256} << 10, uint64_t{4} << 20,
+                                                 uint64_t{64} << 20};
+constexpr size_t kRepeats = 3;  // of which the median counts; one more before them does not
+constexpr uint64_t kMostPoolBytes = uint64_t{4} << 30;
+constexpr uint64_t kLeastPoolBytes = uint64_t{256} << 20;
+
+// Page-locked memory to gather from: so much that its addresses are not all translated at once.
+std::unique_ptr<memory::Region> make_pool() {
+  uint64_t bytes = kMostPoolBytes;
+  while (bytes > kLeastPoolBytes && bytes > memory::host_memory().available / 4) bytes /= 2;
+  for (;; bytes /= 2) {
+    try {
+      std::unique_ptr<memory::Region> pool = memory::make_region(memory::Tier::kHost, bytes);
+      // Touched by all threads: page-locking would have one provide the memory.
+      base::ThreadPool& threads = base::ThreadPool::shared();
+      constexpr uint64_t kPart = uint64_t{16} << 20;
+      threads.parallel_for(bytes / kPart, [&](size_t i) {
+        std::memset(pool->data() + i * kPart, static_cast<int>(i), kPart);
+      });
+      return memory::pin_region(std::move(pool));
+    } catch (const base::OutOfMemory&) {
+      if (bytes <= kLeastPoolBytes) throw;
+    }
+  }
+}
+
+double median(std::array<double, kRepeats + 1> seconds) {
+  std::sort(seconds.begin() + 1, seconds.end());
+  return seconds[1 + kRepeats / 2];
+}
+
+// Gathers of random rows of one size, a batch at a time.
+class LinkTrial {
+ public:
+  LinkTrial(const memory::Region& pool, uint64_t row_bytes, uint64_t batch_bytes, int device)
+      : pool_(pool),
+        schema_({{"x", {static_cast<int64_t>(row_bytes)}, base::DType::kU8}}),
+        pages_(schema_, store::PageLayout::kDefaultPageSteps),
+        num_pages_(pool.bytes() / pages_.page_bytes),
+        items_(batch_bytes / row_bytes),
+        layout_(std::make_shared<BatchLayout>(schema_, std::vector<Output>{{"x", 0, 0, 1}}, items_,
+                                              false)),
+        stream_(device),
+        gather_({pool.device_data(), true}, layout_, pages_, false, device),
+        gather_ordered_({pool.device_data(), true}, layout_, pages_, true, device),
+        order_(layout_, pages_, num_pages_, device),
+        block_(layout_->bytes, device),
+        slots_(items_ * (kRepeats + 1), device) {
+    host_slots_.resize(slots_.size());
+    for (size_t i = 0; i < host_slots_.size(); ++i) {
+      const uint64_t slots = num_pages_ * pages_.page_steps;
+      host_slots_[i] = static_cast<uint32_t>(base::scale_to(base::philox(row_bytes, 0, i), slots));
+    }
+    GEAR_CUDA_TRY(cudaMemcpyAsync(slots_.get(), host_slots_.data(), slots_.bytes(),
+                                  cudaMemcpyHostToDevice, stream_));
+    stream_.synchronize();
+  }
+
+  double by_pointer_s(bool ordered) const {
+    std::array<double, kRepeats + 1> seconds{};
+    for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
+      base::Event begin(true);
+      base::Event end(true);
+      const std::vector<DeviceRows> rows = {{slots_.get() + repeat * items_, nullptr}};
+      begin.record(stream_);
+      if (ordered) order_.launch(rows, items_, stream_);
+      std::byte* const block = block_.get();
+      if (ordered) {
+        gather_ordered_.launch(order_.rows(), items_, {&block, 1}, stream_);
+      } else {
+        gather_.launch(rows, items_, {&block, 1}, stream_);
+      }
+      end.record(stream_);
+      end.synchronize();
+      seconds[repeat] = end.ms_since(begin) / 1e3;
+    }
+    return median(seconds);
+  }
+
+  // Batches one behind the other, as a loader has them: a copy runs under the next gather.
+  double staged_s() const {
+    struct Stage {
+      base::PinnedArray<std::byte> memory;
+      base::Event copied;
+    };
+    std::array<Stage, 2> stages;
+    for (Stage& stage : stages) stage.memory = base::PinnedArray<std::byte>(layout_->bytes);
+    std::array<double, kRepeats + 1> seconds{};
+    for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
+      const Plan plan = make_plan_of(repeat);
+      const auto start = std::chrono::steady_clock::now();
+      Stage& stage = stages[repeat % stages.size()];
+      stage.copied.synchronize();
+      gather_on_host(plan, stage.memory.get());
+      GEAR_CUDA_TRY(cudaMemcpyAsync(block_.get(), stage.memory.get(), layout_->bytes,
+                                    cudaMemcpyHostToDevice, stream_));
+      stage.copied.record(stream_);
+      if (repeat == kRepeats) stage.copied.synchronize();
+      seconds[repeat] =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+    return median(seconds);
+  }
+
+ private:
+  Plan make_plan_of(size_t repeat) const {
+    Plan plan;
+    plan.begin_window(items_);
+    for (uint64_t i = 0; i < items_; ++i) {
+      const uint32_t slot = host_slots_[repeat * items_ + i];
+      const auto page_steps = static_cast<uint32_t>(pages_.page_steps);
+      plan.add({slot / page_steps, slot % page_steps, 1, static_cast<uint32_t>(i)});
+    }
+    return plan;
+  }
+
+  void gather_on_host(const Plan& plan, std::byte* stage) const {
+    Batch batch;
+    batch.block = std::shared_ptr<std::byte>(stage, [](std::byte*) {});
+    batch.layout = layout_;
+    batch.items = items_;
+    batch.bytes = items_ * pages_.step_bytes[0];
+    gather_cpu(pool_.data(), pages_, plan, batch, base::ThreadPool::shared());
+  }
+
+  const memory::Region& pool_;
+  store::Schema schema_;
+  store::PageLayout pages_;
+  uint64_t num_pages_;
+  uint64_t items_;
+  std::shared_ptr<const BatchLayout> layout_;
+  base::Stream stream_;
+  GatherCuda gather_;
+  GatherCuda gather_ordered_;
+  AddressOrder order_;
+  base::DeviceArray<std::byte> block_;
+  base::DeviceArray<uint32_t> slots_;
+  std::vector<uint32_t> host_slots_;
+};
+
+}  // namespace
+
+LinkModel measure_link(int device) {
+  const base::OnDevice current(device);
+  const std::unique_ptr<memory::Region> pool = make_pool();
+  std::vector<LinkModel::Sample> samples;
+  for (const uint64_t run_bytes : kRunBytes) {
+    for (const uint64_t batch_bytes : kBatchBytes) {
+      const LinkTrial trial(*pool, run_bytes, batch_bytes, device);
+      const double gigabytes = static_cast<double>(batch_bytes) / 1e9;
+      samples.push_back({run_bytes,
+                         batch_bytes,
+                         {gigabytes / trial.by_pointer_s(false),
+                          gigabytes / trial.by_pointer_s(true), gigabytes / trial.staged_s()}});
+    }
+  }
+  return {std::move(samples), measure_host_cost()};
+}
+
+}  // namespace gear::collect

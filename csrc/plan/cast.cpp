@@ -1,0 +1,70 @@
+#include "plan/cast.h"
+
+#include <cmath>
+
+#include "base/errors.h"
+#include "plan/window.h"
+
+namespace gear::collect {
+namespace {
+
+template <Cast cast>
+void cast_all(const std::byte* source, std::byte* target, uint64_t count, float scale) {
+  constexpr bool kFromF32 = cast == Cast::kF32ToF16 || cast == Cast::kF32ToBF16;
+  constexpr uint64_t kSourceBytes = kFromF32 ? 4 : 1;
+  constexpr uint64_t kTargetBytes = cast == Cast::kU8ToF32 ? 4 : 2;
+  for (uint64_t i = 0; i < count; ++i) {
+    cast_value<cast>(source + i * kSourceBytes, target + i * kTargetBytes, scale);
+  }
+}
+
+}  // namespace
+
+Cast cast_of(base::DType stored, const Output& output, std::string_view column) {
+  using base::DType;
+  const DType wanted = output.dtype.value_or(stored);
+  const auto refuse = [&](auto... why) {
+    throw base::InvalidArgument(base::cat("[collect] output '", output.name, "': ", why...));
+  };
+  if (!std::isfinite(output.scale) || output.scale == 0.0F) {
+    refuse("scale ", output.scale, ": a finite number other than 0 is allowed");
+  }
+  if (wanted == stored) {
+    if (output.scale != 1.0F) {
+      refuse("scale ", output.scale, " of ", base::dtype_name(stored), " column '", column,
+             "' without a conversion: give a dtype to convert to, or scale=1");
+    }
+    return Cast::kNone;
+  }
+  if (stored == DType::kU8 && wanted == DType::kF16) return Cast::kU8ToF16;
+  if (stored == DType::kU8 && wanted == DType::kBF16) return Cast::kU8ToBF16;
+  if (stored == DType::kU8 && wanted == DType::kF32) return Cast::kU8ToF32;
+  if (stored == DType::kF32 && wanted == DType::kF16) return Cast::kF32ToF16;
+  if (stored == DType::kF32 && wanted == DType::kBF16) return Cast::kF32ToBF16;
+  refuse("column '", column, "' is ", base::dtype_name(stored), ", dtype ",
+         base::dtype_name(wanted),
+         " is not offered: uint8 may become float16, bfloat16 or float32, float32 may become "
+         "float16 or bfloat16; convert others after the batch is delivered");
+  return Cast::kNone;
+}
+
+void cast_values(Cast cast, const std::byte* source, std::byte* target, uint64_t count,
+                 float scale) {
+  switch (cast) {
+    case Cast::kU8ToF16:
+      return cast_all<Cast::kU8ToF16>(source, target, count, scale);
+    case Cast::kU8ToBF16:
+      return cast_all<Cast::kU8ToBF16>(source, target, count, scale);
+    case Cast::kU8ToF32:
+      return cast_all<Cast::kU8ToF32>(source, target, count, scale);
+    case Cast::kF32ToF16:
+      return cast_all<Cast::kF32ToF16>(source, target, count, scale);
+    case Cast::kF32ToBF16:
+      return cast_all<Cast::kF32ToBF16>(source, target, count, scale);
+    case Cast::kNone:
+      break;
+  }
+  GEAR_CHECK(cast != Cast::kNone);
+}
+
+}  // namespace gear::collect

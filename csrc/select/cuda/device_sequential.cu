@@ -1,0 +1,64 @@
+// Shuffled epochs without replacement, as sequential.cpp. Where the epoch stands is kept by the
+// host and given to each launch.
+#include "select/cuda/device_draw.cuh"
+#include "select/epoch.h"
+
+namespace gear::select {
+namespace {
+
+template <bool kMany>
+__global__ void walk_epoch(const __grid_constant__ store::DeviceTree tree, uint64_t page_steps,
+                           bool steps, base::Permutation order, uint64_t first, uint64_t count,
+                           float probability, DeviceDraw out) {
+  store::search<kMany>(
+      tree, count, [&](uint64_t item, uint64_t) { return order(first + item); },
+      [&](uint64_t item, const store::TreeHit& hit) {
+        const uint64_t row = steps ? hit.remainder : 0;
+        out.slots[item] = static_cast<uint32_t>(hit.leaf * page_steps + row);
+        out.probabilities[item] = probability;
+        out.weights[item] = 1.0F;
+      });
+}
+
+class DeviceSequential final : public DeviceSampler {
+ public:
+  DeviceSequential(const SamplerOptions& options, store::Index& index, store::DeviceIndex& mirror)
+      : options_(options), index_(index), mirror_(mirror) {}
+
+  uint64_t advance(uint64_t count) override {
+    const uint64_t items = epoch_.next(index_, options_.unit, count, options_.drop_last);
+    index_.count_sampled(items);
+    return items;
+  }
+
+  void launch(uint64_t items, const DeviceDraw& out) override {
+    const base::OnDevice current(mirror_.device());
+    const store::DeviceView& view = mirror_.view();
+    const bool steps = options_.unit == store::Unit::kStep;
+    const auto kernel = store::is_many(items) ? walk_epoch<true> : walk_epoch<false>;
+    kernel<<<store::search_blocks(items), store::kSearchBlock, 0, mirror_.stream()>>>(
+        steps ? view.anchors : view.heads, view.page_steps, steps, epoch_.order(options_.seed),
+        epoch_.first(), items, epoch_.probability(), out);
+    GEAR_CUDA_TRY(cudaGetLastError());
+  }
+
+  bool capturable() const override { return false; }
+  SamplerPosition position() const override { return epoch_.position(); }
+  void restore(const SamplerPosition& position) override { epoch_.restore(position); }
+
+ private:
+  SamplerOptions options_;
+  store::Index& index_;
+  store::DeviceIndex& mirror_;
+  Epoch epoch_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceSampler> make_device_sequential(const SamplerOptions& options,
+                                                      store::Index& index,
+                                                      store::DeviceIndex& mirror) {
+  return std::make_unique<DeviceSequential>(options, index, mirror);
+}
+
+}  // namespace gear::select

@@ -1,0 +1,65 @@
+// Uniform with replacement, as uniform.cpp: a search of the tree of page counts per draw.
+#include "select/cuda/device_draw.cuh"
+
+namespace gear::select {
+namespace {
+
+template <bool kMany>
+__global__ void draw_uniform(const __grid_constant__ store::DeviceTree tree, uint64_t page_steps,
+                             bool steps, uint64_t seed, DrawState* state, uint64_t count,
+                             DeviceDraw out) {
+  const unsigned long long made = state->made;
+  store::search<kMany>(
+      tree, count,
+      [&](uint64_t item, uint64_t total) { return draw_target(seed, made + item, total); },
+      [&](uint64_t item, const store::TreeHit& hit) {
+        const uint64_t row = steps ? hit.remainder : 0;
+        out.slots[item] = static_cast<uint32_t>(hit.leaf * page_steps + row);
+        out.probabilities[item] = static_cast<float>(1.0 / static_cast<double>(hit.total));
+        out.weights[item] = 1.0F;
+      });
+  if (last_to_finish(state)) state->made = made + count;
+}
+
+class DeviceUniform final : public DeviceSampler {
+ public:
+  DeviceUniform(const SamplerOptions& options, store::Index& index, store::DeviceIndex& mirror)
+      : options_(options), index_(index), mirror_(mirror), position_(mirror, 0) {}
+
+  uint64_t advance(uint64_t count) override {
+    position_.advance(count);
+    index_.count_sampled(count);
+    return count;
+  }
+
+  void launch(uint64_t items, const DeviceDraw& out) override {
+    const base::OnDevice current(mirror_.device());
+    const store::DeviceView& view = mirror_.view();
+    const bool steps = options_.unit == store::Unit::kStep;
+    const auto kernel = store::is_many(items) ? draw_uniform<true> : draw_uniform<false>;
+    kernel<<<store::search_blocks(items), store::kSearchBlock, 0, mirror_.stream()>>>(
+        steps ? view.anchors : view.heads, view.page_steps, steps, options_.seed, position_.get(),
+        items, out);
+    GEAR_CUDA_TRY(cudaGetLastError());
+  }
+
+  bool capturable() const override { return true; }
+  SamplerPosition position() const override { return {position_.made(), 0, 0, 0}; }
+  void restore(const SamplerPosition& position) override { position_.restore(position.draws, 0); }
+
+ private:
+  SamplerOptions options_;
+  store::Index& index_;
+  store::DeviceIndex& mirror_;
+  DevicePosition position_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceSampler> make_device_uniform(const SamplerOptions& options,
+                                                   store::Index& index,
+                                                   store::DeviceIndex& mirror) {
+  return std::make_unique<DeviceUniform>(options, index, mirror);
+}
+
+}  // namespace gear::select

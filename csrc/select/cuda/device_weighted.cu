@@ -1,0 +1,113 @@
+// Prioritised with replacement, as weighted.cpp: a warp a draw on the tree of weights, then a
+// thread an importance weight, since these need the least probability of all.
+#include <cmath>
+
+#include "base/errors.h"
+#include "select/cuda/device_draw.cuh"
+#include "store/index/fixed_point.h"
+
+namespace gear::select {
+namespace {
+
+constexpr unsigned kBlock = store::kSearchBlock;
+
+// Lowers state->least to the least value of any thread of the block.
+__device__ void lower_least(DrawState* state, float value) {
+  __shared__ float of_warps[kBlock / store::kWarpSize];
+  for (int step = store::kWarpSize / 2; step > 0; step /= 2) {
+    value = fminf(value, __shfl_xor_sync(store::kWholeWarp, value, step));
+  }
+  if (store::lane_id() == 0) of_warps[threadIdx.x / store::kWarpSize] = value;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (const float of_warp : of_warps) value = fminf(value, of_warp);
+  atomicMin(&state->least, __float_as_uint(value));  // positive: ordered as their bits
+}
+
+template <bool kMany>
+__global__ void draw_weighted(const __grid_constant__ store::DeviceTree tree, uint64_t seed,
+                              DrawState* state, uint64_t count, DeviceDraw out) {
+  const unsigned long long made = state->made;
+  float least = __uint_as_float(kNoLeast);
+  store::search<kMany>(
+      tree, count,
+      [&](uint64_t item, uint64_t total) { return draw_target(seed, made + item, total); },
+      [&](uint64_t item, const store::TreeHit& hit) {
+        const double scale = 1.0 / static_cast<double>(hit.total);
+        const auto probability = static_cast<float>(static_cast<double>(hit.weight) * scale);
+        out.slots[item] = static_cast<uint32_t>(hit.leaf);
+        out.probabilities[item] = probability;
+        least = fminf(least, probability);
+      });
+  lower_least(state, least);
+}
+
+__global__ void weigh_importance(DrawState* state, uint64_t count, DeviceDraw out) {
+  const unsigned long long made = state->made;
+  const double reference = store::log2_portable(static_cast<double>(__uint_as_float(state->least)));
+  const uint64_t item = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
+  if (item < count) {
+    out.weights[item] =
+        static_cast<float>(store::power_portable(out.probabilities[item], reference, -state->beta));
+  }
+  if (last_to_finish(state)) {
+    state->least = kNoLeast;
+    state->made = made + count;
+  }
+}
+
+class DeviceWeighted final : public DeviceSampler {
+ public:
+  DeviceWeighted(const SamplerOptions& options, store::Index& index, store::DeviceIndex& mirror)
+      : seed_(options.seed),
+        index_(index),
+        mirror_(mirror),
+        tree_(mirror.weights(options.alpha)),
+        position_(mirror, options.beta) {}
+
+  uint64_t advance(uint64_t count) override {
+    position_.advance(count);
+    index_.count_sampled(count);
+    return count;
+  }
+
+  void launch(uint64_t items, const DeviceDraw& out) override {
+    const base::OnDevice current(mirror_.device());
+    const auto kernel = store::is_many(items) ? draw_weighted<true> : draw_weighted<false>;
+    kernel<<<store::search_blocks(items), kBlock, 0, mirror_.stream()>>>(
+        *tree_, seed_, position_.get(), items, out);
+    GEAR_CUDA_TRY(cudaGetLastError());
+    const auto blocks = static_cast<unsigned>((items + kBlock - 1) / kBlock);
+    weigh_importance<<<blocks, kBlock, 0, mirror_.stream()>>>(position_.get(), items, out);
+    GEAR_CUDA_TRY(cudaGetLastError());
+  }
+
+  bool capturable() const override { return true; }
+
+  SamplerPosition position() const override { return {position_.made(), 0, 0, position_.beta()}; }
+  void restore(const SamplerPosition& position) override {
+    check_beta(position.beta);
+    position_.restore(position.draws, position.beta);
+  }
+  void set_beta(double beta) override {
+    check_beta(beta);
+    position_.restore(position_.made(), beta);
+  }
+
+ private:
+  uint64_t seed_;
+  store::Index& index_;
+  store::DeviceIndex& mirror_;
+  std::shared_ptr<const store::DeviceTree> tree_;
+  DevicePosition position_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceSampler> make_device_weighted(const SamplerOptions& options,
+                                                    store::Index& index,
+                                                    store::DeviceIndex& mirror) {
+  return std::make_unique<DeviceWeighted>(options, index, mirror);
+}
+
+}  // namespace gear::select

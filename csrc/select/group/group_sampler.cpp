@@ -1,0 +1,49 @@
+#include "select/group/group_sampler.h"
+
+#include "base/errors.h"
+#include "store/id.h"
+
+namespace gear::select {
+namespace {
+
+// A draw on one rank would change what the next one, perhaps on another rank, may choose.
+void refuse_withdrawal(const store::Index& index, const char* policy) {
+  if (index.options().max_times_sampled == 0) return;
+  throw base::InvalidArgument(base::cat(
+      "[select] ", policy, " over many ranks from a buffer with max_times_sampled ",
+      index.options().max_times_sampled,
+      ": each draw would change what the others may choose; use Fifo, Lifo or TopK, or a buffer "
+      "without max_times_sampled"));
+}
+
+}  // namespace
+
+void GroupSampler::set_beta(double) {
+  throw base::InvalidArgument(
+      "[select] only the Weighted sampler has a beta: there is none to set");
+}
+
+std::unique_ptr<GroupSampler> make_group_sampler(const SamplerOptions& options, store::Index& index,
+                                                 uint32_t rank, uint32_t size) {
+  GEAR_CHECK(rank < size && size <= uint32_t{1} << store::StepId::kOwnerBits);
+  check_options(options);
+  switch (options.policy) {
+    case Policy::kUniform:
+      refuse_withdrawal(index, "Uniform");
+      return make_group_uniform(options, index, rank, size);
+    case Policy::kWeighted:
+      refuse_withdrawal(index, "Weighted");
+      return make_group_weighted(options, index, rank, size);
+    case Policy::kSequential:
+      refuse_withdrawal(index, "Sequential");
+      return make_group_sequential(options, index, rank, size);
+    case Policy::kFifo:
+    case Policy::kLifo:
+    case Policy::kTopK:
+      return make_group_ordered(options, rank, size);
+  }
+  GEAR_CHECK(!"every policy has a maker");
+  return nullptr;
+}
+
+}  // namespace gear::select

@@ -1,0 +1,99 @@
+// Epochs without replacement over all ranks: item n is the n-th of rank 0's, then rank 1's, ...;
+// every rank follows the same epoch and resolves the items that are its own. A rank offers how many
+// items it has, and the version of its content. Cost: see sequential.cpp, and one number an item.
+#include "select/epoch.h"
+#include "select/group/group_sampler.h"
+#include "select/group/offers.h"
+#include "select/group/own_draws.h"
+#include "select/in_order.h"
+
+namespace gear::select {
+namespace {
+
+class GroupSequential final : public GroupSampler {
+ public:
+  GroupSequential(const SamplerOptions& options, store::Index& index, uint32_t rank, uint32_t size)
+      : options_(options),
+        items_(options, index),
+        in_order_(options.unit),
+        totals_(size),
+        own_(rank, size) {}
+
+  size_t offer_bytes(uint64_t) const override { return 2 * sizeof(uint64_t); }
+
+  void offer(store::Index& index, uint64_t, std::span<std::byte> out) override {
+    const uint64_t offer[] = {items_.total(index), index.version()};
+    put_offer(offer, out);
+  }
+
+  void select(store::Index& index, std::span<const std::byte> offers, uint64_t count,
+              GroupDraw& out) override {
+    GEAR_CHECK(offers.size() == totals_.size() * 2 * sizeof(uint64_t));
+    out.own.unit = options_.unit;
+    uint64_t version = 0;  // versions only grow: their sum changes whenever one of them does
+    for (size_t r = 0; r < totals_.size(); ++r) {
+      totals_[r] = offer_at(offers, 2 * r);
+      version += offer_at(offers, 2 * r + 1);
+    }
+    own_.ranges().set(totals_);
+    const uint64_t all = own_.ranges().all();
+    if (all == 0 && epoch_.position().size == 0) throw_nothing_offered();
+    const bool begins = epoch_.position().draws == 0;
+    const uint64_t items = epoch_.next(all, version, count, options_.drop_last);
+    if (items == 0) {
+      out.owners.clear();
+      out.own.clear();
+      return;
+    }
+    if (begins) in_order_.reset();
+    find_own(items, out.owners);
+    if (options_.shuffle) {
+      own_.resolve(index, items_, out.own);
+    } else {
+      out.own.clear();
+      if (own_.size() > 0) {
+        in_order_.add(index, own_.first(), own_.size(), epoch_.probability(), out.own);
+      }
+    }
+    index.count_sampled(out.own.size());  // no draw withdraws anything: see make_group_sampler
+  }
+
+  SamplerPosition position() const override { return epoch_.position(); }
+
+  void restore(const SamplerPosition& position) override {
+    epoch_.restore(position);
+    in_order_.reset();
+  }
+
+ private:
+  // Owners of the batch's items, and which of them are this rank's.
+  void find_own(uint64_t items, std::vector<uint16_t>& owners) {
+    const base::Permutation order = epoch_.order(options_.seed);
+    own_.find(
+        items,
+        [&](uint64_t first, std::span<uint64_t> numbers) {
+          for (uint64_t& number : numbers) {
+            const uint64_t place = epoch_.first() + first++;
+            number = options_.shuffle ? order(place) : place;
+          }
+        },
+        owners);
+  }
+
+  SamplerOptions options_;
+  Epoch epoch_;
+  EqualItems items_;
+  InOrder in_order_;
+  std::vector<uint64_t> totals_;
+  OwnDraws own_;
+};
+
+}  // namespace
+
+std::unique_ptr<GroupSampler> make_group_sequential(const SamplerOptions& options,
+                                                    store::Index& index, uint32_t rank,
+                                                    uint32_t size) {
+  return std::make_unique<GroupSequential>(options, index, rank, size);
+}
+
+}  // namespace gear::select

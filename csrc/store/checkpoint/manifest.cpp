@@ -1,0 +1,153 @@
+#include "store/checkpoint/manifest.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <sstream>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "base/errors.h"
+#include "base/file.h"
+#include "base/log.h"
+
+namespace gear::store {
+namespace {
+
+namespace fs = std::filesystem;
+using base::cat;
+
+constexpr const char* kName = "MANIFEST";
+constexpr const char* kTemporary = "MANIFEST.tmp";
+constexpr uint64_t kMaxBytes = 4096;
+
+std::string path_in(const std::string& directory, const std::string& name) {
+  return (fs::path(directory) / name).string();
+}
+
+bool is_shard_file(const std::string& name) {
+  return name.starts_with("shard-") && name.ends_with(".gear");
+}
+
+std::string hex(uint32_t value) {
+  char digits[9];
+  std::snprintf(digits, sizeof digits, "%08x", value);
+  return digits;
+}
+
+std::string text_of(const Manifest& manifest) {
+  const std::string body =
+      cat("gear-checkpoint ", kCheckpointFormat, "\nsave ", manifest.save, "\nshard 0 1 ",
+          manifest.shard_file, ' ', manifest.shard_bytes, ' ', hex(manifest.header_crc), '\n');
+  return cat(body, "end ", hex(base::crc32c(body.data(), body.size())), '\n');
+}
+
+Manifest parse(const std::string& text, const std::string& path) {
+  const auto corrupt = [&](const std::string& what) {
+    return base::CorruptData(cat("[checkpoint] ", path, ": ", what));
+  };
+  std::istringstream in(text);
+  std::string magic, word;
+  uint32_t format = 0;
+  if (!(in >> magic >> format) || magic != "gear-checkpoint") {
+    throw corrupt("no manifest of a GEAR checkpoint");
+  }
+  if (format > kCheckpointFormat) {
+    throw corrupt(cat("format ", format, " is newer than format ", kCheckpointFormat,
+                      ", which this version reads: load it with the version that wrote it, or "
+                      "later"));
+  }
+  Manifest manifest;
+  unsigned shard = 0;
+  unsigned shards = 0;
+  in >> word >> manifest.save >> word >> shard >> shards >> manifest.shard_file >>
+      manifest.shard_bytes >> std::hex >> manifest.header_crc;
+  if (!in || shard != 0 || shards != 1 || !is_shard_file(manifest.shard_file) ||
+      manifest.shard_file.find('/') != std::string::npos || text != text_of(manifest)) {
+    throw corrupt("torn or altered: its checksum does not fit");
+  }
+  return manifest;
+}
+
+}  // namespace
+
+Manifest read_manifest(const std::string& directory) {
+  if (!fs::is_directory(directory)) {
+    throw base::InvalidArgument(
+        cat("[checkpoint] ", directory, " is no directory: give the one that was saved to"));
+  }
+  const std::string path = path_in(directory, kName);
+  if (!fs::exists(path)) {
+    throw base::CorruptData(
+        cat("[checkpoint] ", directory, " holds no MANIFEST: no checkpoint was completed there"));
+  }
+  const base::File file = base::File::open_read(path);
+  std::string text(std::min(file.size(), kMaxBytes), '\0');
+  text.resize(file.read_at(0, std::as_writable_bytes(std::span(text))));
+  return parse(text, path);
+}
+
+PreparedDirectory prepare_directory(const std::string& directory) {
+  std::error_code error;
+  if (!fs::exists(directory)) {
+    fs::create_directory(directory, error);
+    if (error) {
+      throw base::IoError(
+          cat("[checkpoint] cannot make the directory ", directory, ": ", error.message()),
+          error.value());
+    }
+    const fs::path parent = fs::absolute(directory).lexically_normal().parent_path();
+    base::sync_directory(parent.string());
+    return {std::nullopt, true};
+  }
+  if (!fs::is_directory(directory)) {
+    throw base::InvalidArgument(
+        cat("[checkpoint] ", directory, " is a file: give a directory to save to"));
+  }
+  bool found = false;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    found = found || name == kName;
+    if (name != kName && name != kTemporary && !is_shard_file(name)) {
+      throw base::InvalidArgument(cat("[checkpoint] ", directory, " holds '", name,
+                                      "', which is no part of a checkpoint: save to a directory "
+                                      "of its own"));
+    }
+  }
+  if (!found) return {};
+  return {read_manifest(directory), false};
+}
+
+void commit_manifest(const std::string& directory, const Manifest& manifest) {
+  const std::string temporary = path_in(directory, kTemporary);
+  base::remove_file(temporary);  // left by a save that was killed
+  const std::string text = text_of(manifest);
+  base::File file = base::File::create(temporary);
+  file.write(std::as_bytes(std::span(text)));
+  file.sync();
+  file.close();
+  base::atomic_rename(temporary, path_in(directory, kName));
+}
+
+void discard_save(const std::string& directory, const Manifest& manifest, bool made) noexcept {
+  std::error_code ignored;
+  fs::remove(path_in(directory, kTemporary), ignored);
+  fs::remove(path_in(directory, manifest.shard_file), ignored);
+  if (made) fs::remove(directory, ignored);
+}
+
+void tidy_directory(const std::string& directory, const Manifest& manifest) noexcept {
+  try {
+    base::sync_directory(directory);
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+      const std::string name = entry.path().filename().string();
+      if (is_shard_file(name) && name != manifest.shard_file) {
+        base::remove_file(entry.path().string());
+      }
+    }
+  } catch (const std::exception& error) {
+    base::log(base::Level::kWarning, cat("[checkpoint] ", directory, " is saved, but tidying up ",
+                                         "behind it failed: ", error.what()));
+  }
+}
+
+}  // namespace gear::store

@@ -1,0 +1,211 @@
+#include "store/checkpoint/snapshot_index.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "store/checkpoint/byte_stream.h"
+
+namespace gear::store {
+namespace {
+
+constexpr uint64_t kEpisodeBytes = 8 * 7 + 4 + 1 + 8;  // fixed part of an episode's entry
+
+void encode_episode(const IndexState& state, const Episode& episode, ByteWriter& out) {
+  out.put(episode.uid);
+  out.put(episode.begin);
+  out.put(episode.end);
+  out.put(episode.anchors_end);
+  out.put(episode.closing_columns);
+  out.put(episode.priority_sum);
+  out.put(episode.weight);
+  out.put(episode.times_sampled);
+  out.put(static_cast<uint8_t>(episode.state));
+  uint64_t count = 0;
+  for (uint32_t p = episode.head; p != kNone; p = state.pages[p].next) ++count;
+  out.put(count);
+  for (uint32_t p = episode.head; p != kNone; p = state.pages[p].next) out.put(p);
+}
+
+[[noreturn]] void corrupt(const std::string& what) {
+  throw base::CorruptData("[checkpoint] the index is wrong: " + what);
+}
+
+// Links the pages of an episode and derives what each holds from the episode's own numbers.
+void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
+  Episode& episode = saved.state.episodes[e];
+  episode.uid = in.get<uint64_t>();
+  episode.begin = in.get<uint64_t>();
+  episode.end = in.get<uint64_t>();
+  episode.anchors_end = in.get<uint64_t>();
+  episode.closing_columns = in.get<uint64_t>();
+  episode.priority_sum = in.get<uint64_t>();
+  episode.weight = in.get<double>();
+  episode.times_sampled = in.get<uint32_t>();
+  const auto state = in.get<uint8_t>();
+  if (state > static_cast<uint8_t>(EpisodeState::kTruncated)) corrupt("state of an episode");
+  episode.state = static_cast<EpisodeState>(state);
+
+  const uint64_t count = in.get_count(sizeof(uint32_t));
+  const uint64_t rows = episode.end - episode.begin + (episode.closing_columns != 0);
+  if (episode.end < episode.begin || episode.end - episode.begin > uint64_t{1} << 32 ||
+      rows > count * saved.page_steps || (count > 0 && rows < (count - 1) * saved.page_steps)) {
+    corrupt(base::cat("episode ", episode.uid, " has ", count, " pages for ", rows, " rows"));
+  }
+  for (uint64_t i = 0; i < count; ++i) {
+    const auto p = in.get<uint32_t>();
+    if (p >= saved.num_pages || saved.state.pages[p].episode != kNone) {
+      corrupt(base::cat("page ", p, " of episode ", episode.uid));
+    }
+    Page& page = saved.state.pages[p];
+    page.episode = e;
+    page.first_step = episode.begin + i * saved.page_steps;
+    // The last page may be empty: attached, and its first step still on the way.
+    page.rows = static_cast<uint16_t>(std::min(saved.page_steps, rows - i * saved.page_steps));
+    page.previous = episode.tail;
+    (page.previous == kNone ? episode.head : saved.state.pages[page.previous].next) = p;
+    episode.tail = p;
+    const uint64_t steps =
+        std::min(page.first_step + page.rows, episode.end) - std::min(page.first_step, episode.end);
+    if (episode.anchors_end > page.first_step) {
+      page.anchors = static_cast<uint16_t>(std::min(steps, episode.anchors_end - page.first_step));
+      if (page.anchors > 0) episode.publish = p;
+    }
+    saved.used_pages.push_back(p);
+  }
+}
+
+void decode_slots(SavedIndex& saved, ByteReader& in) {
+  const uint64_t page_steps = saved.page_steps;
+  saved.state.priorities.assign(saved.num_pages * page_steps, -0.0F);
+  for (uint32_t p : saved.used_pages) {
+    in.get_into(std::span(saved.state.priorities).subspan(p * page_steps, page_steps));
+  }
+  if (saved.max_times_sampled == 0) return;
+  saved.state.times_sampled.assign(saved.num_pages * page_steps, 0);
+  for (uint32_t p : saved.used_pages) {
+    const auto counts = std::span(saved.state.times_sampled).subspan(p * page_steps, page_steps);
+    in.get_into(counts);
+    Page& page = saved.state.pages[p];
+    for (uint32_t row = 0; row < page.anchors; ++row) {
+      if (counts[row] >= saved.max_times_sampled) ++page.spent;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<uint32_t> used_pages(const IndexState& state) {
+  std::vector<uint32_t> pages;
+  for (uint32_t e = state.oldest; e != kNone; e = state.episodes[e].newer) {
+    for (uint32_t p = state.episodes[e].head; p != kNone; p = state.pages[p].next) {
+      pages.push_back(p);
+    }
+  }
+  return pages;
+}
+
+std::vector<std::byte> encode_index(Shard& shard) {
+  const Index& index = shard.index();
+  const IndexState& state = index.state();
+  const RateLimiter& limiter = shard.rate_limiter();
+  ByteWriter out;
+  out.put_text(shard.schema().text());
+  out.put(index.options().page_steps);
+  out.put(index.options().num_pages);
+  out.put(static_cast<uint32_t>(index.options().evict));
+  out.put(index.options().max_times_sampled);
+  out.put(limiter.samples_per_insert());
+  out.put(limiter.min_steps());
+  out.put(limiter.slack());
+  out.put(limiter.num_sampled());
+  out.put(limiter.num_inserted());
+  out.put(state.next_uid);
+  out.put(state.lookahead);
+  out.put(state.max_priority);
+  out.put(state.counters.steps_inserted);
+  out.put(state.counters.steps_evicted);
+  out.put(state.counters.steps_sampled);
+  out.put(state.counters.stale_updates);
+  out.put(state.counters.saturated_weights);
+  for (const Page& page : state.pages) out.put(page.generation);
+  out.put(static_cast<uint64_t>(state.free_pages.size()));
+  for (uint32_t page : state.free_pages) out.put(page);
+  out.put(state.num_episodes);
+  for (uint32_t e = state.oldest; e != kNone; e = state.episodes[e].newer) {
+    encode_episode(state, state.episodes[e], out);
+  }
+  const uint64_t page_steps = index.options().page_steps;
+  const std::vector<uint32_t> pages = used_pages(state);
+  for (uint32_t p : pages) {
+    out.put_span(std::span(state.priorities).subspan(p * page_steps, page_steps));
+  }
+  for (uint32_t p : pages) {
+    if (state.times_sampled.empty()) break;
+    out.put_span(std::span(state.times_sampled).subspan(p * page_steps, page_steps));
+  }
+  return out.bytes();
+}
+
+namespace {
+
+SavedIndex decode(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  SavedIndex saved;
+  saved.schema_text = in.get_text();
+  Schema::parse(saved.schema_text);
+  saved.page_steps = in.get<uint64_t>();
+  saved.num_pages = in.get<uint64_t>();
+  const auto evict = in.get<uint32_t>();
+  saved.max_times_sampled = in.get<uint32_t>();
+  if (evict > static_cast<uint32_t>(Evict::kLowestPriority) || saved.page_steps < 1 ||
+      saved.page_steps > PageLayout::kMaxPageSteps || saved.num_pages > bytes.size()) {
+    corrupt("sizes and options");
+  }
+  saved.evict = static_cast<Evict>(evict);
+  check_options({saved.num_pages, saved.page_steps, 0, saved.evict, saved.max_times_sampled});
+  const auto samples_per_insert = in.get<double>();
+  const auto min_steps = in.get<uint64_t>();
+  saved.rate_limiter = RateLimiter(samples_per_insert, min_steps, in.get<double>());
+  const auto num_sampled = in.get<uint64_t>();
+  saved.rate_limiter.restore(num_sampled, in.get<uint64_t>());
+
+  IndexState& state = saved.state;
+  state.next_uid = in.get<uint64_t>();
+  state.lookahead = in.get<uint64_t>();
+  state.max_priority = in.get<float>();
+  state.counters.steps_inserted = in.get<uint64_t>();
+  state.counters.steps_evicted = in.get<uint64_t>();
+  state.counters.steps_sampled = in.get<uint64_t>();
+  state.counters.stale_updates = in.get<uint64_t>();
+  state.counters.saturated_weights = in.get<uint64_t>();
+  state.pages.resize(saved.num_pages);
+  for (Page& page : state.pages) page.generation = in.get<uint32_t>();
+  for (uint64_t left = in.get_count(sizeof(uint32_t)); left > 0; --left) {
+    state.free_pages.push_back(in.get<uint32_t>());
+  }
+  state.num_episodes = in.get_count(kEpisodeBytes);
+  state.episodes.resize(state.num_episodes);
+  for (uint32_t e = 0; e < state.num_episodes; ++e) {
+    decode_episode(saved, e, in);
+    Episode& episode = state.episodes[e];
+    state.num_steps += episode.end - episode.begin;
+    episode.older = state.newest;
+    (e == 0 ? state.oldest : state.episodes[e - 1].newer) = e;
+    state.newest = e;
+  }
+  decode_slots(saved, in);
+  if (!in.empty()) corrupt("bytes are left over at its end");
+  return saved;
+}
+
+}  // namespace
+
+SavedIndex decode_index(std::span<const std::byte> bytes) {
+  try {
+    return decode(bytes);
+  } catch (const base::InvalidArgument& error) {
+    corrupt(error.what());  // a value that no caller gave
+  }
+}
+
+}  // namespace gear::store

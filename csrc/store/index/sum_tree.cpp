@@ -1,0 +1,192 @@
+#include "store/index/sum_tree.h"
+
+#include <algorithm>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "base/errors.h"
+#include "base/threads/touch.h"
+
+namespace gear::store {
+namespace {
+
+constexpr uint64_t kGroup = 64;    // targets that descend, or leaves that are set, together
+constexpr size_t kColdLevels = 2;  // that do not stay in the cache by themselves
+
+// kFrom + 16 - k masks the sums that child k is part of: an addition without a branch.
+constexpr int64_t kFrom[2 * SumTree::kFanout] = {
+    0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   // before the child
+    -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,  // from it on
+};
+
+// The two cache lines of a group.
+inline void touch_group(const int64_t* sums) {
+  base::touch(sums);
+  base::touch(sums + SumTree::kFanout / 2);
+}
+
+// Targets on their way down: `place` is the node each has reached, `left` what is left of it.
+struct Descent {
+  int64_t left[kGroup];
+  uint64_t place[kGroup];
+};
+
+// Takes every target from its node to one of the 16 children; `nodes` is the level's first.
+using Step = void (*)(const int64_t* nodes, size_t count, Descent& descent);
+
+inline void enter_child(const int64_t* sums, uint64_t passed, int64_t& left, uint64_t& place) {
+  left -= passed > 0 ? sums[passed - 1] : 0;
+  place = place * SumTree::kFanout + passed;
+}
+
+void step_portable(const int64_t* nodes, size_t count, Descent& descent) {
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t* sums = nodes + descent.place[i] * SumTree::kFanout;
+    uint64_t passed = 0;
+    for (uint64_t k = 0; k < SumTree::kFanout; ++k) passed += descent.left[i] >= sums[k];
+    enter_child(sums, passed, descent.left[i], descent.place[i]);
+  }
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2,popcnt")]] void step_avx2(const int64_t* nodes, size_t count,
+                                              Descent& descent) {
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t* sums = nodes + descent.place[i] * SumTree::kFanout;
+    const __m256i target = _mm256_set1_epi64x(descent.left[i]);
+    unsigned beyond = 0;  // one bit for every sum above the target
+    for (unsigned k = 0; k < SumTree::kFanout; k += 4) {
+      const __m256i four = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums + k));
+      const __m256d above = _mm256_castsi256_pd(_mm256_cmpgt_epi64(four, target));
+      beyond |= static_cast<unsigned>(_mm256_movemask_pd(above)) << k;
+    }
+    const auto passed = SumTree::kFanout - static_cast<unsigned>(__builtin_popcount(beyond));
+    enter_child(sums, passed, descent.left[i], descent.place[i]);
+  }
+}
+#endif
+
+// Adds to the weight of one child of every level, from the first of `levels` up; `node` counts at
+// that level.
+using Add = void (*)(int64_t* nodes, std::span<const uint64_t> levels, uint64_t node,
+                     int64_t delta);
+
+void add_portable(int64_t* nodes, std::span<const uint64_t> levels, uint64_t node, int64_t delta) {
+  for (const uint64_t begin : levels) {
+    int64_t* sums = nodes + begin + node / SumTree::kFanout * SumTree::kFanout;
+    const int64_t* from = kFrom + SumTree::kFanout - node % SumTree::kFanout;
+    for (uint64_t k = 0; k < SumTree::kFanout; ++k) sums[k] += delta & from[k];
+    node /= SumTree::kFanout;
+  }
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] void add_avx2(int64_t* nodes, std::span<const uint64_t> levels,
+                                      uint64_t node, int64_t delta) {
+  const __m256i added = _mm256_set1_epi64x(delta);
+  for (const uint64_t begin : levels) {
+    int64_t* sums = nodes + begin + node / SumTree::kFanout * SumTree::kFanout;
+    const int64_t* from = kFrom + SumTree::kFanout - node % SumTree::kFanout;
+    for (unsigned k = 0; k < SumTree::kFanout; k += 4) {
+      auto* four = reinterpret_cast<__m256i*>(sums + k);
+      const __m256i mask = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + k));
+      _mm256_storeu_si256(
+          four, _mm256_add_epi64(_mm256_loadu_si256(four), _mm256_and_si256(added, mask)));
+    }
+    node /= SumTree::kFanout;
+  }
+}
+#endif
+
+Step choose_step() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt")) return step_avx2;
+#endif
+  return step_portable;
+}
+
+Add choose_add() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return add_avx2;
+#endif
+  return add_portable;
+}
+
+const Step kStep = choose_step();
+const Add kAdd = choose_add();
+
+}  // namespace
+
+SumTree::SumTree(uint64_t num_leaves) : num_leaves_(num_leaves) {
+  GEAR_CHECK(num_leaves > 0);
+  uint64_t begin = 0;
+  for (uint64_t count = num_leaves;; count = (count + kFanout - 1) / kFanout) {
+    level_begin_.push_back(begin);
+    begin += (count + kFanout - 1) / kFanout * kFanout;
+    if (count <= kFanout) break;
+  }
+  nodes_.resize(begin, 0);
+}
+
+void SumTree::add(size_t level, uint64_t node, int64_t delta) {
+  kAdd(nodes_.data(), std::span(level_begin_).subspan(level), node, delta);
+}
+
+void SumTree::set(uint64_t leaf, uint64_t weight) {
+  const auto delta = static_cast<int64_t>(weight - (*this)[leaf]);
+  if (delta != 0) add(0, leaf, delta);
+}
+
+void SumTree::set_each(std::span<const uint64_t> leaves, std::span<const uint64_t> weights) {
+  GEAR_CHECK(leaves.size() == weights.size());
+  for (size_t begin = 0; begin < leaves.size(); begin += kGroup) {
+    const size_t stop = std::min<size_t>(leaves.size(), begin + kGroup);
+    for (size_t level = 0, width = kFanout; level < std::min(kColdLevels, level_begin_.size());
+         ++level, width *= kFanout) {
+      const int64_t* nodes = nodes_.data() + level_begin_[level];
+      for (size_t i = begin; i < stop; ++i) touch_group(nodes + leaves[i] / width * kFanout);
+    }
+    for (size_t i = begin; i < stop; ++i) set(leaves[i], weights[i]);
+  }
+}
+
+void SumTree::set_run(uint64_t first, std::span<const uint64_t> weights) {
+  uint64_t done = 0;
+  while (done < weights.size()) {
+    const uint64_t group = (first + done) / kFanout;
+    const uint64_t stop = std::min<uint64_t>(weights.size(), (group + 1) * kFanout - first);
+    int64_t* sums = nodes_.data() + group * kFanout;
+    uint64_t k = (first + done) % kFanout;
+    int64_t running = k == 0 ? 0 : sums[k - 1];
+    int64_t delta = 0;
+    for (; done < stop; ++done, ++k) {
+      running += static_cast<int64_t>(weights[done]);
+      delta = running - sums[k];
+      sums[k] = running;
+    }
+    for (; k < kFanout; ++k) sums[k] += delta;
+    if (delta != 0) add(1, group, delta);
+  }
+}
+
+void SumTree::find(std::span<const uint64_t> targets, std::span<Hit> hits) const {
+  GEAR_CHECK(targets.size() == hits.size());
+  for (size_t begin = 0; begin < targets.size(); begin += kGroup) {
+    const size_t count = std::min<size_t>(kGroup, targets.size() - begin);
+    Descent descent{};
+    for (size_t i = 0; i < count; ++i) descent.left[i] = static_cast<int64_t>(targets[begin + i]);
+    for (size_t level = level_begin_.size(); level-- > 0;) {
+      kStep(nodes_.data() + level_begin_[level], count, descent);
+      if (level == 0) break;
+      const int64_t* below = nodes_.data() + level_begin_[level - 1];
+      for (size_t i = 0; i < count; ++i) touch_group(below + descent.place[i] * kFanout);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      hits[begin + i] = {descent.place[i], static_cast<uint64_t>(descent.left[i])};
+    }
+  }
+}
+
+}  // namespace gear::store

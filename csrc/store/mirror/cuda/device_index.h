@@ -1,0 +1,88 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/cuda/cuda.h"
+#include "store/index/change_log.h"
+#include "store/index/index.h"
+#include "store/mirror/cuda/device_delta.h"
+#include "store/mirror/cuda/device_tree.h"
+#include "store/mirror/cuda/device_update.h"
+#include "store/mirror/device_view.h"
+#include "store/mirror/mirror.h"
+
+namespace gear::store {
+
+// The mirror, as CUDA code sees it.
+//
+// Memory: 32 bytes a page and 32 an episode (room for one a page), 8.3 bytes a page for each of the
+// two trees of counts; with priorities 8 bytes a step, and 8.3 a step for each alpha in use.
+class DeviceIndex final : public Mirror {
+ public:
+  // Starts with everything the index holds waiting for the first sync(). Throws OutOfMemory.
+  DeviceIndex(Index& index, int device);
+  ~DeviceIndex() override;
+  DeviceIndex(const DeviceIndex&) = delete;
+  DeviceIndex& operator=(const DeviceIndex&) = delete;
+
+  int device() const override { return stream_.device(); }
+  void sync() override;
+  bool ahead() const override { return ahead_; }
+  bool holds_priorities() const override { return view_.priorities != nullptr; }
+  void update(const int64_t* ids, const float* priorities, uint64_t count, bool on_device,
+              uintptr_t stream) override;
+  void raise_failed_update() override;
+  void settle() override;
+  void settled_elsewhere() override;
+  uint64_t bytes() const override;
+
+  // All that is selected, planned and gathered from this mirror goes on this stream.
+  cudaStream_t stream() const { return stream_; }
+  // As of what was put on the stream so far.
+  const DeviceView& view() const { return view_; }
+
+  // From here on the mirror holds priorities. The index's own must be up to date: Shard::settle()
+  // comes first. O(steps) the first time; throws OutOfMemory.
+  void require_priorities();
+  // Fixed-point p^alpha by slot, 0 for steps that are not offered. The first call for an alpha
+  // builds the tree in O(steps), and requires priorities; it is kept up to date for as long as a
+  // caller holds it. Throws InvalidArgument for more than kMaxWeightTrees different alphas at once.
+  std::shared_ptr<const DeviceTree> weights(double alpha);
+
+  // The sink whose rows go before each sync; null: none.
+  void set_rows(RowSink* rows) { rows_ = rows; }
+
+ private:
+  struct WeightTree {
+    double alpha;
+    TreeMemory tree;
+  };
+
+  DeviceTables tables();
+  void drop_unused_trees();
+  void take_priorities();
+
+  Index& index_;
+  base::Stream stream_;
+  ChangeLog log_;
+  base::DeviceArray<Page> pages_;
+  base::DeviceArray<DeviceEpisode> episodes_;
+  base::DeviceArray<float> priorities_;
+  base::DeviceArray<double> episode_weights_;
+  base::DeviceArray<DeviceScalars> scalars_;
+  TreeMemory anchors_;
+  TreeMemory heads_;
+  std::vector<std::shared_ptr<WeightTree>> weight_trees_;
+  DeltaSender deltas_;
+  std::optional<UpdateQueue> updates_;  // with priorities
+  base::PinnedArray<float> settling_;   // two parts; made by the first settle()
+  DeviceView view_;
+  RowSink* rows_ = nullptr;
+  int largest_ = 0;  // see DeviceTables
+  bool ahead_ = false;
+  bool counted_ = false;  // weights were computed here, some of which may have saturated
+};
+
+}  // namespace gear::store

@@ -1,0 +1,262 @@
+#include "store/mirror/cuda/device_update.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+#include "base/divider.h"
+#include "base/errors.h"
+#include "store/index/fixed_point.h"
+#include "store/index/update_check.h"
+#include "store/mirror/cuda/device_tree.cuh"
+
+namespace gear::store {
+namespace {
+
+constexpr unsigned kBlock = 128;
+constexpr unsigned long long kNoneBad = ~0ULL;
+
+struct Updates {
+  const int64_t* ids;
+  const float* priorities;
+  uint64_t count;
+};
+
+struct Claims {
+  uint32_t* steps;
+  uint32_t* episodes;
+};
+
+// What an update names, if that is stored.
+struct Target {
+  bool stored;
+  bool episode;
+  bool offered;
+  uint32_t slot;
+  uint32_t episode_number;
+};
+
+__device__ Target target_of(const DeviceTables& tables, base::Divider by_page_steps,
+                            int64_t packed) {
+  const StepId id = StepId::unpack(packed);
+  const uint32_t number = by_page_steps.divide(id.slot);
+  const uint32_t row = by_page_steps.remainder(id.slot, number);
+  const Page page = tables.pages[number];
+  if (page.episode == kNone) return {};
+  const DeviceEpisode& episode = tables.episodes[page.episode];
+  return {is_stored(id, row, page, episode.begin, episode.end), id.episode, row < page.anchors,
+          id.slot, page.episode};
+}
+
+__device__ uint32_t* claim_of(const Claims& claims, const Target& target) {
+  return target.episode ? claims.episodes + target.episode_number : claims.steps + target.slot;
+}
+
+__global__ void check_updates(const __grid_constant__ DeviceTables tables,
+                              base::Divider by_page_steps, Updates updates, Claims claims,
+                              unsigned long long* first_bad) {
+  const uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
+  if (i >= updates.count) return;
+  const int64_t id = updates.ids[i];
+  if (!is_id_of(id, tables.owner, tables.num_slots) || !is_priority(updates.priorities[i])) {
+    atomicMin(first_bad, i);
+    return;
+  }
+  const Target target = target_of(tables, by_page_steps, id);
+  if (target.stored) atomicMax(claim_of(claims, target), static_cast<uint32_t>(i + 1));
+}
+
+__device__ void count_warp(bool counts, unsigned long long* counter) {
+  const unsigned counted = __ballot_sync(kWholeWarp, counts);
+  if (lane_id() == 0 && counted != 0) atomicAdd(counter, static_cast<unsigned>(__popc(counted)));
+}
+
+// Priorities are 0 or more: their order is that of their bits.
+__device__ void raise_largest(float* largest, float priority) {
+  for (int step = kWarpSize / 2; step > 0; step /= 2) {
+    priority = fmaxf(priority, __shfl_xor_sync(kWholeWarp, priority, step));
+  }
+  if (lane_id() == 0) atomicMax(reinterpret_cast<unsigned*>(largest), __float_as_uint(priority));
+}
+
+__global__ void apply_updates(const __grid_constant__ DeviceTables tables,
+                              base::Divider by_page_steps, Updates updates, Claims claims,
+                              const unsigned long long* first_bad,
+                              unsigned long long* next_first_bad, UpdateQueue::Failure* failure,
+                              uint64_t number) {
+  const uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
+  const unsigned long long bad = *first_bad;
+  if (i == 0) *next_first_bad = kNoneBad;
+  const int64_t id = i < updates.count ? updates.ids[i] : -1;
+  const float priority = i < updates.count ? updates.priorities[i] : 0.0F;
+  const bool valid = is_id_of(id, tables.owner, tables.num_slots);
+  const Target target = valid ? target_of(tables, by_page_steps, id) : Target{};
+  if (bad != kNoneBad) {
+    if (target.stored) *claim_of(claims, target) = 0;
+    if (i == bad) {
+      failure->position = i;
+      failure->id = id;
+      failure->priority = priority;
+      __threadfence_system();
+      *reinterpret_cast<volatile uint64_t*>(&failure->update) = number;
+    }
+    return;
+  }
+  count_warp(valid && !target.stored, &tables.scalars->stale_updates);
+  const bool step = target.stored && !target.episode;
+  raise_largest(&tables.scalars->max_priority[tables.largest], step ? fabsf(priority) : 0.0F);
+  bool last = false;
+  if (target.stored) {
+    uint32_t* claim = claim_of(claims, target);
+    last = *claim == static_cast<uint32_t>(i + 1);
+    if (last) *claim = 0;
+  }
+  if (last && target.episode) {
+    tables.episode_weights[target.episode_number] = static_cast<double>(priority);
+  }
+  if (last && step)
+    tables.priorities[target.slot] = target.offered ? fabsf(priority) : -fabsf(priority);
+  for (int k = 0; k < tables.num_weights; ++k) {
+    const DeviceTables::Weights& weights = tables.weights[k];
+    uint64_t gained = 0;
+    bool saturated = false;
+    if (step && target.offered) {
+      const uint64_t after = fixed_weight(priority, weights.alpha, tables.weight_limit, saturated);
+      if (last) {
+        uint64_t* leaf = weights.tree.levels[0] + target.slot;
+        gained = after - *leaf;
+        *leaf = after;
+      }
+    }
+    count_warp(saturated, &tables.scalars->saturated_weights);
+    warp_add_scattered(weights.tree, target.slot, gained);
+  }
+}
+
+// The GPU whose memory this is.
+int device_of(const void* data) {
+  cudaPointerAttributes attributes{};
+  GEAR_CUDA_TRY(cudaPointerGetAttributes(&attributes, data));
+  if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
+    throw base::InvalidArgument(
+        "[store] ids and priorities said to be on a GPU lie in memory of the host: give CUDA "
+        "arrays, "
+        "or NumPy arrays");
+  }
+  return attributes.device;
+}
+
+}  // namespace
+
+UpdateQueue::UpdateQueue(uint64_t num_slots, uint64_t num_episodes, cudaStream_t stream, int device)
+    : device_(device),
+      claims_(num_slots, device),
+      episode_claims_(num_episodes, device),
+      first_bad_(2, device) {
+  const base::OnDevice current(device);
+  failures_ = base::PinnedArray<Failure>(kFailures);
+  std::fill_n(failures_.get(), kFailures, Failure{});
+  parts_.resize(kParts);
+  GEAR_CUDA_TRY(cudaMemsetAsync(claims_.get(), 0, claims_.bytes(), stream));
+  GEAR_CUDA_TRY(cudaMemsetAsync(episode_claims_.get(), 0, episode_claims_.bytes(), stream));
+  GEAR_CUDA_TRY(cudaMemsetAsync(first_bad_.get(), 0xff, first_bad_.bytes(), stream));
+}
+
+uint64_t UpdateQueue::bytes() const {
+  uint64_t total = claims_.bytes() + episode_claims_.bytes() + first_bad_.bytes();
+  for (const Part& part : parts_) total += part.ids.bytes() + part.priorities.bytes();
+  return total;
+}
+
+void UpdateQueue::make_room(Part& part, uint64_t count, bool on_device) {
+  constexpr uint64_t kLeast = 4096;
+  const uint64_t room = std::bit_ceil(std::max(count, kLeast));
+  if (part.ids.size() < count) {
+    part.applied.synchronize();
+    part.ids = base::DeviceArray<int64_t>(room, device_);
+    part.priorities = base::DeviceArray<float>(room, device_);
+  }
+  if (!on_device && part.host_ids.size() < count) {
+    part.filled.synchronize();
+    part.host_ids = base::PinnedArray<int64_t>(room);
+    part.host_priorities = base::PinnedArray<float>(room);
+  }
+}
+
+void UpdateQueue::copy_from_host(Part& part, const int64_t* ids, const float* priorities,
+                                 uint64_t count, cudaStream_t stream) {
+  if (!part.filled.done()) part.filled.synchronize();
+  std::memcpy(part.host_ids.get(), ids, count * sizeof(int64_t));
+  std::memcpy(part.host_priorities.get(), priorities, count * sizeof(float));
+  GEAR_CUDA_TRY(cudaMemcpyAsync(part.ids.get(), part.host_ids.get(), count * sizeof(int64_t),
+                                cudaMemcpyHostToDevice, stream));
+  GEAR_CUDA_TRY(cudaMemcpyAsync(part.priorities.get(), part.host_priorities.get(),
+                                count * sizeof(float), cudaMemcpyHostToDevice, stream));
+  part.filled.record(stream);
+}
+
+void UpdateQueue::copy_from_device(Part& part, const int64_t* ids, const float* priorities,
+                                   uint64_t count, cudaStream_t made_on, cudaStream_t stream) {
+  const int source = device_of(ids);
+  const base::OnDevice current(source);
+  if (!part.applied.done()) part.applied.make_wait(made_on);
+  GEAR_CUDA_TRY(
+      cudaMemcpyAsync(part.ids.get(), ids, count * sizeof(int64_t), cudaMemcpyDefault, made_on));
+  GEAR_CUDA_TRY(cudaMemcpyAsync(part.priorities.get(), priorities, count * sizeof(float),
+                                cudaMemcpyDefault, made_on));
+  if (source == device_) {
+    part.filled.record(made_on);
+    part.filled.make_wait(stream);
+  } else {
+    base::Event filled;  // of the GPU that the stream belongs to
+    filled.record(made_on);
+    filled.make_wait(stream);
+  }
+}
+
+void UpdateQueue::enqueue(const int64_t* ids, const float* priorities, uint64_t count,
+                          bool on_device, cudaStream_t made_on, const DeviceTables& tables,
+                          cudaStream_t stream) {
+  GEAR_CHECK(count < ~uint32_t{0});
+  if (count == 0) return;
+  Part& part = parts_[number_ % kParts];
+  make_room(part, count, on_device);
+  if (on_device) {
+    copy_from_device(part, ids, priorities, count, made_on, stream);
+  } else {
+    copy_from_host(part, ids, priorities, count, stream);
+  }
+  ++number_;
+  const Updates updates{part.ids.get(), part.priorities.get(), count};
+  const Claims claims{claims_.get(), episode_claims_.get()};
+  const base::Divider by_page_steps(static_cast<uint32_t>(tables.page_steps));
+  unsigned long long* first_bad = first_bad_.get() + number_ % 2;
+  unsigned long long* next_first_bad = first_bad_.get() + (number_ + 1) % 2;
+  const auto blocks = static_cast<unsigned>((count + kBlock - 1) / kBlock);
+  check_updates<<<blocks, kBlock, 0, stream>>>(tables, by_page_steps, updates, claims, first_bad);
+  GEAR_CUDA_TRY(cudaGetLastError());
+  apply_updates<<<blocks, kBlock, 0, stream>>>(tables, by_page_steps, updates, claims, first_bad,
+                                               next_first_bad,
+                                               failures_.get() + number_ % kFailures, number_);
+  GEAR_CUDA_TRY(cudaGetLastError());
+  part.applied.record(stream);
+}
+
+void UpdateQueue::raise_failed() {
+  Failure* oldest = nullptr;
+  for (uint64_t i = 0; i < kFailures; ++i) {
+    Failure& failure = failures_[i];
+    // The GPU writes the number after the rest.
+    if (std::atomic_ref(failure.update).load(std::memory_order_acquire) == 0) continue;
+    if (oldest == nullptr || failure.update < oldest->update) oldest = &failure;
+  }
+  if (oldest == nullptr) return;
+  const Failure failure = *oldest;
+  oldest->update = 0;
+  throw base::InvalidArgument(
+      base::cat(update_refusal(failure.id, failure.priority, failure.position), " (update ",
+                number_ - failure.update + 1, " calls ago, on GPU ", device_, ")"));
+}
+
+}  // namespace gear::store

@@ -1,0 +1,20 @@
+// What the seam of the mirrors answers in a build without CUDA.
+#include "base/errors.h"
+#include "store/mirror/mirror.h"
+
+namespace gear::store {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw base::InvalidArgument(
+      "[store] a GPU asked for, but this build was made without CUDA (GEAR_WITH_CUDA=OFF): rebuild "
+      "with CUDA, or use device='cpu' and tier='host'");
+}
+
+}  // namespace
+
+std::unique_ptr<Mirror> make_mirror(Index&, int) { refuse(); }
+std::unique_ptr<RowSink> make_row_sink(memory::Region&, uint64_t, Mirror&) { refuse(); }
+void fetch(std::span<std::byte>, const void*, uintptr_t) { refuse(); }
+
+}  // namespace gear::store

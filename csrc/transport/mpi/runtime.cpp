@@ -1,0 +1,97 @@
+#include "transport/mpi/runtime.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include "base/errors.h"
+
+namespace gear::transport::mpi {
+namespace {
+
+std::mutex g_start;
+std::mutex g_turn;
+std::atomic<bool> g_one_at_a_time{false};
+std::atomic<bool> g_finalise{false};
+
+const char* level_name(int level) {
+  switch (level) {
+    case MPI_THREAD_SINGLE:
+      return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED:
+      return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED:
+      return "MPI_THREAD_SERIALIZED";
+    default:
+      return "MPI_THREAD_MULTIPLE";
+  }
+}
+
+void finalise() {
+  if (g_finalise && is_running()) {
+    MPI_Finalize();
+  }
+}
+
+void initialise() {
+  int level = MPI_THREAD_SINGLE;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
+  g_finalise = true;
+  if (std::atexit(finalise) != 0) {
+    throw OutOfMemory("[transport] MPI cannot be finalised at exit: the system has no room left");
+  }
+}
+
+}  // namespace
+
+bool is_running() {
+  int initialised = 0;
+  int finalised = 0;
+  return MPI_Initialized(&initialised) == MPI_SUCCESS && initialised != 0 &&
+         MPI_Finalized(&finalised) == MPI_SUCCESS && finalised == 0;
+}
+
+void require_runtime() {
+  const std::lock_guard lock(g_start);
+  int finalised = 0;
+  check(MPI_Finalized(&finalised), "MPI_Finalized");
+  if (finalised != 0) {
+    throw TransportError(
+        "[transport] MPI has been finalised in this process: make transports before that");
+  }
+  if (!is_running()) {
+    initialise();
+  }
+  int level = MPI_THREAD_SINGLE;
+  check(MPI_Query_thread(&level), "MPI_Query_thread");
+  if (level < MPI_THREAD_SERIALIZED) {
+    throw TransportError(cat("[transport] MPI was initialised with ", level_name(level),
+                             ": initialise it with MPI_THREAD_MULTIPLE (mpi4py does), since GEAR "
+                             "calls it from threads of its own"));
+  }
+  g_one_at_a_time = level == MPI_THREAD_SERIALIZED;
+}
+
+Turn::Turn() {
+  if (g_one_at_a_time) {
+    lock_ = std::unique_lock(g_turn);
+  }
+}
+
+void check(int code, const char* what) {
+  if (code == MPI_SUCCESS) {
+    return;
+  }
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
+    length = 0;
+  }
+  throw TransportError(
+      cat("[transport] ", what, " failed: ",
+          length == 0 ? cat("MPI error ", code) : std::string(text, static_cast<size_t>(length))));
+}
+
+void never_finalise() { g_finalise = false; }
+
+}  // namespace gear::transport::mpi

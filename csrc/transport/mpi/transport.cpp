@@ -1,0 +1,189 @@
+#include <dlfcn.h>
+
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.h"
+#include "transport/collective.h"
+#include "transport/mpi.h"
+#include "transport/mpi/messages.h"
+#include "transport/mpi/runtime.h"
+
+namespace gear::transport {
+namespace {
+
+using mpi::Backoff;
+using mpi::check;
+using mpi::Messages;
+using mpi::Turn;
+
+// A communicator of one's own.
+class Communicator {
+ public:
+  // Duplicates `original`. Collective.
+  Communicator(MPI_Comm original, double timeout_s) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    {
+      const Turn turn;
+      check(MPI_Comm_idup(original, &handle_, &request), "MPI_Comm_idup");
+    }
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
+    Backoff backoff;
+    for (int done = 0; done == 0; backoff.pause()) {
+      {
+        const Turn turn;
+        check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Comm_idup");
+      }
+      if (done == 0 && std::chrono::steady_clock::now() >= deadline) {
+        mpi::never_finalise();
+        throw TransportError(
+            cat("[transport] a rank of the MPI communicator did not take part in "
+                "making a transport within ",
+                timeout_s, " s: see that all ranks come here"));
+      }
+    }
+    const Turn turn;
+    check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+  ~Communicator() {
+    if (handle_ != MPI_COMM_NULL && mpi::is_running()) {
+      const Turn turn;
+      MPI_Comm_free(&handle_);
+    }
+  }
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  MPI_Comm handle() const noexcept { return handle_; }
+
+  // It stays as it is: messages may be under way.
+  void abandon() noexcept {
+    handle_ = MPI_COMM_NULL;
+    mpi::never_finalise();
+  }
+
+ private:
+  MPI_Comm handle_ = MPI_COMM_NULL;
+};
+
+uint32_t size_of(MPI_Comm communicator) {
+  int size = 0;
+  const Turn turn;
+  check(MPI_Comm_size(communicator, &size), "MPI_Comm_size");
+  return static_cast<uint32_t>(size);
+}
+
+uint32_t rank_of(MPI_Comm communicator) {
+  int rank = 0;
+  const Turn turn;
+  check(MPI_Comm_rank(communicator, &rank), "MPI_Comm_rank");
+  return static_cast<uint32_t>(rank);
+}
+
+class PointToPoint final : public MpiTransport {
+ public:
+  PointToPoint(MPI_Comm original, double timeout_s, uint64_t message_bytes)
+      : communicator_(original, timeout_s),
+        rank_(rank_of(original)),
+        size_(size_of(original)),
+        timeout_s_(timeout_s),
+        message_bytes_(message_bytes),
+        messages_(communicator_.handle(), rank_, message_bytes) {}
+
+  std::string_view name() const noexcept override { return "mpi"; }
+  uint32_t rank() const noexcept override { return rank_; }
+  uint32_t size() const noexcept override { return size_; }
+  double timeout_s() const noexcept override { return timeout_s_; }
+
+  bool gpu_aware() const noexcept override {
+    // Not in every MPI: asked of the one that is loaded.
+    void* query = ::dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support");
+    return query != nullptr && reinterpret_cast<int (*)()>(query)() == 1;
+  }
+
+  void allgather(ConstBytes mine, Bytes all) override {
+    check_allgather(size_, mine, all);
+    run(Call::kAllgather,
+        [&](uint32_t r) { return std::pair(mine, all.subspan(r * mine.size(), mine.size())); });
+  }
+
+  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
+    check_alltoallv(rank_, size_, to, from);
+    run(Call::kAlltoallv, [&](uint32_t r) { return std::pair(to[r], from[r]); });
+  }
+
+  std::unique_ptr<Transport> duplicate() override {
+    // Names who is missing, which MPI_Comm_idup does not.
+    const std::byte here{};
+    std::vector<std::byte> all(size_);
+    run(Call::kDuplicate,
+        [&](uint32_t r) { return std::pair(ConstBytes(&here, 1), Bytes(all).subspan(r, 1)); });
+    return std::make_unique<PointToPoint>(communicator_.handle(), timeout_s_, message_bytes_);
+  }
+
+ private:
+  // entries(r): what goes to rank r, and where what comes from it goes.
+  template <class Entries>
+  void run(Call call, const Entries& entries) {
+    if (communicator_.handle() == MPI_COMM_NULL) {
+      throw TransportError("[transport] this transport has failed before: make another");
+    }
+    try {
+      messages_.begin(call);
+      for (uint32_t i = 1; i < size_; ++i) {
+        const uint32_t source = (rank_ + size_ - i) % size_;
+        messages_.receive(source, entries(source).second);
+      }
+      for (uint32_t i = 1; i < size_; ++i) {
+        const uint32_t target = (rank_ + i) % size_;
+        messages_.send(target, entries(target).first);
+      }
+      const auto [sent, received] = entries(rank_);
+      if (!sent.empty()) {
+        std::memcpy(received.data(), sent.data(), sent.size());
+      }
+      messages_.wait(timeout_s_);
+    } catch (...) {
+      communicator_.abandon();
+      throw;
+    }
+  }
+
+  Communicator communicator_;
+  uint32_t rank_;
+  uint32_t size_;
+  double timeout_s_;
+  uint64_t message_bytes_;
+  Messages messages_;
+};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) MpiTransport* gear_make_mpi(
+    const MpiOptions& options, const char* version) {
+  if (std::strcmp(version, GEAR_VERSION) != 0) {
+    throw TransportError(cat("[transport] libgear_mpi.so is of GEAR ", GEAR_VERSION,
+                             ", what opens it of ", version, ": install GEAR again"));
+  }
+  mpi::require_runtime();
+  MPI_Comm communicator = MPI_COMM_WORLD;
+  int between = 0;
+  {
+    const Turn turn;
+    if (options.communicator != 0) {
+      communicator = MPI_Comm_f2c(options.communicator);
+    }
+    check(MPI_Comm_test_inter(communicator, &between), "MPI_Comm_test_inter");
+  }
+  if (between != 0) {
+    throw InvalidArgument(
+        "[transport] an MPI intercommunicator was given: give one whose ranks form one group");
+  }
+  return new PointToPoint(communicator, options.timeout_s, options.message_bytes);
+}
+
+static_assert(std::is_same_v<decltype(&gear_make_mpi), MpiEntry>);
+
+}  // namespace gear::transport

@@ -1,0 +1,252 @@
+#include "transport/shared/shared_memory.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "memory/shared/shared_region.h"
+#include "transport/collective.h"
+#include "transport/shared/shared_rounds.h"
+
+namespace gear::transport {
+namespace {
+
+// In the place of a schema: regions of other kinds, and of another layout of this one, are refused.
+constexpr std::string_view kLayoutHash = "7472616e73000001";
+constexpr std::chrono::milliseconds kLookAgainAfter{1};
+constexpr uint64_t kAlignment = 64;
+constexpr uint32_t kMaxRanks = 1024;
+static_assert(kOutboxDataBytes / kMaxRanks >= kAlignment, "every receiver gets some bytes a round");
+
+void copy_bytes(std::byte* target, const std::byte* source, uint64_t bytes) {
+  if (bytes != 0) {
+    std::memcpy(target, source, bytes);
+  }
+}
+
+void check_size(uint32_t size) {
+  if (size > kMaxRanks) {
+    throw InvalidArgument(cat("[transport] ", size, " ranks on one node: shared_memory carries ",
+                              kMaxRanks, " at most"));
+  }
+}
+
+// A name that no other group has.
+std::string fresh_name() {
+  std::random_device random;
+  std::string name = "transport-";
+  for (int i = 0; i < 16; ++i) {
+    name += "0123456789abcdef"[random() % 16];
+  }
+  return name;
+}
+
+std::shared_ptr<memory::SharedRegion> attach(std::string_view name, double timeout_s) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
+  for (;;) {
+    try {
+      return memory::SharedRegion::attach(name, kLayoutHash);
+    } catch (const InvalidArgument& error) {
+      if (std::chrono::steady_clock::now() >= deadline) {
+        throw TransportError(
+            cat(late_text(std::array<uint32_t, 1>{0}, call_name(Call::kStart), timeout_s), " (",
+                error.what(), ")"));
+      }
+    }
+    std::this_thread::sleep_for(kLookAgainAfter);
+  }
+}
+
+class SharedMemory final : public Transport {
+ public:
+  SharedMemory(std::shared_ptr<memory::Region> region, uint32_t rank, uint32_t size,
+               double timeout_s)
+      : rounds_(std::move(region), rank, size, timeout_s), received_(size), sent_(size) {}
+
+  std::string_view name() const noexcept override { return "shared_memory"; }
+  uint32_t rank() const noexcept override { return rounds_.rank(); }
+  uint32_t size() const noexcept override { return rounds_.size(); }
+  double timeout_s() const noexcept override { return rounds_.timeout_s(); }
+
+  void allgather(ConstBytes mine, Bytes all) override {
+    check_allgather(size(), mine, all);
+    gather(Call::kAllgather, mine, all);
+  }
+  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override;
+  std::unique_ptr<Transport> duplicate() override;
+
+ private:
+  void gather(Call call, ConstBytes mine, Bytes all);
+  void pack(std::span<const ConstBytes> to, std::span<const Bytes> from);
+  bool unpack(uint32_t r, std::span<const ConstBytes> to, std::span<const Bytes> from);
+  Outbox& await(uint32_t r, Call call);
+
+  SharedRounds rounds_;
+  std::vector<uint64_t> received_;  // of the current alltoallv, by rank
+  std::vector<uint64_t> sent_;
+};
+
+Outbox& SharedMemory::await(uint32_t r, Call call) {
+  Outbox& outbox = rounds_.await(r);
+  if (outbox.call != call) {
+    rounds_.fail(other_call_text(r, call_name(outbox.call), rank(), call_name(call)));
+  }
+  return outbox;
+}
+
+void SharedMemory::gather(Call call, ConstBytes mine, Bytes all) {
+  uint64_t done = 0;
+  do {
+    const uint64_t bytes = std::min(mine.size() - done, kOutboxDataBytes);
+    Outbox& own = rounds_.begin(call);
+    own.total = mine.size();
+    copy_bytes(rounds_.layout().data(own), mine.data() + done, bytes);
+    rounds_.publish();
+    copy_bytes(all.data() + rank() * mine.size() + done, mine.data() + done, bytes);
+    for (uint32_t i = 1; i < size(); ++i) {
+      const uint32_t r = (rank() + i) % size();
+      Outbox& theirs = await(r, call);
+      if (theirs.total != mine.size()) {
+        rounds_.fail(other_size_text(r, theirs.total, rank(), mine.size(), call_name(call)));
+      }
+      copy_bytes(all.data() + r * mine.size() + done, rounds_.layout().data(theirs), bytes);
+    }
+    done += bytes;
+  } while (done < mine.size());
+}
+
+void SharedMemory::alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) {
+  check_alltoallv(rank(), size(), to, from);
+  std::ranges::fill(received_, 0);
+  std::ranges::fill(sent_, 0);
+  copy_bytes(from[rank()].data(), to[rank()].data(), to[rank()].size());
+  sent_[rank()] = to[rank()].size();
+  bool more = false;
+  do {
+    pack(to, from);
+    rounds_.publish();
+    more = false;
+    for (uint32_t i = 0; i < size(); ++i) {
+      more |= unpack((rank() + i) % size(), to, from);
+    }
+  } while (more);
+}
+
+// Each rank that is to receive more gets an equal part of the room that those before it left.
+void SharedMemory::pack(std::span<const ConstBytes> to, std::span<const Bytes> from) {
+  Outbox& own = rounds_.begin(Call::kAlltoallv);
+  own.more = 0;
+  Entry* entries = rounds_.layout().entries(own);
+  std::byte* data = rounds_.layout().data(own);
+  uint64_t receivers = 0;
+  for (uint32_t r = 0; r < size(); ++r) {
+    receivers += sent_[r] < to[r].size();
+  }
+  uint64_t offset = 0;
+  for (uint32_t r = 0; r < size(); ++r) {
+    Entry& entry = entries[r];
+    entry = {to[r].size(), from[r].size(), offset, 0};
+    if (sent_[r] == to[r].size()) {
+      continue;
+    }
+    const uint64_t room = (kOutboxDataBytes - offset) / receivers / kAlignment * kAlignment;
+    entry.bytes = std::min(to[r].size() - sent_[r], room);
+    copy_bytes(data + offset, to[r].data() + sent_[r], entry.bytes);
+    sent_[r] += entry.bytes;
+    own.more |= sent_[r] < to[r].size();
+    offset += (entry.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    --receivers;
+  }
+}
+
+// Whether rank r needs another round.
+bool SharedMemory::unpack(uint32_t r, std::span<const ConstBytes> to, std::span<const Bytes> from) {
+  Outbox& theirs = await(r, Call::kAlltoallv);
+  if (r == rank()) {
+    return theirs.more != 0;
+  }
+  const Entry& entry = rounds_.layout().entries(theirs)[rank()];
+  if (entry.total != from[r].size()) {
+    rounds_.fail(other_size_text(r, entry.total, rank(), from[r].size(), "alltoallv"));
+  }
+  if (entry.expected != to[r].size()) {
+    rounds_.fail(other_size_text(rank(), to[r].size(), r, entry.expected, "alltoallv"));
+  }
+  GEAR_CHECK(entry.bytes <= from[r].size() - received_[r]);
+  copy_bytes(from[r].data() + received_[r], rounds_.layout().data(theirs) + entry.offset,
+             entry.bytes);
+  received_[r] += entry.bytes;
+  return theirs.more != 0;
+}
+
+// The name is not needed once all are there, nor if they do not come.
+std::unique_ptr<Transport> join(std::shared_ptr<memory::SharedRegion> region, uint32_t rank,
+                                uint32_t size, double timeout_s) {
+  try {
+    auto transport = std::make_unique<SharedMemory>(region, rank, size, timeout_s);
+    region->hide_name();
+    return transport;
+  } catch (...) {
+    region->hide_name();
+    throw;
+  }
+}
+
+std::unique_ptr<Transport> SharedMemory::duplicate() {
+  // Rank 0 makes the region first, so that the others find it; none of them if that fails.
+  std::array<char, 64> name{};
+  std::shared_ptr<memory::SharedRegion> region;
+  std::string why;
+  if (rank() == 0) {
+    const std::string fresh = fresh_name();
+    try {
+      region = memory::SharedRegion::create(fresh, shared_memory_bytes(size()), kLayoutHash);
+      std::ranges::copy(fresh, name.begin());
+    } catch (const OutOfMemory& error) {
+      why = error.what();
+    }
+  }
+  std::vector<std::byte> names(name.size() * size());
+  gather(Call::kDuplicate, std::as_bytes(std::span(name)), names);
+  std::memcpy(name.data(), names.data(), name.size());
+  if (name[0] == '\0') {
+    throw OutOfMemory(rank() == 0 ? why : "[transport] rank 0 found no memory for a duplicate");
+  }
+  if (rank() != 0) {
+    region = attach(name.data(), timeout_s());
+  }
+  return join(std::move(region), rank(), size(), timeout_s());
+}
+
+}  // namespace
+
+uint64_t shared_memory_bytes(uint32_t size) { return SharedLayout(size).bytes(); }
+
+std::unique_ptr<Transport> make_shared_memory(std::shared_ptr<memory::Region> region, uint32_t rank,
+                                              uint32_t size, double timeout_s) {
+  check_membership(rank, size, timeout_s);
+  check_size(size);
+  return std::make_unique<SharedMemory>(std::move(region), rank, size, timeout_s);
+}
+
+std::unique_ptr<Transport> make_shared_memory(std::string_view name, uint32_t rank, uint32_t size,
+                                              double timeout_s) {
+  check_membership(rank, size, timeout_s);
+  check_size(size);
+  std::shared_ptr<memory::SharedRegion> region;
+  if (rank == 0) {
+    region = memory::SharedRegion::create(name, shared_memory_bytes(size), kLayoutHash);
+  } else {
+    region = attach(name, timeout_s);
+  }
+  return join(std::move(region), rank, size, timeout_s);
+}
+
+}  // namespace gear::transport

@@ -1,0 +1,193 @@
+#include "transport/shared/shared_rounds.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <thread>
+
+#include "base/errors.h"
+#include "memory/shared/process_identity.h"
+#include "transport/collective.h"
+#include "transport/shared/shared_wait.h"
+
+namespace gear::transport {
+namespace {
+
+using std::chrono::microseconds;
+
+// How long a rank sleeps before it looks whether the others live: reading /proc takes some 20 us.
+constexpr microseconds kLookEvery{10'000};
+constexpr microseconds kLobbyPoll{200};
+
+std::array<uint64_t, 16> own_cpus() {
+  std::array<uint64_t, 16> words{};
+  cpu_set_t mask;
+  if (::sched_getaffinity(0, sizeof mask, &mask) == 0) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &mask)) {
+        words[static_cast<size_t>(cpu) / 64] |= uint64_t{1} << (cpu % 64);
+      }
+    }
+  }
+  return words;
+}
+
+}  // namespace
+
+SharedRounds::SharedRounds(std::shared_ptr<memory::Region> region, uint32_t rank, uint32_t size,
+                           double timeout_s)
+    : region_(std::move(region)),
+      layout_(size),
+      rank_(rank),
+      size_(size),
+      timeout_s_(timeout_s),
+      pid_(::getpid()) {
+  join();
+  begin(Call::kStart);
+  publish();
+  for (uint32_t r = 0; r < size; ++r) {
+    await(r);
+  }
+  crowded_ = find_crowded();
+}
+
+void SharedRounds::join() {
+  if (rank_ == 0) {
+    lobby().size = size_;
+    lobby().ready.store(1, std::memory_order_release);
+  }
+  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s_);
+  while (lobby().ready.load(std::memory_order_acquire) == 0) {
+    if (Clock::now() >= deadline) {
+      throw TransportError(
+          late_text(std::array<uint32_t, 1>{0}, call_name(Call::kStart), timeout_s_));
+    }
+    std::this_thread::sleep_for(kLobbyPoll);
+  }
+  if (lobby().size != size_ || region_->bytes() < layout_.bytes()) {
+    throw InvalidArgument(cat("[transport] rank ", rank_, " joins a group of ", size_,
+                              " ranks, rank 0 opened it for ", lobby().size,
+                              ": give all ranks the same size"));
+  }
+  Member& own = member(rank_);
+  auto state = static_cast<uint32_t>(MemberState::kAbsent);
+  if (!own.state.compare_exchange_strong(state, static_cast<uint32_t>(MemberState::kTaken))) {
+    throw InvalidArgument(cat("[transport] two join as rank ", rank_, " of ", size_,
+                              ": give each a rank of its own, and each group a name of its own"));
+  }
+  own.process = memory::this_process();
+  own.cpus = own_cpus();
+  own.state.store(static_cast<uint32_t>(MemberState::kJoined), std::memory_order_release);
+}
+
+SharedRounds::~SharedRounds() {
+  if (pid_ == ::getpid()) {
+    member(rank_).state.store(static_cast<uint32_t>(MemberState::kLeft), std::memory_order_release);
+  }
+}
+
+Outbox& SharedRounds::begin(Call call) {
+  throw_if_failed();
+  call_ = call;
+  deadline_.reset();
+  ++round_;
+  Outbox& own = layout_.outbox(region_->data(), rank_, round_);
+  own.call = call;
+  return own;
+}
+
+void SharedRounds::publish() { transport::publish(member(rank_), round_); }
+
+Outbox& SharedRounds::await(uint32_t rank) {
+  Member& other = member(rank);
+  Outbox& outbox = layout_.outbox(region_->data(), rank, round_);
+  if (has_published(other, round_) || spin_for(other, round_, crowded_)) {
+    return outbox;
+  }
+  if (!deadline_) {
+    deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                   std::chrono::duration<double>(timeout_s_));
+  }
+  while (!has_published(other, round_)) {
+    const auto left = std::chrono::duration_cast<microseconds>(*deadline_ - Clock::now());
+    sleep_for(other, round_, std::clamp(left, microseconds(0), kLookEvery));
+    if (has_published(other, round_)) {
+      break;
+    }
+    throw_if_failed();
+    look_for(rank);
+    if (Clock::now() >= *deadline_) {
+      std::vector<uint32_t> missing;
+      for (uint32_t r = 0; r < size_; ++r) {
+        if (!has_published(member(r), round_)) {
+          missing.push_back(r);
+        }
+      }
+      if (!missing.empty()) {
+        fail(late_text(missing, call_name(call_), timeout_s_));
+      }
+    }
+  }
+  return outbox;
+}
+
+void SharedRounds::throw_if_failed() const {
+  if (lobby().failed.load(std::memory_order_acquire) ==
+      static_cast<uint32_t>(FailureState::kFailed)) {
+    throw TransportError(lobby().failure.data());
+  }
+}
+
+void SharedRounds::fail(const std::string& text) {
+  auto state = static_cast<uint32_t>(FailureState::kNone);
+  if (lobby().failed.compare_exchange_strong(state, static_cast<uint32_t>(FailureState::kWriting),
+                                             std::memory_order_acquire)) {
+    const size_t length = std::min(text.size(), lobby().failure.size() - 1);
+    std::copy_n(text.data(), length, lobby().failure.data());
+    lobby().failed.store(static_cast<uint32_t>(FailureState::kFailed), std::memory_order_release);
+  }
+  throw_if_failed();
+  throw TransportError(text);
+}
+
+// At the awaited rank and, in turn, at one other: that may be the dead one, hidden behind a slow
+// one.
+void SharedRounds::look_for(uint32_t awaited) {
+  look_at(awaited, awaited);
+  looked_at_ = (looked_at_ + 1) % size_;
+  look_at(looked_at_, awaited);
+}
+
+void SharedRounds::look_at(uint32_t rank, uint32_t awaited) {
+  const Member& other = member(rank);
+  const auto state = static_cast<MemberState>(other.state.load(std::memory_order_acquire));
+  const bool left = state == MemberState::kLeft;
+  const bool ended =
+      state == MemberState::kJoined && memory::liveness(other.process) == memory::Liveness::kEnded;
+  // Nobody gets through a round before all have published it. So whoever has gone while the awaited
+  // rank, looked at last, is not there yet, went in the middle of this call.
+  if ((!left && !ended) || has_published(member(awaited), round_)) {
+    return;
+  }
+  fail(left ? left_text(std::array{rank}, call_name(call_))
+            : cat("[transport] rank ", rank, " (pid ", other.process.pid, ") has ended: rank ",
+                  rank_, " waits for it in ", call_name(call_), "; its own output says why"));
+}
+
+bool SharedRounds::find_crowded() const {
+  std::array<uint64_t, 16> all{};
+  for (uint32_t r = 0; r < size_; ++r) {
+    for (size_t word = 0; word < all.size(); ++word) {
+      all[word] |= member(r).cpus[word];
+    }
+  }
+  int cpus = 0;
+  for (const uint64_t word : all) {
+    cpus += std::popcount(word);
+  }
+  return cpus < static_cast<int>(size_);
+}
+
+}  // namespace gear::transport

@@ -1,0 +1,180 @@
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/errors.h"
+#include "deliver/collector.h"
+#include "described_rows.h"
+#include "expect_message.h"
+
+using namespace gear::collect;
+using namespace gear::store;
+using gear::ingest::Writer;
+using gear::select::Policy;
+using Next = Collector::Next;
+
+using namespace gear::testing;
+
+namespace {
+
+CollectorOptions collector_options(uint64_t batch_size, bool packed = false,
+                                   Policy policy = Policy::kUniform) {
+  CollectorOptions options;
+  options.outputs = windows();
+  options.batch_size = batch_size;
+  options.packed = packed;
+  options.sampler.policy = policy;
+  options.sampler.seed = 9;
+  return options;
+}
+
+std::vector<std::byte> bytes_of(const Batch& batch) {
+  return {batch.block.get(), batch.block.get() + batch.layout->bytes};
+}
+
+}  // namespace
+
+TEST_CASE("a collector delivers whole windows, padded and packed, under every policy") {
+  const auto shard = std::make_shared<Shard>(schema(), options_of(200));
+  Writer writer(shard);
+  for (uint64_t episode = 0; episode < 40; ++episode) add_episode(writer, episode, 1 + episode % 9);
+  for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential,
+                              Policy::kFifo, Policy::kLifo, Policy::kTopK}) {
+    for (const bool packed : {false, true}) {
+      for (const Unit unit : {Unit::kStep, Unit::kEpisode}) {
+        CollectorOptions options = collector_options(13, packed, policy);
+        options.sampler.unit = unit;
+        Collector collector(shard, options);
+        Batch batch;
+        for (int i = 0; i < 3; ++i) {
+          REQUIRE(collector.next(std::nullopt, batch) != Next::kTimedOut);
+          REQUIRE(wrong_rows(batch) == 0);
+        }
+        if (policy == Policy::kSequential) continue;
+        CHECK(collector.stats().batches == 3);
+        CHECK(collector.stats().items == 39);
+      }
+    }
+  }
+}
+
+TEST_CASE("with nothing to draw the message says what is missing") {
+  const auto shard = std::make_shared<Shard>(schema(), options_of(40));
+  Collector collector(shard, collector_options(4));
+  Batch batch;
+  expect_message<gear::InvalidArgument>([&] { collector.next(1.0, batch); }, "nothing to sample",
+                                        "0 steps in 0 episodes", "once 2 steps follow it");
+  Writer writer(shard);
+  append(writer, 0, 0, 2);
+  CHECK_THROWS_AS(collector.next(1.0, batch), gear::InvalidArgument);
+  append(writer, 0, 2, 1);
+  REQUIRE(collector.next(1.0, batch) == Next::kBatch);
+  CHECK(wrong_rows(batch) == 0);
+}
+
+TEST_CASE("prefetching does not change what is delivered") {
+  std::vector<std::vector<std::byte>> wanted;
+  for (const uint64_t prefetch : {0, 1, 5}) {
+    const auto shard = std::make_shared<Shard>(schema(), options_of(100));
+    Writer writer(shard);
+    for (uint64_t episode = 0; episode < 8; ++episode) add_episode(writer, episode, 10);
+    CollectorOptions options = collector_options(8, false, Policy::kWeighted);
+    options.prefetch = prefetch;
+    Collector collector(shard, options);
+    for (size_t i = 0; i < 20; ++i) {
+      Batch batch;
+      REQUIRE(collector.next(std::nullopt, batch) == Next::kBatch);
+      if (prefetch == 0) {
+        wanted.push_back(bytes_of(batch));
+      } else {
+        REQUIRE(bytes_of(batch) == wanted[i]);
+      }
+    }
+  }
+}
+
+TEST_CASE("a restored collector continues to the bit, prefetched batches and all") {
+  for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential}) {
+    const auto shard = std::make_shared<Shard>(schema(), options_of(100));
+    Writer writer(shard);
+    for (uint64_t episode = 0; episode < 8; ++episode) add_episode(writer, episode, 10);
+    Collector first(shard, collector_options(10, false, policy));
+    Batch batch;
+    for (int i = 0; i < 4; ++i) REQUIRE(first.next(std::nullopt, batch) == Next::kBatch);
+    const Collector::State state = first.state();
+    CHECK(state.pending.size() == 2);
+    Collector second(shard, collector_options(10, false, policy));
+    REQUIRE(second.next(std::nullopt, batch) == Next::kBatch);  // dropped by restore
+    second.restore(state);
+    for (int i = 0; i < 20; ++i) {
+      Batch other;
+      const Next next = first.next(std::nullopt, batch);
+      REQUIRE(second.next(std::nullopt, other) == next);
+      if (next == Next::kBatch) REQUIRE(bytes_of(batch) == bytes_of(other));
+    }
+    Collector smaller(shard, collector_options(9, false, policy));
+    expect_message<gear::InvalidArgument>([&] { smaller.restore(state); }, "saved with");
+  }
+}
+
+TEST_CASE("batches outlive their collector, their shard and its writers") {
+  std::deque<Batch> batches;
+  {
+    const auto shard = std::make_shared<Shard>(schema(), options_of(60));
+    Writer writer(shard);
+    for (uint64_t episode = 0; episode < 9; ++episode) add_episode(writer, episode, 5);
+    Collector collector(shard, collector_options(16));
+    for (int i = 0; i < 5; ++i) {
+      batches.emplace_back();
+      REQUIRE(collector.next(std::nullopt, batches.back()) == Next::kBatch);
+    }
+    batches.push_back(
+        collect_ids(*shard, {batches[0].at<int64_t>(batches[0].layout->ids)[3]}, windows(), true));
+  }
+  for (const Batch& batch : batches) CHECK(wrong_rows(batch) == 0);
+}
+
+TEST_CASE("collected ids come in the order given, and stale ones are refused") {
+  const auto shard = std::make_shared<Shard>(schema(), options_of(40));
+  Writer writer(shard);
+  add_episode(writer, 1, 8);
+  std::vector<int64_t> ids;
+  for (const uint32_t slot : {7U, 0U, 3U, 3U}) {
+    ids.push_back(shard->index().id({slot / 4, slot % 4}, Unit::kStep));
+  }
+  const Batch batch = collect_ids(*shard, ids, windows(), false);
+  CHECK(wrong_rows(batch) == 0);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    CHECK(batch.at<int64_t>(batch.layout->ids)[i] == ids[i]);
+    CHECK(batch.at<Row>(batch.layout->data[0])[i].numbers[1] == StepId::unpack(ids[i]).slot);
+  }
+  for (uint64_t episode = 2; episode < 10; ++episode) add_episode(writer, episode, 8);
+  CHECK_THROWS_AS(collect_ids(*shard, ids, windows(), false), gear::InvalidArgument);
+}
+
+TEST_CASE("a collector waits for the rate limit and is woken by an append") {
+  ShardOptions options = options_of(100);
+  options.rate_limiter = RateLimiter(1, 8, 8);
+  const auto shard = std::make_shared<Shard>(schema(), options);
+  CollectorOptions wanted = collector_options(8);
+  wanted.prefetch = 0;
+  Collector collector(shard, wanted);
+  Batch batch;
+  CHECK(collector.next(0.0, batch) == Next::kTimedOut);
+  CHECK(collector.next(0.02, batch) == Next::kTimedOut);
+  std::thread appender([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    Writer writer(shard);
+    add_episode(writer, 0, 8);
+  });
+  CHECK(collector.next(60.0, batch) == Next::kBatch);
+  appender.join();
+  CHECK(wrong_rows(batch) == 0);
+  CHECK(collector.next(0.02, batch) == Next::kTimedOut);
+  CHECK(collector.stats().wait_s > 0.03);
+}

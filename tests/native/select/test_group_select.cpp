@@ -1,0 +1,265 @@
+// Groups of indexes, one a rank, against one index that holds what all of them hold.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "expect_message.h"
+#include "group_content.h"
+#include "select/group/rank_ranges.h"
+
+using namespace gear::select;
+using namespace gear::store;
+using namespace gear::testing;
+
+namespace {
+
+std::vector<Step> steps_of(const GroupContent& content, const Selection& chosen) {
+  std::vector<Step> steps;
+  for (const Anchor& anchor : chosen.anchors) steps.push_back(content.step_of_whole(anchor));
+  return steps;
+}
+
+SamplerOptions options_of(Policy policy, Unit unit = Unit::kStep) {
+  SamplerOptions options;
+  options.policy = policy;
+  options.unit = unit;
+  options.seed = 5;
+  return options;
+}
+
+bool by_age(Policy policy) { return policy == Policy::kFifo || policy == Policy::kLifo; }
+
+constexpr uint32_t kSizes[] = {1, 2, 3, 4, 7};
+constexpr Policy kAll[] = {Policy::kUniform, Policy::kWeighted, Policy::kSequential,
+                           Policy::kFifo,    Policy::kLifo,     Policy::kTopK};
+
+}  // namespace
+
+TEST_CASE("a group draws what one buffer with the content of all ranks draws") {
+  for (const Policy policy : kAll) {
+    for (const Unit unit : {Unit::kStep, Unit::kEpisode}) {
+      for (const uint32_t size : kSizes) {
+        CAPTURE(static_cast<int>(policy));
+        CAPTURE(static_cast<int>(unit));
+        CAPTURE(size);
+        GroupContent content(
+            size, 40 + size,
+            by_age(policy) ? GroupContent::Single::kInTurn : GroupContent::Single::kRankByRank);
+        const SamplerOptions options = options_of(policy, unit);
+        GroupOfSamplers group(content, options);
+        const auto single = make_sampler(options, *content.whole);
+        // More than a part of the draws, and more than there are of what is finite.
+        for (const uint64_t count : {16 * size, 5 * size, 9000U, 16 * size}) {
+          Selection chosen;
+          single->select(*content.whole, count, chosen);
+          const GroupOfSamplers::Batch batch = group.select(count);
+          REQUIRE(batch.steps == steps_of(content, chosen));
+          REQUIRE(batch.probabilities == chosen.probabilities);
+          std::vector<float> weights(chosen.size());
+          if (!batch.steps.empty()) {
+            const float least =
+                *std::min_element(batch.probabilities.begin(), batch.probabilities.end());
+            set_importance(batch.beta, least, batch.probabilities, weights);
+          }
+          REQUIRE(weights == chosen.weights);
+          for (const auto& sampler : group.samplers) {
+            REQUIRE(sampler->position().draws == single->position().draws);
+            REQUIRE(sampler->position().epoch == single->position().epoch);
+            REQUIRE(sampler->position().beta == single->position().beta);
+          }
+          for (size_t i = 0; i < chosen.size(); ++i) {  // other priorities from here on
+            const auto priority = static_cast<float>(random_below(count, i, 40)) / 8;
+            Index& rank = *content.ranks[batch.owners[i]];
+            const int64_t id = rank.id(batch.anchors[i], unit);
+            rank.update({&id, 1}, {&priority, 1});
+            const int64_t id_in_whole = content.whole->id(chosen.anchors[i], unit);
+            content.whole->update({&id_in_whole, 1}, {&priority, 1});
+          }
+        }
+        uint64_t sampled = 0;
+        for (const auto& rank : content.ranks) sampled += rank->state().counters.steps_sampled;
+        CHECK(sampled == content.whole->state().counters.steps_sampled);
+      }
+    }
+  }
+}
+
+TEST_CASE("a group empties buffers with max_times_sampled as one buffer does, by order") {
+  for (const Policy policy : {Policy::kFifo, Policy::kLifo, Policy::kTopK}) {
+    for (const Unit unit : {Unit::kStep, Unit::kEpisode}) {
+      for (const uint32_t size : kSizes) {
+        CAPTURE(static_cast<int>(policy));
+        CAPTURE(size);
+        GroupContent content(
+            size, 60 + size,
+            by_age(policy) ? GroupContent::Single::kInTurn : GroupContent::Single::kRankByRank, 2);
+        GroupOfSamplers group(content, options_of(policy, unit));
+        const auto single = make_sampler(options_of(policy, unit), *content.whole);
+        for (;;) {
+          Selection chosen;
+          single->select(*content.whole, 24, chosen);
+          if (chosen.size() == 0) break;
+          REQUIRE(group.select(24).steps == steps_of(content, chosen));
+          content.whole->release_spent();
+          for (const auto& rank : content.ranks) rank->release_spent();
+        }
+        expect_message<gear::InvalidArgument>([&] { group.select(24); }, "no rank offers");
+      }
+    }
+  }
+  GroupContent content(2, 1, GroupContent::Single::kRankByRank, 1);
+  for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential}) {
+    expect_message<gear::InvalidArgument>([&] { GroupOfSamplers(content, options_of(policy)); },
+                                          "max_times_sampled 1", "use Fifo, Lifo or TopK");
+  }
+}
+
+TEST_CASE("a sequential epoch over ranks gives every item once, and ends on all of them") {
+  for (const uint32_t size : kSizes) {
+    for (const Unit unit : {Unit::kStep, Unit::kEpisode}) {
+      for (const bool shuffle : {true, false}) {
+        for (const bool drop_last : {true, false}) {
+          GroupContent content(size, 80 + size, GroupContent::Single::kRankByRank);
+          SamplerOptions options = options_of(Policy::kSequential, unit);
+          options.shuffle = shuffle;
+          options.drop_last = drop_last;
+          GroupOfSamplers group(content, options);
+          uint64_t offered = 0;
+          for (const auto& rank : content.ranks) {
+            offered += (unit == Unit::kStep ? rank->anchors() : rank->heads()).total();
+          }
+          const uint64_t count = 3 * size;
+          std::vector<std::vector<Step>> epochs(3);
+          for (std::vector<Step>& epoch : epochs) {
+            uint64_t batches = 0;
+            for (;; ++batches) {
+              const std::vector<Step> steps = group.select(count).steps;
+              if (steps.empty()) break;
+              epoch.insert(epoch.end(), steps.begin(), steps.end());
+            }
+            CHECK(batches == batches_per_epoch(options, offered, count));
+            CHECK(epoch.size() == (drop_last ? offered / count * count : offered));
+            CHECK(std::set<Step>(epoch.begin(), epoch.end()).size() == epoch.size());
+            CHECK((shuffle || std::is_sorted(epoch.begin(), epoch.end())));
+          }
+          CHECK((!shuffle || epochs[0] != epochs[1]));
+          CHECK(group.samplers[0]->position().epoch == 3);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a sequential epoch is given up on all ranks when the content of one changes") {
+  for (const bool shuffle : {true, false}) {
+    GroupContent content(3, 7, GroupContent::Single::kRankByRank);
+    SamplerOptions options = options_of(Policy::kSequential);
+    options.shuffle = shuffle;
+    GroupOfSamplers group(content, options);
+    group.select(6);
+    Index& changing = *content.ranks[1];
+    const float priority = 1;
+    const uint32_t e = changing.open_episode();
+    changing.next_free_page(e);
+    changing.attach_page(e);
+    changing.append(e, {&priority, 1});
+    expect_message<gear::InvalidArgument>([&] { group.select(6); }, "in the middle",
+                                          "the next begins");
+    uint64_t offered = 0;
+    for (const auto& rank : content.ranks) offered += rank->anchors().total();
+    CHECK(group.select(100000).steps.size() == offered);
+    CHECK(group.select(100000).steps.empty());
+  }
+}
+
+TEST_CASE("a group continues from a position with the same draws") {
+  for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential}) {
+    for (const bool shuffle : {true, false}) {
+      GroupContent content(3, 3, GroupContent::Single::kRankByRank);
+      SamplerOptions options = options_of(policy);
+      options.shuffle = shuffle;
+      GroupOfSamplers first(content, options);
+      GroupOfSamplers second(content, options);
+      first.select(20);
+      for (size_t rank = 0; rank < 3; ++rank) {
+        second.samplers[rank]->restore(first.samplers[rank]->position());
+      }
+      for (int i = 0; i < 4; ++i) CHECK(first.select(9).steps == second.select(9).steps);
+    }
+  }
+}
+
+TEST_CASE("beta belongs to the draw") {
+  GroupContent content(2, 3, GroupContent::Single::kRankByRank);
+  GroupOfSamplers group(content, options_of(Policy::kWeighted));
+  CHECK(group.select(4).beta == 0.4);
+  for (const auto& sampler : group.samplers) sampler->set_beta(0.9);
+  CHECK(group.select(4).beta == 0.9);
+  CHECK_THROWS_AS(group.samplers[0]->set_beta(-1), gear::InvalidArgument);
+  GroupOfSamplers uniform(content, options_of(Policy::kUniform));
+  CHECK(uniform.select(4).beta == 0);
+  expect_message<gear::InvalidArgument>([&] { uniform.samplers[0]->set_beta(1); },
+                                        "only the Weighted");
+}
+
+TEST_CASE("draws over very unequal shards have the probabilities that they say") {
+  constexpr uint64_t kDraws = 200000;
+  for (const Policy policy : {Policy::kUniform, Policy::kWeighted}) {
+    // Ten of eleven episodes are the first rank's; the last has none.
+    GroupContent content(4, 11, GroupContent::Single::kRankByRank);
+    SamplerOptions options = options_of(policy);
+    options.alpha = 1;
+    GroupOfSamplers group(content, options);
+    std::map<Step, std::pair<double, double>> counts;  // and probability
+    for (uint64_t done = 0; done < kDraws; done += 1000) {
+      const GroupOfSamplers::Batch batch = group.select(1000);
+      for (size_t i = 0; i < batch.steps.size(); ++i) {
+        auto& [count, probability] = counts[batch.steps[i]];
+        count += 1;
+        probability = static_cast<double>(batch.probabilities[i]);
+      }
+    }
+    double sum = 0;
+    double chi_square = 0;
+    for (const auto& [step, seen] : counts) {
+      const double expected = seen.second * kDraws;
+      sum += seen.second;
+      chi_square += (seen.first - expected) * (seen.first - expected) / expected;
+    }
+    // Priority 0 keeps a chance of 2^-24 or so: that of those never drawn.
+    CHECK(std::fabs(sum - 1) < 1e-4);
+    const auto degrees = static_cast<double>(counts.size() - 1);
+    CHECK(chi_square < degrees + 4 * std::sqrt(2 * degrees));
+    CHECK(chi_square > degrees - 4 * std::sqrt(2 * degrees));
+  }
+}
+
+TEST_CASE("a group with nothing to draw says so on every rank") {
+  GroupContent content(3, 1, GroupContent::Single::kRankByRank);
+  for (auto& rank : content.ranks) rank = std::make_unique<Index>(IndexOptions{4, kRankPageSteps});
+  for (const Policy policy : kAll) {
+    GroupOfSamplers group(content, options_of(policy));
+    expect_message<gear::InvalidArgument>([&] { group.select(8); }, "no rank offers anything");
+  }
+}
+
+TEST_CASE("ranges of ranks: whose a target is, and how far into its range") {
+  const std::vector<uint64_t> totals = {3, 0, 1, 0, 2, 0};
+  RankRanges ranges(4, 6);
+  ranges.set(std::vector<uint64_t>(6, 100));  // replaced
+  ranges.set(totals);
+  REQUIRE(ranges.all() == 6);
+  const std::vector<uint64_t> targets = {0, 5, 2, 3, 4};
+  std::vector<uint16_t> owners(targets.size());
+  std::vector<uint64_t> own(targets.size());
+  own.resize(ranges.split(targets, owners, own.data()));
+  CHECK(owners == std::vector<uint16_t>{0, 4, 0, 2, 4});
+  CHECK(own == std::vector<uint64_t>{1, 0});
+  const uint64_t half = uint64_t{1} << 62;
+  CHECK_NOTHROW(ranges.set(std::vector<uint64_t>{half, half - 1, 0, 0, 0, 0}));
+  expect_message<gear::InvalidArgument>(
+      [&] { ranges.set(std::vector<uint64_t>{half, half, 0, 0, 0, 0}); }, "2^63");
+}

@@ -1,0 +1,312 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "base/errors.h"
+#include "expect_message.h"
+#include "select/sampler.h"
+#include "store/index/fixed_point.h"
+
+using namespace gear::select;
+using namespace gear::store;
+using gear::testing::expect_message;
+
+namespace {
+
+// Adds a terminated episode with these priorities; returns its slot in the index.
+uint32_t add_episode(Index& index, const std::vector<float>& priorities, bool ends = true) {
+  const uint32_t e = index.open_episode();
+  for (const float priority : priorities) {
+    if (!index.has_room(e)) {
+      index.next_free_page(e);
+      index.attach_page(e);
+    }
+    index.append(e, {&priority, 1});
+  }
+  if (ends) index.end_episode(e, EpisodeState::kTerminated, -1.0, 0);
+  return e;
+}
+
+// Three episodes in pages of 4 steps: pages 0 1 | 2 | 3 4 5, and an open one in page 6. Priorities
+// 0, 1, 2 ... in the order of the slots, as far as there are steps.
+Index make_index(uint32_t max_times_sampled = 0) {
+  Index index({16, 4, 0, Evict::kFifo, max_times_sampled});
+  add_episode(index, {0, 1, 2, 3, 4, 5});
+  add_episode(index, {6, 7});
+  add_episode(index, {8, 9, 10, 11, 12, 13, 14, 15, 16});
+  add_episode(index, {17, 18}, false);
+  return index;
+}
+
+constexpr uint64_t kNumSteps = 19;
+constexpr uint64_t kNumEnded = 3;
+
+SamplerOptions options_of(Policy policy, Unit unit = Unit::kStep, uint64_t seed = 1) {
+  SamplerOptions options;
+  options.policy = policy;
+  options.unit = unit;
+  options.seed = seed;
+  return options;
+}
+
+Selection select(Sampler& sampler, Index& index, uint64_t count) {
+  Selection out;
+  sampler.select(index, count, out);
+  REQUIRE(out.probabilities.size() == out.size());
+  REQUIRE(out.weights.size() == out.size());
+  for (const Anchor& anchor : out.anchors) {
+    REQUIRE((out.unit == Unit::kEpisode || anchor.row < index.page(anchor.page).anchors));
+  }
+  return out;
+}
+
+// The priorities of the steps chosen; make_index() gives each step one of its own.
+std::vector<int> steps_of(const Index& index, const Selection& chosen) {
+  std::vector<int> steps;
+  for (const Anchor& anchor : chosen.anchors) {
+    steps.push_back(static_cast<int>(index.priority(anchor)));
+  }
+  return steps;
+}
+
+// 3.09 standard deviations above the mean: p = 0.001 (Wilson and Hilferty).
+double chi_square_limit(double degrees) {
+  const double spread = 2 / (9 * degrees);
+  return degrees * std::pow(1 - spread + 3.09 * std::sqrt(spread), 3);
+}
+
+// Draws `draws` steps in batches and compares their counts with `wanted` probabilities.
+void expect_distribution(Sampler& sampler, Index& index, uint64_t draws,
+                         const std::vector<double>& wanted) {
+  std::vector<double> counts(wanted.size(), 0);
+  for (uint64_t done = 0; done < draws; done += 1000) {
+    const Selection chosen = select(sampler, index, 1000);
+    REQUIRE(chosen.size() == 1000);
+    const std::vector<int> steps = steps_of(index, chosen);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      counts[static_cast<size_t>(steps[i])] += 1;
+      const double probability = wanted[static_cast<size_t>(steps[i])];
+      REQUIRE(std::fabs(static_cast<double>(chosen.probabilities[i]) / probability - 1) < 1e-6);
+    }
+  }
+  double chi_square = 0;
+  double degrees = -1;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const double expected = wanted[i] * static_cast<double>(draws);
+    if (expected < 5) continue;  // priority 0 keeps a chance of 2^-24: too rare to count
+    degrees += 1;
+    chi_square += (counts[i] - expected) * (counts[i] - expected) / expected;
+  }
+  CHECK(chi_square < chi_square_limit(degrees));
+}
+
+}  // namespace
+
+TEST_CASE("uniform draws every step equally often") {
+  Index index = make_index();
+  const auto sampler = make_sampler(options_of(Policy::kUniform), index);
+  expect_distribution(*sampler, index, 100000,
+                      std::vector<double>(kNumSteps, 1.0 / static_cast<double>(kNumSteps)));
+}
+
+TEST_CASE("uniform draws every ended episode equally often, and names its head") {
+  Index index = make_index();
+  const auto sampler = make_sampler(options_of(Policy::kUniform, Unit::kEpisode), index);
+  std::vector<int> counts(9, 0);
+  for (const int step : steps_of(index, select(*sampler, index, 9000))) ++counts[step % 9];
+  CHECK(counts[0] + counts[6] + counts[8] == 9000);  // the first steps of the episodes
+  for (const int step : {0, 6, 8}) CHECK(std::abs(counts[step] - 3000) < 150);
+}
+
+TEST_CASE("weighted draws in proportion to p^alpha") {
+  Index index = make_index();
+  for (const double alpha : {0.0, 0.6, 1.0, 2.0}) {
+    SamplerOptions options = options_of(Policy::kWeighted);
+    options.alpha = alpha;
+    const auto sampler = make_sampler(options, index);
+    std::vector<double> wanted;
+    double sum = 0;
+    for (uint64_t step = 0; step < kNumSteps; ++step) {
+      bool saturated = false;
+      wanted.push_back(static_cast<double>(
+          fixed_weight(static_cast<float>(step), alpha, kMaxWeight, saturated)));
+      sum += wanted.back();
+    }
+    for (double& probability : wanted) probability /= sum;
+    expect_distribution(*sampler, index, 100000, wanted);
+  }
+}
+
+TEST_CASE("importance weights are (P / least P of the batch)^-beta") {
+  Index index = make_index();
+  SamplerOptions options = options_of(Policy::kWeighted);
+  for (const double beta : {0.0, 0.4, 1.0, 1000.0}) {
+    options.beta = beta;
+    const auto sampler = make_sampler(options, index);
+    const Selection chosen = select(*sampler, index, 64);
+    const float least = *std::min_element(chosen.probabilities.begin(), chosen.probabilities.end());
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      const double wanted = std::pow(static_cast<double>(chosen.probabilities[i] / least), -beta);
+      REQUIRE(chosen.weights[i] >= 0.0F);
+      REQUIRE(chosen.weights[i] <= 1.0F);
+      REQUIRE(std::fabs(static_cast<double>(chosen.weights[i]) - wanted) < 1e-5);
+    }
+    CHECK(sampler->position().beta == beta);
+  }
+  const auto weighted = make_sampler(options, index);
+  weighted->set_beta(0.0);
+  for (const float weight : select(*weighted, index, 10).weights) CHECK(weight == 1.0F);
+  CHECK_THROWS_AS(weighted->set_beta(-0.1), gear::InvalidArgument);
+  const auto uniform = make_sampler(options_of(Policy::kUniform), index);
+  expect_message<gear::InvalidArgument>([&] { uniform->set_beta(1.0); }, "only the Weighted");
+}
+
+TEST_CASE("a sampler with the same seed and position continues with the same draws") {
+  for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential}) {
+    for (const Unit unit : {Unit::kStep, Unit::kEpisode}) {
+      Index index = make_index();
+      const auto first = make_sampler(options_of(policy, unit), index);
+      const auto second = make_sampler(options_of(policy, unit), index);
+      const auto other = make_sampler(options_of(policy, unit, 2), index);
+      select(*first, index, 2);
+      second->restore(first->position());
+      for (int i = 0; i < 5; ++i) {
+        CHECK(steps_of(index, select(*first, index, 7)) ==
+              steps_of(index, select(*second, index, 7)));
+      }
+      if (unit == Unit::kEpisode) continue;
+      other->restore({});
+      first->restore({});
+      CHECK(steps_of(index, select(*first, index, 7)) != steps_of(index, select(*other, index, 7)));
+    }
+  }
+}
+
+TEST_CASE("fifo and lifo give one end of the content, and all of it when asked for more") {
+  Index index = make_index();
+  const auto fifo = make_sampler(options_of(Policy::kFifo), index);
+  const auto lifo = make_sampler(options_of(Policy::kLifo), index);
+  CHECK(steps_of(index, select(*fifo, index, 8)) == std::vector{0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(steps_of(index, select(*fifo, index, 2)) == std::vector{0, 1});
+  CHECK(steps_of(index, select(*lifo, index, 4)) == std::vector{18, 17, 16, 15});
+  CHECK(select(*fifo, index, 1000).size() == kNumSteps);
+  CHECK(select(*lifo, index, 1000).size() == kNumSteps);
+  const auto oldest = make_sampler(options_of(Policy::kFifo, Unit::kEpisode), index);
+  const auto newest = make_sampler(options_of(Policy::kLifo, Unit::kEpisode), index);
+  CHECK(steps_of(index, select(*oldest, index, 2)) == std::vector{0, 6});
+  CHECK(steps_of(index, select(*newest, index, 9)) == std::vector{8, 6, 0});
+}
+
+TEST_CASE("topk gives the largest priorities, the lower slot first among equals") {
+  Index index = make_index();
+  const auto steps = make_sampler(options_of(Policy::kTopK), index);
+  CHECK(steps_of(index, select(*steps, index, 3)) == std::vector{18, 17, 16});
+  CHECK(select(*steps, index, 1000).size() == kNumSteps);
+  const auto episodes = make_sampler(options_of(Policy::kTopK, Unit::kEpisode), index);
+  CHECK(steps_of(index, select(*episodes, index, 2)) == std::vector{8, 6});
+  const std::vector<int64_t> ids = {index.id({3, 1}, Unit::kStep), index.id({0, 2}, Unit::kStep),
+                                    index.id({0, 0}, Unit::kEpisode)};
+  index.update(ids, std::vector<float>{50, 50, 60});
+  const Selection chosen = select(*steps, index, 2);
+  CHECK((chosen.anchors[0].page == 0 && chosen.anchors[1].page == 3));
+  CHECK(select(*episodes, index, 1).anchors[0].page == 0);
+  index.require_lookahead(1);  // takes the last step of the open episode back
+  CHECK(select(*steps, index, 1000).size() == kNumSteps - 1);
+}
+
+TEST_CASE("max_times_sampled empties the buffer draw by draw, under every policy") {
+  for (const Policy policy :
+       {Policy::kUniform, Policy::kWeighted, Policy::kFifo, Policy::kLifo, Policy::kTopK}) {
+    CAPTURE(static_cast<int>(policy));
+    Index index = make_index(2);
+    const auto sampler = make_sampler(options_of(policy), index);
+    std::vector<int> times(kNumSteps, 0);
+    for (uint64_t drawn = 0; drawn < 2 * kNumSteps;) {
+      const Selection chosen = select(*sampler, index, 5);
+      REQUIRE(chosen.size() > 0);
+      for (const int step : steps_of(index, chosen)) ++times[static_cast<size_t>(step)];
+      index.release_spent();
+      drawn += chosen.size();
+    }
+    CHECK(times == std::vector<int>(kNumSteps, 2));
+    CHECK(select(*sampler, index, 5).size() == 0);
+    CHECK(index.state().num_episodes == 1);  // the open one
+  }
+  Index index = make_index(2);
+  const auto episodes = make_sampler(options_of(Policy::kUniform, Unit::kEpisode), index);
+  CHECK(select(*episodes, index, 100).size() == 2 * kNumEnded);
+}
+
+TEST_CASE("a sequential epoch gives every step once, in an order of its own") {
+  for (const bool shuffle : {true, false}) {
+    for (const bool drop_last : {true, false}) {
+      Index index = make_index();
+      SamplerOptions options = options_of(Policy::kSequential);
+      options.shuffle = shuffle;
+      options.drop_last = drop_last;
+      CHECK(batches_per_epoch(options, index, 5) == (drop_last ? 3 : 4));
+      const auto sampler = make_sampler(options, index);
+      std::vector<std::vector<int>> epochs(3);
+      for (std::vector<int>& epoch : epochs) {
+        for (Selection chosen; (chosen = select(*sampler, index, 5)).size() > 0;) {
+          const auto steps = steps_of(index, chosen);
+          epoch.insert(epoch.end(), steps.begin(), steps.end());
+        }
+        const uint64_t wanted = drop_last ? 15 : kNumSteps;
+        CHECK(epoch.size() == wanted);
+        CHECK(std::set<int>(epoch.begin(), epoch.end()).size() == wanted);
+      }
+      CHECK((epochs[0] != epochs[1]) == shuffle);
+      CHECK((epochs[1] != epochs[2]) == shuffle);
+      if (!shuffle) CHECK(std::is_sorted(epochs[0].begin(), epochs[0].end()));
+    }
+  }
+}
+
+TEST_CASE("a sequential epoch over a buffer that changes is given up") {
+  for (const bool shuffle : {true, false}) {
+    Index index = make_index();
+    SamplerOptions options = options_of(Policy::kSequential);
+    options.shuffle = shuffle;
+    const auto sampler = make_sampler(options, index);
+    select(*sampler, index, 5);
+    add_episode(index, {19, 20});
+    expect_message<gear::InvalidArgument>([&] { select(*sampler, index, 5); }, "19 items",
+                                          "21 offered", "the next begins");
+    CHECK(select(*sampler, index, 100).size() == kNumSteps + 2);
+    CHECK(select(*sampler, index, 100).size() == 0);
+    CHECK(sampler->position().epoch == 2);
+  }
+}
+
+TEST_CASE("a position beyond its epoch ends the epoch") {
+  Index index = make_index();
+  const auto sampler = make_sampler(options_of(Policy::kSequential), index);
+  SamplerPosition position;
+  position.size = kNumSteps;
+  position.draws = kNumSteps + 1;
+  try {
+    sampler->restore(position);
+    CHECK(select(*sampler, index, 5).size() == 0);
+  } catch (const gear::InvalidArgument&) {  // or it is refused
+  }
+}
+
+TEST_CASE("samplers that cannot be are refused") {
+  Index index = make_index();
+  for (const double wrong : {-0.1, std::nan(""), HUGE_VAL}) {
+    SamplerOptions options = options_of(Policy::kWeighted);
+    options.alpha = wrong;
+    expect_message<gear::InvalidArgument>([&] { make_sampler(options, index); }, "[select] alpha");
+    options.alpha = 0.6;
+    options.beta = wrong;
+    CHECK_THROWS_AS(make_sampler(options, index), gear::InvalidArgument);
+  }
+  Index spending = make_index(1);
+  expect_message<gear::InvalidArgument>(
+      [&] { make_sampler(options_of(Policy::kSequential), spending); }, "max_times_sampled");
+}

@@ -1,0 +1,179 @@
+// Index sections that fit their checksum and are wrong all the same: refused or usable, never a
+// crash (run under AddressSanitizer).
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "base/errors.h"
+#include "store/checkpoint/snapshot_index.h"
+#include "store/writer.h"
+
+using namespace gear::store;
+using gear::base::DType;
+
+namespace {
+
+const std::byte kRow[4] = {};
+
+std::shared_ptr<Shard> make_shard(Evict evict, uint32_t max_times_sampled) {
+  ShardOptions options;
+  options.page_steps = 3;
+  options.capacity = 30;  // two pages stay free
+  options.evict = evict;
+  options.max_times_sampled = max_times_sampled;
+  auto shard = std::make_shared<Shard>(Schema({{"x", {}, DType::kF32}}), options);
+  shard->index().require_lookahead(1);
+  gear::ingest::Writer writer(shard);
+  const std::byte* columns[] = {kRow};
+  for (const uint64_t steps : {5, 1, 3, 2}) {
+    for (uint64_t i = 0; i < steps; ++i) writer.append(columns, 1, {});
+    writer.end_episode(EpisodeState::kTerminated, steps == 1 ? 2.0 : -1.0, columns);
+  }
+  for (int i = 0; i < 4; ++i) writer.append(columns, 1, {});
+  const auto lock = shard->lock();
+  const uint32_t open = shard->index().state().newest;
+  // Leaves the writer nothing to end: the episode stays open, as in a checkpoint of a running job.
+  IndexState state = shard->index().state();
+  state.episodes[open].has_writer = false;
+  return std::make_shared<Shard>(shard->schema(), options, std::move(state));
+}
+
+// Uses an index in every way that a loaded buffer would; what it refuses, it refuses as an Error.
+void use(Index& index) {
+  const auto steps = index.weights(0.6, Unit::kStep);
+  const auto episodes = index.weights(0.6, Unit::kEpisode);
+  for (uint32_t p = 0; p < index.options().num_pages; ++p) {
+    for (uint64_t k = index.anchors()[p]; k > 0; --k) {
+      index.mark_sampled({p, index.nth_anchor(p, 0)}, Unit::kStep);
+    }
+  }
+  index.release_spent();
+  index.require_lookahead(2);
+  std::vector<uint64_t> open;
+  for (uint32_t e = index.state().oldest; e != kNone; e = index.episode(e).newer) {
+    if (index.episode(e).state == EpisodeState::kOpen) open.push_back(index.episode(e).uid);
+  }
+  for (uint64_t i = 0; i < 2 * index.options().num_pages; ++i) {
+    const uint32_t e =
+        i < open.size() && open[i] != 0 ? index.adopt_episode(open[i]) : index.open_episode();
+    for (int step = 0; step < 4; ++step) {
+      if (!index.has_room(e)) {
+        index.next_free_page(e);
+        index.attach_page(e);
+      }
+      const float priority = 1.0F;
+      index.append(e, {&priority, 1});
+    }
+    index.end_episode(e, EpisodeState::kTruncated, -1.0, 0);
+  }
+}
+
+// Whether the bytes make an index. Any outcome but an Error of the core ends the test.
+bool accepted(const std::vector<std::byte>& bytes) {
+  try {
+    SavedIndex saved = decode_index(bytes);
+    const IndexOptions options{saved.num_pages, saved.page_steps, 0, saved.evict,
+                               saved.max_times_sampled};
+    Index index(options, std::move(saved.state));
+    use(index);
+    return true;
+  } catch (const gear::CorruptData&) {
+  } catch (const gear::Error&) {
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("an index section cut anywhere is refused as corrupt") {
+  const auto shard = make_shard(Evict::kFifo, 2);
+  const std::vector<std::byte> good = encode_index(*shard);
+  CHECK(accepted(good));
+  for (size_t length = 0; length < good.size(); ++length) {
+    CAPTURE(length);
+    REQUIRE_THROWS_AS(decode_index({good.data(), length}), gear::CorruptData);
+  }
+  std::vector<std::byte> longer = good;
+  longer.push_back(std::byte{0});
+  CHECK_THROWS_AS(decode_index(longer), gear::CorruptData);
+}
+
+TEST_CASE("an index section with a flipped bit is refused or usable") {
+  for (const Evict evict : {Evict::kFifo, Evict::kLifo, Evict::kLowestPriority}) {
+    const std::vector<std::byte> good = encode_index(*make_shard(evict, 2));
+    for (size_t i = 0; i < good.size(); ++i) {
+      for (int bit = 0; bit < 8; ++bit) {
+        std::vector<std::byte> bad = good;
+        bad[i] ^= static_cast<std::byte>(1 << bit);
+        CAPTURE(i);
+        CAPTURE(bit);
+        REQUIRE_NOTHROW(accepted(bad));
+      }
+    }
+  }
+}
+
+TEST_CASE("an index section with wild numbers is refused or usable") {
+  const std::vector<std::byte> good = encode_index(*make_shard(Evict::kLifo, 2));
+  constexpr uint64_t kWild[] = {0,
+                                1,
+                                0xffff,
+                                0xffffffff,
+                                0x7ff8000000000000,  // NaN
+                                ~uint64_t{0} - 2,
+                                ~uint64_t{0}};
+  for (size_t i = 0; i + 8 <= good.size(); ++i) {
+    for (const uint64_t wild : kWild) {
+      for (const size_t bytes : {size_t{4}, size_t{8}}) {
+        std::vector<std::byte> bad = good;
+        std::memcpy(bad.data() + i, &wild, bytes);
+        CAPTURE(i);
+        CAPTURE(wild);
+        CAPTURE(bytes);
+        REQUIRE_NOTHROW(accepted(bad));
+      }
+    }
+  }
+}
+
+TEST_CASE("states that contradict themselves are refused") {
+  const auto shard = make_shard(Evict::kLifo, 0);
+  const IndexOptions options = shard->index().options();
+  const auto expect_refused = [&](auto change) {
+    IndexState state = shard->index().state();
+    change(state);
+    CHECK_THROWS_AS(Index(options, std::move(state)), gear::CorruptData);
+  };
+  const uint32_t ended = shard->index().state().oldest;
+  const uint32_t open = shard->index().state().newest;
+  const uint32_t tail = shard->index().episode(ended).tail;
+  REQUIRE_NOTHROW(Index(options, IndexState(shard->index().state())));
+  expect_refused([&](IndexState& s) { s.free_pages.pop_back(); });
+  expect_refused([&](IndexState& s) { s.free_pages.push_back(tail); });
+  expect_refused([&](IndexState& s) { s.num_steps += 1; });
+  expect_refused([&](IndexState& s) { s.num_episodes += 1; });
+  expect_refused([&](IndexState& s) { s.pages[tail].rows += 1; });
+  expect_refused([&](IndexState& s) { s.pages[tail].previous = kNone; });
+  expect_refused([&](IndexState& s) { s.pages[tail].next = s.episodes[ended].head; });
+  expect_refused([&](IndexState& s) { s.episodes[ended].newer = ended; });
+  expect_refused([&](IndexState& s) { s.episodes[ended].uid = s.next_uid; });
+  expect_refused([&](IndexState& s) { s.episodes[ended].weight = std::nan(""); });
+  expect_refused([&](IndexState& s) { s.priorities[tail * options.page_steps] = NAN; });
+  expect_refused([&](IndexState& s) { s.priorities.pop_back(); });
+  expect_refused([&](IndexState& s) { s.episodes[ended].anchors_end -= 1; });
+  expect_refused([&](IndexState& s) { s.episodes[ended].priority_sum += 1; });
+  expect_refused([&](IndexState& s) { s.episodes[open].closing_columns = 1; });
+  expect_refused([&](IndexState& s) {  // ended, without a step
+    Episode empty;
+    empty.uid = s.next_uid++;
+    empty.state = EpisodeState::kTerminated;
+    empty.older = s.newest;
+    s.episodes[s.newest].newer = static_cast<uint32_t>(s.episodes.size());
+    s.newest = static_cast<uint32_t>(s.episodes.size());
+    s.episodes.push_back(empty);
+    ++s.num_episodes;
+  });
+}

@@ -1,0 +1,325 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/errors.h"
+#include "expect_message.h"
+#include "store/index/index.h"
+
+using namespace gear::store;
+using gear::testing::expect_message;
+
+namespace {
+
+IndexOptions options_of(uint64_t pages, uint64_t page_steps, Evict evict = Evict::kFifo,
+                        uint32_t max_times_sampled = 0) {
+  return {pages, page_steps, 5, evict, max_times_sampled};
+}
+
+// Appends steps as a writer does; returns their ids.
+std::vector<int64_t> append(Index& index, uint32_t e, const std::vector<float>& priorities) {
+  std::vector<int64_t> ids;
+  for (const float priority : priorities) {
+    if (!index.has_room(e)) {
+      index.next_free_page(e);
+      index.attach_page(e);
+    }
+    index.append(e, {&priority, 1});
+    const uint32_t tail = index.episode(e).tail;
+    ids.push_back(index.id({tail, index.page(tail).rows - 1U}, Unit::kStep));
+  }
+  return ids;
+}
+
+void end(Index& index, uint32_t e, double weight = -1.0) {
+  index.end_episode(e, EpisodeState::kTerminated, weight, 0);
+}
+
+// A whole episode; returns its steps' ids.
+std::vector<int64_t> add_episode(Index& index, uint64_t steps, float priority = 1.0F) {
+  const uint32_t e = index.open_episode();
+  const auto ids = append(index, e, std::vector<float>(steps, priority));
+  end(index, e);
+  return ids;
+}
+
+bool stored(const Index& index, int64_t id) {
+  try {
+    index.resolve(id);
+    return true;
+  } catch (const gear::InvalidArgument&) {
+    return false;
+  }
+}
+
+uint64_t total(Index& index) { return index.anchors().total(); }
+
+int64_t episode_id(int64_t step_id) { return step_id | int64_t{1} << 62; }
+
+}  // namespace
+
+TEST_CASE("ids carry slot, generation, owner and the episode bit") {
+  const StepId id{0xfedcba98U, 0x2abcdU, 0xabcU, true};
+  const StepId back = StepId::unpack(id.pack());
+  CHECK(id.pack() > 0);
+  CHECK(back.slot == id.slot);
+  CHECK(back.generation == id.generation);
+  CHECK(back.owner == id.owner);
+  CHECK(back.episode);
+  CHECK(id.pack() == ((int64_t{1} << 62) | (int64_t{0xabc} << 50) | (int64_t{0x2abcd} << 32) |
+                      int64_t{0xfedcba98}));
+}
+
+TEST_CASE("options out of range are refused") {
+  CHECK_THROWS_AS(Index(options_of(0, 4)), gear::InvalidArgument);
+  expect_message<gear::InvalidArgument>([] { check_options(options_of(uint64_t{1} << 31, 2)); },
+                                        "[store]", "2147483648 pages of 2 steps", "capacity");
+  CHECK_NOTHROW(check_options(options_of((uint64_t{1} << 31) - 1, 2)));
+  CHECK_THROWS_AS(check_options(options_of(1, 1, Evict::kFifo, 65536)), gear::InvalidArgument);
+}
+
+TEST_CASE("a step is offered once the lookahead follows it or its episode ends") {
+  Index index(options_of(8, 2));
+  index.require_lookahead(3);
+  const uint32_t e = index.open_episode();
+  append(index, e, {1, 1, 1});
+  CHECK(total(index) == 0);
+  append(index, e, {1});
+  CHECK(total(index) == 1);
+  append(index, e, {1, 1});
+  CHECK(total(index) == 3);
+  index.require_lookahead(5);
+  CHECK(total(index) == 1);
+  index.require_lookahead(2);  // never lowers
+  CHECK(total(index) == 1);
+  index.require_lookahead(100);
+  CHECK(total(index) == 0);
+  CHECK(index.heads().total() == 0);
+  const uint64_t version = index.version();
+  end(index, e);
+  CHECK(index.version() != version);
+  CHECK(total(index) == 6);
+  CHECK(index.heads().total() == 1);
+}
+
+TEST_CASE("a closing step is stored, never offered and has no id") {
+  Index index(options_of(4, 2));
+  const uint32_t e = index.open_episode();
+  const auto ids = append(index, e, {1});
+  index.end_episode(e, EpisodeState::kTruncated, -1.0, 0b10);
+  CHECK(index.page(0).rows == 2);
+  CHECK(total(index) == 1);
+  CHECK(index.state().num_steps == 1);
+  CHECK(!stored(index, ids[0] + 1));
+  CHECK(index.episode(e).closing_columns == 0b10);
+}
+
+TEST_CASE("an episode without a step disappears, with a closing step too") {
+  Index index(options_of(2, 2));
+  uint32_t e = index.open_episode();
+  end(index, e);
+  CHECK(index.state().num_episodes == 0);
+  e = index.open_episode();
+  index.next_free_page(e);
+  index.attach_page(e);
+  index.end_episode(e, EpisodeState::kTerminated, -1.0, 1);
+  CHECK(index.state().num_episodes == 0);
+  CHECK(index.state().free_pages.size() == 2);
+  CHECK(index.state().next_uid == 3);
+}
+
+TEST_CASE("fifo gives up the oldest page of the oldest episode, open or not") {
+  Index index(options_of(3, 2));
+  const uint32_t open = index.open_episode();
+  const auto first = append(index, open, {1, 1, 1});
+  const auto second = add_episode(index, 2);
+  const auto third = add_episode(index, 1);
+  CHECK(!stored(index, first[0]));
+  CHECK(!stored(index, first[1]));
+  CHECK(stored(index, first[2]));
+  CHECK(index.episode(open).begin == 2);
+  const auto fourth = add_episode(index, 1);
+  CHECK(stored(index, first[2]));  // the page that an open episode is writing to stays
+  CHECK(!stored(index, second[0]));
+  CHECK(stored(index, third[0]));
+  CHECK(stored(index, fourth[0]));
+}
+
+TEST_CASE("lifo gives up the newest ended episode, oldest page first") {
+  Index index(options_of(4, 2, Evict::kLifo));
+  const uint32_t open = index.open_episode();
+  append(index, open, {1});
+  const auto older = add_episode(index, 2);
+  const auto newer = add_episode(index, 4);
+  append(index, open, {1, 1});
+  CHECK(stored(index, older[0]));
+  CHECK(!stored(index, newer[1]));
+  CHECK(stored(index, newer[2]));
+}
+
+TEST_CASE("lowest_priority gives up the ended episode of the lowest priority, ties oldest") {
+  Index index(options_of(3, 2, Evict::kLowestPriority));
+  const auto a = add_episode(index, 2, 3.0F);
+  const auto b = add_episode(index, 2, 2.0F);
+  const auto c = add_episode(index, 2, 2.0F);
+  const auto d = add_episode(index, 2, 9.0F);
+  CHECK((stored(index, a[0]) && !stored(index, b[0]) && stored(index, c[0])));
+  index.update(std::vector<int64_t>{a[0], a[1]}, std::vector<float>{1.0F, 2.0F});  // mean 1.5
+  const auto e = add_episode(index, 2, 9.0F);
+  CHECK((!stored(index, a[0]) && stored(index, c[0])));
+  index.update(std::vector<int64_t>{episode_id(d[0])}, std::vector<float>{0.5F});
+  add_episode(index, 2, 0.0F);
+  CHECK((!stored(index, d[0]) && stored(index, c[0]) && stored(index, e[0])));
+}
+
+TEST_CASE("pages that open episodes write to cannot be evicted") {
+  for (const Evict evict : {Evict::kFifo, Evict::kLifo, Evict::kLowestPriority}) {
+    Index index(options_of(2, 2, evict));
+    const uint32_t a = index.open_episode();
+    const uint32_t b = index.open_episode();
+    append(index, a, {1});
+    append(index, b, {1});
+    const uint32_t c = index.open_episode();
+    expect_message<gear::OutOfMemory>([&] { index.next_free_page(c); }, "each of the 2 pages",
+                                      "raise capacity");
+    const auto ids = append(index, b, {1});  // full: now it can go
+    append(index, c, {1});
+    CHECK(!stored(index, ids[0]));
+    CHECK(index.episode(b).begin == 2);
+    CHECK(stored(index, append(index, c, {1})[0]));
+  }
+}
+
+TEST_CASE("ids of evicted steps are stale, even when their page is in use again") {
+  Index index(options_of(1, 4));
+  const auto old = add_episode(index, 4);
+  const auto young = add_episode(index, 4);
+  CHECK(old[0] != young[0]);
+  CHECK(StepId::unpack(old[0]).slot == StepId::unpack(young[0]).slot);
+  CHECK(index.update(std::vector<int64_t>{old[0], young[1], old[2]}, std::vector<float>{5, 6, 7}) ==
+        1);
+  CHECK(index.state().counters.stale_updates == 2);
+  CHECK(index.priority({0, 0}) == 1.0F);
+  CHECK(index.priority({0, 1}) == 6.0F);
+  CHECK(index.state().max_priority == 6.0F);
+  expect_message<gear::InvalidArgument>([&] { index.resolve(old[0]); }, "evicted");
+}
+
+TEST_CASE("an update with one wrong pair changes nothing") {
+  Index index(options_of(2, 4));
+  const auto ids = add_episode(index, 4);
+  const auto expect_refused = [&](int64_t id, float priority, const char* part) {
+    expect_message<gear::InvalidArgument>(
+        [&] { index.update(std::vector<int64_t>{ids[0], id}, std::vector<float>{8.0F, priority}); },
+        "position 1", part, "nothing was updated");
+    CHECK(index.priority({0, 0}) == 1.0F);
+  };
+  expect_refused(ids[1], std::numeric_limits<float>::quiet_NaN(), "nan");
+  expect_refused(ids[1], std::numeric_limits<float>::infinity(), "inf");
+  expect_refused(ids[1], -1.0F, "-1");
+  expect_refused(-1, 1.0F, "not of this buffer");
+  expect_refused(ids[1] ^ int64_t{1} << 50, 1.0F, "not of this buffer");  // another owner
+  expect_refused(ids[1] + 8, 1.0F, "not of this buffer");                 // beyond the slots
+  CHECK(index.update({}, {}) == 0);
+}
+
+TEST_CASE("priorities that are not given are the largest so far") {
+  Index index(options_of(4, 4));
+  const uint32_t e = index.open_episode();
+  append(index, e, {-1, 3, -1, 0.5F, -1});
+  const float wanted[] = {1, 3, 3, 0.5F, 3};
+  for (uint32_t i = 0; i < 5; ++i) CHECK(index.priority({i / 4, i % 4}) == wanted[i]);
+}
+
+TEST_CASE("a priority of -0.0 is a priority of 0") {
+  const IndexOptions options = options_of(2, 4);
+  Index index(options);
+  index.require_lookahead(1);
+  append(index, index.open_episode(), {-0.0F, -0.0F});
+  CHECK(total(index) == 1);
+  CHECK(std::signbit(index.state().priorities[1]));
+  CHECK_NOTHROW(Index(options, IndexState(index.state())));
+}
+
+TEST_CASE("an episode's priority is its weight, or the mean of its stored steps") {
+  Index index(options_of(3, 2));
+  const uint32_t e = index.open_episode();
+  const auto ids = append(index, e, {1, 2, 3, 6});
+  CHECK(index.episode_priority(index.episode(e)) == 3.0);
+  end(index, e);
+  add_episode(index, 4);
+  CHECK(index.episode_priority(index.episode(e)) == 4.5);
+  index.update(std::vector<int64_t>{ids[3]}, std::vector<float>{0});
+  CHECK(index.episode_priority(index.episode(e)) == 1.5);
+  const auto held = index.weights(1.0, Unit::kEpisode);
+  const SumTree& weights = *held;
+  CHECK(weights[index.episode(e).head] == uint64_t{3} << 23);
+  CHECK(index.update(std::vector<int64_t>{episode_id(ids[0])}, std::vector<float>{7}) == 0);
+  CHECK(index.update(std::vector<int64_t>{episode_id(ids[3])}, std::vector<float>{7}) == 0);
+  CHECK(index.update(std::vector<int64_t>{episode_id(ids[2])}, std::vector<float>{7}) == 1);
+  CHECK(index.episode_priority(index.episode(e)) == 7.0);
+  CHECK(weights[index.episode(e).head] == uint64_t{7} << 24);
+}
+
+TEST_CASE("a step drawn max_times_sampled times is offered no more, a spent episode is freed") {
+  Index index(options_of(4, 2, Evict::kFifo, 2));
+  const auto held = index.weights(0.6, Unit::kStep);
+  const SumTree& weights = *held;
+  add_episode(index, 3);
+  CHECK(index.nth_anchor(0, 0) == 0);
+  index.mark_sampled({0, 0}, Unit::kStep);
+  CHECK(total(index) == 3);
+  index.mark_sampled({0, 0}, Unit::kStep);
+  CHECK(total(index) == 2);
+  CHECK(weights[0] == 0);
+  CHECK(!index.drawable(Anchor{0, 0}));
+  CHECK(index.nth_anchor(0, 0) == 1);
+  for (int i = 0; i < 2; ++i) index.mark_sampled({0, 1}, Unit::kStep);
+  for (int i = 0; i < 2; ++i) index.mark_sampled({1, 0}, Unit::kStep);
+  CHECK(index.state().num_episodes == 1);  // a plan may still need its pages
+  index.release_spent();
+  CHECK(index.state().num_episodes == 0);
+  CHECK(index.state().free_pages.size() == 4);
+  CHECK(weights.total() == 0);
+}
+
+TEST_CASE("an open episode is freed when it ends with every step spent") {
+  Index index(options_of(4, 2, Evict::kLowestPriority, 1));
+  const uint32_t e = index.open_episode();
+  append(index, e, {1, 1, 1});
+  for (const Anchor anchor : {Anchor{0, 0}, Anchor{0, 1}, Anchor{1, 0}}) {
+    index.mark_sampled(anchor, Unit::kStep);
+  }
+  index.release_spent();
+  CHECK(index.state().num_episodes == 1);
+  end(index, e);
+  CHECK(index.state().num_episodes == 0);
+  add_episode(index, 2);
+  index.mark_sampled({index.episode(0).head, 0}, Unit::kEpisode);
+  CHECK(index.heads().total() == 0);
+  index.release_spent();
+  CHECK(index.state().free_pages.size() == 4);
+}
+
+TEST_CASE("an episode whose last unspent step is evicted is freed") {
+  Index index(options_of(3, 2, Evict::kFifo, 1));
+  add_episode(index, 4);
+  for (const uint32_t row : {0U, 1U}) index.mark_sampled({1, row}, Unit::kStep);
+  add_episode(index, 4);  // takes the head page; what is left of the first episode is spent
+  CHECK(index.state().num_episodes == 1);
+}
+
+TEST_CASE("an open episode without a writer is adopted once") {
+  Index index(options_of(4, 2));
+  const uint32_t e = index.open_episode();
+  append(index, e, {1});
+  expect_message<gear::InvalidArgument>([&] { index.adopt_episode(1); }, "has a writer");
+  index.abandon_episode(e);
+  CHECK(index.adopt_episode(1) == e);
+  CHECK_THROWS_AS(index.adopt_episode(1), gear::InvalidArgument);
+  end(index, e);
+  expect_message<gear::InvalidArgument>([&] { index.adopt_episode(1); }, "has ended");
+  expect_message<gear::InvalidArgument>([&] { index.adopt_episode(9); }, "no episode 9");
+}

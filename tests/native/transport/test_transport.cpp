@@ -1,0 +1,381 @@
+#include <doctest/doctest.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/errors.h"
+#include "memory/region.h"
+#include "memory/shared/shared_header.h"
+#include "ranks.h"
+#include "transport/loopback.h"
+#include "transport/shared/shared_memory.h"
+
+// The contract of transport.h, for every transport whose ranks can be threads of one process.
+
+using namespace gear::transport;
+using gear::testing::errors_of;
+using gear::testing::expect;
+using gear::testing::Ranks;
+
+namespace {
+
+template <class Make>
+Ranks make_in_threads(uint32_t size, const Make& make) {
+  Ranks ranks(size);
+  std::vector<std::thread> threads;
+  for (uint32_t r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] { ranks[r] = make(r); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return ranks;
+}
+
+struct Kind {
+  const char* name;
+  Ranks (*make)(uint32_t size, double timeout_s);
+  std::vector<uint32_t> sizes;
+};
+
+// Every rank has a mapping of its own, as if it were a process.
+Ranks make_shared_by_name(uint32_t size, double timeout_s) {
+  static std::atomic<int> number{0};
+  const std::string name = gear::cat("test-transport-", ::getpid(), "-", number++);
+  Ranks ranks = make_in_threads(
+      size, [&](uint32_t r) { return make_shared_memory(name, r, size, timeout_s); });
+  CHECK(::access(("/dev/shm" + gear::memory::shared_object_name(name)).c_str(), F_OK) != 0);
+  return ranks;
+}
+
+// One mapping for all, so that ThreadSanitizer sees who writes what the others read.
+Ranks make_shared_in_common(uint32_t size, double timeout_s) {
+  const std::shared_ptr<gear::memory::Region> region =
+      gear::memory::make_region(gear::memory::Tier::kHost, shared_memory_bytes(size));
+  return make_in_threads(
+      size, [&](uint32_t r) { return make_shared_memory(region, r, size, timeout_s); });
+}
+
+const Kind kKinds[] = {
+    {"loopback", make_loopback, {1, 2, 3, 4, 64}},
+    {"shared_memory", make_shared_by_name, {1, 2, 3, 4}},
+    {"shared_memory", make_shared_in_common, {1, 2, 3, 4, 16}},
+};
+
+// Enough for sanitizers on a busy machine; only what waits for nobody takes that long.
+constexpr double kLong = 60;
+
+std::vector<std::byte> content(uint64_t sender, uint64_t receiver, size_t bytes) {
+  std::vector<std::byte> out(bytes);
+  // In blocks of no power of two, so that a wrong offset shows.
+  constexpr size_t kBlock = 509;
+  for (size_t i = 0; i < bytes; i += kBlock) {
+    const auto value = static_cast<int>(sender * 31 + receiver * 7 + i / kBlock * 13 + i % 251);
+    std::memset(out.data() + i, value, std::min(kBlock, bytes - i));
+  }
+  for (size_t i = 0; i < std::min<size_t>(bytes, 64); ++i) {
+    out[i] = static_cast<std::byte>(sender * 31 + receiver * 7 + i * 13);
+  }
+  return out;
+}
+
+void gather_once(Transport& transport, uint64_t round, size_t bytes) {
+  std::vector<std::byte> all(bytes * transport.size(), std::byte{0xee});
+  transport.allgather(content(transport.rank(), round, bytes), all);
+  for (uint32_t r = 0; r < transport.size(); ++r) {
+    const std::vector<std::byte> want = content(r, round, bytes);
+    expect(std::ranges::equal(std::span(all).subspan(r * bytes, bytes), want),
+           "allgather delivered other bytes");
+  }
+}
+
+// bytes_of(sender, receiver)
+template <class BytesOf>
+void exchange_once(Transport& transport, const BytesOf& bytes_of) {
+  const uint32_t own = transport.rank();
+  std::vector<std::vector<std::byte>> sent;
+  std::vector<std::vector<std::byte>> received;
+  for (uint32_t r = 0; r < transport.size(); ++r) {
+    sent.push_back(content(own, r, bytes_of(own, r)));
+    received.emplace_back(bytes_of(r, own), std::byte{0xee});
+  }
+  transport.alltoallv(std::vector<ConstBytes>(sent.begin(), sent.end()),
+                      std::vector<Bytes>(received.begin(), received.end()));
+  for (uint32_t r = 0; r < transport.size(); ++r) {
+    expect(received[r] == content(r, own, received[r].size()), "alltoallv delivered other bytes");
+  }
+}
+
+template <class Test>
+void for_every(const Test& test, uint32_t at_least = 1) {
+  for (const Kind& kind : kKinds) {
+    for (const uint32_t size : kind.sizes) {
+      if (size >= at_least) {
+        CAPTURE(kind.name);
+        CAPTURE(size);
+        test(kind, size);
+      }
+    }
+  }
+}
+
+void none(const std::vector<std::string>& errors) {
+  for (const std::string& error : errors) {
+    CHECK(error == "");
+  }
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("transport: ranks know who they are") {
+  for_every([](const Kind& kind, uint32_t size) {
+    const Ranks ranks = kind.make(size, 2.5);
+    REQUIRE(ranks.size() == size);
+    for (uint32_t r = 0; r < size; ++r) {
+      CHECK(ranks[r]->name() == kind.name);
+      CHECK(ranks[r]->rank() == r);
+      CHECK(ranks[r]->size() == size);
+      CHECK(ranks[r]->timeout_s() == 2.5);
+    }
+  });
+}
+
+TEST_CASE("transport: allgather gives every rank the bytes of all, call after call") {
+  for_every([](const Kind& kind, uint32_t size) {
+    Ranks ranks = kind.make(size, kLong);
+    none(errors_of(ranks, [&](Transport& transport) {
+      for (uint64_t round = 0; round < (size > 4 ? 5 : 300); ++round) {
+        gather_once(transport, round, 32);
+      }
+      for (const size_t bytes : {0, 1, 7, 63, 64, 65, 4096, 5000}) {
+        gather_once(transport, bytes, bytes);
+      }
+      if (size <= 4) {
+        gather_once(transport, 3, 600'001);
+      }
+    }));
+  });
+}
+
+TEST_CASE("transport: alltoallv moves entries of any size, none and large ones too") {
+  for_every([](const Kind& kind, uint32_t size) {
+    Ranks ranks = kind.make(size, kLong);
+    none(errors_of(ranks, [&](Transport& transport) {
+      exchange_once(transport, [](uint64_t, uint64_t) { return 0; });
+      exchange_once(transport, [](uint64_t s, uint64_t r) { return s * 100 + r; });
+      exchange_once(transport, [](uint64_t s, uint64_t r) { return s < r ? 5000 : 0; });
+      if (size <= 4) {
+        // More than any buffer in between holds.
+        const uint64_t large = uint64_t{size == 2 ? 8u : 1u} << 20;
+        exchange_once(transport, [&](uint64_t s, uint64_t r) { return large - s * 3 - r; });
+        exchange_once(transport,
+                      [&](uint64_t s, uint64_t r) { return s == 0 && r == 1 ? large : 1; });
+      }
+      for (uint64_t round = 0; round < (size > 4 ? 3 : 100); ++round) {
+        exchange_once(transport,
+                      [&](uint64_t s, uint64_t r) { return (s * 37 + r * 11 + round * 53) % 700; });
+        gather_once(transport, round, round);
+      }
+    }));
+  });
+}
+
+TEST_CASE("transport: a duplicate's calls have no order with the original's") {
+  for_every([](const Kind& kind, uint32_t size) {
+    Ranks ranks = kind.make(size, kLong);
+    none(errors_of(ranks, [&](Transport& transport) {
+      const std::unique_ptr<Transport> second = transport.duplicate();
+      expect(second->rank() == transport.rank() && second->size() == size &&
+                 second->name() == transport.name() && second->timeout_s() == transport.timeout_s(),
+             "the duplicate is another");
+      const auto work = [size](Transport& used, uint64_t salt) {
+        for (uint64_t round = 0; round < (size > 4 ? 3 : 100); ++round) {
+          gather_once(used, round + salt, 16);
+          exchange_once(used, [&](uint64_t s, uint64_t r) { return (s + r + round + salt) % 90; });
+        }
+      };
+      std::string error;
+      std::thread thread([&] {
+        try {
+          work(*second, 1000);
+        } catch (const std::exception& caught) {
+          error = caught.what();
+        }
+      });
+      try {
+        work(transport, 0);
+      } catch (...) {
+        thread.join();
+        throw;
+      }
+      thread.join();
+      expect(error.empty(), error.c_str());
+      // A duplicate of a duplicate, while its own original is gone.
+      gather_once(*second->duplicate(), 1, 8);
+    }));
+  });
+}
+
+TEST_CASE("transport: a rank that does not come in time is named by all others, for good") {
+  for_every(
+      [](const Kind& kind, uint32_t size) {
+        Ranks ranks = kind.make(size, 0.3);
+        std::atomic<bool> over{false};
+        const auto started = std::chrono::steady_clock::now();
+        const std::vector<std::string> errors = errors_of(ranks, [&](Transport& transport) {
+          std::byte mine{};
+          std::vector<std::byte> all(size);
+          if (transport.rank() == 1) {
+            while (!over) {
+              std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(500));
+          }
+          try {
+            transport.allgather({&mine, 1}, all);
+          } catch (const gear::TransportError&) {
+            over = true;
+            throw;
+          }
+        });
+        CHECK(std::chrono::steady_clock::now() - started < std::chrono::seconds(30));
+        for (uint32_t r = 0; r < size; ++r) {
+          INFO(errors[r]);
+          CHECK(contains(errors[r], "[transport] rank 1 did not take part in allgather within "));
+        }
+        for (const std::string& error :
+             errors_of(ranks, [](Transport& transport) { transport.allgather({}, {}); })) {
+          CHECK(contains(error, "[transport] "));
+        }
+      },
+      2);
+}
+
+TEST_CASE("transport: several late ranks are all named") {
+  for (const Kind& kind : kKinds) {
+    Ranks ranks = kind.make(4, 0.3);
+    const std::vector<std::string> errors = errors_of(ranks, [](Transport& transport) {
+      if (transport.rank() == 0 || transport.rank() == 2) {
+        std::vector<ConstBytes> to(4);
+        std::vector<Bytes> from(4);
+        transport.alltoallv(to, from);
+      }
+    });
+    CHECK(contains(errors[0], "ranks 1 and 3 did not take part in alltoallv within 0.3 s"));
+    CHECK(contains(errors[2], "ranks 1 and 3 did not take part in alltoallv within 0.3 s"));
+  }
+}
+
+TEST_CASE("transport: a rank that has left is named at once") {
+  for_every(
+      [](const Kind& kind, uint32_t size) {
+        Ranks ranks = kind.make(size, kLong);
+        ranks[1].reset();
+        const auto started = std::chrono::steady_clock::now();
+        const std::vector<std::string> errors =
+            errors_of(ranks, [](Transport& transport) { gather_once(transport, 1, 8); });
+        CHECK(std::chrono::steady_clock::now() - started < std::chrono::seconds(20));
+        for (uint32_t r = 0; r < size; ++r) {
+          INFO(errors[r]);
+          CHECK((r == 1 || contains(errors[r], "[transport] rank 1 has left the group")));
+        }
+      },
+      2);
+}
+
+TEST_CASE("transport: different calls on different ranks are refused on all") {
+  for_every(
+      [](const Kind& kind, uint32_t size) {
+        Ranks calls = kind.make(size, kLong);
+        for (const std::string& error : errors_of(calls, [](Transport& transport) {
+               if (transport.rank() == 1) {
+                 exchange_once(transport, [](uint64_t, uint64_t) { return 0; });
+               } else {
+                 gather_once(transport, 1, 8);
+               }
+             })) {
+          INFO(error);
+          CHECK(contains(error, "is in alltoallv"));
+          CHECK(contains(error, "is in allgather"));
+        }
+        Ranks gathers = kind.make(size, kLong);
+        for (const std::string& error : errors_of(gathers, [](Transport& transport) {
+               gather_once(transport, 1, transport.rank() == 1 ? 9 : 8);
+             })) {
+          INFO(error);
+          CHECK(contains(error, "both must know the same size"));
+        }
+        // Found by the two that it concerns; the others, at the next call at the latest.
+        Ranks exchanges = kind.make(size, kLong);
+        for (const std::string& error : errors_of(exchanges, [](Transport& transport) {
+               const uint64_t own = transport.rank();
+               exchange_once(transport, [&](uint64_t s, uint64_t r) {
+                 return s == 0 && r == 1 && own == 1 ? 9 : 8;
+               });
+               gather_once(transport, 1, 8);
+             })) {
+          CHECK(contains(error, "alltoallv: rank 0 gives 8 bytes, rank 1 expects 9"));
+        }
+      },
+      2);
+}
+
+TEST_CASE("transport: what one rank alone got wrong is its own error, and costs nothing") {
+  for_every([](const Kind& kind, uint32_t size) {
+    Ranks ranks = kind.make(size, kLong);
+    none(errors_of(ranks, [&](Transport& transport) {
+      const auto refused = [&](const auto& call, const char* part) {
+        try {
+          call();
+        } catch (const gear::InvalidArgument& error) {
+          if (!contains(error.what(), part)) {
+            throw;
+          }
+          return;
+        }
+        throw std::logic_error(gear::cat("not refused: ", part));
+      };
+      std::vector<std::byte> bytes(8 * size + 1);
+      const Bytes all(bytes);
+      refused([&] { transport.allgather(all.first(8), all); }, "allgather of 8 bytes a rank into");
+      std::vector<ConstBytes> to(size);
+      std::vector<Bytes> from(size);
+      refused([&] { transport.alltoallv({to.data(), size - 1}, from); }, "alltoallv with");
+      to[transport.rank()] = all.first(3);
+      refused([&] { transport.alltoallv(to, from); }, "sends itself 3 bytes and expects 0");
+      gather_once(transport, 1, 8);
+    }));
+  });
+}
+
+TEST_CASE("transport: groups that cannot be are refused") {
+  CHECK_THROWS_WITH_AS(make_loopback(0, 1), doctest::Contains("0 ranks: 1 to 65536"),
+                       gear::InvalidArgument);
+  for (const double timeout_s : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+    CHECK_THROWS_WITH_AS(make_loopback(2, timeout_s),
+                         doctest::Contains("more than 0, at most 1e+08 s are allowed"),
+                         gear::InvalidArgument);
+  }
+}
+
+TEST_CASE("loopback: 512 ranks") {
+  Ranks ranks = make_loopback(512, kLong);
+  none(errors_of(ranks, [](Transport& transport) {
+    gather_once(transport, 1, 8);
+    exchange_once(transport, [](uint64_t s, uint64_t r) { return (s + r) % 16; });
+    gather_once(transport, 2, 8);
+  }));
+}

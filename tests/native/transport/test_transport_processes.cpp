@@ -1,0 +1,215 @@
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/errors.h"
+#include "memory/shared/shared_header.h"
+#include "transport/shared/shared_memory.h"
+
+// shared_memory between processes: what threads of one cannot show.
+
+using namespace gear::transport;
+
+namespace {
+
+constexpr double kLong = 200;
+constexpr int kGood = 0;
+constexpr int kOtherError = 3;
+
+struct Child {
+  pid_t pid;
+  int from;  // what it says
+
+  // Its words, "" if it was killed; waits for its end.
+  std::string words() const {
+    std::string text;
+    char buffer[256];
+    for (ssize_t n = 0; (n = ::read(from, buffer, sizeof buffer)) > 0;) {
+      text.append(buffer, static_cast<size_t>(n));
+    }
+    ::close(from);
+    REQUIRE(::waitpid(pid, nullptr, 0) == pid);
+    return text;
+  }
+};
+
+// Runs body(rank) in a process that ends without destructors; it says "done" or what was thrown.
+Child start(uint32_t rank, const std::function<void(uint32_t)>& body) {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t pid = ::fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    std::string text = "done";
+    try {
+      body(rank);
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    const ssize_t written = ::write(ends[1], text.data(), text.size());
+    ::_exit(written == static_cast<ssize_t>(text.size()) ? kGood : kOtherError);
+  }
+  ::close(ends[1]);
+  return {pid, ends[0]};
+}
+
+std::vector<Child> start_all(uint32_t size, const std::function<void(uint32_t)>& body) {
+  std::vector<Child> children;
+  for (uint32_t r = 0; r < size; ++r) {
+    children.push_back(start(r, body));
+  }
+  return children;
+}
+
+std::string name_of(const char* subject) {
+  return gear::cat("test-transport-", subject, "-", ::getpid());
+}
+
+bool left_behind(const std::string& name) {
+  return ::access(("/dev/shm" + gear::memory::shared_object_name(name)).c_str(), F_OK) == 0;
+}
+
+void gather(Transport& transport, uint8_t value) {
+  const std::byte mine{static_cast<uint8_t>(value + transport.rank())};
+  std::vector<std::byte> all(transport.size());
+  transport.allgather({&mine, 1}, all);
+  for (uint32_t r = 0; r < transport.size(); ++r) {
+    if (all[r] != std::byte{static_cast<uint8_t>(value + r)}) {
+      throw std::logic_error("allgather delivered other bytes");
+    }
+  }
+}
+
+// Several outboxes full for every other rank.
+void exchange(Transport& transport) {
+  const uint32_t size = transport.size();
+  std::vector<std::vector<std::byte>> sent(size);
+  std::vector<std::vector<std::byte>> received(size);
+  for (uint32_t r = 0; r < size; ++r) {
+    sent[r].assign(300'000 + transport.rank() * size + r, static_cast<std::byte>(r + 1));
+    received[r].resize(300'000 + r * size + transport.rank());
+  }
+  transport.alltoallv(std::vector<ConstBytes>(sent.begin(), sent.end()),
+                      std::vector<Bytes>(received.begin(), received.end()));
+  for (uint32_t r = 0; r < size; ++r) {
+    const auto value = static_cast<std::byte>(transport.rank() + 1);
+    if (received[r] != std::vector<std::byte>(received[r].size(), value)) {
+      throw std::logic_error("alltoallv delivered other bytes");
+    }
+  }
+}
+
+double seconds_since(std::chrono::steady_clock::time_point started) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+}
+
+}  // namespace
+
+TEST_CASE("shared_memory: ranks that are processes, more of them than cores") {
+  const std::string name = name_of("work");
+  for (const uint32_t size : {2u, 4u, 8u}) {
+    for (const Child& child : start_all(size, [&](uint32_t rank) {
+           const auto transport = make_shared_memory(name, rank, size, kLong);
+           const auto second = transport->duplicate();
+           for (uint8_t round = 0; round < 100; ++round) {
+             gather(*transport, round);
+             gather(*second, static_cast<uint8_t>(round + 50));
+           }
+           exchange(*transport);
+         })) {
+      CHECK(child.words() == "done");
+    }
+    CHECK(!left_behind(name));
+  }
+}
+
+TEST_CASE("shared_memory: a rank that is killed is named at once, and nothing is left behind") {
+  const std::string name = name_of("kill");
+  for (const bool large : {false, true}) {
+    const auto started = std::chrono::steady_clock::now();
+    const std::vector<Child> children = start_all(4, [&](uint32_t rank) {
+      const auto transport = make_shared_memory(name, rank, 4, kLong);
+      for (int round = 0;; ++round) {
+        if (large) {
+          exchange(*transport);
+        } else {
+          gather(*transport, 7);
+        }
+        if (rank == 2 && round == 3) {
+          ::kill(::getpid(), SIGKILL);
+        }
+      }
+    });
+    for (size_t r = 0; r < children.size(); ++r) {
+      const std::string words = children[r].words();
+      const std::string want =
+          gear::cat("[transport] rank 2 (pid ", children[2].pid, ") has ended: ");
+      CHECK((r == 2 ? words == "" : words.rfind(want, 0) == 0));
+      INFO(words);
+    }
+    CHECK(seconds_since(started) < kLong / 4);
+    CHECK(!left_behind(name));
+  }
+}
+
+TEST_CASE("shared_memory: a rank killed before all have come leaves no name behind") {
+  const std::string name = name_of("early");
+  const auto join = [&](uint32_t rank) { make_shared_memory(name, rank, 3, kLong); };
+  const Child first = start(0, join);
+  const Child second = start(1, join);
+  while (!left_behind(name)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  REQUIRE(::kill(first.pid, SIGKILL) == 0);
+  const std::string words = second.words();
+  CHECK(words.find(gear::cat("rank 0 (pid ", first.pid, ") has ended")) != std::string::npos);
+  CHECK(first.words() == "");
+  CHECK(!left_behind(name));
+}
+
+TEST_CASE("shared_memory: ranks that never come are named, first or other") {
+  const std::string name = name_of("late");
+  for (const uint32_t present : {0u, 1u}) {
+    const std::string words =
+        start(present, [&](uint32_t rank) { make_shared_memory(name, rank, 3, 0.3); }).words();
+    INFO(words);
+    const char* missing = present == 0 ? "[transport] ranks 1 and 2 did not take part in the start"
+                                       : "[transport] rank 0 did not take part in the start";
+    CHECK(words.rfind(missing, 0) == 0);
+    CHECK(!left_behind(name));
+  }
+}
+
+TEST_CASE("shared_memory: ranks that disagree about the group are refused") {
+  const std::string name = name_of("disagree");
+  const Child zero = start(0, [&](uint32_t rank) { make_shared_memory(name, rank, 2, 2.0); });
+  const std::string words =
+      start(1, [&](uint32_t rank) { make_shared_memory(name, rank, 3, 2.0); }).words();
+  CHECK(words.find("joins a group of 3 ranks, rank 0 opened it for 2") != std::string::npos);
+  CHECK(zero.words().find("rank 1 did not take part") != std::string::npos);
+
+  CHECK_THROWS_WITH_AS(make_shared_memory("a/b", 0, 1, 1), doctest::Contains("is not accepted"),
+                       gear::InvalidArgument);
+  CHECK_THROWS_WITH_AS(make_shared_memory(name, 0, 2000, 1), doctest::Contains("1024 at most"),
+                       gear::InvalidArgument);
+}
+
+TEST_CASE("shared_memory: a forked child that ends takes no rank along") {
+  const std::string name = name_of("fork");
+  const auto transport = make_shared_memory(name, 0, 1, kLong);
+  const Child child = start(0, [&](uint32_t) {
+    auto& inherited = const_cast<std::unique_ptr<Transport>&>(transport);
+    inherited.reset();
+  });
+  CHECK(child.words() == "done");
+  gather(*transport, 1);
+}

@@ -1,0 +1,282 @@
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "base/errors.h"
+#include "base/philox.h"
+#include "device_memory.h"
+#include "select/cuda/device_select.h"
+
+using namespace gear;
+using namespace gear::select;
+using gear::store::Evict;
+using gear::store::Index;
+using gear::store::kNone;
+using gear::store::Unit;
+using gear::tests::from_device;
+
+namespace {
+
+constexpr uint64_t kMostItems = 9000;
+
+uint64_t random(uint64_t& counter, uint64_t range) {
+  return base::scale_to(base::philox(3, 4, counter++), range);
+}
+
+// Two indexes that live the same, one of them with a mirror on the device.
+class Twins {
+ public:
+  explicit Twins(uint64_t num_pages = 50, uint64_t page_steps = 7)
+      : cpu({num_pages, page_steps, 0, Evict::kFifo, 0}),
+        gpu({num_pages, page_steps, 0, Evict::kFifo, 0}),
+        mirror(gpu, 0) {}
+
+  void add_episode() {
+    const uint64_t steps = 1 + random(counter_, 40);
+    const bool ends = random(counter_, 4) != 0;
+    const uint64_t kind = random(counter_, 3);
+    const uint64_t at = counter_;
+    for (Index* index : {&cpu, &gpu}) {
+      counter_ = at;
+      const uint32_t e = index->open_episode();
+      for (uint64_t i = 0; i < steps; ++i) {
+        if (!index->has_room(e)) {
+          index->next_free_page(e);
+          index->attach_page(e);
+        }
+        const float priority = kind == 0 ? -1.0F : static_cast<float>(random(counter_, 50)) / 8;
+        index->append(e, std::vector<float>{priority});
+      }
+      if (ends) index->end_episode(e, store::EpisodeState::kTerminated, -1.0, 0);
+      index->abandon_episode(e);
+    }
+  }
+
+  void update(const std::vector<int64_t>& ids) {
+    std::vector<float> priorities;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      priorities.push_back(static_cast<float>(random(counter_, 1000)) / 100);
+    }
+    cpu.update(ids, priorities);
+    if (mirror.holds_priorities()) {
+      mirror.update(ids.data(), priorities.data(), ids.size(), false, 0);
+    } else {
+      gpu.update(ids, priorities);
+    }
+  }
+
+  Index cpu;
+  Index gpu;
+  store::DeviceIndex mirror;
+
+ private:
+  uint64_t counter_ = 0;
+};
+
+// Both samplers select; the same to the bit. Returns the ids.
+class SamePair {
+ public:
+  SamePair(Twins& twins, const SamplerOptions& options)
+      : twins_(twins),
+        options_(options),
+        cpu_(make_sampler(options, twins.cpu)),
+        gpu_(make_device_sampler(options, twins.gpu, twins.mirror, kMostItems)) {
+    REQUIRE(gpu_ != nullptr);
+  }
+
+  std::vector<int64_t> select(uint64_t count) {
+    Selection wanted;
+    cpu_->select(twins_.cpu, count, wanted);
+    twins_.mirror.sync();
+    const uint64_t items = gpu_->advance(count);
+    REQUIRE(items == wanted.size());
+    expect_position();
+    if (items == 0) return {};
+    if (items != captured_items_) {
+      gpu_->launch(items, out());
+    } else {
+      GEAR_CUDA_TRY(cudaGraphLaunch(graph_, twins_.mirror.stream()));
+    }
+    const cudaStream_t stream = twins_.mirror.stream();
+    const auto slots = from_device(slots_.get(), items, stream);
+    CHECK(from_device(probabilities_.get(), items, stream) == wanted.probabilities);
+    CHECK(from_device(weights_.get(), items, stream) == wanted.weights);
+    std::vector<int64_t> ids;
+    for (uint64_t i = 0; i < items; ++i) {
+      CAPTURE(i);
+      REQUIRE(slots[i] == twins_.cpu.slot(wanted.anchors[i]));
+      ids.push_back(twins_.cpu.id(wanted.anchors[i], options_.unit));
+    }
+    CHECK(twins_.gpu.state().counters.steps_sampled == twins_.cpu.state().counters.steps_sampled);
+    return ids;
+  }
+
+  // From here on selections of `items` replay a graph.
+  void capture(uint64_t items) {
+    REQUIRE(gpu_->capturable());
+    const cudaStream_t stream = twins_.mirror.stream();
+    cudaGraph_t graph = nullptr;
+    GEAR_CUDA_TRY(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    gpu_->launch(items, out());
+    GEAR_CUDA_TRY(cudaStreamEndCapture(stream, &graph));
+    GEAR_CUDA_TRY(cudaGraphInstantiate(&graph_, graph, 0));
+    GEAR_CUDA_TRY(cudaGraphDestroy(graph));
+    captured_items_ = items;
+  }
+
+  ~SamePair() {
+    if (graph_ != nullptr) cudaGraphExecDestroy(graph_);
+  }
+
+  void set_beta(double beta) {
+    cpu_->set_beta(beta);
+    gpu_->set_beta(beta);
+  }
+
+  void restore(const SamplerPosition& position) {
+    cpu_->restore(position);
+    gpu_->restore(position);
+  }
+  SamplerPosition position() const { return gpu_->position(); }
+
+ private:
+  DeviceDraw out() const { return {slots_.get(), probabilities_.get(), weights_.get()}; }
+
+  void expect_position() const {
+    CHECK(gpu_->position().draws == cpu_->position().draws);
+    CHECK(gpu_->position().epoch == cpu_->position().epoch);
+    CHECK(gpu_->position().size == cpu_->position().size);
+    CHECK(gpu_->position().beta == cpu_->position().beta);
+  }
+
+  Twins& twins_;
+  SamplerOptions options_;
+  std::unique_ptr<Sampler> cpu_;
+  std::unique_ptr<DeviceSampler> gpu_;
+  base::DeviceArray<uint32_t> slots_{kMostItems, 0};
+  base::DeviceArray<float> probabilities_{kMostItems, 0};
+  base::DeviceArray<float> weights_{kMostItems, 0};
+  cudaGraphExec_t graph_ = nullptr;
+  uint64_t captured_items_ = 0;
+};
+
+SamplerOptions options_of(Policy policy, Unit unit = Unit::kStep) {
+  SamplerOptions options;
+  options.policy = policy;
+  options.unit = unit;
+  options.seed = 42;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("what is drawn on the device is what is drawn on the host, to the bit") {
+  const SamplerOptions kinds[] = {options_of(Policy::kUniform),
+                                  options_of(Policy::kUniform, Unit::kEpisode),
+                                  options_of(Policy::kWeighted), options_of(Policy::kTopK)};
+  for (const SamplerOptions& options : kinds) {
+    CAPTURE(static_cast<int>(options.policy));
+    CAPTURE(static_cast<int>(options.unit));
+    Twins twins;
+    for (int i = 0; i < 4; ++i) twins.add_episode();
+    SamePair pair(twins, options);
+    for (int round = 0; round < 12; ++round) {
+      CAPTURE(round);
+      std::vector<int64_t> ids = pair.select(round % 3 == 0 ? 1 : 257);
+      ids.resize(std::min<size_t>(ids.size(), 60));
+      if (options.policy == Policy::kWeighted && round == 5) pair.set_beta(0.75);
+      if (round % 2 == 0) twins.update(ids);
+      twins.add_episode();
+      if (round % 4 == 3) twins.update(ids);  // some of them evicted
+    }
+    twins.mirror.settle();
+    CHECK(twins.gpu.state().priorities == twins.cpu.state().priorities);
+  }
+}
+
+TEST_CASE("a captured selection continues the sequence, with the beta of the time") {
+  for (const Policy policy : {Policy::kUniform, Policy::kWeighted}) {
+    CAPTURE(static_cast<int>(policy));
+    Twins twins;
+    for (int i = 0; i < 6; ++i) twins.add_episode();
+    SamePair pair(twins, options_of(policy));
+    pair.select(32);
+    pair.capture(32);
+    for (int round = 0; round < 6; ++round) {
+      twins.update(pair.select(32));
+      twins.add_episode();
+      if (policy == Policy::kWeighted) pair.set_beta(0.1 * round);
+    }
+    pair.restore({5, 0, 0, 0.3});
+    pair.select(32);
+    CHECK(pair.position().draws == 37);
+  }
+}
+
+TEST_CASE("large selections, that are searched in another way, are the same") {
+  for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential}) {
+    CAPTURE(static_cast<int>(policy));
+    Twins twins(3000, 3);
+    for (int i = 0; i < 500; ++i) twins.add_episode();
+    SamePair pair(twins, options_of(policy));
+    const std::vector<int64_t> ids = pair.select(8500);
+    if (policy != Policy::kSequential) twins.update(ids);
+    pair.select(8193);
+    pair.select(8192);
+  }
+}
+
+TEST_CASE("epochs on the device hold the steps and end where those of the host do") {
+  for (const Unit unit : {Unit::kStep, Unit::kEpisode}) {
+    for (const bool drop_last : {false, true}) {
+      Twins twins;
+      for (int i = 0; i < 6; ++i) twins.add_episode();
+      SamplerOptions options = options_of(Policy::kSequential, unit);
+      options.drop_last = drop_last;
+      SamePair pair(twins, options);
+      for (int round = 0; round < 30; ++round) pair.select(13);
+      pair.restore({0, 1, 0, 0});
+      twins.add_episode();
+      for (int round = 0; round < 10; ++round) pair.select(29);
+    }
+  }
+}
+
+TEST_CASE("topk finds its place among equal priorities, zeros and more items than there are") {
+  Twins twins(300, 16);
+  for (Index* index : {&twins.cpu, &twins.gpu}) {
+    for (int i = 0; i < 90; ++i) {
+      const uint32_t e = index->open_episode();
+      for (uint64_t step = 0; step < 48; ++step) {
+        if (!index->has_room(e)) {
+          index->next_free_page(e);
+          index->attach_page(e);
+        }
+        const float priority = i < 60 ? 2.0F : i < 80 ? 0.0F : static_cast<float>(i % 3);
+        index->append(e, std::vector<float>{priority});
+      }
+      index->end_episode(e, store::EpisodeState::kTruncated, -1.0, 0);
+    }
+  }
+  SamePair pair(twins, options_of(Policy::kTopK));
+  for (const uint64_t count : {1, 32, 300}) pair.select(count);
+  Twins few;
+  few.add_episode();
+  SamePair all(few, options_of(Policy::kTopK));
+  all.select(300);
+}
+
+TEST_CASE("what has no form on the device is left to the host") {
+  Twins twins;
+  twins.add_episode();
+  SamplerOptions in_order = options_of(Policy::kSequential);
+  in_order.shuffle = false;
+  for (const SamplerOptions& options :
+       {options_of(Policy::kFifo), options_of(Policy::kLifo), in_order,
+        options_of(Policy::kWeighted, Unit::kEpisode), options_of(Policy::kTopK, Unit::kEpisode)}) {
+    CHECK(make_device_sampler(options, twins.gpu, twins.mirror, 8) == nullptr);
+  }
+  SamplerOptions wrong = options_of(Policy::kWeighted);
+  wrong.alpha = -1;
+  CHECK_THROWS_AS(make_device_sampler(wrong, twins.gpu, twins.mirror, 8), gear::InvalidArgument);
+}

@@ -1,0 +1,212 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "../native/mirrored_history.h"
+#include "device_memory.h"
+#include "memory/region.h"
+#include "store/mirror/cuda/device_index.h"
+
+using namespace gear;
+using namespace gear::store;
+using gear::tests::from_device;
+using gear::tests::kMirroredAlpha;
+using gear::tests::MirroredHistory;
+using gear::tests::MirrorImage;
+using gear::tests::to_device;
+
+namespace {
+
+// Leaves of a tree; whether every node is the sum of its children.
+std::vector<uint64_t> leaves_of(const DeviceTree& tree, cudaStream_t stream, uint64_t& total,
+                                bool& agrees) {
+  const auto leaves = from_device(tree.levels[0], tree.counts[0], stream);
+  auto below = leaves;
+  for (int level = 1; level < tree.num_levels; ++level) {
+    std::vector<uint64_t> sums(tree.counts[level], 0);
+    for (uint64_t i = 0; i < below.size(); ++i) sums[i / DeviceTree::kFanout] += below[i];
+    below = from_device(tree.levels[level], tree.counts[level], stream);
+    agrees = agrees && below == sums;
+  }
+  total = below.at(0);
+  return leaves;
+}
+
+MirrorImage image_of(DeviceIndex& mirror, uint64_t num_episodes) {
+  const DeviceView& view = mirror.view();
+  const cudaStream_t stream = mirror.stream();
+  MirrorImage image;
+  image.pages = from_device(view.pages, view.num_pages, stream);
+  image.episodes = from_device(view.episodes, num_episodes, stream);
+  bool& agree = image.levels_agree;
+  image.anchors = leaves_of(view.anchors, stream, image.anchors_total, agree);
+  image.heads = leaves_of(view.heads, stream, image.heads_total, agree);
+  if (!mirror.holds_priorities()) return image;
+  image.priorities = from_device(view.priorities, view.num_pages * view.page_steps, stream);
+  const auto tree = mirror.weights(kMirroredAlpha);
+  image.weights = leaves_of(*tree, stream, image.weights_total, agree);
+  return image;
+}
+
+void live(const MirroredHistory::Options& options, uint64_t operations) {
+  std::shared_ptr<const DeviceTree> kept;
+  std::shared_ptr<const DeviceTree> other;
+  const uint64_t num_episodes = options.index.num_pages + 8;
+  MirroredHistory history(
+      options, [](Index& index) { return std::make_unique<DeviceIndex>(index, 0); },
+      [&](Mirror& mirror) {
+        kept = dynamic_cast<DeviceIndex&>(mirror).weights(kMirroredAlpha);
+        other = dynamic_cast<DeviceIndex&>(mirror).weights(1.0);
+      },
+      [&](Mirror& mirror) { return image_of(dynamic_cast<DeviceIndex&>(mirror), num_episodes); });
+  history.run(operations);
+}
+
+uint32_t add_episode(Index& index, uint64_t steps) {
+  const uint32_t e = index.open_episode();
+  for (uint64_t i = 0; i < steps; ++i) {
+    if (!index.has_room(e)) {
+      index.next_free_page(e);
+      index.attach_page(e);
+    }
+    index.append(e, std::vector<float>{static_cast<float>(i + 1)});
+  }
+  index.end_episode(e, EpisodeState::kTerminated, -1.0, 0);
+  return e;
+}
+
+}  // namespace
+
+TEST_CASE("a mirror on the device shows what the index would be, and settling makes it so") {
+  for (const Evict evict : {Evict::kFifo, Evict::kLowestPriority}) {
+    CAPTURE(static_cast<int>(evict));
+    live({{37, 5, 0, evict, 0}, 3, 9, false}, 1200);
+  }
+  live({{61, 1, 0, Evict::kFifo, 0}, 5, 3, false}, 800);
+  live({{70, 33, 0, Evict::kLifo, 0}, 7, 60, true}, 400);
+  live({{7, 2500, 0, Evict::kFifo, 0}, 6, 4000, false}, 160);
+}
+
+TEST_CASE("a large first sync goes through the ring in many parts") {
+  Index index({3000, 100, 0, Evict::kFifo, 0});
+  for (int i = 0; i < 1500; ++i) add_episode(index, 190);
+  DeviceIndex mirror(index, 0);
+  const auto tree = mirror.weights(1.0);
+  const auto wanted = index.weights(1.0, Unit::kStep);
+  const MirrorImage image = image_of(mirror, index.state().episodes.size());
+  CHECK(image.anchors_total == index.anchors().total());
+  CHECK(image.levels_agree);
+  CHECK(std::equal(image.priorities.begin(), image.priorities.end(),
+                   index.state().priorities.begin(), index.state().priorities.end()));
+  uint64_t total = 0;
+  bool agree = true;
+  const auto leaves = leaves_of(*tree, mirror.stream(), total, agree);
+  CHECK(agree);
+  CHECK(total == wanted->total());
+  for (uint64_t slot = 0; slot < leaves.size(); ++slot) REQUIRE(leaves[slot] == (*wanted)[slot]);
+}
+
+TEST_CASE("arrays of the device are taken when their stream has made them, and may be reused") {
+  Index index({8, 16, 0, Evict::kFifo, 0});
+  Index reference({8, 16, 0, Evict::kFifo, 0});
+  for (Index* each : {&index, &reference}) add_episode(*each, 100);
+  DeviceIndex mirror(index, 0);
+  mirror.require_priorities();
+  std::vector<int64_t> ids;
+  for (uint32_t slot = 0; slot < 100; ++slot) {
+    ids.push_back(index.id({slot / 16, slot % 16}, Unit::kStep));
+  }
+  const base::Stream consumer(0);
+  const auto device_ids = to_device(std::span<const int64_t>(ids));
+  const base::DeviceArray<float> device_priorities(ids.size(), 0);
+  base::PinnedArray<float> pinned(ids.size());
+  for (int round = 0; round < 10; ++round) {
+    CAPTURE(round);
+    std::vector<float> priorities(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      priorities[i] = static_cast<float>(i * 7 % 31 + static_cast<size_t>(round));
+    }
+    GEAR_CUDA_TRY(cudaStreamSynchronize(consumer));
+    std::copy(priorities.begin(), priorities.end(), pinned.get());
+    GEAR_CUDA_TRY(cudaMemcpyAsync(device_priorities.get(), pinned.get(), pinned.bytes(),
+                                  cudaMemcpyHostToDevice, consumer));
+    mirror.update(device_ids.get(), device_priorities.get(), ids.size(), true,
+                  reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(consumer)));
+    GEAR_CUDA_TRY(cudaMemsetAsync(device_priorities.get(), 0xff, pinned.bytes(), consumer));
+    reference.update(ids, priorities);
+  }
+  mirror.settle();
+  mirror.raise_failed_update();
+  CHECK(index.state().priorities == reference.state().priorities);
+  CHECK(index.state().max_priority == reference.state().max_priority);
+  CHECK(index.state().counters.stale_updates == 0);
+}
+
+TEST_CASE("saturated weights and stale ids are counted as by the index") {
+  Index index({8, 16, 0, Evict::kFifo, 0});
+  Index reference({8, 16, 0, Evict::kFifo, 0});
+  for (Index* each : {&index, &reference}) add_episode(*each, 40);
+  DeviceIndex mirror(index, 0);
+  const auto tree = mirror.weights(1.0);
+  const auto reference_tree = reference.weights(1.0, Unit::kStep);
+  const uint32_t huge = 2;
+  for (Index* each : {&index, &reference}) {
+    const uint32_t e = each->open_episode();
+    each->next_free_page(e);
+    each->attach_page(e);
+    each->append(e, std::vector<float>(huge, 1e9F));
+    each->end_episode(e, EpisodeState::kTerminated, -1.0, 0);
+  }
+  mirror.settle();
+  CHECK(index.state().counters.saturated_weights == huge);
+  CHECK(reference.state().counters.saturated_weights == huge);
+  std::vector<int64_t> ids;
+  for (uint32_t i = 0; i < 300; ++i) {
+    ids.push_back(index.id({i % 3, i % 8}, Unit::kStep) + (i % 7 == 0 ? int64_t{1} << 32 : 0));
+  }
+  std::vector<float> priorities(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) priorities[i] = i % 3 == 0 ? 1e6F : 2.0F;
+  reference.update(ids, priorities);
+  mirror.update(ids.data(), priorities.data(), ids.size(), false, 0);
+  mirror.settle();
+  CHECK(index.state().priorities == reference.state().priorities);
+  CHECK(reference.state().counters.stale_updates > 0);
+  CHECK(index.state().counters.stale_updates == reference.state().counters.stale_updates);
+  CHECK(reference.state().counters.saturated_weights > 0);
+  CHECK(index.state().counters.saturated_weights == reference.state().counters.saturated_weights);
+}
+
+TEST_CASE("rows of any size and place reach a region of device memory") {
+  const auto region = memory::make_region(memory::Tier::kDevice, 9 << 20, {"", "", 0});
+  Index index({4, 4, 0, Evict::kFifo, 0});
+  DeviceIndex mirror(index, 0);
+  const auto sink = make_row_sink(*region, 1 << 20, mirror);
+  std::vector<std::byte> wanted(region->bytes(), std::byte{0});
+  uint64_t number = 0;
+  const auto write = [&](uint64_t offset, uint64_t bytes, bool zeros) {
+    std::vector<std::byte> source(bytes);
+    for (std::byte& byte : source) byte = static_cast<std::byte>(number++ * 31 + 7);
+    if (zeros) source.assign(bytes, std::byte{0});
+    sink->write(offset, zeros ? nullptr : source.data(), bytes);
+    std::copy(source.begin(), source.end(), wanted.begin() + static_cast<ptrdiff_t>(offset));
+  };
+  uint64_t offset = 3;
+  for (uint64_t bytes = 1; bytes < 100; ++bytes, offset += bytes + bytes % 5) {
+    write(offset, bytes, bytes % 11 == 0);
+  }
+  mirror.sync();  // flushes
+  for (const uint64_t bytes : {4095, 4096, 4097, 70001, 5 << 20}) {
+    write(offset, bytes, false);
+    offset += bytes + 1;
+  }
+  write(100, 50, false);
+  for (int times = 0; times < 5; ++times) {
+    sink->reused(0);
+    write(100, 3000, false);  // over what was written just before
+  }
+  sink->finish();
+  std::vector<std::byte> got(region->bytes());
+  region->read(0, got);
+  CHECK(got == wanted);
+}

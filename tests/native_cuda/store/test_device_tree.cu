@@ -1,0 +1,156 @@
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "base/philox.h"
+#include "device_memory.h"
+#include "store/index/sum_tree.h"
+#include "store/mirror/cuda/device_search.cuh"
+#include "store/mirror/cuda/device_tree.h"
+
+using namespace gear;
+using namespace gear::store;
+using gear::tests::from_device;
+using gear::tests::to_device;
+
+namespace {
+
+constexpr unsigned kBlock = 128;
+
+template <bool kMany>
+__global__ void find_all(const __grid_constant__ DeviceTree tree, const uint64_t* targets,
+                         uint64_t count, TreeHit* hits) {
+  search<kMany>(
+      tree, count, [&](uint64_t item, uint64_t) { return targets[item]; },
+      [&](uint64_t item, const TreeHit& hit) { hits[item] = hit; });
+}
+
+__global__ void set_all(const __grid_constant__ DeviceTree tree, const uint64_t* weights) {
+  const uint64_t leaf = (uint64_t{blockIdx.x} * kBlock + threadIdx.x) / kWarpSize;
+  if (leaf < tree.counts[0]) warp_set(tree, leaf, weights[leaf]);
+}
+
+// Leaves [first, first + count), 32 a warp.
+__global__ void set_run(const __grid_constant__ DeviceTree tree, uint64_t first, uint64_t count,
+                        const uint64_t* weights) {
+  const uint64_t base = (uint64_t{blockIdx.x} * kBlock + threadIdx.x) / kWarpSize * kWarpSize;
+  if (base >= count) return;
+  const uint64_t i = base + static_cast<unsigned>(lane_id());
+  uint64_t gained = 0;
+  if (i < count) {
+    gained = weights[i] - tree.levels[0][first + i];
+    tree.levels[0][first + i] = weights[i];
+  }
+  warp_add_run(tree, first + base, gained);
+}
+
+__global__ void set_scattered(const __grid_constant__ DeviceTree tree, const uint64_t* leaves,
+                              const uint64_t* weights, uint64_t count) {
+  const uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
+  uint64_t gained = 0;
+  const uint64_t leaf = i < count ? leaves[i] : 0;
+  if (i < count) {
+    gained = weights[i] - tree.levels[0][leaf];
+    tree.levels[0][leaf] = weights[i];
+  }
+  warp_add_scattered(tree, leaf, gained);
+}
+
+unsigned blocks_of_warps(uint64_t warps) {
+  return static_cast<unsigned>((warps * kWarpSize + kBlock - 1) / kBlock);
+}
+
+uint64_t random(uint64_t number, uint64_t range) {
+  return base::scale_to(base::philox(5, 9, number), range);
+}
+
+void expect_levels(const DeviceTree& tree, const SumTree& wanted, cudaStream_t stream) {
+  auto below = from_device(tree.levels[0], tree.counts[0], stream);
+  for (uint64_t leaf = 0; leaf < below.size(); ++leaf) REQUIRE(below[leaf] == wanted[leaf]);
+  for (int level = 1; level < tree.num_levels; ++level) {
+    std::vector<uint64_t> sums(tree.counts[level], 0);
+    for (uint64_t i = 0; i < below.size(); ++i) sums[i / DeviceTree::kFanout] += below[i];
+    below = from_device(tree.levels[level], tree.counts[level], stream);
+    REQUIRE(below == sums);
+  }
+  REQUIRE(below == std::vector<uint64_t>{wanted.total()});
+}
+
+void expect_finds(const DeviceTree& tree, const SumTree& wanted, cudaStream_t stream) {
+  for (const uint64_t count : {uint64_t{300}, kManyTargets + 5}) {
+    std::vector<uint64_t> targets = {0, wanted.total() - 1};
+    while (targets.size() < count) targets.push_back(random(targets.size(), wanted.total()));
+    std::vector<SumTree::Hit> expected(count);
+    wanted.find(targets, expected);
+    const auto on_device = to_device(std::span<const uint64_t>(targets));
+    const base::DeviceArray<TreeHit> hits(count, 0);
+    const auto kernel = is_many(count) ? find_all<true> : find_all<false>;
+    kernel<<<search_blocks(count), kSearchBlock, 0, stream>>>(tree, on_device.get(), count,
+                                                              hits.get());
+    GEAR_CUDA_TRY(cudaGetLastError());
+    const auto found = from_device(hits.get(), count, stream);
+    for (size_t i = 0; i < count; ++i) {
+      REQUIRE(found[i].leaf == expected[i].leaf);
+      REQUIRE(found[i].remainder == expected[i].remainder);
+      REQUIRE(found[i].weight == wanted[expected[i].leaf]);
+      REQUIRE(found[i].total == wanted.total());
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a tree on the device equals the one of the host, leaf, level and hit") {
+  const base::Stream stream(0);
+  for (const uint64_t leaves : {1, 2, 31, 32, 33, 1000, 1025, 2049, 70001}) {
+    CAPTURE(leaves);
+    SumTree wanted(leaves);
+    const TreeMemory memory(leaves, stream, 0);
+    const DeviceTree& tree = memory.tree();
+    std::vector<uint64_t> weights(leaves);
+    for (uint64_t i = 0; i < leaves; ++i) {
+      weights[i] = i % 3 == 0 ? 0 : random(i, uint64_t{1} << 40);
+    }
+    weights[leaves / 2] = 7;
+    for (uint64_t i = 0; i < leaves; ++i) wanted.set(i, weights[i]);
+    {
+      const auto there = to_device(std::span<const uint64_t>(weights));
+      set_all<<<blocks_of_warps(leaves), kBlock, 0, stream>>>(tree, there.get());
+      GEAR_CUDA_TRY(cudaGetLastError());
+      expect_levels(tree, wanted, stream);
+      expect_finds(tree, wanted, stream);
+    }
+
+    const uint64_t first = leaves / 7;
+    const uint64_t count = leaves - first - leaves / 9;
+    for (uint64_t i = 0; i < count; ++i) weights[i] = random(i + 7777, uint64_t{1} << 40);
+    weights.resize(count);
+    wanted.set_run(first, weights);
+    {
+      const auto there = to_device(std::span<const uint64_t>(weights));
+      set_run<<<blocks_of_warps((count + kWarpSize - 1) / kWarpSize), kBlock, 0, stream>>>(
+          tree, first, count, there.get());
+      GEAR_CUDA_TRY(cudaGetLastError());
+      expect_levels(tree, wanted, stream);
+      expect_finds(tree, wanted, stream);
+    }
+
+    std::vector<uint64_t> places;
+    std::vector<uint64_t> values;
+    for (uint64_t leaf = 0; leaf < leaves; leaf += 1 + leaf % 5) {
+      places.push_back(leaf);
+      values.push_back(random(leaf + 99999, 1000));
+      wanted.set(leaf, values.back());
+    }
+    {
+      const auto there = to_device(std::span<const uint64_t>(places));
+      const auto set = to_device(std::span<const uint64_t>(values));
+      set_scattered<<<static_cast<unsigned>((places.size() + kBlock - 1) / kBlock), kBlock, 0,
+                      stream>>>(tree, there.get(), set.get(), places.size());
+      GEAR_CUDA_TRY(cudaGetLastError());
+      expect_levels(tree, wanted, stream);
+    }
+    memory.sum_levels(stream);
+    expect_levels(tree, wanted, stream);
+  }
+}
