@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,20 +22,28 @@ def as_array(values: Any) -> npt.NDArray[Any]:
             values = values.float()
     elif type(values).__module__.partition(".")[0] == "cupy":
         values = values.get()
-    return np.asarray(values)
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InvalidArgument(f"[store] {type(values).__name__} is no array: {error}") from error
 
 
 def as_ids(values: Any) -> npt.NDArray[np.int64]:
-    """Ids as the core takes them."""
+    """Ids as the core takes them: int64 and nothing else, for a shorter type has lost the bits
+    that tell a step from an evicted one, an episode or another rank's."""
     ids = as_array(values)
-    if ids.size == 0:
+    if isinstance(values, (list, tuple)) and len(values) == 0:  # NumPy makes float64 of it
         return np.empty(0, np.int64)
-    if ids.dtype.kind not in "iu" or ids.ndim != 1:
-        raise InvalidArgument(
-            f"[store] ids of dtype {ids.dtype} and shape {ids.shape}: int64 of one dimension is "
-            "allowed, as in batch.ids"
-        )
-    return ids.astype(np.int64, copy=False)
+    if ids.dtype != np.int64 or ids.ndim != 1:
+        raise _bad_ids(ids.dtype, ids.shape)
+    return ids
+
+
+def _bad_ids(dtype: object, shape: Sequence[int]) -> InvalidArgument:
+    return InvalidArgument(
+        f"[store] ids of dtype {dtype} and shape {tuple(shape)}: int64 of one dimension is "
+        "allowed; give batch.ids as they came"
+    )
 
 
 def as_priorities(values: Any) -> npt.NDArray[np.float32]:
@@ -56,33 +65,36 @@ class GpuArray(NamedTuple):
 
 
 def gpu_array(label: str, values: Any, *, integer: bool) -> GpuArray | None:
-    """`values` on their GPU as int64 or float32, converted there; None if they are not on one.
+    """Ids, or real numbers as float32 (converted there), on their GPU; None if they are not on one.
 
     Takes torch tensors and CuPy arrays, whose streams are known: their memory may be reused once
     what reads it is on that stream. Arrays of others go by way of the host.
 
     Raises:
-        InvalidArgument: another kind of number, or another shape than ``[B]``.
+        InvalidArgument: ids that are not int64, no real numbers, or another shape than ``[B]``.
     """
     if not _core.runtime_version():
         return None
     if getattr(values, "is_cuda", False) and hasattr(values, "data_ptr"):
         values = values.detach()
-        whole = not (values.is_floating_point() or str(values.dtype) == "torch.bool")
-        fits = not values.is_complex() and (whole or not integer)
+        fits = not values.is_complex()
+        is_ids = str(values.dtype) == "torch.int64"
     elif type(values).__module__.partition(".")[0] == "cupy":
-        fits = values.dtype.kind in ("iu" if integer else "fiub")
+        fits = values.dtype.kind in "fiub"
+        is_ids = values.dtype == np.int64
     else:
         return None
+    if integer and not (is_ids and values.ndim == 1):
+        raise _bad_ids(values.dtype, values.shape)
     if not fits or values.ndim != 1:
         raise InvalidArgument(
-            f"[store] {label} of dtype {values.dtype} and shape {tuple(values.shape)}: "
-            f"{'int64' if integer else 'real numbers'} of one dimension are allowed"
+            f"[store] {label} of dtype {values.dtype} and shape {tuple(values.shape)}: real "
+            "numbers of one dimension are allowed"
         )
     if hasattr(values, "data_ptr"):
         stream = torch_stream(sys.modules["torch"])
         device = int(values.get_device())
-        values = (values.long() if integer else values.float()).contiguous()
+        values = (values if integer else values.float()).contiguous()
         return GpuArray(values.data_ptr(), len(values), device, stream(device), values)
     cupy = sys.modules["cupy"]
     device = int(values.device.id)

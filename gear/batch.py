@@ -22,7 +22,8 @@ class Batch(Mapping[str, Any]):
     Attributes of every batch (B: `size`, L: steps of the output's window):
         ``batch[name]``: ``[B, L, *shape]``; ``[B, *shape]`` for a `Step`; packed:
             ``[sum(lengths[name]), *shape]``.
-        ``ids``: int64 ``[B]``, for `ReplayBuffer.update` and `ReplayBuffer.collect`.
+        ``ids``: int64 ``[B]``, for `ReplayBuffer.update` and `ReplayBuffer.collect`; with JAX an
+            array of NumPy.
         ``probabilities``: float32 ``[B]``, with which each was drawn.
         ``weights``: float32 ``[B]``, importance weights in (0, 1].
         ``masks[name]``: bool ``[B, L]`` (``[B]`` for a `Step`), False where a row is padding.

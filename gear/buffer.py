@@ -195,7 +195,7 @@ class ReplayBuffer:
         """Sets the priorities of steps (or, with ids of ``unit="episode"``, of episodes).
 
         Args:
-            ids: int64 ``[B]``, as in ``batch.ids``.
+            ids: int64 ``[B]`` and no other type, as in ``batch.ids``.
             priorities: ``[B]``, finite and 0 or more.
 
         Returns:
@@ -274,7 +274,8 @@ class ReplayBuffer:
                 (``tier="pinned"``), ``"staged"``, gathered by host threads and copied, or
                 ``"auto"``, the faster one of these on this machine.
             framework: ``"torch"``, ``"numpy"``, ``"jax"`` or ``"cupy"``; None: torch where
-                installed, else NumPy (on a GPU: CuPy, JAX). bfloat16 in NumPy is uint16 bits.
+                installed, else NumPy (on a GPU: CuPy, JAX). bfloat16 in NumPy is uint16 bits. JAX
+                makes 32 bits of 64 unless ``jax_enable_x64`` is set; ids come as NumPy's int64.
             prefetch: batches in flight behind the delivered one.
             seed: of the sampler's draws.
             timeout_s: longest wait of ``next`` for the rate limit; None: no end.

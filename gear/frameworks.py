@@ -10,6 +10,8 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from gear import _core
 from gear.errors import InvalidArgument
 
@@ -82,9 +84,29 @@ def tensor_maker(framework: str | None, device: int = -1) -> MakeTensor:
         )
     if framework == "torch":
         return _torch(device)
-    module = importlib.import_module("cupy" if framework == "cupy" else "jax.dlpack")
-    from_dlpack = module.from_dlpack
+    if framework == "jax":
+        return _jax()
+    from_dlpack = importlib.import_module("cupy").from_dlpack
     return lambda batch, kind, output: from_dlpack(_Exporter(batch, kind, output))
+
+
+def _jax() -> MakeTensor:
+    """JAX arrays; ids as NumPy int64: unless told otherwise JAX makes int32 of them, cutting off
+    all that tells a step from the next one in its place."""
+    jax = importlib.import_module("jax")
+    from_dlpack = importlib.import_module("jax.dlpack").from_dlpack
+    # A context manager, of this thread alone; it moved in 0.8.
+    with_64_bits = getattr(jax, "enable_x64", None)
+    if with_64_bits is None:
+        with_64_bits = importlib.import_module("jax.experimental").enable_x64
+
+    def make(batch: _core.Batch, kind: int, output: int) -> Any:
+        if kind != _core.Batch.IDS:
+            return from_dlpack(_Exporter(batch, kind, output))
+        with with_64_bits(True):
+            return np.asarray(from_dlpack(_Exporter(batch, kind, output)))
+
+    return make
 
 
 def _torch(device: int) -> MakeTensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -49,6 +50,7 @@ def has_module_tool(name: str) -> bool:
 # Marker -> is it here. A test that needs what is absent is skipped; with --require it fails.
 RESOURCES = {
     "gpu": lambda: num_gpus() > 0,
+    "jax": lambda: importlib.util.find_spec("jax") is not None,
     "rdma": lambda: any(Path("/sys/class/infiniband").glob("*")),
     "mpi": has_mpi,
     "slurm": has_slurm,

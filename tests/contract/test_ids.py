@@ -19,6 +19,10 @@ UPDATES: list[tuple[Callable[[np.ndarray], tuple[Any, Any]], str]] = [
     (lambda ids: (ids, np.full(11, INF)), r"priority inf at position 0"),
     (lambda ids: (ids, [1.0]), r"(11.*1|1.*11)"),
     (lambda ids: (ids.astype(np.float64), np.ones(11)), r"ids.*float64.*int64"),
+    (lambda ids: (ids.astype(np.int32), np.ones(11)), r"ids.*int32.*int64"),
+    (lambda ids: (ids.astype(np.uint64), np.ones(11)), r"ids.*uint64.*int64"),
+    (lambda ids: (np.zeros(0, np.int32), np.ones(0)), r"ids.*int32.*int64"),
+    (lambda ids: ([[1], [2, 3]], np.ones(2)), r"list is no array"),
     (lambda ids: (ids.reshape(1, 11), np.ones((1, 11))), r"dimension|shape"),
     (lambda ids: (np.append(ids, -1), np.ones(12)), r"id -1 at position 11.*not of this buffer"),
     (lambda ids: (ids | 1 << 50, np.ones(11)), r"id \d+ at position 0.*not of this buffer"),
@@ -49,6 +53,7 @@ def test_update_takes_lists_and_nothing(filled: Filled) -> None:
         (lambda ids: ids[:1] + (1 << 62) + 1, r"id \d+"),
         (lambda ids: ids.reshape(1, -1), r"dimension|shape"),
         (lambda ids: ids.astype(np.float32), r"ids.*float32.*int64"),
+        (lambda ids: ids.astype(np.int32), r"ids.*int32.*int64"),
     ],
 )
 def test_collect_refuses_ids_of_nothing(filled: Filled, change, message: str) -> None:
