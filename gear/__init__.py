@@ -15,6 +15,7 @@ if _find_spec("gear._core") is None:
 if _mixed := _namesake.mixed_folder(__path__):
     _warnings.warn(_namesake.mixture(_mixed), stacklevel=2)
 
+from gear._core import build_info as _build_info
 from gear.batch import Batch
 from gear.buffer import ReplayBuffer
 from gear.device import check_visible_device
@@ -36,7 +37,7 @@ from gear.schema import Column, Schema
 from gear.window import Step, Window
 from gear.writer import Writer
 
-__version__ = "0.1.0"
+__version__ = str(_build_info()["version"])
 
 __all__ = [
     "Batch",

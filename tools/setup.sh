@@ -8,9 +8,9 @@
 # PYTHON=/path/to/python chooses the interpreter (tools/find_python.sh). What comes from the
 # distribution is installed if this is root, else named (tools/debian_packages.sh).
 #
-# CUDA: `train` builds with the nvcc that is here, if any. `dev` takes one from PyPI where there is
-# none, so that the GPU code is always compiled. GEAR_WITH_CUDA=OFF builds without, at either level;
-# GEAR_CUDA_ARCHITECTURES="90" says what to compile for.
+# CUDA: `train` compiles GPU code where there is a GPU and an nvcc. `dev` always does, and takes an nvcc
+# from PyPI where there is none. GEAR_WITH_CUDA=OFF, AUTO (if there is an nvcc) or ON says otherwise, at
+# either level; GEAR_CUDA_ARCHITECTURES="90" says what to compile for.
 # MPI: the transport mpi is built where there is an mpicxx; GEAR_WITH_MPI=OFF builds without.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -47,9 +47,18 @@ cuda_architectures() {
   echo "${here:-75;120}"
 }
 
+gpu_is_here() { [[ "$(nvidia-smi -L 2>/dev/null)" == GPU* ]]; }
+
+with_cuda() {
+  if [ -n "${GEAR_WITH_CUDA:-}" ]; then echo "$GEAR_WITH_CUDA"
+  elif [ "$level" = dev ]; then echo ON
+  elif gpu_is_here; then echo AUTO
+  else echo OFF; fi
+}
+
 build_inputs_hash() {
   {
-    echo "$level ${GEAR_WITH_CUDA:-} $(cuda_architectures) $(tools/find_nvcc.sh || echo none)"
+    echo "$level $(with_cuda) $(cuda_architectures) $(tools/find_nvcc.sh || echo none)"
     echo "${GEAR_WITH_MPI:-} $(command -v mpicxx || echo none)"
     .venv/bin/python -c 'import sys; print(sys.version, sys.base_prefix)'
     find csrc cmake CMakeLists.txt pyproject.toml requirements tools/setup.sh -type f -print0 |
@@ -89,30 +98,40 @@ if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
   "$python" -m venv .venv
 fi
 
+# pip makes an environment of its own for each package that it builds: by these, that one has the
+# versions that constraints.txt names, too. pips before 25.3 know the first only, later ones the second.
+export PIP_CONSTRAINT="requirements/constraints.txt${PIP_CONSTRAINT:+ $PIP_CONSTRAINT}"
+export PIP_BUILD_CONSTRAINT="requirements/constraints.txt${PIP_BUILD_CONSTRAINT:+ $PIP_BUILD_CONSTRAINT}"
 pip() { .venv/bin/python -m pip --disable-pip-version-check -qq "$@"; }
+
 started=$SECONDS
+rm -f .venv/gear-*.stamp
+say "installing what GEAR needs (the first time takes minutes)"
 build_requirements=(scikit-build-core pybind11)
 have_cmake || build_requirements+=(cmake)
 command -v ninja >/dev/null || build_requirements+=(ninja)
-say "installing the requirements and building GEAR (the first time takes minutes)"
-rm -f .venv/gear-*.stamp
-pip install -c requirements/constraints.txt "${build_requirements[@]}" || die "pip failed"
+.venv/bin/python tools/dependencies.py "$extras" >build/requirements.txt
+pip install "${build_requirements[@]}" "$torch" -r build/requirements.txt ||
+  die "the requirements could not be installed; what pip said is above"
 
-with_cuda=${GEAR_WITH_CUDA:-AUTO}
-if [ "$with_cuda" != OFF ]; then
+cuda=$(with_cuda)
+if [ "$cuda" != OFF ]; then
   if [ "$level" = dev ] && ! tools/find_nvcc.sh >/dev/null; then install_nvcc; fi
   if nvcc=$(tools/find_nvcc.sh); then
     export CUDACXX=$nvcc
-    [ "$level" = train ] || with_cuda=ON
     say "GPU code by $nvcc for compute capability $(cuda_architectures)"
+  elif [ "$level" = train ]; then
+    say "no CUDA compiler here: building for the CPU alone. With a GPU, set CUDACXX to an nvcc"
   fi
+elif [ "$level" = train ] && [ -z "${GEAR_WITH_CUDA:-}" ]; then
+  say "no GPU here: building for the CPU alone (GEAR_WITH_CUDA=AUTO builds GPU code where there is an nvcc)"
 fi
-CMAKE_ARGS="${CMAKE_ARGS:-} -DGEAR_WITH_CUDA=$with_cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)"
+say "building GEAR after $((SECONDS - started)) s"
+CMAKE_ARGS="${CMAKE_ARGS:-} -DGEAR_WITH_CUDA=$cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)"
 CMAKE_ARGS+=" -DGEAR_WITH_MPI=${GEAR_WITH_MPI:-AUTO}"
 PATH="$PWD/.venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)} \
-  CMAKE_ARGS=$CMAKE_ARGS \
-  pip install -c requirements/constraints.txt --no-build-isolation "$torch" -e ".[$extras]" ||
-  die "the installation failed; its output is above"
+  CMAKE_ARGS=$CMAKE_ARGS pip install --no-build-isolation --no-deps -e . ||
+  die "GEAR could not be built; its output is above"
 (cd build && ../.venv/bin/python -c 'import gear') || die "GEAR was built but does not import"
 build_inputs_hash >".venv/gear-$level.stamp"
 say "done in $((SECONDS - started)) s"

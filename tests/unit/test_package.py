@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,12 +16,21 @@ from gear import _core
 
 def test_version_and_build_info() -> None:
     info = _core.build_info()
-    assert gear.__version__ == info["version"] == "0.1.0"
+    assert gear.__version__ == info["version"]
     assert bool(info["cuda"]) == bool(info["cuda_architectures"]) == bool(_core.runtime_version())
     assert info["compiler"]
     assert info["build_type"]
     assert info["simd"]
     assert info["checkpoint_format"] >= 1
+
+
+def test_the_version_stands_in_one_place() -> None:
+    clone = Path(__file__).parents[2]
+    stated = re.search(r'^version = "(.*)"$', (clone / "pyproject.toml").read_text(), re.MULTILINE)
+    assert stated is not None
+    assert gear.__version__ == stated[1]
+    for file in (clone / "CMakeLists.txt", *(clone / "gear").rglob("*.py")):
+        assert stated[1] not in file.read_text(), f"{file} says the version, too"
 
 
 def test_check_visible_device(capsys: pytest.CaptureFixture[str]) -> None:
