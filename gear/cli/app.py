@@ -1,17 +1,25 @@
 """Entry point of the `gear` command: its commands, its errors and its exit codes.
 
-Exit codes: 0 done, 1 the command ran and its answer is no, 2 an error (one line on standard error:
-`gear: [area] what failed: given, allowed, what to do`), 130 interrupted. `--debug`, anywhere on the
-command line, shows the traceback of an error instead.
+Exit codes: 0 done, 1 the command ran and its answer is no, 2 an error, 130 interrupted.
+
+What a user can mend (GearError, OSError, a wrong command line) is one line on standard error,
+`gear: [area] what failed: given, allowed, what to do`; `--debug`, anywhere on the command line,
+shows its traceback instead. Every other error is a fault of GEAR, of a library or of the user's own
+code: its traceback comes before that line, always.
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Sequence
 
 import gear
 from gear.namesake import refuse_other
+
+
+class UsageError(ValueError):
+    """A command line that is wrong, or a package that the command needs and that is missing."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,17 +38,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
+        ours = getattr(gear, "GearError", UsageError)  # not where `gear` is another package
+        if not isinstance(error, (UsageError, OSError, ours)):
+            traceback.print_exc()
         print(f"gear: {_one_line(error)}", file=sys.stderr)
         return 2
 
 
 def _run(arguments: list[str]) -> int:
-    refuse_other(gear)
+    try:
+        refuse_other(gear)
+    except ImportError as error:
+        raise UsageError(str(error)) from error
     try:
         import click
         import rich  # noqa: F401
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
+        raise UsageError(
             f"[cli] {error.name} is not installed: the gear command needs the extra [cli]: "
             "pip install 'gear-replay[cli]'"
         ) from error
@@ -51,7 +65,7 @@ def _run(arguments: list[str]) -> int:
     except click.exceptions.Abort:
         return 130
     except click.ClickException as error:
-        raise ValueError(f"[cli] {error.format_message()}") from error
+        raise UsageError(f"[cli] {error.format_message()}") from error
     return code if isinstance(code, int) else 0
 
 
@@ -59,8 +73,10 @@ def _one_line(error: BaseException) -> str:
     message = " ".join(str(error).split()) or type(error).__name__
     if message.startswith("["):
         return message
+    if isinstance(error, OSError):
+        return f"[io] {message}"
     area = "import" if isinstance(error, ImportError) else "internal"
-    return f"[{area}] {message} ({type(error).__name__}; --debug shows where)"
+    return f"[{area}] {type(error).__name__}: {message}"
 
 
 if __name__ == "__main__":

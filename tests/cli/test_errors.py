@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import gear
 from gear.cli import app
 
 
@@ -64,6 +65,53 @@ def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
         app.main(["--debug", "juggle"])
     with pytest.raises(Exception, match="juggle"):
         app.main(["juggle", "--debug"])
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ZeroDivisionError("by zero"), "gear: [internal] ZeroDivisionError: by zero"),
+        (ImportError("libx.so: not found"), "gear: [import] ImportError: libx.so: not found"),
+        (ValueError("[user] looks like ours"), "gear: [user] looks like ours"),
+        (KeyError("x"), "gear: [internal] KeyError: 'x'"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_the_user_cannot_mend_comes_with_its_traceback(
+    error: Exception,
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def crash(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(app, "_run", crash)
+    assert app.main(["check"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert "in crash" in "".join(lines)
+    assert lines[-1] == line
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        gear.InvalidArgument("[store] capacity=0: give 1 or more"),
+        gear.OutOfMemory("[memory] 3 TB asked for: make it smaller"),
+        FileNotFoundError(2, "No such file", "/nowhere"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_the_user_can_mend_is_one_line(
+    error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(app, "_run", refuse)
+    assert app.main(["check"]) == 2
+    assert one_line(capsys).startswith("gear: [")
 
 
 def test_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
