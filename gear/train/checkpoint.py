@@ -13,6 +13,7 @@ run code. Ranks on several nodes write into one file system.
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import re
@@ -29,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 import gear
 from gear.train.ranks import Ranks
 
-FORMAT = 1
+FORMAT = 2
 _NAME = re.compile(r"step_(\d+)")
 # What a checkpoint of the same step takes the place of. Killed between the two renames, it is the
 # checkpoint of that step.
@@ -79,10 +80,11 @@ class Checkpoint:
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             reason = str(error).splitlines()[0]
             raise gear.CorruptData(f"[train] cannot read {path}: {reason}") from error
-        if state["format"] > FORMAT:
+        if state["format"] != FORMAT:
+            remedy = "update GEAR" if state["format"] > FORMAT else "continue it with that version"
             raise gear.CorruptData(
-                f"[train] {path} has format {state['format']}: this version reads up to {FORMAT}, "
-                "update GEAR"
+                f"[train] {path} was written by another version of GEAR in format "
+                f"{state['format']} and this one reads format {FORMAT}: {remedy}"
             )
         return dict(state)
 
@@ -95,38 +97,43 @@ def save(
     run_dir: Path,
     step: int,
     *,
-    config: DictConfig,
+    config: str,
     shared: dict[str, Any],
     own: dict[str, Any],
     buffer: gear.ReplayBuffer,
     ranks: Ranks,
     keep: int,
 ) -> Checkpoint:
-    """Write RUN_DIR/checkpoints/step_<step>, whole or not at all; keep the newest `keep`.
+    """Write RUN_DIR/checkpoints/step_<step>, whole or not at all; keep `keep` up to this one.
 
-    Steps beyond this one are left from a run that went on from here before: they go, too.
     Collective: `shared` is written once, `own` by every rank, and what rank 0 has begun appears
-    under its name when all have written theirs.
+    under its name when all have written theirs. What fails on one rank ends it on all of them, and
+    the checkpoints that were there stay.
+
+    config: the content of config.yaml.
     """
     folder = run_dir / "checkpoints"
     target, beside = folder / f"step_{step}", folder / f".step_{step}"
-    if ranks.rank == 0:
+
+    def prepare() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for checkpoint in checkpoints(run_dir):
             checkpoint.path.rename(folder / f"step_{checkpoint.step}")
         for torn in folder.glob(".step_*"):
             shutil.rmtree(torn)
         beside.mkdir()
-    ranks.barrier()
+
+    def write() -> None:
+        if ranks.rank == 0:
+            (beside / "config.yaml").write_text(config, encoding="utf-8")
+            _write(beside / "trainer.pt", {"num_ranks": ranks.size, **shared, **own})
+        else:
+            _write(beside / _part_name(ranks.rank, ranks.size), own)
+
+    ranks.together(lambda: prepare() if ranks.rank == 0 else None)
     buffer.save(beside / "replay")
-    if ranks.rank == 0:
-        OmegaConf.save(config, beside / "config.yaml")
-        _write(beside / "trainer.pt", {"num_ranks": ranks.size, **shared, **own})
-    else:
-        _write(beside / _part_name(ranks.rank, ranks.size), own)
-    ranks.barrier()
-    if ranks.rank == 0:
-        _publish(beside, target, keep)
+    ranks.together(write)
+    ranks.together(lambda: _publish(beside, target, keep) if ranks.rank == 0 else None)
     return Checkpoint(target)
 
 
@@ -138,11 +145,8 @@ def _publish(beside: Path, target: Path, keep: int) -> None:
         target.rename(folder / f".step_{step}_replaced")  # as _REPLACED
     beside.rename(target)
     _sync_directory(folder)
-    found = checkpoints(folder.parent)
-    kept = [checkpoint for checkpoint in found if checkpoint.step <= step][-max(1, keep) :]
-    for other in found:
-        if other not in kept:
-            shutil.rmtree(other.path)
+    for other in [found for found in checkpoints(folder.parent) if found.step <= step][:-keep]:
+        shutil.rmtree(other.path)
     for replaced in folder.glob(".step_*_replaced"):
         shutil.rmtree(replaced)
 
@@ -178,8 +182,10 @@ def find_newest(folder: Path, fits: Callable[[DictConfig], bool]) -> Checkpoint 
 
 
 def _write(path: Path, state: dict[str, Any]) -> None:
+    whole = io.BytesIO()  # torch tells of a full disk by a RuntimeError
+    torch.save(_to_tensors({"format": FORMAT, **state}), whole)
     with path.open("wb") as file:
-        torch.save(_to_tensors({"format": FORMAT, **state}), file)
+        file.write(whole.getbuffer())
         file.flush()
         os.fsync(file.fileno())
 

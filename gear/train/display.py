@@ -71,7 +71,7 @@ class Display:
         if before_s == 0.0:
             return
         per_s = 1.0 / (clock - before_s)
-        samples = (c.updates - before_updates) * learner.cfg.algo.batch_size * learner.ranks.size
+        samples = (c.updates - before_updates) * learner.config.algo.batch_size * learner.ranks.size
         recent = c.returns[-10:]
         state = (
             f"return {f'{sum(recent) / len(recent):.1f}' if recent else '-'}  "

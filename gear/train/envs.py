@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import traceback
+from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 import gear
+from gear.train.config import Env
 from gear.train.seeding import episode_seed
 
 Array = NDArray[Any]
-
-
-class EnvConfig(Protocol):
-    """The group `env`."""
-
-    id: str
-    kwargs: dict[str, Any]
-    frames: bool
-    stack: int
-    reward_clip: float | None
 
 
 class Environment:
@@ -34,7 +26,7 @@ class Environment:
               discrete: an integer in [0, num_actions)
     """
 
-    def __init__(self, config: EnvConfig, seed: int) -> None:
+    def __init__(self, config: Env, seed: int) -> None:
         self._env = _make(config)
         self._seed = seed
         self._reward_clip = config.reward_clip
@@ -104,7 +96,7 @@ class Environment:
         self._env.close()
 
 
-def _make(config: EnvConfig) -> gymnasium.Env[Any, Any]:
+def _make(config: Env) -> gymnasium.Env[Any, Any]:
     kwargs = dict(config.kwargs)
     try:
         if not config.frames:
@@ -116,7 +108,17 @@ def _make(config: EnvConfig) -> gymnasium.Env[Any, Any]:
         env = gymnasium.make(config.id, frameskip=1, disable_env_checker=True, **kwargs)
         return gymnasium.wrappers.AtariPreprocessing(env)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
+        if isinstance(error, TypeError) and not _is_refusal(error):
+            raise
         reason = " ".join(str(error).split())
         raise gear.InvalidArgument(
             f"[train] cannot make environment env.id={config.id}: {reason}"
         ) from error
+
+
+def _is_refusal(error: TypeError) -> bool:
+    """Gymnasium wraps what the call of an environment raises: it was called wrongly, and no line of
+    the environment itself was run."""
+    called = error.__context__ or error
+    frames = [frame for frame, _ in traceback.walk_tb(called.__traceback__)]
+    return bool(frames) and "gymnasium" in frames[-1].f_globals.get("__name__", "").split(".")

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from omegaconf import DictConfig
 
+import gear
 from gear.train import checkpoint
 from gear.train.algo import make_algorithm
+from gear.train.config import Config, Ddp, Prioritized
 from gear.train.envs import Environment
 from gear.train.ranks import Ranks
 from gear.train.replay import annealed_beta, make_buffer, make_loader
@@ -58,25 +59,26 @@ class Learner:
 
     def __init__(
         self,
-        cfg: DictConfig,
+        config: Config,
         *,
         start: checkpoint.Checkpoint | None = None,
         note: Callable[[str], None] = print,
         ranks: Ranks | None = None,
     ) -> None:
-        self.cfg = cfg
-        self.ranks = ranks or Ranks.single(cfg.device)
+        self.config = config
+        self.ranks = ranks or Ranks.single(config.device)
         self.counters = Counters()
         self.episode_return = 0.0
         self.stop = 0
         self._ended: list[Ended] = []
         self._actions: list[NDArray[Any] | int] = []
-        self._weighted = cfg.replay.sampler == "weighted"
+        self._weighted = config.replay if isinstance(config.replay, Prioritized) else None
+        self._exchange_every = config.dist.exchange_every if isinstance(config.dist, Ddp) else 1
         state = self.ranks.together(lambda: self._make_own(start))
-        self.buffer = make_buffer(cfg, self.env, self.ranks.group, start)
-        self.loader = make_loader(cfg, self.buffer, self.algorithm, self.ranks)
-        if state:
-            self._restore(state, note)
+        self.buffer = make_buffer(config, self.env, self.ranks.group, start)
+        self.loader = make_loader(config, self.buffer, self.algorithm, self.ranks)
+        if start and state:
+            self._restore(start, state, note)
         else:
             self.algorithm.share()
             self.writer = self.buffer.writer()
@@ -84,12 +86,12 @@ class Learner:
 
     def _make_own(self, start: checkpoint.Checkpoint | None) -> dict[str, Any] | None:
         """What is made without the other ranks; returns the state to continue from."""
-        cfg, ranks = self.cfg, self.ranks
+        config, ranks = self.config, self.ranks
         state = start.state(ranks.rank, ranks.size) if start else None
-        seed = rank_seed(cfg.seed, ranks.rank)
-        seed_everything(seed, cfg.threads)
-        self.env = Environment(cfg.env, seed)
-        self.algorithm = make_algorithm(cfg, self.env, ranks)
+        seed = rank_seed(config.seed, ranks.rank)
+        seed_everything(seed, config.threads, deterministic=config.deterministic)
+        self.env = Environment(config.env, seed)
+        self.algorithm = make_algorithm(config, self.env, ranks)
         return state
 
     def step(self, stop: int = 0) -> list[Ended]:
@@ -101,9 +103,10 @@ class Learner:
         `dist.exchange_every` steps of a rank, and at the run's end.
         """
         began = time.perf_counter()
-        c, algo = self.counters, self.cfg.algo
+        c, algo = self.counters, self.config.algo
         obs = self.env.obs
         action = self.algorithm.act(self.env.view, c.env_steps)
+        self.ranks.check()  # acting waits for a GPU, in vain if a peer has ended
         reward, terminated, truncated = self.env.step(action)
         self._actions.append(action)
         self.episode_return += reward
@@ -149,12 +152,12 @@ class Learner:
         return checkpoint.save(
             run_dir,
             self.counters.env_steps,
-            config=self.cfg,
+            config=self.config.yaml,
             shared={"algorithm": self.algorithm.state_dict()},
             own=own,
             buffer=self.buffer,
             ranks=self.ranks,
-            keep=self.cfg.keep_checkpoints,
+            keep=self.config.keep_checkpoints,
         )
 
     def close(self) -> None:
@@ -167,7 +170,7 @@ class Learner:
         c = self.counters
         called = time.perf_counter()
         if self._weighted:
-            self.loader.beta = annealed_beta(self.cfg, c.env_steps)
+            self.loader.beta = annealed_beta(self._weighted, c.env_steps)
         batch = next(self.loader)
         c.replay_seconds += time.perf_counter() - called
         errors = self.algorithm.learn(batch)
@@ -178,10 +181,9 @@ class Learner:
         c.updates += 1
 
     def _exchange_is_due(self, own_steps: int) -> bool:
-        if self.ranks.size == 1 or self.counters.env_steps >= self.cfg.total_steps:
+        if self.ranks.size == 1 or self.counters.env_steps >= self.config.total_steps:
             return True
-        every: int = self.cfg.dist.exchange_every
-        return own_steps % every == 0
+        return own_steps % self._exchange_every == 0
 
     def _exchange(self, stop: int) -> list[Ended]:
         """Tells all ranks which episodes have ended here and whether to stop."""
@@ -199,9 +201,11 @@ class Learner:
         self._actions = []
         self.env.reset(self.counters.episode)
 
-    def _restore(self, state: dict[str, Any], note: Callable[[str], None]) -> None:
+    def _restore(
+        self, start: checkpoint.Checkpoint, state: dict[str, Any], note: Callable[[str], None]
+    ) -> None:
         self.counters = Counters(**state["counters"])
-        self.algorithm.load_state_dict(state["algorithm"])
+        self.ranks.together(lambda: self._restore_networks(start, state))
         self.loader.load_state_dict(state["loader"])
         self._ended = [Ended(**ended) for ended in state.get("ended", [])]
         episode = state["episode"]
@@ -211,7 +215,7 @@ class Learner:
         self.env.replay(self.counters.episode, episode["actions"])
         if not np.array_equal(self.env.view, episode["view"], equal_nan=True):
             note(
-                f"warning: {self.cfg.env.id} did not reproduce episode {self.counters.episode} "
+                f"warning: {self.config.env.id} did not reproduce episode {self.counters.episode} "
                 "from its seed and actions: starting the next one. "
                 "This run will differ from an uninterrupted one."
             )
@@ -219,3 +223,13 @@ class Learner:
             self._next_episode()
         # Last, since replaying an episode may draw from the global generators.
         restore_rng(state["rng"])
+
+    def _restore_networks(self, start: checkpoint.Checkpoint, state: dict[str, Any]) -> None:
+        """The networks are saved once: what this rank had then must be what it gets here."""
+        self.algorithm.load_state_dict(state["algorithm"])
+        if self.algorithm.digest() != state["networks"]:
+            raise gear.CorruptData(
+                f"[train] {start.path} holds other networks than rank {self.ranks.rank} had when "
+                "it was saved: the ranks had come apart, or files of several saves are mixed; "
+                "continue from an older checkpoint"
+            )

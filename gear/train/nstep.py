@@ -41,8 +41,13 @@ class Transitions:
     next_obs: Tensor  # [B, stack, *obs_shape]
 
 
-def transitions(batch: gear.Batch, *, gamma: float, stack: int) -> Transitions:
-    """Read a batch of `outputs(n_step, stack)`."""
+def powers_of(gamma: float, n_step: int, device: torch.device | str = "cpu") -> Tensor:
+    """gamma^0 ... gamma^n, float32 [n + 1]: made once, since a copy to a GPU waits for it."""
+    return torch.tensor([gamma**k for k in range(n_step + 1)], device=device)
+
+
+def transitions(batch: gear.Batch, *, powers: Tensor, stack: int) -> Transitions:
+    """Read a batch of `outputs(n_step, stack)`; `powers` are `powers_of(gamma, n_step)`."""
     obs, reward, terminated = batch["obs"], batch["reward"], batch["terminated"]
     n_step = reward.shape[1]
     if n_step == 1:
@@ -50,10 +55,9 @@ def transitions(batch: gear.Batch, *, gamma: float, stack: int) -> Transitions:
             obs=obs[:, :stack],
             action=batch["action"],
             returns=reward[:, 0],
-            discount=torch.where(terminated[:, 0], 0.0, gamma),
+            discount=torch.where(terminated[:, 0], 0.0, powers[1]),
             next_obs=obs[:, 1:],
         )
-    powers = torch.tensor([gamma**k for k in range(n_step + 1)], device=reward.device)
     steps = batch.lengths["reward"].long()
     rows = steps[:, None] + torch.arange(stack, device=steps.device)
     return Transitions(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,6 +21,8 @@ from torch import Tensor
 
 import gear
 from gear.distributed.launch import find_launch
+from gear.train.config import Ddp, Place
+from gear.train.watch import Watch
 
 T = TypeVar("T")
 
@@ -29,30 +31,28 @@ MOMENT_S = 1.0  # a rank that closed its connections is gone after that
 LINGER_S = 3.0  # a failed rank stays so long, that the others name the one that failed first
 
 
-def start_ranks(cfg: Any) -> Ranks:
+def start_ranks(place: Place) -> Ranks:
     """The ranks that the group `dist` asks for; waits for all of them.
 
-    Raises InvalidArgument if several processes were started and would train apart, TransportError
-    if one does not come.
+    Raises InvalidArgument if several processes were started and would train apart or a rank has not
+    the device, TransportError if one does not come.
     """
     launch = find_launch(os.environ, lambda package: find_spec(package) is not None)
-    by_hand = cfg.world_size is not None
-    if cfg.dist.name == "single":
-        size = cfg.world_size if by_hand else launch.size
+    by_hand = place.world_size is not None
+    if not isinstance(place.dist, Ddp):
+        size = place.world_size if by_hand else launch.size
         if size != 1:
             who = "rank= and world_size= say" if by_hand else f"{launch.launcher} says"
             raise gear.InvalidArgument(
                 f"[train] {who} that this is one of {size or 'several'} processes, each of which "
                 "would train by itself: add dist=ddp, or start one"
             )
-        return Ranks.single(cfg.device)
+        return Ranks.single(place.device)
     if by_hand:
-        place = {"RANK": cfg.rank, "WORLD_SIZE": cfg.world_size}
-        master = {"MASTER_ADDR": cfg.dist.master_addr, "MASTER_PORT": cfg.dist.master_port}
-        os.environ.update({name: str(value) for name, value in {**place, **master}.items()})
-        # A checkpoint's configuration is every rank's and the next launch's.
-        cfg.rank = cfg.world_size = None
-    return Ranks(gear.Group.from_env(timeout_s=cfg.dist.timeout_s), cfg.device)
+        own = {"RANK": place.rank, "WORLD_SIZE": place.world_size}
+        master = {"MASTER_ADDR": place.dist.master_addr, "MASTER_PORT": place.dist.master_port}
+        os.environ.update({name: str(value) for name, value in {**own, **master}.items()})
+    return Ranks(gear.Group.from_env(timeout_s=place.dist.timeout_s), place.device)
 
 
 class Ranks:
@@ -62,26 +62,34 @@ class Ranks:
     step: exact for any number of networks, losses and optimisers, where DistributedDataParallel
     would wrap each network's forward pass, which actor-critic methods call several times per
     backward pass and also without gradients. What DDP gains by overlapping the reduction with the
-    backward pass is small for networks of this size.
+    backward pass is small for networks of this size. With NCCL the all-reduce is on the current
+    stream: the host goes on at once, and `check` says later what became of it.
 
     As a context manager: leaving it through an exception does not wait for peers, see `__exit__`.
 
     Args:
         group: who the peers are.
         device: `"cpu"`, `"cuda"` (the local rank's GPU) or `"cuda:1"`.
+
+    Raises InvalidArgument if a rank cannot have that device.
     """
 
     def __init__(self, group: gear.Group, device: str = "cpu") -> None:
         self.group = group
         self.rank = group.rank
         self.size = group.size
-        self.device = _local_device(device, group)
         self._process_group: dist.ProcessGroup | None = None
+        self._watch: Watch | None = None
+        self.device = self.together(lambda: _local_device(device, group))
         self.backend = ""  # what averages gradients: gloo, nccl
         if self.size > 1:
             self.backend = _backend(self.exchange(_gpu(self.device)))
             with self._naming_the_missing():
-                self._process_group = _join(group, self.backend)
+                self._process_group = joined = _join(group, self.backend)
+            if self.backend == "nccl":
+                self._watch = Watch(
+                    lambda: group.missing(0.0), joined.abort, timeout_s=group.timeout_s
+                )
 
     def device_name(self) -> str:
         """`"cpu"`, or what the GPU is called."""
@@ -103,20 +111,37 @@ class Ranks:
 
     def exchange(self, value: T) -> list[T]:
         """The value of every rank, by rank. JSON-able and small."""
+        self.check()
         return self.group.exchange(value) if self.size > 1 else [value]
 
     def barrier(self) -> None:
         """Returns when every rank has called it."""
+        self.check()
         if self.size > 1:
             self.group.barrier()
 
+    def check(self) -> None:
+        """Raises TransportError if a GPU has waited for peers in vain: what it computed since is of
+        no use. Costs nothing; not collective."""
+        if self._watch and self._watch.reason:
+            raise self.group.lost(RuntimeError(self._watch.reason))
+
     def average(self, tensors: Sequence[Tensor]) -> None:
-        """Replaces every tensor by its mean over the ranks, bit-equal on all of them."""
+        """Replaces every tensor by its mean over the ranks, bit-equal on all of them.
+
+        On GPUs of their own the means are there for the stream, not yet for the host.
+        """
         if self.size == 1:
             return
+        self.check()
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         with self._naming_the_missing():
-            self._wait(dist.all_reduce(flat, group=self._process_group, async_op=True))
+            work = dist.all_reduce(flat, group=self._process_group, async_op=True)
+            if self._watch:
+                work.wait()  # the stream, not the host
+                self._watch.expect(_OnStream(work))
+            else:
+                self._wait(work)
         flat /= self.size
         parts = torch.split(flat, [tensor.numel() for tensor in tensors])
         torch._foreach_copy_(
@@ -155,6 +180,8 @@ class Ranks:
         """Ends the connections; collective."""
         if self.size > 1:
             self.barrier()
+            if self._watch:
+                self._watch.close()
             dist.destroy_process_group(self._process_group)
             self.group.close()
 
@@ -183,7 +210,7 @@ class Ranks:
             # The trace keeps alive what the frames hold.
             atexit.register(_leave, code, linger_s, trace)
 
-    def _wait(self, work: Any) -> None:
+    def _wait(self, work: dist.Work) -> None:
         """Waits for a collective; a peer that has died ends the wait before the time-out does."""
         deadline = time.monotonic() + self.group.timeout_s
         while not work.is_completed():
@@ -195,7 +222,7 @@ class Ranks:
                     raise RuntimeError(f"no answer within {self.group.timeout_s:g} s")
         work.wait()
 
-    def _look(self, work: Any) -> None:
+    def _look(self, work: dist.Work) -> None:
         """Returns when `work` is done, well or not, or after POLL_S."""
         if self.backend == "gloo":
             with contextlib.suppress(RuntimeError):
@@ -226,6 +253,26 @@ class Ranks:
             raise self.group.lost(error) from error
 
 
+class _OnStream:
+    """A collective behind which the current stream waits; as watch.Expected."""
+
+    def __init__(self, work: dist.Work) -> None:
+        self._work = work
+        self._device = torch.cuda.current_device()
+        self._passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._passed.record()
+
+    def done(self) -> bool:
+        # A thread starts with GPU 0 as its own, and would open a context there.
+        with torch.cuda.device(self._device):
+            return bool(self._passed.query())  # type: ignore[no-untyped-call]
+
+    def failed(self) -> bool:
+        # NCCL's error ends the work, not its kernel.
+        with torch.cuda.device(self._device):
+            return self._work.is_completed() and not self.done()
+
+
 def _leave(code: int, linger_s: float, _: TracebackType | None) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
@@ -235,11 +282,33 @@ def _leave(code: int, linger_s: float, _: TracebackType | None) -> None:
 
 def _local_device(device: str, group: gear.Group) -> str:
     """A GPU for each rank of a node where `device` is "cuda"; some launchers show it only that."""
+    if not device.startswith("cuda"):
+        return device
+    here = check_gpus(device)
     if device == "cuda" and group.size > 1:
-        device = f"cuda:{group.local_rank % max(1, torch.cuda.device_count())}"
+        device = f"cuda:{group.local_rank % here}"
     if device.startswith("cuda:"):
         torch.cuda.set_device(device)
     return device
+
+
+def check_gpus(device: str) -> int:
+    """How many GPUs are here; InvalidArgument where `device`, a GPU, cannot be used."""
+    why = ""
+    here = torch.cuda.device_count()
+    if not gear._core.build_info()["cuda"]:
+        why = (
+            "this GEAR was built without CUDA: load the module gear/VERSION-gpu or build with CUDA"
+        )
+    elif torch.version.cuda is None:
+        why = f"torch {torch.__version__} was built without CUDA: install one that has it"
+    elif here == 0:
+        why = "torch sees no GPU: start where there is one, and look at CUDA_VISIBLE_DEVICES"
+    elif device != "cuda" and int(device.split(":")[1]) >= here:
+        why = f"torch sees {here} GPU(s): give cuda:0 to cuda:{here - 1}"
+    if why:
+        raise gear.InvalidArgument(f"[train] device={device}: {why}, or use device=cpu")
+    return here
 
 
 def _gpu(device: str) -> str:
@@ -252,12 +321,21 @@ def _gpu(device: str) -> str:
 def _backend(gpus: list[str]) -> str:
     """NCCL if every rank has a GPU of its own, which it insists on, else gloo."""
     own = all(gpus) and len(set(gpus)) == len(gpus)
-    return "nccl" if own and dist.is_nccl_available() else "gloo"
+    if not (own and dist.is_nccl_available()):
+        return "gloo"
+    if not hasattr(dist.ProcessGroup, "abort"):
+        raise gear.InvalidArgument(
+            f"[train] torch {torch.__version__} cannot end a collective of NCCL whose rank is "
+            "gone: dist=ddp with a GPU for each rank needs torch 2.6 or later"
+        )
+    return "nccl"
 
 
 def _join(group: gear.Group, backend: str) -> dist.ProcessGroup:
     """A process group of torch.distributed for the gradients, whatever launched the ranks."""
-    # NCCL's own watch would abort the process without a word: it comes after Ranks._wait.
+    # torch's own watch of NCCL would abort the process without a word: Watch is in its place.
+    if backend == "nccl":
+        os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     timeout = timedelta(seconds=2 * group.timeout_s)
     made: dist.ProcessGroup | None
     if dist.is_initialized():

@@ -8,18 +8,19 @@ from typing import Any
 import gear
 from gear.train.algo import Algorithm
 from gear.train.checkpoint import Checkpoint
+from gear.train.config import Config, Ddp, Prioritized
 from gear.train.envs import Environment
 from gear.train.ranks import Ranks
 
 
 def make_buffer(
-    cfg: Any, env: Environment, group: gear.Group, start: Checkpoint | None
+    config: Config, env: Environment, group: gear.Group, start: Checkpoint | None
 ) -> gear.ReplayBuffer:
     """Columns: obs as observed, action, reward float32, terminated bool (never a truncation).
 
     Collective. start: takes what was saved there.
     """
-    tier = cfg.replay.tier
+    tier = config.replay.tier
     # A group makes its names up.
     name = f"gear-train-{os.getpid()}" if tier == "shared" and group.size == 1 else None
     if start:
@@ -33,42 +34,41 @@ def make_buffer(
     ]
     return gear.ReplayBuffer(
         gear.Schema(columns),
-        cfg.replay.capacity,
+        config.replay.capacity,
         tier=tier,
         name=name,
-        page_steps=cfg.replay.page_steps,
+        page_steps=config.replay.page_steps,
         group=group,
     )
 
 
 def make_loader(
-    cfg: Any, buffer: gear.ReplayBuffer, algorithm: Algorithm, ranks: Ranks
+    config: Config, buffer: gear.ReplayBuffer, algorithm: Algorithm, ranks: Ranks
 ) -> gear.Loader:
     """Batches of what the algorithm asks for."""
     sampler: gear.Uniform | gear.Weighted = gear.Uniform()
-    if cfg.replay.sampler == "weighted":
-        sampler = gear.Weighted(alpha=cfg.replay.alpha, beta=cfg.replay.beta)
+    if isinstance(config.replay, Prioritized):
+        sampler = gear.Weighted(alpha=config.replay.alpha, beta=config.replay.beta)
     shared: dict[str, Any] = {}
-    if ranks.size > 1:
-        shared = {"locality": cfg.dist.locality, "nccl": ranks.moves_by_nccl(cfg.dist.transport)}
+    if isinstance(config.dist, Ddp) and ranks.size > 1:
+        by_nccl = ranks.moves_by_nccl(config.dist.transport)
+        shared = {"locality": config.dist.locality, "nccl": by_nccl}
     return buffer.loader(
-        cfg.algo.batch_size,
+        config.algo.batch_size,
         sampler=sampler,
         outputs=algorithm.outputs,
         device=ranks.device,
         framework="torch",
-        prefetch=cfg.replay.prefetch,
-        seed=cfg.seed,
+        prefetch=config.replay.prefetch,
+        seed=config.seed,
         **shared,
     )
 
 
-def annealed_beta(cfg: Any, step: int) -> float:
+def annealed_beta(replay: Prioritized, step: int) -> float:
     """beta rises linearly from its start to 1 over beta_steps (arXiv:1511.05952, section 3.4).
 
     Not over total_steps: a run that is continued for longer equals one that was as long from the
     start.
     """
-    start = float(cfg.replay.beta)
-    beta_steps: int = cfg.replay.beta_steps
-    return start + (1.0 - start) * min(1.0, step / beta_steps)
+    return replay.beta + (1.0 - replay.beta) * min(1.0, step / replay.beta_steps)

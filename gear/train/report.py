@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
+from gear.train.config import Config, Ddp
 from gear.train.loop import Counters
 
 FINAL_EPISODES = 10
@@ -69,12 +69,15 @@ def draw_curve(run_dir: Path, counters: Counters, title: str) -> Path:
 
 
 def print_report(
-    console: Console, cfg: DictConfig, run_dir: Path, summary: dict[str, Any], curve: Path
+    console: Console, config: Config, run_dir: Path, summary: dict[str, Any], curve: Path
 ) -> None:
     """The closing table and what to try next."""
     final = summary["final_return"]
     table = Table(
-        "", "", title=f"{cfg.algo.name.upper()} on {cfg.env.id}, seed {cfg.seed}", show_header=False
+        "",
+        "",
+        title=f"{config.algo.name.upper()} on {config.env.id}, seed {config.seed}",
+        show_header=False,
     )
     table.add_row("return, last 10 episodes", "-" if final is None else f"{final:,.1f}")
     table.add_row("environment steps", f"{summary['env_steps']:,}")
@@ -84,20 +87,20 @@ def print_report(
     table.add_row("seconds", f"{summary['seconds']:,.1f}")
     console.print(table)
     console.print(f"learning curve: {curve}", highlight=False, soft_wrap=True)
-    launcher = ", each under the same launcher" if cfg.dist.name == "ddp" else ""
+    launcher = ", each under the same launcher" if isinstance(config.dist, Ddp) else ""
     console.print(f"try next{launcher}:", highlight=False)
-    for command in suggestions(cfg, run_dir):
+    for command in suggestions(config, run_dir):
         console.print(f"  {command}", highlight=False, soft_wrap=True)
 
 
-def suggestions(cfg: DictConfig, run_dir: Path) -> Sequence[str]:
+def suggestions(config: Config, run_dir: Path) -> Sequence[str]:
     """Three commands that work after this run."""
-    other = "cartpole" if cfg.env.name != "cartpole" else "pendulum"
-    replay = "prioritized" if cfg.replay.sampler == "uniform" else "uniform"
-    n_step = 3 if cfg.algo.n_step == 1 else 1
-    dist = " dist=ddp" if cfg.dist.name == "ddp" else ""
+    other = "cartpole" if config.env.name != "cartpole" else "pendulum"
+    replay = "prioritized" if config.replay.sampler == "uniform" else "uniform"
+    n_step = 3 if config.algo.n_step == 1 else 1
+    dist = " dist=ddp" if isinstance(config.dist, Ddp) else ""
     return (
-        f"gear train env={cfg.env.name} replay={replay} algo.n_step={n_step}{dist}",
+        f"gear train env={config.env.name} replay={replay} algo.n_step={n_step}{dist}",
         f"gear train env={other}{dist}",
-        f"gear train checkpoint={run_dir} total_steps={2 * cfg.total_steps}",
+        f"gear train checkpoint={run_dir} total_steps={2 * config.total_steps}",
     )

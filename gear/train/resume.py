@@ -16,7 +16,7 @@ from gear.train.checkpoint import Checkpoint, find, find_newest
 FREE_KEYS = frozenset(
     {
         *("total_steps", "checkpoint", "checkpoint_every", "keep_checkpoints"),
-        *("threads", "device", "logger", "dist", "rank", "world_size"),
+        *("threads", "device", "deterministic", "logger", "dist", "rank", "world_size"),
     }
 )
 
@@ -63,6 +63,7 @@ def _complete(saved: DictConfig) -> DictConfig:
     earlier = {
         "replay": {"tier": "host"},
         "dist": {"name": "single"},
+        "deterministic": True,
         "rank": None,
         "world_size": None,
     }

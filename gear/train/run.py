@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import Console
 
+import gear
 from gear.train import report, start_table
-from gear.train.checkpoint import Checkpoint
+from gear.train.checkpoint import Checkpoint, checkpoints
+from gear.train.config import Config, read, read_place
 from gear.train.display import Display
 from gear.train.interrupt import Interrupt
 from gear.train.loggers import MetricWriter, make_writers
 from gear.train.loop import Ended, Learner
 from gear.train.ranks import Ranks, start_ranks
 from gear.train.resume import choose
-from gear.train.validate import validate, validate_dist
 
 REPEAT_S = 10.0  # a launcher passes on the Ctrl-C that the terminal has given to the ranks, too
 
@@ -43,24 +45,22 @@ def train(
     Raises InvalidArgument before anything is built, Interrupted after a signal to any rank.
     """
     cfg, start = choose(cfg, overrides, run_dir)
-    validate_dist(cfg)
-    OmegaConf.resolve(cfg)
     with (
-        start_ranks(cfg) as ranks,
+        start_ranks(read_place(cfg)) as ranks,
         Interrupt(repeat_s=REPEAT_S if ranks.size > 1 else 0) as signals,
     ):
-        ranks.together(lambda: validate(cfg, ranks.size))
+        config = ranks.together(lambda: _checked(cfg, ranks.size))
         run_dir, start = _agree(ranks, run_dir, start, continue_in_place)
+        ranks.together(lambda: _check_folder(run_dir, start))
         console = Console(quiet=ranks.rank > 0)
-        title = f"{cfg.algo.name.upper()} on {cfg.env.id}"
-        with Display(console, title, cfg.total_steps) as display:
-            learner = Learner(cfg, start=start, note=display.note, ranks=ranks)
-            if ranks.rank == 0:
-                run_dir.mkdir(parents=True, exist_ok=True)
-                OmegaConf.save(cfg, run_dir / "config.yaml")
+        title = f"{config.algo.name.upper()} on {config.env.id}"
+        with Display(console, title, config.total_steps) as display:
+            note = display.note if ranks.rank == 0 else _note_of(ranks.rank)
+            learner = Learner(config, start=start, note=note, ranks=ranks)
+            ranks.together(lambda: _make_folder(run_dir, config) if ranks.rank == 0 else None)
             start_table.show(console, learner)
             origin = f"continues {_relative(start.path)}" if start else "starts"
-            display.note(f"{title}, seed {cfg.seed}: {origin}, writing to {run_dir}")
+            display.note(f"{title}, seed {config.seed}: {origin}, writing to {run_dir}")
             summary = _run(learner, signals, display, run_dir)
     if learner.stop:
         launcher = f"  (by {ranks.size} ranks)" if ranks.size > 1 else ""
@@ -72,9 +72,41 @@ def train(
         )
         raise Interrupted(128 + learner.stop)
     if ranks.rank == 0:
-        curve = report.draw_curve(run_dir, learner.counters, f"{title}, seed {cfg.seed}")
-        report.print_report(console, cfg, run_dir, summary, curve)
+        curve = report.draw_curve(run_dir, learner.counters, f"{title}, seed {config.seed}")
+        report.print_report(console, config, run_dir, summary, curve)
     return summary
+
+
+def _checked(cfg: DictConfig, num_ranks: int) -> Config:
+    config = read(cfg)
+    config.check_ranks(num_ranks)
+    return config
+
+
+def _note_of(rank: int) -> Callable[[str], None]:
+    """Where a rank that shows nothing puts what the user has to know all the same."""
+    return lambda message: print(f"rank {rank}: {message}", file=sys.stderr, flush=True)
+
+
+def _check_folder(run_dir: Path, start: Checkpoint | None) -> None:
+    """Refuses to write where there is a checkpoint that this run does not come from or go on from.
+
+    It would be replaced sooner or later, and the metrics that belong to it.
+    """
+    there = checkpoints(run_dir)
+    if not there or (start and there[-1].path.resolve() == start.path.resolve()):
+        return
+    mine = f"from {_relative(start.path)}" if start else "afresh"
+    raise gear.InvalidArgument(
+        f"[train] {run_dir} holds a run up to step {there[-1].step} and this one starts {mine}, so "
+        "it would replace what is there: write elsewhere with hydra.run.dir=DIR, continue the "
+        f"newest with checkpoint={run_dir}, or move the newer checkpoints away"
+    )
+
+
+def _make_folder(run_dir: Path, config: Config) -> None:
+    run_dir.mkdir(parents=True, exist_ok=True)
+    (run_dir / "config.yaml").write_text(config.yaml, encoding="utf-8")
 
 
 def _agree(
@@ -90,15 +122,15 @@ def _agree(
 
 def _run(learner: Learner, signals: Interrupt, display: Display, run_dir: Path) -> dict[str, Any]:
     """From the first step to the last checkpoint; closes the learner."""
-    cfg, ranks = learner.cfg, learner.ranks
+    config, ranks = learner.config, learner.ranks
     try:
         _learn(learner, signals, display, run_dir)
         summary = report.summarise(
-            learner.counters, batch_size=cfg.algo.batch_size * ranks.size, seed=cfg.seed
+            learner.counters, batch_size=config.algo.batch_size * ranks.size, seed=config.seed
         )
         if ranks.rank == 0:
             report.write_summary(run_dir, summary)
-        if learner.stop or cfg.checkpoint_every:
+        if learner.stop or config.checkpoint_every:
             learner.save(run_dir)
     except BaseException:
         # Closing is collective: among several ranks, after an error, it would wait for the others.
@@ -110,13 +142,13 @@ def _run(learner: Learner, signals: Interrupt, display: Display, run_dir: Path) 
 
 
 def _learn(learner: Learner, signals: Interrupt, display: Display, run_dir: Path) -> None:
-    cfg, c = learner.cfg, learner.counters
+    config, c = learner.config, learner.counters
     metrics = _Metrics(learner, display, run_dir)
     try:
-        while c.env_steps < cfg.total_steps and not learner.stop:
+        while c.env_steps < config.total_steps and not learner.stop:
             before = c.env_steps
             metrics.write(learner.step(signals.signum))
-            every = cfg.checkpoint_every
+            every = config.checkpoint_every
             if every and c.env_steps // every > before // every:
                 learner.save(run_dir)
             display.update(learner)
@@ -129,7 +161,7 @@ class _Metrics:
     """A row for every episode, written by rank 0: what it learned from is as good as any share."""
 
     def __init__(self, learner: Learner, display: Display, run_dir: Path) -> None:
-        cfg, c = learner.cfg, learner.counters
+        config, c = learner.config, learner.counters
         columns = [
             *("episode", "return", "length", "seconds", "env_steps_per_s", "samples_per_s"),
             *("replay_fill", *learner.algorithm.metric_names),
@@ -138,7 +170,7 @@ class _Metrics:
         self._display = display
         self._writers: list[MetricWriter] = []
         if learner.ranks.rank == 0:
-            self._writers = make_writers(cfg.logger.writers, run_dir, columns, c.env_steps)
+            self._writers = make_writers(config.logger.writers, run_dir, columns, c.env_steps)
         self._seen = (c.seconds, c.env_steps, c.updates)
 
     def write(self, news: Sequence[Ended]) -> None:
@@ -158,7 +190,7 @@ class _Metrics:
         """Since the previous rows."""
         learner, c = self._learner, self._learner.counters
         passed = max(c.seconds - self._seen[0], 1e-9)
-        samples = (c.updates - self._seen[2]) * learner.cfg.algo.batch_size * learner.ranks.size
+        samples = (c.updates - self._seen[2]) * learner.config.algo.batch_size * learner.ranks.size
         rates = {
             "seconds": c.seconds,
             "env_steps_per_s": (c.env_steps - self._seen[1]) / passed,

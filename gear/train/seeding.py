@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -9,12 +10,18 @@ import numpy as np
 import torch
 
 
-def seed_everything(seed: int, threads: int) -> None:
-    """Seed Python, NumPy and torch, and ask torch for deterministic kernels."""
+def seed_everything(seed: int, threads: int, *, deterministic: bool = True) -> None:
+    """Seed Python, NumPy and torch.
+
+    deterministic: torch takes kernels whose result does not depend on the order in which a GPU's
+    threads get to run, and cuBLAS, which reads its variable at its first call, a fixed workspace.
+    """
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(deterministic, warn_only=True)
     # The fill guards against reads of uninitialised memory; it costs a pass over every new tensor.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.set_num_threads(threads)

@@ -8,27 +8,29 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from gear.train.config import Ddp
 from gear.train.loop import Learner
 
 
 def show(console: Console, learner: Learner) -> None:
     """Collective; prints where `console` does. With one rank there is nothing to say."""
-    ranks, cfg = learner.ranks, learner.cfg
+    ranks, config = learner.ranks, learner.config
     if ranks.size == 1:
         return
+    assert isinstance(config.dist, Ddp)
     group = ranks.group
     devices = ranks.exchange(ranks.device_name())
     per_node: Counter[int] = Counter(group.nodes)
-    steps, share = learner.buffer.capacity, cfg.algo.batch_size
-    table = Table("", "", title=f"{cfg.algo.name.upper()} over ranks", show_header=False)
+    steps, share = learner.buffer.capacity, config.algo.batch_size
+    table = Table("", "", title=f"{config.algo.name.upper()} over ranks", show_header=False)
     table.add_row("ranks", f"{ranks.size}, started by {group.launcher}")
     table.add_row("nodes", f"{group.num_nodes}, ranks on each: {_each(list(per_node.values()))}")
     table.add_row("devices", _counted(devices))
     table.add_row("gradients", f"averaged by {ranks.backend}")
-    table.add_row("batches", f"moved by {group.transport().name}, locality {cfg.dist.locality}")
+    table.add_row("batches", f"moved by {group.transport().name}, locality {config.dist.locality}")
     table.add_row("batch", f"{share:,} a rank, {share * ranks.size:,} in all")
-    every = cfg.algo.train_every * ranks.size
-    table.add_row("updates", f"{cfg.algo.updates} every {every:,} environment steps")
+    every = config.algo.train_every * ranks.size
+    table.add_row("updates", f"{config.algo.updates} every {every:,} environment steps")
     table.add_row("replay, a rank", f"{steps:,} steps")
     table.add_row("replay, a node", _each([steps * count for count in per_node.values()], " steps"))
     table.add_row("replay, in all", f"{steps * ranks.size:,} steps")

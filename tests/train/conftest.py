@@ -30,15 +30,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture
 def configure() -> Callable:
     """configure("env=cartpole", "seed=1") -> the configuration that `gear train` would run."""
-    from hydra import compose, initialize_config_dir
+    from train.composed import compose
 
-    from gear.train.app import CONF
+    from gear.train.config import read
 
-    def make(*overrides: str):
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return compose("train", list(overrides))
-
-    return make
+    return lambda *overrides: read(compose(*overrides))
 
 
 class Launch:

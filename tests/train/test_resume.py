@@ -11,6 +11,7 @@ import torch
 
 import gear
 from gear.train import checkpoint
+from gear.train.config import read
 from gear.train.loop import Learner
 
 PENDULUM = (
@@ -89,7 +90,7 @@ def test_bit_equal(configure, tmp_path, overrides, at):
     np.random.random(5)
     torch.rand(5)
     notes = []
-    continued = Learner(saved.config(), start=saved, note=notes.append)
+    continued = Learner(read(saved.config()), start=saved, note=notes.append)
     assert continued.counters.env_steps == at
     found = fingerprint(advance(continued, cfg.total_steps))
     assert notes == []
@@ -193,9 +194,10 @@ def test_torn_and_newer_files_are_refused(configure, tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(gear.CorruptData, match=r"\[train\] cannot read .*trainer\.pt"):
         saved.state()
-    torch.save({"format": checkpoint.FORMAT + 1}, path)
-    with pytest.raises(gear.CorruptData, match="this version reads up to"):
-        saved.state()
+    for other, remedy in ((1, "update GEAR"), (-1, "continue it with that version")):
+        torch.save({"format": checkpoint.FORMAT + other}, path)
+        with pytest.raises(gear.CorruptData, match=f"by another version of GEAR .*: {remedy}"):
+            saved.state()
 
 
 def test_no_code_runs_when_reading(tmp_path):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import gear
 from gear.train import nstep
+from gear.train.config import Config
 from gear.train.envs import Environment
 from gear.train.ranks import Ranks
 
@@ -30,15 +31,16 @@ class Algorithm(ABC):
 
     metric_names: ClassVar[tuple[str, ...]]
 
-    def __init__(self, cfg: Any, env: Environment, ranks: Ranks) -> None:
-        self.gamma: float = cfg.algo.gamma
+    def __init__(self, config: Config, env: Environment, ranks: Ranks) -> None:
+        gamma, n_step = config.algo.gamma, config.algo.n_step
         self.stack = len(env.view)
-        self.outputs = nstep.outputs(cfg.algo.n_step, self.stack)
+        self.outputs = nstep.outputs(n_step, self.stack)
         self.device = torch.device(ranks.device)
+        self._powers = nstep.powers_of(gamma, n_step, self.device)
         self._ranks = ranks
         self.modules: dict[str, nn.Module] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
-        self._optim = cfg.optim
+        self._optim = config.optim
         self._sums = torch.zeros(len(self.metric_names), device=self.device)
         self._count = 0
 
@@ -51,15 +53,21 @@ class Algorithm(ABC):
         """One update; returns the absolute TD error of each transition, float32 [B]."""
 
     def transitions(self, batch: gear.Batch) -> nstep.Transitions:
-        return nstep.transitions(batch, gamma=self.gamma, stack=self.stack)
+        return nstep.transitions(batch, powers=self._powers, stack=self.stack)
 
-    def make_optimizer(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
-        """The optimiser of the group `optim`, in its fused form (one kernel for all parameters)."""
+    def make_optimizer(
+        self, weights: Iterable[Tensor], undecayed: Iterable[Tensor] = ()
+    ) -> torch.optim.Optimizer:
+        """The optimiser of the group `optim`, in its fused form (one kernel for all parameters).
+
+        undecayed: parameters that `weight_decay` must not pull to zero.
+        """
         o = self._optim
-        kind = OPTIMIZERS[o.name]
-        betas = (o.betas[0], o.betas[1])
-        optimizer: torch.optim.Optimizer = kind(
-            parameters, lr=o.lr, betas=betas, eps=o.eps, weight_decay=o.weight_decay, fused=True
+        groups: list[dict[str, Any]] = [{"params": list(weights)}]
+        if alone := list(undecayed):
+            groups.append({"params": alone, "weight_decay": 0.0})
+        optimizer: torch.optim.Optimizer = OPTIMIZERS[o.name](
+            groups, lr=o.lr, betas=o.betas, eps=o.eps, weight_decay=o.weight_decay, fused=True
         )
         return optimizer
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import gear
 from gear.train.algo.base import Algorithm
+from gear.train.config import Config, Dqn
 from gear.train.envs import Environment
 from gear.train.nets import QNetwork
 from gear.train.ranks import Ranks
@@ -26,17 +27,14 @@ class DoubleDQN(Algorithm):
 
     metric_names = ("loss", "q_mean")
 
-    def __init__(self, cfg: Any, env: Environment, ranks: Ranks) -> None:
-        super().__init__(cfg, env, ranks)
-        a = cfg.algo
+    def __init__(self, config: Config, env: Environment, ranks: Ranks) -> None:
+        super().__init__(config, env, ranks)
+        assert isinstance(config.algo, Dqn)
+        self._algo = config.algo
         self._num_actions = env.num_actions
-        self._learning_starts: int = a.learning_starts
-        self._epsilon = (a.epsilon_start, a.epsilon_final, a.epsilon_steps)
-        self._target_every: int = a.target_every
-        self._max_grad_norm: float = a.max_grad_norm
         self._updates = 0
-        frames = cfg.model.name == "cnn"
-        network = QNetwork(env.view.shape, env.num_actions, cfg.model.hidden, frames=frames)
+        frames = config.model.name == "cnn"
+        network = QNetwork(env.view.shape, env.num_actions, config.model.hidden, frames=frames)
         self._online = network.to(self.device)
         self._target = deepcopy(self._online).requires_grad_(False)
         self.modules = {"online": self._online, "target": self._target}
@@ -44,9 +42,10 @@ class DoubleDQN(Algorithm):
 
     def epsilon(self, step: int) -> float:
         """Share of random actions at environment step `step`; 1 until learning starts."""
-        start, final, steps = self._epsilon
-        passed = (step - self._learning_starts) / max(1, steps)
-        return float(start + (final - start) * min(1.0, passed)) if passed >= 0 else 1.0
+        a = self._algo
+        passed = (step - a.learning_starts) / max(1, a.epsilon_steps)
+        fall = a.epsilon_final - a.epsilon_start
+        return a.epsilon_start + fall * min(1.0, passed) if passed >= 0 else 1.0
 
     @torch.no_grad()
     def act(self, view: NDArray[Any], step: int) -> int:
@@ -62,9 +61,9 @@ class DoubleDQN(Algorithm):
             target = t.returns + t.discount * value
         q = self._online(t.obs).gather(1, t.action[:, None]).squeeze(1)
         loss = (batch.weights * F.huber_loss(q, target, reduction="none")).mean()
-        self.descend(self.optimizers["online"], loss, max_norm=self._max_grad_norm)
+        self.descend(self.optimizers["online"], loss, max_norm=self._algo.max_grad_norm)
         self._updates += 1
-        if self._updates % self._target_every == 0:
+        if self._updates % self._algo.target_every == 0:
             self._target.load_state_dict(self._online.state_dict())
         self.record(loss, q.mean())
         priorities: Tensor = (q - target).detach().abs()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import gear
 from gear.train.algo.base import Algorithm
+from gear.train.config import Config, Sac
 from gear.train.envs import Environment
 from gear.train.nets import GaussianPolicy, TwinCritic
 from gear.train.ranks import Ranks
@@ -34,16 +35,17 @@ class SAC(Algorithm):
 
     metric_names = ("critic_loss", "policy_loss", "alpha", "q_mean", "entropy")
 
-    def __init__(self, cfg: Any, env: Environment, ranks: Ranks) -> None:
-        super().__init__(cfg, env, ranks)
-        obs_size = env.view.size
+    def __init__(self, config: Config, env: Environment, ranks: Ranks) -> None:
+        super().__init__(config, env, ranks)
+        assert isinstance(config.algo, Sac)
+        obs_size, hidden = env.view.size, config.model.hidden
         self._action_dim = env.action_dim
-        self._random_steps: int = cfg.algo.learning_starts
-        self._tau: float = cfg.algo.tau
-        target = cfg.algo.target_entropy
-        self._target_entropy = -float(env.action_dim) if target is None else float(target)
-        self._policy = GaussianPolicy(obs_size, env.action_dim, cfg.model.hidden).to(self.device)
-        self._critic = TwinCritic(obs_size, env.action_dim, cfg.model.hidden).to(self.device)
+        self._random_steps = config.algo.learning_starts
+        self._tau = config.algo.tau
+        target = config.algo.target_entropy
+        self._target_entropy = -float(env.action_dim) if target is None else target
+        self._policy = GaussianPolicy(obs_size, env.action_dim, hidden).to(self.device)
+        self._critic = TwinCritic(obs_size, env.action_dim, hidden).to(self.device)
         self._target = deepcopy(self._critic).requires_grad_(False)
         temperature = Temperature().to(self.device)
         self._log_alpha = temperature.log_alpha
@@ -55,8 +57,10 @@ class SAC(Algorithm):
             "target": self._target,
             "temperature": temperature,
         }
-        learned = (self._policy, self._critic, temperature)
-        self._optimizer = self.make_optimizer(p for module in learned for p in module.parameters())
+        # Weight decay of log_alpha would pull the temperature to 1.
+        self._optimizer = self.make_optimizer(
+            [*self._policy.parameters(), *self._critic.parameters()], [self._log_alpha]
+        )
         self.optimizers = {"all": self._optimizer}
 
     @torch.no_grad()
