@@ -55,8 +55,7 @@ def train(
         console = Console(quiet=ranks.rank > 0)
         title = f"{config.algo.name.upper()} on {config.env.id}"
         with Display(console, title, config.total_steps) as display:
-            note = display.note if ranks.rank == 0 else _note_of(ranks.rank)
-            learner = Learner(config, start=start, note=note, ranks=ranks)
+            learner = Learner(config, start=start, note=_note(display, ranks.rank), ranks=ranks)
             ranks.together(lambda: _make_folder(run_dir, config) if ranks.rank == 0 else None)
             start_table.show(console, learner)
             origin = f"continues {_relative(start.path)}" if start else "starts"
@@ -83,8 +82,10 @@ def _checked(cfg: DictConfig, num_ranks: int) -> Config:
     return config
 
 
-def _note_of(rank: int) -> Callable[[str], None]:
-    """Where a rank that shows nothing puts what the user has to know all the same."""
+def _note(display: Display, rank: int) -> Callable[[str], None]:
+    """Where the learner's warnings go: ranks that show nothing say them, too."""
+    if rank == 0:
+        return display.note
     return lambda message: print(f"rank {rank}: {message}", file=sys.stderr, flush=True)
 
 

@@ -1,0 +1,183 @@
+"""What ranks do together, by ranks that are threads; and devices that a machine lacks."""
+
+from __future__ import annotations
+
+import errno
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+
+import gear
+from gear.train import checkpoint, ranks, run
+from gear.train.app import main
+from gear.train.config import read
+from gear.train.display import Display
+from gear.train.loop import Learner
+from gear.train.ranks import Ranks, check_gpus
+
+
+def by_rank(size, work):
+    """What `work(ranks)` of every rank returned or raised, by rank."""
+
+    def one(group):
+        try:
+            return work(Ranks(group))
+        except BaseException as error:  # noqa: BLE001 - SystemExit is what is looked for
+            return error
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(one, gear.Group.loopback(size, timeout_s=60)))
+
+
+@pytest.fixture(autouse=True)
+def without_gradients(monkeypatch):
+    """torch's process group is one for a process."""
+    monkeypatch.setattr(ranks, "_join", lambda group, backend: None)
+
+
+@pytest.mark.parametrize("failing", [{0}, {2}, {1, 2}, {0, 1, 2}])
+def test_what_fails_anywhere_fails_everywhere_and_one_rank_says_it(failing):
+    def work(ranks):
+        def step():
+            if ranks.rank in failing:
+                raise gear.InvalidArgument(f"[train] on {ranks.rank}")
+            return ranks.rank
+
+        return ranks.together(step)
+
+    found = by_rank(3, work)
+    for rank, error in enumerate(found):
+        if rank == min(failing):
+            assert str(error) == f"[train] on {rank}"
+        else:
+            assert isinstance(error, SystemExit), error
+            assert error.code == 2
+
+
+def test_full_disk_of_one_rank_ends_the_save_on_all(tmp_path, monkeypatch, configure):
+    """None waits for the one that failed, and the checkpoint that was there stays."""
+    config = configure()
+    write = checkpoint._write
+
+    def save(step):
+        def work(ranks):
+            buffer = gear.ReplayBuffer(
+                gear.Schema([gear.Column("obs", (2,))]), 64, group=ranks.group
+            )
+            return checkpoint.save(
+                tmp_path,
+                step,
+                config=config.yaml,
+                shared={"algorithm": {}},
+                own={"of": ranks.rank},
+                buffer=buffer,
+                ranks=ranks,
+                keep=1,
+            )
+
+        return by_rank(2, work)
+
+    assert [saved.step for saved in save(10)] == [10, 10]
+
+    def full(path, state):
+        if path.name == "trainer-00001-of-00002.pt":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(path, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_write", full)
+        other, failed = save(20)
+    assert isinstance(other, SystemExit)
+    assert isinstance(failed, OSError)
+    assert "No space left on device" in str(failed)
+    assert "trainer-00001-of-00002.pt" in str(failed)
+    assert [saved.step for saved in checkpoint.checkpoints(tmp_path)] == [10]
+    assert [saved.step for saved in save(30)] == [30, 30]
+    state = checkpoint.find(tmp_path).state(1, 2)
+    assert (state["of"], state["num_ranks"]) == (1, 2)
+
+
+def test_ranks_that_had_come_apart_do_not_go_on(tmp_path, configure):
+    """Networks are saved once; a rank that had others when it saved says so."""
+    learner = Learner(configure("algo.learning_starts=10", "model.hidden=[4]"))
+    for _ in range(12):
+        learner.step()
+    saved = learner.save(tmp_path)
+    path = saved.path / "trainer.pt"
+    state = torch.load(path, weights_only=True)
+    state["algorithm"]["modules"]["policy"]["body.0.bias"][0] += 1
+    torch.save(state, path)
+    message = r"\[train\] .*step_12 holds other networks than rank 0 had .* older checkpoint"
+    with pytest.raises(gear.CorruptData, match=message):
+        Learner(read(saved.config()), start=saved)
+
+
+def test_a_warning_of_another_rank_appears_with_its_number(capsys):
+    warning = "warning: Hopper-v5 did not reproduce episode 2"
+    quiet = Console(quiet=True)
+    run._note(Display(quiet, "SAC", 10), 3)(warning)
+    assert capsys.readouterr() == ("", f"rank 3: {warning}\n")
+    run._note(Display(Console(), "SAC", 10), 0)(warning)
+    assert capsys.readouterr() == (f"{warning}\n", "")
+
+
+# ---- GPUs that are not here ----
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """machine(core=, torch_cuda=, gpus=): what GEAR and torch say of themselves."""
+
+    def make(*, core=True, torch_cuda="12.6", gpus=0):
+        fake = SimpleNamespace(build_info=lambda: {"cuda": core})
+        monkeypatch.setattr(ranks.gear, "_core", fake)
+        monkeypatch.setattr(torch.version, "cuda", torch_cuda)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("has", "device", "message"),
+    [
+        ({"core": False}, "cuda", r"device=cuda: this GEAR was built without CUDA: .*device=cpu$"),
+        ({"torch_cuda": None}, "cuda", r"device=cuda: torch .* was built without CUDA: .*=cpu$"),
+        ({}, "cuda", r"device=cuda: torch sees no GPU: .*CUDA_VISIBLE_DEVICES, or use device=cpu$"),
+        ({"gpus": 2}, "cuda:2", r"device=cuda:2: torch sees 2 GPU\(s\): give cuda:0 to cuda:1"),
+    ],
+)
+def test_device_that_cannot_be_had(machine, has, device, message):
+    machine(**has)
+    with pytest.raises(gear.InvalidArgument, match=rf"^\[train\] {message}"):
+        check_gpus(device)
+
+
+def test_device_that_is_here(machine):
+    machine(gpus=2)
+    assert check_gpus("cuda") == check_gpus("cuda:1") == 2
+
+
+def test_gear_train_on_a_gpu_without_one_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(gear.InvalidArgument, match=r"^\[train\] device=cuda: ") as refused:
+        main(["device=cuda"])
+    assert "\n" not in str(refused.value)
+    assert not list(tmp_path.glob("outputs/*/*"))
+
+
+def test_a_rank_without_the_gpu_is_named_by_one_sentence(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(
+            pool.map(
+                lambda group: pytest.raises(
+                    (gear.InvalidArgument, SystemExit), Ranks, group, "cuda"
+                ),
+                gear.Group.loopback(2, timeout_s=60),
+            )
+        )
+    assert [type(each.value) for each in found] == [gear.InvalidArgument, SystemExit]
