@@ -19,12 +19,12 @@ from gear.train.loop import Learner
 from gear.train.ranks import Ranks, check_gpus
 
 
-def by_rank(size, work):
+def by_rank(size, work, *, device="cpu"):
     """What `work(ranks)` of every rank returned or raised, by rank."""
 
     def one(group):
         try:
-            return work(Ranks(group))
+            return work(Ranks(group, device))
         except BaseException as error:  # noqa: BLE001 - SystemExit is what is looked for
             return error
 
@@ -171,13 +171,5 @@ def test_gear_train_on_a_gpu_without_one_is_one_sentence(tmp_path, monkeypatch):
 
 def test_a_rank_without_the_gpu_is_named_by_one_sentence(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with ThreadPoolExecutor(2) as pool:
-        found = list(
-            pool.map(
-                lambda group: pytest.raises(
-                    (gear.InvalidArgument, SystemExit), Ranks, group, "cuda"
-                ),
-                gear.Group.loopback(2, timeout_s=60),
-            )
-        )
-    assert [type(each.value) for each in found] == [gear.InvalidArgument, SystemExit]
+    found = by_rank(2, lambda ranks: ranks, device="cuda")
+    assert [type(error) for error in found] == [gear.InvalidArgument, SystemExit]
