@@ -164,7 +164,7 @@ def messages(rank: Rank) -> Rows:
                 rank.loader(buffer, items, nccl=nccl) as loader,
             ):
                 found = rank.deliver(loader, items * 1024)
-            way = "nccl" if nccl else rank.group.transport().name
+            way = "nccl" if nccl else rank.group.transport_name
             rows.append({"way": way, "row_bytes": 1024, "batch_bytes": items * 1024, **found})
     return rows
 

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gear.distributed.member import Member
-from gear.errors import TransportError
+from gear.errors import InvalidArgument, TransportError
+
+TIMEOUT_S = 300.0
+FIRST_BYTES = 512  # of an exchanged value that travel with its length
 
 Views = Sequence[memoryview]
+
+
+def resolve_timeout(timeout_s: float | None) -> float:
+    """The seconds that a wait may take: as given, else GEAR_TIMEOUT_S, else 300."""
+    name, given = "timeout_s", str(timeout_s)
+    if timeout_s is None:
+        name, given = "GEAR_TIMEOUT_S", os.environ.get("GEAR_TIMEOUT_S") or str(TIMEOUT_S)
+    try:
+        value = float(given)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise InvalidArgument(
+            f"[group] {name}={given}: seconds, a number above 0, are allowed; correct or unset it"
+        )
+    return value
 
 
 @dataclass(frozen=True)
@@ -72,6 +95,41 @@ class Channel(ABC):
                 error = self.failure(absence, wait_s)
                 self.failed = str(error)
                 raise error
+
+    def exchange(self, value: Any) -> list[Any]:
+        """What every rank gave, by rank: small values that JSON can carry.
+
+        Raises:
+            InvalidArgument: on all ranks, where one gave something else; names it.
+        """
+        failed = ""
+        try:
+            text = json.dumps({"value": value}).encode()
+        except (TypeError, ValueError) as error:
+            failed = (
+                f"[group] exchange of {type(value).__name__}: {error}; numbers, strings, None, and "
+                "lists and dicts of them are allowed"
+            )
+            text = json.dumps({"failed": failed}).encode()
+        room = FIRST_BYTES - 8
+        first = bytearray(len(text).to_bytes(8, "little") + text[:room].ljust(room))
+        firsts = memoryview(bytearray(FIRST_BYTES * self.size))
+        self.allgather(memoryview(first), firsts)
+        heads = [firsts[rank * FIRST_BYTES : (rank + 1) * FIRST_BYTES] for rank in range(self.size)]
+        lengths = [int.from_bytes(head[:8], "little") for head in heads]
+        rests = [memoryview(bytearray(max(0, length - room))) for length in lengths]
+        if any(rest.nbytes for rest in rests):
+            self.alltoallv([memoryview(bytearray(text[room:]))] * self.size, rests)
+        told = [
+            json.loads(bytes(head[8 : 8 + length]) + bytes(rest))
+            for head, length, rest in zip(heads, lengths, rests, strict=True)
+        ]
+        if failed:
+            raise InvalidArgument(failed)
+        for rank, one in enumerate(told):
+            if "failed" in one:
+                raise InvalidArgument(f"on rank {rank}: {one['failed']}")
+        return [one["value"] for one in told]
 
     @abstractmethod
     def _move(self, to: Views, from_: Views, deadline: float) -> Absence:

@@ -1,4 +1,4 @@
-"""Groups of what the launcher started: Group.from_env, from_mpi, from_horovod."""
+"""Where the launcher's processes meet: the environment, MPI, Horovod."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ import sys
 from typing import Any
 
 from gear.distributed.channel import Alone
-from gear.distributed.group import Group, check_transport, make_group, resolve_timeout
+from gear.distributed.from_torch import meet_at_store, meet_by_torch
 from gear.distributed.horovod_channel import HorovodChannel
-from gear.distributed.launch import SINGLE, Launch, find_launch
-from gear.distributed.member import Member
+from gear.distributed.launch import Launch, find_launch, launcher_name
+from gear.distributed.meeting import Meeting
 from gear.distributed.mpi_channel import MpiChannel, initialise_mpi
 from gear.errors import InvalidArgument
 
 log = logging.getLogger("gear")
 
 
-def group_from_environment(timeout_s: float | None, transport: str) -> Group:
-    wait_s = resolve_timeout(timeout_s)
-    check_transport(transport)
+def meet_by_environment(timeout_s: float) -> Meeting:
+    """All processes that the launcher started; see `Group.from_env`."""
     running = _initialised()
     if running:
         log.debug("[group] %s is initialised: its ranks are the group", running)
     if running == "torch.distributed":
-        return Group.from_torch(timeout_s=wait_s, transport=transport)
+        return meet_by_torch(None, timeout_s)
     if running == "Horovod":
-        return group_from_horovod(None, wait_s, transport)
+        return meet_by_horovod(None, timeout_s)
     if running == "mpi4py":
-        return group_from_mpi(None, wait_s, transport)
+        return meet_by_mpi(None, timeout_s)
     launch = find_launch(os.environ, _installed)
     if launch.via == "mpi":
-        initialise_mpi(wait_s)
+        initialise_mpi(timeout_s)
         launch = _unless_mpi_is_another(launch)
     log.debug(
         "[group] %s (%s): rank %d of %s, via %s",
@@ -44,17 +43,36 @@ def group_from_environment(timeout_s: float | None, transport: str) -> Group:
         launch.via,
     )
     if launch.via == "torch":
-        from gear.distributed.from_torch import group_at
-
-        return group_at(launch, wait_s, transport)
+        return meet_at_store(launch, timeout_s)
     if launch.via == "mpi":
-        return group_from_mpi(None, wait_s, transport)
+        return meet_by_mpi(None, timeout_s)
     if launch.via == "horovod":
         import horovod.torch as hvd
 
         hvd.init()  # ends by itself at exit
-        return group_from_horovod(None, wait_s, transport)
-    return Group(Alone(wait_s), [Member.here(0)], launcher=launch.launcher, transport=transport)
+        return meet_by_horovod(None, timeout_s)
+    return Meeting(Alone(timeout_s), launch.launcher)
+
+
+def meet_by_mpi(communicator: Any, timeout_s: float) -> Meeting:
+    """The ranks of an mpi4py communicator; None: all."""
+    from mpi4py import MPI
+
+    if communicator is None:  # a null communicator is false, too
+        communicator = MPI.COMM_WORLD
+    if communicator == MPI.COMM_NULL:
+        raise InvalidArgument(
+            "[group] Group.from_mpi of MPI.COMM_NULL: this rank is in no communicator, as after a "
+            "Split without a colour; only the ranks of one may call this"
+        )
+    channel = MpiChannel(communicator, timeout_s)
+    return Meeting(channel, launcher_name(channel.size))
+
+
+def meet_by_horovod(process_set: Any, timeout_s: float) -> Meeting:
+    """The ranks of a Horovod process set; None: all."""
+    channel = HorovodChannel(process_set, timeout_s)
+    return Meeting(channel, launcher_name(channel.size))
 
 
 def _unless_mpi_is_another(launch: Launch) -> Launch:
@@ -76,32 +94,6 @@ def _unless_mpi_is_another(launch: Launch) -> Launch:
         ) from error
     log.info("%s; the ranks meet at %s:%d instead", problem, other.address, other.port)
     return other
-
-
-def group_from_mpi(communicator: Any, timeout_s: float | None, transport: str) -> Group:
-    check_transport(transport)
-    wait_s = resolve_timeout(timeout_s)
-    from mpi4py import MPI
-
-    channel = MpiChannel(communicator or MPI.COMM_WORLD, wait_s)
-    return make_group(channel, launcher=launcher_name(channel.size), transport=transport)
-
-
-def group_from_horovod(process_set: Any, timeout_s: float | None, transport: str) -> Group:
-    check_transport(transport)
-    channel = HorovodChannel(process_set, resolve_timeout(timeout_s))
-    return make_group(channel, launcher=launcher_name(channel.size), transport=transport)
-
-
-def launcher_name(size: int) -> str:
-    """The launcher of ranks that something else has connected already."""
-    try:
-        launch = find_launch(os.environ, lambda _: True)
-    except InvalidArgument:
-        launch = SINGLE
-    if launch.size == size or launch.size == 0:
-        return launch.launcher
-    return "single" if size == 1 else "environment"
 
 
 def _initialised() -> str | None:

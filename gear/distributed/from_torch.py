@@ -1,4 +1,4 @@
-"""Groups whose ranks meet through torch.distributed: whole, along a mesh, in a grid."""
+"""Ranks that meet through torch.distributed: all of them, along a mesh, in a grid."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gear.distributed.channel import Alone, Channel
-from gear.distributed.from_environment import launcher_name
-from gear.distributed.group import Group, check_transport, make_group, resolve_timeout
-from gear.distributed.launch import Launch
+from gear.distributed.launch import Launch, launcher_name
+from gear.distributed.meeting import Meeting
 from gear.distributed.torch_channel import (
     TorchChannel,
     default_store,
@@ -20,22 +19,30 @@ from gear.distributed.torch_channel import (
 from gear.errors import InvalidArgument
 
 
-def group_at(launch: Launch, timeout_s: float, transport: str) -> Group:
+def meet_at_store(launch: Launch, timeout_s: float) -> Meeting:
     """The ranks of a launch that meet at a store."""
     store = rendezvous_store(launch.address, launch.port, launch.rank, launch.size, timeout_s)
     own = own_store(store, range(launch.size))
     server = None if served_by_agent() else 0
     channel = TorchChannel(own, launch.rank, launch.size, timeout_s, server)
-    return make_group(channel, launcher=launch.launcher, transport=transport)
+    return Meeting(channel, launch.launcher)
 
 
-def group_from_torch(process_group: Any, timeout_s: float | None, transport: str) -> Group:
+def meet_by_torch(process_group: Any, timeout_s: float) -> Meeting:
+    """The ranks of a process group; None: all."""
     dist = _initialised_torch()
-    ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
-    return _group_of(ranks, timeout_s, transport)
+    if process_group is None:
+        process_group = dist.group.WORLD
+    if process_group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise InvalidArgument(
+            f"[group] Group.from_torch: rank {dist.get_rank()} is not in the process group: only "
+            "its ranks may call this"
+        )
+    return _meeting_of(dist.get_process_group_ranks(process_group), timeout_s)
 
 
-def group_from_mesh(mesh: Any, dim: str, timeout_s: float | None, transport: str) -> Group:
+def meet_along_mesh(mesh: Any, dim: str, timeout_s: float) -> Meeting:
+    """The axis `dim` of a DeviceMesh, with the other axes as replicas."""
     _initialised_torch()
     names = tuple(mesh.mesh_dim_names or ())
     if dim not in names:
@@ -49,14 +56,15 @@ def group_from_mesh(mesh: Any, dim: str, timeout_s: float | None, transport: str
     axis = names.index(dim)
     along = mesh.mesh[tuple(slice(None) if i == axis else c for i, c in enumerate(place))]
     across = mesh.mesh.select(axis, place[axis]).flatten()
-    replicas = _group_of(across.tolist(), timeout_s, transport)
-    return _group_of(along.tolist(), timeout_s, transport, replicas)
+    replicas = _meeting_of(across.tolist(), timeout_s)
+    return _meeting_of(along.tolist(), timeout_s, replicas)
 
 
-def group_from_mpu(mpu: Any, timeout_s: float | None, transport: str) -> Group:
+def meet_in_grid(mpu: Any, timeout_s: float) -> Meeting:
+    """The data-parallel ranks of a DeepSpeed or Megatron grid, with the others as replicas."""
     dist = _initialised_torch()
     ranks = dist.get_process_group_ranks(mpu.get_data_parallel_group())
-    grid = _from_all([mpu.get_data_parallel_rank(), ranks], resolve_timeout(timeout_s))
+    grid = _from_all([mpu.get_data_parallel_rank(), ranks], timeout_s)
     across = [rank for rank, (place, _) in enumerate(grid) if place == ranks.index(dist.get_rank())]
     owners = [min(r for r, (place, _) in enumerate(grid) if place == p) for p in range(len(ranks))]
     if any(row[1] != owners for rank, row in enumerate(grid) if rank in owners):
@@ -64,38 +72,26 @@ def group_from_mpu(mpu: Any, timeout_s: float | None, transport: str) -> Group:
             f"[group] ranks {owners}, the first of each data-parallel rank, are no data-parallel "
             "group of this grid: use Group.from_mesh"
         )
-    replicas = _group_of(across, timeout_s, transport)
-    return _group_of(ranks, timeout_s, transport, replicas)
+    replicas = _meeting_of(across, timeout_s)
+    return _meeting_of(ranks, timeout_s, replicas)
 
 
-def _group_of(
-    ranks: Sequence[int],
-    timeout_s: float | None,
-    transport: str,
-    replicas: Group | None = None,
-) -> Group:
-    """The group of these ranks of torch.distributed, this one among them."""
+def _meeting_of(ranks: Sequence[int], timeout_s: float, replicas: Meeting | None = None) -> Meeting:
+    """The meeting of these ranks of torch.distributed, this one among them."""
     import torch.distributed as dist
 
-    check_transport(transport)
-    wait_s = resolve_timeout(timeout_s)
     if dist.get_rank() not in ranks:
         raise InvalidArgument(
             f"[group] rank {dist.get_rank()} is not in the process group of ranks {list(ranks)}: "
             "only its ranks may call this"
         )
-    channel: Channel = Alone(wait_s)
+    channel: Channel = Alone(timeout_s)
     if len(ranks) > 1:
         store = own_store(default_store(), ranks)
         server = ranks.index(0) if 0 in ranks and not served_by_agent() else None
         rank = ranks.index(dist.get_rank())
-        channel = TorchChannel(store, rank, len(ranks), wait_s, server)
-    return make_group(
-        channel,
-        launcher=launcher_name(dist.get_world_size()),
-        transport=transport,
-        replicas=replicas,
-    )
+        channel = TorchChannel(store, rank, len(ranks), timeout_s, server)
+    return Meeting(channel, launcher_name(dist.get_world_size()), replicas)
 
 
 def _from_all(value: Any, timeout_s: float) -> list[Any]:

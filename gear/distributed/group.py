@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import math
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gear import _core
 from gear.arguments import check_count
-from gear.distributed.channel import Absence, Alone, Channel
+from gear.distributed.channel import TIMEOUT_S, Absence, Alone, Channel, resolve_timeout
+from gear.distributed.from_environment import meet_by_environment, meet_by_horovod, meet_by_mpi
+from gear.distributed.from_torch import meet_along_mesh, meet_by_torch, meet_in_grid
 from gear.distributed.loopback import Board, ThreadChannel
+from gear.distributed.meeting import Meeting
 from gear.distributed.member import Member
-from gear.distributed.transports import TRANSPORTS, choose_transport, open_transport
+from gear.distributed.places import Places
+from gear.distributed.transports import check_transport, choose_transport, open_transport
 from gear.errors import InvalidArgument, TransportError
-
-TIMEOUT_S = 300.0
-FIRST_BYTES = 512  # of a value that travel with its length
 
 log = logging.getLogger("gear")
 
@@ -43,6 +41,8 @@ class Group:
         node, num_nodes, local_rank, local_size: from `nodes`, of this rank's node.
         timeout_s: of every collective call of the group and its transports. By default
             ``GEAR_TIMEOUT_S``, else 300.
+        transport_name: what carries bytes between the ranks: ``"shared_memory"``, ``"mpi"``,
+            ``"group"`` or ``"loopback"`` (within a process).
         launcher: ``"single"``, ``"torchrun"``, ``"srun"``, ``"mpirun"``, ``"horovodrun"``,
             ``"environment"`` (variables set by hand or another program) or ``"loopback"``.
         replicas: the ranks, of other groups, that are to train on the same batches as this one; see
@@ -58,22 +58,19 @@ class Group:
         transport: str = "auto",
         replicas: Group | None = None,
     ) -> None:
-        """Use the functions below, which make channel and members."""
+        """Use the functions below, which make channel and members. Collective."""
         self._channel: Channel | None = channel
         self.members = channel.members = tuple(members)
         self._replicas = replicas
-        self._wanted = transport
-        self._kind: str | None = None
-        self.rank = channel.rank
-        self.size = channel.size
+        places = Places(channel.rank, self.members)
+        self.rank, self.size, self.nodes = places.rank, places.size, places.nodes
+        self.node, self.num_nodes = places.node, places.num_nodes
+        self.local_rank, self.local_size = places.local_rank, places.local_size
         self.timeout_s = channel.timeout_s
         self.launcher = launcher
-        numbers: dict[str, int] = {}
-        self.nodes = tuple(numbers.setdefault(m.node, len(numbers)) for m in self.members)
-        self.node = self.nodes[self.rank]
-        self.num_nodes = len(numbers)
-        self.local_rank = self.nodes[: self.rank].count(self.node)
-        self.local_size = self.nodes.count(self.node)
+        self.transport_name, why = choose_transport(channel, places, launcher, transport)
+        if self.rank == 0 and self.size > 1:
+            log.info("[transport] bytes between ranks go by %s: %s", self.transport_name, why)
 
     # ---- ways to make one ----
 
@@ -102,12 +99,10 @@ class Group:
 
         Raises:
             InvalidArgument: variables that are half set or wrong, or nothing installed that could
-                connect the ranks; names the variable.
+                connect the ranks; names the variable. Or a transport that these ranks cannot have.
             TransportError: ranks that did not come within `timeout_s`; names them.
         """
-        from gear.distributed.from_environment import group_from_environment
-
-        return group_from_environment(timeout_s, transport)
+        return Group._of(meet_by_environment, timeout_s, transport)
 
     @staticmethod
     def loopback(
@@ -139,27 +134,21 @@ class Group:
 
         The process group itself is not used to move bytes.
         """
-        from gear.distributed.from_torch import group_from_torch
-
-        return group_from_torch(process_group, timeout_s, transport)
+        return Group._of(lambda wait_s: meet_by_torch(process_group, wait_s), timeout_s, transport)
 
     @classmethod
     def from_mpi(
         cls, communicator: Any = None, *, timeout_s: float | None = None, transport: str = "auto"
     ) -> Group:
         """The ranks of an mpi4py communicator (None: ``MPI.COMM_WORLD``)."""
-        from gear.distributed.from_environment import group_from_mpi
-
-        return group_from_mpi(communicator, timeout_s, transport)
+        return Group._of(lambda wait_s: meet_by_mpi(communicator, wait_s), timeout_s, transport)
 
     @classmethod
     def from_horovod(
         cls, process_set: Any = None, *, timeout_s: float | None = None, transport: str = "auto"
     ) -> Group:
         """The ranks of a Horovod process set (None: all). ``horovod.torch`` must be initialised."""
-        from gear.distributed.from_environment import group_from_horovod
-
-        return group_from_horovod(process_set, timeout_s, transport)
+        return Group._of(lambda wait_s: meet_by_horovod(process_set, wait_s), timeout_s, transport)
 
     @classmethod
     def from_mesh(
@@ -181,9 +170,7 @@ class Group:
         - Every rank makes a buffer of this group, fills it with the same steps and draws with the
           same seed: the batches are equal, at the price of as many copies of the experience.
         """
-        from gear.distributed.from_torch import group_from_mesh
-
-        return group_from_mesh(mesh, dim, timeout_s, transport)
+        return Group._of(lambda wait_s: meet_along_mesh(mesh, dim, wait_s), timeout_s, transport)
 
     @classmethod
     def from_mpu(
@@ -197,9 +184,24 @@ class Group:
             mpu: has ``get_data_parallel_rank()`` and ``get_data_parallel_group()``:
                 ``megatron.core.parallel_state``, or a DeepSpeed engine's ``grid`` or ``mpu``.
         """
-        from gear.distributed.from_torch import group_from_mpu
+        return Group._of(lambda wait_s: meet_in_grid(mpu, wait_s), timeout_s, transport)
 
-        return group_from_mpu(mpu, timeout_s, transport)
+    @staticmethod
+    def _of(meet: Callable[[float], Meeting], timeout_s: float | None, transport: str) -> Group:
+        check_transport(transport)
+        return Group._between(meet(resolve_timeout(timeout_s)), transport)
+
+    @staticmethod
+    def _between(meeting: Meeting, transport: str) -> Group:
+        """The group of ranks that have met, who tell each other where they are. Collective."""
+        channel, replicas = meeting.channel, None
+        if meeting.replicas is not None:
+            replicas = Group._between(meeting.replicas, transport)
+        here = Member.here(channel.rank).as_json()
+        members = [Member.from_json(value) for value in channel.exchange(here)]
+        return Group(
+            channel, members, launcher=meeting.launcher, transport=transport, replicas=replicas
+        )
 
     # ---- calls between the ranks ----
 
@@ -207,9 +209,9 @@ class Group:
         """What every rank gave, by rank: a small value that JSON can carry (tuples come as lists).
 
         Raises:
-            InvalidArgument: not a value for JSON.
+            InvalidArgument: on all ranks, where one gave no value for JSON; names it.
         """
-        return exchange_over(self._open(), value)
+        return self._open().exchange(value)
 
     def barrier(self, timeout_s: float | None = None) -> None:
         """Returns when all ranks are here.
@@ -221,13 +223,11 @@ class Group:
         self._open().allgather(memoryview(b"?"), memoryview(bytearray(self.size)), wait_s)
 
     def transport(self) -> _core.Transport:
-        """A way for bytes between the ranks, independent of all others that it gave out."""
-        channel = self._open()
-        if self._kind is None:
-            self._kind, why = choose_transport(self, channel, self._wanted)
-            if self.rank == 0:
-                log.info("[transport] bytes between ranks go by %s: %s", self._kind, why)
-        return open_transport(self, channel, self._kind)
+        """A way for bytes between the ranks, independent of all others that it gave out.
+
+        Every call makes one; `transport_name` says which kind without making any.
+        """
+        return open_transport(self._open(), self.transport_name)
 
     def channel(self) -> Channel:
         """As `transport`, for bytes of Python: over what the ranks found each other by."""
@@ -293,60 +293,3 @@ class Group:
         if self._channel is None:
             raise InvalidArgument("[group] this group is closed: make another")
         return self._channel
-
-
-def resolve_timeout(timeout_s: float | None) -> float:
-    """The seconds that a wait may take: as given, else GEAR_TIMEOUT_S, else 300."""
-    name, given = "timeout_s", str(timeout_s)
-    if timeout_s is None:
-        name, given = "GEAR_TIMEOUT_S", os.environ.get("GEAR_TIMEOUT_S") or str(TIMEOUT_S)
-    try:
-        value = float(given)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise InvalidArgument(
-            f"[group] {name}={given}: seconds, a number above 0, are allowed; correct or unset it"
-        )
-    return value
-
-
-def check_transport(transport: str) -> str:
-    if transport not in TRANSPORTS:
-        raise InvalidArgument(
-            f"[group] transport {transport!r}: {', '.join(map(repr, TRANSPORTS))} are allowed"
-        )
-    return transport
-
-
-def make_group(
-    channel: Channel, *, launcher: str, transport: str, replicas: Group | None = None
-) -> Group:
-    """The group over `channel`, whose ranks tell each other where they are."""
-    here = Member.here(channel.rank).as_json()
-    members = [Member.from_json(value) for value in exchange_over(channel, here)]
-    return Group(channel, members, launcher=launcher, transport=transport, replicas=replicas)
-
-
-def exchange_over(channel: Channel, value: Any) -> list[Any]:
-    """`Group.exchange`, over any channel."""
-    try:
-        text = json.dumps(value).encode()
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(
-            f"[group] exchange of {type(value).__name__}: {error}; numbers, strings, None, and "
-            "lists and dicts of them are allowed"
-        ) from None
-    room = FIRST_BYTES - 8
-    first = bytearray(len(text).to_bytes(8, "little") + text[:room].ljust(room))
-    firsts = memoryview(bytearray(FIRST_BYTES * channel.size))
-    channel.allgather(memoryview(first), firsts)
-    heads = [firsts[rank * FIRST_BYTES : (rank + 1) * FIRST_BYTES] for rank in range(channel.size)]
-    lengths = [int.from_bytes(head[:8], "little") for head in heads]
-    rests = [memoryview(bytearray(max(0, length - room))) for length in lengths]
-    if any(rest.nbytes for rest in rests):
-        channel.alltoallv([memoryview(bytearray(text[room:]))] * channel.size, rests)
-    return [
-        json.loads(bytes(head[8 : 8 + length]) + bytes(rest))
-        for head, length, rest in zip(heads, lengths, rests, strict=True)
-    ]

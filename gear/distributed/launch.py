@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -74,6 +75,17 @@ def find_launch(env: Mapping[str, str], installed: Callable[[str], bool]) -> Lau
     if plain:
         return _by_torch(env, installed, "environment", plain, "RANK, WORLD_SIZE")
     return SINGLE
+
+
+def launcher_name(size: int) -> str:
+    """The launcher of ranks that something else has connected already."""
+    try:
+        launch = find_launch(os.environ, lambda _: True)
+    except InvalidArgument:
+        launch = SINGLE
+    if launch.size == size or launch.size == 0:
+        return launch.launcher
+    return "single" if size == 1 else "environment"
 
 
 def _by_horovod(

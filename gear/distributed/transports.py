@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gear import _core
 from gear.distributed.channel import Channel
 from gear.distributed.loopback import ThreadChannel
 from gear.distributed.mpi_channel import MpiChannel
+from gear.distributed.places import Places
 from gear.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from gear.distributed.group import Group
 
 TRANSPORTS = ("auto", "shared_memory", "mpi", "group")
 WORLD = 0  # the Fortran handle that stands for MPI_COMM_WORLD
 
 
-def choose_transport(group: Group, channel: Channel, wanted: str) -> tuple[str, str]:
+def check_transport(transport: str) -> None:
+    """Refuses what is no transport's name."""
+    if transport not in TRANSPORTS:
+        raise InvalidArgument(
+            f"[group] transport {transport!r}: {', '.join(map(repr, TRANSPORTS))} are allowed"
+        )
+
+
+def choose_transport(
+    channel: Channel, places: Places, launcher: str, wanted: str
+) -> tuple[str, str]:
     """(transport, why), the same on every rank. Collective.
 
     Raises:
@@ -26,35 +34,35 @@ def choose_transport(group: Group, channel: Channel, wanted: str) -> tuple[str, 
     """
     if isinstance(channel, ThreadChannel):
         return "loopback", "the ranks are threads of one process"
-    if group.size == 1:
+    if places.size == 1:
         return "loopback", "there is one rank"
-    with_mpi = all(group.exchange(_has_mpi(group, channel)))
+    with_mpi = all(channel.exchange(_has_mpi(channel, launcher)))
     if wanted == "mpi" and not with_mpi:
         raise InvalidArgument(
             "[transport] transport 'mpi': it needs GEAR built with MPI and ranks started by "
-            f"mpirun, and this is {_build()} with ranks started by {group.launcher} and connected "
+            f"mpirun, and this is {_build()} with ranks started by {launcher} and connected "
             f"by {channel.kind}: use 'auto'"
         )
-    hosts = len({member.host for member in group.members})
+    hosts = len({member.host for member in places.members})
     if wanted == "shared_memory" and hosts > 1:
         raise InvalidArgument(
-            f"[transport] transport 'shared_memory': the {group.size} ranks are on {hosts} hosts, "
+            f"[transport] transport 'shared_memory': the {places.size} ranks are on {hosts} hosts, "
             "and it takes ranks of one: use 'auto'"
         )
     if wanted != "auto":
         return wanted, "it was asked for"
-    if group.num_nodes == 1 and hosts == 1:
+    if places.num_nodes == 1 and hosts == 1:
         return "shared_memory", "all ranks are on one node"
     if with_mpi:
-        return "mpi", f"the ranks are on {group.num_nodes} nodes and MPI started them"
+        return "mpi", f"the ranks are on {places.num_nodes} nodes and MPI started them"
     return "group", (
-        f"the ranks are on {group.num_nodes} nodes, connected by {channel.kind}, and {_build()}"
+        f"the ranks are on {places.num_nodes} nodes, connected by {channel.kind}, and {_build()}"
     )
 
 
-def open_transport(group: Group, channel: Channel, kind: str) -> _core.Transport:
+def open_transport(channel: Channel, kind: str) -> _core.Transport:
     """A new transport of the kind chosen. Collective."""
-    size, timeout_s = group.size, group.timeout_s
+    rank, size, timeout_s = channel.rank, channel.size, channel.timeout_s
     transport: _core.Transport
     if kind == "loopback":
 
@@ -66,22 +74,22 @@ def open_transport(group: Group, channel: Channel, kind: str) -> _core.Transport
         else:
             transport = make()[0]
     elif kind == "shared_memory":
-        name = group.exchange(f"group-{secrets.token_hex(8)}")[0]
-        transport = _core.shared_memory_transport(name, group.rank, size, timeout_s)
+        name = channel.exchange(f"group-{secrets.token_hex(8)}")[0]
+        transport = _core.shared_memory_transport(name, rank, size, timeout_s)
     elif kind == "mpi":
         handle = channel.fortran_handle() if isinstance(channel, MpiChannel) else WORLD
         transport = _core.mpi_transport(handle, timeout_s)
     else:
-        transport = _core.group_transport(channel.duplicate(), group.rank, size, timeout_s)
+        transport = _core.group_transport(channel.duplicate(), rank, size, timeout_s)
     return transport
 
 
-def _has_mpi(group: Group, channel: Channel) -> bool:
+def _has_mpi(channel: Channel, launcher: str) -> bool:
     built = _core.build_info()["mpi"]
     if isinstance(channel, MpiChannel):
         # Handles mean nothing to an MPI of another maker.
         return bool(built) and built.split()[0] == channel.library().split()[0]
-    return bool(built) and group.launcher == "mpirun"
+    return bool(built) and launcher == "mpirun"
 
 
 def _build() -> str:

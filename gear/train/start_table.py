@@ -27,7 +27,7 @@ def show(console: Console, learner: Learner) -> None:
     table.add_row("nodes", f"{group.num_nodes}, ranks on each: {_each(list(per_node.values()))}")
     table.add_row("devices", _counted(devices))
     table.add_row("gradients", f"averaged by {ranks.backend}")
-    table.add_row("batches", f"moved by {group.transport().name}, locality {config.dist.locality}")
+    table.add_row("batches", f"moved by {group.transport_name}, locality {config.dist.locality}")
     table.add_row("batch", f"{share:,} a rank, {share * ranks.size:,} in all")
     every = config.algo.train_every * ranks.size
     table.add_row("updates", f"{config.algo.updates} every {every:,} environment steps")

@@ -28,7 +28,7 @@ with gear.ReplayBuffer(schema, capacity=STEPS, group=group) as buffer:
             assert np.array_equal(batch["square"], batch["owner"] ** 2)
             owners |= set(batch["owner"].tolist())
         stats = loader.stats()
-    transport = group.transport().name
+    transport = group.transport_name
 assert owners == set(range(1, world.size + 1)), owners
 assert stats["remote_bytes"] > 0, stats
 if world.rank == 0:
