@@ -7,6 +7,7 @@ The rules are the tables below; docs/architecture.md says why.
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import sys
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ PYTHON_LAYERS = [
     {"_core", "namesake"},
     {"errors"},
     {"arguments", "device", "frameworks", "log"},
-    {"arrays", "episode", "rate_limit", "schema", "samplers"},
+    {"arrays", "episode", "rate_limit", "schema", "samplers", "statistics"},
     {"batch", "distributed", "window", "writer"},
     {"loader", "checkpoint"},
     {"buffer"},
@@ -210,10 +211,39 @@ def check_import_of_gear(where: str, own: str, own_layer: int, rest: list[str]) 
         yield f"{where}: {own} must not import {target}"
 
 
+def check_circles(root: Path, paths: list[Path]) -> Iterator[str]:
+    """No module of gear/ imports itself by way of others, imports inside functions included."""
+    modules = {}
+    for path in paths:
+        parts = path.relative_to(root).with_suffix("").parts
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    graph = {
+        name: imported_modules(ast.parse(path.read_text(encoding="utf-8")), set(modules)) - {name}
+        for name, path in modules.items()
+    }
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        yield f"gear: modules import each other in a circle: {' <- '.join(error.args[1])}"
+
+
+def imported_modules(tree: ast.Module, modules: set[str]) -> set[str]:
+    """Those of `modules` that an import names, by themselves or as what is taken from a package."""
+    found = {module for module, _, _ in imports(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            taken = {f"{node.module}.{alias.name}" for alias in node.names}
+            if taken <= modules:
+                found = found - {str(node.module)} | taken
+    return found & modules
+
+
 def violations_in(root: Path) -> list[str]:
     violations: list[str] = []
     paths = list(source_files(root))
     violations += check_cuda(root, [p for p in paths if p.is_relative_to(root / "csrc")])
+    python = [p for p in paths if p.is_relative_to(root / "gear") and p.suffix == ".py"]
+    violations += check_circles(root, python)
     for path in paths:
         violations += check_name_and_length(root, path)
         top = path.relative_to(root).parts[0]

@@ -102,3 +102,21 @@ def test_cuda_is_found_through_headers(tmp_path: Path) -> None:
     code, output = check(tmp_path)
     assert code == 1
     assert output.startswith("csrc/store/shard.cpp:2: store/far.h needs CUDA")
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "def f():\n    from gear.distributed.a import x\n",
+        "def f():\n    from gear.distributed import a\n",
+        "import gear.distributed.a\n",
+    ],
+)
+def test_modules_that_import_each_other(back: str, tmp_path: Path) -> None:
+    write(tmp_path, "gear/distributed/a.py", "from gear.distributed.b import y\n")
+    write(tmp_path, "gear/distributed/b.py", "def y(): ...\n")
+    assert check(tmp_path) == (0, "")
+    write(tmp_path, "gear/distributed/b.py", back)
+    code, complaints = check(tmp_path)
+    assert code == 1
+    assert "in a circle: gear.distributed." in complaints
