@@ -34,6 +34,7 @@ from gear.loader import Loader
 from gear.rate_limit import RateLimit
 from gear.samplers import Fifo, Lifo, Sampler, Sequential, TopK, Uniform, Weighted
 from gear.schema import Column, Schema
+from gear.statistics import BufferStats, LoaderStats
 from gear.window import Step, Window
 from gear.writer import Writer
 
@@ -41,6 +42,7 @@ __version__ = str(_build_info()["version"])
 
 __all__ = [
     "Batch",
+    "BufferStats",
     "Column",
     "CorruptData",
     "CudaError",
@@ -52,6 +54,7 @@ __all__ = [
     "IoError",
     "Lifo",
     "Loader",
+    "LoaderStats",
     "OutOfMemory",
     "RateLimit",
     "ReplayBuffer",

@@ -1,4 +1,4 @@
-"""Checks of numbers that callers give."""
+"""Checks of what callers give."""
 
 from __future__ import annotations
 
@@ -20,7 +20,38 @@ def check_count(label: str, value: object, *, least: int = 1, most: int = (1 << 
     return count
 
 
-def check_timeout(area: str, timeout_s: float | None) -> None:
-    """Refuses waits that are negative or no number."""
-    if timeout_s is not None and not (timeout_s >= 0 and math.isfinite(timeout_s)):
+def check_number(label: str, value: object) -> float:
+    """`value` as a float, or InvalidArgument that names it."""
+    try:
+        if isinstance(value, (str, bytes)):  # float() reads these
+            raise TypeError
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"{label} {value!r}: a number is allowed") from None
+
+
+def check_text(label: str, value: object) -> str:
+    """`value`, if it is a string, or InvalidArgument that names it."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{label} {value!r}: a string is allowed")
+    return value
+
+
+def check_flag(label: str, value: object) -> bool:
+    """`value`, if it is True or False, or InvalidArgument that names it."""
+    if type(value).__name__ not in ("bool", "bool_"):  # of Python, of NumPy
+        raise InvalidArgument(f"{label} {value!r}: True and False are allowed")
+    return bool(value)
+
+
+def check_timeout(area: str, timeout_s: object) -> float | None:
+    """Seconds, 0 or more, or None; else InvalidArgument."""
+    if timeout_s is None:
+        return None
+    try:
+        seconds = check_number("", timeout_s)
+    except InvalidArgument:
+        seconds = math.nan
+    if not (seconds >= 0 and math.isfinite(seconds)):
         raise InvalidArgument(f"{area} timeout_s {timeout_s!r}: seconds, 0 or more, or None")
+    return seconds

@@ -102,3 +102,21 @@ def gpu_array(label: str, values: Any, *, integer: bool) -> GpuArray | None:
         values = cupy.ascontiguousarray(values, "int64" if integer else "float32")
         address = int(values.data.ptr)
         return GpuArray(address, len(values), device, cupy.cuda.get_current_stream().ptr, values)
+
+
+def update_on_gpu(ids: Any, priorities: Any) -> tuple[GpuArray, GpuArray] | None:
+    """Both on their GPU; None if they are not on one and the same.
+
+    Raises:
+        InvalidArgument: not one priority an id, or what `gpu_array` refuses.
+    """
+    gpu_ids = gpu_array("ids", ids, integer=True)
+    gpu_priorities = gpu_ids and gpu_array("priorities", priorities, integer=False)
+    if not gpu_ids or not gpu_priorities or gpu_ids.device != gpu_priorities.device:
+        return None
+    if gpu_ids.size != gpu_priorities.size:
+        raise InvalidArgument(
+            f"[store] update takes one priority an id; given {gpu_ids.size} ids and "
+            f"{gpu_priorities.size} priorities"
+        )
+    return gpu_ids, gpu_priorities

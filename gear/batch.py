@@ -14,6 +14,8 @@ DATA = _core.Batch.DATA
 class Batch(Mapping[str, Any]):
     """The tensors of a batch of B items, by output name, and what belongs to them.
 
+    A mapping: ``len(batch)`` is the number of outputs, `size` that of items.
+
     Tensors view memory that is reused only after the last of them is gone: keep a batch as long as
     you like. They are made when first asked for. On a GPU that orders the stream that is current
     then behind the batch, and the memory's reuse behind what this stream was given by the time the

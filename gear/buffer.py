@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from gear import _core, checkpoint
-from gear.arguments import check_count
-from gear.arrays import as_ids, as_priorities, gpu_array
+from gear.arguments import check_count, check_text
+from gear.arrays import as_ids, as_priorities, update_on_gpu
 from gear.batch import Batch
 from gear.distributed import Group
-from gear.distributed.region_name import name_of_rank
+from gear.distributed.region import checked_place, made_up_name
 from gear.distributed.together import together
 from gear.episode import Episode
 from gear.errors import InvalidArgument, TransportError
@@ -25,6 +24,7 @@ from gear.log import connect_core_log
 from gear.rate_limit import RateLimit
 from gear.samplers import Sampler, Uniform
 from gear.schema import Column, Schema
+from gear.statistics import BufferStats
 from gear.window import Outputs, output_tuples
 from gear.writer import Writer
 
@@ -78,25 +78,28 @@ class ReplayBuffer:
         group: Group | None = None,
     ) -> None:
         connect_core_log()
-        if not isinstance(schema, Schema):
-            raise InvalidArgument(f"[store] schema {schema!r}: give a gear.Schema")
-        if max_times_sampled is not None:
-            max_times_sampled = check_count(
-                "[store] max_times_sampled", max_times_sampled, most=65535
+        group = _checked_group(group)
+        made_up = made_up_name(group)
+
+        def make_shard() -> _core.Shard:
+            if not isinstance(schema, Schema):
+                raise InvalidArgument(f"[store] schema {schema!r}: give a gear.Schema")
+            if not isinstance(rate_limit, RateLimit | None):
+                raise InvalidArgument(f"[store] rate_limit {rate_limit!r}: give a gear.RateLimit")
+            most = max_times_sampled
+            if most is not None:
+                most = check_count("[store] max_times_sampled", most, most=65535)
+            return _core.Shard(
+                schema.as_tuples(),
+                capacity=check_count("[store] capacity", capacity),
+                page_steps=check_count("[store] page_steps", page_steps),
+                evict=check_text("[store] evict", evict),
+                max_times_sampled=most or 0,
+                owner=group.rank,
+                rate_limit=None if rate_limit is None else rate_limit.as_tuple(),
+                **checked_place(tier, name, group, made_up),
             )
-        group = group or Group.single()
-        make_shard = partial(
-            _core.Shard,
-            schema.as_tuples(),
-            capacity=check_count("[store] capacity", capacity),
-            page_steps=check_count("[store] page_steps", page_steps),
-            tier=tier,
-            name=name_of_rank(name, tier, group) or "",
-            evict=evict,
-            max_times_sampled=max_times_sampled or 0,
-            owner=group.rank,
-            rate_limit=None if rate_limit is None else rate_limit.as_tuple(),
-        )
+
         self._set(together(group, make_shard), schema, tier, name, group)
 
     def _set(
@@ -147,16 +150,20 @@ class ReplayBuffer:
 
     @property
     def num_episodes(self) -> int:
-        return int(self.stats()["episodes"])
+        return self._open().num_episodes
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held: pages, index and trees."""
-        return int(self.stats()["bytes"])
+        return self._open().num_bytes
 
     def __len__(self) -> int:
         """Steps stored."""
         return self._open().num_steps
+
+    def __bool__(self) -> bool:
+        """True, empty or not: ``buffer or default`` is the buffer."""
+        return True
 
     def __repr__(self) -> str:
         if self._shard is None:
@@ -166,15 +173,9 @@ class ReplayBuffer:
             f"tier={self._tier!r})"
         )
 
-    def stats(self) -> dict[str, Any]:
-        """Counts since the buffer was made, and what it holds.
-
-        ``steps``, ``episodes``, ``anchors`` (steps that may be drawn), ``pages``, ``pages_free``,
-        ``bytes``, ``lookahead`` (steps that must follow a step of an open episode before it is
-        offered), ``max_priority``, ``steps_inserted``, ``steps_evicted``, ``steps_sampled``,
-        ``stale_updates`` (updates of evicted steps), ``saturated_weights``.
-        """
-        return self._open().stats()
+    def stats(self) -> BufferStats:
+        """Counts, once a GPU's priorities are in; `len`, `num_episodes`, `nbytes` do not wait."""
+        return cast(BufferStats, self._open().stats())
 
     def episodes(self) -> list[Episode]:
         """The stored episodes in creation order."""
@@ -214,19 +215,12 @@ class ReplayBuffer:
         if self._peers is not None:
             self._peers.update(as_ids(ids), as_priorities(priorities))
             return None
-        gpu_ids = gpu_array("ids", ids, integer=True)
-        gpu_priorities = gpu_ids and gpu_array("priorities", priorities, integer=False)
-        if not gpu_ids or not gpu_priorities or gpu_ids.device != gpu_priorities.device:
+        on_gpu = update_on_gpu(ids, priorities)
+        if on_gpu is None:
             return shard.update(as_ids(ids), as_priorities(priorities))
-        if gpu_ids.size != gpu_priorities.size:
-            raise InvalidArgument(
-                f"[store] update takes one priority an id; given {gpu_ids.size} ids and "
-                f"{gpu_priorities.size} priorities"
-            )
-        if gpu_ids.size > 0:
-            shard.update_from_device(
-                gpu_ids.address, gpu_priorities.address, gpu_ids.size, gpu_ids.stream
-            )
+        gpu, values = on_gpu
+        if gpu.size > 0:
+            shard.update_from_device(gpu.address, values.address, gpu.size, gpu.stream)
         return None
 
     def priorities(self, ids: Any) -> npt.NDArray[np.float32]:
@@ -292,7 +286,7 @@ class ReplayBuffer:
             CudaError: no such GPU.
         """
         return Loader(
-            self._open(),
+            self._open,
             self._schema,
             batch_size=batch_size,
             sampler=Uniform() if sampler is None else sampler,
@@ -345,11 +339,10 @@ class ReplayBuffer:
             IoError: the file system refused (full, read-only), with what was written so far.
             InvalidArgument: ``path`` holds something that is no checkpoint.
         """
-        if self._peers is None:
+        if self._group.size == 1:
             checkpoint.save(self._open(), path)
-            return
-        self._peers.exchange_updates()
-        checkpoint.save_rank(self._open(), path, self._group)
+        else:
+            checkpoint.save_rank(self._open, self._peers, path, self._group)
 
     @classmethod
     def load(
@@ -370,9 +363,9 @@ class ReplayBuffer:
             CorruptData: torn, truncated, foreign or of a newer format; says what and where.
         """
         connect_core_log()
-        group = group or Group.single()
-        rank_name = name_of_rank(name, tier, group) or ""
-        shard = checkpoint.load_rank(path, group, tier=tier, name=rank_name)
+        group = _checked_group(group)
+        made_up = made_up_name(group)
+        shard = checkpoint.load_rank(path, group, lambda: checked_place(tier, name, group, made_up))
         schema = Schema(Column(*column) for column in shard.columns)
         buffer = cls.__new__(cls)
         buffer._set(shard, schema, tier, name, group)
@@ -399,3 +392,9 @@ class ReplayBuffer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _checked_group(group: Group | None) -> Group:
+    if not isinstance(group, Group | None):
+        raise InvalidArgument(f"[store] group {group!r}: give a gear.Group")
+    return Group.single() if group is None else group

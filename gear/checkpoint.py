@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gear import _core
 from gear.distributed import Group
-from gear.distributed.together import together
-from gear.errors import InvalidArgument
+from gear.distributed.together import agreed, together
+from gear.errors import CorruptData, GearError, InvalidArgument
 
 _RANK = re.compile(r"rank-(\d{5})-of-(\d{5})")
 
@@ -21,23 +22,35 @@ def save(shard: _core.Shard, path: str | os.PathLike[str]) -> None:
     _core.save(shard, os.fspath(path))
 
 
-def load(path: str | os.PathLike[str], *, tier: str, name: str, owner: int) -> _core.Shard:
-    """The shard saved in the directory ``path``; see `ReplayBuffer.load`."""
-    return _core.load(os.fspath(path), tier=tier, name=name, owner=owner)
+def load(path: str | os.PathLike[str], *, owner: int, **place: str) -> _core.Shard:
+    """The shard saved in the directory ``path``, onto tier and name; see `ReplayBuffer.load`."""
+    return _core.load(os.fspath(path), owner=owner, **place)
 
 
-def save_rank(shard: _core.Shard, path: str | os.PathLike[str], group: Group) -> None:
+def save_rank(
+    open_shard: Callable[[], _core.Shard],
+    peers: _core.Peers | None,
+    path: str | os.PathLike[str],
+    group: Group,
+) -> None:
     """Writes every rank's shard below ``path``, all of them or none; collective.
 
     The ranks write beside ``path``, and the first one puts that in its place when all are done.
 
     Raises:
         IoError: as `save`; on every rank, naming the one that failed.
-        InvalidArgument: ``path`` holds something else, or is not on a file system of all ranks.
+        InvalidArgument: ``path`` holds something else, or is not on a file system of all ranks; the
+            buffer is closed on a rank.
     """
-    target = Path(path)
-    beside = target.with_name(f".{target.name}.saving")
 
+    def check() -> tuple[_core.Shard, str]:
+        return open_shard(), os.fsdecode(path)
+
+    shard, text = together(group, check)
+    target = Path(agreed(group, "[checkpoint] path", text))
+    if peers is not None:
+        peers.exchange_updates()
+    beside = target.with_name(f".{target.name}.saving")
     old = _replaced(target)
 
     def prepare() -> None:
@@ -53,7 +66,7 @@ def save_rank(shard: _core.Shard, path: str | os.PathLike[str], group: Group) ->
                 f"[checkpoint] rank {group.rank} does not see {beside}, which rank 0 made: give a "
                 "path on a file system that all ranks share"
             )
-        save(shard, beside / _rank_folder(group))
+        save(shard, beside / _rank_folder(group.rank, group.size))
 
     def publish() -> None:
         if group.rank == 0:
@@ -68,31 +81,35 @@ def save_rank(shard: _core.Shard, path: str | os.PathLike[str], group: Group) ->
         together(group, step)
 
 
-def load_rank(path: str | os.PathLike[str], group: Group, *, tier: str, name: str) -> _core.Shard:
-    """This rank's shard of what as many ranks saved; collective.
+def load_rank(
+    path: str | os.PathLike[str], group: Group, check_place: Callable[[], dict[str, str]]
+) -> _core.Shard:
+    """This rank's shard of what as many ranks saved, onto the tier and name that `check_place`
+    returns, or refuses; collective.
 
     Raises:
         InvalidArgument: saved by another number of ranks.
         CorruptData: as `load`; on every rank, naming the one that failed.
     """
-    folder = Path(path)
+
+    def check() -> tuple[str, dict[str, str]]:
+        return os.fsdecode(path), check_place()
+
+    text, place = together(group, check)
+    folder = Path(agreed(group, "[checkpoint] path", text))
 
     def read() -> _core.Shard:
-        saved_by = {
-            int(match[2])
-            for entry in folder.glob("rank-*")
-            if (match := _RANK.fullmatch(entry.name))
-        }
+        saved_by = _ranks_that_saved(folder)
         if saved_by == {group.size} and group.size > 1:
-            part = folder / _rank_folder(group)
-            return load(part, tier=tier, name=name, owner=group.rank)
+            part = folder / _rank_folder(group.rank, group.size)
+            return load(part, owner=group.rank, **place)
         if saved_by or (group.size > 1 and folder.exists()):
-            ranks = " and ".join(str(size) for size in sorted(saved_by)) or "one"
+            ranks = _several(saved_by) or "one"
             raise InvalidArgument(
                 f"[checkpoint] {folder} was saved by {ranks} rank(s) and is to be loaded by "
                 f"{group.size}: start as many as saved it"
             )
-        return load(folder, tier=tier, name=name, owner=group.rank)
+        return load(folder, owner=group.rank, **place)
 
     def recover() -> None:
         if group.size > 1 and group.rank == 0:
@@ -112,8 +129,8 @@ def _recover(target: Path) -> None:
         _replaced(target).rename(target)
 
 
-def _rank_folder(group: Group) -> str:
-    return f"rank-{group.rank:05d}-of-{group.size:05d}"
+def _rank_folder(rank: int, size: int) -> str:
+    return f"rank-{rank:05d}-of-{size:05d}"
 
 
 def _check_replaceable(target: Path) -> None:
@@ -136,15 +153,57 @@ def _sync_directory(path: Path) -> None:
 
 
 def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a checkpoint holds, and whether every checksum of it is right.
+    """What a checkpoint of one rank or of several holds, and whether every checksum of it is right.
 
     Returns:
         ``format`` (version), ``columns`` (name, shape, dtype), ``schema_hash``, ``step_bytes``,
-        ``page_steps``, ``pages``, ``pages_used``, ``steps``, ``episodes``, ``bytes`` (on disk),
-        ``errors`` (a list of sentences; empty when all is well).
+        ``page_steps``, ``ranks`` (that saved it), ``errors`` (a list of sentences; empty when all
+        is well); and over all ranks ``pages``, ``pages_used``, ``steps``, ``episodes``, ``bytes``
+        (on disk).
 
     Raises:
-        CorruptData: not a checkpoint, or torn before the header's end.
+        CorruptData: not a checkpoint, or torn before the header's end; of several ranks: each of
+            their parts is.
         IoError: the files cannot be read.
     """
-    return _core.inspect(os.fspath(path))
+    folder = Path(os.fsdecode(path))
+    if not folder.exists() and _replaced(folder).is_dir():
+        raise CorruptData(
+            f"[checkpoint] {folder} is not there, but {_replaced(folder)} is: a save by several "
+            f"ranks was killed between its two renames; loading {folder}, by as many ranks, "
+            "puts it back"
+        )
+    sizes = _ranks_that_saved(folder)
+    if not sizes:
+        return {**_core.inspect(os.fspath(path)), "ranks": 1}
+    size = max(sizes)
+    found: dict[str, Any] = {}
+    errors = [] if len(sizes) == 1 else [f"{folder} has parts of {_several(sizes)} ranks"]
+    for rank in range(size):
+        name = _rank_folder(rank, size)
+        try:
+            part = _core.inspect(os.fspath(folder / name))
+        except GearError as error:
+            errors.append(f"{name}: {error}")
+            continue
+        errors += [f"{name}: {error}" for error in part["errors"]]
+        if not found:
+            found = part
+            continue
+        if part["schema_hash"] != found["schema_hash"]:
+            errors.append(f"{name} has another schema than the ranks before it")
+        for key in ("pages", "pages_used", "steps", "episodes", "bytes"):
+            found[key] += part[key]
+    if not found:
+        raise CorruptData(f"[checkpoint] no part of {folder} can be read: {'; '.join(errors)}")
+    return {**found, "ranks": size, "errors": errors}
+
+
+def _ranks_that_saved(folder: Path) -> set[int]:
+    """The numbers of ranks that the names of the parts in a folder tell; empty: no ranks' parts."""
+    found = (_RANK.fullmatch(entry.name) for entry in folder.glob("rank-*"))
+    return {int(match[2]) for match in found if match}
+
+
+def _several(sizes: set[int]) -> str:
+    return " and of ".join(str(size) for size in sorted(sizes))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from gear import _core
-from gear.arguments import check_count, check_timeout
+from gear.arguments import check_count, check_flag, check_number, check_text, check_timeout
 from gear.batch import Batch
 from gear.distributed import Group
 from gear.distributed.together import together
@@ -15,6 +17,7 @@ from gear.errors import InvalidArgument
 from gear.frameworks import tensor_maker
 from gear.samplers import Sampler, Weighted
 from gear.schema import Schema
+from gear.statistics import LoaderStats
 from gear.window import Outputs, output_tuples
 
 STATE_VERSION = 1
@@ -37,7 +40,7 @@ class Loader(Iterator[Batch]):
 
     def __init__(
         self,
-        shard: _core.Shard,
+        open_shard: Callable[[], _core.Shard],
         schema: Schema,
         *,
         batch_size: int,
@@ -55,44 +58,46 @@ class Loader(Iterator[Batch]):
         locality: str,
         nccl: bool,
     ) -> None:
-        def check() -> _core.LoaderOptions:
+        def check() -> tuple[_core.Shard, _core.LoaderOptions]:
+            shard = open_shard()
             if not isinstance(sampler, Sampler) or type(sampler) is Sampler:
                 raise InvalidArgument(
                     f"[select] sampler {sampler!r}: Uniform, Weighted, Sequential, Fifo, Lifo and "
                     "TopK of the package gear are allowed"
                 )
-            check_timeout("[collect]", timeout_s)
+            self._timeout_s = check_timeout("[collect]", timeout_s)
             tuples = output_tuples(outputs, schema)
             gpu = _core.parse_device(str(device))
             self._make = tensor_maker(framework, gpu)
             self._outputs = {row[0]: number for number, row in enumerate(tuples)}
             self._seed = check_count("[select] seed", seed, least=-(1 << 63), most=(1 << 64) - 1)
-            self._beta = float(getattr(sampler, "beta", 0.0))
+            self._beta = check_number("[select] beta", getattr(sampler, "beta", 0.0))
             size = check_count("[collect] batch_size", batch_size)
-            self._batch_text = repr((size, packed, tuples))
-            return _core.LoaderOptions(
+            pack = check_flag("[collect] packed", packed)
+            self._batch_text = repr((size, pack, tuples))
+            return shard, _core.LoaderOptions(
                 shard,
                 outputs=tuples,
                 batch_size=size,
-                packed=packed,
+                packed=pack,
                 prefetch=check_count("[collect] prefetch", prefetch, least=0),
                 policy=sampler.policy,
                 unit=sampler.unit,
                 seed=self._seed & 0xFFFFFFFFFFFFFFFF,
-                alpha=float(getattr(sampler, "alpha", 0.0)),
+                alpha=check_number("[select] alpha", getattr(sampler, "alpha", 0.0)),
                 beta=self._beta,
-                shuffle=bool(getattr(sampler, "shuffle", False)),
-                drop_last=bool(getattr(sampler, "drop_last", False)),
+                shuffle=check_flag("[select] shuffle", getattr(sampler, "shuffle", False)),
+                drop_last=check_flag("[select] drop_last", getattr(sampler, "drop_last", False)),
                 device=gpu,
-                path=path,
-                locality=locality,
-                nccl=nccl,
-                timeout_s=timeout_s,
+                path=check_text("[collect] path", path),
+                locality=check_text("[collect] locality", locality),
+                nccl=check_flag("[collect] nccl", nccl),
+                timeout_s=self._timeout_s,
             )
 
-        self._timeout_s = timeout_s
         self._sampler = sampler
-        options = together(group, check)
+        self._group = group
+        shard, options = together(group, check)
         self._core: _core.Collector | None = _core.Collector(shard, options, peers)
 
     def _open(self) -> _core.Collector:
@@ -117,6 +122,9 @@ class Loader(Iterator[Batch]):
             raise StopIteration
         return Batch(core, self._outputs, self._make)
 
+    def __bool__(self) -> bool:
+        return True
+
     def __len__(self) -> int:
         """Batches of one epoch; only `Sequential` has epochs."""
         if self._sampler.policy != "sequential":
@@ -136,18 +144,25 @@ class Loader(Iterator[Batch]):
         self._beta = float(value)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the sequence of batches stands, as ints, floats, strings and NumPy arrays.
+        """Where the sequence of batches stands, as ints, floats, strings and bytes, which
+        ``torch.load`` takes without ``weights_only=False``.
 
         Holds the batches that are in flight too, with their data, so that what follows
         `load_state_dict` is bit-equal to a run that was never interrupted. Save the buffer at the
         same point.
         """
+        state = self._open().state()
+        for batch in state["pending"]:
+            batch["data"] = batch["data"].tobytes()
+        return {**self._own_state(), **state}
+
+    def _own_state(self) -> dict[str, Any]:
+        """What a loader must have in common with the one that it continues from."""
         return {
             "version": STATE_VERSION,
             "seed": self._seed,
             "sampler": self._sampler_text(),
             "batch": self._batch_text,
-            **self._open().state(),
         }
 
     def _sampler_text(self) -> str:
@@ -164,34 +179,27 @@ class Loader(Iterator[Batch]):
         Raises:
             InvalidArgument: the state is of another version, seed or batch layout.
         """
-        wanted = {
-            "version": STATE_VERSION,
-            "seed": self._seed,
-            "sampler": self._sampler_text(),
-            "batch": self._batch_text,
-        }
-        for key, value in wanted.items():
-            if state.get(key) != value:
+
+        def restore() -> float:
+            if not isinstance(state, Mapping):
                 raise InvalidArgument(
-                    f"[collect] loader state with {key} {state.get(key)!r}: this loader takes "
-                    f"{value!r}; make it with the options it was saved with"
+                    f"[collect] loader state {state!r}: give what state_dict() returned"
                 )
-        self._open().restore(state)
-        self._beta = float(state["beta"])
+            for key, value in self._own_state().items():
+                if state.get(key) != value:
+                    raise InvalidArgument(
+                        f"[collect] loader state with {key} {state.get(key)!r}: this loader takes "
+                        f"{value!r}; make it with the options it was saved with"
+                    )
+            pending = _arrays_of(state.get("pending"))
+            self._open().restore({**state, "pending": pending})
+            return float(state["beta"])
 
-    def stats(self) -> dict[str, Any]:
-        """What was delivered so far, and how.
+        self._beta = together(self._group, restore)
 
-        ``batches``, ``items``, ``bytes`` (read from the store; where a GPU gathers, rows of padding
-        count), ``wait_s`` (``next`` waited for so long), ``gather_s`` (spent copying; where a GPU
-        gathers, reckoned from the batches whose time was looked at, and 0 over a group),
-        ``gb_per_s`` of the copying, ``path`` (``"host"``, ``"staged"``, ``"zero_copy"``,
-        ``"device"``), ``selection`` (``"host"`` or ``"device"``), ``bytes_by_path``, ``hits``,
-        items by the tier that they were read from; and of ``bytes``, by the rank that holds them:
-        ``local_bytes`` (this one), ``same_node_bytes``, ``remote_bytes``, and ``message_bytes``,
-        those that were sent here and not read in place.
-        """
-        return self._open().stats()
+    def stats(self) -> LoaderStats:
+        """What was delivered so far, and how."""
+        return cast(LoaderStats, self._open().stats())
 
     def close(self) -> None:
         """Ends what works in the background; batches already delivered stay valid."""
@@ -202,3 +210,14 @@ class Loader(Iterator[Batch]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _arrays_of(pending: Any) -> list[dict[str, Any]]:
+    """The batches in flight as the core takes them."""
+    try:
+        return [{**one, "data": np.frombuffer(one["data"], np.uint8)} for one in pending]
+    except (KeyError, TypeError, ValueError):
+        raise InvalidArgument(
+            "[collect] the loader's state holds no batches in flight: give what state_dict() "
+            "returned"
+        ) from None

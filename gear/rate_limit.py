@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gear.arguments import check_count
+from gear.arguments import check_count, check_number
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,9 @@ class RateLimit:
     slack: float | None = None
 
     def as_tuple(self) -> tuple[float, int, float]:
-        slack = max(1000.0, 2 * self.samples_per_insert) if self.slack is None else self.slack
-        min_steps = check_count("[store] min_steps of the rate limit", self.min_steps, least=0)
-        return (float(self.samples_per_insert), min_steps, float(slack))
+        label = "of the rate limit"
+        per_insert = check_number(f"[store] samples_per_insert {label}", self.samples_per_insert)
+        min_steps = check_count(f"[store] min_steps {label}", self.min_steps, least=0)
+        if self.slack is None:
+            return (per_insert, min_steps, max(1000.0, 2 * per_insert))
+        return (per_insert, min_steps, check_number(f"[store] slack {label}", self.slack))

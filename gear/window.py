@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gear.arguments import check_count, check_number, check_text
 from gear.errors import InvalidArgument
 from gear.schema import Schema
 
@@ -51,6 +52,8 @@ class Window:
     scale: float = 1.0
 
 
+MOST_STEPS = (1 << 62) - 1  # from the anchor: the core checks what it can do
+
 Outputs = Mapping[str, "Step | Window"]
 
 # name, column, start, stop, pad, time axis, dtype, scale
@@ -61,15 +64,31 @@ def output_tuples(outputs: Outputs | None, schema: Schema) -> list[OutputTuple]:
     """The outputs as the core takes them; None: every column of the anchor's own step."""
     if outputs is None:
         outputs = {column.name: Step() for column in schema}
-    tuples = []
-    for name, output in outputs.items():
-        if isinstance(output, Step):
-            row = (output.offset, output.offset + 1, "both", False)
-        elif isinstance(output, Window):
-            row = (output.start, output.stop, output.pad, True)
-        else:
-            raise InvalidArgument(
-                f"[collect] output {name!r} is {output!r}: gear.Step and gear.Window are allowed"
-            )
-        tuples.append((name, output.column or name, *row, output.dtype, output.scale))
-    return tuples
+    if not isinstance(outputs, Mapping):
+        raise InvalidArgument(
+            f"[collect] outputs {outputs!r}: a dict of gear.Step and gear.Window by name is allowed"
+        )
+    return [_tuple_of(check_text("[collect] output", n), output) for n, output in outputs.items()]
+
+
+def _tuple_of(name: str, output: object) -> OutputTuple:
+    def steps(label: str, value: object) -> int:
+        least, most = -MOST_STEPS, MOST_STEPS
+        return check_count(f"[collect] output {name!r}: {label}", value, least=least, most=most)
+
+    if isinstance(output, Step):
+        start = steps("offset", output.offset)
+        stop, pad, time_axis = start + 1, "both", False
+    elif isinstance(output, Window):
+        start, stop = steps("start", output.start), steps("stop", output.stop)
+        pad, time_axis = check_text(f"[collect] output {name!r}: pad", output.pad), True
+    else:
+        raise InvalidArgument(
+            f"[collect] output {name!r} is {output!r}: gear.Step and gear.Window are allowed"
+        )
+    column, dtype = output.column or name, output.dtype
+    check_text(f"[collect] output {name!r}: column", column)
+    if dtype is not None:
+        check_text(f"[collect] output {name!r}: dtype", dtype)
+    scale = check_number(f"[collect] output {name!r}: scale", output.scale)
+    return (name, column, start, stop, pad, time_axis, dtype, scale)

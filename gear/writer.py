@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gear import _core
-from gear.arguments import check_timeout
+from gear.arguments import check_count, check_timeout
 
 
 class Writer(_core.Writer):
@@ -27,9 +27,11 @@ class Writer(_core.Writer):
     def __init__(
         self, shard: _core.Shard, episode: int | None = None, timeout_s: float | None = None
     ) -> None:
-        check_timeout("[ingest]", timeout_s)
+        wait_s = check_timeout("[ingest]", timeout_s)
+        if episode is not None:
+            episode = check_count("[ingest] episode", episode)
         super().__init__(shard, episode)
-        self._set_timeout(timeout_s)
+        self._set_timeout(wait_s)
 
     def end_episode(
         self,

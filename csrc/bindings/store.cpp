@@ -235,8 +235,20 @@ void register_store(py::module_& module) {
                              [](store::Shard& shard) { return shard.layout().page_steps; })
       .def_property_readonly("num_steps",
                              [](store::Shard& shard) {
+                               const py::gil_scoped_release release;
                                const auto lock = shard.lock();
                                return shard.index().state().num_steps;
+                             })
+      .def_property_readonly("num_episodes",
+                             [](store::Shard& shard) {
+                               const py::gil_scoped_release release;
+                               const auto lock = shard.lock();
+                               return shard.index().state().num_episodes;
+                             })
+      .def_property_readonly("num_bytes",
+                             [](store::Shard& shard) {
+                               const py::gil_scoped_release release;
+                               return shard.bytes();
                              })
       .def("stats", &stats)
       .def("episodes", &episodes)

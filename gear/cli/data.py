@@ -29,6 +29,7 @@ def _print_tables(path: str, found: dict[str, Any]) -> None:
 
     facts = Table(title=str(path), title_justify="left", show_header=False)
     facts.add_row("format", str(found["format"]))
+    facts.add_row("saved by", f"{found['ranks']} rank{'s'[: found['ranks'] != 1]}")
     facts.add_row("steps", f"{found['steps']:,}")
     facts.add_row("episodes", f"{found['episodes']:,}")
     facts.add_row("pages", f"{found['pages_used']:,} of {found['pages']:,} in use")

@@ -1,18 +1,23 @@
-"""Names of the memory that ranks of a node map."""
+"""Tier and name of the memory that ranks of a node map."""
 
 from __future__ import annotations
 
 import secrets
 
+from gear.arguments import check_text
 from gear.distributed.group import Group
 
 
-def name_of_rank(name: str | None, tier: str, group: Group) -> str | None:
-    """The name of a rank's own region: memory with a name is what other ranks can map."""
-    if group.size == 1:
-        return name
-    # Whatever each rank asks for: they are to stay in step.
-    made_up = group.exchange(secrets.token_hex(8))[0]
-    if tier not in ("shared", "pinned"):
-        return name
-    return f"{name or made_up}-rank{group.rank}"
+def made_up_name(group: Group) -> str:
+    """A name that all ranks of a group agree on and nobody else has. Collective."""
+    return str(group.exchange(secrets.token_hex(8))[0])
+
+
+def checked_place(tier: str, name: str | None, group: Group, made_up: str) -> dict[str, str]:
+    """Tier and name of a rank's own region: memory with a name is what other ranks can map."""
+    check_text("[store] tier", tier)
+    if name is not None:
+        check_text("[store] name", name)
+    if group.size == 1 or tier not in ("shared", "pinned"):
+        return {"tier": tier, "name": name or ""}
+    return {"tier": tier, "name": f"{name or made_up}-rank{group.rank}"}

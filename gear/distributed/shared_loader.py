@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gear.arguments import check_text
 from gear.distributed.group import Group
+from gear.distributed.together import together
 from gear.errors import GearError, InvalidArgument, TransportError
 
 if TYPE_CHECKING:
@@ -118,7 +120,15 @@ class SharedLoader(Iterator[SharedBatch]):
         outputs: Sequence[str] | None = None,
     ) -> None:
         self._group = replicas
-        wish = None if outputs is None else list(outputs)
+
+        def check() -> list[str] | None:
+            if isinstance(outputs, str):
+                raise InvalidArgument(
+                    f"[group] SharedLoader outputs {outputs!r}: a list of names is allowed"
+                )
+            return None if outputs is None else [check_text("[group] output", n) for n in outputs]
+
+        wish = together(replicas, check)
         told = replicas.exchange([loader is not None, wish])
         owners = [rank for rank, (has_loader, _) in enumerate(told) if has_loader]
         if len(owners) != 1:
@@ -139,7 +149,7 @@ class SharedLoader(Iterator[SharedBatch]):
 
         Raises:
             StopIteration: the owner's loader has ended.
-            TransportError: the owner failed, with its message, or a rank is missing.
+            TransportError: the owner failed, whatever it was, with its message; a rank is missing.
         """
         return self._receive() if self._loader is None else self._send(self._loader)
 
@@ -165,8 +175,9 @@ class SharedLoader(Iterator[SharedBatch]):
         except StopIteration:
             self._deliver([_message({"end": True}, {})] * self._group.size)
             raise
-        except (GearError, TimeoutError) as error:
-            self._deliver([_message({"error": str(error)}, {})] * self._group.size)
+        except Exception as error:  # whatever it is, the other ranks are waiting
+            text = str(error) if isinstance(error, GearError) else _described(error)
+            self._deliver([_message({"error": text}, {})] * self._group.size)
             raise
         self._deliver(messages)
         return SharedBatch(_tensors_of(batch, own), own)
@@ -197,6 +208,10 @@ class SharedLoader(Iterator[SharedBatch]):
         from_[self._owner] = memoryview(taken)
         self._channel.alltoallv(nothing, from_)
         return taken
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _tensors_of(batch: Batch, outputs: Sequence[str]) -> dict[Key, Any]:

@@ -9,19 +9,20 @@ from gear.distributed.group import Group
 from gear.errors import CorruptData, CudaError, GearError, InvalidArgument, IoError, OutOfMemory
 
 T = TypeVar("T")
-_KINDS = (CorruptData, CudaError, InvalidArgument, IoError, OutOfMemory)
-_ERRORS = {kind.__name__: kind for kind in _KINDS}
+_KINDS = (CorruptData, CudaError, InvalidArgument, IoError, OutOfMemory, TypeError, ValueError)
+_ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in _KINDS}
 
 
 def together(group: Group, step: Callable[[], T]) -> T:
     """What ``step`` returns on this rank, once it has ended on all.
 
     Raises:
-        GearError: what it raised here, an OSError as IoError; where it failed on another rank
-            only, an error of that class which says so. No rank goes on, and none waits for one
-            that failed.
+        Exception: what it raised here, an OSError as IoError; where it failed on other ranks only,
+            an error of that class which names the first of them (a GearError for a class that is
+            not GEAR's, TypeError or ValueError). No rank goes on, and none waits for one that
+            failed.
     """
-    failure: GearError | None = None
+    failure: Exception | None = None
     try:
         result = step()
     except GearError as error:
@@ -29,13 +30,32 @@ def together(group: Group, step: Callable[[], T]) -> T:
     except OSError as error:
         failure = IoError(error.errno or 0, f"[io] {error}")
         failure.__cause__ = error
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks are waiting
+        failure = error
     if group.size > 1:
         kind, text = ("", "") if failure is None else (type(failure).__name__, str(failure))
         failures = group.exchange([kind, text])
         if failure is None:
             for rank, (kind, text) in enumerate(failures):
+                if kind in _ERRORS:
+                    raise _ERRORS[kind](f"on rank {rank}: {text}")
                 if kind:
-                    raise _ERRORS.get(kind, GearError)(f"on rank {rank}: {text}")
+                    raise GearError(f"on rank {rank}: {kind}: {text}")
     if failure is not None:
         raise failure
     return result
+
+
+def agreed(group: Group, label: str, value: str) -> str:
+    """`value`, which must be the same on all ranks. Collective.
+
+    Raises:
+        InvalidArgument: on all ranks alike, naming the first that gave another than rank 0.
+    """
+    first, *others = group.exchange(value)
+    for rank, other in enumerate(others, 1):
+        if other != first:
+            raise InvalidArgument(
+                f"{label} {other!r} on rank {rank}, {first!r} on rank 0: give the same on all ranks"
+            )
+    return value

@@ -41,6 +41,34 @@ def test_capacity_is_rounded_up_to_pages(tier, capacity, page_steps, rounded) ->
         assert buffer.stats()["steps_evicted"] == 0
 
 
+def test_buffers_and_loaders_are_true(tier) -> None:
+    """``buffer or default`` is the buffer, also an empty one; only epochs have a length."""
+    with tier.buffer(SCHEMA, 64) as buffer:
+        assert len(buffer) == 0
+        assert buffer
+        with buffer.loader(4) as loader:
+            assert loader
+            with pytest.raises(TypeError, match="endless"):
+                len(loader)
+        with buffer.loader(4, sampler=gear.Sequential()) as loader:
+            assert len(loader) == 0
+            assert loader
+
+
+def test_what_a_debugger_asks_settles_no_priorities(tier, monkeypatch) -> None:
+    with tier.buffer(SCHEMA, 64) as buffer:
+        with buffer.writer() as writer:
+            writer.append(**step(1))
+        bytes_held = buffer.stats()["bytes"]
+
+        def refuse(self: gear.ReplayBuffer) -> None:
+            raise AssertionError("stats() waits for priorities that a GPU is ahead with")
+
+        monkeypatch.setattr(gear.ReplayBuffer, "stats", refuse)
+        assert repr(buffer).endswith(f"(1 of 64 steps, 1 episodes, tier={buffer.tier!r})")
+        assert (buffer.num_episodes, buffer.nbytes) == (1, bytes_held)
+
+
 def test_memory_held_is_the_steps_and_64_bytes_each(tier) -> None:
     schema = gear.Schema(
         [

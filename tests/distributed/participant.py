@@ -97,10 +97,9 @@ class Participant:
     def loader(self, buffer: gear.ReplayBuffer, batch_size: int, **more: Any) -> Any:
         """Gives batches of NumPy arrays."""
         if not self.gpu:
-            return buffer.loader(batch_size, framework="numpy", **more)
-        return HostLoader(
-            buffer.loader(batch_size, framework="torch", device="cuda", nccl=True, **more)
-        )
+            return buffer.loader(batch_size, **{"framework": "numpy"} | more)
+        to_gpu = {"framework": "torch", "device": "cuda", "nccl": True}
+        return HostLoader(buffer.loader(batch_size, **to_gpu | more))
 
     def close(self) -> None:
         for group in self.groups.values():

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,6 +124,30 @@ def test_what_cannot_be_exchanged() -> None:
         gear.Group.single().exchange({1, 2})
 
 
+def test_what_one_rank_cannot_exchange_is_refused_on_all() -> None:
+    groups = gear.Group.loopback(3, timeout_s=20)
+    errors = on_all(groups, lambda group: group.exchange({1} if group.rank == 1 else 1))
+    assert all(isinstance(error, gear.InvalidArgument) for error in errors)
+    assert str(errors[1]).startswith("[group] exchange of set: ")
+    assert [str(errors[rank]) for rank in (0, 2)] == [f"on rank 1: {errors[1]}"] * 2
+    assert on_all(groups, lambda group: group.exchange(group.rank)) == [[0, 1, 2]] * 3
+
+
+@pytest.mark.mpi
+def test_a_rank_without_a_communicator_is_refused() -> None:
+    """MPI.COMM_NULL is false, and must not be taken for no communicator at all."""
+    program = """
+import gear
+from mpi4py import MPI
+print(gear.Group.from_mpi(MPI.COMM_SELF).size)
+gear.Group.from_mpi(MPI.COMM_NULL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "1\n"
+    said = done.stderr.splitlines()
+    assert any("[group] Group.from_mpi of MPI.COMM_NULL: this rank is in no" in s for s in said)
+
+
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf")])
 def test_time_outs_that_are_none(timeout_s: float) -> None:
     with pytest.raises(gear.InvalidArgument, match=r"timeout_s=.*: seconds, a number above 0"):
@@ -137,14 +161,15 @@ def test_an_error_of_another_library() -> None:
 
 
 def test_transports_of_threads(caplog: pytest.LogCaptureFixture) -> None:
-    groups = gear.Group.loopback(3, timeout_s=20)
+    with caplog.at_level(logging.INFO, "gear"):
+        groups = gear.Group.loopback(3, timeout_s=20)
 
     def carry(group: gear.Group) -> list[Any]:
         transports = [group.transport() for _ in range(2)]
         return [[t.name, t.rank, t.size, t.allgather(b"%d" % t.rank)] for t in transports]
 
-    with caplog.at_level(logging.INFO, "gear"):
-        results = on_all(groups, carry)
+    results = on_all(groups, carry)
+    assert {group.transport_name for group in groups} == {"loopback"}
     assert results == [[["loopback", rank, 3, b"012"]] * 2 for rank in range(3)]
     assert [record.message for record in caplog.records] == [
         "[transport] bytes between ranks go by loopback: the ranks are threads of one process"
@@ -281,3 +306,36 @@ def test_what_fails_on_the_owner_fails_on_all() -> None:
     assert "outputs 'reward': the loader delivers 'obs', 'action', 'done'" in str(owner)
     assert isinstance(peer, gear.TransportError)
     assert re.match(r"\[transport\] rank 0 \(pid .* made no batch: \[group\] SharedL", str(peer))
+
+
+@pytest.mark.parametrize("kind", [MemoryError, RuntimeError, KeyError])
+def test_any_failure_of_the_owners_loader_reaches_all(kind: type[Exception]) -> None:
+    class Failing(Iterator[gear.Batch]):
+        def __next__(self) -> gear.Batch:
+            raise kind("no room")
+
+    def receive(group: gear.Group) -> str:
+        shared = SharedLoader(Failing() if group.rank == 0 else None, group)
+        try:
+            next(shared)
+        except (kind, gear.TransportError) as error:
+            return f"{type(error).__name__}: {error}"
+        return "nothing"
+
+    owner, peer = on_all(gear.Group.loopback(2, timeout_s=20), receive)
+    assert owner.startswith(kind.__name__)
+    assert re.match(rf"TransportError: .*rank 0 .* made no batch: {kind.__name__}: ", peer)
+
+
+@pytest.mark.parametrize("outputs", ["obs", [1], 3])
+def test_outputs_of_one_rank_that_are_no_names_are_refused_on_all(outputs: Any) -> None:
+    def make(group: gear.Group) -> str:
+        loader = filled_buffer().loader(2) if group.rank == 0 else None
+        try:
+            SharedLoader(loader, group, outputs=outputs if group.rank == 1 else None)
+        except (gear.InvalidArgument, TypeError) as error:
+            return str(error)
+        return "nothing"
+
+    first, second = on_all(gear.Group.loopback(2, timeout_s=20), make)
+    assert first == f"on rank 1: {second}"

@@ -109,6 +109,8 @@ def test_hundred_steps(gpu, tier: str, path: str | None, sampler, appends: bool)
 
         def step() -> None:
             batch = next(loader)
+            assert f"{buffer.num_episodes} episodes" in repr(buffer)  # as a debugger asks
+            assert buffer.nbytes > 0
             loss = (model(batch["obs"]).sum(1) - batch["next"]).square().sum(1)
             loss.mean().backward()
             if weighted and path != "staged":  # where the CPU selects, it waits for priorities
