@@ -7,7 +7,7 @@
 namespace gear::bindings {
 
 using base::InvalidArgument;
-using collect::BatchLayout;
+using plan::BatchLayout;
 
 TensorView PyBatch::view(int kind, size_t output) const {
   const BatchLayout& layout = *batch_.layout;
@@ -26,7 +26,7 @@ TensorView PyBatch::view(int kind, size_t output) const {
   }
   const size_t window = layout.window_of[output];
   const BatchLayout::SharedWindow& shared = layout.windows[window];
-  const collect::Output& spec = layout.outputs[output];
+  const plan::Output& spec = layout.outputs[output];
   const auto length = static_cast<int64_t>(spec.length());
   std::vector<int64_t> shape;
   switch (kind) {

@@ -12,12 +12,12 @@ class PyBatch {
  public:
   enum Kind { kData, kMask, kLengths, kCuSeqlens, kIds, kProbabilities, kWeights };
 
-  PyBatch(collect::Batch batch, std::shared_ptr<const store::Schema> schema)
+  PyBatch(plan::Batch batch, std::shared_ptr<const store::Schema> schema)
       : batch_(std::move(batch)), schema_(std::move(schema)) {}
 
   uint64_t items() const { return batch_.items; }
   uint64_t bytes() const { return batch_.bytes; }
-  std::string path() const { return std::string(collect::path_name(batch_.path)); }
+  std::string path() const { return std::string(plan::path_name(batch_.path)); }
   // GPU in whose memory the tensors are; -1: host memory.
   int device() const { return batch_.delivery ? batch_.delivery->device() : -1; }
 
@@ -32,7 +32,7 @@ class PyBatch {
     return {batch_.block, batch_.block.get() + offset, dtype, std::move(shape), device()};
   }
 
-  collect::Batch batch_;
+  plan::Batch batch_;
   std::shared_ptr<const store::Schema> schema_;
 };
 

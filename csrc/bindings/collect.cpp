@@ -16,23 +16,23 @@ namespace {
 
 using base::cat;
 using base::InvalidArgument;
-using collect::Batch;
-using collect::BatchSource;
+using deliver::BatchSource;
+using plan::Batch;
 
 // (name, column, start, stop, pad, time_axis, dtype, scale)
 using OutputTuple = std::tuple<std::string, std::string, int64_t, int64_t, std::string, bool,
                                std::optional<std::string>, float>;
 
-collect::Pad parse_pad(const std::string& pad) {
-  if (pad == "both") return collect::Pad::kBoth;
-  if (pad == "head") return collect::Pad::kHead;
-  if (pad == "tail") return collect::Pad::kTail;
+plan::Pad parse_pad(const std::string& pad) {
+  if (pad == "both") return plan::Pad::kBoth;
+  if (pad == "head") return plan::Pad::kHead;
+  if (pad == "tail") return plan::Pad::kTail;
   throw InvalidArgument(cat("[collect] pad '", pad, "': 'both', 'head' and 'tail' are allowed"));
 }
 
-std::vector<collect::Output> make_outputs(const store::Schema& schema,
-                                          const std::vector<OutputTuple>& tuples) {
-  std::vector<collect::Output> outputs;
+std::vector<plan::Output> make_outputs(const store::Schema& schema,
+                                       const std::vector<OutputTuple>& tuples) {
+  std::vector<plan::Output> outputs;
   for (const auto& [name, column, start, stop, pad, time_axis, dtype, scale] : tuples) {
     outputs.push_back({name, schema.index_of(column), start, stop, parse_pad(pad), time_axis,
                        std::nullopt, scale});
@@ -58,10 +58,9 @@ select::Policy parse_policy(const std::string& policy) {
   throw InvalidArgument(cat("[select] no sampler '", policy, "'"));
 }
 
-collect::Path parse_path(const std::string& path) {
-  for (const collect::Path one :
-       {collect::Path::kAuto, collect::Path::kZeroCopy, collect::Path::kStaged}) {
-    if (path == collect::path_name(one)) return one;
+plan::Path parse_path(const std::string& path) {
+  for (const plan::Path one : {plan::Path::kAuto, plan::Path::kZeroCopy, plan::Path::kStaged}) {
+    if (path == plan::path_name(one)) return one;
   }
   throw InvalidArgument(
       cat("[collect] path '", path, "': 'auto', 'zero_copy' and 'staged' are allowed"));
@@ -70,7 +69,7 @@ collect::Path parse_path(const std::string& path) {
 // GPU number, or -1 for the CPU.
 int parse_device(const std::string& device) {
   if (device == "cpu") return -1;
-  if (device == "cuda") return collect::choose_gpu(-1);
+  if (device == "cuda") return deliver::choose_gpu(-1);
   constexpr std::string_view kPrefix = "cuda:";
   const std::string_view number =
       std::string_view(device).substr(std::min(device.size(), kPrefix.size()));
@@ -81,13 +80,13 @@ int parse_device(const std::string& device) {
     throw InvalidArgument(
         cat("[collect] device '", device, "': 'cpu', 'cuda' and 'cuda:<index>' are allowed"));
   }
-  return collect::choose_gpu(index);
+  return deliver::choose_gpu(index);
 }
 
 // What a loader was asked for, checked against its buffer.
 struct LoaderOptions {
-  collect::CollectorOptions collector;
-  collect::GroupOptions group;
+  deliver::CollectorOptions collector;
+  group::GroupOptions group;
 };
 
 LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTuple>& outputs,
@@ -104,10 +103,10 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
        {parse_policy(policy), parse_unit(unit), seed, alpha, beta, shuffle, drop_last},
        device,
        parse_path(path)},
-      {collect::parse_locality(locality), nccl, timeout_s}};
-  collect::check_outputs(options.collector.outputs, shard.schema(), batch_size,
-                         shard.index().num_slots());
-  collect::check_path(options.collector, shard.options().tier);
+      {group::parse_locality(locality), nccl, timeout_s}};
+  plan::check_outputs(options.collector.outputs, shard.schema(), batch_size,
+                      shard.index().num_slots());
+  deliver::check_path(options.collector, shard.options().tier);
   select::check_options(options.collector.sampler);
   return options;
 }
@@ -115,14 +114,14 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
 class PyCollector {
  public:
   PyCollector(std::shared_ptr<store::Shard> shard, const LoaderOptions& options,
-              std::optional<std::shared_ptr<collect::Peers>> peers)
+              std::optional<std::shared_ptr<group::Peers>> peers)
       : schema_(shard->shared_schema()), over_group_(peers.has_value()) {
     const py::gil_scoped_release release;
     if (peers) {
-      source_ = std::make_unique<collect::GroupCollector>(std::move(*peers), options.collector,
-                                                          options.group);
+      source_ = std::make_unique<group::GroupCollector>(std::move(*peers), options.collector,
+                                                        options.group);
     } else {
-      source_ = collect::make_batch_source(std::move(shard), options.collector);
+      source_ = deliver::make_batch_source(std::move(shard), options.collector);
     }
   }
 
@@ -207,9 +206,9 @@ class PyCollector {
   py::dict stats() {
     const BatchSource::Stats stats = source_->stats();
     py::dict bytes_by_path;
-    for (const collect::Path path : {collect::Path::kDevice, collect::Path::kZeroCopy,
-                                     collect::Path::kStaged, collect::Path::kHost}) {
-      bytes_by_path[collect::path_name(path).data()] = path == stats.path ? stats.bytes : 0;
+    for (const plan::Path path :
+         {plan::Path::kDevice, plan::Path::kZeroCopy, plan::Path::kStaged, plan::Path::kHost}) {
+      bytes_by_path[plan::path_name(path).data()] = path == stats.path ? stats.bytes : 0;
     }
     py::dict hits;
     for (const memory::Tier tier : {memory::Tier::kHost, memory::Tier::kShared,
@@ -223,7 +222,7 @@ class PyCollector {
     out["wait_s"] = stats.wait_s;
     out["gather_s"] = stats.gather_s;
     out["gb_per_s"] = stats.gb_per_s;
-    out["path"] = collect::path_name(stats.path);
+    out["path"] = plan::path_name(stats.path);
     out["selection"] = stats.selects_on_device ? "device" : "host";
     out["bytes_by_path"] = bytes_by_path;
     out["hits"] = hits;
@@ -256,11 +255,11 @@ PyBatch collect_ids(const std::shared_ptr<store::Shard>& shard,
     throw InvalidArgument(cat("[collect] ids of ", ids.ndim(), " dimensions: one is allowed"));
   }
   const std::vector<int64_t> wanted(ids.data(), ids.data() + ids.size());
-  const std::vector<collect::Output> specs = make_outputs(shard->schema(), outputs);
+  const std::vector<plan::Output> specs = make_outputs(shard->schema(), outputs);
   Batch batch;
   {
     const py::gil_scoped_release release;
-    batch = collect::collect_ids(*shard, wanted, specs, packed, device);
+    batch = deliver::collect_ids(*shard, wanted, specs, packed, device);
   }
   return {std::move(batch), shard->shared_schema()};
 }
@@ -279,7 +278,7 @@ void register_collect(py::module_& module) {
            py::arg("nccl"), py::arg("timeout_s"));
   py::class_<PyCollector>(module, "Collector")
       .def(py::init<std::shared_ptr<store::Shard>, const LoaderOptions&,
-                    std::optional<std::shared_ptr<collect::Peers>>>(),
+                    std::optional<std::shared_ptr<group::Peers>>>(),
            py::arg("shard"), py::arg("options"), py::arg("peers"))
       .def("next", &PyCollector::next, py::arg("timeout_s") = py::none())
       .def("state", &PyCollector::state)

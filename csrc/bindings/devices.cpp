@@ -35,10 +35,10 @@ py::list devices() {
 }
 
 py::dict measure_bandwidth(int device) {
-  memory::Bandwidth speed{};
+  link::Bandwidth speed{};
   {
     const py::gil_scoped_release release;
-    speed = memory::measure_bandwidth(device);
+    speed = link::measure_bandwidth(device);
   }
   py::dict row;
   row["host_to_device"] = speed.host_to_device;
@@ -47,16 +47,16 @@ py::dict measure_bandwidth(int device) {
   return row;
 }
 
-py::dict as_dict(const collect::LinkModel& model) {
+py::dict as_dict(const link::LinkModel& model) {
   py::list speeds;
   py::list crossover;
   uint64_t previous = 0;
-  for (const collect::LinkModel::Sample& sample : model.samples()) {
+  for (const link::LinkModel::Sample& sample : model.samples()) {
     py::dict row;
     row["run_bytes"] = sample.run_bytes;
     row["batch_bytes"] = sample.batch_bytes;
-    for (size_t path = 0; path < collect::kNumLinkPaths; ++path) {
-      const auto name = collect::link_path_name(static_cast<collect::LinkPath>(path));
+    for (size_t path = 0; path < link::kNumLinkPaths; ++path) {
+      const auto name = link::link_path_name(static_cast<link::LinkPath>(path));
       row[py::str(name.data(), name.size())] = sample.gb_per_s[path];
     }
     speeds.append(row);
@@ -76,13 +76,13 @@ py::dict as_dict(const collect::LinkModel& model) {
 }
 
 py::object link_speeds(int device, bool measure) {
-  std::optional<collect::LinkModel> model;
+  std::optional<link::LinkModel> model;
   {
     const py::gil_scoped_release release;
     if (measure) {
-      model = collect::LinkModel::measure_again(device);
+      model = link::LinkModel::measure_again(device);
     } else {
-      model = collect::LinkModel::cached(device);
+      model = link::LinkModel::cached(device);
     }
   }
   return model ? py::object(as_dict(*model)) : py::object(py::none());

@@ -8,20 +8,20 @@ namespace gear::bindings {
 namespace {
 
 // The GIL is given up: other ranks may be threads of this process.
-std::shared_ptr<collect::Peers> make_peers(std::shared_ptr<store::Shard> shard,
-                                           std::shared_ptr<transport::Transport> transport,
-                                           std::vector<uint32_t> nodes, bool hide_names) {
+std::shared_ptr<group::Peers> make_peers(std::shared_ptr<store::Shard> shard,
+                                         std::shared_ptr<transport::Transport> transport,
+                                         std::vector<uint32_t> nodes, bool hide_names) {
   const py::gil_scoped_release release;
-  return std::make_shared<collect::Peers>(std::move(shard), std::move(transport), std::move(nodes),
-                                          hide_names);
+  return std::make_shared<group::Peers>(std::move(shard), std::move(transport), std::move(nodes),
+                                        hide_names);
 }
 
-void exchange_updates(collect::Peers& peers) {
+void exchange_updates(group::Peers& peers) {
   const py::gil_scoped_release release;
   peers.exchange_updates(peers.control());
 }
 
-void update_peers(collect::Peers& peers, const Ids& ids, const Priorities& priorities) {
+void update_peers(group::Peers& peers, const Ids& ids, const Priorities& priorities) {
   check_update(ids, priorities);
   peers.update({ids.data(), static_cast<size_t>(ids.size())},
                {priorities.data(), static_cast<size_t>(priorities.size())});
@@ -30,7 +30,7 @@ void update_peers(collect::Peers& peers, const Ids& ids, const Priorities& prior
 }  // namespace
 
 void register_group(py::module_& module) {
-  py::class_<collect::Peers, std::shared_ptr<collect::Peers>>(module, "Peers")
+  py::class_<group::Peers, std::shared_ptr<group::Peers>>(module, "Peers")
       .def(py::init(&make_peers), py::arg("shard"), py::arg("transport"), py::arg("nodes"),
            py::arg("hide_names"))
       .def("update", &update_peers, py::arg("ids"), py::arg("priorities"))

@@ -12,11 +12,11 @@ namespace {
 using base::cat;
 using base::InvalidArgument;
 
-// ingest::Writer for Python callers: reads the columns of a call, keeps the memory for that.
+// store::Writer for Python callers: reads the columns of a call, keeps the memory for that.
 class PyWriter {
  public:
   PyWriter(std::shared_ptr<store::Shard> shard, std::optional<uint64_t> episode)
-      : shard_(std::move(shard)), writer_(std::make_unique<ingest::Writer>(shard_, episode)) {
+      : shard_(std::move(shard)), writer_(std::make_unique<store::Writer>(shard_, episode)) {
     for (const store::Column& column : shard_->schema().columns()) {
       names_.push_back(
           py::reinterpret_steal<py::object>(PyUnicode_InternFromString(column.name.c_str())));
@@ -75,7 +75,7 @@ class PyWriter {
     }
     writer_->end_episode(
         terminated ? store::EpisodeState::kTerminated : store::EpisodeState::kTruncated,
-        weight.value_or(-1.0), closes ? ingest::Writer::Rows(rows_) : ingest::Writer::Rows());
+        weight.value_or(-1.0), closes ? store::Writer::Rows(rows_) : store::Writer::Rows());
   }
 
   std::optional<uint64_t> episode() const {
@@ -191,7 +191,7 @@ class PyWriter {
   }
 
   std::shared_ptr<store::Shard> shard_;
-  std::unique_ptr<ingest::Writer> writer_;
+  std::unique_ptr<store::Writer> writer_;
   std::vector<py::object> names_;
   std::vector<InputRows> inputs_;
   std::vector<const std::byte*> rows_;

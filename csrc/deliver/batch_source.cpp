@@ -7,7 +7,7 @@
 #include "deliver/collector.h"
 #include "deliver/device_source.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 
 using base::cat;
 using base::InvalidArgument;
@@ -19,7 +19,7 @@ bool needs_gpu(const store::Shard& shard, int device) {
   return device >= 0 || shard.options().tier == memory::Tier::kDevice;
 }
 
-bool fits(const BatchSource::PendingBatch& pending, const BatchLayout& layout) {
+bool fits(const BatchSource::PendingBatch& pending, const plan::BatchLayout& layout) {
   if (pending.epoch_end) return true;
   if (pending.data.size() != layout.bytes || pending.items > layout.batch_size ||
       pending.rows.size() != layout.windows.size()) {
@@ -44,17 +44,17 @@ bool fits(const BatchSource::PendingBatch& pending, const BatchLayout& layout) {
 }  // namespace
 
 void check_path(const CollectorOptions& options, memory::Tier tier) {
-  const bool fits = options.path == Path::kZeroCopy ? tier == memory::Tier::kPinned
-                                                    : tier != memory::Tier::kDevice;
-  if (options.path == Path::kAuto || (options.device >= 0 && fits)) return;
+  const bool fits = options.path == plan::Path::kZeroCopy ? tier == memory::Tier::kPinned
+                                                          : tier != memory::Tier::kDevice;
+  if (options.path == plan::Path::kAuto || (options.device >= 0 && fits)) return;
   throw InvalidArgument(
-      cat("[collect] path '", path_name(options.path), "' from tier '", memory::tier_name(tier),
-          "' to a ", options.device < 0 ? "CPU" : "GPU",
+      cat("[collect] path '", plan::path_name(options.path), "' from tier '",
+          memory::tier_name(tier), "' to a ", options.device < 0 ? "CPU" : "GPU",
           ": 'zero_copy' leads from tier 'pinned' to a GPU, 'staged' from any tier of host memory "
           "to a GPU; use path='auto'"));
 }
 
-std::string_view path_name(Path path) {
+std::string_view path_name(plan::Path path) {
   constexpr std::array<std::string_view, 5> kNames = {"auto", "zero_copy", "staged", "device",
                                                       "host"};
   return kNames[static_cast<size_t>(path)];
@@ -68,13 +68,13 @@ std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<store::Shard> sha
   return std::make_unique<Collector>(std::move(shard), options);
 }
 
-Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
-                  const std::vector<Output>& outputs, bool packed, int device) {
+plan::Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
+                        const std::vector<plan::Output>& outputs, bool packed, int device) {
   if (needs_gpu(shard, device)) return collect_ids_by_device(shard, ids, outputs, packed, device);
   return collect_ids_by_host(shard, ids, outputs, packed);
 }
 
-std::vector<std::byte> copy_of(const Batch& batch) {
+std::vector<std::byte> copy_of(const plan::Batch& batch) {
   std::vector<std::byte> bytes(batch.layout->bytes);
   if (batch.delivery) {
     batch.delivery->read(bytes);
@@ -84,7 +84,7 @@ std::vector<std::byte> copy_of(const Batch& batch) {
   return bytes;
 }
 
-void check_pending(const BatchSource::State& state, const BatchLayout& layout) {
+void check_pending(const BatchSource::State& state, const plan::BatchLayout& layout) {
   for (const BatchSource::PendingBatch& pending : state.pending) {
     if (fits(pending, layout)) continue;
     throw InvalidArgument(cat("[collect] the loader's state holds a batch of ", pending.data.size(),
@@ -107,4 +107,4 @@ bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
   return shard.wait_sample(lock, options.batch_size, unit, timeout_s);
 }
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

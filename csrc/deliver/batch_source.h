@@ -13,16 +13,16 @@
 #include "select/sampler.h"
 #include "store/shard.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 
 struct CollectorOptions {
-  std::vector<Output> outputs;
+  std::vector<plan::Output> outputs;
   uint64_t batch_size = 0;
   bool packed = false;
   uint64_t prefetch = 2;  // batches in flight behind the one that is delivered
   select::SamplerOptions sampler;
-  int device = -1;          // GPU that the batches go to; -1: host memory
-  Path path = Path::kAuto;  // kAuto, kZeroCopy or kStaged; tier kPinned to a GPU only
+  int device = -1;                      // GPU that the batches go to; -1: host memory
+  plan::Path path = plan::Path::kAuto;  // kAuto, kZeroCopy or kStaged; tier kPinned to a GPU only
 };
 
 // What a loader draws its batches from. An implementation decides where selection, plan and gather
@@ -56,7 +56,7 @@ class BatchSource {
     double wait_s = 0;    // time next() waited for a gather or the rate limiter
     double gather_s = 0;  // time spent copying, by whoever copies
     double gb_per_s = 0;  // of the copying, 1e9 bytes a second; 0 before there was any
-    Path path = Path::kHost;
+    plan::Path path = plan::Path::kHost;
     bool selects_on_device = false;
     memory::Tier tier = memory::Tier::kHost;  // where all items were found
     // Over a group, bytes by where they came from, and those that came by message.
@@ -72,7 +72,7 @@ class BatchSource {
 
   // The next batch. Waits up to timeout_s until the rate limiter allows it and something may be
   // drawn; without a rate limiter, throws InvalidArgument when there is nothing to draw.
-  virtual Next next(std::optional<double> timeout_s, Batch& out) = 0;
+  virtual Next next(std::optional<double> timeout_s, plan::Batch& out) = 0;
 
   virtual void set_beta(double beta) = 0;
   virtual uint64_t batches_per_epoch() = 0;
@@ -95,20 +95,20 @@ std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<store::Shard> sha
 
 // Delivers exactly the steps named, to host memory (device -1) or a GPU. Throws InvalidArgument for
 // an id that is not stored.
-Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
-                  const std::vector<Output>& outputs, bool packed, int device = -1);
+plan::Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
+                        const std::vector<plan::Output>& outputs, bool packed, int device = -1);
 
 // ---- for implementations ----
 // Throws InvalidArgument when options.path does not lead from `tier` to options.device.
 void check_path(const CollectorOptions& options, memory::Tier tier);
 // The bytes of a batch's block, wherever it lies; waits until it is filled.
-std::vector<std::byte> copy_of(const Batch& batch);
+std::vector<std::byte> copy_of(const plan::Batch& batch);
 // Throws InvalidArgument when a pending batch is not of this layout.
-void check_pending(const BatchSource::State& state, const BatchLayout& layout);
+void check_pending(const BatchSource::State& state, const plan::BatchLayout& layout);
 // Waits up to timeout_s until a batch may be drawn; false when it may not. Throws InvalidArgument
 // where nothing is offered and no rate limiter says to wait for it, unless batches are `pending`
 // and no time is given.
 bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
                   const CollectorOptions& options, std::optional<double> timeout_s, bool pending);
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

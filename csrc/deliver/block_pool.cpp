@@ -1,6 +1,6 @@
 #include "deliver/block_pool.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 
 std::shared_ptr<std::byte> BlockPool::acquire() {
   std::unique_ptr<memory::Region> block;
@@ -28,4 +28,4 @@ void BlockPool::release(std::unique_ptr<memory::Region> block) noexcept {
   if (idle_.size() < max_idle_) idle_.push_back(std::move(block));
 }
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

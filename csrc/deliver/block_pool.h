@@ -8,7 +8,7 @@
 
 #include "memory/region.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 
 // Blocks of one size in host memory, reused: a block returns here when the last tensor that views
 // it is gone, so that steady state allocates nothing and a consumer may keep a batch for as long as
@@ -35,4 +35,4 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   std::vector<std::unique_ptr<memory::Region>> idle_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

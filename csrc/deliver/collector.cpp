@@ -7,7 +7,7 @@
 #include "base/nvtx.h"
 #include "gather/gather_cpu.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -57,19 +57,19 @@ Collector::Collector(std::shared_ptr<store::Shard> shard, CollectorOptions optio
       stage_(std::move(stage)),
       pool_(base::ThreadPool::shared()) {
   auto lock = shard_->lock();
-  check_outputs(options_.outputs, shard_->schema(), options_.batch_size,
-                shard_->index().num_slots());
-  layout_ = std::make_shared<BatchLayout>(shard_->schema(), options_.outputs, options_.batch_size,
-                                          options_.packed);
+  plan::check_outputs(options_.outputs, shard_->schema(), options_.batch_size,
+                      shard_->index().num_slots());
+  layout_ = std::make_shared<plan::BatchLayout>(shard_->schema(), options_.outputs,
+                                                options_.batch_size, options_.packed);
   // Of staged batches as many again are on their way to the GPU.
   const size_t most_blocks = (options_.prefetch + 2) * (stage_ ? 2 : 1);
   blocks_ = std::make_shared<BlockPool>(layout_->bytes, most_blocks,
                                         stage_ ? memory::Tier::kPinned : memory::Tier::kHost);
-  stats_.path = stage_ ? Path::kStaged : Path::kHost;
+  stats_.path = stage_ ? plan::Path::kStaged : plan::Path::kHost;
   stats_.tier = shard_->options().tier;
   if (select::needs_priorities(options_.sampler)) shard_->settle();
   sampler_ = select::make_sampler(options_.sampler, shard_->index());
-  shard_->index().require_lookahead(lookahead(options_.outputs));
+  shard_->index().require_lookahead(plan::lookahead(options_.outputs));
   lock.unlock();
   if (stage_) blocks_->make(most_blocks);
   thread_ = std::thread([this] { run(); });
@@ -122,7 +122,7 @@ bool Collector::issue(std::optional<double> timeout_s) {
   job->batch.block = blocks_->acquire();
   {
     const base::NvtxRange range("gear.plan");
-    make_plan(index, shard_->layout(), job->selection, job->batch, job->plan);
+    plan::make_plan(index, shard_->layout(), job->selection, job->batch, job->plan);
   }
   job->ticket = shard_->begin_read();  // before pages go that this batch reads
   index.release_spent();
@@ -141,7 +141,7 @@ bool Collector::issue(std::optional<double> timeout_s) {
   return true;
 }
 
-Collector::Next Collector::next(std::optional<double> timeout_s, Batch& out) {
+Collector::Next Collector::next(std::optional<double> timeout_s, plan::Batch& out) {
   const Clock::time_point start = Clock::now();
   if (pending_.empty() && !issue(timeout_s)) {
     const std::lock_guard guard(mutex_);
@@ -167,7 +167,7 @@ Collector::Next Collector::next(std::optional<double> timeout_s, Batch& out) {
     stats_.bytes += job->batch.bytes;
     out = std::move(job->batch);
   }
-  job->batch = Batch{};
+  job->batch = plan::Batch{};
   idle_.push_back(std::move(job));
   if (error) std::rethrow_exception(error);
   return epoch_end ? Next::kEpochEnd : Next::kBatch;
@@ -180,7 +180,7 @@ void Collector::gather(Job& job) {
   {
     const Reading reading(*shard_, job.ticket);
     try {
-      gather_cpu(shard_->data(), shard_->layout(), job.plan, job.batch, pool_);
+      gather::gather_cpu(shard_->data(), shard_->layout(), job.plan, job.batch, pool_);
       if (stage_) stage_->send(job.batch);
     } catch (...) {
       error = std::current_exception();
@@ -197,7 +197,7 @@ void Collector::finish(Job& job) {
   // In place of waiting: this job, if the gathering thread has not begun it, else the one behind
   // it. But not alone what the whole pool will gather sooner.
   const auto worth_it = [this](const Job& queued) {
-    return pool_.size() <= 2 || queued.batch.bytes < kSplitBytes;
+    return pool_.size() <= 2 || queued.batch.bytes < gather::kSplitBytes;
   };
   std::unique_lock guard(mutex_);
   if (!job.done.load(std::memory_order_acquire) && !queue_.empty() && worth_it(*queue_.front())) {
@@ -268,7 +268,7 @@ Collector::State Collector::state() {
 void Collector::drop_pending() {
   for (auto& job : pending_) {
     finish(*job);
-    job->batch = Batch{};
+    job->batch = plan::Batch{};
     idle_.push_back(std::move(job));
   }
   pending_.clear();
@@ -306,23 +306,23 @@ Collector::Stats Collector::stats() {
   return stats;
 }
 
-Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>& ids,
-                          const std::vector<Output>& outputs, bool packed) {
+plan::Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>& ids,
+                                const std::vector<plan::Output>& outputs, bool packed) {
   select::Selection selection;
-  Plan plan;
-  Batch batch;
+  plan::Plan plan;
+  plan::Batch batch;
   auto lock = shard.lock();
-  check_outputs(outputs, shard.schema(), ids.size(), shard.index().num_slots());
+  plan::check_outputs(outputs, shard.schema(), ids.size(), shard.index().num_slots());
   for (int64_t id : ids) selection.add(shard.index().resolve(id), 1.0F);
-  batch.layout = std::make_shared<BatchLayout>(shard.schema(), outputs, ids.size(), packed);
+  batch.layout = std::make_shared<plan::BatchLayout>(shard.schema(), outputs, ids.size(), packed);
   batch.block = std::make_shared<BlockPool>(batch.layout->bytes, 0)->acquire();
-  make_plan(shard.index(), shard.layout(), selection, batch, plan);
+  plan::make_plan(shard.index(), shard.layout(), selection, batch, plan);
   // The ids as they were given: an episode's id stays an episode's.
   std::memcpy(batch.at<int64_t>(batch.layout->ids), ids.data(), ids.size() * sizeof(int64_t));
   const Reading reading(shard, shard.begin_read());
   lock.unlock();
-  gather_cpu(shard.data(), shard.layout(), plan, batch, base::ThreadPool::shared());
+  gather::gather_cpu(shard.data(), shard.layout(), plan, batch, base::ThreadPool::shared());
   return batch;
 }
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

@@ -11,9 +11,10 @@
 
 #include "base/threads/thread_pool.h"
 #include "deliver/batch_source.h"
+#include "deliver/block_pool.h"
 #include "plan/plan.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 
 // Takes a batch on from the host memory where a collector gathers it.
 class Stage {
@@ -22,7 +23,7 @@ class Stage {
 
   // Sends the gathered batch on and puts its new block in place of the one it lies in; does not
   // wait. Any thread.
-  virtual void send(Batch& batch) = 0;
+  virtual void send(plan::Batch& batch) = 0;
 };
 
 // Delivers batches: select, plan, gather.
@@ -39,20 +40,20 @@ class Collector final : public BatchSource {
   // Waits for the gathers in flight.
   ~Collector() override;
 
-  Next next(std::optional<double> timeout_s, Batch& out) override;
+  Next next(std::optional<double> timeout_s, plan::Batch& out) override;
   void set_beta(double beta) override;
   uint64_t batches_per_epoch() override;
   State state() override;
   void restore(const State& state) override;
   Stats stats() override;
 
-  const BatchLayout& layout() const { return *layout_; }
+  const plan::BatchLayout& layout() const { return *layout_; }
 
  private:
   struct Job {
     select::Selection selection;
-    Plan plan;
-    Batch batch;
+    plan::Plan plan;
+    plan::Batch batch;
     uint64_t ticket = 0;
     bool epoch_end = false;
     bool failed_to_draw = false;
@@ -71,7 +72,7 @@ class Collector final : public BatchSource {
 
   std::shared_ptr<store::Shard> shard_;
   CollectorOptions options_;
-  std::shared_ptr<const BatchLayout> layout_;
+  std::shared_ptr<const plan::BatchLayout> layout_;
   std::shared_ptr<BlockPool> blocks_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<select::Sampler> sampler_;
@@ -93,7 +94,7 @@ class Collector final : public BatchSource {
 };
 
 // collect_ids() from memory that the host reads, to the host, in the calling thread.
-Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>& ids,
-                          const std::vector<Output>& outputs, bool packed);
+plan::Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>& ids,
+                                const std::vector<plan::Output>& outputs, bool packed);
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

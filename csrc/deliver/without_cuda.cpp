@@ -2,7 +2,7 @@
 #include "base/errors.h"
 #include "deliver/device_source.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 namespace {
 
 [[noreturn]] void refuse() {
@@ -18,20 +18,21 @@ std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard>,
   refuse();
 }
 
-bool uses_kernels(store::Shard&, const CollectorOptions& options, const BatchLayout&) {
+bool uses_kernels(store::Shard&, const CollectorOptions& options, const plan::BatchLayout&) {
   if (options.device >= 0) refuse();
   return false;
 }
 
-std::unique_ptr<Stage> make_stage(std::shared_ptr<const BatchLayout>, const CollectorOptions&) {
+std::unique_ptr<Stage> make_stage(std::shared_ptr<const plan::BatchLayout>,
+                                  const CollectorOptions&) {
   refuse();
 }
 
-Batch collect_ids_by_device(store::Shard&, const std::vector<int64_t>&, const std::vector<Output>&,
-                            bool, int) {
+plan::Batch collect_ids_by_device(store::Shard&, const std::vector<int64_t>&,
+                                  const std::vector<plan::Output>&, bool, int) {
   refuse();
 }
 
 int choose_gpu(int) { refuse(); }
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

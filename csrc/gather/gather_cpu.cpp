@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-namespace gear::collect {
+namespace gear::gather {
 namespace {
 
 constexpr uint64_t kLine = 64;
@@ -114,7 +114,7 @@ struct CastLane {
   Lane lane;
   uint64_t row_values;
   uint64_t row_bytes;  // delivered
-  Cast cast;
+  plan::Cast cast;
   float scale;
 };
 
@@ -127,10 +127,10 @@ class WindowGather {
   void add(const Lane& lane) { lanes_.push_back(lane); }
 
   // To output `o` of the batch.
-  void add_output(const Batch& batch, size_t o, uint64_t offset, uint64_t step_bytes) {
-    const BatchLayout& layout = *batch.layout;
+  void add_output(const plan::Batch& batch, size_t o, uint64_t offset, uint64_t step_bytes) {
+    const plan::BatchLayout& layout = *batch.layout;
     const Lane lane{offset, step_bytes, batch.block.get() + layout.data[o]};
-    if (layout.casts[o] == Cast::kNone) {
+    if (layout.casts[o] == plan::Cast::kNone) {
       lanes_.push_back(lane);
     } else {
       casts_.push_back({lane, layout.row_bytes[o] / dtype_bytes(layout.dtypes[o]),
@@ -138,7 +138,7 @@ class WindowGather {
     }
   }
 
-  void execute(std::span<const Run> runs) const {
+  void execute(std::span<const plan::Run> runs) const {
     const size_t ahead = std::min(kPrefetchRuns, runs.size());
     for (size_t i = 0; i < ahead; ++i) prefetch(runs[i]);
     for (size_t i = 0; i < runs.size(); ++i) {
@@ -149,25 +149,25 @@ class WindowGather {
   }
 
  private:
-  const std::byte* address(const Run& run, const Lane& lane) const {
+  const std::byte* address(const plan::Run& run, const Lane& lane) const {
     return source_ + run.page * page_bytes_ + lane.offset + run.row * lane.step_bytes;
   }
 
   // Inlined by force: seen as a function, it has no effect and GCC drops the call.
-  [[gnu::always_inline]] void prefetch(const Run& run) const {
+  [[gnu::always_inline]] void prefetch(const plan::Run& run) const {
     if (run.page == store::kNone) return;
     for (const Lane& lane : lanes_) prefetch(run, lane);
     for (const CastLane& cast : casts_) prefetch(run, cast.lane);
   }
 
-  [[gnu::always_inline]] void prefetch(const Run& run, const Lane& lane) const {
+  [[gnu::always_inline]] void prefetch(const plan::Run& run, const Lane& lane) const {
     const std::byte* p = address(run, lane);
     const std::byte* last = p + std::min(run.count * lane.step_bytes, kPrefetchBytes) - 1;
     for (; p < last; p += kLine) __builtin_prefetch(p);
     __builtin_prefetch(last);
   }
 
-  void move(const Run& run) const {
+  void move(const plan::Run& run) const {
     for (const Lane& lane : lanes_) {
       std::byte* target = lane.target + run.target * lane.step_bytes;
       const uint64_t bytes = run.count * lane.step_bytes;
@@ -184,8 +184,8 @@ class WindowGather {
       if (run.page == store::kNone) {
         std::memset(target, 0, run.count * cast.row_bytes);
       } else {
-        cast_values(cast.cast, address(run, cast.lane), target, run.count * cast.row_values,
-                    cast.scale);
+        plan::cast_values(cast.cast, address(run, cast.lane), target, run.count * cast.row_values,
+                          cast.scale);
       }
     }
   }
@@ -199,12 +199,12 @@ class WindowGather {
 
 // Splits the runs of every window over the pool; make(window) says what to do with them.
 template <class Make>
-void move_runs(const Plan& plan, uint64_t bytes, base::ThreadPool& pool, Make make) {
+void move_runs(const plan::Plan& plan, uint64_t bytes, base::ThreadPool& pool, Make make) {
   const uint64_t most_tasks = bytes < kSplitBytes ? 1 : bytes / kBytesPerTask;
   const uint64_t tasks = std::clamp<uint64_t>(plan.num_runs(), 1, most_tasks);
   pool.parallel_for(tasks, [&](size_t t) {
     for (size_t window = 0; window < plan.num_windows(); ++window) {
-      const std::span<const Run> runs = plan.runs(window);
+      const std::span<const plan::Run> runs = plan.runs(window);
       const size_t from = runs.size() * t / tasks;
       const size_t to = runs.size() * (t + 1) / tasks;
       if (from == to) continue;
@@ -215,9 +215,9 @@ void move_runs(const Plan& plan, uint64_t bytes, base::ThreadPool& pool, Make ma
 
 }  // namespace
 
-void gather_cpu(const std::byte* source, const store::PageLayout& pages, const Plan& plan,
-                const Batch& batch, base::ThreadPool& pool) {
-  const BatchLayout& layout = *batch.layout;
+void gather_cpu(const std::byte* source, const store::PageLayout& pages, const plan::Plan& plan,
+                const plan::Batch& batch, base::ThreadPool& pool) {
+  const plan::BatchLayout& layout = *batch.layout;
   move_runs(plan, batch.bytes, pool, [&](size_t window) {
     WindowGather gather(source, pages.page_bytes, batch.bytes);
     for (const size_t o : layout.windows[window].outputs) {
@@ -228,8 +228,9 @@ void gather_cpu(const std::byte* source, const store::PageLayout& pages, const P
   });
 }
 
-void pack_cpu(const std::byte* source, const store::PageLayout& pages, const BatchLayout& layout,
-              const Plan& plan, const PackedRows& rows, std::byte* out, base::ThreadPool& pool) {
+void pack_cpu(const std::byte* source, const store::PageLayout& pages,
+              const plan::BatchLayout& layout, const plan::Plan& plan, const plan::PackedRows& rows,
+              std::byte* out, base::ThreadPool& pool) {
   move_runs(plan, rows.bytes, pool, [&](size_t window) {
     WindowGather gather(source, pages.page_bytes, rows.bytes);
     uint64_t next = 0;  // offsets ascend, but for those of outputs that share the rows of another
@@ -243,9 +244,10 @@ void pack_cpu(const std::byte* source, const store::PageLayout& pages, const Bat
   });
 }
 
-void unpack_cpu(const std::byte* source, const PackedRows& rows, const store::PageLayout& pages,
-                const Plan& plan, const Batch& batch, base::ThreadPool& pool) {
-  const BatchLayout& layout = *batch.layout;
+void unpack_cpu(const std::byte* source, const plan::PackedRows& rows,
+                const store::PageLayout& pages, const plan::Plan& plan, const plan::Batch& batch,
+                base::ThreadPool& pool) {
+  const plan::BatchLayout& layout = *batch.layout;
   move_runs(plan, rows.bytes, pool, [&](size_t window) {
     WindowGather gather(source, 0, batch.bytes);
     for (const size_t o : layout.windows[window].outputs) {
@@ -255,4 +257,4 @@ void unpack_cpu(const std::byte* source, const PackedRows& rows, const store::Pa
   });
 }
 
-}  // namespace gear::collect
+}  // namespace gear::gather

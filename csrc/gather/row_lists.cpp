@@ -3,24 +3,25 @@
 #include <algorithm>
 #include <vector>
 
-namespace gear::collect {
+namespace gear::gather {
 namespace {
 
 constexpr size_t kPerTask = 16384;  // runs to count, rows to list: some ten microseconds
 
-std::span<const Run> part(std::span<const Run> runs, size_t task, size_t tasks) {
+std::span<const plan::Run> part(std::span<const plan::Run> runs, size_t task, size_t tasks) {
   const size_t begin = runs.size() * task / tasks;
   return runs.subspan(begin, runs.size() * (task + 1) / tasks - begin);
 }
 
-uint64_t count_part(std::span<const Run> runs) {
+uint64_t count_part(std::span<const plan::Run> runs) {
   uint64_t rows = 0;
-  for (const Run& run : runs) rows += run.count;
+  for (const plan::Run& run : runs) rows += run.count;
   return rows;
 }
 
-void list_part(std::span<const Run> runs, uint32_t page_steps, uint32_t* slots, uint32_t* targets) {
-  for (const Run& run : runs) {
+void list_part(std::span<const plan::Run> runs, uint32_t page_steps, uint32_t* slots,
+               uint32_t* targets) {
+  for (const plan::Run& run : runs) {
     const bool there = run.page != store::kNone;
     const uint32_t slot = there ? run.page * page_steps + run.row : store::kNone;
     const uint32_t step = there ? 1 : 0;
@@ -35,7 +36,7 @@ void list_part(std::span<const Run> runs, uint32_t page_steps, uint32_t* slots, 
 
 }  // namespace
 
-uint64_t count_rows(std::span<const Run> runs, base::ThreadPool& pool) {
+uint64_t count_rows(std::span<const plan::Run> runs, base::ThreadPool& pool) {
   if (runs.size() <= kPerTask) return count_part(runs);
   const size_t tasks = runs.size() / kPerTask;
   std::vector<uint64_t> counts(tasks);
@@ -45,7 +46,7 @@ uint64_t count_rows(std::span<const Run> runs, base::ThreadPool& pool) {
   return rows;
 }
 
-void list_rows(std::span<const Run> runs, uint64_t rows, uint32_t page_steps, uint32_t* slots,
+void list_rows(std::span<const plan::Run> runs, uint64_t rows, uint32_t page_steps, uint32_t* slots,
                uint32_t* targets, base::ThreadPool& pool) {
   const size_t tasks = std::min<size_t>(runs.size(), rows / kPerTask);
   if (tasks <= 1) {
@@ -60,4 +61,4 @@ void list_rows(std::span<const Run> runs, uint64_t rows, uint32_t page_steps, ui
   });
 }
 
-}  // namespace gear::collect
+}  // namespace gear::gather

@@ -4,7 +4,7 @@
 
 #include "base/errors.h"
 
-namespace gear::collect {
+namespace gear::group {
 namespace {
 
 constexpr uint16_t kNobody = UINT16_MAX;
@@ -127,4 +127,4 @@ uint16_t Assignment::take(Takers& takers) {
   return rank;
 }
 
-}  // namespace gear::collect
+}  // namespace gear::group

@@ -7,7 +7,7 @@
 
 #include "base/threads/thread_pool.h"
 
-namespace gear::collect {
+namespace gear::group {
 
 enum class Locality : uint8_t {
   kFirst,  // ranks keep what was drawn from their own shards up to their share
@@ -73,4 +73,4 @@ class Assignment {
   std::vector<uint32_t> spare_;                    // by rank: items that it still lacks
 };
 
-}  // namespace gear::collect
+}  // namespace gear::group

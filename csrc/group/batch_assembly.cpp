@@ -7,7 +7,7 @@
 #include "group/parcel_format.h"
 #include "plan/window_runs.h"
 
-namespace gear::collect {
+namespace gear::group {
 namespace {
 
 // Values at any address, inside a parcel.
@@ -75,7 +75,7 @@ struct BatchAssembly::Part {
   std::vector<Values<ParcelPiece>> pieces;  // by window
   std::vector<Values<ParcelRun>> runs;      // by window; none where packed
   std::vector<std::vector<Sums>> sums;      // by window: before every chunk, and in all
-  Plan plan;
+  plan::Plan plan;
 
   size_t num_chunks() const {
     return pieces.empty() ? 0 : (places.size() + chunk_items - 1) / chunk_items;
@@ -99,7 +99,7 @@ struct BatchAssembly::Incoming {
   std::vector<Values<uint32_t>> begins;  // by window: first run of each chunk; none where packed
 };
 
-BatchAssembly::BatchAssembly(const BatchLayout& layout, const store::PageLayout& pages,
+BatchAssembly::BatchAssembly(const plan::BatchLayout& layout, const store::PageLayout& pages,
                              std::span<const uint64_t> mapped_pages)
     : layout_(layout),
       pages_(pages),
@@ -113,7 +113,7 @@ BatchAssembly::BatchAssembly(const BatchLayout& layout, const store::PageLayout&
 
 BatchAssembly::~BatchAssembly() = default;
 
-void BatchAssembly::begin(Batch& batch, uint64_t items) {
+void BatchAssembly::begin(plan::Batch& batch, uint64_t items) {
   GEAR_CHECK(items <= layout_.batch_size);
   batch_ = &batch;
   batch.items = items;
@@ -187,7 +187,7 @@ void BatchAssembly::add_items(Part& part, const Incoming& incoming, size_t numbe
     probabilities[place] = incoming.probabilities[i];
   }
   for (size_t w = 0; w < layout_.windows.size(); ++w) {
-    const BatchLayout::SharedWindow& shared = layout_.windows[w];
+    const plan::BatchLayout::SharedWindow& shared = layout_.windows[w];
     const auto length = static_cast<uint32_t>(shared.window.length());
     const Values<ParcelPiece> pieces = part.pieces[w];
     int32_t* const lengths = batch_->at<int32_t>(shared.lengths);
@@ -200,7 +200,7 @@ void BatchAssembly::add_items(Part& part, const Incoming& incoming, size_t numbe
       const uint32_t place = part.places[i];
       lengths[place] = static_cast<int32_t>(piece.count);
       if (mask != nullptr) {
-        write_mask(length, piece.place, piece.count, mask + uint64_t{place} * length);
+        plan::write_mask(length, piece.place, piece.count, mask + uint64_t{place} * length);
       }
       sums.steps += piece.count;
       sums.runs += piece.count > 0 ? 1 : 0;
@@ -238,7 +238,7 @@ void BatchAssembly::finish() {
   }
   padding_.reset();
   for (size_t w = 0; w < layout_.windows.size(); ++w) {
-    const BatchLayout::SharedWindow& shared = layout_.windows[w];
+    const plan::BatchLayout::SharedWindow& shared = layout_.windows[w];
     uint64_t rows = batch_->items * shared.window.length();
     if (layout_.packed) {
       const auto* lengths = batch_->at<int32_t>(shared.lengths);
@@ -258,19 +258,19 @@ void BatchAssembly::finish() {
 
 // Like Plan::runs, a part without items has no windows.
 void BatchAssembly::plan_part(size_t window, Part& part) {
-  const BatchLayout::SharedWindow& shared = layout_.windows[window];
+  const plan::BatchLayout::SharedWindow& shared = layout_.windows[window];
   const auto length = static_cast<uint32_t>(shared.window.length());
   const Values<ParcelPiece> pieces = part.pieces[window];
   const bool mapped = part.mapped_pages > 0;
   const int32_t* const begins = layout_.packed ? batch_->at<int32_t>(shared.cu_seqlens) : nullptr;
   const std::vector<Part::Sums>& sums = part.sums[window];
   part.plan.begin_window(sums.back().runs);
-  Run* const plan = part.plan.room();
+  plan::Run* const plan = part.plan.room();
   pool_.parallel_for(part.num_chunks(), [&](size_t c) {
     const auto [begin, end] = part.chunk(c);
     auto row = static_cast<uint32_t>(sums[c].steps);  // of the packed rows
     size_t next = sums[c].runs;                       // of the mapped runs
-    Run* out = plan + next;
+    plan::Run* out = plan + next;
     for (uint64_t i = begin; i < end; ++i) {
       const uint32_t place = part.places[i];
       const ParcelPiece piece = pieces[i];
@@ -308,15 +308,15 @@ void BatchAssembly::plan_padding(size_t window) {
       for (uint64_t i = begin; i < end; ++i) {
         const ParcelPiece piece = part.pieces[window][i];
         if (piece.count == length) continue;
-        add_zeros(length, piece.place, piece.count, part.places[i] * length, padding_);
+        plan::add_zeros(length, piece.place, piece.count, part.places[i] * length, padding_);
       }
     }
   }
 }
 
-const Plan& BatchAssembly::plan(uint32_t owner) const { return parts_[owner].plan; }
+const plan::Plan& BatchAssembly::plan(uint32_t owner) const { return parts_[owner].plan; }
 
-PackedRows BatchAssembly::packed(uint32_t owner) const {
+plan::PackedRows BatchAssembly::packed(uint32_t owner) const {
   const Part& part = parts_[owner];
   if (part.mapped_pages > 0 || part.pieces.empty()) return {};
   std::vector<uint64_t> rows;
@@ -335,4 +335,4 @@ uint64_t BatchAssembly::bytes(uint32_t owner) const {
   return sum;
 }
 
-}  // namespace gear::collect
+}  // namespace gear::group

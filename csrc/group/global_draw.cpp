@@ -11,7 +11,7 @@
 #include "base/threads/thread_pool.h"
 #include "transport/typed.h"
 
-namespace gear::collect {
+namespace gear::group {
 
 using base::cat;
 using base::InvalidArgument;
@@ -25,9 +25,9 @@ constexpr size_t kApart = 32;  // counters of two parts never share a cache line
 
 }  // namespace
 
-GlobalDraw::GlobalDraw(Peers& peers, const CollectorOptions& options, Locality locality,
-                       std::shared_ptr<const BatchLayout> layout, std::vector<uint8_t> by_pointer,
-                       transport::Transport& control)
+GlobalDraw::GlobalDraw(Peers& peers, const deliver::CollectorOptions& options, Locality locality,
+                       std::shared_ptr<const plan::BatchLayout> layout,
+                       std::vector<uint8_t> by_pointer, transport::Transport& control)
     : peers_(peers),
       shard_(peers.shard()),
       sampler_options_(options.sampler),
@@ -44,7 +44,7 @@ GlobalDraw::GlobalDraw(Peers& peers, const CollectorOptions& options, Locality l
   if (select::needs_priorities(sampler_options_)) shard_.settle();
   sampler_ =
       select::make_group_sampler(sampler_options_, shard_.index(), peers.rank(), peers.size());
-  shard_.index().require_lookahead(lookahead(options.outputs));
+  shard_.index().require_lookahead(plan::lookahead(options.outputs));
 }
 
 uint64_t GlobalDraw::offered() const {
@@ -228,11 +228,11 @@ void exchange_parcels(transport::Transport& data, DrawnBatch& batch,
   data.alltoallv(to, from);
 }
 
-void check_same_loader(const CollectorOptions& options, Locality locality, bool nccl,
+void check_same_loader(const deliver::CollectorOptions& options, Locality locality, bool nccl,
                        std::optional<double> timeout_s, transport::Transport& control) {
   const select::SamplerOptions& sampler = options.sampler;
   std::string outputs;
-  for (const Output& one : options.outputs) {
+  for (const plan::Output& one : options.outputs) {
     outputs +=
         cat(outputs.empty() ? "" : ", ", one.name, " = column ", one.column, " [", one.start, ", ",
             one.stop, ") pad ", static_cast<int>(one.pad), " axis ", one.time_axis, " scale ",
@@ -275,4 +275,4 @@ void check_same_loader(const CollectorOptions& options, Locality locality, bool 
   }
 }
 
-}  // namespace gear::collect
+}  // namespace gear::group

@@ -10,13 +10,13 @@
 #include "group/peers.h"
 #include "select/group/group_sampler.h"
 
-namespace gear::collect {
+namespace gear::group {
 
 // What a rank sends another of a batch.
 struct Parcel {
   std::vector<std::byte> bytes;  // none: nothing of the batch lies here that goes there
-  Plan plan;                     // of the rows that go with it
-  PackedRows rows;               // and how they lie; none where the other reads them by pointer
+  plan::Plan plan;               // of the rows that go with it
+  plan::PackedRows rows;         // and how they lie; none where the other reads them by pointer
 };
 
 // One rank's part in a batch that all draw.
@@ -48,8 +48,8 @@ class GlobalDraw {
 
   // `by_pointer`: [consumer, owner], whether it reads the owner's pages. Throws as
   // make_group_sampler.
-  GlobalDraw(Peers& peers, const CollectorOptions& options, Locality locality,
-             std::shared_ptr<const BatchLayout> layout, std::vector<uint8_t> by_pointer,
+  GlobalDraw(Peers& peers, const deliver::CollectorOptions& options, Locality locality,
+             std::shared_ptr<const plan::BatchLayout> layout, std::vector<uint8_t> by_pointer,
              transport::Transport& control);
 
   // Draws a batch if every rank is allowed to and one offers anything. Ends on all ranks alike; so
@@ -73,7 +73,7 @@ class GlobalDraw {
   uint64_t items_;  // of all ranks
   std::vector<uint8_t> by_pointer_;
   transport::Transport& control_;
-  std::shared_ptr<const BatchLayout> layout_;
+  std::shared_ptr<const plan::BatchLayout> layout_;
   std::unique_ptr<select::GroupSampler> sampler_;
   Assignment assignment_;
   ParcelWriter writer_;
@@ -100,7 +100,7 @@ void exchange_parcels(transport::Transport& data, DrawnBatch& batch,
                       std::vector<std::vector<std::byte>>& received);
 
 // Throws InvalidArgument, on all ranks alike, unless the loaders that they make are the same.
-void check_same_loader(const CollectorOptions& options, Locality locality, bool nccl,
+void check_same_loader(const deliver::CollectorOptions& options, Locality locality, bool nccl,
                        std::optional<double> timeout_s, transport::Transport& control);
 
-}  // namespace gear::collect
+}  // namespace gear::group

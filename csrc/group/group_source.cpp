@@ -12,7 +12,7 @@
 #include "select/importance.h"
 #include "transport/typed.h"
 
-namespace gear::collect {
+namespace gear::group {
 namespace {
 
 using base::cat;
@@ -28,10 +28,10 @@ double seconds_since(Clock::time_point start) {
 struct GroupCollector::Job {
   uint64_t number = 0;
   DrawnBatch drawn;
-  Batch batch;
+  plan::Batch batch;
   std::unique_ptr<BatchAssembly> assembly;
   std::vector<std::vector<std::byte>> received;  // parcels, by owner
-  std::vector<PackedRows> from;                  // by owner: its rows, to be received
+  std::vector<plan::PackedRows> from;            // by owner: its rows, to be received
   std::vector<uint32_t> readers;                 // ranks that read this one's pages
   bool failed_to_draw = false;
   bool prepared = false;  // nothing is left to do but launch()
@@ -39,7 +39,7 @@ struct GroupCollector::Job {
   std::exception_ptr error;
 };
 
-GroupCollector::GroupCollector(std::shared_ptr<Peers> peers, CollectorOptions options,
+GroupCollector::GroupCollector(std::shared_ptr<Peers> peers, deliver::CollectorOptions options,
                                GroupOptions group)
     : peers_(std::move(peers)),
       shard_(peers_->shard()),
@@ -48,10 +48,10 @@ GroupCollector::GroupCollector(std::shared_ptr<Peers> peers, CollectorOptions op
       control_(peers_->control().duplicate()),
       data_(peers_->control().duplicate()),
       layout_([&] {
-        check_outputs(options_.outputs, shard_.schema(), options_.batch_size,
-                      shard_.index().num_slots());
-        return std::make_shared<BatchLayout>(shard_.schema(), options_.outputs, options_.batch_size,
-                                             options_.packed);
+        plan::check_outputs(options_.outputs, shard_.schema(), options_.batch_size,
+                            shard_.index().num_slots());
+        return std::make_shared<plan::BatchLayout>(shard_.schema(), options_.outputs,
+                                                   options_.batch_size, options_.packed);
       }()) {
   check_same_loader(options_, group_.locality, group_.nccl, group_.timeout_s, *control_);
   const uint64_t loader = peers_->next_loader();
@@ -83,23 +83,23 @@ GroupCollector::~GroupCollector() {
 
 std::unique_ptr<GroupMover> GroupCollector::make_mover() {
   const memory::Tier tier = shard_.options().tier;
-  check_path(options_, tier);
+  deliver::check_path(options_, tier);
   if (tier == memory::Tier::kDevice && options_.device < 0) {
     throw InvalidArgument(
         "[collect] device 'cpu' from tier 'device' over several ranks: give device='cuda'");
   }
   // One for all: path='auto' goes by what each rank has measured.
-  uint8_t by_kernels = uses_kernels(shard_, options_, *layout_) ? 1 : 0;
+  uint8_t by_kernels = deliver::uses_kernels(shard_, options_, *layout_) ? 1 : 0;
   for (const uint8_t one : transport::allgather(*control_, by_kernels)) by_kernels &= one;
   by_kernels_ = by_kernels != 0;
   access_ = agree_on_access(*peers_, by_kernels_ ? options_.device : -1, *control_);
   if (!by_kernels_) {
-    stats_.path = options_.device >= 0 ? Path::kStaged : Path::kHost;
+    stats_.path = options_.device >= 0 ? plan::Path::kStaged : plan::Path::kHost;
     return make_host_mover(layout_, shard_.layout(), access_.pages, peers_->rank(),
                            options_.prefetch, *data_,
-                           options_.device >= 0 ? make_stage(layout_, options_) : nullptr);
+                           options_.device >= 0 ? deliver::make_stage(layout_, options_) : nullptr);
   }
-  stats_.path = tier == memory::Tier::kDevice ? Path::kDevice : Path::kZeroCopy;
+  stats_.path = tier == memory::Tier::kDevice ? plan::Path::kDevice : plan::Path::kZeroCopy;
   const bool nccl = group_.nccl && access_.messages;
   return make_device_mover(layout_, shard_.layout(), access_.pages, peers_->rank(),
                            options_.prefetch, options_.device, *data_,
@@ -271,7 +271,7 @@ bool GroupCollector::wait_to_issue(std::optional<double> timeout_s) {
   }
 }
 
-GroupCollector::Next GroupCollector::next(std::optional<double> timeout_s, Batch& out) {
+GroupCollector::Next GroupCollector::next(std::optional<double> timeout_s, plan::Batch& out) {
   const Clock::time_point start = Clock::now();
   const auto note_wait = [&] {
     const std::lock_guard guard(mutex_);
@@ -300,7 +300,7 @@ GroupCollector::Next GroupCollector::next(std::optional<double> timeout_s, Batch
     count(*job);
     out = std::move(job->batch);
   }
-  job->batch = Batch{};
+  job->batch = plan::Batch{};
   idle_.push_back(std::move(job));
   if (error) std::rethrow_exception(error);
   return epoch_end ? Next::kEpochEnd : Next::kBatch;
@@ -338,7 +338,7 @@ void GroupCollector::set_beta(double beta) { draw_->set_beta(beta); }
 
 uint64_t GroupCollector::batches_per_epoch() { return draw_->batches_per_epoch(); }
 
-BatchSource::State GroupCollector::state() {
+deliver::BatchSource::State GroupCollector::state() {
   State state;
   for (const auto& job : pending_) {
     finish(*job);
@@ -347,7 +347,7 @@ BatchSource::State GroupCollector::state() {
     if (!job->drawn.epoch_end) {
       pending.items = job->batch.items;
       pending.rows = job->batch.rows;
-      pending.data = copy_of(job->batch);
+      pending.data = deliver::copy_of(job->batch);
     }
     state.pending.push_back(std::move(pending));
   }
@@ -358,14 +358,14 @@ BatchSource::State GroupCollector::state() {
 void GroupCollector::drop_pending() {
   while (!pending_.empty()) {
     finish(*pending_.front());
-    pending_.front()->batch = Batch{};
+    pending_.front()->batch = plan::Batch{};
     idle_.push_back(std::move(pending_.front()));
     pending_.pop_front();
   }
 }
 
 void GroupCollector::restore(const State& state) {
-  check_pending(state, *layout_);
+  deliver::check_pending(state, *layout_);
   drop_pending();
   for (const PendingBatch& pending : state.pending) {
     std::unique_ptr<Job> job = idle_job();
@@ -383,11 +383,11 @@ void GroupCollector::restore(const State& state) {
   draw_->restore(state.position);
 }
 
-BatchSource::Stats GroupCollector::stats() {
+deliver::BatchSource::Stats GroupCollector::stats() {
   const std::lock_guard guard(mutex_);
   Stats stats = stats_;
   if (stats.gather_s > 0) stats.gb_per_s = static_cast<double>(stats.bytes) / stats.gather_s / 1e9;
   return stats;
 }
 
-}  // namespace gear::collect
+}  // namespace gear::group

@@ -16,7 +16,7 @@
 #include "group/peers.h"
 #include "group/read_board.h"
 
-namespace gear::collect {
+namespace gear::group {
 
 struct GroupOptions {
   Locality locality = Locality::kFirst;
@@ -34,14 +34,15 @@ struct GroupOptions {
 // The first line is collective on `control`, the second on `data`: two transports, since the
 // threads have no order between them. options.batch_size is the rank's. A collector of every rank
 // is made, asked and closed in the same order.
-class GroupCollector final : public BatchSource {
+class GroupCollector final : public deliver::BatchSource {
  public:
   // Collective. Throws InvalidArgument, on all ranks alike, where their options differ.
-  GroupCollector(std::shared_ptr<Peers> peers, CollectorOptions options, GroupOptions group);
+  GroupCollector(std::shared_ptr<Peers> peers, deliver::CollectorOptions options,
+                 GroupOptions group);
   // Waits for the batches in flight, for which other ranks are needed.
   ~GroupCollector() override;
 
-  Next next(std::optional<double> timeout_s, Batch& out) override;
+  Next next(std::optional<double> timeout_s, plan::Batch& out) override;
   void set_beta(double beta) override;
   uint64_t batches_per_epoch() override;
   State state() override;
@@ -75,11 +76,11 @@ class GroupCollector final : public BatchSource {
 
   std::shared_ptr<Peers> peers_;
   store::Shard& shard_;
-  CollectorOptions options_;
+  deliver::CollectorOptions options_;
   GroupOptions group_;
   std::unique_ptr<transport::Transport> control_;
   std::unique_ptr<transport::Transport> data_;
-  std::shared_ptr<const BatchLayout> layout_;
+  std::shared_ptr<const plan::BatchLayout> layout_;
   std::unique_ptr<GroupMover> mover_;
   bool by_kernels_ = false;  // a GPU gathers
   PageAccess access_;
@@ -103,4 +104,4 @@ class GroupCollector final : public BatchSource {
   std::thread thread_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::group

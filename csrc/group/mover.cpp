@@ -6,7 +6,7 @@
 #include "base/threads/thread_pool.h"
 #include "gather/gather_cpu.h"
 
-namespace gear::collect {
+namespace gear::group {
 namespace {
 
 using transport::Bytes;
@@ -14,9 +14,9 @@ using transport::ConstBytes;
 
 class HostMover final : public GroupMover {
  public:
-  HostMover(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
+  HostMover(std::shared_ptr<const plan::BatchLayout> layout, const store::PageLayout& pages,
             std::vector<PeerPages> peers, uint32_t rank, size_t prefetch,
-            transport::Transport& data, std::unique_ptr<Stage> stage)
+            transport::Transport& data, std::unique_ptr<deliver::Stage> stage)
       : layout_(std::move(layout)),
         pages_(pages),
         peers_(std::move(peers)),
@@ -28,37 +28,39 @@ class HostMover final : public GroupMover {
         received_(peers_.size()) {
     // Of staged batches as many again are on their way to the GPU.
     const size_t most_blocks = (prefetch + 2) * (stage_ ? 2 : 1);
-    blocks_ = std::make_shared<BlockPool>(layout_->bytes, most_blocks,
-                                          stage_ ? memory::Tier::kPinned : memory::Tier::kHost);
+    blocks_ = std::make_shared<deliver::BlockPool>(
+        layout_->bytes, most_blocks, stage_ ? memory::Tier::kPinned : memory::Tier::kHost);
     if (stage_) blocks_->make(most_blocks);
   }
 
-  void begin(Batch& batch) override { batch.block = blocks_->acquire(); }
+  void begin(plan::Batch& batch) override { batch.block = blocks_->acquire(); }
 
-  void fill(Batch& batch, std::span<const std::byte> bytes) override {
+  void fill(plan::Batch& batch, std::span<const std::byte> bytes) override {
     begin(batch);
     std::memcpy(batch.block.get(), bytes.data(), bytes.size());
     if (stage_) stage_->send(batch);
   }
 
-  void pack(uint64_t, uint32_t consumer, const Plan& plan, const PackedRows& rows) override {
+  void pack(uint64_t, uint32_t consumer, const plan::Plan& plan,
+            const plan::PackedRows& rows) override {
     sent_[consumer].resize(rows.bytes);
-    pack_cpu(peers_[rank_].host, pages_, *layout_, plan, rows, sent_[consumer].data(), pool_);
+    gather::pack_cpu(peers_[rank_].host, pages_, *layout_, plan, rows, sent_[consumer].data(),
+                     pool_);
   }
 
-  void gather(uint64_t, const BatchAssembly& assembly, Batch& batch, bool messages) override {
+  void gather(uint64_t, const BatchAssembly& assembly, plan::Batch& batch, bool messages) override {
     for (uint32_t o = 0; o < peers_.size(); ++o) {
       if (peers_[o].host != nullptr) {
-        gather_cpu(peers_[o].host, pages_, assembly.plan(o), batch, pool_);
+        gather::gather_cpu(peers_[o].host, pages_, assembly.plan(o), batch, pool_);
       }
     }
-    gather_cpu(nullptr, pages_, assembly.padding(), batch, pool_);
+    gather::gather_cpu(nullptr, pages_, assembly.padding(), batch, pool_);
     if (stage_ && !messages) stage_->send(batch);
   }
 
   void wait_read(uint64_t) override {}
 
-  void exchange(uint64_t, std::span<const PackedRows> from) override {
+  void exchange(uint64_t, std::span<const plan::PackedRows> from) override {
     std::vector<ConstBytes> to(peers_.size());
     std::vector<Bytes> arriving(peers_.size());
     for (size_t r = 0; r < peers_.size(); ++r) {
@@ -70,37 +72,37 @@ class HostMover final : public GroupMover {
     for (auto& one : sent_) one.clear();
   }
 
-  void unpack(uint64_t, const BatchAssembly& assembly, std::span<const PackedRows> from,
-              Batch& batch) override {
+  void unpack(uint64_t, const BatchAssembly& assembly, std::span<const plan::PackedRows> from,
+              plan::Batch& batch) override {
     for (uint32_t o = 0; o < peers_.size(); ++o) {
       if (from[o].bytes == 0) continue;
-      unpack_cpu(received_[o].data(), from[o], pages_, assembly.plan(o), batch, pool_);
+      gather::unpack_cpu(received_[o].data(), from[o], pages_, assembly.plan(o), batch, pool_);
     }
     if (stage_) stage_->send(batch);
   }
 
  private:
-  std::shared_ptr<const BatchLayout> layout_;
+  std::shared_ptr<const plan::BatchLayout> layout_;
   store::PageLayout pages_;
   std::vector<PeerPages> peers_;
   uint32_t rank_;
   transport::Transport& data_;
-  std::unique_ptr<Stage> stage_;
+  std::unique_ptr<deliver::Stage> stage_;
   base::ThreadPool& pool_;
-  std::shared_ptr<BlockPool> blocks_;
+  std::shared_ptr<deliver::BlockPool> blocks_;
   std::vector<std::vector<std::byte>> sent_;      // by consumer, until exchanged
   std::vector<std::vector<std::byte>> received_;  // by owner
 };
 
 }  // namespace
 
-std::unique_ptr<GroupMover> make_host_mover(std::shared_ptr<const BatchLayout> layout,
+std::unique_ptr<GroupMover> make_host_mover(std::shared_ptr<const plan::BatchLayout> layout,
                                             const store::PageLayout& pages,
                                             std::vector<PeerPages> peers, uint32_t rank,
                                             size_t prefetch, transport::Transport& data,
-                                            std::unique_ptr<Stage> stage) {
+                                            std::unique_ptr<deliver::Stage> stage) {
   return std::make_unique<HostMover>(std::move(layout), pages, std::move(peers), rank, prefetch,
                                      data, std::move(stage));
 }
 
-}  // namespace gear::collect
+}  // namespace gear::group

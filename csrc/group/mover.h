@@ -10,7 +10,7 @@
 #include "transport/device_transport.h"
 #include "transport/transport.h"
 
-namespace gear::collect {
+namespace gear::group {
 
 // Moves the rows of batches over many ranks, to host memory or to a GPU. One batch after the other,
 // in the order of their numbers (0, 1, ...), the same on every rank:
@@ -29,24 +29,24 @@ class GroupMover {
   virtual bool on_stream() const { return false; }
 
   // Gives `batch` a block in which the host writes everything but the rows' data.
-  virtual void begin(Batch& batch) = 0;
+  virtual void begin(plan::Batch& batch) = 0;
   // Gives `batch` a block that holds these bytes of one: a resumed batch, filled.
-  virtual void fill(Batch& batch, std::span<const std::byte> bytes) = 0;
+  virtual void fill(plan::Batch& batch, std::span<const std::byte> bytes) = 0;
   // Packs rows of the own shard, which `plan` names, for rank `consumer`.
-  virtual void pack(uint64_t number, uint32_t consumer, const Plan& plan,
-                    const PackedRows& rows) = 0;
+  virtual void pack(uint64_t number, uint32_t consumer, const plan::Plan& plan,
+                    const plan::PackedRows& rows) = 0;
   // Moves what lies in own and peers' pages into the data of `batch`, and its padding. Without
   // `messages` to come the batch may be delivered from then on, and is filled when
   // batch.delivery says so (null: now).
-  virtual void gather(uint64_t number, const BatchAssembly& assembly, Batch& batch,
+  virtual void gather(uint64_t number, const BatchAssembly& assembly, plan::Batch& batch,
                       bool messages) = 0;
   // Returns when nothing reads pages any more for the batches up to `number`.
   virtual void wait_read(uint64_t number) = 0;
   // Sends what was packed for batch `number` and receives from[o].bytes from every rank o.
-  virtual void exchange(uint64_t number, std::span<const PackedRows> from) = 0;
+  virtual void exchange(uint64_t number, std::span<const plan::PackedRows> from) = 0;
   // Moves what was received into the data of `batch`, which may be delivered from then on.
   virtual void unpack(uint64_t number, const BatchAssembly& assembly,
-                      std::span<const PackedRows> from, Batch& batch) = 0;
+                      std::span<const plan::PackedRows> from, plan::Batch& batch) = 0;
 };
 
 // Where the pages of a rank's shard can be read from here.
@@ -60,18 +60,18 @@ struct PeerPages {
 // that of all batches; up to `prefetch` are behind the one that is delivered.
 //
 // By host threads, into host memory or, with `stage`, on to a GPU; rows travel by `data`.
-std::unique_ptr<GroupMover> make_host_mover(std::shared_ptr<const BatchLayout> layout,
+std::unique_ptr<GroupMover> make_host_mover(std::shared_ptr<const plan::BatchLayout> layout,
                                             const store::PageLayout& pages,
                                             std::vector<PeerPages> peers, uint32_t rank,
                                             size_t prefetch, transport::Transport& data,
-                                            std::unique_ptr<Stage> stage);
+                                            std::unique_ptr<deliver::Stage> stage);
 // By kernels of GPU `device`. Rows travel by `nccl`, or where that is null through pinned host
 // memory by `data`. The own pages are of tier kDevice or kPinned.
-std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const BatchLayout> layout,
+std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const plan::BatchLayout> layout,
                                               const store::PageLayout& pages,
                                               std::vector<PeerPages> peers, uint32_t rank,
                                               size_t prefetch, int device,
                                               transport::Transport& data,
                                               std::unique_ptr<transport::DeviceTransport> nccl);
 
-}  // namespace gear::collect
+}  // namespace gear::group

@@ -6,7 +6,7 @@
 #include "base/errors.h"
 #include "transport/typed.h"
 
-namespace gear::collect {
+namespace gear::group {
 
 PageAccess agree_on_access(Peers& peers, int device, transport::Transport& control) {
   PageAccess access;
@@ -40,4 +40,4 @@ PageAccess agree_on_access(Peers& peers, int device, transport::Transport& contr
   return access;
 }
 
-}  // namespace gear::collect
+}  // namespace gear::group

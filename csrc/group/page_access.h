@@ -6,7 +6,7 @@
 #include "group/mover.h"
 #include "group/peers.h"
 
-namespace gear::collect {
+namespace gear::group {
 
 // Which rank reads which rank's pages by pointer, for one loader.
 struct PageAccess {
@@ -24,4 +24,4 @@ struct PageAccess {
 // Collective over `control`. Throws, on all ranks, where mapping fails on one.
 PageAccess agree_on_access(Peers& peers, int device, transport::Transport& control);
 
-}  // namespace gear::collect
+}  // namespace gear::group

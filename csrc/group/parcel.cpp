@@ -6,7 +6,7 @@
 #include "group/parcel_format.h"
 #include "plan/window_runs.h"
 
-namespace gear::collect {
+namespace gear::group {
 namespace {
 
 // Values one behind the other in a parcel, at any address.
@@ -65,27 +65,27 @@ struct PartedRuns {
     uint64_t rows = 0;
   };
 
-  Run* room;
+  plan::Run* room;
   uint64_t most;               // of a part
   std::vector<Before> before;  // every part, and in all
 
-  std::span<const Run> of(size_t p) const {
+  std::span<const plan::Run> of(size_t p) const {
     return {room + p * most, before[p + 1].runs - before[p].runs};
   }
   const Before& all() const { return before.back(); }
 };
 
 // Run::target counts from the first row of the part.
-PartedRuns list_runs(const Items& items, const WindowRuns& window, Run* room,
+PartedRuns list_runs(const Items& items, const plan::WindowRuns& window, plan::Run* room,
                      Room<ParcelPiece> pieces) {
   PartedRuns out{room, window.most_runs(items.part_items), {}};
   out.before.resize(items.num_parts() + 1);
   items.each_part([&](size_t p, ParcelPart part) {
-    Run* const begin = room + p * out.most;
-    Run* end = begin;
+    plan::Run* const begin = room + p * out.most;
+    plan::Run* end = begin;
     uint32_t row = 0;
     for (uint64_t i = part.begin; i < part.end; ++i) {
-      const WindowRuns::Steps steps = window.steps(items.anchor(i));
+      const plan::WindowRuns::Steps steps = window.steps(items.anchor(i));
       pieces.put(i, {steps.extent.count, steps.extent.place});
       if (steps.extent.count > 0) end = window.add(steps, row, end);
       row += steps.extent.count;
@@ -102,9 +102,10 @@ PartedRuns list_runs(const Items& items, const WindowRuns& window, Run* room,
 // One behind the other, with targets that count from the first row of all.
 void close_up(const PartedRuns& runs) {
   for (size_t p = 1; p + 1 < runs.before.size(); ++p) {
-    Run* out = runs.room + runs.before[p].runs;
+    plan::Run* out = runs.room + runs.before[p].runs;
     const auto row = static_cast<uint32_t>(runs.before[p].rows);
-    for (const Run& run : runs.of(p)) *out++ = {run.page, run.row, run.count, run.target + row};
+    for (const plan::Run& run : runs.of(p))
+      *out++ = {run.page, run.row, run.count, run.target + row};
   }
 }
 
@@ -113,42 +114,22 @@ void put_runs(const Items& items, const PartedRuns& runs, Room<uint32_t> firsts,
   items.each_part([&](size_t p, ParcelPart) {
     uint64_t next = runs.before[p].runs;
     firsts.put(p, static_cast<uint32_t>(next));
-    for (const Run& run : runs.of(p)) out.put(next++, {run.page, run.row, run.count});
+    for (const plan::Run& run : runs.of(p)) out.put(next++, {run.page, run.row, run.count});
   });
 }
 
 }  // namespace
 
-PackedRows::PackedRows(const BatchLayout& layout, const store::PageLayout& pages,
-                       std::vector<uint64_t> rows_of_windows)
-    : rows(std::move(rows_of_windows)), offset(layout.outputs.size()) {
-  constexpr uint64_t kAlign = store::PageLayout::kColumnAlign;
-  GEAR_CHECK(rows.size() == layout.windows.size());
-  std::vector<bool> placed(layout.outputs.size(), false);
-  for (size_t w = 0; w < layout.windows.size(); ++w) {
-    const std::vector<size_t>& outputs = layout.windows[w].outputs;
-    for (const size_t first : outputs) {
-      if (placed[first]) continue;
-      const size_t column = layout.outputs[first].column;
-      for (const size_t o : outputs) {
-        if (layout.outputs[o].column != column) continue;
-        offset[o] = bytes;
-        placed[o] = true;
-      }
-      bytes += (rows[w] * pages.step_bytes[column] + kAlign - 1) / kAlign * kAlign;
-    }
-  }
-}
-
-ParcelWriter::ParcelWriter(const BatchLayout& layout, const store::PageLayout& pages,
+ParcelWriter::ParcelWriter(const plan::BatchLayout& layout, const store::PageLayout& pages,
                            uint32_t part_items)
     : layout_(layout), pages_(pages), part_items_(part_items), pool_(base::ThreadPool::shared()) {
   GEAR_CHECK(part_items_ > 0);
 }
 
-PackedRows ParcelWriter::write(const store::Index& index, const select::Selection& selection,
-                               std::span<const uint32_t> which, std::span<const uint32_t> places,
-                               bool mapped, std::vector<std::byte>& bytes, Plan& rows) const {
+plan::PackedRows ParcelWriter::write(const store::Index& index, const select::Selection& selection,
+                                     std::span<const uint32_t> which,
+                                     std::span<const uint32_t> places, bool mapped,
+                                     std::vector<std::byte>& bytes, plan::Plan& rows) const {
   GEAR_CHECK(which.size() == places.size());
   rows.reset();
   if (which.empty()) {
@@ -167,8 +148,8 @@ PackedRows ParcelWriter::write(const store::Index& index, const select::Selectio
   put_draws(items, {bytes, sizeof header}, {bytes, probabilities});
 
   std::vector<uint64_t> rows_of_windows;
-  for (const BatchLayout::SharedWindow& shared : layout_.windows) {
-    const WindowRuns window(index, pages_.page_steps, shared.window);
+  for (const plan::BatchLayout::SharedWindow& shared : layout_.windows) {
+    const plan::WindowRuns window(index, pages_.page_steps, shared.window);
     rows.begin_window(window.most_runs(count));
     const PartedRuns runs = list_runs(items, window, rows.room(), {bytes, pieces});
     pieces += count * sizeof(ParcelPiece);
@@ -191,4 +172,4 @@ PackedRows ParcelWriter::write(const store::Index& index, const select::Selectio
   return {layout_, pages_, std::move(rows_of_windows)};
 }
 
-}  // namespace gear::collect
+}  // namespace gear::group

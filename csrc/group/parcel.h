@@ -6,22 +6,10 @@
 #include <vector>
 
 #include "base/threads/thread_pool.h"
+#include "plan/packed_rows.h"
 #include "plan/plan.h"
 
-namespace gear::collect {
-
-// How the rows of a packed parcel lie: window by window, column by column, one step behind the
-// other; outputs of a window that show the same column share its rows. Every column of a window
-// begins at a multiple of 16; rows are as they are stored, conversions are the consumer's.
-struct PackedRows {
-  std::vector<uint64_t> rows;    // by window
-  std::vector<uint64_t> offset;  // by output: of the first row of its window
-  uint64_t bytes = 0;
-
-  PackedRows() = default;  // of no rows
-  PackedRows(const BatchLayout& layout, const store::PageLayout& pages,
-             std::vector<uint64_t> rows_of_windows);
-};
+namespace gear::group {
 
 // What an owner tells a consumer of the items of its batch that lie in the owner's shard: ids,
 // probabilities, places in the batch, and for each window how many steps of each item there are,
@@ -37,19 +25,19 @@ class ParcelWriter {
   // Large parcels are written, and read, in parts of so many items, which the pool shares.
   static constexpr uint32_t kPartItems = 4096;
 
-  ParcelWriter(const BatchLayout& layout, const store::PageLayout& pages,
+  ParcelWriter(const plan::BatchLayout& layout, const store::PageLayout& pages,
                uint32_t part_items = kPartItems);
 
   // Items `which` (positions in `selection`), item which[i] going to places[i] of the consumer's
   // batch. Under the shard's lock. Replaces `bytes`. Unless `mapped`, fills `rows`, whose runs pack
   // the rows (Run::target: row of the window), and returns how they lie then; otherwise, and
   // without items, `rows` is empty and none are packed.
-  PackedRows write(const store::Index& index, const select::Selection& selection,
-                   std::span<const uint32_t> which, std::span<const uint32_t> places, bool mapped,
-                   std::vector<std::byte>& bytes, Plan& rows) const;
+  plan::PackedRows write(const store::Index& index, const select::Selection& selection,
+                         std::span<const uint32_t> which, std::span<const uint32_t> places,
+                         bool mapped, std::vector<std::byte>& bytes, plan::Plan& rows) const;
 
  private:
-  const BatchLayout& layout_;
+  const plan::BatchLayout& layout_;
   const store::PageLayout& pages_;
   uint32_t part_items_;
   base::ThreadPool& pool_;
@@ -67,21 +55,21 @@ class BatchAssembly {
  public:
   // `layout` and `pages` are the caller's. `mapped_pages`: by owner, how many of its pages can be
   // read by pointer; 0 where its rows come packed.
-  BatchAssembly(const BatchLayout& layout, const store::PageLayout& pages,
+  BatchAssembly(const plan::BatchLayout& layout, const store::PageLayout& pages,
                 std::span<const uint64_t> mapped_pages);
   ~BatchAssembly();
 
-  void begin(Batch& batch, uint64_t items);
+  void begin(plan::Batch& batch, uint64_t items);
   // `parcel` stays where it is until finish(). Throws TransportError for bytes that contradict
   // themselves or the batch: what is read by their word lies inside the owner's pages or rows.
   void add(uint32_t owner, std::span<const std::byte> parcel);
   // Throws TransportError unless every item came; none can come twice.
   void finish();
 
-  const Plan& plan(uint32_t owner) const;
-  const Plan& padding() const { return padding_; }
+  const plan::Plan& plan(uint32_t owner) const;
+  const plan::Plan& padding() const { return padding_; }
   // How the packed rows of this owner lie; none where they are mapped.
-  PackedRows packed(uint32_t owner) const;
+  plan::PackedRows packed(uint32_t owner) const;
   // Bytes of rows that come from this owner.
   uint64_t bytes(uint32_t owner) const;
 
@@ -93,14 +81,14 @@ class BatchAssembly {
   void plan_part(size_t window, Part& part);
   void plan_padding(size_t window);
 
-  const BatchLayout& layout_;
+  const plan::BatchLayout& layout_;
   const store::PageLayout& pages_;
-  Batch* batch_ = nullptr;
+  plan::Batch* batch_ = nullptr;
   base::ThreadPool& pool_;
   std::vector<Part> parts_;      // by owner
   std::vector<uint8_t> filled_;  // by item: 0 or 1
   uint64_t num_filled_ = 0;
-  Plan padding_;
+  plan::Plan padding_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::group

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace gear::collect {
+namespace gear::group {
 
 // The bytes of a parcel, one after the other without gaps, n = items:
 //
@@ -43,4 +43,4 @@ struct ParcelPart {
   uint64_t end;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::group

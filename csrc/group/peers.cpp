@@ -11,7 +11,7 @@
 #include "store/id.h"
 #include "transport/typed.h"
 
-namespace gear::collect {
+namespace gear::group {
 namespace {
 
 using base::cat;
@@ -173,4 +173,4 @@ void Peers::apply(uint32_t from, std::span<const Update> updates) {
   }
 }
 
-}  // namespace gear::collect
+}  // namespace gear::group

@@ -13,7 +13,7 @@
 #include "store/shard.h"
 #include "transport/transport.h"
 
-namespace gear::collect {
+namespace gear::group {
 
 // The other ranks of a buffer: what this rank knows of their shards, and the priorities that it has
 // yet to tell them. Shared by the buffer and its loaders.
@@ -94,4 +94,4 @@ class Peers {
   std::vector<std::vector<Update>> outbox_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::group

@@ -4,7 +4,7 @@
 
 #include "memory/shared/shared_region.h"
 
-namespace gear::collect {
+namespace gear::group {
 
 ReadBoard::ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& control)
     : processes_([&] {
@@ -53,4 +53,4 @@ bool ReadersEnd::done() const noexcept {
                              [&](uint32_t rank) { return board_->has_passed(rank, number_ + 1); });
 }
 
-}  // namespace gear::collect
+}  // namespace gear::group

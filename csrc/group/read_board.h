@@ -6,7 +6,7 @@
 
 #include "group/peers.h"
 
-namespace gear::collect {
+namespace gear::group {
 
 // How far the ranks of a node have read: their gathers read each other's pages by pointer, and a
 // page may be written again only when all of them have passed it.
@@ -41,4 +41,4 @@ class ReadersEnd final : public store::ReadEnd {
   std::vector<uint32_t> readers_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::group

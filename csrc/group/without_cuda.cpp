@@ -2,9 +2,9 @@
 #include "base/errors.h"
 #include "group/mover.h"
 
-namespace gear::collect {
+namespace gear::group {
 
-std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const BatchLayout>,
+std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const plan::BatchLayout>,
                                               const store::PageLayout&, std::vector<PeerPages>,
                                               uint32_t, size_t, int, transport::Transport&,
                                               std::unique_ptr<transport::DeviceTransport>) {
@@ -13,4 +13,4 @@ std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const BatchLayout>
       "(GEAR_WITH_CUDA=OFF): rebuild with CUDA, or use device='cpu'");
 }
 
-}  // namespace gear::collect
+}  // namespace gear::group

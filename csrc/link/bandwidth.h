@@ -1,6 +1,6 @@
 #pragma once
 
-namespace gear::memory {
+namespace gear::link {
 
 /// Speed of the copy engines and of a GPU's own memory, in GB/s (1e9 bytes): the limits that no
 /// gather exceeds.
@@ -15,4 +15,4 @@ struct Bandwidth {
 /// InvalidArgument in a build without CUDA.
 Bandwidth measure_bandwidth(int device);
 
-}  // namespace gear::memory
+}  // namespace gear::link

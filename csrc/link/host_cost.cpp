@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
+#include <memory>
+#include <vector>
 
 #include "link/link_model.h"
 #include "plan/plan.h"
 #include "select/sampler.h"
 
-namespace gear::collect {
+namespace gear::link {
 namespace {
 
 constexpr uint64_t kPages = 1 << 20;  // 32 MB of them
@@ -50,19 +53,21 @@ LinkModel::HostCost measure_host_cost() {
   store::Index index = make_full_index();
   const store::Schema schema({{"x", {}, base::DType::kU8}});
   const store::PageLayout pages(schema, kPageSteps);
-  Batch batch;
-  batch.layout =
-      std::make_shared<BatchLayout>(schema, std::vector<Output>{{"x", 0, 0, 1}}, kItems, false);
-  batch.block = std::make_shared<BlockPool>(batch.layout->bytes, 0)->acquire();
+  plan::Batch batch;
+  batch.layout = std::make_shared<plan::BatchLayout>(
+      schema, std::vector<plan::Output>{{"x", 0, 0, 1}}, kItems, false);
+  const auto block = std::make_shared<std::vector<std::byte>>(batch.layout->bytes);
+  batch.block = {block, block->data()};
   const auto sampler = select::make_sampler({}, index);
   select::Selection selection;
-  Plan plan;
+  plan::Plan plan;
   const double select_s = median_seconds([&] {
     selection.clear();
     sampler->select(index, kItems, selection);
   });
-  const double plan_s = median_seconds([&] { make_plan(index, pages, selection, batch, plan); });
+  const double plan_s =
+      median_seconds([&] { plan::make_plan(index, pages, selection, batch, plan); });
   return {select_s / kItems, plan_s / kItems};
 }
 
-}  // namespace gear::collect
+}  // namespace gear::link

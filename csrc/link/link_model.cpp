@@ -10,7 +10,7 @@
 #include "base/crc32c.h"
 #include "base/errors.h"
 
-namespace gear::collect {
+namespace gear::link {
 namespace {
 
 using base::cat;
@@ -124,17 +124,17 @@ double LinkModel::gb_per_s(LinkPath path, uint64_t run_bytes, uint64_t batch_byt
   return std::exp2(speed) * run.scale * batch.scale;
 }
 
-double LinkModel::seconds(LinkPath path, const BatchLayout& layout,
+double LinkModel::seconds(LinkPath path, const plan::BatchLayout& layout,
                           const store::PageLayout& pages) const {
   const auto bytes_of = [&](size_t o) {
-    const Output& output = layout.outputs[o];
+    const plan::Output& output = layout.outputs[o];
     return layout.batch_size * output.length() * pages.step_bytes[output.column];
   };
   uint64_t batch_bytes = 0;
   for (size_t o = 0; o < layout.outputs.size(); ++o) batch_bytes += bytes_of(o);
   double seconds = 0.0;
   for (size_t o = 0; o < layout.outputs.size(); ++o) {
-    const Output& output = layout.outputs[o];
+    const plan::Output& output = layout.outputs[o];
     const uint64_t run_steps = std::min(output.length(), pages.page_steps);
     const uint64_t run_bytes = run_steps * pages.step_bytes[output.column];
     seconds += static_cast<double>(bytes_of(o)) * 1e-9 / gb_per_s(path, run_bytes, batch_bytes);
@@ -144,22 +144,22 @@ double LinkModel::seconds(LinkPath path, const BatchLayout& layout,
   return std::max(seconds, static_cast<double>(layout.batch_size) * item_s);
 }
 
-bool LinkModel::order_pays(const BatchLayout& layout, const store::PageLayout& pages,
+bool LinkModel::order_pays(const plan::BatchLayout& layout, const store::PageLayout& pages,
                            uint64_t num_pages) const {
   return num_pages * pages.page_bytes > kTranslatedBytes &&
          seconds(LinkPath::kOrdered, layout, pages) < seconds(LinkPath::kZeroCopy, layout, pages);
 }
 
-Path LinkModel::choose(const BatchLayout& layout, const store::PageLayout& pages,
-                       uint64_t num_pages) const {
+plan::Path LinkModel::choose(const plan::BatchLayout& layout, const store::PageLayout& pages,
+                             uint64_t num_pages) const {
   // Pages that need no order are as fast in any as they would be in order without the sort.
   const LinkPath by_pointer =
       order_pays(layout, pages, num_pages) || num_pages * pages.page_bytes <= kTranslatedBytes
           ? LinkPath::kOrdered
           : LinkPath::kZeroCopy;
   return seconds(by_pointer, layout, pages) <= seconds(LinkPath::kStaged, layout, pages)
-             ? Path::kZeroCopy
-             : Path::kStaged;
+             ? plan::Path::kZeroCopy
+             : plan::Path::kStaged;
 }
 
 uint64_t LinkModel::crossover_bytes(uint64_t run_bytes) const {
@@ -222,4 +222,4 @@ LinkModel LinkModel::parse(std::string_view text) {
   }
 }
 
-}  // namespace gear::collect
+}  // namespace gear::link

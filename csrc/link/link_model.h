@@ -8,7 +8,7 @@
 #include "plan/batch.h"
 #include "store/page_layout.h"
 
-namespace gear::collect {
+namespace gear::link {
 
 // What was measured: Path::kZeroCopy in two orders, and Path::kStaged.
 enum class LinkPath : uint8_t {
@@ -59,13 +59,15 @@ class LinkModel {
   static LinkModel typical();
 
   // The faster path for a batch of this layout: Path::kZeroCopy or Path::kStaged.
-  Path choose(const BatchLayout& layout, const store::PageLayout& pages, uint64_t num_pages) const;
+  plan::Path choose(const plan::BatchLayout& layout, const store::PageLayout& pages,
+                    uint64_t num_pages) const;
   // Whether a batch that goes by zero-copy is faster with its rows in address order. Never where
   // the pages are fewer than a GPU translates the addresses of anyway.
-  bool order_pays(const BatchLayout& layout, const store::PageLayout& pages,
+  bool order_pays(const plan::BatchLayout& layout, const store::PageLayout& pages,
                   uint64_t num_pages) const;
   // Seconds between two full batches that come by a path.
-  double seconds(LinkPath path, const BatchLayout& layout, const store::PageLayout& pages) const;
+  double seconds(LinkPath path, const plan::BatchLayout& layout,
+                 const store::PageLayout& pages) const;
 
   // Of gather and copy: between the measured points by interpolation of the logarithms. Below the
   // smallest, in proportion to the bytes: there the time is one for each run, and one for each
@@ -99,4 +101,4 @@ LinkModel measure_link(int device);
 // Measures the host's part, over an index too large for its caches.
 LinkModel::HostCost measure_host_cost();
 
-}  // namespace gear::collect
+}  // namespace gear::link

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace gear::collect {
+namespace gear::link {
 namespace {
 
 // Both of an H200 behind PCIe 5 with 16 lanes (docs/performance.md). Only their ratio counts, which
@@ -14,11 +14,11 @@ constexpr double kPlaceBytes = 65536.0;  // of host memory, that one visit makes
 constexpr double kHardlyLonger = 1.25;
 
 // Seconds of one pass over `batches`.
-double pass_s(const BatchLayout& layout, const store::PageLayout& pages, uint64_t num_pages,
+double pass_s(const plan::BatchLayout& layout, const store::PageLayout& pages, uint64_t num_pages,
               size_t batches) {
   double bytes = 0.0;
   double runs = 0.0;
-  for (const Output& output : layout.outputs) {
+  for (const plan::Output& output : layout.outputs) {
     const auto items = static_cast<double>(layout.batch_size * batches);
     const uint64_t run_steps = std::min(output.length(), pages.page_steps);
     bytes += items * static_cast<double>(output.length() * pages.step_bytes[output.column]);
@@ -31,10 +31,10 @@ double pass_s(const BatchLayout& layout, const store::PageLayout& pages, uint64_
 
 }  // namespace
 
-size_t group_size(const BatchLayout& layout, const store::PageLayout& pages, uint64_t num_pages,
-                  size_t prefetch, size_t most) {
+size_t group_size(const plan::BatchLayout& layout, const store::PageLayout& pages,
+                  uint64_t num_pages, size_t prefetch, size_t most) {
   uint64_t rows = 1;
-  for (const BatchLayout::SharedWindow& shared : layout.windows) {
+  for (const plan::BatchLayout::SharedWindow& shared : layout.windows) {
     rows = std::max(rows, layout.batch_size * shared.window.length());
   }
   most = std::clamp<uint64_t>(INT32_MAX / rows, 1, most);  // rows are numbered through the group
@@ -45,4 +45,4 @@ size_t group_size(const BatchLayout& layout, const store::PageLayout& pages, uin
   return longer <= kHardlyLonger ? all : half;
 }
 
-}  // namespace gear::collect
+}  // namespace gear::link

@@ -6,7 +6,7 @@
 #include "plan/batch.h"
 #include "store/page_layout.h"
 
-namespace gear::collect {
+namespace gear::link {
 
 // Batches of rows in pinned memory that a GPU gathers in one pass in address order, when `prefetch`
 // of them are in flight: between 1 and `most`.
@@ -15,7 +15,7 @@ namespace gear::collect {
 //   prefetch       where such a pass takes hardly longer than one over half as many, because what
 //                  bounds it is the number of places it visits: the next pass then begins when the
 //                  last batch but one is delivered
-size_t group_size(const BatchLayout& layout, const store::PageLayout& pages, uint64_t num_pages,
-                  size_t prefetch, size_t most);
+size_t group_size(const plan::BatchLayout& layout, const store::PageLayout& pages,
+                  uint64_t num_pages, size_t prefetch, size_t most);
 
-}  // namespace gear::collect
+}  // namespace gear::link

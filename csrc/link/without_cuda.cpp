@@ -3,7 +3,7 @@
 #include "link/bandwidth.h"
 #include "link/link_model.h"
 
-namespace gear::memory {
+namespace gear::link {
 
 Bandwidth measure_bandwidth(int) {
   throw InvalidArgument(
@@ -11,9 +11,9 @@ Bandwidth measure_bandwidth(int) {
       "(GEAR_WITH_CUDA=OFF, or no nvcc)");
 }
 
-}  // namespace gear::memory
+}  // namespace gear::link
 
-namespace gear::collect {
+namespace gear::link {
 namespace {
 
 [[noreturn]] void refuse() {
@@ -30,4 +30,4 @@ std::optional<LinkModel> LinkModel::cached(int) { return std::nullopt; }
 
 LinkModel LinkModel::measure_again(int) { refuse(); }
 
-}  // namespace gear::collect
+}  // namespace gear::link

@@ -1,6 +1,6 @@
 #include "plan/batch.h"
 
-namespace gear::collect {
+namespace gear::plan {
 
 namespace {
 
@@ -47,4 +47,4 @@ BatchLayout::BatchLayout(const store::Schema& schema, std::vector<Output> batch_
   }
 }
 
-}  // namespace gear::collect
+}  // namespace gear::plan

@@ -4,12 +4,11 @@
 #include <span>
 #include <vector>
 
-#include "deliver/block_pool.h"
 #include "plan/path.h"
 #include "plan/window.h"
 #include "store/schema.h"
 
-namespace gear::collect {
+namespace gear::plan {
 
 // Where the tensors of a batch lie in its block of memory. B = batch_size, L = length() of an
 // output; every tensor begins at a multiple of 64 bytes.
@@ -83,4 +82,4 @@ struct Batch {
   }
 };
 
-}  // namespace gear::collect
+}  // namespace gear::plan

@@ -5,7 +5,7 @@
 #include "base/errors.h"
 #include "plan/window.h"
 
-namespace gear::collect {
+namespace gear::plan {
 namespace {
 
 template <Cast cast>
@@ -67,4 +67,4 @@ void cast_values(Cast cast, const std::byte* source, std::byte* target, uint64_t
   GEAR_CHECK(cast != Cast::kNone);
 }
 
-}  // namespace gear::collect
+}  // namespace gear::plan

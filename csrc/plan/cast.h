@@ -6,7 +6,7 @@
 #include "base/dtype.h"
 #include "base/half.h"
 
-namespace gear::collect {
+namespace gear::plan {
 
 struct Output;
 
@@ -48,4 +48,4 @@ GEAR_HD inline void cast_value(const void* source, void* target, float scale) {
 void cast_values(Cast cast, const std::byte* source, std::byte* target, uint64_t count,
                  float scale);
 
-}  // namespace gear::collect
+}  // namespace gear::plan

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace gear::collect {
+namespace gear::plan {
 
 // How the bytes of a batch come from the store. The first two may be asked for; kAuto stands for
 // the one of them that the link model (link_model.h) expects to be faster.
@@ -18,4 +18,4 @@ enum class Path : uint8_t {
 // "auto", "zero_copy", "staged", "device", "host".
 std::string_view path_name(Path path);
 
-}  // namespace gear::collect
+}  // namespace gear::plan

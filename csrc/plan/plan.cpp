@@ -6,7 +6,7 @@
 #include "base/threads/touch.h"
 #include "plan/window_runs.h"
 
-namespace gear::collect {
+namespace gear::plan {
 namespace {
 
 // Plans one window for all items of a batch.
@@ -115,4 +115,4 @@ void make_plan(const store::Index& index, const store::PageLayout& pages,
   }
 }
 
-}  // namespace gear::collect
+}  // namespace gear::plan

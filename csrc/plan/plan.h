@@ -7,7 +7,7 @@
 #include "plan/batch.h"
 #include "select/selection.h"
 
-namespace gear::collect {
+namespace gear::plan {
 
 // A selection turned into runs of rows: rows [row, row + count) of a page go to rows
 // [target, target + count) of every output of a window. Times the rows' bytes, these are the byte
@@ -52,4 +52,4 @@ class Plan {
 void make_plan(const store::Index& index, const store::PageLayout& pages,
                const select::Selection& selection, Batch& batch, Plan& plan);
 
-}  // namespace gear::collect
+}  // namespace gear::plan

@@ -4,7 +4,7 @@
 
 #include "base/errors.h"
 
-namespace gear::collect {
+namespace gear::plan {
 
 using base::cat;
 using base::InvalidArgument;
@@ -54,4 +54,4 @@ uint64_t lookahead(const std::vector<Output>& outputs) {
   return static_cast<uint64_t>(furthest);
 }
 
-}  // namespace gear::collect
+}  // namespace gear::plan

@@ -9,7 +9,7 @@
 #include "plan/cast.h"
 #include "store/page_layout.h"
 
-namespace gear::collect {
+namespace gear::plan {
 
 // Where the rows of missing steps go.
 //
@@ -69,4 +69,4 @@ GEAR_HD inline Extent extent_of(uint64_t episode_begin, uint64_t episode_end,
           static_cast<uint32_t>(place)};
 }
 
-}  // namespace gear::collect
+}  // namespace gear::plan

@@ -4,7 +4,7 @@
 
 #include "plan/plan.h"
 
-namespace gear::collect {
+namespace gear::plan {
 
 // The steps of one window around anchors: how many there are, and the pages that hold them.
 // The caller holds the shard's lock.
@@ -98,4 +98,4 @@ inline void add_zeros(uint32_t length, uint32_t place, uint32_t count, uint32_t 
   if (after < length) plan.add({store::kNone, 0, length - after, row + after});
 }
 
-}  // namespace gear::collect
+}  // namespace gear::plan

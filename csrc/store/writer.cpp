@@ -5,15 +5,13 @@
 #include "base/errors.h"
 #include "base/log.h"
 
-namespace gear::ingest {
+namespace gear::store {
 
-using store::kNone;
-
-Writer::Writer(std::shared_ptr<store::Shard> shard, std::optional<uint64_t> continue_uid)
+Writer::Writer(std::shared_ptr<Shard> shard, std::optional<uint64_t> continue_uid)
     : shard_(std::move(shard)), default_priorities_(shard_->layout().page_steps, -1.0F) {
   if (!continue_uid) return;
   const auto lock = shard_->lock();
-  store::Index& index = shard_->index();
+  Index& index = shard_->index();
   episode_ = index.adopt_episode(*continue_uid);
   uid_ = *continue_uid;
   page_ = index.episode(episode_).tail;
@@ -23,7 +21,7 @@ Writer::Writer(std::shared_ptr<store::Shard> shard, std::optional<uint64_t> cont
 Writer::~Writer() {
   if (episode_ == kNone) return;
   try {
-    end_episode(store::EpisodeState::kTruncated, -1.0, {});
+    end_episode(EpisodeState::kTruncated, -1.0, {});
   } catch (const std::exception& error) {
     base::log(base::Level::kWarning, base::cat("[ingest] a writer was dropped and its episode ",
                                                "could not be ended: ", error.what()));
@@ -36,7 +34,7 @@ bool Writer::reserve(uint64_t steps, std::optional<double> timeout_s) {
 }
 
 void Writer::need_room(std::unique_lock<std::mutex>& lock) {
-  store::Index& index = shard_->index();
+  Index& index = shard_->index();
   if (episode_ == kNone) {
     episode_ = index.open_episode();
     uid_ = index.episode(episode_).uid;
@@ -51,7 +49,7 @@ void Writer::append(Rows columns, uint64_t count, std::span<const float> priorit
   // Taking the lock waits for the stores before it, which miss in a page that was long unused: up
   // to this many bytes, copying under one lock is over sooner than taking it once a page.
   constexpr uint64_t kCopyLocked = 32 << 10;
-  const store::PageLayout& layout = shard_->layout();
+  const PageLayout& layout = shard_->layout();
   GEAR_CHECK(columns.size() == layout.step_bytes.size());
   GEAR_CHECK(priorities.empty() || priorities.size() == count);
   const bool locked =
@@ -76,9 +74,9 @@ void Writer::append(Rows columns, uint64_t count, std::span<const float> priorit
   shard_->notify_progress();
 }
 
-void Writer::end_episode(store::EpisodeState state, double weight, Rows closing) {
+void Writer::end_episode(EpisodeState state, double weight, Rows closing) {
   if (episode_ == kNone) return;
-  const store::PageLayout& layout = shard_->layout();
+  const PageLayout& layout = shard_->layout();
   auto lock = shard_->lock();
   uint64_t closing_columns = 0;
   if (!closing.empty()) {
@@ -102,4 +100,4 @@ std::optional<uint64_t> Writer::episode_uid() const {
   return uid_;
 }
 
-}  // namespace gear::ingest
+}  // namespace gear::store

@@ -7,7 +7,7 @@
 
 #include "store/shard.h"
 
-namespace gear::ingest {
+namespace gear::store {
 
 // Appends steps to one open episode at a time. One thread uses a writer; any number of writers
 // share a shard. The lock is taken once per append; more than 32 KiB of rows are copied without it,
@@ -17,14 +17,14 @@ class Writer {
   using Rows = std::span<const std::byte* const>;  // one pointer a column, to contiguous rows
 
   // `continue_uid` names an open episode without a writer to go on with.
-  explicit Writer(std::shared_ptr<store::Shard> shard,
+  explicit Writer(std::shared_ptr<Shard> shard,
                   std::optional<uint64_t> continue_uid = std::nullopt);
   // Ends an open episode as truncated.
   ~Writer();
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  const store::Shard& shard() const { return *shard_; }
+  const Shard& shard() const { return *shard_; }
 
   // Waits until the rate limiter lets `steps` in; false after timeout_s. Counts them as inserted.
   bool reserve(uint64_t steps, std::optional<double> timeout_s);
@@ -36,19 +36,19 @@ class Writer {
 
   // Ends the open episode, if any. `closing[c]` is the closing step's row of column c or null;
   // empty for none. `weight` < 0: mean of the steps' priorities.
-  void end_episode(store::EpisodeState state, double weight, Rows closing);
+  void end_episode(EpisodeState state, double weight, Rows closing);
 
   std::optional<uint64_t> episode_uid() const;
 
  private:
   void need_room(std::unique_lock<std::mutex>& lock);
 
-  std::shared_ptr<store::Shard> shard_;
-  uint32_t episode_ = store::kNone;
+  std::shared_ptr<Shard> shard_;
+  uint32_t episode_ = kNone;
   uint64_t uid_ = 0;
-  uint32_t page_ = store::kNone;  // last page of the episode and the next row to fill in it
+  uint32_t page_ = kNone;  // last page of the episode and the next row to fill in it
   uint64_t row_ = 0;
   std::vector<float> default_priorities_;
 };
 
-}  // namespace gear::ingest
+}  // namespace gear::store

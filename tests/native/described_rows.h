@@ -33,12 +33,12 @@ inline store::ShardOptions options_of(uint64_t capacity) {
   return options;
 }
 
-inline std::vector<collect::Output> windows() {
-  return {{"row", 0, 0, 1, collect::Pad::kBoth, false}, {"history", 0, -5, 3}, {"steps", 1, -2, 2}};
+inline std::vector<plan::Output> windows() {
+  return {{"row", 0, 0, 1, plan::Pad::kBoth, false}, {"history", 0, -5, 3}, {"steps", 1, -2, 2}};
 }
 
 /// `episode` names the content.
-inline void append(ingest::Writer& writer, uint64_t episode, uint64_t first, uint64_t count) {
+inline void append(store::Writer& writer, uint64_t episode, uint64_t first, uint64_t count) {
   std::vector<Row> rows;
   std::vector<uint32_t> steps;
   for (uint64_t step = first; step < first + count; ++step) {
@@ -51,21 +51,21 @@ inline void append(ingest::Writer& writer, uint64_t episode, uint64_t first, uin
   writer.append(columns, count, {});
 }
 
-inline void add_episode(ingest::Writer& writer, uint64_t episode, uint64_t steps) {
+inline void add_episode(store::Writer& writer, uint64_t episode, uint64_t steps) {
   append(writer, episode, 0, steps);
   writer.end_episode(store::EpisodeState::kTerminated, -1.0, {});
 }
 
 /// The number of rows in a batch that are not one step of one episode, whole and in their place.
-inline uint64_t wrong_rows(const collect::Batch& batch) {
-  const collect::BatchLayout& layout = *batch.layout;
+inline uint64_t wrong_rows(const plan::Batch& batch) {
+  const plan::BatchLayout& layout = *batch.layout;
   uint64_t wrong = 0;
   uint64_t packed_row = 0;
   for (uint64_t item = 0; item < batch.items; ++item) {
     const auto* anchor = batch.at<Row>(layout.data[0]) + item;
     const Row wanted(anchor->numbers[0], anchor->numbers[1]);
     wrong += std::memcmp(anchor, &wanted, sizeof(Row)) != 0;
-    const collect::BatchLayout::SharedWindow& shared = layout.windows[layout.window_of[1]];
+    const plan::BatchLayout::SharedWindow& shared = layout.windows[layout.window_of[1]];
     const int32_t length = batch.at<int32_t>(shared.lengths)[item];
     const uint64_t rows =
         layout.packed ? static_cast<uint64_t>(length) : layout.outputs[1].length();

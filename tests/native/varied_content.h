@@ -32,14 +32,14 @@ class VariedContent {
     options.capacity = 120;
     options.owner = rank;
     shard = std::make_shared<store::Shard>(schema, options);
-    ingest::Writer writer(shard);
+    store::Writer writer(shard);
     for (uint64_t uid = 1; uid <= 24; ++uid) {
       const uint64_t steps = uid % 3 == 0 ? 4 : 1 + base::philox(1 + rank, 1, uid).lo % 12;
       for (uint64_t step = 0; step < steps; ++step) write(writer, uid, step);
       if (uid == 24) break;
       end(writer, uid, steps, uid % 8);
     }
-    keep_open_ = std::make_unique<ingest::Writer>(shard, std::nullopt);
+    keep_open_ = std::make_unique<store::Writer>(shard, std::nullopt);
     for (uint64_t step = 0; step < 6; ++step) write(*keep_open_, 25, step);
   }
 
@@ -57,7 +57,7 @@ class VariedContent {
     return values;
   }
 
-  void write(ingest::Writer& writer, uint64_t uid, uint64_t step) const {
+  void write(store::Writer& writer, uint64_t uid, uint64_t step) const {
     const auto values = rows(uid, step);
     const std::byte* columns[] = {values[0].data(), values[1].data(), values[2].data()};
     writer.append(columns, 1, {});
@@ -65,7 +65,7 @@ class VariedContent {
   }
 
   // `present`: which columns the closing step has; 0 for no closing step.
-  void end(ingest::Writer& writer, uint64_t uid, uint64_t step, uint64_t present) const {
+  void end(store::Writer& writer, uint64_t uid, uint64_t step, uint64_t present) const {
     const auto values = rows(uid, step);
     std::vector<const std::byte*> closing;
     for (size_t c = 0; present != 0 && c < values.size(); ++c) {
@@ -75,19 +75,19 @@ class VariedContent {
   }
 
   uint64_t rank_;
-  std::unique_ptr<ingest::Writer> keep_open_;
+  std::unique_ptr<store::Writer> keep_open_;
 };
 
 // One of a batch from VariedContent, the same for the same numbers.
-inline collect::Output random_output(uint64_t round, size_t o, uint64_t capacity) {
+inline plan::Output random_output(uint64_t round, size_t o, uint64_t capacity) {
   auto random = [&, i = uint64_t{0}](uint64_t range) mutable {
     return base::philox(round, 2 + o, i++).lo % range;
   };
   const auto start = static_cast<int64_t>(random(24)) - 14;
   const uint64_t length = random(8) == 0 ? capacity + random(20) : 1 + random(18);
-  collect::Output output{"o" + std::to_string(o), random(3), start,
-                         start + static_cast<int64_t>(length)};
-  output.pad = static_cast<collect::Pad>(random(3));
+  plan::Output output{"o" + std::to_string(o), random(3), start,
+                      start + static_cast<int64_t>(length)};
+  output.pad = static_cast<plan::Pad>(random(3));
   return output;
 }
 

@@ -54,7 +54,7 @@ inline std::shared_ptr<store::Shard> make_content(std::vector<store::Column> col
   options.capacity = capacity;
   options.owner = 5;
   auto shard = std::make_shared<store::Shard>(store::Schema(std::move(columns)), options);
-  ingest::Writer writer(shard);
+  store::Writer writer(shard);
   const size_t num_columns = shard->schema().size();
   uint64_t written = 0;
   for (uint64_t episode = 0; written < capacity * 5 / 4; ++episode) {
@@ -147,17 +147,17 @@ class GuardedBlock {
 };
 
 // The batch that the CPU makes, in a poisoned block.
-inline collect::Batch batch_on_cpu(store::Shard& shard,
-                                   std::shared_ptr<const collect::BatchLayout> layout,
-                                   const select::Selection& selection) {
-  collect::Batch batch;
+inline plan::Batch batch_on_cpu(store::Shard& shard,
+                                std::shared_ptr<const plan::BatchLayout> layout,
+                                const select::Selection& selection) {
+  plan::Batch batch;
   batch.layout = std::move(layout);
-  batch.block = std::make_shared<collect::BlockPool>(batch.layout->bytes, 0)->acquire();
+  batch.block = std::make_shared<deliver::BlockPool>(batch.layout->bytes, 0)->acquire();
   std::memset(batch.block.get(), kPoison, batch.layout->bytes);
-  collect::Plan plan;
-  collect::make_plan(shard.index(), shard.layout(), selection, batch, plan);
+  plan::Plan plan;
+  plan::make_plan(shard.index(), shard.layout(), selection, batch, plan);
   base::ThreadPool pool(1);
-  collect::gather_cpu(shard.data(), shard.layout(), plan, batch, pool);
+  gather::gather_cpu(shard.data(), shard.layout(), plan, batch, pool);
   // The device's plan leaves these to its sampler.
   std::memset(batch.at<std::byte>(batch.layout->probabilities), kPoison,
               batch.layout->batch_size * sizeof(float));
@@ -167,12 +167,12 @@ inline collect::Batch batch_on_cpu(store::Shard& shard,
 }
 
 // Names the first byte that differs by its offset.
-inline void expect_same_block(const collect::Batch& batch, const std::vector<std::byte>& block) {
+inline void expect_same_block(const plan::Batch& batch, const std::vector<std::byte>& block) {
   REQUIRE(block.size() == batch.layout->bytes);
   if (std::memcmp(block.data(), batch.block.get(), block.size()) == 0) return;
   uint64_t at = 0;
   while (block[at] == batch.block.get()[at]) ++at;
-  const collect::BatchLayout& layout = *batch.layout;
+  const plan::BatchLayout& layout = *batch.layout;
   CAPTURE(at);
   for (size_t o = 0; o < layout.outputs.size(); ++o) {
     const uint64_t bytes = layout.batch_size * layout.outputs[o].length() * layout.row_bytes[o];
@@ -185,7 +185,7 @@ inline void expect_same_block(const collect::Batch& batch, const std::vector<std
 
 // A batch of random anchors, `items` of at most `batch_size`, on both.
 struct Trial {
-  std::vector<collect::Output> outputs;
+  std::vector<plan::Output> outputs;
   uint64_t batch_size;
   uint64_t items;
   bool packed;
@@ -205,29 +205,28 @@ inline void expect_same_batch(store::Shard& shard, const UploadedShard& uploaded
     selection.add(anchor, 1.0F);
     slots.push_back(static_cast<uint32_t>(shard.index().slot(anchor)));
   }
-  collect::check_outputs(trial.outputs, shard.schema(), trial.batch_size,
-                         shard.index().num_slots());
-  const auto layout = std::make_shared<collect::BatchLayout>(shard.schema(), trial.outputs,
-                                                             trial.batch_size, trial.packed);
-  const collect::Batch expected = batch_on_cpu(shard, layout, selection);
+  plan::check_outputs(trial.outputs, shard.schema(), trial.batch_size, shard.index().num_slots());
+  const auto layout = std::make_shared<plan::BatchLayout>(shard.schema(), trial.outputs,
+                                                          trial.batch_size, trial.packed);
+  const plan::Batch expected = batch_on_cpu(shard, layout, selection);
 
   const base::Stream stream(kDevice);
-  const collect::DevicePlan plan(layout, shard.layout(), shard.index().num_slots(), kDevice);
-  const collect::AddressOrder order(layout, shard.layout(), shard.index().options().num_pages,
-                                    kDevice);
+  const plan::DevicePlan plan(layout, shard.layout(), shard.index().num_slots(), kDevice);
+  const gather::AddressOrder order(layout, shard.layout(), shard.index().options().num_pages,
+                                   kDevice);
   const GuardedBlock block(layout->bytes);
-  const base::PinnedArray<collect::PlanTotals> totals(layout->windows.size());
+  const base::PinnedArray<plan::PlanTotals> totals(layout->windows.size());
   if (!slots.empty()) {
     GEAR_CUDA_TRY(cudaMemcpyAsync(plan.slots(), slots.data(), slots.size() * sizeof(uint32_t),
                                   cudaMemcpyHostToDevice, stream));
   }
   const base::PinnedArray<std::byte> pinned(trial.from_host ? shard.region().bytes() : 0);
-  collect::GatherSource source{uploaded.bytes(), false};
+  gather::GatherSource source{uploaded.bytes(), false};
   if (trial.from_host) {
     std::memcpy(pinned.get(), shard.data(), pinned.size());
     source = {pinned.get(), true};
   }
-  const collect::GatherCuda gather(source, layout, shard.layout(), trial.ordered, kDevice);
+  const gather::GatherCuda gather(source, layout, shard.layout(), trial.ordered, kDevice);
   // Twice: what a launch leaves behind must serve the next one.
   for (int repeat = 0; repeat < 2; ++repeat) {
     plan.launch(uploaded.view, selection.unit, trial.items, block.get(), totals.get(), stream);

@@ -2,7 +2,7 @@
 
 #include "deliver/cuda/batch_graphs.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 namespace {
 
 // Ends the capture on every path: a stream that is left capturing is lost to all who use it.
@@ -59,4 +59,4 @@ void BatchGraphs::run(const void* block, cudaStream_t stream,
   GEAR_CUDA_TRY(cudaGraphLaunch(found->graph, stream));
 }
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

@@ -5,7 +5,7 @@
 
 #include "base/cuda/cuda.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 
 // The launches that make one batch, captured once for each block that they fill, and replayed as
 // one: a third of the host's time. Blocks are few, and an address stands for a block, whose
@@ -31,4 +31,4 @@ class BatchGraphs {
   std::vector<Entry> entries_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

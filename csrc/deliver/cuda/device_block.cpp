@@ -4,7 +4,7 @@
 #include "base/errors.h"
 #include "deliver/cuda/device_block.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 namespace {
 
 // DLPack and the runtime both take 0 or 1 for the stream that all others of a GPU wait for.
@@ -159,9 +159,9 @@ void DeviceBlockPool::release(std::unique_ptr<DeviceBlock> block) noexcept {
   }
 }
 
-void put_block(std::shared_ptr<DeviceBlock> block, Batch& batch) {
+void put_block(std::shared_ptr<DeviceBlock> block, plan::Batch& batch) {
   batch.block = {block, block->data()};
   batch.delivery = std::move(block);
 }
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

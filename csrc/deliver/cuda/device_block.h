@@ -10,7 +10,7 @@
 #include "memory/region.h"
 #include "plan/batch.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 
 // Memory of one batch that a GPU fills, and the events between the streams that use it:
 //
@@ -19,7 +19,7 @@ namespace gear::collect {
 //   consumers' streams ───── released (recorded when the last tensor goes) ◄── make_wait
 //
 // No thread waits for either. begin_fill and end_fill are the producer's; the rest is Delivery.
-class DeviceBlock final : public Delivery {
+class DeviceBlock final : public plan::Delivery {
  public:
   // In the memory of `device`, or in pinned host memory that `device` fills (tier kPinned).
   DeviceBlock(uint64_t bytes, memory::Tier tier, int device);
@@ -94,6 +94,6 @@ class DeviceBlockPool : public std::enable_shared_from_this<DeviceBlockPool> {
 };
 
 // `block` as the memory of a batch.
-void put_block(std::shared_ptr<DeviceBlock> block, Batch& batch);
+void put_block(std::shared_ptr<DeviceBlock> block, plan::Batch& batch);
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

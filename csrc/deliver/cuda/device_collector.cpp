@@ -8,7 +8,7 @@
 #include "link/link_model.h"
 #include "link/pass_size.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -21,8 +21,8 @@ double seconds_since(Clock::time_point start) {
 }
 
 // Bytes that leave the store; padding counts where nobody counts it.
-uint64_t bytes_read(const Batch& batch, const store::PageLayout& pages) {
-  const BatchLayout& layout = *batch.layout;
+uint64_t bytes_read(const plan::Batch& batch, const store::PageLayout& pages) {
+  const plan::BatchLayout& layout = *batch.layout;
   uint64_t bytes = 0;
   for (size_t o = 0; o < layout.outputs.size(); ++o) {
     bytes += batch.rows[layout.window_of[o]] * pages.step_bytes[layout.outputs[o].column];
@@ -38,13 +38,13 @@ DeviceCollector::DeviceCollector(std::shared_ptr<store::Shard> shard, CollectorO
       device_(options_.device >= 0 ? options_.device : shard_->region().device()) {
   const memory::Tier tier = shard_->options().tier;
   GEAR_CHECK(tier == memory::Tier::kDevice || (tier == memory::Tier::kPinned && device_ >= 0));
-  check_outputs(options_.outputs, shard_->schema(), options_.batch_size,
-                shard_->index().num_slots());
+  plan::check_outputs(options_.outputs, shard_->schema(), options_.batch_size,
+                      shard_->index().num_slots());
   const base::OnDevice on(device_);
-  layout_ = std::make_shared<BatchLayout>(shard_->schema(), options_.outputs, options_.batch_size,
-                                          options_.packed);
+  layout_ = std::make_shared<plan::BatchLayout>(shard_->schema(), options_.outputs,
+                                                options_.batch_size, options_.packed);
   const bool ordered = tier == memory::Tier::kPinned &&
-                       LinkModel::of_device(device_).order_pays(
+                       link::LinkModel::of_device(device_).order_pays(
                            *layout_, shard_->layout(), shard_->index().options().num_pages);
   const size_t depth = options_.prefetch + 2;  // one that the consumer has, one on its way to it
   const bool to_host = options_.device < 0;
@@ -57,9 +57,10 @@ DeviceCollector::DeviceCollector(std::shared_ptr<store::Shard> shard, CollectorO
   const auto lock = shard_->lock();
   store::Index& index = shard_->index();
   const uint64_t num_pages = index.options().num_pages;
-  const size_t group = ordered ? group_size(*layout_, shard_->layout(), num_pages,
-                                            options_.prefetch, GatherCuda::kMostBlocks)
-                               : 0;
+  const size_t group = ordered
+                           ? link::group_size(*layout_, shard_->layout(), num_pages,
+                                              options_.prefetch, gather::GatherCuda::kMostBlocks)
+                           : 0;
   route_.emplace(*shard_, layout_, device_, group);
   shard_->settle();
   device_sampler_ =
@@ -70,8 +71,8 @@ DeviceCollector::DeviceCollector(std::shared_ptr<store::Shard> shard, CollectorO
   } else if (device_sampler_->capturable() && route_->local() && !options_.packed) {
     graphs_.emplace(2 * depth);
   }
-  index.require_lookahead(lookahead(options_.outputs));
-  stats_.path = tier == memory::Tier::kDevice ? Path::kDevice : Path::kZeroCopy;
+  index.require_lookahead(plan::lookahead(options_.outputs));
+  stats_.path = tier == memory::Tier::kDevice ? plan::Path::kDevice : plan::Path::kZeroCopy;
   stats_.tier = tier;
   stats_.selects_on_device = device_sampler_ != nullptr;
 }
@@ -82,7 +83,7 @@ std::unique_ptr<DeviceCollector::Job> DeviceCollector::idle_job() {
   std::unique_ptr<Job> job;
   if (idle_.empty()) {
     job = std::make_unique<Job>();
-    if (options_.packed) job->totals = base::PinnedArray<PlanTotals>(layout_->windows.size());
+    if (options_.packed) job->totals = base::PinnedArray<plan::PlanTotals>(layout_->windows.size());
   } else {
     job = std::move(idle_.back());
     idle_.pop_back();
@@ -133,11 +134,11 @@ bool DeviceCollector::issue(std::optional<double> timeout_s) {
 }
 
 void DeviceCollector::enqueue(Job& job, uint64_t items) {
-  Batch& batch = job.batch;
+  plan::Batch& batch = job.batch;
   batch.layout = layout_;
   batch.path = stats_.path;
   batch.items = items;
-  for (const BatchLayout::SharedWindow& shared : layout_->windows) {
+  for (const plan::BatchLayout::SharedWindow& shared : layout_->windows) {
     batch.rows.push_back(options_.packed ? 0 : items * shared.window.length());
   }
   batch.bytes = bytes_read(batch, shard_->layout());
@@ -207,7 +208,7 @@ void DeviceCollector::resolve(Job& job) {
 }
 
 void DeviceCollector::count(const Job& job) {
-  const Batch& batch = job.batch;
+  const plan::Batch& batch = job.batch;
   ++stats_.batches;
   stats_.items += batch.items;
   stats_.bytes += batch.bytes;
@@ -220,7 +221,7 @@ void DeviceCollector::look_at_time(const DeviceBlock& block) {
   timed_bytes_ += block.noted_bytes();
 }
 
-BatchSource::Next DeviceCollector::next(std::optional<double> timeout_s, Batch& out) {
+BatchSource::Next DeviceCollector::next(std::optional<double> timeout_s, plan::Batch& out) {
   const base::OnDevice on(device_);
   const Clock::time_point start = Clock::now();
   if (pending_.empty() && !issue(timeout_s)) {
@@ -241,7 +242,7 @@ BatchSource::Next DeviceCollector::next(std::optional<double> timeout_s, Batch& 
     count(*job);
     out = std::move(job->batch);
   }
-  job->batch = Batch{};
+  job->batch = plan::Batch{};
   job->block.reset();
   idle_.push_back(std::move(job));
   if (error) std::rethrow_exception(error);
@@ -285,7 +286,7 @@ BatchSource::State DeviceCollector::state() {
 void DeviceCollector::drop_pending() {
   if (route_->grouped()) route_->group().drop();
   for (auto& job : pending_) {
-    job->batch = Batch{};
+    job->batch = plan::Batch{};
     job->block.reset();
     idle_.push_back(std::move(job));
   }
@@ -329,4 +330,4 @@ BatchSource::Stats DeviceCollector::stats() {
   return stats;
 }
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

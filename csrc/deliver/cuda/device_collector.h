@@ -13,7 +13,7 @@
 #include "gather/cuda/anchor_upload.h"
 #include "select/cuda/device_select.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 
 // Delivers batches that a GPU gathers: select, plan and gather on the stream of the shard's mirror
 // there, in the order of the calls.
@@ -38,7 +38,7 @@ class DeviceCollector final : public BatchSource {
   // Waits for the work in flight.
   ~DeviceCollector() override;
 
-  Next next(std::optional<double> timeout_s, Batch& out) override;
+  Next next(std::optional<double> timeout_s, plan::Batch& out) override;
   void set_beta(double beta) override;
   uint64_t batches_per_epoch() override;
   State state() override;
@@ -47,11 +47,11 @@ class DeviceCollector final : public BatchSource {
 
  private:
   struct Job {
-    Batch batch;
-    std::shared_ptr<DeviceBlock> block;    // the batch's
-    base::PinnedArray<PlanTotals> totals;  // packed: by window
-    std::optional<uint64_t> group;         // in which it is gathered
-    uint64_t timed_batches = 1;            // that the time of its block's fill stands for
+    plan::Batch batch;
+    std::shared_ptr<DeviceBlock> block;          // the batch's
+    base::PinnedArray<plan::PlanTotals> totals;  // packed: by window
+    std::optional<uint64_t> group;               // in which it is gathered
+    uint64_t timed_batches = 1;                  // that the time of its block's fill stands for
     bool resolved = false;
     bool restored = false;
     bool epoch_end = false;
@@ -77,14 +77,14 @@ class DeviceCollector final : public BatchSource {
   std::shared_ptr<store::Shard> shard_;
   CollectorOptions options_;
   int device_;  // that gathers
-  std::shared_ptr<const BatchLayout> layout_;
+  std::shared_ptr<const plan::BatchLayout> layout_;
   std::shared_ptr<DeviceBlockPool> blocks_;
   base::DeviceArray<std::byte> staging_;  // a block on its way to host memory
   std::optional<DeviceRoute> route_;
   std::unique_ptr<select::DeviceSampler> device_sampler_;  // one of these two
   std::unique_ptr<select::Sampler> host_sampler_;
-  select::Selection selection_;         // of the host's
-  std::optional<AnchorUpload> upload_;  // likewise
+  select::Selection selection_;                 // of the host's
+  std::optional<gather::AnchorUpload> upload_;  // likewise
   std::optional<BatchGraphs> graphs_;
   std::deque<std::unique_ptr<Job>> pending_;  // in delivery order
   std::vector<std::unique_ptr<Job>> idle_;
@@ -94,4 +94,4 @@ class DeviceCollector final : public BatchSource {
   double timed_s_ = 0;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

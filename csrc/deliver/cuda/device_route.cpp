@@ -6,14 +6,14 @@
 #include "base/nvtx.h"
 #include "memory/peer_device_region.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 namespace {
 
 store::DeviceIndex& device_index(store::Shard& shard, int device) {
   return static_cast<store::DeviceIndex&>(shard.mirror(device));
 }
 
-GatherSource source_of(const memory::Region& region, int device) {
+gather::GatherSource source_of(const memory::Region& region, int device) {
   if (region.device() >= 0) memory::open_peer_access(device, region.device());
   return {region.device_data(), region.device() < 0};
 }
@@ -30,8 +30,8 @@ class DeviceRoute::GatherEnd final : public store::ReadEnd {
   base::Event event_;
 };
 
-DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const BatchLayout> layout, int device,
-                         size_t group)
+DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchLayout> layout,
+                         int device, size_t group)
     : shard_(shard),
       mirror_(device_index(shard, device)),
       home_(shard.region().device() < 0 ? nullptr : &device_index(shard, shard.region().device())),
@@ -63,7 +63,7 @@ void DeviceRoute::sync() {
 }
 
 GatherGroup::Place DeviceRoute::add(store::Unit unit, uint64_t items,
-                                    std::shared_ptr<DeviceBlock> block, PlanTotals* totals) {
+                                    std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals) {
   const uint64_t ticket = shard_.begin_read();
   try {
     GatherGroup::Place place =
@@ -77,7 +77,7 @@ GatherGroup::Place DeviceRoute::add(store::Unit unit, uint64_t items,
 }
 
 void DeviceRoute::launch(store::Unit unit, uint64_t items, std::byte* block,
-                         PlanTotals* totals) const {
+                         plan::PlanTotals* totals) const {
   {
     const base::NvtxRange range("gear.plan");
     plan_.launch(mirror_.view(), unit, items, block, totals, stream());
@@ -100,4 +100,4 @@ void DeviceRoute::hold_pages() {
   shard_.end_read_when(shard_.begin_read(), ends_[free]);
 }
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

@@ -10,7 +10,7 @@
 #include "store/mirror/cuda/device_index.h"
 #include "store/shard.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 
 // The way from anchors in a GPU's memory to a batch there: plan, address order where it pays, and
 // gather, on the stream of the shard's mirror on that GPU. The pages may lie in its own memory, in
@@ -22,7 +22,7 @@ class DeviceRoute {
   // `group`: rows are gathered in the order of their addresses, those of so many batches together;
   // 0: in the order of delivery. `device` is the current GPU. Throws InvalidArgument where it
   // cannot read the pages, OutOfMemory.
-  DeviceRoute(store::Shard& shard, std::shared_ptr<const BatchLayout> layout, int device,
+  DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchLayout> layout, int device,
               size_t group);
   // Waits for the work in flight.
   ~DeviceRoute();
@@ -42,10 +42,10 @@ class DeviceRoute {
   bool grouped() const { return group_ != nullptr; }
   GatherGroup& group() const { return *group_; }
   GatherGroup::Place add(store::Unit unit, uint64_t items, std::shared_ptr<DeviceBlock> block,
-                         PlanTotals* totals);
+                         plan::PlanTotals* totals);
   // Plans and gathers `items` anchors into `block`, in memory of this GPU. May be captured where
   // local().
-  void launch(store::Unit unit, uint64_t items, std::byte* block, PlanTotals* totals) const;
+  void launch(store::Unit unit, uint64_t items, std::byte* block, plan::PlanTotals* totals) const;
   // After launch(): keeps the pages that were read from being written until they have been.
   void hold_pages();
 
@@ -55,12 +55,12 @@ class DeviceRoute {
   store::Shard& shard_;
   store::DeviceIndex& mirror_;
   store::DeviceIndex* home_;  // mirror on the GPU that holds the pages; null: host memory
-  DevicePlan plan_;
-  GatherCuda gather_;
+  plan::DevicePlan plan_;
+  gather::GatherCuda gather_;
   std::unique_ptr<GatherGroup> group_;
   base::Event rows_written_;  // of another GPU's pages
   base::Event rows_read_;
   std::vector<std::shared_ptr<GatherEnd>> ends_;  // of host pages; kept for their events
 };
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

@@ -7,20 +7,20 @@
 #include "deliver/cuda/device_stage.h"
 #include "link/link_model.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 namespace {
 
 // Anchors of these ids gathered by a GPU: in its own memory.
 std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<int64_t>& ids,
-                                        std::shared_ptr<const BatchLayout> layout, int device,
-                                        Batch& batch) {
+                                        std::shared_ptr<const plan::BatchLayout> layout, int device,
+                                        plan::Batch& batch) {
   const base::OnDevice on(device);
   auto pool = std::make_shared<DeviceBlockPool>(layout->bytes, 0, memory::Tier::kDevice, device);
   std::shared_ptr<DeviceBlock> block = pool->acquire();
   std::byte* data = block->device_data();
   select::Selection selection;
-  AnchorUpload upload(ids.size(), shard.layout().page_steps, 1);
-  base::PinnedArray<PlanTotals> totals(layout->windows.size());
+  gather::AnchorUpload upload(ids.size(), shard.layout().page_steps, 1);
+  base::PinnedArray<plan::PlanTotals> totals(layout->windows.size());
 
   const auto lock = shard.lock();
   for (int64_t id : ids) selection.add(shard.index().resolve(id), 1.0F);
@@ -50,15 +50,17 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
 
 }  // namespace
 
-bool uses_kernels(store::Shard& shard, const CollectorOptions& options, const BatchLayout& layout) {
+bool uses_kernels(store::Shard& shard, const CollectorOptions& options,
+                  const plan::BatchLayout& layout) {
   const memory::Tier tier = shard.options().tier;
   if (tier != memory::Tier::kPinned || options.device < 0) return tier == memory::Tier::kDevice;
-  if (options.path != Path::kAuto) return options.path == Path::kZeroCopy;
-  return LinkModel::of_device(options.device)
-             .choose(layout, shard.layout(), shard.index().options().num_pages) == Path::kZeroCopy;
+  if (options.path != plan::Path::kAuto) return options.path == plan::Path::kZeroCopy;
+  return link::LinkModel::of_device(options.device)
+             .choose(layout, shard.layout(), shard.index().options().num_pages) ==
+         plan::Path::kZeroCopy;
 }
 
-std::unique_ptr<Stage> make_stage(std::shared_ptr<const BatchLayout> layout,
+std::unique_ptr<Stage> make_stage(std::shared_ptr<const plan::BatchLayout> layout,
                                   const CollectorOptions& options) {
   return std::make_unique<DeviceStage>(std::move(layout), options.prefetch + 2, options.device);
 }
@@ -68,9 +70,10 @@ std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard> sh
   if (shard->options().tier == memory::Tier::kDevice) {
     return std::make_unique<DeviceCollector>(std::move(shard), options);
   }
-  check_outputs(options.outputs, shard->schema(), options.batch_size, shard->index().num_slots());
-  auto layout = std::make_shared<const BatchLayout>(shard->schema(), options.outputs,
-                                                    options.batch_size, options.packed);
+  plan::check_outputs(options.outputs, shard->schema(), options.batch_size,
+                      shard->index().num_slots());
+  auto layout = std::make_shared<const plan::BatchLayout>(shard->schema(), options.outputs,
+                                                          options.batch_size, options.packed);
   if (uses_kernels(*shard, options, *layout)) {
     return std::make_unique<DeviceCollector>(std::move(shard), options);
   }
@@ -78,9 +81,10 @@ std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard> sh
                                      make_stage(std::move(layout), options));
 }
 
-Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids,
-                            const std::vector<Output>& outputs, bool packed, int device) {
-  Batch batch;
+plan::Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids,
+                                  const std::vector<plan::Output>& outputs, bool packed,
+                                  int device) {
+  plan::Batch batch;
   if (shard.options().tier != memory::Tier::kDevice) {
     batch = collect_ids_by_host(shard, ids, outputs, packed);
     const base::OnDevice on(device);
@@ -89,14 +93,14 @@ Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids
     std::shared_ptr<DeviceBlock> block = pool->acquire();
     const base::Stream stream(device);
     block->fill({batch.block.get(), batch.layout->bytes}, stream);
-    batch.path = Path::kStaged;
+    batch.path = plan::Path::kStaged;
     put_block(std::move(block), batch);
     return batch;
   }
-  check_outputs(outputs, shard.schema(), ids.size(), shard.index().num_slots());
-  batch.layout = std::make_shared<BatchLayout>(shard.schema(), outputs, ids.size(), packed);
+  plan::check_outputs(outputs, shard.schema(), ids.size(), shard.index().num_slots());
+  batch.layout = std::make_shared<plan::BatchLayout>(shard.schema(), outputs, ids.size(), packed);
   batch.items = ids.size();
-  batch.path = Path::kDevice;
+  batch.path = plan::Path::kDevice;
   std::shared_ptr<DeviceBlock> block =
       gather_ids(shard, ids, batch.layout, device >= 0 ? device : shard.region().device(), batch);
   if (device >= 0) {
@@ -114,4 +118,4 @@ int choose_gpu(int wanted) {
   return wanted;
 }
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

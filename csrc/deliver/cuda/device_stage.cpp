@@ -1,8 +1,8 @@
 #include "deliver/cuda/device_stage.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 
-DeviceStage::DeviceStage(std::shared_ptr<const BatchLayout> layout, size_t depth, int device)
+DeviceStage::DeviceStage(std::shared_ptr<const plan::BatchLayout> layout, size_t depth, int device)
     : layout_(std::move(layout)),
       depth_(depth),
       device_(device),
@@ -12,7 +12,7 @@ DeviceStage::DeviceStage(std::shared_ptr<const BatchLayout> layout, size_t depth
 
 DeviceStage::~DeviceStage() { static_cast<void>(cudaStreamSynchronize(stream_)); }
 
-void DeviceStage::send(Batch& batch) {
+void DeviceStage::send(plan::Batch& batch) {
   const std::lock_guard guard(mutex_);
   const base::OnDevice on(device_);
   give_back();
@@ -38,7 +38,7 @@ void DeviceStage::send(Batch& batch) {
   put_block(std::move(block), batch);
 }
 
-void DeviceStage::copy(const Batch& batch, uint64_t begin, uint64_t end, std::byte* target) {
+void DeviceStage::copy(const plan::Batch& batch, uint64_t begin, uint64_t end, std::byte* target) {
   if (begin == end) return;
   GEAR_CUDA_TRY(cudaMemcpyAsync(target + begin, batch.block.get() + begin, end - begin,
                                 cudaMemcpyHostToDevice, stream_));
@@ -52,4 +52,4 @@ void DeviceStage::give_back() {
   }
 }
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

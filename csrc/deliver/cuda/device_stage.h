@@ -8,17 +8,17 @@
 #include "deliver/collector.h"
 #include "deliver/cuda/device_block.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 
 // Sends gathered batches from pinned memory to a GPU: one copy each, on a stream of its own. A
 // pinned block is given back when its copy is done; more than `depth` copies behind, send() waits.
 class DeviceStage final : public Stage {
  public:
-  DeviceStage(std::shared_ptr<const BatchLayout> layout, size_t depth, int device);
+  DeviceStage(std::shared_ptr<const plan::BatchLayout> layout, size_t depth, int device);
   // Waits for the copies in flight.
   ~DeviceStage() override;
 
-  void send(Batch& batch) override;
+  void send(plan::Batch& batch) override;
 
  private:
   struct Copy {
@@ -26,10 +26,10 @@ class DeviceStage final : public Stage {
     base::Event done;
   };
 
-  void copy(const Batch& batch, uint64_t begin, uint64_t end, std::byte* target);
+  void copy(const plan::Batch& batch, uint64_t begin, uint64_t end, std::byte* target);
   void give_back();
 
-  std::shared_ptr<const BatchLayout> layout_;
+  std::shared_ptr<const plan::BatchLayout> layout_;
   size_t depth_;
   int device_;
   std::mutex mutex_;  // of what follows
@@ -39,4 +39,4 @@ class DeviceStage final : public Stage {
   std::vector<base::Event> idle_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

@@ -6,7 +6,7 @@
 #include "base/errors.h"
 #include "base/nvtx.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 
 struct GatherGroup::Access {
   std::mutex mutex;
@@ -52,7 +52,8 @@ class GatherGroup::End final : public store::ReadEnd {
   std::atomic<bool> closed_{true};
 };
 
-GatherGroup::GatherGroup(GatherSource source, std::shared_ptr<const BatchLayout> layout,
+GatherGroup::GatherGroup(gather::GatherSource source,
+                         std::shared_ptr<const plan::BatchLayout> layout,
                          const store::PageLayout& pages, uint64_t num_pages, size_t most,
                          int device, cudaStream_t stream)
     : layout_(std::move(layout)),
@@ -62,7 +63,7 @@ GatherGroup::GatherGroup(GatherSource source, std::shared_ptr<const BatchLayout>
       device_(device),
       stream_(stream),
       access_(std::make_shared<Access>()) {
-  GEAR_CHECK(most >= 1 && most <= GatherCuda::kMostBlocks);
+  GEAR_CHECK(most >= 1 && most <= gather::GatherCuda::kMostBlocks);
   access_->group = this;
 }
 
@@ -76,9 +77,9 @@ GatherGroup::~GatherGroup() {
   access_->group = nullptr;
 }
 
-GatherGroup::Place GatherGroup::add(const DevicePlan& plan, const store::DeviceView& view,
+GatherGroup::Place GatherGroup::add(const plan::DevicePlan& plan, const store::DeviceView& view,
                                     store::Unit unit, uint64_t items,
-                                    std::shared_ptr<DeviceBlock> block, PlanTotals* totals) {
+                                    std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals) {
   const std::lock_guard guard(access_->mutex);
   if (error_) std::rethrow_exception(error_);
   {
@@ -135,7 +136,7 @@ void GatherGroup::close(bool gathered) {
   const base::OnDevice on(device_);
   if (gathered) {
     const base::NvtxRange range("gear.gather");
-    std::array<std::byte*, GatherCuda::kMostBlocks> targets{};
+    std::array<std::byte*, gather::GatherCuda::kMostBlocks> targets{};
     for (size_t i = 0; i < blocks_.size(); ++i) targets[i] = blocks_[i]->device_data();
     order_.launch(plan_->rows(), items_, stream_);
     gather_.launch(order_.rows(), items_, {targets.data(), blocks_.size()}, stream_);
@@ -148,4 +149,4 @@ void GatherGroup::close(bool gathered) {
   ++group_;
 }
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

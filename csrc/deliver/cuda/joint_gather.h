@@ -11,7 +11,7 @@
 #include "plan/cuda/device_plan.h"
 #include "store/shard.h"
 
-namespace gear::collect {
+namespace gear::deliver {
 
 // Batches that are planned one by one, each in its own call, and gathered together in the order of
 // their addresses: what bounds such a gather is not how many rows it reads but how many parts of
@@ -31,7 +31,7 @@ class GatherGroup {
   };
 
   // Groups of at most `most` batches (GatherCuda::kMostBlocks). Launches go to `stream`.
-  GatherGroup(GatherSource source, std::shared_ptr<const BatchLayout> layout,
+  GatherGroup(gather::GatherSource source, std::shared_ptr<const plan::BatchLayout> layout,
               const store::PageLayout& pages, uint64_t num_pages, size_t most, int device,
               cudaStream_t stream);
   // Drops what is not gathered.
@@ -42,8 +42,8 @@ class GatherGroup {
   // Plans a batch, whose anchors are in plan.slots(), into `block`, whose fill has begun, and adds
   // it. Rethrows what failed when another thread gathered,
   // at every call from then on.
-  Place add(const DevicePlan& plan, const store::DeviceView& view, store::Unit unit, uint64_t items,
-            std::shared_ptr<DeviceBlock> block, PlanTotals* totals);
+  Place add(const plan::DevicePlan& plan, const store::DeviceView& view, store::Unit unit,
+            uint64_t items, std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals);
   // Gathers the group if that has not been done; the fill of its blocks ends with it.
   void gather(uint64_t group);
   // Ends the fill of the open group's blocks without a gather.
@@ -56,15 +56,15 @@ class GatherGroup {
   void gather_open();
   void close(bool gathered);
 
-  std::shared_ptr<const BatchLayout> layout_;
-  AddressOrder order_;
-  GatherCuda gather_;
+  std::shared_ptr<const plan::BatchLayout> layout_;
+  gather::AddressOrder order_;
+  gather::GatherCuda gather_;
   size_t most_;
   int device_;
   cudaStream_t stream_;
   std::shared_ptr<Access> access_;
   // Under access_->mutex, which is never held when the shard is called.
-  const DevicePlan* plan_ = nullptr;
+  const plan::DevicePlan* plan_ = nullptr;
   uint64_t group_ = 0;  // number of the open one
   uint64_t items_ = 0;
   std::vector<std::shared_ptr<DeviceBlock>> blocks_;
@@ -73,4 +73,4 @@ class GatherGroup {
   std::exception_ptr error_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::deliver

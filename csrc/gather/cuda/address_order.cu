@@ -6,19 +6,19 @@
 #include "base/errors.h"
 #include "gather/cuda/address_order.h"
 
-namespace gear::collect {
+namespace gear::gather {
 namespace {
 
 // The smallest page of host memory: order inside it spares no translation.
 constexpr uint64_t kHostPageBytes = 4096;
 
-uint64_t rows_of(const BatchLayout& layout, size_t window, uint64_t items) {
+uint64_t rows_of(const plan::BatchLayout& layout, size_t window, uint64_t items) {
   return items * layout.windows[window].window.length();
 }
 
 }  // namespace
 
-AddressOrder::AddressOrder(std::shared_ptr<const BatchLayout> layout,
+AddressOrder::AddressOrder(std::shared_ptr<const plan::BatchLayout> layout,
                            const store::PageLayout& pages, uint64_t num_pages, int device,
                            uint64_t most_batches)
     : layout_(std::move(layout)), most_items_(most_batches * layout_->batch_size) {
@@ -59,7 +59,7 @@ AddressOrder::AddressOrder(std::shared_ptr<const BatchLayout> layout,
   scratch_ = base::DeviceArray<std::byte>(scratch_bytes, device);
 }
 
-void AddressOrder::launch(const std::vector<DeviceRows>& planned, uint64_t items,
+void AddressOrder::launch(const std::vector<plan::DeviceRows>& planned, uint64_t items,
                           cudaStream_t stream) const {
   GEAR_CHECK(items <= most_items_ && planned.size() == rows_.size());
   if (items == 0) return;
@@ -73,4 +73,4 @@ void AddressOrder::launch(const std::vector<DeviceRows>& planned, uint64_t items
   }
 }
 
-}  // namespace gear::collect
+}  // namespace gear::gather

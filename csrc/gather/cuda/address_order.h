@@ -5,7 +5,7 @@
 
 #include "plan/cuda/device_plan.h"
 
-namespace gear::collect {
+namespace gear::gather {
 
 // Puts the rows of a plan into the order of their addresses, for gathers over a link: a GPU reads
 // pinned host memory twelve times as fast when rows of one host page are asked for side by side,
@@ -17,17 +17,18 @@ namespace gear::collect {
 class AddressOrder {
  public:
   // For the rows of up to `most_batches` batches together.
-  AddressOrder(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
+  AddressOrder(std::shared_ptr<const plan::BatchLayout> layout, const store::PageLayout& pages,
                uint64_t num_pages, int device, uint64_t most_batches = 1);
 
   // Sorts `planned`, the rows of DevicePlan, of `items` items; a few launches a window. Stable.
-  void launch(const std::vector<DeviceRows>& planned, uint64_t items, cudaStream_t stream) const;
+  void launch(const std::vector<plan::DeviceRows>& planned, uint64_t items,
+              cudaStream_t stream) const;
 
   // By window of the layout; valid behind launch() on its stream.
-  const std::vector<DeviceRows>& rows() const { return rows_; }
+  const std::vector<plan::DeviceRows>& rows() const { return rows_; }
 
  private:
-  std::shared_ptr<const BatchLayout> layout_;
+  std::shared_ptr<const plan::BatchLayout> layout_;
   uint64_t most_items_;
   int begin_bit_;  // of the slot: those that tell host pages apart
   int end_bit_;
@@ -35,7 +36,7 @@ class AddressOrder {
   base::DeviceArray<uint32_t> slots_;
   base::DeviceArray<uint32_t> order_;
   base::DeviceArray<std::byte> scratch_;
-  std::vector<DeviceRows> rows_;
+  std::vector<plan::DeviceRows> rows_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::gather

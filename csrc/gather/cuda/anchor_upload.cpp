@@ -3,7 +3,7 @@
 #include "base/errors.h"
 #include "gather/cuda/anchor_upload.h"
 
-namespace gear::collect {
+namespace gear::gather {
 namespace {
 
 template <class T>
@@ -40,4 +40,4 @@ void AnchorUpload::send(const select::Selection& selection, const select::Device
   part.sent.record(stream);
 }
 
-}  // namespace gear::collect
+}  // namespace gear::gather

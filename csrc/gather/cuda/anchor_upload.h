@@ -6,7 +6,7 @@
 #include "select/cuda/device_select.h"
 #include "select/selection.h"
 
-namespace gear::collect {
+namespace gear::gather {
 
 // Selections that were made on the host, on their way to a GPU: through a ring of page-locked
 // memory, 12 bytes an item.
@@ -31,4 +31,4 @@ class AnchorUpload {
   size_t next_ = 0;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::gather

@@ -5,14 +5,14 @@
 #include "base/errors.h"
 #include "gather/cuda/gather_rows.h"
 
-namespace gear::collect {
+namespace gear::gather {
 
 struct GatherCuda::Table {
   RowJob job;
   size_t first_output;
 };
 
-GatherCuda::GatherCuda(GatherSource source, std::shared_ptr<const BatchLayout> layout,
+GatherCuda::GatherCuda(GatherSource source, std::shared_ptr<const plan::BatchLayout> layout,
                        const store::PageLayout& pages, bool ordered, int device)
     : layout_(std::move(layout)),
       device_(device),
@@ -29,7 +29,7 @@ GatherCuda::GatherCuda(GatherSource source, std::shared_ptr<const BatchLayout> l
     const size_t end = std::min<size_t>(num_outputs, begin + kMovesPerLaunch);
     table.job.num_moves = static_cast<uint32_t>(end - begin);
     for (size_t o = begin; o < end; ++o) {
-      const Output& output = layout_->outputs[o];
+      const plan::Output& output = layout_->outputs[o];
       RowMove move =
           describe_move(pages.step_bytes[output.column], layout_->casts[o], output.scale, form);
       move.source = source.pages + pages.column_offset[output.column];
@@ -43,7 +43,7 @@ GatherCuda::GatherCuda(GatherSource source, std::shared_ptr<const BatchLayout> l
 
 GatherCuda::~GatherCuda() = default;
 
-void GatherCuda::launch(const std::vector<DeviceRows>& rows, uint64_t items,
+void GatherCuda::launch(const std::vector<plan::DeviceRows>& rows, uint64_t items,
                         std::span<std::byte* const> blocks, cudaStream_t stream) const {
   const size_t most_blocks = ordered_ ? kMostBlocks : 1;
   GEAR_CHECK(!blocks.empty() && blocks.size() <= most_blocks);
@@ -70,4 +70,4 @@ void GatherCuda::launch(const std::vector<DeviceRows>& rows, uint64_t items,
   }
 }
 
-}  // namespace gear::collect
+}  // namespace gear::gather

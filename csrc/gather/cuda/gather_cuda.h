@@ -6,7 +6,7 @@
 
 #include "plan/cuda/device_plan.h"
 
-namespace gear::collect {
+namespace gear::gather {
 
 // Pages as a kernel reads them.
 struct GatherSource {
@@ -25,23 +25,23 @@ class GatherCuda {
 
   // `ordered`: for rows from AddressOrder, of up to kMostBlocks batches together; else for rows
   // from DevicePlan, a batch at a time.
-  GatherCuda(GatherSource source, std::shared_ptr<const BatchLayout> layout,
+  GatherCuda(GatherSource source, std::shared_ptr<const plan::BatchLayout> layout,
              const store::PageLayout& pages, bool ordered, int device);
   ~GatherCuda();
 
   // Launches on `stream`; `rows` by window, of `items` items: those of a block after those of the
   // other, and all blocks full but the last. No allocation, no synchronisation; may be captured
   // into a graph.
-  void launch(const std::vector<DeviceRows>& rows, uint64_t items,
+  void launch(const std::vector<plan::DeviceRows>& rows, uint64_t items,
               std::span<std::byte* const> blocks, cudaStream_t stream) const;
 
  private:
   struct Table;  // the outputs of one launch
-  std::shared_ptr<const BatchLayout> layout_;
+  std::shared_ptr<const plan::BatchLayout> layout_;
   int device_;
   bool ordered_;
   uint32_t most_blocks_;
   std::vector<Table> tables_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::gather

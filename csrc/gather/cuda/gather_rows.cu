@@ -5,7 +5,7 @@
 #include "gather/cuda/gather_rows.h"
 #include "store/episode.h"
 
-namespace gear::collect {
+namespace gear::gather {
 namespace {
 
 using store::kNone;
@@ -16,15 +16,15 @@ constexpr uint32_t kThreads = 256;
 // should be asked for by neighbouring blocks at one time.
 constexpr uint32_t vectors_in_flight(RowForm form) { return form == RowForm::kAddressed ? 1 : 4; }
 
-constexpr uint32_t source_bytes(Cast cast) {
-  return cast == Cast::kF32ToF16 || cast == Cast::kF32ToBF16 ? 4 : 1;
+constexpr uint32_t source_bytes(plan::Cast cast) {
+  return cast == plan::Cast::kF32ToF16 || cast == plan::Cast::kF32ToBF16 ? 4 : 1;
 }
-constexpr uint32_t target_bytes(Cast cast) {
-  return cast == Cast::kNone ? 1 : cast == Cast::kU8ToF32 ? 4 : 2;
+constexpr uint32_t target_bytes(plan::Cast cast) {
+  return cast == plan::Cast::kNone ? 1 : cast == plan::Cast::kU8ToF32 ? 4 : 2;
 }
 
 // Whose vectors are 16 bytes or less on both sides.
-constexpr uint32_t most_elements(Cast cast) {
+constexpr uint32_t most_elements(plan::Cast cast) {
   return 16 / std::max(source_bytes(cast), target_bytes(cast));
 }
 
@@ -105,7 +105,7 @@ __device__ void store_row(T* target, const T& value) {
   }
 }
 
-template <RowForm kForm, Cast kCast, uint32_t kElements>
+template <RowForm kForm, plan::Cast kCast, uint32_t kElements>
 struct Mover {
   static constexpr bool kAddressed = kForm == RowForm::kAddressed;
   static constexpr uint32_t kInFlight = vectors_in_flight(kForm);
@@ -113,7 +113,7 @@ struct Mover {
   using Target = Bits<kElements * target_bytes(kCast)>;
 
   static __device__ Target convert(const Source& source, float scale) {
-    if constexpr (kCast == Cast::kNone) {
+    if constexpr (kCast == plan::Cast::kNone) {
       return source;
     } else {
       Target target;
@@ -187,14 +187,14 @@ struct Mover {
       }
       Target moved = convert(value[k], output.scale);
       // A zero that is converted may have a sign.
-      if (kCast != Cast::kNone && slot[k] == kNone) moved = Target{};
+      if (kCast != plan::Cast::kNone && slot[k] == kNone) moved = Target{};
       auto* target = reinterpret_cast<Target*>(block + output.data);
       store_row<kAddressed>(target + uint64_t{row[k]} * row_vectors + vector[k], moved);
     }
   }
 };
 
-template <RowForm kForm, Cast kCast>
+template <RowForm kForm, plan::Cast kCast>
 __device__ void move_cast(const RowJob& job, const RowMove& output, uint32_t tile) {
   constexpr uint32_t kMost = most_elements(kCast);
   switch (output.variant.elements) {
@@ -221,23 +221,23 @@ __global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ 
     const RowMove& output = job.moves[o];
     const uint32_t own = tile - output.first_tile;
     switch (output.variant.cast) {
-      case Cast::kNone:
-        move_cast<kForm, Cast::kNone>(job, output, own);
+      case plan::Cast::kNone:
+        move_cast<kForm, plan::Cast::kNone>(job, output, own);
         break;
-      case Cast::kU8ToF16:
-        move_cast<kForm, Cast::kU8ToF16>(job, output, own);
+      case plan::Cast::kU8ToF16:
+        move_cast<kForm, plan::Cast::kU8ToF16>(job, output, own);
         break;
-      case Cast::kU8ToBF16:
-        move_cast<kForm, Cast::kU8ToBF16>(job, output, own);
+      case plan::Cast::kU8ToBF16:
+        move_cast<kForm, plan::Cast::kU8ToBF16>(job, output, own);
         break;
-      case Cast::kU8ToF32:
-        move_cast<kForm, Cast::kU8ToF32>(job, output, own);
+      case plan::Cast::kU8ToF32:
+        move_cast<kForm, plan::Cast::kU8ToF32>(job, output, own);
         break;
-      case Cast::kF32ToF16:
-        move_cast<kForm, Cast::kF32ToF16>(job, output, own);
+      case plan::Cast::kF32ToF16:
+        move_cast<kForm, plan::Cast::kF32ToF16>(job, output, own);
         break;
-      case Cast::kF32ToBF16:
-        move_cast<kForm, Cast::kF32ToBF16>(job, output, own);
+      case plan::Cast::kF32ToBF16:
+        move_cast<kForm, plan::Cast::kF32ToBF16>(job, output, own);
         break;
     }
   }
@@ -258,7 +258,7 @@ uint64_t count_tiles(const RowMove& move, uint64_t rows) {
 
 }  // namespace
 
-RowMove describe_move(uint64_t step_bytes, Cast cast, float scale, RowForm form) {
+RowMove describe_move(uint64_t step_bytes, plan::Cast cast, float scale, RowForm form) {
   const uint32_t tile = kThreads * vectors_in_flight(form);
   const uint64_t row_elements = step_bytes / source_bytes(cast);
   const uint32_t elements = vector_elements(row_elements, most_elements(cast));
@@ -299,4 +299,4 @@ void launch_rows(RowForm form, RowJob& job, uint32_t most_blocks, cudaStream_t s
   GEAR_CUDA_TRY(cudaGetLastError());
 }
 
-}  // namespace gear::collect
+}  // namespace gear::gather

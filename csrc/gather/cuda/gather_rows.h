@@ -8,7 +8,7 @@
 #include "base/divider.h"
 #include "plan/cast.h"
 
-namespace gear::collect {
+namespace gear::gather {
 
 // The kernel that every gather on a GPU is: rows named by lists of slots, moved in one launch from
 // up to kMovesPerLaunch columns to as many places. What is here describes a launch.
@@ -29,7 +29,7 @@ enum class RowForm : uint8_t {
 // How the elements of a vector are moved: a conversion, and how many elements at a time. Plain
 // moves count bytes.
 struct MoveVariant {
-  Cast cast;
+  plan::Cast cast;
   uint8_t elements;
 };
 
@@ -67,11 +67,11 @@ struct RowJob {
 static_assert(sizeof(RowJob) <= 4096, "more needs a newer compiler and driver");
 
 // A move of rows of `step_bytes` stored bytes, without source, place and lists.
-RowMove describe_move(uint64_t step_bytes, Cast cast, float scale, RowForm form);
+RowMove describe_move(uint64_t step_bytes, plan::Cast cast, float scale, RowForm form);
 
 // Lays out the tiles of the job's moves and launches it on `stream`, with at most `most_blocks`
 // thread blocks; nothing where there are no rows. The device is current. No allocation, no
 // synchronisation; may be captured into a graph.
 void launch_rows(RowForm form, RowJob& job, uint32_t most_blocks, cudaStream_t stream);
 
-}  // namespace gear::collect
+}  // namespace gear::gather

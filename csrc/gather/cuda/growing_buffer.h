@@ -5,7 +5,7 @@
 
 #include "base/cuda/cuda.h"
 
-namespace gear::collect {
+namespace gear::gather {
 
 // Memory that grows with what it is asked for, a half more each time, so that a steady state does
 // not allocate. What it had before is kept until it goes itself: to free memory would wait for all
@@ -59,4 +59,4 @@ class MessageBuffer {
   GrowingBuffer<base::DeviceBytes> device_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::gather

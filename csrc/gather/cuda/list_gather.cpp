@@ -2,7 +2,7 @@
 
 #include "base/errors.h"
 
-namespace gear::collect {
+namespace gear::gather {
 
 // Collects moves to the places of one block and launches them, kMovesPerLaunch at a time.
 class ListGather::Launch {
@@ -41,20 +41,20 @@ class ListGather::Launch {
   cudaStream_t stream_;
 };
 
-ListGather::ListGather(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
-                       RowForm form)
+ListGather::ListGather(std::shared_ptr<const plan::BatchLayout> layout,
+                       const store::PageLayout& pages, RowForm form)
     : layout_(std::move(layout)),
       page_bytes_(pages.page_bytes),
       page_steps_(static_cast<uint32_t>(pages.page_steps)),
       form_(form) {
   for (size_t o = 0; o < layout_->outputs.size(); ++o) {
-    const Output& output = layout_->outputs[o];
+    const plan::Output& output = layout_->outputs[o];
     const uint64_t step_bytes = pages.step_bytes[output.column];
     column_offset_.push_back(pages.column_offset[output.column]);
-    const Cast cast = layout_->casts[o];
+    const plan::Cast cast = layout_->casts[o];
     moves_.push_back(describe_move(step_bytes, cast, output.scale, form_));
     unpack_moves_.push_back(describe_move(step_bytes, cast, output.scale, RowForm::kListed));
-    pack_moves_.push_back(describe_move(step_bytes, Cast::kNone, 1.0F, RowForm::kListed));
+    pack_moves_.push_back(describe_move(step_bytes, plan::Cast::kNone, 1.0F, RowForm::kListed));
     bool shared = false;
     for (size_t other = 0; other < o; ++other) {
       shared |= layout_->window_of[other] == layout_->window_of[o] &&
@@ -106,4 +106,4 @@ void ListGather::pack(std::span<const Part> parts, std::span<std::byte* const> o
   launch.flush();
 }
 
-}  // namespace gear::collect
+}  // namespace gear::gather

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "gather/cuda/gather_rows.h"
-#include "group/parcel.h"
 #include "plan/batch.h"
+#include "plan/packed_rows.h"
 #include "store/page_layout.h"
 
-namespace gear::collect {
+namespace gear::gather {
 
 // Rows of one window that a kernel moves: entry i from slots[i] to row targets[i]. In memory that
 // the GPU reads.
@@ -25,14 +25,14 @@ struct RowList {
 class ListGather {
  public:
   // `form` of the lists of rows in pages: kListed, or kAddressed for those that ListOrder sorted.
-  ListGather(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
+  ListGather(std::shared_ptr<const plan::BatchLayout> layout, const store::PageLayout& pages,
              RowForm form);
 
   // Rows of one owner; `lists` by window.
   struct Part {
     const std::byte* source;  // page 0, or the packed rows
     std::span<const RowList> lists;
-    const PackedRows* rows = nullptr;  // of packed rows only: how they lie
+    const plan::PackedRows* rows = nullptr;  // of packed rows only: how they lie
   };
 
   // From pages into the data of `block`; slot kNone: zeros. Conversions included.
@@ -49,7 +49,7 @@ class ListGather {
  private:
   class Launch;
 
-  std::shared_ptr<const BatchLayout> layout_;
+  std::shared_ptr<const plan::BatchLayout> layout_;
   uint64_t page_bytes_;
   uint32_t page_steps_;
   std::vector<uint64_t> column_offset_;  // by output
@@ -60,4 +60,4 @@ class ListGather {
   std::vector<bool> shared_;           // by output: an earlier one packs its rows
 };
 
-}  // namespace gear::collect
+}  // namespace gear::gather

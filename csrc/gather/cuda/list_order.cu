@@ -4,7 +4,7 @@
 
 #include "gather/cuda/list_order.h"
 
-namespace gear::collect {
+namespace gear::gather {
 namespace {
 
 constexpr uint64_t kHostPageBytes = 4096;  // order inside one spares no translation
@@ -45,4 +45,4 @@ std::vector<RowList> ListOrder::launch(std::span<const RowList> lists, cudaStrea
   return sorted;
 }
 
-}  // namespace gear::collect
+}  // namespace gear::gather

@@ -8,7 +8,7 @@
 #include "gather/cuda/list_gather.h"
 #include "store/page_layout.h"
 
-namespace gear::collect {
+namespace gear::gather {
 
 // Puts listed rows into the order of their addresses, for gathers from pinned memory of the host;
 // AddressOrder says what that is worth. One stream: what launch() wrote is read by what follows on
@@ -27,4 +27,4 @@ class ListOrder {
   GrowingBuffer<base::DeviceBytes> scratch_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::gather

@@ -5,7 +5,7 @@
 #include "base/errors.h"
 #include "gather/row_lists.h"
 
-namespace gear::collect {
+namespace gear::gather {
 
 void RowUpload::reset() {
   used_ = 0;
@@ -21,11 +21,11 @@ uint32_t* RowUpload::room(uint64_t entries) {
   return reinterpret_cast<uint32_t*>(now) + used_;
 }
 
-size_t RowUpload::add(const Plan& plan, base::ThreadPool& pool) {
+size_t RowUpload::add(const plan::Plan& plan, base::ThreadPool& pool) {
   const size_t number = listed_.size() / num_windows_;
   for (size_t w = 0; w < num_windows_; ++w) {
     // That of no rows may have no windows.
-    const auto runs = w < plan.num_windows() ? plan.runs(w) : std::span<const Run>();
+    const auto runs = w < plan.num_windows() ? plan.runs(w) : std::span<const plan::Run>();
     const uint64_t rows = count_rows(runs, pool);
     GEAR_CHECK(rows <= INT32_MAX);
     listed_.push_back({used_, static_cast<uint32_t>(rows)});
@@ -53,4 +53,4 @@ std::span<const RowList> RowUpload::lists(size_t number) const {
   return {lists_.data() + number * num_windows_, num_windows_};
 }
 
-}  // namespace gear::collect
+}  // namespace gear::gather

@@ -9,7 +9,7 @@
 #include "gather/cuda/list_gather.h"
 #include "plan/plan.h"
 
-namespace gear::collect {
+namespace gear::gather {
 
 // The rows of plans, written out one by one in pinned memory and sent to a GPU in one copy.
 //
@@ -21,7 +21,7 @@ class RowUpload {
 
   void reset();
   // Writes out a plan; returns its number. What was uploaded last must have arrived.
-  size_t add(const Plan& plan, base::ThreadPool& pool);
+  size_t add(const plan::Plan& plan, base::ThreadPool& pool);
   void upload(cudaStream_t stream);
   // By window; valid behind upload() on its stream, until reset().
   std::span<const RowList> lists(size_t number) const;
@@ -44,4 +44,4 @@ class RowUpload {
   std::vector<RowList> lists_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::gather

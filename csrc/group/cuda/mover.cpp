@@ -13,7 +13,7 @@
 #include "group/mover.h"
 #include "link/link_model.h"
 
-namespace gear::collect {
+namespace gear::group {
 namespace {
 
 // Thread blocks of a gather for each multiprocessor: enough for NVLink, and few enough that the
@@ -27,11 +27,11 @@ bool in_gpu_memory(const std::byte* pages) {
 }
 
 // Whether rows of host memory are worth sorting by address first.
-bool order_pays(const BatchLayout& layout, const store::PageLayout& pages,
+bool order_pays(const plan::BatchLayout& layout, const store::PageLayout& pages,
                 std::span<const PeerPages> peers, int device) {
   uint64_t num_pages = 0;
   for (const PeerPages& peer : peers) num_pages += peer.num_pages;
-  return LinkModel::of_device(device).order_pays(layout, pages, num_pages);
+  return link::LinkModel::of_device(device).order_pays(layout, pages, num_pages);
 }
 
 // By kernels of a GPU. Three streams, so that a batch's copies pass the gather of the one before,
@@ -42,7 +42,7 @@ bool order_pays(const BatchLayout& layout, const store::PageLayout& pages,
 //   messages                                      └─ exchange ── unpack
 class DeviceMover final : public GroupMover {
  public:
-  DeviceMover(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
+  DeviceMover(std::shared_ptr<const plan::BatchLayout> layout, const store::PageLayout& pages,
               std::vector<PeerPages> peers, uint32_t rank, size_t prefetch, int device,
               transport::Transport& data, std::unique_ptr<transport::DeviceTransport> nccl)
       : layout_(std::move(layout)),
@@ -55,22 +55,22 @@ class DeviceMover final : public GroupMover {
         nccl_(std::move(nccl)),
         on_host_(!in_gpu_memory(peers_[rank_].device)),
         ordered_(on_host_ && order_pays(*layout_, pages, peers_, device)),
-        gather_(layout_, pages, ordered_ ? RowForm::kAddressed : RowForm::kListed),
+        gather_(layout_, pages, ordered_ ? gather::RowForm::kAddressed : gather::RowForm::kListed),
         order_(pages, device),
         pool_(base::ThreadPool::shared()),
         uploads_(device),
         reading_(device),
         messages_(device),
         reads_(prefetch + 4),
-        blocks_(std::make_shared<DeviceBlockPool>(layout_->bytes, prefetch + 2,
-                                                  memory::Tier::kDevice, device)) {
+        blocks_(std::make_shared<deliver::DeviceBlockPool>(layout_->bytes, prefetch + 2,
+                                                           memory::Tier::kDevice, device)) {
     int multiprocessors = 0;
     GEAR_CUDA_TRY(
         cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
     const uint32_t over_links = kBlocksPerMultiprocessor * static_cast<uint32_t>(multiprocessors);
     // In address order every block asks for little: AddressOrder's gathers are not limited either.
-    most_blocks_ = ordered_ ? UINT32_MAX : on_host_ ? kBlocksFromHost : over_links;
-    message_blocks_ = nccl_ ? over_links : kBlocksFromHost;
+    most_blocks_ = ordered_ ? UINT32_MAX : on_host_ ? gather::kBlocksFromHost : over_links;
+    message_blocks_ = nccl_ ? over_links : gather::kBlocksFromHost;
   }
 
   // What waits for other ranks ends first, or is aborted.
@@ -83,7 +83,7 @@ class DeviceMover final : public GroupMover {
 
   bool on_stream() const override { return nccl_ != nullptr; }
 
-  void begin(Batch& batch) override {
+  void begin(plan::Batch& batch) override {
     const base::OnDevice on(device_);
     if (!open_) open_ = free_job();
     open_->upload.reset();
@@ -92,19 +92,20 @@ class DeviceMover final : public GroupMover {
     batch.delivery = nullptr;
   }
 
-  void fill(Batch& batch, std::span<const std::byte> bytes) override {
+  void fill(plan::Batch& batch, std::span<const std::byte> bytes) override {
     const base::OnDevice on(device_);
-    std::shared_ptr<DeviceBlock> block = blocks_->acquire();
+    std::shared_ptr<deliver::DeviceBlock> block = blocks_->acquire();
     block->fill(bytes, reading_);
-    put_block(std::move(block), batch);
+    deliver::put_block(std::move(block), batch);
   }
 
-  void pack(uint64_t, uint32_t consumer, const Plan& plan, const PackedRows& rows) override {
+  void pack(uint64_t, uint32_t consumer, const plan::Plan& plan,
+            const plan::PackedRows& rows) override {
     if (rows.bytes == 0) return;
     open_->packed.push_back({consumer, open_->upload.add(plan, pool_), rows});
   }
 
-  void gather(uint64_t number, const BatchAssembly& assembly, Batch& batch,
+  void gather(uint64_t number, const BatchAssembly& assembly, plan::Batch& batch,
               bool messages) override {
     const base::NvtxRange range("gear.gather");
     const base::OnDevice on(device_);
@@ -137,12 +138,12 @@ class DeviceMover final : public GroupMover {
   // Of a batch that came so much later that it took its place, at the worst.
   void wait_read(uint64_t number) override { reads_[number % reads_.size()].synchronize(); }
 
-  void exchange(uint64_t number, std::span<const PackedRows> from) override {
+  void exchange(uint64_t number, std::span<const plan::PackedRows> from) override {
     const base::NvtxRange range("gear.exchange");
     const base::OnDevice on(device_);
     Job& job = next_message();
     uint64_t bytes = 0;
-    for (const PackedRows& rows : from) bytes += rows.bytes;
+    for (const plan::PackedRows& rows : from) bytes += rows.bytes;
     std::byte* const in = job.receive.get(bytes, device_);
     if (nccl_) {
       std::vector<transport::DeviceRange> to(from.size());
@@ -159,8 +160,8 @@ class DeviceMover final : public GroupMover {
     }
   }
 
-  void unpack(uint64_t, const BatchAssembly&, std::span<const PackedRows> from,
-              Batch& batch) override {
+  void unpack(uint64_t, const BatchAssembly&, std::span<const plan::PackedRows> from,
+              plan::Batch& batch) override {
     const base::OnDevice on(device_);
     std::unique_ptr<Job> job;
     {
@@ -169,7 +170,7 @@ class DeviceMover final : public GroupMover {
       job = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    std::vector<ListGather::Part> parts;
+    std::vector<gather::ListGather::Part> parts;
     uint64_t begin = 0;
     for (uint32_t o = 0; o < from.size(); ++o) {
       if (from[o].bytes == 0) continue;
@@ -184,7 +185,7 @@ class DeviceMover final : public GroupMover {
   struct Packed {
     uint32_t consumer;
     size_t number;  // of its lists
-    PackedRows rows;
+    plan::PackedRows rows;
     uint64_t begin = 0;  // in the send buffer
   };
   // What one batch needs on its way.
@@ -197,12 +198,12 @@ class DeviceMover final : public GroupMover {
           receive(messages_on_host) {}
 
     base::PinnedArray<std::byte> header;  // of the block: all but the rows' data
-    RowUpload upload;
+    gather::RowUpload upload;
     std::vector<Packed> packed;
     std::vector<size_t> numbers;  // by owner: of the lists of its rows
-    MessageBuffer send;
-    MessageBuffer receive;
-    std::shared_ptr<DeviceBlock> block;
+    gather::MessageBuffer send;
+    gather::MessageBuffer receive;
+    std::shared_ptr<deliver::DeviceBlock> block;
     base::Event uploaded;
     base::Event done;  // nothing of it is in use
   };
@@ -226,7 +227,7 @@ class DeviceMover final : public GroupMover {
 
   // Where the packed rows of every rank are, and where those from every rank go.
   template <class To, class From>
-  static void lay_out(const Job& job, std::span<const PackedRows> from, std::byte* in,
+  static void lay_out(const Job& job, std::span<const plan::PackedRows> from, std::byte* in,
                       std::vector<To>& to, std::vector<From>& into) {
     for (const Packed& packed : job.packed) {
       to[packed.consumer] = {job.send.data() + packed.begin, packed.rows.bytes};
@@ -238,24 +239,24 @@ class DeviceMover final : public GroupMover {
   }
 
   // The batch may be delivered when `stream` comes here.
-  void finish(std::unique_ptr<Job> job, Batch& batch, const base::Stream& stream) {
+  void finish(std::unique_ptr<Job> job, plan::Batch& batch, const base::Stream& stream) {
     job->block->end_fill(stream);
-    put_block(std::move(job->block), batch);
+    deliver::put_block(std::move(job->block), batch);
     job->done.record(stream);
     const std::lock_guard guard(mutex_);
     jobs_.push_back(std::move(job));
   }
 
   void gather_pages(const Job& job, size_t padding, std::byte* block) {
-    std::vector<RowList> lists;
+    std::vector<gather::RowList> lists;
     for (uint32_t o = 0; o < peers_.size(); ++o) {
       if (peers_[o].device == nullptr) continue;
-      const std::span<const RowList> own = job.upload.lists(job.numbers[o]);
+      const std::span<const gather::RowList> own = job.upload.lists(job.numbers[o]);
       lists.insert(lists.end(), own.begin(), own.end());
     }
     if (ordered_) lists = order_.launch(lists, reading_);
     const size_t num_windows = layout_->windows.size();
-    std::vector<ListGather::Part> parts;
+    std::vector<gather::ListGather::Part> parts;
     for (uint32_t o = 0; o < peers_.size(); ++o) {
       if (peers_[o].device == nullptr) continue;
       parts.push_back({peers_[o].device, {lists.data() + parts.size() * num_windows, num_windows}});
@@ -265,7 +266,7 @@ class DeviceMover final : public GroupMover {
   }
 
   void pack_rows(Job& job) {
-    std::vector<ListGather::Part> parts;
+    std::vector<gather::ListGather::Part> parts;
     std::vector<std::byte*> out;
     uint64_t bytes = 0;
     for (Packed& packed : job.packed) {
@@ -286,7 +287,7 @@ class DeviceMover final : public GroupMover {
     return *waiting_.front();
   }
 
-  std::shared_ptr<const BatchLayout> layout_;
+  std::shared_ptr<const plan::BatchLayout> layout_;
   store::PageLayout pages_;
   std::vector<PeerPages> peers_;
   uint32_t rank_;
@@ -296,8 +297,8 @@ class DeviceMover final : public GroupMover {
   std::unique_ptr<transport::DeviceTransport> nccl_;
   bool on_host_;  // the pages
   bool ordered_;  // rows are read in the order of their addresses
-  ListGather gather_;
-  ListOrder order_;
+  gather::ListGather gather_;
+  gather::ListOrder order_;
   base::ThreadPool& pool_;
   uint32_t most_blocks_ = 0;
   uint32_t message_blocks_ = 0;
@@ -305,7 +306,7 @@ class DeviceMover final : public GroupMover {
   base::Stream reading_;
   base::Stream messages_;
   std::vector<base::Event> reads_;  // ends of the reads of pages, by number of the batch
-  std::shared_ptr<DeviceBlockPool> blocks_;
+  std::shared_ptr<deliver::DeviceBlockPool> blocks_;
   std::unique_ptr<Job> open_;                 // between begin() and gather()
   std::mutex mutex_;                          // of what follows
   std::deque<std::unique_ptr<Job>> waiting_;  // for messages, in order
@@ -314,7 +315,7 @@ class DeviceMover final : public GroupMover {
 
 }  // namespace
 
-std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const BatchLayout> layout,
+std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const plan::BatchLayout> layout,
                                               const store::PageLayout& pages,
                                               std::vector<PeerPages> peers, uint32_t rank,
                                               size_t prefetch, int device,
@@ -325,4 +326,4 @@ std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const BatchLayout>
                                        device, data, std::move(nccl));
 }
 
-}  // namespace gear::collect
+}  // namespace gear::group

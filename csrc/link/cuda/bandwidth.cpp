@@ -6,7 +6,7 @@
 #include "base/cuda/cuda.h"
 #include "link/bandwidth.h"
 
-namespace gear::memory {
+namespace gear::link {
 namespace {
 
 constexpr uint64_t kBytes = uint64_t{256} << 20;
@@ -52,4 +52,4 @@ Bandwidth measure_bandwidth(int device) {
   return speed;
 }
 
-}  // namespace gear::memory
+}  // namespace gear::link

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "link/link_model.h"
 
-namespace gear::collect {
+namespace gear::link {
 namespace {
 
 using base::cat;
@@ -130,4 +130,4 @@ LinkModel LinkModel::measure_again(int device) {
   return models().insert_or_assign(device, measure(device)).first->second;
 }
 
-}  // namespace gear::collect
+}  // namespace gear::link

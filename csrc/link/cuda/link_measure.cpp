@@ -13,7 +13,7 @@
 #include "memory/host_memory.h"
 #include "memory/pinned_region.h"
 
-namespace gear::collect {
+namespace gear::link {
 namespace {
 
 constexpr std::array<uint64_t, 5> kRunBytes = {64, 256, 1024, 4096, 32768};
@@ -57,8 +57,8 @@ class LinkTrial {
         pages_(schema_, store::PageLayout::kDefaultPageSteps),
         num_pages_(pool.bytes() / pages_.page_bytes),
         items_(batch_bytes / row_bytes),
-        layout_(std::make_shared<BatchLayout>(schema_, std::vector<Output>{{"x", 0, 0, 1}}, items_,
-                                              false)),
+        layout_(std::make_shared<plan::BatchLayout>(
+            schema_, std::vector<plan::Output>{{"x", 0, 0, 1}}, items_, false)),
         stream_(device),
         gather_({pool.device_data(), true}, layout_, pages_, false, device),
         gather_ordered_({pool.device_data(), true}, layout_, pages_, true, device),
@@ -80,7 +80,7 @@ class LinkTrial {
     for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
       base::Event begin(true);
       base::Event end(true);
-      const std::vector<DeviceRows> rows = {{slots_.get() + repeat * items_, nullptr}};
+      const std::vector<plan::DeviceRows> rows = {{slots_.get() + repeat * items_, nullptr}};
       begin.record(stream_);
       if (ordered) order_.launch(rows, items_, stream_);
       std::byte* const block = block_.get();
@@ -98,17 +98,18 @@ class LinkTrial {
 
   // Batches one behind the other, as a loader has them: a copy runs under the next gather.
   double staged_s() const {
-    struct Stage {
+    struct deliver::Stage {
       base::PinnedArray<std::byte> memory;
       base::Event copied;
     };
-    std::array<Stage, 2> stages;
-    for (Stage& stage : stages) stage.memory = base::PinnedArray<std::byte>(layout_->bytes);
+    std::array<deliver::Stage, 2> stages;
+    for (deliver::Stage& stage : stages)
+      stage.memory = base::PinnedArray<std::byte>(layout_->bytes);
     std::array<double, kRepeats + 1> seconds{};
     for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
-      const Plan plan = make_plan_of(repeat);
+      const plan::Plan plan = make_plan_of(repeat);
       const auto start = std::chrono::steady_clock::now();
-      Stage& stage = stages[repeat % stages.size()];
+      deliver::Stage& stage = stages[repeat % stages.size()];
       stage.copied.synchronize();
       gather_on_host(plan, stage.memory.get());
       GEAR_CUDA_TRY(cudaMemcpyAsync(block_.get(), stage.memory.get(), layout_->bytes,
@@ -122,8 +123,8 @@ class LinkTrial {
   }
 
  private:
-  Plan make_plan_of(size_t repeat) const {
-    Plan plan;
+  plan::Plan make_plan_of(size_t repeat) const {
+    plan::Plan plan;
     plan.begin_window(items_);
     for (uint64_t i = 0; i < items_; ++i) {
       const uint32_t slot = host_slots_[repeat * items_ + i];
@@ -133,13 +134,13 @@ class LinkTrial {
     return plan;
   }
 
-  void gather_on_host(const Plan& plan, std::byte* stage) const {
-    Batch batch;
+  void gather_on_host(const plan::Plan& plan, std::byte* stage) const {
+    plan::Batch batch;
     batch.block = std::shared_ptr<std::byte>(stage, [](std::byte*) {});
     batch.layout = layout_;
     batch.items = items_;
     batch.bytes = items_ * pages_.step_bytes[0];
-    gather_cpu(pool_.data(), pages_, plan, batch, base::ThreadPool::shared());
+    gather::gather_cpu(pool_.data(), pages_, plan, batch, base::ThreadPool::shared());
   }
 
   const memory::Region& pool_;
@@ -147,11 +148,11 @@ class LinkTrial {
   store::PageLayout pages_;
   uint64_t num_pages_;
   uint64_t items_;
-  std::shared_ptr<const BatchLayout> layout_;
+  std::shared_ptr<const plan::BatchLayout> layout_;
   base::Stream stream_;
-  GatherCuda gather_;
-  GatherCuda gather_ordered_;
-  AddressOrder order_;
+  gather::GatherCuda gather_;
+  gather::GatherCuda gather_ordered_;
+  gather::AddressOrder order_;
   base::DeviceArray<std::byte> block_;
   base::DeviceArray<uint32_t> slots_;
   std::vector<uint32_t> host_slots_;
@@ -176,4 +177,4 @@ LinkModel measure_link(int device) {
   return {std::move(samples), measure_host_cost()};
 }
 
-}  // namespace gear::collect
+}  // namespace gear::link

@@ -7,7 +7,7 @@
 #include "plan/cuda/device_plan.h"
 #include "store/id.h"
 
-namespace gear::collect {
+namespace gear::plan {
 namespace {
 
 using store::kNone;
@@ -333,4 +333,4 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
   }
 }
 
-}  // namespace gear::collect
+}  // namespace gear::plan

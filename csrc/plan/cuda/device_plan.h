@@ -7,7 +7,7 @@
 #include "plan/batch.h"
 #include "store/mirror/device_view.h"
 
-namespace gear::collect {
+namespace gear::plan {
 
 // The rows of one window in device memory, in the order in which a gather walks them: row number
 // order[i] of the window (i itself where order is null) comes from slots[i]; slot kNone stands for
@@ -62,4 +62,4 @@ class DevicePlan {
   std::vector<DeviceRows> rows_;
 };
 
-}  // namespace gear::collect
+}  // namespace gear::plan

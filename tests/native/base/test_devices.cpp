@@ -91,7 +91,7 @@ TEST_CASE("without a driver every call says so") {
   says_so([] { Event(); });
   says_so([] { DeviceArray<int>(1, 0); });
   says_so([] { PinnedArray<int>(1); });
-  says_so([] { gear::memory::measure_bandwidth(0); });
+  says_so([] { gear::link::measure_bandwidth(0); });
 }
 
 #else
@@ -100,7 +100,7 @@ TEST_CASE("a build without CUDA has no GPUs") {
   CHECK(device_count() == 0);
   CHECK(driver_version() == 0);
   CHECK(runtime_version() == 0);
-  expect_message<gear::InvalidArgument>([] { gear::memory::measure_bandwidth(0); }, "[memory]",
+  expect_message<gear::InvalidArgument>([] { gear::link::measure_bandwidth(0); }, "[memory]",
                                         "without CUDA");
 }
 

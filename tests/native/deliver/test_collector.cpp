@@ -12,10 +12,11 @@
 #include "described_rows.h"
 #include "expect_message.h"
 
-using namespace gear::collect;
+using namespace gear::plan;
+using namespace gear::deliver;
 using namespace gear::store;
-using gear::ingest::Writer;
 using gear::select::Policy;
+using gear::store::Writer;
 using Next = Collector::Next;
 
 using namespace gear::testing;

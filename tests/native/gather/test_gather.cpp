@@ -5,9 +5,12 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "deliver/block_pool.h"
 #include "gather/gather_cpu.h"
 
-using namespace gear::collect;
+using namespace gear::deliver;
+using namespace gear::plan;
+using namespace gear::gather;
 using gear::base::DType;
 using gear::base::ThreadPool;
 using gear::store::kNone;

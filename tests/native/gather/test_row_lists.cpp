@@ -5,7 +5,8 @@
 #include "base/philox.h"
 #include "gather/row_lists.h"
 
-using namespace gear::collect;
+using namespace gear::plan;
+using namespace gear::gather;
 using gear::store::kNone;
 
 namespace {

@@ -8,7 +8,7 @@
 #include "expect_message.h"
 #include "group/assignment.h"
 
-using namespace gear::collect;
+using namespace gear::group;
 using gear::testing::expect_message;
 
 namespace {

@@ -9,11 +9,14 @@
 
 #include "base/errors.h"
 #include "base/permutation.h"
+#include "deliver/block_pool.h"
 #include "expect_message.h"
 #include "gather/gather_cpu.h"
 #include "varied_content.h"
 
-using namespace gear::collect;
+using namespace gear::deliver;
+using namespace gear::plan;
+using namespace gear::gather;
 using namespace gear::store;
 using namespace gear::testing;
 

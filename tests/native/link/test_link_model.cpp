@@ -6,7 +6,8 @@
 #include "expect_message.h"
 #include "link/link_model.h"
 
-using namespace gear::collect;
+using namespace gear::plan;
+using namespace gear::link;
 using gear::testing::expect_message;
 
 namespace {

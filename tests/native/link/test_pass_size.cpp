@@ -2,7 +2,8 @@
 
 #include "link/pass_size.h"
 
-using namespace gear::collect;
+using namespace gear::plan;
+using namespace gear::link;
 
 namespace {
 

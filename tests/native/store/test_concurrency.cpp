@@ -19,11 +19,12 @@
 #include "store/checkpoint/snapshot.h"
 #include "temporary_folder.h"
 
-using namespace gear::collect;
+using namespace gear::plan;
+using namespace gear::deliver;
 using namespace gear::store;
 using namespace gear::testing;
-using gear::ingest::Writer;
 using gear::select::Policy;
+using gear::store::Writer;
 using Next = Collector::Next;
 
 namespace {

@@ -26,7 +26,7 @@ std::shared_ptr<Shard> make_shard(Evict evict, uint32_t max_times_sampled) {
   options.max_times_sampled = max_times_sampled;
   auto shard = std::make_shared<Shard>(Schema({{"x", {}, DType::kF32}}), options);
   shard->index().require_lookahead(1);
-  gear::ingest::Writer writer(shard);
+  gear::store::Writer writer(shard);
   const std::byte* columns[] = {kRow};
   for (const uint64_t steps : {5, 1, 3, 2}) {
     for (uint64_t i = 0; i < steps; ++i) writer.append(columns, 1, {});

@@ -22,7 +22,7 @@
 
 using namespace gear::store;
 using gear::base::DType;
-using gear::ingest::Writer;
+using gear::store::Writer;
 using gear::testing::expect_message;
 using gear::testing::TemporaryFolder;
 

@@ -12,9 +12,10 @@
 #include "deliver/collector.h"
 #include "store/writer.h"
 
-using namespace gear::collect;
+using namespace gear::plan;
+using namespace gear::deliver;
 using namespace gear::store;
-using gear::ingest::Writer;
+using gear::store::Writer;
 
 namespace {
 

@@ -11,7 +11,8 @@
 #include "memory/region.h"
 #include "planned_content.h"
 
-using namespace gear::collect;
+using namespace gear::plan;
+using namespace gear::gather;
 using namespace gear::store;
 using namespace gear::testing;
 

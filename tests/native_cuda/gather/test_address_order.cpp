@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-using namespace gear::collect;
+using namespace gear::plan;
+using namespace gear::gather;
 using namespace gear::store;
 using namespace gear::testing;
 using gear::base::DType;

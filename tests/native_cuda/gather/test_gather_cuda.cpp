@@ -1,7 +1,8 @@
 // The device's gather against the CPU's, for rows of every alignment, sources and conversions.
 #include "planned_content.h"
 
-using namespace gear::collect;
+using namespace gear::plan;
+using namespace gear::gather;
 using namespace gear::store;
 using namespace gear::testing;
 using gear::base::DType;

@@ -7,7 +7,8 @@
 #include "gather/cuda/row_upload.h"
 #include "planned_content.h"
 
-using namespace gear::collect;
+using namespace gear::plan;
+using namespace gear::gather;
 using namespace gear::store;
 using namespace gear::testing;
 using gear::base::DType;

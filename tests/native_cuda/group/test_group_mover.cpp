@@ -14,7 +14,10 @@
 #include "memory/region.h"
 #include "transport/loopback.h"
 
-using namespace gear::collect;
+using namespace gear::plan;
+using namespace gear::gather;
+using namespace gear::deliver;
+using namespace gear::group;
 using namespace gear::store;
 using namespace gear::testing;
 using gear::memory::Tier;

@@ -3,7 +3,8 @@
 
 #include "base/errors.h"
 
-using namespace gear::collect;
+using namespace gear::plan;
+using namespace gear::gather;
 using namespace gear::store;
 using namespace gear::testing;
 using gear::base::DType;
