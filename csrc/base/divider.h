@@ -16,7 +16,9 @@ class Divider {
 
   /// `divisor` >= 1.
   explicit Divider(uint32_t divisor) : divisor_(divisor) {
-    while ((uint64_t{1} << shift_) < divisor) ++shift_;
+    while ((uint64_t{1} << shift_) < divisor) {
+      ++shift_;
+    }
     const uint64_t excess = (uint64_t{1} << shift_) - divisor;
     multiplier_ = static_cast<uint32_t>((excess << 32) / divisor + 1);
   }

@@ -38,8 +38,3 @@ DType parse_dtype(std::string_view name);
 
 }  // namespace gear::base
 
-namespace gear {
-
-using base::DType;
-
-}  // namespace gear

@@ -75,18 +75,6 @@ std::string errno_text(int code);
 
 }  // namespace gear::base
 
-namespace gear {
-
-using base::cat;
-using base::CorruptData;
-using base::CudaError;
-using base::Error;
-using base::InvalidArgument;
-using base::IoError;
-using base::OutOfMemory;
-using base::TransportError;
-
-}  // namespace gear
 
 /// An invariant of the core itself, checked in every build type. It is never the way to report what
 /// a user did: a failure means a defect in GEAR and surfaces as std::logic_error.

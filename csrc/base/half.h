@@ -33,7 +33,9 @@ GEAR_HD inline float float_of(uint32_t bits) {
 
 /// The bits of the bfloat16 nearest to the float of these bits.
 GEAR_HD inline uint16_t to_bf16(uint32_t bits) {
-  if (is_nan_bits(bits)) return static_cast<uint16_t>(bits >> 16 | 0x40U);
+  if (is_nan_bits(bits)) {
+    return static_cast<uint16_t>(bits >> 16 | 0x40U);
+  }
   return static_cast<uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
 }
 

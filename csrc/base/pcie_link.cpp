@@ -35,8 +35,12 @@ PcieLink pcie_link(const std::string& pci_bus_id) noexcept {
     Device device = nullptr;
     unsigned value = 0;
     if (device_by_bus_id(pci_bus_id.c_str(), &device) == kSuccess) {
-      if (max_generation(device, &value) == kSuccess) link.generation = static_cast<int>(value);
-      if (max_width(device, &value) == kSuccess) link.width = static_cast<int>(value);
+      if (max_generation(device, &value) == kSuccess) {
+        link.generation = static_cast<int>(value);
+      }
+      if (max_width(device, &value) == kSuccess) {
+        link.width = static_cast<int>(value);
+      }
     }
     stop();
   }

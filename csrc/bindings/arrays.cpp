@@ -10,32 +10,28 @@
 namespace gear::bindings {
 namespace {
 
-using base::cat;
-using base::DType;
-using base::InvalidArgument;
-
 constexpr size_t kNumDTypes = 13;
 
-DLDataType dlpack_dtype(DType dtype) {
+DLDataType dlpack_dtype(base::DType dtype) {
   const auto bits = static_cast<uint8_t>(8 * base::dtype_bytes(dtype));
   switch (dtype) {
-    case DType::kBool:
+    case base::DType::kBool:
       return {kDLBool, bits, 1};
-    case DType::kU8:
-    case DType::kU16:
-    case DType::kU32:
-    case DType::kU64:
+    case base::DType::kU8:
+    case base::DType::kU16:
+    case base::DType::kU32:
+    case base::DType::kU64:
       return {kDLUInt, bits, 1};
-    case DType::kI8:
-    case DType::kI16:
-    case DType::kI32:
-    case DType::kI64:
+    case base::DType::kI8:
+    case base::DType::kI16:
+    case base::DType::kI32:
+    case base::DType::kI64:
       return {kDLInt, bits, 1};
-    case DType::kBF16:
+    case base::DType::kBF16:
       return {kDLBfloat, bits, 1};
-    case DType::kF16:
-    case DType::kF32:
-    case DType::kF64:
+    case base::DType::kF16:
+    case base::DType::kF32:
+    case base::DType::kF64:
       return {kDLFloat, bits, 1};
   }
   GEAR_CHECK(!"every dtype has a DLPack code");
@@ -44,19 +40,21 @@ DLDataType dlpack_dtype(DType dtype) {
 
 std::string shape_text(const int64_t* dims, size_t count) {
   std::string text = "(";
-  for (size_t i = 0; i < count; ++i) text += (i ? ", " : "") + std::to_string(dims[i]);
+  for (size_t i = 0; i < count; ++i) {
+    text += (i ? ", " : "") + std::to_string(dims[i]);
+  }
   return text + ")";
 }
 
 std::string expected(const store::Column& column, bool batched) {
   const std::string inner = shape_text(column.shape.data(), column.shape.size());
-  return cat(base::dtype_name(column.dtype), " of shape ",
-             batched ? "(steps, " + inner.substr(1) : inner);
+  return base::cat(base::dtype_name(column.dtype), " of shape ",
+                   batched ? "(steps, " + inner.substr(1) : inner);
 }
 
 [[noreturn]] void refuse(const store::Column& column, const std::string& given, bool batched) {
-  throw InvalidArgument(cat("[ingest] column '", column.name, "' takes ", expected(column, batched),
-                            "; given ", given));
+  throw base::InvalidArgument(base::cat("[ingest] column '", column.name, "' takes ",
+                                        expected(column, batched), "; given ", given));
 }
 
 // Leading steps of a shape that ends in the column's; throws when it does not.
@@ -67,23 +65,31 @@ uint64_t count_steps(const store::Column& column, const int64_t* dims, size_t nd
   for (size_t i = 0; fits && i < column.shape.size(); ++i) {
     fits = dims[i + lead] == column.shape[i];
   }
-  if (!fits) refuse(column, cat(dtype, " of shape ", shape_text(dims, ndim)), batched);
+  if (!fits) {
+    refuse(column, base::cat(dtype, " of shape ", shape_text(dims, ndim)), batched);
+  }
   return batched ? static_cast<uint64_t>(dims[0]) : 1;
 }
 
-const py::dtype& cached_dtype(DType dtype) {
+const py::dtype& cached_dtype(base::DType dtype) {
   static std::array<py::dtype, kNumDTypes>& dtypes = *new std::array<py::dtype, kNumDTypes>();
   py::dtype& entry = dtypes[static_cast<size_t>(dtype)];
-  if (!entry) entry = numpy_dtype(dtype);
+  if (!entry) {
+    entry = numpy_dtype(dtype);
+  }
   return entry;
 }
 
-bool same_dtype(const py::array& array, DType dtype) {
+bool same_dtype(const py::array& array, base::DType dtype) {
   const py::handle descr = py::detail::array_proxy(array.ptr())->descr;
   const py::dtype& wanted = cached_dtype(dtype);
-  if (descr.ptr() == wanted.ptr()) return true;
-  if (py::detail::npy_api::get().PyArray_EquivTypes_(descr.ptr(), wanted.ptr())) return true;
-  return dtype == DType::kBF16 && py::str(descr).cast<std::string>() == "bfloat16";
+  if (descr.ptr() == wanted.ptr()) {
+    return true;
+  }
+  if (py::detail::npy_api::get().PyArray_EquivTypes_(descr.ptr(), wanted.ptr())) {
+    return true;
+  }
+  return dtype == base::DType::kBF16 && py::str(descr).cast<std::string>() == "bfloat16";
 }
 
 bool is_numpy_scalar(py::handle value) {
@@ -101,13 +107,17 @@ void put(std::byte* target, T value) {
 uint16_t bfloat16_bits(float value) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
-  if (value != value) return static_cast<uint16_t>((bits >> 16) | 0x40);
+  if (value != value) {
+    return static_cast<uint16_t>((bits >> 16) | 0x40);
+  }
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 template <class T>
 bool put_integer(std::byte* target, long long value) {
-  if (value < static_cast<long long>(std::numeric_limits<T>::min())) return false;
+  if (value < static_cast<long long>(std::numeric_limits<T>::min())) {
+    return false;
+  }
   if (value >= 0 && static_cast<unsigned long long>(value) >
                         static_cast<unsigned long long>(std::numeric_limits<T>::max())) {
     return false;
@@ -116,45 +126,45 @@ bool put_integer(std::byte* target, long long value) {
   return true;
 }
 
-bool put_integer(DType dtype, std::byte* target, long long value) {
+bool put_integer(base::DType dtype, std::byte* target, long long value) {
   switch (dtype) {
-    case DType::kU8:
+    case base::DType::kU8:
       return put_integer<uint8_t>(target, value);
-    case DType::kI8:
+    case base::DType::kI8:
       return put_integer<int8_t>(target, value);
-    case DType::kU16:
+    case base::DType::kU16:
       return put_integer<uint16_t>(target, value);
-    case DType::kI16:
+    case base::DType::kI16:
       return put_integer<int16_t>(target, value);
-    case DType::kU32:
+    case base::DType::kU32:
       return put_integer<uint32_t>(target, value);
-    case DType::kI32:
+    case base::DType::kI32:
       return put_integer<int32_t>(target, value);
-    case DType::kU64:
+    case base::DType::kU64:
       return put_integer<uint64_t>(target, value);
-    case DType::kI64:
+    case base::DType::kI64:
       return put_integer<int64_t>(target, value);
     default:
       return false;
   }
 }
 
-bool put_float(DType dtype, std::byte* target, double value) {
+bool put_float(base::DType dtype, std::byte* target, double value) {
   switch (dtype) {
-    case DType::kF16: {
+    case base::DType::kF16: {
       // Rounded by NumPy: once, from the double.
       const py::object half = py::module_::import("numpy").attr("float16")(value);
       const py::array array = py::array::ensure(half);
       std::memcpy(target, array.data(), 2);
       return true;
     }
-    case DType::kF64:
+    case base::DType::kF64:
       put(target, value);
       return true;
-    case DType::kF32:
+    case base::DType::kF32:
       put(target, static_cast<float>(value));
       return true;
-    case DType::kBF16:
+    case base::DType::kBF16:
       put(target, bfloat16_bits(static_cast<float>(value)));
       return true;
     default:
@@ -164,8 +174,8 @@ bool put_float(DType dtype, std::byte* target, double value) {
 
 }  // namespace
 
-py::dtype numpy_dtype(DType dtype) {
-  const std::string name(dtype == DType::kBF16 ? "uint16" : base::dtype_name(dtype));
+py::dtype numpy_dtype(base::DType dtype) {
+  const std::string name(dtype == base::DType::kBF16 ? "uint16" : base::dtype_name(dtype));
   return py::dtype(name);
 }
 
@@ -189,17 +199,21 @@ void InputRows::read(const store::Column& column, py::handle value, bool batched
 
 bool InputRows::read_scalar(const store::Column& column, py::handle value) {
   if (PyBool_Check(value.ptr())) {
-    if (column.dtype != DType::kBool) return false;
+    if (column.dtype != base::DType::kBool) {
+      return false;
+    }
     put(scalar_, value.ptr() == Py_True);
     return true;
   }
   if (PyFloat_Check(value.ptr())) {
     return put_float(column.dtype, scalar_, PyFloat_AS_DOUBLE(value.ptr()));
   }
-  if (!PyLong_Check(value.ptr())) return false;
+  if (!PyLong_Check(value.ptr())) {
+    return false;
+  }
   int overflow = 0;
   const long long integer = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
-  if (overflow > 0 && column.dtype == DType::kU64) {
+  if (overflow > 0 && column.dtype == base::DType::kU64) {
     const unsigned long long large = PyLong_AsUnsignedLongLong(value.ptr());
     if (PyErr_Occurred() == nullptr) {
       put(scalar_, static_cast<uint64_t>(large));
@@ -207,30 +221,39 @@ bool InputRows::read_scalar(const store::Column& column, py::handle value) {
     }
     PyErr_Clear();
   }
-  if (overflow == 0 && put_integer(column.dtype, scalar_, integer)) return true;
+  if (overflow == 0 && put_integer(column.dtype, scalar_, integer)) {
+    return true;
+  }
   const double number = PyLong_AsDouble(value.ptr());
   PyErr_Clear();  // beyond float64: refused below
-  if (overflow == 0 && put_float(column.dtype, scalar_, number)) return true;
-  refuse(column, cat("the integer ", py::str(value).cast<std::string>(), ", which does not fit"),
+  if (overflow == 0 && put_float(column.dtype, scalar_, number)) {
+    return true;
+  }
+  refuse(column,
+         base::cat("the integer ", py::str(value).cast<std::string>(), ", which does not fit"),
          false);
 }
 
 void InputRows::read_array(const store::Column& column, const py::array& array, bool batched) {
   if (!same_dtype(array, column.dtype)) {
     refuse(column,
-           cat("dtype ", py::str(array.dtype()).cast<std::string>(), ": convert with .astype('",
-               base::dtype_name(column.dtype), "')"),
+           base::cat("dtype ", py::str(array.dtype()).cast<std::string>(),
+                     ": convert with .astype('", base::dtype_name(column.dtype), "')"),
            batched);
   }
   std::array<int64_t, 64> dims;
   const auto ndim = static_cast<size_t>(array.ndim());
-  for (size_t i = 0; i < ndim; ++i) dims[i] = array.shape(static_cast<py::ssize_t>(i));
+  for (size_t i = 0; i < ndim; ++i) {
+    dims[i] = array.shape(static_cast<py::ssize_t>(i));
+  }
   steps_ = count_steps(column, dims.data(), ndim, batched, base::dtype_name(column.dtype));
   py::array contiguous = array;
   if (!(array.flags() & py::array::c_style)) {
     contiguous = py::reinterpret_steal<py::array>(
         py::detail::npy_api::get().PyArray_NewCopy_(array.ptr(), 0 /* C order */));
-    if (!contiguous) throw py::error_already_set();
+    if (!contiguous) {
+      throw py::error_already_set();
+    }
   }
   data_ = static_cast<const std::byte*>(contiguous.data());
   keep_ = std::move(contiguous);
@@ -240,22 +263,29 @@ void InputRows::read_dlpack(const store::Column& column, py::handle value, bool 
   const py::object device = value.attr("__dlpack_device__")();
   const int type = device[py::int_(0)].cast<int>();
   if (type != kDLCPU && type != kDLCUDAHost) {
-    refuse(column, cat("a tensor on device type ", type, ": move it to the CPU first"), batched);
+    refuse(column, base::cat("a tensor on device type ", type, ": move it to the CPU first"),
+           batched);
   }
   py::object source = py::reinterpret_borrow<py::object>(value);
-  if (py::hasattr(source, "detach")) source = source.attr("detach")();
-  if (py::hasattr(source, "contiguous")) source = source.attr("contiguous")();
+  if (py::hasattr(source, "detach")) {
+    source = source.attr("detach")();
+  }
+  if (py::hasattr(source, "contiguous")) {
+    source = source.attr("contiguous")();
+  }
   const py::capsule capsule = source.attr("__dlpack__")();
   auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
-  if (managed == nullptr) throw py::error_already_set();
+  if (managed == nullptr) {
+    throw py::error_already_set();
+  }
   const DLTensor& tensor = managed->dl_tensor;
   const DLDataType wanted = dlpack_dtype(column.dtype);
   const auto ndim = static_cast<size_t>(tensor.ndim);
   if (tensor.dtype.code != wanted.code || tensor.dtype.bits != wanted.bits ||
       tensor.dtype.lanes != 1) {
     refuse(column,
-           cat("a tensor of another dtype (", py::str(source.attr("dtype")).cast<std::string>(),
-               "): convert it first"),
+           base::cat("a tensor of another dtype (",
+                     py::str(source.attr("dtype")).cast<std::string>(), "): convert it first"),
            batched);
   }
   steps_ = count_steps(column, tensor.shape, ndim, batched, base::dtype_name(column.dtype));
@@ -270,10 +300,12 @@ void InputRows::read_dlpack(const store::Column& column, py::handle value, bool 
 }
 
 void check_update(const Ids& ids, const Priorities& priorities) {
-  if (ids.ndim() == 1 && priorities.ndim() == 1 && ids.size() == priorities.size()) return;
-  throw InvalidArgument(cat("[store] update takes one priority an id, both one-dimensional; given ",
-                            ids.size(), " ids and ", priorities.size(), " priorities of ",
-                            priorities.ndim(), " dimensions"));
+  if (ids.ndim() == 1 && priorities.ndim() == 1 && ids.size() == priorities.size()) {
+    return;
+  }
+  throw base::InvalidArgument(base::cat(
+      "[store] update takes one priority an id, both one-dimensional; given ", ids.size(),
+      " ids and ", priorities.size(), " priorities of ", priorities.ndim(), " dimensions"));
 }
 
 py::array to_numpy(const TensorView& view) {
@@ -303,7 +335,9 @@ py::capsule to_dlpack(const TensorView& view) {
   };
   // A consumer renames the capsule and calls the deleter itself.
   return py::capsule(&managed->tensor, "dltensor", [](PyObject* capsule) {
-    if (!PyCapsule_IsValid(capsule, "dltensor")) return;
+    if (!PyCapsule_IsValid(capsule, "dltensor")) {
+      return;
+    }
     auto* tensor = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
     tensor->deleter(tensor);
   });

@@ -13,16 +13,16 @@
 
 namespace gear::bindings {
 
-// The NumPy dtype in which a column travels; bfloat16, which NumPy lacks, travels as uint16 bits.
+/// The NumPy dtype in which a column travels; bfloat16, which NumPy lacks, travels as uint16 bits.
 py::dtype numpy_dtype(base::DType dtype);
 
-// Steps of one column as given by a caller: C-contiguous bytes, valid while this object lives.
+/// Steps of one column as given by a caller: C-contiguous bytes, valid while this object lives.
 class InputRows {
  public:
-  // Accepts a NumPy array of exactly the column's dtype, anything with __dlpack__ on the CPU
-  // (torch and JAX tensors) and, for one step of a scalar column, Python and NumPy scalars.
-  // `batched`: the value has a leading dimension of steps. Throws InvalidArgument naming the
-  // column, what was given and what is allowed.
+  /// Accepts a NumPy array of exactly the column's dtype, anything with __dlpack__ on the CPU
+  /// (torch and JAX tensors) and, for one step of a scalar column, Python and NumPy scalars.
+  /// `batched`: the value has a leading dimension of steps. Throws InvalidArgument naming the
+  /// column, what was given and what is allowed.
   void read(const store::Column& column, py::handle value, bool batched);
 
   const std::byte* data() const { return data_; }
@@ -33,30 +33,30 @@ class InputRows {
   void read_array(const store::Column& column, const py::array& array, bool batched);
   void read_dlpack(const store::Column& column, py::handle value, bool batched);
 
-  py::object keep_;  // owner of the bytes
+  py::object keep_;  ///< owner of the bytes
   const std::byte* data_ = nullptr;
   uint64_t steps_ = 0;
   alignas(8) std::byte scalar_[8];
 };
 
-// What `update` takes.
+/// What `update` takes.
 using Ids = py::array_t<int64_t, py::array::c_style>;
 using Priorities = py::array_t<float, py::array::c_style | py::array::forcecast>;
-// Throws InvalidArgument unless there is one priority an id, both one-dimensional.
+/// Throws InvalidArgument unless there is one priority an id, both one-dimensional.
 void check_update(const Ids& ids, const Priorities& priorities);
 
-// A tensor inside a block of memory that lives as long as anyone views it.
+/// A tensor inside a block of memory that lives as long as anyone views it.
 struct TensorView {
   std::shared_ptr<std::byte> owner;
   void* data;
   base::DType dtype;
   std::vector<int64_t> shape;
-  int device = -1;  // GPU whose memory it is; -1: host memory
+  int device = -1;  ///< GPU whose memory it is; -1: host memory
 };
 
 py::array to_numpy(const TensorView& view);
 
-// A capsule "dltensor" (unversioned DLPack) for from_dlpack of any framework.
+/// A capsule "dltensor" (unversioned DLPack) for from_dlpack of any framework.
 py::capsule to_dlpack(const TensorView& view);
 
 }  // namespace gear::bindings

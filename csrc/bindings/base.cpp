@@ -25,7 +25,9 @@ py::object text_of(const std::exception& error) {
 }
 
 void translate(std::exception_ptr pending) {
-  if (!pending) return;
+  if (!pending) {
+    return;
+  }
   try {
     std::rethrow_exception(pending);
   } catch (const base::InvalidArgument& error) {
@@ -60,7 +62,9 @@ void send_log_to(py::object sink) {
   auto* kept = new py::object(std::move(sink));
   base::set_log_sink(
       [kept](base::Level level, std::string_view message) {
-        if (!Py_IsInitialized()) return;
+        if (!Py_IsInitialized()) {
+          return;
+        }
         const py::gil_scoped_acquire acquire;
         try {
           (*kept)(static_cast<int>(level), py::str(message.data(), message.size()));
@@ -76,7 +80,9 @@ void install_blocking_hooks() {
   static constexpr base::BlockingHooks kHooks = {
       [] { return static_cast<void*>(PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr); },
       [](void* state) {
-        if (state != nullptr) PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+        if (state != nullptr) {
+          PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+        }
       }};
   base::blocking_hooks.store(&kHooks, std::memory_order_release);
 }

@@ -5,15 +5,15 @@
 #include "base/errors.h"
 
 namespace gear::bindings {
-
-using base::InvalidArgument;
 using plan::BatchLayout;
 
 TensorView PyBatch::view(int kind, size_t output) const {
   const BatchLayout& layout = *batch_.layout;
   const auto items = static_cast<int64_t>(batch_.items);
   const bool per_output = kind <= kCuSeqlens;
-  if (per_output && output >= layout.outputs.size()) throw py::index_error("no such output");
+  if (per_output && output >= layout.outputs.size()) {
+    throw py::index_error("no such output");
+  }
   switch (kind) {
     case kIds:
       return make(layout.ids, base::DType::kI64, {items});
@@ -33,15 +33,20 @@ TensorView PyBatch::view(int kind, size_t output) const {
     case kLengths:
       return make(shared.lengths, base::DType::kI32, {items});
     case kCuSeqlens:
-      if (!layout.packed) throw InvalidArgument("[collect] cu_seqlens belong to packed batches");
+      if (!layout.packed) {
+        throw base::InvalidArgument("[collect] cu_seqlens belong to packed batches");
+      }
       return make(shared.cu_seqlens, base::DType::kI32, {items + 1});
     case kMask:
-      if (layout.packed)
-        throw InvalidArgument(
+      if (layout.packed) {
+        throw base::InvalidArgument(
             "[collect] a packed batch has no masks: nothing "
             "is padded; see lengths and cu_seqlens");
+      }
       shape = {items};
-      if (spec.time_axis) shape.push_back(length);
+      if (spec.time_axis) {
+        shape.push_back(length);
+      }
       return make(shared.mask, base::DType::kBool, std::move(shape));
     case kData: {
       const store::Column& column = (*schema_)[spec.column];
@@ -49,7 +54,9 @@ TensorView PyBatch::view(int kind, size_t output) const {
         shape = {static_cast<int64_t>(batch_.rows[window])};
       } else {
         shape = {items};
-        if (spec.time_axis) shape.push_back(length);
+        if (spec.time_axis) {
+          shape.push_back(length);
+        }
       }
       shape.insert(shape.end(), column.shape.begin(), column.shape.end());
       return make(layout.data[output], layout.dtypes[output], std::move(shape));
@@ -61,8 +68,9 @@ TensorView PyBatch::view(int kind, size_t output) const {
 
 py::array PyBatch::numpy(int kind, size_t output) const {
   if (device() >= 0) {
-    throw InvalidArgument(base::cat("[collect] this batch is in the memory of GPU ", device(),
-                                    ": NumPy reads host memory only; use torch, cupy or jax"));
+    throw base::InvalidArgument(
+        base::cat("[collect] this batch is in the memory of GPU ", device(),
+                  ": NumPy reads host memory only; use torch, cupy or jax"));
   }
   return to_numpy(view(kind, output));
 }

@@ -7,7 +7,7 @@
 
 namespace gear::bindings {
 
-// A batch as Python sees it: tensors by kind and output number. The schema gives shapes.
+/// A batch as Python sees it: tensors by kind and output number. The schema gives shapes.
 class PyBatch {
  public:
   enum Kind { kData, kMask, kLengths, kCuSeqlens, kIds, kProbabilities, kWeights };
@@ -18,12 +18,12 @@ class PyBatch {
   uint64_t items() const { return batch_.items; }
   uint64_t bytes() const { return batch_.bytes; }
   std::string path() const { return std::string(plan::path_name(batch_.path)); }
-  // GPU in whose memory the tensors are; -1: host memory.
+  /// GPU in whose memory the tensors are; -1: host memory.
   int device() const { return batch_.delivery ? batch_.delivery->device() : -1; }
 
   py::array numpy(int kind, size_t output) const;
-  // `stream`: of the consumer, on a GPU, as the DLPack protocol has it: 1 or none is the default
-  // stream, -1 asks for no order at all.
+  /// `stream`: of the consumer, on a GPU, as the DLPack protocol has it: 1 or none is the default
+  /// stream, -1 asks for no order at all.
   py::capsule dlpack(int kind, size_t output, std::optional<int64_t> stream) const;
 
  private:

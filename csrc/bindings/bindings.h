@@ -11,19 +11,19 @@ namespace gear::bindings {
 
 namespace py = pybind11;
 
-void register_base(py::module_& module);       // exceptions, log, build information
-void register_devices(py::module_& module);    // GPUs, their links
-void register_store(py::module_& module);      // Shard
-void register_ingest(py::module_& module);     // Writer
-void register_batch(py::module_& module);      // Batch
-void register_transport(py::module_& module);  // Transport
-void register_group(py::module_& module);      // Peers
-void register_collect(py::module_& module);    // Collector
+void register_base(py::module_& module);       ///< exceptions, log, build information
+void register_devices(py::module_& module);    ///< GPUs, their links
+void register_store(py::module_& module);      ///< Shard
+void register_ingest(py::module_& module);     ///< Writer
+void register_batch(py::module_& module);      ///< Batch
+void register_transport(py::module_& module);  ///< Transport
+void register_group(py::module_& module);      ///< Peers
+void register_collect(py::module_& module);    ///< Collector
 
-// gear.TransportError.
+/// gear.TransportError.
 py::handle transport_error();
-// Calls `attempt(slice_s)` without the GIL until it returns true or `timeout_s` (none: for ever)
-// has passed, looking for Ctrl-C between slices. Returns what the last call returned.
+/// Calls `attempt(slice_s)` without the GIL until it returns true or `timeout_s` (none: for ever)
+/// has passed, looking for Ctrl-C between slices. Returns what the last call returned.
 template <class Attempt>
 bool wait_interruptibly(std::optional<double> timeout_s, Attempt attempt) {
   constexpr double kSlice = 0.1;
@@ -35,9 +35,15 @@ bool wait_interruptibly(std::optional<double> timeout_s, Attempt attempt) {
       const py::gil_scoped_release release;
       done = attempt(slice);
     }
-    if (done) return true;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    if (timeout_s && (left -= slice) <= 0) return false;
+    if (done) {
+      return true;
+    }
+    if (PyErr_CheckSignals() != 0) {
+      throw py::error_already_set();
+    }
+    if (timeout_s && (left -= slice) <= 0) {
+      return false;
+    }
   }
 }
 

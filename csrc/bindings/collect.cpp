@@ -13,9 +13,6 @@
 
 namespace gear::bindings {
 namespace {
-
-using base::cat;
-using base::InvalidArgument;
 using deliver::BatchSource;
 using plan::Batch;
 
@@ -24,10 +21,17 @@ using OutputTuple = std::tuple<std::string, std::string, int64_t, int64_t, std::
                                std::optional<std::string>, float>;
 
 plan::Pad parse_pad(const std::string& pad) {
-  if (pad == "both") return plan::Pad::kBoth;
-  if (pad == "head") return plan::Pad::kHead;
-  if (pad == "tail") return plan::Pad::kTail;
-  throw InvalidArgument(cat("[collect] pad '", pad, "': 'both', 'head' and 'tail' are allowed"));
+  if (pad == "both") {
+    return plan::Pad::kBoth;
+  }
+  if (pad == "head") {
+    return plan::Pad::kHead;
+  }
+  if (pad == "tail") {
+    return plan::Pad::kTail;
+  }
+  throw base::InvalidArgument(
+      base::cat("[collect] pad '", pad, "': 'both', 'head' and 'tail' are allowed"));
 }
 
 std::vector<plan::Output> make_outputs(const store::Schema& schema,
@@ -36,40 +40,65 @@ std::vector<plan::Output> make_outputs(const store::Schema& schema,
   for (const auto& [name, column, start, stop, pad, time_axis, dtype, scale] : tuples) {
     outputs.push_back({name, schema.index_of(column), start, stop, parse_pad(pad), time_axis,
                        std::nullopt, scale});
-    if (dtype) outputs.back().dtype = base::parse_dtype(*dtype);
+    if (dtype) {
+      outputs.back().dtype = base::parse_dtype(*dtype);
+    }
   }
   return outputs;
 }
 
 store::Unit parse_unit(const std::string& unit) {
-  if (unit == "step") return store::Unit::kStep;
-  if (unit == "episode") return store::Unit::kEpisode;
-  throw InvalidArgument(cat("[select] unit '", unit, "': 'step' and 'episode' are allowed"));
+  if (unit == "step") {
+    return store::Unit::kStep;
+  }
+  if (unit == "episode") {
+    return store::Unit::kEpisode;
+  }
+  throw base::InvalidArgument(
+      base::cat("[select] unit '", unit, "': 'step' and 'episode' are allowed"));
 }
 
 select::Policy parse_policy(const std::string& policy) {
   using select::Policy;
-  if (policy == "uniform") return Policy::kUniform;
-  if (policy == "weighted") return Policy::kWeighted;
-  if (policy == "sequential") return Policy::kSequential;
-  if (policy == "fifo") return Policy::kFifo;
-  if (policy == "lifo") return Policy::kLifo;
-  if (policy == "topk") return Policy::kTopK;
-  throw InvalidArgument(cat("[select] no sampler '", policy, "'"));
+  if (policy == "uniform") {
+    return Policy::kUniform;
+  }
+  if (policy == "weighted") {
+    return Policy::kWeighted;
+  }
+  if (policy == "sequential") {
+    return Policy::kSequential;
+  }
+  if (policy == "fifo") {
+    return Policy::kFifo;
+  }
+  if (policy == "lifo") {
+    return Policy::kLifo;
+  }
+  if (policy == "topk") {
+    return Policy::kTopK;
+  }
+  throw base::InvalidArgument(base::cat("[select] no sampler '", policy, "'"));
 }
 
 plan::Path parse_path(const std::string& path) {
   for (const plan::Path one : {plan::Path::kAuto, plan::Path::kZeroCopy, plan::Path::kStaged}) {
-    if (path == plan::path_name(one)) return one;
+    if (path == plan::path_name(one)) {
+      return one;
+    }
   }
-  throw InvalidArgument(
-      cat("[collect] path '", path, "': 'auto', 'zero_copy' and 'staged' are allowed"));
+  throw base::InvalidArgument(
+      base::cat("[collect] path '", path, "': 'auto', 'zero_copy' and 'staged' are allowed"));
 }
 
 // GPU number, or -1 for the CPU.
 int parse_device(const std::string& device) {
-  if (device == "cpu") return -1;
-  if (device == "cuda") return deliver::choose_gpu(-1);
+  if (device == "cpu") {
+    return -1;
+  }
+  if (device == "cuda") {
+    return deliver::choose_gpu(-1);
+  }
   constexpr std::string_view kPrefix = "cuda:";
   const std::string_view number =
       std::string_view(device).substr(std::min(device.size(), kPrefix.size()));
@@ -77,8 +106,8 @@ int parse_device(const std::string& device) {
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
   if (!device.starts_with(kPrefix) || error != std::errc() ||
       end != number.data() + number.size() || index < 0) {
-    throw InvalidArgument(
-        cat("[collect] device '", device, "': 'cpu', 'cuda' and 'cuda:<index>' are allowed"));
+    throw base::InvalidArgument(
+        base::cat("[collect] device '", device, "': 'cpu', 'cuda' and 'cuda:<index>' are allowed"));
   }
   return deliver::choose_gpu(index);
 }
@@ -143,12 +172,14 @@ class PyCollector {
     });
     if (!in_time) {
       PyErr_SetString(PyExc_TimeoutError,
-                      cat("[collect] the rate limit allowed no batch within ", *timeout_s,
-                          " s: writers append too slowly, or min_steps is not reached")
+                      base::cat("[collect] the rate limit allowed no batch within ", *timeout_s,
+                                " s: writers append too slowly, or min_steps is not reached")
                           .c_str());
       throw py::error_already_set();
     }
-    if (result == BatchSource::Next::kEpochEnd) return py::none();
+    if (result == BatchSource::Next::kEpochEnd) {
+      return py::none();
+    }
     return py::cast(new PyBatch(std::move(batch), schema_),
                     py::return_value_policy::take_ownership);
   }
@@ -183,8 +214,8 @@ class PyCollector {
     BatchSource::State state;
     for (const char* key : {"draws", "epoch", "size", "beta", "pending"}) {
       if (!saved.contains(key)) {
-        throw InvalidArgument(
-            cat("[collect] the loader's state lacks '", key, "': give what state_dict() returned"));
+        throw base::InvalidArgument(base::cat("[collect] the loader's state lacks '", key,
+                                              "': give what state_dict() returned"));
       }
     }
     state.position = {saved["draws"].cast<uint64_t>(), saved["epoch"].cast<uint64_t>(),
@@ -196,7 +227,9 @@ class PyCollector {
       pending.rows = entry["rows"].cast<std::vector<uint64_t>>();
       const auto data = entry["data"].cast<py::array_t<uint8_t, py::array::c_style>>();
       pending.data.resize(static_cast<size_t>(data.size()));
-      if (data.size() > 0) std::memcpy(pending.data.data(), data.data(), pending.data.size());
+      if (data.size() > 0) {
+        std::memcpy(pending.data.data(), data.data(), pending.data.size());
+      }
       state.pending.push_back(std::move(pending));
     }
     const py::gil_scoped_release release;
@@ -252,7 +285,8 @@ PyBatch collect_ids(const std::shared_ptr<store::Shard>& shard,
                     const py::array_t<int64_t, py::array::c_style>& ids,
                     const std::vector<OutputTuple>& outputs, bool packed, int device) {
   if (ids.ndim() != 1) {
-    throw InvalidArgument(cat("[collect] ids of ", ids.ndim(), " dimensions: one is allowed"));
+    throw base::InvalidArgument(
+        base::cat("[collect] ids of ", ids.ndim(), " dimensions: one is allowed"));
   }
   const std::vector<int64_t> wanted(ids.data(), ids.data() + ids.size());
   const std::vector<plan::Output> specs = make_outputs(shard->schema(), outputs);

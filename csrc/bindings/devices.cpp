@@ -60,7 +60,9 @@ py::dict as_dict(const link::LinkModel& model) {
       row[py::str(name.data(), name.size())] = sample.gb_per_s[path];
     }
     speeds.append(row);
-    if (sample.run_bytes == previous) continue;  // samples come by run size
+    if (sample.run_bytes == previous) {
+      continue;  // samples come by run size
+    }
     previous = sample.run_bytes;
     const uint64_t bytes = model.crossover_bytes(sample.run_bytes);
     py::dict from;

@@ -40,14 +40,14 @@ py::list views(std::span<const Range> ranges) {
 [[noreturn]] void rethrow(const py::error_already_set& error, const char* call) {
   const std::string text = py::str(error.value());
   if (error.matches(transport_error())) {
-    throw TransportError(text);
+    throw base::TransportError(text);
   }
   if (error.matches(PyExc_KeyboardInterrupt)) {
     PyErr_SetInterrupt();  // raised again where Python goes on
   }
   const std::string type = py::str(error.type().attr("__name__"));
-  throw TransportError(
-      cat("[transport] ", call, " by the group failed: ", type, text.empty() ? "" : ": ", text));
+  throw base::TransportError(base::cat("[transport] ", call, " by the group failed: ", type,
+                                       text.empty() ? "" : ": ", text));
 }
 
 class GroupTransport final : public transport::Transport {

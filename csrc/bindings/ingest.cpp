@@ -9,9 +9,6 @@
 namespace gear::bindings {
 namespace {
 
-using base::cat;
-using base::InvalidArgument;
-
 // store::Writer for Python callers: reads the columns of a call, keeps the memory for that.
 class PyWriter {
  public:
@@ -31,24 +28,30 @@ class PyWriter {
     if (const py::handle priority = find_priority(columns)) {
       priorities_.push_back(checked_priority(priority));
     }
-    if (given + priorities_given_ != columns.size()) refuse_unknown(columns);
+    if (given + priorities_given_ != columns.size()) {
+      refuse_unknown(columns);
+    }
     write(1);
   }
 
   void extend(const py::kwargs& columns) {
     const size_t given = read_columns(columns, true);
     const py::handle priority = find_priority(columns);
-    if (given + priorities_given_ != columns.size()) refuse_unknown(columns);
+    if (given + priorities_given_ != columns.size()) {
+      refuse_unknown(columns);
+    }
     const uint64_t steps = inputs_[0].steps();
     for (size_t c = 1; c < inputs_.size(); ++c) {
       if (inputs_[c].steps() != steps) {
-        throw InvalidArgument(cat("[ingest] column '", name(c), "' has ", inputs_[c].steps(),
-                                  " steps, column '", name(0), "' has ", steps,
-                                  ": all must have as many"));
+        throw base::InvalidArgument(base::cat("[ingest] column '", name(c), "' has ",
+                                              inputs_[c].steps(), " steps, column '", name(0),
+                                              "' has ", steps, ": all must have as many"));
       }
     }
     priorities_.clear();
-    if (priority) read_priorities(priority, steps);
+    if (priority) {
+      read_priorities(priority, steps);
+    }
     write(steps);
   }
 
@@ -56,8 +59,8 @@ class PyWriter {
                    const std::optional<py::dict>& last) {
     require_open();
     if (weight && (!std::isfinite(*weight) || *weight < 0)) {
-      throw InvalidArgument(
-          cat("[ingest] weight ", *weight, ": a finite number, 0 or more, is allowed"));
+      throw base::InvalidArgument(
+          base::cat("[ingest] weight ", *weight, ": a finite number, 0 or more, is allowed"));
     }
     std::fill(rows_.begin(), rows_.end(), nullptr);
     const bool closes = last && !last->empty();
@@ -68,7 +71,7 @@ class PyWriter {
         rows_[c] = inputs_[c].data();
       }
       if (!writer_->episode_uid()) {
-        throw InvalidArgument(
+        throw base::InvalidArgument(
             "[ingest] a closing step was given but no episode is open: append "
             "at least one step first");
       }
@@ -95,7 +98,8 @@ class PyWriter {
 
   void require_open() const {
     if (!writer_) {
-      throw InvalidArgument("[ingest] this writer is closed: make another with buffer.writer()");
+      throw base::InvalidArgument(
+          "[ingest] this writer is closed: make another with buffer.writer()");
     }
   }
 
@@ -104,7 +108,9 @@ class PyWriter {
     require_open();
     for (size_t c = 0; c < names_.size(); ++c) {
       const py::handle value = PyDict_GetItemWithError(columns.ptr(), names_[c].ptr());
-      if (!value) refuse_missing(c, columns);
+      if (!value) {
+        refuse_missing(c, columns);
+      }
       inputs_[c].read(shard_->schema()[c], value, batched);
       rows_[c] = inputs_[c].data();
     }
@@ -121,8 +127,9 @@ class PyWriter {
   static float checked_priority(py::handle value, double number) {
     if (!std::isfinite(number) || number < 0 ||
         number > static_cast<double>(std::numeric_limits<float>::max())) {
-      throw InvalidArgument(cat("[ingest] priority ", py::str(value).cast<std::string>(),
-                                ": a finite number, 0 or more, is allowed"));
+      throw base::InvalidArgument(base::cat("[ingest] priority ",
+                                            py::str(value).cast<std::string>(),
+                                            ": a finite number, 0 or more, is allowed"));
     }
     return static_cast<float>(number);
   }
@@ -137,9 +144,10 @@ class PyWriter {
     if (!array || (array.ndim() != 0 &&
                    (array.ndim() != 1 || static_cast<uint64_t>(array.size()) != steps))) {
       PyErr_Clear();
-      throw InvalidArgument(cat("[ingest] priority of shape ",
-                                array ? py::str(array.attr("shape")).cast<std::string>() : "?",
-                                ": one number, or one a step (", steps, "), is allowed"));
+      throw base::InvalidArgument(
+          base::cat("[ingest] priority of shape ",
+                    array ? py::str(array.attr("shape")).cast<std::string>() : "?",
+                    ": one number, or one a step (", steps, "), is allowed"));
     }
     for (uint64_t i = 0; i < steps; ++i) {
       const double number = array.data()[array.ndim() == 0 ? 0 : i];
@@ -148,14 +156,17 @@ class PyWriter {
   }
 
   [[noreturn]] void refuse_missing(size_t c, const py::kwargs& columns) const {
-    throw InvalidArgument(cat("[ingest] column '", name(c), "' is missing: given ", keys(columns),
-                              "; every column of the schema must be given"));
+    throw base::InvalidArgument(base::cat("[ingest] column '", name(c), "' is missing: given ",
+                                          keys(columns),
+                                          "; every column of the schema must be given"));
   }
 
   [[noreturn]] void refuse_unknown(const py::kwargs& columns) const {
     for (const auto& [key, value] : columns) {
       const std::string given = py::str(key).cast<std::string>();
-      if (given != "priority") shard_->schema().index_of(given);
+      if (given != "priority") {
+        shard_->schema().index_of(given);
+      }
     }
     GEAR_CHECK(!"an argument is unknown");
     std::abort();
@@ -174,10 +185,10 @@ class PyWriter {
       const bool allowed = wait_interruptibly(
           timeout_s_, [&](double slice) { return writer_->reserve(steps, slice); });
       if (!allowed) {
-        PyErr_SetString(PyExc_TimeoutError,
-                        cat("[ingest] the rate limit did not let ", steps, " steps in within ",
-                            *timeout_s_, " s: nothing samples fast enough")
-                            .c_str());
+        PyErr_SetString(PyExc_TimeoutError, base::cat("[ingest] the rate limit did not let ", steps,
+                                                      " steps in within ", *timeout_s_,
+                                                      " s: nothing samples fast enough")
+                                                .c_str());
         throw py::error_already_set();
       }
     }

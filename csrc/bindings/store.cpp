@@ -9,9 +9,6 @@
 
 namespace gear::bindings {
 namespace {
-
-using base::cat;
-using base::InvalidArgument;
 using ColumnTuple = std::tuple<std::string, std::vector<int64_t>, std::string>;
 
 store::Schema make_schema(const std::vector<ColumnTuple>& columns) {
@@ -32,11 +29,17 @@ py::list schema_columns(const store::Schema& schema) {
 }
 
 store::Evict parse_evict(const std::string& evict) {
-  if (evict == "fifo") return store::Evict::kFifo;
-  if (evict == "lifo") return store::Evict::kLifo;
-  if (evict == "lowest_priority") return store::Evict::kLowestPriority;
-  throw InvalidArgument(
-      cat("[store] evict '", evict, "': 'fifo', 'lifo' and 'lowest_priority' are allowed"));
+  if (evict == "fifo") {
+    return store::Evict::kFifo;
+  }
+  if (evict == "lifo") {
+    return store::Evict::kLifo;
+  }
+  if (evict == "lowest_priority") {
+    return store::Evict::kLowestPriority;
+  }
+  throw base::InvalidArgument(
+      base::cat("[store] evict '", evict, "': 'fifo', 'lifo' and 'lowest_priority' are allowed"));
 }
 
 const char* state_name(store::EpisodeState state) {
@@ -136,7 +139,9 @@ py::list episodes(store::Shard& shard) {
           {}};
       for (uint32_t p = episode.head; p != store::kNone; p = index.page(p).next) {
         for (uint32_t r = 0; r < index.page(p).rows; ++r) {
-          if (index.page(p).first_step + r >= episode.end) break;  // the closing step
+          if (index.page(p).first_step + r >= episode.end) {
+            break;  // the closing step
+          }
           row.ids.push_back(index.id({p, r}, store::Unit::kStep));
         }
       }
@@ -174,7 +179,9 @@ py::array_t<float> priorities_of(store::Shard& shard, const Ids& ids) {
   const std::span wanted(ids.data(), static_cast<size_t>(ids.size()));
   float* out = priorities.mutable_data();
   with_settled(shard, [&](const store::Index& index) {
-    for (int64_t id : wanted) *out++ = index.priority(index.resolve(id));
+    for (int64_t id : wanted) {
+      *out++ = index.priority(index.resolve(id));
+    }
   });
   return priorities;
 }

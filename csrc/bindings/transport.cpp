@@ -33,7 +33,9 @@ struct Filled {
   explicit Filled(size_t size)
       : object(py::reinterpret_steal<py::bytes>(
             PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(size)))) {
-    if (!object) throw py::error_already_set();
+    if (!object) {
+      throw py::error_already_set();
+    }
     bytes = {reinterpret_cast<std::byte*>(PyBytes_AS_STRING(object.ptr())), size};
   }
 
@@ -54,7 +56,9 @@ py::bytes allgather(Transport& self, const py::bytes& mine) {
 std::vector<py::bytes> alltoallv(Transport& self, const std::vector<py::bytes>& to,
                                  const std::vector<size_t>& from_bytes) {
   std::vector<ConstBytes> sent;
-  for (const py::bytes& entry : to) sent.push_back(bytes_of(entry));
+  for (const py::bytes& entry : to) {
+    sent.push_back(bytes_of(entry));
+  }
   std::vector<py::bytes> received;
   std::vector<Bytes> from;
   for (const size_t size : from_bytes) {
@@ -71,7 +75,9 @@ std::vector<py::bytes> alltoallv(Transport& self, const std::vector<py::bytes>& 
 
 std::vector<SharedTransport> loopback_transports(uint32_t size, double timeout_s) {
   std::vector<SharedTransport> ranks;
-  for (auto& rank : transport::make_loopback(size, timeout_s)) ranks.push_back(std::move(rank));
+  for (auto& rank : transport::make_loopback(size, timeout_s)) {
+    ranks.push_back(std::move(rank));
+  }
   return ranks;
 }
 

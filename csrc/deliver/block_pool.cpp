@@ -11,7 +11,9 @@ std::shared_ptr<std::byte> BlockPool::acquire() {
       idle_.pop_back();
     }
   }
-  if (!block) block = memory::make_region(tier_, bytes_, {});
+  if (!block) {
+    block = memory::make_region(tier_, bytes_, {});
+  }
   std::byte* data = block->data();
   return {data, [owner = shared_from_this(), held = block.release()](std::byte*) {
             owner->release(std::unique_ptr<memory::Region>(held));
@@ -20,12 +22,16 @@ std::shared_ptr<std::byte> BlockPool::acquire() {
 
 void BlockPool::make(size_t count) {
   std::vector<std::shared_ptr<std::byte>> made;
-  while (made.size() < count) made.push_back(acquire());
+  while (made.size() < count) {
+    made.push_back(acquire());
+  }
 }
 
 void BlockPool::release(std::unique_ptr<memory::Region> block) noexcept {
   const std::lock_guard guard(mutex_);
-  if (idle_.size() < max_idle_) idle_.push_back(std::move(block));
+  if (idle_.size() < max_idle_) {
+    idle_.push_back(std::move(block));
+  }
 }
 
 }  // namespace gear::deliver

@@ -26,7 +26,9 @@ bool spin_until(std::chrono::microseconds limit, Condition condition) {
   const Clock::time_point start = Clock::now();
   do {
     for (int i = 0; i < 32; ++i) {
-      if (condition()) return true;
+      if (condition()) {
+        return true;
+      }
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #endif
@@ -67,11 +69,15 @@ Collector::Collector(std::shared_ptr<store::Shard> shard, CollectorOptions optio
                                         stage_ ? memory::Tier::kPinned : memory::Tier::kHost);
   stats_.path = stage_ ? plan::Path::kStaged : plan::Path::kHost;
   stats_.tier = shard_->options().tier;
-  if (select::needs_priorities(options_.sampler)) shard_->settle();
+  if (select::needs_priorities(options_.sampler)) {
+    shard_->settle();
+  }
   sampler_ = select::make_sampler(options_.sampler, shard_->index());
   shard_->index().require_lookahead(plan::lookahead(options_.outputs));
   lock.unlock();
-  if (stage_) blocks_->make(most_blocks);
+  if (stage_) {
+    blocks_->make(most_blocks);
+  }
   thread_ = std::thread([this] { run(); });
 }
 
@@ -87,8 +93,12 @@ Collector::~Collector() {
 bool Collector::issue(std::optional<double> timeout_s) {
   auto lock = shard_->lock();
   store::Index& index = shard_->index();
-  if (!wait_to_draw(*shard_, lock, options_, timeout_s, !pending_.empty())) return false;
-  if (select::needs_priorities(options_.sampler)) shard_->settle();
+  if (!wait_to_draw(*shard_, lock, options_, timeout_s, !pending_.empty())) {
+    return false;
+  }
+  if (select::needs_priorities(options_.sampler)) {
+    shard_->settle();
+  }
 
   std::unique_ptr<Job> job;
   if (idle_.empty()) {
@@ -137,7 +147,9 @@ bool Collector::issue(std::optional<double> timeout_s) {
     queued_.fetch_add(1, std::memory_order_release);
     wake = worker_sleeps_;
   }
-  if (wake) work_.notify_one();  // without the lock, which the worker takes first
+  if (wake) {
+    work_.notify_one();  // without the lock, which the worker takes first
+  }
   return true;
 }
 
@@ -151,7 +163,9 @@ Collector::Next Collector::next(std::optional<double> timeout_s, plan::Batch& ou
   // Nothing is drawn beyond the end of an epoch, or an error, until the consumer has reached it.
   while (pending_.size() <= options_.prefetch && !pending_.back()->epoch_end &&
          !pending_.back()->failed_to_draw) {
-    if (!issue(0.0)) break;
+    if (!issue(0.0)) {
+      break;
+    }
   }
   std::unique_ptr<Job> job = std::move(pending_.front());
   pending_.pop_front();
@@ -169,7 +183,9 @@ Collector::Next Collector::next(std::optional<double> timeout_s, plan::Batch& ou
   }
   job->batch = plan::Batch{};
   idle_.push_back(std::move(job));
-  if (error) std::rethrow_exception(error);
+  if (error) {
+    std::rethrow_exception(error);
+  }
   return epoch_end ? Next::kEpochEnd : Next::kBatch;
 }
 
@@ -181,7 +197,9 @@ void Collector::gather(Job& job) {
     const Reading reading(*shard_, job.ticket);
     try {
       gather::gather_cpu(shard_->data(), shard_->layout(), job.plan, job.batch, pool_);
-      if (stage_) stage_->send(job.batch);
+      if (stage_) {
+        stage_->send(job.batch);
+      }
     } catch (...) {
       error = std::current_exception();
     }
@@ -190,7 +208,9 @@ void Collector::gather(Job& job) {
   stats_.gather_s += seconds_since(start);
   job.error = error;
   job.done.store(true, std::memory_order_release);
-  if (caller_sleeps_) done_.notify_all();
+  if (caller_sleeps_) {
+    done_.notify_all();
+  }
 }
 
 void Collector::finish(Job& job) {
@@ -209,7 +229,9 @@ void Collector::finish(Job& job) {
   }
   guard.unlock();
   const base::NvtxRange range("gear.wait");
-  if (spin_until(kCallerSpin, [&] { return job.done.load(std::memory_order_acquire); })) return;
+  if (spin_until(kCallerSpin, [&] { return job.done.load(std::memory_order_acquire); })) {
+    return;
+  }
   guard.lock();
   caller_sleeps_ = true;
   done_.wait(guard, [&] { return job.done.load(std::memory_order_acquire); });
@@ -228,7 +250,9 @@ void Collector::run() {
     worker_sleeps_ = true;
     work_.wait(guard, [&] { return stop_ || !queue_.empty(); });
     worker_sleeps_ = false;
-    if (queue_.empty()) return;  // stopping, and nothing holds a ticket any more
+    if (queue_.empty()) {
+      return;  // stopping, and nothing holds a ticket any more
+    }
     Job& job = *queue_.front();
     queue_.pop_front();
     guard.unlock();
@@ -251,7 +275,9 @@ Collector::State Collector::state() {
   State state;
   for (const auto& job : pending_) {
     finish(*job);
-    if (job->error) std::rethrow_exception(job->error);
+    if (job->error) {
+      std::rethrow_exception(job->error);
+    }
     PendingBatch pending{job->epoch_end, 0, {}, {}};
     if (!job->epoch_end) {
       pending.items = job->batch.items;
@@ -288,7 +314,9 @@ void Collector::restore(const State& state) {
       job->batch.items = pending.items;
       job->batch.rows = pending.rows;
       std::memcpy(job->batch.block.get(), pending.data.data(), pending.data.size());
-      if (stage_) stage_->send(job->batch);
+      if (stage_) {
+        stage_->send(job->batch);
+      }
     }
     pending_.push_back(std::move(job));
   }
@@ -302,7 +330,9 @@ Collector::Stats Collector::stats() {
     const std::lock_guard guard(mutex_);
     stats = stats_;
   }
-  if (stats.gather_s > 0) stats.gb_per_s = static_cast<double>(stats.bytes) / stats.gather_s / 1e9;
+  if (stats.gather_s > 0) {
+    stats.gb_per_s = static_cast<double>(stats.bytes) / stats.gather_s / 1e9;
+  }
   return stats;
 }
 
@@ -313,7 +343,9 @@ plan::Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>&
   plan::Batch batch;
   auto lock = shard.lock();
   plan::check_outputs(outputs, shard.schema(), ids.size(), shard.index().num_slots());
-  for (int64_t id : ids) selection.add(shard.index().resolve(id), 1.0F);
+  for (int64_t id : ids) {
+    selection.add(shard.index().resolve(id), 1.0F);
+  }
   batch.layout = std::make_shared<plan::BatchLayout>(shard.schema(), outputs, ids.size(), packed);
   batch.block = std::make_shared<BlockPool>(batch.layout->bytes, 0)->acquire();
   plan::make_plan(shard.index(), shard.layout(), selection, batch, plan);

@@ -19,7 +19,9 @@ std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard>,
 }
 
 bool uses_kernels(store::Shard&, const CollectorOptions& options, const plan::BatchLayout&) {
-  if (options.device >= 0) refuse();
+  if (options.device >= 0) {
+    refuse();
+  }
   return false;
 }
 

@@ -56,7 +56,9 @@ void copy_run(std::byte* target, const std::byte* source, uint64_t bytes) {
   } else if (bytes >= 4) {
     copy_ends<uint32_t>(target, source, bytes);
   } else {
-    for (uint64_t i = 0; i < bytes; ++i) target[i] = source[i];
+    for (uint64_t i = 0; i < bytes; ++i) {
+      target[i] = source[i];
+    }
   }
 }
 
@@ -88,7 +90,9 @@ void stream_portable(std::byte* target, const std::byte* source, uint64_t bytes)
 
 Stream choose_stream() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return stream_avx2;
+  if (__builtin_cpu_supports("avx2")) {
+    return stream_avx2;
+  }
 #endif
   return stream_portable;
 }
@@ -140,12 +144,18 @@ class WindowGather {
 
   void execute(std::span<const plan::Run> runs) const {
     const size_t ahead = std::min(kPrefetchRuns, runs.size());
-    for (size_t i = 0; i < ahead; ++i) prefetch(runs[i]);
+    for (size_t i = 0; i < ahead; ++i) {
+      prefetch(runs[i]);
+    }
     for (size_t i = 0; i < runs.size(); ++i) {
-      if (i + ahead < runs.size()) prefetch(runs[i + ahead]);
+      if (i + ahead < runs.size()) {
+        prefetch(runs[i + ahead]);
+      }
       move(runs[i]);
     }
-    if (streams_) end_streaming();
+    if (streams_) {
+      end_streaming();
+    }
   }
 
  private:
@@ -155,15 +165,23 @@ class WindowGather {
 
   // Inlined by force: seen as a function, it has no effect and GCC drops the call.
   [[gnu::always_inline]] void prefetch(const plan::Run& run) const {
-    if (run.page == store::kNone) return;
-    for (const Lane& lane : lanes_) prefetch(run, lane);
-    for (const CastLane& cast : casts_) prefetch(run, cast.lane);
+    if (run.page == store::kNone) {
+      return;
+    }
+    for (const Lane& lane : lanes_) {
+      prefetch(run, lane);
+    }
+    for (const CastLane& cast : casts_) {
+      prefetch(run, cast.lane);
+    }
   }
 
   [[gnu::always_inline]] void prefetch(const plan::Run& run, const Lane& lane) const {
     const std::byte* p = address(run, lane);
     const std::byte* last = p + std::min(run.count * lane.step_bytes, kPrefetchBytes) - 1;
-    for (; p < last; p += kLine) __builtin_prefetch(p);
+    for (; p < last; p += kLine) {
+      __builtin_prefetch(p);
+    }
     __builtin_prefetch(last);
   }
 
@@ -207,7 +225,9 @@ void move_runs(const plan::Plan& plan, uint64_t bytes, base::ThreadPool& pool, M
       const std::span<const plan::Run> runs = plan.runs(window);
       const size_t from = runs.size() * t / tasks;
       const size_t to = runs.size() * (t + 1) / tasks;
-      if (from == to) continue;
+      if (from == to) {
+        continue;
+      }
       make(window).execute(runs.subspan(from, to - from));
     }
   });
@@ -235,7 +255,9 @@ void pack_cpu(const std::byte* source, const store::PageLayout& pages,
     WindowGather gather(source, pages.page_bytes, rows.bytes);
     uint64_t next = 0;  // offsets ascend, but for those of outputs that share the rows of another
     for (const size_t o : layout.windows[window].outputs) {
-      if (rows.offset[o] < next) continue;
+      if (rows.offset[o] < next) {
+        continue;
+      }
       next = rows.offset[o] + 1;
       const size_t column = layout.outputs[o].column;
       gather.add({pages.column_offset[column], pages.step_bytes[column], out + rows.offset[o]});

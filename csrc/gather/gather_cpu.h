@@ -10,21 +10,21 @@
 
 namespace gear::gather {
 
-// Batches of as many bytes are split over the pool. A smaller one costs the threads that draw and
-// plan beside it more than it gains.
+/// Batches of as many bytes are split over the pool. A smaller one costs the threads that draw and
+/// plan beside it more than it gains.
 constexpr uint64_t kSplitBytes = 1 << 20;
 
-// Moves what the plan says from the pages at `source` into the data of `batch`; where it is split,
-// the calling thread takes part.
+/// Moves what the plan says from the pages at `source` into the data of `batch`; where it is split,
+/// the calling thread takes part.
 void gather_cpu(const std::byte* source, const store::PageLayout& pages, const plan::Plan& plan,
                 const plan::Batch& batch, base::ThreadPool& pool);
 
-// The two ends of a packed parcel (parcel.h). Moves the rows that `plan` names out of the pages at
-// `source` to where `rows` says they lie packed, from `out` on; as they are stored, no conversion.
+/// The two ends of a packed parcel (parcel.h). Moves the rows that `plan` names out of the pages at
+/// `source` to where `rows` says they lie packed, from `out` on; as they are stored, no conversion.
 void pack_cpu(const std::byte* source, const store::PageLayout& pages,
               const plan::BatchLayout& layout, const plan::Plan& plan, const plan::PackedRows& rows,
               std::byte* out, base::ThreadPool& pool);
-// Moves the packed rows at `source` into the data of `batch`, as gather_cpu does those of pages.
+/// Moves the packed rows at `source` into the data of `batch`, as gather_cpu does those of pages.
 void unpack_cpu(const std::byte* source, const plan::PackedRows& rows,
                 const store::PageLayout& pages, const plan::Plan& plan, const plan::Batch& batch,
                 base::ThreadPool& pool);

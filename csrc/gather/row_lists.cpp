@@ -15,7 +15,9 @@ std::span<const plan::Run> part(std::span<const plan::Run> runs, size_t task, si
 
 uint64_t count_part(std::span<const plan::Run> runs) {
   uint64_t rows = 0;
-  for (const plan::Run& run : runs) rows += run.count;
+  for (const plan::Run& run : runs) {
+    rows += run.count;
+  }
   return rows;
 }
 
@@ -37,12 +39,16 @@ void list_part(std::span<const plan::Run> runs, uint32_t page_steps, uint32_t* s
 }  // namespace
 
 uint64_t count_rows(std::span<const plan::Run> runs, base::ThreadPool& pool) {
-  if (runs.size() <= kPerTask) return count_part(runs);
+  if (runs.size() <= kPerTask) {
+    return count_part(runs);
+  }
   const size_t tasks = runs.size() / kPerTask;
   std::vector<uint64_t> counts(tasks);
   pool.parallel_for(tasks, [&](size_t t) { counts[t] = count_part(part(runs, t, tasks)); });
   uint64_t rows = 0;
-  for (const uint64_t count : counts) rows += count;
+  for (const uint64_t count : counts) {
+    rows += count;
+  }
   return rows;
 }
 
@@ -55,7 +61,9 @@ void list_rows(std::span<const plan::Run> runs, uint64_t rows, uint32_t page_ste
   }
   std::vector<uint64_t> begins(tasks + 1);
   pool.parallel_for(tasks, [&](size_t t) { begins[t + 1] = count_part(part(runs, t, tasks)); });
-  for (size_t t = 1; t <= tasks; ++t) begins[t] += begins[t - 1];
+  for (size_t t = 1; t <= tasks; ++t) {
+    begins[t] += begins[t - 1];
+  }
   pool.parallel_for(tasks, [&](size_t t) {
     list_part(part(runs, t, tasks), page_steps, slots + begins[t], targets + begins[t]);
   });

@@ -14,8 +14,12 @@ constexpr uint64_t kApart = 32;  // counters of two parts never share a cache li
 }  // namespace
 
 Locality parse_locality(std::string_view text) {
-  if (text == "first") return Locality::kFirst;
-  if (text == "off") return Locality::kOff;
+  if (text == "first") {
+    return Locality::kFirst;
+  }
+  if (text == "off") {
+    return Locality::kOff;
+  }
   throw base::InvalidArgument(
       base::cat("[collect] locality '", text, "': 'first' or 'off' is allowed"));
 }
@@ -64,18 +68,26 @@ void Assignment::number(std::span<const uint16_t> ranks, const Visit& visit) {
   uint32_t* const counts = counts_.data();
   pool_.parallel_for(parts - 1, [&](size_t part) {
     uint32_t* const next = counts + (part + 1) * stride;
-    for (const uint16_t rank : draws_of(part)) ++next[rank];
+    for (const uint16_t rank : draws_of(part)) {
+      ++next[rank];
+    }
   });
-  for (size_t i = stride; i < counts_.size(); ++i) counts[i] += counts[i - stride];
+  for (size_t i = stride; i < counts_.size(); ++i) {
+    counts[i] += counts[i - stride];
+  }
   pool_.parallel_for(parts, [&](size_t part) {
     uint32_t* const before = counts + part * stride;
     size_t draw = part * part_draws;
-    for (const uint16_t rank : draws_of(part)) visit(part, draw++, before[rank]++);
+    for (const uint16_t rank : draws_of(part)) {
+      visit(part, draw++, before[rank]++);
+    }
   });
 }
 
 size_t Assignment::num_parts() const {
-  if (pool_.size() == 1) return 1;
+  if (pool_.size() == 1) {
+    return 1;
+  }
   return std::clamp<uint64_t>(consumers_.size() / part_draws_, 1, kMostParts);
 }
 
@@ -84,7 +96,9 @@ void Assignment::assign_in_order() {
   for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
     const size_t items = share(rank);
     std::fill_n(consumers_.data() + first, items, static_cast<uint16_t>(rank));
-    for (size_t i = 0; i < items; ++i) places_[first + i] = static_cast<uint32_t>(i);
+    for (size_t i = 0; i < items; ++i) {
+      places_[first + i] = static_cast<uint32_t>(i);
+    }
     first += items;
   }
 }
@@ -94,12 +108,16 @@ void Assignment::assign_locally(std::span<const uint16_t> owners) {
     shares_[rank] = spare_[rank] = static_cast<uint32_t>(share(rank));
   }
   surplus_of_.resize(num_parts());
-  for (auto& surplus : surplus_of_) surplus.clear();
+  for (auto& surplus : surplus_of_) {
+    surplus.clear();
+  }
   number(owners, [this, owner_of = owners.data(), consumers = consumers_.data(),
                   shares = shares_.data()](size_t part, size_t draw, uint32_t drawn) {
     const uint16_t owner = owner_of[draw];
     consumers[draw] = owner;
-    if (drawn >= shares[owner]) surplus_of_[part].push_back(static_cast<uint32_t>(draw));
+    if (drawn >= shares[owner]) {
+      surplus_of_[part].push_back(static_cast<uint32_t>(draw));
+    }
   });
   const uint32_t* const drawn = counts_.data() + counts_.size() - counts_.size() / num_parts();
   for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
@@ -109,11 +127,17 @@ void Assignment::assign_locally(std::span<const uint16_t> owners) {
   for (const auto& surplus : surplus_of_) {
     surplus_.insert(surplus_.end(), surplus.begin(), surplus.end());
   }
-  for (Takers& node : ranks_of_) node.first = 0;
+  for (Takers& node : ranks_of_) {
+    node.first = 0;
+  }
   everybody_.first = 0;
-  for (const uint32_t draw : surplus_) consumers_[draw] = take(ranks_of_[nodes_[owners[draw]]]);
   for (const uint32_t draw : surplus_) {
-    if (consumers_[draw] == kNobody) consumers_[draw] = take(everybody_);
+    consumers_[draw] = take(ranks_of_[nodes_[owners[draw]]]);
+  }
+  for (const uint32_t draw : surplus_) {
+    if (consumers_[draw] == kNobody) {
+      consumers_[draw] = take(everybody_);
+    }
   }
 }
 
@@ -121,7 +145,9 @@ uint16_t Assignment::take(Takers& takers) {
   while (takers.first < takers.ranks.size() && spare_[takers.ranks[takers.first]] == 0) {
     ++takers.first;
   }
-  if (takers.first == takers.ranks.size()) return kNobody;
+  if (takers.first == takers.ranks.size()) {
+    return kNobody;
+  }
   const uint16_t rank = takers.ranks[takers.first];
   --spare_[rank];
   return rank;

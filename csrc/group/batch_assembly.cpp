@@ -35,15 +35,18 @@ class Reader {
 
   template <class T>
   Values<T> take(uint64_t count) {
-    if (count > bytes_.size() / sizeof(T)) fail("it ends too early");
+    if (count > bytes_.size() / sizeof(T)) {
+      fail("it ends too early");
+    }
     const Values<T> values(bytes_.first(count * sizeof(T)));
     bytes_ = bytes_.subspan(count * sizeof(T));
     return values;
   }
 
   void expect(bool sound, const char* what) const {
-    if (!sound) [[unlikely]]
+    if (!sound) [[unlikely]] {
       fail(what);
+    }
   }
   void expect_end() const { expect(bytes_.empty(), "bytes follow its end"); }
 
@@ -121,13 +124,17 @@ void BatchAssembly::begin(plan::Batch& batch, uint64_t items) {
   batch.bytes = 0;
   filled_.assign(items, 0);
   num_filled_ = 0;
-  for (Part& part : parts_) part.forget();
+  for (Part& part : parts_) {
+    part.forget();
+  }
 }
 
 void BatchAssembly::add(uint32_t owner, std::span<const std::byte> parcel) {
   Part& part = parts_[owner];
   GEAR_CHECK(part.pieces.empty());
-  if (parcel.empty()) return;
+  if (parcel.empty()) {
+    return;
+  }
   Reader reader(parcel, owner);
   const ParcelHeader header = reader.take<ParcelHeader>(1)[0];
   reader.expect(header.items <= batch_->items - num_filled_, "it has more items than the batch");
@@ -158,7 +165,9 @@ void BatchAssembly::add(uint32_t owner, std::span<const std::byte> parcel) {
   if (ascend) {
     pool_.parallel_for(part.num_chunks(), add_chunk);
   } else {
-    for (size_t c = 0; c < part.num_chunks(); ++c) add_chunk(c);
+    for (size_t c = 0; c < part.num_chunks(); ++c) {
+      add_chunk(c);
+    }
   }
   num_filled_ += items;
   for (auto& sums : part.sums) {
@@ -244,16 +253,22 @@ void BatchAssembly::finish() {
       const auto* lengths = batch_->at<int32_t>(shared.lengths);
       auto* cu_seqlens = batch_->at<int32_t>(shared.cu_seqlens);
       cu_seqlens[0] = 0;
-      for (uint64_t i = 0; i < batch_->items; ++i) cu_seqlens[i + 1] = cu_seqlens[i] + lengths[i];
+      for (uint64_t i = 0; i < batch_->items; ++i) {
+        cu_seqlens[i + 1] = cu_seqlens[i] + lengths[i];
+      }
       rows = static_cast<uint64_t>(cu_seqlens[batch_->items]);
     }
     batch_->rows.push_back(rows);
     plan_padding(w);
     for (Part& part : parts_) {
-      if (!part.pieces.empty()) plan_part(w, part);
+      if (!part.pieces.empty()) {
+        plan_part(w, part);
+      }
     }
   }
-  for (uint32_t o = 0; o < parts_.size(); ++o) batch_->bytes += bytes(o);
+  for (uint32_t o = 0; o < parts_.size(); ++o) {
+    batch_->bytes += bytes(o);
+  }
 }
 
 // Like Plan::runs, a part without items has no windows.
@@ -274,7 +289,9 @@ void BatchAssembly::plan_part(size_t window, Part& part) {
     for (uint64_t i = begin; i < end; ++i) {
       const uint32_t place = part.places[i];
       const ParcelPiece piece = pieces[i];
-      if (piece.count == 0) continue;
+      if (piece.count == 0) {
+        continue;
+      }
       uint32_t target =
           begins != nullptr ? static_cast<uint32_t>(begins[place]) : place * length + piece.place;
       if (!mapped) {
@@ -297,17 +314,23 @@ void BatchAssembly::plan_padding(size_t window) {
   const auto length = static_cast<uint32_t>(layout_.windows[window].window.length());
   uint64_t short_items = 0;
   for (const Part& part : parts_) {
-    if (!part.pieces.empty()) short_items += part.sums[window].back().short_items;
+    if (!part.pieces.empty()) {
+      short_items += part.sums[window].back().short_items;
+    }
   }
   padding_.begin_window(layout_.packed ? 0 : 2 * short_items);
   for (const Part& part : parts_) {
     for (size_t c = 0; c < part.num_chunks() && !layout_.packed; ++c) {
       const std::vector<Part::Sums>& sums = part.sums[window];
-      if (sums[c].short_items == sums[c + 1].short_items) continue;
+      if (sums[c].short_items == sums[c + 1].short_items) {
+        continue;
+      }
       const auto [begin, end] = part.chunk(c);
       for (uint64_t i = begin; i < end; ++i) {
         const ParcelPiece piece = part.pieces[window][i];
-        if (piece.count == length) continue;
+        if (piece.count == length) {
+          continue;
+        }
         plan::add_zeros(length, piece.place, piece.count, part.places[i] * length, padding_);
       }
     }
@@ -318,9 +341,13 @@ const plan::Plan& BatchAssembly::plan(uint32_t owner) const { return parts_[owne
 
 plan::PackedRows BatchAssembly::packed(uint32_t owner) const {
   const Part& part = parts_[owner];
-  if (part.mapped_pages > 0 || part.pieces.empty()) return {};
+  if (part.mapped_pages > 0 || part.pieces.empty()) {
+    return {};
+  }
   std::vector<uint64_t> rows;
-  for (size_t w = 0; w < layout_.windows.size(); ++w) rows.push_back(part.steps(w));
+  for (size_t w = 0; w < layout_.windows.size(); ++w) {
+    rows.push_back(part.steps(w));
+  }
   return {layout_, pages_, std::move(rows)};
 }
 

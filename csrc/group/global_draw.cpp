@@ -13,9 +13,6 @@
 
 namespace gear::group {
 
-using base::cat;
-using base::InvalidArgument;
-
 namespace {
 
 // Draws are sorted in parts of so many or more, which the pool shares.
@@ -41,7 +38,9 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::CollectorOptions& options, L
       which_(peers.size()),
       places_(peers.size()) {
   const auto lock = shard_.lock();
-  if (select::needs_priorities(sampler_options_)) shard_.settle();
+  if (select::needs_priorities(sampler_options_)) {
+    shard_.settle();
+  }
   sampler_ =
       select::make_group_sampler(sampler_options_, shard_.index(), peers.rank(), peers.size());
   shard_.index().require_lookahead(plan::lookahead(options.outputs));
@@ -74,8 +73,12 @@ GlobalDraw::Round GlobalDraw::draw(Terms terms, DrawnBatch& out) {
     all.limited |= one.limited;
     all.out_of_time |= one.out_of_time;
   }
-  if (all.kept_updates > 0) peers_.exchange_updates(control_);
-  if (all.offered == 0 && all.limited == 0) return Round::kNothing;
+  if (all.kept_updates > 0) {
+    peers_.exchange_updates(control_);
+  }
+  if (all.offered == 0 && all.limited == 0) {
+    return Round::kNothing;
+  }
   if (all.held_back != 0 || all.offered == 0) {
     return all.out_of_time != 0 ? Round::kOutOfTime : Round::kNotAllowed;
   }
@@ -84,17 +87,23 @@ GlobalDraw::Round GlobalDraw::draw(Terms terms, DrawnBatch& out) {
   // were heard of a moment ago.
   auto lock = shard_.lock();
   store::Index& index = shard_.index();
-  if (select::needs_priorities(sampler_options_)) shard_.settle();
+  if (select::needs_priorities(sampler_options_)) {
+    shard_.settle();
+  }
   exchange_offers(index);
   sampler_->select(index, offers_, items_, draw_);
   out.epoch_end = draw_.owners.empty();
-  if (out.epoch_end) return Round::kDrawn;
+  if (out.epoch_end) {
+    return Round::kDrawn;
+  }
   assignment_.assign(draw_.owners);
   out.items = assignment_.share(peers_.rank());
   out.beta = draw_.beta;
   sort_own_draws();
   out.least = HUGE_VALF;
-  for (const Part& part : parts_) out.least = std::min(out.least, part.least);
+  for (const Part& part : parts_) {
+    out.least = std::min(out.least, part.least);
+  }
   write_parcels(out);
   shard_.finish_rows();  // peers read them without this GPU's stream
   shard_.rate_limiter().sampled(out.items);
@@ -143,7 +152,9 @@ void GlobalDraw::sort_own_draws() {
     }
     part.draws.resize(own);
     part.next.assign(std::max<size_t>(ranks, kApart), 0);
-    for (const uint32_t draw : part.draws) ++part.next[assignment_.consumer(draw)];
+    for (const uint32_t draw : part.draws) {
+      ++part.next[assignment_.consumer(draw)];
+    }
   });
   std::vector<uint32_t> items(ranks, 0);
   uint32_t first = 0;
@@ -201,7 +212,9 @@ void GlobalDraw::restore(const select::SamplerPosition& position) {
 
 uint64_t GlobalDraw::batches_per_epoch() {
   uint64_t offered_by_all = 0;
-  for (const uint64_t one : transport::allgather(control_, offered())) offered_by_all += one;
+  for (const uint64_t one : transport::allgather(control_, offered())) {
+    offered_by_all += one;
+  }
   return select::batches_per_epoch(sampler_options_, offered_by_all, items_);
 }
 
@@ -213,13 +226,17 @@ void exchange_parcels(transport::Transport& data, DrawnBatch& batch,
     uint32_t zero;
   };
   std::vector<Header> headers;
-  for (const Parcel& one : batch.parcels) headers.push_back({one.bytes.size(), batch.least, 0});
+  for (const Parcel& one : batch.parcels) {
+    headers.push_back({one.bytes.size(), batch.least, 0});
+  }
   headers = transport::alltoall(data, headers);
   std::vector<transport::ConstBytes> to(headers.size());
   std::vector<transport::Bytes> from(headers.size());
   for (uint32_t r = 0; r < headers.size(); ++r) {
     batch.least = std::min(batch.least, headers[r].least);
-    if (r == data.rank()) continue;
+    if (r == data.rank()) {
+      continue;
+    }
     received[r].resize(headers[r].bytes);
     to[r] = batch.parcels[r].bytes;
     from[r] = received[r];
@@ -233,24 +250,24 @@ void check_same_loader(const deliver::CollectorOptions& options, Locality locali
   const select::SamplerOptions& sampler = options.sampler;
   std::string outputs;
   for (const plan::Output& one : options.outputs) {
-    outputs +=
-        cat(outputs.empty() ? "" : ", ", one.name, " = column ", one.column, " [", one.start, ", ",
-            one.stop, ") pad ", static_cast<int>(one.pad), " axis ", one.time_axis, " scale ",
-            one.scale, " ", one.dtype ? base::dtype_name(*one.dtype) : "as stored");
+    outputs += base::cat(outputs.empty() ? "" : ", ", one.name, " = column ", one.column, " [",
+                         one.start, ", ", one.stop, ") pad ", static_cast<int>(one.pad), " axis ",
+                         one.time_axis, " scale ", one.scale, " ",
+                         one.dtype ? base::dtype_name(*one.dtype) : "as stored");
   }
   const std::vector<std::pair<std::string_view, std::string>> own = {
-      {"batch_size", cat(options.batch_size)},
-      {"prefetch", cat(options.prefetch)},
-      {"packed", cat(options.packed)},
-      {"seed", cat(sampler.seed)},
+      {"batch_size", base::cat(options.batch_size)},
+      {"prefetch", base::cat(options.prefetch)},
+      {"packed", base::cat(options.packed)},
+      {"seed", base::cat(sampler.seed)},
       {"sampler",
-       cat("policy ", static_cast<int>(sampler.policy), ", unit ", static_cast<int>(sampler.unit),
-           ", alpha ", sampler.alpha, ", beta ", sampler.beta, ", shuffle ", sampler.shuffle,
-           ", drop_last ", sampler.drop_last)},
+       base::cat("policy ", static_cast<int>(sampler.policy), ", unit ",
+                 static_cast<int>(sampler.unit), ", alpha ", sampler.alpha, ", beta ", sampler.beta,
+                 ", shuffle ", sampler.shuffle, ", drop_last ", sampler.drop_last)},
       {"outputs", outputs},
       {"locality", locality == Locality::kFirst ? "first" : "off"},
-      {"nccl", cat(nccl)},
-      {"timeout_s", timeout_s ? cat(*timeout_s) : "None"}};
+      {"nccl", base::cat(nccl)},
+      {"timeout_s", timeout_s ? base::cat(*timeout_s) : "None"}};
   std::string text;
   for (const auto& [name, value] : own) {
     text += value;
@@ -266,8 +283,9 @@ void check_same_loader(const deliver::CollectorOptions& options, Locality locali
       const std::string_view wanted(first);
       const std::string_view given(other);
       if (given != wanted) {
-        throw InvalidArgument(cat("[collect] ", name, " of the loader on rank ", r, " is ", given,
-                                  ", on rank 0 ", wanted, ": give every rank the same"));
+        throw base::InvalidArgument(base::cat("[collect] ", name, " of the loader on rank ", r,
+                                              " is ", given, ", on rank 0 ", wanted,
+                                              ": give every rank the same"));
       }
       first += wanted.size() + 1;
       other += given.size() + 1;

@@ -12,48 +12,48 @@
 
 namespace gear::group {
 
-// What a rank sends another of a batch.
+/// What a rank sends another of a batch.
 struct Parcel {
-  std::vector<std::byte> bytes;  // none: nothing of the batch lies here that goes there
-  plan::Plan plan;               // of the rows that go with it
-  plan::PackedRows rows;         // and how they lie; none where the other reads them by pointer
+  std::vector<std::byte> bytes;  ///< none: nothing of the batch lies here that goes there
+  plan::Plan plan;               ///< of the rows that go with it
+  plan::PackedRows rows;         ///< and how they lie; none where the other reads them by pointer
 };
 
-// One rank's part in a batch that all draw.
+/// One rank's part in a batch that all draw.
 struct DrawnBatch {
   bool epoch_end = false;
-  uint64_t items = 0;           // of the batch that this rank receives
-  std::vector<Parcel> parcels;  // by consumer
-  float least = 0;              // probability of this rank's draws; infinite if it has none
+  uint64_t items = 0;           ///< of the batch that this rank receives
+  std::vector<Parcel> parcels;  ///< by consumer
+  float least = 0;              ///< probability of this rank's draws; infinite if it has none
   double beta = 0;
-  uint64_t ticket = 0;  // of the read of this rank's pages
+  uint64_t ticket = 0;  ///< of the read of this rank's pages
 };
 
-// Draws batches over all ranks of a group, as if their shards were one buffer. What a rank does in
-// the thread of next(); every call is collective over `control`, in the same order on every rank.
+/// Draws batches over all ranks of a group, as if their shards were one buffer. What a rank does in
+/// the thread of next(); every call is collective over `control`, in the same order on every rank.
 class GlobalDraw {
  public:
   enum class Round : uint8_t {
     kDrawn,
-    kNotAllowed,  // not yet: some rank's rate limiter
-    kNothing,     // no rank offers anything, and none has a rate limiter that says to wait
-    kOutOfTime,   // not yet, and some rank waits no longer
+    kNotAllowed,  ///< not yet: some rank's rate limiter
+    kNothing,     ///< no rank offers anything, and none has a rate limiter that says to wait
+    kOutOfTime,   ///< not yet, and some rank waits no longer
   };
-  // What this rank has to say to a batch: whether its rate limiter allows one, and whether it waits
-  // no longer for the others'.
+  /// What this rank has to say to a batch: whether its rate limiter allows one, and whether it
+  /// waits no longer for the others'.
   struct Terms {
     bool allowed;
     bool out_of_time;
   };
 
-  // `by_pointer`: [consumer, owner], whether it reads the owner's pages. Throws as
-  // make_group_sampler.
+  /// `by_pointer`: [consumer, owner], whether it reads the owner's pages. Throws as
+  /// make_group_sampler.
   GlobalDraw(Peers& peers, const deliver::CollectorOptions& options, Locality locality,
              std::shared_ptr<const plan::BatchLayout> layout, std::vector<uint8_t> by_pointer,
              transport::Transport& control);
 
-  // Draws a batch if every rank is allowed to and one offers anything. Ends on all ranks alike; so
-  // does the InvalidArgument that GroupSampler::select throws.
+  /// Draws a batch if every rank is allowed to and one offers anything. Ends on all ranks alike; so
+  /// does the InvalidArgument that GroupSampler::select throws.
   Round draw(Terms terms, DrawnBatch& out);
 
   void set_beta(double beta);
@@ -70,36 +70,36 @@ class GlobalDraw {
   Peers& peers_;
   store::Shard& shard_;
   select::SamplerOptions sampler_options_;
-  uint64_t items_;  // of all ranks
+  uint64_t items_;  ///< of all ranks
   std::vector<uint8_t> by_pointer_;
   transport::Transport& control_;
   std::shared_ptr<const plan::BatchLayout> layout_;
   std::unique_ptr<select::GroupSampler> sampler_;
   Assignment assignment_;
   ParcelWriter writer_;
-  // Of one draw, kept for their memory.
+  /// Of one draw, kept for their memory.
   std::vector<std::byte> offer_;
   std::vector<std::byte> offers_;
   select::GroupDraw draw_;
-  // Of a part of the draws: the own ones among them, and where they go.
+  /// Of a part of the draws: the own ones among them, and where they go.
   struct Part {
     std::vector<uint32_t> draws;
-    std::vector<uint32_t> next;  // by consumer: how many go there, then the place of the first
-    uint32_t first = 0;          // number of the first one among this rank's
-    float least = 0;             // probability
+    std::vector<uint32_t> next;  ///< by consumer: how many go there, then the place of the first
+    uint32_t first = 0;          ///< number of the first one among this rank's
+    float least = 0;             ///< probability
   };
   base::ThreadPool& pool_;
   std::vector<Part> parts_;
-  std::vector<std::vector<uint32_t>> which_;   // by consumer: its items among this rank's draws
-  std::vector<std::vector<uint32_t>> places_;  // likewise: in its batch
+  std::vector<std::vector<uint32_t>> which_;   ///< by consumer: its items among this rank's draws
+  std::vector<std::vector<uint32_t>> places_;  ///< likewise: in its batch
 };
 
-// Sends the parcels of a drawn batch to their consumers and receives this rank's, by owner; `least`
-// becomes that of all ranks. Collective over `data`.
+/// Sends the parcels of a drawn batch to their consumers and receives this rank's, by owner;
+/// `least` becomes that of all ranks. Collective over `data`.
 void exchange_parcels(transport::Transport& data, DrawnBatch& batch,
                       std::vector<std::vector<std::byte>>& received);
 
-// Throws InvalidArgument, on all ranks alike, unless the loaders that they make are the same.
+/// Throws InvalidArgument, on all ranks alike, unless the loaders that they make are the same.
 void check_same_loader(const deliver::CollectorOptions& options, Locality locality, bool nccl,
                        std::optional<double> timeout_s, transport::Transport& control);
 

@@ -14,9 +14,6 @@
 
 namespace gear::group {
 namespace {
-
-using base::cat;
-using base::InvalidArgument;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
@@ -72,7 +69,9 @@ GroupCollector::~GroupCollector() {
   thread_.join();
   board_->passed(UINT64_MAX);
   // A GPU's memory must be there for as long as another one reads it; that of the host is.
-  if (shard_.options().tier != memory::Tier::kDevice) return;
+  if (shard_.options().tier != memory::Tier::kDevice) {
+    return;
+  }
   const Clock::time_point start = Clock::now();
   for (const auto& end : ends_) {
     while (!end->done() && seconds_since(start) < data_->timeout_s()) {
@@ -85,12 +84,14 @@ std::unique_ptr<GroupMover> GroupCollector::make_mover() {
   const memory::Tier tier = shard_.options().tier;
   deliver::check_path(options_, tier);
   if (tier == memory::Tier::kDevice && options_.device < 0) {
-    throw InvalidArgument(
+    throw base::InvalidArgument(
         "[collect] device 'cpu' from tier 'device' over several ranks: give device='cuda'");
   }
   // One for all: path='auto' goes by what each rank has measured.
   uint8_t by_kernels = deliver::uses_kernels(shard_, options_, *layout_) ? 1 : 0;
-  for (const uint8_t one : transport::allgather(*control_, by_kernels)) by_kernels &= one;
+  for (const uint8_t one : transport::allgather(*control_, by_kernels)) {
+    by_kernels &= one;
+  }
   by_kernels_ = by_kernels != 0;
   access_ = agree_on_access(*peers_, by_kernels_ ? options_.device : -1, *control_);
   if (!by_kernels_) {
@@ -132,7 +133,7 @@ GlobalDraw::Round GroupCollector::issue(GlobalDraw::Terms terms) {
       return round;
     }
     job->prepared = job->drawn.epoch_end;
-  } catch (const InvalidArgument&) {
+  } catch (const base::InvalidArgument&) {
     job->failed_to_draw = job->prepared = true;
     job->error = std::current_exception();  // delivered in its place, after what was drawn before
   }
@@ -160,7 +161,9 @@ void GroupCollector::run() {
       guard.lock();
     }
     changed_.wait(guard, [&] { return stop_ || !queue_.empty(); });
-    if (queue_.empty()) return;
+    if (queue_.empty()) {
+      return;
+    }
     Job& job = *queue_.front();
     queue_.pop_front();
     guard.unlock();
@@ -207,17 +210,23 @@ void GroupCollector::prepare(Job& job) {
   job.batch.layout = layout_;
   job.batch.path = stats_.path;
   job.assembly->begin(job.batch, job.drawn.items);
-  for (uint32_t o = 0; o < ranks; ++o) job.assembly->add(o, job.received[o]);
+  for (uint32_t o = 0; o < ranks; ++o) {
+    job.assembly->add(o, job.received[o]);
+  }
   job.assembly->finish();
   select::set_importance(job.drawn.beta, job.drawn.least,
                          {job.batch.at<float>(layout_->probabilities), job.drawn.items},
                          {job.batch.at<float>(layout_->weights), job.drawn.items});
   for (uint32_t c = 0; c < ranks; ++c) {
     const Parcel& parcel = job.drawn.parcels[c];
-    if (c == rank || access_.reads(c, rank) || parcel.bytes.empty()) continue;
+    if (c == rank || access_.reads(c, rank) || parcel.bytes.empty()) {
+      continue;
+    }
     mover_->pack(job.number, c, parcel.plan, parcel.rows);
   }
-  for (uint32_t o = 0; o < ranks; ++o) job.from[o] = job.assembly->packed(o);
+  for (uint32_t o = 0; o < ranks; ++o) {
+    job.from[o] = job.assembly->packed(o);
+  }
   const Clock::time_point start = Clock::now();
   mover_->gather(job.number, *job.assembly, job.batch, access_.messages);
   if (!by_kernels_) {
@@ -225,7 +234,9 @@ void GroupCollector::prepare(Job& job) {
     stats_.gather_s += seconds_since(start);
   }
   reading_.push_back({job.number, std::exchange(job.drawn.ticket, 0), job.readers});
-  if (!mover_->on_stream()) launch(job);
+  if (!mover_->on_stream()) {
+    launch(job);
+  }
 }
 
 void GroupCollector::launch(Job& job) {
@@ -241,7 +252,9 @@ void GroupCollector::finish(Job& job) {
     std::unique_lock guard(mutex_);
     changed_.wait(guard, [&] { return job.prepared; });
   }
-  if (!job.error && !job.drawn.epoch_end && !job.launched) launch(job);
+  if (!job.error && !job.drawn.epoch_end && !job.launched) {
+    launch(job);
+  }
 }
 
 bool GroupCollector::allowed(double within_s) {
@@ -280,16 +293,22 @@ GroupCollector::Next GroupCollector::next(std::optional<double> timeout_s, plan:
   if (pending_.empty()) {
     const bool issued = wait_to_issue(timeout_s);
     note_wait();
-    if (!issued) return Next::kTimedOut;
+    if (!issued) {
+      return Next::kTimedOut;
+    }
   }
   // Nothing is drawn beyond the end of an epoch, or an error, until the consumer has reached it.
   while (pending_.size() <= options_.prefetch && !pending_.back()->drawn.epoch_end &&
          !pending_.back()->failed_to_draw) {
-    if (issue({allowed(0.0), true}) != GlobalDraw::Round::kDrawn) break;
+    if (issue({allowed(0.0), true}) != GlobalDraw::Round::kDrawn) {
+      break;
+    }
   }
   const Clock::time_point waiting = Clock::now();
   finish(*pending_.front());
-  if (mover_->on_stream() && pending_.size() > 1) finish(*pending_[1]);
+  if (mover_->on_stream() && pending_.size() > 1) {
+    finish(*pending_[1]);
+  }
   std::unique_ptr<Job> job = std::move(pending_.front());
   pending_.pop_front();
   const bool epoch_end = job->drawn.epoch_end;
@@ -302,12 +321,14 @@ GroupCollector::Next GroupCollector::next(std::optional<double> timeout_s, plan:
   }
   job->batch = plan::Batch{};
   idle_.push_back(std::move(job));
-  if (error) std::rethrow_exception(error);
+  if (error) {
+    std::rethrow_exception(error);
+  }
   return epoch_end ? Next::kEpochEnd : Next::kBatch;
 }
 
 void GroupCollector::refuse_to_draw() const {
-  throw InvalidArgument(cat(
+  throw base::InvalidArgument(base::cat(
       "[select] nothing to sample: none of the ", peers_->size(), " ranks offers an anchor; ",
       options_.sampler.unit == store::Unit::kStep
           ? "a step of an open episode is offered once its windows are complete: append more or "
@@ -319,7 +340,9 @@ void GroupCollector::count(const Job& job) {
   ++stats_.batches;
   stats_.items += job.batch.items;
   stats_.bytes += job.batch.bytes;
-  if (job.batch.bytes == 0) return;  // resumed, or empty
+  if (job.batch.bytes == 0) {
+    return;  // resumed, or empty
+  }
   const uint32_t rank = peers_->rank();
   for (uint32_t o = 0; o < peers_->size(); ++o) {
     const uint64_t bytes = job.assembly->bytes(o);
@@ -330,7 +353,9 @@ void GroupCollector::count(const Job& job) {
     } else {
       stats_.remote_bytes += bytes;
     }
-    if (!access_.reads(rank, o)) stats_.message_bytes += bytes;
+    if (!access_.reads(rank, o)) {
+      stats_.message_bytes += bytes;
+    }
   }
 }
 
@@ -342,7 +367,9 @@ deliver::BatchSource::State GroupCollector::state() {
   State state;
   for (const auto& job : pending_) {
     finish(*job);
-    if (job->error) std::rethrow_exception(job->error);
+    if (job->error) {
+      std::rethrow_exception(job->error);
+    }
     PendingBatch pending{job->drawn.epoch_end, 0, {}, {}};
     if (!job->drawn.epoch_end) {
       pending.items = job->batch.items;
@@ -386,7 +413,9 @@ void GroupCollector::restore(const State& state) {
 deliver::BatchSource::Stats GroupCollector::stats() {
   const std::lock_guard guard(mutex_);
   Stats stats = stats_;
-  if (stats.gather_s > 0) stats.gb_per_s = static_cast<double>(stats.bytes) / stats.gather_s / 1e9;
+  if (stats.gather_s > 0) {
+    stats.gb_per_s = static_cast<double>(stats.bytes) / stats.gather_s / 1e9;
+  }
   return stats;
 }
 

@@ -20,26 +20,27 @@ namespace gear::group {
 
 struct GroupOptions {
   Locality locality = Locality::kFirst;
-  bool nccl = false;  // rows between GPUs that are not mapped travel by NCCL, not through the host
-  std::optional<double> timeout_s = std::nullopt;  // of the calls of next(): to be the same
+  bool nccl =
+      false;  ///< rows between GPUs that are not mapped travel by NCCL, not through the host
+  std::optional<double> timeout_s = std::nullopt;  ///< of the calls of next(): to be the same
 };
 
-// Delivers batches that all ranks of a group draw together, as if their shards were one buffer.
-//
-//   next(), on every rank at the same place:
-//     updates to their owners ─ offers of the shards ─ own draws ─ who consumes which ─ parcels
-//   own thread, batch after batch:
-//     parcels to their consumers ─ rows: own and mapped pages by pointer, others by message
-//
-// The first line is collective on `control`, the second on `data`: two transports, since the
-// threads have no order between them. options.batch_size is the rank's. A collector of every rank
-// is made, asked and closed in the same order.
+/// Delivers batches that all ranks of a group draw together, as if their shards were one buffer.
+///
+///   next(), on every rank at the same place:
+///     updates to their owners ─ offers of the shards ─ own draws ─ who consumes which ─ parcels
+///   own thread, batch after batch:
+///     parcels to their consumers ─ rows: own and mapped pages by pointer, others by message
+///
+/// The first line is collective on `control`, the second on `data`: two transports, since the
+/// threads have no order between them. options.batch_size is the rank's. A collector of every rank
+/// is made, asked and closed in the same order.
 class GroupCollector final : public deliver::BatchSource {
  public:
-  // Collective. Throws InvalidArgument, on all ranks alike, where their options differ.
+  /// Collective. Throws InvalidArgument, on all ranks alike, where their options differ.
   GroupCollector(std::shared_ptr<Peers> peers, deliver::CollectorOptions options,
                  GroupOptions group);
-  // Waits for the batches in flight, for which other ranks are needed.
+  /// Waits for the batches in flight, for which other ranks are needed.
   ~GroupCollector() override;
 
   Next next(std::optional<double> timeout_s, plan::Batch& out) override;
@@ -51,16 +52,16 @@ class GroupCollector final : public deliver::BatchSource {
 
  private:
   struct Job;
-  // Of a batch that is being gathered, by this rank and by others.
+  /// Of a batch that is being gathered, by this rank and by others.
   struct Reading {
     uint64_t number;
     uint64_t ticket;
-    std::vector<uint32_t> readers;  // ranks that read this one's pages
+    std::vector<uint32_t> readers;  ///< ranks that read this one's pages
   };
 
   std::unique_ptr<GroupMover> make_mover();
 
-  // One collective attempt to draw a batch.
+  /// One collective attempt to draw a batch.
   GlobalDraw::Round issue(GlobalDraw::Terms terms);
   bool allowed(double within_s);
   bool wait_to_issue(std::optional<double> timeout_s);
@@ -82,21 +83,21 @@ class GroupCollector final : public deliver::BatchSource {
   std::unique_ptr<transport::Transport> data_;
   std::shared_ptr<const plan::BatchLayout> layout_;
   std::unique_ptr<GroupMover> mover_;
-  bool by_kernels_ = false;  // a GPU gathers
+  bool by_kernels_ = false;  ///< a GPU gathers
   PageAccess access_;
   std::shared_ptr<ReadBoard> board_;
   std::unique_ptr<GlobalDraw> draw_;
 
-  // Of the caller's thread:
+  /// Of the caller's thread:
   uint64_t issued_ = 0;
-  // Of the own thread:
+  /// Of the own thread:
   std::deque<Reading> reading_;
   std::vector<std::shared_ptr<const ReadersEnd>> ends_;
-  std::exception_ptr failure_;  // the first, which ends the collector's part in the group
-  std::deque<std::unique_ptr<Job>> pending_;  // in delivery order
+  std::exception_ptr failure_;  ///< the first, which ends the collector's part in the group
+  std::deque<std::unique_ptr<Job>> pending_;  ///< in delivery order
   std::vector<std::unique_ptr<Job>> idle_;
 
-  std::mutex mutex_;  // of what follows, and of Job::prepared and Job::error
+  std::mutex mutex_;  ///< of what follows, and of Job::prepared and Job::error
   std::condition_variable changed_;
   std::deque<Job*> queue_;
   bool stop_ = false;

@@ -30,7 +30,9 @@ class HostMover final : public GroupMover {
     const size_t most_blocks = (prefetch + 2) * (stage_ ? 2 : 1);
     blocks_ = std::make_shared<deliver::BlockPool>(
         layout_->bytes, most_blocks, stage_ ? memory::Tier::kPinned : memory::Tier::kHost);
-    if (stage_) blocks_->make(most_blocks);
+    if (stage_) {
+      blocks_->make(most_blocks);
+    }
   }
 
   void begin(plan::Batch& batch) override { batch.block = blocks_->acquire(); }
@@ -38,7 +40,9 @@ class HostMover final : public GroupMover {
   void fill(plan::Batch& batch, std::span<const std::byte> bytes) override {
     begin(batch);
     std::memcpy(batch.block.get(), bytes.data(), bytes.size());
-    if (stage_) stage_->send(batch);
+    if (stage_) {
+      stage_->send(batch);
+    }
   }
 
   void pack(uint64_t, uint32_t consumer, const plan::Plan& plan,
@@ -55,7 +59,9 @@ class HostMover final : public GroupMover {
       }
     }
     gather::gather_cpu(nullptr, pages_, assembly.padding(), batch, pool_);
-    if (stage_ && !messages) stage_->send(batch);
+    if (stage_ && !messages) {
+      stage_->send(batch);
+    }
   }
 
   void wait_read(uint64_t) override {}
@@ -69,16 +75,22 @@ class HostMover final : public GroupMover {
       arriving[r] = received_[r];
     }
     data_.alltoallv(to, arriving);
-    for (auto& one : sent_) one.clear();
+    for (auto& one : sent_) {
+      one.clear();
+    }
   }
 
   void unpack(uint64_t, const BatchAssembly& assembly, std::span<const plan::PackedRows> from,
               plan::Batch& batch) override {
     for (uint32_t o = 0; o < peers_.size(); ++o) {
-      if (from[o].bytes == 0) continue;
+      if (from[o].bytes == 0) {
+        continue;
+      }
       gather::unpack_cpu(received_[o].data(), from[o], pages_, assembly.plan(o), batch, pool_);
     }
-    if (stage_) stage_->send(batch);
+    if (stage_) {
+      stage_->send(batch);
+    }
   }
 
  private:

@@ -12,61 +12,61 @@
 
 namespace gear::group {
 
-// Moves the rows of batches over many ranks, to host memory or to a GPU. One batch after the other,
-// in the order of their numbers (0, 1, ...), the same on every rank:
-//
-//   begin ── pack(c), for every rank c that receives rows by message ── gather ── wait_read
-//         ── exchange ── unpack        (not where every rank reads every other's pages)
-//
-// Called by the collector's thread; exchange() and unpack() by the thread of next() where
-// on_stream(): there they only enqueue work, at the call that delivers the batch before, which is a
-// fixed place among the training step's own collectives, the same on every rank, so that neither
-// waits for the other. gather() never waits for a rank's next(): a writer may wait for it.
+/// Moves the rows of batches over many ranks, to host memory or to a GPU. One batch after the
+/// other, in the order of their numbers (0, 1, ...), the same on every rank:
+///
+///   begin ── pack(c), for every rank c that receives rows by message ── gather ── wait_read
+///         ── exchange ── unpack        (not where every rank reads every other's pages)
+///
+/// Called by the collector's thread; exchange() and unpack() by the thread of next() where
+/// on_stream(): there they only enqueue work, at the call that delivers the batch before, which is
+/// a fixed place among the training step's own collectives, the same on every rank, so that neither
+/// waits for the other. gather() never waits for a rank's next(): a writer may wait for it.
 class GroupMover {
  public:
   virtual ~GroupMover() = default;
 
   virtual bool on_stream() const { return false; }
 
-  // Gives `batch` a block in which the host writes everything but the rows' data.
+  /// Gives `batch` a block in which the host writes everything but the rows' data.
   virtual void begin(plan::Batch& batch) = 0;
-  // Gives `batch` a block that holds these bytes of one: a resumed batch, filled.
+  /// Gives `batch` a block that holds these bytes of one: a resumed batch, filled.
   virtual void fill(plan::Batch& batch, std::span<const std::byte> bytes) = 0;
-  // Packs rows of the own shard, which `plan` names, for rank `consumer`.
+  /// Packs rows of the own shard, which `plan` names, for rank `consumer`.
   virtual void pack(uint64_t number, uint32_t consumer, const plan::Plan& plan,
                     const plan::PackedRows& rows) = 0;
-  // Moves what lies in own and peers' pages into the data of `batch`, and its padding. Without
-  // `messages` to come the batch may be delivered from then on, and is filled when
-  // batch.delivery says so (null: now).
+  /// Moves what lies in own and peers' pages into the data of `batch`, and its padding. Without
+  /// `messages` to come the batch may be delivered from then on, and is filled when
+  /// batch.delivery says so (null: now).
   virtual void gather(uint64_t number, const BatchAssembly& assembly, plan::Batch& batch,
                       bool messages) = 0;
-  // Returns when nothing reads pages any more for the batches up to `number`.
+  /// Returns when nothing reads pages any more for the batches up to `number`.
   virtual void wait_read(uint64_t number) = 0;
-  // Sends what was packed for batch `number` and receives from[o].bytes from every rank o.
+  /// Sends what was packed for batch `number` and receives from[o].bytes from every rank o.
   virtual void exchange(uint64_t number, std::span<const plan::PackedRows> from) = 0;
-  // Moves what was received into the data of `batch`, which may be delivered from then on.
+  /// Moves what was received into the data of `batch`, which may be delivered from then on.
   virtual void unpack(uint64_t number, const BatchAssembly& assembly,
                       std::span<const plan::PackedRows> from, plan::Batch& batch) = 0;
 };
 
-// Where the pages of a rank's shard can be read from here.
+/// Where the pages of a rank's shard can be read from here.
 struct PeerPages {
-  const std::byte* host = nullptr;    // by the host; null: not at all
-  const std::byte* device = nullptr;  // by kernels on the consumer's GPU; null: not at all
-  uint64_t num_pages = 0;             // that are read so
+  const std::byte* host = nullptr;    ///< by the host; null: not at all
+  const std::byte* device = nullptr;  ///< by kernels on the consumer's GPU; null: not at all
+  uint64_t num_pages = 0;             ///< that are read so
 };
 
-// `peers`: by rank, the own one included; a rank without any address sends its rows. `layout` is
-// that of all batches; up to `prefetch` are behind the one that is delivered.
-//
-// By host threads, into host memory or, with `stage`, on to a GPU; rows travel by `data`.
+/// `peers`: by rank, the own one included; a rank without any address sends its rows. `layout` is
+/// that of all batches; up to `prefetch` are behind the one that is delivered.
+///
+/// By host threads, into host memory or, with `stage`, on to a GPU; rows travel by `data`.
 std::unique_ptr<GroupMover> make_host_mover(std::shared_ptr<const plan::BatchLayout> layout,
                                             const store::PageLayout& pages,
                                             std::vector<PeerPages> peers, uint32_t rank,
                                             size_t prefetch, transport::Transport& data,
                                             std::unique_ptr<deliver::Stage> stage);
-// By kernels of GPU `device`. Rows travel by `nccl`, or where that is null through pinned host
-// memory by `data`. The own pages are of tier kDevice or kPinned.
+/// By kernels of GPU `device`. Rows travel by `nccl`, or where that is null through pinned host
+/// memory by `data`. The own pages are of tier kDevice or kPinned.
 std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const plan::BatchLayout> layout,
                                               const store::PageLayout& pages,
                                               std::vector<PeerPages> peers, uint32_t rank,

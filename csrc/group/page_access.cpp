@@ -18,9 +18,13 @@ PageAccess agree_on_access(Peers& peers, int device, transport::Transport& contr
   }
   // Before this rank leaves with its error: the others would wait for it.
   const auto failed = transport::allgather(control, static_cast<uint8_t>(error ? 1 : 0));
-  if (error) std::rethrow_exception(error);
+  if (error) {
+    std::rethrow_exception(error);
+  }
   for (uint32_t r = 0; r < failed.size(); ++r) {
-    if (failed[r] == 0) continue;
+    if (failed[r] == 0) {
+      continue;
+    }
     throw base::InvalidArgument(base::cat("[group] rank ", r, " could not map the memory of the ",
                                           "ranks of its node: its own message says why"));
   }

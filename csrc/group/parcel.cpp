@@ -24,7 +24,9 @@ class Room {
 
 // Makes room for `more` bytes behind the first `used`; what lies there is about to be written over.
 uint64_t grow(std::vector<std::byte>& bytes, uint64_t used, uint64_t more) {
-  if (bytes.size() < used + more) bytes.resize(used + more);
+  if (bytes.size() < used + more) {
+    bytes.resize(used + more);
+  }
   return used + more;
 }
 
@@ -87,7 +89,9 @@ PartedRuns list_runs(const Items& items, const plan::WindowRuns& window, plan::R
     for (uint64_t i = part.begin; i < part.end; ++i) {
       const plan::WindowRuns::Steps steps = window.steps(items.anchor(i));
       pieces.put(i, {steps.extent.count, steps.extent.place});
-      if (steps.extent.count > 0) end = window.add(steps, row, end);
+      if (steps.extent.count > 0) {
+        end = window.add(steps, row, end);
+      }
       row += steps.extent.count;
     }
     out.before[p + 1] = {static_cast<uint64_t>(end - begin), row};
@@ -104,8 +108,9 @@ void close_up(const PartedRuns& runs) {
   for (size_t p = 1; p + 1 < runs.before.size(); ++p) {
     plan::Run* out = runs.room + runs.before[p].runs;
     const auto row = static_cast<uint32_t>(runs.before[p].rows);
-    for (const plan::Run& run : runs.of(p))
+    for (const plan::Run& run : runs.of(p)) {
       *out++ = {run.page, run.row, run.count, run.target + row};
+    }
   }
 }
 
@@ -114,7 +119,9 @@ void put_runs(const Items& items, const PartedRuns& runs, Room<uint32_t> firsts,
   items.each_part([&](size_t p, ParcelPart) {
     uint64_t next = runs.before[p].runs;
     firsts.put(p, static_cast<uint32_t>(next));
-    for (const plan::Run& run : runs.of(p)) out.put(next++, {run.page, run.row, run.count});
+    for (const plan::Run& run : runs.of(p)) {
+      out.put(next++, {run.page, run.row, run.count});
+    }
   });
 }
 
@@ -168,7 +175,9 @@ plan::PackedRows ParcelWriter::write(const store::Index& index, const select::Se
     rows.reset();
   }
   bytes.resize(used);
-  if (mapped) return {};
+  if (mapped) {
+    return {};
+  }
   return {layout_, pages_, std::move(rows_of_windows)};
 }
 

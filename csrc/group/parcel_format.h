@@ -16,25 +16,25 @@ namespace gear::group {
 
 struct ParcelHeader {
   uint32_t items;
-  uint32_t mapped;      // 0 or 1
-  uint32_t part_items;  // the items are read in parts of so many, the last one smaller
+  uint32_t mapped;      ///< 0 or 1
+  uint32_t part_items;  ///< the items are read in parts of so many, the last one smaller
   uint32_t zero;
 };
 
-// Of one item: so many steps, from row `place` of its window on.
+/// Of one item: so many steps, from row `place` of its window on.
 struct ParcelPiece {
   uint32_t count;
   uint32_t place;
 };
 
-// Rows [row, row + count) of a page.
+/// Rows [row, row + count) of a page.
 struct ParcelRun {
   uint32_t page;
   uint32_t row;
   uint32_t count;
 };
 
-// Items [begin, end) of a part.
+/// Items [begin, end) of a part.
 struct ParcelPart {
   ParcelPart(size_t number, uint64_t part_items, uint64_t items)
       : begin(number * part_items), end(begin + part_items < items ? begin + part_items : items) {}

@@ -14,9 +14,6 @@
 namespace gear::group {
 namespace {
 
-using base::cat;
-using base::InvalidArgument;
-
 uint64_t random_token() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
@@ -46,9 +43,13 @@ Peers::Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Tra
   known_ = transport::allgather(*control_, own);
   check_known();
   for (uint32_t r = 0; r < size(); ++r) {
-    if (r != rank_ && known_[r].region.tier != memory::Tier::kDevice) map(r, -1);
+    if (r != rank_ && known_[r].region.tier != memory::Tier::kDevice) {
+      map(r, -1);
+    }
   }
-  if (!hide_names) return;
+  if (!hide_names) {
+    return;
+  }
   static_cast<void>(transport::allgather(*control_, uint8_t{1}));  // all have mapped
   shard_->region().hide_name();
 }
@@ -58,37 +59,46 @@ void Peers::check_known() const {
   for (uint32_t r = 0; r < size(); ++r) {
     const Known& one = known_[r];
     if (one.owner != r) {
-      throw InvalidArgument(cat("[group] rank ", r, " gives a shard whose ids name rank ",
-                                one.owner, ": a checkpoint is loaded by the rank that saved it"));
+      throw base::InvalidArgument(base::cat("[group] rank ", r,
+                                            " gives a shard whose ids name rank ", one.owner,
+                                            ": a checkpoint is loaded by the rank that saved it"));
     }
     if (one.schema_hash != first.schema_hash) {
-      throw InvalidArgument(cat("[group] the schema of rank ", r, " (hash ", one.schema_hash.data(),
-                                ") is not that of rank 0 (", first.schema_hash.data(),
-                                "): give every rank the same columns in the same order"));
+      throw base::InvalidArgument(
+          base::cat("[group] the schema of rank ", r, " (hash ", one.schema_hash.data(),
+                    ") is not that of rank 0 (", first.schema_hash.data(),
+                    "): give every rank the same columns in the same order"));
     }
     if (one.region.tier != first.region.tier) {
-      throw InvalidArgument(cat("[group] tier '", memory::tier_name(one.region.tier), "' on rank ",
-                                r, ", '", memory::tier_name(first.region.tier),
-                                "' on rank 0: give every rank the same"));
+      throw base::InvalidArgument(
+          base::cat("[group] tier '", memory::tier_name(one.region.tier), "' on rank ", r, ", '",
+                    memory::tier_name(first.region.tier), "' on rank 0: give every rank the same"));
     }
     if (one.page_steps != first.page_steps) {
-      throw InvalidArgument(cat("[group] page_steps ", one.page_steps, " on rank ", r, ", ",
-                                first.page_steps, " on rank 0: give every rank the same"));
+      throw base::InvalidArgument(base::cat("[group] page_steps ", one.page_steps, " on rank ", r,
+                                            ", ", first.page_steps,
+                                            " on rank 0: give every rank the same"));
     }
   }
 }
 
 std::string Peers::shared_name(uint32_t rank, uint64_t loader) const {
-  return cat(std::hex, known_[0].token, std::dec, "-l", loader, "-r", rank);
+  return base::cat(std::hex, known_[0].token, std::dec, "-l", loader, "-r", rank);
 }
 
 std::vector<PeerPages> Peers::pages(int device) {
   std::vector<PeerPages> pages(size());
   for (uint32_t r = 0; r < size(); ++r) {
     const memory::Region* region = r == rank_ ? &shard_->region() : map(r, device);
-    if (region == nullptr) continue;
-    if (region->host_accessible()) pages[r].host = region->data();
-    if (device >= 0) pages[r].device = region->device_data();
+    if (region == nullptr) {
+      continue;
+    }
+    if (region->host_accessible()) {
+      pages[r].host = region->data();
+    }
+    if (device >= 0) {
+      pages[r].device = region->device_data();
+    }
   }
   return pages;
 }
@@ -97,10 +107,14 @@ std::vector<PeerPages> Peers::pages(int device) {
 // mapped for each GPU that reads it.
 const memory::Region* Peers::map(uint32_t rank, int device) {
   const memory::RegionAddress& address = known_[rank].region;
-  if (nodes_[rank] != nodes_[rank_] || !memory::mappable(address)) return nullptr;
+  if (nodes_[rank] != nodes_[rank_] || !memory::mappable(address)) {
+    return nullptr;
+  }
   const bool on_gpu = address.tier == memory::Tier::kDevice;
   for (Mapped& one : mapped_) {
-    if (one.rank != rank || (on_gpu && one.device != device)) continue;
+    if (one.rank != rank || (on_gpu && one.device != device)) {
+      continue;
+    }
     if (!on_gpu && device >= 0 && one.region && one.region->tier() == memory::Tier::kShared) {
       one.region = memory::pin_region(std::move(one.region));
     }
@@ -109,9 +123,10 @@ const memory::Region* Peers::map(uint32_t rank, int device) {
   std::unique_ptr<memory::Region> region;
   try {
     region = memory::open_peer_region(address, device);
-  } catch (const InvalidArgument& error) {
-    base::log(base::Level::kWarning, cat("[group] rank ", rank, " sends its rows to rank ", rank_,
-                                         ", which cannot read them in place: ", error.what()));
+  } catch (const base::InvalidArgument& error) {
+    base::log(base::Level::kWarning,
+              base::cat("[group] rank ", rank, " sends its rows to rank ", rank_,
+                        ", which cannot read them in place: ", error.what()));
   }
   return mapped_.emplace_back(rank, device, std::move(region)).region.get();
 }
@@ -120,15 +135,17 @@ void Peers::update(std::span<const int64_t> ids, std::span<const float> prioriti
   GEAR_CHECK(ids.size() == priorities.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     if (!std::isfinite(priorities[i]) || priorities[i] < 0) {
-      throw InvalidArgument(cat("[store] priority ", priorities[i], " at position ", i,
-                                ": finite numbers, 0 or more, are allowed; nothing was updated"));
+      throw base::InvalidArgument(
+          base::cat("[store] priority ", priorities[i], " at position ", i,
+                    ": finite numbers, 0 or more, are allowed; nothing was updated"));
     }
     const store::StepId id = store::StepId::unpack(ids[i]);
     if (ids[i] < 0 || id.owner >= size() ||
         id.slot >= known_[id.owner].num_pages * known_[id.owner].page_steps) {
-      throw InvalidArgument(cat("[store] id ", ids[i], " at position ", i,
-                                " is not of this buffer: use ids of its own batches; nothing was "
-                                "updated"));
+      throw base::InvalidArgument(
+          base::cat("[store] id ", ids[i], " at position ", i,
+                    " is not of this buffer: use ids of its own batches; nothing was "
+                    "updated"));
     }
   }
   const std::lock_guard guard(mutex_);
@@ -140,7 +157,9 @@ void Peers::update(std::span<const int64_t> ids, std::span<const float> prioriti
 uint64_t Peers::kept_updates() {
   const std::lock_guard guard(mutex_);
   uint64_t kept = 0;
-  for (const auto& one : outbox_) kept += one.size();
+  for (const auto& one : outbox_) {
+    kept += one.size();
+  }
   return kept;
 }
 
@@ -152,11 +171,15 @@ void Peers::exchange_updates(transport::Transport& control) {
     outbox_.resize(size());
   }
   const auto arrived = transport::alltoallv(control, sent);
-  for (uint32_t r = 0; r < size(); ++r) apply(r, arrived[r]);
+  for (uint32_t r = 0; r < size(); ++r) {
+    apply(r, arrived[r]);
+  }
 }
 
 void Peers::apply(uint32_t from, std::span<const Update> updates) {
-  if (updates.empty()) return;
+  if (updates.empty()) {
+    return;
+  }
   std::vector<int64_t> ids;
   std::vector<float> priorities;
   for (const Update& one : updates) {
@@ -166,10 +189,10 @@ void Peers::apply(uint32_t from, std::span<const Update> updates) {
   try {
     const auto lock = shard_->lock();
     shard_->update(ids, priorities);
-  } catch (const InvalidArgument& error) {
+  } catch (const base::InvalidArgument& error) {
     // Of another buffer of the same size; here it would end a rank that did nothing wrong.
-    base::log(base::Level::kWarning, cat("[group] ", updates.size(), " priorities from rank ", from,
-                                         " were not applied: ", error.what()));
+    base::log(base::Level::kWarning, base::cat("[group] ", updates.size(), " priorities from rank ",
+                                               from, " were not applied: ", error.what()));
   }
 }
 

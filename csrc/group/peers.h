@@ -15,14 +15,14 @@
 
 namespace gear::group {
 
-// The other ranks of a buffer: what this rank knows of their shards, and the priorities that it has
-// yet to tell them. Shared by the buffer and its loaders.
+/// The other ranks of a buffer: what this rank knows of their shards, and the priorities that it
+/// has yet to tell them. Shared by the buffer and its loaders.
 class Peers {
  public:
-  // `nodes`: number of every rank's node. `hide_names`: the shared memory's name is for the ranks
-  // alone, and goes once those of the node have mapped it. Collective over `control`. Throws
-  // InvalidArgument, on all ranks alike, where schemas, page sizes or owners of the shards do not
-  // make one buffer.
+  /// `nodes`: number of every rank's node. `hide_names`: the shared memory's name is for the ranks
+  /// alone, and goes once those of the node have mapped it. Collective over `control`. Throws
+  /// InvalidArgument, on all ranks alike, where schemas, page sizes or owners of the shards do not
+  /// make one buffer.
   Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Transport> control,
         std::vector<uint32_t> nodes, bool hide_names);
 
@@ -34,33 +34,33 @@ class Peers {
   const std::vector<uint32_t>& nodes() const { return nodes_; }
   const memory::ProcessIdentity& process(uint32_t rank) const { return known_[rank].process; }
   uint64_t num_pages(uint32_t rank) const { return known_[rank].num_pages; }
-  // Names what ranks of a node share; the same on all ranks, of this buffer alone.
+  /// Names what ranks of a node share; the same on all ranks, of this buffer alone.
   std::string shared_name(uint32_t rank, uint64_t loader) const;
-  // Numbers the loaders, in the order in which they are made on every rank.
+  /// Numbers the loaders, in the order in which they are made on every rank.
   uint64_t next_loader() { return loaders_++; }
 
-  // Where every rank's pages can be read from by the host (device -1) or by GPU `device`, the own
-  // ones included. What cannot be mapped has no
-  // address: tier kHost, another node, and (logged) what open_peer_region refuses. Throws CudaError
-  // and OutOfMemory as that does.
+  /// Where every rank's pages can be read from by the host (device -1) or by GPU `device`, the own
+  /// ones included. What cannot be mapped has no
+  /// address: tier kHost, another node, and (logged) what open_peer_region refuses. Throws
+  /// CudaError and OutOfMemory as that does.
   std::vector<PeerPages> pages(int device);
 
-  // Keeps priorities until the next exchange_updates(), on whatever rank's steps they are. Throws
-  // InvalidArgument, and keeps nothing, for a priority that is negative or not finite, or an id of
-  // no rank. Any thread.
+  /// Keeps priorities until the next exchange_updates(), on whatever rank's steps they are. Throws
+  /// InvalidArgument, and keeps nothing, for a priority that is negative or not finite, or an id of
+  /// no rank. Any thread.
   void update(std::span<const int64_t> ids, std::span<const float> priorities);
   uint64_t kept_updates();
-  // Collective: what every rank kept reaches the owners, which apply it in the order of the ranks.
+  /// Collective: what every rank kept reaches the owners, which apply it in the order of the ranks.
   void exchange_updates(transport::Transport& control);
 
  private:
   struct Update {
     int64_t id;
     float priority;
-    uint32_t zero = 0;  // no indeterminate bytes on the wire
+    uint32_t zero = 0;  ///< no indeterminate bytes on the wire
   };
 
-  // What every rank tells the others at the start.
+  /// What every rank tells the others at the start.
   struct Known {
     memory::RegionAddress region;
     memory::ProcessIdentity process;
@@ -90,7 +90,7 @@ class Peers {
   std::vector<Known> known_;
   std::vector<Mapped> mapped_;
   uint64_t loaders_ = 0;
-  std::mutex mutex_;  // of outbox_
+  std::mutex mutex_;  ///< of outbox_
   std::vector<std::vector<Update>> outbox_;
 };
 

@@ -9,7 +9,9 @@ namespace gear::group {
 ReadBoard::ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& control)
     : processes_([&] {
         std::vector<memory::ProcessIdentity> all;
-        for (uint32_t r = 0; r < peers.size(); ++r) all.push_back(peers.process(r));
+        for (uint32_t r = 0; r < peers.size(); ++r) {
+          all.push_back(peers.process(r));
+        }
         return all;
       }()),
       counters_(peers.size()),
@@ -23,7 +25,9 @@ ReadBoard::ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& 
   std::vector<std::byte> all(peers.size());
   control.allgather({&made, 1}, all);
   for (uint32_t r = 0; r < peers.size(); ++r) {
-    if (r == rank_ || !same_node(r)) continue;
+    if (r == rank_ || !same_node(r)) {
+      continue;
+    }
     counters_[r] = memory::SharedRegion::attach(peers.shared_name(r, loader), kNoSchema);
   }
   control.allgather({&made, 1}, all);  // all have attached

@@ -8,26 +8,26 @@
 
 namespace gear::group {
 
-// How far the ranks of a node have read: their gathers read each other's pages by pointer, and a
-// page may be written again only when all of them have passed it.
+/// How far the ranks of a node have read: their gathers read each other's pages by pointer, and a
+/// page may be written again only when all of them have passed it.
 class ReadBoard {
  public:
-  // Collective over `control`.
+  /// Collective over `control`.
   ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& control);
 
-  // This rank has read all that it will of batches below `number`.
+  /// This rank has read all that it will of batches below `number`.
   void passed(uint64_t number);
-  // Whether `rank`, of the same node, has; also once it has ended.
+  /// Whether `rank`, of the same node, has; also once it has ended.
   bool has_passed(uint32_t rank, uint64_t number) const;
 
  private:
   const std::vector<memory::ProcessIdentity> processes_;
-  std::vector<std::unique_ptr<memory::Region>> counters_;  // by rank; null: of another node
-  mutable std::vector<std::atomic<uint32_t>> asked_;       // by rank
+  std::vector<std::unique_ptr<memory::Region>> counters_;  ///< by rank; null: of another node
+  mutable std::vector<std::atomic<uint32_t>> asked_;       ///< by rank
   uint32_t rank_;
 };
 
-// When the ranks that a batch goes to have read the pages that it shows.
+/// When the ranks that a batch goes to have read the pages that it shows.
 class ReadersEnd final : public store::ReadEnd {
  public:
   ReadersEnd(std::shared_ptr<const ReadBoard> board, uint64_t number, std::vector<uint32_t> readers)

@@ -13,10 +13,6 @@
 namespace gear::link {
 namespace {
 
-using base::cat;
-using base::CorruptData;
-using base::InvalidArgument;
-
 constexpr std::string_view kFirstLine = "gear links 2";
 // A GPU keeps the translations of so much host memory: there, order gains nothing.
 constexpr uint64_t kTranslatedBytes = uint64_t{256} << 20;
@@ -33,7 +29,9 @@ Place place_on(const std::vector<uint64_t>& axis, uint64_t value) {
   if (value <= axis.front()) {
     return {0, 0.0, static_cast<double>(value) / static_cast<double>(axis.front())};
   }
-  if (value >= axis.back()) return {axis.size() - 1, 0.0, 1.0};
+  if (value >= axis.back()) {
+    return {axis.size() - 1, 0.0, 1.0};
+  }
   const auto above = static_cast<size_t>(std::ranges::upper_bound(axis, value) - axis.begin());
   const double low = std::log2(static_cast<double>(axis[above - 1]));
   const double high = std::log2(static_cast<double>(axis[above]));
@@ -45,7 +43,8 @@ std::string_view take(std::string_view line, T& value) {
   line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
   const auto [stop, error] = std::from_chars(line.data(), line.data() + line.size(), value);
   if (error != std::errc()) {
-    throw CorruptData(cat("[collect] no number in '", line, "' of a file of link speeds"));
+    throw base::CorruptData(
+        base::cat("[collect] no number in '", line, "' of a file of link speeds"));
   }
   return line.substr(static_cast<size_t>(stop - line.data()));
 }
@@ -69,7 +68,8 @@ LinkModel::LinkModel(std::vector<Sample> samples, HostCost host)
     : host_(host), samples_(std::move(samples)) {
   for (const double seconds : {host.select_s, host.plan_s}) {
     if (!(seconds >= 0.0) || !std::isfinite(seconds)) {
-      throw InvalidArgument(cat("[collect] ", seconds, " s an item: 0 and more are allowed"));
+      throw base::InvalidArgument(
+          base::cat("[collect] ", seconds, " s an item: 0 and more are allowed"));
     }
   }
   std::set<uint64_t> runs;
@@ -78,7 +78,8 @@ LinkModel::LinkModel(std::vector<Sample> samples, HostCost host)
   for (const Sample& sample : samples_) {
     for (const double speed : sample.gb_per_s) {
       if (!(speed > 0.0) || !std::isfinite(speed)) {
-        throw InvalidArgument(cat("[collect] a link of ", speed, " GB/s: above 0 is allowed"));
+        throw base::InvalidArgument(
+            base::cat("[collect] a link of ", speed, " GB/s: above 0 is allowed"));
       }
     }
     runs.insert(sample.run_bytes);
@@ -87,9 +88,9 @@ LinkModel::LinkModel(std::vector<Sample> samples, HostCost host)
   }
   if (samples_.empty() || points.size() != samples_.size() || *runs.begin() == 0 ||
       *batches.begin() == 0 || points.size() != runs.size() * batches.size()) {
-    throw InvalidArgument(cat("[collect] ", samples_.size(), " link speeds for ", runs.size(),
-                              " run sizes and ", batches.size(),
-                              " batch sizes: one for each combination is allowed"));
+    throw base::InvalidArgument(base::cat("[collect] ", samples_.size(), " link speeds for ",
+                                          runs.size(), " run sizes and ", batches.size(),
+                                          " batch sizes: one for each combination is allowed"));
   }
   run_bytes_.assign(runs.begin(), runs.end());
   batch_bytes_.assign(batches.begin(), batches.end());
@@ -116,11 +117,15 @@ double LinkModel::gb_per_s(LinkPath path, uint64_t run_bytes, uint64_t batch_byt
   const Place batch = place_on(batch_bytes_, batch_bytes);
   const auto along_batch = [&](size_t r) {
     const double low = std::log2(measured(path, r, batch.below));
-    if (batch.part == 0.0) return low;
+    if (batch.part == 0.0) {
+      return low;
+    }
     return low + batch.part * (std::log2(measured(path, r, batch.below + 1)) - low);
   };
   double speed = along_batch(run.below);
-  if (run.part != 0.0) speed += run.part * (along_batch(run.below + 1) - speed);
+  if (run.part != 0.0) {
+    speed += run.part * (along_batch(run.below + 1) - speed);
+  }
   return std::exp2(speed) * run.scale * batch.scale;
 }
 
@@ -131,7 +136,9 @@ double LinkModel::seconds(LinkPath path, const plan::BatchLayout& layout,
     return layout.batch_size * output.length() * pages.step_bytes[output.column];
   };
   uint64_t batch_bytes = 0;
-  for (size_t o = 0; o < layout.outputs.size(); ++o) batch_bytes += bytes_of(o);
+  for (size_t o = 0; o < layout.outputs.size(); ++o) {
+    batch_bytes += bytes_of(o);
+  }
   double seconds = 0.0;
   for (size_t o = 0; o < layout.outputs.size(); ++o) {
     const plan::Output& output = layout.outputs[o];
@@ -139,7 +146,9 @@ double LinkModel::seconds(LinkPath path, const plan::BatchLayout& layout,
     const uint64_t run_bytes = run_steps * pages.step_bytes[output.column];
     seconds += static_cast<double>(bytes_of(o)) * 1e-9 / gb_per_s(path, run_bytes, batch_bytes);
   }
-  if (path != LinkPath::kStaged) return seconds;
+  if (path != LinkPath::kStaged) {
+    return seconds;
+  }
   const double item_s = host_.select_s + host_.plan_s * static_cast<double>(layout.windows.size());
   return std::max(seconds, static_cast<double>(layout.batch_size) * item_s);
 }
@@ -169,7 +178,9 @@ uint64_t LinkModel::crossover_bytes(uint64_t run_bytes) const {
     const double by_pointer = std::max(speed(LinkPath::kZeroCopy), speed(LinkPath::kOrdered));
     const double item_s = host_.select_s + host_.plan_s;
     const double planned = item_s > 0.0 ? static_cast<double>(run_bytes) * 1e-9 / item_s : HUGE_VAL;
-    if (by_pointer < std::min(speed(LinkPath::kStaged), planned)) return crossover;
+    if (by_pointer < std::min(speed(LinkPath::kStaged), planned)) {
+      return crossover;
+    }
     crossover = batch_bytes_[b];
   }
   return 0;
@@ -181,7 +192,9 @@ std::string LinkModel::text() const {
   out << "host " << host_.select_s << ' ' << host_.plan_s << '\n';
   for (const Sample& sample : samples_) {
     out << sample.run_bytes << ' ' << sample.batch_bytes;
-    for (const double speed : sample.gb_per_s) out << ' ' << speed;
+    for (const double speed : sample.gb_per_s) {
+      out << ' ' << speed;
+    }
     out << '\n';
   }
   const std::string body = out.str();
@@ -190,12 +203,14 @@ std::string LinkModel::text() const {
 
 LinkModel LinkModel::parse(std::string_view text) {
   const size_t last = text.rfind("crc32c ");
-  if (!text.starts_with(cat(kFirstLine, '\n'))) {
-    throw CorruptData(cat("[collect] a file of link speeds begins with '",
-                          text.substr(0, text.find('\n')), "', not with '", kFirstLine, "'"));
+  if (!text.starts_with(base::cat(kFirstLine, '\n'))) {
+    throw base::CorruptData(base::cat("[collect] a file of link speeds begins with '",
+                                      text.substr(0, text.find('\n')), "', not with '", kFirstLine,
+                                      "'"));
   }
   if (last == std::string_view::npos || text.substr(last) != checksum_line(text.substr(0, last))) {
-    throw CorruptData("[collect] the checksum of a file of link speeds does not fit its contents");
+    throw base::CorruptData(
+        "[collect] the checksum of a file of link speeds does not fit its contents");
   }
   std::string_view left = text.substr(0, last).substr(kFirstLine.size() + 1);
   const auto next_line = [&left] {
@@ -212,13 +227,15 @@ LinkModel LinkModel::parse(std::string_view text) {
     Sample sample{};
     line = next_line();
     line = take(take(line, sample.run_bytes), sample.batch_bytes);
-    for (double& speed : sample.gb_per_s) line = take(line, speed);
+    for (double& speed : sample.gb_per_s) {
+      line = take(line, speed);
+    }
     samples.push_back(sample);
   }
   try {
     return LinkModel(std::move(samples), host);
-  } catch (const InvalidArgument& error) {
-    throw CorruptData(error.what());
+  } catch (const base::InvalidArgument& error) {
+    throw base::CorruptData(error.what());
   }
 }
 

@@ -8,13 +8,13 @@
 
 namespace gear::link {
 
-// Batches of rows in pinned memory that a GPU gathers in one pass in address order, when `prefetch`
-// of them are in flight: between 1 and `most`.
-//
-//   prefetch / 2   the other half is there by the time it is needed
-//   prefetch       where such a pass takes hardly longer than one over half as many, because what
-//                  bounds it is the number of places it visits: the next pass then begins when the
-//                  last batch but one is delivered
+/// Batches of rows in pinned memory that a GPU gathers in one pass in address order, when
+/// `prefetch` of them are in flight: between 1 and `most`.
+///
+///   prefetch / 2   the other half is there by the time it is needed
+///   prefetch       where such a pass takes hardly longer than one over half as many, because what
+///                  bounds it is the number of places it visits: the next pass then begins when the
+///                  last batch but one is delivered
 size_t group_size(const plan::BatchLayout& layout, const store::PageLayout& pages,
                   uint64_t num_pages, size_t prefetch, size_t most);
 

@@ -6,7 +6,7 @@
 namespace gear::link {
 
 Bandwidth measure_bandwidth(int) {
-  throw InvalidArgument(
+  throw base::InvalidArgument(
       "[memory] there is nothing to measure: this build was made without CUDA "
       "(GEAR_WITH_CUDA=OFF, or no nvcc)");
 }

@@ -94,25 +94,27 @@ HostMemory host_memory(const std::string& proc, const std::string& cgroups) {
 void refuse_more_than_total(std::string_view tier, uint64_t bytes) {
   const HostMemory memory = host_memory();
   if (bytes > memory.total) {
-    throw OutOfMemory(cat("[memory] a region of ", bytes_text(bytes), " on tier '", tier,
-                          "' was asked for, but this process may use ", bytes_text(memory.total),
-                          " in all, of which ", bytes_text(memory.available),
-                          " are available: lower the capacity, ask the scheduler for more memory, "
-                          "or spread the buffer over more nodes"));
+    throw base::OutOfMemory(
+        base::cat("[memory] a region of ", bytes_text(bytes), " on tier '", tier,
+                  "' was asked for, but this process may use ", bytes_text(memory.total),
+                  " in all, of which ", bytes_text(memory.available),
+                  " are available: lower the capacity, ask the scheduler for more memory, "
+                  "or spread the buffer over more nodes"));
   }
 }
 
 std::string bytes_text(uint64_t bytes) {
   constexpr std::array<const char*, 5> kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB"};
   if (bytes < 1024) {
-    return cat(bytes, " bytes");
+    return base::cat(bytes, " bytes");
   }
   double value = static_cast<double>(bytes) / 1024;
   size_t unit = 0;
   for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) {
     value /= 1024;
   }
-  return cat(std::fixed, std::setprecision(1), value, " ", kUnits[unit], " (", bytes, " bytes)");
+  return base::cat(std::fixed, std::setprecision(1), value, " ", kUnits[unit], " (", bytes,
+                   " bytes)");
 }
 
 }  // namespace gear::memory

@@ -34,11 +34,11 @@ Mapping map_anonymous(size_t mapped_bytes) {
   void* address =
       ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) {
-    throw OutOfMemory(cat("[memory] a region of ", bytes_text(mapped_bytes),
-                          " on tier 'host' was refused (", base::errno_text(errno), "); ",
-                          bytes_text(host_memory().available),
-                          " are available: lower the capacity, or raise the limit on address space "
-                          "(ulimit -v)"));
+    throw base::OutOfMemory(base::cat(
+        "[memory] a region of ", bytes_text(mapped_bytes), " on tier 'host' was refused (",
+        base::errno_text(errno), "); ", bytes_text(host_memory().available),
+        " are available: lower the capacity, or raise the limit on address space "
+        "(ulimit -v)"));
   }
   return Mapping(address, mapped_bytes);
 }
@@ -56,7 +56,7 @@ std::unique_ptr<Region> make_host_region(uint64_t bytes) {
   // A kernel built without huge pages refuses; ordinary pages do as well.
   if (::madvise(mapping.data(), mapped_bytes, MADV_HUGEPAGE) != 0) {
     base::log(base::Level::kDebug,
-              cat("[memory] no huge pages for a host region: ", base::errno_text(errno)));
+              base::cat("[memory] no huge pages for a host region: ", base::errno_text(errno)));
   }
   return std::make_unique<HostRegion>(std::move(mapping), bytes);
 }

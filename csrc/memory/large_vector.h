@@ -24,7 +24,9 @@ class LargeAllocator {
     const Block block(count);
     void* data = ::operator new(block.bytes, block.alignment);
     // A kernel built without huge pages refuses; ordinary pages do as well.
-    if (block.huge) static_cast<void>(::madvise(data, block.bytes, MADV_HUGEPAGE));
+    if (block.huge) {
+      static_cast<void>(::madvise(data, block.bytes, MADV_HUGEPAGE));
+    }
     return static_cast<T*>(data);
   }
 
@@ -42,7 +44,9 @@ class LargeAllocator {
   struct Block {
     explicit Block(size_t count)
         : bytes(count * sizeof(T)), huge(bytes >= kHugeFrom), alignment{huge ? kHugePage : kLine} {
-      if (huge) bytes = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+      if (huge) {
+        bytes = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+      }
     }
     size_t bytes;
     bool huge;

@@ -36,7 +36,9 @@ Lockable lockable(const std::string& proc) {
       }
     } else if (label == "VmLck:" || label == "VmPin:") {
       uint64_t kibibytes = 0;
-      if (fields >> kibibytes) memory.locked += kibibytes * 1024;
+      if (fields >> kibibytes) {
+        memory.locked += kibibytes * 1024;
+      }
     }
   }
   return memory;
@@ -46,13 +48,13 @@ void refuse_more_than_lockable(uint64_t bytes, const Lockable& memory) {
   if (memory.limit == kUnlimited || bytes <= memory.limit - std::min(memory.limit, memory.locked)) {
     return;
   }
-  throw OutOfMemory(cat("[memory] a region of ", bytes_text(bytes),
-                        " on tier 'pinned' was asked for, but this process may lock ",
-                        bytes_text(memory.limit), " of memory (ulimit -l), of which ",
-                        bytes_text(memory.locked),
-                        " are locked: raise the limit (ulimit -l unlimited; in Slurm, "
-                        "PropagateResourceLimitsExcept=MEMLOCK; in a container, --ulimit "
-                        "memlock=-1), or use tier='host'"));
+  throw base::OutOfMemory(base::cat(
+      "[memory] a region of ", bytes_text(bytes),
+      " on tier 'pinned' was asked for, but this process may lock ", bytes_text(memory.limit),
+      " of memory (ulimit -l), of which ", bytes_text(memory.locked),
+      " are locked: raise the limit (ulimit -l unlimited; in Slurm, "
+      "PropagateResourceLimitsExcept=MEMLOCK; in a container, --ulimit "
+      "memlock=-1), or use tier='host'"));
 }
 
 }  // namespace gear::memory

@@ -32,7 +32,8 @@ void Mapping::trim(size_t begin, size_t bytes) {
 size_t whole_pages(size_t bytes) {
   static const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   if (bytes > std::numeric_limits<size_t>::max() - page) {
-    throw OutOfMemory(cat("[memory] a region of ", bytes, " bytes exceeds the address space"));
+    throw base::OutOfMemory(
+        base::cat("[memory] a region of ", bytes, " bytes exceeds the address space"));
   }
   return (bytes + page - 1) / page * page;
 }

@@ -36,24 +36,29 @@ RegionAddress address_of(const Region& region, std::string_view schema_hash) {
 }
 
 bool mappable(const RegionAddress& address) {
-  if (address.tier == Tier::kDevice) return address.shareable || address.owner == this_process();
+  if (address.tier == Tier::kDevice) {
+    return address.shareable || address.owner == this_process();
+  }
   return address.name[0] != '\0';
 }
 
 std::unique_ptr<Region> open_peer_region(const RegionAddress& address, int device) {
   if (!mappable(address)) {
-    throw InvalidArgument(cat("[memory] a region of tier '", tier_name(address.tier),
-                              "' of process ", address.owner.pid,
-                              " cannot be mapped by another: give it a name, on tier 'shared' or "
-                              "'pinned', or keep it on tier 'device'"));
+    throw base::InvalidArgument(base::cat(
+        "[memory] a region of tier '", tier_name(address.tier), "' of process ", address.owner.pid,
+        " cannot be mapped by another: give it a name, on tier 'shared' or "
+        "'pinned', or keep it on tier 'device'"));
   }
-  if (address.tier == Tier::kDevice) return open_device_region(address, device);
+  if (address.tier == Tier::kDevice) {
+    return open_device_region(address, device);
+  }
   std::unique_ptr<Region> region =
       SharedRegion::attach(address.name.data(), address.schema_hash.data());
   if (region->bytes() != address.bytes) {
-    throw InvalidArgument(cat("[memory] region '", region->name(), "' has ", region->bytes(),
-                              " bytes, but process ", address.owner.pid, " said ", address.bytes,
-                              ": another one has taken its name; make both ranks' buffers again"));
+    throw base::InvalidArgument(
+        base::cat("[memory] region '", region->name(), "' has ", region->bytes(),
+                  " bytes, but process ", address.owner.pid, " said ", address.bytes,
+                  ": another one has taken its name; make both ranks' buffers again"));
   }
   return device < 0 ? std::move(region) : pin_region(std::move(region));
 }

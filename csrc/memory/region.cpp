@@ -31,10 +31,10 @@ Tier parse_tier(std::string_view name) {
     if (kTierNames[i] == name) {
       return static_cast<Tier>(i);
     }
-    allowed += cat(i == 0 ? "'" : ", '", kTierNames[i], "'");
+    allowed += base::cat(i == 0 ? "'" : ", '", kTierNames[i], "'");
   }
-  throw InvalidArgument(cat("[memory] unknown tier '", name, "': choose one of ", allowed,
-                            "; 'device:1' is the second GPU"));
+  throw base::InvalidArgument(base::cat("[memory] unknown tier '", name, "': choose one of ",
+                                        allowed, "; 'device:1' is the second GPU"));
 }
 
 TierChoice parse_tier_choice(std::string_view text) {
@@ -46,8 +46,8 @@ TierChoice parse_tier_choice(std::string_view text) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + kOfOneDevice.size(), end, choice.device);
   if (error != std::errc() || stop != end || choice.device < 0) {
-    throw InvalidArgument(cat("[memory] tier '", text,
-                              "': give the index of a GPU after the colon, as in 'device:0'"));
+    throw base::InvalidArgument(base::cat(
+        "[memory] tier '", text, "': give the index of a GPU after the colon, as in 'device:0'"));
   }
   return choice;
 }
@@ -72,12 +72,12 @@ void Region::write(uint64_t offset, std::span<const std::byte> in) {
 
 std::unique_ptr<Region> make_region(Tier tier, uint64_t bytes, const RegionOptions& options) {
   if (bytes == 0) {
-    throw InvalidArgument("[memory] a region of 0 bytes was asked for: ask for at least one");
+    throw base::InvalidArgument("[memory] a region of 0 bytes was asked for: ask for at least one");
   }
   if (tier != Tier::kShared && tier != Tier::kPinned && !options.name.empty()) {
-    throw InvalidArgument(cat("[memory] name='", options.name, "' was given with tier='",
-                              tier_name(tier),
-                              "': leave it out, or use tier='shared' or tier='pinned'"));
+    throw base::InvalidArgument(
+        base::cat("[memory] name='", options.name, "' was given with tier='", tier_name(tier),
+                  "': leave it out, or use tier='shared' or tier='pinned'"));
   }
   if (tier == Tier::kDevice) {
     return make_device_region(bytes, options.device);

@@ -7,10 +7,11 @@ namespace gear::memory {
 namespace {
 
 [[noreturn]] void refuse(Tier tier) {
-  throw InvalidArgument(cat("[memory] tier '", tier_name(tier),
-                            "' asked for, but this build was made without CUDA "
-                            "(GEAR_WITH_CUDA=OFF, or no nvcc): rebuild with CUDA, or use "
-                            "tier='host'"));
+  throw base::InvalidArgument(
+      base::cat("[memory] tier '", tier_name(tier),
+                "' asked for, but this build was made without CUDA "
+                "(GEAR_WITH_CUDA=OFF, or no nvcc): rebuild with CUDA, or use "
+                "tier='host'"));
 }
 
 }  // namespace

@@ -24,8 +24,12 @@ BatchLayout::BatchLayout(const store::Schema& schema, std::vector<Output> batch_
   weights = place(size * sizeof(float));
   for (size_t o = 0; o < outputs.size(); ++o) {
     size_t w = 0;
-    while (w < windows.size() && !same_steps(windows[w].window, outputs[o])) ++w;
-    if (w == windows.size()) windows.push_back({outputs[o], {}, 0, 0, 0});
+    while (w < windows.size() && !same_steps(windows[w].window, outputs[o])) {
+      ++w;
+    }
+    if (w == windows.size()) {
+      windows.push_back({outputs[o], {}, 0, 0, 0});
+    }
     windows[w].outputs.push_back(o);
     window_of.push_back(w);
     const store::Column& column = schema[outputs[o].column];

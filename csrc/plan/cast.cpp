@@ -21,8 +21,7 @@ void cast_all(const std::byte* source, std::byte* target, uint64_t count, float 
 }  // namespace
 
 Cast cast_of(base::DType stored, const Output& output, std::string_view column) {
-  using base::DType;
-  const DType wanted = output.dtype.value_or(stored);
+  const base::DType wanted = output.dtype.value_or(stored);
   const auto refuse = [&](auto... why) {
     throw base::InvalidArgument(base::cat("[collect] output '", output.name, "': ", why...));
   };
@@ -36,11 +35,21 @@ Cast cast_of(base::DType stored, const Output& output, std::string_view column) 
     }
     return Cast::kNone;
   }
-  if (stored == DType::kU8 && wanted == DType::kF16) return Cast::kU8ToF16;
-  if (stored == DType::kU8 && wanted == DType::kBF16) return Cast::kU8ToBF16;
-  if (stored == DType::kU8 && wanted == DType::kF32) return Cast::kU8ToF32;
-  if (stored == DType::kF32 && wanted == DType::kF16) return Cast::kF32ToF16;
-  if (stored == DType::kF32 && wanted == DType::kBF16) return Cast::kF32ToBF16;
+  if (stored == base::DType::kU8 && wanted == base::DType::kF16) {
+    return Cast::kU8ToF16;
+  }
+  if (stored == base::DType::kU8 && wanted == base::DType::kBF16) {
+    return Cast::kU8ToBF16;
+  }
+  if (stored == base::DType::kU8 && wanted == base::DType::kF32) {
+    return Cast::kU8ToF32;
+  }
+  if (stored == base::DType::kF32 && wanted == base::DType::kF16) {
+    return Cast::kF32ToF16;
+  }
+  if (stored == base::DType::kF32 && wanted == base::DType::kBF16) {
+    return Cast::kF32ToBF16;
+  }
   refuse("column '", column, "' is ", base::dtype_name(stored), ", dtype ",
          base::dtype_name(wanted),
          " is not offered: uint8 may become float16, bfloat16 or float32, float32 may become "

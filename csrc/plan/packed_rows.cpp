@@ -15,10 +15,14 @@ PackedRows::PackedRows(const BatchLayout& layout, const store::PageLayout& pages
   for (size_t w = 0; w < layout.windows.size(); ++w) {
     const std::vector<size_t>& outputs = layout.windows[w].outputs;
     for (const size_t first : outputs) {
-      if (placed[first]) continue;
+      if (placed[first]) {
+        continue;
+      }
       const size_t column = layout.outputs[first].column;
       for (const size_t o : outputs) {
-        if (layout.outputs[o].column != column) continue;
+        if (layout.outputs[o].column != column) {
+          continue;
+        }
         offset[o] = bytes;
         placed[o] = true;
       }

@@ -5,17 +5,17 @@
 
 namespace gear::plan {
 
-// How the bytes of a batch come from the store. The first two may be asked for; kAuto stands for
-// the one of them that the link model (link_model.h) expects to be faster.
+/// How the bytes of a batch come from the store. The first two may be asked for; kAuto stands for
+/// the one of them that the link model (link_model.h) expects to be faster.
 enum class Path : uint8_t {
   kAuto,
-  kZeroCopy,  // a kernel reads pinned host memory by pointer
-  kStaged,    // host threads gather into pinned memory, a copy engine takes it to the GPU
-  kDevice,    // a kernel reads the memory of a GPU
-  kHost,      // host threads gather into host memory
+  kZeroCopy,  ///< a kernel reads pinned host memory by pointer
+  kStaged,    ///< host threads gather into pinned memory, a copy engine takes it to the GPU
+  kDevice,    ///< a kernel reads the memory of a GPU
+  kHost,      ///< host threads gather into host memory
 };
 
-// "auto", "zero_copy", "staged", "device", "host".
+/// "auto", "zero_copy", "staged", "device", "host".
 std::string_view path_name(Path path);
 
 }  // namespace gear::plan

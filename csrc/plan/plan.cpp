@@ -29,7 +29,9 @@ class WindowPlanner {
     steps_ += extent.count;
     if (packed_) {
       cu_seqlens_[item] = static_cast<int32_t>(rows_);
-      if (extent.count > 0) runs_.add(steps, rows_, plan_);
+      if (extent.count > 0) {
+        runs_.add(steps, rows_, plan_);
+      }
       rows_ += extent.count;
       return;
     }
@@ -43,7 +45,9 @@ class WindowPlanner {
       runs_.add(steps, rows_, plan_);
     } else {
       write_mask(length_, extent.place, extent.count, mask);
-      if (extent.count > 0) runs_.add(steps, rows_ + extent.place, plan_);
+      if (extent.count > 0) {
+        runs_.add(steps, rows_ + extent.place, plan_);
+      }
       add_zeros(length_, extent.place, extent.count, rows_, plan_);
     }
     rows_ += length_;
@@ -51,7 +55,9 @@ class WindowPlanner {
 
   // Rows of data the window fills; steps copied from the store.
   uint64_t finish(uint64_t items) {
-    if (packed_) cu_seqlens_[items] = static_cast<int32_t>(rows_);
+    if (packed_) {
+      cu_seqlens_[items] = static_cast<int32_t>(rows_);
+    }
     return rows_;
   }
   uint64_t steps() const { return steps_; }
@@ -77,7 +83,9 @@ void Plan::reset() {
 
 void Plan::begin_window(uint64_t most_runs) {
   begins_.push_back(size_);
-  if (size_ + most_runs <= capacity_) return;
+  if (size_ + most_runs <= capacity_) {
+    return;
+  }
   capacity_ = std::max(size_ + most_runs, 2 * capacity_);
   std::unique_ptr<Run[]> larger(new Run[capacity_]);
   std::copy_n(runs_.get(), size_, larger.get());
@@ -107,7 +115,9 @@ void make_plan(const store::Index& index, const store::PageLayout& pages,
     const WindowRuns runs(index, pages.page_steps, shared.window);
     plan.begin_window(runs.most_runs(items) + 2 * items);  // zeros at either end
     WindowPlanner planner(runs, layout, shared, batch, plan);
-    for (uint64_t i = 0; i < items; ++i) planner.add_item(i, selection.anchors[i]);
+    for (uint64_t i = 0; i < items; ++i) {
+      planner.add_item(i, selection.anchors[i]);
+    }
     batch.rows.push_back(planner.finish(items));
     for (size_t o : shared.outputs) {
       batch.bytes += planner.steps() * pages.step_bytes[layout.outputs[o].column];

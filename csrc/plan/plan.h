@@ -9,9 +9,9 @@
 
 namespace gear::plan {
 
-// A selection turned into runs of rows: rows [row, row + count) of a page go to rows
-// [target, target + count) of every output of a window. Times the rows' bytes, these are the byte
-// runs that a gather moves. A run never leaves a page; page kNone stands for zeros.
+/// A selection turned into runs of rows: rows [row, row + count) of a page go to rows
+/// [target, target + count) of every output of a window. Times the rows' bytes, these are the byte
+/// runs that a gather moves. A run never leaves a page; page kNone stands for zeros.
 struct Run {
   uint32_t page;
   uint32_t row;
@@ -19,16 +19,16 @@ struct Run {
   uint32_t target;
 };
 
-// The runs of a batch, window by window. Its memory is kept between batches.
+/// The runs of a batch, window by window. Its memory is kept between batches.
 class Plan {
  public:
-  // Forgets what there was.
+  /// Forgets what there was.
   void reset();
-  // The runs added from here on are the next window's: at most `most_runs`.
+  /// The runs added from here on are the next window's: at most `most_runs`.
   void begin_window(uint64_t most_runs);
   void add(Run run) { runs_[size_++] = run; }
-  // In their place: room for as many as begin_window() was told, of which the first `count` are
-  // filled then.
+  /// In their place: room for as many as begin_window() was told, of which the first `count` are
+  /// filled then.
   Run* room() { return runs_.get() + size_; }
   void fill(uint64_t count) { size_ += count; }
 
@@ -43,12 +43,12 @@ class Plan {
   std::unique_ptr<Run[]> runs_;
   uint64_t capacity_ = 0;
   uint64_t size_ = 0;
-  std::vector<uint64_t> begins_;  // first run of each window
+  std::vector<uint64_t> begins_;  ///< first run of each window
 };
 
-// Fills in everything of `batch` but the data (ids, probabilities, weights, lengths, masks or
-// cu_seqlens, items, rows, bytes) and makes the runs that move the data. Arithmetic only: the
-// caller holds the shard's lock, so that no page changes meanwhile.
+/// Fills in everything of `batch` but the data (ids, probabilities, weights, lengths, masks or
+/// cu_seqlens, items, rows, bytes) and makes the runs that move the data. Arithmetic only: the
+/// caller holds the shard's lock, so that no page changes meanwhile.
 void make_plan(const store::Index& index, const store::PageLayout& pages,
                const select::Selection& selection, Batch& batch, Plan& plan);
 

@@ -6,9 +6,6 @@
 
 namespace gear::plan {
 
-using base::cat;
-using base::InvalidArgument;
-
 namespace {
 
 constexpr uint64_t kMaxRows = (uint64_t{1} << 31) - 1;  // what an int32 of cu_seqlens holds
@@ -17,40 +14,44 @@ constexpr uint64_t kMaxRows = (uint64_t{1} << 31) - 1;  // what an int32 of cu_s
 
 void check_outputs(const std::vector<Output>& outputs, const store::Schema& schema,
                    uint64_t batch_size, uint64_t capacity) {
-  if (outputs.empty()) throw InvalidArgument("[collect] no output given: name at least one");
+  if (outputs.empty()) {
+    throw base::InvalidArgument("[collect] no output given: name at least one");
+  }
   if (batch_size < 1 || batch_size > kMaxRows) {
-    throw InvalidArgument(
-        cat("[collect] batch_size ", batch_size, ": 1 to ", kMaxRows, " are allowed"));
+    throw base::InvalidArgument(
+        base::cat("[collect] batch_size ", batch_size, ": 1 to ", kMaxRows, " are allowed"));
   }
   const auto reach = static_cast<int64_t>(capacity);
   std::set<std::string_view> names;
   for (const Output& output : outputs) {
     GEAR_CHECK(output.column < schema.size());
     if (!names.insert(output.name).second) {
-      throw InvalidArgument(cat("[collect] output '", output.name, "' is given twice"));
+      throw base::InvalidArgument(base::cat("[collect] output '", output.name, "' is given twice"));
     }
     cast_of(schema[output.column].dtype, output, schema[output.column].name);
-    const std::string window =
-        cat("[collect] output '", output.name, "': window [", output.start, ", ", output.stop, ")");
+    const std::string window = base::cat("[collect] output '", output.name, "': window [",
+                                         output.start, ", ", output.stop, ")");
     if (output.start >= output.stop) {
-      throw InvalidArgument(window + " is empty: start must be below stop");
+      throw base::InvalidArgument(window + " is empty: start must be below stop");
     }
     if (output.start > reach || output.stop < -reach) {
-      throw InvalidArgument(cat(window, " lies outside any page: a buffer of ", capacity,
-                                " steps has none that far from an anchor"));
+      throw base::InvalidArgument(base::cat(window, " lies outside any page: a buffer of ",
+                                            capacity, " steps has none that far from an anchor"));
     }
     const uint64_t length =
         static_cast<uint64_t>(output.stop) - static_cast<uint64_t>(output.start);
     if (length > kMaxRows / batch_size) {
-      throw InvalidArgument(cat(window, " times batch_size ", batch_size,
-                                " is 2^31 rows or more: lower one of them"));
+      throw base::InvalidArgument(base::cat(window, " times batch_size ", batch_size,
+                                            " is 2^31 rows or more: lower one of them"));
     }
   }
 }
 
 uint64_t lookahead(const std::vector<Output>& outputs) {
   int64_t furthest = 0;
-  for (const Output& output : outputs) furthest = std::max(furthest, output.stop - 1);
+  for (const Output& output : outputs) {
+    furthest = std::max(furthest, output.stop - 1);
+  }
   return static_cast<uint64_t>(furthest);
 }
 

@@ -6,8 +6,8 @@
 
 namespace gear::plan {
 
-// The steps of one window around anchors: how many there are, and the pages that hold them.
-// The caller holds the shard's lock.
+/// The steps of one window around anchors: how many there are, and the pages that hold them.
+/// The caller holds the shard's lock.
 class WindowRuns {
  public:
   WindowRuns(const store::Index& index, uint64_t page_steps, const Output& window)
@@ -18,7 +18,7 @@ class WindowRuns {
         stop_(window.stop),
         pad_(window.pad) {}
 
-  // The steps of one item, and the anchor's page, where the search for them begins.
+  /// The steps of one item, and the anchor's page, where the search for them begins.
   struct Steps {
     Extent extent;
     uint32_t page;
@@ -33,19 +33,19 @@ class WindowRuns {
     return {extent, anchor.page, page.first_step};
   }
 
-  // Adds the steps, of which there is one at least, page by page. They go to the rows from `target`
-  // on.
+  /// Adds the steps, of which there is one at least, page by page. They go to the rows from
+  /// `target` on.
   void add(const Steps& steps, uint32_t target, Plan& plan) const {
     each(steps, target, [&](const Run& run) { plan.add(run); });
   }
 
-  // The same to an array, behind whose last run it returns.
+  /// The same to an array, behind whose last run it returns.
   Run* add(const Steps& steps, uint32_t target, Run* out) const {
     each(steps, target, [&](const Run& run) { *out++ = run; });
     return out;
   }
 
-  // Runs that so many items make at most.
+  /// Runs that so many items make at most.
   uint64_t most_runs(uint64_t items) const {
     return items * ((static_cast<uint64_t>(stop_ - start_) + page_steps_ - 2) / page_steps_ + 1);
   }
@@ -70,7 +70,9 @@ class WindowRuns {
       const uint32_t count = std::min(left, page_steps_ - row);
       add(Run{page, row, count, target});
       left -= count;
-      if (left == 0) return;
+      if (left == 0) {
+        return;
+      }
       target += count;
       row = 0;
       page = index_.page(page).next;
@@ -88,14 +90,20 @@ class WindowRuns {
 // Rows [place, place + count) of a window of `length` rows are steps, those around them zeros.
 
 inline void write_mask(uint32_t length, uint32_t place, uint32_t count, bool* mask) {
-  for (uint32_t i = 0; i < length; ++i) mask[i] = i - place < count;
+  for (uint32_t i = 0; i < length; ++i) {
+    mask[i] = i - place < count;
+  }
 }
 
-// The runs of zeros, at most two; `row`: the window's first.
+/// The runs of zeros, at most two; `row`: the window's first.
 inline void add_zeros(uint32_t length, uint32_t place, uint32_t count, uint32_t row, Plan& plan) {
   const uint32_t after = place + count;
-  if (place > 0) plan.add({store::kNone, 0, place, row});
-  if (after < length) plan.add({store::kNone, 0, length - after, row + after});
+  if (place > 0) {
+    plan.add({store::kNone, 0, place, row});
+  }
+  if (after < length) {
+    plan.add({store::kNone, 0, length - after, row + after});
+  }
 }
 
 }  // namespace gear::plan

@@ -18,7 +18,9 @@ std::span<const Best::Item> Best::find(const store::Index& index, uint64_t count
 
 void Best::offer(Item item, uint64_t count) {
   if (items_.size() == count) {
-    if (!(item < items_.front())) return;
+    if (!(item < items_.front())) {
+      return;
+    }
     std::pop_heap(items_.begin(), items_.end());
     items_.pop_back();
   }
@@ -32,18 +34,26 @@ void Best::scan_steps(const store::Index& index, uint64_t count) {
   float threshold = 0.0F;  // no smaller priority can enter a full heap
   for (uint64_t slot = 0; slot < priorities.size(); ++slot) {
     const float priority = priorities[slot];
-    if (!(priority >= threshold) || std::signbit(priority)) continue;
+    if (!(priority >= threshold) || std::signbit(priority)) {
+      continue;
+    }
     const store::Anchor anchor = index.anchor_of(static_cast<uint32_t>(slot));
-    if (spends && !index.drawable(anchor)) continue;
+    if (spends && !index.drawable(anchor)) {
+      continue;
+    }
     offer({static_cast<double>(priority), anchor}, count);
-    if (items_.size() == count) threshold = static_cast<float>(items_.front().priority);
+    if (items_.size() == count) {
+      threshold = static_cast<float>(items_.front().priority);
+    }
   }
 }
 
 void Best::scan_episodes(const store::Index& index, uint64_t count) {
   for (uint32_t e = index.state().oldest; e != store::kNone; e = index.episode(e).newer) {
     const store::Episode& episode = index.episode(e);
-    if (index.drawable(episode)) offer({index.episode_priority(episode), {episode.head, 0}}, count);
+    if (index.drawable(episode)) {
+      offer({index.episode_priority(episode), {episode.head, 0}}, count);
+    }
   }
 }
 

@@ -7,26 +7,30 @@
 
 namespace gear::select {
 
-// The items of a shard with the largest priorities, largest first, the lower slot first among
-// equals. Cost: one scan of the priorities (4 bytes a step; about 0.3 ms per million) with a heap
-// of `count`.
+/// The items of a shard with the largest priorities, largest first, the lower slot first among
+/// equals. Cost: one scan of the priorities (4 bytes a step; about 0.3 ms per million) with a heap
+/// of `count`.
 class Best {
  public:
   struct Item {
     double priority;
     store::Anchor anchor;
 
-    // Better items sort first.
+    /// Better items sort first.
     bool operator<(const Item& other) const {
-      if (priority != other.priority) return priority > other.priority;
-      if (anchor.page != other.anchor.page) return anchor.page < other.anchor.page;
+      if (priority != other.priority) {
+        return priority > other.priority;
+      }
+      if (anchor.page != other.anchor.page) {
+        return anchor.page < other.anchor.page;
+      }
       return anchor.row < other.anchor.row;
     }
   };
 
   explicit Best(store::Unit unit) : unit_(unit) {}
 
-  // Up to `count`; valid until the next call.
+  /// Up to `count`; valid until the next call.
   std::span<const Item> find(const store::Index& index, uint64_t count);
 
  private:
@@ -35,7 +39,7 @@ class Best {
   void scan_episodes(const store::Index& index, uint64_t count);
 
   store::Unit unit_;
-  std::vector<Item> items_;  // while it is searched for: a heap whose front is the worst one kept
+  std::vector<Item> items_;  ///< while it is searched for: a heap whose front is the worst one kept
 };
 
 }  // namespace gear::select

@@ -9,7 +9,7 @@
 
 namespace gear::select {
 
-// Counter-based draws of the policies that leave it to chance.
+/// Counter-based draws of the policies that leave it to chance.
 class Draws {
  public:
   explicit Draws(uint64_t seed) : seed_(seed) {}
@@ -17,19 +17,21 @@ class Draws {
   uint64_t made() const { return made_; }
   void restore(uint64_t made) { made_ = made; }
 
-  // targets[i] uniform in [0, range), from the next draws.
+  /// targets[i] uniform in [0, range), from the next draws.
   void fill(uint64_t range, std::span<uint64_t> targets) {
     fill_ahead(0, range, targets);
     skip(targets.size());
   }
 
-  // The same from the draws that follow the next `ahead`; none counts as made until skip().
+  /// The same from the draws that follow the next `ahead`; none counts as made until skip().
   void fill_ahead(uint64_t ahead, uint64_t range, std::span<uint64_t> targets) const {
     std::array<base::Draw128, 64> bits;
     for (size_t done = 0; done < targets.size();) {
       const size_t count = std::min(bits.size(), targets.size() - done);
       base::philox_fill(seed_, kStream, made_ + ahead + done, {bits.data(), count});
-      for (size_t i = 0; i < count; ++i) targets[done + i] = base::scale_to(bits[i], range);
+      for (size_t i = 0; i < count; ++i) {
+        targets[done + i] = base::scale_to(bits[i], range);
+      }
       done += count;
     }
   }
@@ -41,21 +43,25 @@ class Draws {
   uint64_t made_ = 0;
 };
 
-// Appends `count` independent draws from `items`, of one shard, to `out`: in chunks, or one by one
-// where every draw changes what the next may choose (max_times_sampled). Stops when nothing is
-// left.
+/// Appends `count` independent draws from `items`, of one shard, to `out`: in chunks, or one by one
+/// where every draw changes what the next may choose (max_times_sampled). Stops when nothing is
+/// left.
 template <class Items>
 void draw_all(store::Index& index, Items& items, Draws& draws, uint64_t count, Selection& out) {
   const bool withdraws = index.options().max_times_sampled > 0;
   std::array<uint64_t, kDrawChunk> targets;
   for (uint64_t done = 0; done < count;) {
     const uint64_t total = items.total(index);
-    if (total == 0) return;
+    if (total == 0) {
+      return;
+    }
     const uint64_t chunk = withdraws ? 1 : std::min(kDrawChunk, count - done);
     draws.fill(total, {targets.data(), chunk});
     const size_t first = out.size();
     items.add(index, {targets.data(), chunk}, total, out);
-    for (size_t i = first; i < out.size(); ++i) index.mark_sampled(out.anchors[i], out.unit);
+    for (size_t i = first; i < out.size(); ++i) {
+      index.mark_sampled(out.anchors[i], out.unit);
+    }
     done += chunk;
   }
 }

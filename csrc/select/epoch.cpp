@@ -21,7 +21,9 @@ uint64_t Epoch::next(uint64_t size, uint64_t version, uint64_t count, bool drop_
     at_.size = size;
     version_ = version;
   }
-  if (!version_) version_ = version;  // restored: the content is as it was saved
+  if (!version_) {
+    version_ = version;  // restored: the content is as it was saved
+  }
   if (*version_ != version || size != at_.size) {
     const uint64_t began_with = at_.size;
     begin_next();

@@ -26,7 +26,9 @@ void set_importance(double beta, float least, std::span<const float> probabiliti
       const size_t count = std::min(powers.size(), end - done);
       store::powers_portable(probabilities.subspan(done, count), reference, -beta,
                              {powers.data(), count});
-      for (size_t i = 0; i < count; ++i) weights[done + i] = static_cast<float>(powers[i]);
+      for (size_t i = 0; i < count; ++i) {
+        weights[done + i] = static_cast<float>(powers[i]);
+      }
       done += count;
     }
   });

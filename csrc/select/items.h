@@ -10,34 +10,34 @@
 
 namespace gear::select {
 
-// What may be drawn, counted by page; total() is how much there is.
+/// What may be drawn, counted by page; total() is how much there is.
 inline const store::SumTree& offered(const store::Index& index, store::Unit unit) {
   return unit == store::Unit::kStep ? index.anchors() : index.heads();
 }
 
-// Targets that are looked up at once: what they hit stays in the nearest cache.
+/// Targets that are looked up at once: what they hit stays in the nearest cache.
 constexpr size_t kHitsAtOnce = 256;
 
-// 1 / total, as every sampler rounds it.
+/// 1 / total, as every sampler rounds it.
 inline float one_of(uint64_t total) { return static_cast<float>(1.0 / static_cast<double>(total)); }
 
-// The items of a shard laid end to end, each one wide: where a target falls. Cost: one descent of
-// the tree of page counts a target (4 levels at 1e6 steps).
+/// The items of a shard laid end to end, each one wide: where a target falls. Cost: one descent of
+/// the tree of page counts a target (4 levels at 1e6 steps).
 class EqualItems {
  public:
   EqualItems(const SamplerOptions& options, store::Index&) : unit_(options.unit) {}
 
   uint64_t total(const store::Index& index) const { return offered(index, unit_).total(); }
 
-  // Appends the items on which the targets, in [0, total(index)), fall. `all`: what all shards that
-  // are drawn from have in total.
+  /// Appends the items on which the targets, in [0, total(index)), fall. `all`: what all shards
+  /// that are drawn from have in total.
   void add(const store::Index& index, std::span<const uint64_t> targets, uint64_t all,
            Selection& out) const {
     const size_t first = out.extend(targets.size());
     resolve(index, targets, all, out.anchors.data() + first, out.probabilities.data() + first);
   }
 
-  // The same, to as many places as there are targets. From any thread.
+  /// The same, to as many places as there are targets. From any thread.
   void resolve(const store::Index& index, std::span<const uint64_t> targets, uint64_t all,
                store::Anchor* anchors, float* probabilities) const {
     const float probability = one_of(all);
@@ -45,7 +45,9 @@ class EqualItems {
     for (size_t done = 0; done < targets.size();) {
       const size_t count = std::min(hits.size(), targets.size() - done);
       offered(index, unit_).find(targets.subspan(done, count), {hits.data(), count});
-      for (size_t i = 0; i < count; ++i) base::touch(&index.page(page_of(hits[i])));
+      for (size_t i = 0; i < count; ++i) {
+        base::touch(&index.page(page_of(hits[i])));
+      }
       for (size_t i = 0; i < count; ++i) {
         const uint32_t page = page_of(hits[i]);
         const uint32_t row =
@@ -65,8 +67,8 @@ class EqualItems {
   store::Unit unit_;
 };
 
-// The same with items as wide as their weights, w_i = p_i^alpha. Cost: one descent of the weight
-// tree a target (5 levels at 1e6 steps).
+/// The same with items as wide as their weights, w_i = p_i^alpha. Cost: one descent of the weight
+/// tree a target (5 levels at 1e6 steps).
 class WeightedItems {
  public:
   WeightedItems(const SamplerOptions& options, store::Index& index)

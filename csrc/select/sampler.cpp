@@ -7,24 +7,23 @@
 
 namespace gear::select {
 
-using base::cat;
-using base::InvalidArgument;
-
 void Sampler::set_beta(double) {
-  throw InvalidArgument("[select] only the Weighted sampler has a beta: there is none to set");
+  throw base::InvalidArgument(
+      "[select] only the Weighted sampler has a beta: there is none to set");
 }
 
 void check_options(const SamplerOptions& options) {
   if (!std::isfinite(options.alpha) || options.alpha < 0 || !std::isfinite(options.beta) ||
       options.beta < 0) {
-    throw InvalidArgument(cat("[select] alpha ", options.alpha, ", beta ", options.beta,
-                              ": finite numbers, 0 or more, are allowed"));
+    throw base::InvalidArgument(base::cat("[select] alpha ", options.alpha, ", beta ", options.beta,
+                                          ": finite numbers, 0 or more, are allowed"));
   }
 }
 
 void check_beta(double beta) {
   if (!std::isfinite(beta) || beta < 0) {
-    throw InvalidArgument(cat("[select] beta ", beta, ": a finite number, 0 or more, is allowed"));
+    throw base::InvalidArgument(
+        base::cat("[select] beta ", beta, ": a finite number, 0 or more, is allowed"));
   }
 }
 
@@ -37,7 +36,7 @@ std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Inde
       return make_weighted(options, index);
     case Policy::kSequential:
       if (index.options().max_times_sampled > 0) {
-        throw InvalidArgument(
+        throw base::InvalidArgument(
             "[select] Sequential over a buffer with max_times_sampled: an epoch would change what "
             "it walks over; use Fifo, or a buffer without max_times_sampled");
       }
@@ -54,7 +53,9 @@ std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Inde
 }
 
 uint64_t batches_per_epoch(const SamplerOptions& options, uint64_t offered, uint64_t batch_size) {
-  if (options.policy != Policy::kSequential) return 0;
+  if (options.policy != Policy::kSequential) {
+    return 0;
+  }
   return (offered + (options.drop_last ? 0 : batch_size - 1)) / batch_size;
 }
 

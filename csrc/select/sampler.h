@@ -14,55 +14,56 @@ struct SamplerOptions {
   Policy policy = Policy::kUniform;
   store::Unit unit = store::Unit::kStep;
   uint64_t seed = 0;
-  double alpha = 0.6;      // kWeighted: P(i) proportional to priority^alpha
-  double beta = 0.4;       // kWeighted: importance weights (N P(i))^-beta / max
-  bool shuffle = true;     // kSequential
-  bool drop_last = false;  // kSequential: leave out an epoch's last batch when it is short
+  double alpha = 0.6;      ///< kWeighted: P(i) proportional to priority^alpha
+  double beta = 0.4;       ///< kWeighted: importance weights (N P(i))^-beta / max
+  bool shuffle = true;     ///< kSequential
+  bool drop_last = false;  ///< kSequential: leave out an epoch's last batch when it is short
 };
 
-// Whether the policy looks at priorities, so that those of a mirror must be settled before it does.
+/// Whether the policy looks at priorities, so that those of a mirror must be settled before it
+/// does.
 inline bool needs_priorities(const SamplerOptions& options) {
   return options.policy == Policy::kWeighted || options.policy == Policy::kTopK;
 }
 
-// Where a sampler is in its sequence of draws: with the same content, the same position continues
-// with the same draws.
+/// Where a sampler is in its sequence of draws: with the same content, the same position continues
+/// with the same draws.
 struct SamplerPosition {
-  uint64_t draws = 0;  // made so far; kSequential: in this epoch
+  uint64_t draws = 0;  ///< made so far; kSequential: in this epoch
   uint64_t epoch = 0;
-  uint64_t size = 0;  // kSequential: steps (episodes) of this epoch, 0 before it starts
-  double beta = 0;    // kWeighted
+  uint64_t size = 0;  ///< kSequential: steps (episodes) of this epoch, 0 before it starts
+  double beta = 0;    ///< kWeighted
 };
 
-// Chooses steps (or episodes). One method; each policy is one file and states its cost.
-//
-// Draws come from a counter-based generator (seed, number of the draw): a sampler has no hidden
-// state, and the same seed over the same content gives the same ids.
+/// Chooses steps (or episodes). One method; each policy is one file and states its cost.
+///
+/// Draws come from a counter-based generator (seed, number of the draw): a sampler has no hidden
+/// state, and the same seed over the same content gives the same ids.
 class Sampler {
  public:
   virtual ~Sampler() = default;
 
-  // Appends up to `count` items to `out`, which the caller has cleared. Fewer when the policy has
-  // no more to give; none at the end of an epoch (kSequential), whose successor starts with the
-  // next call. The caller holds the shard's lock and has made sure that something may be drawn.
+  /// Appends up to `count` items to `out`, which the caller has cleared. Fewer when the policy has
+  /// no more to give; none at the end of an epoch (kSequential), whose successor starts with the
+  /// next call. The caller holds the shard's lock and has made sure that something may be drawn.
   virtual void select(store::Index& index, uint64_t count, Selection& out) = 0;
 
   virtual SamplerPosition position() const { return {}; }
   virtual void restore(const SamplerPosition&) {}
 
-  // Importance-sampling exponent from the next selection on; only kWeighted has one.
+  /// Importance-sampling exponent from the next selection on; only kWeighted has one.
   virtual void set_beta(double beta);
 };
 
-// Throws InvalidArgument for alpha or beta that are negative or not finite.
+/// Throws InvalidArgument for alpha or beta that are negative or not finite.
 void check_options(const SamplerOptions& options);
 void check_beta(double beta);
 
-// Throws InvalidArgument as check_options, and for kSequential over an index with
-// max_times_sampled.
+/// Throws InvalidArgument as check_options, and for kSequential over an index with
+/// max_times_sampled.
 std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Index& index);
 
-// One maker per policy, each in its file.
+/// One maker per policy, each in its file.
 std::unique_ptr<Sampler> make_uniform(const SamplerOptions& options, store::Index& index);
 std::unique_ptr<Sampler> make_weighted(const SamplerOptions& options, store::Index& index);
 std::unique_ptr<Sampler> make_sequential(const SamplerOptions& options, store::Index& index);
@@ -70,13 +71,13 @@ std::unique_ptr<Sampler> make_fifo(const SamplerOptions& options);
 std::unique_ptr<Sampler> make_lifo(const SamplerOptions& options);
 std::unique_ptr<Sampler> make_topk(const SamplerOptions& options);
 
-// The batches of one epoch of kSequential over so many items; 0 for the endless policies.
+/// The batches of one epoch of kSequential over so many items; 0 for the endless policies.
 uint64_t batches_per_epoch(const SamplerOptions& options, uint64_t offered, uint64_t batch_size);
-// The same over the index as it is.
+/// The same over the index as it is.
 uint64_t batches_per_epoch(const SamplerOptions& options, const store::Index& index,
                            uint64_t batch_size);
 
-// Largest number of draws made in one go; bounds the scratch memory of a sampler.
+/// Largest number of draws made in one go; bounds the scratch memory of a sampler.
 constexpr uint64_t kDrawChunk = 1024;
 
 }  // namespace gear::select

@@ -6,16 +6,17 @@
 
 namespace gear::select {
 
-// What a sampler returns: the steps a batch is about, one an item, in delivery order.
+/// What a sampler returns: the steps a batch is about, one an item, in delivery order.
 struct Selection {
   store::Unit unit = store::Unit::kStep;
   std::vector<store::Anchor> anchors;
-  std::vector<float> probabilities;  // with which each was drawn; 1 where there was no chance in it
-  std::vector<float> weights;        // importance weights in (0, 1]; 1 unless the sampler has any
+  std::vector<float>
+      probabilities;           ///< with which each was drawn; 1 where there was no chance in it
+  std::vector<float> weights;  ///< importance weights in (0, 1]; 1 unless the sampler has any
 
   size_t size() const { return anchors.size(); }
 
-  // Room for `count` more, whose values the caller fills in; returns the place of the first.
+  /// Room for `count` more, whose values the caller fills in; returns the place of the first.
   size_t extend(size_t count) {
     const size_t first = anchors.size();
     anchors.resize(first + count);
@@ -24,7 +25,7 @@ struct Selection {
     return first;
   }
 
-  // Exactly `count` items, whose anchors and probabilities the caller fills in.
+  /// Exactly `count` items, whose anchors and probabilities the caller fills in.
   void resize(size_t count) {
     anchors.resize(count);
     probabilities.resize(count);

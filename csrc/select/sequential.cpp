@@ -19,14 +19,20 @@ class Sequential final : public Sampler {
     out.unit = options_.unit;
     const bool begins = epoch_.position().draws == 0;
     const uint64_t items = epoch_.next(index, options_.unit, count, options_.drop_last);
-    if (items == 0) return;
-    if (begins) in_order_.reset();
+    if (items == 0) {
+      return;
+    }
+    if (begins) {
+      in_order_.reset();
+    }
     if (options_.shuffle) {
       shuffled(index, items, out);
     } else {
       in_order_.add(index, epoch_.first(), items, epoch_.probability(), out);
     }
-    for (const store::Anchor& anchor : out.anchors) index.mark_sampled(anchor, out.unit);
+    for (const store::Anchor& anchor : out.anchors) {
+      index.mark_sampled(anchor, out.unit);
+    }
   }
 
   SamplerPosition position() const override { return epoch_.position(); }
@@ -41,7 +47,9 @@ class Sequential final : public Sampler {
     const base::Permutation order = epoch_.order(options_.seed);
     for (uint64_t done = 0; done < items;) {
       const uint64_t chunk = std::min(kDrawChunk, items - done);
-      for (uint64_t i = 0; i < chunk; ++i) numbers_[i] = order(epoch_.first() + done + i);
+      for (uint64_t i = 0; i < chunk; ++i) {
+        numbers_[i] = order(epoch_.first() + done + i);
+      }
       items_.add(index, {numbers_.data(), chunk}, epoch_.position().size, out);
       done += chunk;
     }

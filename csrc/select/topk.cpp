@@ -10,8 +10,12 @@ class TopK final : public Sampler {
 
   void select(store::Index& index, uint64_t count, Selection& out) override {
     out.unit = unit_;
-    for (const Best::Item& item : best_.find(index, count)) out.add(item.anchor, 1.0F);
-    for (const store::Anchor& anchor : out.anchors) index.mark_sampled(anchor, unit_);
+    for (const Best::Item& item : best_.find(index, count)) {
+      out.add(item.anchor, 1.0F);
+    }
+    for (const store::Anchor& anchor : out.anchors) {
+      index.mark_sampled(anchor, unit_);
+    }
   }
 
  private:

@@ -4,8 +4,8 @@
 
 namespace gear::select {
 
-// Walks what may be drawn in content order: episodes in creation order, steps in time order.
-// Valid while the index does not change. Cost: O(1) a step, O(1) a page without any.
+/// Walks what may be drawn in content order: episodes in creation order, steps in time order.
+/// Valid while the index does not change. Cost: O(1) a step, O(1) a page without any.
 class Walk {
  public:
   enum class From : uint8_t { kOldest, kNewest };
@@ -16,13 +16,15 @@ class Walk {
     enter_episode();
   }
 
-  // The next one, or false at the end.
+  /// The next one, or false at the end.
   bool next(store::Anchor& anchor) {
     while (episode_ != store::kNone) {
       if (unit_ == store::Unit::kEpisode) {
         const store::Episode& episode = index_->episode(episode_);
         leave_episode();
-        if (!index_->drawable(episode)) continue;
+        if (!index_->drawable(episode)) {
+          continue;
+        }
         anchor = {episode.head, 0};
         return true;
       }
@@ -31,7 +33,9 @@ class Walk {
         while (taken_ < page.anchors) {
           const uint32_t row = forward_ ? taken_ : page.anchors - 1 - taken_;
           ++taken_;
-          if (!index_->drawable(store::Anchor{page_, row})) continue;
+          if (!index_->drawable(store::Anchor{page_, row})) {
+            continue;
+          }
           anchor = {page_, row};
           return true;
         }
@@ -45,7 +49,9 @@ class Walk {
 
  private:
   void enter_episode() {
-    if (episode_ == store::kNone) return;
+    if (episode_ == store::kNone) {
+      return;
+    }
     const store::Episode& episode = index_->episode(episode_);
     page_ = forward_ ? episode.head : episode.tail;
     taken_ = 0;
@@ -62,7 +68,7 @@ class Walk {
   bool forward_;
   uint32_t episode_ = store::kNone;
   uint32_t page_ = store::kNone;
-  uint32_t taken_ = 0;  // rows of page_ looked at
+  uint32_t taken_ = 0;  ///< rows of page_ looked at
 };
 
 }  // namespace gear::select

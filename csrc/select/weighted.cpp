@@ -17,7 +17,9 @@ class Weighted final : public Sampler {
   void select(store::Index& index, uint64_t count, Selection& out) override {
     out.unit = unit_;
     draw_all(index, items_, draws_, count, out);
-    if (out.size() == 0) return;
+    if (out.size() == 0) {
+      return;
+    }
     const float least = *std::min_element(out.probabilities.begin(), out.probabilities.end());
     set_importance(beta_, least, out.probabilities, out.weights);
   }

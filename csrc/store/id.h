@@ -6,14 +6,14 @@
 
 namespace gear::store {
 
-// Names one stored step (or, with the episode bit, the episode that begins there) for as long as
-// its page is not reused:
-//
-//   bit   63 62        61..50   49..32       31..0
-//        | 0 | episode | owner | generation | slot = page * page_steps + row |
-//
-// `generation` counts the uses of the page modulo 2^18, so an id of an evicted step is recognised
-// as stale until its page has been reused 262144 times.
+/// Names one stored step (or, with the episode bit, the episode that begins there) for as long as
+/// its page is not reused:
+///
+///   bit   63 62        61..50   49..32       31..0
+///        | 0 | episode | owner | generation | slot = page * page_steps + row |
+///
+/// `generation` counts the uses of the page modulo 2^18, so an id of an evicted step is recognised
+/// as stale until its page has been reused 262144 times.
 struct StepId {
   static constexpr unsigned kSlotBits = 32;
   static constexpr unsigned kGenerationBits = 18;

@@ -24,12 +24,16 @@ double RateLimiter::difference() const {
 }
 
 bool RateLimiter::may_sample(uint64_t steps) const {
-  if (inserted_ < min_steps_) return false;
+  if (inserted_ < min_steps_) {
+    return false;
+  }
   return samples_per_insert_ == 0 || difference() - static_cast<double>(steps) >= -slack_;
 }
 
 bool RateLimiter::may_insert(uint64_t steps) const {
-  if (samples_per_insert_ == 0 || inserted_ + steps <= min_steps_) return true;
+  if (samples_per_insert_ == 0 || inserted_ + steps <= min_steps_) {
+    return true;
+  }
   return difference() + static_cast<double>(steps) * samples_per_insert_ <= slack_;
 }
 

@@ -4,23 +4,23 @@
 
 namespace gear::store {
 
-// How far sampling and inserting may run apart (samples per insert, as in Cassirer et al., Reverb,
-// arXiv:2102.04736):
-//
-//   difference = inserted * samples_per_insert - sampled, counted from min_steps inserts on
-//   sampling n steps is allowed while   difference - n >= -slack  and inserted >= min_steps
-//   inserting n steps is allowed while  difference + n * samples_per_insert <= slack,
-//                                       or inserted + n <= min_steps
-//
-// A value: the shard's lock covers it and does the waiting.
+/// How far sampling and inserting may run apart (samples per insert, as in Cassirer et al., Reverb,
+/// arXiv:2102.04736):
+///
+///   difference = inserted * samples_per_insert - sampled, counted from min_steps inserts on
+///   sampling n steps is allowed while   difference - n >= -slack  and inserted >= min_steps
+///   inserting n steps is allowed while  difference + n * samples_per_insert <= slack,
+///                                       or inserted + n <= min_steps
+///
+/// A value: the shard's lock covers it and does the waiting.
 class RateLimiter {
  public:
-  // samples_per_insert 0: no limit but min_steps. Throws InvalidArgument for negative values or a
-  // slack below what one insert and one sample need.
+  /// samples_per_insert 0: no limit but min_steps. Throws InvalidArgument for negative values or a
+  /// slack below what one insert and one sample need.
   RateLimiter(double samples_per_insert, uint64_t min_steps, double slack);
   RateLimiter() = default;
 
-  // Whether there is anything to wait for.
+  /// Whether there is anything to wait for.
   bool active() const { return samples_per_insert_ > 0 || min_steps_ > 0; }
   bool may_sample(uint64_t steps) const;
   bool may_insert(uint64_t steps) const;
@@ -32,7 +32,7 @@ class RateLimiter {
   double slack() const { return slack_; }
   uint64_t num_sampled() const { return sampled_; }
   uint64_t num_inserted() const { return inserted_; }
-  // Takes up the counts of a saved run.
+  /// Takes up the counts of a saved run.
   void restore(uint64_t num_sampled, uint64_t num_inserted);
 
  private:

@@ -9,47 +9,54 @@
 namespace gear::store {
 namespace {
 
-using base::cat;
-using base::InvalidArgument;
-
 constexpr uint64_t kMaxStepBytes = (uint64_t{1} << 32) - 1;
 
 bool well_formed(std::string_view name) {
-  if (name.empty() || name.size() > 63) return false;
+  if (name.empty() || name.size() > 63) {
+    return false;
+  }
   auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  if (!letter(name[0])) return false;
+  if (!letter(name[0])) {
+    return false;
+  }
   for (char c : name) {
-    if (!letter(c) && !(c >= '0' && c <= '9') && c != '.' && c != '/' && c != '-') return false;
+    if (!letter(c) && !(c >= '0' && c <= '9') && c != '.' && c != '/' && c != '-') {
+      return false;
+    }
   }
   return true;
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text;
-  for (size_t i = 0; i < shape.size(); ++i) text += cat(i ? "," : "", shape[i]);
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += base::cat(i ? "," : "", shape[i]);
+  }
   return text;
 }
 
 void check(const Column& column) {
   if (!well_formed(column.name)) {
-    throw InvalidArgument(cat("[schema] column name '", column.name,
-                              "': 1 to 63 letters, digits and _ . / - starting with a letter or _ "
-                              "are allowed; rename the column"));
+    throw base::InvalidArgument(
+        base::cat("[schema] column name '", column.name,
+                  "': 1 to 63 letters, digits and _ . / - starting with a letter or _ "
+                  "are allowed; rename the column"));
   }
   if (column.name == "priority") {
-    throw InvalidArgument(
+    throw base::InvalidArgument(
         "[schema] column name 'priority' is taken by the writer's own argument; rename the column");
   }
   uint64_t bytes = base::dtype_bytes(column.dtype);
   for (int64_t dim : column.shape) {
     if (dim < 1) {
-      throw InvalidArgument(cat("[schema] column '", column.name, "' has shape (",
-                                shape_text(column.shape), "): every dimension must be 1 or more"));
+      throw base::InvalidArgument(base::cat("[schema] column '", column.name, "' has shape (",
+                                            shape_text(column.shape),
+                                            "): every dimension must be 1 or more"));
     }
     if (static_cast<uint64_t>(dim) > kMaxStepBytes / bytes) {
-      throw InvalidArgument(cat("[schema] column '", column.name, "' with shape (",
-                                shape_text(column.shape),
-                                ") takes 4 GiB or more a step: split it"));
+      throw base::InvalidArgument(base::cat("[schema] column '", column.name, "' with shape (",
+                                            shape_text(column.shape),
+                                            ") takes 4 GiB or more a step: split it"));
     }
     bytes *= static_cast<uint64_t>(dim);
   }
@@ -59,44 +66,49 @@ void check(const Column& column) {
 
 uint64_t Column::step_bytes() const {
   uint64_t bytes = base::dtype_bytes(dtype);
-  for (int64_t dim : shape) bytes *= static_cast<uint64_t>(dim);
+  for (int64_t dim : shape) {
+    bytes *= static_cast<uint64_t>(dim);
+  }
   return bytes;
 }
 
 Schema::Schema(std::vector<Column> columns) : columns_(std::move(columns)) {
   if (columns_.empty() || columns_.size() > kMaxColumns) {
-    throw InvalidArgument(cat("[schema] ", columns_.size(), " columns given: 1 to ", kMaxColumns,
-                              " are allowed; join small columns into one"));
+    throw base::InvalidArgument(base::cat("[schema] ", columns_.size(), " columns given: 1 to ",
+                                          kMaxColumns,
+                                          " are allowed; join small columns into one"));
   }
   std::set<std::string_view> names;
   for (const Column& column : columns_) {
     check(column);
     if (!names.insert(column.name).second) {
-      throw InvalidArgument(
-          cat("[schema] column '", column.name, "' is given twice: names must differ"));
+      throw base::InvalidArgument(
+          base::cat("[schema] column '", column.name, "' is given twice: names must differ"));
     }
     step_bytes_ += column.step_bytes();
   }
   if (step_bytes_ > kMaxStepBytes) {
-    throw InvalidArgument(
-        cat("[schema] a step of ", step_bytes_, " bytes: less than 4 GiB is allowed"));
+    throw base::InvalidArgument(
+        base::cat("[schema] a step of ", step_bytes_, " bytes: less than 4 GiB is allowed"));
   }
 }
 
 size_t Schema::index_of(std::string_view name) const {
   std::string known;
   for (size_t i = 0; i < columns_.size(); ++i) {
-    if (columns_[i].name == name) return i;
-    known += cat(i ? ", " : "", columns_[i].name);
+    if (columns_[i].name == name) {
+      return i;
+    }
+    known += base::cat(i ? ", " : "", columns_[i].name);
   }
-  throw InvalidArgument(cat("[schema] no column '", name, "': the schema has ", known));
+  throw base::InvalidArgument(base::cat("[schema] no column '", name, "': the schema has ", known));
 }
 
 std::string Schema::text() const {
   std::string text;
   for (const Column& column : columns_) {
-    text +=
-        cat(column.name, ' ', base::dtype_name(column.dtype), ' ', shape_text(column.shape), '\n');
+    text += base::cat(column.name, ' ', base::dtype_name(column.dtype), ' ',
+                      shape_text(column.shape), '\n');
   }
   return text;
 }
@@ -119,7 +131,7 @@ Schema Schema::parse(std::string_view text) {
     const size_t first = line.find(' ');
     const size_t second = first == line.npos ? line.npos : line.find(' ', first + 1);
     if (line_end == text.npos || second == line.npos) {
-      throw base::CorruptData(cat("[schema] line '", line, "' is not 'name dtype shape'"));
+      throw base::CorruptData(base::cat("[schema] line '", line, "' is not 'name dtype shape'"));
     }
     Column column{std::string(line.substr(0, first)),
                   {},
@@ -130,7 +142,7 @@ Schema Schema::parse(std::string_view text) {
       int64_t dim = 0;
       const auto [next, error] = std::from_chars(p, end, dim);
       if (error != std::errc() || (next < end && (*next != ',' || next + 1 == end))) {
-        throw base::CorruptData(cat("[schema] line '", line, "' has a malformed shape"));
+        throw base::CorruptData(base::cat("[schema] line '", line, "' has a malformed shape"));
       }
       column.shape.push_back(dim);
       p = next + (next < end);

@@ -59,7 +59,9 @@ Shard::Shard(Schema schema, const ShardOptions& options, IndexState state)
 }
 
 void Shard::open_rows() {
-  if (region_->host_accessible()) return;
+  if (region_->host_accessible()) {
+    return;
+  }
   rows_ = make_row_sink(*region_, layout_.page_bytes, mirror(region_->device()));
 }
 
@@ -102,7 +104,9 @@ void Shard::poll_reads() {
 
 void Shard::release_ended_reads() {
   std::erase_if(ending_, [this](const auto& read) {
-    if (!read.second->done()) return false;
+    if (!read.second->done()) {
+      return false;
+    }
     reading_.erase(std::find(reading_.begin(), reading_.end(), read.first));
     return true;
   });
@@ -116,7 +120,9 @@ void Shard::wait_for_readers(std::unique_lock<std::mutex>& reading, Unread unrea
     if (ending_.empty()) {
       reads_done_.wait(reading);
     } else {
-      for (const auto& read : ending_) read.second->hurry();
+      for (const auto& read : ending_) {
+        read.second->hurry();
+      }
       reads_done_.wait_for(reading, kPoll);
       release_ended_reads();
     }
@@ -126,16 +132,22 @@ void Shard::wait_for_readers(std::unique_lock<std::mutex>& reading, Unread unrea
 
 uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode) {
   for (;;) {
-    if (options_.evict == Evict::kLowestPriority && index_.state().free_pages.empty()) settle();
+    if (options_.evict == Evict::kLowestPriority && index_.state().free_pages.empty()) {
+      settle();
+    }
     // While this thread waits without the lock another writer may take the page, so that whichever
     // is next then is looked at anew.
     const uint64_t evicted_at = index_.evicted_at(index_.next_free_page(episode));
     const auto unread = [&] { return reading_.empty() || reading_.front() > evicted_at; };
     std::unique_lock reading(reading_mutex_);
-    if (!unread()) release_ended_reads();
+    if (!unread()) {
+      release_ended_reads();
+    }
     if (unread()) {
       const uint32_t page = index_.attach_page(episode);
-      if (rows_) rows_->reused(page);
+      if (rows_) {
+        rows_->reused(page);
+      }
       return page;
     }
     held.unlock();
@@ -157,7 +169,9 @@ bool Shard::wait(std::unique_lock<std::mutex>& held, std::optional<double> timeo
 
 bool Shard::reserve_insert(std::unique_lock<std::mutex>& held, uint64_t steps,
                            std::optional<double> timeout_s) {
-  if (!wait(held, timeout_s, [&] { return rate_limiter_.may_insert(steps); })) return false;
+  if (!wait(held, timeout_s, [&] { return rate_limiter_.may_insert(steps); })) {
+    return false;
+  }
   rate_limiter_.inserted(steps);
   return true;
 }
@@ -177,7 +191,9 @@ bool Shard::wait_sample_elsewhere(std::unique_lock<std::mutex>& held, uint64_t c
 
 Mirror& Shard::mirror(int device) {
   for (const auto& mirror : mirrors_) {
-    if (mirror->device() == device) return *mirror;
+    if (mirror->device() == device) {
+      return *mirror;
+    }
   }
   mirrors_.push_back(make_mirror(index_, device));
   return *mirrors_.back();
@@ -189,7 +205,9 @@ bool Shard::mirrors_hold_priorities() const {
 }
 
 void Shard::raise_failed_updates() {
-  for (const auto& mirror : mirrors_) mirror->raise_failed_update();
+  for (const auto& mirror : mirrors_) {
+    mirror->raise_failed_update();
+  }
 }
 
 void Shard::settle() {
@@ -208,10 +226,14 @@ void Shard::settle() {
 
 uint64_t Shard::update(std::span<const int64_t> ids, std::span<const float> priorities) {
   raise_failed_updates();
-  if (!mirrors_hold_priorities()) return index_.update(ids, priorities);
+  if (!mirrors_hold_priorities()) {
+    return index_.update(ids, priorities);
+  }
   const uint64_t applied = index_.check_update(ids, priorities);
   for (const auto& mirror : mirrors_) {
-    if (!mirror->holds_priorities()) continue;
+    if (!mirror->holds_priorities()) {
+      continue;
+    }
     mirror->update(ids.data(), priorities.data(), ids.size(), false, 0);
   }
   return applied;
@@ -229,7 +251,9 @@ void Shard::update_from_device(const int64_t* ids, const float* priorities, uint
     return;
   }
   for (const auto& mirror : mirrors_) {
-    if (mirror->holds_priorities()) mirror->update(ids, priorities, count, true, stream);
+    if (mirror->holds_priorities()) {
+      mirror->update(ids, priorities, count, true, stream);
+    }
   }
 }
 
@@ -244,7 +268,9 @@ void Shard::write_rows(uint64_t offset, const std::byte* source, uint64_t bytes)
 }
 
 void Shard::finish_rows() {
-  if (rows_) rows_->finish();
+  if (rows_) {
+    rows_->finish();
+  }
 }
 
 }  // namespace gear::store

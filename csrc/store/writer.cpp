@@ -9,7 +9,9 @@ namespace gear::store {
 
 Writer::Writer(std::shared_ptr<Shard> shard, std::optional<uint64_t> continue_uid)
     : shard_(std::move(shard)), default_priorities_(shard_->layout().page_steps, -1.0F) {
-  if (!continue_uid) return;
+  if (!continue_uid) {
+    return;
+  }
   const auto lock = shard_->lock();
   Index& index = shard_->index();
   episode_ = index.adopt_episode(*continue_uid);
@@ -19,7 +21,9 @@ Writer::Writer(std::shared_ptr<Shard> shard, std::optional<uint64_t> continue_ui
 }
 
 Writer::~Writer() {
-  if (episode_ == kNone) return;
+  if (episode_ == kNone) {
+    return;
+  }
   try {
     end_episode(EpisodeState::kTruncated, -1.0, {});
   } catch (const std::exception& error) {
@@ -40,7 +44,9 @@ void Writer::need_room(std::unique_lock<std::mutex>& lock) {
     uid_ = index.episode(episode_).uid;
     page_ = kNone;
   }
-  if (page_ != kNone && row_ < shard_->layout().page_steps) return;
+  if (page_ != kNone && row_ < shard_->layout().page_steps) {
+    return;
+  }
   page_ = shard_->attach_page(lock, episode_);
   row_ = 0;
 }
@@ -58,12 +64,16 @@ void Writer::append(Rows columns, uint64_t count, std::span<const float> priorit
   for (uint64_t done = 0; done < count;) {
     need_room(lock);
     const uint64_t rows = std::min(count - done, layout.page_steps - row_);
-    if (!locked) lock.unlock();
+    if (!locked) {
+      lock.unlock();
+    }
     for (size_t c = 0; c < columns.size(); ++c) {
       const uint64_t bytes = layout.step_bytes[c];
       shard_->write_rows(layout.offset(page_, c, row_), columns[c] + done * bytes, rows * bytes);
     }
-    if (!locked) lock = shard_->lock();
+    if (!locked) {
+      lock = shard_->lock();
+    }
     shard_->index().append(episode_, priorities.empty()
                                          ? std::span<const float>(default_priorities_.data(), rows)
                                          : priorities.subspan(done, rows));
@@ -75,7 +85,9 @@ void Writer::append(Rows columns, uint64_t count, std::span<const float> priorit
 }
 
 void Writer::end_episode(EpisodeState state, double weight, Rows closing) {
-  if (episode_ == kNone) return;
+  if (episode_ == kNone) {
+    return;
+  }
   const PageLayout& layout = shard_->layout();
   auto lock = shard_->lock();
   uint64_t closing_columns = 0;
@@ -85,7 +97,9 @@ void Writer::end_episode(EpisodeState state, double weight, Rows closing) {
     for (size_t c = 0; c < closing.size(); ++c) {
       // A column that is not given is zero: no bytes of what lay here before.
       shard_->write_rows(layout.offset(page_, c, row_), closing[c], layout.step_bytes[c]);
-      if (closing[c] != nullptr) closing_columns |= uint64_t{1} << c;
+      if (closing[c] != nullptr) {
+        closing_columns |= uint64_t{1} << c;
+      }
     }
   }
   shard_->index().end_episode(episode_, state, weight, closing_columns);
@@ -96,7 +110,9 @@ void Writer::end_episode(EpisodeState state, double weight, Rows closing) {
 }
 
 std::optional<uint64_t> Writer::episode_uid() const {
-  if (episode_ == kNone) return std::nullopt;
+  if (episode_ == kNone) {
+    return std::nullopt;
+  }
   return uid_;
 }
 

@@ -9,33 +9,33 @@
 
 namespace gear::store {
 
-// Appends steps to one open episode at a time. One thread uses a writer; any number of writers
-// share a shard. The lock is taken once per append; more than 32 KiB of rows are copied without it,
-// into pages that only this writer fills.
+/// Appends steps to one open episode at a time. One thread uses a writer; any number of writers
+/// share a shard. The lock is taken once per append; more than 32 KiB of rows are copied without
+/// it, into pages that only this writer fills.
 class Writer {
  public:
-  using Rows = std::span<const std::byte* const>;  // one pointer a column, to contiguous rows
+  using Rows = std::span<const std::byte* const>;  ///< one pointer a column, to contiguous rows
 
-  // `continue_uid` names an open episode without a writer to go on with.
+  /// `continue_uid` names an open episode without a writer to go on with.
   explicit Writer(std::shared_ptr<Shard> shard,
                   std::optional<uint64_t> continue_uid = std::nullopt);
-  // Ends an open episode as truncated.
+  /// Ends an open episode as truncated.
   ~Writer();
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
   const Shard& shard() const { return *shard_; }
 
-  // Waits until the rate limiter lets `steps` in; false after timeout_s. Counts them as inserted.
+  /// Waits until the rate limiter lets `steps` in; false after timeout_s. Counts them as inserted.
   bool reserve(uint64_t steps, std::optional<double> timeout_s);
 
-  // Appends `count` steps, opening an episode if none is open. `priorities`: one a step, or empty
-  // for the largest seen so far. Throws OutOfMemory when no page can be evicted: the steps before
-  // that page are stored.
+  /// Appends `count` steps, opening an episode if none is open. `priorities`: one a step, or empty
+  /// for the largest seen so far. Throws OutOfMemory when no page can be evicted: the steps before
+  /// that page are stored.
   void append(Rows columns, uint64_t count, std::span<const float> priorities);
 
-  // Ends the open episode, if any. `closing[c]` is the closing step's row of column c or null;
-  // empty for none. `weight` < 0: mean of the steps' priorities.
+  /// Ends the open episode, if any. `closing[c]` is the closing step's row of column c or null;
+  /// empty for none. `weight` < 0: mean of the steps' priorities.
   void end_episode(EpisodeState state, double weight, Rows closing);
 
   std::optional<uint64_t> episode_uid() const;
@@ -46,7 +46,7 @@ class Writer {
   std::shared_ptr<Shard> shard_;
   uint32_t episode_ = kNone;
   uint64_t uid_ = 0;
-  uint32_t page_ = kNone;  // last page of the episode and the next row to fill in it
+  uint32_t page_ = kNone;  ///< last page of the episode and the next row to fill in it
   uint64_t row_ = 0;
   std::vector<float> default_priorities_;
 };

@@ -15,37 +15,39 @@ constexpr size_t kMaxNamed = 8;
 
 void check_membership(uint32_t rank, uint32_t size, double timeout_s) {
   if (size == 0 || size > kMaxRanks) {
-    throw InvalidArgument(
-        cat("[transport] ", size, " ranks: 1 to ", kMaxRanks, " ranks are allowed"));
+    throw base::InvalidArgument(
+        base::cat("[transport] ", size, " ranks: 1 to ", kMaxRanks, " ranks are allowed"));
   }
   if (rank >= size) {
-    throw InvalidArgument(
-        cat("[transport] rank ", rank, " of ", size, " ranks: 0 to ", size - 1, " is allowed"));
+    throw base::InvalidArgument(base::cat("[transport] rank ", rank, " of ", size, " ranks: 0 to ",
+                                          size - 1, " is allowed"));
   }
   if (!(timeout_s > 0 && timeout_s <= kMaxTimeout)) {
-    throw InvalidArgument(cat("[transport] a time-out of ", timeout_s, " s: more than 0, at most ",
-                              kMaxTimeout, " s are allowed"));
+    throw base::InvalidArgument(base::cat("[transport] a time-out of ", timeout_s,
+                                          " s: more than 0, at most ", kMaxTimeout,
+                                          " s are allowed"));
   }
 }
 
 void check_allgather(uint32_t size, ConstBytes mine, Bytes all) {
   if (all.size() != size * mine.size()) {
-    throw InvalidArgument(cat("[transport] allgather of ", mine.size(), " bytes a rank into ",
-                              all.size(), " bytes: give ", size, " times as many"));
+    throw base::InvalidArgument(base::cat("[transport] allgather of ", mine.size(),
+                                          " bytes a rank into ", all.size(), " bytes: give ", size,
+                                          " times as many"));
   }
 }
 
 void check_alltoallv(uint32_t rank, uint32_t size, std::span<const ConstBytes> to,
                      std::span<const Bytes> from) {
   if (to.size() != size || from.size() != size) {
-    throw InvalidArgument(cat("[transport] alltoallv with ", to.size(), " entries to send and ",
-                              from.size(), " to receive: give one of each for each of ", size,
-                              " ranks"));
+    throw base::InvalidArgument(
+        base::cat("[transport] alltoallv with ", to.size(), " entries to send and ", from.size(),
+                  " to receive: give one of each for each of ", size, " ranks"));
   }
   if (to[rank].size() != from[rank].size()) {
-    throw InvalidArgument(cat("[transport] alltoallv: rank ", rank, " sends itself ",
-                              to[rank].size(), " bytes and expects ", from[rank].size(),
-                              ": give entries of one size"));
+    throw base::InvalidArgument(base::cat("[transport] alltoallv: rank ", rank, " sends itself ",
+                                          to[rank].size(), " bytes and expects ", from[rank].size(),
+                                          ": give entries of one size"));
   }
 }
 
@@ -54,9 +56,9 @@ std::string ranks_text(std::span<const uint32_t> ranks) {
   const size_t named = ranks.size() > kMaxNamed + 1 ? kMaxNamed : ranks.size();
   for (size_t i = 0; i < named; ++i) {
     const bool last = i + 1 == ranks.size();
-    text += cat(i == 0 ? "" : last ? " and " : ", ", ranks[i]);
+    text += base::cat(i == 0 ? "" : last ? " and " : ", ", ranks[i]);
   }
-  return named == ranks.size() ? text : cat(text, " and ", ranks.size() - named, " more");
+  return named == ranks.size() ? text : base::cat(text, " and ", ranks.size() - named, " more");
 }
 
 std::string_view call_name(Call call) {
@@ -74,26 +76,26 @@ std::string_view call_name(Call call) {
 }
 
 std::string late_text(std::span<const uint32_t> missing, std::string_view call, double timeout_s) {
-  return cat("[transport] ", ranks_text(missing), " did not take part in ", call, " within ",
-             timeout_s, " s: see what ", missing.size() == 1 ? "it does" : "they do",
-             ", or set a longer time-out");
+  return base::cat("[transport] ", ranks_text(missing), " did not take part in ", call, " within ",
+                   timeout_s, " s: see what ", missing.size() == 1 ? "it does" : "they do",
+                   ", or set a longer time-out");
 }
 
 std::string left_text(std::span<const uint32_t> gone, std::string_view call) {
-  return cat("[transport] ", ranks_text(gone), gone.size() == 1 ? " has" : " have",
-             " left the group, others are in ", call, ": close it on all ranks alike");
+  return base::cat("[transport] ", ranks_text(gone), gone.size() == 1 ? " has" : " have",
+                   " left the group, others are in ", call, ": close it on all ranks alike");
 }
 
 std::string other_call_text(uint32_t other, std::string_view its_call, uint32_t rank,
                             std::string_view call) {
-  return cat("[transport] rank ", other, " is in ", its_call, " while rank ", rank, " is in ", call,
-             ": all ranks must make the same calls in the same order");
+  return base::cat("[transport] rank ", other, " is in ", its_call, " while rank ", rank, " is in ",
+                   call, ": all ranks must make the same calls in the same order");
 }
 
 std::string other_size_text(uint32_t sender, uint64_t sent, uint32_t receiver, uint64_t expected,
                             std::string_view call) {
-  return cat("[transport] ", call, ": rank ", sender, " gives ", sent, " bytes, rank ", receiver,
-             " expects ", expected, " of it: both must know the same size");
+  return base::cat("[transport] ", call, ": rank ", sender, " gives ", sent, " bytes, rank ",
+                   receiver, " expects ", expected, " of it: both must know the same size");
 }
 
 }  // namespace gear::transport

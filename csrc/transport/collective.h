@@ -12,26 +12,26 @@ namespace gear::transport {
 
 // What all transports check and say alike.
 
-// Throws InvalidArgument unless rank < size <= 65536 and 0 < timeout_s <= 1e8.
+/// Throws InvalidArgument unless rank < size <= 65536 and 0 < timeout_s <= 1e8.
 void check_membership(uint32_t rank, uint32_t size, double timeout_s);
 
-// The arguments of one rank's call; whether those of other ranks fit is for the transport to find
-// out. Throw InvalidArgument.
+/// The arguments of one rank's call; whether those of other ranks fit is for the transport to find
+/// out. Throw InvalidArgument.
 void check_allgather(uint32_t size, ConstBytes mine, Bytes all);
 void check_alltoallv(uint32_t rank, uint32_t size, std::span<const ConstBytes> to,
                      std::span<const Bytes> from);
 
-// "rank 2", "ranks 0, 2 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more".
+/// "rank 2", "ranks 0, 2 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more".
 std::string ranks_text(std::span<const uint32_t> ranks);
 
-// What a rank is in; travels to the others, so that they can tell.
+/// What a rank is in; travels to the others, so that they can tell.
 enum class Call : uint32_t { kStart = 0, kAllgather = 1, kAlltoallv = 2, kDuplicate = 3 };
 std::string_view call_name(Call call);
 
-// The messages of TransportError. `call`: "allgather".
+/// The messages of TransportError. `call`: "allgather".
 std::string late_text(std::span<const uint32_t> missing, std::string_view call, double timeout_s);
 std::string left_text(std::span<const uint32_t> gone, std::string_view call);
-// `other` is in `its_call`, this rank in `call`.
+/// `other` is in `its_call`, this rank in `call`.
 std::string other_call_text(uint32_t other, std::string_view its_call, uint32_t rank,
                             std::string_view call);
 std::string other_size_text(uint32_t sender, uint64_t sent, uint32_t receiver, uint64_t expected,

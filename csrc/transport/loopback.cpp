@@ -57,7 +57,7 @@ class Meeting {
   void come(uint32_t rank, Part part) {
     std::unique_lock lock(mutex_);
     if (failure_) {
-      throw TransportError(*failure_);
+      throw base::TransportError(*failure_);
     }
     const std::string_view call = part.call;
     parts_[rank] = std::move(part);
@@ -78,7 +78,7 @@ class Meeting {
       failure_ = gone.empty() ? late_text(absent(false), call, timeout_s_) : left_text(gone, call);
       changed_.notify_all();
     }
-    throw TransportError(*failure_);
+    throw base::TransportError(*failure_);
   }
 
   // Without a time-out: all ranks are copying and need nobody for that, and what they copy from
@@ -96,7 +96,7 @@ class Meeting {
       changed_.wait(lock, [this, before = num_parted_] { return num_parted_ != before; });
     }
     if (failure_) {
-      throw TransportError(*failure_);
+      throw base::TransportError(*failure_);
     }
   }
 

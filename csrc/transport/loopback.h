@@ -8,11 +8,12 @@
 
 namespace gear::transport {
 
-// "loopback": the ranks are threads of this process, which copy bytes from one another. The
-// transport of rank r is at [r]; each may go to a thread of its own, and outlive the others. A rank
-// whose transport is destroyed has left: others that wait for it throw TransportError at once.
-//
-// Throws InvalidArgument for no or too many ranks, and a time-out that is not above 0.
+/// "loopback": the ranks are threads of this process, which copy bytes from one another. The
+/// transport of rank r is at [r]; each may go to a thread of its own, and outlive the others. A
+/// rank whose transport is destroyed has left: others that wait for it throw TransportError at
+/// once.
+///
+/// Throws InvalidArgument for no or too many ranks, and a time-out that is not above 0.
 std::vector<std::unique_ptr<Transport>> make_loopback(uint32_t size, double timeout_s);
 
 }  // namespace gear::transport

@@ -28,11 +28,12 @@ MpiEntry find_entry() {
   void* entry = library == nullptr ? nullptr : ::dlsym(library, kMpiEntry);
   if (entry == nullptr) {
     const char* why = ::dlerror();
-    throw TransportError(cat("[transport] the library of the transport mpi cannot be loaded: ",
-                             why == nullptr ? path.c_str() : why,
-                             ": load the MPI that GEAR was "
-                             "built with (",
-                             mpi_built_with(), "), or install GEAR again"));
+    throw base::TransportError(
+        base::cat("[transport] the library of the transport mpi cannot be loaded: ",
+                  why == nullptr ? path.c_str() : why,
+                  ": load the MPI that GEAR was "
+                  "built with (",
+                  mpi_built_with(), "), or install GEAR again"));
   }
   return reinterpret_cast<MpiEntry>(entry);
 }
@@ -44,11 +45,11 @@ std::string mpi_built_with() { return GEAR_MPI_TEXT; }
 std::unique_ptr<MpiTransport> make_mpi(const MpiOptions& options) {
   check_membership(0, 1, options.timeout_s);
   if (options.message_bytes == 0 || options.message_bytes > uint64_t{1} << 30) {
-    throw InvalidArgument(
-        cat("[transport] messages of ", options.message_bytes, " bytes: 1 to 2^30 are allowed"));
+    throw base::InvalidArgument(base::cat("[transport] messages of ", options.message_bytes,
+                                          " bytes: 1 to 2^30 are allowed"));
   }
   if (mpi_built_with().empty()) {
-    throw InvalidArgument(
+    throw base::InvalidArgument(
         "[transport] this build of GEAR has no transport mpi: build it with an mpicxx on PATH and "
         "GEAR_WITH_MPI=ON, or choose another transport");
   }

@@ -8,45 +8,45 @@
 
 namespace gear::transport {
 
-// "mpi": messages of the site's MPI, on a communicator of the transport's own. The code that calls
-// MPI is in libgear_mpi.so, beside the file that contains the core, and opened at the first use.
+/// "mpi": messages of the site's MPI, on a communicator of the transport's own. The code that calls
+/// MPI is in libgear_mpi.so, beside the file that contains the core, and opened at the first use.
 class MpiTransport : public Transport {
  public:
-  // Whether this MPI says that it takes addresses of GPU memory (MPIX_Query_cuda_support). Nothing
-  // here depends on it.
+  /// Whether this MPI says that it takes addresses of GPU memory (MPIX_Query_cuda_support). Nothing
+  /// here depends on it.
   virtual bool gpu_aware() const noexcept = 0;
 };
 
 struct MpiOptions {
-  // Handle of the communicator in Fortran, as mpi4py's Comm.py2f() gives it; 0: MPI_COMM_WORLD.
+  /// Handle of the communicator in Fortran, as mpi4py's Comm.py2f() gives it; 0: MPI_COMM_WORLD.
   int communicator = 0;
   double timeout_s = 300;
-  // Longer entries are cut: MPI counts bytes in an int.
+  /// Longer entries are cut: MPI counts bytes in an int.
   uint64_t message_bytes = uint64_t{1} << 30;
 };
 
-// Collective over the communicator, which is duplicated. Initialises MPI for several threads if
-// nobody has; then MPI is finalised when the process exits, unless a transport has failed, since
-// that would wait for ranks that are gone.
-//
-// Needs MPI_THREAD_MULTIPLE. With MPI_THREAD_SERIALIZED all transports of the process take turns
-// at MPI, waiting outside of it, and nobody else may call it at the same time.
-//
-// A call posts one message for each pair of ranks that has bytes to exchange, and names the ranks
-// whose messages do not come. After a failure, messages that were under way may still touch the
-// buffers of that call for a second. A rank that has ended is not told from a late one; MPI's
-// launcher may end all of them then.
-//
-// Throws InvalidArgument in a build without MPI and for an intercommunicator; TransportError where
-// the library or its MPI cannot be loaded, where MPI allows too few threads, for errors of MPI, and
-// when ranks do not come.
+/// Collective over the communicator, which is duplicated. Initialises MPI for several threads if
+/// nobody has; then MPI is finalised when the process exits, unless a transport has failed, since
+/// that would wait for ranks that are gone.
+///
+/// Needs MPI_THREAD_MULTIPLE. With MPI_THREAD_SERIALIZED all transports of the process take turns
+/// at MPI, waiting outside of it, and nobody else may call it at the same time.
+///
+/// A call posts one message for each pair of ranks that has bytes to exchange, and names the ranks
+/// whose messages do not come. After a failure, messages that were under way may still touch the
+/// buffers of that call for a second. A rank that has ended is not told from a late one; MPI's
+/// launcher may end all of them then.
+///
+/// Throws InvalidArgument in a build without MPI and for an intercommunicator; TransportError where
+/// the library or its MPI cannot be loaded, where MPI allows too few threads, for errors of MPI,
+/// and when ranks do not come.
 std::unique_ptr<MpiTransport> make_mpi(const MpiOptions& options);
 
-// The MPI that this was built with, "Open MPI v4.1.4"; empty: none.
+/// The MPI that this was built with, "Open MPI v4.1.4"; empty: none.
 std::string mpi_built_with();
 
-// What libgear_mpi.so exports. kMpiEntry is the name of a function of this type; `version` is what
-// the caller was built as, and must be the same.
+/// What libgear_mpi.so exports. kMpiEntry is the name of a function of this type; `version` is what
+/// the caller was built as, and must be the same.
 using MpiEntry = MpiTransport* (*)(const MpiOptions& options, const char* version);
 inline constexpr const char* kMpiEntry = "gear_make_mpi";
 

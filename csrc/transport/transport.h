@@ -12,34 +12,35 @@ namespace gear::transport {
 using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
 
-// Moves bytes of host memory between the ranks of a group.
-//
-// Every call but name(), rank(), size() and timeout_s() is collective: all ranks make the same
-// calls in the same order, one thread at a time, and a call returns when this rank's part of it is
-// done. A rank that does not take part within timeout_s() makes the others throw TransportError,
-// which names the ranks that are missing; the transport is of no use after that.
+/// Moves bytes of host memory between the ranks of a group.
+///
+/// Every call but name(), rank(), size() and timeout_s() is collective: all ranks make the same
+/// calls in the same order, one thread at a time, and a call returns when this rank's part of it is
+/// done. A rank that does not take part within timeout_s() makes the others throw TransportError,
+/// which names the ranks that are missing; the transport is of no use after that.
 class Transport {
  public:
   virtual ~Transport() = default;
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  // "loopback", "shared_memory", "mpi", "group".
+  /// "loopback", "shared_memory", "mpi", "group".
   virtual std::string_view name() const noexcept = 0;
   virtual uint32_t rank() const noexcept = 0;
   virtual uint32_t size() const noexcept = 0;
   virtual double timeout_s() const noexcept = 0;
 
-  // `all` receives the bytes of rank 0, rank 1, ...: size() times mine.size(), which is the same on
-  // every rank.
+  /// `all` receives the bytes of rank 0, rank 1, ...: size() times mine.size(), which is the same
+  /// on every rank.
   virtual void allgather(ConstBytes mine, Bytes all) = 0;
 
-  // to[r] goes to rank r, from[r] is filled with what rank r sends here: as many bytes as r's entry
-  // for this rank has, which both know. Entries may be empty; that of the own rank is copied.
+  /// to[r] goes to rank r, from[r] is filled with what rank r sends here: as many bytes as r's
+  /// entry for this rank has, which both know. Entries may be empty; that of the own rank is
+  /// copied.
   virtual void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) = 0;
 
-  // Another transport between the same ranks, whose calls have no order with this one's: for
-  // another thread.
+  /// Another transport between the same ranks, whose calls have no order with this one's: for
+  /// another thread.
   virtual std::unique_ptr<Transport> duplicate() = 0;
 
  protected:

@@ -7,14 +7,14 @@
 
 namespace gear::transport {
 
-// The bytes of a plain value, without padding inside: they go to other processes as they are.
+/// The bytes of a plain value, without padding inside: they go to other processes as they are.
 template <class T>
 ConstBytes bytes_of(const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   return std::as_bytes(std::span(&value, 1));
 }
 
-// What every rank gave, by rank. Collective.
+/// What every rank gave, by rank. Collective.
 template <class T>
 std::vector<T> allgather(Transport& transport, const T& mine) {
   std::vector<T> all(transport.size());
@@ -22,7 +22,7 @@ std::vector<T> allgather(Transport& transport, const T& mine) {
   return all;
 }
 
-// mine[r] goes to rank r; what every rank sent here, by rank. Collective.
+/// mine[r] goes to rank r; what every rank sent here, by rank. Collective.
 template <class T>
 std::vector<T> alltoall(Transport& transport, const std::vector<T>& mine) {
   std::vector<T> arrived(transport.size());
@@ -36,12 +36,14 @@ std::vector<T> alltoall(Transport& transport, const std::vector<T>& mine) {
   return arrived;
 }
 
-// The same of as many values for every rank as there are. Collective: the numbers first.
+/// The same of as many values for every rank as there are. Collective: the numbers first.
 template <class T>
 std::vector<std::vector<T>> alltoallv(Transport& transport,
                                       const std::vector<std::vector<T>>& mine) {
   std::vector<uint64_t> counts;
-  for (const auto& one : mine) counts.push_back(one.size());
+  for (const auto& one : mine) {
+    counts.push_back(one.size());
+  }
   const std::vector<uint64_t> arriving = alltoall(transport, counts);
   std::vector<std::vector<T>> arrived(transport.size());
   std::vector<ConstBytes> to;

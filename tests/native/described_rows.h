@@ -18,7 +18,9 @@ struct Row {
   uint64_t numbers[kNumbers];
 
   Row(uint64_t episode, uint64_t step) : numbers{episode, step} {
-    for (uint64_t i = 2; i < kNumbers; ++i) numbers[i] = base::philox(episode, step, i).lo;
+    for (uint64_t i = 2; i < kNumbers; ++i) {
+      numbers[i] = base::philox(episode, step, i).lo;
+    }
   }
 };
 
@@ -77,7 +79,9 @@ inline uint64_t wrong_rows(const plan::Batch& batch) {
       const auto* row =
           batch.at<Row>(layout.data[1]) + (layout.packed ? packed_row : item * rows) + i;
       if (!layout.packed && !batch.at<bool>(shared.mask)[item * rows + i]) {
-        for (const uint64_t number : row->numbers) wrong += number != 0;
+        for (const uint64_t number : row->numbers) {
+          wrong += number != 0;
+        }
         continue;
       }
       const Row there(wanted.numbers[0], wanted.numbers[1] + i - before);

@@ -39,7 +39,9 @@ class GroupContent {
     // The first rank has most, the last of several none, and no number of episodes is the same.
     for (uint32_t rank = 0; rank < num_ranks; ++rank) {
       uint64_t episodes = rank == 0 ? 12 * num_ranks : 1 + random_below(seed, rank, 5);
-      if (num_ranks > 1 && rank + 1 == num_ranks) episodes = 0;
+      if (num_ranks > 1 && rank + 1 == num_ranks) {
+        episodes = 0;
+      }
       shares_.emplace_back();
       for (uint64_t k = 0; k < episodes; ++k) {
         EpisodeContent episode{rank, {}, k + 1 < episodes};  // the last one is open
@@ -51,14 +53,20 @@ class GroupContent {
         shares_.back().push_back(episode);
       }
     }
-    for (const auto& share : shares_) ranks.push_back(make_index(share, max_times_sampled));
+    for (const auto& share : shares_) {
+      ranks.push_back(make_index(share, max_times_sampled));
+    }
     std::vector<EpisodeContent> all;
     if (single == Single::kRankByRank) {
-      for (const auto& share : shares_) all.insert(all.end(), share.begin(), share.end());
+      for (const auto& share : shares_) {
+        all.insert(all.end(), share.begin(), share.end());
+      }
     } else {
       for (size_t k = 0; k < shares_[0].size(); ++k) {
         for (const auto& share : shares_) {
-          if (k < share.size()) all.push_back(share[k]);
+          if (k < share.size()) {
+            all.push_back(share[k]);
+          }
         }
       }
     }
@@ -103,7 +111,9 @@ class GroupContent {
         }
         index->append(e, {&priority, 1});
       }
-      if (episode.ends) index->end_episode(e, store::EpisodeState::kTerminated, -1.0, 0);
+      if (episode.ends) {
+        index->end_episode(e, store::EpisodeState::kTerminated, -1.0, 0);
+      }
     }
     return index;
   }
@@ -144,14 +154,16 @@ class GroupOfSamplers {
     for (uint32_t rank = 0; rank < samplers.size(); ++rank) {
       try {
         samplers[rank]->select(*content_.ranks[rank], offers, count, draws[rank]);
-      } catch (const InvalidArgument& error) {
-        if (threw++ > 0) REQUIRE(message == error.what());
+      } catch (const base::InvalidArgument& error) {
+        if (threw++ > 0) {
+          REQUIRE(message == error.what());
+        }
         message = error.what();
       }
     }
     if (threw > 0) {
       REQUIRE(threw == samplers.size());  // on every rank alike
-      throw InvalidArgument(message);
+      throw base::InvalidArgument(message);
     }
     Batch batch;
     batch.owners = draws[0].owners;

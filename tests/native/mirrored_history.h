@@ -54,19 +54,31 @@ class MirroredHistory {
         index_(options.index),
         require_(std::move(require)),
         take_(std::move(take)) {
-    for (int i = 0; i < 40; ++i) operate();  // what there is before the mirror
+    for (int i = 0; i < 40; ++i) {
+      operate();  // what there is before the mirror
+    }
     mirror_ = make(index_);
     mirror_->sync();
-    for (int i = 0; i < 40; ++i) operate();
+    for (int i = 0; i < 40; ++i) {
+      operate();
+    }
   }
 
   void run(uint64_t operations) {
     for (uint64_t i = 1; i <= operations; ++i) {
-      if (i == operations / 8) begin_priorities();
+      if (i == operations / 8) {
+        begin_priorities();
+      }
       operate();
-      if (options_.sync_always) mirror_->sync();
-      if (i % (operations / 16) == 0) expect_same_image();
-      if (i % (operations / 8) == 0) expect_settled();
+      if (options_.sync_always) {
+        mirror_->sync();
+      }
+      if (i % (operations / 16) == 0) {
+        expect_same_image();
+      }
+      if (i % (operations / 8) == 0) {
+        expect_settled();
+      }
     }
   }
 
@@ -92,7 +104,9 @@ class MirroredHistory {
     if (kind < 50) {
       append(e, 1 + random(options_.longest_append));
     } else if (kind < 60) {
-      if (e != store::kNone) end(e);
+      if (e != store::kNone) {
+        end(e);
+      }
     } else if (kind < 80) {
       update();
     } else if (kind < 82) {
@@ -109,8 +123,12 @@ class MirroredHistory {
   }
 
   void need_room(uint32_t e) {
-    if (reference_.has_room(e)) return;
-    if (mirror_ && index_.state().free_pages.empty()) mirror_->settle();
+    if (reference_.has_room(e)) {
+      return;
+    }
+    if (mirror_ && index_.state().free_pages.empty()) {
+      mirror_->settle();
+    }
     reference_.next_free_page(e);
     index_.next_free_page(e);
     REQUIRE(reference_.attach_page(e) == index_.attach_page(e));
@@ -127,7 +145,9 @@ class MirroredHistory {
       const uint32_t row = reference_.page(tail).rows;
       std::vector<float> priorities(std::min(count, page_steps_ - row));
       const bool defaults = random(2) == 0;
-      for (float& priority : priorities) priority = defaults ? -1.0F : random_priority();
+      for (float& priority : priorities) {
+        priority = defaults ? -1.0F : random_priority();
+      }
       for (uint32_t i = 0; i < priorities.size(); ++i) {
         ids_.push_back(reference_.id({tail, row + i}, store::Unit::kStep));
       }
@@ -139,7 +159,9 @@ class MirroredHistory {
 
   void end(uint32_t& e) {
     const bool closing = random(2) == 0;
-    if (closing) need_room(e);
+    if (closing) {
+      need_room(e);
+    }
     const double weight = random(2) == 0 ? -1.0 : static_cast<double>(random_priority());
     const uint64_t columns = closing ? 1 + random(7) : 0;
     for (store::Index* index : {&reference_, &index_}) {
@@ -149,7 +171,9 @@ class MirroredHistory {
   }
 
   void update() {
-    if (ids_.empty()) return;
+    if (ids_.empty()) {
+      return;
+    }
     std::vector<int64_t> ids;
     std::vector<float> priorities;
     for (uint64_t i = random(random(8) == 0 ? 700 : 20); i > 0; --i) {
@@ -162,12 +186,18 @@ class MirroredHistory {
     const uint64_t expected =
         mirrored ? index_.check_update(ids, priorities) : index_.update(ids, priorities);
     REQUIRE(reference_.update(ids, priorities) == expected);
-    if (mirrored) mirror_->update(ids.data(), priorities.data(), ids.size(), false, 0);
-    if (ids_.size() > 4000) ids_.erase(ids_.begin(), ids_.end() - 1000);
+    if (mirrored) {
+      mirror_->update(ids.data(), priorities.data(), ids.size(), false, 0);
+    }
+    if (ids_.size() > 4000) {
+      ids_.erase(ids_.begin(), ids_.end() - 1000);
+    }
   }
 
   void update_wrongly() {
-    if (ids_.size() < 10 || !mirror_ || !mirror_->holds_priorities()) return;
+    if (ids_.size() < 10 || !mirror_ || !mirror_->holds_priorities()) {
+      return;
+    }
     std::vector<int64_t> ids(ids_.end() - 10, ids_.end());
     std::vector<float> priorities(10, 3.0F);
     constexpr float kWrong[] = {-1.0F, std::numeric_limits<float>::quiet_NaN(),
@@ -194,7 +224,9 @@ class MirroredHistory {
       REQUIRE(seen.episode == pages[p].episode);
       REQUIRE(image.anchors[p] == reference_.anchors()[p]);
       REQUIRE(image.heads[p] == reference_.heads()[p]);
-      if (seen.episode == store::kNone) continue;
+      if (seen.episode == store::kNone) {
+        continue;
+      }
       REQUIRE(seen.generation == pages[p].generation);
       REQUIRE(seen.previous == pages[p].previous);
       REQUIRE(seen.next == pages[p].next);
@@ -209,7 +241,9 @@ class MirroredHistory {
     CHECK(image.levels_agree);
     CHECK(image.anchors_total == reference_.anchors().total());
     CHECK(image.heads_total == reference_.heads().total());
-    if (!mirror_->holds_priorities()) return;
+    if (!mirror_->holds_priorities()) {
+      return;
+    }
     for (uint64_t slot = 0; slot < reference_.num_slots(); ++slot) {
       CAPTURE(slot);
       REQUIRE(std::bit_cast<uint32_t>(image.priorities[slot]) ==
@@ -230,7 +264,9 @@ class MirroredHistory {
     for (uint64_t slot = 0; slot < reference_.num_slots(); ++slot) {
       REQUIRE(std::bit_cast<uint32_t>(state.priorities[slot]) ==
               std::bit_cast<uint32_t>(wanted.priorities[slot]));
-      if (cpu_tree_) REQUIRE((*cpu_tree_)[slot] == (*cpu_reference_tree_)[slot]);
+      if (cpu_tree_) {
+        REQUIRE((*cpu_tree_)[slot] == (*cpu_reference_tree_)[slot]);
+      }
     }
     for (uint32_t e = wanted.oldest; e != store::kNone; e = wanted.episodes[e].newer) {
       CAPTURE(e);

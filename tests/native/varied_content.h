@@ -35,12 +35,18 @@ class VariedContent {
     store::Writer writer(shard);
     for (uint64_t uid = 1; uid <= 24; ++uid) {
       const uint64_t steps = uid % 3 == 0 ? 4 : 1 + base::philox(1 + rank, 1, uid).lo % 12;
-      for (uint64_t step = 0; step < steps; ++step) write(writer, uid, step);
-      if (uid == 24) break;
+      for (uint64_t step = 0; step < steps; ++step) {
+        write(writer, uid, step);
+      }
+      if (uid == 24) {
+        break;
+      }
       end(writer, uid, steps, uid % 8);
     }
     keep_open_ = std::make_unique<store::Writer>(shard, std::nullopt);
-    for (uint64_t step = 0; step < 6; ++step) write(*keep_open_, 25, step);
+    for (uint64_t step = 0; step < 6; ++step) {
+      write(*keep_open_, 25, step);
+    }
   }
 
   std::shared_ptr<store::Shard> shard;
@@ -97,7 +103,9 @@ inline std::vector<store::Anchor> all_steps(const store::Index& index) {
   for (uint32_t e = index.state().oldest; e != store::kNone; e = index.episode(e).newer) {
     for (uint32_t p = index.episode(e).head; p != store::kNone; p = index.page(p).next) {
       for (uint32_t row = 0; row < index.page(p).rows; ++row) {
-        if (index.page(p).first_step + row < index.episode(e).end) anchors.push_back({p, row});
+        if (index.page(p).first_step + row < index.episode(e).end) {
+          anchors.push_back({p, row});
+        }
       }
     }
   }

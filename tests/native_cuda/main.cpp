@@ -16,7 +16,9 @@ int main(int argc, char** argv) {
   std::printf("on %s, compute capability %d.%d\n", properties.name, properties.major,
               properties.minor);
   const int failed = context.run();
-  if (context.shouldExit()) return failed;
+  if (context.shouldExit()) {
+    return failed;
+  }
   // An error that a kernel left behind after the last check is a failure too.
   const cudaError_t left = cudaDeviceSynchronize();
   if (left != cudaSuccess) {

@@ -84,9 +84,13 @@ inline std::vector<store::Anchor> stored_steps(const store::Index& index) {
   std::vector<store::Anchor> anchors;
   for (uint32_t p = 0; p < index.options().num_pages; ++p) {
     const store::Page& page = index.page(p);
-    if (page.episode == store::kNone) continue;
+    if (page.episode == store::kNone) {
+      continue;
+    }
     for (uint32_t row = 0; row < page.rows; ++row) {
-      if (page.first_step + row < index.episode(page.episode).end) anchors.push_back({p, row});
+      if (page.first_step + row < index.episode(page.episode).end) {
+        anchors.push_back({p, row});
+      }
     }
   }
   return anchors;
@@ -169,14 +173,20 @@ inline plan::Batch batch_on_cpu(store::Shard& shard,
 // Names the first byte that differs by its offset.
 inline void expect_same_block(const plan::Batch& batch, const std::vector<std::byte>& block) {
   REQUIRE(block.size() == batch.layout->bytes);
-  if (std::memcmp(block.data(), batch.block.get(), block.size()) == 0) return;
+  if (std::memcmp(block.data(), batch.block.get(), block.size()) == 0) {
+    return;
+  }
   uint64_t at = 0;
-  while (block[at] == batch.block.get()[at]) ++at;
+  while (block[at] == batch.block.get()[at]) {
+    ++at;
+  }
   const plan::BatchLayout& layout = *batch.layout;
   CAPTURE(at);
   for (size_t o = 0; o < layout.outputs.size(); ++o) {
     const uint64_t bytes = layout.batch_size * layout.outputs[o].length() * layout.row_bytes[o];
-    if (at < layout.data[o] || at >= layout.data[o] + bytes) continue;
+    if (at < layout.data[o] || at >= layout.data[o] + bytes) {
+      continue;
+    }
     MESSAGE("output ", o, ", row ", (at - layout.data[o]) / layout.row_bytes[o], ", byte ",
             (at - layout.data[o]) % layout.row_bytes[o]);
   }
@@ -198,7 +208,9 @@ inline void expect_same_batch(store::Shard& shard, const UploadedShard& uploaded
   CAPTURE(round);
   const std::vector<store::Anchor> anchors = stored_steps(shard.index());
   select::Selection selection;
-  if (round % 4 == 1) selection.unit = store::Unit::kEpisode;
+  if (round % 4 == 1) {
+    selection.unit = store::Unit::kEpisode;
+  }
   std::vector<uint32_t> slots;
   for (uint64_t i = 0; i < trial.items; ++i) {
     const store::Anchor anchor = anchors[random_below(anchors.size(), round, i)];
@@ -230,7 +242,9 @@ inline void expect_same_batch(store::Shard& shard, const UploadedShard& uploaded
   // Twice: what a launch leaves behind must serve the next one.
   for (int repeat = 0; repeat < 2; ++repeat) {
     plan.launch(uploaded.view, selection.unit, trial.items, block.get(), totals.get(), stream);
-    if (trial.ordered) order.launch(plan.rows(), trial.items, stream);
+    if (trial.ordered) {
+      order.launch(plan.rows(), trial.items, stream);
+    }
     std::byte* const target = block.get();
     gather.launch(trial.ordered ? order.rows() : plan.rows(), trial.items, {&target, 1}, stream);
     stream.synchronize();

@@ -36,7 +36,7 @@ class OnDevice {
   OnDevice& operator=(const OnDevice&) = delete;
 
  private:
-  void* previous_ = nullptr;  // CUcontext
+  void* previous_ = nullptr;  ///< CUcontext
   bool changed_ = false;
 };
 

@@ -14,7 +14,9 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text = "GPU-";
   for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    if (i == 4 || i == 6 || i == 8 || i == 10) {
+      text += '-';
+    }
     const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
     text += kDigits[byte >> 4];
     text += kDigits[byte & 15];

@@ -18,10 +18,14 @@ inline std::atomic<const BlockingHooks*> blocking_hooks{nullptr};
 class Blocking {
  public:
   Blocking() : hooks_(blocking_hooks.load(std::memory_order_acquire)) {
-    if (hooks_ != nullptr) state_ = hooks_->begin();
+    if (hooks_ != nullptr) {
+      state_ = hooks_->begin();
+    }
   }
   ~Blocking() {
-    if (hooks_ != nullptr) hooks_->end(state_);
+    if (hooks_ != nullptr) {
+      hooks_->end(state_);
+    }
   }
   Blocking(const Blocking&) = delete;
   Blocking& operator=(const Blocking&) = delete;

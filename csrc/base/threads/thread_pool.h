@@ -60,14 +60,14 @@ class ThreadPool {
   void close_job();
   bool forked() const;
 
-  // One job. The plain members are written before the release that opens the job and read after the
-  // acquire that enters it; error_ is read once everybody has left.
+  /// One job. The plain members are written before the release that opens the job and read after
+  /// the acquire that enters it; error_ is read once everybody has left.
   const std::function<void(size_t)>* task_ = nullptr;
   size_t num_tasks_ = 0;
   std::exception_ptr error_;
 
-  // job number << 32 | workers inside << 1 | open. One word, so that entering a job that closes at
-  // the same moment is decided by a single compare-and-swap.
+  /// job number << 32 | workers inside << 1 | open. One word, so that entering a job that closes at
+  /// the same moment is decided by a single compare-and-swap.
   alignas(64) std::atomic<uint64_t> state_{0};
   alignas(64) std::atomic<size_t> next_task_{0};
   std::atomic<bool> failed_{false};

@@ -13,8 +13,12 @@ class Capture {
     GEAR_CUDA_TRY(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
   }
   ~Capture() {
-    if (open_) static_cast<void>(cudaStreamEndCapture(stream_, &graph_));
-    if (graph_ != nullptr) static_cast<void>(cudaGraphDestroy(graph_));
+    if (open_) {
+      static_cast<void>(cudaStreamEndCapture(stream_, &graph_));
+    }
+    if (graph_ != nullptr) {
+      static_cast<void>(cudaGraphDestroy(graph_));
+    }
   }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
@@ -37,7 +41,9 @@ class Capture {
 
 BatchGraphs::~BatchGraphs() {
   for (const Entry& entry : entries_) {
-    if (entry.graph != nullptr) static_cast<void>(cudaGraphExecDestroy(entry.graph));
+    if (entry.graph != nullptr) {
+      static_cast<void>(cudaGraphExecDestroy(entry.graph));
+    }
   }
 }
 
@@ -47,7 +53,9 @@ void BatchGraphs::run(const void* block, cudaStream_t stream,
                                   [&](const Entry& entry) { return entry.block == block; });
   if (found == entries_.end()) {
     // Not captured the first time: a kernel is loaded by its first launch, which no capture allows.
-    if (entries_.size() < most_) entries_.push_back({block, nullptr});
+    if (entries_.size() < most_) {
+      entries_.push_back({block, nullptr});
+    }
     launches();
     return;
   }

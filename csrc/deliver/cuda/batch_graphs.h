@@ -7,24 +7,24 @@
 
 namespace gear::deliver {
 
-// The launches that make one batch, captured once for each block that they fill, and replayed as
-// one: a third of the host's time. Blocks are few, and an address stands for a block, whose
-// contents are laid out alike in all.
+/// The launches that make one batch, captured once for each block that they fill, and replayed as
+/// one: a third of the host's time. Blocks are few, and an address stands for a block, whose
+/// contents are laid out alike in all.
 class BatchGraphs {
  public:
-  // For the first `most` blocks; what fills others is launched piece by piece.
+  /// For the first `most` blocks; what fills others is launched piece by piece.
   explicit BatchGraphs(size_t most) : most_(most) {}
   ~BatchGraphs();
   BatchGraphs(const BatchGraphs&) = delete;
   BatchGraphs& operator=(const BatchGraphs&) = delete;
 
-  // Puts on `stream` what launches() puts there, which is always the same for a block.
+  /// Puts on `stream` what launches() puts there, which is always the same for a block.
   void run(const void* block, cudaStream_t stream, const std::function<void()>& launches);
 
  private:
   struct Entry {
     const void* block;
-    cudaGraphExec_t graph;  // null until the second use
+    cudaGraphExec_t graph;  ///< null until the second use
   };
 
   size_t most_;

@@ -16,7 +16,9 @@ cudaStream_t stream_of(uintptr_t handle) {
 // were made not to (torch's and JAX's, which are never destroyed), and does so for streams that
 // their owner has destroyed by then, whose handles must not be touched.
 cudaStream_t lasting(cudaStream_t stream) {
-  if (stream == cudaStreamLegacy || stream == cudaStreamPerThread) return cudaStreamLegacy;
+  if (stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
+    return cudaStreamLegacy;
+  }
   unsigned flags = 0;
   GEAR_CUDA_TRY(cudaStreamGetFlags(stream, &flags));
   return (flags & cudaStreamNonBlocking) != 0 ? stream : cudaStreamLegacy;
@@ -44,7 +46,9 @@ DeviceBlock::DeviceBlock(uint64_t bytes, memory::Tier tier, int device)
 DeviceBlock::~DeviceBlock() {
   static_cast<void>(cudaEventSynchronize(filled_));
   for (const Reader& reader : readers_) {
-    if (reader.reads) static_cast<void>(cudaEventSynchronize(reader.released));
+    if (reader.reads) {
+      static_cast<void>(cudaEventSynchronize(reader.released));
+    }
   }
 }
 
@@ -52,7 +56,9 @@ void DeviceBlock::begin_fill(cudaStream_t stream) {
   {
     const std::lock_guard guard(mutex_);
     for (Reader& reader : readers_) {
-      if (!reader.reads) continue;
+      if (!reader.reads) {
+        continue;
+      }
       reader.released.make_wait(stream);
       reader.reads = false;
     }
@@ -94,7 +100,9 @@ void DeviceBlock::make_wait(uintptr_t handle) {
         "into the graph's own inputs");
   }
   filled_.make_wait(stream);
-  if (free == nullptr) free = &readers_.emplace_back();
+  if (free == nullptr) {
+    free = &readers_.emplace_back();
+  }
   free->stream = stream;
   free->released_on = lasting(stream);
   free->reads = true;
@@ -121,8 +129,12 @@ bool DeviceBlock::release() noexcept {
   try {
     const base::OnDevice on(device());
     for (Reader& reader : readers_) {
-      if (!reader.reads) continue;
-      if (is_capturing(reader.released_on)) return false;
+      if (!reader.reads) {
+        continue;
+      }
+      if (is_capturing(reader.released_on)) {
+        return false;
+      }
       reader.released.record(reader.released_on);
     }
     return true;

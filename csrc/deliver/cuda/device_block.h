@@ -12,36 +12,36 @@
 
 namespace gear::deliver {
 
-// Memory of one batch that a GPU fills, and the events between the streams that use it:
-//
-//   producer's stream   wait for released ── begin_fill ── kernels ── end_fill      (next batch)
-//                             ▲                                           │
-//   consumers' streams ───── released (recorded when the last tensor goes) ◄── make_wait
-//
-// No thread waits for either. begin_fill and end_fill are the producer's; the rest is Delivery.
+/// Memory of one batch that a GPU fills, and the events between the streams that use it:
+///
+///   producer's stream   wait for released ── begin_fill ── kernels ── end_fill      (next batch)
+///                             ▲                                           │
+///   consumers' streams ───── released (recorded when the last tensor goes) ◄── make_wait
+///
+/// No thread waits for either. begin_fill and end_fill are the producer's; the rest is Delivery.
 class DeviceBlock final : public plan::Delivery {
  public:
-  // In the memory of `device`, or in pinned host memory that `device` fills (tier kPinned).
+  /// In the memory of `device`, or in pinned host memory that `device` fills (tier kPinned).
   DeviceBlock(uint64_t bytes, memory::Tier tier, int device);
-  // Waits for whoever fills or reads it.
+  /// Waits for whoever fills or reads it.
   ~DeviceBlock() override;
 
-  // As the consumer addresses it.
+  /// As the consumer addresses it.
   std::byte* data() const { return region_->data(); }
-  // As kernels and copy engines do.
+  /// As kernels and copy engines do.
   std::byte* device_data() const { return region_->device_data(); }
   uint64_t bytes() const { return region_->bytes(); }
 
-  // `stream` waits for whoever read the block last; what it is given then fills the block.
+  /// `stream` waits for whoever read the block last; what it is given then fills the block.
   void begin_fill(cudaStream_t stream);
   void end_fill(cudaStream_t stream);
   bool filled() const { return filled_.done(); }
-  // GPU time from begin_fill to end_fill, once filled().
+  /// GPU time from begin_fill to end_fill, once filled().
   double fill_s() const { return filled_.ms_since(begun_) * 1e-3; }
-  // What the producer notes of a fill: bytes that it moved, 0 where its time means nothing.
+  /// What the producer notes of a fill: bytes that it moved, 0 where its time means nothing.
   void note_bytes(uint64_t bytes) { noted_bytes_ = bytes; }
   uint64_t noted_bytes() const { return noted_bytes_; }
-  // Fills it with `bytes` from host memory; returns when that is done.
+  /// Fills it with `bytes` from host memory; returns when that is done.
   void fill(std::span<const std::byte> bytes, cudaStream_t stream);
 
   int device() const noexcept override { return region_->device(); }
@@ -49,18 +49,18 @@ class DeviceBlock final : public plan::Delivery {
   void wait() override;
   void read(std::span<std::byte> out) override;
 
-  // Nobody views the block any more: notes what its readers' streams were given up to here. False
-  // when that cannot be known (a stream that is being captured, a lost GPU): then the block must
-  // not be filled again.
+  /// Nobody views the block any more: notes what its readers' streams were given up to here. False
+  /// when that cannot be known (a stream that is being captured, a lost GPU): then the block must
+  /// not be filled again.
   bool release() noexcept;
 
  private:
   struct Reader {
     cudaStream_t stream = nullptr;
     cudaStream_t released_on =
-        nullptr;  // a stream that is there as long as the process, where possible
+        nullptr;  ///< a stream that is there as long as the process, where possible
     base::Event released;
-    bool reads = false;  // views of it were given out since the last fill
+    bool reads = false;  ///< views of it were given out since the last fill
   };
 
   int fill_device_;
@@ -68,14 +68,14 @@ class DeviceBlock final : public plan::Delivery {
   base::Event begun_;
   base::Event filled_;
   uint64_t noted_bytes_ = 0;
-  std::mutex mutex_;  // of readers_
+  std::mutex mutex_;  ///< of readers_
   std::vector<Reader> readers_;
 };
 
-// BlockPool for these. A block comes back in the order in which they were released.
+/// BlockPool for these. A block comes back in the order in which they were released.
 class DeviceBlockPool : public std::enable_shared_from_this<DeviceBlockPool> {
  public:
-  // Keeps at most `max_idle` blocks that nobody uses.
+  /// Keeps at most `max_idle` blocks that nobody uses.
   DeviceBlockPool(uint64_t block_bytes, size_t max_idle, memory::Tier tier, int device)
       : bytes_(block_bytes), max_idle_(max_idle), tier_(tier), device_(device) {}
 
@@ -90,10 +90,10 @@ class DeviceBlockPool : public std::enable_shared_from_this<DeviceBlockPool> {
   int device_;
   std::mutex mutex_;
   std::deque<std::unique_ptr<DeviceBlock>> idle_;
-  std::vector<std::unique_ptr<DeviceBlock>> retired_;  // of unknown readers; freed with the pool
+  std::vector<std::unique_ptr<DeviceBlock>> retired_;  ///< of unknown readers; freed with the pool
 };
 
-// `block` as the memory of a batch.
+/// `block` as the memory of a batch.
 void put_block(std::shared_ptr<DeviceBlock> block, plan::Batch& batch);
 
 }  // namespace gear::deliver

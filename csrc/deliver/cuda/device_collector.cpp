@@ -50,9 +50,13 @@ DeviceCollector::DeviceCollector(std::shared_ptr<store::Shard> shard, CollectorO
   const bool to_host = options_.device < 0;
   blocks_ = std::make_shared<DeviceBlockPool>(
       layout_->bytes, depth, to_host ? memory::Tier::kPinned : memory::Tier::kDevice, device_);
-  if (to_host) staging_ = base::DeviceArray<std::byte>(layout_->bytes, device_);
+  if (to_host) {
+    staging_ = base::DeviceArray<std::byte>(layout_->bytes, device_);
+  }
   std::vector<std::shared_ptr<DeviceBlock>> made;
-  for (size_t i = 0; i < depth; ++i) made.push_back(blocks_->acquire());
+  for (size_t i = 0; i < depth; ++i) {
+    made.push_back(blocks_->acquire());
+  }
 
   const auto lock = shard_->lock();
   store::Index& index = shard_->index();
@@ -83,7 +87,9 @@ std::unique_ptr<DeviceCollector::Job> DeviceCollector::idle_job() {
   std::unique_ptr<Job> job;
   if (idle_.empty()) {
     job = std::make_unique<Job>();
-    if (options_.packed) job->totals = base::PinnedArray<plan::PlanTotals>(layout_->windows.size());
+    if (options_.packed) {
+      job->totals = base::PinnedArray<plan::PlanTotals>(layout_->windows.size());
+    }
   } else {
     job = std::move(idle_.back());
     idle_.pop_back();
@@ -97,8 +103,12 @@ std::unique_ptr<DeviceCollector::Job> DeviceCollector::idle_job() {
 
 uint64_t DeviceCollector::select() {
   const base::NvtxRange range("gear.select");
-  if (device_sampler_) return device_sampler_->advance(options_.batch_size);
-  if (select::needs_priorities(options_.sampler)) shard_->settle();
+  if (device_sampler_) {
+    return device_sampler_->advance(options_.batch_size);
+  }
+  if (select::needs_priorities(options_.sampler)) {
+    shard_->settle();
+  }
   selection_.clear();
   host_sampler_->select(shard_->index(), options_.batch_size, selection_);
   return selection_.size();
@@ -108,7 +118,9 @@ bool DeviceCollector::issue(std::optional<double> timeout_s) {
   auto lock = shard_->lock();
   shard_->poll_reads();
   route_->mirror().raise_failed_update();
-  if (!wait_to_draw(*shard_, lock, options_, timeout_s, !pending_.empty())) return false;
+  if (!wait_to_draw(*shard_, lock, options_, timeout_s, !pending_.empty())) {
+    return false;
+  }
   std::unique_ptr<Job> job = idle_job();
   job->block = blocks_->acquire();  // before the draw, which would be lost if there is no memory
   route_->sync();
@@ -182,27 +194,37 @@ void DeviceCollector::launch(Job& job, uint64_t items) {
     return;
   }
   route_->launch(options_.sampler.unit, items, block, job.totals.get());
-  if (block != staging_.get()) return;
+  if (block != staging_.get()) {
+    return;
+  }
   GEAR_CUDA_TRY(
       cudaMemcpyAsync(job.block->data(), block, layout_->bytes, cudaMemcpyDeviceToHost, stream));
 }
 
 void DeviceCollector::begin(const Job& job) {
-  if (job.group) route_->group().gather(*job.group);
+  if (job.group) {
+    route_->group().gather(*job.group);
+  }
 }
 
 void DeviceCollector::resolve(Job& job) {
   begin(job);
   const bool to_host = job.block && job.block->device() < 0;
-  if (!job.block || (job.resolved && !to_host)) return;
+  if (!job.block || (job.resolved && !to_host)) {
+    return;
+  }
   const Clock::time_point start = Clock::now();
   {
     const base::NvtxRange range("gear.wait");
     job.block->wait();
   }
   stats_.wait_s += seconds_since(start);
-  if (job.resolved) return;
-  for (size_t w = 0; w < job.batch.rows.size(); ++w) job.batch.rows[w] = job.totals[w].rows;
+  if (job.resolved) {
+    return;
+  }
+  for (size_t w = 0; w < job.batch.rows.size(); ++w) {
+    job.batch.rows[w] = job.totals[w].rows;
+  }
   job.batch.bytes = bytes_read(job.batch, shard_->layout());
   job.resolved = true;
 }
@@ -216,7 +238,9 @@ void DeviceCollector::count(const Job& job) {
 }
 
 void DeviceCollector::look_at_time(const DeviceBlock& block) {
-  if (block.noted_bytes() == 0 || enqueued_++ % kTimedEvery != 0 || !block.filled()) return;
+  if (block.noted_bytes() == 0 || enqueued_++ % kTimedEvery != 0 || !block.filled()) {
+    return;
+  }
   timed_s_ += block.fill_s();
   timed_bytes_ += block.noted_bytes();
 }
@@ -231,7 +255,9 @@ BatchSource::Next DeviceCollector::next(std::optional<double> timeout_s, plan::B
   // Nothing is drawn beyond the end of an epoch, or an error, until the consumer has reached it.
   while (pending_.size() <= options_.prefetch && !pending_.back()->epoch_end &&
          !pending_.back()->error) {
-    if (!issue(0.0)) break;
+    if (!issue(0.0)) {
+      break;
+    }
   }
   resolve(*pending_.front());
   std::unique_ptr<Job> job = std::move(pending_.front());
@@ -245,7 +271,9 @@ BatchSource::Next DeviceCollector::next(std::optional<double> timeout_s, plan::B
   job->batch = plan::Batch{};
   job->block.reset();
   idle_.push_back(std::move(job));
-  if (error) std::rethrow_exception(error);
+  if (error) {
+    std::rethrow_exception(error);
+  }
   return epoch_end ? Next::kEpochEnd : Next::kBatch;
 }
 
@@ -268,7 +296,9 @@ BatchSource::State DeviceCollector::state() {
   const base::OnDevice on(device_);
   State state;
   for (const auto& job : pending_) {
-    if (job->error) std::rethrow_exception(job->error);
+    if (job->error) {
+      std::rethrow_exception(job->error);
+    }
     PendingBatch pending{job->epoch_end, 0, {}, {}};
     if (!job->epoch_end) {
       resolve(*job);
@@ -284,7 +314,9 @@ BatchSource::State DeviceCollector::state() {
 }
 
 void DeviceCollector::drop_pending() {
-  if (route_->grouped()) route_->group().drop();
+  if (route_->grouped()) {
+    route_->group().drop();
+  }
   for (auto& job : pending_) {
     job->batch = plan::Batch{};
     job->block.reset();

@@ -14,7 +14,9 @@ store::DeviceIndex& device_index(store::Shard& shard, int device) {
 }
 
 gather::GatherSource source_of(const memory::Region& region, int device) {
-  if (region.device() >= 0) memory::open_peer_access(device, region.device());
+  if (region.device() >= 0) {
+    memory::open_peer_access(device, region.device());
+  }
   return {region.device_data(), region.device() < 0};
 }
 
@@ -56,7 +58,9 @@ DeviceRoute::~DeviceRoute() {
 
 void DeviceRoute::sync() {
   mirror_.sync();
-  if (home_ == nullptr || local()) return;
+  if (home_ == nullptr || local()) {
+    return;
+  }
   home_->sync();
   rows_written_.record(home_->stream());
   rows_written_.make_wait(stream());
@@ -87,15 +91,21 @@ void DeviceRoute::launch(store::Unit unit, uint64_t items, std::byte* block,
 }
 
 void DeviceRoute::hold_pages() {
-  if (local()) return;
+  if (local()) {
+    return;
+  }
   if (home_ != nullptr) {
     rows_read_.record(stream());
     rows_read_.make_wait(home_->stream());
     return;
   }
   size_t free = 0;
-  while (free < ends_.size() && ends_[free].use_count() > 1) ++free;
-  if (free == ends_.size()) ends_.push_back(std::make_shared<GatherEnd>());
+  while (free < ends_.size() && ends_[free].use_count() > 1) {
+    ++free;
+  }
+  if (free == ends_.size()) {
+    ends_.push_back(std::make_shared<GatherEnd>());
+  }
   ends_[free]->record(stream());
   shard_.end_read_when(shard_.begin_read(), ends_[free]);
 }

@@ -23,7 +23,9 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
   base::PinnedArray<plan::PlanTotals> totals(layout->windows.size());
 
   const auto lock = shard.lock();
-  for (int64_t id : ids) selection.add(shard.index().resolve(id), 1.0F);
+  for (int64_t id : ids) {
+    selection.add(shard.index().resolve(id), 1.0F);
+  }
   DeviceRoute route(shard, layout, device, 0);
   const cudaStream_t stream = route.stream();
   route.sync();
@@ -53,8 +55,12 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
 bool uses_kernels(store::Shard& shard, const CollectorOptions& options,
                   const plan::BatchLayout& layout) {
   const memory::Tier tier = shard.options().tier;
-  if (tier != memory::Tier::kPinned || options.device < 0) return tier == memory::Tier::kDevice;
-  if (options.path != plan::Path::kAuto) return options.path == plan::Path::kZeroCopy;
+  if (tier != memory::Tier::kPinned || options.device < 0) {
+    return tier == memory::Tier::kDevice;
+  }
+  if (options.path != plan::Path::kAuto) {
+    return options.path == plan::Path::kZeroCopy;
+  }
   return link::LinkModel::of_device(options.device)
              .choose(layout, shard.layout(), shard.index().options().num_pages) ==
          plan::Path::kZeroCopy;
@@ -113,7 +119,9 @@ plan::Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t
 }
 
 int choose_gpu(int wanted) {
-  if (wanted < 0) return base::current_device();
+  if (wanted < 0) {
+    return base::current_device();
+  }
   const base::OnDevice on(wanted);
   return wanted;
 }

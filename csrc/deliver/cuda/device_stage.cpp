@@ -39,13 +39,17 @@ void DeviceStage::send(plan::Batch& batch) {
 }
 
 void DeviceStage::copy(const plan::Batch& batch, uint64_t begin, uint64_t end, std::byte* target) {
-  if (begin == end) return;
+  if (begin == end) {
+    return;
+  }
   GEAR_CUDA_TRY(cudaMemcpyAsync(target + begin, batch.block.get() + begin, end - begin,
                                 cudaMemcpyHostToDevice, stream_));
 }
 
 void DeviceStage::give_back() {
-  if (copies_.size() >= depth_) copies_.front().done.synchronize();
+  if (copies_.size() >= depth_) {
+    copies_.front().done.synchronize();
+  }
   while (!copies_.empty() && copies_.front().done.done()) {
     idle_.push_back(std::move(copies_.front().done));
     copies_.pop_front();

@@ -10,12 +10,12 @@
 
 namespace gear::deliver {
 
-// Sends gathered batches from pinned memory to a GPU: one copy each, on a stream of its own. A
-// pinned block is given back when its copy is done; more than `depth` copies behind, send() waits.
+/// Sends gathered batches from pinned memory to a GPU: one copy each, on a stream of its own. A
+/// pinned block is given back when its copy is done; more than `depth` copies behind, send() waits.
 class DeviceStage final : public Stage {
  public:
   DeviceStage(std::shared_ptr<const plan::BatchLayout> layout, size_t depth, int device);
-  // Waits for the copies in flight.
+  /// Waits for the copies in flight.
   ~DeviceStage() override;
 
   void send(plan::Batch& batch) override;
@@ -32,10 +32,10 @@ class DeviceStage final : public Stage {
   std::shared_ptr<const plan::BatchLayout> layout_;
   size_t depth_;
   int device_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  ///< of what follows
   base::Stream stream_;
   std::shared_ptr<DeviceBlockPool> blocks_;
-  std::deque<Copy> copies_;  // in the order of the stream
+  std::deque<Copy> copies_;  ///< in the order of the stream
   std::vector<base::Event> idle_;
 };
 

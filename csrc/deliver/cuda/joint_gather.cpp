@@ -34,10 +34,14 @@ class GatherGroup::End final : public store::ReadEnd {
   }
 
   void hurry() const noexcept override {
-    if (closed_.load(std::memory_order_acquire)) return;
+    if (closed_.load(std::memory_order_acquire)) {
+      return;
+    }
     const std::lock_guard guard(access_->mutex);
     GatherGroup* const group = access_->group;
-    if (group == nullptr || group->group_ != group_) return;
+    if (group == nullptr || group->group_ != group_) {
+      return;
+    }
     try {
       group->gather_open();
     } catch (...) {
@@ -71,7 +75,9 @@ GatherGroup::~GatherGroup() {
   try {
     drop();
   } catch (...) {  // a lost GPU: there is nothing left to drop
-    if (end_) end_->abandon();
+    if (end_) {
+      end_->abandon();
+    }
   }
   const std::lock_guard guard(access_->mutex);
   access_->group = nullptr;
@@ -81,16 +87,22 @@ GatherGroup::Place GatherGroup::add(const plan::DevicePlan& plan, const store::D
                                     store::Unit unit, uint64_t items,
                                     std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals) {
   const std::lock_guard guard(access_->mutex);
-  if (error_) std::rethrow_exception(error_);
+  if (error_) {
+    std::rethrow_exception(error_);
+  }
   {
     const base::NvtxRange range("gear.plan");
     plan.launch(view, unit, items, block->device_data(), totals, stream_, items_);
   }
   if (!end_) {
     for (const auto& end : ends_) {
-      if (end.use_count() == 1) end_ = end;
+      if (end.use_count() == 1) {
+        end_ = end;
+      }
     }
-    if (!end_) end_ = ends_.emplace_back(std::make_shared<End>(access_));
+    if (!end_) {
+      end_ = ends_.emplace_back(std::make_shared<End>(access_));
+    }
     end_->open(group_);
   }
   plan_ = &plan;
@@ -98,7 +110,9 @@ GatherGroup::Place GatherGroup::add(const plan::DevicePlan& plan, const store::D
   blocks_.push_back(std::move(block));
   Place place{group_, 0, end_};
   // A short batch is the last of its group, so that a row's number tells its block.
-  if (blocks_.size() < most_ && items == layout_->batch_size) return place;
+  if (blocks_.size() < most_ && items == layout_->batch_size) {
+    return place;
+  }
   place.batches = blocks_.size();
   gather_open();
   return place;
@@ -106,8 +120,12 @@ GatherGroup::Place GatherGroup::add(const plan::DevicePlan& plan, const store::D
 
 void GatherGroup::gather(uint64_t group) {
   const std::lock_guard guard(access_->mutex);
-  if (error_) std::rethrow_exception(error_);
-  if (group == group_) gather_open();
+  if (error_) {
+    std::rethrow_exception(error_);
+  }
+  if (group == group_) {
+    gather_open();
+  }
 }
 
 void GatherGroup::drop() {
@@ -118,7 +136,9 @@ void GatherGroup::drop() {
 
 // Whatever happens, the group is closed: the rows of the next one take its place.
 void GatherGroup::gather_open() {
-  if (blocks_.empty()) return;
+  if (blocks_.empty()) {
+    return;
+  }
   try {
     close(true);
   } catch (...) {
@@ -132,16 +152,22 @@ void GatherGroup::gather_open() {
 }
 
 void GatherGroup::close(bool gathered) {
-  if (blocks_.empty()) return;
+  if (blocks_.empty()) {
+    return;
+  }
   const base::OnDevice on(device_);
   if (gathered) {
     const base::NvtxRange range("gear.gather");
     std::array<std::byte*, gather::GatherCuda::kMostBlocks> targets{};
-    for (size_t i = 0; i < blocks_.size(); ++i) targets[i] = blocks_[i]->device_data();
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      targets[i] = blocks_[i]->device_data();
+    }
     order_.launch(plan_->rows(), items_, stream_);
     gather_.launch(order_.rows(), items_, {targets.data(), blocks_.size()}, stream_);
   }
-  for (const auto& block : blocks_) block->end_fill(stream_);
+  for (const auto& block : blocks_) {
+    block->end_fill(stream_);
+  }
   end_->close(stream_);
   end_.reset();
   blocks_.clear();

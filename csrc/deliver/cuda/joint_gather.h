@@ -13,45 +13,45 @@
 
 namespace gear::deliver {
 
-// Batches that are planned one by one, each in its own call, and gathered together in the order of
-// their addresses: what bounds such a gather is not how many rows it reads but how many parts of
-// the host's memory it visits, and together they visit each part once.
-//
-//   add 0 | add 1 ── gather 0, 1 | add 2 | add 3 ── gather 2, 3 | ...          (groups of two)
-//
-// A group is gathered when it is full, when a batch of it is needed, or when a writer waits for a
-// page that it reads, in whichever thread that is.
+/// Batches that are planned one by one, each in its own call, and gathered together in the order of
+/// their addresses: what bounds such a gather is not how many rows it reads but how many parts of
+/// the host's memory it visits, and together they visit each part once.
+///
+///   add 0 | add 1 ── gather 0, 1 | add 2 | add 3 ── gather 2, 3 | ...          (groups of two)
+///
+/// A group is gathered when it is full, when a batch of it is needed, or when a writer waits for a
+/// page that it reads, in whichever thread that is.
 class GatherGroup {
  public:
-  // Which group a batch went to.
+  /// Which group a batch went to.
   struct Place {
     uint64_t group;
-    size_t batches;                             // gathered by this call; 0: the group is still open
-    std::shared_ptr<const store::ReadEnd> end;  // of its reads
+    size_t batches;  ///< gathered by this call; 0: the group is still open
+    std::shared_ptr<const store::ReadEnd> end;  ///< of its reads
   };
 
-  // Groups of at most `most` batches (GatherCuda::kMostBlocks). Launches go to `stream`.
+  /// Groups of at most `most` batches (GatherCuda::kMostBlocks). Launches go to `stream`.
   GatherGroup(gather::GatherSource source, std::shared_ptr<const plan::BatchLayout> layout,
               const store::PageLayout& pages, uint64_t num_pages, size_t most, int device,
               cudaStream_t stream);
-  // Drops what is not gathered.
+  /// Drops what is not gathered.
   ~GatherGroup();
   GatherGroup(const GatherGroup&) = delete;
   GatherGroup& operator=(const GatherGroup&) = delete;
 
-  // Plans a batch, whose anchors are in plan.slots(), into `block`, whose fill has begun, and adds
-  // it. Rethrows what failed when another thread gathered,
-  // at every call from then on.
+  /// Plans a batch, whose anchors are in plan.slots(), into `block`, whose fill has begun, and adds
+  /// it. Rethrows what failed when another thread gathered,
+  /// at every call from then on.
   Place add(const plan::DevicePlan& plan, const store::DeviceView& view, store::Unit unit,
             uint64_t items, std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals);
-  // Gathers the group if that has not been done; the fill of its blocks ends with it.
+  /// Gathers the group if that has not been done; the fill of its blocks ends with it.
   void gather(uint64_t group);
-  // Ends the fill of the open group's blocks without a gather.
+  /// Ends the fill of the open group's blocks without a gather.
   void drop();
 
  private:
   class End;
-  struct Access;  // of writers' threads to this object, for as long as it is there
+  struct Access;  ///< of writers' threads to this object, for as long as it is there
 
   void gather_open();
   void close(bool gathered);
@@ -63,13 +63,13 @@ class GatherGroup {
   int device_;
   cudaStream_t stream_;
   std::shared_ptr<Access> access_;
-  // Under access_->mutex, which is never held when the shard is called.
+  /// Under access_->mutex, which is never held when the shard is called.
   const plan::DevicePlan* plan_ = nullptr;
-  uint64_t group_ = 0;  // number of the open one
+  uint64_t group_ = 0;  ///< number of the open one
   uint64_t items_ = 0;
   std::vector<std::shared_ptr<DeviceBlock>> blocks_;
   std::shared_ptr<End> end_;
-  std::vector<std::shared_ptr<End>> ends_;  // kept for their events
+  std::vector<std::shared_ptr<End>> ends_;  ///< kept for their events
   std::exception_ptr error_;
 };
 

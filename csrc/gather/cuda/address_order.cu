@@ -62,7 +62,9 @@ AddressOrder::AddressOrder(std::shared_ptr<const plan::BatchLayout> layout,
 void AddressOrder::launch(const std::vector<plan::DeviceRows>& planned, uint64_t items,
                           cudaStream_t stream) const {
   GEAR_CHECK(items <= most_items_ && planned.size() == rows_.size());
-  if (items == 0) return;
+  if (items == 0) {
+    return;
+  }
   const base::OnDevice current(scratch_.device());
   for (size_t w = 0; w < rows_.size(); ++w) {
     size_t scratch_bytes = scratch_.bytes();

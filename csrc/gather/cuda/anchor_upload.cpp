@@ -27,7 +27,9 @@ void AnchorUpload::send(const select::Selection& selection, const select::Device
   Part& part = parts_[next_++ % parts_.size()];
   const uint64_t items = selection.size();
   GEAR_CHECK(items <= part.slots.size());
-  if (!part.sent.done()) part.sent.synchronize();
+  if (!part.sent.done()) {
+    part.sent.synchronize();
+  }
   for (uint64_t i = 0; i < items; ++i) {
     const store::Anchor anchor = selection.anchors[i];
     part.slots[i] = static_cast<uint32_t>(anchor.page * page_steps_ + anchor.row);

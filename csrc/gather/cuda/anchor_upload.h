@@ -8,14 +8,14 @@
 
 namespace gear::gather {
 
-// Selections that were made on the host, on their way to a GPU: through a ring of page-locked
-// memory, 12 bytes an item.
+/// Selections that were made on the host, on their way to a GPU: through a ring of page-locked
+/// memory, 12 bytes an item.
 class AnchorUpload {
  public:
   AnchorUpload(uint64_t batch_size, uint64_t page_steps, size_t depth);
 
-  // Enqueues the copies of at most batch_size items. Waits only when the stream is the whole ring
-  // behind.
+  /// Enqueues the copies of at most batch_size items. Waits only when the stream is the whole ring
+  /// behind.
   void send(const select::Selection& selection, const select::DeviceDraw& out, cudaStream_t stream);
 
  private:

@@ -49,7 +49,9 @@ void GatherCuda::launch(const std::vector<plan::DeviceRows>& rows, uint64_t item
   GEAR_CHECK(!blocks.empty() && blocks.size() <= most_blocks);
   GEAR_CHECK(items <= blocks.size() * layout_->batch_size);
   GEAR_CHECK(rows.size() == layout_->windows.size());
-  if (items == 0) return;
+  if (items == 0) {
+    return;
+  }
   const base::OnDevice current(device_);
   for (const Table& table : tables_) {
     RowJob job = table.job;

@@ -142,7 +142,9 @@ struct Mover {
     }
     const uint32_t num_rows =
         output.filled == nullptr ? output.num_rows : static_cast<uint32_t>(*output.filled);
-    if (first_row >= num_rows) return;
+    if (first_row >= num_rows) {
+      return;
+    }
     uint32_t row[kInFlight];
     uint32_t vector[kInFlight];
     uint32_t slot[kInFlight];
@@ -161,7 +163,9 @@ struct Mover {
       const uint32_t* order = in_register(output.order);
 #pragma unroll
       for (uint32_t k = 0; k < kInFlight; ++k) {
-        if (active[k]) row[k] = __ldg(order + row[k]);
+        if (active[k]) {
+          row[k] = __ldg(order + row[k]);
+        }
       }
     }
     const std::byte* source = in_register(output.source);
@@ -178,16 +182,22 @@ struct Mover {
     std::byte* block = in_register(job.blocks[0]);
 #pragma unroll
     for (uint32_t k = 0; k < kInFlight; ++k) {
-      if (!active[k]) continue;
+      if (!active[k]) {
+        continue;
+      }
       if constexpr (kAddressed) {
-        if (slot[k] == kNone && !job.padded) continue;
+        if (slot[k] == kNone && !job.padded) {
+          continue;
+        }
         const uint32_t number = output.block_rows.divide(row[k]);
         row[k] = output.block_rows.remainder(row[k], number);
         block = job.blocks[number];
       }
       Target moved = convert(value[k], output.scale);
       // A zero that is converted may have a sign.
-      if (kCast != plan::Cast::kNone && slot[k] == kNone) moved = Target{};
+      if (kCast != plan::Cast::kNone && slot[k] == kNone) {
+        moved = Target{};
+      }
       auto* target = reinterpret_cast<Target*>(block + output.data);
       store_row<kAddressed>(target + uint64_t{row[k]} * row_vectors + vector[k], moved);
     }
@@ -199,10 +209,14 @@ __device__ void move_cast(const RowJob& job, const RowMove& output, uint32_t til
   constexpr uint32_t kMost = most_elements(kCast);
   switch (output.variant.elements) {
     case 16:
-      if constexpr (kMost >= 16) return Mover<kForm, kCast, 16>::move(job, output, tile);
+      if constexpr (kMost >= 16) {
+        return Mover<kForm, kCast, 16>::move(job, output, tile);
+      }
       break;
     case 8:
-      if constexpr (kMost >= 8) return Mover<kForm, kCast, 8>::move(job, output, tile);
+      if constexpr (kMost >= 8) {
+        return Mover<kForm, kCast, 8>::move(job, output, tile);
+      }
       break;
     case 4:
       return Mover<kForm, kCast, 4>::move(job, output, tile);
@@ -217,7 +231,9 @@ template <RowForm kForm>
 __global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ RowJob job) {
   for (uint32_t tile = blockIdx.x; tile < job.num_tiles; tile += gridDim.x) {
     uint32_t o = 0;
-    while (o + 1 < job.num_moves && job.moves[o + 1].first_tile <= tile) ++o;
+    while (o + 1 < job.num_moves && job.moves[o + 1].first_tile <= tile) {
+      ++o;
+    }
     const RowMove& output = job.moves[o];
     const uint32_t own = tile - output.first_tile;
     switch (output.variant.cast) {
@@ -246,13 +262,17 @@ __global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ 
 // The largest power of two, up to `most`, that divides `count`.
 uint32_t vector_elements(uint64_t count, uint32_t most) {
   uint32_t elements = most;
-  while (count % elements != 0) elements /= 2;
+  while (count % elements != 0) {
+    elements /= 2;
+  }
   return elements;
 }
 
 // Tiles of `rows` rows.
 uint64_t count_tiles(const RowMove& move, uint64_t rows) {
-  if (move.tile_rows == 0) return rows * move.divider.divisor();
+  if (move.tile_rows == 0) {
+    return rows * move.divider.divisor();
+  }
   return (rows + move.tile_rows - 1) / move.tile_rows;
 }
 
@@ -286,7 +306,9 @@ void launch_rows(RowForm form, RowJob& job, uint32_t most_blocks, cudaStream_t s
     tiles += count_tiles(move, move.num_rows);
   }
   GEAR_CHECK(tiles <= INT32_MAX);
-  if (tiles == 0) return;
+  if (tiles == 0) {
+    return;
+  }
   job.num_tiles = static_cast<uint32_t>(tiles);
   const uint32_t num_blocks = std::min(job.num_tiles, most_blocks);
   if (form == RowForm::kDelivered) {

@@ -7,13 +7,13 @@
 
 namespace gear::gather {
 
-// Memory that grows with what it is asked for, a half more each time, so that a steady state does
-// not allocate. What it had before is kept until it goes itself: to free memory would wait for all
-// that the GPU does, the training step included.
+/// Memory that grows with what it is asked for, a half more each time, so that a steady state does
+/// not allocate. What it had before is kept until it goes itself: to free memory would wait for all
+/// that the GPU does, the training step included.
 template <class Memory>
 class GrowingBuffer {
  public:
-  // At least `bytes`; what was there is not copied.
+  /// At least `bytes`; what was there is not copied.
   std::byte* get(uint64_t bytes, int device) {
     if (bytes > bytes_) {
       bytes_ = std::max(bytes, bytes_ + bytes_ / 2);
@@ -42,8 +42,8 @@ inline base::PinnedBytes GrowingBuffer<base::PinnedBytes>::allocate(uint64_t byt
   return base::PinnedBytes(bytes);
 }
 
-// Rows that pass between ranks: in the GPU's memory, or in pinned memory of the host, where kernels
-// write and read them by pointer.
+/// Rows that pass between ranks: in the GPU's memory, or in pinned memory of the host, where
+/// kernels write and read them by pointer.
 class MessageBuffer {
  public:
   explicit MessageBuffer(bool on_host) : on_host_(on_host) {}

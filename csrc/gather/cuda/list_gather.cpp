@@ -17,8 +17,12 @@ class ListGather::Launch {
   }
 
   void add(const RowMove& shape, const std::byte* source, uint64_t data, const RowList& list) {
-    if (list.count == 0) return;
-    if (job_.num_moves == kMovesPerLaunch) flush();
+    if (list.count == 0) {
+      return;
+    }
+    if (job_.num_moves == kMovesPerLaunch) {
+      flush();
+    }
     RowMove& move = job_.moves[job_.num_moves++];
     move = shape;
     move.source = source;
@@ -92,13 +96,17 @@ void ListGather::unpack(std::span<const Part> parts, std::byte* block, uint32_t 
 void ListGather::pack(std::span<const Part> parts, std::span<std::byte* const> out,
                       uint32_t most_blocks, cudaStream_t stream) const {
   GEAR_CHECK(parts.size() == out.size());
-  if (parts.empty()) return;
+  if (parts.empty()) {
+    return;
+  }
   // The rows of all consumers lie in one buffer, where out[0] comes first.
   Launch launch(RowForm::kListed, page_bytes_, page_steps_, out[0], most_blocks, stream);
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto begin = static_cast<uint64_t>(out[i] - out[0]);
     for (size_t o = 0; o < moves_.size(); ++o) {
-      if (shared_[o]) continue;
+      if (shared_[o]) {
+        continue;
+      }
       launch.add(pack_moves_[o], parts[i].source + column_offset_[o],
                  begin + parts[i].rows->offset[o], parts[i].lists[layout_->window_of[o]]);
     }

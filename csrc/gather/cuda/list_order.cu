@@ -36,7 +36,9 @@ std::vector<RowList> ListOrder::launch(std::span<const RowList> lists, cudaStrea
     uint32_t* const targets = next + list.count;
     next += 2 * uint64_t{list.count};
     sorted.push_back({slots, targets, list.count});
-    if (list.count == 0) continue;
+    if (list.count == 0) {
+      continue;
+    }
     size_t bytes = scratch_.bytes();
     GEAR_CUDA_TRY(cub::DeviceRadixSort::SortPairs(scratch, bytes, list.slots, slots, list.targets,
                                                   targets, static_cast<int>(list.count), begin_bit_,

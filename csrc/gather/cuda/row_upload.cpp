@@ -17,7 +17,9 @@ uint32_t* RowUpload::room(uint64_t entries) {
   const std::byte* const before = host_.data();
   const uint64_t needed = (used_ + entries) * sizeof(uint32_t);
   std::byte* const now = host_.get(needed, device_);
-  if (now != before && used_ > 0) std::memcpy(now, before, used_ * sizeof(uint32_t));
+  if (now != before && used_ > 0) {
+    std::memcpy(now, before, used_ * sizeof(uint32_t));
+  }
   return reinterpret_cast<uint32_t*>(now) + used_;
 }
 
@@ -29,7 +31,9 @@ size_t RowUpload::add(const plan::Plan& plan, base::ThreadPool& pool) {
     const uint64_t rows = count_rows(runs, pool);
     GEAR_CHECK(rows <= INT32_MAX);
     listed_.push_back({used_, static_cast<uint32_t>(rows)});
-    if (rows == 0) continue;
+    if (rows == 0) {
+      continue;
+    }
     uint32_t* const slots = room(2 * rows);
     list_rows(runs, rows, page_steps_, slots, slots + rows, pool);
     used_ += 2 * rows;

@@ -11,24 +11,24 @@
 
 namespace gear::gather {
 
-// The rows of plans, written out one by one in pinned memory and sent to a GPU in one copy.
-//
-//   reset ── add(plan) ── add(plan) ── upload ── lists(0), lists(1)
+/// The rows of plans, written out one by one in pinned memory and sent to a GPU in one copy.
+///
+///   reset ── add(plan) ── add(plan) ── upload ── lists(0), lists(1)
 class RowUpload {
  public:
   RowUpload(uint32_t page_steps, size_t num_windows, int device)
       : page_steps_(page_steps), num_windows_(num_windows), device_(device) {}
 
   void reset();
-  // Writes out a plan; returns its number. What was uploaded last must have arrived.
+  /// Writes out a plan; returns its number. What was uploaded last must have arrived.
   size_t add(const plan::Plan& plan, base::ThreadPool& pool);
   void upload(cudaStream_t stream);
-  // By window; valid behind upload() on its stream, until reset().
+  /// By window; valid behind upload() on its stream, until reset().
   std::span<const RowList> lists(size_t number) const;
 
  private:
   struct Listed {
-    uint64_t begin;  // of the slots, in entries; the targets lie behind them
+    uint64_t begin;  ///< of the slots, in entries; the targets lie behind them
     uint32_t count;
   };
 
@@ -39,8 +39,8 @@ class RowUpload {
   int device_;
   GrowingBuffer<base::PinnedBytes> host_;
   GrowingBuffer<base::DeviceBytes> device_memory_;
-  uint64_t used_ = 0;           // entries
-  std::vector<Listed> listed_;  // window by window, plan by plan
+  uint64_t used_ = 0;           ///< entries
+  std::vector<Listed> listed_;  ///< window by window, plan by plan
   std::vector<RowList> lists_;
 };
 

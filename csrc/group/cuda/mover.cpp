@@ -30,7 +30,9 @@ bool in_gpu_memory(const std::byte* pages) {
 bool order_pays(const plan::BatchLayout& layout, const store::PageLayout& pages,
                 std::span<const PeerPages> peers, int device) {
   uint64_t num_pages = 0;
-  for (const PeerPages& peer : peers) num_pages += peer.num_pages;
+  for (const PeerPages& peer : peers) {
+    num_pages += peer.num_pages;
+  }
   return link::LinkModel::of_device(device).order_pays(layout, pages, num_pages);
 }
 
@@ -85,7 +87,9 @@ class DeviceMover final : public GroupMover {
 
   void begin(plan::Batch& batch) override {
     const base::OnDevice on(device_);
-    if (!open_) open_ = free_job();
+    if (!open_) {
+      open_ = free_job();
+    }
     open_->upload.reset();
     open_->packed.clear();
     batch.block = {std::shared_ptr<void>(), open_->header.get()};
@@ -101,7 +105,9 @@ class DeviceMover final : public GroupMover {
 
   void pack(uint64_t, uint32_t consumer, const plan::Plan& plan,
             const plan::PackedRows& rows) override {
-    if (rows.bytes == 0) return;
+    if (rows.bytes == 0) {
+      return;
+    }
     open_->packed.push_back({consumer, open_->upload.add(plan, pool_), rows});
   }
 
@@ -143,7 +149,9 @@ class DeviceMover final : public GroupMover {
     const base::OnDevice on(device_);
     Job& job = next_message();
     uint64_t bytes = 0;
-    for (const plan::PackedRows& rows : from) bytes += rows.bytes;
+    for (const plan::PackedRows& rows : from) {
+      bytes += rows.bytes;
+    }
     std::byte* const in = job.receive.get(bytes, device_);
     if (nccl_) {
       std::vector<transport::DeviceRange> to(from.size());
@@ -173,7 +181,9 @@ class DeviceMover final : public GroupMover {
     std::vector<gather::ListGather::Part> parts;
     uint64_t begin = 0;
     for (uint32_t o = 0; o < from.size(); ++o) {
-      if (from[o].bytes == 0) continue;
+      if (from[o].bytes == 0) {
+        continue;
+      }
       parts.push_back({job->receive.data() + begin, job->upload.lists(job->numbers[o]), &from[o]});
       begin += from[o].bytes;
     }
@@ -250,15 +260,21 @@ class DeviceMover final : public GroupMover {
   void gather_pages(const Job& job, size_t padding, std::byte* block) {
     std::vector<gather::RowList> lists;
     for (uint32_t o = 0; o < peers_.size(); ++o) {
-      if (peers_[o].device == nullptr) continue;
+      if (peers_[o].device == nullptr) {
+        continue;
+      }
       const std::span<const gather::RowList> own = job.upload.lists(job.numbers[o]);
       lists.insert(lists.end(), own.begin(), own.end());
     }
-    if (ordered_) lists = order_.launch(lists, reading_);
+    if (ordered_) {
+      lists = order_.launch(lists, reading_);
+    }
     const size_t num_windows = layout_->windows.size();
     std::vector<gather::ListGather::Part> parts;
     for (uint32_t o = 0; o < peers_.size(); ++o) {
-      if (peers_[o].device == nullptr) continue;
+      if (peers_[o].device == nullptr) {
+        continue;
+      }
       parts.push_back({peers_[o].device, {lists.data() + parts.size() * num_windows, num_windows}});
     }
     parts.push_back({peers_[rank_].device, job.upload.lists(padding)});

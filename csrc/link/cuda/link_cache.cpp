@@ -17,15 +17,15 @@
 
 namespace gear::link {
 namespace {
-
-using base::cat;
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxFileBytes = 1 << 20;
 
 std::string host_name() {
   char name[256] = {};
-  if (gethostname(name, sizeof name - 1) != 0) return "host";
+  if (gethostname(name, sizeof name - 1) != 0) {
+    return "host";
+  }
   return name;
 }
 
@@ -42,14 +42,18 @@ std::string gpu_name(int device) {
 // Nothing where the operator's account has no place for caches.
 std::optional<fs::path> cache_path(int device) {
   const std::optional<std::string> folder = base::cache_folder();
-  if (!folder) return std::nullopt;
-  return fs::path(*folder) / cat("links-", gpu_name(device), "-", host_name(), ".txt");
+  if (!folder) {
+    return std::nullopt;
+  }
+  return fs::path(*folder) / base::cat("links-", gpu_name(device), "-", host_name(), ".txt");
 }
 
 // Nothing where there is none; throws for one that cannot be read.
 std::optional<LinkModel> read_cache(int device) {
   const auto path = cache_path(device);
-  if (!path || !fs::exists(*path)) return std::nullopt;
+  if (!path || !fs::exists(*path)) {
+    return std::nullopt;
+  }
   const base::File file = base::File::open_read(path->string());
   std::string text(std::min(file.size(), kMaxFileBytes), '\0');
   text.resize(file.read_at(0, std::as_writable_bytes(std::span(text))));
@@ -58,7 +62,7 @@ std::optional<LinkModel> read_cache(int device) {
 
 void write_cache(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path());
-  const std::string draft = cat(path.string(), ".", getpid());
+  const std::string draft = base::cat(path.string(), ".", getpid());
   base::remove_file(draft);
   base::File file = base::File::create(draft);
   file.write(std::as_bytes(std::span(text)));
@@ -71,12 +75,15 @@ LinkModel measure(int device) {
   LinkModel model = measure_link(device);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   base::log(base::Level::kInfo,
-            cat("[collect] measured the link to GPU ", device, " in ", took.count(), " s"));
+            base::cat("[collect] measured the link to GPU ", device, " in ", took.count(), " s"));
   try {
-    if (const auto path = cache_path(device)) write_cache(*path, model.text());
+    if (const auto path = cache_path(device)) {
+      write_cache(*path, model.text());
+    }
   } catch (const std::exception& error) {
-    base::log(base::Level::kWarning,
-              cat("[collect] the speed of the link to GPU ", device,
+    base::log(
+        base::Level::kWarning,
+        base::cat("[collect] the speed of the link to GPU ", device,
                   " was measured but cannot be kept, so that each process measures it again: ",
                   error.what()));
   }
@@ -105,20 +112,26 @@ std::optional<LinkModel> LinkModel::cached(int device) {
 
 LinkModel LinkModel::of_device(int device) {
   const std::lock_guard guard(models_mutex());
-  if (const auto known = models().find(device); known != models().end()) return known->second;
+  if (const auto known = models().find(device); known != models().end()) {
+    return known->second;
+  }
   std::optional<LinkModel> model;
   try {
     model = read_cache(device);
   } catch (const std::exception& error) {
-    base::log(base::Level::kWarning, cat("[collect] the kept speed of the link to GPU ", device,
-                                         " cannot be read and is measured again: ", error.what()));
+    base::log(base::Level::kWarning,
+              base::cat("[collect] the kept speed of the link to GPU ", device,
+                        " cannot be read and is measured again: ", error.what()));
   }
   try {
-    if (!model) model = measure(device);
+    if (!model) {
+      model = measure(device);
+    }
   } catch (const base::OutOfMemory& error) {
     model = typical();
-    base::log(base::Level::kWarning,
-              cat("[collect] the link to GPU ", device,
+    base::log(
+        base::Level::kWarning,
+        base::cat("[collect] the link to GPU ", device,
                   " is taken for PCIe 5 with 16 lanes, for there is no memory to measure it: ",
                   error.what()));
   }

@@ -26,7 +26,9 @@ constexpr uint64_t kLeastPoolBytes = uint64_t{256} << 20;
 // Page-locked memory to gather from: so much that its addresses are not all translated at once.
 std::unique_ptr<memory::Region> make_pool() {
   uint64_t bytes = kMostPoolBytes;
-  while (bytes > kLeastPoolBytes && bytes > memory::host_memory().available / 4) bytes /= 2;
+  while (bytes > kLeastPoolBytes && bytes > memory::host_memory().available / 4) {
+    bytes /= 2;
+  }
   for (;; bytes /= 2) {
     try {
       std::unique_ptr<memory::Region> pool = memory::make_region(memory::Tier::kHost, bytes);
@@ -38,7 +40,9 @@ std::unique_ptr<memory::Region> make_pool() {
       });
       return memory::pin_region(std::move(pool));
     } catch (const base::OutOfMemory&) {
-      if (bytes <= kLeastPoolBytes) throw;
+      if (bytes <= kLeastPoolBytes) {
+        throw;
+      }
     }
   }
 }
@@ -82,7 +86,9 @@ class LinkTrial {
       base::Event end(true);
       const std::vector<plan::DeviceRows> rows = {{slots_.get() + repeat * items_, nullptr}};
       begin.record(stream_);
-      if (ordered) order_.launch(rows, items_, stream_);
+      if (ordered) {
+        order_.launch(rows, items_, stream_);
+      }
       std::byte* const block = block_.get();
       if (ordered) {
         gather_ordered_.launch(order_.rows(), items_, {&block, 1}, stream_);
@@ -103,8 +109,9 @@ class LinkTrial {
       base::Event copied;
     };
     std::array<deliver::Stage, 2> stages;
-    for (deliver::Stage& stage : stages)
+    for (deliver::Stage& stage : stages) {
       stage.memory = base::PinnedArray<std::byte>(layout_->bytes);
+    }
     std::array<double, kRepeats + 1> seconds{};
     for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
       const plan::Plan plan = make_plan_of(repeat);
@@ -115,7 +122,9 @@ class LinkTrial {
       GEAR_CUDA_TRY(cudaMemcpyAsync(block_.get(), stage.memory.get(), layout_->bytes,
                                     cudaMemcpyHostToDevice, stream_));
       stage.copied.record(stream_);
-      if (repeat == kRepeats) stage.copied.synchronize();
+      if (repeat == kRepeats) {
+        stage.copied.synchronize();
+      }
       seconds[repeat] =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }

@@ -48,16 +48,16 @@ class DeviceRegion final : public Region {
 base::DeviceBytes allocate(uint64_t bytes, int device) {
   try {
     return base::DeviceBytes(bytes, device);
-  } catch (const OutOfMemory&) {
+  } catch (const base::OutOfMemory&) {
     const base::OnDevice on(device);
     size_t free = 0;
     size_t total = 0;
     GEAR_CUDA_TRY(cudaMemGetInfo(&free, &total));
-    throw OutOfMemory(cat("[memory] a region of ", bytes_text(bytes), " on tier 'device' (GPU ",
-                          device, ") was asked for, but of its ", bytes_text(total), " ",
-                          bytes_text(free),
-                          " are free: lower the capacity, use tier='pinned' (host memory that the "
-                          "GPU reads over PCIe), or end what else uses this GPU (nvidia-smi)"));
+    throw base::OutOfMemory(
+        base::cat("[memory] a region of ", bytes_text(bytes), " on tier 'device' (GPU ", device,
+                  ") was asked for, but of its ", bytes_text(total), " ", bytes_text(free),
+                  " are free: lower the capacity, use tier='pinned' (host memory that the "
+                  "GPU reads over PCIe), or end what else uses this GPU (nvidia-smi)"));
   }
 }
 

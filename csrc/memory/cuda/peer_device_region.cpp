@@ -27,7 +27,9 @@ Uuid uuid_of(int device) {
 // What this process calls the GPU; -1: it does not see it.
 int index_of(const Uuid& uuid) {
   for (int i = 0; i < base::device_count(); ++i) {
-    if (uuid_of(i) == uuid) return i;
+    if (uuid_of(i) == uuid) {
+      return i;
+    }
   }
   return -1;
 }
@@ -50,7 +52,7 @@ class PeerDeviceRegion final : public Region {
         cudaIpcOpenMemHandle(&opened_, handle, cudaIpcMemLazyEnablePeerAccess);
     if (status != cudaSuccess) {
       static_cast<void>(cudaGetLastError());
-      throw InvalidArgument(cat(
+      throw base::InvalidArgument(base::cat(
           "[memory] GPU ", reader, " cannot map the memory that process ", address.owner.pid,
           " keeps on GPU ", owner, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
           "): its rows can travel as messages; to read them by pointer, GPUs must be linked "
@@ -61,7 +63,9 @@ class PeerDeviceRegion final : public Region {
 
   // The owner, or the GPU, may be gone: then the driver has closed it.
   ~PeerDeviceRegion() override {
-    if (opened_ == nullptr) return;
+    if (opened_ == nullptr) {
+      return;
+    }
     try {
       const base::OnDevice on(reader_);
       static_cast<void>(cudaIpcCloseMemHandle(opened_));
@@ -113,36 +117,43 @@ void describe_device_region(const Region& region, RegionAddress& address) {
   // Refused on some virtual GPUs and systems: such memory is read by its own process alone.
   address.shareable = cudaIpcGetMemHandle(&handle, region.data()) == cudaSuccess;
   static_cast<void>(cudaGetLastError());
-  if (address.shareable) std::memcpy(address.handle.data(), &handle, sizeof(handle));
+  if (address.shareable) {
+    std::memcpy(address.handle.data(), &handle, sizeof(handle));
+  }
 }
 
 std::unique_ptr<Region> open_device_region(const RegionAddress& address, int device) {
   const int owner = index_of(address.gpu);
   if (owner < 0) {
-    throw InvalidArgument(
-        cat("[memory] process ", address.owner.pid,
-            " keeps its rows on a GPU that this process "
-            "does not see; it sees ",
-            base::device_names(),
-            ": let every rank of a node see all GPUs of the job (CUDA_VISIBLE_DEVICES, or Slurm's "
-            "--gpus-per-task and --gpu-bind) and choose one by its local rank"));
+    throw base::InvalidArgument(base::cat(
+        "[memory] process ", address.owner.pid,
+        " keeps its rows on a GPU that this process "
+        "does not see; it sees ",
+        base::device_names(),
+        ": let every rank of a node see all GPUs of the job (CUDA_VISIBLE_DEVICES, or Slurm's "
+        "--gpus-per-task and --gpu-bind) and choose one by its local rank"));
   }
   return std::make_unique<PeerDeviceRegion>(address, device < 0 ? owner : device, owner);
 }
 
 void open_peer_access(int reader, int owner) {
-  if (reader == owner) return;
+  if (reader == owner) {
+    return;
+  }
   static std::mutex mutex;
   static std::set<std::pair<int, int>> opened;
   const std::lock_guard guard(mutex);
-  if (opened.contains({reader, owner})) return;
+  if (opened.contains({reader, owner})) {
+    return;
+  }
   const base::OnDevice on(reader);
   int possible = 0;
   GEAR_CUDA_TRY(cudaDeviceCanAccessPeer(&possible, reader, owner));
   if (possible == 0) {
-    throw InvalidArgument(cat("[memory] device 'cuda:", reader, "' cannot read the memory of GPU ",
-                              owner, ", where tier 'device' keeps this buffer: use device='cuda:",
-                              owner, "', or tier='pinned'"));
+    throw base::InvalidArgument(
+        base::cat("[memory] device 'cuda:", reader, "' cannot read the memory of GPU ", owner,
+                  ", where tier 'device' keeps this buffer: use device='cuda:", owner,
+                  "', or tier='pinned'"));
   }
   const cudaError_t status = cudaDeviceEnablePeerAccess(owner, 0);
   if (status == cudaErrorPeerAccessAlreadyEnabled) {  // by a framework

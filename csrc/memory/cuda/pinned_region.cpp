@@ -19,10 +19,11 @@ class PinnedRegion final : public Region {
                                                 cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (status == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
-      throw OutOfMemory(cat("[memory] page-locking ", bytes_text(region->bytes()),
-                            " for tier 'pinned' was refused; ", bytes_text(host_memory().available),
-                            " are available: lower the capacity, ask the scheduler for more "
-                            "memory, or use tier='host'"));
+      throw base::OutOfMemory(
+          base::cat("[memory] page-locking ", bytes_text(region->bytes()),
+                    " for tier 'pinned' was refused; ", bytes_text(host_memory().available),
+                    " are available: lower the capacity, ask the scheduler for more "
+                    "memory, or use tier='host'"));
     }
     base::check_cuda(status, "cudaHostRegister");
     void* address = nullptr;
@@ -69,8 +70,9 @@ std::unique_ptr<Region> make_pinned_region(uint64_t bytes, const RegionOptions& 
 
 std::unique_ptr<Region> pin_region(std::unique_ptr<Region>&& region) {
   if (region->tier() != Tier::kHost && region->tier() != Tier::kShared) {
-    throw InvalidArgument(cat("[memory] a region of tier '", tier_name(region->tier()),
-                              "' cannot be page-locked: give one of tier 'host' or 'shared'"));
+    throw base::InvalidArgument(
+        base::cat("[memory] a region of tier '", tier_name(region->tier()),
+                  "' cannot be page-locked: give one of tier 'host' or 'shared'"));
   }
   static_cast<void>(base::current_device());
   refuse_more_than_lockable(region->bytes());

@@ -22,7 +22,7 @@ struct Stat {
 };
 
 std::optional<Stat> read_stat(int64_t pid) {
-  std::ifstream file(cat("/proc/", pid, "/stat"));
+  std::ifstream file(base::cat("/proc/", pid, "/stat"));
   const std::string text(std::istreambuf_iterator<char>(file), {});
   // Field 2 is the command in parentheses and may hold spaces, newlines and parentheses itself.
   const size_t command_end = text.rfind(')');
@@ -54,7 +54,8 @@ ProcessIdentity this_process() {
   const int64_t pid = ::getpid();
   const std::optional<Stat> stat = read_stat(pid);
   if (!stat) {
-    throw IoError(cat("[memory] /proc/", pid, "/stat is not readable: mount /proc"), ENOENT);
+    throw base::IoError(base::cat("[memory] /proc/", pid, "/stat is not readable: mount /proc"),
+                        ENOENT);
   }
   return {pid, stat->start_time, own_pid_namespace()};
 }

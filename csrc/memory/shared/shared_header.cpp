@@ -20,8 +20,9 @@ void check_name(std::string_view what, std::string_view value, size_t max_length
   const bool allowed = std::ranges::all_of(
       value, [](char c) { return is_digit_or_letter(c) || c == '.' || c == '_' || c == '-'; });
   if (value.empty() || value.size() > max_length || !allowed) {
-    throw InvalidArgument(cat("[memory] ", what, " '", value, "' is not accepted: give 1 to ",
-                              max_length, " characters of letters, digits, '.', '_' and '-'"));
+    throw base::InvalidArgument(base::cat("[memory] ", what, " '", value,
+                                          "' is not accepted: give 1 to ", max_length,
+                                          " characters of letters, digits, '.', '_' and '-'"));
   }
 }
 
@@ -31,7 +32,7 @@ std::string shared_object_name(std::string_view name) {
   const std::string prefix = base::env_string("GEAR_SHM_PREFIX").value_or("gear");
   check_name("the prefix of shared names in GEAR_SHM_PREFIX", prefix, kMaxPrefixLength);
   check_name("the name of a shared region", name, kMaxNameLength);
-  return cat("/", prefix, "-", name);
+  return base::cat("/", prefix, "-", name);
 }
 
 void check_schema_hash(std::string_view hash) {
@@ -39,8 +40,8 @@ void check_schema_hash(std::string_view hash) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
   });
   if (hash.size() != sizeof(SharedHeader::schema_hash) || !hex) {
-    throw InvalidArgument(
-        cat("[memory] schema hash '", hash, "' is not accepted: give 16 hex digits"));
+    throw base::InvalidArgument(
+        base::cat("[memory] schema hash '", hash, "' is not accepted: give 16 hex digits"));
   }
 }
 

@@ -30,9 +30,10 @@ auto retrying(const Call& call) {
 }
 
 [[noreturn]] void fail(std::string_view what, const std::string& name, int code) {
-  throw IoError(cat("[memory] ", what, " shared memory ", name, " failed: ", base::errno_text(code),
-                    ": check that /dev/shm is mounted and writable"),
-                code);
+  throw base::IoError(
+      base::cat("[memory] ", what, " shared memory ", name, " failed: ", base::errno_text(code),
+                ": check that /dev/shm is mounted and writable"),
+      code);
 }
 
 bool same_object(int descriptor, int other) noexcept {
@@ -65,8 +66,8 @@ std::optional<SharedObject> SharedObject::open(const std::string& object_name) {
     return std::nullopt;
   }
   if (errno == EACCES) {
-    throw InvalidArgument(cat("[memory] shared memory ", object_name,
-                              " belongs to another user: choose another name"));
+    throw base::InvalidArgument(base::cat("[memory] shared memory ", object_name,
+                                          " belongs to another user: choose another name"));
   }
   fail("opening", object_name, errno);
 }
@@ -106,11 +107,11 @@ void SharedObject::reserve(uint64_t bytes) {
     }
   }
   if (error == ENOSPC || error == ENOMEM || error == EFBIG) {
-    throw OutOfMemory(cat("[memory] a shared region of ", bytes_text(bytes),
-                          " was asked for, but /dev/shm has ", bytes_text(free_bytes), " free of ",
-                          bytes_text(uint64_t{shm.f_blocks} * shm.f_frsize),
-                          ": lower the capacity, remove what is left in /dev/shm, mount it with a "
-                          "larger size, or use tier='host'"));
+    throw base::OutOfMemory(base::cat(
+        "[memory] a shared region of ", bytes_text(bytes), " was asked for, but /dev/shm has ",
+        bytes_text(free_bytes), " free of ", bytes_text(uint64_t{shm.f_blocks} * shm.f_frsize),
+        ": lower the capacity, remove what is left in /dev/shm, mount it with a "
+        "larger size, or use tier='host'"));
   }
   if (error != 0) {
     fail("reserving", name_, error);
@@ -133,10 +134,10 @@ void SharedObject::write_at_start(std::span<const std::byte> bytes) {
   }
   const int code = count < 0 ? errno : ENOSPC;
   if (code == ENOSPC || code == ENOMEM) {
-    throw OutOfMemory(cat("[memory] /dev/shm has not even ", bytes.size(), " bytes free for ",
-                          name_,
-                          ": remove what is left in it, mount it with a larger size, or use "
-                          "tier='host'"));
+    throw base::OutOfMemory(
+        base::cat("[memory] /dev/shm has not even ", bytes.size(), " bytes free for ", name_,
+                  ": remove what is left in it, mount it with a larger size, or use "
+                  "tier='host'"));
   }
   fail("writing", name_, code);
 }
@@ -154,8 +155,9 @@ Mapping SharedObject::map(size_t bytes) const {
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (address == MAP_FAILED) {
     if (errno == ENOMEM) {
-      throw OutOfMemory(cat("[memory] mapping ", bytes_text(bytes), " of shared memory ", name_,
-                            " was refused: raise the limit on address space (ulimit -v)"));
+      throw base::OutOfMemory(
+          base::cat("[memory] mapping ", bytes_text(bytes), " of shared memory ", name_,
+                    " was refused: raise the limit on address space (ulimit -v)"));
     }
     fail("mapping", name_, errno);
   }

@@ -47,14 +47,16 @@ SharedHeader read_header(const SharedObject& object) {
   }
   if (!object.read_at_start(std::as_writable_bytes(std::span(&header, 1))) ||
       header.magic != kSharedMagic) {
-    throw InvalidArgument(cat("[memory] /dev/shm", object.name(),
-                              " exists and is no shared region of GEAR: choose another name, or "
-                              "remove it if nobody needs it"));
+    throw base::InvalidArgument(
+        base::cat("[memory] /dev/shm", object.name(),
+                  " exists and is no shared region of GEAR: choose another name, or "
+                  "remove it if nobody needs it"));
   }
   if (header.layout_version != kSharedLayoutVersion || header.header_bytes != kSharedHeaderBytes) {
-    throw InvalidArgument(cat("[memory] /dev/shm", object.name(), " has layout version ",
-                              header.layout_version, ", this GEAR has ", kSharedLayoutVersion,
-                              ": use one version of GEAR for all processes, or another name"));
+    throw base::InvalidArgument(
+        base::cat("[memory] /dev/shm", object.name(), " has layout version ", header.layout_version,
+                  ", this GEAR has ", kSharedLayoutVersion,
+                  ": use one version of GEAR for all processes, or another name"));
   }
   return header;
 }
@@ -64,23 +66,23 @@ void reclaim(SharedObject object, std::string_view name, std::string_view schema
   const SharedHeader header = read_header(object);
   switch (liveness(header.owner)) {
     case Liveness::kAlive:
-      throw InvalidArgument(cat("[memory] shared region '", name, "' belongs to live process ",
-                                header.owner.pid, " with schema ", hash_of(header),
-                                "; this buffer's schema is ", schema_hash,
-                                ": choose another name or close that buffer"));
+      throw base::InvalidArgument(base::cat(
+          "[memory] shared region '", name, "' belongs to live process ", header.owner.pid,
+          " with schema ", hash_of(header), "; this buffer's schema is ", schema_hash,
+          ": choose another name or close that buffer"));
     case Liveness::kUnknown:
-      throw InvalidArgument(cat("[memory] shared region '", name, "' belongs to process ",
-                                header.owner.pid,
-                                " of another container, which may be alive: choose another name, "
-                                "or remove /dev/shm",
-                                object.name(), " if it has ended"));
+      throw base::InvalidArgument(
+          base::cat("[memory] shared region '", name, "' belongs to process ", header.owner.pid,
+                    " of another container, which may be alive: choose another name, "
+                    "or remove /dev/shm",
+                    object.name(), " if it has ended"));
     case Liveness::kEnded:
       break;
   }
   if (object.unlink()) {
     base::log(base::Level::kWarning,
-              cat("[memory] removed shared region '", name, "' of ", header.region_bytes,
-                  " bytes that process ", header.owner.pid, " left behind when it ended"));
+              base::cat("[memory] removed shared region '", name, "' of ", header.region_bytes,
+                        " bytes that process ", header.owner.pid, " left behind when it ended"));
   }
 }
 
@@ -137,31 +139,34 @@ std::unique_ptr<SharedRegion> SharedRegion::attach(std::string_view name,
   check_schema_hash(expected_schema_hash);
   std::optional<SharedObject> object = SharedObject::open(object_name);
   if (!object) {
-    throw InvalidArgument(cat("[memory] there is no shared region '", name, "' (/dev/shm",
-                              object_name,
-                              "): check the name and GEAR_SHM_PREFIX, and that its "
-                              "owner runs on this node"));
+    throw base::InvalidArgument(base::cat("[memory] there is no shared region '", name,
+                                          "' (/dev/shm", object_name,
+                                          "): check the name and GEAR_SHM_PREFIX, and that its "
+                                          "owner runs on this node"));
   }
   const SharedHeader header = read_header(*object);
   if (liveness(header.owner) == Liveness::kEnded) {
-    throw InvalidArgument(cat("[memory] shared region '", name, "' was left behind by process ",
-                              header.owner.pid, ", which has ended: start its owner again"));
+    throw base::InvalidArgument(base::cat("[memory] shared region '", name,
+                                          "' was left behind by process ", header.owner.pid,
+                                          ", which has ended: start its owner again"));
   }
   if (hash_of(header) != expected_schema_hash) {
-    throw InvalidArgument(cat("[memory] shared region '", name, "' of process ", header.owner.pid,
-                              " has schema ", hash_of(header), ", this process expects ",
-                              expected_schema_hash, ": give both the same columns"));
+    throw base::InvalidArgument(base::cat("[memory] shared region '", name, "' of process ",
+                                          header.owner.pid, " has schema ", hash_of(header),
+                                          ", this process expects ", expected_schema_hash,
+                                          ": give both the same columns"));
   }
   if (header.state != static_cast<uint32_t>(SharedState::kReady)) {
-    throw InvalidArgument(cat("[memory] shared region '", name, "' is still being made by process ",
-                              header.owner.pid, ": attach after it is there"));
+    throw base::InvalidArgument(base::cat("[memory] shared region '", name,
+                                          "' is still being made by process ", header.owner.pid,
+                                          ": attach after it is there"));
   }
   const uint64_t size = object->size();
   if (header.region_bytes > size || whole_pages(header.region_bytes) + kSharedHeaderBytes != size) {
-    throw CorruptData(cat("[memory] shared region '", name, "' has ", size, " bytes in /dev/shm",
-                          object_name, ", its header says ", header.header_bytes, " + ",
-                          header.region_bytes,
-                          " in whole pages: it was truncated or damaged; start its owner again"));
+    throw base::CorruptData(base::cat(
+        "[memory] shared region '", name, "' has ", size, " bytes in /dev/shm", object_name,
+        ", its header says ", header.header_bytes, " + ", header.region_bytes,
+        " in whole pages: it was truncated or damaged; start its owner again"));
   }
   Mapping mapping = object->map(size);
   // Read above without order; this load makes the owner's bytes visible.

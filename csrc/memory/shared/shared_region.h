@@ -55,7 +55,7 @@ class SharedRegion final : public Region {
     SharedObject object;
     Mapping mapping;
     uint64_t bytes;
-    int64_t owner_pid;  // 0 for a peer
+    int64_t owner_pid;  ///< 0 for a peer
   };
 
  public:

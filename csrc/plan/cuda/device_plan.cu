@@ -76,7 +76,9 @@ __device__ PlannedItem plan_item(const PlanParameters& plan, const WindowParamet
                .pack();
     }
   }
-  if (writes_id && plan.ids != nullptr) plan.ids[item] = id;
+  if (writes_id && plan.ids != nullptr) {
+    plan.ids[item] = id;
+  }
   return planned;
 }
 
@@ -127,7 +129,9 @@ __device__ bool last_to_add(const WindowParameters& window, uint32_t blocks, uin
     }
   }
   __syncthreads();
-  if (last) steps = total;
+  if (last) {
+    steps = total;
+  }
   return last;
 }
 
@@ -137,7 +141,9 @@ __global__ void __launch_bounds__(kThreads)
   const WindowParameters& window = plan.windows[blockIdx.y];
   const uint32_t per_block = kThreads >> window.lane_bits;
   const uint32_t blocks = max(1U, (plan.items + per_block - 1) / per_block);
-  if (blockIdx.x >= blocks) return;
+  if (blockIdx.x >= blocks) {
+    return;
+  }
   const uint32_t lanes = 1U << window.lane_bits;
   const uint32_t lane = threadIdx.x & (lanes - 1);
   const uint32_t item = blockIdx.x * per_block + (threadIdx.x >> window.lane_bits);
@@ -157,7 +163,9 @@ __global__ void __launch_bounds__(kThreads)
       window.rows[target + i] = there ? walk.slot_of(extent.first + (i - extent.place)) : kNone;
     }
   }
-  if (window.totals == nullptr) return;
+  if (window.totals == nullptr) {
+    return;
+  }
   if (last_to_add(window, blocks, steps) && threadIdx.x == 0) {
     *window.totals = {uint64_t{plan.items} * window.length, steps};
   }
@@ -176,9 +184,13 @@ __global__ void __launch_bounds__(kThreads)
   }
   __shared__ typename BlockSum::TempStorage sum_storage;
   const uint64_t sum = BlockSum(sum_storage).Sum(uint64_t{count});
-  if (threadIdx.x == 0) window.sums[blockIdx.x] = static_cast<uint32_t>(sum);
+  if (threadIdx.x == 0) {
+    window.sums[blockIdx.x] = static_cast<uint32_t>(sum);
+  }
   uint64_t steps = count;
-  if (!last_to_add(window, gridDim.x, steps)) return;
+  if (!last_to_add(window, gridDim.x, steps)) {
+    return;
+  }
   __shared__ typename BlockScan::TempStorage scan_storage;
   uint32_t before = 0;
   for (uint32_t begin = 0; begin < gridDim.x; begin += kThreads) {
@@ -188,13 +200,19 @@ __global__ void __launch_bounds__(kThreads)
     uint32_t place;
     uint32_t all;
     BlockScan(scan_storage).ExclusiveSum(own, place, all);
-    if (block < gridDim.x) window.sums[block] = before + place;
+    if (block < gridDim.x) {
+      window.sums[block] = before + place;
+    }
     before += all;
     __syncthreads();
   }
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x != 0) {
+    return;
+  }
   window.cu_seqlens[plan.items] = static_cast<int32_t>(before);
-  if (window.totals != nullptr) *window.totals = {steps, steps};
+  if (window.totals != nullptr) {
+    *window.totals = {steps, steps};
+  }
 }
 
 // One group of threads an item, behind measure_packed.
@@ -203,7 +221,9 @@ __global__ void __launch_bounds__(kThreads)
   const WindowParameters& window = plan.windows[blockIdx.y];
   const uint32_t per_block = kThreads >> window.lane_bits;
   const uint32_t first = blockIdx.x * per_block;
-  if (first >= plan.items) return;
+  if (first >= plan.items) {
+    return;
+  }
   // Rows before this block's: those before its part of kThreads items, and those of the items of
   // the part that other blocks place.
   __shared__ typename BlockScan::TempStorage scan_storage;
@@ -221,7 +241,9 @@ __global__ void __launch_bounds__(kThreads)
   if (item < plan.items) {
     const PlannedItem planned = plan_item(plan, window, item, false);
     const uint32_t target = places[item - part * kThreads];
-    if (lane == 0) window.cu_seqlens[item] = static_cast<int32_t>(target);
+    if (lane == 0) {
+      window.cu_seqlens[item] = static_cast<int32_t>(target);
+    }
     SlotWalk walk(plan, planned);
     for (uint32_t i = lane; i < planned.extent.count; i += lanes) {
       window.rows[target + i] = walk.slot_of(planned.extent.first + i);
@@ -238,7 +260,9 @@ __global__ void __launch_bounds__(kThreads)
 
 uint32_t lane_bits_of(uint64_t length) {
   uint32_t bits = 0;
-  while (bits < kMaxLaneBits && (uint64_t{1} << bits) < length) ++bits;
+  while (bits < kMaxLaneBits && (uint64_t{1} << bits) < length) {
+    ++bits;
+  }
   return bits;
 }
 

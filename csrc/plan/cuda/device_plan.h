@@ -9,46 +9,46 @@
 
 namespace gear::plan {
 
-// The rows of one window in device memory, in the order in which a gather walks them: row number
-// order[i] of the window (i itself where order is null) comes from slots[i]; slot kNone stands for
-// zeros. items * length rows; of a packed batch only the first cu_seqlens[items] count, and the
-// rest are kNone.
+/// The rows of one window in device memory, in the order in which a gather walks them: row number
+/// order[i] of the window (i itself where order is null) comes from slots[i]; slot kNone stands for
+/// zeros. items * length rows; of a packed batch only the first cu_seqlens[items] count, and the
+/// rest are kNone.
 struct DeviceRows {
   const uint32_t* slots = nullptr;
   const uint32_t* order = nullptr;
 };
 
-// Of one window of a planned batch.
+/// Of one window of a planned batch.
 struct PlanTotals {
-  uint64_t rows;   // delivered
-  uint64_t steps;  // of those, how many exist: the others are padding
+  uint64_t rows;   ///< delivered
+  uint64_t steps;  ///< of those, how many exist: the others are padding
 };
 
-// Anchors in device memory turned into rows, by the arithmetic of make_plan.
-//
-//   slots() u32 [items] ──launch──► block: ids, lengths, masks or cu_seqlens
-//                                   rows(): u32 [items * length] a window
-//
-// Owns its memory, made once for a collector: 4 bytes a delivered row of each window. One stream:
-// what launch() wrote is read by what follows on the same stream, and overwritten by the next.
+/// Anchors in device memory turned into rows, by the arithmetic of make_plan.
+///
+///   slots() u32 [items] ──launch──► block: ids, lengths, masks or cu_seqlens
+///                                   rows(): u32 [items * length] a window
+///
+/// Owns its memory, made once for a collector: 4 bytes a delivered row of each window. One stream:
+/// what launch() wrote is read by what follows on the same stream, and overwritten by the next.
 class DevicePlan {
  public:
-  // Keeps the rows of up to `most_batches` batches, one behind the other. Throws OutOfMemory.
-  // num_slots (pages times page_steps) must be below 2^32.
+  /// Keeps the rows of up to `most_batches` batches, one behind the other. Throws OutOfMemory.
+  /// num_slots (pages times page_steps) must be below 2^32.
   DevicePlan(std::shared_ptr<const BatchLayout> layout, const store::PageLayout& pages,
              uint64_t num_slots, int device, uint64_t most_batches = 1);
 
-  // Anchors, one an item: for the sampler or a copy to fill in before launch().
+  /// Anchors, one an item: for the sampler or a copy to fill in before launch().
   uint32_t* slots() const { return slots_.get(); }
 
-  // Plans `items` <= batch_size anchors into `block`, a batch block in device memory. `unit` marks
-  // the ids. `totals`, by window: memory that the device can write (mapped host memory, say), valid
-  // when the stream has passed; null: not wanted. One launch, two when packed. May be captured into
-  // a graph. The rows go behind those of `first_item` items that are there already.
+  /// Plans `items` <= batch_size anchors into `block`, a batch block in device memory. `unit` marks
+  /// the ids. `totals`, by window: memory that the device can write (mapped host memory, say),
+  /// valid when the stream has passed; null: not wanted. One launch, two when packed. May be
+  /// captured into a graph. The rows go behind those of `first_item` items that are there already.
   void launch(const store::DeviceView& view, store::Unit unit, uint64_t items, std::byte* block,
               PlanTotals* totals, cudaStream_t stream, uint64_t first_item = 0) const;
 
-  // By window of the layout.
+  /// By window of the layout.
   const std::vector<DeviceRows>& rows() const { return rows_; }
 
  private:
@@ -56,9 +56,9 @@ class DevicePlan {
   uint64_t page_steps_;
   uint64_t most_items_;
   base::DeviceArray<uint32_t> slots_;
-  base::DeviceArray<uint32_t> row_slots_;  // window after window
-  base::DeviceArray<uint32_t> sums_;       // packed: steps of each block's items, by window
-  base::DeviceArray<uint64_t> progress_;   // by window: steps so far, blocks done
+  base::DeviceArray<uint32_t> row_slots_;  ///< window after window
+  base::DeviceArray<uint32_t> sums_;       ///< packed: steps of each block's items, by window
+  base::DeviceArray<uint64_t> progress_;   ///< by window: steps so far, blocks done
   std::vector<DeviceRows> rows_;
 };
 

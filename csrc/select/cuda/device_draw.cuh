@@ -6,38 +6,42 @@
 
 namespace gear::select {
 
-constexpr uint64_t kDrawStream = 0;  // of the generator, as select::Draws
+constexpr uint64_t kDrawStream = 0;  ///< of the generator, as select::Draws
 
-// Where a sequence of draws stands, in device memory: kernels with the same arguments continue it.
+/// Where a sequence of draws stands, in device memory: kernels with the same arguments continue it.
 struct DrawState {
   unsigned long long made;
   double beta;
-  unsigned least;        // bits of the least probability of this selection
-  unsigned blocks_done;  // of the kernel that runs
+  unsigned least;        ///< bits of the least probability of this selection
+  unsigned blocks_done;  ///< of the kernel that runs
 };
 
-constexpr unsigned kNoLeast = 0x7f800000;  // infinity
+constexpr unsigned kNoLeast = 0x7f800000;  ///< infinity
 
-// Where draw `number` of the sequence falls in [0, total).
+/// Where draw `number` of the sequence falls in [0, total).
 __device__ inline uint64_t draw_target(uint64_t seed, uint64_t number, uint64_t total) {
   return base::scale_to(base::philox(seed, kDrawStream, number), total);
 }
 
-// True in one thread of the kernel, when every block has come this far. All threads call it, and
-// have read of the state what they need.
+/// True in one thread of the kernel, when every block has come this far. All threads call it, and
+/// have read of the state what they need.
 __device__ inline bool last_to_finish(DrawState* state) {
   __syncthreads();
-  if (threadIdx.x != 0) return false;
+  if (threadIdx.x != 0) {
+    return false;
+  }
   __threadfence();
-  if (atomicAdd(&state->blocks_done, 1U) + 1 < gridDim.x) return false;
+  if (atomicAdd(&state->blocks_done, 1U) + 1 < gridDim.x) {
+    return false;
+  }
   state->blocks_done = 0;
   return true;
 }
 
-// The device's copy of a position, and the host's.
+/// The device's copy of a position, and the host's.
 class DevicePosition {
  public:
-  // Memory of the mirror's GPU; on its stream from there on.
+  /// Memory of the mirror's GPU; on its stream from there on.
   DevicePosition(const store::DeviceIndex& mirror, double beta);
 
   DrawState* get() const { return state_.get(); }

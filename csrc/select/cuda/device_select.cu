@@ -34,7 +34,9 @@ std::unique_ptr<DeviceSampler> make_device_sampler(const SamplerOptions& options
                                                    store::Index& index, store::DeviceIndex& mirror,
                                                    uint64_t most_items) {
   check_options(options);
-  if (index.options().max_times_sampled > 0) return nullptr;
+  if (index.options().max_times_sampled > 0) {
+    return nullptr;
+  }
   const bool steps = options.unit == store::Unit::kStep;
   switch (options.policy) {
     case Policy::kUniform:

@@ -36,8 +36,12 @@ __device__ uint64_t key_of(float priority, uint64_t slot) {
 }
 
 __global__ void begin_search(SearchState* state, uint64_t items) {
-  for (unsigned bin = threadIdx.x; bin < kBins; bin += kBlock) state->histogram[bin] = 0;
-  if (threadIdx.x != 0) return;
+  for (unsigned bin = threadIdx.x; bin < kBins; bin += kBlock) {
+    state->histogram[bin] = 0;
+  }
+  if (threadIdx.x != 0) {
+    return;
+  }
   state->found = 0;
   state->wanted = items;
   state->collected = 0;
@@ -66,7 +70,9 @@ __global__ void count_digits(const float* priorities, uint64_t count, Digit digi
                              SearchState* state) {
   __shared__ unsigned histogram[kBins];
   __shared__ bool last;
-  for (unsigned bin = threadIdx.x; bin < kBins; bin += kBlock) histogram[bin] = 0;
+  for (unsigned bin = threadIdx.x; bin < kBins; bin += kBlock) {
+    histogram[bin] = 0;
+  }
   __syncthreads();
   const int above = digit.shift + digit.bits;
   const uint64_t found = above < 64 ? state->found >> above : 0;
@@ -83,27 +89,39 @@ __global__ void count_digits(const float* priorities, uint64_t count, Digit digi
     int same = 0;
     __match_all_sync(store::kWholeWarp, bin, &same);
     if (same != 0) {
-      if (counts && store::lane_id() == 0) atomicAdd(&histogram[bin], store::kWarpSize);
+      if (counts && store::lane_id() == 0) {
+        atomicAdd(&histogram[bin], store::kWarpSize);
+      }
     } else if (counts) {
       atomicAdd(&histogram[bin], 1U);
     }
   }
   __syncthreads();
   for (unsigned bin = threadIdx.x; bin < kBins; bin += kBlock) {
-    if (histogram[bin] != 0) atomicAdd(&state->histogram[bin], histogram[bin]);
+    if (histogram[bin] != 0) {
+      atomicAdd(&state->histogram[bin], histogram[bin]);
+    }
   }
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(&state->blocks_done, 1U) + 1 == gridDim.x;
+  if (threadIdx.x == 0) {
+    last = atomicAdd(&state->blocks_done, 1U) + 1 == gridDim.x;
+  }
   __syncthreads();
-  if (!last) return;
+  if (!last) {
+    return;
+  }
   __threadfence();
   for (unsigned bin = threadIdx.x; bin < kBins; bin += kBlock) {
     histogram[bin] = atomicExch(&state->histogram[bin], 0U);
   }
-  if (threadIdx.x == 0) state->blocks_done = 0;
+  if (threadIdx.x == 0) {
+    state->blocks_done = 0;
+  }
   __syncthreads();
-  if (threadIdx.x < store::kWarpSize) choose_digit(state, histogram, digit);
+  if (threadIdx.x < store::kWarpSize) {
+    choose_digit(state, histogram, digit);
+  }
 }
 
 __global__ void collect(const float* priorities, uint64_t count, uint64_t items, SearchState* state,
@@ -111,17 +129,25 @@ __global__ void collect(const float* priorities, uint64_t count, uint64_t items,
   for (uint64_t slot = uint64_t{blockIdx.x} * kBlock + threadIdx.x; slot < count;
        slot += uint64_t{gridDim.x} * kBlock) {
     const float priority = __ldg(priorities + slot);
-    if (signbit(priority)) continue;
+    if (signbit(priority)) {
+      continue;
+    }
     const uint64_t key = key_of(priority, slot);
-    if (key < state->found) continue;
+    if (key < state->found) {
+      continue;
+    }
     const uint64_t place = atomicAdd(&state->collected, 1ULL);
-    if (place < items) keys[place] = key;
+    if (place < items) {
+      keys[place] = key;
+    }
   }
 }
 
 __global__ void unpack(const uint64_t* keys, uint64_t items, DeviceDraw out) {
   const uint64_t item = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
-  if (item >= items) return;
+  if (item >= items) {
+    return;
+  }
   out.slots[item] = ~static_cast<uint32_t>(keys[item]);
   out.probabilities[item] = 1.0F;
   out.weights[item] = 1.0F;

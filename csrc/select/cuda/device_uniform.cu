@@ -18,7 +18,9 @@ __global__ void draw_uniform(const __grid_constant__ store::DeviceTree tree, uin
         out.probabilities[item] = static_cast<float>(1.0 / static_cast<double>(hit.total));
         out.weights[item] = 1.0F;
       });
-  if (last_to_finish(state)) state->made = made + count;
+  if (last_to_finish(state)) {
+    state->made = made + count;
+  }
 }
 
 class DeviceUniform final : public DeviceSampler {

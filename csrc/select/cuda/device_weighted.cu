@@ -17,10 +17,16 @@ __device__ void lower_least(DrawState* state, float value) {
   for (int step = store::kWarpSize / 2; step > 0; step /= 2) {
     value = fminf(value, __shfl_xor_sync(store::kWholeWarp, value, step));
   }
-  if (store::lane_id() == 0) of_warps[threadIdx.x / store::kWarpSize] = value;
+  if (store::lane_id() == 0) {
+    of_warps[threadIdx.x / store::kWarpSize] = value;
+  }
   __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (const float of_warp : of_warps) value = fminf(value, of_warp);
+  if (threadIdx.x != 0) {
+    return;
+  }
+  for (const float of_warp : of_warps) {
+    value = fminf(value, of_warp);
+  }
   atomicMin(&state->least, __float_as_uint(value));  // positive: ordered as their bits
 }
 

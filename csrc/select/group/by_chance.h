@@ -8,10 +8,10 @@
 
 namespace gear::select {
 
-// Independent draws from the items of all ranks: draw n falls on one number below the total over
-// all ranks, the same on every rank; its owner resolves it as a sampler of one shard would. A rank
-// offers its total. Cost: one number and its owner a draw of the whole batch (13 ns with 8 ranks,
-// 22 with 512, on one core), and what Items costs for the own ones.
+/// Independent draws from the items of all ranks: draw n falls on one number below the total over
+/// all ranks, the same on every rank; its owner resolves it as a sampler of one shard would. A rank
+/// offers its total. Cost: one number and its owner a draw of the whole batch (13 ns with 8 ranks,
+/// 22 with 512, on one core), and what Items costs for the own ones.
 template <class Items>
 class GroupByChance : public GroupSampler {
  public:
@@ -32,10 +32,14 @@ class GroupByChance : public GroupSampler {
   void select(store::Index& index, std::span<const std::byte> offers, uint64_t count,
               GroupDraw& out) override {
     GEAR_CHECK(offers.size() == totals_.size() * sizeof(uint64_t));
-    for (size_t r = 0; r < totals_.size(); ++r) totals_[r] = offer_at(offers, r);
+    for (size_t r = 0; r < totals_.size(); ++r) {
+      totals_[r] = offer_at(offers, r);
+    }
     own_.ranges().set(totals_);
     const uint64_t all = own_.ranges().all();
-    if (all == 0) throw_nothing_offered();
+    if (all == 0) {
+      throw_nothing_offered();
+    }
     own_.find(
         count,
         [&](uint64_t first, std::span<uint64_t> targets) {

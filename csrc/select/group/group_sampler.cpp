@@ -8,7 +8,9 @@ namespace {
 
 // A draw on one rank would change what the next one, perhaps on another rank, may choose.
 void refuse_withdrawal(const store::Index& index, const char* policy) {
-  if (index.options().max_times_sampled == 0) return;
+  if (index.options().max_times_sampled == 0) {
+    return;
+  }
   throw base::InvalidArgument(base::cat(
       "[select] ", policy, " over many ranks from a buffer with max_times_sampled ",
       index.options().max_times_sampled,

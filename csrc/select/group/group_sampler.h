@@ -11,36 +11,36 @@
 
 namespace gear::select {
 
-// The draws of one global batch.
+/// The draws of one global batch.
 struct GroupDraw {
-  std::vector<uint16_t> owners;  // by draw: the rank whose shard holds it; empty: end of an epoch
-  Selection own;                 // those of this rank, in the order of the draws
-  double beta = 0;               // of the importance weights, see below; only kWeighted has any
+  std::vector<uint16_t> owners;  ///< by draw: the rank whose shard holds it; empty: end of an epoch
+  Selection own;                 ///< those of this rank, in the order of the draws
+  double beta = 0;               ///< of the importance weights, see below; only kWeighted has any
 };
 
-// Chooses one batch for all ranks of a group from the shards of all of them, as if they were one
-// buffer: the shards' contents one after the other, by rank. Every rank says what its shard offers,
-// all see all offers, and each resolves the draws that fall on its own; the same seed and contents
-// give the same draws at any number of ranks.
-//
-//   rank r, under its shard's lock:   offer() ──allgather──► select()
-//
-// kFifo and kLifo take episodes by age: the first ones of all ranks, by rank, before the second.
-//
-// Probabilities are those of the whole buffer. Weights are left at 1: importance weights need the
-// least probability over all ranks and are filled in when it is known, by set_importance() with the
-// beta of the draw.
+/// Chooses one batch for all ranks of a group from the shards of all of them, as if they were one
+/// buffer: the shards' contents one after the other, by rank. Every rank says what its shard
+/// offers, all see all offers, and each resolves the draws that fall on its own; the same seed and
+/// contents give the same draws at any number of ranks.
+///
+///   rank r, under its shard's lock:   offer() ──allgather──► select()
+///
+/// kFifo and kLifo take episodes by age: the first ones of all ranks, by rank, before the second.
+///
+/// Probabilities are those of the whole buffer. Weights are left at 1: importance weights need the
+/// least probability over all ranks and are filled in when it is known, by set_importance() with
+/// the beta of the draw.
 class GroupSampler {
  public:
   virtual ~GroupSampler() = default;
 
-  // Bytes of every rank's offer for a batch of `count` items over all ranks.
+  /// Bytes of every rank's offer for a batch of `count` items over all ranks.
   virtual size_t offer_bytes(uint64_t count) const = 0;
-  // What the others need to know of this shard. The caller holds the lock until select() is done.
+  /// What the others need to know of this shard. The caller holds the lock until select() is done.
   virtual void offer(store::Index& index, uint64_t count, std::span<std::byte> out) = 0;
-  // `offers`: of all ranks, one after the other. `count`: items over all ranks; `out` is replaced.
-  // Fewer when the policy has no more to give. Throws InvalidArgument, on every rank alike, where
-  // no shard offers anything, and as Epoch::next does.
+  /// `offers`: of all ranks, one after the other. `count`: items over all ranks; `out` is replaced.
+  /// Fewer when the policy has no more to give. Throws InvalidArgument, on every rank alike, where
+  /// no shard offers anything, and as Epoch::next does.
   virtual void select(store::Index& index, std::span<const std::byte> offers, uint64_t count,
                       GroupDraw& out) = 0;
 
@@ -49,13 +49,13 @@ class GroupSampler {
   virtual void set_beta(double beta);
 };
 
-// `rank` of `size` ranks. Throws as make_sampler; and InvalidArgument for a buffer with
-// max_times_sampled and a policy that draws by chance, since a draw on one rank would change what
-// the next one on another may choose.
+/// `rank` of `size` ranks. Throws as make_sampler; and InvalidArgument for a buffer with
+/// max_times_sampled and a policy that draws by chance, since a draw on one rank would change what
+/// the next one on another may choose.
 std::unique_ptr<GroupSampler> make_group_sampler(const SamplerOptions& options, store::Index& index,
                                                  uint32_t rank, uint32_t size);
 
-// One maker per policy.
+/// One maker per policy.
 std::unique_ptr<GroupSampler> make_group_uniform(const SamplerOptions& options, store::Index& index,
                                                  uint32_t rank, uint32_t size);
 std::unique_ptr<GroupSampler> make_group_weighted(const SamplerOptions& options,
@@ -64,7 +64,7 @@ std::unique_ptr<GroupSampler> make_group_weighted(const SamplerOptions& options,
 std::unique_ptr<GroupSampler> make_group_sequential(const SamplerOptions& options,
                                                     store::Index& index, uint32_t rank,
                                                     uint32_t size);
-// kFifo, kLifo, kTopK.
+/// kFifo, kLifo, kTopK.
 std::unique_ptr<GroupSampler> make_group_ordered(const SamplerOptions& options, uint32_t rank,
                                                  uint32_t size);
 

@@ -21,7 +21,7 @@ inline uint64_t offer_at(std::span<const std::byte> offers, size_t i) {
   return number;
 }
 
-// Where nobody offers anything, every rank throws the same.
+/// Where nobody offers anything, every rank throws the same.
 [[noreturn]] inline void throw_nothing_offered() {
   throw base::InvalidArgument(
       "[select] no rank offers anything to draw: append steps, or wait until some rank has");

@@ -59,7 +59,9 @@ class GroupOrdered final : public GroupSampler {
     out.own.clear();
     out.own.unit = unit_;
     const uint64_t taken = merge(offers, count, out.owners);
-    if (out.owners.empty()) throw_nothing_offered();
+    if (out.owners.empty()) {
+      throw_nothing_offered();
+    }
     for (uint64_t i = 0; i < taken; ++i) {
       out.own.add(anchors_[i], 1.0F);
       index.mark_sampled(anchors_[i], unit_);
@@ -98,7 +100,9 @@ class GroupOrdered final : public GroupSampler {
     };
     for (uint32_t rank = 0; rank < size_; ++rank) {
       const Head head = head_at(rank, 0);
-      if (head.key != kNoKey) heads_.push_back(head);
+      if (head.key != kNoKey) {
+        heads_.push_back(head);
+      }
     }
     std::make_heap(heads_.begin(), heads_.end(), std::greater<>{});
     uint64_t own = 0;
@@ -113,7 +117,9 @@ class GroupOrdered final : public GroupSampler {
         head = head_at(head.rank, head.place + 1);
       } while (owners.size() < count && head.key != kNoKey &&
                (heads_.empty() || heads_.front() > head));
-      if (head.key == kNoKey) continue;
+      if (head.key == kNoKey) {
+        continue;
+      }
       heads_.push_back(head);
       std::push_heap(heads_.begin(), heads_.end(), std::greater<>{});
     }

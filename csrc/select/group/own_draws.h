@@ -10,19 +10,19 @@
 
 namespace gear::select {
 
-// The draws of one batch over all ranks, and those of them that are this rank's. Large batches are
-// split over the pool: every draw is a pure function of its number.
-//
-//   parts of draws   | 0 ... | 1 ... | 2 ... |     each: numbers, owners, own targets
-//   own              |0|1|2|                       each: its targets resolved in its place
+/// The draws of one batch over all ranks, and those of them that are this rank's. Large batches are
+/// split over the pool: every draw is a pure function of its number.
+///
+///   parts of draws   | 0 ... | 1 ... | 2 ... |     each: numbers, owners, own targets
+///   own              |0|1|2|                       each: its targets resolved in its place
 class OwnDraws {
  public:
   OwnDraws(uint32_t rank, uint32_t size) : ranges_(rank, size), pool_(base::ThreadPool::shared()) {}
 
   RankRanges& ranges() { return ranges_; }
 
-  // Draws `count` numbers below ranges().all(): numbers(first, out) fills in those from draw
-  // `first` on, from any thread. Whose each is goes to `owners`.
+  /// Draws `count` numbers below ranges().all(): numbers(first, out) fills in those from draw
+  /// `first` on, from any thread. Whose each is goes to `owners`.
   template <class Numbers>
   void find(uint64_t count, const Numbers& numbers, std::vector<uint16_t>& owners) {
     owners.resize(count);
@@ -49,7 +49,7 @@ class OwnDraws {
     }
   }
 
-  // Of the last find(): how many are this rank's, and the first one's target among its items.
+  /// Of the last find(): how many are this rank's, and the first one's target among its items.
   uint64_t size() const { return size_; }
   uint64_t first() const {
     const auto some =
@@ -57,7 +57,7 @@ class OwnDraws {
     return some == parts_.end() ? 0 : some->targets.front();
   }
 
-  // Replaces `out` by the items on which they fall.
+  /// Replaces `out` by the items on which they fall.
   template <class Items>
   void resolve(const store::Index& index, const Items& items, Selection& out) const {
     out.resize(size_);
@@ -69,11 +69,11 @@ class OwnDraws {
   }
 
  private:
-  static constexpr uint64_t kPartDraws = 4096;  // some 50 microseconds
+  static constexpr uint64_t kPartDraws = 4096;  ///< some 50 microseconds
 
   struct Part {
-    std::vector<uint64_t> targets;  // of this rank's draws among the part's
-    uint64_t begin = 0;             // place of the first one among this rank's
+    std::vector<uint64_t> targets;  ///< of this rank's draws among the part's
+    uint64_t begin = 0;             ///< place of the first one among this rank's
   };
 
   RankRanges ranges_;

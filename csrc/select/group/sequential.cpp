@@ -37,7 +37,9 @@ class GroupSequential final : public GroupSampler {
     }
     own_.ranges().set(totals_);
     const uint64_t all = own_.ranges().all();
-    if (all == 0 && epoch_.position().size == 0) throw_nothing_offered();
+    if (all == 0 && epoch_.position().size == 0) {
+      throw_nothing_offered();
+    }
     const bool begins = epoch_.position().draws == 0;
     const uint64_t items = epoch_.next(all, version, count, options_.drop_last);
     if (items == 0) {
@@ -45,7 +47,9 @@ class GroupSequential final : public GroupSampler {
       out.own.clear();
       return;
     }
-    if (begins) in_order_.reset();
+    if (begins) {
+      in_order_.reset();
+    }
     find_own(items, out.owners);
     if (options_.shuffle) {
       own_.resolve(index, items_, out.own);

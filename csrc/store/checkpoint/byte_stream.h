@@ -14,7 +14,7 @@ namespace gear::store {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
-// Appends plain values, little-endian and unpadded.
+/// Appends plain values, little-endian and unpadded.
 class ByteWriter {
  public:
   template <class T>
@@ -40,7 +40,7 @@ class ByteWriter {
   std::vector<std::byte> bytes_;
 };
 
-// Reads them back; throws CorruptData when they end early.
+/// Reads them back; throws CorruptData when they end early.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -55,16 +55,20 @@ class ByteReader {
   template <class T>
   void get_into(std::span<T> values) {
     need(values.size_bytes());
-    if (values.empty()) return;
+    if (values.empty()) {
+      return;
+    }
     std::memcpy(values.data(), bytes_.data(), values.size_bytes());
     bytes_ = bytes_.subspan(values.size_bytes());
   }
 
-  // A count of things of `each` bytes that must still follow: bounds what a hostile file can make
-  // us allocate.
+  /// A count of things of `each` bytes that must still follow: bounds what a hostile file can make
+  /// us allocate.
   uint64_t get_count(uint64_t each) {
     const auto count = get<uint64_t>();
-    if (count > bytes_.size() / each) throw truncated();
+    if (count > bytes_.size() / each) {
+      throw truncated();
+    }
     return count;
   }
 
@@ -82,7 +86,9 @@ class ByteReader {
   }
 
   void need(uint64_t bytes) const {
-    if (bytes > bytes_.size()) throw truncated();
+    if (bytes > bytes_.size()) {
+      throw truncated();
+    }
   }
 
   std::span<const std::byte> bytes_;

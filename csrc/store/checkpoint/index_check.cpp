@@ -9,7 +9,9 @@ namespace gear::store {
 namespace {
 
 void require(bool holds, const char* what, uint64_t where) {
-  if (holds) return;
+  if (holds) {
+    return;
+  }
   throw base::CorruptData(
       base::cat("[store] the saved index contradicts itself: ", what, " (at ", where, ")"));
 }
@@ -80,7 +82,9 @@ void Index::check_state() const {
         const float value = state_.priorities[slot({p, row})];
         require(std::isfinite(value) && std::signbit(value) == (row >= page.anchors),
                 "a step's priority", slot({p, row}));
-        if (row < steps) priority_sum += priority_units(std::fabs(value));
+        if (row < steps) {
+          priority_sum += priority_units(std::fabs(value));
+        }
       }
       step += page.rows;
       previous = p;

@@ -14,7 +14,6 @@ namespace gear::store {
 namespace {
 
 namespace fs = std::filesystem;
-using base::cat;
 
 constexpr const char* kName = "MANIFEST";
 constexpr const char* kTemporary = "MANIFEST.tmp";
@@ -35,15 +34,15 @@ std::string hex(uint32_t value) {
 }
 
 std::string text_of(const Manifest& manifest) {
-  const std::string body =
-      cat("gear-checkpoint ", kCheckpointFormat, "\nsave ", manifest.save, "\nshard 0 1 ",
-          manifest.shard_file, ' ', manifest.shard_bytes, ' ', hex(manifest.header_crc), '\n');
-  return cat(body, "end ", hex(base::crc32c(body.data(), body.size())), '\n');
+  const std::string body = base::cat("gear-checkpoint ", kCheckpointFormat, "\nsave ",
+                                     manifest.save, "\nshard 0 1 ", manifest.shard_file, ' ',
+                                     manifest.shard_bytes, ' ', hex(manifest.header_crc), '\n');
+  return base::cat(body, "end ", hex(base::crc32c(body.data(), body.size())), '\n');
 }
 
 Manifest parse(const std::string& text, const std::string& path) {
   const auto corrupt = [&](const std::string& what) {
-    return base::CorruptData(cat("[checkpoint] ", path, ": ", what));
+    return base::CorruptData(base::cat("[checkpoint] ", path, ": ", what));
   };
   std::istringstream in(text);
   std::string magic, word;
@@ -52,9 +51,10 @@ Manifest parse(const std::string& text, const std::string& path) {
     throw corrupt("no manifest of a GEAR checkpoint");
   }
   if (format > kCheckpointFormat) {
-    throw corrupt(cat("format ", format, " is newer than format ", kCheckpointFormat,
-                      ", which this version reads: load it with the version that wrote it, or "
-                      "later"));
+    throw corrupt(
+        base::cat("format ", format, " is newer than format ", kCheckpointFormat,
+                  ", which this version reads: load it with the version that wrote it, or "
+                  "later"));
   }
   Manifest manifest;
   unsigned shard = 0;
@@ -73,12 +73,12 @@ Manifest parse(const std::string& text, const std::string& path) {
 Manifest read_manifest(const std::string& directory) {
   if (!fs::is_directory(directory)) {
     throw base::InvalidArgument(
-        cat("[checkpoint] ", directory, " is no directory: give the one that was saved to"));
+        base::cat("[checkpoint] ", directory, " is no directory: give the one that was saved to"));
   }
   const std::string path = path_in(directory, kName);
   if (!fs::exists(path)) {
-    throw base::CorruptData(
-        cat("[checkpoint] ", directory, " holds no MANIFEST: no checkpoint was completed there"));
+    throw base::CorruptData(base::cat("[checkpoint] ", directory,
+                                      " holds no MANIFEST: no checkpoint was completed there"));
   }
   const base::File file = base::File::open_read(path);
   std::string text(std::min(file.size(), kMaxBytes), '\0');
@@ -92,7 +92,7 @@ PreparedDirectory prepare_directory(const std::string& directory) {
     fs::create_directory(directory, error);
     if (error) {
       throw base::IoError(
-          cat("[checkpoint] cannot make the directory ", directory, ": ", error.message()),
+          base::cat("[checkpoint] cannot make the directory ", directory, ": ", error.message()),
           error.value());
     }
     const fs::path parent = fs::absolute(directory).lexically_normal().parent_path();
@@ -101,19 +101,22 @@ PreparedDirectory prepare_directory(const std::string& directory) {
   }
   if (!fs::is_directory(directory)) {
     throw base::InvalidArgument(
-        cat("[checkpoint] ", directory, " is a file: give a directory to save to"));
+        base::cat("[checkpoint] ", directory, " is a file: give a directory to save to"));
   }
   bool found = false;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
     found = found || name == kName;
     if (name != kName && name != kTemporary && !is_shard_file(name)) {
-      throw base::InvalidArgument(cat("[checkpoint] ", directory, " holds '", name,
-                                      "', which is no part of a checkpoint: save to a directory "
-                                      "of its own"));
+      throw base::InvalidArgument(
+          base::cat("[checkpoint] ", directory, " holds '", name,
+                    "', which is no part of a checkpoint: save to a directory "
+                    "of its own"));
     }
   }
-  if (!found) return {};
+  if (!found) {
+    return {};
+  }
   return {read_manifest(directory), false};
 }
 
@@ -132,7 +135,9 @@ void discard_save(const std::string& directory, const Manifest& manifest, bool m
   std::error_code ignored;
   fs::remove(path_in(directory, kTemporary), ignored);
   fs::remove(path_in(directory, manifest.shard_file), ignored);
-  if (made) fs::remove(directory, ignored);
+  if (made) {
+    fs::remove(directory, ignored);
+  }
 }
 
 void tidy_directory(const std::string& directory, const Manifest& manifest) noexcept {
@@ -145,8 +150,9 @@ void tidy_directory(const std::string& directory, const Manifest& manifest) noex
       }
     }
   } catch (const std::exception& error) {
-    base::log(base::Level::kWarning, cat("[checkpoint] ", directory, " is saved, but tidying up ",
-                                         "behind it failed: ", error.what()));
+    base::log(base::Level::kWarning,
+              base::cat("[checkpoint] ", directory, " is saved, but tidying up ",
+                        "behind it failed: ", error.what()));
   }
 }
 

@@ -14,9 +14,6 @@
 namespace gear::store {
 namespace {
 
-using base::cat;
-using base::CorruptData;
-
 constexpr char kMagic[8] = {'G', 'E', 'A', 'R', 'S', 'H', 'R', 'D'};
 constexpr uint64_t kHeaderBytes = 64;
 constexpr uint64_t kPagesAlign = 4096;
@@ -75,8 +72,8 @@ std::vector<std::byte> read_exactly(const base::File& file, uint64_t offset, uin
   std::vector<std::byte> data(bytes);
   const size_t got = file.read_at(offset, data);
   if (got != bytes) {
-    throw CorruptData(cat("[checkpoint] ", file.path(), " is truncated: ", bytes,
-                          " bytes wanted at ", offset, ", ", got, " there"));
+    throw base::CorruptData(base::cat("[checkpoint] ", file.path(), " is truncated: ", bytes,
+                                      " bytes wanted at ", offset, ", ", got, " there"));
   }
   return data;
 }
@@ -87,13 +84,13 @@ Header read_header(const base::File& file) {
   char magic[8];
   in.get_into(std::span<char>(magic));
   if (std::memcmp(magic, kMagic, sizeof magic) != 0) {
-    throw CorruptData(cat("[checkpoint] ", file.path(), " is no GEAR shard file"));
+    throw base::CorruptData(base::cat("[checkpoint] ", file.path(), " is no GEAR shard file"));
   }
   const auto format = in.get<uint32_t>();
   if (format > kCheckpointFormat) {
-    throw CorruptData(cat("[checkpoint] ", file.path(), ": format ", format,
-                          " is newer than format ", kCheckpointFormat,
-                          ", which this version reads"));
+    throw base::CorruptData(base::cat("[checkpoint] ", file.path(), ": format ", format,
+                                      " is newer than format ", kCheckpointFormat,
+                                      ", which this version reads"));
   }
   in.get<uint32_t>();
   Header header;
@@ -104,13 +101,14 @@ Header read_header(const base::File& file) {
   header.page_crcs_crc = in.get<uint32_t>();
   const uint64_t size = file.size();
   if (encode(header) != bytes) {
-    throw CorruptData(cat("[checkpoint] ", file.path(), ": the header's checksum does not fit"));
+    throw base::CorruptData(
+        base::cat("[checkpoint] ", file.path(), ": the header's checksum does not fit"));
   }
   const bool fits = header.index_bytes <= size &&
                     (header.page_bytes == 0 || header.pages_used <= size / header.page_bytes);
   if (!fits || header.file_bytes() != size) {
-    throw CorruptData(cat("[checkpoint] ", file.path(), " is truncated: it has ", size,
-                          " bytes, its header speaks of more or fewer"));
+    throw base::CorruptData(base::cat("[checkpoint] ", file.path(), " is truncated: it has ", size,
+                                      " bytes, its header speaks of more or fewer"));
   }
   return header;
 }
@@ -120,9 +118,12 @@ OpenShard open_named_file(const std::string& directory, Manifest& manifest) {
   for (;;) {
     manifest = read_manifest(directory);
     const std::string path = shard_path(directory, manifest.shard_file);
-    if (std::filesystem::exists(path)) return {base::File::open_read(path), {}, {}, {}};
+    if (std::filesystem::exists(path)) {
+      return {base::File::open_read(path), {}, {}, {}};
+    }
     if (read_manifest(directory).save == manifest.save) {
-      throw CorruptData(cat("[checkpoint] ", path, " is missing, and MANIFEST names it"));
+      throw base::CorruptData(
+          base::cat("[checkpoint] ", path, " is missing, and MANIFEST names it"));
     }
   }
 }
@@ -132,8 +133,8 @@ template <class Read>
 void naming_the_file(const std::string& path, Read read) {
   try {
     read();
-  } catch (const CorruptData& error) {
-    throw CorruptData(cat("[checkpoint] ", path, ": ", error.what()));
+  } catch (const base::CorruptData& error) {
+    throw base::CorruptData(base::cat("[checkpoint] ", path, ": ", error.what()));
   }
 }
 
@@ -144,16 +145,19 @@ OpenShard open_shard(const std::string& directory) {
   open.header = read_header(open.file);
   const uint64_t size = open.file.size();
   if (size != manifest.shard_bytes) {
-    throw CorruptData(cat("[checkpoint] ", path, " has ", size, " bytes where ",
-                          manifest.shard_bytes, " were written: it is truncated or foreign"));
+    throw base::CorruptData(base::cat("[checkpoint] ", path, " has ", size, " bytes where ",
+                                      manifest.shard_bytes,
+                                      " were written: it is truncated or foreign"));
   }
   if (header_crc(encode(open.header)) != manifest.header_crc) {
-    throw CorruptData(cat("[checkpoint] ", path, " is not the file that MANIFEST names"));
+    throw base::CorruptData(
+        base::cat("[checkpoint] ", path, " is not the file that MANIFEST names"));
   }
   const auto index =
       read_exactly(open.file, kHeaderBytes, open.header.pages_offset() - kHeaderBytes);
   if (base::crc32c(index.data(), index.size()) != open.header.index_crc) {
-    throw CorruptData(cat("[checkpoint] ", path, ": the index's checksum does not fit"));
+    throw base::CorruptData(
+        base::cat("[checkpoint] ", path, ": the index's checksum does not fit"));
   }
   naming_the_file(
       path, [&] { open.saved = decode_index(std::span(index).first(open.header.index_bytes)); });
@@ -161,7 +165,7 @@ OpenShard open_shard(const std::string& directory) {
       read_exactly(open.file, open.header.crcs_offset(), open.header.pages_used * sizeof(uint32_t));
   if (base::crc32c(crcs.data(), crcs.size()) != open.header.page_crcs_crc ||
       open.saved.used_pages.size() != open.header.pages_used) {
-    throw CorruptData(cat("[checkpoint] ", path, ": the page checksums are damaged"));
+    throw base::CorruptData(base::cat("[checkpoint] ", path, ": the page checksums are damaged"));
   }
   open.page_crcs.resize(open.header.pages_used);
   ByteReader(crcs).get_into(std::span(open.page_crcs));
@@ -171,17 +175,19 @@ OpenShard open_shard(const std::string& directory) {
 std::string bad_page(const OpenShard& open, uint64_t i) {
   const uint32_t p = open.saved.used_pages[i];
   const Page& page = open.saved.state.pages[p];
-  return cat("[checkpoint] ", open.file.path(), ": page ", p, " at byte ",
-             open.header.pages_offset() + i * open.header.page_bytes, " (episode ",
-             open.saved.state.episodes[page.episode].uid, ", steps ", page.first_step, " to ",
-             page.first_step + page.rows - 1, ") is damaged: its checksum does not fit");
+  return base::cat("[checkpoint] ", open.file.path(), ": page ", p, " at byte ",
+                   open.header.pages_offset() + i * open.header.page_bytes, " (episode ",
+                   open.saved.state.episodes[page.episode].uid, ", steps ", page.first_step, " to ",
+                   page.first_step + page.rows - 1, ") is damaged: its checksum does not fit");
 }
 
 // How many of the pages from the i-th on lie behind each other in the region and fit one transfer.
 uint64_t run_length(const std::vector<uint32_t>& pages, uint64_t i, uint64_t page_bytes) {
   const uint64_t limit = std::max<uint64_t>(1, kIoBytes / page_bytes);
   uint64_t n = 1;
-  while (n < limit && i + n < pages.size() && pages[i + n] == pages[i] + n) ++n;
+  while (n < limit && i + n < pages.size() && pages[i + n] == pages[i] + n) {
+    ++n;
+  }
   return n;
 }
 
@@ -205,7 +211,9 @@ class PageAccess {
 
   // `count` pages from `page` on; valid until the next call.
   const std::byte* read(uint32_t page, uint64_t count) {
-    if (region_.host_accessible()) return in_place(page);
+    if (region_.host_accessible()) {
+      return in_place(page);
+    }
     buffer_.resize(count * page_bytes_);
     region_.read(page * page_bytes_, buffer_);
     return buffer_.data();
@@ -213,13 +221,17 @@ class PageAccess {
 
   // Where to put `count` pages that commit() then takes to `page`.
   std::byte* space(uint32_t page, uint64_t count) {
-    if (region_.host_accessible()) return in_place(page);
+    if (region_.host_accessible()) {
+      return in_place(page);
+    }
     buffer_.resize(count * page_bytes_);
     return buffer_.data();
   }
 
   void commit(uint32_t page) {
-    if (!region_.host_accessible()) region_.write(page * page_bytes_, buffer_);
+    if (!region_.host_accessible()) {
+      region_.write(page * page_bytes_, buffer_);
+    }
   }
 
  private:
@@ -244,7 +256,9 @@ std::vector<uint32_t> write_pages(Shard& shard, const std::vector<uint32_t>& pag
     uint64_t count = 1;
     if (is_full(i)) {
       const uint64_t longest = run_length(pages, i, page_bytes);
-      while (count < longest && is_full(i + count)) ++count;
+      while (count < longest && is_full(i + count)) {
+        ++count;
+      }
     }
     const std::byte* data = access.read(pages[i], count);
     if (!is_full(i)) {
@@ -289,7 +303,7 @@ void save_shard(Shard& shard, const std::string& directory) {
   const PreparedDirectory prepared = prepare_directory(directory);
   Manifest manifest;
   manifest.save = prepared.previous ? prepared.previous->save + 1 : 1;
-  manifest.shard_file = cat("shard-0-of-1.", manifest.save, ".gear");
+  manifest.shard_file = base::cat("shard-0-of-1.", manifest.save, ".gear");
   const std::string path = shard_path(directory, manifest.shard_file);
   base::remove_file(path);  // left by a save that was killed
   try {
@@ -327,8 +341,9 @@ std::shared_ptr<Shard> load_shard(const std::string& directory, memory::TierChoi
   });
   const uint64_t page_bytes = shard->layout().page_bytes;
   if (page_bytes != open.header.page_bytes) {
-    throw CorruptData(cat("[checkpoint] ", open.file.path(), ": pages of ", open.header.page_bytes,
-                          " bytes where the schema makes ", page_bytes));
+    throw base::CorruptData(base::cat("[checkpoint] ", open.file.path(), ": pages of ",
+                                      open.header.page_bytes, " bytes where the schema makes ",
+                                      page_bytes));
   }
   const std::vector<uint32_t>& pages = open.saved.used_pages;
   PageAccess access(*shard);
@@ -337,11 +352,12 @@ std::shared_ptr<Shard> load_shard(const std::string& directory, memory::TierChoi
     std::byte* data = access.space(pages[i], count);
     const uint64_t offset = open.header.pages_offset() + i * page_bytes;
     if (open.file.read_at(offset, {data, count * page_bytes}) != count * page_bytes) {
-      throw CorruptData(cat("[checkpoint] ", open.file.path(), " is truncated at byte ", offset));
+      throw base::CorruptData(
+          base::cat("[checkpoint] ", open.file.path(), " is truncated at byte ", offset));
     }
     for (uint64_t k = 0; k < count; ++k) {
       if (base::crc32c(data + k * page_bytes, page_bytes) != open.page_crcs[i + k]) {
-        throw CorruptData(bad_page(open, i + k));
+        throw base::CorruptData(bad_page(open, i + k));
       }
     }
     access.commit(pages[i]);

@@ -9,12 +9,12 @@
 
 namespace gear::store {
 
-// Writes the shard into a checkpoint directory; format and guarantees: docs/format.md. Holds the
-// shard's lock throughout: writers and loaders wait. On any failure the checkpoint that was there
-// stays, and no partial file is left.
+/// Writes the shard into a checkpoint directory; format and guarantees: docs/format.md. Holds the
+/// shard's lock throughout: writers and loaders wait. On any failure the checkpoint that was there
+/// stays, and no partial file is left.
 void save_shard(Shard& shard, const std::string& directory);
 
-// The shard that was saved. Throws CorruptData naming the file and what is wrong with it.
+/// The shard that was saved. Throws CorruptData naming the file and what is wrong with it.
 std::shared_ptr<Shard> load_shard(const std::string& directory, memory::TierChoice tier,
                                   const std::string& name, uint32_t owner);
 
@@ -28,11 +28,11 @@ struct CheckpointInfo {
   uint64_t pages_used = 0;
   uint64_t steps = 0;
   uint64_t episodes = 0;
-  uint64_t bytes = 0;               // on disk
-  std::vector<std::string> errors;  // pages whose checksum is wrong, in words
+  uint64_t bytes = 0;               ///< on disk
+  std::vector<std::string> errors;  ///< pages whose checksum is wrong, in words
 };
 
-// Reads the index and checks every page without building a shard.
+/// Reads the index and checks every page without building a shard.
 CheckpointInfo inspect_checkpoint(const std::string& directory);
 
 }  // namespace gear::store

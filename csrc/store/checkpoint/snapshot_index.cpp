@@ -21,9 +21,13 @@ void encode_episode(const IndexState& state, const Episode& episode, ByteWriter&
   out.put(episode.times_sampled);
   out.put(static_cast<uint8_t>(episode.state));
   uint64_t count = 0;
-  for (uint32_t p = episode.head; p != kNone; p = state.pages[p].next) ++count;
+  for (uint32_t p = episode.head; p != kNone; p = state.pages[p].next) {
+    ++count;
+  }
   out.put(count);
-  for (uint32_t p = episode.head; p != kNone; p = state.pages[p].next) out.put(p);
+  for (uint32_t p = episode.head; p != kNone; p = state.pages[p].next) {
+    out.put(p);
+  }
 }
 
 [[noreturn]] void corrupt(const std::string& what) {
@@ -42,7 +46,9 @@ void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
   episode.weight = in.get<double>();
   episode.times_sampled = in.get<uint32_t>();
   const auto state = in.get<uint8_t>();
-  if (state > static_cast<uint8_t>(EpisodeState::kTruncated)) corrupt("state of an episode");
+  if (state > static_cast<uint8_t>(EpisodeState::kTruncated)) {
+    corrupt("state of an episode");
+  }
   episode.state = static_cast<EpisodeState>(state);
 
   const uint64_t count = in.get_count(sizeof(uint32_t));
@@ -68,7 +74,9 @@ void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
         std::min(page.first_step + page.rows, episode.end) - std::min(page.first_step, episode.end);
     if (episode.anchors_end > page.first_step) {
       page.anchors = static_cast<uint16_t>(std::min(steps, episode.anchors_end - page.first_step));
-      if (page.anchors > 0) episode.publish = p;
+      if (page.anchors > 0) {
+        episode.publish = p;
+      }
     }
     saved.used_pages.push_back(p);
   }
@@ -80,14 +88,18 @@ void decode_slots(SavedIndex& saved, ByteReader& in) {
   for (uint32_t p : saved.used_pages) {
     in.get_into(std::span(saved.state.priorities).subspan(p * page_steps, page_steps));
   }
-  if (saved.max_times_sampled == 0) return;
+  if (saved.max_times_sampled == 0) {
+    return;
+  }
   saved.state.times_sampled.assign(saved.num_pages * page_steps, 0);
   for (uint32_t p : saved.used_pages) {
     const auto counts = std::span(saved.state.times_sampled).subspan(p * page_steps, page_steps);
     in.get_into(counts);
     Page& page = saved.state.pages[p];
     for (uint32_t row = 0; row < page.anchors; ++row) {
-      if (counts[row] >= saved.max_times_sampled) ++page.spent;
+      if (counts[row] >= saved.max_times_sampled) {
+        ++page.spent;
+      }
     }
   }
 }
@@ -127,9 +139,13 @@ std::vector<std::byte> encode_index(Shard& shard) {
   out.put(state.counters.steps_sampled);
   out.put(state.counters.stale_updates);
   out.put(state.counters.saturated_weights);
-  for (const Page& page : state.pages) out.put(page.generation);
+  for (const Page& page : state.pages) {
+    out.put(page.generation);
+  }
   out.put(static_cast<uint64_t>(state.free_pages.size()));
-  for (uint32_t page : state.free_pages) out.put(page);
+  for (uint32_t page : state.free_pages) {
+    out.put(page);
+  }
   out.put(state.num_episodes);
   for (uint32_t e = state.oldest; e != kNone; e = state.episodes[e].newer) {
     encode_episode(state, state.episodes[e], out);
@@ -140,7 +156,9 @@ std::vector<std::byte> encode_index(Shard& shard) {
     out.put_span(std::span(state.priorities).subspan(p * page_steps, page_steps));
   }
   for (uint32_t p : pages) {
-    if (state.times_sampled.empty()) break;
+    if (state.times_sampled.empty()) {
+      break;
+    }
     out.put_span(std::span(state.times_sampled).subspan(p * page_steps, page_steps));
   }
   return out.bytes();
@@ -179,7 +197,9 @@ SavedIndex decode(std::span<const std::byte> bytes) {
   state.counters.stale_updates = in.get<uint64_t>();
   state.counters.saturated_weights = in.get<uint64_t>();
   state.pages.resize(saved.num_pages);
-  for (Page& page : state.pages) page.generation = in.get<uint32_t>();
+  for (Page& page : state.pages) {
+    page.generation = in.get<uint32_t>();
+  }
   for (uint64_t left = in.get_count(sizeof(uint32_t)); left > 0; --left) {
     state.free_pages.push_back(in.get<uint32_t>());
   }
@@ -194,7 +214,9 @@ SavedIndex decode(std::span<const std::byte> bytes) {
     state.newest = e;
   }
   decode_slots(saved, in);
-  if (!in.empty()) corrupt("bytes are left over at its end");
+  if (!in.empty()) {
+    corrupt("bytes are left over at its end");
+  }
   return saved;
 }
 

@@ -13,7 +13,9 @@ void ChangeLog::add_page(uint32_t page, const Page& before) {
 }
 
 void ChangeLog::appended(uint32_t page, uint64_t row, std::span<const float> priorities) {
-  if (defaults_.empty()) return;
+  if (defaults_.empty()) {
+    return;
+  }
   const uint64_t first = page * page_steps_ + row;
   for (uint64_t i = 0; i < priorities.size(); ++i) {
     const uint64_t bit = uint64_t{1} << (first + i) % 64;
@@ -23,8 +25,12 @@ void ChangeLog::appended(uint32_t page, uint64_t row, std::span<const float> pri
 }
 
 void ChangeLog::episode(uint32_t episode) {
-  if (episode >= episode_flags_.size()) episode_flags_.resize(episode + 1, kUnchanged);
-  if (episode_flags_[episode] != kUnchanged) return;
+  if (episode >= episode_flags_.size()) {
+    episode_flags_.resize(episode + 1, kUnchanged);
+  }
+  if (episode_flags_[episode] != kUnchanged) {
+    return;
+  }
   episode_flags_[episode] = kChanged;
   episodes_.push_back(episode);
 }
@@ -36,11 +42,15 @@ void ChangeLog::episode_weight(uint32_t e) {
 
 void ChangeLog::everything(std::span<const Page> pages, uint64_t num_episodes) {
   for (uint32_t p = 0; p < pages.size(); ++p) {
-    if (place_[p] == kNone && pages[p].episode == kNone) continue;
+    if (place_[p] == kNone && pages[p].episode == kNone) {
+      continue;
+    }
     page(p, Page{});
     pages_[place_[p]].kept = 0;
   }
-  for (uint32_t e = 0; e < num_episodes; ++e) episode_weight(e);
+  for (uint32_t e = 0; e < num_episodes; ++e) {
+    episode_weight(e);
+  }
 }
 
 void ChangeLog::follow_priorities() {
@@ -48,8 +58,12 @@ void ChangeLog::follow_priorities() {
 }
 
 void ChangeLog::clear() {
-  for (const PageChange& change : pages_) place_[change.page] = kNone;
-  for (const uint32_t episode : episodes_) episode_flags_[episode] = kUnchanged;
+  for (const PageChange& change : pages_) {
+    place_[change.page] = kNone;
+  }
+  for (const uint32_t episode : episodes_) {
+    episode_flags_[episode] = kUnchanged;
+  }
   pages_.clear();
   episodes_.clear();
 }

@@ -15,20 +15,26 @@ using Powers = void (*)(const float* bases, double reference, double exponent, s
 
 [[gnu::flatten]] void powers_baseline(const float* bases, double reference, double exponent,
                                       size_t count, double* powers) {
-  for (size_t i = 0; i < count; ++i) powers[i] = power_portable(bases[i], reference, exponent);
+  for (size_t i = 0; i < count; ++i) {
+    powers[i] = power_portable(bases[i], reference, exponent);
+  }
 }
 
 #if defined(__x86_64__)
 [[gnu::flatten, gnu::target("avx2")]] void powers_avx2(const float* bases, double reference,
                                                        double exponent, size_t count,
                                                        double* powers) {
-  for (size_t i = 0; i < count; ++i) powers[i] = power_portable(bases[i], reference, exponent);
+  for (size_t i = 0; i < count; ++i) {
+    powers[i] = power_portable(bases[i], reference, exponent);
+  }
 }
 #endif
 
 Powers choose_powers() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return powers_avx2;
+  if (__builtin_cpu_supports("avx2")) {
+    return powers_avx2;
+  }
 #endif
   return powers_baseline;
 }

@@ -12,16 +12,16 @@
 
 namespace gear::store {
 
-constexpr unsigned kWeightFractionBits = 24;  // weight of p^alpha = 1
+constexpr unsigned kWeightFractionBits = 24;  ///< weight of p^alpha = 1
 constexpr uint64_t kMaxWeight = uint64_t{1} << 40;
 
-// The largest weight in a tree of so many leaves: their sum stays below 2^63.
+/// The largest weight in a tree of so many leaves: their sum stays below 2^63.
 GEAR_HD inline uint64_t weight_limit(uint64_t num_leaves) {
   const uint64_t share = ((uint64_t{1} << 63) - 1) / num_leaves;
   return share < kMaxWeight ? share : kMaxWeight;
 }
 
-// 2^x, with x cut to [-1000, 1000]; relative error below 1e-12.
+/// 2^x, with x cut to [-1000, 1000]; relative error below 1e-12.
 GEAR_HD inline double exp2_portable(double x) {
   x = x < -1000.0 ? -1000.0 : x;
   x = x > 1000.0 ? 1000.0 : x;
@@ -45,7 +45,7 @@ GEAR_HD inline double exp2_portable(double x) {
   return sum * std::bit_cast<double>(static_cast<uint64_t>(whole + 1023) << 52);
 }
 
-// Base-2 logarithm of a positive normal number; absolute error below 1e-13. Finite for 0.
+/// Base-2 logarithm of a positive normal number; absolute error below 1e-13. Finite for 0.
 GEAR_HD inline double log2_portable(double x) {
   const auto bits = std::bit_cast<uint64_t>(x);
   const double m = std::bit_cast<double>((bits & 0xfffffffffffffULL) | 0x3ff0000000000000ULL);
@@ -66,15 +66,15 @@ GEAR_HD inline double log2_portable(double x) {
   return exponent + (upper ? 1.0 : 0.0) + 2.0 * t * sum * 1.44269504088896340736;
 }
 
-// (base / 2^reference)^exponent; 0 for a base of 0.
+/// (base / 2^reference)^exponent; 0 for a base of 0.
 GEAR_HD inline double power_portable(float base, double reference, double exponent) {
   const double power =
       exp2_portable(exponent * (log2_portable(static_cast<double>(base)) - reference));
   return power * (base > 0.0F ? 1.0 : 0.0);
 }
 
-// round(power * 2^24), at least 1 so that every step keeps a chance, at most `limit` (`saturated`
-// is set when that cut it).
+/// round(power * 2^24), at least 1 so that every step keeps a chance, at most `limit` (`saturated`
+/// is set when that cut it).
 GEAR_HD inline uint64_t weight_of_power(double power, uint64_t limit, bool& saturated) {
   const double scaled = power * static_cast<double>(uint64_t{1} << kWeightFractionBits) + 0.5;
   if (scaled >= static_cast<double>(limit)) {
@@ -85,7 +85,7 @@ GEAR_HD inline uint64_t weight_of_power(double power, uint64_t limit, bool& satu
   return weight > 0 ? weight : 1;
 }
 
-// The weight of p^alpha. p >= 0 and finite, alpha >= 0.
+/// The weight of p^alpha. p >= 0 and finite, alpha >= 0.
 GEAR_HD inline uint64_t fixed_weight(float priority, double alpha, uint64_t limit,
                                      bool& saturated) {
   double power = 1.0;
@@ -97,14 +97,14 @@ GEAR_HD inline uint64_t fixed_weight(float priority, double alpha, uint64_t limi
   return weight_of_power(power, limit, saturated);
 }
 
-// Many at once, to the same bits.
+/// Many at once, to the same bits.
 void powers_portable(std::span<const float> bases, double reference, double exponent,
                      std::span<double> powers);
-// Returns how many of the weights the limit cut.
+/// Returns how many of the weights the limit cut.
 uint64_t fixed_weights(std::span<const float> priorities, double alpha, uint64_t limit,
                        std::span<uint64_t> weights);
 
-// A priority in units of 2^-24, for exact sums: 0 stays 0; cut at 65536.
+/// A priority in units of 2^-24, for exact sums: 0 stays 0; cut at 65536.
 GEAR_HD inline uint64_t priority_units(float priority) {
   const double scaled =
       static_cast<double>(priority) * static_cast<double>(uint64_t{1} << kWeightFractionBits) + 0.5;

@@ -11,9 +11,6 @@
 namespace gear::store {
 namespace {
 
-using base::cat;
-using base::InvalidArgument;
-
 IndexState empty_state(const IndexOptions& options) {
   const uint64_t slots = options.num_pages * options.page_steps;
   IndexState state;
@@ -22,7 +19,9 @@ IndexState empty_state(const IndexOptions& options) {
     state.free_pages.push_back(static_cast<uint32_t>(page));
   }
   state.priorities.assign(slots, -0.0F);
-  if (options.max_times_sampled > 0) state.times_sampled.assign(slots, 0);
+  if (options.max_times_sampled > 0) {
+    state.times_sampled.assign(slots, 0);
+  }
   return state;
 }
 
@@ -36,12 +35,13 @@ const IndexOptions& checked(const IndexOptions& options) {
 void check_options(const IndexOptions& options) {
   if (options.num_pages == 0 ||
       options.num_pages > ((uint64_t{1} << 32) - 1) / options.page_steps) {
-    throw InvalidArgument(cat("[store] ", options.num_pages, " pages of ", options.page_steps,
-                              " steps: a rank holds 1 page to 2^32 - 1 steps; change capacity"));
+    throw base::InvalidArgument(
+        base::cat("[store] ", options.num_pages, " pages of ", options.page_steps,
+                  " steps: a rank holds 1 page to 2^32 - 1 steps; change capacity"));
   }
   if (options.max_times_sampled > 65535) {
-    throw InvalidArgument(cat("[store] max_times_sampled ", options.max_times_sampled,
-                              ": 1 to 65535, or none, are allowed"));
+    throw base::InvalidArgument(base::cat("[store] max_times_sampled ", options.max_times_sampled,
+                                          ": 1 to 65535, or none, are allowed"));
   }
 }
 
@@ -57,15 +57,20 @@ Index::Index(const IndexOptions& options, IndexState state)
       episode_priorities_used_(options.evict == Evict::kLowestPriority) {
   check_state();
   for (uint32_t e = static_cast<uint32_t>(state_.episodes.size()); e-- > 0;) {
-    if (state_.episodes[e].uid == 0) free_episodes_.push_back(e);
+    if (state_.episodes[e].uid == 0) {
+      free_episodes_.push_back(e);
+    }
   }
   priority_key_.resize(state_.episodes.size(), -1.0);
   for (uint32_t p = 0; p < options_.num_pages; ++p) {
     const Page& page = state_.pages[p];
-    if (page.anchors > page.spent)
+    if (page.anchors > page.spent) {
       anchors_.set(p, static_cast<uint64_t>(page.anchors - page.spent));
+    }
   }
-  for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) refresh_episode(e);
+  for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
+    refresh_episode(e);
+  }
 }
 
 uint64_t Index::bytes() const {
@@ -73,7 +78,9 @@ uint64_t Index::bytes() const {
                    state_.priorities.size() * sizeof(float) +
                    state_.times_sampled.size() * sizeof(uint16_t) + anchors_.bytes() +
                    heads_.bytes() + evicted_at_.size() * sizeof(uint64_t);
-  for (const auto& weights : weight_trees_) total += weights->tree.bytes();
+  for (const auto& weights : weight_trees_) {
+    total += weights->tree.bytes();
+  }
   return total;
 }
 
@@ -87,7 +94,9 @@ int64_t Index::id(Anchor anchor, Unit unit) const {
 bool Index::find(StepId id, Anchor& anchor) const {
   anchor = anchor_of(id.slot);
   const Page& page = state_.pages[anchor.page];
-  if (page.episode == kNone) return false;
+  if (page.episode == kNone) {
+    return false;
+  }
   const Episode& episode = state_.episodes[page.episode];
   return is_stored(id, anchor.row, page, episode.begin, episode.end);
 }
@@ -95,20 +104,24 @@ bool Index::find(StepId id, Anchor& anchor) const {
 Anchor Index::resolve(int64_t packed) const {
   const StepId id = StepId::unpack(packed);
   if (packed < 0 || id.owner != options_.owner || id.slot >= num_slots()) {
-    throw InvalidArgument(
-        cat("[store] id ", packed, " is not of this buffer: use ids of its own batches"));
+    throw base::InvalidArgument(
+        base::cat("[store] id ", packed, " is not of this buffer: use ids of its own batches"));
   }
   Anchor anchor{};
   if (!find(id, anchor)) {
-    throw InvalidArgument(cat("[store] id ", packed,
-                              " names a step that has been evicted: collect ids of stored steps"));
+    throw base::InvalidArgument(base::cat(
+        "[store] id ", packed, " names a step that has been evicted: collect ids of stored steps"));
   }
   return anchor;
 }
 
 double Index::episode_priority(const Episode& episode) const {
-  if (episode.weight >= 0) return episode.weight;
-  if (episode.end == episode.begin) return 0;
+  if (episode.weight >= 0) {
+    return episode.weight;
+  }
+  if (episode.end == episode.begin) {
+    return 0;
+  }
   return static_cast<double>(episode.priority_sum) /
          static_cast<double>((episode.end - episode.begin) << kWeightFractionBits);
 }
@@ -141,17 +154,19 @@ uint32_t Index::open_episode() {
 uint32_t Index::adopt_episode(uint64_t uid) {
   for (uint32_t e = state_.newest; e != kNone; e = state_.episodes[e].older) {
     Episode& episode = state_.episodes[e];
-    if (episode.uid != uid) continue;
+    if (episode.uid != uid) {
+      continue;
+    }
     if (ended(episode) || episode.has_writer) {
-      throw InvalidArgument(cat("[store] episode ", uid,
-                                ended(episode) ? " has ended" : " has a writer",
-                                ": only an open episode without a writer can be continued"));
+      throw base::InvalidArgument(
+          base::cat("[store] episode ", uid, ended(episode) ? " has ended" : " has a writer",
+                    ": only an open episode without a writer can be continued"));
     }
     episode.has_writer = true;
     return e;
   }
-  throw InvalidArgument(
-      cat("[store] no episode ", uid, ": continue one of buffer.episodes() whose state is open"));
+  throw base::InvalidArgument(base::cat("[store] no episode ", uid,
+                                        ": continue one of buffer.episodes() whose state is open"));
 }
 
 uint32_t Index::attach_page(uint32_t e) {
@@ -162,7 +177,9 @@ uint32_t Index::attach_page(uint32_t e) {
   Page& page = state_.pages[p];
   GEAR_CHECK(page.episode == kNone && episode.end % options_.page_steps == 0);
   page_changes(p);
-  if (episode.tail != kNone) page_changes(episode.tail);
+  if (episode.tail != kNone) {
+    page_changes(episode.tail);
+  }
   page.episode = e;
   page.first_step = episode.end;
   page.previous = episode.tail;
@@ -178,7 +195,9 @@ void Index::append(uint32_t e, std::span<const float> priorities) {
   GEAR_CHECK(page.rows + priorities.size() <= options_.page_steps);
   page_changes(episode.tail);
   episode_changes(e);
-  for (ChangeLog* log : logs_) log->appended(episode.tail, page.rows, priorities);
+  for (ChangeLog* log : logs_) {
+    log->appended(episode.tail, page.rows, priorities);
+  }
   float* stored = state_.priorities.data() + slot({episode.tail, page.rows});
   float largest = state_.max_priority;  // in registers: a float that is stored may be any float
   uint64_t sum = 0;
@@ -206,7 +225,9 @@ void Index::end_episode(uint32_t e, EpisodeState end_state, double weight,
     page_changes(episode.tail);
     constexpr float kNoPriority[] = {0.0F};  // a closing step has none
     const uint16_t row = state_.pages[episode.tail].rows++;
-    for (ChangeLog* log : logs_) log->appended(episode.tail, row, kNoPriority);
+    for (ChangeLog* log : logs_) {
+      log->appended(episode.tail, row, kNoPriority);
+    }
   }
   episode.closing_columns = closing_columns;
   episode.weight = weight;
@@ -259,7 +280,9 @@ uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> prio
     ++applied;
   }
   for (const auto& weights : weight_trees_) {
-    if (weights->unit != Unit::kStep) continue;
+    if (weights->unit != Unit::kStep) {
+      continue;
+    }
     weights->tree.set_each(taken_slots_, fixed(taken_priorities_, weights->alpha, weights->tree));
   }
   return applied;
@@ -271,7 +294,9 @@ void Index::set_priority(Anchor anchor, float priority) {
   state_.episodes[e].priority_sum += priority_units(priority) - priority_units(std::fabs(stored));
   stored = std::copysign(priority, stored);
   state_.max_priority = std::max(state_.max_priority, priority);
-  if (episode_priorities_used_ && state_.episodes[e].weight < 0) refresh_episode(e);
+  if (episode_priorities_used_ && state_.episodes[e].weight < 0) {
+    refresh_episode(e);
+  }
 }
 
 void Index::raise_max_priority(float priority) {
@@ -279,11 +304,15 @@ void Index::raise_max_priority(float priority) {
 }
 
 void Index::require_lookahead(uint64_t steps) {
-  if (steps <= state_.lookahead) return;
+  if (steps <= state_.lookahead) {
+    return;
+  }
   state_.lookahead = steps;
   for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
     const Episode& episode = state_.episodes[e];
-    if (ended(episode)) continue;
+    if (ended(episode)) {
+      continue;
+    }
     retract(e, std::max(episode.begin, episode.end - std::min(episode.end, steps)));
   }
 }
@@ -291,7 +320,9 @@ void Index::require_lookahead(uint64_t steps) {
 std::span<uint64_t> Index::fixed(std::span<const float> priorities, double alpha,
                                  const SumTree& tree) {
   const uint64_t limit = weight_limit(tree.num_leaves());
-  if (scratch_.size() < priorities.size()) scratch_.resize(priorities.size());
+  if (scratch_.size() < priorities.size()) {
+    scratch_.resize(priorities.size());
+  }
   const std::span weights(scratch_.data(), priorities.size());
   state_.counters.saturated_weights += fixed_weights(priorities, alpha, limit, weights);
   return weights;

@@ -10,14 +10,18 @@ namespace gear::store {
 
 bool Index::evictable(uint32_t e) const {
   const Episode& episode = state_.episodes[e];
-  if (episode.head == kNone) return false;
+  if (episode.head == kNone) {
+    return false;
+  }
   return ended(episode) || episode.head != episode.tail || !has_room(e);
 }
 
 uint32_t Index::victim(uint32_t requester) const {
   const auto oldest_evictable = [&] {
     uint32_t e = state_.oldest;
-    while (e != kNone && !evictable(e)) e = state_.episodes[e].newer;
+    while (e != kNone && !evictable(e)) {
+      e = state_.episodes[e].newer;
+    }
     return e;
   };
   switch (options_.evict) {
@@ -25,11 +29,15 @@ uint32_t Index::victim(uint32_t requester) const {
       return oldest_evictable();
     case Evict::kLifo:
       for (uint32_t e = state_.newest; e != kNone; e = state_.episodes[e].older) {
-        if (ended(state_.episodes[e])) return e;
+        if (ended(state_.episodes[e])) {
+          return e;
+        }
       }
       break;
     case Evict::kLowestPriority:
-      if (!by_priority_.empty()) return std::get<2>(*by_priority_.begin());
+      if (!by_priority_.empty()) {
+        return std::get<2>(*by_priority_.begin());
+      }
       break;
   }
   return evictable(requester) ? requester : oldest_evictable();
@@ -60,7 +68,9 @@ void Index::drop_head_page(uint32_t e) {
   const uint64_t steps = std::min(episode.end, page.first_step + page.rows) - page.first_step;
   const std::span<float> priorities(&state_.priorities[slot({p, 0})], page.rows);
   uint64_t sum = 0;
-  for (uint64_t row = 0; row < steps; ++row) sum += priority_units(std::fabs(priorities[row]));
+  for (uint64_t row = 0; row < steps; ++row) {
+    sum += priority_units(std::fabs(priorities[row]));
+  }
   episode.priority_sum -= sum;
   std::fill(priorities.begin(), priorities.end(), -0.0F);
   if (!state_.times_sampled.empty()) {
@@ -70,10 +80,16 @@ void Index::drop_head_page(uint32_t e) {
   state_.counters.steps_evicted += steps;
   episode.begin += steps;
   episode.anchors_end = std::max(episode.anchors_end, episode.begin);
-  if (episode.publish == p) episode.publish = kNone;
+  if (episode.publish == p) {
+    episode.publish = kNone;
+  }
   episode.head = page.next;
-  if (page.next != kNone) page_changes(page.next);
-  for (ChangeLog* log : logs_) log->dropped(p);
+  if (page.next != kNone) {
+    page_changes(page.next);
+  }
+  for (ChangeLog* log : logs_) {
+    log->dropped(p);
+  }
   (page.next == kNone ? episode.tail : state_.pages[page.next].previous) = kNone;
   const uint32_t generation = page.generation + 1;
   page = Page{};
@@ -89,7 +105,9 @@ void Index::evict_head_page(uint32_t e) {
     drop_head_page(e);
   } while (ended(episode) && episode.head != kNone &&
            (episode.begin == episode.end || !drawable(episode)));
-  if (!ended(episode)) return;
+  if (!ended(episode)) {
+    return;
+  }
   if (episode.head == kNone) {
     remove_episode(e);
   } else {
@@ -103,7 +121,9 @@ void Index::withdraw_episode(uint32_t e) {
     page_changes(episode.head);
     heads_.set(episode.head, 0);
     for (const auto& weights : weight_trees_) {
-      if (weights->unit == Unit::kEpisode) weights->tree.set(episode.head, 0);
+      if (weights->unit == Unit::kEpisode) {
+        weights->tree.set(episode.head, 0);
+      }
     }
   }
   if (priority_key_[e] >= 0) {
@@ -114,10 +134,14 @@ void Index::withdraw_episode(uint32_t e) {
 
 void Index::refresh_episode(uint32_t e) {
   const Episode& episode = state_.episodes[e];
-  if (!ended(episode) || episode.head == kNone) return;
+  if (!ended(episode) || episode.head == kNone) {
+    return;
+  }
   const double priority = episode_priority(episode);
   if (drawable(episode)) {
-    if (!logs_.empty() && heads_[episode.head] == 0) page_changes(episode.head);
+    if (!logs_.empty() && heads_[episode.head] == 0) {
+      page_changes(episode.head);
+    }
     heads_.set(episode.head, 1);
     const auto shown = static_cast<float>(priority);
     for (const auto& weights : weight_trees_) {
@@ -127,7 +151,9 @@ void Index::refresh_episode(uint32_t e) {
     }
   }
   if (options_.evict == Evict::kLowestPriority && priority_key_[e] != priority) {
-    if (priority_key_[e] >= 0) by_priority_.erase({priority_key_[e], episode.uid, e});
+    if (priority_key_[e] >= 0) {
+      by_priority_.erase({priority_key_[e], episode.uid, e});
+    }
     priority_key_[e] = priority;
     by_priority_.insert({priority, episode.uid, e});
   }

@@ -56,7 +56,9 @@ void Index::settle(const Settlement& settlement) {
         episode.priority_sum += priority_units(std::fabs(state_.priorities[first + row]));
       }
       for (const auto& weights : weight_trees_) {
-        if (weights->unit == Unit::kStep) set_weights(*weights, p, 0, page.anchors);
+        if (weights->unit == Unit::kStep) {
+          set_weights(*weights, p, 0, page.anchors);
+        }
       }
     }
     refresh_episode(e);

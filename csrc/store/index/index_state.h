@@ -9,35 +9,35 @@
 
 namespace gear::store {
 
-// Which episode gives up its oldest page when a page is needed and none is free. Ended episodes
-// go before open ones, except under kFifo, which takes the oldest of all.
+/// Which episode gives up its oldest page when a page is needed and none is free. Ended episodes
+/// go before open ones, except under kFifo, which takes the oldest of all.
 enum class Evict : uint8_t { kFifo, kLifo, kLowestPriority };
 
 struct IndexOptions {
   uint64_t num_pages = 0;
   uint64_t page_steps = 0;
-  uint32_t owner = 0;  // rank written into ids
+  uint32_t owner = 0;  ///< rank written into ids
   Evict evict = Evict::kFifo;
-  uint32_t max_times_sampled = 0;  // 0: no limit; else a step drawn that often is offered no more
+  uint32_t max_times_sampled = 0;  ///< 0: no limit; else a step drawn that often is offered no more
 };
 
 struct Counters {
   uint64_t steps_inserted = 0;
   uint64_t steps_evicted = 0;
   uint64_t steps_sampled = 0;
-  uint64_t stale_updates = 0;      // updates of steps that had been evicted
-  uint64_t saturated_weights = 0;  // priorities cut to the largest weight
+  uint64_t stale_updates = 0;      ///< updates of steps that had been evicted
+  uint64_t saturated_weights = 0;  ///< priorities cut to the largest weight
 };
 
-// Everything that an index is, apart from what can be computed from it (trees, lists of free
-// episodes): what a checkpoint stores.
+/// Everything that an index is, apart from what can be computed from it (trees, lists of free
+/// episodes): what a checkpoint stores.
 struct IndexState {
   memory::LargeVector<Page> pages;
-  std::vector<Episode> episodes;          // slots; uid == 0 marks a free one
-  std::deque<uint32_t> free_pages;        // in the order in which they will be used
-  memory::LargeVector<float> priorities;  // by slot; sign bit set: not offered to samplers
-  std::vector<uint16_t> times_sampled;    // by slot; empty without max_times_sampled
-  uint32_t oldest = kNone;                // creation order of episodes
+  std::vector<Episode> episodes;          ///< slots; uid == 0 marks a free one
+  std::deque<uint32_t> free_pages;        ///< in the order in which they will be used
+  memory::LargeVector<float> priorities;  ///< by slot; sign bit set: not offered to samplers
+  std::vector<uint16_t> times_sampled;    ///< by slot; empty without max_times_sampled
+  uint32_t oldest = kNone;                ///< creation order of episodes
   uint32_t newest = kNone;
   uint64_t next_uid = 1;
   uint64_t lookahead = 0;

@@ -45,7 +45,9 @@ void step_portable(const int64_t* nodes, size_t count, Descent& descent) {
   for (size_t i = 0; i < count; ++i) {
     const int64_t* sums = nodes + descent.place[i] * SumTree::kFanout;
     uint64_t passed = 0;
-    for (uint64_t k = 0; k < SumTree::kFanout; ++k) passed += descent.left[i] >= sums[k];
+    for (uint64_t k = 0; k < SumTree::kFanout; ++k) {
+      passed += descent.left[i] >= sums[k];
+    }
     enter_child(sums, passed, descent.left[i], descent.place[i]);
   }
 }
@@ -77,7 +79,9 @@ void add_portable(int64_t* nodes, std::span<const uint64_t> levels, uint64_t nod
   for (const uint64_t begin : levels) {
     int64_t* sums = nodes + begin + node / SumTree::kFanout * SumTree::kFanout;
     const int64_t* from = kFrom + SumTree::kFanout - node % SumTree::kFanout;
-    for (uint64_t k = 0; k < SumTree::kFanout; ++k) sums[k] += delta & from[k];
+    for (uint64_t k = 0; k < SumTree::kFanout; ++k) {
+      sums[k] += delta & from[k];
+    }
     node /= SumTree::kFanout;
   }
 }
@@ -102,14 +106,18 @@ void add_portable(int64_t* nodes, std::span<const uint64_t> levels, uint64_t nod
 
 Step choose_step() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt")) return step_avx2;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt")) {
+    return step_avx2;
+  }
 #endif
   return step_portable;
 }
 
 Add choose_add() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return add_avx2;
+  if (__builtin_cpu_supports("avx2")) {
+    return add_avx2;
+  }
 #endif
   return add_portable;
 }
@@ -125,7 +133,9 @@ SumTree::SumTree(uint64_t num_leaves) : num_leaves_(num_leaves) {
   for (uint64_t count = num_leaves;; count = (count + kFanout - 1) / kFanout) {
     level_begin_.push_back(begin);
     begin += (count + kFanout - 1) / kFanout * kFanout;
-    if (count <= kFanout) break;
+    if (count <= kFanout) {
+      break;
+    }
   }
   nodes_.resize(begin, 0);
 }
@@ -136,7 +146,9 @@ void SumTree::add(size_t level, uint64_t node, int64_t delta) {
 
 void SumTree::set(uint64_t leaf, uint64_t weight) {
   const auto delta = static_cast<int64_t>(weight - (*this)[leaf]);
-  if (delta != 0) add(0, leaf, delta);
+  if (delta != 0) {
+    add(0, leaf, delta);
+  }
 }
 
 void SumTree::set_each(std::span<const uint64_t> leaves, std::span<const uint64_t> weights) {
@@ -146,9 +158,13 @@ void SumTree::set_each(std::span<const uint64_t> leaves, std::span<const uint64_
     for (size_t level = 0, width = kFanout; level < std::min(kColdLevels, level_begin_.size());
          ++level, width *= kFanout) {
       const int64_t* nodes = nodes_.data() + level_begin_[level];
-      for (size_t i = begin; i < stop; ++i) touch_group(nodes + leaves[i] / width * kFanout);
+      for (size_t i = begin; i < stop; ++i) {
+        touch_group(nodes + leaves[i] / width * kFanout);
+      }
     }
-    for (size_t i = begin; i < stop; ++i) set(leaves[i], weights[i]);
+    for (size_t i = begin; i < stop; ++i) {
+      set(leaves[i], weights[i]);
+    }
   }
 }
 
@@ -166,8 +182,12 @@ void SumTree::set_run(uint64_t first, std::span<const uint64_t> weights) {
       delta = running - sums[k];
       sums[k] = running;
     }
-    for (; k < kFanout; ++k) sums[k] += delta;
-    if (delta != 0) add(1, group, delta);
+    for (; k < kFanout; ++k) {
+      sums[k] += delta;
+    }
+    if (delta != 0) {
+      add(1, group, delta);
+    }
   }
 }
 
@@ -176,12 +196,18 @@ void SumTree::find(std::span<const uint64_t> targets, std::span<Hit> hits) const
   for (size_t begin = 0; begin < targets.size(); begin += kGroup) {
     const size_t count = std::min<size_t>(kGroup, targets.size() - begin);
     Descent descent{};
-    for (size_t i = 0; i < count; ++i) descent.left[i] = static_cast<int64_t>(targets[begin + i]);
+    for (size_t i = 0; i < count; ++i) {
+      descent.left[i] = static_cast<int64_t>(targets[begin + i]);
+    }
     for (size_t level = level_begin_.size(); level-- > 0;) {
       kStep(nodes_.data() + level_begin_[level], count, descent);
-      if (level == 0) break;
+      if (level == 0) {
+        break;
+      }
       const int64_t* below = nodes_.data() + level_begin_[level - 1];
-      for (size_t i = 0; i < count; ++i) touch_group(below + descent.place[i] * kFanout);
+      for (size_t i = 0; i < count; ++i) {
+        touch_group(below + descent.place[i] * kFanout);
+      }
     }
     for (size_t i = 0; i < count; ++i) {
       hits[begin + i] = {descent.place[i], static_cast<uint64_t>(descent.left[i])};

@@ -21,22 +21,24 @@ GEAR_HD inline bool is_id_of(int64_t id, uint32_t owner, uint64_t num_slots) {
   return id >= 0 && step.owner == owner && step.slot < num_slots;
 }
 
-// Whether the step that an id names is still stored; `row` and `page` are those of its slot, and
-// the page's episode is stored from `begin` to `end`.
+/// Whether the step that an id names is still stored; `row` and `page` are those of its slot, and
+/// the page's episode is stored from `begin` to `end`.
 GEAR_HD inline bool is_stored(StepId id, uint32_t row, const Page& page, uint64_t begin,
                               uint64_t end) {
   if (page.episode == kNone || (page.generation & StepId::kGenerationMask) != id.generation) {
     return false;
   }
   const uint64_t written = page.first_step + page.rows;
-  if (page.first_step + row >= (end < written ? end : written)) return false;
+  if (page.first_step + row >= (end < written ? end : written)) {
+    return false;
+  }
   return !id.episode || (page.first_step == begin && row == 0);
 }
 
-// What is wrong with such an update: the text of the InvalidArgument that refuses it.
+/// What is wrong with such an update: the text of the InvalidArgument that refuses it.
 std::string update_refusal(int64_t id, float priority, uint64_t position);
 
-// Throws InvalidArgument for an update that holds a wrong priority or id.
+/// Throws InvalidArgument for an update that holds a wrong priority or id.
 inline void check_update(int64_t id, float priority, uint64_t position, uint32_t owner,
                          uint64_t num_slots) {
   if (!is_priority(priority) || !is_id_of(id, owner, num_slots)) [[unlikely]] {

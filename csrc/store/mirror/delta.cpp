@@ -12,9 +12,13 @@ DeltaEncoder::DeltaEncoder(const Index& index, const ChangeLog& log, bool with_p
     : index_(index), log_(log), with_priorities_(with_priorities) {}
 
 DeltaEncoder::Rows DeltaEncoder::rows_of(const ChangeLog::PageChange& change) const {
-  if (!with_priorities_) return {0, 0};
+  if (!with_priorities_) {
+    return {0, 0};
+  }
   const Page& page = index_.page(change.page);
-  if (change.kept == 0) return {0, std::max(change.rows, page.rows)};
+  if (change.kept == 0) {
+    return {0, std::max(change.rows, page.rows)};
+  }
   const auto [least, most] = std::minmax(change.anchors, page.anchors);
   Rows rows{least, least == most ? least : most};
   if (page.rows > change.kept) {
@@ -70,7 +74,9 @@ DeltaRound DeltaEncoder::next(std::span<std::byte> out) {
     DeltaRound larger{round.num_pages + records, round.num_episodes + entries,
                       round.num_values + values};
     const bool fits = larger.bytes() <= out.size();
-    if (fits) round = larger;
+    if (fits) {
+      round = larger;
+    }
     return fits;
   };
   size_t stop_page = next_page_;
@@ -78,11 +84,15 @@ DeltaRound DeltaEncoder::next(std::span<std::byte> out) {
     const ChangeLog::PageChange& change = pages[stop_page];
     const Rows rows = rows_of(change);
     const uint64_t values = num_values(change, index_.page(change.page), rows.begin, rows.end);
-    if (!add(rows.num_records(), 0, values)) break;
+    if (!add(rows.num_records(), 0, values)) {
+      break;
+    }
     ++stop_page;
   }
   size_t stop_episode = next_episode_;
-  while (stop_episode < episodes.size() && add(0, 1, 0)) ++stop_episode;
+  while (stop_episode < episodes.size() && add(0, 1, 0)) {
+    ++stop_episode;
+  }
   GEAR_CHECK(stop_page > next_page_ || stop_episode > next_episode_ || done());
 
   auto* record = reinterpret_cast<PageDelta*>(out.data());

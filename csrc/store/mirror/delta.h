@@ -13,9 +13,9 @@
 
 namespace gear::store {
 
-// Rows [begin, end) of a page, at most kMaxRows of them, and, in the first record of a page, the
-// page itself. Rows before `kept` keep the priority that the mirror has; those of [kept, page.rows)
-// take values[first_value + row - max(begin, kept)].
+/// Rows [begin, end) of a page, at most kMaxRows of them, and, in the first record of a page, the
+/// page itself. Rows before `kept` keep the priority that the mirror has; those of [kept,
+/// page.rows) take values[first_value + row - max(begin, kept)].
 struct alignas(64) PageDelta {
   static constexpr uint32_t kMaxRows = 1024;
 
@@ -26,7 +26,7 @@ struct alignas(64) PageDelta {
   uint16_t end;
   uint16_t kept;
   bool first;
-  bool head;  // the page is the head of an episode that may be drawn as a whole
+  bool head;  ///< the page is the head of an episode that may be drawn as a whole
 };
 static_assert(sizeof(PageDelta) == 64);
 
@@ -36,11 +36,11 @@ struct alignas(16) EpisodeDelta {
   uint64_t closing_columns;
   double weight;
   uint32_t number;
-  bool weight_set;  // else the mirror's own weight stands
+  bool weight_set;  ///< else the mirror's own weight stands
 };
 static_assert(sizeof(EpisodeDelta) == 48);
 
-// One copy's worth: the three parts lie behind each other.
+/// One copy's worth: the three parts lie behind each other.
 struct DeltaRound {
   uint64_t num_pages = 0;
   uint64_t num_episodes = 0;
@@ -53,20 +53,20 @@ struct DeltaRound {
   uint64_t bytes() const { return values_offset() + num_values * sizeof(float); }
 };
 
-// Goes through a log once, round by round.
+/// Goes through a log once, round by round.
 class DeltaEncoder {
  public:
-  // `with_priorities`: rows and their values are sent, else pages and episodes alone.
+  /// `with_priorities`: rows and their values are sent, else pages and episodes alone.
   DeltaEncoder(const Index& index, const ChangeLog& log, bool with_priorities);
 
   bool done() const {
     return next_page_ == log_.pages().size() && next_episode_ == log_.episodes().size();
   }
-  // Fills `out` with as much as fits. Room for one page of kMaxPageSteps (256 KiB) is enough.
+  /// Fills `out` with as much as fits. Room for one page of kMaxPageSteps (256 KiB) is enough.
   DeltaRound next(std::span<std::byte> out);
 
  private:
-  // Rows of a page whose priority, sign or weight may have changed.
+  /// Rows of a page whose priority, sign or weight may have changed.
   struct Rows {
     uint64_t begin;
     uint64_t end;
@@ -76,10 +76,10 @@ class DeltaEncoder {
     }
   };
   Rows rows_of(const ChangeLog::PageChange& change) const;
-  // Of a page, how many rows in [begin, end) are sent.
+  /// Of a page, how many rows in [begin, end) are sent.
   static uint64_t num_values(const ChangeLog::PageChange& change, const Page& page, uint64_t begin,
                              uint64_t end);
-  // Appends the records and values of a page.
+  /// Appends the records and values of a page.
   void encode_page(const ChangeLog::PageChange& change, PageDelta*& record, float* values,
                    uint32_t& values_done) const;
   EpisodeDelta encode_episode(uint32_t episode) const;
@@ -91,11 +91,13 @@ class DeltaEncoder {
   size_t next_episode_ = 0;
 };
 
-// A value as it is sent: the sign bit marks a step that was appended without a priority. It takes
-// the largest priority seen by then, which is the index's (the value) or the mirror's, if that is
-// ahead.
+/// A value as it is sent: the sign bit marks a step that was appended without a priority. It takes
+/// the largest priority seen by then, which is the index's (the value) or the mirror's, if that is
+/// ahead.
 GEAR_HD inline float resolve_value(float sent, float largest) {
-  if (std::bit_cast<uint32_t>(sent) >> 31 == 0) return sent;
+  if (std::bit_cast<uint32_t>(sent) >> 31 == 0) {
+    return sent;
+  }
   return largest > -sent ? largest : -sent;
 }
 

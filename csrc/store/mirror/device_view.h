@@ -8,21 +8,22 @@
 
 namespace gear::store {
 
-// Sums of N unsigned 64-bit weights, fan-out 32: a node of a level is the sum of 32 neighbours of
-// the level below, so that a warp reads a node's children with one load of 256 bytes. Levels are
-// padded with zeros to multiples of 32. The last level is one node, the total.
-// Integer sums: whatever the order of updates, equal to the bit to store::SumTree of these weights.
+/// Sums of N unsigned 64-bit weights, fan-out 32: a node of a level is the sum of 32 neighbours of
+/// the level below, so that a warp reads a node's children with one load of 256 bytes. Levels are
+/// padded with zeros to multiples of 32. The last level is one node, the total.
+/// Integer sums: whatever the order of updates, equal to the bit to store::SumTree of these
+/// weights.
 struct DeviceTree {
   static constexpr uint64_t kFanout = 32;
   static constexpr int kFanoutBits = 5;
-  static constexpr int kMaxLevels = 8;  // 2^35 leaves
+  static constexpr int kMaxLevels = 8;  ///< 2^35 leaves
 
-  uint64_t* levels[kMaxLevels];  // leaves first
-  uint64_t counts[kMaxLevels];   // nodes, without the padding
+  uint64_t* levels[kMaxLevels];  ///< leaves first
+  uint64_t counts[kMaxLevels];   ///< nodes, without the padding
   int num_levels;
 };
 
-// What a plan needs of an episode; see store::Episode.
+/// What a plan needs of an episode; see store::Episode.
 struct alignas(32) DeviceEpisode {
   uint64_t begin;
   uint64_t end;
@@ -30,17 +31,17 @@ struct alignas(32) DeviceEpisode {
   uint64_t unused;
 };
 
-// Valid for the life of the DeviceIndex; the pointers never change but for `priorities`, which is
-// null until some sampler needs them.
+/// Valid for the life of the DeviceIndex; the pointers never change but for `priorities`, which is
+/// null until some sampler needs them.
 struct DeviceView {
   const Page* pages;
-  const DeviceEpisode* episodes;  // by Page::episode
-  const float* priorities;        // by slot; sign bit set: not offered to samplers
-  DeviceTree anchors;             // steps that may be drawn, by page
-  DeviceTree heads;               // 1 at the head page of an episode that may be drawn
+  const DeviceEpisode* episodes;  ///< by Page::episode
+  const float* priorities;        ///< by slot; sign bit set: not offered to samplers
+  DeviceTree anchors;             ///< steps that may be drawn, by page
+  DeviceTree heads;               ///< 1 at the head page of an episode that may be drawn
   uint64_t num_pages;
   uint64_t page_steps;
-  uint32_t owner;  // rank written into ids
+  uint32_t owner;  ///< rank written into ids
 };
 
 }  // namespace gear::store

@@ -11,82 +11,84 @@ namespace gear::store {
 
 class Index;
 
-// What a GPU keeps of a shard's index, so that selection and planning need no host: pages,
-// episodes, and, once a sampler there needs them, priorities and trees of weights. One per (shard,
-// GPU); the shard owns it, and every call is made under the shard's lock.
-//
-//   Index ──sync()──► mirror ◄──update()── training step
-//     ▲                  │
-//     └────settle()──────┘
-//
-// The index is the authority on structure. Priorities, once held here, are changed here only: the
-// mirror is *ahead* of the index until it settles. Everything happens on one stream of the
-// mirror's, in the order of the calls.
+/// What a GPU keeps of a shard's index, so that selection and planning need no host: pages,
+/// episodes, and, once a sampler there needs them, priorities and trees of weights. One per (shard,
+/// GPU); the shard owns it, and every call is made under the shard's lock.
+///
+///   Index ──sync()──► mirror ◄──update()── training step
+///     ▲                  │
+///     └────settle()──────┘
+///
+/// The index is the authority on structure. Priorities, once held here, are changed here only: the
+/// mirror is *ahead* of the index until it settles. Everything happens on one stream of the
+/// mirror's, in the order of the calls.
 class Mirror {
  public:
   virtual ~Mirror() = default;
 
   virtual int device() const = 0;
 
-  // Sends what changed in the index (rows in the row sink go first). Returns at once; with nothing
-  // changed it does nothing. Waits only when the device is more than the staging ring behind.
+  /// Sends what changed in the index (rows in the row sink go first). Returns at once; with nothing
+  /// changed it does nothing. Waits only when the device is more than the staging ring behind.
   virtual void sync() = 0;
 
-  // Whether priorities were updated here since the last settle().
+  /// Whether priorities were updated here since the last settle().
   virtual bool ahead() const = 0;
   virtual bool holds_priorities() const = 0;
 
-  // Sets priorities, in order: of an id that occurs twice the last one counts. Ids of evicted steps
-  // are counted and ignored. Syncs first. Only where holds_priorities().
-  //
-  // `ids` and `priorities` are memory of a GPU (`on_device`), whose values are complete when
-  // `stream` (a cudaStream_t of that GPU) has run what was put on it before this call, and which
-  // may be reused by what is put on it after; or memory of the host, which may be reused on return.
-  //
-  // Nothing is applied of an update that holds a NaN, negative or infinite priority or an id of
-  // another buffer: a later call of raise_failed_update() says so.
+  /// Sets priorities, in order: of an id that occurs twice the last one counts. Ids of evicted
+  /// steps are counted and ignored. Syncs first. Only where holds_priorities().
+  ///
+  /// `ids` and `priorities` are memory of a GPU (`on_device`), whose values are complete when
+  /// `stream` (a cudaStream_t of that GPU) has run what was put on it before this call, and which
+  /// may be reused by what is put on it after; or memory of the host, which may be reused on
+  /// return.
+  ///
+  /// Nothing is applied of an update that holds a NaN, negative or infinite priority or an id of
+  /// another buffer: a later call of raise_failed_update() says so.
   virtual void update(const int64_t* ids, const float* priorities, uint64_t count, bool on_device,
                       uintptr_t stream) = 0;
 
-  // Throws InvalidArgument when an earlier update was refused, once for each update; does not wait.
+  /// Throws InvalidArgument when an earlier update was refused, once for each update; does not
+  /// wait.
   virtual void raise_failed_update() = 0;
 
-  // Gives the index what is known here only; waits for the device then. Where ahead(), priorities,
-  // the largest priority seen and the count of stale updates: O(steps). Where weights were
-  // computed, how many were cut.
+  /// Gives the index what is known here only; waits for the device then. Where ahead(), priorities,
+  /// the largest priority seen and the count of stale updates: O(steps). Where weights were
+  /// computed, how many were cut.
   virtual void settle() = 0;
-  // Another mirror, which took the same updates, has settled: this one is no longer ahead.
+  /// Another mirror, which took the same updates, has settled: this one is no longer ahead.
   virtual void settled_elsewhere() = 0;
 
-  // Bytes of device memory held.
+  /// Bytes of device memory held.
   virtual uint64_t bytes() const = 0;
 };
 
-// Rows on their way into a region of device memory, collected in page-locked memory and written by
-// the stream of the region's home mirror: a gather that was put on it earlier sees the old rows,
-// one that follows the mirror's next sync() the new ones. Under the shard's lock.
+/// Rows on their way into a region of device memory, collected in page-locked memory and written by
+/// the stream of the region's home mirror: a gather that was put on it earlier sees the old rows,
+/// one that follows the mirror's next sync() the new ones. Under the shard's lock.
 class RowSink {
  public:
   virtual ~RowSink() = default;
 
-  // Copies `bytes` from `source` (null: zeros), to be written to the region from `offset` on.
+  /// Copies `bytes` from `source` (null: zeros), to be written to the region from `offset` on.
   virtual void write(uint64_t offset, const std::byte* source, uint64_t bytes) = 0;
-  // `page` begins to hold other steps: rows that are written to it come after those written so far.
-  // Without this, rows written between two flushes have no order.
+  /// `page` begins to hold other steps: rows that are written to it come after those written so
+  /// far. Without this, rows written between two flushes have no order.
   virtual void reused(uint64_t page) = 0;
-  // Puts on the stream what was collected; returns at once.
+  /// Puts on the stream what was collected; returns at once.
   virtual void flush() = 0;
-  // Flushes, and returns when the region holds it all.
+  /// Flushes, and returns when the region holds it all.
   virtual void finish() = 0;
 };
 
-// Copies memory of a GPU to the host, once `stream` has run what was put on it, and waits for it.
+/// Copies memory of a GPU to the host, once `stream` has run what was put on it, and waits for it.
 void fetch(std::span<std::byte> to, const void* from, uintptr_t stream);
 
-// These, and fetch, throw InvalidArgument in a build without CUDA, and CudaError for a GPU that is
-// not there.
-// `index` outlives the mirror; the mirror and `region` (tier kDevice, of the mirror's GPU) outlive
-// the sink. `device` -1: the current GPU.
+/// These, and fetch, throw InvalidArgument in a build without CUDA, and CudaError for a GPU that is
+/// not there.
+/// `index` outlives the mirror; the mirror and `region` (tier kDevice, of the mirror's GPU) outlive
+/// the sink. `device` -1: the current GPU.
 std::unique_ptr<Mirror> make_mirror(Index& index, int device);
 std::unique_ptr<RowSink> make_row_sink(memory::Region& region, uint64_t page_bytes, Mirror& mirror);
 

@@ -113,14 +113,14 @@ int Messages::test() {
 
 void Messages::check_received(const Post& post, const MPI_Status& status) const {
   if (status.MPI_TAG != static_cast<int>(call_)) {
-    throw TransportError(other_call_text(post.peer, call_name(static_cast<Call>(status.MPI_TAG)),
-                                         rank_, call_name(call_)));
+    throw base::TransportError(other_call_text(
+        post.peer, call_name(static_cast<Call>(status.MPI_TAG)), rank_, call_name(call_)));
   }
   int bytes = 0;
   check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
   if (static_cast<uint64_t>(bytes) != post.bytes) {
-    throw TransportError(other_size_text(post.peer, static_cast<uint64_t>(bytes), rank_, post.bytes,
-                                         call_name(call_)));
+    throw base::TransportError(other_size_text(post.peer, static_cast<uint64_t>(bytes), rank_,
+                                               post.bytes, call_name(call_)));
   }
 }
 
@@ -135,7 +135,7 @@ void Messages::fail_late(double timeout_s) {
   std::vector<uint32_t>& missing = silent.empty() ? deaf : silent;
   std::ranges::sort(missing);
   missing.erase(std::ranges::unique(missing).begin(), missing.end());
-  throw TransportError(late_text(missing, call_name(call_), timeout_s));
+  throw base::TransportError(late_text(missing, call_name(call_), timeout_s));
 }
 
 // Receives first of all: nothing may be written to the caller's memory later.

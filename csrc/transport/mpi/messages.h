@@ -10,20 +10,20 @@
 
 namespace gear::transport::mpi {
 
-// The messages of one collective call of one rank: all are posted, then waited for together, so
-// that no order of the ranks can block it.
+/// The messages of one collective call of one rank: all are posted, then waited for together, so
+/// that no order of the ranks can block it.
 class Messages {
  public:
   Messages(MPI_Comm communicator, uint32_t rank, uint64_t message_bytes)
       : communicator_(communicator), rank_(rank), message_bytes_(message_bytes) {}
 
   void begin(Call call);
-  // Entries of no bytes need no message. The bytes must stay until wait() returns.
+  /// Entries of no bytes need no message. The bytes must stay until wait() returns.
   void receive(uint32_t source, Bytes bytes);
   void send(uint32_t target, ConstBytes bytes);
 
-  // Throws TransportError that names the ranks whose messages have not come within timeout_s, or
-  // which did not take theirs, and for messages of another call or size; cancels what is left.
+  /// Throws TransportError that names the ranks whose messages have not come within timeout_s, or
+  /// which did not take theirs, and for messages of another call or size; cancels what is left.
   void wait(double timeout_s);
 
  private:
@@ -34,7 +34,7 @@ class Messages {
     bool done;
   };
 
-  // Looks once; returns how many ended.
+  /// Looks once; returns how many ended.
   int test();
   void check_received(const Post& post, const MPI_Status& status) const;
   [[noreturn]] void fail_late(double timeout_s);
@@ -51,8 +51,8 @@ class Messages {
   std::vector<MPI_Status> statuses_;
 };
 
-// Waiting for MPI means calling it again and again: without a pause at first, then rarely, so that
-// threads that compute keep the CPU.
+/// Waiting for MPI means calling it again and again: without a pause at first, then rarely, so that
+/// threads that compute keep the CPU.
 class Backoff {
  public:
   void pause() noexcept;

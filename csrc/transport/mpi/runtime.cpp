@@ -38,7 +38,8 @@ void initialise() {
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
   g_finalise = true;
   if (std::atexit(finalise) != 0) {
-    throw OutOfMemory("[transport] MPI cannot be finalised at exit: the system has no room left");
+    throw base::OutOfMemory(
+        "[transport] MPI cannot be finalised at exit: the system has no room left");
   }
 }
 
@@ -56,7 +57,7 @@ void require_runtime() {
   int finalised = 0;
   check(MPI_Finalized(&finalised), "MPI_Finalized");
   if (finalised != 0) {
-    throw TransportError(
+    throw base::TransportError(
         "[transport] MPI has been finalised in this process: make transports before that");
   }
   if (!is_running()) {
@@ -65,9 +66,10 @@ void require_runtime() {
   int level = MPI_THREAD_SINGLE;
   check(MPI_Query_thread(&level), "MPI_Query_thread");
   if (level < MPI_THREAD_SERIALIZED) {
-    throw TransportError(cat("[transport] MPI was initialised with ", level_name(level),
-                             ": initialise it with MPI_THREAD_MULTIPLE (mpi4py does), since GEAR "
-                             "calls it from threads of its own"));
+    throw base::TransportError(
+        base::cat("[transport] MPI was initialised with ", level_name(level),
+                  ": initialise it with MPI_THREAD_MULTIPLE (mpi4py does), since GEAR "
+                  "calls it from threads of its own"));
   }
   g_one_at_a_time = level == MPI_THREAD_SERIALIZED;
 }
@@ -87,9 +89,10 @@ void check(int code, const char* what) {
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
     length = 0;
   }
-  throw TransportError(
-      cat("[transport] ", what, " failed: ",
-          length == 0 ? cat("MPI error ", code) : std::string(text, static_cast<size_t>(length))));
+  throw base::TransportError(base::cat("[transport] ", what, " failed: ",
+                                       length == 0
+                                           ? base::cat("MPI error ", code)
+                                           : std::string(text, static_cast<size_t>(length))));
 }
 
 void never_finalise() { g_finalise = false; }

@@ -6,12 +6,12 @@
 
 namespace gear::transport::mpi {
 
-// The MPI of this process: initialised by whoever needed it first. Throws TransportError if it is
-// finalised, or allows fewer than one thread at a time.
+/// The MPI of this process: initialised by whoever needed it first. Throws TransportError if it is
+/// finalised, or allows fewer than one thread at a time.
 void require_runtime();
 
-// Held around calls of MPI, by all transports: a lock where MPI takes one thread at a time, else
-// nothing. Not held while waiting.
+/// Held around calls of MPI, by all transports: a lock where MPI takes one thread at a time, else
+/// nothing. Not held while waiting.
 class Turn {
  public:
   Turn();
@@ -20,13 +20,13 @@ class Turn {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Throws TransportError with MPI's words unless `code` is MPI_SUCCESS.
+/// Throws TransportError with MPI's words unless `code` is MPI_SUCCESS.
 void check(int code, const char* what);
 
-// MPI is not finalised at the end: that would wait for ranks that are gone.
+/// MPI is not finalised at the end: that would wait for ranks that are gone.
 void never_finalise();
 
-// Whether calls are allowed still.
+/// Whether calls are allowed still.
 bool is_running();
 
 }  // namespace gear::transport::mpi

@@ -38,10 +38,10 @@ class Communicator {
       }
       if (done == 0 && std::chrono::steady_clock::now() >= deadline) {
         mpi::never_finalise();
-        throw TransportError(
-            cat("[transport] a rank of the MPI communicator did not take part in "
-                "making a transport within ",
-                timeout_s, " s: see that all ranks come here"));
+        throw base::TransportError(
+            base::cat("[transport] a rank of the MPI communicator did not take part in "
+                      "making a transport within ",
+                      timeout_s, " s: see that all ranks come here"));
       }
     }
     const Turn turn;
@@ -128,7 +128,7 @@ class PointToPoint final : public MpiTransport {
   template <class Entries>
   void run(Call call, const Entries& entries) {
     if (communicator_.handle() == MPI_COMM_NULL) {
-      throw TransportError("[transport] this transport has failed before: make another");
+      throw base::TransportError("[transport] this transport has failed before: make another");
     }
     try {
       messages_.begin(call);
@@ -164,8 +164,8 @@ class PointToPoint final : public MpiTransport {
 extern "C" __attribute__((visibility("default"))) MpiTransport* gear_make_mpi(
     const MpiOptions& options, const char* version) {
   if (std::strcmp(version, GEAR_VERSION) != 0) {
-    throw TransportError(cat("[transport] libgear_mpi.so is of GEAR ", GEAR_VERSION,
-                             ", what opens it of ", version, ": install GEAR again"));
+    throw base::TransportError(base::cat("[transport] libgear_mpi.so is of GEAR ", GEAR_VERSION,
+                                         ", what opens it of ", version, ": install GEAR again"));
   }
   mpi::require_runtime();
   MPI_Comm communicator = MPI_COMM_WORLD;
@@ -178,7 +178,7 @@ extern "C" __attribute__((visibility("default"))) MpiTransport* gear_make_mpi(
     check(MPI_Comm_test_inter(communicator, &between), "MPI_Comm_test_inter");
   }
   if (between != 0) {
-    throw InvalidArgument(
+    throw base::InvalidArgument(
         "[transport] an MPI intercommunicator was given: give one whose ranks form one group");
   }
   return new PointToPoint(communicator, options.timeout_s, options.message_bytes);

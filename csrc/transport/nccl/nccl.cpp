@@ -50,9 +50,11 @@ std::vector<T> gather_all(Transport& control, const T& mine) {
 void agree(Transport& control, const Problem& mine) {
   const std::vector<Problem> problems = gather_all(control, mine);
   for (size_t r = 0; r < problems.size(); ++r) {
-    if (problems[r][0] == '\0') continue;
-    throw TransportError(
-        cat("[transport] NCCL cannot be used: rank ", r, ": ", problems[r].data()));
+    if (problems[r][0] == '\0') {
+      continue;
+    }
+    throw base::TransportError(
+        base::cat("[transport] NCCL cannot be used: rank ", r, ": ", problems[r].data()));
   }
 }
 
@@ -82,16 +84,20 @@ void check_members(Transport& control, int device) {
   const std::vector<Member> members = gather_all(control, mine);
   for (size_t r = 0; r < members.size(); ++r) {
     if (members[r].version != members[0].version) {
-      throw TransportError(cat("[transport] NCCL cannot be used: rank 0 has version ",
-                               nccl::version_text(members[0].version), ", rank ", r, " ",
-                               nccl::version_text(members[r].version),
-                               ": load the same one on all ranks, by GEAR_NCCL for example"));
+      throw base::TransportError(
+          base::cat("[transport] NCCL cannot be used: rank 0 has version ",
+                    nccl::version_text(members[0].version), ", rank ", r, " ",
+                    nccl::version_text(members[r].version),
+                    ": load the same one on all ranks, by GEAR_NCCL for example"));
     }
     for (size_t other = 0; other < r; ++other) {
-      if (members[other].gpu != members[r].gpu) continue;
-      throw TransportError(cat("[transport] NCCL cannot be used: ranks ", other, " and ", r,
-                               " are on one GPU: give every rank its own (device by local rank), "
-                               "or use transport='host'"));
+      if (members[other].gpu != members[r].gpu) {
+        continue;
+      }
+      throw base::TransportError(
+          base::cat("[transport] NCCL cannot be used: ranks ", other, " and ", r,
+                    " are on one GPU: give every rank its own (device by local rank), "
+                    "or use transport='host'"));
     }
   }
 }
@@ -140,11 +146,13 @@ class Nccl final : public DeviceTransport {
     const std::lock_guard guard(mutex_);
     raise();
     const auto empty = [](const DeviceRange& range) { return range.bytes == 0; };
-    if (std::ranges::all_of(to, empty) && std::ranges::all_of(from, empty)) return;
+    if (std::ranges::all_of(to, empty) && std::ranges::all_of(from, empty)) {
+      return;
+    }
     const base::OnDevice on(device_);
     try {
       enqueue(to, from, reinterpret_cast<cudaStream_t>(stream));
-    } catch (const TransportError& error) {
+    } catch (const base::TransportError& error) {
       fail(error.what());
       throw;
     }
@@ -164,7 +172,9 @@ class Nccl final : public DeviceTransport {
     nccl::UniqueId id{};
     Problem problem{};
     try {
-      if (rank_ == 0) must(library_.get_unique_id(&id), "ncclGetUniqueId");
+      if (rank_ == 0) {
+        must(library_.get_unique_id(&id), "ncclGetUniqueId");
+      }
     } catch (const Error& error) {
       problem = problem_of(error);
     }
@@ -177,7 +187,9 @@ class Nccl final : public DeviceTransport {
     config.blocking = 0;
     const nccl::Result status = library_.comm_init_rank_config(
         &communicator_, static_cast<int>(size_), id, static_cast<int>(rank_), &config);
-    if (status != nccl::kInProgress) must(status, "ncclCommInitRankConfig");
+    if (status != nccl::kInProgress) {
+      must(status, "ncclCommInitRankConfig");
+    }
     // Leaves the others time to say that they waited in vain.
     settle("ncclCommInitRankConfig", timeout_s_ / 2);
   }
@@ -201,8 +213,12 @@ class Nccl final : public DeviceTransport {
       enqueued_.record(stream);
       const Clock::time_point start = Clock::now();
       while (!enqueued_.done()) {
-        if (const auto error = asynchronous_error()) throw TransportError(*error);
-        if (seconds_since(start) > timeout_s_ / 2) throw TransportError(late("a first exchange"));
+        if (const auto error = asynchronous_error()) {
+          throw base::TransportError(*error);
+        }
+        if (seconds_since(start) > timeout_s_ / 2) {
+          throw base::TransportError(late("a first exchange"));
+        }
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       }
     } catch (...) {
@@ -236,7 +252,9 @@ class Nccl final : public DeviceTransport {
   void watch() {
     std::unique_lock guard(mutex_);
     while (!wake_.wait_for(guard, kWatchEvery, [this] { return stop_; })) {
-      if (!pending_ || error_) continue;
+      if (!pending_ || error_) {
+        continue;
+      }
       const cudaError_t status = cudaEventQuery(enqueued_);
       if (status != cudaErrorNotReady) {
         pending_ = false;  // done; or the GPU is lost, as the next checked call says
@@ -250,32 +268,40 @@ class Nccl final : public DeviceTransport {
 
   // ---- under the mutex, or before there is a second thread ----
   std::string late(const char* what) const {
-    return cat("[transport] NCCL: rank ", rank_, " waited for ", what, " with the other ",
-               size_ - 1, " ranks for longer than ", timeout_s_,
-               " s: a rank does not take part, or the network between them does not pass; "
-               "NCCL_DEBUG=INFO says which way NCCL takes");
+    return base::cat("[transport] NCCL: rank ", rank_, " waited for ", what, " with the other ",
+                     size_ - 1, " ranks for longer than ", timeout_s_,
+                     " s: a rank does not take part, or the network between them does not pass; "
+                     "NCCL_DEBUG=INFO says which way NCCL takes");
   }
 
   std::string text_of(nccl::Result status, const char* call) const {
     const char* detail = library_.get_last_error(communicator_);
-    return cat("[transport] ", call, " failed on rank ", rank_, " (NCCL ",
-               nccl::version_text(library_.version), "): ", library_.get_error_string(status),
-               detail == nullptr || *detail == '\0' ? "" : ": ", detail == nullptr ? "" : detail,
-               ": NCCL_DEBUG=INFO says more");
+    return base::cat("[transport] ", call, " failed on rank ", rank_, " (NCCL ",
+                     nccl::version_text(library_.version), "): ", library_.get_error_string(status),
+                     detail == nullptr || *detail == '\0' ? "" : ": ",
+                     detail == nullptr ? "" : detail, ": NCCL_DEBUG=INFO says more");
   }
 
   void must(nccl::Result status, const char* call) const {
-    if (status != nccl::kSuccess) throw TransportError(text_of(status, call));
+    if (status != nccl::kSuccess) {
+      throw base::TransportError(text_of(status, call));
+    }
   }
   void accept(nccl::Result status, const char* call) const {
-    if (status != nccl::kInProgress) must(status, call);
+    if (status != nccl::kInProgress) {
+      must(status, call);
+    }
   }
 
   std::optional<std::string> asynchronous_error() const {
     nccl::Result state = nccl::kSuccess;
     const nccl::Result asked = library_.comm_get_async_error(communicator_, &state);
-    if (asked != nccl::kSuccess) return text_of(asked, "ncclCommGetAsyncError");
-    if (state == nccl::kSuccess || state == nccl::kInProgress) return std::nullopt;
+    if (asked != nccl::kSuccess) {
+      return text_of(asked, "ncclCommGetAsyncError");
+    }
+    if (state == nccl::kSuccess || state == nccl::kInProgress) {
+      return std::nullopt;
+    }
     return text_of(state, "an exchange");
   }
 
@@ -290,31 +316,43 @@ class Nccl final : public DeviceTransport {
         return;
       }
       const double waited = seconds_since(start);
-      if (waited > within_s) throw TransportError(late(call));
-      if (waited > kSpinFor) std::this_thread::sleep_for(std::chrono::microseconds(50));
+      if (waited > within_s) {
+        throw base::TransportError(late(call));
+      }
+      if (waited > kSpinFor) {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
     }
   }
 
   void fail(const std::string& why) {
-    if (error_) return;
+    if (error_) {
+      return;
+    }
     error_ = why;
     pending_ = false;
     abort();
   }
 
   void raise() const {
-    if (error_) throw TransportError(*error_);
+    if (error_) {
+      throw base::TransportError(*error_);
+    }
   }
 
   void abort() noexcept {
-    if (communicator_ == nullptr) return;
+    if (communicator_ == nullptr) {
+      return;
+    }
     static_cast<void>(library_.comm_abort(communicator_));
     communicator_ = nullptr;
   }
 
   // Gives what is in flight some time, and then no more.
   void close() noexcept {
-    if (communicator_ == nullptr) return;
+    if (communicator_ == nullptr) {
+      return;
+    }
     try {
       const base::OnDevice on(device_);
       accept(library_.comm_finalize(communicator_), "ncclCommFinalize");

@@ -17,7 +17,9 @@ constexpr const char* kName = "libnccl.so.2";
 // Where package managers of Python put NCCL, as seen from the folder that holds GEAR's package.
 std::string beside_package() {
   Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&beside_package), &info) == 0) return kName;
+  if (::dladdr(reinterpret_cast<const void*>(&beside_package), &info) == 0) {
+    return kName;
+  }
   const std::filesystem::path module = info.dli_fname;
   return module.parent_path().parent_path() / "nvidia" / "nccl" / "lib" / kName;
 }
@@ -33,30 +35,36 @@ Opened open() {
     void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | flags);
     if (handle == nullptr && (flags & RTLD_NOLOAD) == 0) {
       const char* const why = ::dlerror();
-      tried += cat(tried.empty() ? "" : "; ", why == nullptr ? path : why);
+      tried += base::cat(tried.empty() ? "" : "; ", why == nullptr ? path : why);
     }
     return handle;
   };
   if (const auto chosen = base::env_string("GEAR_NCCL")) {
-    if (void* handle = attempt(*chosen, 0)) return {handle, *chosen};
-    throw TransportError(cat("[transport] GEAR_NCCL='", *chosen, "' cannot be loaded: ", tried,
-                             ": set it to a libnccl.so.2, or unset it"));
+    if (void* handle = attempt(*chosen, 0)) {
+      return {handle, *chosen};
+    }
+    throw base::TransportError(base::cat("[transport] GEAR_NCCL='", *chosen, "' cannot be loaded: ",
+                                         tried, ": set it to a libnccl.so.2, or unset it"));
   }
-  if (void* handle = attempt(kName, RTLD_NOLOAD)) return {handle, kName};
+  if (void* handle = attempt(kName, RTLD_NOLOAD)) {
+    return {handle, kName};
+  }
   for (const std::string& path : {std::string(kName), beside_package()}) {
-    if (void* handle = attempt(path, 0)) return {handle, path};
+    if (void* handle = attempt(path, 0)) {
+      return {handle, path};
+    }
   }
-  throw TransportError(
-      cat("[transport] no NCCL was found: none is loaded, and ", tried,
-          ": import torch (a build for GPUs) first, or set GEAR_NCCL to a libnccl.so.2"));
+  throw base::TransportError(
+      base::cat("[transport] no NCCL was found: none is loaded, and ", tried,
+                ": import torch (a build for GPUs) first, or set GEAR_NCCL to a libnccl.so.2"));
 }
 
 template <class Function>
 void find(const Opened& opened, const char* name, Function& out) {
   out = reinterpret_cast<Function>(::dlsym(opened.handle, name));
   if (out == nullptr) {
-    throw TransportError(cat("[transport] ", opened.path, " has no ", name,
-                             ": NCCL 2.18 or newer is needed; set GEAR_NCCL to one"));
+    throw base::TransportError(base::cat("[transport] ", opened.path, " has no ", name,
+                                         ": NCCL 2.18 or newer is needed; set GEAR_NCCL to one"));
   }
 }
 
@@ -67,8 +75,9 @@ Library load() {
   find(opened, "ncclGetVersion", found.get_version);
   const Result status = found.get_version(&found.version);
   if (status != kSuccess || found.version < kOldest) {
-    throw TransportError(cat("[transport] ", opened.path, " is NCCL ", version_text(found.version),
-                             "; 2.18 or newer is needed: set GEAR_NCCL to one, or update torch"));
+    throw base::TransportError(
+        base::cat("[transport] ", opened.path, " is NCCL ", version_text(found.version),
+                  "; 2.18 or newer is needed: set GEAR_NCCL to one, or update torch"));
   }
   find(opened, "ncclGetErrorString", found.get_error_string);
   find(opened, "ncclGetLastError", found.get_last_error);
@@ -94,8 +103,10 @@ const Library& library() {
 
 std::string version_text(int version) {
   // 2.8 and older counted in thousands.
-  if (version < 10000) return cat(version / 1000, ".", version % 1000 / 100, ".", version % 100);
-  return cat(version / 10000, ".", version % 10000 / 100, ".", version % 100);
+  if (version < 10000) {
+    return base::cat(version / 1000, ".", version % 1000 / 100, ".", version % 100);
+  }
+  return base::cat(version / 10000, ".", version % 10000 / 100, ".", version % 100);
 }
 
 }  // namespace gear::transport::nccl

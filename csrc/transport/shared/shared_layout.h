@@ -10,60 +10,60 @@
 
 namespace gear::transport {
 
-// The memory that the ranks of a shared_memory transport have in common, zeros at first:
-//
-//     | Lobby | Member of rank 0 | 1 | ... | outboxes of rank 0: even, odd | of rank 1 | ...
-//
-// Ranks proceed in rounds. In round k a rank fills its outbox of k's parity, stores k to its
-// Member::round, waits for each other rank's k and reads that rank's outbox. It fills the same
-// outbox again in round k + 2: all others have stored k + 1 by then, which each does only after it
-// has read what it wanted of round k. So two outboxes are enough, and nobody waits to be read.
+/// The memory that the ranks of a shared_memory transport have in common, zeros at first:
+///
+///     | Lobby | Member of rank 0 | 1 | ... | outboxes of rank 0: even, odd | of rank 1 | ...
+///
+/// Ranks proceed in rounds. In round k a rank fills its outbox of k's parity, stores k to its
+/// Member::round, waits for each other rank's k and reads that rank's outbox. It fills the same
+/// outbox again in round k + 2: all others have stored k + 1 by then, which each does only after it
+/// has read what it wanted of round k. So two outboxes are enough, and nobody waits to be read.
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 enum class MemberState : uint32_t { kAbsent = 0, kTaken = 1, kJoined = 2, kLeft = 3 };
 
 struct alignas(64) Member {
-  // Rounds published. Stored with release after the outbox is filled; an acquire load that sees k
-  // sees the outbox. A futex: waiters sleep on it.
+  /// Rounds published. Stored with release after the outbox is filled; an acquire load that sees k
+  /// sees the outbox. A futex: waiters sleep on it.
   std::atomic<uint32_t> round;
 
-  // Ranks that sleep on `round`. Added to before the last look at `round`, read after storing
-  // `round`, all four of them sequentially consistent: either the waiter sees the round or the
-  // storing rank sees the sleeper.
+  /// Ranks that sleep on `round`. Added to before the last look at `round`, read after storing
+  /// `round`, all four of them sequentially consistent: either the waiter sees the round or the
+  /// storing rank sees the sleeper.
   std::atomic<uint32_t> sleepers;
 
-  // MemberState. kTaken by compare-exchange, so that no two are the same rank; kJoined with release
-  // after the fields below.
+  /// MemberState. kTaken by compare-exchange, so that no two are the same rank; kJoined with
+  /// release after the fields below.
   std::atomic<uint32_t> state;
 
   memory::ProcessIdentity process;
-  std::array<uint64_t, 16> cpus;  // bit c: it may run on CPU c
+  std::array<uint64_t, 16> cpus;  ///< bit c: it may run on CPU c
 };
 
 enum class FailureState : uint32_t { kNone = 0, kWriting = 1, kFailed = 2 };
 
 struct alignas(64) Lobby {
-  std::atomic<uint32_t> ready;  // stored by rank 0 with release after `size`
+  std::atomic<uint32_t> ready;  ///< stored by rank 0 with release after `size`
   uint32_t size;
 
-  // FailureState. The rank that leaves kNone by compare-exchange writes the text, then stores
-  // kFailed with release. For good: every rank throws from then on.
+  /// FailureState. The rank that leaves kNone by compare-exchange writes the text, then stores
+  /// kFailed with release. For good: every rank throws from then on.
   alignas(64) std::atomic<uint32_t> failed;
   std::array<char, 1020> failure;
 };
 
-// What an outbox holds for one rank.
+/// What an outbox holds for one rank.
 struct Entry {
-  uint64_t total;     // bytes of the whole call for that rank
-  uint64_t expected;  // bytes of the whole call that the owner of the outbox wants from that rank
-  uint64_t offset;    // in the outbox's data
-  uint64_t bytes;     // of this round
+  uint64_t total;     ///< bytes of the whole call for that rank
+  uint64_t expected;  ///< bytes of the whole call that the owner of the outbox wants from that rank
+  uint64_t offset;    ///< in the outbox's data
+  uint64_t bytes;     ///< of this round
 };
 
 struct alignas(64) Outbox {
   Call call;
-  uint32_t more;   // not 0: the owner needs a further round of this call
-  uint64_t total;  // of allgather: bytes of the whole call
+  uint32_t more;   ///< not 0: the owner needs a further round of this call
+  uint64_t total;  ///< of allgather: bytes of the whole call
   // Entries by rank (alltoallv), then data.
 };
 

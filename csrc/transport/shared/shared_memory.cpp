@@ -33,8 +33,8 @@ void copy_bytes(std::byte* target, const std::byte* source, uint64_t bytes) {
 
 void check_size(uint32_t size) {
   if (size > kMaxRanks) {
-    throw InvalidArgument(cat("[transport] ", size, " ranks on one node: shared_memory carries ",
-                              kMaxRanks, " at most"));
+    throw base::InvalidArgument(base::cat(
+        "[transport] ", size, " ranks on one node: shared_memory carries ", kMaxRanks, " at most"));
   }
 }
 
@@ -53,11 +53,11 @@ std::shared_ptr<memory::SharedRegion> attach(std::string_view name, double timeo
   for (;;) {
     try {
       return memory::SharedRegion::attach(name, kLayoutHash);
-    } catch (const InvalidArgument& error) {
+    } catch (const base::InvalidArgument& error) {
       if (std::chrono::steady_clock::now() >= deadline) {
-        throw TransportError(
-            cat(late_text(std::array<uint32_t, 1>{0}, call_name(Call::kStart), timeout_s), " (",
-                error.what(), ")"));
+        throw base::TransportError(
+            base::cat(late_text(std::array<uint32_t, 1>{0}, call_name(Call::kStart), timeout_s),
+                      " (", error.what(), ")"));
       }
     }
     std::this_thread::sleep_for(kLookAgainAfter);
@@ -209,7 +209,7 @@ std::unique_ptr<Transport> SharedMemory::duplicate() {
     try {
       region = memory::SharedRegion::create(fresh, shared_memory_bytes(size()), kLayoutHash);
       std::ranges::copy(fresh, name.begin());
-    } catch (const OutOfMemory& error) {
+    } catch (const base::OutOfMemory& error) {
       why = error.what();
     }
   }
@@ -217,7 +217,8 @@ std::unique_ptr<Transport> SharedMemory::duplicate() {
   gather(Call::kDuplicate, std::as_bytes(std::span(name)), names);
   std::memcpy(name.data(), names.data(), name.size());
   if (name[0] == '\0') {
-    throw OutOfMemory(rank() == 0 ? why : "[transport] rank 0 found no memory for a duplicate");
+    throw base::OutOfMemory(rank() == 0 ? why
+                                        : "[transport] rank 0 found no memory for a duplicate");
   }
   if (rank() != 0) {
     region = attach(name.data(), timeout_s());

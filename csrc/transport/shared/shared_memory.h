@@ -9,20 +9,20 @@
 
 namespace gear::transport {
 
-// "shared_memory": the ranks are processes of one node and one user, or threads. Collective: rank 0
-// makes a memory::SharedRegion of this name, which no other group uses at that time, the others map
-// it, and its name is gone from /dev/shm when this returns: nothing is left behind however the
-// ranks end. A region takes 128 KiB a rank; entries of any size pass through it.
-//
-// A rank whose process has ended, or which has left, is named by the others at once, not after
-// timeout_s. A short wait spins, a long one sleeps.
-//
-// Throws InvalidArgument for a name or membership that cannot be, OutOfMemory where /dev/shm is too
-// small, TransportError naming the ranks that do not come within timeout_s.
+/// "shared_memory": the ranks are processes of one node and one user, or threads. Collective: rank
+/// 0 makes a memory::SharedRegion of this name, which no other group uses at that time, the others
+/// map it, and its name is gone from /dev/shm when this returns: nothing is left behind however the
+/// ranks end. A region takes 128 KiB a rank; entries of any size pass through it.
+///
+/// A rank whose process has ended, or which has left, is named by the others at once, not after
+/// timeout_s. A short wait spins, a long one sleeps.
+///
+/// Throws InvalidArgument for a name or membership that cannot be, OutOfMemory where /dev/shm is
+/// too small, TransportError naming the ranks that do not come within timeout_s.
 std::unique_ptr<Transport> make_shared_memory(std::string_view name, uint32_t rank, uint32_t size,
                                               double timeout_s);
 
-// The same for ranks that have a region in common already, of shared_memory_bytes(size) zeros.
+/// The same for ranks that have a region in common already, of shared_memory_bytes(size) zeros.
 std::unique_ptr<Transport> make_shared_memory(std::shared_ptr<memory::Region> region, uint32_t rank,
                                               uint32_t size, double timeout_s);
 uint64_t shared_memory_bytes(uint32_t size);

@@ -61,21 +61,22 @@ void SharedRounds::join() {
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s_);
   while (lobby().ready.load(std::memory_order_acquire) == 0) {
     if (Clock::now() >= deadline) {
-      throw TransportError(
+      throw base::TransportError(
           late_text(std::array<uint32_t, 1>{0}, call_name(Call::kStart), timeout_s_));
     }
     std::this_thread::sleep_for(kLobbyPoll);
   }
   if (lobby().size != size_ || region_->bytes() < layout_.bytes()) {
-    throw InvalidArgument(cat("[transport] rank ", rank_, " joins a group of ", size_,
-                              " ranks, rank 0 opened it for ", lobby().size,
-                              ": give all ranks the same size"));
+    throw base::InvalidArgument(base::cat("[transport] rank ", rank_, " joins a group of ", size_,
+                                          " ranks, rank 0 opened it for ", lobby().size,
+                                          ": give all ranks the same size"));
   }
   Member& own = member(rank_);
   auto state = static_cast<uint32_t>(MemberState::kAbsent);
   if (!own.state.compare_exchange_strong(state, static_cast<uint32_t>(MemberState::kTaken))) {
-    throw InvalidArgument(cat("[transport] two join as rank ", rank_, " of ", size_,
-                              ": give each a rank of its own, and each group a name of its own"));
+    throw base::InvalidArgument(
+        base::cat("[transport] two join as rank ", rank_, " of ", size_,
+                  ": give each a rank of its own, and each group a name of its own"));
   }
   own.process = memory::this_process();
   own.cpus = own_cpus();
@@ -136,7 +137,7 @@ Outbox& SharedRounds::await(uint32_t rank) {
 void SharedRounds::throw_if_failed() const {
   if (lobby().failed.load(std::memory_order_acquire) ==
       static_cast<uint32_t>(FailureState::kFailed)) {
-    throw TransportError(lobby().failure.data());
+    throw base::TransportError(lobby().failure.data());
   }
 }
 
@@ -149,7 +150,7 @@ void SharedRounds::fail(const std::string& text) {
     lobby().failed.store(static_cast<uint32_t>(FailureState::kFailed), std::memory_order_release);
   }
   throw_if_failed();
-  throw TransportError(text);
+  throw base::TransportError(text);
 }
 
 // At the awaited rank and, in turn, at one other: that may be the dead one, hidden behind a slow
@@ -171,9 +172,10 @@ void SharedRounds::look_at(uint32_t rank, uint32_t awaited) {
   if ((!left && !ended) || has_published(member(awaited), round_)) {
     return;
   }
-  fail(left ? left_text(std::array{rank}, call_name(call_))
-            : cat("[transport] rank ", rank, " (pid ", other.process.pid, ") has ended: rank ",
-                  rank_, " waits for it in ", call_name(call_), "; its own output says why"));
+  fail(left
+           ? left_text(std::array{rank}, call_name(call_))
+           : base::cat("[transport] rank ", rank, " (pid ", other.process.pid, ") has ended: rank ",
+                       rank_, " waits for it in ", call_name(call_), "; its own output says why"));
 }
 
 bool SharedRounds::find_crowded() const {

@@ -13,15 +13,15 @@
 
 namespace gear::transport {
 
-// One rank's membership in a region laid out by SharedLayout: its rounds, and how it waits for
-// those of others. A failure, its own or another rank's, is for good.
+/// One rank's membership in a region laid out by SharedLayout: its rounds, and how it waits for
+/// those of others. A failure, its own or another rank's, is for good.
 class SharedRounds {
  public:
-  // Takes the place of `rank` and waits until all have; rank 0 opens the lobby. Throws
-  // InvalidArgument if the place is taken or the region is for another number of ranks.
+  /// Takes the place of `rank` and waits until all have; rank 0 opens the lobby. Throws
+  /// InvalidArgument if the place is taken or the region is for another number of ranks.
   SharedRounds(std::shared_ptr<memory::Region> region, uint32_t rank, uint32_t size,
                double timeout_s);
-  // Leaves: others that wait for this rank throw. A forked child leaves nothing.
+  /// Leaves: others that wait for this rank throw. A forked child leaves nothing.
   ~SharedRounds();
   SharedRounds(const SharedRounds&) = delete;
   SharedRounds& operator=(const SharedRounds&) = delete;
@@ -31,15 +31,15 @@ class SharedRounds {
   double timeout_s() const noexcept { return timeout_s_; }
   const SharedLayout& layout() const noexcept { return layout_; }
 
-  // The outbox to fill for the next round, which is one of `call`. Throws TransportError if the
-  // transport has failed.
+  /// The outbox to fill for the next round, which is one of `call`. Throws TransportError if the
+  /// transport has failed.
   Outbox& begin(Call call);
-  // Lets the others read it.
+  /// Lets the others read it.
   void publish();
-  // That of `rank` in this round. Waits for it.
+  /// That of `rank` in this round. Waits for it.
   Outbox& await(uint32_t rank);
 
-  // Tells all ranks, and throws; if another failure came first, that one.
+  /// Tells all ranks, and throws; if another failure came first, that one.
   [[noreturn]] void fail(const std::string& text);
 
  private:
@@ -61,8 +61,8 @@ class SharedRounds {
   int64_t pid_;
   uint32_t round_ = 0;
   Call call_ = Call::kStart;
-  std::optional<Clock::time_point> deadline_;  // of this round, once it waits long
-  bool crowded_ = false;                       // fewer CPUs than ranks
+  std::optional<Clock::time_point> deadline_;  ///< of this round, once it waits long
+  bool crowded_ = false;                       ///< fewer CPUs than ranks
   uint32_t looked_at_ = 0;
 };
 

@@ -50,12 +50,13 @@ TEST_CASE("a build with CUDA knows its runtime, wherever it runs") {
 }
 
 TEST_CASE("a failed call says its name, what failed and what to do") {
-  expect_message<gear::CudaError>([] { fail_cuda(cudaErrorInvalidValue, "cudaMemcpyAsync(a, b)"); },
-                                  "[cuda] cudaMemcpyAsync failed", "invalid argument",
-                                  "(cudaErrorInvalidValue)");
-  expect_message<gear::CudaError>([] { fail_cuda(cudaErrorECCUncorrectable, "cudaMalloc(&p, n)"); },
-                                  "cudaMalloc failed", "GPU was lost", "checkpoint");
-  expect_message<gear::CudaError>(
+  expect_message<gear::base::CudaError>(
+      [] { fail_cuda(cudaErrorInvalidValue, "cudaMemcpyAsync(a, b)"); },
+      "[cuda] cudaMemcpyAsync failed", "invalid argument", "(cudaErrorInvalidValue)");
+  expect_message<gear::base::CudaError>(
+      [] { fail_cuda(cudaErrorECCUncorrectable, "cudaMalloc(&p, n)"); }, "cudaMalloc failed",
+      "GPU was lost", "checkpoint");
+  expect_message<gear::base::CudaError>(
       [] { fail_cuda(cudaErrorNoKernelImageForDevice, "cudaGetLastError()"); },
       "GEAR_CUDA_ARCHITECTURES");
   CHECK_NOTHROW(check_cuda(cudaSuccess, "cudaMalloc"));
@@ -82,8 +83,8 @@ TEST_CASE("without a driver every call says so") {
   CHECK(device_count() == 0);
   CHECK(devices().empty());
   const auto says_so = [](const auto& action) {
-    expect_message<gear::CudaError>(action, "[cuda]", "failed", "no NVIDIA driver", "tier='host'",
-                                    "device='cpu'");
+    expect_message<gear::base::CudaError>(action, "[cuda]", "failed", "no NVIDIA driver",
+                                          "tier='host'", "device='cpu'");
   };
   says_so([] { current_device(); });
   says_so([] { OnDevice(0); });
@@ -100,8 +101,8 @@ TEST_CASE("a build without CUDA has no GPUs") {
   CHECK(device_count() == 0);
   CHECK(driver_version() == 0);
   CHECK(runtime_version() == 0);
-  expect_message<gear::InvalidArgument>([] { gear::link::measure_bandwidth(0); }, "[memory]",
-                                        "without CUDA");
+  expect_message<gear::base::InvalidArgument>([] { gear::link::measure_bandwidth(0); }, "[memory]",
+                                              "without CUDA");
 }
 
 #endif

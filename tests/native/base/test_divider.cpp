@@ -9,8 +9,12 @@ TEST_CASE("quotients are exact for every divisor and value") {
   for (uint64_t round = 0; round < 40000; ++round) {
     const auto random = philox(1, 0, round);
     auto divisor = static_cast<uint32_t>(random.hi >> (32 + random.lo % 32));
-    if (round < 3000) divisor = static_cast<uint32_t>(round + 1);
-    if (divisor == 0) divisor = UINT32_MAX;
+    if (round < 3000) {
+      divisor = static_cast<uint32_t>(round + 1);
+    }
+    if (divisor == 0) {
+      divisor = UINT32_MAX;
+    }
     const Divider by(divisor);
     REQUIRE(by.divisor() == divisor);
     const uint32_t multiple = UINT32_MAX / divisor * divisor;

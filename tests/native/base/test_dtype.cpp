@@ -6,7 +6,7 @@
 #include "base/errors.h"
 #include "expect_message.h"
 
-using gear::DType;
+using gear::base::DType;
 using namespace gear::base;
 
 TEST_CASE("names and sizes of dtypes match NumPy and round trip") {
@@ -31,8 +31,8 @@ TEST_CASE("the stored values of dtypes never change") {
 }
 
 TEST_CASE("an unknown dtype is refused with the names allowed") {
-  gear::testing::expect_message<gear::InvalidArgument>([] { parse_dtype("float31"); }, "'float31'",
-                                                       "bool, uint8", "bfloat16, float32, float64");
-  CHECK_THROWS_AS(parse_dtype(""), gear::InvalidArgument);
+  gear::testing::expect_message<gear::base::InvalidArgument>(
+      [] { parse_dtype("float31"); }, "'float31'", "bool, uint8", "bfloat16, float32, float64");
+  CHECK_THROWS_AS(parse_dtype(""), gear::base::InvalidArgument);
   CHECK_THROWS_AS(dtype_bytes(static_cast<DType>(13)), std::logic_error);
 }

@@ -45,9 +45,9 @@ TEST_CASE("env_int accepts integers inside the range") {
 TEST_CASE("env_int refuses everything else, naming variable, value and range") {
   for (const char* value : {"four", "4x", " 4", "4.0", "0", "65", "-3", "99999999999999999999"}) {
     const ScopedVariable set("GEAR_NUM_THREADS", value);
-    expect_message<gear::InvalidArgument>([] { env_int("GEAR_NUM_THREADS", 1, 64); },
-                                          gear::cat("GEAR_NUM_THREADS='", value, "'"),
-                                          "from 1 to 64");
+    expect_message<gear::base::InvalidArgument>([] { env_int("GEAR_NUM_THREADS", 1, 64); },
+                                                gear::base::cat("GEAR_NUM_THREADS='", value, "'"),
+                                                "from 1 to 64");
   }
 }
 

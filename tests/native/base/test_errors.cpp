@@ -7,12 +7,16 @@
 
 using gear::testing::expect_message;
 
-TEST_CASE("cat joins values of any type") { CHECK(gear::cat("a", 1, ' ', 2.5, "z") == "a1 2.5z"); }
+TEST_CASE("cat joins values of any type") {
+  CHECK(gear::base::cat("a", 1, ' ', 2.5, "z") == "a1 2.5z");
+}
 
 TEST_CASE("every exception of the core is an Error with its message") {
-  expect_message<gear::Error>([] { throw gear::OutOfMemory("[memory] full"); }, "[memory] full");
-  expect_message<gear::Error>([] { throw gear::CorruptData("[format] torn"); }, "[format] torn");
-  const gear::IoError error("[file] no", ENOSPC);
+  expect_message<gear::base::Error>([] { throw gear::base::OutOfMemory("[memory] full"); },
+                                    "[memory] full");
+  expect_message<gear::base::Error>([] { throw gear::base::CorruptData("[format] torn"); },
+                                    "[format] torn");
+  const gear::base::IoError error("[file] no", ENOSPC);
   CHECK(error.code() == ENOSPC);
   CHECK(gear::base::errno_text(ENOSPC) == "No space left on device");
 }

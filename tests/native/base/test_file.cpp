@@ -87,23 +87,23 @@ TEST_CASE("create honours the umask and replaces nothing") {
   struct stat status;
   REQUIRE(::stat((folder / "a").c_str(), &status) == 0);
   CHECK((status.st_mode & 0777) == 0640);
-  expect_message<gear::InvalidArgument>([&] { File::create(folder / "a"); }, "[file] create ",
-                                        folder / "a", "exists already");
+  expect_message<gear::base::InvalidArgument>([&] { File::create(folder / "a"); }, "[file] create ",
+                                              folder / "a", "exists already");
 }
 
 TEST_CASE("paths that cannot be right are the caller's mistake") {
   const Folder folder;
   File::create(folder / "file").close();
-  expect_message<gear::InvalidArgument>([&] { File::open_read(folder / "none"); }, "[file] open ",
-                                        folder / "none", "no such file");
-  CHECK_THROWS_AS(File::create(folder / "none/a"), gear::InvalidArgument);
-  CHECK_THROWS_AS(File::open_read(folder / "file/a"), gear::InvalidArgument);
-  CHECK_THROWS_AS(atomic_rename(folder / "none", folder / "b"), gear::InvalidArgument);
-  CHECK_THROWS_AS(sync_directory(folder / "none"), gear::InvalidArgument);
+  expect_message<gear::base::InvalidArgument>([&] { File::open_read(folder / "none"); },
+                                              "[file] open ", folder / "none", "no such file");
+  CHECK_THROWS_AS(File::create(folder / "none/a"), gear::base::InvalidArgument);
+  CHECK_THROWS_AS(File::open_read(folder / "file/a"), gear::base::InvalidArgument);
+  CHECK_THROWS_AS(atomic_rename(folder / "none", folder / "b"), gear::base::InvalidArgument);
+  CHECK_THROWS_AS(sync_directory(folder / "none"), gear::base::InvalidArgument);
   const File directory = File::open_read(folder.path());
   std::byte byte;
-  expect_message<gear::InvalidArgument>([&] { directory.read_at(0, std::span(&byte, 1)); },
-                                        "is a directory");
+  expect_message<gear::base::InvalidArgument>([&] { directory.read_at(0, std::span(&byte, 1)); },
+                                              "is a directory");
 }
 
 TEST_CASE("a full disk leaves a torn file and says what happened") {
@@ -114,13 +114,13 @@ TEST_CASE("a full disk leaves a torn file and says what happened") {
   try {
     file.write(bytes_of("efghij"));
     FAIL("no exception was thrown");
-  } catch (const gear::IoError& error) {
+  } catch (const gear::base::IoError& error) {
     CHECK(error.code() == ENOSPC);
     CHECK(error.what() == "[file] write " + (folder / "a") +
                               " failed after 3 of 6 bytes: No space left on device: free space or "
                               "choose another directory");
   }
-  CHECK_THROWS_AS(file.write_at(0, bytes_of("x")), gear::IoError);
+  CHECK_THROWS_AS(file.write_at(0, bytes_of("x")), gear::base::IoError);
   set_write_fault(-1, 0);
   CHECK(contents(folder / "a") == "abcdefg");
   file.write(bytes_of("!"));
@@ -141,5 +141,5 @@ TEST_CASE("rename replaces in one step and remove forgives absence") {
   std::filesystem::create_directory(folder / "full");
   File::create(folder / "full/x").close();
   std::filesystem::create_directory(folder / "other");
-  CHECK_THROWS_AS(atomic_rename(folder / "other", folder / "full"), gear::InvalidArgument);
+  CHECK_THROWS_AS(atomic_rename(folder / "other", folder / "full"), gear::base::InvalidArgument);
 }

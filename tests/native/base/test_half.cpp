@@ -45,18 +45,30 @@ TEST_CASE("every float16 and bfloat16 is its own nearest") {
     const auto half = static_cast<uint16_t>(bits);
     REQUIRE(to_f16(float_bits(static_cast<float>(f16_value(half)))) == half);
   }
-  for (uint32_t bits = 0; bits <= 0x7F80; ++bits) REQUIRE(to_bf16(bits << 16) == bits);
+  for (uint32_t bits = 0; bits <= 0x7F80; ++bits) {
+    REQUIRE(to_bf16(bits << 16) == bits);
+  }
 }
 
 TEST_CASE("floats become their nearest neighbour, ties the even one") {
   for (uint64_t round = 0; round < 400000; ++round) {
     auto bits = static_cast<uint32_t>(philox(3, 0, round).lo);
-    if (round % 2 == 0) bits &= 0xFFFFF000U | (round % 4 == 0 ? 0x8000U : 0);  // ties, near ties
-    if (round % 8 == 1) bits = (bits & 0x80007FFFU) | 0x3F800000U;
+    if (round % 2 == 0) {
+      bits &= 0xFFFFF000U | (round % 4 == 0 ? 0x8000U : 0);  // ties, near ties
+    }
+    if (round % 8 == 1) {
+      bits = (bits & 0x80007FFFU) | 0x3F800000U;
+    }
     const float value = float_of(bits);
-    if (!std::isfinite(value)) continue;
-    if (std::abs(value) < 65520.0F) expect_nearest(value, to_f16(bits), 0x7C00, f16_value);
-    if (std::abs(value) < 3.39e38F) expect_nearest(value, to_bf16(bits), 0x7F80, bf16_value);
+    if (!std::isfinite(value)) {
+      continue;
+    }
+    if (std::abs(value) < 65520.0F) {
+      expect_nearest(value, to_f16(bits), 0x7C00, f16_value);
+    }
+    if (std::abs(value) < 3.39e38F) {
+      expect_nearest(value, to_bf16(bits), 0x7F80, bf16_value);
+    }
   }
 }
 

@@ -73,6 +73,6 @@ TEST_CASE("GEAR_LOG gives the threshold") {
     CHECK(log_level_from_environment() == Level::kDebug);
   }
   const ScopedVariable set("GEAR_LOG", "verbose");
-  gear::testing::expect_message<gear::InvalidArgument>(
+  gear::testing::expect_message<gear::base::InvalidArgument>(
       [] { log_level_from_environment(); }, "GEAR_LOG='verbose'", "off, warning, info or debug");
 }

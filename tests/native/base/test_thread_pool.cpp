@@ -112,10 +112,14 @@ TEST_CASE("a loop that begins while another holds the pool shares what is left o
   std::thread holder([&] {
     pool.parallel_for(2, [&](size_t) {
       held = true;
-      while (!release) std::this_thread::yield();
+      while (!release) {
+        std::this_thread::yield();
+      }
     });
   });
-  while (!held) std::this_thread::yield();
+  while (!held) {
+    std::this_thread::yield();
+  }
   std::mutex mutex;
   std::set<std::thread::id> threads;
   std::vector<int> runs(100, 0);

@@ -43,7 +43,9 @@ std::vector<std::byte> bytes_of(const Batch& batch) {
 TEST_CASE("a collector delivers whole windows, padded and packed, under every policy") {
   const auto shard = std::make_shared<Shard>(schema(), options_of(200));
   Writer writer(shard);
-  for (uint64_t episode = 0; episode < 40; ++episode) add_episode(writer, episode, 1 + episode % 9);
+  for (uint64_t episode = 0; episode < 40; ++episode) {
+    add_episode(writer, episode, 1 + episode % 9);
+  }
   for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential,
                               Policy::kFifo, Policy::kLifo, Policy::kTopK}) {
     for (const bool packed : {false, true}) {
@@ -56,7 +58,9 @@ TEST_CASE("a collector delivers whole windows, padded and packed, under every po
           REQUIRE(collector.next(std::nullopt, batch) != Next::kTimedOut);
           REQUIRE(wrong_rows(batch) == 0);
         }
-        if (policy == Policy::kSequential) continue;
+        if (policy == Policy::kSequential) {
+          continue;
+        }
         CHECK(collector.stats().batches == 3);
         CHECK(collector.stats().items == 39);
       }
@@ -68,11 +72,12 @@ TEST_CASE("with nothing to draw the message says what is missing") {
   const auto shard = std::make_shared<Shard>(schema(), options_of(40));
   Collector collector(shard, collector_options(4));
   Batch batch;
-  expect_message<gear::InvalidArgument>([&] { collector.next(1.0, batch); }, "nothing to sample",
-                                        "0 steps in 0 episodes", "once 2 steps follow it");
+  expect_message<gear::base::InvalidArgument>([&] { collector.next(1.0, batch); },
+                                              "nothing to sample", "0 steps in 0 episodes",
+                                              "once 2 steps follow it");
   Writer writer(shard);
   append(writer, 0, 0, 2);
-  CHECK_THROWS_AS(collector.next(1.0, batch), gear::InvalidArgument);
+  CHECK_THROWS_AS(collector.next(1.0, batch), gear::base::InvalidArgument);
   append(writer, 0, 2, 1);
   REQUIRE(collector.next(1.0, batch) == Next::kBatch);
   CHECK(wrong_rows(batch) == 0);
@@ -83,7 +88,9 @@ TEST_CASE("prefetching does not change what is delivered") {
   for (const uint64_t prefetch : {0, 1, 5}) {
     const auto shard = std::make_shared<Shard>(schema(), options_of(100));
     Writer writer(shard);
-    for (uint64_t episode = 0; episode < 8; ++episode) add_episode(writer, episode, 10);
+    for (uint64_t episode = 0; episode < 8; ++episode) {
+      add_episode(writer, episode, 10);
+    }
     CollectorOptions options = collector_options(8, false, Policy::kWeighted);
     options.prefetch = prefetch;
     Collector collector(shard, options);
@@ -103,10 +110,14 @@ TEST_CASE("a restored collector continues to the bit, prefetched batches and all
   for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential}) {
     const auto shard = std::make_shared<Shard>(schema(), options_of(100));
     Writer writer(shard);
-    for (uint64_t episode = 0; episode < 8; ++episode) add_episode(writer, episode, 10);
+    for (uint64_t episode = 0; episode < 8; ++episode) {
+      add_episode(writer, episode, 10);
+    }
     Collector first(shard, collector_options(10, false, policy));
     Batch batch;
-    for (int i = 0; i < 4; ++i) REQUIRE(first.next(std::nullopt, batch) == Next::kBatch);
+    for (int i = 0; i < 4; ++i) {
+      REQUIRE(first.next(std::nullopt, batch) == Next::kBatch);
+    }
     const Collector::State state = first.state();
     CHECK(state.pending.size() == 2);
     Collector second(shard, collector_options(10, false, policy));
@@ -116,10 +127,12 @@ TEST_CASE("a restored collector continues to the bit, prefetched batches and all
       Batch other;
       const Next next = first.next(std::nullopt, batch);
       REQUIRE(second.next(std::nullopt, other) == next);
-      if (next == Next::kBatch) REQUIRE(bytes_of(batch) == bytes_of(other));
+      if (next == Next::kBatch) {
+        REQUIRE(bytes_of(batch) == bytes_of(other));
+      }
     }
     Collector smaller(shard, collector_options(9, false, policy));
-    expect_message<gear::InvalidArgument>([&] { smaller.restore(state); }, "saved with");
+    expect_message<gear::base::InvalidArgument>([&] { smaller.restore(state); }, "saved with");
   }
 }
 
@@ -128,7 +141,9 @@ TEST_CASE("batches outlive their collector, their shard and its writers") {
   {
     const auto shard = std::make_shared<Shard>(schema(), options_of(60));
     Writer writer(shard);
-    for (uint64_t episode = 0; episode < 9; ++episode) add_episode(writer, episode, 5);
+    for (uint64_t episode = 0; episode < 9; ++episode) {
+      add_episode(writer, episode, 5);
+    }
     Collector collector(shard, collector_options(16));
     for (int i = 0; i < 5; ++i) {
       batches.emplace_back();
@@ -137,7 +152,9 @@ TEST_CASE("batches outlive their collector, their shard and its writers") {
     batches.push_back(
         collect_ids(*shard, {batches[0].at<int64_t>(batches[0].layout->ids)[3]}, windows(), true));
   }
-  for (const Batch& batch : batches) CHECK(wrong_rows(batch) == 0);
+  for (const Batch& batch : batches) {
+    CHECK(wrong_rows(batch) == 0);
+  }
 }
 
 TEST_CASE("collected ids come in the order given, and stale ones are refused") {
@@ -154,8 +171,10 @@ TEST_CASE("collected ids come in the order given, and stale ones are refused") {
     CHECK(batch.at<int64_t>(batch.layout->ids)[i] == ids[i]);
     CHECK(batch.at<Row>(batch.layout->data[0])[i].numbers[1] == StepId::unpack(ids[i]).slot);
   }
-  for (uint64_t episode = 2; episode < 10; ++episode) add_episode(writer, episode, 8);
-  CHECK_THROWS_AS(collect_ids(*shard, ids, windows(), false), gear::InvalidArgument);
+  for (uint64_t episode = 2; episode < 10; ++episode) {
+    add_episode(writer, episode, 8);
+  }
+  CHECK_THROWS_AS(collect_ids(*shard, ids, windows(), false), gear::base::InvalidArgument);
 }
 
 TEST_CASE("a collector waits for the rate limit and is woken by an append") {

@@ -32,7 +32,9 @@ std::vector<std::byte> random_bytes(uint64_t count) {
 // A batch of one item of `rows` rows a column; all columns share the window.
 Batch make_batch(const Schema& schema, int64_t rows) {
   std::vector<Output> outputs;
-  for (size_t c = 0; c < schema.size(); ++c) outputs.push_back({schema[c].name, c, 1 - rows, 1});
+  for (size_t c = 0; c < schema.size(); ++c) {
+    outputs.push_back({schema[c].name, c, 1 - rows, 1});
+  }
   Batch batch;
   batch.layout = std::make_shared<BatchLayout>(schema, outputs, 1, false);
   REQUIRE(batch.layout->windows.size() == 1);

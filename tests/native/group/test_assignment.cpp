@@ -18,12 +18,16 @@ using Owners = std::vector<uint16_t>;
 // Draws that fall on ranks in proportion to `weights`.
 Owners random_owners(uint64_t seed, uint64_t draws, const std::vector<uint64_t>& weights) {
   uint64_t sum = 0;
-  for (const uint64_t weight : weights) sum += weight;
+  for (const uint64_t weight : weights) {
+    sum += weight;
+  }
   Owners owners;
   for (uint64_t n = 0; n < draws; ++n) {
     uint64_t target = gear::base::scale_to(gear::base::philox(seed, 0, n), sum);
     uint16_t rank = 0;
-    while (target >= weights[rank]) target -= weights[rank++];
+    while (target >= weights[rank]) {
+      target -= weights[rank++];
+    }
     owners.push_back(rank);
   }
   return owners;
@@ -31,7 +35,9 @@ Owners random_owners(uint64_t seed, uint64_t draws, const std::vector<uint64_t>&
 
 std::vector<uint64_t> count_of(const Owners& owners, size_t ranks) {
   std::vector<uint64_t> counts(ranks, 0);
-  for (const uint16_t owner : owners) ++counts[owner];
+  for (const uint16_t owner : owners) {
+    ++counts[owner];
+  }
   return counts;
 }
 
@@ -60,7 +66,9 @@ TEST_CASE("assignment: every rank receives its share, whatever fell on whom") {
   for (const auto& weights : cases) {
     for (const uint32_t ranks_per_node : {1U, 2U, 3U, 100U}) {
       std::vector<uint32_t> nodes;
-      for (uint32_t r = 0; r < weights.size(); ++r) nodes.push_back(r / ranks_per_node);
+      for (uint32_t r = 0; r < weights.size(); ++r) {
+        nodes.push_back(r / ranks_per_node);
+      }
       Assignment first(nodes, Locality::kFirst);
       Assignment in_parts(nodes, Locality::kFirst, 1 + seed % 30);
       Assignment off(nodes, Locality::kOff);
@@ -136,7 +144,9 @@ TEST_CASE("assignment: with balanced shards, about the root of the batch is move
   constexpr uint64_t kRanks = 64;
   constexpr uint64_t kBatch = 256;
   std::vector<uint32_t> nodes;
-  for (uint32_t r = 0; r < kRanks; ++r) nodes.push_back(r / 8);
+  for (uint32_t r = 0; r < kRanks; ++r) {
+    nodes.push_back(r / 8);
+  }
   uint64_t remote[2] = {0, 0};
   for (const Locality locality : {Locality::kFirst, Locality::kOff}) {
     Assignment assignment(nodes, locality);
@@ -155,6 +165,6 @@ TEST_CASE("assignment: with balanced shards, about the root of the batch is move
 TEST_CASE("assignment: locality is first or off") {
   CHECK(parse_locality("first") == Locality::kFirst);
   CHECK(parse_locality("off") == Locality::kOff);
-  expect_message<gear::InvalidArgument>([] { parse_locality("near"); }, "'near'",
-                                        "'first' or 'off'");
+  expect_message<gear::base::InvalidArgument>([] { parse_locality("near"); }, "'near'",
+                                              "'first' or 'off'");
 }

@@ -16,6 +16,7 @@
 
 using namespace gear::deliver;
 using namespace gear::plan;
+using namespace gear::group;
 using namespace gear::gather;
 using namespace gear::store;
 using namespace gear::testing;
@@ -85,7 +86,9 @@ struct Case {
   Sent send(uint32_t owner, gear::base::ThreadPool& pool) const {
     Shard& shard = *contents[owner]->shard;
     std::vector<uint32_t> which(selections[owner].size());
-    for (uint32_t i = 0; i < which.size(); ++i) which[i] = i;
+    for (uint32_t i = 0; i < which.size(); ++i) {
+      which[i] = i;
+    }
     Sent sent;
     Plan plan;
     sent.packed = ParcelWriter(*layout, pages(), part_items)
@@ -158,8 +161,9 @@ uint64_t expect_item(const Case& given, const Batch& batch, uint32_t owner, Anch
 
 std::vector<std::unique_ptr<VariedContent>> make_contents() {
   std::vector<std::unique_ptr<VariedContent>> contents;
-  for (uint32_t rank = 0; rank < 4; ++rank)
+  for (uint32_t rank = 0; rank < 4; ++rank) {
     contents.push_back(std::make_unique<VariedContent>(rank));
+  }
   return contents;
 }
 
@@ -167,7 +171,9 @@ std::vector<std::unique_ptr<VariedContent>> make_contents() {
 void expect_inside(const Case& given, const BatchAssembly& assembly, const Batch& batch) {
   const auto expect_targets = [&](const Plan& plan) {
     for (size_t w = 0; w < plan.num_windows(); ++w) {
-      for (const Run& run : plan.runs(w)) REQUIRE(run.target + run.count <= batch.rows[w]);
+      for (const Run& run : plan.runs(w)) {
+        REQUIRE(run.target + run.count <= batch.rows[w]);
+      }
     }
   };
   expect_targets(assembly.padding());
@@ -176,7 +182,9 @@ void expect_inside(const Case& given, const BatchAssembly& assembly, const Batch
     expect_targets(plan);
     for (size_t w = 0; w < plan.num_windows(); ++w) {
       for (const Run& run : plan.runs(w)) {
-        if (given.mapped_pages[owner] == 0) continue;  // ASan looks at packed rows
+        if (given.mapped_pages[owner] == 0) {
+          continue;  // ASan looks at packed rows
+        }
         REQUIRE(run.page < given.mapped_pages[owner]);
         REQUIRE(run.row + run.count <= given.pages().page_steps);
       }
@@ -203,7 +211,9 @@ TEST_CASE("parcels: a batch from many ranks holds what each of them gathers alon
       for (uint32_t owner = 0; owner < given.ranks; ++owner) {
         sent.push_back(given.send(owner, pool));
       }
-      for (uint32_t owner = given.ranks; owner-- > 0;) assembly.add(owner, sent[owner].parcel);
+      for (uint32_t owner = given.ranks; owner-- > 0;) {
+        assembly.add(owner, sent[owner].parcel);
+      }
       assembly.finish();
       expect_inside(given, assembly, batch);
       gather_cpu(contents[0]->shard->data(), given.pages(), assembly.padding(), batch, pool);
@@ -215,7 +225,9 @@ TEST_CASE("parcels: a batch from many ranks holds what each of them gathers alon
         REQUIRE((packed.bytes == 0 || given.mapped_pages[owner] == 0));
         move_rows(given, assembly, owner, sent[owner].rows, batch, pool);
         packed_bytes += packed.bytes;
-        if (given.mapped_pages[owner] > 0) mapped_bytes += assembly.bytes(owner);
+        if (given.mapped_pages[owner] > 0) {
+          mapped_bytes += assembly.bytes(owner);
+        }
       }
     }
     uint64_t bytes = 0;
@@ -257,7 +269,9 @@ TEST_CASE("parcels: torn bytes are refused, or stay inside what there is") {
     Case given(contents, round % 300);
     given.counter = 1000 * round;
     std::vector<Case::Sent> sent;
-    for (uint32_t owner = 0; owner < given.ranks; ++owner) sent.push_back(given.send(owner, pool));
+    for (uint32_t owner = 0; owner < given.ranks; ++owner) {
+      sent.push_back(given.send(owner, pool));
+    }
     Bytes& torn = sent[given.random(given.ranks)].parcel;
     for (uint64_t i = given.random(4); i > 0 && !torn.empty(); --i) {
       std::byte& byte = torn[given.random(torn.size())];
@@ -265,8 +279,12 @@ TEST_CASE("parcels: torn bytes are refused, or stay inside what there is") {
                                                          : std::to_integer<uint64_t>(byte) + 1);
     }
     const uint64_t kind = given.random(4);
-    if (kind == 0) torn.resize(given.random(torn.size() + 1));
-    if (kind == 1) torn.resize(torn.size() + given.random(40));
+    if (kind == 0) {
+      torn.resize(given.random(torn.size() + 1));
+    }
+    if (kind == 1) {
+      torn.resize(torn.size() + given.random(40));
+    }
     torn.shrink_to_fit();
     Batch batch = poisoned_batch(given.layout);
     BatchAssembly assembly(*given.layout, given.pages(), given.mapped_pages);
@@ -276,7 +294,7 @@ TEST_CASE("parcels: torn bytes are refused, or stay inside what there is") {
         assembly.add(owner, sent[owner].parcel);
       }
       assembly.finish();
-    } catch (const gear::TransportError&) {
+    } catch (const gear::base::TransportError&) {
       ++refused;
       continue;
     }
@@ -299,7 +317,9 @@ TEST_CASE("parcels: what is wrong with one is said") {
     return given.items > 4 && given.ranks > 1 && given.mapped_pages[0] > 0 &&
            given.mapped_pages[1] == 0 && given.places[0].size() > 1 && given.places[1].size() > 1;
   };
-  while (!fits(Case(contents, round))) ++round;
+  while (!fits(Case(contents, round))) {
+    ++round;
+  }
   const Case given(contents, round);
   const Bytes mapped = given.send(0, pool).parcel;
   const Bytes packed = given.send(1, pool).parcel;
@@ -307,9 +327,9 @@ TEST_CASE("parcels: what is wrong with one is said") {
   BatchAssembly assembly(*given.layout, given.pages(), given.mapped_pages);
   const auto expect_refused = [&](uint32_t owner, const Bytes& parcel, const char* what) {
     assembly.begin(batch, given.items);
-    expect_message<gear::TransportError>([&] { assembly.add(owner, parcel); },
-                                         "parcel of rank " + std::to_string(owner), what,
-                                         "the same build");
+    expect_message<gear::base::TransportError>([&] { assembly.add(owner, parcel); },
+                                               "parcel of rank " + std::to_string(owner), what,
+                                               "the same build");
   };
   expect_refused(0, {mapped.begin(), mapped.end() - 1}, "ends too early");
   expect_refused(1, {packed.begin(), packed.begin() + 3}, "ends too early");
@@ -328,9 +348,9 @@ TEST_CASE("parcels: what is wrong with one is said") {
 
   assembly.begin(batch, given.items);
   assembly.add(0, mapped);
-  expect_message<gear::TransportError>([&] { assembly.finish(); },
-                                       std::to_string(given.places[0].size()) + " items of a batch",
-                                       "make the same calls");
+  expect_message<gear::base::TransportError>(
+      [&] { assembly.finish(); }, std::to_string(given.places[0].size()) + " items of a batch",
+      "make the same calls");
 }
 
 TEST_CASE("packed rows: outputs of one window that show one column share its rows") {

@@ -94,15 +94,15 @@ TEST_CASE("what is written is read back to the bit") {
 TEST_CASE("a file of speeds that is torn, foreign or changed is refused") {
   const std::string text = example().text();
   const auto expect_refused = [](const std::string& damaged, const char* part) {
-    expect_message<gear::CorruptData>([&] { LinkModel::parse(damaged); }, "[collect]", part);
+    expect_message<gear::base::CorruptData>([&] { LinkModel::parse(damaged); }, "[collect]", part);
   };
   for (size_t length = 0; length < text.size(); ++length) {
-    CHECK_THROWS_AS(LinkModel::parse(text.substr(0, length)), gear::CorruptData);
+    CHECK_THROWS_AS(LinkModel::parse(text.substr(0, length)), gear::base::CorruptData);
   }
   for (size_t i = 0; i < text.size(); ++i) {
     std::string changed = text;
     changed[i] = static_cast<char>(changed[i] ^ 1);
-    CHECK_THROWS_AS(LinkModel::parse(changed), gear::CorruptData);
+    CHECK_THROWS_AS(LinkModel::parse(changed), gear::base::CorruptData);
   }
   expect_refused("", "begins with ''");
   expect_refused("gear links 3\n", "gear links 3");
@@ -111,14 +111,14 @@ TEST_CASE("a file of speeds that is torn, foreign or changed is refused") {
 
 TEST_CASE("speeds that are no table are refused") {
   const auto expect_refused = [](std::vector<LinkModel::Sample> samples, const char* part) {
-    expect_message<gear::InvalidArgument>([&] { LinkModel model(std::move(samples), {}); },
-                                          "[collect]", part);
+    expect_message<gear::base::InvalidArgument>([&] { LinkModel model(std::move(samples), {}); },
+                                                "[collect]", part);
   };
   expect_refused({}, "0 link speeds");
   expect_refused({{64, 1, {1, 1, 1}}, {64, 1, {1, 1, 1}}}, "2 link speeds");
   expect_refused({{64, 1, {1, 1, 1}}, {65, 2, {1, 1, 1}}}, "2 run sizes and 2 batch sizes");
   expect_refused({{64, 1, {1, 0, 1}}}, "0 GB/s");
   expect_refused({{0, 1, {1, 1, 1}}}, "link speeds");
-  expect_message<gear::InvalidArgument>([] { LinkModel({{64, 1, {1, 1, 1}}}, {-1.0, 0.0}); },
-                                        "[collect]", "-1 s an item");
+  expect_message<gear::base::InvalidArgument>([] { LinkModel({{64, 1, {1, 1, 1}}}, {-1.0, 0.0}); },
+                                              "[collect]", "-1 s an item");
 }

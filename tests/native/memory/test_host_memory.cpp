@@ -65,7 +65,7 @@ TEST_CASE("this machine has memory, and more than that is refused up front") {
   CHECK(memory.total > 0);
   CHECK(memory.available <= memory.total);
   CHECK_NOTHROW(refuse_more_than_total("host", memory.total));
-  gear::testing::expect_message<gear::OutOfMemory>(
+  gear::testing::expect_message<gear::base::OutOfMemory>(
       [] { refuse_more_than_total("host", uint64_t{1} << 60); }, "[memory]",
       "1024.0 PiB (1152921504606846976 bytes)", "tier 'host'", "in all", "available",
       "lower the capacity");

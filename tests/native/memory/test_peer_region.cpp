@@ -17,7 +17,9 @@ namespace {
 
 constexpr std::string_view kHash = "0123456789abcdef";
 
-std::string name_of(const char* subject) { return gear::cat("peer-", subject, "-", ::getpid()); }
+std::string name_of(const char* subject) {
+  return gear::base::cat("peer-", subject, "-", ::getpid());
+}
 
 }  // namespace
 
@@ -50,17 +52,17 @@ TEST_CASE("memory without a name cannot be mapped") {
   const auto region = make_region(Tier::kHost, 4096);
   const RegionAddress address = address_of(*region, kHash);
   CHECK(!mappable(address));
-  expect_message<gear::InvalidArgument>([&] { open_peer_region(address, -1); }, "[memory]",
-                                        "tier 'host'", gear::cat("process ", ::getpid()),
-                                        "give it a name");
+  expect_message<gear::base::InvalidArgument>(
+      [&] { open_peer_region(address, -1); }, "[memory]", "tier 'host'",
+      gear::base::cat("process ", ::getpid()), "give it a name");
 }
 
 TEST_CASE("an address of another schema or size is refused") {
   const auto region = SharedRegion::create(name_of("other"), 4096, kHash);
   RegionAddress address = address_of(*region, kHash);
   address.bytes = 8192;
-  expect_message<gear::InvalidArgument>([&] { open_peer_region(address, -1); }, "4096 bytes",
-                                        "8192");
+  expect_message<gear::base::InvalidArgument>([&] { open_peer_region(address, -1); }, "4096 bytes",
+                                              "8192");
   address = address_of(*region, "fedcba9876543210");
-  expect_message<gear::InvalidArgument>([&] { open_peer_region(address, -1); }, "schema");
+  expect_message<gear::base::InvalidArgument>([&] { open_peer_region(address, -1); }, "schema");
 }

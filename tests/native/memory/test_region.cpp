@@ -34,7 +34,7 @@ constexpr std::array<Kind, 5> kKinds = {{{Tier::kHost, false},
 
 RegionOptions options_for(const Kind& kind) {
   if (kind.named) {
-    return {gear::cat("test-contract-", ::getpid()), "0123456789abcdef"};
+    return {gear::base::cat("test-contract-", ::getpid()), "0123456789abcdef"};
   }
   return {};
 }
@@ -122,12 +122,12 @@ TEST_CASE("region contract: memory is given back, so the next region starts from
 
 TEST_CASE("region contract: nothing and too much are refused in words") {
   for_each_kind([](Tier tier, const RegionOptions& options) {
-    expect_message<gear::InvalidArgument>([&] { make_region(tier, 0, options); }, "0 bytes");
+    expect_message<gear::base::InvalidArgument>([&] { make_region(tier, 0, options); }, "0 bytes");
     for (const uint64_t bytes : {uint64_t{1} << 60, ~uint64_t{0}}) {
-      expect_message<gear::OutOfMemory>(
-          [&] { make_region(tier, bytes, options); }, "[memory]", gear::cat("(", bytes, " bytes)"),
-          gear::cat("tier '", tier_name(tier), "'"), tier == Tier::kDevice ? "free" : "available",
-          "lower the capacity");
+      expect_message<gear::base::OutOfMemory>(
+          [&] { make_region(tier, bytes, options); }, "[memory]",
+          gear::base::cat("(", bytes, " bytes)"), gear::base::cat("tier '", tier_name(tier), "'"),
+          tier == Tier::kDevice ? "free" : "available", "lower the capacity");
     }
   });
 }
@@ -140,9 +140,9 @@ TEST_CASE("large host regions lie on huge-page boundaries") {
 }
 
 TEST_CASE("a name fits the shared and the pinned tier alone") {
-  expect_message<gear::InvalidArgument>([] { make_region(Tier::kHost, 1, {"x", ""}); }, "name='x'",
-                                        "tier='host'", "tier='shared'");
-  expect_message<gear::InvalidArgument>(
+  expect_message<gear::base::InvalidArgument>([] { make_region(Tier::kHost, 1, {"x", ""}); },
+                                              "name='x'", "tier='host'", "tier='shared'");
+  expect_message<gear::base::InvalidArgument>(
       [] { make_region(Tier::kShared, 1, {"", "0123456789abcdef"}); }, "name", "1 to 128");
 }
 
@@ -152,8 +152,8 @@ TEST_CASE("tiers have names") {
     CHECK(parse_tier_choice(tier_name(kind.tier)).tier == kind.tier);
   }
   CHECK(tier_name(Tier::kHost) == "host");
-  expect_message<gear::InvalidArgument>([] { parse_tier("tape"); }, "'tape'",
-                                        "'host', 'shared', 'pinned', 'device'");
+  expect_message<gear::base::InvalidArgument>([] { parse_tier("tape"); }, "'tape'",
+                                              "'host', 'shared', 'pinned', 'device'");
 }
 
 TEST_CASE("a tier of users may name a GPU") {
@@ -161,10 +161,11 @@ TEST_CASE("a tier of users may name a GPU") {
   CHECK(parse_tier_choice("device:3").tier == Tier::kDevice);
   CHECK(parse_tier_choice("device:3").device == 3);
   for (const char* text : {"device:", "device:x", "device:-1", "device:1 ", "device:99999999999"}) {
-    expect_message<gear::InvalidArgument>([&] { parse_tier_choice(text); }, text, "'device:0'");
+    expect_message<gear::base::InvalidArgument>([&] { parse_tier_choice(text); }, text,
+                                                "'device:0'");
   }
-  expect_message<gear::InvalidArgument>([] { parse_tier_choice("host:1"); }, "'host:1'",
-                                        "choose one of");
+  expect_message<gear::base::InvalidArgument>([] { parse_tier_choice("host:1"); }, "'host:1'",
+                                              "choose one of");
 }
 
 TEST_CASE("where there is no GPU the tiers that need one say so") {
@@ -173,12 +174,12 @@ TEST_CASE("where there is no GPU the tiers that need one say so") {
   }
   for (const Tier tier : {Tier::kPinned, Tier::kDevice}) {
 #if defined(GEAR_CUDA)
-    expect_message<gear::CudaError>([&] { make_region(tier, 4096); }, "[cuda]",
-                                    "cudaGetDeviceCount", "tier='host'");
+    expect_message<gear::base::CudaError>([&] { make_region(tier, 4096); }, "[cuda]",
+                                          "cudaGetDeviceCount", "tier='host'");
 #else
-    expect_message<gear::InvalidArgument>([&] { make_region(tier, 4096); }, "[memory]",
-                                          gear::cat("'", tier_name(tier), "'"), "without CUDA",
-                                          "GEAR_WITH_CUDA=OFF", "tier='host'");
+    expect_message<gear::base::InvalidArgument>(
+        [&] { make_region(tier, 4096); }, "[memory]", gear::base::cat("'", tier_name(tier), "'"),
+        "without CUDA", "GEAR_WITH_CUDA=OFF", "tier='host'");
 #endif
   }
 }
@@ -187,7 +188,7 @@ TEST_CASE("a shared region that is there can be page-locked") {
   if (gear::base::device_count() == 0) {
     return;
   }
-  const std::string name = gear::cat("test-pin-", ::getpid());
+  const std::string name = gear::base::cat("test-pin-", ::getpid());
   const auto owner = make_region(Tier::kShared, 5000, {name, "0123456789abcdef"});
   const auto pinned = pin_region(SharedRegion::attach(name, "0123456789abcdef"));
   CHECK(pinned->tier() == Tier::kPinned);
@@ -195,14 +196,14 @@ TEST_CASE("a shared region that is there can be page-locked") {
   CHECK(pinned->bytes() == 5000);
   owner->data()[4999] = std::byte{7};
   CHECK(read_all(*pinned)[4999] == std::byte{7});
-  expect_message<gear::InvalidArgument>([] { pin_region(make_region(Tier::kPinned, 1)); },
-                                        "'pinned'", "'host' or 'shared'");
+  expect_message<gear::base::InvalidArgument>([] { pin_region(make_region(Tier::kPinned, 1)); },
+                                              "'pinned'", "'host' or 'shared'");
 }
 
 TEST_CASE("a GPU that is not there is refused with those that are") {
   if (gear::base::device_count() == 0) {
     return;
   }
-  expect_message<gear::CudaError>([] { make_region(Tier::kDevice, 1, {"", "", 99}); },
-                                  "cudaSetDevice", "99", "GPU 0 (");
+  expect_message<gear::base::CudaError>([] { make_region(Tier::kDevice, 1, {"", "", 99}); },
+                                        "cudaSetDevice", "99", "GPU 0 (");
 }

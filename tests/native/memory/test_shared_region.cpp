@@ -32,7 +32,7 @@ constexpr std::string_view kOtherHash = "fedcba9876543210";
 // A name of this test process, free before and after.
 class Name {
  public:
-  explicit Name(const char* subject) : text_(gear::cat("test-", subject, "-", ::getpid())) {
+  explicit Name(const char* subject) : text_(gear::base::cat("test-", subject, "-", ::getpid())) {
     remove();
   }
   ~Name() { remove(); }
@@ -120,8 +120,8 @@ TEST_CASE("a peer keeps its bytes when the owner goes") {
   const auto peer = SharedRegion::attach(name, kHash);
   region.reset();
   CHECK(peer->data()[7] == std::byte{7});
-  expect_message<gear::InvalidArgument>([&] { SharedRegion::attach(name, kHash); },
-                                        "there is no shared region", "GEAR_SHM_PREFIX");
+  expect_message<gear::base::InvalidArgument>([&] { SharedRegion::attach(name, kHash); },
+                                              "there is no shared region", "GEAR_SHM_PREFIX");
 }
 
 TEST_CASE("a process forked from the owner does not take the name away") {
@@ -138,8 +138,8 @@ TEST_CASE("a process forked from the owner does not take the name away") {
 TEST_CASE("what an ended process left behind is removed, logged and replaced") {
   const Name name("stale");
   leave_stale(name, 300);
-  expect_message<gear::InvalidArgument>([&] { SharedRegion::attach(name, kHash); }, "left behind",
-                                        "which has ended");
+  expect_message<gear::base::InvalidArgument>([&] { SharedRegion::attach(name, kHash); },
+                                              "left behind", "which has ended");
   std::vector<std::string> logged;
   gear::base::set_log_sink(
       [&](gear::base::Level, std::string_view text) { logged.emplace_back(text); });
@@ -165,16 +165,17 @@ TEST_CASE("the region of a live process is left alone") {
   const Name name("live");
   const auto region = SharedRegion::create(name, 100, kHash);
   region->data()[0] = std::byte{9};
-  expect_message<gear::InvalidArgument>([&] { SharedRegion::create(name, 100, kOtherHash); },
-                                        gear::cat("shared region '", std::string_view(name),
-                                                  "' belongs to live process ", ::getpid()),
-                                        gear::cat("with schema ", kHash),
-                                        gear::cat("this buffer's schema is ", kOtherHash),
-                                        "choose another name or close that buffer");
+  expect_message<gear::base::InvalidArgument>(
+      [&] { SharedRegion::create(name, 100, kOtherHash); },
+      gear::base::cat("shared region '", std::string_view(name), "' belongs to live process ",
+                      ::getpid()),
+      gear::base::cat("with schema ", kHash),
+      gear::base::cat("this buffer's schema is ", kOtherHash),
+      "choose another name or close that buffer");
   CHECK(in_child([&] {
           try {
             SharedRegion::create(name, 100, kHash);
-          } catch (const gear::InvalidArgument&) {
+          } catch (const gear::base::InvalidArgument&) {
             return 0;
           }
           return 1;
@@ -188,8 +189,8 @@ TEST_CASE("the region of another container is left alone") {
   SharedHeader header = live_header(100);
   header.owner.pid_namespace += 1;
   name.put(&header, sizeof header);
-  expect_message<gear::InvalidArgument>([&] { SharedRegion::create(name, 100, kHash); },
-                                        "another container");
+  expect_message<gear::base::InvalidArgument>([&] { SharedRegion::create(name, 100, kHash); },
+                                              "another container");
   CHECK(name.exists());
 }
 
@@ -198,28 +199,28 @@ TEST_CASE("what is no region of this GEAR is refused and never removed") {
   SUBCASE("other bytes") {
     const std::string bytes(8192, 'x');
     name.put(bytes.data(), bytes.size());
-    expect_message<gear::InvalidArgument>([&] { SharedRegion::create(name, 100, kHash); },
-                                          "no shared region of GEAR", "choose another name");
-    expect_message<gear::InvalidArgument>([&] { SharedRegion::attach(name, kHash); },
-                                          "no shared region of GEAR");
+    expect_message<gear::base::InvalidArgument>([&] { SharedRegion::create(name, 100, kHash); },
+                                                "no shared region of GEAR", "choose another name");
+    expect_message<gear::base::InvalidArgument>([&] { SharedRegion::attach(name, kHash); },
+                                                "no shared region of GEAR");
   }
   SUBCASE("nothing at all") {
     name.put("", 0);
-    expect_message<gear::InvalidArgument>([&] { SharedRegion::create(name, 100, kHash); },
-                                          "no shared region of GEAR");
+    expect_message<gear::base::InvalidArgument>([&] { SharedRegion::create(name, 100, kHash); },
+                                                "no shared region of GEAR");
   }
   SUBCASE("the start of a header") {
     name.put("GEARSHM1", 8);
-    CHECK_THROWS_AS(SharedRegion::create(name, 100, kHash), gear::InvalidArgument);
+    CHECK_THROWS_AS(SharedRegion::create(name, 100, kHash), gear::base::InvalidArgument);
   }
   SUBCASE("another layout") {
     SharedHeader header = live_header(100);
     header.owner.start_time -= 1;
     header.layout_version = 2;
     name.put(&header, sizeof header);
-    expect_message<gear::InvalidArgument>([&] { SharedRegion::create(name, 100, kHash); },
-                                          "layout version 2, this GEAR has 1");
-    CHECK_THROWS_AS(SharedRegion::attach(name, kHash), gear::InvalidArgument);
+    expect_message<gear::base::InvalidArgument>([&] { SharedRegion::create(name, 100, kHash); },
+                                                "layout version 2, this GEAR has 1");
+    CHECK_THROWS_AS(SharedRegion::attach(name, kHash), gear::base::InvalidArgument);
   }
   CHECK(name.exists());
 }
@@ -228,45 +229,47 @@ TEST_CASE("attach refuses another schema, an unfinished region and a wrong size"
   const Name name("attach");
   SUBCASE("another schema") {
     const auto region = SharedRegion::create(name, 100, kHash);
-    expect_message<gear::InvalidArgument>([&] { SharedRegion::attach(name, kOtherHash); },
-                                          gear::cat("has schema ", kHash),
-                                          gear::cat("expects ", kOtherHash));
+    expect_message<gear::base::InvalidArgument>([&] { SharedRegion::attach(name, kOtherHash); },
+                                                gear::base::cat("has schema ", kHash),
+                                                gear::base::cat("expects ", kOtherHash));
   }
   SUBCASE("unfinished") {
     SharedHeader header = live_header(100);
     header.state = static_cast<uint32_t>(SharedState::kInitialising);
     name.put(&header, sizeof header);
-    expect_message<gear::InvalidArgument>([&] { SharedRegion::attach(name, kHash); },
-                                          "still being made");
+    expect_message<gear::base::InvalidArgument>([&] { SharedRegion::attach(name, kHash); },
+                                                "still being made");
   }
   SUBCASE("truncated") {
     const auto region = SharedRegion::create(name, 10000, kHash);
     REQUIRE(::truncate(name.path().c_str(), 8192) == 0);
-    expect_message<gear::CorruptData>([&] { SharedRegion::attach(name, kHash); }, "has 8192 bytes",
-                                      "its header says 4096 + 10000");
+    expect_message<gear::base::CorruptData>([&] { SharedRegion::attach(name, kHash); },
+                                            "has 8192 bytes", "its header says 4096 + 10000");
   }
   SUBCASE("a size in the header that cannot be") {
     const SharedHeader header = live_header(~uint64_t{0} - 100);
     name.put(&header, sizeof header);
-    CHECK_THROWS_AS(SharedRegion::attach(name, kHash), gear::CorruptData);
+    CHECK_THROWS_AS(SharedRegion::attach(name, kHash), gear::base::CorruptData);
   }
 }
 
 TEST_CASE("names, prefixes and hashes are checked") {
   for (const char* name : {"", "a/b", "../x", "a b", "\xC3\xA4"}) {
-    CHECK_THROWS_AS(SharedRegion::create(name, 1, kHash), gear::InvalidArgument);
+    CHECK_THROWS_AS(SharedRegion::create(name, 1, kHash), gear::base::InvalidArgument);
   }
-  CHECK_THROWS_AS(SharedRegion::create(std::string(129, 'a'), 1, kHash), gear::InvalidArgument);
+  CHECK_THROWS_AS(SharedRegion::create(std::string(129, 'a'), 1, kHash),
+                  gear::base::InvalidArgument);
   for (const char* hash : {"", "0123", "0123456789abcdeg", "0123456789abcdef0"}) {
-    expect_message<gear::InvalidArgument>([&] { SharedRegion::create("x", 1, hash); },
-                                          "16 hex digits");
+    expect_message<gear::base::InvalidArgument>([&] { SharedRegion::create("x", 1, hash); },
+                                                "16 hex digits");
   }
   {
     const ScopedVariable prefix("GEAR_SHM_PREFIX", "site-7");
     CHECK(shared_object_name("x") == "/site-7-x");
   }
   const ScopedVariable prefix("GEAR_SHM_PREFIX", "a/b");
-  expect_message<gear::InvalidArgument>([] { shared_object_name("x"); }, "GEAR_SHM_PREFIX", "a/b");
+  expect_message<gear::base::InvalidArgument>([] { shared_object_name("x"); }, "GEAR_SHM_PREFIX",
+                                              "a/b");
 }
 
 TEST_CASE("a full /dev/shm is out of memory at creation, and leaves nothing behind") {
@@ -282,7 +285,7 @@ TEST_CASE("a full /dev/shm is out of memory at creation, and leaves nothing behi
     try {
       SharedRegion::create(name, 2 << 20, kHash);
       return 1;
-    } catch (const gear::OutOfMemory& error) {
+    } catch (const gear::base::OutOfMemory& error) {
       const std::string text = error.what();
       if (text.find("/dev/shm has ") == std::string::npos ||
           text.find("tier='host'") == std::string::npos || name.exists()) {

@@ -32,9 +32,13 @@ std::vector<int64_t> window_of(const Episode& episode, uint64_t step, const Outp
     const bool exists = at >= static_cast<int64_t>(episode.begin) &&
                         at < static_cast<int64_t>(episode.end + closing);
     rows.push_back(exists ? at : -1);
-    if (exists) there.push_back(at);
+    if (exists) {
+      there.push_back(at);
+    }
   }
-  if (output.pad == Pad::kBoth) return rows;
+  if (output.pad == Pad::kBoth) {
+    return rows;
+  }
   there.insert(output.pad == Pad::kHead ? there.begin() : there.end(), rows.size() - there.size(),
                -1);
   return there;
@@ -60,7 +64,9 @@ void expect_as_modelled(Shard& shard, const Batch& batch, const gear::select::Se
       for (size_t i = 0; i < window.size(); ++i) {
         const bool exists = window[i] >= 0;
         length += exists;
-        if (layout.packed && !exists) continue;
+        if (layout.packed && !exists) {
+          continue;
+        }
         if (!layout.packed) {
           REQUIRE(batch.at<bool>(shared.mask)[item * window.size() + i] == exists);
         }
@@ -99,8 +105,12 @@ void expect_sound_runs(const Shard& shard, const Plan& plan, const Batch& batch)
     for (const Run& run : plan.runs(w)) {
       REQUIRE(run.count > 0);
       REQUIRE(run.target + run.count <= written.size());
-      for (uint32_t i = 0; i < run.count; ++i) ++written[run.target + i];
-      if (run.page == kNone) continue;
+      for (uint32_t i = 0; i < run.count; ++i) {
+        ++written[run.target + i];
+      }
+      if (run.page == kNone) {
+        continue;
+      }
       REQUIRE(run.row + run.count <= shard.layout().page_steps);
       copied += run.count * row_bytes;
     }
@@ -126,7 +136,9 @@ TEST_CASE("plans of random windows hold what a byte-per-byte model says") {
     std::vector<Output> outputs;
     for (size_t o = 0; o < 1 + round % 3; ++o) {
       outputs.push_back(random_output(round, o, capacity));
-      if (o == 0 || round % 2 == 0) continue;
+      if (o == 0 || round % 2 == 0) {
+        continue;
+      }
       outputs[o].start = outputs[0].start;  // perhaps a shared window
       outputs[o].stop = outputs[0].stop;
       outputs[o].pad = outputs[0].pad;
@@ -201,8 +213,8 @@ TEST_CASE("windows that cannot be are refused") {
   const auto expect_refused = [&](std::vector<Output> outputs, uint64_t batch_size,
                                   const char* part) {
     CAPTURE(part);
-    expect_message<gear::InvalidArgument>([&] { check_outputs(outputs, schema, batch_size, 100); },
-                                          "[collect]", part);
+    expect_message<gear::base::InvalidArgument>(
+        [&] { check_outputs(outputs, schema, batch_size, 100); }, "[collect]", part);
   };
   constexpr int64_t kFar = int64_t{1} << 62;
   expect_refused({}, 1, "no output");

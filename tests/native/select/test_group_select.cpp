@@ -18,7 +18,9 @@ namespace {
 
 std::vector<Step> steps_of(const GroupContent& content, const Selection& chosen) {
   std::vector<Step> steps;
-  for (const Anchor& anchor : chosen.anchors) steps.push_back(content.step_of_whole(anchor));
+  for (const Anchor& anchor : chosen.anchors) {
+    steps.push_back(content.step_of_whole(anchor));
+  }
   return steps;
 }
 
@@ -80,7 +82,9 @@ TEST_CASE("a group draws what one buffer with the content of all ranks draws") {
           }
         }
         uint64_t sampled = 0;
-        for (const auto& rank : content.ranks) sampled += rank->state().counters.steps_sampled;
+        for (const auto& rank : content.ranks) {
+          sampled += rank->state().counters.steps_sampled;
+        }
         CHECK(sampled == content.whole->state().counters.steps_sampled);
       }
     }
@@ -101,19 +105,24 @@ TEST_CASE("a group empties buffers with max_times_sampled as one buffer does, by
         for (;;) {
           Selection chosen;
           single->select(*content.whole, 24, chosen);
-          if (chosen.size() == 0) break;
+          if (chosen.size() == 0) {
+            break;
+          }
           REQUIRE(group.select(24).steps == steps_of(content, chosen));
           content.whole->release_spent();
-          for (const auto& rank : content.ranks) rank->release_spent();
+          for (const auto& rank : content.ranks) {
+            rank->release_spent();
+          }
         }
-        expect_message<gear::InvalidArgument>([&] { group.select(24); }, "no rank offers");
+        expect_message<gear::base::InvalidArgument>([&] { group.select(24); }, "no rank offers");
       }
     }
   }
   GroupContent content(2, 1, GroupContent::Single::kRankByRank, 1);
   for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential}) {
-    expect_message<gear::InvalidArgument>([&] { GroupOfSamplers(content, options_of(policy)); },
-                                          "max_times_sampled 1", "use Fifo, Lifo or TopK");
+    expect_message<gear::base::InvalidArgument>(
+        [&] { GroupOfSamplers(content, options_of(policy)); }, "max_times_sampled 1",
+        "use Fifo, Lifo or TopK");
   }
 }
 
@@ -137,7 +146,9 @@ TEST_CASE("a sequential epoch over ranks gives every item once, and ends on all 
             uint64_t batches = 0;
             for (;; ++batches) {
               const std::vector<Step> steps = group.select(count).steps;
-              if (steps.empty()) break;
+              if (steps.empty()) {
+                break;
+              }
               epoch.insert(epoch.end(), steps.begin(), steps.end());
             }
             CHECK(batches == batches_per_epoch(options, offered, count));
@@ -166,10 +177,12 @@ TEST_CASE("a sequential epoch is given up on all ranks when the content of one c
     changing.next_free_page(e);
     changing.attach_page(e);
     changing.append(e, {&priority, 1});
-    expect_message<gear::InvalidArgument>([&] { group.select(6); }, "in the middle",
-                                          "the next begins");
+    expect_message<gear::base::InvalidArgument>([&] { group.select(6); }, "in the middle",
+                                                "the next begins");
     uint64_t offered = 0;
-    for (const auto& rank : content.ranks) offered += rank->anchors().total();
+    for (const auto& rank : content.ranks) {
+      offered += rank->anchors().total();
+    }
     CHECK(group.select(100000).steps.size() == offered);
     CHECK(group.select(100000).steps.empty());
   }
@@ -187,7 +200,9 @@ TEST_CASE("a group continues from a position with the same draws") {
       for (size_t rank = 0; rank < 3; ++rank) {
         second.samplers[rank]->restore(first.samplers[rank]->position());
       }
-      for (int i = 0; i < 4; ++i) CHECK(first.select(9).steps == second.select(9).steps);
+      for (int i = 0; i < 4; ++i) {
+        CHECK(first.select(9).steps == second.select(9).steps);
+      }
     }
   }
 }
@@ -196,13 +211,15 @@ TEST_CASE("beta belongs to the draw") {
   GroupContent content(2, 3, GroupContent::Single::kRankByRank);
   GroupOfSamplers group(content, options_of(Policy::kWeighted));
   CHECK(group.select(4).beta == 0.4);
-  for (const auto& sampler : group.samplers) sampler->set_beta(0.9);
+  for (const auto& sampler : group.samplers) {
+    sampler->set_beta(0.9);
+  }
   CHECK(group.select(4).beta == 0.9);
-  CHECK_THROWS_AS(group.samplers[0]->set_beta(-1), gear::InvalidArgument);
+  CHECK_THROWS_AS(group.samplers[0]->set_beta(-1), gear::base::InvalidArgument);
   GroupOfSamplers uniform(content, options_of(Policy::kUniform));
   CHECK(uniform.select(4).beta == 0);
-  expect_message<gear::InvalidArgument>([&] { uniform.samplers[0]->set_beta(1); },
-                                        "only the Weighted");
+  expect_message<gear::base::InvalidArgument>([&] { uniform.samplers[0]->set_beta(1); },
+                                              "only the Weighted");
 }
 
 TEST_CASE("draws over very unequal shards have the probabilities that they say") {
@@ -239,10 +256,13 @@ TEST_CASE("draws over very unequal shards have the probabilities that they say")
 
 TEST_CASE("a group with nothing to draw says so on every rank") {
   GroupContent content(3, 1, GroupContent::Single::kRankByRank);
-  for (auto& rank : content.ranks) rank = std::make_unique<Index>(IndexOptions{4, kRankPageSteps});
+  for (auto& rank : content.ranks) {
+    rank = std::make_unique<Index>(IndexOptions{4, kRankPageSteps});
+  }
   for (const Policy policy : kAll) {
     GroupOfSamplers group(content, options_of(policy));
-    expect_message<gear::InvalidArgument>([&] { group.select(8); }, "no rank offers anything");
+    expect_message<gear::base::InvalidArgument>([&] { group.select(8); },
+                                                "no rank offers anything");
   }
 }
 
@@ -260,6 +280,6 @@ TEST_CASE("ranges of ranks: whose a target is, and how far into its range") {
   CHECK(own == std::vector<uint64_t>{1, 0});
   const uint64_t half = uint64_t{1} << 62;
   CHECK_NOTHROW(ranges.set(std::vector<uint64_t>{half, half - 1, 0, 0, 0, 0}));
-  expect_message<gear::InvalidArgument>(
+  expect_message<gear::base::InvalidArgument>(
       [&] { ranges.set(std::vector<uint64_t>{half, half, 0, 0, 0, 0}); }, "2^63");
 }

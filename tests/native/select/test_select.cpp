@@ -27,7 +27,9 @@ uint32_t add_episode(Index& index, const std::vector<float>& priorities, bool en
     }
     index.append(e, {&priority, 1});
   }
-  if (ends) index.end_episode(e, EpisodeState::kTerminated, -1.0, 0);
+  if (ends) {
+    index.end_episode(e, EpisodeState::kTerminated, -1.0, 0);
+  }
   return e;
 }
 
@@ -97,7 +99,9 @@ void expect_distribution(Sampler& sampler, Index& index, uint64_t draws,
   double degrees = -1;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const double expected = wanted[i] * static_cast<double>(draws);
-    if (expected < 5) continue;  // priority 0 keeps a chance of 2^-24: too rare to count
+    if (expected < 5) {
+      continue;  // priority 0 keeps a chance of 2^-24: too rare to count
+    }
     degrees += 1;
     chi_square += (counts[i] - expected) * (counts[i] - expected) / expected;
   }
@@ -117,9 +121,13 @@ TEST_CASE("uniform draws every ended episode equally often, and names its head")
   Index index = make_index();
   const auto sampler = make_sampler(options_of(Policy::kUniform, Unit::kEpisode), index);
   std::vector<int> counts(9, 0);
-  for (const int step : steps_of(index, select(*sampler, index, 9000))) ++counts[step % 9];
+  for (const int step : steps_of(index, select(*sampler, index, 9000))) {
+    ++counts[step % 9];
+  }
   CHECK(counts[0] + counts[6] + counts[8] == 9000);  // the first steps of the episodes
-  for (const int step : {0, 6, 8}) CHECK(std::abs(counts[step] - 3000) < 150);
+  for (const int step : {0, 6, 8}) {
+    CHECK(std::abs(counts[step] - 3000) < 150);
+  }
 }
 
 TEST_CASE("weighted draws in proportion to p^alpha") {
@@ -136,7 +144,9 @@ TEST_CASE("weighted draws in proportion to p^alpha") {
           fixed_weight(static_cast<float>(step), alpha, kMaxWeight, saturated)));
       sum += wanted.back();
     }
-    for (double& probability : wanted) probability /= sum;
+    for (double& probability : wanted) {
+      probability /= sum;
+    }
     expect_distribution(*sampler, index, 100000, wanted);
   }
 }
@@ -159,10 +169,12 @@ TEST_CASE("importance weights are (P / least P of the batch)^-beta") {
   }
   const auto weighted = make_sampler(options, index);
   weighted->set_beta(0.0);
-  for (const float weight : select(*weighted, index, 10).weights) CHECK(weight == 1.0F);
-  CHECK_THROWS_AS(weighted->set_beta(-0.1), gear::InvalidArgument);
+  for (const float weight : select(*weighted, index, 10).weights) {
+    CHECK(weight == 1.0F);
+  }
+  CHECK_THROWS_AS(weighted->set_beta(-0.1), gear::base::InvalidArgument);
   const auto uniform = make_sampler(options_of(Policy::kUniform), index);
-  expect_message<gear::InvalidArgument>([&] { uniform->set_beta(1.0); }, "only the Weighted");
+  expect_message<gear::base::InvalidArgument>([&] { uniform->set_beta(1.0); }, "only the Weighted");
 }
 
 TEST_CASE("a sampler with the same seed and position continues with the same draws") {
@@ -178,7 +190,9 @@ TEST_CASE("a sampler with the same seed and position continues with the same dra
         CHECK(steps_of(index, select(*first, index, 7)) ==
               steps_of(index, select(*second, index, 7)));
       }
-      if (unit == Unit::kEpisode) continue;
+      if (unit == Unit::kEpisode) {
+        continue;
+      }
       other->restore({});
       first->restore({});
       CHECK(steps_of(index, select(*first, index, 7)) != steps_of(index, select(*other, index, 7)));
@@ -228,7 +242,9 @@ TEST_CASE("max_times_sampled empties the buffer draw by draw, under every policy
     for (uint64_t drawn = 0; drawn < 2 * kNumSteps;) {
       const Selection chosen = select(*sampler, index, 5);
       REQUIRE(chosen.size() > 0);
-      for (const int step : steps_of(index, chosen)) ++times[static_cast<size_t>(step)];
+      for (const int step : steps_of(index, chosen)) {
+        ++times[static_cast<size_t>(step)];
+      }
       index.release_spent();
       drawn += chosen.size();
     }
@@ -262,7 +278,9 @@ TEST_CASE("a sequential epoch gives every step once, in an order of its own") {
       }
       CHECK((epochs[0] != epochs[1]) == shuffle);
       CHECK((epochs[1] != epochs[2]) == shuffle);
-      if (!shuffle) CHECK(std::is_sorted(epochs[0].begin(), epochs[0].end()));
+      if (!shuffle) {
+        CHECK(std::is_sorted(epochs[0].begin(), epochs[0].end()));
+      }
     }
   }
 }
@@ -275,8 +293,8 @@ TEST_CASE("a sequential epoch over a buffer that changes is given up") {
     const auto sampler = make_sampler(options, index);
     select(*sampler, index, 5);
     add_episode(index, {19, 20});
-    expect_message<gear::InvalidArgument>([&] { select(*sampler, index, 5); }, "19 items",
-                                          "21 offered", "the next begins");
+    expect_message<gear::base::InvalidArgument>([&] { select(*sampler, index, 5); }, "19 items",
+                                                "21 offered", "the next begins");
     CHECK(select(*sampler, index, 100).size() == kNumSteps + 2);
     CHECK(select(*sampler, index, 100).size() == 0);
     CHECK(sampler->position().epoch == 2);
@@ -292,7 +310,7 @@ TEST_CASE("a position beyond its epoch ends the epoch") {
   try {
     sampler->restore(position);
     CHECK(select(*sampler, index, 5).size() == 0);
-  } catch (const gear::InvalidArgument&) {  // or it is refused
+  } catch (const gear::base::InvalidArgument&) {  // or it is refused
   }
 }
 
@@ -301,12 +319,13 @@ TEST_CASE("samplers that cannot be are refused") {
   for (const double wrong : {-0.1, std::nan(""), HUGE_VAL}) {
     SamplerOptions options = options_of(Policy::kWeighted);
     options.alpha = wrong;
-    expect_message<gear::InvalidArgument>([&] { make_sampler(options, index); }, "[select] alpha");
+    expect_message<gear::base::InvalidArgument>([&] { make_sampler(options, index); },
+                                                "[select] alpha");
     options.alpha = 0.6;
     options.beta = wrong;
-    CHECK_THROWS_AS(make_sampler(options, index), gear::InvalidArgument);
+    CHECK_THROWS_AS(make_sampler(options, index), gear::base::InvalidArgument);
   }
   Index spending = make_index(1);
-  expect_message<gear::InvalidArgument>(
+  expect_message<gear::base::InvalidArgument>(
       [&] { make_sampler(options_of(Policy::kSequential), spending); }, "max_times_sampled");
 }

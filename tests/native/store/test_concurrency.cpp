@@ -62,7 +62,9 @@ uint64_t run_all(const std::vector<std::function<void()>>& bodies, std::atomic<b
       }
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
   return failures;
 }
 
@@ -106,17 +108,25 @@ uint64_t collect(const std::atomic<bool>& stop, const std::shared_ptr<Shard>& sh
   std::deque<Batch> kept;
   std::unique_ptr<Collector> collector;
   for (int i = 0; i < batches && !stop; ++i) {
-    if (i % 50 == 0) collector = std::make_unique<Collector>(shard, options);
+    if (i % 50 == 0) {
+      collector = std::make_unique<Collector>(shard, options);
+    }
     Batch batch;
-    if (collector->next(60.0, batch) != Next::kBatch) return ~uint64_t{0};
+    if (collector->next(60.0, batch) != Next::kBatch) {
+      return ~uint64_t{0};
+    }
     seen.add(batch);
     kept.push_back(std::move(batch));
-    if (kept.size() < 8) continue;
+    if (kept.size() < 8) {
+      continue;
+    }
     wrong += wrong_rows(kept.front());
     kept.pop_front();
   }
   collector.reset();
-  for (const Batch& batch : kept) wrong += wrong_rows(batch);
+  for (const Batch& batch : kept) {
+    wrong += wrong_rows(batch);
+  }
   return wrong;
 }
 
@@ -142,7 +152,9 @@ TEST_CASE("writers, collectors, updates and saves share a shard under constant e
         wanted.packed = packed;
         wanted.sampler.policy = policy;
         wrong += collect(stop, shard, wanted, 200, seen);
-        if (--collecting == 0) stop = true;
+        if (--collecting == 0) {
+          stop = true;
+        }
       };
     };
     const uint64_t failures =
@@ -191,7 +203,9 @@ TEST_CASE("two collectors on a queue deliver every step exactly once") {
   for (const uint64_t number : {1, 2}) {
     bodies.push_back([&, number] {
       Writer writer(shard);
-      for (uint64_t i = 0; i < kEpisodes; ++i) add_episode(writer, number << 32 | i, kSteps);
+      for (uint64_t i = 0; i < kEpisodes; ++i) {
+        add_episode(writer, number << 32 | i, kSteps);
+      }
     });
     bodies.push_back([&, number] {
       CollectorOptions wanted;
@@ -201,7 +215,9 @@ TEST_CASE("two collectors on a queue deliver every step exactly once") {
       Collector collector(shard, wanted);
       while (!stop && delivered < 2 * kEpisodes * kSteps) {
         Batch batch;
-        if (collector.next(0.01, batch) != Next::kBatch) continue;
+        if (collector.next(0.01, batch) != Next::kBatch) {
+          continue;
+        }
         wrong += wrong_rows(batch);
         const std::lock_guard guard(mutex);
         for (uint64_t i = 0; i < batch.items; ++i) {

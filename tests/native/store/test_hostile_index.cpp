@@ -29,10 +29,14 @@ std::shared_ptr<Shard> make_shard(Evict evict, uint32_t max_times_sampled) {
   gear::store::Writer writer(shard);
   const std::byte* columns[] = {kRow};
   for (const uint64_t steps : {5, 1, 3, 2}) {
-    for (uint64_t i = 0; i < steps; ++i) writer.append(columns, 1, {});
+    for (uint64_t i = 0; i < steps; ++i) {
+      writer.append(columns, 1, {});
+    }
     writer.end_episode(EpisodeState::kTerminated, steps == 1 ? 2.0 : -1.0, columns);
   }
-  for (int i = 0; i < 4; ++i) writer.append(columns, 1, {});
+  for (int i = 0; i < 4; ++i) {
+    writer.append(columns, 1, {});
+  }
   const auto lock = shard->lock();
   const uint32_t open = shard->index().state().newest;
   // Leaves the writer nothing to end: the episode stays open, as in a checkpoint of a running job.
@@ -54,7 +58,9 @@ void use(Index& index) {
   index.require_lookahead(2);
   std::vector<uint64_t> open;
   for (uint32_t e = index.state().oldest; e != kNone; e = index.episode(e).newer) {
-    if (index.episode(e).state == EpisodeState::kOpen) open.push_back(index.episode(e).uid);
+    if (index.episode(e).state == EpisodeState::kOpen) {
+      open.push_back(index.episode(e).uid);
+    }
   }
   for (uint64_t i = 0; i < 2 * index.options().num_pages; ++i) {
     const uint32_t e =
@@ -80,8 +86,8 @@ bool accepted(const std::vector<std::byte>& bytes) {
     Index index(options, std::move(saved.state));
     use(index);
     return true;
-  } catch (const gear::CorruptData&) {
-  } catch (const gear::Error&) {
+  } catch (const gear::base::CorruptData&) {
+  } catch (const gear::base::Error&) {
   }
   return false;
 }
@@ -94,11 +100,11 @@ TEST_CASE("an index section cut anywhere is refused as corrupt") {
   CHECK(accepted(good));
   for (size_t length = 0; length < good.size(); ++length) {
     CAPTURE(length);
-    REQUIRE_THROWS_AS(decode_index({good.data(), length}), gear::CorruptData);
+    REQUIRE_THROWS_AS(decode_index({good.data(), length}), gear::base::CorruptData);
   }
   std::vector<std::byte> longer = good;
   longer.push_back(std::byte{0});
-  CHECK_THROWS_AS(decode_index(longer), gear::CorruptData);
+  CHECK_THROWS_AS(decode_index(longer), gear::base::CorruptData);
 }
 
 TEST_CASE("an index section with a flipped bit is refused or usable") {
@@ -145,7 +151,7 @@ TEST_CASE("states that contradict themselves are refused") {
   const auto expect_refused = [&](auto change) {
     IndexState state = shard->index().state();
     change(state);
-    CHECK_THROWS_AS(Index(options, std::move(state)), gear::CorruptData);
+    CHECK_THROWS_AS(Index(options, std::move(state)), gear::base::CorruptData);
   };
   const uint32_t ended = shard->index().state().oldest;
   const uint32_t open = shard->index().state().newest;

@@ -49,7 +49,7 @@ bool stored(const Index& index, int64_t id) {
   try {
     index.resolve(id);
     return true;
-  } catch (const gear::InvalidArgument&) {
+  } catch (const gear::base::InvalidArgument&) {
     return false;
   }
 }
@@ -73,11 +73,13 @@ TEST_CASE("ids carry slot, generation, owner and the episode bit") {
 }
 
 TEST_CASE("options out of range are refused") {
-  CHECK_THROWS_AS(Index(options_of(0, 4)), gear::InvalidArgument);
-  expect_message<gear::InvalidArgument>([] { check_options(options_of(uint64_t{1} << 31, 2)); },
-                                        "[store]", "2147483648 pages of 2 steps", "capacity");
+  CHECK_THROWS_AS(Index(options_of(0, 4)), gear::base::InvalidArgument);
+  expect_message<gear::base::InvalidArgument>(
+      [] { check_options(options_of(uint64_t{1} << 31, 2)); }, "[store]",
+      "2147483648 pages of 2 steps", "capacity");
   CHECK_NOTHROW(check_options(options_of((uint64_t{1} << 31) - 1, 2)));
-  CHECK_THROWS_AS(check_options(options_of(1, 1, Evict::kFifo, 65536)), gear::InvalidArgument);
+  CHECK_THROWS_AS(check_options(options_of(1, 1, Evict::kFifo, 65536)),
+                  gear::base::InvalidArgument);
 }
 
 TEST_CASE("a step is offered once the lookahead follows it or its episode ends") {
@@ -182,8 +184,8 @@ TEST_CASE("pages that open episodes write to cannot be evicted") {
     append(index, a, {1});
     append(index, b, {1});
     const uint32_t c = index.open_episode();
-    expect_message<gear::OutOfMemory>([&] { index.next_free_page(c); }, "each of the 2 pages",
-                                      "raise capacity");
+    expect_message<gear::base::OutOfMemory>([&] { index.next_free_page(c); }, "each of the 2 pages",
+                                            "raise capacity");
     const auto ids = append(index, b, {1});  // full: now it can go
     append(index, c, {1});
     CHECK(!stored(index, ids[0]));
@@ -204,14 +206,14 @@ TEST_CASE("ids of evicted steps are stale, even when their page is in use again"
   CHECK(index.priority({0, 0}) == 1.0F);
   CHECK(index.priority({0, 1}) == 6.0F);
   CHECK(index.state().max_priority == 6.0F);
-  expect_message<gear::InvalidArgument>([&] { index.resolve(old[0]); }, "evicted");
+  expect_message<gear::base::InvalidArgument>([&] { index.resolve(old[0]); }, "evicted");
 }
 
 TEST_CASE("an update with one wrong pair changes nothing") {
   Index index(options_of(2, 4));
   const auto ids = add_episode(index, 4);
   const auto expect_refused = [&](int64_t id, float priority, const char* part) {
-    expect_message<gear::InvalidArgument>(
+    expect_message<gear::base::InvalidArgument>(
         [&] { index.update(std::vector<int64_t>{ids[0], id}, std::vector<float>{8.0F, priority}); },
         "position 1", part, "nothing was updated");
     CHECK(index.priority({0, 0}) == 1.0F);
@@ -230,7 +232,9 @@ TEST_CASE("priorities that are not given are the largest so far") {
   const uint32_t e = index.open_episode();
   append(index, e, {-1, 3, -1, 0.5F, -1});
   const float wanted[] = {1, 3, 3, 0.5F, 3};
-  for (uint32_t i = 0; i < 5; ++i) CHECK(index.priority({i / 4, i % 4}) == wanted[i]);
+  for (uint32_t i = 0; i < 5; ++i) {
+    CHECK(index.priority({i / 4, i % 4}) == wanted[i]);
+  }
 }
 
 TEST_CASE("a priority of -0.0 is a priority of 0") {
@@ -276,8 +280,12 @@ TEST_CASE("a step drawn max_times_sampled times is offered no more, a spent epis
   CHECK(weights[0] == 0);
   CHECK(!index.drawable(Anchor{0, 0}));
   CHECK(index.nth_anchor(0, 0) == 1);
-  for (int i = 0; i < 2; ++i) index.mark_sampled({0, 1}, Unit::kStep);
-  for (int i = 0; i < 2; ++i) index.mark_sampled({1, 0}, Unit::kStep);
+  for (int i = 0; i < 2; ++i) {
+    index.mark_sampled({0, 1}, Unit::kStep);
+  }
+  for (int i = 0; i < 2; ++i) {
+    index.mark_sampled({1, 0}, Unit::kStep);
+  }
   CHECK(index.state().num_episodes == 1);  // a plan may still need its pages
   index.release_spent();
   CHECK(index.state().num_episodes == 0);
@@ -306,7 +314,9 @@ TEST_CASE("an open episode is freed when it ends with every step spent") {
 TEST_CASE("an episode whose last unspent step is evicted is freed") {
   Index index(options_of(3, 2, Evict::kFifo, 1));
   add_episode(index, 4);
-  for (const uint32_t row : {0U, 1U}) index.mark_sampled({1, row}, Unit::kStep);
+  for (const uint32_t row : {0U, 1U}) {
+    index.mark_sampled({1, row}, Unit::kStep);
+  }
   add_episode(index, 4);  // takes the head page; what is left of the first episode is spent
   CHECK(index.state().num_episodes == 1);
 }
@@ -315,11 +325,11 @@ TEST_CASE("an open episode without a writer is adopted once") {
   Index index(options_of(4, 2));
   const uint32_t e = index.open_episode();
   append(index, e, {1});
-  expect_message<gear::InvalidArgument>([&] { index.adopt_episode(1); }, "has a writer");
+  expect_message<gear::base::InvalidArgument>([&] { index.adopt_episode(1); }, "has a writer");
   index.abandon_episode(e);
   CHECK(index.adopt_episode(1) == e);
-  CHECK_THROWS_AS(index.adopt_episode(1), gear::InvalidArgument);
+  CHECK_THROWS_AS(index.adopt_episode(1), gear::base::InvalidArgument);
   end(index, e);
-  expect_message<gear::InvalidArgument>([&] { index.adopt_episode(1); }, "has ended");
-  expect_message<gear::InvalidArgument>([&] { index.adopt_episode(9); }, "no episode 9");
+  expect_message<gear::base::InvalidArgument>([&] { index.adopt_episode(1); }, "has ended");
+  expect_message<gear::base::InvalidArgument>([&] { index.adopt_episode(9); }, "no episode 9");
 }

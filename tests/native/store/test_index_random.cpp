@@ -28,8 +28,12 @@ class History {
   void run(uint64_t operations) {
     for (uint64_t i = 1; i <= operations; ++i) {
       operate();
-      if (i == operations / 3) episodes_ = index_.weights(1.0, Unit::kEpisode);
-      if (i % 500 == 0) expect_consistent();
+      if (i == operations / 3) {
+        episodes_ = index_.weights(1.0, Unit::kEpisode);
+      }
+      if (i % 500 == 0) {
+        expect_consistent();
+      }
     }
   }
 
@@ -51,7 +55,9 @@ class History {
     if (kind < 50) {
       append(e, 1 + random(9));
     } else if (kind < 60) {
-      if (e != kNone) end(e);
+      if (e != kNone) {
+        end(e);
+      }
     } else if (kind < 75) {
       update();
     } else if (kind < 90) {
@@ -59,7 +65,9 @@ class History {
     } else if (kind < 97) {
       draw(Unit::kEpisode);
     } else if (kind < 99) {
-      if (e == kNone) return;
+      if (e == kNone) {
+        return;
+      }
       index_.abandon_episode(e);
       REQUIRE(index_.adopt_episode(index_.episode(e).uid) == e);
     } else {
@@ -68,19 +76,25 @@ class History {
   }
 
   void need_room(uint32_t e) {
-    if (index_.has_room(e)) return;
+    if (index_.has_room(e)) {
+      return;
+    }
     const uint32_t next = index_.next_free_page(e);
     REQUIRE(index_.attach_page(e) == next);
   }
 
   void append(uint32_t& e, uint64_t count) {
-    if (e == kNone) e = index_.open_episode();
+    if (e == kNone) {
+      e = index_.open_episode();
+    }
     while (count > 0) {
       need_room(e);
       const uint32_t tail = index_.episode(e).tail;
       const uint32_t row = index_.page(tail).rows;
       std::vector<float> priorities(std::min(count, kPageSteps - row));
-      for (float& priority : priorities) priority = random_priority();
+      for (float& priority : priorities) {
+        priority = random_priority();
+      }
       for (uint32_t i = 0; i < priorities.size(); ++i) {
         ledger_.push_back({index_.id({tail, row + i}, Unit::kStep), index_.episode(e).uid,
                            index_.episode(e).end + i});
@@ -92,14 +106,18 @@ class History {
 
   void end(uint32_t& e) {
     const bool closing = random(2) == 0;
-    if (closing) need_room(e);
+    if (closing) {
+      need_room(e);
+    }
     index_.end_episode(e, random(2) == 0 ? EpisodeState::kTerminated : EpisodeState::kTruncated,
                        random(2) == 0 ? -1.0 : random_priority(), closing ? 1 + random(7) : 0);
     e = kNone;
   }
 
   void update() {
-    if (ledger_.empty()) return;
+    if (ledger_.empty()) {
+      return;
+    }
     std::vector<int64_t> ids;
     std::vector<float> priorities;
     for (uint64_t i = random(20); i > 0; --i) {
@@ -121,7 +139,9 @@ class History {
       tree.find({&target, 1}, {&hit, 1});
       const auto page = static_cast<uint32_t>(hit.leaf);
       const uint32_t row = unit == Unit::kStep ? index_.nth_anchor(page, hit.remainder) : 0;
-      if (unit == Unit::kStep) REQUIRE(index_.drawable(Anchor{page, row}));
+      if (unit == Unit::kStep) {
+        REQUIRE(index_.drawable(Anchor{page, row}));
+      }
       index_.mark_sampled({page, row}, unit);
     }
     index_.release_spent();
@@ -149,7 +169,9 @@ class History {
           const uint64_t number = index_.page(p).first_step + row;
           const uint64_t slot = index_.slot({p, row});
           offered[slot] = number < episode.anchors_end;
-          if (number < episode.end) sum += priority_units(index_.priority({p, row}));
+          if (number < episode.end) {
+            sum += priority_units(index_.priority({p, row}));
+          }
           const bool spent = options_.max_times_sampled > 0 &&
                              index_.state().times_sampled[slot] >= options_.max_times_sampled;
           REQUIRE(index_.drawable(Anchor{p, row}) == (offered[slot] && !spent));
@@ -161,11 +183,15 @@ class History {
         anchors += in_page;
       }
       REQUIRE(episode.priority_sum == sum);
-      if (episode.head == kNone) continue;
+      if (episode.head == kNone) {
+        continue;
+      }
       const bool whole = index_.drawable(episode);
       REQUIRE(index_.heads()[episode.head] == whole);
       heads += whole;
-      if (episodes_ == nullptr) continue;
+      if (episodes_ == nullptr) {
+        continue;
+      }
       expect_weight(*episodes_, episode.head, whole,
                     static_cast<float>(index_.episode_priority(episode)), 1.0);
       head_weight += (*episodes_)[episode.head];
@@ -175,7 +201,9 @@ class History {
     CHECK(index_.anchors().total() == anchors);
     CHECK(index_.heads().total() == heads);
     CHECK(steps_->total() == weight);
-    if (episodes_ != nullptr) CHECK(episodes_->total() == head_weight);
+    if (episodes_ != nullptr) {
+      CHECK(episodes_->total() == head_weight);
+    }
     for (uint64_t slot = 0; slot < offered.size(); ++slot) {
       REQUIRE(std::signbit(index_.state().priorities[slot]) == !offered[slot]);
     }
@@ -202,11 +230,13 @@ class History {
         REQUIRE(alive);
         REQUIRE(index_.page(anchor.page).episode == found->second);
         REQUIRE(index_.page(anchor.page).first_step + anchor.row == step.number);
-      } catch (const gear::InvalidArgument&) {
+      } catch (const gear::base::InvalidArgument&) {
       }
       REQUIRE(resolved == alive);
     }
-    if (ledger_.size() > 400) ledger_.erase(ledger_.begin(), ledger_.end() - 400);
+    if (ledger_.size() > 400) {
+      ledger_.erase(ledger_.begin(), ledger_.end() - 400);
+    }
   }
 
   IndexOptions options_;

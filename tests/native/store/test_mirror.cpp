@@ -50,7 +50,9 @@ class HostMirror final : public Mirror {
   }
 
   void sync() override {
-    if (log_.empty()) return;
+    if (log_.empty()) {
+      return;
+    }
     DeltaEncoder encoder(index_, log_, holds_priorities());
     while (!encoder.done()) {
       const auto bytes = std::as_writable_bytes(std::span(part_));
@@ -68,22 +70,30 @@ class HostMirror final : public Mirror {
     sync();
     ahead_ = true;
     for (uint64_t i = 0; i < count; ++i) {
-      if (is_priority(priorities[i]) && is_id_of(ids[i], 0, index_.num_slots())) continue;
+      if (is_priority(priorities[i]) && is_id_of(ids[i], 0, index_.num_slots())) {
+        continue;
+      }
       failure_ = update_refusal(ids[i], priorities[i], i);
       return;
     }
-    for (uint64_t i = 0; i < count; ++i) set(StepId::unpack(ids[i]), priorities[i]);
+    for (uint64_t i = 0; i < count; ++i) {
+      set(StepId::unpack(ids[i]), priorities[i]);
+    }
   }
 
   void raise_failed_update() override {
-    if (!failure_) return;
+    if (!failure_) {
+      return;
+    }
     const std::string text = *failure_;
     failure_.reset();
-    throw gear::InvalidArgument(text);
+    throw gear::base::InvalidArgument(text);
   }
 
   void settle() override {
-    if (!ahead_) return;
+    if (!ahead_) {
+      return;
+    }
     sync();
     constexpr uint64_t kPart = 7;
     for (uint64_t first = 0; first < image_.priorities.size(); first += kPart) {
@@ -127,12 +137,16 @@ class HostMirror final : public Mirror {
         anchors_.set(delta.number, delta.page.anchors);
         heads_.set(delta.number, delta.head);
       }
-      if (holds_priorities()) apply_rows(delta, values);
+      if (holds_priorities()) {
+        apply_rows(delta, values);
+      }
     }
     for (uint64_t i = 0; i < round.num_episodes; ++i) {
       const EpisodeDelta& delta = episodes[i];
       image_.episodes[delta.number] = {delta.begin, delta.end, delta.closing_columns, 0};
-      if (holds_priorities() && delta.weight_set) episode_weights_[delta.number] = delta.weight;
+      if (holds_priorities() && delta.weight_set) {
+        episode_weights_[delta.number] = delta.weight;
+      }
     }
   }
 

@@ -49,11 +49,15 @@ TEST_CASE("values of random layouts never overlap and are aligned to their colum
           const uint64_t begin = layout.offset(page, c, row);
           REQUIRE(begin >= page * layout.page_bytes);
           REQUIRE(begin + layout.step_bytes[c] <= (page + 1) * layout.page_bytes);
-          for (uint64_t i = 0; i < layout.step_bytes[c]; ++i) ++used[begin + i];
+          for (uint64_t i = 0; i < layout.step_bytes[c]; ++i) {
+            ++used[begin + i];
+          }
         }
       }
     }
-    for (const int times : used) REQUIRE(times <= 1);
+    for (const int times : used) {
+      REQUIRE(times <= 1);
+    }
   }
 }
 
@@ -62,12 +66,12 @@ TEST_CASE("page_steps is 1 to 32768, and a column of a page stays below 4 GiB") 
   CHECK(PageLayout(byte, 1).page_bytes == 64);
   CHECK(PageLayout(byte, PageLayout::kMaxPageSteps).page_bytes == 32768);
   for (const uint64_t page_steps : {uint64_t{0}, uint64_t{32769}, ~uint64_t{0}}) {
-    expect_message<gear::InvalidArgument>([&] { PageLayout(byte, page_steps); },
-                                          "[store] page_steps ", "1 to 32768");
+    expect_message<gear::base::InvalidArgument>([&] { PageLayout(byte, page_steps); },
+                                                "[store] page_steps ", "1 to 32768");
   }
   const Schema large({{"a", {}, DType::kU8}, {"x", {1 << 28}, DType::kU8}});
   CHECK(PageLayout(large, 15).page_bytes == 64 + 15 * uint64_t{1 << 28});
-  expect_message<gear::InvalidArgument>([&] { PageLayout(large, 16); },
-                                        "column 'x' takes 4294967296 bytes a page of 16 steps",
-                                        "lower page_steps");
+  expect_message<gear::base::InvalidArgument>(
+      [&] { PageLayout(large, 16); }, "column 'x' takes 4294967296 bytes a page of 16 steps",
+      "lower page_steps");
 }

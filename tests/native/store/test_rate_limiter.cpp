@@ -31,10 +31,11 @@ bool reserve(Shard& shard, uint64_t steps, double timeout_s) {
 
 TEST_CASE("rate limits that cannot be are refused") {
   for (const double wrong : {-1.0, std::nan("")}) {
-    expect_message<gear::InvalidArgument>([&] { RateLimiter(wrong, 0, 1); }, "[store] rate limit");
-    CHECK_THROWS_AS(RateLimiter(1, 0, wrong), gear::InvalidArgument);
+    expect_message<gear::base::InvalidArgument>([&] { RateLimiter(wrong, 0, 1); },
+                                                "[store] rate limit");
+    CHECK_THROWS_AS(RateLimiter(1, 0, wrong), gear::base::InvalidArgument);
   }
-  expect_message<gear::InvalidArgument>([] { RateLimiter(4, 0, 3); }, "slack 3", "raise it");
+  expect_message<gear::base::InvalidArgument>([] { RateLimiter(4, 0, 3); }, "slack 3", "raise it");
   CHECK_NOTHROW(RateLimiter(4, 0, 4));
   CHECK_NOTHROW(RateLimiter(0, 10, 0));
 }

@@ -24,7 +24,7 @@ constexpr const char* kSmallText =
     "obs uint8 84,84\ncamera/left-1.x bfloat16 3\n_reward float32 \n";
 
 void expect_refused(std::vector<Column> columns, const char* part, const char* other) {
-  expect_message<gear::InvalidArgument>([&] { Schema{columns}; }, "[schema]", part, other);
+  expect_message<gear::base::InvalidArgument>([&] { Schema{columns}; }, "[schema]", part, other);
 }
 
 }  // namespace
@@ -36,8 +36,8 @@ TEST_CASE("a schema knows its columns and bytes") {
   CHECK(schema[0].step_bytes() == 84 * 84);
   CHECK(schema[1].step_bytes() == 6);
   CHECK(schema.index_of("_reward") == 2);
-  expect_message<gear::InvalidArgument>([&] { schema.index_of("reward"); }, "no column 'reward'",
-                                        "obs, camera/left-1.x, _reward");
+  expect_message<gear::base::InvalidArgument>(
+      [&] { schema.index_of("reward"); }, "no column 'reward'", "obs, camera/left-1.x, _reward");
 }
 
 TEST_CASE("the text of a schema is fixed and reads back") {
@@ -61,7 +61,9 @@ TEST_CASE("the hash is FNV-1a of the text and tells every difference") {
                            Schema({{"x", {11}, DType::kF32}})};
   for (const Schema& a : others) {
     CHECK(a.hash().size() == 16);
-    for (const Schema& b : others) CHECK((a.hash() == b.hash()) == (&a == &b));
+    for (const Schema& b : others) {
+      CHECK((a.hash() == b.hash()) == (&a == &b));
+    }
   }
 }
 
@@ -73,7 +75,7 @@ TEST_CASE("names that are ill-formed, taken or repeated are refused") {
         std::string("\xc3\xa9"), longest + "a"}) {
     expect_refused({{name, {}, DType::kF32}}, "column name", "rename the column");
   }
-  CHECK_THROWS_AS(Schema({{std::string("a\0b", 3), {}, DType::kF32}}), gear::InvalidArgument);
+  CHECK_THROWS_AS(Schema({{std::string("a\0b", 3), {}, DType::kF32}}), gear::base::InvalidArgument);
   expect_refused({{"priority", {}, DType::kF32}}, "'priority' is taken", "rename");
   expect_refused({{"a", {}, DType::kF32}, {"a", {}, DType::kI8}}, "'a' is given twice", "differ");
 }
@@ -104,7 +106,7 @@ TEST_CASE("dimensions below 1 and columns of 4 GiB are refused") {
 TEST_CASE("a step of 4 GiB over all columns is refused") {
   const int64_t gib = int64_t{1} << 30;
   CHECK_THROWS_AS(Schema({{"x", {3 * gib}, DType::kU8}, {"y", {gib}, DType::kU8}}),
-                  gear::InvalidArgument);
+                  gear::base::InvalidArgument);
 }
 
 TEST_CASE("text that is no schema is refused") {
@@ -112,12 +114,12 @@ TEST_CASE("text that is no schema is refused") {
        {"x", "x\n", "x float32\n", "x float32 3", "x float32 3,,4\n", "x float32 ,3\n",
         "x float32 a\n", "x float32 3 4\n", "x float32 99999999999999999999\n"}) {
     CAPTURE(text);
-    CHECK_THROWS_AS(Schema::parse(text), gear::CorruptData);
+    CHECK_THROWS_AS(Schema::parse(text), gear::base::CorruptData);
   }
   // Well-formed lines with values that no schema has: the same errors as from the constructor.
   for (const char* text :
        {"", "x float31 3\n", "x float32 0\n", "1x float32 3\n", "x float32 3\nx float32 3\n"}) {
     CAPTURE(text);
-    CHECK_THROWS_AS(Schema::parse(text), gear::Error);
+    CHECK_THROWS_AS(Schema::parse(text), gear::base::Error);
   }
 }

@@ -61,7 +61,9 @@ struct Content {
 
   void append(uint64_t steps, uint32_t value) {
     for (uint64_t i = 0; i < steps; ++i, ++value) {
-      for (size_t b = 0; b < row.size(); ++b) row[b] = static_cast<std::byte>(value * 31 + b);
+      for (size_t b = 0; b < row.size(); ++b) {
+        row[b] = static_cast<std::byte>(value * 31 + b);
+      }
       const std::byte* columns[] = {row.data(), row.data() + 3};
       const float priority = static_cast<float>(value % 10) / 4;
       CHECK(writer->reserve(1, 0.0));
@@ -117,7 +119,7 @@ std::string shard_file(const std::string& folder) {
 void expect_refused(const std::string& folder, const std::string& path, const std::string& good,
                     const std::string& bad) {
   replace(path, bad);
-  CHECK_THROWS_AS(load(folder), gear::CorruptData);
+  CHECK_THROWS_AS(load(folder), gear::base::CorruptData);
   replace(path, good);
 }
 
@@ -178,13 +180,13 @@ TEST_CASE("an empty shard is saved and loaded") {
 TEST_CASE("folders that are not a checkpoint's are refused") {
   const TemporaryFolder folder;
   Content content(1);
-  expect_message<gear::InvalidArgument>([&] { load(folder / "none"); }, "no directory");
-  CHECK_THROWS_AS(load(folder.path()), gear::CorruptData);
+  expect_message<gear::base::InvalidArgument>([&] { load(folder / "none"); }, "no directory");
+  CHECK_THROWS_AS(load(folder.path()), gear::base::CorruptData);
   replace(folder / "notes.txt", "mine");
-  expect_message<gear::InvalidArgument>([&] { save_shard(*content.shard, folder.path()); },
-                                        "notes.txt", "a directory of its own");
-  expect_message<gear::InvalidArgument>([&] { save_shard(*content.shard, folder / "notes.txt"); },
-                                        "is a file");
+  expect_message<gear::base::InvalidArgument>([&] { save_shard(*content.shard, folder.path()); },
+                                              "notes.txt", "a directory of its own");
+  expect_message<gear::base::InvalidArgument>(
+      [&] { save_shard(*content.shard, folder / "notes.txt"); }, "is a file");
   CHECK(contents(folder / "notes.txt") == "mine");
 }
 
@@ -201,13 +203,17 @@ TEST_CASE("a write that fails anywhere leaves the previous checkpoint and no fil
     bool failed = false;
     try {
       save_shard(*second.shard, folder / "c");
-    } catch (const gear::IoError& error) {
+    } catch (const gear::base::IoError& error) {
       failed = true;
       CHECK(error.code() == ENOSPC);
     }
-    if (failed) CHECK_THROWS_AS(save_shard(*second.shard, folder / "fresh"), gear::IoError);
+    if (failed) {
+      CHECK_THROWS_AS(save_shard(*second.shard, folder / "fresh"), gear::base::IoError);
+    }
     gear::base::set_write_fault(-1, 0);
-    if (!failed) break;
+    if (!failed) {
+      break;
+    }
     ++saves;
     CAPTURE(fault);
     REQUIRE(!fs::exists(folder / "fresh"));
@@ -266,7 +272,8 @@ TEST_CASE("a damaged page is named by inspect and by load") {
   const CheckpointInfo info = inspect_checkpoint(folder.path());
   REQUIRE(info.errors.size() == 1);
   CHECK(info.errors[0].find("at byte " + std::to_string(last_page)) != std::string::npos);
-  expect_message<gear::CorruptData>([&] { load(folder.path()); }, path, info.errors[0].c_str());
+  expect_message<gear::base::CorruptData>([&] { load(folder.path()); }, path,
+                                          info.errors[0].c_str());
 }
 
 TEST_CASE("the shard file of another checkpoint is refused") {
@@ -301,8 +308,8 @@ TEST_CASE("a header of wild sizes whose checksums fit is refused") {
       commit_manifest(folder.path(), forged);
       CAPTURE(field);
       CAPTURE(wild);
-      CHECK_THROWS_AS(load(folder.path()), gear::CorruptData);
-      CHECK_THROWS_AS(inspect_checkpoint(folder.path()), gear::CorruptData);
+      CHECK_THROWS_AS(load(folder.path()), gear::base::CorruptData);
+      CHECK_THROWS_AS(inspect_checkpoint(folder.path()), gear::base::CorruptData);
     }
   }
 }

@@ -43,7 +43,7 @@ TEST_CASE("a page that a batch has spent is written again only when the batch is
   options.capacity = kSteps;
   options.max_times_sampled = 1;
   const auto shard = std::make_shared<Shard>(
-      Schema({{"row", {static_cast<int64_t>(kRowNumbers)}, gear::DType::kU64}}), options);
+      Schema({{"row", {static_cast<int64_t>(kRowNumbers)}, gear::base::DType::kU64}}), options);
   CollectorOptions wanted;
   wanted.outputs = {{"row", 0, 0, 1, Pad::kBoth, false}};
   wanted.batch_size = kSteps;
@@ -56,7 +56,7 @@ TEST_CASE("a page that a batch has spent is written again only when the batch is
     Batch batch;
     try {
       collector.next(std::nullopt, batch);
-    } catch (const gear::InvalidArgument&) {
+    } catch (const gear::base::InvalidArgument&) {
       std::this_thread::yield();  // the writer has not got that far
       continue;
     }

@@ -31,7 +31,9 @@ uint64_t random_weight(uint64_t counter) {
 
 std::vector<uint64_t> random_weights(uint64_t count, uint64_t counter) {
   std::vector<uint64_t> weights(count);
-  for (uint64_t& weight : weights) weight = random_weight(counter++);
+  for (uint64_t& weight : weights) {
+    weight = random_weight(counter++);
+  }
   return weights;
 }
 
@@ -85,7 +87,9 @@ TEST_CASE("sum tree: every boundary of every leaf is found, and no leaf of weigh
     CAPTURE(size);
     SumTree tree(size);
     const std::vector<uint64_t> weights = random_weights(size, 1000 * size);
-    for (uint64_t leaf = 0; leaf < size; ++leaf) tree.set(leaf, weights[leaf]);
+    for (uint64_t leaf = 0; leaf < size; ++leaf) {
+      tree.set(leaf, weights[leaf]);
+    }
     expect_equal(tree, weights);
 
     SumTree by_run(size);
@@ -97,7 +101,9 @@ TEST_CASE("sum tree: every boundary of every leaf is found, and no leaf of weigh
     for (uint64_t leaf = 0; leaf < size; ++leaf) {
       lone.set(leaf, 3);
       const auto hits = find(lone, {0, 1, 2});
-      for (uint64_t i = 0; i < 3; ++i) REQUIRE((hits[i].leaf == leaf && hits[i].remainder == i));
+      for (uint64_t i = 0; i < 3; ++i) {
+        REQUIRE((hits[i].leaf == leaf && hits[i].remainder == i));
+      }
       lone.set(leaf, 0);
     }
     CHECK(lone.total() == 0);
@@ -133,11 +139,15 @@ TEST_CASE("sum tree: sums stay exact through a million random updates") {
       ++leaves_set;
     } else {
       const uint64_t length = std::min(philox(8, 0, round).lo % 100, kSize - first);
-      for (uint64_t i = 0; i < length; ++i) weights[first + i] = random_weight(counter++);
+      for (uint64_t i = 0; i < length; ++i) {
+        weights[first + i] = random_weight(counter++);
+      }
       tree.set_run(first, {weights.data() + first, length});
       leaves_set += length;
     }
-    if (round % 64 != 0) continue;
+    if (round % 64 != 0) {
+      continue;
+    }
     REQUIRE(tree.total() == std::accumulate(weights.begin(), weights.end(), uint64_t{0}));
   }
   expect_equal(tree, weights);
@@ -168,7 +178,9 @@ TEST_CASE("sum tree: leaves set together are as if set one by one, the last weig
         leaves[i] = philox(8, round, i).lo % std::min<uint64_t>(size, 300);  // many come again
       }
       const std::vector<uint64_t> weights = random_weights(leaves.size(), round * 1000);
-      for (size_t i = 0; i < leaves.size(); ++i) wanted[leaves[i]] = weights[i];
+      for (size_t i = 0; i < leaves.size(); ++i) {
+        wanted[leaves[i]] = weights[i];
+      }
       tree.set_each(leaves, weights);
     }
     expect_equal(tree, wanted);

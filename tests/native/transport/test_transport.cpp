@@ -50,7 +50,7 @@ struct Kind {
 // Every rank has a mapping of its own, as if it were a process.
 Ranks make_shared_by_name(uint32_t size, double timeout_s) {
   static std::atomic<int> number{0};
-  const std::string name = gear::cat("test-transport-", ::getpid(), "-", number++);
+  const std::string name = gear::base::cat("test-transport-", ::getpid(), "-", number++);
   Ranks ranks = make_in_threads(
       size, [&](uint32_t r) { return make_shared_memory(name, r, size, timeout_s); });
   CHECK(::access(("/dev/shm" + gear::memory::shared_object_name(name)).c_str(), F_OK) != 0);
@@ -246,7 +246,7 @@ TEST_CASE("transport: a rank that does not come in time is named by all others, 
           }
           try {
             transport.allgather({&mine, 1}, all);
-          } catch (const gear::TransportError&) {
+          } catch (const gear::base::TransportError&) {
             over = true;
             throw;
           }
@@ -340,13 +340,13 @@ TEST_CASE("transport: what one rank alone got wrong is its own error, and costs 
       const auto refused = [&](const auto& call, const char* part) {
         try {
           call();
-        } catch (const gear::InvalidArgument& error) {
+        } catch (const gear::base::InvalidArgument& error) {
           if (!contains(error.what(), part)) {
             throw;
           }
           return;
         }
-        throw std::logic_error(gear::cat("not refused: ", part));
+        throw std::logic_error(gear::base::cat("not refused: ", part));
       };
       std::vector<std::byte> bytes(8 * size + 1);
       const Bytes all(bytes);
@@ -363,11 +363,11 @@ TEST_CASE("transport: what one rank alone got wrong is its own error, and costs 
 
 TEST_CASE("transport: groups that cannot be are refused") {
   CHECK_THROWS_WITH_AS(make_loopback(0, 1), doctest::Contains("0 ranks: 1 to 65536"),
-                       gear::InvalidArgument);
+                       gear::base::InvalidArgument);
   for (const double timeout_s : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
     CHECK_THROWS_WITH_AS(make_loopback(2, timeout_s),
                          doctest::Contains("more than 0, at most 1e+08 s are allowed"),
-                         gear::InvalidArgument);
+                         gear::base::InvalidArgument);
   }
 }
 

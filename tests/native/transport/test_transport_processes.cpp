@@ -70,7 +70,7 @@ std::vector<Child> start_all(uint32_t size, const std::function<void(uint32_t)>&
 }
 
 std::string name_of(const char* subject) {
-  return gear::cat("test-transport-", subject, "-", ::getpid());
+  return gear::base::cat("test-transport-", subject, "-", ::getpid());
 }
 
 bool left_behind(const std::string& name) {
@@ -151,7 +151,7 @@ TEST_CASE("shared_memory: a rank that is killed is named at once, and nothing is
     for (size_t r = 0; r < children.size(); ++r) {
       const std::string words = children[r].words();
       const std::string want =
-          gear::cat("[transport] rank 2 (pid ", children[2].pid, ") has ended: ");
+          gear::base::cat("[transport] rank 2 (pid ", children[2].pid, ") has ended: ");
       CHECK((r == 2 ? words == "" : words.rfind(want, 0) == 0));
       INFO(words);
     }
@@ -171,7 +171,7 @@ TEST_CASE("shared_memory: a rank killed before all have come leaves no name behi
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   REQUIRE(::kill(first.pid, SIGKILL) == 0);
   const std::string words = second.words();
-  CHECK(words.find(gear::cat("rank 0 (pid ", first.pid, ") has ended")) != std::string::npos);
+  CHECK(words.find(gear::base::cat("rank 0 (pid ", first.pid, ") has ended")) != std::string::npos);
   CHECK(first.words() == "");
   CHECK(!left_behind(name));
 }
@@ -198,9 +198,9 @@ TEST_CASE("shared_memory: ranks that disagree about the group are refused") {
   CHECK(zero.words().find("rank 1 did not take part") != std::string::npos);
 
   CHECK_THROWS_WITH_AS(make_shared_memory("a/b", 0, 1, 1), doctest::Contains("is not accepted"),
-                       gear::InvalidArgument);
+                       gear::base::InvalidArgument);
   CHECK_THROWS_WITH_AS(make_shared_memory(name, 0, 2000, 1), doctest::Contains("1024 at most"),
-                       gear::InvalidArgument);
+                       gear::base::InvalidArgument);
 }
 
 TEST_CASE("shared_memory: a forked child that ends takes no rank along") {

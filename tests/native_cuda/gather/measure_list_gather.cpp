@@ -32,7 +32,9 @@ double median_us(const gear::base::Stream& stream, const Work& work) {
     work();
     end.record(stream);
     end.synchronize();
-    if (turn > 0) times.push_back(end.ms_since(begin) * 1e3F);
+    if (turn > 0) {
+      times.push_back(end.ms_since(begin) * 1e3F);
+    }
   }
   std::sort(times.begin(), times.end());
   return times[times.size() / 2];
@@ -92,6 +94,8 @@ void measure(uint64_t row_bytes, uint64_t page_bytes) {
 
 TEST_CASE("measure: listed rows of another GPU" * doctest::skip()) {
   for (const uint64_t page_bytes : {uint64_t{4} << 10, uint64_t{256} << 10}) {
-    for (const uint64_t row_bytes : {256, 1024}) measure(row_bytes, page_bytes);
+    for (const uint64_t row_bytes : {256, 1024}) {
+      measure(row_bytes, page_bytes);
+    }
   }
 }

@@ -53,11 +53,15 @@ TEST_CASE("rows are put in the order of host pages, each once, zeros last") {
         for (uint64_t i = 0; i < rows; ++i) {
           REQUIRE(seen[i] == i);
           REQUIRE(slots[i] == planned[w][numbers[i]]);
-          if (i == 0) continue;
+          if (i == 0) {
+            continue;
+          }
           const uint32_t part = slots[i] >> bits;
           const uint32_t before = slots[i - 1] >> bits;
           REQUIRE(before <= part);
-          if (before == part) REQUIRE(numbers[i - 1] < numbers[i]);
+          if (before == part) {
+            REQUIRE(numbers[i - 1] < numbers[i]);
+          }
         }
       }
     }
@@ -81,8 +85,12 @@ TEST_CASE("a shard smaller than a host page is ordered all the same") {
     stream.synchronize();
     std::vector<uint32_t> numbers = download(order.rows()[0].order, 100);
     const std::vector<uint32_t> ordered = download(order.rows()[0].slots, 100);
-    for (uint64_t i = 0; i < 100; ++i) REQUIRE(ordered[i] == slots[numbers[i]]);
+    for (uint64_t i = 0; i < 100; ++i) {
+      REQUIRE(ordered[i] == slots[numbers[i]]);
+    }
     std::sort(numbers.begin(), numbers.end());
-    for (uint32_t i = 0; i < 100; ++i) REQUIRE(numbers[i] == i);
+    for (uint32_t i = 0; i < 100; ++i) {
+      REQUIRE(numbers[i] == i);
+    }
   }
 }

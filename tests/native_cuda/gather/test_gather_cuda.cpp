@@ -21,7 +21,9 @@ std::vector<Column> widths() {
 
 std::vector<Output> all_columns(const Schema& schema, int64_t start, int64_t stop) {
   std::vector<Output> outputs;
-  for (size_t c = 0; c < schema.size(); ++c) outputs.push_back({schema[c].name, c, start, stop});
+  for (size_t c = 0; c < schema.size(); ++c) {
+    outputs.push_back({schema[c].name, c, start, stop});
+  }
   return outputs;
 }
 
@@ -97,7 +99,9 @@ TEST_CASE("batches planned one by one are gathered together") {
       order.launch(plan.rows(), first, stream);
       gather.launch(order.rows(), first, targets, stream);
       stream.synchronize();
-      for (size_t i = 0; i < group.size(); ++i) expect_same_block(expected[i], blocks[i]->read());
+      for (size_t i = 0; i < group.size(); ++i) {
+        expect_same_block(expected[i], blocks[i]->read());
+      }
     }
   }
 }
@@ -116,7 +120,9 @@ TEST_CASE("conversions are those of the CPU, to the bit") {
       std::vector<Output> outputs = all_columns(shard->schema(), -1, 2);
       for (Output& output : outputs) {
         const DType stored = shard->schema()[output.column].dtype;
-        if (stored == dtype) continue;
+        if (stored == dtype) {
+          continue;
+        }
         output.dtype = dtype;
         output.scale = scale;
       }

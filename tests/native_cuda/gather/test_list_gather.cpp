@@ -70,7 +70,9 @@ std::vector<Plan> deal(const Plan& plan) {
   std::vector<Plan> dealt(kOwners + 1);
   for (size_t w = 0; w < plan.num_windows(); ++w) {
     uint64_t turn = 0;
-    for (Plan& one : dealt) one.begin_window(plan.runs(w).size());
+    for (Plan& one : dealt) {
+      one.begin_window(plan.runs(w).size());
+    }
     for (const Run& run : plan.runs(w)) {
       dealt[run.page == kNone ? kOwners : turn++ * 7 % 5 % kOwners].add(run);
     }
@@ -148,12 +150,18 @@ TEST_CASE("rows of several owners arrive whole, with conversions and zeros") {
         upload.reset();
         const std::vector<Plan> dealt = deal(planned.plan);
         std::vector<RowList> lists;
-        for (const Plan& plan : dealt) upload.add(plan, pool);
+        for (const Plan& plan : dealt) {
+          upload.add(plan, pool);
+        }
         upload.upload(stream);
         for (size_t i = 0; i < dealt.size(); ++i) {
-          for (const RowList& list : upload.lists(i)) lists.push_back(list);
+          for (const RowList& list : upload.lists(i)) {
+            lists.push_back(list);
+          }
         }
-        if (form == RowForm::kAddressed) lists = order.launch(lists, stream);
+        if (form == RowForm::kAddressed) {
+          lists = order.launch(lists, stream);
+        }
         const size_t num_windows = planned.layout->windows.size();
         std::vector<ListGather::Part> parts;
         for (size_t i = 0; i < dealt.size(); ++i) {

@@ -60,8 +60,12 @@ struct Draw {
     which.resize(world.ranks);
     places.resize(world.ranks);
     items.resize(world.ranks);
-    for (auto& one : which) one.resize(world.ranks);
-    for (auto& one : places) one.resize(world.ranks);
+    for (auto& one : which) {
+      one.resize(world.ranks);
+    }
+    for (auto& one : places) {
+      one.resize(world.ranks);
+    }
     uint64_t counter = 0;
     const auto random = [&](uint64_t range) {
       return gear::base::scale_to(gear::base::philox(round, 5, counter++), range);
@@ -87,7 +91,9 @@ struct Draw {
 std::shared_ptr<const BatchLayout> layout_of(const World& world, bool packed) {
   Shard& shard = *world.contents[0]->shard;
   std::vector<Output> outputs;
-  for (size_t o = 0; o < 5; ++o) outputs.push_back(random_output(7, o, shard.index().num_slots()));
+  for (size_t o = 0; o < 5; ++o) {
+    outputs.push_back(random_output(7, o, shard.index().num_slots()));
+  }
   outputs.push_back(outputs[0]);  // a column that shares its packed rows
   outputs.back().name = "again";
   Output step{"step", 1, 0, 1};
@@ -131,7 +137,9 @@ void assemble(const World& world, const Draw& draw, uint32_t rank, bool all_mapp
   }
   making.assembly->finish();
   making.from.clear();
-  for (uint32_t o = 0; o < world.ranks; ++o) making.from.push_back(making.assembly->packed(o));
+  for (uint32_t o = 0; o < world.ranks; ++o) {
+    making.from.push_back(making.assembly->packed(o));
+  }
 }
 
 Making on_cpu(const World& world, const Draw& draw, uint32_t rank,
@@ -157,8 +165,10 @@ void expect_same(const Batch& expected, const Batch& batch, const std::string& w
   const auto compare = [&](uint64_t offset, uint64_t bytes, const std::string& what) {
     const std::byte* const wanted = expected.block.get() + offset;
     for (uint64_t i = 0; i < bytes; ++i) {
-      if (block[offset + i] == wanted[i]) continue;
-      throw std::runtime_error(gear::cat(where, ", ", what, ", byte ", i, " of ", bytes));
+      if (block[offset + i] == wanted[i]) {
+        continue;
+      }
+      throw std::runtime_error(gear::base::cat(where, ", ", what, ", byte ", i, " of ", bytes));
     }
   };
   const uint64_t items = expected.items;
@@ -174,7 +184,7 @@ void expect_same(const Batch& expected, const Batch& batch, const std::string& w
   }
   for (size_t o = 0; o < layout.outputs.size(); ++o) {
     compare(layout.data[o], expected.rows[layout.window_of[o]] * layout.row_bytes[o],
-            gear::cat("output ", o));
+            gear::base::cat("output ", o));
   }
 }
 
@@ -183,7 +193,9 @@ void play(const World& world, uint32_t rank, bool packed, gear::transport::Trans
   const gear::base::OnDevice on(device);
   std::vector<PeerPages> peers(world.ranks);
   for (uint32_t o = 0; o < world.ranks; ++o) {
-    if (!world.mapped(rank, o)) continue;
+    if (!world.mapped(rank, o)) {
+      continue;
+    }
     if (world.pages[o]->device() >= 0) {
       gear::memory::open_peer_access(device, world.pages[o]->device());
     }
@@ -193,7 +205,9 @@ void play(const World& world, uint32_t rank, bool packed, gear::transport::Trans
   const auto mover = make_device_mover(
       layout, world.layout(), peers, rank, 2, device, data,
       world.way == Way::kNccl ? gear::transport::make_nccl(data, device) : nullptr);
-  if (mover->on_stream() != (world.way == Way::kNccl)) throw std::runtime_error("on_stream");
+  if (mover->on_stream() != (world.way == Way::kNccl)) {
+    throw std::runtime_error("on_stream");
+  }
   std::vector<Making> making(kBatches);
   const auto finish = [&](uint64_t number) {
     Making& made = making[number];
@@ -209,7 +223,9 @@ void play(const World& world, uint32_t rank, bool packed, gear::transport::Trans
     made.batch.layout = layout;
     assemble(world, draw, rank, false, made);
     for (uint32_t c = 0; c < world.ranks; ++c) {
-      if (world.mapped(c, rank)) continue;
+      if (world.mapped(c, rank)) {
+        continue;
+      }
       std::vector<std::byte> parcel;
       Plan plan;
       const PackedRows rows =
@@ -219,15 +235,24 @@ void play(const World& world, uint32_t rank, bool packed, gear::transport::Trans
       mover->pack(number, c, plan, rows);
     }
     mover->gather(number, *made.assembly, made.batch, world.messages());
-    if (number > 0) mover->wait_read(number - 1);
+    if (number > 0) {
+      mover->wait_read(number - 1);
+    }
     // As next() does it where messages are on a stream: later than the gather of the next batch.
-    if (!mover->on_stream()) finish(number);
-    if (mover->on_stream() && number > 0) finish(number - 1);
+    if (!mover->on_stream()) {
+      finish(number);
+    }
+    if (mover->on_stream() && number > 0) {
+      finish(number - 1);
+    }
   }
-  if (mover->on_stream()) finish(kBatches - 1);
+  if (mover->on_stream()) {
+    finish(kBatches - 1);
+  }
   for (uint64_t number = 0; number < kBatches; ++number) {
     const Making expected = on_cpu(world, Draw(world, number), rank, layout);
-    expect_same(expected.batch, making[number].batch, gear::cat("rank ", rank, ", batch ", number));
+    expect_same(expected.batch, making[number].batch,
+                gear::base::cat("rank ", rank, ", batch ", number));
     // Memory that comes back is filled again; the bytes of a resumed batch too.
     const std::vector<std::byte> bytes(layout->bytes, std::byte{static_cast<uint8_t>(number)});
     making[number].batch = Batch{};
@@ -235,7 +260,9 @@ void play(const World& world, uint32_t rank, bool packed, gear::transport::Trans
     mover->fill(resumed, bytes);
     std::vector<std::byte> back(layout->bytes);
     resumed.delivery->read(back);
-    if (back != bytes) throw std::runtime_error("a resumed batch differs");
+    if (back != bytes) {
+      throw std::runtime_error("a resumed batch differs");
+    }
   }
 }
 
@@ -256,7 +283,9 @@ void play_all(uint32_t ranks, Way way, Tier tier) {
         }
       });
     }
-    for (std::thread& thread : threads) thread.join();
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
     CHECK(thrown == std::vector<std::string>(ranks));
   }
 }
@@ -265,7 +294,9 @@ void play_all(uint32_t ranks, Way way, Tier tier) {
 
 TEST_CASE("ranks read each other's pages by pointer") {
   for (const uint32_t ranks : {1U, 2U, 3U}) {
-    for (const Tier tier : {Tier::kDevice, Tier::kPinned}) play_all(ranks, Way::kMapped, tier);
+    for (const Tier tier : {Tier::kDevice, Tier::kPinned}) {
+      play_all(ranks, Way::kMapped, tier);
+    }
   }
 }
 

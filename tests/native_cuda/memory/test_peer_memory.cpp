@@ -52,7 +52,7 @@ std::vector<std::byte> read_by_pointer(const Region& region, int reader) {
 
 // Exit code of this program when it maps `address` on GPU `reader`.
 int run_child(const RegionAddress& address, int reader) {
-  const std::string file = gear::cat("/tmp/gear-peer-", ::getpid());
+  const std::string file = gear::base::cat("/tmp/gear-peer-", ::getpid());
   std::ofstream(file).write(reinterpret_cast<const char*>(&address), sizeof address);
   ::setenv(kAddressFile, file.c_str(), 1);
   ::setenv(kReader, std::to_string(reader).c_str(), 1);
@@ -89,7 +89,7 @@ TEST_CASE("child: maps what a peer owns" * doctest::skip()) {
   address.gpu[3] ^= std::byte{1};
   if (address.tier == Tier::kDevice) {
     CHECK_THROWS_WITH_AS(open_peer_region(address, reader), doctest::Contains("does not see"),
-                         gear::InvalidArgument);
+                         gear::base::InvalidArgument);
   }
 }
 
@@ -108,7 +108,7 @@ TEST_CASE("another process reads a GPU's memory by pointer") {
 }
 
 TEST_CASE("another process reads pinned memory by pointer") {
-  const std::string name = gear::cat("peer-pinned-", ::getpid());
+  const std::string name = gear::base::cat("peer-pinned-", ::getpid());
   const auto region = make_region(Tier::kPinned, kBytes, {name, "0123456789abcdef", -1});
   region->write(0, pattern(1));
   RegionAddress address = address_of(*region, "0123456789abcdef");

@@ -114,5 +114,5 @@ TEST_CASE("as many slots as an id can name are refused") {
   const auto layout = std::make_shared<BatchLayout>(shard->schema(),
                                                     std::vector<Output>{{"x", 0, -1, 2}}, 2, false);
   CHECK_THROWS_AS(DevicePlan(layout, shard->layout(), uint64_t{1} << 32, kDevice),
-                  gear::InvalidArgument);
+                  gear::base::InvalidArgument);
 }

@@ -47,7 +47,9 @@ class Twins {
         const float priority = kind == 0 ? -1.0F : static_cast<float>(random(counter_, 50)) / 8;
         index->append(e, std::vector<float>{priority});
       }
-      if (ends) index->end_episode(e, store::EpisodeState::kTerminated, -1.0, 0);
+      if (ends) {
+        index->end_episode(e, store::EpisodeState::kTerminated, -1.0, 0);
+      }
       index->abandon_episode(e);
     }
   }
@@ -91,7 +93,9 @@ class SamePair {
     const uint64_t items = gpu_->advance(count);
     REQUIRE(items == wanted.size());
     expect_position();
-    if (items == 0) return {};
+    if (items == 0) {
+      return {};
+    }
     if (items != captured_items_) {
       gpu_->launch(items, out());
     } else {
@@ -125,7 +129,9 @@ class SamePair {
   }
 
   ~SamePair() {
-    if (graph_ != nullptr) cudaGraphExecDestroy(graph_);
+    if (graph_ != nullptr) {
+      cudaGraphExecDestroy(graph_);
+    }
   }
 
   void set_beta(double beta) {
@@ -178,16 +184,24 @@ TEST_CASE("what is drawn on the device is what is drawn on the host, to the bit"
     CAPTURE(static_cast<int>(options.policy));
     CAPTURE(static_cast<int>(options.unit));
     Twins twins;
-    for (int i = 0; i < 4; ++i) twins.add_episode();
+    for (int i = 0; i < 4; ++i) {
+      twins.add_episode();
+    }
     SamePair pair(twins, options);
     for (int round = 0; round < 12; ++round) {
       CAPTURE(round);
       std::vector<int64_t> ids = pair.select(round % 3 == 0 ? 1 : 257);
       ids.resize(std::min<size_t>(ids.size(), 60));
-      if (options.policy == Policy::kWeighted && round == 5) pair.set_beta(0.75);
-      if (round % 2 == 0) twins.update(ids);
+      if (options.policy == Policy::kWeighted && round == 5) {
+        pair.set_beta(0.75);
+      }
+      if (round % 2 == 0) {
+        twins.update(ids);
+      }
       twins.add_episode();
-      if (round % 4 == 3) twins.update(ids);  // some of them evicted
+      if (round % 4 == 3) {
+        twins.update(ids);  // some of them evicted
+      }
     }
     twins.mirror.settle();
     CHECK(twins.gpu.state().priorities == twins.cpu.state().priorities);
@@ -198,14 +212,18 @@ TEST_CASE("a captured selection continues the sequence, with the beta of the tim
   for (const Policy policy : {Policy::kUniform, Policy::kWeighted}) {
     CAPTURE(static_cast<int>(policy));
     Twins twins;
-    for (int i = 0; i < 6; ++i) twins.add_episode();
+    for (int i = 0; i < 6; ++i) {
+      twins.add_episode();
+    }
     SamePair pair(twins, options_of(policy));
     pair.select(32);
     pair.capture(32);
     for (int round = 0; round < 6; ++round) {
       twins.update(pair.select(32));
       twins.add_episode();
-      if (policy == Policy::kWeighted) pair.set_beta(0.1 * round);
+      if (policy == Policy::kWeighted) {
+        pair.set_beta(0.1 * round);
+      }
     }
     pair.restore({5, 0, 0, 0.3});
     pair.select(32);
@@ -217,10 +235,14 @@ TEST_CASE("large selections, that are searched in another way, are the same") {
   for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential}) {
     CAPTURE(static_cast<int>(policy));
     Twins twins(3000, 3);
-    for (int i = 0; i < 500; ++i) twins.add_episode();
+    for (int i = 0; i < 500; ++i) {
+      twins.add_episode();
+    }
     SamePair pair(twins, options_of(policy));
     const std::vector<int64_t> ids = pair.select(8500);
-    if (policy != Policy::kSequential) twins.update(ids);
+    if (policy != Policy::kSequential) {
+      twins.update(ids);
+    }
     pair.select(8193);
     pair.select(8192);
   }
@@ -230,14 +252,20 @@ TEST_CASE("epochs on the device hold the steps and end where those of the host d
   for (const Unit unit : {Unit::kStep, Unit::kEpisode}) {
     for (const bool drop_last : {false, true}) {
       Twins twins;
-      for (int i = 0; i < 6; ++i) twins.add_episode();
+      for (int i = 0; i < 6; ++i) {
+        twins.add_episode();
+      }
       SamplerOptions options = options_of(Policy::kSequential, unit);
       options.drop_last = drop_last;
       SamePair pair(twins, options);
-      for (int round = 0; round < 30; ++round) pair.select(13);
+      for (int round = 0; round < 30; ++round) {
+        pair.select(13);
+      }
       pair.restore({0, 1, 0, 0});
       twins.add_episode();
-      for (int round = 0; round < 10; ++round) pair.select(29);
+      for (int round = 0; round < 10; ++round) {
+        pair.select(29);
+      }
     }
   }
 }
@@ -259,7 +287,9 @@ TEST_CASE("topk finds its place among equal priorities, zeros and more items tha
     }
   }
   SamePair pair(twins, options_of(Policy::kTopK));
-  for (const uint64_t count : {1, 32, 300}) pair.select(count);
+  for (const uint64_t count : {1, 32, 300}) {
+    pair.select(count);
+  }
   Twins few;
   few.add_episode();
   SamePair all(few, options_of(Policy::kTopK));
@@ -278,5 +308,6 @@ TEST_CASE("what has no form on the device is left to the host") {
   }
   SamplerOptions wrong = options_of(Policy::kWeighted);
   wrong.alpha = -1;
-  CHECK_THROWS_AS(make_device_sampler(wrong, twins.gpu, twins.mirror, 8), gear::InvalidArgument);
+  CHECK_THROWS_AS(make_device_sampler(wrong, twins.gpu, twins.mirror, 8),
+                  gear::base::InvalidArgument);
 }

@@ -25,7 +25,9 @@ std::vector<uint64_t> leaves_of(const DeviceTree& tree, cudaStream_t stream, uin
   auto below = leaves;
   for (int level = 1; level < tree.num_levels; ++level) {
     std::vector<uint64_t> sums(tree.counts[level], 0);
-    for (uint64_t i = 0; i < below.size(); ++i) sums[i / DeviceTree::kFanout] += below[i];
+    for (uint64_t i = 0; i < below.size(); ++i) {
+      sums[i / DeviceTree::kFanout] += below[i];
+    }
     below = from_device(tree.levels[level], tree.counts[level], stream);
     agrees = agrees && below == sums;
   }
@@ -42,7 +44,9 @@ MirrorImage image_of(DeviceIndex& mirror, uint64_t num_episodes) {
   bool& agree = image.levels_agree;
   image.anchors = leaves_of(view.anchors, stream, image.anchors_total, agree);
   image.heads = leaves_of(view.heads, stream, image.heads_total, agree);
-  if (!mirror.holds_priorities()) return image;
+  if (!mirror.holds_priorities()) {
+    return image;
+  }
   image.priorities = from_device(view.priorities, view.num_pages * view.page_steps, stream);
   const auto tree = mirror.weights(kMirroredAlpha);
   image.weights = leaves_of(*tree, stream, image.weights_total, agree);
@@ -90,7 +94,9 @@ TEST_CASE("a mirror on the device shows what the index would be, and settling ma
 
 TEST_CASE("a large first sync goes through the ring in many parts") {
   Index index({3000, 100, 0, Evict::kFifo, 0});
-  for (int i = 0; i < 1500; ++i) add_episode(index, 190);
+  for (int i = 0; i < 1500; ++i) {
+    add_episode(index, 190);
+  }
   DeviceIndex mirror(index, 0);
   const auto tree = mirror.weights(1.0);
   const auto wanted = index.weights(1.0, Unit::kStep);
@@ -104,13 +110,17 @@ TEST_CASE("a large first sync goes through the ring in many parts") {
   const auto leaves = leaves_of(*tree, mirror.stream(), total, agree);
   CHECK(agree);
   CHECK(total == wanted->total());
-  for (uint64_t slot = 0; slot < leaves.size(); ++slot) REQUIRE(leaves[slot] == (*wanted)[slot]);
+  for (uint64_t slot = 0; slot < leaves.size(); ++slot) {
+    REQUIRE(leaves[slot] == (*wanted)[slot]);
+  }
 }
 
 TEST_CASE("arrays of the device are taken when their stream has made them, and may be reused") {
   Index index({8, 16, 0, Evict::kFifo, 0});
   Index reference({8, 16, 0, Evict::kFifo, 0});
-  for (Index* each : {&index, &reference}) add_episode(*each, 100);
+  for (Index* each : {&index, &reference}) {
+    add_episode(*each, 100);
+  }
   DeviceIndex mirror(index, 0);
   mirror.require_priorities();
   std::vector<int64_t> ids;
@@ -146,7 +156,9 @@ TEST_CASE("arrays of the device are taken when their stream has made them, and m
 TEST_CASE("saturated weights and stale ids are counted as by the index") {
   Index index({8, 16, 0, Evict::kFifo, 0});
   Index reference({8, 16, 0, Evict::kFifo, 0});
-  for (Index* each : {&index, &reference}) add_episode(*each, 40);
+  for (Index* each : {&index, &reference}) {
+    add_episode(*each, 40);
+  }
   DeviceIndex mirror(index, 0);
   const auto tree = mirror.weights(1.0);
   const auto reference_tree = reference.weights(1.0, Unit::kStep);
@@ -166,7 +178,9 @@ TEST_CASE("saturated weights and stale ids are counted as by the index") {
     ids.push_back(index.id({i % 3, i % 8}, Unit::kStep) + (i % 7 == 0 ? int64_t{1} << 32 : 0));
   }
   std::vector<float> priorities(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i) priorities[i] = i % 3 == 0 ? 1e6F : 2.0F;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    priorities[i] = i % 3 == 0 ? 1e6F : 2.0F;
+  }
   reference.update(ids, priorities);
   mirror.update(ids.data(), priorities.data(), ids.size(), false, 0);
   mirror.settle();
@@ -186,8 +200,12 @@ TEST_CASE("rows of any size and place reach a region of device memory") {
   uint64_t number = 0;
   const auto write = [&](uint64_t offset, uint64_t bytes, bool zeros) {
     std::vector<std::byte> source(bytes);
-    for (std::byte& byte : source) byte = static_cast<std::byte>(number++ * 31 + 7);
-    if (zeros) source.assign(bytes, std::byte{0});
+    for (std::byte& byte : source) {
+      byte = static_cast<std::byte>(number++ * 31 + 7);
+    }
+    if (zeros) {
+      source.assign(bytes, std::byte{0});
+    }
     sink->write(offset, zeros ? nullptr : source.data(), bytes);
     std::copy(source.begin(), source.end(), wanted.begin() + static_cast<ptrdiff_t>(offset));
   };

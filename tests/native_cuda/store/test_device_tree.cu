@@ -27,14 +27,18 @@ __global__ void find_all(const __grid_constant__ DeviceTree tree, const uint64_t
 
 __global__ void set_all(const __grid_constant__ DeviceTree tree, const uint64_t* weights) {
   const uint64_t leaf = (uint64_t{blockIdx.x} * kBlock + threadIdx.x) / kWarpSize;
-  if (leaf < tree.counts[0]) warp_set(tree, leaf, weights[leaf]);
+  if (leaf < tree.counts[0]) {
+    warp_set(tree, leaf, weights[leaf]);
+  }
 }
 
 // Leaves [first, first + count), 32 a warp.
 __global__ void set_run(const __grid_constant__ DeviceTree tree, uint64_t first, uint64_t count,
                         const uint64_t* weights) {
   const uint64_t base = (uint64_t{blockIdx.x} * kBlock + threadIdx.x) / kWarpSize * kWarpSize;
-  if (base >= count) return;
+  if (base >= count) {
+    return;
+  }
   const uint64_t i = base + static_cast<unsigned>(lane_id());
   uint64_t gained = 0;
   if (i < count) {
@@ -66,10 +70,14 @@ uint64_t random(uint64_t number, uint64_t range) {
 
 void expect_levels(const DeviceTree& tree, const SumTree& wanted, cudaStream_t stream) {
   auto below = from_device(tree.levels[0], tree.counts[0], stream);
-  for (uint64_t leaf = 0; leaf < below.size(); ++leaf) REQUIRE(below[leaf] == wanted[leaf]);
+  for (uint64_t leaf = 0; leaf < below.size(); ++leaf) {
+    REQUIRE(below[leaf] == wanted[leaf]);
+  }
   for (int level = 1; level < tree.num_levels; ++level) {
     std::vector<uint64_t> sums(tree.counts[level], 0);
-    for (uint64_t i = 0; i < below.size(); ++i) sums[i / DeviceTree::kFanout] += below[i];
+    for (uint64_t i = 0; i < below.size(); ++i) {
+      sums[i / DeviceTree::kFanout] += below[i];
+    }
     below = from_device(tree.levels[level], tree.counts[level], stream);
     REQUIRE(below == sums);
   }
@@ -79,7 +87,9 @@ void expect_levels(const DeviceTree& tree, const SumTree& wanted, cudaStream_t s
 void expect_finds(const DeviceTree& tree, const SumTree& wanted, cudaStream_t stream) {
   for (const uint64_t count : {uint64_t{300}, kManyTargets + 5}) {
     std::vector<uint64_t> targets = {0, wanted.total() - 1};
-    while (targets.size() < count) targets.push_back(random(targets.size(), wanted.total()));
+    while (targets.size() < count) {
+      targets.push_back(random(targets.size(), wanted.total()));
+    }
     std::vector<SumTree::Hit> expected(count);
     wanted.find(targets, expected);
     const auto on_device = to_device(std::span<const uint64_t>(targets));
@@ -112,7 +122,9 @@ TEST_CASE("a tree on the device equals the one of the host, leaf, level and hit"
       weights[i] = i % 3 == 0 ? 0 : random(i, uint64_t{1} << 40);
     }
     weights[leaves / 2] = 7;
-    for (uint64_t i = 0; i < leaves; ++i) wanted.set(i, weights[i]);
+    for (uint64_t i = 0; i < leaves; ++i) {
+      wanted.set(i, weights[i]);
+    }
     {
       const auto there = to_device(std::span<const uint64_t>(weights));
       set_all<<<blocks_of_warps(leaves), kBlock, 0, stream>>>(tree, there.get());
@@ -123,7 +135,9 @@ TEST_CASE("a tree on the device equals the one of the host, leaf, level and hit"
 
     const uint64_t first = leaves / 7;
     const uint64_t count = leaves - first - leaves / 9;
-    for (uint64_t i = 0; i < count; ++i) weights[i] = random(i + 7777, uint64_t{1} << 40);
+    for (uint64_t i = 0; i < count; ++i) {
+      weights[i] = random(i + 7777, uint64_t{1} << 40);
+    }
     weights.resize(count);
     wanted.set_run(first, weights);
     {

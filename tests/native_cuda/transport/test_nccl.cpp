@@ -36,7 +36,9 @@ std::vector<std::string> on_ranks(uint32_t size, double timeout_s,
       }
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
   return thrown;
 }
 
@@ -83,7 +85,9 @@ TEST_CASE("every rank receives what the others send, round after round") {
       std::vector<DeviceRange> to(size);
       std::vector<DeviceRange> from(size);
       for (uint32_t r = 0; r < size; ++r) {
-        if (r == control.rank()) continue;
+        if (r == control.rank()) {
+          continue;
+        }
         std::vector<std::byte> bytes(bytes_of(round, control.rank(), r));
         for (uint64_t i = 0; i < bytes.size(); ++i) {
           bytes[i] = value_of(round, control.rank(), r, i);
@@ -99,8 +103,11 @@ TEST_CASE("every rank receives what the others send, round after round") {
       for (uint32_t r = 0; r < size; ++r) {
         const auto received = gear::tests::from_device(from[r].data, from[r].bytes, stream);
         for (uint64_t i = 0; i < received.size(); ++i) {
-          if (received[i] == value_of(round, r, control.rank(), i)) continue;
-          throw gear::TransportError(gear::cat("round ", round, ", from ", r, ": byte ", i));
+          if (received[i] == value_of(round, r, control.rank(), i)) {
+            continue;
+          }
+          throw gear::base::TransportError(
+              gear::base::cat("round ", round, ", from ", r, ": byte ", i));
         }
       }
       nccl->check();

@@ -33,7 +33,9 @@ __device__ void apply_rows(const DeviceTables& tables, const PageDelta& delta,
                      ? fabsf(tables.priorities[slot])
                      : resolve_value(values[delta.first_value + row - sent_from], largest);
     }
-    if (mine) tables.priorities[slot] = offered ? priority : -priority;
+    if (mine) {
+      tables.priorities[slot] = offered ? priority : -priority;
+    }
     for (int i = 0; i < tables.num_weights; ++i) {
       const DeviceTables::Weights& weights = tables.weights[i];
       uint64_t gained = 0;
@@ -43,11 +45,15 @@ __device__ void apply_rows(const DeviceTables& tables, const PageDelta& delta,
         const uint64_t before = *leaf;
         const uint64_t after =
             offered ? fixed_weight(priority, weights.alpha, tables.weight_limit, saturated) : 0;
-        if (after != before) *leaf = after;
+        if (after != before) {
+          *leaf = after;
+        }
         gained = after - before;
         saturated = saturated && (before == 0 || row >= delta.kept);  // offered just now
       }
-      if (saturated) atomicAdd(&tables.scalars->saturated_weights, 1ULL);
+      if (saturated) {
+        atomicAdd(&tables.scalars->saturated_weights, 1ULL);
+      }
       warp_add_run(weights.tree, base + first, gained);
     }
   }
@@ -61,7 +67,9 @@ __global__ void apply_delta(const __grid_constant__ DeviceTables tables, const s
     const PageDelta& delta = reinterpret_cast<const PageDelta*>(data)[warp];
     if (delta.first) {
       const Page page = delta.page;
-      if (lane_id() == 0) tables.pages[delta.number] = page;
+      if (lane_id() == 0) {
+        tables.pages[delta.number] = page;
+      }
       warp_set(tables.anchors, delta.number, static_cast<uint64_t>(page.anchors - page.spent));
       warp_set(tables.heads, delta.number, delta.head ? 1 : 0);
     }

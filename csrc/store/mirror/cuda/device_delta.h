@@ -8,17 +8,17 @@
 
 namespace gear::store {
 
-constexpr int kMaxWeightTrees = 8;  // different alphas at once
+constexpr int kMaxWeightTrees = 8;  ///< different alphas at once
 
-// Counters and the largest priority, in device memory. A sync reads max_priority[largest] for steps
-// that were appended without a priority, and leaves the new one in the other place.
+/// Counters and the largest priority, in device memory. A sync reads max_priority[largest] for
+/// steps that were appended without a priority, and leaves the new one in the other place.
 struct DeviceScalars {
   float max_priority[2];
   unsigned long long stale_updates;
   unsigned long long saturated_weights;
 };
 
-// What kernels that change a mirror see of it; passed by value.
+/// What kernels that change a mirror see of it; passed by value.
 struct DeviceTables {
   struct Weights {
     DeviceTree tree;
@@ -27,27 +27,27 @@ struct DeviceTables {
 
   Page* pages;
   DeviceEpisode* episodes;
-  float* priorities;        // null: not held, and neither is what follows
-  double* episode_weights;  // negative: mean of its steps'
+  float* priorities;        ///< null: not held, and neither is what follows
+  double* episode_weights;  ///< negative: mean of its steps'
   DeviceScalars* scalars;
   DeviceTree anchors;
   DeviceTree heads;
   uint64_t num_slots;
   uint64_t page_steps;
   uint32_t owner;
-  int largest;  // which of scalars->max_priority is the current one
+  int largest;  ///< which of scalars->max_priority is the current one
   uint64_t weight_limit;
   int num_weights;
   Weights weights[kMaxWeightTrees];
 };
 
-// Carries a log's changes to the device: for each 256 KiB of them one copy and one kernel.
+/// Carries a log's changes to the device: for each 256 KiB of them one copy and one kernel.
 class DeltaSender {
  public:
   explicit DeltaSender(int device);
 
-  // Enqueues the changes. Where tables.priorities is set, the largest priority moves to the other
-  // place.
+  /// Enqueues the changes. Where tables.priorities is set, the largest priority moves to the other
+  /// place.
   void send(const Index& index, const ChangeLog& log, const DeviceTables& tables,
             cudaStream_t stream);
 

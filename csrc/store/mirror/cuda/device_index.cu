@@ -28,7 +28,9 @@ __global__ void fill(float* values, uint64_t count, float value) {
 
 // Starts or clears the scalars; a negative largest priority leaves that as it is.
 __global__ void set_scalars(DeviceScalars* scalars, float largest) {
-  if (largest >= 0) scalars->max_priority[0] = scalars->max_priority[1] = largest;
+  if (largest >= 0) {
+    scalars->max_priority[0] = scalars->max_priority[1] = largest;
+  }
   scalars->stale_updates = 0;
   scalars->saturated_weights = 0;
 }
@@ -40,7 +42,9 @@ __global__ void weigh(const float* priorities, uint64_t count, double alpha, uin
     const float priority = priorities[i];
     bool saturated = false;
     leaves[i] = signbit(priority) ? 0 : fixed_weight(priority, alpha, limit, saturated);
-    if (saturated) atomicAdd(&scalars->saturated_weights, 1ULL);
+    if (saturated) {
+      atomicAdd(&scalars->saturated_weights, 1ULL);
+    }
   }
 }
 
@@ -101,8 +105,12 @@ DeviceTables DeviceIndex::tables() {
 }
 
 void DeviceIndex::sync() {
-  if (rows_ != nullptr) rows_->flush();
-  if (log_.empty()) return;
+  if (rows_ != nullptr) {
+    rows_->flush();
+  }
+  if (log_.empty()) {
+    return;
+  }
   if (index_.state().episodes.size() > episodes_.size()) {
     throw base::OutOfMemory(base::cat("[store] ", index_.state().episodes.size(),
                                       " episodes are open or stored; on a GPU ", episodes_.size(),
@@ -111,12 +119,16 @@ void DeviceIndex::sync() {
   const base::OnDevice current(device());
   deltas_.send(index_, log_, tables(), stream_);
   log_.clear();
-  if (holds_priorities()) largest_ = 1 - largest_;
+  if (holds_priorities()) {
+    largest_ = 1 - largest_;
+  }
   counted_ = counted_ || !weight_trees_.empty();
 }
 
 void DeviceIndex::require_priorities() {
-  if (holds_priorities()) return;
+  if (holds_priorities()) {
+    return;
+  }
   const base::OnDevice current(device());
   const uint64_t slots = index_.num_slots();
   base::DeviceArray<float> priorities(slots, device());
@@ -140,7 +152,9 @@ std::shared_ptr<const DeviceTree> DeviceIndex::weights(double alpha) {
     return std::shared_ptr<const DeviceTree>(weights, &weights->tree.tree());
   };
   for (const auto& weights : weight_trees_) {
-    if (weights->alpha == alpha) return tree_of(weights);
+    if (weights->alpha == alpha) {
+      return tree_of(weights);
+    }
   }
   drop_unused_trees();
   if (weight_trees_.size() == kMaxWeightTrees) {
@@ -175,11 +189,15 @@ void DeviceIndex::update(const int64_t* ids, const float* priorities, uint64_t c
 }
 
 void DeviceIndex::raise_failed_update() {
-  if (updates_) updates_->raise_failed();
+  if (updates_) {
+    updates_->raise_failed();
+  }
 }
 
 void DeviceIndex::settle() {
-  if (!ahead_ && !counted_) return;
+  if (!ahead_ && !counted_) {
+    return;
+  }
   sync();
   const base::OnDevice current(device());
   std::vector<double> weights(ahead_ ? index_.state().episodes.size() : 0);
@@ -194,18 +212,24 @@ void DeviceIndex::settle() {
       cudaMemcpyAsync(&scalars, scalars_.get(), sizeof(scalars), cudaMemcpyDeviceToHost, stream_));
   stream_.synchronize();
   index_.count_saturated(scalars.saturated_weights);
-  if (ahead_) index_.settle({weights, scalars.max_priority[largest_], scalars.stale_updates});
+  if (ahead_) {
+    index_.settle({weights, scalars.max_priority[largest_], scalars.stale_updates});
+  }
   settled_elsewhere();
 }
 
 void DeviceIndex::take_priorities() {
   const uint64_t slots = index_.num_slots();
   const uint64_t part = std::min(slots, kSettleSlots);
-  if (settling_.size() == 0) settling_ = base::PinnedArray<float>(2 * part);
+  if (settling_.size() == 0) {
+    settling_ = base::PinnedArray<float>(2 * part);
+  }
   // One part is copied while the index takes the one before.
   base::Event copied[2];
   const auto copy = [&](uint64_t first, uint64_t turn) {
-    if (first >= slots) return;
+    if (first >= slots) {
+      return;
+    }
     GEAR_CUDA_TRY(cudaMemcpyAsync(settling_.get() + turn * part, priorities_.get() + first,
                                   std::min(part, slots - first) * sizeof(float),
                                   cudaMemcpyDeviceToHost, stream_));
@@ -231,8 +255,12 @@ uint64_t DeviceIndex::bytes() const {
   uint64_t total = pages_.bytes() + episodes_.bytes() + priorities_.bytes() +
                    episode_weights_.bytes() + scalars_.bytes() + anchors_.bytes() + heads_.bytes() +
                    deltas_.bytes();
-  if (updates_) total += updates_->bytes();
-  for (const auto& weights : weight_trees_) total += weights->tree.bytes();
+  if (updates_) {
+    total += updates_->bytes();
+  }
+  for (const auto& weights : weight_trees_) {
+    total += weights->tree.bytes();
+  }
   return total;
 }
 

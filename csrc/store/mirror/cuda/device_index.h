@@ -15,13 +15,13 @@
 
 namespace gear::store {
 
-// The mirror, as CUDA code sees it.
-//
-// Memory: 32 bytes a page and 32 an episode (room for one a page), 8.3 bytes a page for each of the
-// two trees of counts; with priorities 8 bytes a step, and 8.3 a step for each alpha in use.
+/// The mirror, as CUDA code sees it.
+///
+/// Memory: 32 bytes a page and 32 an episode (room for one a page), 8.3 bytes a page for each of
+/// the two trees of counts; with priorities 8 bytes a step, and 8.3 a step for each alpha in use.
 class DeviceIndex final : public Mirror {
  public:
-  // Starts with everything the index holds waiting for the first sync(). Throws OutOfMemory.
+  /// Starts with everything the index holds waiting for the first sync(). Throws OutOfMemory.
   DeviceIndex(Index& index, int device);
   ~DeviceIndex() override;
   DeviceIndex(const DeviceIndex&) = delete;
@@ -38,20 +38,21 @@ class DeviceIndex final : public Mirror {
   void settled_elsewhere() override;
   uint64_t bytes() const override;
 
-  // All that is selected, planned and gathered from this mirror goes on this stream.
+  /// All that is selected, planned and gathered from this mirror goes on this stream.
   cudaStream_t stream() const { return stream_; }
-  // As of what was put on the stream so far.
+  /// As of what was put on the stream so far.
   const DeviceView& view() const { return view_; }
 
-  // From here on the mirror holds priorities. The index's own must be up to date: Shard::settle()
-  // comes first. O(steps) the first time; throws OutOfMemory.
+  /// From here on the mirror holds priorities. The index's own must be up to date: Shard::settle()
+  /// comes first. O(steps) the first time; throws OutOfMemory.
   void require_priorities();
-  // Fixed-point p^alpha by slot, 0 for steps that are not offered. The first call for an alpha
-  // builds the tree in O(steps), and requires priorities; it is kept up to date for as long as a
-  // caller holds it. Throws InvalidArgument for more than kMaxWeightTrees different alphas at once.
+  /// Fixed-point p^alpha by slot, 0 for steps that are not offered. The first call for an alpha
+  /// builds the tree in O(steps), and requires priorities; it is kept up to date for as long as a
+  /// caller holds it. Throws InvalidArgument for more than kMaxWeightTrees different alphas at
+  /// once.
   std::shared_ptr<const DeviceTree> weights(double alpha);
 
-  // The sink whose rows go before each sync; null: none.
+  /// The sink whose rows go before each sync; null: none.
   void set_rows(RowSink* rows) { rows_ = rows; }
 
  private:
@@ -76,13 +77,13 @@ class DeviceIndex final : public Mirror {
   TreeMemory heads_;
   std::vector<std::shared_ptr<WeightTree>> weight_trees_;
   DeltaSender deltas_;
-  std::optional<UpdateQueue> updates_;  // with priorities
-  base::PinnedArray<float> settling_;   // two parts; made by the first settle()
+  std::optional<UpdateQueue> updates_;  ///< with priorities
+  base::PinnedArray<float> settling_;   ///< two parts; made by the first settle()
   DeviceView view_;
   RowSink* rows_ = nullptr;
-  int largest_ = 0;  // see DeviceTables
+  int largest_ = 0;  ///< see DeviceTables
   bool ahead_ = false;
-  bool counted_ = false;  // weights were computed here, some of which may have saturated
+  bool counted_ = false;  ///< weights were computed here, some of which may have saturated
 };
 
 }  // namespace gear::store

@@ -6,9 +6,9 @@
 
 namespace gear::store {
 
-constexpr unsigned kSearchBlock = 256;   // threads of a block that searches
-constexpr uint64_t kManyTargets = 8192;  // from here on a thread a target, below a warp a target
-constexpr unsigned kMostSearchBlocks = 1056;  // of many targets: 8 a multiprocessor of an H100
+constexpr unsigned kSearchBlock = 256;   ///< threads of a block that searches
+constexpr uint64_t kManyTargets = 8192;  ///< from here on a thread a target, below a warp a target
+constexpr unsigned kMostSearchBlocks = 1056;  ///< of many targets: 8 a multiprocessor of an H100
 
 inline bool is_many(uint64_t targets) { return targets > kManyTargets; }
 
@@ -19,8 +19,8 @@ inline unsigned search_blocks(uint64_t targets) {
                                                                               : blocks);
 }
 
-// The upper levels of a tree as running sums in shared memory: of the lowest level that is short
-// enough. Every block makes its own.
+/// The upper levels of a tree as running sums in shared memory: of the lowest level that is short
+/// enough. Every block makes its own.
 struct SearchTop {
   static constexpr unsigned kNodes = 2048;
   static constexpr unsigned kEach = kNodes / kSearchBlock;
@@ -28,10 +28,12 @@ struct SearchTop {
   uint64_t sums[kNodes];
   uint64_t warps[kSearchBlock / kWarpSize];
 
-  // By all threads of the block. Returns the level.
+  /// By all threads of the block. Returns the level.
   __device__ int make(const DeviceTree& tree) {
     int level = 0;
-    while (tree.counts[level] > kNodes) ++level;
+    while (tree.counts[level] > kNodes) {
+      ++level;
+    }
     uint64_t running[kEach];
     uint64_t sum = 0;
     for (unsigned k = 0; k < kEach; ++k) {
@@ -41,30 +43,40 @@ struct SearchTop {
     }
     const uint64_t through = warp_running_sum(sum);
     const unsigned warp = threadIdx.x / kWarpSize;
-    if (lane_id() == kWarpSize - 1) warps[warp] = through;
+    if (lane_id() == kWarpSize - 1) {
+      warps[warp] = through;
+    }
     __syncthreads();
     uint64_t before = through - sum;
-    for (unsigned w = 0; w < warp; ++w) before += warps[w];
-    for (unsigned k = 0; k < kEach; ++k) sums[threadIdx.x * kEach + k] = before + running[k];
+    for (unsigned w = 0; w < warp; ++w) {
+      before += warps[w];
+    }
+    for (unsigned k = 0; k < kEach; ++k) {
+      sums[threadIdx.x * kEach + k] = before + running[k];
+    }
     __syncthreads();
     return level;
   }
 
   __device__ uint64_t total() const { return sums[kNodes - 1]; }
 
-  // The node on which `target` falls; `target` becomes what is left of it.
+  /// The node on which `target` falls; `target` becomes what is left of it.
   __device__ unsigned find(uint64_t& target) const {
     unsigned node = 0;
     for (unsigned step = kNodes / 2; step > 0; step /= 2) {
-      if (sums[node + step - 1] <= target) node += step;
+      if (sums[node + step - 1] <= target) {
+        node += step;
+      }
     }
-    if (node > 0) target -= sums[node - 1];
+    if (node > 0) {
+      target -= sums[node - 1];
+    }
     return node;
   }
 };
 
-// Takes the targets of a warp's lanes from their nodes to children, in 8 rounds of 4 targets: 8
-// lanes read the 32 children of one, 4 neighbours each.
+/// Takes the targets of a warp's lanes from their nodes to children, in 8 rounds of 4 targets: 8
+/// lanes read the 32 children of one, 4 neighbours each.
 __device__ inline void warp_descend(const uint64_t* children, unsigned& node, uint64_t& target) {
   constexpr unsigned kLanes = 8;
   constexpr unsigned kTargets = kWarpSize / kLanes;
@@ -88,7 +100,9 @@ __device__ inline void warp_descend(const uint64_t* children, unsigned& node, ui
     uint64_t through = all;
     for (unsigned step = 1; step < kLanes; step *= 2) {
       const uint64_t below = __shfl_up_sync(kWholeWarp, through, step, kLanes);
-      if (part >= step) through += below;
+      if (part >= step) {
+        through += below;
+      }
     }
     const uint64_t here = wanted - (through - all);  // wraps where the target lies before
     const bool chosen = here < all;
@@ -110,18 +124,22 @@ __device__ inline void warp_descend(const uint64_t* children, unsigned& node, ui
   target = next_target;
 }
 
-// Calls deliver(item, hit) once for every item in [0, count), in one thread of the kernel, with the
-// hit of target_of(item, total). All threads of search_blocks(count) blocks of kSearchBlock threads
-// take part; kMany is is_many(count). Trees of fewer than 2^32 leaves.
+/// Calls deliver(item, hit) once for every item in [0, count), in one thread of the kernel, with
+/// the hit of target_of(item, total). All threads of search_blocks(count) blocks of kSearchBlock
+/// threads take part; kMany is is_many(count). Trees of fewer than 2^32 leaves.
 template <bool kMany, class TargetOf, class Deliver>
 __device__ inline void search(const DeviceTree& tree, uint64_t count, TargetOf target_of,
                               Deliver deliver) {
   if constexpr (!kMany) {
     const uint64_t item =
         uint64_t{blockIdx.x} * (kSearchBlock / kWarpSize) + threadIdx.x / kWarpSize;
-    if (item >= count) return;
+    if (item >= count) {
+      return;
+    }
     const TreeHit hit = warp_find(tree, [&](uint64_t total) { return target_of(item, total); });
-    if (lane_id() == 0) deliver(item, hit);
+    if (lane_id() == 0) {
+      deliver(item, hit);
+    }
   } else {
     __shared__ SearchTop top;
     const int top_level = top.make(tree);
@@ -131,11 +149,15 @@ __device__ inline void search(const DeviceTree& tree, uint64_t count, TargetOf t
       const uint64_t item = first + threadIdx.x;
       uint64_t target = item < count ? target_of(item, total) : 0;
       unsigned node = top.find(target);
-      if (node >= tree.counts[top_level]) node = 0;  // of an empty tree
+      if (node >= tree.counts[top_level]) {
+        node = 0;  // of an empty tree
+      }
       for (int level = top_level - 1; level >= 0; --level) {
         warp_descend(tree.levels[level], node, target);
       }
-      if (item < count) deliver(item, TreeHit{node, target, __ldg(tree.levels[0] + node), total});
+      if (item < count) {
+        deliver(item, TreeHit{node, target, __ldg(tree.levels[0] + node), total});
+      }
     }
   }
 }

@@ -23,10 +23,14 @@ uint64_t num_nodes(uint64_t num_leaves) {
 // One warp a node.
 __global__ void sum_children(const uint64_t* children, uint64_t* nodes, uint64_t count) {
   const uint64_t node = blockIdx.x * kWarps + threadIdx.x / kWarpSize;
-  if (node >= count) return;
+  if (node >= count) {
+    return;
+  }
   const uint64_t sum =
       warp_sum(children[node * DeviceTree::kFanout + static_cast<unsigned>(lane_id())]);
-  if (lane_id() == 0) nodes[node] = sum;
+  if (lane_id() == 0) {
+    nodes[node] = sum;
+  }
 }
 
 }  // namespace
@@ -42,7 +46,9 @@ TreeMemory::TreeMemory(uint64_t num_leaves, cudaStream_t stream, int device)
     tree_.counts[tree_.num_levels] = count;
     ++tree_.num_levels;
     begin += padded(count);
-    if (count == 1) break;
+    if (count == 1) {
+      break;
+    }
   }
   GEAR_CHECK(begin == nodes_.get() + nodes_.size());
 }

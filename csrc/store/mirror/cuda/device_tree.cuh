@@ -18,11 +18,13 @@ __device__ inline void add_to(uint64_t* node, uint64_t delta) {
   atomicAdd(reinterpret_cast<unsigned long long*>(node), static_cast<unsigned long long>(delta));
 }
 
-// Of the lanes up to this one.
+/// Of the lanes up to this one.
 __device__ inline uint64_t warp_running_sum(uint64_t value) {
   for (int step = 1; step < kWarpSize; step *= 2) {
     const uint64_t below = __shfl_up_sync(kWholeWarp, value, static_cast<unsigned>(step));
-    if (lane_id() >= step) value += below;
+    if (lane_id() >= step) {
+      value += below;
+    }
   }
   return value;
 }
@@ -36,13 +38,13 @@ __device__ inline uint64_t warp_sum(uint64_t value) {
 
 struct TreeHit {
   uint64_t leaf;
-  uint64_t remainder;  // in [0, weight)
-  uint64_t weight;     // of the leaf
-  uint64_t total;      // of the tree
+  uint64_t remainder;  ///< in [0, weight)
+  uint64_t weight;     ///< of the leaf
+  uint64_t total;      ///< of the tree
 };
 
-// The leaf on which `target_of(total)`, in [0, total), falls when the weights are laid end to end
-// in leaf order. One load of 256 bytes a level. Of an empty tree: some leaf, weight 0.
+/// The leaf on which `target_of(total)`, in [0, total), falls when the weights are laid end to end
+/// in leaf order. One load of 256 bytes a level. Of an empty tree: some leaf, weight 0.
 template <class TargetOf>
 __device__ inline TreeHit warp_find(const DeviceTree& tree, TargetOf target_of) {
   const int root = tree.num_levels - 2;  // the level whose nodes are the root's children
@@ -68,17 +70,19 @@ __device__ inline TreeHit warp_find(const DeviceTree& tree, TargetOf target_of) 
   return hit;
 }
 
-// Sets one leaf, that no other warp of the kernel sets; the same arguments in every lane.
+/// Sets one leaf, that no other warp of the kernel sets; the same arguments in every lane.
 __device__ inline void warp_set(const DeviceTree& tree, uint64_t leaf, uint64_t weight) {
   const uint64_t before = tree.levels[0][leaf];
   __syncwarp();
   const int level = lane_id();
-  if (weight == before || level >= tree.num_levels) return;
+  if (weight == before || level >= tree.num_levels) {
+    return;
+  }
   add_to(tree.levels[level] + (leaf >> (DeviceTree::kFanoutBits * level)), weight - before);
 }
 
-// Adds what 32 neighbouring leaves, from `first` on, gained (modulo 2^64), one a lane, to the
-// levels above them; the leaves themselves are the caller's.
+/// Adds what 32 neighbouring leaves, from `first` on, gained (modulo 2^64), one a lane, to the
+/// levels above them; the leaves themselves are the caller's.
 __device__ inline void warp_add_run(const DeviceTree& tree, uint64_t first, uint64_t gained) {
   // They lie in at most two groups: half of the warp carries up the sum of each.
   const uint64_t group = first >> DeviceTree::kFanoutBits;
@@ -89,21 +93,27 @@ __device__ inline void warp_add_run(const DeviceTree& tree, uint64_t first, uint
   const bool second = lane_id() >= kWarpSize / 2;
   const int level = lane_id() % (kWarpSize / 2);
   const uint64_t sum = second ? second_gained : first_gained;
-  if (level == 0 || level >= tree.num_levels || sum == 0) return;
+  if (level == 0 || level >= tree.num_levels || sum == 0) {
+    return;
+  }
   const uint64_t node = (group + (second ? 1 : 0)) >> (DeviceTree::kFanoutBits * (level - 1));
   add_to(tree.levels[level] + node, sum);
 }
 
-// Adds what scattered leaves gained (modulo 2^64), one a lane, to the levels above them; the leaves
-// themselves are the caller's.
+/// Adds what scattered leaves gained (modulo 2^64), one a lane, to the levels above them; the
+/// leaves themselves are the caller's.
 __device__ inline void warp_add_scattered(const DeviceTree& tree, uint64_t leaf, uint64_t gained) {
   const int top = tree.num_levels - 1;
   for (int level = 1; level < top; ++level) {
     leaf >>= DeviceTree::kFanoutBits;
-    if (gained != 0) add_to(tree.levels[level] + leaf, gained);
+    if (gained != 0) {
+      add_to(tree.levels[level] + leaf, gained);
+    }
   }
   const uint64_t sum = warp_sum(gained);
-  if (top > 0 && lane_id() == 0 && sum != 0) add_to(tree.levels[top], sum);
+  if (top > 0 && lane_id() == 0 && sum != 0) {
+    add_to(tree.levels[top], sum);
+  }
 }
 
 }  // namespace gear::store

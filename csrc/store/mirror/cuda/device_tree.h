@@ -5,16 +5,16 @@
 
 namespace gear::store {
 
-// The memory of one DeviceTree; its kernels' launchers.
+/// The memory of one DeviceTree; its kernels' launchers.
 class TreeMemory {
  public:
-  // All weights zero, as of `stream`. Throws OutOfMemory.
+  /// All weights zero, as of `stream`. Throws OutOfMemory.
   TreeMemory(uint64_t num_leaves, cudaStream_t stream, int device);
 
   const DeviceTree& tree() const { return tree_; }
   uint64_t bytes() const { return nodes_.bytes(); }
 
-  // Sums the leaves, which were written one by one, into the levels above.
+  /// Sums the leaves, which were written one by one, into the levels above.
   void sum_levels(cudaStream_t stream) const;
 
  private:

@@ -43,7 +43,9 @@ __device__ Target target_of(const DeviceTables& tables, base::Divider by_page_st
   const uint32_t number = by_page_steps.divide(id.slot);
   const uint32_t row = by_page_steps.remainder(id.slot, number);
   const Page page = tables.pages[number];
-  if (page.episode == kNone) return {};
+  if (page.episode == kNone) {
+    return {};
+  }
   const DeviceEpisode& episode = tables.episodes[page.episode];
   return {is_stored(id, row, page, episode.begin, episode.end), id.episode, row < page.anchors,
           id.slot, page.episode};
@@ -57,19 +59,25 @@ __global__ void check_updates(const __grid_constant__ DeviceTables tables,
                               base::Divider by_page_steps, Updates updates, Claims claims,
                               unsigned long long* first_bad) {
   const uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
-  if (i >= updates.count) return;
+  if (i >= updates.count) {
+    return;
+  }
   const int64_t id = updates.ids[i];
   if (!is_id_of(id, tables.owner, tables.num_slots) || !is_priority(updates.priorities[i])) {
     atomicMin(first_bad, i);
     return;
   }
   const Target target = target_of(tables, by_page_steps, id);
-  if (target.stored) atomicMax(claim_of(claims, target), static_cast<uint32_t>(i + 1));
+  if (target.stored) {
+    atomicMax(claim_of(claims, target), static_cast<uint32_t>(i + 1));
+  }
 }
 
 __device__ void count_warp(bool counts, unsigned long long* counter) {
   const unsigned counted = __ballot_sync(kWholeWarp, counts);
-  if (lane_id() == 0 && counted != 0) atomicAdd(counter, static_cast<unsigned>(__popc(counted)));
+  if (lane_id() == 0 && counted != 0) {
+    atomicAdd(counter, static_cast<unsigned>(__popc(counted)));
+  }
 }
 
 // Priorities are 0 or more: their order is that of their bits.
@@ -77,7 +85,9 @@ __device__ void raise_largest(float* largest, float priority) {
   for (int step = kWarpSize / 2; step > 0; step /= 2) {
     priority = fmaxf(priority, __shfl_xor_sync(kWholeWarp, priority, step));
   }
-  if (lane_id() == 0) atomicMax(reinterpret_cast<unsigned*>(largest), __float_as_uint(priority));
+  if (lane_id() == 0) {
+    atomicMax(reinterpret_cast<unsigned*>(largest), __float_as_uint(priority));
+  }
 }
 
 __global__ void apply_updates(const __grid_constant__ DeviceTables tables,
@@ -87,13 +97,17 @@ __global__ void apply_updates(const __grid_constant__ DeviceTables tables,
                               uint64_t number) {
   const uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
   const unsigned long long bad = *first_bad;
-  if (i == 0) *next_first_bad = kNoneBad;
+  if (i == 0) {
+    *next_first_bad = kNoneBad;
+  }
   const int64_t id = i < updates.count ? updates.ids[i] : -1;
   const float priority = i < updates.count ? updates.priorities[i] : 0.0F;
   const bool valid = is_id_of(id, tables.owner, tables.num_slots);
   const Target target = valid ? target_of(tables, by_page_steps, id) : Target{};
   if (bad != kNoneBad) {
-    if (target.stored) *claim_of(claims, target) = 0;
+    if (target.stored) {
+      *claim_of(claims, target) = 0;
+    }
     if (i == bad) {
       failure->position = i;
       failure->id = id;
@@ -110,13 +124,16 @@ __global__ void apply_updates(const __grid_constant__ DeviceTables tables,
   if (target.stored) {
     uint32_t* claim = claim_of(claims, target);
     last = *claim == static_cast<uint32_t>(i + 1);
-    if (last) *claim = 0;
+    if (last) {
+      *claim = 0;
+    }
   }
   if (last && target.episode) {
     tables.episode_weights[target.episode_number] = static_cast<double>(priority);
   }
-  if (last && step)
+  if (last && step) {
     tables.priorities[target.slot] = target.offered ? fabsf(priority) : -fabsf(priority);
+  }
   for (int k = 0; k < tables.num_weights; ++k) {
     const DeviceTables::Weights& weights = tables.weights[k];
     uint64_t gained = 0;
@@ -165,7 +182,9 @@ UpdateQueue::UpdateQueue(uint64_t num_slots, uint64_t num_episodes, cudaStream_t
 
 uint64_t UpdateQueue::bytes() const {
   uint64_t total = claims_.bytes() + episode_claims_.bytes() + first_bad_.bytes();
-  for (const Part& part : parts_) total += part.ids.bytes() + part.priorities.bytes();
+  for (const Part& part : parts_) {
+    total += part.ids.bytes() + part.priorities.bytes();
+  }
   return total;
 }
 
@@ -186,7 +205,9 @@ void UpdateQueue::make_room(Part& part, uint64_t count, bool on_device) {
 
 void UpdateQueue::copy_from_host(Part& part, const int64_t* ids, const float* priorities,
                                  uint64_t count, cudaStream_t stream) {
-  if (!part.filled.done()) part.filled.synchronize();
+  if (!part.filled.done()) {
+    part.filled.synchronize();
+  }
   std::memcpy(part.host_ids.get(), ids, count * sizeof(int64_t));
   std::memcpy(part.host_priorities.get(), priorities, count * sizeof(float));
   GEAR_CUDA_TRY(cudaMemcpyAsync(part.ids.get(), part.host_ids.get(), count * sizeof(int64_t),
@@ -200,7 +221,9 @@ void UpdateQueue::copy_from_device(Part& part, const int64_t* ids, const float* 
                                    uint64_t count, cudaStream_t made_on, cudaStream_t stream) {
   const int source = device_of(ids);
   const base::OnDevice current(source);
-  if (!part.applied.done()) part.applied.make_wait(made_on);
+  if (!part.applied.done()) {
+    part.applied.make_wait(made_on);
+  }
   GEAR_CUDA_TRY(
       cudaMemcpyAsync(part.ids.get(), ids, count * sizeof(int64_t), cudaMemcpyDefault, made_on));
   GEAR_CUDA_TRY(cudaMemcpyAsync(part.priorities.get(), priorities, count * sizeof(float),
@@ -219,7 +242,9 @@ void UpdateQueue::enqueue(const int64_t* ids, const float* priorities, uint64_t 
                           bool on_device, cudaStream_t made_on, const DeviceTables& tables,
                           cudaStream_t stream) {
   GEAR_CHECK(count < ~uint32_t{0});
-  if (count == 0) return;
+  if (count == 0) {
+    return;
+  }
   Part& part = parts_[number_ % kParts];
   make_room(part, count, on_device);
   if (on_device) {
@@ -248,10 +273,16 @@ void UpdateQueue::raise_failed() {
   for (uint64_t i = 0; i < kFailures; ++i) {
     Failure& failure = failures_[i];
     // The GPU writes the number after the rest.
-    if (std::atomic_ref(failure.update).load(std::memory_order_acquire) == 0) continue;
-    if (oldest == nullptr || failure.update < oldest->update) oldest = &failure;
+    if (std::atomic_ref(failure.update).load(std::memory_order_acquire) == 0) {
+      continue;
+    }
+    if (oldest == nullptr || failure.update < oldest->update) {
+      oldest = &failure;
+    }
   }
-  if (oldest == nullptr) return;
+  if (oldest == nullptr) {
+    return;
+  }
   const Failure failure = *oldest;
   oldest->update = 0;
   throw base::InvalidArgument(

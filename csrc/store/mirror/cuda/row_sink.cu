@@ -26,7 +26,9 @@ struct RowRecord {
 __global__ void scatter_rows(std::byte* region, const std::byte* part, const RowRecord* records,
                              uint32_t num_records) {
   const uint32_t i = blockIdx.x * kWarps + threadIdx.x / kWarpSize;
-  if (i >= num_records) return;
+  if (i >= num_records) {
+    return;
+  }
   const RowRecord record = records[i];
   const unsigned lane = threadIdx.x % kWarpSize;
   const std::byte* from = part + record.source;
@@ -35,11 +37,17 @@ __global__ void scatter_rows(std::byte* region, const std::byte* part, const Row
   const uint32_t head = before < record.bytes ? before : record.bytes;
   const uint32_t vectors = (record.bytes - head) / static_cast<uint32_t>(kVector);
   const uint32_t tail = head + vectors * static_cast<uint32_t>(kVector);
-  if (lane < head) to[lane] = from[lane];
+  if (lane < head) {
+    to[lane] = from[lane];
+  }
   const auto* vectors_from = reinterpret_cast<const uint4*>(from + head);
   auto* vectors_to = reinterpret_cast<uint4*>(to + head);
-  for (uint32_t k = lane; k < vectors; k += kWarpSize) vectors_to[k] = vectors_from[k];
-  if (tail + lane < record.bytes) to[tail + lane] = from[tail + lane];
+  for (uint32_t k = lane; k < vectors; k += kWarpSize) {
+    vectors_to[k] = vectors_from[k];
+  }
+  if (tail + lane < record.bytes) {
+    to[tail + lane] = from[tail + lane];
+  }
 }
 
 class DeviceRowSink final : public RowSink {
@@ -78,11 +86,15 @@ class DeviceRowSink final : public RowSink {
 
   // The records of one flush are written side by side.
   void reused(uint64_t page) override {
-    if (written_in_[page] == flushes_) flush();
+    if (written_in_[page] == flushes_) {
+      flush();
+    }
   }
 
   void flush() override {
-    if (records_.empty()) return;
+    if (records_.empty()) {
+      return;
+    }
     const base::OnDevice current(mirror_.device());
     const uint64_t records_at =
         (used_ + alignof(RowRecord) - 1) / alignof(RowRecord) * alignof(RowRecord);
@@ -111,8 +123,12 @@ class DeviceRowSink final : public RowSink {
   std::byte* add_record(uint64_t offset, uint64_t bytes) {
     const auto place = [&] { return used_ + (offset - used_) % kVector; };
     const uint64_t records = (records_.size() + 2) * sizeof(RowRecord);  // with this and padding
-    if (place() + bytes + records > kPartBytes) flush();
-    if (part_ == nullptr) part_ = ring_.acquire();
+    if (place() + bytes + records > kPartBytes) {
+      flush();
+    }
+    if (part_ == nullptr) {
+      part_ = ring_.acquire();
+    }
     const uint64_t at = place();
     records_.push_back({offset, static_cast<uint32_t>(at), static_cast<uint32_t>(bytes)});
     used_ = at + bytes;

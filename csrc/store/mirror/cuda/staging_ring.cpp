@@ -12,7 +12,9 @@ StagingRing::StagingRing(size_t num_parts, uint64_t part_bytes, int device)
 
 std::byte* StagingRing::acquire() {
   const base::Event& free = free_[next_];
-  if (!free.done()) free.synchronize();
+  if (!free.done()) {
+    free.synchronize();
+  }
   return host_.get() + next_ * part_bytes_;
 }
 
