@@ -106,13 +106,11 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check -qq "$@"; }
 
 started=$SECONDS
 rm -f .venv/gear-*.stamp
-say "installing what GEAR needs (the first time takes minutes)"
+say "installing what GEAR needs, and compiling it meanwhile (the first time takes minutes)"
 build_requirements=(scikit-build-core pybind11)
 have_cmake || build_requirements+=(cmake)
 command -v ninja >/dev/null || build_requirements+=(ninja)
-.venv/bin/python tools/dependencies.py "$extras" >build/requirements.txt
-pip install "${build_requirements[@]}" "$torch" -r build/requirements.txt ||
-  die "the requirements could not be installed; what pip said is above"
+pip install "${build_requirements[@]}" || die "pip failed; what it said is above"
 
 cuda=$(with_cuda)
 if [ "$cuda" != OFF ]; then
@@ -126,12 +124,28 @@ if [ "$cuda" != OFF ]; then
 elif [ "$level" = train ] && [ -z "${GEAR_WITH_CUDA:-}" ]; then
   say "no GPU here: building for the CPU alone (GEAR_WITH_CUDA=AUTO builds GPU code where there is an nvcc)"
 fi
-say "building GEAR after $((SECONDS - started)) s"
 CMAKE_ARGS="${CMAKE_ARGS:-} -DGEAR_WITH_CUDA=$cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)"
 CMAKE_ARGS+=" -DGEAR_WITH_MPI=${GEAR_WITH_MPI:-AUTO}"
-PATH="$PWD/.venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)} \
-  CMAKE_ARGS=$CMAKE_ARGS pip install --no-build-isolation --no-deps -e . ||
-  die "GEAR could not be built; its output is above"
+# ccache and its like would refuse what was compiled with precompiled headers.
+[ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || CMAKE_ARGS+=" -DGEAR_PRECOMPILED_HEADERS=ON"
+export CMAKE_ARGS CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
+export PATH="$PWD/.venv/bin:$PATH"
+
+# pip works on one core and waits for the network. What this compiles is in the build folder when pip
+# builds GEAR there; if it fails, so will pip, and shows why.
+rm -rf build/meanwhile
+mkdir build/meanwhile
+setsid python -c 'from scikit_build_core.build import build_editable; build_editable("build/meanwhile")' \
+  >build/compile.log 2>&1 9>&- &
+compiling=$!
+trap 'kill -- "-$compiling" 2>/dev/null || true' EXIT
+# Python compiles a module when it is first imported: most of these never are.
+python tools/dependencies.py "$extras" >build/requirements.txt
+pip install --no-compile "$torch" -r build/requirements.txt ||
+  die "the requirements could not be installed; what pip said is above"
+wait "$compiling" || true
+trap - EXIT
+pip install --no-build-isolation --no-deps -e . || die "GEAR could not be built; its output is above"
 (cd build && ../.venv/bin/python -c 'import gear') || die "GEAR was built but does not import"
 build_inputs_hash >".venv/gear-$level.stamp"
 say "done in $((SECONDS - started)) s"
