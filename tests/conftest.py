@@ -1,4 +1,4 @@
-"""What all tests share: resource markers, `--require`, and the hypothesis profile."""
+"""What all tests share: resource markers, `--require`, what runs side by side, hypothesis."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import importlib.util
 import os
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # reference.py and script.py, for every suite
+
+import slowness
 
 
 def num_gpus() -> int:
@@ -47,8 +50,17 @@ def has_module_tool(name: str) -> bool:
     return shells.start_up_folder(name) is not None
 
 
+# Of the extras [train] and [dev]; tests that import one are skipped without it.
+PACKAGES = "torch hydra gymnasium ale_py cv2 mujoco tensorboard mpi4py virtualenv click".split()
+
+
+def missing_packages() -> list[str]:
+    return [name for name in PACKAGES if find_spec(name) is None]
+
+
 # Marker -> is it here. A test that needs what is absent is skipped; with --require it fails.
 RESOURCES = {
+    "packages": lambda: not missing_packages(),
     "gpu": lambda: num_gpus() > 0,
     "jax": lambda: importlib.util.find_spec("jax") is not None,
     "rdma": lambda: any(Path("/sys/class/infiniband").glob("*")),
@@ -89,9 +101,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(slowness)
     unknown = _required(config) - set(RESOURCES)
     if unknown:
         raise pytest.UsageError(f"--require: unknown {sorted(unknown)}, known {list(RESOURCES)}")
+    # Without these whole files are skipped, before a marker is seen.
+    if "packages" in _required(config) and (missing := missing_packages()):
+        raise pytest.UsageError(f"--require=packages, but {', '.join(missing)} cannot be imported")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -114,3 +130,14 @@ def _absent(item: pytest.Item, resource: str, what: str) -> None:
     if resource in _required(item.config):
         pytest.fail(f"--require={resource}, but this machine has no {what}", pytrace=False)
     pytest.skip(f"this machine has no {what}")
+
+
+# ---- tests side by side (pytest -n 2 --dist loadgroup) ----
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What shares something runs in one process: the tests of a file, and what says so by a mark
+    (`xdist_group`): an installation, a cluster, ranks that are started once."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ports import fresh_port
+
 WORKER = Path(__file__).parent / "gpu" / "group_worker.py"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def run_ranks(
@@ -34,7 +29,7 @@ def run_ranks(
     """
     meeting = {
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(fresh_port()),
         "WORLD_SIZE": str(ranks),
     }
     started = [

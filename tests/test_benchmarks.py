@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
 
 REPLAY = Path(__file__).parents[1] / "benchmarks" / "replay.py"
 WORKLOADS = {

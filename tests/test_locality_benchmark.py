@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 LOCALITY = Path(__file__).parents[1] / "benchmarks" / "locality.py"
 
 
+@pytest.mark.slow
 def test_locality_first_moves_ten_times_fewer_bytes(tmp_path: Path) -> None:
     path = tmp_path / "locality.json"
     command = [sys.executable, str(LOCALITY), "--ranks", "1,2,6", "--ranks-per-node", "2"]

@@ -1,10 +1,24 @@
 #!/usr/bin/env bash
 # Builds the native tests twice, with ASan + UBSan (and with CUDA, where there is a GPU to run it) and
 # with TSan, and runs both.
-# Arguments go to the test binary, e.g. --test-case='*sum tree*'.
+#
+#   tools/native.sh [--sanitizers=all|address|thread] [arguments of the test binary]
+#
+# e.g. --test-case='*sum tree*'.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
+sanitizers=all
+case ${1:-} in
+  --sanitizers=all | --sanitizers=address | --sanitizers=thread)
+    sanitizers=${1#*=}
+    shift
+    ;;
+  --sanitizers=*)
+    echo "native: unknown $1: all, address or thread" >&2
+    exit 2
+    ;;
+esac
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1
 
@@ -19,11 +33,16 @@ fi
 # With a GPU: its addresses lie where ASan keeps others out by default.
 export ASAN_OPTIONS=detect_stack_use_after_return=1:protect_shadow_gap=0
 
+# ccache and its like would refuse what was compiled with these.
+precompiled=ON
+if [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ]; then precompiled=OFF; fi
+
 build() { # folder, sanitizers, CUDA or not
   mkdir -p "build/$1"
   if ! {
     cmake -S . -B "build/$1" "${generator[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1" \
       -DGEAR_BUILD_PYTHON=OFF -DGEAR_BUILD_TESTS=ON -DGEAR_SANITIZE="$2" \
+      -DGEAR_PRECOMPILED_HEADERS="$precompiled" \
       -DGEAR_WITH_CUDA="$3" -DGEAR_CUDA_ARCHITECTURES=75 &&
       cmake --build "build/$1" --target gear_native_tests --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
   } >"build/$1/build.log" 2>&1; then
@@ -37,9 +56,13 @@ build() { # folder, sanitizers, CUDA or not
 fixed_addresses=()
 if setarch "$(uname -m)" -R true 2>/dev/null; then fixed_addresses=(setarch "$(uname -m)" -R); fi
 
-echo "native: address and undefined-behaviour sanitizers"
-build native address,undefined "$with_cuda"
-build/native/gear_native_tests "$@"
-echo "native: thread sanitizer"
-build native-thread thread OFF
-"${fixed_addresses[@]}" build/native-thread/gear_native_tests "$@"
+if [ "$sanitizers" != thread ]; then
+  echo "native: address and undefined-behaviour sanitizers"
+  build native address,undefined "$with_cuda"
+  build/native/gear_native_tests "$@"
+fi
+if [ "$sanitizers" != address ]; then
+  echo "native: thread sanitizer"
+  build native-thread thread OFF
+  "${fixed_addresses[@]}" build/native-thread/gear_native_tests "$@"
+fi

@@ -1,25 +1,43 @@
 #!/usr/bin/env bash
-# `make test`: venv, build, lint, native tests, Python tests. Ends with what this machine could not
-# run, and pytest's closing line. Arguments go to pytest.
+# `make test` and `make test-all`: venv, build, lint, native tests, Python tests. Ends with what this
+# machine could not run, and pytest's closing line.
+#
+#   tools/test.sh [--all] [pytest arguments]
+#
+# Without --all: no test that is marked slow, and the native tests under the first sanitizers alone.
+# Tests run side by side, one process a core; `-n 0` runs them in this one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+tier=(-m "not slow")
+sanitizers=address
+if [ "${1:-}" = --all ]; then
+  shift
+  tier=()
+  sanitizers=all
+fi
 
 tools/setup.sh dev
 tools/lint.sh
 
 mapfile -t not_run < <(tools/debian_packages.sh missing)
 if echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1; then
-  tools/native.sh
+  tools/native.sh "--sanitizers=$sanitizers"
 fi
 
 log=build/pytest.log
 status=0
-.venv/bin/python -m pytest "$@" 2>&1 | tee "$log" || status=$?
+# A core more is of no use, and memory is not endless where cores are many.
+processes=$(nproc)
+[ "$processes" -le 8 ] || processes=8
+.venv/bin/python -m pytest -n "$processes" --dist loadgroup --durations=40 "${tier[@]}" "$@" 2>&1 |
+  tee "$log" || status=$?
 while IFS= read -r line; do not_run+=("${line#SKIPPED }"); done < <(grep '^SKIPPED ' "$log" || true)
 
 if [ ${#not_run[@]} -gt 0 ]; then
   echo "test: not run on this machine:"
   printf '  %s\n' "${not_run[@]}"
 fi
+[ ${#tier[@]} -eq 0 ] || echo "test: without the slow tests, which 'make test-all' runs"
 tail -n 1 "$log"
 exit "$status"

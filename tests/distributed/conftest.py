@@ -19,6 +19,6 @@ def all_groups(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str,
     return group
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def group(request: pytest.FixtureRequest, all_groups: Callable[[tuple[str, int]], Group]) -> Group:
     return all_groups(request.param)

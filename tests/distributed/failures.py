@@ -61,7 +61,5 @@ def _play(me: Participant, missing: int, go_missing: Callable[[], None]) -> None
     except InterruptedError:
         pass
     (me.folder / f"gave-up-{me.rank}").touch()
-    began = time.monotonic()
     loader.close()
     buffer.close()
-    me.record("closed_s", time.monotonic() - began)

@@ -109,7 +109,7 @@ def refused() -> dict[str, Any]:
 
 def late() -> dict[str, Any]:
     """Rank 1 comes to a barrier after the others have given up."""
-    group = gear.Group.from_env(timeout_s=3)
+    group = gear.Group.from_env(timeout_s=300)  # a call that waits that long fails its test
     if group.rank == 1:
         time.sleep(1.5)
     result = _failure(lambda: group.barrier(0.5))
@@ -127,7 +127,7 @@ def hanging() -> dict[str, Any]:
 
 def killed() -> dict[str, Any]:
     """Rank KILLED is killed; rank 2 is still busy when the others notice."""
-    group = gear.Group.from_env(timeout_s=30)
+    group = gear.Group.from_env(timeout_s=300)  # as above
     if group.rank == int(os.environ["KILLED"]):
         os.kill(os.getpid(), signal.SIGKILL)
     if group.rank == 2:
@@ -140,12 +140,11 @@ def killed() -> dict[str, Any]:
 
 
 def _failure(call: Any) -> dict[str, Any]:
-    begin = time.monotonic()
     try:
         call()
     except gear.TransportError as error:
-        return {"error": str(error), "seconds": time.monotonic() - begin}
-    return {"error": None, "seconds": time.monotonic() - begin}
+        return {"error": str(error)}
+    return {"error": None}
 
 
 def start() -> dict[str, Any]:

@@ -17,22 +17,30 @@ from distributed.refusals import attempts
 from distributed.scenarios import SCENARIOS
 
 MARKS = {"mpi": [pytest.mark.mpi], "nccl": [pytest.mark.gpu]}
-SIZES = {"nccl": (2, 4, 8)}
+# One rank has the transport `loopback` whatever it asks for.
+SIZES = {"loopback": (1, 2, 3, 4), "nccl": (2, 4, 8)}
+# Every implementation, with as few ranks as show what it does; more are slow.
+FAST = {("loopback", 2), ("loopback", 4), ("shared_memory", 3), ("gloo", 2), ("mpi", 2)}
 COMMON = [*(scenario.name for scenario in SCENARIOS), "epochs", "law", "resume", "queue"]
 COMMON += ["two_loaders", "rate_limit", "pressure", *attempts()]
 
 
-def groups(*implementations: str, sizes: tuple[int, ...] = (1, 2, 3, 4)) -> list[object]:
+def groups(*implementations: str, sizes: tuple[int, ...] = (2, 3, 4)) -> list[object]:
     """Parameters for the fixture `group`."""
     return [
-        pytest.param(
-            (name, size),
-            id=f"{name}-{size}",
-            marks=[*MARKS.get(name, []), *([pytest.mark.gpus(size)] if name == "nccl" else [])],
-        )
+        pytest.param((name, size), id=f"{name}-{size}", marks=marks(name, size))
         for name in implementations or IMPLEMENTATIONS
         for size in SIZES.get(name, sizes)
     ]
+
+
+def marks(implementation: str, size: int) -> list[pytest.MarkDecorator]:
+    found = [*MARKS.get(implementation, []), pytest.mark.xdist_group(f"{implementation}-{size}")]
+    if implementation == "nccl":
+        found.append(pytest.mark.gpus(size))
+    elif (implementation, size) not in FAST:
+        found.append(pytest.mark.slow)
+    return found
 
 
 class Group:
@@ -44,6 +52,8 @@ class Group:
     def __init__(self, implementation: str, size: int, folder: Path) -> None:
         self.name, self.size = implementation, size
         programs = COMMON + (["toy"] if implementation == "gloo" and size != 3 else [])
+        if (implementation, size) == ("gloo", 1):
+            programs = ["toy"]  # what the toys of more ranks are compared with
         self.launches: list[Ended] = []
         self._launch_of: dict[str, Ended] = {}
         while programs and len(self.launches) < 6:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from ports import fresh_port
 
 WORKER = Path(__file__).parent / "worker.py"
 LAUNCHERS = ("OMPI_", "PMI", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_", "GEAR_")
@@ -95,12 +95,6 @@ class Ended:
         )
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 def launch(
     implementation: Implementation,
     size: int,
@@ -112,7 +106,7 @@ def launch(
 ) -> Ended:
     """Plays the programs, one after the other; `folder` is new."""
     folder.mkdir(parents=True)
-    prefix = f"geartest{os.getpid()}x{free_port()}"
+    prefix = f"geartest{os.getpid()}x{fresh_port()}"
     job = {
         "implementation": implementation.name,
         "transport": implementation.transport,
@@ -166,7 +160,7 @@ def _command_lines(
     common = {
         "WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(fresh_port()),
     }
     return [
         (common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, command) for rank in range(size)

@@ -16,9 +16,10 @@ import gear
 
 # Commands that need a machine of their own or run this test: where they are run instead.
 RUN_ELSEWHERE = {
-    r"make test": (".ci/run", "make test"),
+    r"make test": ("tools/test.sh", "pytest -n"),
+    r"make test-all": (".ci/run", "make test-all"),
     r"make setup": ("tools/test.sh", "tools/setup.sh dev"),
-    r"make demo": (".ci/run", "make demo"),
+    r"make demo": ("tools/check_fresh_machine.sh", "make demo"),
     r"make lint": ("tools/test.sh", "tools/lint.sh"),
     r"make stubs": ("tools/lint.sh", "tools/check_stubs.sh"),
     r"tools/setup\.sh train": ("tools/demo.sh", "tools/setup.sh train"),
@@ -28,7 +29,7 @@ RUN_ELSEWHERE = {
     r"~/gear-venv/bin/pip install '\.\[cli\]'": ("tools/check_install.sh", "[cli]"),
     r"CMAKE_ARGS=.* ~/gear-venv/bin/pip install \.": (
         "tools/setup.sh",
-        "-DGEAR_WITH_CUDA=$with_cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)",
+        "-DGEAR_WITH_CUDA=$cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)",
     ),
     r"torchrun .* gear train dist=ddp": ("tests/train/test_ddp.py", "torch.distributed.run"),
     r"mpirun .* gear train dist=ddp": ("tests/train/test_ddp.py", "mpirun"),
@@ -72,7 +73,18 @@ def test_command_is_run_somewhere(place: str, command: str) -> None:
     assert text in (ROOT / script).read_text(), f"{place}: {script} does not run: {command}"
 
 
-@pytest.mark.parametrize("command", RUN_HERE)
+def trains(command: str) -> bool:
+    words = command.split()
+    return "train" in words and "--help" not in words
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=[pytest.mark.slow] if trains(command) else [])
+        for command in RUN_HERE
+    ],
+)
 def test_command_runs(command: str, tmp_path: Path) -> None:
     schema = gear.Schema([gear.Column("obs", (3,))])
     with gear.ReplayBuffer(schema, capacity=100) as buffer:
@@ -84,7 +96,7 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
         start = [sys.executable]
     else:
         start = [sys.executable, "-m", "gear.cli.app"]
-    if arguments[0] == "train" and "--help" not in arguments:
+    if trains(command):
         arguments += SHORT.split()
     done = subprocess.run(
         [*start, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -94,7 +106,19 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["demo", "test", "setup", "lint", "native", "stubs", "bench", "docs", "dist", "clean"],
+    [
+        "demo",
+        "test",
+        "test-all",
+        "setup",
+        "lint",
+        "native",
+        "stubs",
+        "bench",
+        "docs",
+        "dist",
+        "clean",
+    ],
 )
 def test_make_target_exists(target: str) -> None:
     done = subprocess.run(

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from ports import fresh_port
 
 WORKER = Path(__file__).with_name("ranks_worker.py")
 
 
 def start(size: int, device: str, *arguments: str) -> list[subprocess.Popen]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = fresh_port()
     found = []
     for rank in range(size):
         place = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}

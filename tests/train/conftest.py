@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from ports import fresh_port
 
 NEEDED = ("torch", "hydra", "gymnasium", "ale_py", "cv2", "mujoco")
 
@@ -61,10 +61,8 @@ class Launch:
 
     def by_hand(self, size: int, *overrides: str) -> list[subprocess.Popen]:
         """One process per rank, told by the configuration where it is."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        shared = [*TRAIN, "dist=ddp", f"world_size={size}", f"dist.master_port={port}", *overrides]
+        meeting = ["dist=ddp", f"world_size={size}", f"dist.master_port={fresh_port()}"]
+        shared = [*TRAIN, *meeting, *overrides]
         return [self.start(sys.executable, *shared, f"rank={rank}") for rank in range(size)]
 
     def finish(self, *processes: subprocess.Popen) -> list[tuple[str, str]]:

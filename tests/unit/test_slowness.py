@@ -1,0 +1,60 @@
+"""An unmarked test that takes long of the machine fails; one that waits for its turn does not."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = """
+import subprocess, sys, time
+import pytest
+
+WORKS = "import time; begin = time.process_time()\\nwhile time.process_time() < begin + 0.4: pass"
+
+@pytest.fixture(scope="module")
+def shared():
+    exec(WORKS)
+
+def test_of_a_shared_fixture(shared):
+    pass
+
+def test_works():
+    exec(WORKS)
+
+def test_has_others_work():
+    subprocess.run([sys.executable, "-c", WORKS], check=True)
+
+@pytest.mark.slow
+def test_says_so():
+    exec(WORKS)
+"""
+
+
+def outcomes(folder: Path, **limits: float) -> dict[str, str]:
+    """By test, with other limits."""
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: takes long\n")
+    (folder / "test_it.py").write_text(TESTS)
+    for name in ("conftest.py", "slowness.py"):
+        shutil.copy(Path(__file__).parents[1] / name, folder)
+    with (folder / "slowness.py").open("a") as file:
+        file.writelines(f"{name} = {seconds}\n" for name, seconds in limits.items())
+    command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    said = [line.split() for line in done.stdout.splitlines() if "test_it.py::" in line]
+    return {words[1].split("::")[1]: words[0] for words in said if words[0].isupper()}
+
+
+@pytest.mark.parametrize("kind", ["own", "shared"])
+def test_what_takes_long_fails(tmp_path: Path, kind: str) -> None:
+    limits = {"FAILS_S": 0.3} if kind == "own" else {"SHARED_FAILS_S": 0.3, "FAILS_S": 60.0}
+    own, shared = ("FAILED", "PASSED") if kind == "own" else ("PASSED", "FAILED")
+    assert outcomes(tmp_path, **limits) == {
+        "test_of_a_shared_fixture": shared,
+        "test_works": own,
+        "test_has_others_work": own,
+        "test_says_so": "PASSED",
+    }
