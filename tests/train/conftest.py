@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from ports import fresh_port
 
-NEEDED = ("torch", "hydra", "gymnasium", "ale_py", "cv2", "mujoco")
+# What every test of this folder needs; needs.py has what single ones do.
+NEEDED = ("torch", "hydra", "gymnasium")
 
 MISSING = [name for name in NEEDED if find_spec(name) is None]
 
@@ -37,49 +34,10 @@ def configure() -> Callable:
     return lambda *overrides: read(compose(*overrides))
 
 
-class Launch:
-    """Ranks of `gear train dist=ddp` as processes of their own; all of them are gone at the end."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._started: list[subprocess.Popen] = []
-
-    def start(self, *command: str) -> subprocess.Popen:
-        """One process in `folder`, its two streams kept apart."""
-        # One thread each: the ranks share the cores that the tests have.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
-        process = subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._started.append(process)
-        return process
-
-    def by_hand(self, size: int, *overrides: str) -> list[subprocess.Popen]:
-        """One process per rank, told by the configuration where it is."""
-        meeting = ["dist=ddp", f"world_size={size}", f"dist.master_port={fresh_port()}"]
-        shared = [*TRAIN, *meeting, *overrides]
-        return [self.start(sys.executable, *shared, f"rank={rank}") for rank in range(size)]
-
-    def finish(self, *processes: subprocess.Popen) -> list[tuple[str, str]]:
-        """Waits for all; what each wrote to its streams."""
-        return [process.communicate(timeout=90) for process in processes]
-
-    def close(self) -> None:
-        for process in self._started:
-            process.kill()
-            process.communicate()
-
-
-TRAIN = ("-m", "gear.cli.app", "train")
-
-
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launch]:
+def launch(tmp_path: Path) -> Iterator:
+    from train.launched import Launch
+
     launched = Launch(tmp_path)
     yield launched
     launched.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from train.launched import Launch
 
 import gear
 from gear.train.app import main
@@ -24,7 +25,7 @@ SHORT = (
     "logger=csv",
     "hydra.run.dir=run",
 )
-PENDULUM = (*SHORT, "total_steps=900", "checkpoint_every=200", "keep_checkpoints=9")
+PENDULUM = (*SHORT, "total_steps=500", "checkpoint_every=200", "keep_checkpoints=9")
 CARTPOLE = (*SHORT, "env=cartpole", "total_steps=400", "checkpoint_every=400")
 CLOCKS = ("seconds", "replay_seconds")
 
@@ -61,13 +62,29 @@ def differing(a, b, where=""):
     return [] if a == b else [where]
 
 
-def test_two_ranks_by_hand_and_continued(launch, tmp_path):
-    """One run, and the same run continued from its middle in another folder, end bit-equal."""
-    processes = launch.by_hand(2, *PENDULUM)
-    streams = launch.finish(*processes)
-    succeed(processes, streams)
-    run_dir = tmp_path / "run"
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """(run directory, what each rank wrote) of a run by two ranks that several tests look at."""
+    folder = tmp_path_factory.mktemp("two")
+    launch = Launch(folder)
+    try:
+        processes = launch.by_hand(2, *PENDULUM)
+        streams = launch.finish(*processes)
+        succeed(processes, streams)
+    finally:
+        launch.close()
+    return folder / "run", streams
 
+
+def branch(run_dir, tmp_path):
+    """A copy of the checkpoint of step 400, in a run of its own."""
+    older = Path("parts/checkpoints/step_400")
+    shutil.copytree(run_dir / "checkpoints" / "step_400", tmp_path / older)
+    return older
+
+
+def test_two_ranks_by_hand(two):
+    run_dir, streams = two
     # Rank 0 alone speaks, and says what the run is made of.
     assert streams[1] == ("", "")
     shown = " ".join(streams[0][0].split())
@@ -75,36 +92,54 @@ def test_two_ranks_by_hand_and_continued(launch, tmp_path):
         assert words in shown
     # Steps are counted over all ranks, and each episode of each rank is written once.
     summary = json.loads((run_dir / "summary.json").read_text())
-    assert summary["env_steps"] == 900
-    assert summary["updates"] == (900 - 250) // 2 + 1
-    assert [row["step"] for row in rows(run_dir)] == ["400", "400", "800", "800"]
-    assert [row["episode"] for row in rows(run_dir)] == ["0", "1", "2", "3"]
+    assert summary["env_steps"] == 500
+    assert summary["updates"] == (500 - 250) // 2 + 1
+    assert [row["step"] for row in rows(run_dir)] == ["400", "400"]
+    assert [row["episode"] for row in rows(run_dir)] == ["0", "1"]
     assert rows(run_dir)[0]["return"] != rows(run_dir)[1]["return"]
     # Networks are equal to the bit, environments and noise are not.
     whole = checkpoints(run_dir)
-    assert [saved.step for saved in whole] == [200, 400, 600, 800, 900]
+    assert [saved.step for saved in whole] == [200, 400, 500]
     first, second = states(whole[-1], 2)
     assert first["networks"] == second["networks"]
     assert first["counters"]["returns"] == second["counters"]["returns"]
     assert not np.array_equal(first["episode"]["view"], second["episode"]["view"])
     assert not torch.equal(first["rng"]["torch"], second["rng"]["torch"])
 
-    (tmp_path / "parts" / "checkpoints").mkdir(parents=True)
-    older = "parts/checkpoints/step_600"
-    shutil.copytree(whole[2].path, tmp_path / older)
-    processes = launch.by_hand(2, f"checkpoint={older}")
-    succeed(processes, launch.finish(*processes))
-    parts = checkpoints(tmp_path / "parts")[-1]
-    assert parts.step == 900
-    assert differing(states(whole[-1], 2), states(parts, 2)) == []
-    for file in (path for path in (whole[-1].path / "replay").rglob("*") if path.is_file()):
-        assert file.read_bytes() == (parts.path / file.relative_to(whole[-1].path)).read_bytes()
 
-    # Another number of ranks would be another run.
+def test_two_ranks_continue_bit_equal(two, launch, tmp_path):
+    """From the middle, in another folder: every rank's part and every byte of the buffer."""
+    run_dir, _ = two
+    processes = launch.by_hand(2, f"checkpoint={branch(run_dir, tmp_path)}")
+    succeed(processes, launch.finish(*processes))
+    whole, parts = checkpoints(run_dir)[-1], checkpoints(tmp_path / "parts")[-1]
+    assert parts.step == whole.step == 500
+    assert differing(states(whole, 2), states(parts, 2)) == []
+    for file in (path for path in (whole.path / "replay").rglob("*") if path.is_file()):
+        assert file.read_bytes() == (parts.path / file.relative_to(whole.path)).read_bytes()
+
+
+def test_another_number_of_ranks_would_be_another_run(two):
+    run_dir, _ = two
     with pytest.raises(gear.InvalidArgument, match="saved by 2 ranks and this run has 1 rank"):
         main([f"checkpoint={run_dir}", "total_steps=1000"])
 
 
+@pytest.mark.slow
+def test_warning_of_the_second_rank_is_shown(two, launch, tmp_path):
+    """Its simulator does not reproduce the episode: the run will differ, and the user is told."""
+    older = branch(two[0], tmp_path)
+    path = tmp_path / older / "trainer-00001-of-00002.pt"
+    state = torch.load(path, weights_only=True)
+    state["episode"]["view"]["data"][0] += 1
+    torch.save(state, path)
+    processes = launch.by_hand(2, f"checkpoint={older}")
+    streams = launch.finish(*processes)
+    succeed(processes, streams)
+    assert streams[1][1].startswith("rank 1: warning: Pendulum-v1 did not reproduce episode 1 ")
+
+
+@pytest.mark.slow
 def test_torchrun(launch, tmp_path):
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     command = (sys.executable, *torchrun, "-m", "gear.cli.app", "train", "dist=ddp", *CARTPOLE)
@@ -117,6 +152,7 @@ def test_torchrun(launch, tmp_path):
     assert first["algorithm"]["updates"] == (400 - 250) // 2 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_mpirun(launch, tmp_path):
     mpirun = ("mpirun", "-n", "2", "--oversubscribe", "--allow-run-as-root")

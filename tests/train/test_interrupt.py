@@ -35,7 +35,10 @@ def wait_for_episodes(folder: Path, process: subprocess.Popen) -> None:
     pytest.fail(f"ended by itself: {process.communicate()[0]}")
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("signum", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+)
 def test_signal_saves_and_exits(tmp_path, monkeypatch, signum, code):
     process = start(tmp_path)
     wait_for_episodes(tmp_path, process)
@@ -54,6 +57,7 @@ def test_signal_saves_and_exits(tmp_path, monkeypatch, signum, code):
     assert checkpoints(tmp_path / "run")[-1].step == more
 
 
+@pytest.mark.slow
 def test_sweep_stops(tmp_path):
     process = start(
         tmp_path, "--multirun", "seed=0,1", "hydra.sweep.dir=.", "hydra.sweep.subdir=run"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from train import needs
 
 from gear.train.loop import Learner
 
@@ -42,6 +44,8 @@ def test_sac_on_pendulum(configure, replay, n_step):
     assert_learned(learner)
 
 
+@pytest.mark.slow
+@needs.mujoco
 @pytest.mark.parametrize("env", ["hopper", "halfcheetah"])
 def test_sac_on_mujoco(configure, env):
     learner = run(
@@ -57,6 +61,16 @@ def test_sac_on_mujoco(configure, env):
     assert_learned(learner)
 
 
+@pytest.mark.slow
+def test_sac_learns_pendulum(configure):
+    """The run of `gear train`. Random play gets some -1200, standing upright some -150."""
+    learner = run(configure("total_steps=6000"))
+    assert np.mean(learner.counters.returns[:5]) < -800
+    assert np.mean(learner.counters.returns[-10:]) > -400
+    assert_learned(learner)
+
+
+@pytest.mark.slow
 def test_double_dqn_improves_on_cartpole(configure):
     """Random play balances for about 22 steps."""
     learner = run(configure("env=cartpole", "total_steps=3500", "algo.epsilon_steps=1500"))
@@ -65,6 +79,8 @@ def test_double_dqn_improves_on_cartpole(configure):
     assert_learned(learner)
 
 
+@pytest.mark.slow
+@needs.atari
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_double_dqn_on_atari_frames(configure, n_step):
     cfg = configure(
@@ -82,6 +98,39 @@ def test_double_dqn_on_atari_frames(configure, n_step):
     assert batch["obs"].dtype == torch.uint8
     # One frame a step is stored; stacks are windows.
     assert learner.buffer.schema["obs"].shape == (84, 84)
+    assert_learned(learner)
+
+
+def test_double_dqn_on_stacked_frames(configure, monkeypatch):
+    """The convolutions, on frames that no emulator draws."""
+
+    class Frames(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
+        action_space = gymnasium.spaces.Discrete(3)
+
+        def reset(self, seed=None, options=None):
+            self.rng = np.random.default_rng(seed)
+            return self.rng.integers(255, size=(84, 84), dtype=np.uint8), {}
+
+        def step(self, action):
+            obs = self.rng.integers(255, size=(84, 84), dtype=np.uint8)
+            return obs, float(action), False, False, {}
+
+    monkeypatch.setitem(
+        gymnasium.registry, "Frames-v0", gymnasium.envs.registration.EnvSpec("Frames-v0", Frames)
+    )
+    cfg = configure(
+        *("env=atari", "env.id=Frames-v0", "env.frames=false", "env.stack=2", "model.hidden=[4]"),
+        *("total_steps=20", "algo.learning_starts=12", "algo.batch_size=4", "algo.n_step=2"),
+        "replay.capacity=64",
+    )
+    learner = run(cfg)
+    batch = next(learner.loader)
+    assert batch["obs"].shape == (4, 4, 84, 84)
+    assert batch["obs"].dtype == torch.uint8
+    # One frame a step is stored; stacks are windows.
+    assert learner.buffer.schema["obs"].shape == (84, 84)
+    assert learner.counters.updates == 3
     assert_learned(learner)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from train import needs
 
 import gear
 from gear.train import checkpoint
@@ -74,8 +75,8 @@ def fingerprint(learner):
         (PENDULUM, 400),
         (PENDULUM, 90),
         (CARTPOLE, 333),
-        (HOPPER, 211),
-        (ATARI, 150),
+        pytest.param(HOPPER, 211, marks=[pytest.mark.slow, needs.mujoco]),
+        pytest.param(ATARI, 150, marks=[pytest.mark.slow, needs.atari]),
     ],
     ids=["pendulum", "episode-end", "before-learning", "cartpole", "hopper", "atari"],
 )
