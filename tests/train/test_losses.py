@@ -343,6 +343,21 @@ def test_density_integrates_to_one():
     assert length == pytest.approx(1.8, rel=0.03)
 
 
+@pytest.mark.parametrize(("asked", "used"), [(-100, -5), (100, 2), (1, 1)])
+def test_spread_of_the_policy_has_limits(asked, used):
+    from gear.train.nets import GaussianPolicy
+
+    policy = GaussianPolicy(OBS, 1, [5])
+    with torch.no_grad():
+        policy.body[-1].weight.zero_()
+        policy.body[-1].bias.copy_(torch.tensor([0.1, float(asked)]))
+        state = torch.get_rng_state()
+        noise = torch.randn(50, 1)
+        torch.set_rng_state(state)
+        action, _ = policy(torch.ones(50, OBS))
+    torch.testing.assert_close(action, torch.tanh(0.1 + noise * math.exp(used)))
+
+
 # ---- optimisers ----
 
 
@@ -366,17 +381,18 @@ def test_optimiser_takes_its_keys(configure, name):
 
 
 def test_betas_are_means_of_gradients(configure):
-    """The second step tells betas apart: the first one's corrections cancel them."""
-    case = Case(configure, "optim.betas=[0.6,0.8]", "optim.eps=1e-3", discrete=True)
+    """The second step tells betas apart: the first one's corrections cancel them. It is long, so
+    that the gradient after it is another one."""
+    given = ("optim.betas=[0.6,0.8]", "optim.eps=1e-3", "optim.lr=0.1")
+    case = Case(configure, *given, discrete=True)
     first = part(case.learn()[2], "online")
     before = case.weights_of("online")
     second = part(case.learn()[2], "online")
     after = case.weights_of("online")
-    lr = case.config.optim.lr
     for key in before:
         mean = (0.6 * 0.4 * first[key] + 0.4 * second[key]) / (1 - 0.6**2)
         square = (0.8 * 0.2 * first[key] ** 2 + 0.2 * second[key] ** 2) / (1 - 0.8**2)
-        close(after[key], before[key] - lr * mean / (np.sqrt(square) + 1e-3))
+        close((before[key] - after[key]) / 0.1, mean / (np.sqrt(square) + 1e-3))
 
 
 def test_weight_decay_leaves_the_temperature_alone(configure):
