@@ -1,4 +1,4 @@
-"""The layer check of `make lint`: what may include or import what, file names, and file lengths.
+"""The layer check of `make lint`: what may include or import what, and where things stand.
 
 Usage: check_layers.py [ROOT]; the default is this repository. Exit 1 and one line per violation.
 The rules are the tables below; docs/architecture.md says why.
@@ -13,27 +13,44 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# csrc/: a folder may include itself and everything that it lists.
+# csrc/: a room, with the folders inside it, may include itself and every room that it lists.
 CPP_BELOW = {
     "base": set(),
     "memory": {"base"},
-    "store": {"base", "memory"},
-    "ingest": {"base", "memory", "store"},
-    "select": {"base", "memory", "store"},
     "transport": {"base", "memory"},
-    "collect": {"base", "memory", "store", "select", "transport"},
-    "bindings": {"base", "memory", "store", "ingest", "select", "transport", "collect"},
+    "store": {"base", "memory"},
+    "select": {"base", "memory", "store"},
+    "plan": {"base", "memory", "store", "select"},
+    "gather": {"base", "memory", "store", "select", "plan"},
+    "link": {"base", "memory", "store", "select", "plan", "gather"},
+    "deliver": {"base", "memory", "store", "select", "plan", "gather", "link"},
+    "group": {
+        "base",
+        "memory",
+        "store",
+        "select",
+        "plan",
+        "gather",
+        "link",
+        "deliver",
+        "transport",
+    },
 }
+CPP_BELOW["bindings"] = set(CPP_BELOW)
 
-# What is compiled only with CUDA: CMake's lists go by these names.
-CUDA_SOURCE = re.compile(r"(?!.*/without_cuda\.cpp$).*(\.cu|\.cuh|_cuda\.cpp)$")
-CUDA_DOOR = "csrc/base/cuda.h"  # the one header that opens the CUDA toolkit to others
+MOST_IN_A_FOLDER = 12  # a header and its sources count as one
+FULLER_FOLDERS = {"csrc/bindings": "one file a subject of the face"}  # folder -> reason
+FACTORY = "make_"  # declared with the interface, defined with what it makes
+
+# What needs the CUDA toolkit stands in these folders, and nobody outside them includes it.
+TOOLKIT_FOLDERS = {"cuda", "nccl"}
 TOOLKIT_INCLUDE = re.compile(
     r"\s*#\s*include\s*<(cuda|cub/|thrust/|nvtx3/|cooperative_groups|nvml|nv/|driver_types)"
 )
+STAND_INS = "without_cuda"  # defines what a room's toolkit folder defines, in a build without it
 
-# What goes into libgear_mpi.so: CMake's lists go by this name.
-MPI_SOURCE = re.compile(r".*_mpi\.(h|cpp)$")
+# What goes into libgear_mpi.so.
+MPI_FOLDER = "csrc/transport/mpi/"
 MPI_INCLUDE = re.compile(r"\s*#\s*include\s*[<\"]mpi(-ext)?\.h")
 
 # gear/: a module or package imports only what stands on an earlier line, and itself. Imports inside
@@ -59,10 +76,20 @@ LAZY_FOLDERS = {
     "distributed"
 }  # part of the face, which imports no framework: inside functions only
 
-BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "handler", "misc"}
+# What stands at the margin: clang-format leaves namespaces unindented.
+TYPE_DEFINED = re.compile(
+    r"^(?:class|struct|enum class|enum|union)(?: alignas\([^)]*\))? (\w+)(?!\w|::)[^;{()]*\{", re.M
+)
+FUNCTION_DECLARED = re.compile(
+    r"^(?!using|return|inline|template|static)\w[\w:<>,&* ]*?[ &*](\w+)\([^;{]*\)[^;{]*;$", re.M
+)
+DEFINED = re.compile(
+    r"^(?!using|return|static|inline|namespace|template|#)[\w:~][\w:<>,&* ]*?(?:[ &*]|^)"
+    r"(?:(?P<owner>[A-Z]\w*)::[\w:~]+|(?P<function>[a-z]\w*))\([^;{]*\)[^;{]*\{",
+    re.M,
+)
 
-MAX_LINES = 400
-LONGER_FILES: dict[str, str] = {}  # path -> reason
+BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "handler", "misc"}
 
 
 def source_files(root: Path) -> Iterator[Path]:
@@ -75,72 +102,80 @@ def source_files(root: Path) -> Iterator[Path]:
             yield path
 
 
-def check_name_and_length(root: Path, path: Path) -> Iterator[str]:
+def check_name(root: Path, path: Path) -> Iterator[str]:
     name = path.relative_to(root).as_posix()
     for part in Path(name).with_suffix("").parts:
         if BANNED_NAMES & set(part.split("_")):
             yield f"{name}: '{part}' says nothing about what is in it"
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    if lines > MAX_LINES and name not in LONGER_FILES:
-        yield f"{name}: {lines} lines (at most {MAX_LINES}, or an entry with a reason)"
+
+
+def needs_toolkit(name: str) -> bool:
+    return not TOOLKIT_FOLDERS.isdisjoint(Path(name).parts[:-1])
 
 
 def check_includes(root: Path, path: Path) -> Iterator[str]:
-    folder, *rest = path.relative_to(root / "csrc").parts
+    room, *rest = path.relative_to(root / "csrc").parts
     name = path.relative_to(root).as_posix()
-    if not rest or folder not in CPP_BELOW:
-        yield f"{name}: not in a folder that the table of layers names"
+    if not rest or room not in CPP_BELOW:
+        yield f"{name}: not in a room that the table of layers names"
         return
-    allowed = CPP_BELOW[folder] | {folder}
+    if path.suffix in {".cu", ".cuh"} and not needs_toolkit(name):
+        yield f"{name}: CUDA sources stand in a folder cuda/"
+    allowed = CPP_BELOW[room] | {room}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        where = f"{name}:{number}"
         foreign = re.match(r"\s*#\s*include\s*[<\"](pybind11|Python\.h|torch)", line)
-        if foreign and (folder != "bindings" or foreign.group(1) == "torch"):
-            yield f"{name}:{number}: {line.strip()}: only bindings/ knows Python, none torch"
-        if MPI_INCLUDE.match(line) and not MPI_SOURCE.match(name):
-            yield f"{name}:{number}: {line.strip()}: only *_mpi.h and *_mpi.cpp know MPI"
+        if foreign and (room != "bindings" or foreign.group(1) == "torch"):
+            yield f"{where}: {line.strip()}: only bindings/ knows Python, none torch"
+        if MPI_INCLUDE.match(line) and not name.startswith(MPI_FOLDER):
+            yield f"{where}: {line.strip()}: only {MPI_FOLDER} knows MPI"
+        if TOOLKIT_INCLUDE.match(line) and not needs_toolkit(name):
+            yield f"{where}: {line.strip()}: only cuda/ and nccl/ know the toolkit"
         found = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
         if found is None:
             continue
-        target = found.group(1).split("/")[0]
-        if "/" not in found.group(1) or ".." in found.group(1):
-            yield f"{name}:{number}: write the include from csrc/ on: {found.group(1)}"
-        elif target not in allowed:
-            yield f"{name}:{number}: {folder} must not include {target}"
+        target = found.group(1)
+        if "/" not in target or ".." in target:
+            yield f"{where}: write the include from csrc/ on: {target}"
+        elif target.split("/")[0] not in allowed:
+            yield f"{where}: {room} must not include {target.split('/')[0]}"
+        elif needs_toolkit(target) and not needs_toolkit(name):
+            yield f"{where}: {target} needs CUDA: include it in cuda/ or nccl/"
 
 
-def own_includes(path: Path) -> list[tuple[int, str]]:
-    """(line, path from csrc/ on) of every include of a file of this tree."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    found = ((n, re.match(r'\s*#\s*include\s*"([^"]+)"', line)) for n, line in enumerate(lines, 1))
-    return [(number, match.group(1)) for number, match in found if match]
-
-
-def check_cuda(root: Path, paths: list[Path]) -> Iterator[str]:
-    """The toolkit stays behind CUDA sources, so that a build without CUDA needs none of it."""
-    includes = {p.relative_to(root / "csrc").as_posix(): own_includes(p) for p in paths}
-    # Headers that lead to the door, however far.
-    opened = {CUDA_DOOR.removeprefix("csrc/")}
-    while True:
-        more = {
-            name
-            for name, targets in includes.items()
-            if name.endswith((".h", ".cuh")) and any(t in opened for _, t in targets)
-        }
-        if more <= opened:
-            break
-        opened |= more
+def check_rooms(root: Path, paths: list[Path]) -> Iterator[str]:
+    """Folders hold few things; in a room a type is one, and its definition where its header is."""
+    folders: dict[str, set[str]] = {}
+    types: dict[tuple[str, str], str] = {}  # (room, type) -> the file that defines it
+    homes: dict[tuple[str, str], str] = {}  # (room, type or function) -> stem of its header
     for path in paths:
         name = path.relative_to(root).as_posix()
-        if CUDA_SOURCE.match(name):
+        room = path.relative_to(root / "csrc").parts[0]
+        folders.setdefault(path.parent.relative_to(root).as_posix(), set()).add(path.stem)
+        text = path.read_text(encoding="utf-8")
+        for kind in re.findall(TYPE_DEFINED, text):
+            other = types.setdefault((room, kind), name)
+            if other != name:
+                yield f"{name}: {room}::{kind} is defined in {other} too"
+        if path.suffix in {".h", ".cuh"}:
+            for kind in re.findall(TYPE_DEFINED, text) + re.findall(FUNCTION_DECLARED, text):
+                homes.setdefault((room, kind), path.stem)
+    for folder, things in folders.items():
+        if len(things - {STAND_INS}) > MOST_IN_A_FOLDER and folder not in FULLER_FOLDERS:
+            yield f"{folder}: {len(things)} things in one folder, at most {MOST_IN_A_FOLDER}"
+    for path in paths:
+        if path.suffix not in {".cpp", ".cu"} or path.stem == STAND_INS:
             continue
-        if name != CUDA_DOOR:
-            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                if TOOLKIT_INCLUDE.match(line):
-                    yield f"{name}:{number}: {line.strip()}: only CUDA sources and {CUDA_DOOR} may"
-        if path.suffix == ".cpp":
-            for number, target in includes[name.removeprefix("csrc/")]:
-                if target in opened or target.endswith(".cuh"):
-                    yield f"{name}:{number}: {target} needs CUDA: include it in *_cuda.cpp or *.cu"
+        name = path.relative_to(root).as_posix()
+        room = path.relative_to(root / "csrc").parts[0]
+        text = re.sub(
+            r"^namespace \{$.*?^\}  // namespace$", "", path.read_text("utf-8"), flags=re.M | re.S
+        )
+        for found in DEFINED.finditer(text):
+            kind = found["owner"] or found["function"]
+            home = homes.get((room, kind), path.stem)
+            if home != path.stem and not kind.startswith(FACTORY):
+                yield f"{name}: {kind} is declared in {home}.h and defined here"
 
 
 def layer_of(module: str) -> int | None:
@@ -241,11 +276,11 @@ def imported_modules(tree: ast.Module, modules: set[str]) -> set[str]:
 def violations_in(root: Path) -> list[str]:
     violations: list[str] = []
     paths = list(source_files(root))
-    violations += check_cuda(root, [p for p in paths if p.is_relative_to(root / "csrc")])
+    violations += check_rooms(root, [p for p in paths if p.is_relative_to(root / "csrc")])
     python = [p for p in paths if p.is_relative_to(root / "gear") and p.suffix == ".py"]
     violations += check_circles(root, python)
     for path in paths:
-        violations += check_name_and_length(root, path)
+        violations += check_name(root, path)
         top = path.relative_to(root).parts[0]
         if top == "csrc":
             violations += check_includes(root, path)

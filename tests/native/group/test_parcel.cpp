@@ -12,6 +12,7 @@
 #include "deliver/block_pool.h"
 #include "expect_message.h"
 #include "gather/gather_cpu.h"
+#include "group/parcel.h"
 #include "varied_content.h"
 
 using namespace gear::deliver;
