@@ -21,6 +21,7 @@ from torch import Tensor
 
 import gear
 from gear.distributed.launch import find_launch
+from gear.distributed.together import together
 from gear.train.config import Ddp, Place
 from gear.train.watch import Watch
 
@@ -164,17 +165,23 @@ class Ranks:
         If it fails anywhere it fails everywhere: the first rank that it failed on raises its error,
         the others SystemExit, so that the user reads one sentence.
         """
-        error: gear.GearError | OSError | None = None
-        try:
+        self.check()
+        failed_here = False
+
+        def noting() -> T:
+            nonlocal failed_here
+            failed_here = True
             result = work()
-        except (gear.GearError, OSError) as caught:
-            error = caught
-        failed = self.exchange(error is not None)
-        if any(failed):
-            if error is not None and failed.index(True) == self.rank:
-                raise error
-            raise SystemExit(2)
-        return result
+            failed_here = False
+            return result
+
+        try:
+            return together(self.group, noting)
+        except Exception as error:
+            failed = self.exchange(failed_here)
+            if any(failed) and failed.index(True) != self.rank:
+                raise SystemExit(2) from error
+            raise
 
     def close(self) -> None:
         """Ends the connections; collective."""

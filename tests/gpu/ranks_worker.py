@@ -28,13 +28,23 @@ with Ranks(gear.Group.from_env(timeout_s=60), device) as ranks:
     said["digest"] = found.hexdigest()
     ranks.broadcast([tensors[0].fill_(ranks.rank + 1)])
     said["first"] = tensors[0].mean().item()
+    if ranks.backend == "nccl":
+        # Rank 0 is through with its call before the others have begun theirs.
+        counts = [torch.full((8,), float(ranks.rank), device=ranks.device)]
+        if ranks.rank == 0:
+            ranks.average(counts)
+        ranks.barrier()
+        if ranks.rank > 0:
+            ranks.average(counts)
+        said["averaged"] = counts[0].tolist() == [(ranks.size - 1) / 2] * 8
     if die:
         try:
             if ranks.rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             ranks.average(tensors)
-            # As an optimiser would: NCCL's kernel may hang, and this must not.
-            said["never"] = tensors[0].sum().item()
+            # As the next action would: NCCL's kernel waits, and this must not wait for ever.
+            said["of no use"] = tensors[0].sum().item()
+            ranks.check()
         except gear.TransportError as error:
             said["error"] = str(error)
             print(json.dumps(said), flush=True)

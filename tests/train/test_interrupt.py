@@ -69,6 +69,15 @@ def test_sweep_stops(tmp_path):
     assert "seed 1" not in out
 
 
+@pytest.fixture
+def interruptible():
+    """What runs in a shell's background begins with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_second_signal_aborts():
     with Interrupt() as interrupt:
         signal.raise_signal(signal.SIGINT)

@@ -38,12 +38,13 @@ def without_gradients(monkeypatch):
     monkeypatch.setattr(ranks, "_join", lambda group, backend: None)
 
 
+@pytest.mark.parametrize("kind", [gear.InvalidArgument, ZeroDivisionError])
 @pytest.mark.parametrize("failing", [{0}, {2}, {1, 2}, {0, 1, 2}])
-def test_what_fails_anywhere_fails_everywhere_and_one_rank_says_it(failing):
+def test_what_fails_anywhere_fails_everywhere_and_one_rank_says_it(failing, kind):
     def work(ranks):
         def step():
             if ranks.rank in failing:
-                raise gear.InvalidArgument(f"[train] on {ranks.rank}")
+                raise kind(f"[train] on {ranks.rank}")
             return ranks.rank
 
         return ranks.together(step)
@@ -51,7 +52,7 @@ def test_what_fails_anywhere_fails_everywhere_and_one_rank_says_it(failing):
     found = by_rank(3, work)
     for rank, error in enumerate(found):
         if rank == min(failing):
-            assert str(error) == f"[train] on {rank}"
+            assert (type(error), str(error)) == (kind, f"[train] on {rank}")
         else:
             assert isinstance(error, SystemExit), error
             assert error.code == 2

@@ -1,0 +1,77 @@
+"""`gear train device=cuda`: it continues bit-equal, and does not wait while it learns."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+for module in ("torch", "hydra", "gymnasium"):
+    pytest.importorskip(module)
+
+WORKER = Path(__file__).with_name("train_worker.py")
+SHORT = ("algo.learning_starts=100", "algo.batch_size=32", "replay.capacity=1000")
+SAC = ("env=pendulum", *SHORT)  # prioritised, n_step=3
+DQN = ("env=cartpole", *SHORT)
+
+
+def work(gpu, mode: str, folder: Path, *overrides: str, tier: str = "host") -> dict:
+    if mode != "rest":
+        tier = "host" if gpu.rehearsal else tier
+        overrides = (*overrides, f"device={gpu.device}", f"replay.tier={tier}")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment.pop("CUBLAS_WORKSPACE_CONFIG", None)  # the trainer sets it
+    done = subprocess.run(
+        [sys.executable, str(WORKER), mode, str(folder), *overrides],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["device"] == ("cpu" if gpu.rehearsal else "cuda:0")
+    return said
+
+
+@pytest.mark.parametrize(
+    ("overrides", "tier"),
+    [
+        (SAC, "host"),
+        (SAC, "device"),
+        (DQN, "pinned"),
+        ((*DQN, "replay=uniform", "algo.n_step=1"), "device"),
+    ],
+    ids=["sac-host", "sac-device", "dqn-pinned", "dqn-uniform-device"],
+)
+def test_continued_run_is_bit_equal(gpu, tmp_path, overrides, tier) -> None:
+    """Two processes of a run that the first one saved at its middle end with the same bits."""
+    whole = work(gpu, "whole", tmp_path, *overrides, tier=tier)
+    assert whole["updates"] == 201
+    assert whole["finite"]
+    assert whole["cublas"] == ":4096:8"
+    rest = work(gpu, "rest", tmp_path)
+    assert rest == whole
+
+
+@pytest.mark.parametrize("overrides", [SAC, (*SAC, "algo.n_step=1"), DQN], ids=" ".join)
+def test_learning_does_not_wait_for_the_gpu(gpu, tmp_path, overrides) -> None:
+    if gpu.rehearsal:
+        pytest.skip("torch counts waits for a GPU alone")
+    assert work(gpu, "learn", tmp_path, *overrides, tier="device")["finite"]
+
+
+def test_gear_train(gpu, tmp_path, monkeypatch) -> None:
+    """The command, from its words to its report."""
+    pytest.importorskip("rich")
+    pytest.importorskip("matplotlib")
+    from gear.train.app import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main([*SAC, f"device={gpu.device}", "total_steps=300", "logger=csv"]) == 0
+    (run_dir,) = tmp_path.glob("outputs/*/*")
+    assert json.loads((run_dir / "summary.json").read_text())["updates"] == 201
