@@ -13,6 +13,7 @@ from gear import _core
 from gear.distributed import Group
 from gear.distributed.together import agreed, together
 from gear.errors import CorruptData, GearError, InvalidArgument
+from gear.whole import publish, recover, replaced, saving
 
 _RANK = re.compile(r"rank-(\d{5})-of-(\d{5})")
 
@@ -50,12 +51,11 @@ def save_rank(
     target = Path(agreed(group, "[checkpoint] path", text))
     if peers is not None:
         peers.exchange_updates()
-    beside = target.with_name(f".{target.name}.saving")
-    old = _replaced(target)
+    beside = saving(target)
 
     def prepare() -> None:
         if group.rank == 0:
-            _recover(target)
+            recover(target)
             _check_replaceable(target)
             shutil.rmtree(beside, ignore_errors=True)
             beside.mkdir(parents=True)
@@ -68,16 +68,11 @@ def save_rank(
             )
         save(shard, beside / _rank_folder(group.rank, group.size))
 
-    def publish() -> None:
+    def commit() -> None:
         if group.rank == 0:
-            shutil.rmtree(old, ignore_errors=True)
-            if target.exists():
-                target.rename(old)
-            beside.rename(target)
-            _sync_directory(target.parent)
-            shutil.rmtree(old, ignore_errors=True)
+            publish(target)
 
-    for step in (prepare, write, publish):
+    for step in (prepare, write, commit):
         together(group, step)
 
 
@@ -111,22 +106,8 @@ def load_rank(
             )
         return load(folder, owner=group.rank, **place)
 
-    def recover() -> None:
-        if group.size > 1 and group.rank == 0:
-            _recover(folder)
-
-    together(group, recover)
+    together(group, lambda: recover(folder) if group.size > 1 and group.rank == 0 else None)
     return together(group, read)
-
-
-def _replaced(target: Path) -> Path:
-    return target.with_name(f".{target.name}.replaced")
-
-
-def _recover(target: Path) -> None:
-    """Puts back what a save had moved away when it was killed before the new one took its place."""
-    if not target.exists() and _replaced(target).is_dir():
-        _replaced(target).rename(target)
 
 
 def _rank_folder(rank: int, size: int) -> str:
@@ -144,14 +125,6 @@ def _check_replaceable(target: Path) -> None:
         )
 
 
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a checkpoint of one rank or of several holds, and whether every checksum of it is right.
 
@@ -167,9 +140,9 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
         IoError: the files cannot be read.
     """
     folder = Path(os.fsdecode(path))
-    if not folder.exists() and _replaced(folder).is_dir():
+    if not folder.exists() and replaced(folder).is_dir():
         raise CorruptData(
-            f"[checkpoint] {folder} is not there, but {_replaced(folder)} is: a save by several "
+            f"[checkpoint] {folder} is not there, but {replaced(folder)} is: a save by several "
             f"ranks was killed between its two renames; loading {folder}, by as many ranks, "
             "puts it back"
         )

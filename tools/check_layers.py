@@ -58,7 +58,7 @@ MPI_INCLUDE = re.compile(r"\s*#\s*include\s*[<\"]mpi(-ext)?\.h")
 PYTHON_LAYERS = [
     {"_core", "namesake"},
     {"errors"},
-    {"arguments", "device", "frameworks", "log"},
+    {"arguments", "device", "frameworks", "log", "whole"},
     {"arrays", "episode", "rate_limit", "schema", "samplers", "statistics"},
     {"batch", "distributed", "window", "writer"},
     {"loader", "checkpoint"},

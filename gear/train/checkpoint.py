@@ -29,12 +29,13 @@ from omegaconf import DictConfig, OmegaConf
 
 import gear
 from gear.train.ranks import Ranks
+from gear.whole import publish, recover, saving
 
 FORMAT = 2
 _NAME = re.compile(r"step_(\d+)")
-# What a checkpoint of the same step takes the place of. Killed between the two renames, it is the
-# checkpoint of that step.
-_REPLACED = re.compile(r"\.step_(\d+)_replaced")
+# What a checkpoint of the same step takes the place of, as gear.whole names it. Killed between the
+# two renames, it is the checkpoint of that step.
+_REPLACED = re.compile(r"\.step_(\d+)\.replaced")
 
 
 @dataclass(frozen=True)
@@ -113,15 +114,17 @@ def save(
     config: the content of config.yaml.
     """
     folder = run_dir / "checkpoints"
-    target, beside = folder / f"step_{step}", folder / f".step_{step}"
+    target = folder / f"step_{step}"
+    beside = saving(target)
 
     def prepare() -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for checkpoint in checkpoints(run_dir):
-            checkpoint.path.rename(folder / f"step_{checkpoint.step}")
-        for torn in folder.glob(".step_*"):
-            shutil.rmtree(torn)
-        beside.mkdir()
+        if ranks.rank == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            for checkpoint in checkpoints(run_dir):
+                recover(folder / f"step_{checkpoint.step}")
+            for torn in folder.glob(".step_*"):
+                shutil.rmtree(torn)
+            beside.mkdir()
 
     def write() -> None:
         if ranks.rank == 0:
@@ -130,25 +133,17 @@ def save(
         else:
             _write(beside / _part_name(ranks.rank, ranks.size), own)
 
-    ranks.together(lambda: prepare() if ranks.rank == 0 else None)
+    def commit() -> None:
+        if ranks.rank == 0:
+            publish(target)
+            for other in [found for found in checkpoints(run_dir) if found.step <= step][:-keep]:
+                shutil.rmtree(other.path)
+
+    ranks.together(prepare)
     buffer.save(beside / "replay")
     ranks.together(write)
-    ranks.together(lambda: _publish(beside, target, keep) if ranks.rank == 0 else None)
+    ranks.together(commit)
     return Checkpoint(target)
-
-
-def _publish(beside: Path, target: Path, keep: int) -> None:
-    """Give what is complete its name, then remove what it replaces and what is not kept."""
-    folder, step = target.parent, Checkpoint(target).step
-    _sync_directory(beside)
-    if target.exists():
-        target.rename(folder / f".step_{step}_replaced")  # as _REPLACED
-    beside.rename(target)
-    _sync_directory(folder)
-    for other in [found for found in checkpoints(folder.parent) if found.step <= step][:-keep]:
-        shutil.rmtree(other.path)
-    for replaced in folder.glob(".step_*_replaced"):
-        shutil.rmtree(replaced)
 
 
 def checkpoints(run_dir: Path) -> list[Checkpoint]:
@@ -221,11 +216,3 @@ def _to_numpy(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_to_numpy(item) for item in value)
     return value
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -172,7 +172,7 @@ def test_killed_between_two_renames_keeps_the_step(configure, tmp_path, monkeypa
     rename = Path.rename
 
     def killed(path, target):
-        if path.name == ".step_20":
+        if path.name == ".step_20.saving":
             raise KeyboardInterrupt
         return rename(path, target)
 
