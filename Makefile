@@ -12,6 +12,6 @@ native: setup ; tools/native.sh
 stubs: setup ; tools/check_stubs.sh --write
 bench: setup ; .venv/bin/python benchmarks/replay.py
 gpu: ; tests/gpu/run.sh
-docs: setup ; .venv/bin/python -m pytest tests/docs
+docs: setup ; .venv/bin/python -W error -m pdoc -d google gear gear.distributed -o build/docs
 dist: setup ; rm -rf dist && .venv/bin/python -m build --outdir dist
 clean: ; rm -rf build dist .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -21,16 +21,8 @@ class Batch(Mapping[str, Any]):
     then behind the batch, and the memory's reuse behind what this stream was given by the time the
     last tensor goes: a stream that tensors are handed on to must be waited for before that.
 
-    Attributes of every batch (B: `size`, L: steps of the output's window):
-        ``batch[name]``: ``[B, L, *shape]``; ``[B, *shape]`` for a `Step`; packed:
-            ``[sum(lengths[name]), *shape]``.
-        ``ids``: int64 ``[B]``, for `ReplayBuffer.update` and `ReplayBuffer.collect`; with JAX an
-            array of NumPy.
-        ``probabilities``: float32 ``[B]``, with which each was drawn.
-        ``weights``: float32 ``[B]``, importance weights in (0, 1].
-        ``masks[name]``: bool ``[B, L]`` (``[B]`` for a `Step`), False where a row is padding.
-        ``lengths[name]``: int32 ``[B]``, steps that are there.
-        ``cu_seqlens[name]``: packed only, int32 ``[B + 1]``: where each item begins.
+    B is `size`, L the steps of the output's window. ``batch[name]`` has shape ``[B, L, *shape]``;
+    ``[B, *shape]`` for a `Step`; ``[sum(lengths[name]), *shape]`` when packed.
     """
 
     __slots__ = ("_core", "_make", "_outputs", "_tensors")
@@ -79,26 +71,32 @@ class Batch(Mapping[str, Any]):
 
     @property
     def ids(self) -> Any:
+        """int64 ``[B]``, for `ReplayBuffer.update` and `ReplayBuffer.collect`; NumPy's with JAX."""
         return self._tensor(_core.Batch.IDS)
 
     @property
     def probabilities(self) -> Any:
+        """float32 ``[B]``: with which probability each item was drawn."""
         return self._tensor(_core.Batch.PROBABILITIES)
 
     @property
     def weights(self) -> Any:
+        """float32 ``[B]``: importance weights in (0, 1]."""
         return self._tensor(_core.Batch.WEIGHTS)
 
     @property
     def masks(self) -> Mapping[str, Any]:
+        """By output, bool ``[B, L]`` (``[B]`` for a `Step`): False where a row is padding."""
         return _PerOutput(self._outputs, lambda output: self._tensor(_core.Batch.MASK, output))
 
     @property
     def lengths(self) -> Mapping[str, Any]:
+        """By output, int32 ``[B]``: how many steps are there."""
         return _PerOutput(self._outputs, lambda output: self._tensor(_core.Batch.LENGTHS, output))
 
     @property
     def cu_seqlens(self) -> Mapping[str, Any]:
+        """By output, int32 ``[B + 1]``, packed only: where each item begins."""
         return _PerOutput(
             self._outputs, lambda output: self._tensor(_core.Batch.CU_SEQLENS, output)
         )

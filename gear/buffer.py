@@ -125,18 +125,22 @@ class ReplayBuffer:
 
     @property
     def schema(self) -> Schema:
+        """The columns of a step."""
         return self._schema
 
     @property
     def group(self) -> Group:
+        """The ranks that share the buffer."""
         return self._group
 
     @property
     def tier(self) -> str:
+        """Where this rank's steps lie: ``host``, ``shared``, ``pinned`` or ``device``."""
         return self._tier
 
     @property
     def name(self) -> str | None:
+        """The name of the shared memory, for tiers that have one."""
         return self._name
 
     @property
@@ -146,10 +150,12 @@ class ReplayBuffer:
 
     @property
     def page_steps(self) -> int:
+        """Steps a page."""
         return self._open().page_steps
 
     @property
     def num_episodes(self) -> int:
+        """Episodes of which steps are stored, open ones included; of this rank's shard."""
         return self._open().num_episodes
 
     @property

@@ -27,6 +27,7 @@ class RateLimit:
     slack: float | None = None
 
     def as_tuple(self) -> tuple[float, int, float]:
+        """samples_per_insert, min_steps, slack, checked: what the core takes."""
         label = "of the rate limit"
         per_insert = check_number(f"[store] samples_per_insert {label}", self.samples_per_insert)
         min_steps = check_count(f"[store] min_steps {label}", self.min_steps, least=0)

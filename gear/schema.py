@@ -77,6 +77,7 @@ class Schema:
 
     @property
     def columns(self) -> tuple[Column, ...]:
+        """The columns, in the order in which they were given."""
         return self._columns
 
     @property

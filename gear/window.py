@@ -54,7 +54,7 @@ class Window:
 
 MOST_STEPS = (1 << 62) - 1  # from the anchor: the core checks what it can do
 
-Outputs = Mapping[str, "Step | Window"]
+Outputs = Mapping[str, Step | Window]
 
 # name, column, start, stop, pad, time axis, dtype, scale
 OutputTuple = tuple[str, str, int, int, str, bool, "str | None", float]

@@ -265,6 +265,7 @@ class Group:
 
     @property
     def replicas(self) -> Group:
+        """The ranks that train on the same batch: stages of a pipeline, parts of a tensor."""
         if self._replicas is None:
             self._replicas = Group.single()
         return self._replicas

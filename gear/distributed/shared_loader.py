@@ -50,26 +50,32 @@ class SharedBatch(Mapping[str, Any]):
 
     @property
     def ids(self) -> Any:
+        """As `gear.Batch.ids`."""
         return self._tensors["ids", ""]
 
     @property
     def probabilities(self) -> Any:
+        """As `gear.Batch.probabilities`."""
         return self._tensors["probabilities", ""]
 
     @property
     def weights(self) -> Any:
+        """As `gear.Batch.weights`."""
         return self._tensors["weights", ""]
 
     @property
     def masks(self) -> dict[str, Any]:
+        """As `gear.Batch.masks`."""
         return self._of("masks")
 
     @property
     def lengths(self) -> dict[str, Any]:
+        """As `gear.Batch.lengths`."""
         return self._of("lengths")
 
     @property
     def cu_seqlens(self) -> dict[str, Any]:
+        """As `gear.Batch.cu_seqlens`."""
         return self._of("cu_seqlens")
 
     def __repr__(self) -> str:
