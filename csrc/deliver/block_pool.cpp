@@ -12,7 +12,8 @@ std::shared_ptr<std::byte> BlockPool::acquire() {
     }
   }
   if (!block) {
-    block = memory::make_region(tier_, bytes_, {});
+    const memory::Tier tier = device_ < 0 ? memory::Tier::kHost : memory::Tier::kPinned;
+    block = memory::make_region(tier, bytes_, {"", "", device_});
   }
   std::byte* data = block->data();
   return {data, [owner = shared_from_this(), held = block.release()](std::byte*) {

@@ -15,10 +15,10 @@ namespace gear::deliver {
 /// as it likes. Blocks that a GPU fills or reads are DeviceBlockPool's.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
-  /// Keeps at most `max_idle` blocks that nobody uses. `tier`: kHost, or kPinned for blocks that a
-  /// copy engine reads or writes.
-  BlockPool(uint64_t block_bytes, size_t max_idle, memory::Tier tier = memory::Tier::kHost)
-      : bytes_(block_bytes), max_idle_(max_idle), tier_(tier) {}
+  /// Keeps at most `max_idle` blocks that nobody uses: in host memory or, with a GPU named, pinned
+  /// for that GPU's copy engines.
+  BlockPool(uint64_t block_bytes, size_t max_idle, int device = -1)
+      : bytes_(block_bytes), max_idle_(max_idle), device_(device) {}
 
   std::shared_ptr<std::byte> acquire();
 
@@ -30,7 +30,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
 
   uint64_t bytes_;
   size_t max_idle_;
-  memory::Tier tier_;
+  int device_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<memory::Region>> idle_;
 };

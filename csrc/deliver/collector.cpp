@@ -65,8 +65,8 @@ Collector::Collector(std::shared_ptr<store::Shard> shard, CollectorOptions optio
                                                 options_.batch_size, options_.packed);
   // Of staged batches as many again are on their way to the GPU.
   const size_t most_blocks = (options_.prefetch + 2) * (stage_ ? 2 : 1);
-  blocks_ = std::make_shared<BlockPool>(layout_->bytes, most_blocks,
-                                        stage_ ? memory::Tier::kPinned : memory::Tier::kHost);
+  blocks_ =
+      std::make_shared<BlockPool>(layout_->bytes, most_blocks, stage_ ? stage_->device() : -1);
   stats_.path = stage_ ? plan::Path::kStaged : plan::Path::kHost;
   stats_.tier = shard_->options().tier;
   if (select::needs_priorities(options_.sampler)) {

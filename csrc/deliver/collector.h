@@ -21,6 +21,8 @@ class Stage {
  public:
   virtual ~Stage() = default;
 
+  /// The GPU that batches go to.
+  virtual int device() const = 0;
   /// Sends the gathered batch on and puts its new block in place of the one it lies in; does not
   /// wait. Any thread.
   virtual void send(plan::Batch& batch) = 0;

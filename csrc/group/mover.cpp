@@ -28,8 +28,8 @@ class HostMover final : public GroupMover {
         received_(peers_.size()) {
     // Of staged batches as many again are on their way to the GPU.
     const size_t most_blocks = (prefetch + 2) * (stage_ ? 2 : 1);
-    blocks_ = std::make_shared<deliver::BlockPool>(
-        layout_->bytes, most_blocks, stage_ ? memory::Tier::kPinned : memory::Tier::kHost);
+    blocks_ = std::make_shared<deliver::BlockPool>(layout_->bytes, most_blocks,
+                                                   stage_ ? stage_->device() : -1);
     if (stage_) {
       blocks_->make(most_blocks);
     }

@@ -116,7 +116,7 @@ const memory::Region* Peers::map(uint32_t rank, int device) {
       continue;
     }
     if (!on_gpu && device >= 0 && one.region && one.region->tier() == memory::Tier::kShared) {
-      one.region = memory::pin_region(std::move(one.region));
+      one.region = memory::pin_region(std::move(one.region), device);
     }
     return one.region.get();
   }

@@ -60,7 +60,7 @@ std::unique_ptr<Region> open_peer_region(const RegionAddress& address, int devic
                   " bytes, but process ", address.owner.pid, " said ", address.bytes,
                   ": another one has taken its name; make both ranks' buffers again"));
   }
-  return device < 0 ? std::move(region) : pin_region(std::move(region));
+  return device < 0 ? std::move(region) : pin_region(std::move(region), device);
 }
 
 }  // namespace gear::memory

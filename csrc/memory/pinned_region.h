@@ -15,8 +15,8 @@ std::unique_ptr<Region> make_pinned_region(uint64_t bytes, const RegionOptions& 
 
 /// Page-locks a region of kHost or kShared that is there already, as a process does with the shared
 /// region of a peer (SharedRegion::attach): the same bytes under the same name, of tier kPinned.
-/// Every process that reads it from a GPU locks it for itself. Throws as above, and `region` stays
-/// the caller's then.
-std::unique_ptr<Region> pin_region(std::unique_ptr<Region>&& region);
+/// Every process that reads it from a GPU locks it for itself, through the context of GPU `device`
+/// (-1: the current one). Throws as above, and `region` stays the caller's then.
+std::unique_ptr<Region> pin_region(std::unique_ptr<Region>&& region, int device = -1);
 
 }  // namespace gear::memory

@@ -92,7 +92,8 @@ struct RegionOptions {
   /// With a name: 16 hex digits that a peer must know to attach (Schema::hash).
   std::string schema_hash;
 
-  /// Tier kDevice only: which GPU; -1: the current one.
+  /// Tier kDevice: which GPU. kPinned: through whose context the memory is page-locked; every GPU
+  /// reads it then. -1: the current one.
   int device = -1;
 };
 
@@ -101,7 +102,7 @@ struct RegionOptions {
 /// kHost: anonymous memory that the system provides page by page at the first touch; 4 MiB and up
 /// are aligned to 2 MiB and marked for huge pages.
 /// kShared: see SharedRegion::create.
-/// kPinned: one of these two, by whether a name is given, page-locked: see PinnedRegion.
+/// kPinned: one of these two, by whether a name is given, page-locked: see make_pinned_region.
 /// kDevice: one allocation on the GPU, zeroed before this returns.
 ///
 /// The last two throw InvalidArgument in a build without CUDA, and CudaError without a GPU.

@@ -20,7 +20,7 @@ std::unique_ptr<Region> make_pinned_region(uint64_t, const RegionOptions&) {
   refuse(Tier::kPinned);
 }
 
-std::unique_ptr<Region> pin_region(std::unique_ptr<Region>&&) { refuse(Tier::kPinned); }
+std::unique_ptr<Region> pin_region(std::unique_ptr<Region>&&, int) { refuse(Tier::kPinned); }
 
 std::unique_ptr<Region> make_device_region(uint64_t, int) { refuse(Tier::kDevice); }
 

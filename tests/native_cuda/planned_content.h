@@ -227,12 +227,12 @@ inline void expect_same_batch(store::Shard& shard, const UploadedShard& uploaded
   const gather::AddressOrder order(layout, shard.layout(), shard.index().options().num_pages,
                                    kDevice);
   const GuardedBlock block(layout->bytes);
-  const base::PinnedArray<plan::PlanTotals> totals(layout->windows.size());
+  const base::PinnedArray<plan::PlanTotals> totals(layout->windows.size(), kDevice);
   if (!slots.empty()) {
     GEAR_CUDA_TRY(cudaMemcpyAsync(plan.slots(), slots.data(), slots.size() * sizeof(uint32_t),
                                   cudaMemcpyHostToDevice, stream));
   }
-  const base::PinnedArray<std::byte> pinned(trial.from_host ? shard.region().bytes() : 0);
+  const base::PinnedArray<std::byte> pinned(trial.from_host ? shard.region().bytes() : 0, kDevice);
   gather::GatherSource source{uploaded.bytes(), false};
   if (trial.from_host) {
     std::memcpy(pinned.get(), shard.data(), pinned.size());

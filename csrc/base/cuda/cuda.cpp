@@ -9,21 +9,55 @@ namespace {
 
 // Of the driver: the context is what tells whether a thread has a GPU at all, which the runtime
 // hides by making one.
-struct ContextCalls {
-  int (*get)(void**) = nullptr;
-  int (*set)(void*) = nullptr;
+struct DriverCalls {
+  int (*get_context)(void**) = nullptr;
+  int (*set_context)(void*) = nullptr;
+  int (*exchange_capture_mode)(int*) = nullptr;
 };
 
-const ContextCalls& context_calls() {
-  static const ContextCalls calls = [] {
-    ContextCalls found;
-    if (void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {
-      found.get = reinterpret_cast<int (*)(void**)>(::dlsym(driver, "cuCtxGetCurrent"));
-      found.set = reinterpret_cast<int (*)(void*)>(::dlsym(driver, "cuCtxSetCurrent"));
+const DriverCalls& driver() {
+  static const DriverCalls calls = [] {
+    DriverCalls found;
+    if (void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {
+      found.get_context = reinterpret_cast<int (*)(void**)>(::dlsym(library, "cuCtxGetCurrent"));
+      found.set_context = reinterpret_cast<int (*)(void*)>(::dlsym(library, "cuCtxSetCurrent"));
+      found.exchange_capture_mode =
+          reinterpret_cast<int (*)(int*)>(::dlsym(library, "cuThreadExchangeStreamCaptureMode"));
     }
     return found;
   }();
   return calls;
+}
+
+constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+
+// After these nothing that was put on the GPU runs any more: it failed, or its context is gone.
+bool is_lost(cudaError_t status) {
+  switch (status) {
+    case cudaErrorCudartUnloading:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorNoDevice:
+    case cudaErrorDeviceUninitialized:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorInvalidResourceHandle:  // of an event: cudaDeviceReset took it
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorExternalDevice:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
 }
 
 std::string what_to_do(cudaError_t status) {
@@ -96,28 +130,50 @@ int current_device() {
   return device;
 }
 
-OnDevice::OnDevice(int device) {
-  const ContextCalls& calls = context_calls();
-  if (calls.get != nullptr && calls.get(&previous_) != 0) {
+BesideCaptures::BesideCaptures() noexcept : previous_(kRelaxed) {
+  if (driver().exchange_capture_mode != nullptr) {
+    static_cast<void>(driver().exchange_capture_mode(&previous_));
+  }
+}
+
+BesideCaptures::~BesideCaptures() {
+  if (driver().exchange_capture_mode != nullptr) {
+    static_cast<void>(driver().exchange_capture_mode(&previous_));
+  }
+}
+
+cudaError_t OnDevice::enter(int device) noexcept {
+  if (driver().get_context != nullptr && driver().get_context(&previous_) != 0) {
     previous_ = nullptr;  // the driver is not initialised
   }
   int current = -1;
   if (previous_ != nullptr && cudaGetDevice(&current) == cudaSuccess && current == device) {
-    return;
+    return cudaSuccess;
   }
   const cudaError_t status = cudaSetDevice(device);
+  changed_ = status == cudaSuccess;
+  return status;
+}
+
+OnDevice::OnDevice(int device, std::nothrow_t) noexcept {
+  if (enter(device) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+  }
+}
+
+OnDevice::OnDevice(int device) {
+  const cudaError_t status = enter(device);
   if (status == cudaErrorInvalidDevice) {
     static_cast<void>(cudaGetLastError());
     throw CudaError(cat("[cuda] cudaSetDevice failed: there is no GPU ", device, "; there are: ",
                         device_names(), ": choose one of them, and check CUDA_VISIBLE_DEVICES"));
   }
   check_cuda(status, "cudaSetDevice");
-  changed_ = true;
 }
 
 OnDevice::~OnDevice() {
-  if (changed_ && context_calls().set != nullptr) {
-    static_cast<void>(context_calls().set(previous_));
+  if (changed_ && driver().set_context != nullptr) {
+    static_cast<void>(driver().set_context(previous_));
   }
 }
 
@@ -140,19 +196,30 @@ Stream& Stream::operator=(Stream&& other) noexcept {
 
 Stream::~Stream() {
   if (stream_ != nullptr) {
+    const OnDevice on(device_, std::nothrow);
     static_cast<void>(cudaStreamDestroy(stream_));
   }
 }
 
-void Stream::synchronize() const { GEAR_CUDA_TRY(cudaStreamSynchronize(stream_)); }
+void Stream::synchronize() const {
+  const OnDevice on(device_);
+  GEAR_CUDA_TRY(cudaStreamSynchronize(stream_));
+}
+
+void Stream::drain() const noexcept {
+  const OnDevice on(device_, std::nothrow);
+  static_cast<void>(cudaStreamSynchronize(stream_));
+}
 
 Event::Event(bool timing) {
+  GEAR_CUDA_TRY(cudaGetDevice(&device_));
   GEAR_CUDA_TRY(
       cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming));
 }
 
 Event::~Event() {
   if (event_ != nullptr) {
+    const OnDevice on(device_, std::nothrow);
     static_cast<void>(cudaEventDestroy(event_));
   }
 }
@@ -164,18 +231,37 @@ void Event::make_wait(cudaStream_t stream) const {
 }
 
 bool Event::done() const {
+  const OnDevice on(device_);
   const cudaError_t status = cudaEventQuery(event_);
   if (status == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // no error, but kept as one
     return false;
   }
   check_cuda(status, "cudaEventQuery");
   return true;
 }
 
-void Event::synchronize() const { GEAR_CUDA_TRY(cudaEventSynchronize(event_)); }
+bool Event::done_or_lost() const noexcept {
+  const OnDevice on(device_, std::nothrow);
+  const cudaError_t status = cudaEventQuery(event_);
+  if (status == cudaSuccess || status == cudaErrorNotReady) {
+    return status == cudaSuccess;
+  }
+  static_cast<void>(cudaGetLastError());  // or the next launch check would report it
+  return is_lost(status);
+}
+
+void Event::synchronize() const {
+  const OnDevice on(device_);
+  GEAR_CUDA_TRY(cudaEventSynchronize(event_));
+}
+
+void Event::drain() const noexcept {
+  const OnDevice on(device_, std::nothrow);
+  static_cast<void>(cudaEventSynchronize(event_));
+}
 
 float Event::ms_since(const Event& earlier) const {
+  const OnDevice on(device_);
   float milliseconds = 0;
   GEAR_CUDA_TRY(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
   return milliseconds;
@@ -215,14 +301,16 @@ DeviceBytes& DeviceBytes::operator=(DeviceBytes&& other) noexcept {
 
 DeviceBytes::~DeviceBytes() {
   if (data_ != nullptr) {
+    const OnDevice on(device_, std::nothrow);
     static_cast<void>(cudaFree(data_));
   }
 }
 
-PinnedBytes::PinnedBytes(uint64_t bytes) {
+PinnedBytes::PinnedBytes(uint64_t bytes, int device) : device_(device) {
   if (bytes == 0) {
     return;
   }
+  const OnDevice on(device);
   const cudaError_t status =
       cudaHostAlloc(&data_, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
   if (status == cudaErrorMemoryAllocation) {
@@ -237,16 +325,20 @@ PinnedBytes::PinnedBytes(uint64_t bytes) {
 }
 
 PinnedBytes::PinnedBytes(PinnedBytes&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      device_(std::exchange(other.device_, -1)) {}
 
 PinnedBytes& PinnedBytes::operator=(PinnedBytes&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(device_, other.device_);
   return *this;
 }
 
 PinnedBytes::~PinnedBytes() {
   if (data_ != nullptr) {
+    const OnDevice on(device_, std::nothrow);
     static_cast<void>(cudaFreeHost(data_));
   }
 }

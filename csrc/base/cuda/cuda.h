@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <new>
 #include <utility>
 
 /// What the CUDA sources share (*.cu and *_cuda.cpp; no other file may include this): checked
@@ -24,18 +25,42 @@ inline void check_cuda(cudaError_t status, const char* call) {
 /// GEAR_CUDA_TRY(cudaGetLastError()).
 #define GEAR_CUDA_TRY(call) ::gear::base::check_cuda((call), #call)
 
-/// Makes `device` current on the calling thread for its own lifetime; a thread that had no current
-/// GPU has none again, so that no context is made on GPU 0 for nothing. Throws CudaError, naming
-/// the GPUs there are, for an index that is not among them.
+/// Lets the calling thread do, for its own lifetime, what a capture into a CUDA graph by another
+/// thread forbids all threads: to allocate, to wait, and to ask whether an event has passed.
+/// torch.cuda.graph captures in the mode *global*, in which such a call is answered with
+/// cudaErrorStreamCaptureUnsupported, whatever the work does, and ends the capture (measured on an
+/// H200). GEAR's streams are never part of a capture of others, so nothing of it gets lost.
+class BesideCaptures {
+ public:
+  BesideCaptures() noexcept;
+  ~BesideCaptures();
+
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  int previous_;  // CUstreamCaptureMode of the thread
+};
+
+/// Makes `device` current on the calling thread for its own lifetime, beside captures of other
+/// threads; a thread that had no current GPU has none again. Nearly every call of the runtime makes
+/// a context on GPU 0 in a thread that has none: each stands inside one of these, so that a rank
+/// takes no memory of a GPU that is not its own.
 class OnDevice {
  public:
+  /// Throws CudaError, naming the GPUs there are, for an index that is not among them.
   explicit OnDevice(int device);
+  /// For destructors: of a GPU that is lost, leaves the thread as it is.
+  OnDevice(int device, std::nothrow_t) noexcept;
   ~OnDevice();
 
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 
  private:
+  cudaError_t enter(int device) noexcept;
+
+  BesideCaptures beside_;
   void* previous_ = nullptr;  ///< CUcontext
   bool changed_ = false;
 };
@@ -58,6 +83,8 @@ class Stream {
 
   /// Waits for all that was put on it.
   void synchronize() const;
+  /// The same for destructors: what failed was or will be reported by a call that may throw.
+  void drain() const noexcept;
 
  private:
   cudaStream_t stream_ = nullptr;
@@ -70,9 +97,11 @@ class Event {
  public:
   Event() : Event(false) {}
   explicit Event(bool timing);
-  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event(Event&& other) noexcept
+      : event_(std::exchange(other.event_, nullptr)), device_(other.device_) {}
   Event& operator=(Event&& other) noexcept {
     std::swap(event_, other.event_);
+    std::swap(device_, other.device_);
     return *this;
   }
   ~Event();
@@ -82,8 +111,14 @@ class Event {
   /// What is put on `stream` from here on runs after this event; the host does not wait.
   void make_wait(cudaStream_t stream) const;
 
+  /// Whether the stream has come here. Any thread, beside captures too.
   bool done() const;
+  /// The same for those that cannot throw: true also where the GPU is lost, on which nothing runs
+  /// any more; false after any other failure, of which it says nothing about the work.
+  bool done_or_lost() const noexcept;
   void synchronize() const;
+  /// The same for destructors.
+  void drain() const noexcept;
 
   /// Milliseconds from `earlier` to this one; both were made with timing and are done.
   float ms_since(const Event& earlier) const;
@@ -92,6 +127,7 @@ class Event {
 
  private:
   cudaEvent_t event_ = nullptr;
+  int device_ = -1;
 };
 
 /// Memory of one GPU, not zeroed. Throws OutOfMemory with the bytes asked for, what the GPU has
@@ -115,11 +151,12 @@ class DeviceBytes {
 };
 
 /// Page-locked memory of the host, not zeroed, that every GPU reads and writes at the very address
-/// that the host uses (portable, mapped). Throws OutOfMemory, likewise.
+/// that the host uses (portable, mapped). `device` is the GPU whose context holds it: that of
+/// whoever asks, so that no other GPU gets a context. Throws OutOfMemory, likewise.
 class PinnedBytes {
  public:
   PinnedBytes() = default;
-  explicit PinnedBytes(uint64_t bytes);
+  PinnedBytes(uint64_t bytes, int device);
   PinnedBytes(PinnedBytes&& other) noexcept;
   PinnedBytes& operator=(PinnedBytes&& other) noexcept;
   ~PinnedBytes();
@@ -130,6 +167,7 @@ class PinnedBytes {
  private:
   void* data_ = nullptr;
   uint64_t bytes_ = 0;
+  int device_ = -1;
 };
 
 /// `count` objects in a GPU's memory; aligned to 256 bytes.
@@ -153,7 +191,7 @@ template <class T>
 class PinnedArray {
  public:
   PinnedArray() = default;
-  explicit PinnedArray(uint64_t count) : memory_(count * sizeof(T)) {}
+  PinnedArray(uint64_t count, int device) : memory_(count * sizeof(T), device) {}
 
   T* get() const noexcept { return static_cast<T*>(memory_.get()); }
   T& operator[](uint64_t i) const noexcept { return get()[i]; }

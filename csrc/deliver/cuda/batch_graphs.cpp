@@ -40,6 +40,7 @@ class Capture {
 }  // namespace
 
 BatchGraphs::~BatchGraphs() {
+  const base::OnDevice on(device_, std::nothrow);
   for (const Entry& entry : entries_) {
     if (entry.graph != nullptr) {
       static_cast<void>(cudaGraphExecDestroy(entry.graph));

@@ -12,8 +12,9 @@ namespace gear::deliver {
 /// contents are laid out alike in all.
 class BatchGraphs {
  public:
-  /// For the first `most` blocks; what fills others is launched piece by piece.
-  explicit BatchGraphs(size_t most) : most_(most) {}
+  /// For the first `most` blocks, on streams of `device`; what fills others is launched piece by
+  /// piece.
+  BatchGraphs(size_t most, int device) : most_(most), device_(device) {}
   ~BatchGraphs();
   BatchGraphs(const BatchGraphs&) = delete;
   BatchGraphs& operator=(const BatchGraphs&) = delete;
@@ -28,6 +29,7 @@ class BatchGraphs {
   };
 
   size_t most_;
+  int device_;
   std::vector<Entry> entries_;
 };
 

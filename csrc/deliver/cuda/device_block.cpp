@@ -38,16 +38,15 @@ bool is_capturing(cudaStream_t stream) {
 
 DeviceBlock::DeviceBlock(uint64_t bytes, memory::Tier tier, int device)
     : fill_device_(device),
-      region_(
-          memory::make_region(tier, bytes, {"", "", tier == memory::Tier::kDevice ? device : -1})),
+      region_(memory::make_region(tier, bytes, {"", "", device})),
       begun_(true),
       filled_(true) {}
 
 DeviceBlock::~DeviceBlock() {
-  static_cast<void>(cudaEventSynchronize(filled_));
+  filled_.drain();
   for (const Reader& reader : readers_) {
     if (reader.reads) {
-      static_cast<void>(cudaEventSynchronize(reader.released));
+      reader.released.drain();
     }
   }
 }

@@ -71,9 +71,9 @@ DeviceCollector::DeviceCollector(std::shared_ptr<store::Shard> shard, CollectorO
       select::make_device_sampler(options_.sampler, index, route_->mirror(), options_.batch_size);
   if (!device_sampler_) {
     host_sampler_ = select::make_sampler(options_.sampler, index);
-    upload_.emplace(options_.batch_size, shard_->layout().page_steps, depth);
+    upload_.emplace(options_.batch_size, shard_->layout().page_steps, depth, device_);
   } else if (device_sampler_->capturable() && route_->local() && !options_.packed) {
-    graphs_.emplace(2 * depth);
+    graphs_.emplace(2 * depth, device_);
   }
   index.require_lookahead(plan::lookahead(options_.outputs));
   stats_.path = tier == memory::Tier::kDevice ? plan::Path::kDevice : plan::Path::kZeroCopy;
@@ -81,14 +81,14 @@ DeviceCollector::DeviceCollector(std::shared_ptr<store::Shard> shard, CollectorO
   stats_.selects_on_device = device_sampler_ != nullptr;
 }
 
-DeviceCollector::~DeviceCollector() { static_cast<void>(cudaStreamSynchronize(route_->stream())); }
+DeviceCollector::~DeviceCollector() { route_->stream().drain(); }
 
 std::unique_ptr<DeviceCollector::Job> DeviceCollector::idle_job() {
   std::unique_ptr<Job> job;
   if (idle_.empty()) {
     job = std::make_unique<Job>();
     if (options_.packed) {
-      job->totals = base::PinnedArray<plan::PlanTotals>(layout_->windows.size());
+      job->totals = base::PinnedArray<plan::PlanTotals>(layout_->windows.size(), device_);
     }
   } else {
     job = std::move(idle_.back());

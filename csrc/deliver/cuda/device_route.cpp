@@ -25,8 +25,7 @@ gather::GatherSource source_of(const memory::Region& region, int device) {
 class DeviceRoute::GatherEnd final : public store::ReadEnd {
  public:
   void record(cudaStream_t stream) { event_.record(stream); }
-  // Of a lost GPU too: nothing is read any more.
-  bool done() const noexcept override { return cudaEventQuery(event_) != cudaErrorNotReady; }
+  bool done() const noexcept override { return event_.done_or_lost(); }
 
  private:
   base::Event event_;
@@ -53,7 +52,7 @@ DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchL
 
 DeviceRoute::~DeviceRoute() {
   group_.reset();
-  static_cast<void>(cudaStreamSynchronize(stream()));
+  stream().drain();
 }
 
 void DeviceRoute::sync() {

@@ -30,7 +30,7 @@ class DeviceRoute {
   DeviceRoute& operator=(const DeviceRoute&) = delete;
 
   store::DeviceIndex& mirror() const { return mirror_; }
-  cudaStream_t stream() const { return mirror_.stream(); }
+  const base::Stream& stream() const { return mirror_.stream(); }
   /// Whether the pages lie in this GPU's own memory.
   bool local() const { return home_ == &mirror_; }
 

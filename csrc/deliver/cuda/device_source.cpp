@@ -19,8 +19,8 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
   std::shared_ptr<DeviceBlock> block = pool->acquire();
   std::byte* data = block->device_data();
   select::Selection selection;
-  gather::AnchorUpload upload(ids.size(), shard.layout().page_steps, 1);
-  base::PinnedArray<plan::PlanTotals> totals(layout->windows.size());
+  gather::AnchorUpload upload(ids.size(), shard.layout().page_steps, 1, device);
+  base::PinnedArray<plan::PlanTotals> totals(layout->windows.size(), device);
 
   const auto lock = shard.lock();
   for (int64_t id : ids) {

@@ -10,7 +10,7 @@ DeviceStage::DeviceStage(std::shared_ptr<const plan::BatchLayout> layout, size_t
       blocks_(std::make_shared<DeviceBlockPool>(layout_->bytes, depth, memory::Tier::kDevice,
                                                 device)) {}
 
-DeviceStage::~DeviceStage() { static_cast<void>(cudaStreamSynchronize(stream_)); }
+DeviceStage::~DeviceStage() { stream_.drain(); }
 
 void DeviceStage::send(plan::Batch& batch) {
   const std::lock_guard guard(mutex_);

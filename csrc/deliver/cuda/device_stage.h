@@ -18,6 +18,7 @@ class DeviceStage final : public Stage {
   /// Waits for the copies in flight.
   ~DeviceStage() override;
 
+  int device() const override { return device_; }
   void send(plan::Batch& batch) override;
 
  private:

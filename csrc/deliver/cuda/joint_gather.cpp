@@ -28,9 +28,8 @@ class GatherGroup::End final : public store::ReadEnd {
   // Nothing is read any more.
   void abandon() noexcept { closed_.store(true, std::memory_order_release); }
 
-  // Of a lost GPU too.
   bool done() const noexcept override {
-    return closed_.load(std::memory_order_acquire) && cudaEventQuery(event_) != cudaErrorNotReady;
+    return closed_.load(std::memory_order_acquire) && event_.done_or_lost();
   }
 
   void hurry() const noexcept override {

@@ -14,11 +14,12 @@ void copy(T* target, const base::PinnedArray<T>& source, uint64_t count, cudaStr
 
 }  // namespace
 
-AnchorUpload::AnchorUpload(uint64_t batch_size, uint64_t page_steps, size_t depth)
+AnchorUpload::AnchorUpload(uint64_t batch_size, uint64_t page_steps, size_t depth, int device)
     : page_steps_(page_steps) {
   for (size_t i = 0; i < depth; ++i) {
-    parts_.push_back({base::PinnedArray<uint32_t>(batch_size), base::PinnedArray<float>(batch_size),
-                      base::PinnedArray<float>(batch_size), base::Event()});
+    parts_.push_back({base::PinnedArray<uint32_t>(batch_size, device),
+                      base::PinnedArray<float>(batch_size, device),
+                      base::PinnedArray<float>(batch_size, device), base::Event()});
   }
 }
 

@@ -12,7 +12,7 @@ namespace gear::gather {
 /// memory, 12 bytes an item.
 class AnchorUpload {
  public:
-  AnchorUpload(uint64_t batch_size, uint64_t page_steps, size_t depth);
+  AnchorUpload(uint64_t batch_size, uint64_t page_steps, size_t depth, int device);
 
   /// Enqueues the copies of at most batch_size items. Waits only when the stream is the whole ring
   /// behind.

@@ -38,8 +38,8 @@ inline base::DeviceBytes GrowingBuffer<base::DeviceBytes>::allocate(uint64_t byt
   return base::DeviceBytes(bytes, device);
 }
 template <>
-inline base::PinnedBytes GrowingBuffer<base::PinnedBytes>::allocate(uint64_t bytes, int) {
-  return base::PinnedBytes(bytes);
+inline base::PinnedBytes GrowingBuffer<base::PinnedBytes>::allocate(uint64_t bytes, int device) {
+  return base::PinnedBytes(bytes, device);
 }
 
 /// Rows that pass between ranks: in the GPU's memory, or in pinned memory of the host, where

@@ -78,9 +78,9 @@ class DeviceMover final : public GroupMover {
   // What waits for other ranks ends first, or is aborted.
   ~DeviceMover() override {
     nccl_.reset();
-    static_cast<void>(cudaStreamSynchronize(messages_));
-    static_cast<void>(cudaStreamSynchronize(reading_));
-    static_cast<void>(cudaStreamSynchronize(uploads_));
+    messages_.drain();
+    reading_.drain();
+    uploads_.drain();
   }
 
   bool on_stream() const override { return nccl_ != nullptr; }
@@ -202,7 +202,7 @@ class DeviceMover final : public GroupMover {
   struct Job {
     Job(uint64_t header_bytes, uint32_t page_steps, size_t num_windows, int device,
         bool messages_on_host)
-        : header(header_bytes),
+        : header(header_bytes, device),
           upload(page_steps, num_windows, device),
           send(messages_on_host),
           receive(messages_on_host) {}

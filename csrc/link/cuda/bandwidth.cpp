@@ -40,7 +40,7 @@ Bandwidth measure_bandwidth(int device) {
   const base::Stream stream(device);
   const base::DeviceArray<std::byte> first(kBytes, device);
   const base::DeviceArray<std::byte> second(kBytes, device);
-  const base::PinnedArray<std::byte> host(kBytes);
+  const base::PinnedArray<std::byte> host(kBytes, device);
   std::memset(host.get(), 0, kBytes);
   const auto gb_per_s = [&](void* to, const void* from, cudaMemcpyKind kind) {
     return static_cast<double>(kBytes) / median_seconds(to, from, kind, stream) / 1e9;

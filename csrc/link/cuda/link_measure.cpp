@@ -24,7 +24,7 @@ constexpr uint64_t kMostPoolBytes = uint64_t{4} << 30;
 constexpr uint64_t kLeastPoolBytes = uint64_t{256} << 20;
 
 // Page-locked memory to gather from: so much that its addresses are not all translated at once.
-std::unique_ptr<memory::Region> make_pool() {
+std::unique_ptr<memory::Region> make_pool(int device) {
   uint64_t bytes = kMostPoolBytes;
   while (bytes > kLeastPoolBytes && bytes > memory::host_memory().available / 4) {
     bytes /= 2;
@@ -38,7 +38,7 @@ std::unique_ptr<memory::Region> make_pool() {
       threads.parallel_for(bytes / kPart, [&](size_t i) {
         std::memset(pool->data() + i * kPart, static_cast<int>(i), kPart);
       });
-      return memory::pin_region(std::move(pool));
+      return memory::pin_region(std::move(pool), device);
     } catch (const base::OutOfMemory&) {
       if (bytes <= kLeastPoolBytes) {
         throw;
@@ -104,19 +104,19 @@ class LinkTrial {
 
   // Batches one behind the other, as a loader has them: a copy runs under the next gather.
   double staged_s() const {
-    struct deliver::Stage {
+    struct Stage {
       base::PinnedArray<std::byte> memory;
       base::Event copied;
     };
-    std::array<deliver::Stage, 2> stages;
-    for (deliver::Stage& stage : stages) {
-      stage.memory = base::PinnedArray<std::byte>(layout_->bytes);
+    std::array<Stage, 2> stages;
+    for (Stage& stage : stages) {
+      stage.memory = base::PinnedArray<std::byte>(layout_->bytes, stream_.device());
     }
     std::array<double, kRepeats + 1> seconds{};
     for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
       const plan::Plan plan = make_plan_of(repeat);
       const auto start = std::chrono::steady_clock::now();
-      deliver::Stage& stage = stages[repeat % stages.size()];
+      Stage& stage = stages[repeat % stages.size()];
       stage.copied.synchronize();
       gather_on_host(plan, stage.memory.get());
       GEAR_CUDA_TRY(cudaMemcpyAsync(block_.get(), stage.memory.get(), layout_->bytes,
@@ -171,7 +171,7 @@ class LinkTrial {
 
 LinkModel measure_link(int device) {
   const base::OnDevice current(device);
-  const std::unique_ptr<memory::Region> pool = make_pool();
+  const std::unique_ptr<memory::Region> pool = make_pool(device);
   std::vector<LinkModel::Sample> samples;
   for (const uint64_t run_bytes : kRunBytes) {
     for (const uint64_t batch_bytes : kBatchBytes) {

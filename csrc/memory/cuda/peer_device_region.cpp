@@ -69,7 +69,7 @@ class PeerDeviceRegion final : public Region {
     try {
       const base::OnDevice on(reader_);
       static_cast<void>(cudaIpcCloseMemHandle(opened_));
-    } catch (const Error&) {
+    } catch (const base::Error&) {
     }
     static_cast<void>(cudaGetLastError());
   }

@@ -14,7 +14,8 @@ namespace {
 class PinnedRegion final : public Region {
  public:
   // Takes the region when it is locked.
-  explicit PinnedRegion(std::unique_ptr<Region>&& region) {
+  PinnedRegion(std::unique_ptr<Region>&& region, int device) : device_(device) {
+    const base::OnDevice on(device);
     const cudaError_t status = cudaHostRegister(region->data(), region->bytes(),
                                                 cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (status == cudaErrorMemoryAllocation) {
@@ -36,7 +37,10 @@ class PinnedRegion final : public Region {
     region_ = std::move(region);
   }
 
-  ~PinnedRegion() override { unlock(region_->data()); }
+  ~PinnedRegion() override {
+    const base::OnDevice on(device_, std::nothrow);
+    unlock(region_->data());
+  }
 
   std::byte* data() const noexcept override { return region_->data(); }
   uint64_t bytes() const noexcept override { return region_->bytes(); }
@@ -53,30 +57,33 @@ class PinnedRegion final : public Region {
   }
 
   std::unique_ptr<Region> region_;
+  int device_;  // whose context holds the lock
   std::byte* device_data_ = nullptr;
 };
+
+int gpu_of(int wanted) { return wanted < 0 ? base::current_device() : wanted; }
 
 }  // namespace
 
 std::unique_ptr<Region> make_pinned_region(uint64_t bytes, const RegionOptions& options) {
-  static_cast<void>(base::current_device());  // no GPU is reported before memory is taken
+  const int device = gpu_of(options.device);  // no GPU is reported before memory is taken
   refuse_more_than_lockable(bytes);
   if (options.name.empty()) {
-    return std::make_unique<PinnedRegion>(make_host_region(bytes));
+    return std::make_unique<PinnedRegion>(make_host_region(bytes), device);
   }
   return std::make_unique<PinnedRegion>(
-      SharedRegion::create(options.name, bytes, options.schema_hash));
+      SharedRegion::create(options.name, bytes, options.schema_hash), device);
 }
 
-std::unique_ptr<Region> pin_region(std::unique_ptr<Region>&& region) {
+std::unique_ptr<Region> pin_region(std::unique_ptr<Region>&& region, int device) {
   if (region->tier() != Tier::kHost && region->tier() != Tier::kShared) {
     throw base::InvalidArgument(
         base::cat("[memory] a region of tier '", tier_name(region->tier()),
                   "' cannot be page-locked: give one of tier 'host' or 'shared'"));
   }
-  static_cast<void>(base::current_device());
+  device = gpu_of(device);
   refuse_more_than_lockable(region->bytes());
-  return std::make_unique<PinnedRegion>(std::move(region));
+  return std::make_unique<PinnedRegion>(std::move(region), device);
 }
 
 }  // namespace gear::memory

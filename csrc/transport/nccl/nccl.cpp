@@ -255,9 +255,8 @@ class Nccl final : public DeviceTransport {
       if (!pending_ || error_) {
         continue;
       }
-      const cudaError_t status = cudaEventQuery(enqueued_);
-      if (status != cudaErrorNotReady) {
-        pending_ = false;  // done; or the GPU is lost, as the next checked call says
+      if (enqueued_.done_or_lost()) {
+        pending_ = false;  // a lost GPU is reported by the next checked call
       } else if (const auto failed = asynchronous_error()) {
         fail(*failed);
       } else if (seconds_since(enqueued_at_) > timeout_s_) {

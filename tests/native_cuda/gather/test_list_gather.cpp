@@ -128,7 +128,7 @@ TEST_CASE("rows of several owners arrive whole, with conversions and zeros") {
   const auto shard = make_content(columns(), 5, 200);
   const UploadedShard first(*shard);
   const UploadedShard second(*shard);
-  const gear::base::PinnedArray<std::byte> third(shard->region().bytes());
+  const gear::base::PinnedArray<std::byte> third(shard->region().bytes(), kDevice);
   std::memcpy(third.get(), shard->data(), third.size());
   const std::byte* const sources[] = {first.bytes(), second.bytes(), third.get()};
   gear::base::ThreadPool pool(2);

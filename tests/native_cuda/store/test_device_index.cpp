@@ -130,7 +130,7 @@ TEST_CASE("arrays of the device are taken when their stream has made them, and m
   const base::Stream consumer(0);
   const auto device_ids = to_device(std::span<const int64_t>(ids));
   const base::DeviceArray<float> device_priorities(ids.size(), 0);
-  base::PinnedArray<float> pinned(ids.size());
+  base::PinnedArray<float> pinned(ids.size(), 0);
   for (int round = 0; round < 10; ++round) {
     CAPTURE(round);
     std::vector<float> priorities(ids.size());

@@ -76,7 +76,7 @@ DeviceIndex::DeviceIndex(Index& index, int device)
 
 DeviceIndex::~DeviceIndex() {
   index_.detach(log_);
-  cudaStreamSynchronize(stream_);  // an error was or will be reported by a call that may throw
+  stream_.drain();
 }
 
 void DeviceIndex::drop_unused_trees() {
@@ -222,7 +222,7 @@ void DeviceIndex::take_priorities() {
   const uint64_t slots = index_.num_slots();
   const uint64_t part = std::min(slots, kSettleSlots);
   if (settling_.size() == 0) {
-    settling_ = base::PinnedArray<float>(2 * part);
+    settling_ = base::PinnedArray<float>(2 * part, device());
   }
   // One part is copied while the index takes the one before.
   base::Event copied[2];

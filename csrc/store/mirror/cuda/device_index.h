@@ -39,7 +39,7 @@ class DeviceIndex final : public Mirror {
   uint64_t bytes() const override;
 
   /// All that is selected, planned and gathered from this mirror goes on this stream.
-  cudaStream_t stream() const { return stream_; }
+  const base::Stream& stream() const { return stream_; }
   /// As of what was put on the stream so far.
   const DeviceView& view() const { return view_; }
 

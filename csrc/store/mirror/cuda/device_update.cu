@@ -172,7 +172,7 @@ UpdateQueue::UpdateQueue(uint64_t num_slots, uint64_t num_episodes, cudaStream_t
       episode_claims_(num_episodes, device),
       first_bad_(2, device) {
   const base::OnDevice current(device);
-  failures_ = base::PinnedArray<Failure>(kFailures);
+  failures_ = base::PinnedArray<Failure>(kFailures, device);
   std::fill_n(failures_.get(), kFailures, Failure{});
   parts_.resize(kParts);
   GEAR_CUDA_TRY(cudaMemsetAsync(claims_.get(), 0, claims_.bytes(), stream));
@@ -198,8 +198,8 @@ void UpdateQueue::make_room(Part& part, uint64_t count, bool on_device) {
   }
   if (!on_device && part.host_ids.size() < count) {
     part.filled.synchronize();
-    part.host_ids = base::PinnedArray<int64_t>(room);
-    part.host_priorities = base::PinnedArray<float>(room);
+    part.host_ids = base::PinnedArray<int64_t>(room, device_);
+    part.host_priorities = base::PinnedArray<float>(room, device_);
   }
 }
 

@@ -63,7 +63,7 @@ class DeviceRowSink final : public RowSink {
 
   ~DeviceRowSink() override {
     mirror_.set_rows(nullptr);
-    cudaStreamSynchronize(mirror_.stream());
+    mirror_.stream().drain();
   }
 
   void write(uint64_t offset, const std::byte* source, uint64_t bytes) override {
@@ -115,7 +115,7 @@ class DeviceRowSink final : public RowSink {
 
   void finish() override {
     flush();
-    GEAR_CUDA_TRY(cudaStreamSynchronize(mirror_.stream()));
+    mirror_.stream().synchronize();
   }
 
  private:

@@ -6,7 +6,7 @@ namespace gear::store {
 StagingRing::StagingRing(size_t num_parts, uint64_t part_bytes, int device)
     : part_bytes_(part_bytes), device_(num_parts * part_bytes, device) {
   const base::OnDevice current(device);
-  host_ = base::PinnedArray<std::byte>(num_parts * part_bytes);
+  host_ = base::PinnedArray<std::byte>(num_parts * part_bytes, device);
   free_.resize(num_parts);
 }
 
