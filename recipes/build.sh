@@ -12,6 +12,8 @@
 #                 version, and stop
 #   --uninstall   remove this version and kind from DIR, and nothing else
 #
+# An installation has two layers: the base (torch, MPI, Horovod, DeepSpeed and all other packages), and GEAR
+# on it. A base that is whole is never touched again: what changes in GEAR alone is built on the same one.
 # A build is made beside what is installed and switched to at the very end. When nothing changed, nothing
 # is done. Wheels that are built from source are kept in GEAR_BUILD_CACHE (default ~/.cache/gear/wheels).
 # Exit code: 0 done, 1 failed (the installed version is as it was), 2 wrong usage or site file.
@@ -25,7 +27,8 @@ for part in report diagnose site machine inputs pip install; do
   . "$here/$part.sh"
 done
 
-all_steps=(preflight venv torch mpi4py core horovod deepspeed modulefiles smoke manifest)
+base_steps=(venv torch packages mpi4py horovod deepspeed)
+all_steps=(preflight "${base_steps[@]}" core modulefiles smoke manifest)
 usage() { sed -n '2,/^# Exit code/s/^# \{0,1\}//p' "$here/build.sh"; }
 
 # --- arguments -----------------------------------------------------------------------------------
@@ -68,7 +71,7 @@ PREFIX=$(realpath -m -- "$PREFIX")
 
 site_read "$site_file"
 KIND=$([ -n "$(site cuda_home)" ] && echo gpu || echo cpu)
-VERSION=$(source_version)
+VERSION=$(project version)
 NAME=$VERSION-$KIND
 HOME_LINK=$PREFIX/gear/$NAME
 MODULE_DIR=$PREFIX/modulefiles/gear
@@ -147,11 +150,10 @@ if [ -n "$(site proxy)" ]; then
   export https_proxy http_proxy PIP_PROXY
 fi
 
-BUILD_NAME=$NAME-$(inputs_hash)
+BASE_NAME=base-$KIND-$(base_hash)
+BASE=$PREFIX/gear/.builds/$BASE_NAME
+BUILD_NAME=$NAME-$(build_hash)
 BUILD=$PREFIX/gear/.builds/$BUILD_NAME
-RECORD=$BUILD/share/gear/record
-DONE=$BUILD/share/gear/steps
-PATH=$BUILD/bin:$PATH
 
 # --- the build -----------------------------------------------------------------------------------
 
@@ -160,21 +162,36 @@ for name in "${steps[@]}"; do
   . "$here/steps/$name.sh"
 done
 
-# In a shell of its own: what steps tell each other is in the build's folder, so that a build that goes on
-# is the same as one that never stopped.
+is_base_step() { [[ " ${base_steps[*]} " == *" $1 "* ]]; }
+layer_of() { if is_base_step "$1"; then echo "$BASE"; else echo "$BUILD"; fi; } # step
+mark_of() { printf '%s/share/gear/steps/%s.done' "$(layer_of "$1")" "$1"; }     # step
+is_done() { [ -f "$(mark_of "$1")" ]; }
+
+base_is_whole() {
+  local step
+  for step in "${steps[@]}"; do
+    if is_base_step "$step"; then is_done "$step" || return 1; fi
+  done
+}
+
+# In a shell of its own: what steps tell each other is in the folders of the layers, so that a build that
+# goes on is the same as one that never stopped.
 do_step() { # name number
   local name=$1 number=$2 started=$SECONDS status
-  STEP=$name LOG=$BUILD/share/gear/logs/$(printf '%02d' "$number")-$name.log
+  STEP=$name LAYER=$(layer_of "$1")
+  RECORD=$LAYER/share/gear/record LOG=$LAYER/share/gear/logs/$(printf '%02d' "$number")-$name.log
   say "[$number/${#steps[@]}] $name"
   if ! dry; then
     undo "$name" "$number"
-    : >"$LOG" || fail "the log $LOG cannot be written" "df -h $BUILD shows the room that is left"
+    rm -rf "$LAYER/work"
+    : >"$LOG" || fail "the log $LOG cannot be written" "df -h $LAYER shows the room that is left"
   fi
   set +e
   (
     set -euo pipefail
     trap 'FAILED=1; exit 130' INT TERM
     trap '[ $? = 0 ] || [ -n "${FAILED-}" ] || unexplained' EXIT
+    PATH=$LAYER/bin:$PATH
     cd "$SOURCE"
     "${name}_step"
   )
@@ -185,7 +202,8 @@ do_step() { # name number
     exit 1
   fi
   if ! dry; then
-    : >"$DONE/$name.done"
+    rm -rf "$LAYER/work"
+    : >"$(mark_of "$name")"
     say "  done in $((SECONDS - started)) s"
   fi
 }
@@ -196,15 +214,19 @@ unexplained() {
     "read the log of this step; after a remedy repeat with --resume"
 }
 
-is_done() { [ -f "$DONE/$1.done" ]; }
-
-# What came after a step is no longer what would come of it. Not so for a check of what is installed.
+# What came after a step is no longer what would come of it. Not so for a check, nor in a base that is whole:
+# no step of it is repeated.
 undo() { # name number
   local name
-  rm -f "$DONE/$1.done"
-  if installed; then return 0; fi
-  for name in "${steps[@]:$2}"; do rm -f "$DONE/$name.done"; done
+  rm -f "$(mark_of "$1")"
+  case $1 in
+    preflight) return 0 ;;
+    smoke) if installed; then return 0; fi ;;
+  esac
+  for name in "${steps[@]:$2}"; do rm -f "$(mark_of "$name")"; done
 }
+
+room_of() { du -sm "$1" | cut -f 1; } # folder, in MiB
 
 lock
 STEP=build
@@ -217,21 +239,31 @@ if ! dry && installed && [[ -z $only ]]; then
   say "nothing to do: gear/$NAME is installed in $PREFIX and nothing has changed"
   exit 0
 fi
-say "gear/$NAME by $site_file in $BUILD"
+say "gear/$NAME by $site_file in $BUILD on $BASE_NAME"
 
 if [ -n "$only" ]; then
   if installed && [[ $only != preflight && $only != smoke ]]; then
     say "nothing to do: gear/$NAME is installed; only its checks (preflight, smoke) are repeated"
     exit 0
   fi
-elif ! dry && [ -d "$BUILD" ] && [ "$resume" = 0 ] && ! is_done manifest; then
-  say "starting afresh: an unfinished build is here (--resume would go on with it)"
-  rm -rf "$BUILD"
-elif ! dry && [ "$resume" = 1 ] && [ ! -d "$BUILD" ]; then
+  if is_base_step "$only" && base_is_whole; then
+    say "nothing to do: $BASE_NAME is whole; other builds may stand on it"
+    exit 0
+  fi
+elif ! dry && [ "$resume" = 0 ]; then
+  unfinished=()
+  if [ -d "$BASE" ] && ! base_is_whole; then unfinished+=("$BASE"); fi
+  if [ -d "$BUILD" ] && ! is_done manifest; then unfinished+=("$BUILD"); fi
+  if [ ${#unfinished[@]} != 0 ]; then
+    say "starting afresh: an unfinished build is here (--resume would go on with it)"
+    rm -rf "${unfinished[@]}"
+  fi
+elif ! dry && [ ! -d "$BUILD" ] && [ ! -d "$BASE" ]; then
   say "nothing to resume: no build with these inputs was begun"
 fi
 if ! dry; then
-  mkdir -p "$DONE" "$RECORD" "$BUILD/share/gear/logs" "$CACHE" 2>"$SCRATCH/error" ||
+  { mkdir -p "$CACHE" "$BASE"/share/gear/{steps,record,logs} "$BUILD"/share/gear/{steps,record,logs} &&
+    ln -sfn "../$BASE_NAME" "$BUILD/base"; } 2>"$SCRATCH/error" ||
     fail "the build's folders cannot be made: $(tail -n 1 "$SCRATCH/error")" "df -h $PREFIX shows the room that is left"
 fi
 
@@ -262,5 +294,5 @@ fi
 if [ -n "$only" ] && [ "$only" != manifest ]; then exit 0; fi
 switch_to_build
 dry && exit 0
-say "gear/$NAME is installed: $((SECONDS - started)) s, $(du -sm "$BUILD" | cut -f 1) MiB in $BUILD"
+say "gear/$NAME is installed: $((SECONDS - started)) s, $(room_of "$BUILD") MiB in $BUILD on $(room_of "$BASE") MiB in $BASE_NAME"
 say "to use it: module use $PREFIX/modulefiles && module load gear/$NAME"

@@ -2,7 +2,8 @@
 # Puts a finished build in its place, and takes an installation away. Sourced by build.sh.
 #
 #   PREFIX/gear/NAME                    GEAR_HOME, a link to .builds/NAME-HASH; NAME is <version>-<kind>
-#   PREFIX/gear/.builds/NAME-HASH       the build: a venv, made where it stays
+#   PREFIX/gear/.builds/NAME-HASH       the build: a venv with GEAR, made where it stays; `base` in it leads to
+#   PREFIX/gear/.builds/base-KIND-HASH  what it stands on: a venv with all else, for one or more builds
 #   PREFIX/gear/.builds/.NAME.previous  which build it replaced: running jobs finish on that one
 #   PREFIX/modulefiles/gear/NAME        Tcl; NAME.lua beside it, and .version with the default
 # shellcheck disable=SC2153  # variables of build.sh
@@ -11,6 +12,7 @@
 installed() {
   [ "$(readlink "$HOME_LINK" 2>/dev/null)" = ".builds/$BUILD_NAME" ] || return 1
   [ -f "$BUILD/share/gear/manifest.json" ] || return 1
+  base_is_whole || return 1
   cmp -s "$BUILD/share/gear/modulefiles/$NAME" "$MODULE_DIR/$NAME" || return 1
   cmp -s "$BUILD/share/gear/modulefiles/$NAME.lua" "$MODULE_DIR/$NAME.lua" || return 1
   [ -f "$MODULE_DIR/.version" ] || site_is default_module off
@@ -67,9 +69,9 @@ set_default() { # name
   mv -fT "$MODULE_DIR/.version.tmp" "$MODULE_DIR/.version"
 }
 
-# Keeps this build and the one that it replaced.
+# Keeps this build and the one that it replaced, with what they stand on.
 remove_old_builds() {
-  local build previous
+  local build previous bases
   [ -f "$PREVIOUS" ] || return 0 # somebody removed it: which build jobs may be running in is not known
   previous=$(cat "$PREVIOUS")
   for build in "$PREFIX/gear/.builds/$NAME"-*; do
@@ -78,11 +80,27 @@ remove_old_builds() {
       *) rm -rf "$build" ;;
     esac
   done
+  mapfile -t bases < <(unused_bases)
+  rm -rf "${bases[@]}"
+}
+
+# The bases that no build stands on, finished or not; what is named NAME-* counts for none.
+unused_bases() { # [NAME]
+  local base build
+  for base in "$PREFIX"/gear/.builds/base-*; do
+    [ -d "$base" ] || continue
+    for build in "$PREFIX"/gear/.builds/*/; do
+      build=${build%/}
+      if [ -n "${1-}" ] && [[ ${build##*/} == "$1"-* ]]; then continue; fi
+      if [ "$(readlink "$build/base")" = "../${base##*/}" ]; then continue 2; fi
+    done
+    printf '%s\n' "$base"
+  done
 }
 
 # Removes this version and kind, and nothing else; folders that are empty then go as well.
 uninstall() {
-  local found=() path other
+  local found=() bases path other
   for path in "$HOME_LINK" "$MODULE_DIR/$NAME" "$MODULE_DIR/$NAME.lua" "$PREFIX/gear/.builds/$NAME"-*; do
     if [ -e "$path" ] || [ -L "$path" ]; then found+=("$path"); fi
   done
@@ -104,7 +122,8 @@ uninstall() {
   fi
   removed rm -f "$MODULE_DIR/$NAME" "$MODULE_DIR/$NAME.lua"
   removed rm -f "$HOME_LINK"
-  for path in "$PREFIX/gear/.builds/$NAME"-*; do
+  mapfile -t bases < <(unused_bases "$NAME")
+  for path in "$PREFIX/gear/.builds/$NAME"-* "${bases[@]}"; do
     if [ -d "$path" ]; then removed rm -rf "$path"; fi
   done
   if dry; then return 0; fi

@@ -1,7 +1,8 @@
 """Writes share/gear/manifest.json of a build: what is installed, to the last hash.
 
 The same build gives the same bytes: no time, no order of a dictionary, no path that differs from
-build to build (those below the build are written as @BUILD@). Run by the build's own Python.
+build to build (those below the build and its base are written as @BUILD@ and @BASE@). Run by the
+build's own Python.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ def key_values(path: Path, separator: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs}
 
 
+def name_of(path: Path) -> str:
+    return path.name
+
+
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def downloads(record: Path) -> dict[tuple[str, str], dict[str, str | None]]:
-    """(name, version) -> hash and file name of what pip installed, by its reports."""
+def downloads(base: Path) -> dict[tuple[str, str], dict[str, str | None]]:
+    """(name, version) -> hash and file name of what pip installed into a base, by its reports."""
     found = {}
-    for report in sorted((record / "pip").glob("*.json")):
+    for report in sorted((base / "share/gear/record/pip").glob("*.json")):
         try:
             items = json.loads(report.read_text())["install"]
         except json.JSONDecodeError:
@@ -45,27 +50,27 @@ def downloads(record: Path) -> dict[tuple[str, str], dict[str, str | None]]:
     return found
 
 
-def packages(record: Path) -> list[dict[str, str | None]]:
-    by_pip = downloads(record)
+def packages(build: Path, base: Path) -> list[dict[str, str | None]]:
+    by_pip = downloads(base)
     rows = []
     for distribution in importlib.metadata.distributions():
         name, version = normal(distribution.metadata["Name"]), distribution.version
         row = {"name": name, "version": version, "sha256": None, "source": "python -m venv"}
         row |= by_pip.get((name, version), {})
-        built = record / "packages" / name
+        built = base / "share/gear/record/packages" / name
         if built.exists():
             _, digest, source = built.read_text().splitlines()
             row |= {"sha256": digest or None, "source": source}
-        if name == "gear-replay":
+        if Path(str(distribution.locate_file(""))).is_relative_to(build):
             row |= {"sha256": None, "source": "this repository"}  # its hash is gear.source_hash
         rows.append(row)
     return sorted(rows, key=lambda row: str(row["name"]))
 
 
-def patches(folder: Path) -> list[dict[str, str]]:
+def patches(base: Path) -> list[dict[str, str]]:
     """What was applied, each with the reason that its head gives ("Why: ...", a paragraph)."""
     rows = []
-    for path in sorted(folder.glob("*")):
+    for path in sorted((base / "share/gear/patches").glob("*")):
         text = path.read_bytes()
         why = re.search(r"^Why:\s*(.*(?:\n(?!\s*$|---|diff ).*)*)", text.decode(), re.M)
         reason = " ".join(why.group(1).split()) if why else ""
@@ -82,9 +87,12 @@ def main() -> None:
     parser.add_argument("--source-hash", required=True)
     parser.add_argument("--steps", required=True)
     arguments = parser.parse_args()
-    share = arguments.build / "share" / "gear"
-    record = share / "record"
-    options = sorted((share / "options").glob("*"))
+    build, base = arguments.build, (arguments.build / "base").resolve()
+    share = build / "share" / "gear"
+    options = [path for layer in (base, build) for path in (layer / "share/gear/options").glob("*")]
+    tools = [
+        path for layer in (base, build) for path in (layer / "share/gear/record/tools").glob("*")
+    ]
     manifest = {
         "format": FORMAT,
         "gear": {
@@ -93,17 +101,14 @@ def main() -> None:
             "source_hash": arguments.source_hash,
         },
         "site": key_values(share / "site", " = "),
-        "tools": {
-            path.name: path.read_text().strip() for path in sorted((record / "tools").glob("*"))
-        },
-        "packages": packages(record),
-        "patches": patches(share / "patches"),
-        "options": {path.name: key_values(path, "=") for path in options},
+        "tools": {path.name: path.read_text().strip() for path in sorted(tools, key=name_of)},
+        "packages": packages(build, base),
+        "patches": patches(base),
+        "options": {path.name: key_values(path, "=") for path in sorted(options, key=name_of)},
         "steps": arguments.steps.split(),
     }
-    text = json.dumps(manifest, indent=1, ensure_ascii=False).replace(
-        str(arguments.build), "@BUILD@"
-    )
+    text = json.dumps(manifest, indent=1, ensure_ascii=False)
+    text = text.replace(str(build), "@BUILD@").replace(str(base), "@BASE@")
     written = share / "manifest.json.tmp"
     written.write_text(text + "\n")
     written.rename(share / "manifest.json")

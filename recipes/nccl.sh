@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# NCCL: one for torch, Horovod and GEAR alike, seen through $BUILD/nccl/{include,lib}, whether it is
+# NCCL: one for torch, Horovod and GEAR alike, seen through $LAYER/nccl/{include,lib}, whether it is
 # torch's wheel, the site's, or built here. Sourced by the steps torch and horovod.
 
-# Puts the site's NCCL into $BUILD/nccl, and before the one that torch brought.
+# Puts the site's NCCL into $LAYER/nccl, and before the one that torch brought.
 nccl_in_place() {
   local home
   case $(site nccl) in
@@ -10,7 +10,7 @@ nccl_in_place() {
     wheel) home=$(nccl_wheel) ;;
     source)
       nccl_build
-      home=$BUILD/nccl
+      home=$LAYER/nccl
       ;;
     module) home=${NCCL_HOME:-${NCCL_ROOT:-${EBROOTNCCL:-}}} ;;
     *) home=$(site nccl) ;;
@@ -23,17 +23,17 @@ nccl_in_place() {
 # Where the package of pip's nvidia-nccl has it.
 nccl_wheel() {
   if dry; then
-    echo "$BUILD/lib/python*/site-packages/nvidia/nccl"
+    echo "$LAYER/lib/python*/site-packages/nvidia/nccl"
   else
-    "$BUILD/bin/python" -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2>>"$LOG" ||
+    "$LAYER/bin/python" -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2>>"$LOG" ||
       fail "nccl = wheel, but torch brought no NCCL" \
         "the torch that is installed is one without CUDA: set torch_index, or nccl to the site's NCCL"
   fi
 }
 
-# Links include/ and lib/libnccl.so* of HOME into $BUILD/nccl.
+# Links include/ and lib/libnccl.so* of HOME into $LAYER/nccl.
 nccl_view() { # home
-  local home=$1 library view=$BUILD/nccl
+  local home=$1 library view=$LAYER/nccl
   [ "$home" != "$view" ] || return 0
   run mkdir -p "$view/lib"
   run ln -sfn "$home/include" "$view/include"
@@ -51,22 +51,22 @@ nccl_view() { # home
 nccl_for_torch() {
   local library needs has
   if dry; then
-    run ln -sfn "$BUILD/nccl/lib/libnccl.so.2" "$(nccl_wheel)/lib/libnccl.so.2"
+    run ln -sfn "$LAYER/nccl/lib/libnccl.so.2" "$(nccl_wheel)/lib/libnccl.so.2"
     return
   fi
-  needs=$("$BUILD/bin/python" -c 'import torch; print("%d.%d.%d" % torch.cuda.nccl.version())' 2>>"$LOG") ||
+  needs=$("$LAYER/bin/python" -c 'import torch; print("%d.%d.%d" % torch.cuda.nccl.version())' 2>>"$LOG") ||
     fail "torch does not say which NCCL it was built with" "the torch that is installed is one without CUDA: set torch_index"
   has=$(nccl_version)
   [ "$(printf '%s\n' "$needs" "$has" | sort -V | head -n 1)" = "$needs" ] ||
     fail "NCCL $has of nccl = $(site nccl) is older than NCCL $needs, which torch was built with" \
       "load a later NCCL, or set nccl = wheel in the site file"
   library=$(nccl_wheel)/lib/libnccl.so.2
-  run ln -sfn "$BUILD/nccl/lib/libnccl.so.2" "$library"
+  run ln -sfn "$LAYER/nccl/lib/libnccl.so.2" "$library"
 }
 
 # The version in nccl.h; 'none' without NCCL.
 nccl_version() {
-  local header=$BUILD/nccl/include/nccl.h
+  local header=$LAYER/nccl/include/nccl.h
   if [ ! -f "$header" ]; then
     echo none
     return
@@ -77,7 +77,7 @@ nccl_version() {
 # From NCCL's source, a .tar.gz or a folder. Profile release: optimised, with symbols stripped by NCCL's
 # own build; debug: DEBUG=1 TRACE=1, so that NCCL_DEBUG=TRACE tells every call and a debugger sees lines.
 nccl_build() {
-  local source=$BUILD/work/nccl architecture options=(DEBUG=0 TRACE=0) gencode=
+  local source=$LAYER/work/nccl architecture options=(DEBUG=0 TRACE=0) gencode=
   if site_is nccl_profile debug; then options=(DEBUG=1 TRACE=1); fi
   for architecture in $(site cuda_architectures | tr ';' ' '); do
     gencode+=" -gencode=arch=compute_$architecture,code=sm_$architecture"
@@ -89,9 +89,9 @@ nccl_build() {
   nccl_unpack "$(site nccl_source)" "$source"
   run make -C "$source" src.build "BUILDDIR=$source/build" "${options[@]}" ||
     fail "NCCL could not be compiled" "nccl = wheel in the site file takes the one that torch brings"
-  run rm -rf "$BUILD/nccl"
-  run mkdir -p "$BUILD/nccl"
-  run cp -R "$source/build/include" "$source/build/lib" "$BUILD/nccl/"
+  run rm -rf "$LAYER/nccl"
+  run mkdir -p "$LAYER/nccl"
+  run cp -R "$source/build/include" "$source/build/lib" "$LAYER/nccl/"
 }
 
 nccl_unpack() { # source folder

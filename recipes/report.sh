@@ -79,10 +79,10 @@ record_tool() { dry || printf '%s\n' "$2" | write "$RECORD/tools/$1"; } # name v
 record_option() {                                                      # step key=value...
   local step=$1
   shift
-  dry || printf '%s\n' "$@" | LC_ALL=C sort | write "$BUILD/share/gear/options/$step"
+  dry || printf '%s\n' "$@" | LC_ALL=C sort | write "$LAYER/share/gear/options/$step"
 }
 record_patch() { # name of a file in recipes/patches
-  dry || write "$BUILD/share/gear/patches/$1" <"$SOURCE/recipes/patches/$1"
+  dry || write "$LAYER/share/gear/patches/$1" <"$SOURCE/recipes/patches/$1"
 }
 record_package() { # name version sha256 source
   dry || printf '%s\n' "$2" "$3" "$4" | write "$RECORD/packages/$1"

@@ -128,15 +128,16 @@ site_values() {
   done | LC_ALL=C sort
 }
 
-# Those that determine what is installed, sorted, as they are: for the inputs' hash. Another way by which the
-# same packages come is none of them, so that a build which found no network goes on by that way.
-site_inputs() {
+# Those that determine a layer, sorted, as they are: for its hash. Another way by which the same packages come
+# is none of them, so that a build which found no network goes on by that way; nor is what makes `module` known.
+site_inputs() { # base | build
   local key
   for key in "${!SITE[@]}"; do
     case $key in
-      jobs | default_module | proxy | pip_index | wheelhouse) ;;
-      *) printf '%s = %s\n' "$key" "${SITE[$key]}" ;;
+      jobs | default_module | module_init | proxy | pip_index | wheelhouse) continue ;;
+      name | mpirun | mpirun_options | env.*) [ "$1" = build ] || continue ;;
     esac
+    printf '%s = %s\n' "$key" "${SITE[$key]}"
   done | LC_ALL=C sort
 }
 

@@ -59,9 +59,8 @@ def main() -> None:
     parser.add_argument("gear_home", type=Path, help="an installation")
     parser.add_argument("folder", type=Path, help="where to put the packages")
     arguments = parser.parse_args()
-    share = arguments.gear_home / "share" / "gear"
     try:
-        text = (share / "manifest.json").read_text()
+        text = (arguments.gear_home / "share/gear/manifest.json").read_text()
     except OSError as error:
         fail(f"no installation in {arguments.gear_home}: {error.strerror}: {error.filename}")
     manifest = json.loads(text)
@@ -73,8 +72,8 @@ def main() -> None:
     # (index, options of pip) -> requirements. By pip's own reports: what was needed to build the
     # rest is in them too. What pip found as a source is wanted as that: there may be no wheel.
     wanted: dict[tuple[str, ...], list[str]] = {}
-    for (name, version), found in downloads(share / "record").items():
-        if name not in {"gear-replay", *sources}:
+    for (name, version), found in downloads(arguments.gear_home / "base").items():
+        if name not in sources:
             index = (site["torch_index"] if name == "torch" else "") or site["pip_index"]
             is_wheel = str(found["source"]).endswith(".whl")
             form = ("--only-binary", ":all:") if is_wheel else ("--no-binary", name)

@@ -6,7 +6,7 @@
 # Sets WHEEL to a wheel of NAME, kept from an earlier build or made now by `MAKE FOLDER`, which leaves
 # one in FOLDER. The remaining arguments are what determines it besides the machine and the recipe.
 wheel_of() { # name make determinant...
-  local name=$1 make=$2 work=$BUILD/work/$1 kept
+  local name=$1 make=$2 work=$LAYER/work/$1 kept
   shift 2
   if dry; then
     "$make" "$work/wheel"
@@ -52,7 +52,7 @@ wheel_key() { # name determinant...
     for flags in CPPFLAGS CFLAGS CXXFLAGS LDFLAGS; do
       if [ -n "${!flags-}" ]; then echo "$flags=${!flags}"; fi
     done
-    "$BUILD/bin/python" -c 'import sys, sysconfig; print(sys.version, sysconfig.get_platform())'
+    "$LAYER/bin/python" -c 'import sys, sysconfig; print(sys.version, sysconfig.get_platform())'
     (cd "$SOURCE/recipes" && find "steps/$STEP.sh" patches sources \
       \( -name "$name*" -o -name "$STEP.sh" \) -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
   } | sha256sum | cut -c 1-16
@@ -60,13 +60,13 @@ wheel_key() { # name determinant...
 
 # The version of a package in the build's environment, without importing it.
 installed_version() { # name
-  "$BUILD/bin/python" -c 'import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))' "$1"
+  "$LAYER/bin/python" -c 'import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))' "$1"
 }
 
-# Unpacks the source distribution that recipes/sources/NAME.txt pins into $BUILD/work/NAME/source, with
+# Unpacks the source distribution that recipes/sources/NAME.txt pins into $LAYER/work/NAME/source, with
 # our patches for it.
 unpack_source() { # name
-  local name=$1 work=$BUILD/work/$1 patch
+  local name=$1 work=$LAYER/work/$1 patch
   pip download --no-deps --no-binary :all: --no-build-isolation --dest "$work" \
     --requirement "$SOURCE/recipes/sources/$name.txt" ||
     fail "the source of $name could not be had" "it is $(source_pin "$name"); put it into the wheelhouse, if there is one"
@@ -106,7 +106,7 @@ build_wheel() { # folder-of-wheel source [NAME=value...] [pip option...]
     environment+=("$1")
     shift
   done
-  run env "${environment[@]}" "$BUILD/bin/python" -m pip --disable-pip-version-check wheel --verbose \
+  run env "${environment[@]}" "$LAYER/bin/python" -m pip --disable-pip-version-check wheel --verbose \
     --no-build-isolation --no-deps --no-index --no-cache-dir --wheel-dir "$folder" "$@" "$source"
 }
 

@@ -1,8 +1,9 @@
 """`gear check --manifest`: an installation, and whether it still is what was built.
 
 The manifest is `share/gear/manifest.json` of the installation, written by recipes/build.sh. It is
-compared with the installation that it lies in, whichever Python asks: a venv that extends the
-module has packages of its own, and they are no difference. Compared are versions, patches, and
+compared with the installation that it lies in and with the base that this stands on, `base` in it,
+whichever Python asks: a venv that extends the module has packages of its own, and they are no
+difference. Compared are versions, patches, and
 which files there are, by size: files are not read.
 """
 
@@ -23,7 +24,8 @@ from gear.errors import CorruptData, InvalidArgument, IoError
 FORMAT = 1
 PARTS = {"gear", "site", "tools", "packages", "patches", "options", "steps"}
 PLACE = Path("share/gear/manifest.json")
-PATCHES = Path("share/gear/patches")
+BASE = Path("base")
+PATCHES = BASE / "share/gear/patches"
 
 Manifest = dict[str, Any]
 
@@ -66,30 +68,32 @@ def read(path: Path) -> Manifest:
 
 def find_differences(manifest: Manifest, home: Path) -> Iterator[str]:
     """One sentence for each difference between the manifest and the installation in `home`."""
-    folders = sorted(str(folder) for folder in home.glob("lib/python3.*/site-packages"))
-    if not folders:
+    layers = [home, home / BASE]
+    folders = [str(path) for each in layers for path in each.glob("lib/python3.*/site-packages")]
+    if len(folders) != len(layers):
         raise InvalidArgument(
-            f"[manifest] {home} is no installation, it has no lib/python3.*/site-packages: name "
-            f"the manifest where it was installed, {PLACE} in it"
+            f"[manifest] {home} is no installation, lib/python3.*/site-packages is not in it and "
+            f"in {BASE}: name the manifest where it was installed, {PLACE} in it"
         )
-    found = importlib.metadata.distributions(path=folders)
-    installed = {_normal(each.metadata["Name"]): each for each in found}
+    installed: dict[str, importlib.metadata.Distribution] = {}
+    for each in importlib.metadata.distributions(path=folders):
+        installed.setdefault(_normal(each.metadata["Name"]), each)  # what Python imports
     for package in manifest["packages"]:
-        each = installed.pop(_normal(package["name"]), None)
-        if each is None:
+        found = installed.pop(_normal(package["name"]), None)
+        if found is None:
             yield f"{package['name']} {package['version']} is not installed"
-        elif each.version != package["version"]:
-            yield f"{package['name']} is {each.version}, was {package['version']}"
+        elif found.version != package["version"]:
+            yield f"{package['name']} is {found.version}, was {package['version']}"
         else:
-            yield from _changed_files(package["name"], each)
+            yield from _changed_files(package["name"], found)
     for name, each in sorted(installed.items()):
         yield f"{name} {each.version} was installed afterwards"
     for patch in manifest["patches"]:
-        file = home / PATCHES / patch["file"]
-        if not file.is_file():
-            yield f"{PATCHES / patch['file']} is missing"
-        elif hashlib.sha256(file.read_bytes()).hexdigest() != patch["sha256"]:
-            yield f"{PATCHES / patch['file']} was changed"
+        file = PATCHES / patch["file"]
+        if not (home / file).is_file():
+            yield f"{file} is missing"
+        elif hashlib.sha256((home / file).read_bytes()).hexdigest() != patch["sha256"]:
+            yield f"{file} was changed"
 
 
 def _changed_files(name: str, distribution: importlib.metadata.Distribution) -> Iterator[str]:

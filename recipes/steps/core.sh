@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
-# Step core: GEAR itself, compiled for the site's GPUs and MPI. Sourced by build.sh.
+# Step core: GEAR itself, compiled for the site's GPUs and MPI, in an environment of its own that stands
+# on the base. Sourced by build.sh.
 # shellcheck disable=SC2153  # SOURCE is build.sh's
 
 # shellcheck source=/dev/null
 . "$SOURCE/recipes/wheels.sh"
 
 core_step() {
-  local options extra=train requirements=()
+  local options
   mapfile -t options < <(core_options)
   record_option core "${options[@]}"
+  run rm -rf "$LAYER/bin" "$LAYER/lib" "$LAYER/lib64" "$LAYER/include" "$LAYER/pyvenv.cfg" "$RECORD/pip"
+  run "$PYTHON" -m venv --without-pip "$LAYER" || fail "the environment could not be made with $PYTHON"
+  run "$LAYER/bin/python" "$SOURCE/recipes/stand_on.py" "$BASE" ||
+    fail "the environment could not be made to stand on $BASE"
   wheel_of gear make_core "$(core_sources_hash)" "${options[@]}" "$(mpi_compiler_says)"
-  # Without torch there is nothing to train with, and the rest of GEAR does not need it.
-  if site_is torch off; then extra=cli; else requirements+=("torch==$(site torch)"); fi
-  pip install "${WHEEL}[$extra]" "${requirements[@]}" || fail "GEAR was built, but could not be installed"
-  run "$BUILD/bin/python" "$SOURCE/recipes/smoke/check_gear.py" || fail "GEAR was installed, but does not work"
+  pip install --no-deps "$WHEEL" || fail "GEAR was built, but could not be installed"
+  run "$LAYER/bin/python" "$SOURCE/recipes/smoke/check_gear.py" || fail "GEAR was installed, but does not work"
 }
 
 core_options() {
@@ -36,16 +39,16 @@ core_files=(csrc cmake gear CMakeLists.txt pyproject.toml README.md LICENSE)
 
 core_sources_hash() {
   (cd "$SOURCE" && find "${core_files[@]}" -type f ! -name '*.so' ! -name '*.pyc' -print0 |
-    LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)
+    LC_ALL=C sort -z | hash_files)
 }
 
 # From a copy: nothing is written into the source, and nothing that other builds left there gets in.
 make_core() { # folder
-  local source=$BUILD/work/gear/source option options=()
+  local source=$LAYER/work/gear/source option options=()
   while read -r option; do options+=(--config-settings "cmake.define.$option"); done < <(core_options)
   run mkdir -p "$source"
   run cp -R "${core_files[@]/#/$SOURCE/}" "$source/"
   run find "$source/gear" "(" -name "*.so" -o -name "*.pyc" ")" -delete
-  build_wheel "$1" "$source" --config-settings "build-dir=$BUILD/work/gear/build" "${options[@]}" ||
+  build_wheel "$1" "$source" --config-settings "build-dir=$LAYER/work/gear/build" "${options[@]}" ||
     fail "GEAR could not be compiled" "the log has what CMake and the compiler said"
 }

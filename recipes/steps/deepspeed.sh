@@ -40,7 +40,7 @@ make_deepspeed() { # folder
   local options
   mapfile -t options < <(deepspeed_options)
   unpack_source deepspeed
-  build_wheel "$1" "$BUILD/work/deepspeed/source" "${options[@]}" DS_ENABLE_NINJA=1 ||
+  build_wheel "$1" "$LAYER/work/deepspeed/source" "${options[@]}" DS_ENABLE_NINJA=1 ||
     fail "DeepSpeed could not be compiled with deepspeed_ops = $(site deepspeed_ops)" \
       "deepspeed_ops = none in the site file compiles none of it"
 }

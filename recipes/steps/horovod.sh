@@ -12,10 +12,10 @@ horovod_step() {
   mapfile -t options < <(horovod_options)
   record_option horovod "${options[@]}"
   record_source horovod
-  wheel_of horovod make_horovod "${options[@]//$BUILD/}" "$(mpi_compiler_says)" \
+  wheel_of horovod make_horovod "${options[@]//$LAYER/}" "$(mpi_compiler_says)" \
     "torch $(dry || installed_version torch)" "NCCL $(nccl_version)"
   pip install "$WHEEL" "torch==$(site torch)" || fail "Horovod was built, but could not be installed"
-  run "$BUILD/bin/horovodrun" --check-build || fail "Horovod was installed, but does not import"
+  run "$LAYER/bin/horovodrun" --check-build || fail "Horovod was installed, but does not import"
 }
 
 # What its CMake and setup.py read from the environment.
@@ -30,7 +30,7 @@ horovod_options() {
     if site_is nccl off; then
       echo HOROVOD_GPU_OPERATIONS=MPI
     else
-      printf '%s\n' HOROVOD_GPU_OPERATIONS=NCCL "HOROVOD_NCCL_HOME=$BUILD/nccl" HOROVOD_NCCL_LINK=shared
+      printf '%s\n' HOROVOD_GPU_OPERATIONS=NCCL "HOROVOD_NCCL_HOME=$LAYER/nccl" HOROVOD_NCCL_LINK=shared
     fi
   fi
   # GCC 13 no longer includes these by the way; CMake 4 refuses the age of third_party/.
@@ -42,6 +42,6 @@ make_horovod() { # folder
   local options
   mapfile -t options < <(horovod_options)
   unpack_source horovod
-  build_wheel "$1" "$BUILD/work/horovod/source" "${options[@]}" ||
+  build_wheel "$1" "$LAYER/work/horovod/source" "${options[@]}" ||
     fail "Horovod could not be compiled" "horovod = off in the site file leaves it out"
 }

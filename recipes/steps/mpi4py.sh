@@ -19,7 +19,7 @@ mpi4py_options() {
 }
 
 make_mpi4py() { # folder
-  local work=$BUILD/work/mpi4py options
+  local work=$LAYER/work/mpi4py options
   mapfile -t options < <(mpi4py_options)
   unpack_source mpi4py
   # Needed to compile it, and by nothing that is installed.

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Step torch: torch, and what training is watched and configured with: torchmetrics, TensorBoard with
-# its profiler plugin, Hydra, Weights & Biases. Sourced by build.sh.
+# Step torch: torch, and the NCCL of the site in it. Sourced by build.sh.
 
 # shellcheck source=/dev/null
 . "$SOURCE/recipes/nccl.sh"
@@ -14,9 +13,8 @@ torch_step() {
       fail "$torch could not be installed from $(site torch_index)" \
         "an index for CUDA 13 ends in /whl/cu130, one for CPUs in /whl/cpu: correct torch_index in the site file"
   fi
-  pip install "$torch" torchmetrics tensorboard torch-tb-profiler hydra-core wandb ||
-    fail "$torch and its companions could not be installed" "requirements/site.txt has their versions"
-  run "$BUILD/bin/python" "$SOURCE/recipes/smoke/check_torch.py" "$KIND" "$(tool_version cuda)" \
+  pip install "$torch" || fail "$torch could not be installed"
+  run "$LAYER/bin/python" "$SOURCE/recipes/smoke/check_torch.py" "$KIND" "$(tool_version cuda)" \
     "$(site cuda_architectures)" ||
     fail "torch was installed, but it is not what a $KIND installation needs" \
       "set torch_index in the site file to the index of the build that fits: /whl/cpu, or /whl/cuXYZ of this CUDA"

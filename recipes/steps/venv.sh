@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Step venv: the environment that the installation is, and what builds the rest in it.
+# Step venv: the environment that the base is, and what builds the rest in it.
 # Sourced by build.sh.
 
 venv_step() {
   local tools=(setuptools wheel packaging scikit-build-core pybind11 ninja)
-  # The folder stays, with the build's state; a half-made environment does not.
-  run rm -rf "$BUILD/bin" "$BUILD/lib" "$BUILD/lib64" "$BUILD/include" "$BUILD/pyvenv.cfg" "$RECORD/pip"
-  run "$PYTHON" -m venv "$BUILD" ||
+  # The folder stays, with the base's state; a half-made environment does not.
+  run rm -rf "$LAYER/bin" "$LAYER/lib" "$LAYER/lib64" "$LAYER/include" "$LAYER/pyvenv.cfg" "$RECORD/pip"
+  run "$PYTHON" -m venv "$LAYER" ||
     fail "the environment could not be made with $PYTHON" "python3-venv and python3-dev are needed (Debian)"
   pinned_versions | write "$RECORD/constraints.txt"
   dry || cmake_will_do || tools+=(cmake)

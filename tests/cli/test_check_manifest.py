@@ -42,10 +42,13 @@ def home(tmp_path: Path, manifest: dict[str, Any]) -> Path:
     """An installation that is as its manifest says."""
     home = tmp_path / "gear" / "0.1.0-cpu"
     install(home, "hydra_core", "1.3.8")
-    install(home, "pip", "23.0.1")
-    patch = home / "share" / "gear" / "patches" / "cxx17.patch"
+    base = tmp_path / "gear" / "base"
+    install(base, "pip", "23.0.1")
+    patch = base / "share" / "gear" / "patches" / "cxx17.patch"
     patch.parent.mkdir(parents=True)
     patch.write_bytes(PATCH)
+    (home / "base").symlink_to(base)
+    (home / "share" / "gear").mkdir(parents=True)
     (home / "share" / "gear" / "manifest.json").write_text(json.dumps(manifest))
     return home
 
@@ -92,24 +95,32 @@ def test_the_manifest_of_the_loaded_module_is_shown(
 
 
 def test_each_difference_is_a_sentence(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    packages = home / "lib" / "python3.11" / "site-packages"
-    (packages / "hydra_core-1.3.8.dist-info").rename(packages / "old")
+    base, packages = home / "base", Path("lib", "python3.11", "site-packages")
+    (home / packages / "hydra_core-1.3.8.dist-info").rename(home / packages / "old")
     install(home, "hydra_core", "1.4.0")
-    (packages / "pip-23.0.1.dist-info" / "METADATA").unlink()
-    (packages / "pip-23.0.1.dist-info").rmdir()
-    install(home, "left_pad", "1.0")
-    (home / "share" / "gear" / "patches" / "cxx17.patch").write_bytes(PATCH + b"\n")
+    (base / packages / "pip-23.0.1.dist-info" / "METADATA").unlink()
+    (base / packages / "pip-23.0.1.dist-info").rmdir()
+    install(base, "left_pad", "1.0")
+    patch = base / "share" / "gear" / "patches" / "cxx17.patch"
+    patch.write_bytes(PATCH + b"\n")
     found = differences(home, capsys, code=1)
     assert found == [
         "hydra-core is 1.4.0, was 1.3.8",
         "pip 23.0.1 is not installed",
         "left-pad 1.0 was installed afterwards",
-        "share/gear/patches/cxx17.patch was changed",
+        "base/share/gear/patches/cxx17.patch was changed",
     ]
-    (home / "share" / "gear" / "patches" / "cxx17.patch").unlink()
-    assert differences(home, capsys, code=1)[-1] == "share/gear/patches/cxx17.patch is missing"
+    patch.unlink()
+    assert differences(home, capsys, code=1)[-1] == "base/share/gear/patches/cxx17.patch is missing"
     assert app.main(["check", "--manifest", str(home / "share/gear/manifest.json")]) == 1
     assert "different: hydra-core is 1.4.0, was 1.3.8\n" in capsys.readouterr().out
+
+
+def test_a_package_that_hides_one_of_the_base(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(home, "pip", "26.0")
+    assert differences(home, capsys, code=1) == ["pip is 26.0, was 23.0.1"]
 
 
 @pytest.mark.parametrize(

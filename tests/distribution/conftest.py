@@ -1,8 +1,10 @@
-"""What tests of the distribution share: the one installation, and a small one."""
+"""What tests of the distribution share: the one installation, and a small one of a toy."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -10,53 +12,92 @@ from pathlib import Path
 
 import pytest
 
-from distribution.recipe import REPOSITORY, SITES, Installation, Recipe, small_site
+from distribution.project import REPOSITORY
+from distribution.recipe import ALL_STEPS, SITES, Installation, Recipe, small_site, toy_recipe
 
 SITE = SITES / "debian12-ci.conf"
-PREFIX = REPOSITORY / "build" / "distribution" / "prefix"
-FIRST_BUILD_S = 1800  # Horovod is compiled where its wheel is not in the cache
+FOLDER = REPOSITORY / "build" / "distribution"
+FIRST_BUILD_S = 3600  # Horovod is compiled where its wheel is not in the cache
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test that uses an installation waits until it is built."""
+    """The first test that uses the installation waits until it is built. What tests share is made
+    once, so all that use it are run by one process of xdist."""
     for item in items:
-        if {"installation", "installed"} & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if "installation" in fixtures:
             item.add_marker(pytest.mark.installation)
+            item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.timeout(FIRST_BUILD_S))
+        for group, shared in {
+            "slurm": "slurm_conf",
+            "installation": "installation",
+            "installed": "installed",
+        }.items():
+            if shared in fixtures:
+                item.add_marker(pytest.mark.xdist_group(group))
+                break
 
 
 @pytest.fixture(scope="session")
 def installation(pytestconfig: pytest.Config) -> Installation:
-    """The module as a site has it: torch, mpi4py, Horovod (MPI), DeepSpeed and GEAR."""
-    recipe = Recipe(SITE, PREFIX)
-    started = time.monotonic()
-    said = recipe.succeed("--resume")
-    seconds = time.monotonic() - started
-    found = Installation(PREFIX, recipe.home())
-    size = subprocess.run(["du", "-smD", found.home], capture_output=True, text=True, check=True)
+    """The module as a site has it: torch, mpi4py, Horovod (MPI), DeepSpeed and GEAR.
+
+    Where it is not there yet, the build is killed as each of its steps begins, and goes on: what
+    all tests see is what such a build leaves.
+    """
+    prefix = FOLDER / "prefix"
+    recipe = Recipe(SITE, prefix)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        started = time.monotonic()
+        starts = re.findall(r"^build: (\[\d+/\d+\] \w+)$", recipe.succeed("--dry-run"), re.M)
+        assert [start.split()[1] for start in starts] == ALL_STEPS
+        for start in [*starts, "switching"]:
+            if "nothing to do" in recipe.kill_at(start, "--resume", it_may_end=True):
+                break
+        said = recipe.succeed("--resume")
+        seconds = time.monotonic() - started
+    found = Installation(prefix, recipe.home())
+    sizes = [
+        subprocess.run(["du", "-smD", layer], capture_output=True, text=True, check=True)
+        for layer in (found.home, found.base)
+    ]
+    mib = " + ".join(size.stdout.split()[0] for size in sizes)
     built = "found installed" if "nothing to do" in said else "built"
     reporter = pytestconfig.pluginmanager.getplugin("terminalreporter")
-    reporter.write_line(
-        f"\ndistribution: {found.name} by {SITE.name} {built} in {seconds:.1f} s,"
-        f" {size.stdout.split()[0]} MiB"
-    )
+    if reporter is not None:  # a process of xdist has none
+        reporter.write_line(
+            f"\ndistribution: {found.name} by {SITE.name} {built} in {seconds:.1f} s, {mib} MiB"
+        )
     return found
 
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A prefix with a small installation, for reading; its wheel is in the cache then."""
+    """A prefix with a small installation of the toy, for reading."""
     folder = tmp_path_factory.mktemp("installed")
-    umask = os.umask(0o077)  # that of whoever installs; test_build_versions.py looks at the result
+    umask = os.umask(0o077)  # of whoever installs; test_build_versions.py looks at the result
     try:
-        Recipe(small_site(folder / "site.conf"), folder / "prefix").succeed()
+        toy_recipe(small_site(folder / "site.conf"), folder / "prefix").succeed()
     finally:
         os.umask(umask)
     return folder / "prefix"
 
 
+def copy_prefix(installed: Path, prefix: Path) -> Path:
+    """A copy in which packages are the same files; its programs still name the original."""
+
+    def copy(source: str, target: str) -> None:
+        (os.link if "/lib/" in source else shutil.copy2)(source, target)
+
+    shutil.copytree(installed, prefix, symlinks=True, copy_function=copy)
+    return prefix
+
+
 @pytest.fixture
 def prefix(installed: Path, tmp_path: Path) -> Path:
-    """A copy of that, for the test to change; its programs still name the original."""
-    shutil.copytree(installed, tmp_path / "prefix", symlinks=True)
-    return tmp_path / "prefix"
+    """A copy of that, for the test to change."""
+    return copy_prefix(installed, tmp_path / "prefix")

@@ -1,7 +1,7 @@
 """A tree of module files as an installation has it, without the installation.
 
-PREFIX/gear/0.1.0-cpu/bin/python     a stand-in
-PREFIX/modulefiles/gear/0.1.0-cpu    Tcl, and .lua beside it, rendered from modulefiles/gear.module
+PREFIX/gear/NAME/bin/python          a stand-in; NAME is <version>-cpu
+PREFIX/modulefiles/gear/NAME         Tcl, and .lua beside it, rendered from modulefiles/gear.module
 PREFIX/modulefiles/site/mpi/4, ...   what the site brings
 """
 
@@ -12,7 +12,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+from distribution.project import NAME, REPOSITORY
+
 RENDER = [sys.executable, str(REPOSITORY / "modulefiles" / "render.py")]
 
 
@@ -23,12 +24,12 @@ class ModuleTree:
         self.prefix = prefix
         self.folder = prefix / "modulefiles"
 
-    def home(self, name: str = "0.1.0-cpu") -> Path:
+    def home(self, name: str = NAME) -> Path:
         return self.prefix / "gear" / name
 
     def install(
         self,
-        name: str = "0.1.0-cpu",
+        name: str = NAME,
         *,
         modules: str = "",
         presets: Mapping[str, str] | None = None,

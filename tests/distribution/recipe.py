@@ -1,27 +1,31 @@
 """Runs recipes/build.sh in tests: whole runs, runs that are killed, and what a prefix then holds.
 
-A small site has GEAR alone, by the wheel of the whole site: once that is in the cache, in seconds.
-Network settings of pip are those of the machine unless a test replaces them.
+A toy recipe installs a toy in the place of GEAR (project.py); of a small site, with neither torch
+nor ranks, that takes seconds. Network settings of pip are those of the machine unless a test
+replaces them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+from distribution.project import REPOSITORY, VERSION, toy_folder, toy_source
+
 BUILD = REPOSITORY / "recipes" / "build.sh"
 SITES = REPOSITORY / "recipes" / "sites"
 
 SMALL = {"torch": "off", "mpi4py": "off", "horovod": "off", "deepspeed": "off"}
-ALL_STEPS = ["preflight", "venv", "torch", "mpi4py", "core", "horovod", "deepspeed"]
-ALL_STEPS += ["modulefiles", "smoke", "manifest"]
-SMALL_STEPS = ["preflight", "venv", "core", "modulefiles", "smoke", "manifest"]
+BASE_STEPS = ["venv", "torch", "packages", "mpi4py", "horovod", "deepspeed"]
+GEAR_STEPS = ["core", "modulefiles", "smoke", "manifest"]
+ALL_STEPS = ["preflight", *BASE_STEPS, *GEAR_STEPS]
+SMALL_STEPS = [step for step in ALL_STEPS if step not in SMALL]
+UPDATE_STEPS = ["preflight", *GEAR_STEPS]  # on a base that is there
 
 
 def write_site(path: Path, values: Mapping[str, str]) -> Path:
@@ -72,7 +76,7 @@ class Recipe:
         assert done.code == 0, f"exit code {done.code}\n{done.output}\n{done.errors}"
         return done.output
 
-    def kill_at(self, text: str, *options: str) -> str:
+    def kill_at(self, text: str, *options: str, it_may_end: bool = False) -> str:
         """Starts a run, kills it and all that it started when it says `text`; what it said."""
         said = ""
         with subprocess.Popen(
@@ -88,7 +92,7 @@ class Recipe:
                 said += line
                 if text in line:
                     os.killpg(process.pid, signal.SIGKILL)
-        assert text in said, f"'{text}' was never said:\n{said}"
+        assert it_may_end or text in said, f"'{text}' was never said:\n{said}"
         return said
 
     def home(self) -> Path:
@@ -100,15 +104,28 @@ class Recipe:
         return (self.home() / "share" / "gear" / "manifest.json").read_bytes()
 
 
+def toy_recipe(
+    site: Path, prefix: Path, env: Mapping[str, str] | None = None, version: str = VERSION
+) -> Recipe:
+    """Of the toy, with a cache of its own."""
+    cache = {"GEAR_BUILD_CACHE": str(toy_folder() / "wheels")}
+    return Recipe(site, prefix, cache | dict(env or {}), toy_source(version))
+
+
 @dataclass(frozen=True)
 class Installation:
     prefix: Path  # --prefix
-    home: Path  # GEAR_HOME: PREFIX/gear/0.1.0-cpu
+    home: Path  # GEAR_HOME: PREFIX/gear/<version>-cpu
 
     @property
     def name(self) -> str:
-        """What to load: gear/0.1.0-cpu."""
+        """What to load: gear/<version>-cpu."""
         return f"gear/{self.home.name}"
+
+    @property
+    def base(self) -> Path:
+        """What it stands on."""
+        return (self.home / "base").resolve()
 
     @property
     def modulefiles(self) -> Path:
@@ -120,15 +137,27 @@ class Installation:
         return self.home / "bin" / "python"
 
 
+def done_steps(said: str) -> list[str]:
+    """The steps that a run did itself, to their end."""
+    return re.findall(r"\] (\w+)\n(?:build:   (?!done in).*\n)*build:   done in", said)
+
+
 def picture(prefix: Path) -> dict[str, str]:
-    """Every installed file with its content, link with its target; builds in progress left out."""
+    """Every installed file, link with its target; builds in progress left out.
+
+    Of packages, size and time of change stand for the content.
+    """
     targets = {path.resolve() for path in (prefix / "gear").glob("*") if path.is_symlink()}
-    roots = [prefix / "modulefiles", *targets]
+    bases = {(target / "base").resolve() for target in targets}
     seen = {str(p): os.readlink(p) for p in (prefix / "gear").glob("*") if p.is_symlink()}
-    for root in roots:
+    for root in [prefix / "modulefiles", *targets, *bases]:
         for path in root.rglob("*"):
             if path.is_symlink():
                 seen[str(path)] = os.readlink(path)
             elif path.is_file() and "__pycache__" not in path.parts:
-                seen[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest()
+                about = path.stat()
+                if path.is_relative_to(root / "lib"):
+                    seen[str(path)] = f"{about.st_size} {about.st_mtime_ns}"
+                else:
+                    seen[str(path)] = path.read_bytes().hex()
     return seen

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+from distribution.project import REPOSITORY
 
 
 def run_part(
@@ -17,14 +17,18 @@ def run_part(
     *,
     site: Mapping[str, str] | None = None,
     kind: str = "cpu",
+    source: Path = REPOSITORY,
 ) -> subprocess.CompletedProcess[str]:
-    """Sources recipes/`part` in a build at `folder`/build and runs `script` after it."""
+    """Sources recipes/`part` of `source` and runs `script` after it; both layers are
+    `folder`/build."""
     build = folder / "build"
     (build / "share/gear").mkdir(parents=True, exist_ok=True)
     (folder / "scratch").mkdir(exist_ok=True)
     variables = {
-        "SOURCE": REPOSITORY,
+        "SOURCE": source,
         "BUILD": build,
+        "BASE": build,
+        "LAYER": build,
         "RECORD": build / "share/gear/record",
         "CACHE": folder / "cache",
         "LOG": folder / "log",
@@ -40,12 +44,11 @@ def run_part(
         "set -euo pipefail",
         *(f"{name}={shlex.quote(str(value))}" for name, value in variables.items()),
         *(
-            f". {REPOSITORY}/recipes/{name}.sh"
-            for name in ("report", "diagnose", "site", "machine")
+            f". $SOURCE/recipes/{name}.sh"
+            for name in ("report", "diagnose", "site", "machine", "inputs", "pip")
         ),
-        ". $SOURCE/recipes/pip.sh",
         *(f"SITE[{key}]={shlex.quote(value)}" for key, value in values.items()),
-        f". {REPOSITORY}/recipes/{part}",
+        f". $SOURCE/recipes/{part}",
         ': >>"$LOG"',
         script,
     ]

@@ -5,6 +5,8 @@
         done = shell.run(f"module use {shell.quote(tree)}", "module load toy", shell.snapshot(file))
         assert read_snapshot(file)["TOY"] == "1"
 
+In the fast tier, each shell has one of the tools; which one differs from test to test.
+
 A script is a list of lines of that shell; the module tool is set up before the first, and there is
 no `set -e`: a failing line is followed by the next, as when a user types. What differs between
 shells has a method here. The environment is bare: nothing of the developer's gets in.
@@ -16,13 +18,18 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from distribution.project import REPOSITORY
+
+Test = TypeVar("Test", bound=Callable[..., Any])
+
 UNPACKED = REPOSITORY / "build" / "module-tools"  # what tools/setup.sh puts beside the system's
 
 BARE_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -134,19 +141,35 @@ def read_snapshot(file: Path) -> dict[str, str]:
     return found
 
 
-def shell_parameter(name: str, tool: str | None) -> object:
+def shell_parameter(name: str, tool: str | None, *, slow: bool = False) -> object:
     """For pytest.mark.parametrize("shell", ...): skipped where the shell or the tool is not."""
     marks = [
         getattr(pytest.mark, needed)
         for needed in (name, tool)
         if needed not in ("bash", "sh", None)
     ]
+    marks += [pytest.mark.slow] if slow else []
     return pytest.param(Shell(name, tool), id=f"{name}-{tool or 'no-modules'}", marks=marks)
 
 
-every_shell = pytest.mark.parametrize(
-    "shell", [shell_parameter(name, tool) for tool in MODULE_TOOLS for name in EVERY_SHELL]
-)
+def each_of(names: Sequence[str]) -> Callable[[Test], Test]:
+    """A decorator: the test runs in each of these shells under each tool. In the fast tier it meets
+    every shell and every tool, and all tests together every pair of them."""
+
+    def parametrize(test: Test) -> Test:
+        shift = zlib.crc32(test.__name__.encode())  # the same whichever tests are run
+        pairs = [
+            shell_parameter(name, tool, slow=(shift + number + place) % len(MODULE_TOOLS) != 0)
+            for number, name in enumerate(names)
+            for place, tool in enumerate(MODULE_TOOLS)
+        ]
+        parametrized: Test = pytest.mark.parametrize("shell", pairs)(test)
+        return parametrized
+
+    return parametrize
+
+
+every_shell = each_of(EVERY_SHELL)
 every_tool = pytest.mark.parametrize(
     "shell", [shell_parameter("bash", tool) for tool in MODULE_TOOLS]
 )

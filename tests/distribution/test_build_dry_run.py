@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distribution.recipe import SITES, Recipe, small_site
-
-ALL_STEPS = "preflight venv torch mpi4py core horovod deepspeed modulefiles smoke manifest".split()
+from distribution.recipe import ALL_STEPS, SITES, Recipe, small_site
 
 
 @pytest.mark.parametrize("site", sorted(SITES.glob("*.conf")), ids=lambda path: path.stem)
@@ -19,9 +17,9 @@ def test_every_site_file_prints_its_commands(site: Path, tmp_path: Path) -> None
     prefix = tmp_path / "prefix"
     recipe = Recipe(site, prefix, {"GEAR_BUILD_CACHE": str(tmp_path / "cache")})
     output = recipe.succeed("--dry-run")
-    assert re.findall(r"^build: \[\d+/10\] (\w+)$", output, re.M) == ALL_STEPS
+    assert re.findall(r"^build: \[\d+/11\] (\w+)$", output, re.M) == ALL_STEPS
     # Each step but the checks says what it would run, as one would type it.
-    parts = re.split(r"^build: \[\d+/10\] \w+$", output, flags=re.M)[1:]
+    parts = re.split(r"^build: \[\d+/11\] \w+$", output, flags=re.M)[1:]
     for step, part in zip(ALL_STEPS, parts, strict=True):
         commands = [line for line in part.splitlines() if line.startswith("  ")]
         assert commands or step == "preflight", f"{step}: no command"
@@ -33,6 +31,9 @@ def test_every_site_file_prints_its_commands(site: Path, tmp_path: Path) -> None
         assert f"  module load {module}\n" in output
     # pip is never left to choose a torch of its own.
     assert not re.search(r"[ ']torch(?!==2\.13\.0)['\s]", "\n".join(parts[2:7]))
+    # What GEAR needs is in the base.
+    for name in ("'numpy>=", "gymnasium", "hydra-core", "wandb"):
+        assert name in parts[ALL_STEPS.index("packages")]
     assert os.listdir(tmp_path) == []
 
 

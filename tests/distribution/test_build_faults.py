@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from distribution.recipe import REPOSITORY, Recipe, picture, small_site
+from distribution.project import NAME, REPOSITORY
+from distribution.recipe import UPDATE_STEPS, Recipe, done_steps, picture, small_site, toy_recipe
 
 # pip as on a machine without a network: no configuration, and a port that nobody listens on.
 NO_NETWORK = {
@@ -21,6 +22,8 @@ NO_NETWORK = {
     "PIP_FIND_LINKS": "",
     "PIP_RETRIES": "1",
 }
+
+OTHER_BASE = {"cxx": "/usr/bin/g++"}  # the same compiler, and yet another site
 
 
 def assert_fails(recipe: Recipe, sentence: str, *options: str) -> str:
@@ -76,7 +79,7 @@ def test_what_a_site_lacks_is_found_first(
     (tmp_path / "nccl" / "include" / "nccl.h").touch()
     places = {"CUDA": str(tmp_path / "cuda"), "NCCL": str(tmp_path / "nccl")}
     values = {key: places.get(value, value) for key, value in values.items()}
-    assert_fails(Recipe(small_site(tmp_path / "site.conf", **values), prefix), sentence)
+    assert_fails(toy_recipe(small_site(tmp_path / "site.conf", **values), prefix), sentence)
 
 
 def test_torch_needs_no_small_room(tmp_path: Path) -> None:
@@ -86,9 +89,9 @@ def test_torch_needs_no_small_room(tmp_path: Path) -> None:
     df.chmod(0o755)
     path = f"{df.parent}:{os.environ['PATH']}"
     site = small_site(tmp_path / "site.conf", torch="2.13.0")
-    poor = Recipe(site, tmp_path / "prefix", {"PATH": path, "FREE_MIB": "2199"})
+    poor = toy_recipe(site, tmp_path / "prefix", {"PATH": path, "FREE_MIB": "2199"})
     assert_fails(poor, "too little room in", "--only", "preflight")
-    enough = Recipe(site, tmp_path / "prefix", {"PATH": path, "FREE_MIB": "2200"})
+    enough = toy_recipe(site, tmp_path / "prefix", {"PATH": path, "FREE_MIB": "2200"})
     enough.succeed("--only", "preflight")
 
 
@@ -96,27 +99,36 @@ def test_torch_needs_no_small_room(tmp_path: Path) -> None:
     "values", [{}, {"pip_index": "http://127.0.0.1:9/simple"}], ids=["", "site"]
 )
 def test_without_a_network(values: dict[str, str], prefix: Path, tmp_path: Path) -> None:
-    site = small_site(tmp_path / "site.conf", env__A_CHANGE="1", **values)
-    errors = assert_fails(Recipe(site, prefix, NO_NETWORK), "[venv] ")
+    site = small_site(tmp_path / "site.conf", **OTHER_BASE, **values)
+    errors = assert_fails(toy_recipe(site, prefix, NO_NETWORK), "[venv] ")
     assert "the network does not answer" in errors
     assert "wheelhouse" in errors
     assert "02-venv.log, line " in errors
-    assert "  gear/0.1.0-cpu, installed before, is as it was" in errors
+    assert f"  gear/{NAME}, installed before, is as it was" in errors
 
 
+def test_an_update_needs_no_network(prefix: Path, tmp_path: Path) -> None:
+    site = small_site(tmp_path / "site.conf", env__A_CHANGE="1")
+    recipe = toy_recipe(site, prefix, {**NO_NETWORK, "GEAR_BUILD_CACHE": str(tmp_path / "cache")})
+    said = recipe.succeed()
+    assert done_steps(said) == UPDATE_STEPS
+    assert "gear: building it" in said
+
+
+@pytest.mark.slow
 def test_what_is_advised_without_a_network_can_be_done(wheelhouse: Path, tmp_path: Path) -> None:
     prefix, site = tmp_path / "prefix", tmp_path / "site.conf"
-    errors = assert_fails(Recipe(small_site(site), prefix, NO_NETWORK), "[venv] ")
+    errors = assert_fails(toy_recipe(small_site(site), prefix, NO_NETWORK), "[venv] ")
     assert "or wheelhouse to a folder with the packages, then repeat with --resume" in errors
     proxy = {"proxy": "http://127.0.0.1:9", "pip_index": "http://127.0.0.1:9/simple"}
-    recipe = Recipe(small_site(site, wheelhouse=str(wheelhouse), **proxy), prefix, NO_NETWORK)
+    recipe = toy_recipe(small_site(site, wheelhouse=str(wheelhouse), **proxy), prefix, NO_NETWORK)
     builds = (prefix / "gear" / ".builds").glob
-    assert "[1/6] preflight: done before" in recipe.kill_at("[3/6] core", "--resume")
-    assert len(list(builds("0*"))) == 1
-    # Another torch is another installation.
+    assert "[1/7] preflight: done before" in recipe.kill_at("[3/7] packages", "--resume")
+    assert len(list(builds("base-*"))) == 1
+    # Another torch is another base.
     small_site(site, torch_index="http://127.0.0.1:9/simple")
     recipe.succeed("--only", "preflight")
-    assert len(list(builds("0*"))) == 2
+    assert len(list(builds("base-*"))) == 2
 
 
 @pytest.fixture(scope="module")
@@ -130,11 +142,12 @@ def wheelhouse(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
+@pytest.mark.slow
 def test_without_a_network_a_wheelhouse_will_do(
     installed: Path, wheelhouse: Path, tmp_path: Path
 ) -> None:
     site = small_site(tmp_path / "site.conf", wheelhouse=str(wheelhouse))
-    recipe = Recipe(site, tmp_path / "prefix", NO_NETWORK)
+    recipe = toy_recipe(site, tmp_path / "prefix", NO_NETWORK)
     recipe.succeed()
     assert recipe.manifest()
 
@@ -142,8 +155,8 @@ def test_without_a_network_a_wheelhouse_will_do(
 def test_a_wheelhouse_that_lacks_something(wheelhouse: Path, prefix: Path, tmp_path: Path) -> None:
     poorer = tmp_path / "wheels"
     shutil.copytree(wheelhouse, poorer, ignore=shutil.ignore_patterns("pybind11*"))
-    site = small_site(tmp_path / "site.conf", wheelhouse=str(poorer), env__A="1")
-    errors = assert_fails(Recipe(site, prefix, NO_NETWORK), "a package is not to be had")
+    site = small_site(tmp_path / "site.conf", wheelhouse=str(poorer), **OTHER_BASE)
+    errors = assert_fails(toy_recipe(site, prefix, NO_NETWORK), "a package is not to be had")
     assert "pybind11" in errors
     assert "wheelhouse" in errors
 
@@ -167,10 +180,12 @@ def fill(disk: Path, leave_mib: int) -> None:
         os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_frsize - (leave_mib << 20))
 
 
+@pytest.mark.slow
 def test_a_full_disk(installed: Path, disk: Path, tmp_path: Path) -> None:
     prefix = disk / "prefix"
     shutil.copytree(installed, prefix, symlinks=True)
-    changed = Recipe(small_site(tmp_path / "changed.conf", env__A_CHANGE="1"), prefix)
+    site = small_site(tmp_path / "changed.conf", env__A_CHANGE="1", **OTHER_BASE)
+    changed = toy_recipe(site, prefix)
     fill(disk, 50)
     assert_fails(changed, f"[preflight] too little room in {prefix}: ")
     # Room when the build begins, and none later.
@@ -190,16 +205,18 @@ def test_a_prefix_that_cannot_be_written(installed: Path, disk: Path, tmp_path: 
     prefix = disk / "prefix"
     shutil.copytree(installed, prefix, symlinks=True)
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    changed = Recipe(small_site(tmp_path / "changed.conf", env__A_CHANGE="1"), prefix)
+    changed = toy_recipe(small_site(tmp_path / "changed.conf", env__A_CHANGE="1"), prefix)
     sentence = f"[prefix] {prefix} cannot be written: Read-only file system"
     assert_fails(changed, sentence)
     assert_fails(changed, sentence, "--uninstall")
-    assert_fails(Recipe(changed.site, disk / "other"), "cannot be written: Read-only file system")
+    assert_fails(
+        toy_recipe(changed.site, disk / "other"), "cannot be written: Read-only file system"
+    )
 
 
 def test_a_prefix_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "prefix").touch()
-    recipe = Recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix")
+    recipe = toy_recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix")
     assert "cannot be written: Not a directory" in recipe.run().sentence()
 
 
@@ -210,15 +227,15 @@ def spoil_folder(prefix: Path) -> str:
 
 
 def spoil_lua(prefix: Path) -> str:
-    (prefix / "modulefiles" / "gear" / ".0.1.0-cpu.lua.tmp").mkdir()
-    return "modulefiles/gear/0.1.0-cpu.lua cannot be written: "
+    (prefix / "modulefiles" / "gear" / f".{NAME}.lua.tmp").mkdir()
+    return f"modulefiles/gear/{NAME}.lua cannot be written: "
 
 
 def spoil_tcl(prefix: Path) -> str:
-    tcl = prefix / "modulefiles" / "gear" / "0.1.0-cpu"
+    tcl = prefix / "modulefiles" / "gear" / NAME
     tcl.unlink()
     tcl.mkdir()
-    return "modulefiles/gear/0.1.0-cpu cannot be written: it is a folder"
+    return f"modulefiles/gear/{NAME} cannot be written: it is a folder"
 
 
 def spoil_default(prefix: Path) -> str:
@@ -231,18 +248,18 @@ def test_module_files_that_cannot_be_written(
     spoil: Callable[[Path], str], prefix: Path, tmp_path: Path
 ) -> None:
     # A build that is finished, in the place of another one.
-    link = Recipe(small_site(tmp_path / "site.conf"), prefix).home()
+    link = toy_recipe(small_site(tmp_path / "site.conf"), prefix).home()
     link.unlink()
-    link.symlink_to(".builds/0.1.0-cpu-000000000000")
-    (link.parent / ".builds" / "0.1.0-cpu-000000000000").mkdir()
+    link.symlink_to(f".builds/{NAME}-000000000000")
+    (link.parent / ".builds" / f"{NAME}-000000000000").mkdir()
     said = spoil(prefix)
-    assert_fails(Recipe(tmp_path / "site.conf", prefix), f"[switch] {prefix}/{said}")
+    assert_fails(toy_recipe(tmp_path / "site.conf", prefix), f"[switch] {prefix}/{said}")
     assert not (link.parent / ".builds" / f".{link.name}.previous.tmp").exists()
 
 
 def test_one_build_at_a_time(prefix: Path, tmp_path: Path) -> None:
     lock = prefix / "gear" / ".builds" / ".lock"
-    changed = Recipe(small_site(tmp_path / "site.conf", env__A_CHANGE="1"), prefix)
+    changed = toy_recipe(small_site(tmp_path / "site.conf", env__A_CHANGE="1"), prefix)
     with subprocess.Popen(["flock", str(lock), "cat"], stdin=subprocess.PIPE) as other:
         assert other.stdin is not None
         while subprocess.run(["flock", "-n", str(lock), "true"]).returncode == 0:
@@ -274,4 +291,4 @@ def test_a_lock_that_is_not_to_be_had(flock: str | None, sentence: str, tmp_path
         (programs / "flock").write_text(f"#!/bin/sh\n{flock}\n")
         (programs / "flock").chmod(0o755)
     site = small_site(tmp_path / "site.conf")
-    assert_fails(Recipe(site, tmp_path / "prefix", {"PATH": str(programs)}), sentence)
+    assert_fails(toy_recipe(site, tmp_path / "prefix", {"PATH": str(programs)}), sentence)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distribution.recipe import Recipe, small_site
+from distribution.recipe import Recipe, small_site, toy_recipe
 from distribution.shells import start_up_folder
 
 TOOLS = [pytest.param(tool, marks=getattr(pytest.mark, tool)) for tool in ("modules", "lmod")]
@@ -32,7 +32,8 @@ def recipe(tool: str, tree: Path, folder: Path, modules: str) -> Recipe:
     site = small_site(folder / "site.conf", modules=modules, module_init=init, cxx="toy-cxx")
     # As for who has no module tool set up, and so not the one of the developer's shell.
     names = ("MODULESHOME", "LMOD_PKG", "LMOD_CMD", "BASH_ENV", "LOADEDMODULES", "_LMFILES_")
-    return Recipe(site, folder / "prefix", dict.fromkeys(names, "") | {"MODULEPATH": str(tree)})
+    env = dict.fromkeys(names, "") | {"MODULEPATH": str(tree)}
+    return toy_recipe(site, folder / "prefix", env)
 
 
 @pytest.mark.parametrize("tool", TOOLS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from distribution.recipe import Recipe, small_site
+from distribution.recipe import small_site, toy_recipe
 from distribution.recipe_part import run_part
 
 HOST = "127.0.0.1:9/simple"
@@ -15,7 +15,7 @@ SECRET = f"http://user:secret@{HOST}"
 def test_a_dry_run_shows_none(tmp_path: Path) -> None:
     urls = dict.fromkeys(("proxy", "pip_index", "torch_index", "env__HUB"), SECRET)
     site = small_site(tmp_path / "site.conf", **urls, torch="2.13.0")
-    said = Recipe(site, tmp_path / "prefix").succeed("--dry-run")
+    said = toy_recipe(site, tmp_path / "prefix").succeed("--dry-run")
     assert f"--index-url 'http://***@{HOST}'" in said
     assert f"ENV.HUB=http://***@{HOST}" in said
     assert "secret" not in said
@@ -26,7 +26,7 @@ def test_the_log_and_the_complaint_have_none(tmp_path: Path) -> None:
     site = small_site(tmp_path / "site.conf", pip_index=SECRET, proxy=SECRET)
     env = {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "1"}
     env |= dict.fromkeys(("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"), "")
-    recipe = Recipe(site, tmp_path / "prefix", env)
+    recipe = toy_recipe(site, tmp_path / "prefix", env)
     done = recipe.run()
     assert "[venv] " in done.sentence()
     assert "the network does not answer" in done.sentence()

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import re
-import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from distribution.recipe import (
     ALL_STEPS,
+    GEAR_STEPS,
     SITES,
     SMALL_STEPS,
+    UPDATE_STEPS,
     Installation,
     Recipe,
+    done_steps,
     picture,
     small_site,
+    toy_recipe,
 )
 
 STARTS = [f"[{number}/{len(SMALL_STEPS)}] {step}" for number, step in enumerate(SMALL_STEPS, 1)]
 
 
-def done_steps(said: str) -> list[str]:
-    """The steps that a run did itself, to their end."""
-    return re.findall(r"\] (\w+)\n(?:build:   (?!done in).*\n)*build:   done in", said)
-
-
-@pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_killed_at_every_step_boundary_and_within_every_step(
     installed: Path, tmp_path: Path
 ) -> None:
-    recipe = Recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix")
+    recipe = toy_recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix")
     finished = []
     for index, step in enumerate(SMALL_STEPS):
         # Within the step: it is done again. Then after it: it is not.
@@ -44,56 +44,42 @@ def test_killed_at_every_step_boundary_and_within_every_step(
         assert index + 1 == len(SMALL_STEPS) or not list(recipe.prefix.glob("modulefiles/*"))
     said = recipe.succeed("--resume")
     assert done_steps(said) == []
-    whole = Recipe(recipe.site, installed)
+    whole = toy_recipe(recipe.site, installed)
     assert recipe.manifest() == whole.manifest()
     assert list_files(recipe) == list_files(whole)
-
-
-@pytest.mark.timeout(3600)  # it may be the first that needs an installation
-def test_the_whole_site_killed_at_every_step_boundary(
-    installation: Installation, tmp_path: Path
-) -> None:
-    recipe = Recipe(SITES / "debian12-ci.conf", tmp_path / "prefix")
-    steps = re.findall(r"\[\d+/\d+\] \w+", recipe.succeed("--dry-run"))
-    assert [start.split()[1] for start in steps] == ALL_STEPS
-    for done, start in enumerate(steps[1:], 1):
-        said = recipe.kill_at(start, "--resume")
-        assert done_steps(said) == [ALL_STEPS[done - 1]]
-    assert done_steps(recipe.succeed("--resume")) == ALL_STEPS[-1:]
-    assert recipe.manifest() == Recipe(recipe.site, installation.prefix).manifest()
-    shutil.rmtree(recipe.prefix)  # 1.7 GiB that pytest would keep
 
 
 def list_files(recipe: Recipe) -> list[str]:
     """All files but what running Python leaves, and the logs and reports of each attempt."""
     home = recipe.home().resolve()
     return sorted(
-        str(path.relative_to(home))
-        for path in home.rglob("*")
+        str(path.relative_to(layer))
+        for layer in (home, (home / "base").resolve())
+        for path in layer.rglob("*")
         if "__pycache__" not in path.parts and path.parent.name not in ("pip", "logs")
     )
 
 
 def test_an_unfinished_build_leaves_the_installed_one_alone(prefix: Path, tmp_path: Path) -> None:
-    recipe = Recipe(small_site(tmp_path / "site.conf"), prefix)
-    changed = Recipe(small_site(tmp_path / "changed.conf", env__A_CHANGE="1"), prefix)
+    recipe = toy_recipe(small_site(tmp_path / "site.conf"), prefix)
+    changed = toy_recipe(small_site(tmp_path / "changed.conf", env__A_CHANGE="1"), prefix)
     before = picture(prefix)
-    changed.kill_at(STARTS[2])
+    changed.kill_at(f"{STARTS[SMALL_STEPS.index('core')]}\n")
     assert picture(prefix) == before
     assert "nothing to do" in recipe.succeed()
     # Without --resume it begins again, and says so.
     said = changed.succeed()
     assert "starting afresh: an unfinished build is here (--resume would go on with it)" in said
-    assert done_steps(said) == SMALL_STEPS
+    assert done_steps(said) == UPDATE_STEPS
     assert b"A_CHANGE" in changed.manifest()
     # The build that it replaced is kept, for jobs that run in it, and to go back to at once.
-    assert len(list((prefix / "gear" / ".builds").glob("0*"))) == 2
+    assert len(list((prefix / "gear" / ".builds").glob("[0-9]*"))) == 2
     assert done_steps(recipe.succeed()) == []
     assert picture(prefix) == before
 
 
 def test_an_interrupted_switch_is_completed_by_the_next_run(prefix: Path, tmp_path: Path) -> None:
-    recipe = Recipe(small_site(tmp_path / "site.conf"), prefix)
+    recipe = toy_recipe(small_site(tmp_path / "site.conf"), prefix)
     before = picture(prefix)
     module = prefix / "modulefiles" / "gear"
     for lost in (module / ".version", module / recipe.home().name, recipe.home()):
@@ -105,30 +91,73 @@ def test_an_interrupted_switch_is_completed_by_the_next_run(prefix: Path, tmp_pa
 
 
 def test_a_step_that_is_repeated_takes_what_follows_with_it(prefix: Path, tmp_path: Path) -> None:
-    recipe = Recipe(small_site(tmp_path / "site.conf"), prefix)
-    steps = recipe.home() / "share" / "gear" / "steps"
+    recipe = toy_recipe(small_site(tmp_path / "site.conf"), prefix)
+    home, link = recipe.home().resolve(), recipe.home()
 
     def done() -> set[str]:
-        return {path.stem for path in steps.iterdir()}
+        return {path.stem for path in (home / "share/gear/steps").iterdir()}
 
     # A check of what is installed leaves it so.
     recipe.succeed("--only", "preflight")
-    assert done() == set(SMALL_STEPS)
-    steps = steps.resolve()
-    recipe.home().unlink()
+    assert done() == {"preflight", *GEAR_STEPS}
+    link.unlink()
     recipe.succeed("--only", "modulefiles")
-    assert done() == set(SMALL_STEPS[:4])
-    assert done_steps(recipe.succeed("--resume")) == SMALL_STEPS[4:]
+    assert done() == {"preflight", "core", "modulefiles"}
+    assert done_steps(recipe.succeed("--resume")) == ["smoke", "manifest"]
 
 
-def test_steps_one_by_one(installed: Path, tmp_path: Path) -> None:
-    recipe = Recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix")
+@pytest.mark.slow
+def test_steps_one_by_one(tmp_path: Path) -> None:
+    recipe = toy_recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix")
     assert recipe.run("--only", "core").sentence() == "[core] step preflight is not done yet"
     for step in SMALL_STEPS[:-1]:
         assert done_steps(recipe.succeed("--only", step)) == [step]
         assert not (recipe.prefix / "modulefiles").exists()
+    # Of a base that is whole, nothing is repeated.
+    assert "is whole; other builds may stand on it" in recipe.succeed("--only", "packages")
     assert "switching" in recipe.succeed("--only", SMALL_STEPS[-1])
     assert recipe.manifest()
     assert done_steps(recipe.succeed("--only", "smoke")) == ["smoke"]
     assert "only its checks" in recipe.succeed("--only", "core")
     assert "nothing to do" in recipe.succeed()
+
+
+@pytest.mark.slow
+def test_what_a_killed_pip_left_is_installed_again(tmp_path: Path) -> None:
+    """pip writes METADATA before the rest, and takes a package that has it for installed."""
+    recipe = toy_recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix")
+    recipe.kill_at("core", "--resume")
+    (base,) = recipe.prefix.glob("gear/.builds/base-*")
+    (packages,) = base.glob("lib/python3.*/site-packages")
+    (click,) = packages.glob("click-*.dist-info")
+    (click / "INSTALLER").unlink()
+    record = (click / "RECORD").read_text().splitlines()
+    (click / "RECORD").write_text(
+        "".join(f"{line}\n" for line in record if "INSTALLER" not in line)
+    )
+    (packages / "click" / "core.py").unlink()
+    (base / "share/gear/steps/packages.done").unlink()
+    recipe.succeed("--resume")
+    assert (packages / "click" / "core.py").exists()
+    assert (click / "INSTALLER").exists()
+
+
+def test_the_whole_site_is_updated_on_its_base(installation: Installation, tmp_path: Path) -> None:
+    """And back again, at once: both builds are there, and the same base under both."""
+    before = picture(installation.prefix)
+    recipe = Recipe(SITES / "debian12-ci.conf", installation.prefix)
+    site = tmp_path / "site.conf"
+    site.write_text(recipe.site.read_text() + "env.A_CHANGE = 1\n")
+    update = Recipe(site, installation.prefix)
+    old = installation.home.resolve()
+    try:
+        assert done_steps(update.succeed()) == UPDATE_STEPS
+        assert installation.home.resolve() != old
+        assert (installation.home / "base").resolve() == (old / "base").resolve()
+        # A job that has loaded the previous build.
+        names = "gear, torch, mpi4py.MPI, deepspeed, horovod.torch"
+        subprocess.run([old / "bin" / "python", "-I", "-c", f"import {names}"], check=True)
+    finally:
+        assert done_steps(recipe.succeed()) == []
+    assert picture(installation.prefix) == before
+    assert json.loads(recipe.manifest())["steps"] == ALL_STEPS

@@ -101,7 +101,7 @@ def test_a_site_file_may_be_written_loosely(tmp_path: Path) -> None:
         b"name = a # is no comment here\nmodules =\nenv.EMPTY =\nenv.PATHS = /a b:/c=d"
     )
     output = Recipe(site, tmp_path / "prefix").succeed("--dry-run")
-    assert "[6/6] manifest" in output
+    assert "[7/7] manifest" in output
     assert "'ENV.PATHS=/a b:/c=d'" in output
     assert "ENV.EMPTY=" in output
 

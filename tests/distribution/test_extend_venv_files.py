@@ -39,8 +39,15 @@ def make_virtualenv(folder: Path, python: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("make", [make_venv, make_virtualenv])
-@pytest.mark.parametrize("version", PYTHONS)
+# In the fast tier, each Python and each kind once or twice.
+@pytest.mark.parametrize(
+    ("version", "make"),
+    [
+        pytest.param(version, make, marks=[pytest.mark.slow] if (number + place) % 2 else [])
+        for number, version in enumerate(PYTHONS)
+        for place, make in enumerate([make_venv, make_virtualenv])
+    ],
+)
 def test_every_python_and_kind_of_venv(make, version: str, tmp_path: Path) -> None:
     python = python_of(version)
     module = make_module(tmp_path / "site", python)

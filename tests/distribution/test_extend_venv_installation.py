@@ -43,11 +43,11 @@ def test_the_commands_of_the_module_see_the_packages_of_the_venv(
         'echo "$GEAR_HOME"',
     )
     assert done.returncode == 0, done.stderr
-    of_module = f"{installation.home.resolve()}/lib/{site.parent.name}/site-packages"
+    packages = f"lib/{site.parent.name}/site-packages"
     said = done.stdout.splitlines()
     assert said[0] == (
-        f"prefix {venv} mine True torch {of_module}/torch/__init__.py"
-        f" gear {of_module}/gear/__init__.py"
+        f"prefix {venv} mine True torch {installation.base}/{packages}/torch/__init__.py"
+        f" gear {installation.home.resolve()}/{packages}/gear/__init__.py"
     )
     assert said[1].startswith("gear")
     assert said[2] == str(installation.home)

@@ -11,12 +11,11 @@ import pytest
 
 from distribution.shells import (
     BARE_PATH,
-    MODULE_TOOLS,
     Shell,
+    each_of,
     every_shell,
     every_shell_without_modules,
     read_snapshot,
-    shell_parameter,
     start_up_folder,
 )
 from distribution.toy_module import ToyModule, make_module, make_venv
@@ -27,10 +26,7 @@ ODD = "it's a & b (c) 100% #1"  # in the paths of venvs; a venv's own scripts al
 TOOLS_OWN_WORDS = r"(Loading|Unloading) gear/|  (Loading|Unloading useless) requirement: "
 
 
-every_posix_shell = pytest.mark.parametrize(
-    "shell",
-    [shell_parameter(name, tool) for tool in MODULE_TOOLS for name in ("bash", "zsh", "sh")],
-)
+every_posix_shell = each_of(("bash", "zsh", "sh"))
 
 
 @dataclass(frozen=True)
@@ -299,15 +295,16 @@ def test_without_its_modulefile_the_venv_activates_and_says_so(
     session.assert_same("after", "before")
 
 
-@every_shell_without_modules
-@pytest.mark.parametrize(
-    "tool", [pytest.param(tool, marks=getattr(pytest.mark, tool)) for tool in MODULE_TOOLS]
-)
+@every_shell
 def test_activation_starts_the_tool_where_there_is_no_module_command(
-    session: Session, venv: Path, tool: str
+    shell: Shell,
+    modules: dict[str | None, ToyModule],
+    venvs: dict[str | None, Path],
+    tmp_path: Path,
 ) -> None:
-    folder = start_up_folder(tool)
+    folder = start_up_folder(str(shell.tool))
     assert folder is not None
+    session, venv = Session(Shell(shell.name, None), modules[None], tmp_path), venvs[None]
     session.run(
         session.activate(venv),
         session.snapshot("active"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from distribution.module_tree import ModuleTree
+from distribution.project import NAME, VERSION
 from distribution.shells import BARE_PATH, Shell, every_shell, every_tool, read_snapshot
 
 # Colons, as pushenv of Environment Modules 5.2 loses what follows one. No brackets, braces and !,
@@ -46,18 +47,18 @@ def test_round_trip(shell: Shell, tree: ModuleTree, tmp_path: Path, user: str) -
     done = shell.run(
         f"module use {tree.folder}",
         shell.snapshot(tmp_path / "before"),
-        "module load gear/0.1.0-cpu",
-        "module unload gear/0.1.0-cpu",
-        "module load gear/0.1.0-cpu",
+        f"module load gear/{NAME}",
+        f"module unload gear/{NAME}",
+        f"module load gear/{NAME}",
         shell.snapshot(tmp_path / "loaded"),
-        "module unload gear/0.1.0-cpu",
+        f"module unload gear/{NAME}",
         shell.snapshot(tmp_path / "after"),
         env=USERS[user],
     )
     before, loaded, after = (read_snapshot(tmp_path / n) for n in ("before", "loaded", "after"))
     home = tree.home()
     assert loaded["GEAR_HOME"] == str(home), done.stderr
-    assert loaded["GEAR_VERSION"] == "0.1.0"
+    assert loaded["GEAR_VERSION"] == VERSION
     assert loaded["PYTHONNOUSERSITE"] == "1"
     assert {name: loaded[name] for name in PRESETS} == PRESETS
     assert loaded["PATH"].split(":")[0] == f"{home}/bin"
@@ -90,7 +91,7 @@ def test_path_is_left_as_any_module_leaves_it(
     (tree.folder / "plain").mkdir()
     (tree.folder / "plain" / "1").write_text(f"#%Module\nprepend-path PATH {tree.home()}/bin\n")
     left = {}
-    for name in ("plain/1", "gear/0.1.0-cpu"):
+    for name in ("plain/1", f"gear/{NAME}"):
         shell.run(
             f"module use {tree.folder}",
             shell.export("PATH", path.format(bare=BARE_PATH, home=tree.home())),
@@ -100,7 +101,7 @@ def test_path_is_left_as_any_module_leaves_it(
             shell.snapshot(tmp_path / "after"),
         )
         left[name] = read_snapshot(tmp_path / "after")["PATH"]
-    assert left["gear/0.1.0-cpu"] == left["plain/1"]
+    assert left[f"gear/{NAME}"] == left["plain/1"]
     before = read_snapshot(tmp_path / "before")["PATH"]
     if shell.tool == "modules" or path == "{bare}:/opt/extra":
-        assert left["gear/0.1.0-cpu"] == before
+        assert left[f"gear/{NAME}"] == before

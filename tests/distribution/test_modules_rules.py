@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from distribution.module_tree import ModuleTree
+from distribution.project import NAME
 from distribution.shells import Shell, every_tool, read_snapshot
 
-OLD, NEW = "gear/0.1.0-cpu", "gear/0.2.0-gpu"
+LATER = "9.9.0-gpu"
+OLD, NEW = f"gear/{NAME}", f"gear/{LATER}"
 
 
 class Session:
@@ -38,8 +40,8 @@ class Session:
 def session(shell: Shell, tmp_path: Path) -> Session:
     tree = ModuleTree(tmp_path / "prefix")
     tree.add_site_module("site/mpi/4")
-    tree.install("0.1.0-cpu", modules="site/mpi/4")
-    tree.install("0.2.0-gpu", modules="site/mpi/4", presets={"NCCL_IB_HCA": "mlx5_0:1"})
+    tree.install(NAME, modules="site/mpi/4")
+    tree.install(LATER, modules="site/mpi/4", presets={"NCCL_IB_HCA": "mlx5_0:1"})
     return Session(shell, tree, tmp_path)
 
 
@@ -54,7 +56,7 @@ def test_one_version_at_a_time(session: Session) -> None:
         assert loaded == session.after(1)
     else:
         assert session.statuses[1] == 0
-        assert loaded["GEAR_VERSION"] == "0.2.0"
+        assert loaded["GEAR_VERSION"] == "9.9.0"
     assert loaded["PATH"].count("/gear/") == 1
     assert session.after(3) == session.after(0)
 
@@ -64,7 +66,7 @@ def test_swap(session: Session) -> None:
     session.run(f"module load {OLD}", f"module swap {OLD} {NEW}", f"module unload {NEW}")
     assert session.statuses == [0, 0, 0], session.said
     loaded = session.after(2)
-    assert loaded["GEAR_HOME"] == str(session.tree.home("0.2.0-gpu"))
+    assert loaded["GEAR_HOME"] == str(session.tree.home(LATER))
     assert loaded["NCCL_IB_HCA"] == "mlx5_0:1"
     assert loaded["SITE_MPI"] == "site/mpi/4"
     assert loaded["PATH"].count("/gear/") == 1
@@ -119,14 +121,14 @@ def test_missing_site_module(session: Session) -> None:
 
 
 @every_tool
-@pytest.mark.parametrize("kept", ["gear/0.1.0-cpu/bin", "gear/0.1.0-cpu", "gear"])
+@pytest.mark.parametrize("kept", [f"gear/{NAME}/bin", f"gear/{NAME}", "gear"])
 def test_not_installed(session: Session, kept: str) -> None:
     """Nothing is loaded, and the words say why."""
     shutil.rmtree(session.tree.prefix / kept)
     session.run(f"module load {OLD}")
     assert session.statuses == [1]
     words = " ".join(session.said.split())
-    assert f"GEAR 0.1.0-cpu is not installed in {session.tree.home()} any more" in words
+    assert f"GEAR {NAME} is not installed in {session.tree.home()} any more" in words
     assert session.after(1) == session.after(0)
 
 
@@ -138,7 +140,7 @@ def test_unloading_needs_no_installation(session: Session) -> None:
 
 
 @every_tool
-@pytest.mark.parametrize("name", ["0.1.0-cpu", "0.2.0-gpu"])
+@pytest.mark.parametrize("name", [NAME, LATER])
 def test_default_version(session: Session, name: str) -> None:
     session.tree.default(name)
     session.run("module load gear", "module unload gear")

@@ -7,16 +7,20 @@ from pathlib import Path
 import pytest
 
 from distribution.shells import (
+    EVERY_SHELL,
+    MODULE_TOOLS,
     Shell,
-    every_shell,
     every_shell_without_modules,
     read_snapshot,
+    shell_parameter,
 )
 
 ODD = """a "b" 'c' $d !e `f` \\g &h; i:j"""
 
 
-@every_shell
+@pytest.mark.parametrize(
+    "shell", [shell_parameter(name, tool) for tool in MODULE_TOOLS for name in EVERY_SHELL]
+)
 def test_module_loads_and_unloads(shell: Shell, tmp_path: Path) -> None:
     tree = tmp_path / "tree"  # Lmod 8.6 reads no Tcl file whose path holds a space
     tree.mkdir()

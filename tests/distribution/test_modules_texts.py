@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from distribution.module_tree import ModuleTree
+from distribution.project import NAME, VERSION
 from distribution.shells import Shell, every_tool, start_up_folder
 
 
@@ -29,15 +30,15 @@ def said(shell: Shell, tree: ModuleTree, command: str) -> str:
 @every_tool
 def test_listed_once(shell: Shell, tree: ModuleTree) -> None:
     listed = said(shell, tree, "module -t avail gear").split()
-    assert [word for word in listed if word.startswith("gear/0")] == ["gear/0.1.0-cpu"]
+    assert [word for word in listed if word.startswith(f"gear/{VERSION}")] == [f"gear/{NAME}"]
 
 
 @every_tool
 def test_whatis(shell: Shell, tree: ModuleTree) -> None:
-    text = said(shell, tree, "module whatis gear/0.1.0-cpu")
+    text = said(shell, tree, f"module whatis gear/{NAME}")
     for words in (
         "Name: GEAR",
-        "Version: 0.1.0-cpu",
+        f"Version: {NAME}",
         "Category: ",
         "Description: ",
         "URL: https://",
@@ -47,15 +48,15 @@ def test_whatis(shell: Shell, tree: ModuleTree) -> None:
 
 @every_tool
 def test_help(shell: Shell, tree: ModuleTree) -> None:
-    text = said(shell, tree, "module help gear/0.1.0-cpu")
-    assert "GEAR 0.1.0 (cpu)" in text
+    text = said(shell, tree, f"module help gear/{NAME}")
+    assert f"GEAR {VERSION} (cpu)" in text
     assert "Python 3.11." in text
     assert "  $GEAR_HOME/slurm " in text
 
 
 @every_tool
 def test_show_names_all_that_is_done(shell: Shell, tree: ModuleTree) -> None:
-    text = said(shell, tree, "module show gear/0.1.0-cpu")
+    text = said(shell, tree, f"module show gear/{NAME}")
     for words in (
         "site/mpi/4",
         "GEAR_HOME",
@@ -73,7 +74,7 @@ def test_show_names_all_that_is_done(shell: Shell, tree: ModuleTree) -> None:
 @pytest.mark.parametrize("mistake", [None, "setenv X", "no-such-verb X", "setenv X {"])
 def test_lint_by_environment_modules(tree: ModuleTree, mistake: str | None) -> None:
     """`module show` runs the file; `module lint` wants a program that Debian does not have."""
-    file = tree.folder / "gear" / "0.1.0-cpu"
+    file = tree.folder / "gear" / NAME
     if mistake:
         file.write_text(file.read_text() + mistake + "\n")
     done = Shell("bash", "modules").run(f"module show {file}", 'echo "status=$?"')
@@ -83,7 +84,7 @@ def test_lint_by_environment_modules(tree: ModuleTree, mistake: str | None) -> N
 @pytest.mark.lmod
 @pytest.mark.parametrize("mistake", [None, 'setenv("X"', 'no_such_verb("X")'])
 def test_lint_by_lmod(tree: ModuleTree, mistake: str | None) -> None:
-    file = tree.folder / "gear" / "0.1.0-cpu.lua"
+    file = tree.folder / "gear" / f"{NAME}.lua"
     if mistake:
         file.write_text(file.read_text() + mistake + "\n")
     start_up = start_up_folder("lmod")

@@ -28,7 +28,8 @@ def pip_of_venv(
 
 
 def write_manifest(home: Path, *built: str, **site: str) -> None:
-    (home / "share/gear/record/pip").mkdir(parents=True, exist_ok=True)
+    (home / "base/share/gear/record/pip").mkdir(parents=True, exist_ok=True)
+    (home / "share/gear").mkdir(parents=True, exist_ok=True)
     packages = [{"name": name} for name in built]
     manifest = {"site": SITE | site, "packages": packages}
     (home / "share/gear/manifest.json").write_text(json.dumps(manifest))
@@ -43,7 +44,7 @@ def gather(home: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_a_package_that_is_a_source_only(tmp_path):
     home, folder = tmp_path / "home", tmp_path / "wheelhouse"
     write_manifest(home)
-    report = home / "share/gear/record/pip/001.json"
+    report = home / "base/share/gear/record/pip/001.json"
     pins = REPOSITORY / "requirements" / "site.txt"
     names = [*TOOLS, f"{SDIST}==4.9.3"]
     done = pip_of_venv(home, "install", "--constraint", pins, "--report", report, *names)
@@ -76,7 +77,7 @@ def called(tmp_path):
             },
             "metadata": {"name": "toy", "version": "1"},
         }
-        report = home / "share/gear/record/pip/001.json"
+        report = home / "base/share/gear/record/pip/001.json"
         report.write_text(json.dumps({"install": [item]}))
         python = home / "bin" / "python"
         python.write_text(
