@@ -177,10 +177,10 @@ class Ranks:
 
         try:
             return together(self.group, noting)
-        except Exception as error:
+        except Exception:
             failed = self.exchange(failed_here)
             if any(failed) and failed.index(True) != self.rank:
-                raise SystemExit(2) from error
+                raise SystemExit(2) from None
             raise
 
     def close(self) -> None:

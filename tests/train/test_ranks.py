@@ -55,7 +55,7 @@ def test_what_fails_anywhere_fails_everywhere_and_one_rank_says_it(failing, kind
             assert (type(error), str(error)) == (kind, f"[train] on {rank}")
         else:
             assert isinstance(error, SystemExit), error
-            assert error.code == 2
+            assert (error.code, error.__cause__) == (2, None)  # the command shows a cause
 
 
 def test_full_disk_of_one_rank_ends_the_save_on_all(tmp_path, monkeypatch, configure):
