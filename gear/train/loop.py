@@ -219,7 +219,8 @@ class Learner:
                 "from its seed and actions: starting the next one. "
                 "This run will differ from an uninterrupted one."
             )
-            self.writer.end_episode(final={"obs": episode["view"][-1]})
+            if self.writer.episode is not None:  # it has a step
+                self.writer.end_episode(final={"obs": episode["view"][-1]})
             self._next_episode()
         # Last, since replaying an episode may draw from the global generators.
         restore_rng(state["rng"])

@@ -107,10 +107,11 @@ def test_saving_does_not_disturb(configure, tmp_path):
     assert [key for key in plain if plain[key] != saving[key]] == []
 
 
-def test_simulator_that_does_not_reproduce(configure, tmp_path):
+@pytest.mark.parametrize("at", [450, 400], ids=["in-an-episode", "before-its-first-step"])
+def test_simulator_that_does_not_reproduce(configure, tmp_path, at):
     """The run warns, closes the episode as truncated and goes on."""
-    cfg = configure(*PENDULUM)
-    learner = advance(Learner(cfg), 450)
+    cfg = configure(*PENDULUM, "algo.learning_starts=440")
+    learner = advance(Learner(cfg), at)
     learner.env.view = learner.env.view + np.float32(0.25)  # a state that no replay reaches
     saved = learner.save(tmp_path)
     notes = []
