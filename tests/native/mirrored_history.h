@@ -207,10 +207,10 @@ class MirroredHistory {
     } else {
       ids[random(10)] = random(2) == 0 ? -1 : int64_t{7} << 50;
     }
-    CHECK_THROWS_AS(reference_.update(ids, priorities), InvalidArgument);
+    CHECK_THROWS_AS(reference_.update(ids, priorities), base::InvalidArgument);
     mirror_->update(ids.data(), priorities.data(), ids.size(), false, 0);
     take_(*mirror_);  // waits for the device
-    CHECK_THROWS_AS(mirror_->raise_failed_update(), InvalidArgument);
+    CHECK_THROWS_AS(mirror_->raise_failed_update(), base::InvalidArgument);
     mirror_->raise_failed_update();  // once
   }
 

@@ -8,6 +8,7 @@
 
 #include "base/cuda/cuda.h"
 #include "base/philox.h"
+#include "deliver/block_pool.h"
 #include "gather/cuda/address_order.h"
 #include "gather/cuda/gather_cuda.h"
 #include "gather/gather_cpu.h"

@@ -72,7 +72,7 @@ Member describe(int device) {
     GEAR_CUDA_TRY(cudaGetDeviceProperties(&properties, device));
     std::memcpy(member.gpu.data(), properties.uuid.bytes, member.gpu.size());
     member.version = nccl::library().version;
-  } catch (const Error& error) {
+  } catch (const base::Error& error) {
     member.problem = problem_of(error);
   }
   return member;
@@ -116,7 +116,7 @@ class Nccl final : public DeviceTransport {
     try {
       connect(id);
       greet();
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       problem = problem_of(error);
     }
     try {
@@ -175,7 +175,7 @@ class Nccl final : public DeviceTransport {
       if (rank_ == 0) {
         must(library_.get_unique_id(&id), "ncclGetUniqueId");
       }
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       problem = problem_of(error);
     }
     agree(control, problem);
