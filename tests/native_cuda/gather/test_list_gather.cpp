@@ -8,6 +8,7 @@
 #include "planned_content.h"
 
 using namespace gear::plan;
+using namespace gear::deliver;
 using namespace gear::gather;
 using namespace gear::store;
 using namespace gear::testing;
