@@ -1,6 +1,5 @@
 #include "deliver/batch_source.h"
 
-#include <array>
 #include <cstring>
 
 #include "base/errors.h"
@@ -55,12 +54,6 @@ void check_path(const CollectorOptions& options, memory::Tier tier) {
       "' to a ", options.device < 0 ? "CPU" : "GPU",
       ": 'zero_copy' leads from tier 'pinned' to a GPU, 'staged' from any tier of host memory "
       "to a GPU; use path='auto'"));
-}
-
-std::string_view path_name(plan::Path path) {
-  constexpr std::array<std::string_view, 5> kNames = {"auto", "zero_copy", "staged", "device",
-                                                      "host"};
-  return kNames[static_cast<size_t>(path)];
 }
 
 std::unique_ptr<BatchSource> make_batch_source(std::shared_ptr<store::Shard> shard,
