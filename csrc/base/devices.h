@@ -1,6 +1,9 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,5 +39,13 @@ int runtime_version() noexcept;
 
 /// "GPU 0 (NVIDIA H200), GPU 1 (NVIDIA H200)", for messages; "none" where there is none.
 std::string device_names();
+
+/// The GPU's UUID, 16 bytes: the same in every process, whatever CUDA_VISIBLE_DEVICES says there.
+/// Throws CudaError.
+std::array<std::byte, 16> device_uuid(int index);
+
+/// Copies memory of a GPU to the host once `stream`, a cudaStream_t, has run what was put on it,
+/// and waits for it. Throws CudaError; InvalidArgument in a build without CUDA.
+void fetch(std::span<std::byte> to, const void* from, uintptr_t stream);
 
 }  // namespace gear::base

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "base/philox.h"
+#include "base/host_device.h"
 
 namespace gear::base {
 

@@ -37,4 +37,3 @@ std::string_view dtype_name(DType dtype);
 DType parse_dtype(std::string_view name);
 
 }  // namespace gear::base
-

@@ -75,7 +75,6 @@ std::string errno_text(int code);
 
 }  // namespace gear::base
 
-
 /// An invariant of the core itself, checked in every build type. It is never the way to report what
 /// a user did: a failure means a defect in GEAR and surfaces as std::logic_error.
 #define GEAR_CHECK(condition)                                   \

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "base/philox.h"
+#include "base/host_device.h"
 
 namespace gear::base {
 

@@ -3,11 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#if defined(__CUDACC__)
-#define GEAR_HD __host__ __device__
-#else
-#define GEAR_HD
-#endif
+#include "base/host_device.h"
 
 namespace gear::base {
 

@@ -5,7 +5,7 @@
 #include "base/devices.h"
 #include "bindings/bindings.h"
 #include "link/bandwidth.h"
-#include "link/link_model.h"
+#include "link/link_cache.h"
 
 namespace gear::bindings {
 namespace {
@@ -55,10 +55,9 @@ py::dict as_dict(const link::LinkModel& model) {
     py::dict row;
     row["run_bytes"] = sample.run_bytes;
     row["batch_bytes"] = sample.batch_bytes;
-    for (size_t path = 0; path < link::kNumLinkPaths; ++path) {
-      const auto name = link::link_path_name(static_cast<link::LinkPath>(path));
-      row[py::str(name.data(), name.size())] = sample.gb_per_s[path];
-    }
+    row["zero_copy"] = sample.gb_per_s.zero_copy;
+    row["zero_copy_ordered"] = sample.gb_per_s.zero_copy_ordered;
+    row["staged"] = sample.gb_per_s.staged;
     speeds.append(row);
     if (sample.run_bytes == previous) {
       continue;  // samples come by run size
@@ -82,9 +81,9 @@ py::object link_speeds(int device, bool measure) {
   {
     const py::gil_scoped_release release;
     if (measure) {
-      model = link::LinkModel::measure_again(device);
+      model = link::measure_link_again(device);
     } else {
-      model = link::LinkModel::cached(device);
+      model = link::cached_link_to(device);
     }
   }
   return model ? py::object(as_dict(*model)) : py::object(py::none());

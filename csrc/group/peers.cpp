@@ -7,7 +7,7 @@
 
 #include "base/errors.h"
 #include "base/log.h"
-#include "memory/pinned_region.h"
+#include "memory/tiers.h"
 #include "store/id.h"
 #include "transport/typed.h"
 

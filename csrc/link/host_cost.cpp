@@ -1,3 +1,5 @@
+#include "link/host_cost.h"
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -5,7 +7,6 @@
 #include <memory>
 #include <vector>
 
-#include "link/link_model.h"
 #include "plan/plan.h"
 #include "select/sampler.h"
 

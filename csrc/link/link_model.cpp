@@ -13,7 +13,7 @@
 namespace gear::link {
 namespace {
 
-constexpr std::string_view kFirstLine = "gear links 2";
+constexpr std::string_view kFirstLine = "gear links 3";
 // A GPU keeps the translations of so much host memory: there, order gains nothing.
 constexpr uint64_t kTranslatedBytes = uint64_t{256} << 20;
 
@@ -58,14 +58,12 @@ std::string checksum_line(std::string_view body) {
 
 }  // namespace
 
-std::string_view link_path_name(LinkPath path) {
-  constexpr std::array<std::string_view, kNumLinkPaths> kNames = {"zero_copy", "zero_copy_ordered",
-                                                                  "staged"};
-  return kNames[static_cast<size_t>(path)];
-}
-
-LinkModel::LinkModel(std::vector<Sample> samples, HostCost host)
-    : host_(host), samples_(std::move(samples)) {
+LinkModel::LinkModel(std::vector<Sample> samples, HostCost host, uint64_t pool_bytes)
+    : host_(host), pool_bytes_(pool_bytes), samples_(std::move(samples)) {
+  if (pool_bytes == 0) {
+    throw base::InvalidArgument(
+        "[link] a link that was measured over 0 bytes: 1 and more are allowed");
+  }
   for (const double seconds : {host.select_s, host.plan_s}) {
     if (!(seconds >= 0.0) || !std::isfinite(seconds)) {
       throw base::InvalidArgument(
@@ -76,7 +74,8 @@ LinkModel::LinkModel(std::vector<Sample> samples, HostCost host)
   std::set<uint64_t> batches;
   std::set<std::pair<uint64_t, uint64_t>> points;
   for (const Sample& sample : samples_) {
-    for (const double speed : sample.gb_per_s) {
+    for (const double speed :
+         {sample.gb_per_s.zero_copy, sample.gb_per_s.zero_copy_ordered, sample.gb_per_s.staged}) {
       if (!(speed > 0.0) || !std::isfinite(speed)) {
         throw base::InvalidArgument(
             base::cat("[collect] a link of ", speed, " GB/s: above 0 is allowed"));
@@ -108,19 +107,43 @@ LinkModel LinkModel::typical() {
                    {20e-9, 25e-9});
 }
 
-double LinkModel::measured(LinkPath path, size_t run, size_t batch) const {
-  return samples_[run * batch_bytes_.size() + batch].gb_per_s[static_cast<size_t>(path)];
+double LinkModel::measured(plan::Path path, bool ordered, size_t run, size_t batch) const {
+  const Speeds& speeds = samples_[run * batch_bytes_.size() + batch].gb_per_s;
+  if (path == plan::Path::kStaged) {
+    return speeds.staged;
+  }
+  GEAR_CHECK(path == plan::Path::kZeroCopy);
+  return ordered ? speeds.zero_copy_ordered : speeds.zero_copy;
 }
 
-double LinkModel::gb_per_s(LinkPath path, uint64_t run_bytes, uint64_t batch_bytes) const {
+double LinkModel::visit_s() const {
+  // The smallest runs in the largest batch: there the places bind, not the bytes.
+  const Sample& sample = samples_[batch_bytes_.size() - 1];
+  const auto bytes = static_cast<double>(sample.batch_bytes);
+  const double runs = bytes / static_cast<double>(sample.run_bytes);
+  const double places = static_cast<double>(pool_bytes_) / kPlaceBytes;
+  const double visited = places * -std::expm1(-runs / places);  // of random ones
+  return bytes * 1e-9 / sample.gb_per_s.zero_copy_ordered / visited;
+}
+
+double LinkModel::ordered_bytes_per_s() const {
+  double most = 0.0;
+  for (const Sample& sample : samples_) {
+    most = std::max(most, sample.gb_per_s.zero_copy_ordered);
+  }
+  return most * 1e9;
+}
+
+double LinkModel::gb_per_s(plan::Path path, bool ordered, uint64_t run_bytes,
+                           uint64_t batch_bytes) const {
   const Place run = place_on(run_bytes_, run_bytes);
   const Place batch = place_on(batch_bytes_, batch_bytes);
   const auto along_batch = [&](size_t r) {
-    const double low = std::log2(measured(path, r, batch.below));
+    const double low = std::log2(measured(path, ordered, r, batch.below));
     if (batch.part == 0.0) {
       return low;
     }
-    return low + batch.part * (std::log2(measured(path, r, batch.below + 1)) - low);
+    return low + batch.part * (std::log2(measured(path, ordered, r, batch.below + 1)) - low);
   };
   double speed = along_batch(run.below);
   if (run.part != 0.0) {
@@ -129,7 +152,7 @@ double LinkModel::gb_per_s(LinkPath path, uint64_t run_bytes, uint64_t batch_byt
   return std::exp2(speed) * run.scale * batch.scale;
 }
 
-double LinkModel::seconds(LinkPath path, const plan::BatchLayout& layout,
+double LinkModel::seconds(plan::Path path, bool ordered, const plan::BatchLayout& layout,
                           const store::PageLayout& pages) const {
   const auto bytes_of = [&](size_t o) {
     const plan::Output& output = layout.outputs[o];
@@ -144,9 +167,10 @@ double LinkModel::seconds(LinkPath path, const plan::BatchLayout& layout,
     const plan::Output& output = layout.outputs[o];
     const uint64_t run_steps = std::min(output.length(), pages.page_steps);
     const uint64_t run_bytes = run_steps * pages.step_bytes[output.column];
-    seconds += static_cast<double>(bytes_of(o)) * 1e-9 / gb_per_s(path, run_bytes, batch_bytes);
+    seconds +=
+        static_cast<double>(bytes_of(o)) * 1e-9 / gb_per_s(path, ordered, run_bytes, batch_bytes);
   }
-  if (path != LinkPath::kStaged) {
+  if (path != plan::Path::kStaged) {
     return seconds;
   }
   const double item_s = host_.select_s + host_.plan_s * static_cast<double>(layout.windows.size());
@@ -156,17 +180,17 @@ double LinkModel::seconds(LinkPath path, const plan::BatchLayout& layout,
 bool LinkModel::order_pays(const plan::BatchLayout& layout, const store::PageLayout& pages,
                            uint64_t num_pages) const {
   return num_pages * pages.page_bytes > kTranslatedBytes &&
-         seconds(LinkPath::kOrdered, layout, pages) < seconds(LinkPath::kZeroCopy, layout, pages);
+         seconds(plan::Path::kZeroCopy, true, layout, pages) <
+             seconds(plan::Path::kZeroCopy, false, layout, pages);
 }
 
 plan::Path LinkModel::choose(const plan::BatchLayout& layout, const store::PageLayout& pages,
                              uint64_t num_pages) const {
   // Pages that need no order are as fast in any as they would be in order without the sort.
-  const LinkPath by_pointer =
-      order_pays(layout, pages, num_pages) || num_pages * pages.page_bytes <= kTranslatedBytes
-          ? LinkPath::kOrdered
-          : LinkPath::kZeroCopy;
-  return seconds(by_pointer, layout, pages) <= seconds(LinkPath::kStaged, layout, pages)
+  const bool ordered =
+      order_pays(layout, pages, num_pages) || num_pages * pages.page_bytes <= kTranslatedBytes;
+  return seconds(plan::Path::kZeroCopy, ordered, layout, pages) <=
+                 seconds(plan::Path::kStaged, false, layout, pages)
              ? plan::Path::kZeroCopy
              : plan::Path::kStaged;
 }
@@ -174,11 +198,14 @@ plan::Path LinkModel::choose(const plan::BatchLayout& layout, const store::PageL
 uint64_t LinkModel::crossover_bytes(uint64_t run_bytes) const {
   uint64_t crossover = UINT64_MAX;
   for (size_t b = batch_bytes_.size(); b-- > 0;) {
-    const auto speed = [&](LinkPath path) { return gb_per_s(path, run_bytes, batch_bytes_[b]); };
-    const double by_pointer = std::max(speed(LinkPath::kZeroCopy), speed(LinkPath::kOrdered));
+    const auto speed = [&](plan::Path path, bool ordered) {
+      return gb_per_s(path, ordered, run_bytes, batch_bytes_[b]);
+    };
+    const double by_pointer =
+        std::max(speed(plan::Path::kZeroCopy, false), speed(plan::Path::kZeroCopy, true));
     const double item_s = host_.select_s + host_.plan_s;
     const double planned = item_s > 0.0 ? static_cast<double>(run_bytes) * 1e-9 / item_s : HUGE_VAL;
-    if (by_pointer < std::min(speed(LinkPath::kStaged), planned)) {
+    if (by_pointer < std::min(speed(plan::Path::kStaged, false), planned)) {
       return crossover;
     }
     crossover = batch_bytes_[b];
@@ -190,12 +217,11 @@ std::string LinkModel::text() const {
   std::ostringstream out;
   out << kFirstLine << '\n' << std::setprecision(17);
   out << "host " << host_.select_s << ' ' << host_.plan_s << '\n';
+  out << "pool " << pool_bytes_ << '\n';
   for (const Sample& sample : samples_) {
-    out << sample.run_bytes << ' ' << sample.batch_bytes;
-    for (const double speed : sample.gb_per_s) {
-      out << ' ' << speed;
-    }
-    out << '\n';
+    const Speeds& speeds = sample.gb_per_s;
+    out << sample.run_bytes << ' ' << sample.batch_bytes << ' ' << speeds.zero_copy << ' '
+        << speeds.zero_copy_ordered << ' ' << speeds.staged << '\n';
   }
   const std::string body = out.str();
   return body + checksum_line(body);
@@ -222,18 +248,22 @@ LinkModel LinkModel::parse(std::string_view text) {
   std::string_view line = next_line();
   line.remove_prefix(std::min(line.find(' '), line.size()));
   take(take(line, host.select_s), host.plan_s);
+  uint64_t pool_bytes = 0;
+  line = next_line();
+  line.remove_prefix(std::min(line.find(' '), line.size()));
+  take(line, pool_bytes);
   std::vector<Sample> samples;
   while (!left.empty()) {
     Sample sample{};
     line = next_line();
     line = take(take(line, sample.run_bytes), sample.batch_bytes);
-    for (double& speed : sample.gb_per_s) {
-      line = take(line, speed);
-    }
+    line = take(line, sample.gb_per_s.zero_copy);
+    line = take(line, sample.gb_per_s.zero_copy_ordered);
+    take(line, sample.gb_per_s.staged);
     samples.push_back(sample);
   }
   try {
-    return LinkModel(std::move(samples), host);
+    return LinkModel(std::move(samples), host, pool_bytes);
   } catch (const base::InvalidArgument& error) {
     throw base::CorruptData(error.what());
   }

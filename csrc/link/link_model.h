@@ -1,34 +1,33 @@
 #pragma once
 
-#include <array>
-#include <optional>
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/batch.h"
+#include "plan/path.h"
 #include "store/page_layout.h"
 
 namespace gear::link {
 
-/// What was measured: Path::kZeroCopy in two orders, and Path::kStaged.
-enum class LinkPath : uint8_t {
-  kZeroCopy,  ///< the GPU reads the rows by pointer, in delivery order
-  kOrdered,   ///< the same in address order (AddressOrder), the sort included
-  kStaged,    ///< host threads gather into a pinned block, the copy engine moves it
-};
-inline constexpr size_t kNumLinkPaths = 3;
-
-/// "zero_copy", "zero_copy_ordered", "staged".
-std::string_view link_path_name(LinkPath path);
-
-/// Speed of the three paths from pinned memory of this machine to one GPU.
+/// Speed of the ways from pinned memory of this machine to one GPU.
 class LinkModel {
  public:
+  /// Delivered, in GB/s; above 0.
+  struct Speeds {
+    double zero_copy;          ///< the GPU reads the rows by pointer, in delivery order
+    double zero_copy_ordered;  ///< the same in address order (AddressOrder), the sort included
+    double staged;  ///< host threads gather into a pinned block, the copy engine moves it
+
+    bool operator==(const Speeds&) const = default;
+  };
+
   /// One measurement.
   struct Sample {
-    uint64_t run_bytes;                          ///< neighbouring bytes in the store
-    uint64_t batch_bytes;                        ///< of one batch
-    std::array<double, kNumLinkPaths> gb_per_s;  ///< delivered, by LinkPath; above 0
+    uint64_t run_bytes;    ///< neighbouring bytes in the store
+    uint64_t batch_bytes;  ///< of one batch
+    Speeds gb_per_s;
 
     bool operator==(const Sample&) const = default;
   };
@@ -42,20 +41,15 @@ class LinkModel {
     bool operator==(const HostCost&) const = default;
   };
 
-  /// Throws InvalidArgument unless `samples` has every combination of the run sizes and batch sizes
-  /// that occur in it, once.
-  LinkModel(std::vector<Sample> samples, HostCost host);
+  /// The pinned memory that rows are gathered from when a link is measured.
+  static constexpr uint64_t kPoolBytes = uint64_t{4} << 30;
 
-  /// The model of this machine and `device`: what the process had before, else from the cache
-  /// (links-<GPU>-<host>.txt in base::cache_folder()), else measured in less than 3 s, logged at
-  /// info and kept there. A cache that cannot be read or written is logged and done without. Thread
-  /// safe.
-  static LinkModel of_device(int device);
-  /// Only what the cache holds.
-  static std::optional<LinkModel> cached(int device);
-  /// Measures whatever is known, and keeps that. Throws OutOfMemory.
-  static LinkModel measure_again(int device);
-  /// One GPU behind PCIe 5 with 16 lanes, 14 host threads (docs/performance.md).
+  /// `pool_bytes`: of what was measured. Throws InvalidArgument unless `samples` has every
+  /// combination of the run sizes and batch sizes that occur in it, once.
+  LinkModel(std::vector<Sample> samples, HostCost host, uint64_t pool_bytes = kPoolBytes);
+
+  /// One H200 behind PCIe 5 with 16 lanes, 14 host threads (docs/performance.md): what stands for a
+  /// link that there is no memory to measure.
   static LinkModel typical();
 
   /// The faster path for a batch of this layout: Path::kZeroCopy or Path::kStaged.
@@ -66,39 +60,39 @@ class LinkModel {
   bool order_pays(const plan::BatchLayout& layout, const store::PageLayout& pages,
                   uint64_t num_pages) const;
   /// Seconds between two full batches that come by a path.
-  double seconds(LinkPath path, const plan::BatchLayout& layout,
+  double seconds(plan::Path path, bool ordered, const plan::BatchLayout& layout,
                  const store::PageLayout& pages) const;
 
   /// Of gather and copy: between the measured points by interpolation of the logarithms. Below the
   /// smallest, in proportion to the bytes: there the time is one for each run, and one for each
   /// batch. Above the largest, as the largest.
-  double gb_per_s(LinkPath path, uint64_t run_bytes, uint64_t batch_bytes) const;
+  double gb_per_s(plan::Path path, bool ordered, uint64_t run_bytes, uint64_t batch_bytes) const;
+  /// What bounds a gather in address order, of rows however small: seconds that it costs to read
+  /// from a further place of kPlaceBytes, and bytes a second.
+  static constexpr double kPlaceBytes = 65536.0;
+  double visit_s() const;
+  double ordered_bytes_per_s() const;
   /// The smallest measured batch from which on zero-copy, in the faster order, beats staged for
   /// runs of these bytes; 0: always, UINT64_MAX: never.
   uint64_t crossover_bytes(uint64_t run_bytes) const;
 
   const std::vector<Sample>& samples() const { return samples_; }
   const HostCost& host() const { return host_; }
+  uint64_t pool_bytes() const { return pool_bytes_; }
 
-  /// As stored: a line with the version, one with the host's cost, one a sample, one with the
-  /// checksum. parse() throws CorruptData for anything else.
+  /// As stored: a line with the version, one with the host's cost, one with the pool's size, one a
+  /// sample, one with the checksum. parse() throws CorruptData for anything else.
   std::string text() const;
   static LinkModel parse(std::string_view text);
 
  private:
-  double measured(LinkPath path, size_t run, size_t batch) const;
+  double measured(plan::Path path, bool ordered, size_t run, size_t batch) const;
 
   HostCost host_;
+  uint64_t pool_bytes_;
   std::vector<Sample> samples_;        ///< by run_bytes, then batch_bytes
   std::vector<uint64_t> run_bytes_;    ///< ascending
   std::vector<uint64_t> batch_bytes_;  ///< ascending
 };
-
-/// Measures; the CUDA half of LinkModel. Takes 4 GiB of pinned memory meanwhile, or what there is,
-/// and some 200 MiB of the GPU's.
-LinkModel measure_link(int device);
-
-/// Measures the host's part, over an index too large for its caches.
-LinkModel::HostCost measure_host_cost();
 
 }  // namespace gear::link

@@ -6,16 +6,11 @@
 namespace gear::link {
 namespace {
 
-// Both of an H200 behind PCIe 5 with 16 lanes (docs/performance.md). Only their ratio counts, which
-// says from how many bytes on a visited place costs the bytes and not the visit.
-constexpr double kVisitS = 25e-9;
-constexpr double kBytesPerS = 51e9;
-constexpr double kPlaceBytes = 65536.0;  // of host memory, that one visit makes cheap to read
 constexpr double kHardlyLonger = 1.25;
 
 // Seconds of one pass over `batches`.
-double pass_s(const plan::BatchLayout& layout, const store::PageLayout& pages, uint64_t num_pages,
-              size_t batches) {
+double pass_s(const LinkModel& model, const plan::BatchLayout& layout,
+              const store::PageLayout& pages, uint64_t num_pages, size_t batches) {
   double bytes = 0.0;
   double runs = 0.0;
   for (const plan::Output& output : layout.outputs) {
@@ -24,15 +19,15 @@ double pass_s(const plan::BatchLayout& layout, const store::PageLayout& pages, u
     bytes += items * static_cast<double>(output.length() * pages.step_bytes[output.column]);
     runs += items * static_cast<double>(output.length()) / static_cast<double>(run_steps);
   }
-  const double places = static_cast<double>(num_pages * pages.page_bytes) / kPlaceBytes;
+  const double places = static_cast<double>(num_pages * pages.page_bytes) / LinkModel::kPlaceBytes;
   const double visited = places * -std::expm1(-runs / places);  // of random ones
-  return std::max(bytes / kBytesPerS, visited * kVisitS);
+  return std::max(bytes / model.ordered_bytes_per_s(), visited * model.visit_s());
 }
 
 }  // namespace
 
-size_t group_size(const plan::BatchLayout& layout, const store::PageLayout& pages,
-                  uint64_t num_pages, size_t prefetch, size_t most) {
+size_t pass_size(const LinkModel& model, const plan::BatchLayout& layout,
+                 const store::PageLayout& pages, uint64_t num_pages, size_t prefetch, size_t most) {
   uint64_t rows = 1;
   for (const plan::BatchLayout::SharedWindow& shared : layout.windows) {
     rows = std::max(rows, layout.batch_size * shared.window.length());
@@ -41,7 +36,7 @@ size_t group_size(const plan::BatchLayout& layout, const store::PageLayout& page
   const size_t half = std::clamp<size_t>(prefetch / 2, 1, most);
   const size_t all = std::clamp<size_t>(prefetch, 1, most);
   const double longer =
-      pass_s(layout, pages, num_pages, all) / pass_s(layout, pages, num_pages, half);
+      pass_s(model, layout, pages, num_pages, all) / pass_s(model, layout, pages, num_pages, half);
   return longer <= kHardlyLonger ? all : half;
 }
 

@@ -1,7 +1,7 @@
 // What a build without CUDA answers in place of link/cuda/.
 #include "base/errors.h"
 #include "link/bandwidth.h"
-#include "link/link_model.h"
+#include "link/link_cache.h"
 
 namespace gear::link {
 
@@ -11,9 +11,6 @@ Bandwidth measure_bandwidth(int) {
       "(GEAR_WITH_CUDA=OFF, or no nvcc)");
 }
 
-}  // namespace gear::link
-
-namespace gear::link {
 namespace {
 
 [[noreturn]] void refuse() {
@@ -24,10 +21,10 @@ namespace {
 
 }  // namespace
 
-LinkModel LinkModel::of_device(int) { refuse(); }
+LinkModel link_to(int) { refuse(); }
 
-std::optional<LinkModel> LinkModel::cached(int) { return std::nullopt; }
+std::optional<LinkModel> cached_link_to(int) { return std::nullopt; }
 
-LinkModel LinkModel::measure_again(int) { refuse(); }
+LinkModel measure_link_again(int) { refuse(); }
 
 }  // namespace gear::link

@@ -5,8 +5,8 @@
 
 #include "base/errors.h"
 #include "memory/peer_device_region.h"
-#include "memory/pinned_region.h"
 #include "memory/shared/shared_region.h"
+#include "memory/tiers.h"
 
 namespace gear::memory {
 namespace {

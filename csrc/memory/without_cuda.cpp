@@ -1,7 +1,6 @@
 #include "base/errors.h"
-#include "memory/device_region.h"
 #include "memory/peer_device_region.h"
-#include "memory/pinned_region.h"
+#include "memory/tiers.h"
 
 namespace gear::memory {
 namespace {

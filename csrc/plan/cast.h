@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/half.h"
+#include "base/host_device.h"
 
 namespace gear::plan {
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/host_device.h"
 #include "plan/cast.h"
 #include "store/page_layout.h"
 

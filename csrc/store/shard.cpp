@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/devices.h"
 #include "base/errors.h"
 
 namespace gear::store {
@@ -245,8 +246,8 @@ void Shard::update_from_device(const int64_t* ids, const float* priorities, uint
   if (!mirrors_hold_priorities()) {
     std::vector<int64_t> host_ids(count);
     std::vector<float> host_priorities(count);
-    fetch(std::as_writable_bytes(std::span(host_ids)), ids, stream);
-    fetch(std::as_writable_bytes(std::span(host_priorities)), priorities, stream);
+    base::fetch(std::as_writable_bytes(std::span(host_ids)), ids, stream);
+    base::fetch(std::as_writable_bytes(std::span(host_priorities)), priorities, stream);
     index_.update(host_ids, host_priorities);
     return;
   }

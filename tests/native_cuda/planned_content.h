@@ -10,7 +10,7 @@
 #include "base/philox.h"
 #include "deliver/block_pool.h"
 #include "gather/cuda/address_order.h"
-#include "gather/cuda/gather_cuda.h"
+#include "gather/cuda/row_gather.h"
 #include "gather/gather_cpu.h"
 #include "plan/cuda/device_plan.h"
 #include "store/writer.h"
@@ -104,7 +104,7 @@ class UploadedShard {
     const store::IndexState& state = shard.index().state();
     std::vector<store::DeviceEpisode> episodes;
     for (const store::Episode& episode : state.episodes) {
-      episodes.push_back({episode.begin, episode.end, episode.closing_columns, 0});
+      episodes.push_back({episode.begin, episode.end, episode.closing_columns});
     }
     pages_ = upload(state.pages);
     episodes_ = upload(episodes);
@@ -224,9 +224,13 @@ inline void expect_same_batch(store::Shard& shard, const UploadedShard& uploaded
   const plan::Batch expected = batch_on_cpu(shard, layout, selection);
 
   const base::Stream stream(kDevice);
-  const plan::DevicePlan plan(layout, shard.layout(), shard.index().num_slots(), kDevice);
-  const gather::AddressOrder order(layout, shard.layout(), shard.index().options().num_pages,
-                                   kDevice);
+  plan::DevicePlan plan(layout, shard.layout(), shard.index().num_slots(), kDevice);
+  gather::AddressOrder order(shard.layout(), shard.index().options().num_pages, kDevice);
+  uint64_t longest = 0;
+  for (const auto& shared : layout->windows) {
+    longest = std::max(longest, layout->batch_size * shared.window.length());
+  }
+  order.reserve(longest, longest);
   const GuardedBlock block(layout->bytes);
   const base::PinnedArray<plan::PlanTotals> totals(layout->windows.size(), kDevice);
   if (!slots.empty()) {
@@ -234,20 +238,26 @@ inline void expect_same_batch(store::Shard& shard, const UploadedShard& uploaded
                                   cudaMemcpyHostToDevice, stream));
   }
   const base::PinnedArray<std::byte> pinned(trial.from_host ? shard.region().bytes() : 0, kDevice);
-  gather::GatherSource source{uploaded.bytes(), false};
+  const std::byte* source = uploaded.bytes();
   if (trial.from_host) {
     std::memcpy(pinned.get(), shard.data(), pinned.size());
-    source = {pinned.get(), true};
+    source = pinned.get();
   }
-  const gather::GatherCuda gather(source, layout, shard.layout(), trial.ordered, kDevice);
+  const gather::RowGather gather(
+      layout, shard.layout(),
+      trial.ordered ? gather::RowForm::kAddressed : gather::RowForm::kDelivered);
+  const uint32_t most_blocks =
+      trial.from_host && !trial.ordered ? gather::kBlocksFromHost : UINT32_MAX;
   // Twice: what a launch leaves behind must serve the next one.
   for (int repeat = 0; repeat < 2; ++repeat) {
     plan.launch(uploaded.view, selection.unit, trial.items, block.get(), totals.get(), stream);
-    if (trial.ordered) {
-      order.launch(plan.rows(), trial.items, stream);
-    }
     std::byte* const target = block.get();
-    gather.launch(trial.ordered ? order.rows() : plan.rows(), trial.items, {&target, 1}, stream);
+    std::span<const plan::RowList> rows = plan.rows();
+    if (trial.ordered) {
+      rows = order.launch(rows, stream);
+    }
+    const gather::RowGather::Part part{source, rows};
+    gather.gather({&part, 1}, {&target, 1}, most_blocks, stream);
     stream.synchronize();
     expect_same_block(expected, block.read());
     for (size_t w = 0; w < layout->windows.size(); ++w) {

@@ -1,6 +1,6 @@
 #include "base/devices.h"
 
-#include <array>
+#include <cstring>
 
 #include "base/cuda/cuda.h"
 #include "base/errors.h"
@@ -10,14 +10,14 @@ namespace gear::base {
 namespace {
 
 // As nvidia-smi writes it.
-std::string uuid_text(const cudaUUID_t& uuid) {
+std::string uuid_text(const std::array<std::byte, 16>& uuid) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text = "GPU-";
-  for (int i = 0; i < 16; ++i) {
+  for (size_t i = 0; i < uuid.size(); ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) {
       text += '-';
     }
-    const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
+    const auto byte = std::to_integer<unsigned>(uuid[i]);
     text += kDigits[byte >> 4];
     text += kDigits[byte & 15];
   }
@@ -44,7 +44,7 @@ DeviceInfo describe(int index) {
   const PcieLink link = pcie_link(info.pci_bus_id);
   info.pcie_generation = link.generation;
   info.pcie_width = link.width;
-  info.uuid = uuid_text(properties.uuid);
+  info.uuid = uuid_text(device_uuid(index));
   info.multiprocessors = properties.multiProcessorCount;
   return info;
 }
@@ -66,6 +66,25 @@ std::vector<DeviceInfo> devices() {
     found.push_back(describe(i));
   }
   return found;
+}
+
+std::array<std::byte, 16> device_uuid(int index) {
+  cudaDeviceProp properties{};
+  GEAR_CUDA_TRY(cudaGetDeviceProperties(&properties, index));
+  std::array<std::byte, 16> uuid;
+  static_assert(sizeof(properties.uuid.bytes) == sizeof(uuid));
+  std::memcpy(uuid.data(), properties.uuid.bytes, sizeof(uuid));
+  return uuid;
+}
+
+void fetch(std::span<std::byte> to, const void* from, uintptr_t stream) {
+  const BesideCaptures beside;
+  cudaPointerAttributes attributes{};
+  GEAR_CUDA_TRY(cudaPointerGetAttributes(&attributes, from));
+  const OnDevice current(attributes.device);
+  const auto made_on = reinterpret_cast<cudaStream_t>(stream);
+  GEAR_CUDA_TRY(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDefault, made_on));
+  GEAR_CUDA_TRY(cudaStreamSynchronize(made_on));
 }
 
 int driver_version() noexcept {

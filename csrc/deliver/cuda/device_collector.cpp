@@ -5,7 +5,7 @@
 #include "base/errors.h"
 #include "base/nvtx.h"
 #include "deliver/cuda/device_collector.h"
-#include "link/link_model.h"
+#include "link/link_cache.h"
 #include "link/pass_size.h"
 
 namespace gear::deliver {
@@ -44,8 +44,8 @@ DeviceCollector::DeviceCollector(std::shared_ptr<store::Shard> shard, CollectorO
   layout_ = std::make_shared<plan::BatchLayout>(shard_->schema(), options_.outputs,
                                                 options_.batch_size, options_.packed);
   const bool ordered = tier == memory::Tier::kPinned &&
-                       link::LinkModel::of_device(device_).order_pays(
-                           *layout_, shard_->layout(), shard_->index().options().num_pages);
+                       link::link_to(device_).order_pays(*layout_, shard_->layout(),
+                                                         shard_->index().options().num_pages);
   const size_t depth = options_.prefetch + 2;  // one that the consumer has, one on its way to it
   const bool to_host = options_.device < 0;
   blocks_ = std::make_shared<DeviceBlockPool>(
@@ -61,10 +61,10 @@ DeviceCollector::DeviceCollector(std::shared_ptr<store::Shard> shard, CollectorO
   const auto lock = shard_->lock();
   store::Index& index = shard_->index();
   const uint64_t num_pages = index.options().num_pages;
-  const size_t group = ordered
-                           ? link::group_size(*layout_, shard_->layout(), num_pages,
-                                              options_.prefetch, gather::GatherCuda::kMostBlocks)
-                           : 0;
+  const size_t group =
+      ordered ? link::pass_size(link::link_to(device_), *layout_, shard_->layout(), num_pages,
+                                options_.prefetch, gather::kMostGatherBlocks)
+              : 0;
   route_.emplace(*shard_, layout_, device_, group);
   shard_->settle();
   device_sampler_ =

@@ -9,15 +9,12 @@
 namespace gear::deliver {
 namespace {
 
-store::DeviceIndex& device_index(store::Shard& shard, int device) {
-  return static_cast<store::DeviceIndex&>(shard.mirror(device));
-}
-
-gather::GatherSource source_of(const memory::Region& region, int device) {
+// As kernels of `device` address them.
+const std::byte* pages_of(const memory::Region& region, int device) {
   if (region.device() >= 0) {
     memory::open_peer_access(device, region.device());
   }
-  return {region.device_data(), region.device() < 0};
+  return region.device_data();
 }
 
 }  // namespace
@@ -34,15 +31,17 @@ class DeviceRoute::GatherEnd final : public store::ReadEnd {
 DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchLayout> layout,
                          int device, size_t group)
     : shard_(shard),
-      mirror_(device_index(shard, device)),
-      home_(shard.region().device() < 0 ? nullptr : &device_index(shard, shard.region().device())),
+      mirror_(*shard.mirror(device).device_index()),
+      home_(shard.region().device() < 0 ? nullptr
+                                        : shard.mirror(shard.region().device()).device_index()),
       plan_(layout, shard.layout(), shard.index().num_slots(), device, std::max<size_t>(group, 1)),
-      gather_(source_of(shard.region(), device), layout, shard.layout(), false, device) {
+      gather_(layout, shard.layout(), gather::RowForm::kDelivered),
+      pages_(pages_of(shard.region(), device)),
+      most_blocks_(home_ == nullptr ? gather::kBlocksFromHost : UINT32_MAX) {
   if (group > 0) {
     GEAR_CHECK(home_ == nullptr);
-    group_ =
-        std::make_unique<GatherGroup>(source_of(shard.region(), device), layout, shard.layout(),
-                                      shard.index().options().num_pages, group, device, stream());
+    group_ = std::make_unique<GatherGroup>(
+        pages_, layout, shard.layout(), shard.index().options().num_pages, group, device, stream());
   }
   if (home_ != nullptr && !local()) {
     const base::OnDevice on(home_->device());
@@ -80,13 +79,14 @@ GatherGroup::Place DeviceRoute::add(store::Unit unit, uint64_t items,
 }
 
 void DeviceRoute::launch(store::Unit unit, uint64_t items, std::byte* block,
-                         plan::PlanTotals* totals) const {
+                         plan::PlanTotals* totals) {
   {
     const base::NvtxRange range("gear.plan");
     plan_.launch(mirror_.view(), unit, items, block, totals, stream());
   }
   const base::NvtxRange range("gear.gather");
-  gather_.launch(plan_.rows(), items, {&block, 1}, stream());
+  const gather::RowGather::Part part{pages_, plan_.rows()};
+  gather_.gather({&part, 1}, {&block, 1}, most_blocks_, stream());
 }
 
 void DeviceRoute::hold_pages() {

@@ -5,7 +5,7 @@
 
 #include "base/cuda/cuda.h"
 #include "deliver/cuda/joint_gather.h"
-#include "gather/cuda/gather_cuda.h"
+#include "gather/cuda/row_gather.h"
 #include "plan/cuda/device_plan.h"
 #include "store/mirror/cuda/device_index.h"
 #include "store/shard.h"
@@ -45,7 +45,7 @@ class DeviceRoute {
                          plan::PlanTotals* totals);
   /// Plans and gathers `items` anchors into `block`, in memory of this GPU. May be captured where
   /// local().
-  void launch(store::Unit unit, uint64_t items, std::byte* block, plan::PlanTotals* totals) const;
+  void launch(store::Unit unit, uint64_t items, std::byte* block, plan::PlanTotals* totals);
   /// After launch(): keeps the pages that were read from being written until they have been.
   void hold_pages();
 
@@ -56,7 +56,9 @@ class DeviceRoute {
   store::DeviceIndex& mirror_;
   store::DeviceIndex* home_;  ///< mirror on the GPU that holds the pages; null: host memory
   plan::DevicePlan plan_;
-  gather::GatherCuda gather_;
+  gather::RowGather gather_;
+  const std::byte* pages_;
+  uint32_t most_blocks_;  // of a gather
   std::unique_ptr<GatherGroup> group_;
   base::Event rows_written_;  ///< of another GPU's pages
   base::Event rows_read_;

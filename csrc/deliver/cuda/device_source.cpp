@@ -5,7 +5,7 @@
 #include "deliver/collector.h"
 #include "deliver/cuda/device_collector.h"
 #include "deliver/cuda/device_stage.h"
-#include "link/link_model.h"
+#include "link/link_cache.h"
 
 namespace gear::deliver {
 namespace {
@@ -61,7 +61,7 @@ bool uses_kernels(store::Shard& shard, const CollectorOptions& options,
   if (options.path != plan::Path::kAuto) {
     return options.path == plan::Path::kZeroCopy;
   }
-  return link::LinkModel::of_device(options.device)
+  return link::link_to(options.device)
              .choose(layout, shard.layout(), shard.index().options().num_pages) ==
          plan::Path::kZeroCopy;
 }

@@ -1,5 +1,6 @@
 #include "deliver/cuda/joint_gather.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 
@@ -55,19 +56,28 @@ class GatherGroup::End final : public store::ReadEnd {
   std::atomic<bool> closed_{true};
 };
 
-GatherGroup::GatherGroup(gather::GatherSource source,
+GatherGroup::GatherGroup(const std::byte* pages_on_device,
                          std::shared_ptr<const plan::BatchLayout> layout,
                          const store::PageLayout& pages, uint64_t num_pages, size_t most,
                          int device, cudaStream_t stream)
     : layout_(std::move(layout)),
-      order_(layout_, pages, num_pages, device, most),
-      gather_(source, layout_, pages, true, device),
+      order_(pages, num_pages, device),
+      gather_(layout_, pages, gather::RowForm::kAddressed),
+      pages_(pages_on_device),
       most_(most),
       device_(device),
       stream_(stream),
       access_(std::make_shared<Access>()) {
-  GEAR_CHECK(most >= 1 && most <= gather::GatherCuda::kMostBlocks);
+  GEAR_CHECK(most >= 1 && most <= gather::kMostGatherBlocks);
   access_->group = this;
+  uint64_t rows = 0;
+  uint64_t longest = 0;
+  for (const plan::BatchLayout::SharedWindow& shared : layout_->windows) {
+    const uint64_t most_rows = most * layout_->batch_size * shared.window.length();
+    rows += most_rows;
+    longest = std::max(longest, most_rows);
+  }
+  order_.reserve(rows, longest);
 }
 
 GatherGroup::~GatherGroup() {
@@ -82,7 +92,7 @@ GatherGroup::~GatherGroup() {
   access_->group = nullptr;
 }
 
-GatherGroup::Place GatherGroup::add(const plan::DevicePlan& plan, const store::DeviceView& view,
+GatherGroup::Place GatherGroup::add(plan::DevicePlan& plan, const store::DeviceView& view,
                                     store::Unit unit, uint64_t items,
                                     std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals) {
   const std::lock_guard guard(access_->mutex);
@@ -157,12 +167,12 @@ void GatherGroup::close(bool gathered) {
   const base::OnDevice on(device_);
   if (gathered) {
     const base::NvtxRange range("gear.gather");
-    std::array<std::byte*, gather::GatherCuda::kMostBlocks> targets{};
+    std::array<std::byte*, gather::kMostGatherBlocks> targets{};
     for (size_t i = 0; i < blocks_.size(); ++i) {
       targets[i] = blocks_[i]->device_data();
     }
-    order_.launch(plan_->rows(), items_, stream_);
-    gather_.launch(order_.rows(), items_, {targets.data(), blocks_.size()}, stream_);
+    const gather::RowGather::Part part{pages_, order_.launch(plan_->rows(), stream_)};
+    gather_.gather({&part, 1}, {targets.data(), blocks_.size()}, UINT32_MAX, stream_);
   }
   for (const auto& block : blocks_) {
     block->end_fill(stream_);

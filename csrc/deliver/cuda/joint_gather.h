@@ -7,7 +7,7 @@
 
 #include "deliver/cuda/device_block.h"
 #include "gather/cuda/address_order.h"
-#include "gather/cuda/gather_cuda.h"
+#include "gather/cuda/row_gather.h"
 #include "plan/cuda/device_plan.h"
 #include "store/shard.h"
 
@@ -30,8 +30,8 @@ class GatherGroup {
     std::shared_ptr<const store::ReadEnd> end;  ///< of its reads
   };
 
-  /// Groups of at most `most` batches (GatherCuda::kMostBlocks). Launches go to `stream`.
-  GatherGroup(gather::GatherSource source, std::shared_ptr<const plan::BatchLayout> layout,
+  /// Groups of at most `most` batches (gather::kMostGatherBlocks). Launches go to `stream`.
+  GatherGroup(const std::byte* pages_on_device, std::shared_ptr<const plan::BatchLayout> layout,
               const store::PageLayout& pages, uint64_t num_pages, size_t most, int device,
               cudaStream_t stream);
   /// Drops what is not gathered.
@@ -42,8 +42,8 @@ class GatherGroup {
   /// Plans a batch, whose anchors are in plan.slots(), into `block`, whose fill has begun, and adds
   /// it. Rethrows what failed when another thread gathered,
   /// at every call from then on.
-  Place add(const plan::DevicePlan& plan, const store::DeviceView& view, store::Unit unit,
-            uint64_t items, std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals);
+  Place add(plan::DevicePlan& plan, const store::DeviceView& view, store::Unit unit, uint64_t items,
+            std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals);
   /// Gathers the group if that has not been done; the fill of its blocks ends with it.
   void gather(uint64_t group);
   /// Ends the fill of the open group's blocks without a gather.
@@ -58,7 +58,8 @@ class GatherGroup {
 
   std::shared_ptr<const plan::BatchLayout> layout_;
   gather::AddressOrder order_;
-  gather::GatherCuda gather_;
+  gather::RowGather gather_;
+  const std::byte* pages_;
   size_t most_;
   int device_;
   cudaStream_t stream_;

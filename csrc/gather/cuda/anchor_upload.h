@@ -1,8 +1,6 @@
 #pragma once
 
-#include <vector>
-
-#include "base/cuda/cuda.h"
+#include "base/cuda/staging.h"
 #include "select/cuda/device_select.h"
 #include "select/selection.h"
 
@@ -19,16 +17,9 @@ class AnchorUpload {
   void send(const select::Selection& selection, const select::DeviceDraw& out, cudaStream_t stream);
 
  private:
-  struct Part {
-    base::PinnedArray<uint32_t> slots;
-    base::PinnedArray<float> probabilities;
-    base::PinnedArray<float> weights;
-    base::Event sent;
-  };
-
+  uint64_t batch_size_;
   uint64_t page_steps_;
-  std::vector<Part> parts_;
-  size_t next_ = 0;
+  base::Staging staging_;
 };
 
 }  // namespace gear::gather

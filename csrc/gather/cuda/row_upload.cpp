@@ -16,7 +16,7 @@ void RowUpload::reset() {
 uint32_t* RowUpload::room(uint64_t entries) {
   const std::byte* const before = host_.data();
   const uint64_t needed = (used_ + entries) * sizeof(uint32_t);
-  std::byte* const now = host_.get(needed, device_);
+  std::byte* const now = host_.get(needed);
   if (now != before && used_ > 0) {
     std::memcpy(now, before, used_ * sizeof(uint32_t));
   }
@@ -43,7 +43,7 @@ size_t RowUpload::add(const plan::Plan& plan, base::ThreadPool& pool) {
 
 void RowUpload::upload(cudaStream_t stream) {
   const uint64_t bytes = used_ * sizeof(uint32_t);
-  auto* const entries = reinterpret_cast<uint32_t*>(device_memory_.get(bytes, device_));
+  auto* const entries = reinterpret_cast<uint32_t*>(device_memory_.get(bytes));
   if (bytes > 0) {
     GEAR_CUDA_TRY(cudaMemcpyAsync(entries, host_.data(), bytes, cudaMemcpyHostToDevice, stream));
   }
@@ -53,7 +53,7 @@ void RowUpload::upload(cudaStream_t stream) {
   }
 }
 
-std::span<const RowList> RowUpload::lists(size_t number) const {
+std::span<const plan::RowList> RowUpload::lists(size_t number) const {
   return {lists_.data() + number * num_windows_, num_windows_};
 }
 

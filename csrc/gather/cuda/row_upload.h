@@ -3,10 +3,9 @@
 #include <span>
 #include <vector>
 
-#include "base/cuda/cuda.h"
+#include "base/cuda/staging.h"
 #include "base/threads/thread_pool.h"
-#include "gather/cuda/growing_buffer.h"
-#include "gather/cuda/list_gather.h"
+#include "plan/cuda/device_plan.h"
 #include "plan/plan.h"
 
 namespace gear::gather {
@@ -17,14 +16,17 @@ namespace gear::gather {
 class RowUpload {
  public:
   RowUpload(uint32_t page_steps, size_t num_windows, int device)
-      : page_steps_(page_steps), num_windows_(num_windows), device_(device) {}
+      : page_steps_(page_steps),
+        num_windows_(num_windows),
+        host_(base::GrowingBuffer::Place::kPinned, device),
+        device_memory_(base::GrowingBuffer::Place::kDevice, device) {}
 
   void reset();
   /// Writes out a plan; returns its number. What was uploaded last must have arrived.
   size_t add(const plan::Plan& plan, base::ThreadPool& pool);
   void upload(cudaStream_t stream);
   /// By window; valid behind upload() on its stream, until reset().
-  std::span<const RowList> lists(size_t number) const;
+  std::span<const plan::RowList> lists(size_t number) const;
 
  private:
   struct Listed {
@@ -36,12 +38,11 @@ class RowUpload {
 
   uint32_t page_steps_;
   size_t num_windows_;
-  int device_;
-  GrowingBuffer<base::PinnedBytes> host_;
-  GrowingBuffer<base::DeviceBytes> device_memory_;
+  base::GrowingBuffer host_;
+  base::GrowingBuffer device_memory_;
   uint64_t used_ = 0;           ///< entries
   std::vector<Listed> listed_;  ///< window by window, plan by plan
-  std::vector<RowList> lists_;
+  std::vector<plan::RowList> lists_;
 };
 
 }  // namespace gear::gather

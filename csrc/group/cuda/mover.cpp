@@ -6,12 +6,11 @@
 #include "base/errors.h"
 #include "base/nvtx.h"
 #include "deliver/cuda/device_block.h"
-#include "gather/cuda/growing_buffer.h"
-#include "gather/cuda/list_gather.h"
-#include "gather/cuda/list_order.h"
+#include "gather/cuda/address_order.h"
+#include "gather/cuda/row_gather.h"
 #include "gather/cuda/row_upload.h"
 #include "group/mover.h"
-#include "link/link_model.h"
+#include "link/link_cache.h"
 
 namespace gear::group {
 namespace {
@@ -26,6 +25,14 @@ bool in_gpu_memory(const std::byte* pages) {
   return attributes.type == cudaMemoryTypeDevice;
 }
 
+uint64_t most_pages(std::span<const PeerPages> peers) {
+  uint64_t most = 1;
+  for (const PeerPages& peer : peers) {
+    most = std::max(most, peer.num_pages);
+  }
+  return most;
+}
+
 // Whether rows of host memory are worth sorting by address first.
 bool order_pays(const plan::BatchLayout& layout, const store::PageLayout& pages,
                 std::span<const PeerPages> peers, int device) {
@@ -33,7 +40,7 @@ bool order_pays(const plan::BatchLayout& layout, const store::PageLayout& pages,
   for (const PeerPages& peer : peers) {
     num_pages += peer.num_pages;
   }
-  return link::LinkModel::of_device(device).order_pays(layout, pages, num_pages);
+  return link::link_to(device).order_pays(layout, pages, num_pages);
 }
 
 // By kernels of a GPU. Three streams, so that a batch's copies pass the gather of the one before,
@@ -58,7 +65,7 @@ class DeviceMover final : public GroupMover {
         on_host_(!in_gpu_memory(peers_[rank_].device)),
         ordered_(on_host_ && order_pays(*layout_, pages, peers_, device)),
         gather_(layout_, pages, ordered_ ? gather::RowForm::kAddressed : gather::RowForm::kListed),
-        order_(pages, device),
+        order_(pages, most_pages(peers_), device),
         pool_(base::ThreadPool::shared()),
         uploads_(device),
         reading_(device),
@@ -152,7 +159,7 @@ class DeviceMover final : public GroupMover {
     for (const plan::PackedRows& rows : from) {
       bytes += rows.bytes;
     }
-    std::byte* const in = job.receive.get(bytes, device_);
+    std::byte* const in = job.receive.get(bytes);
     if (nccl_) {
       std::vector<transport::DeviceRange> to(from.size());
       std::vector<transport::DeviceRange> into(from.size());
@@ -178,7 +185,7 @@ class DeviceMover final : public GroupMover {
       job = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    std::vector<gather::ListGather::Part> parts;
+    std::vector<gather::RowGather::Part> parts;
     uint64_t begin = 0;
     for (uint32_t o = 0; o < from.size(); ++o) {
       if (from[o].bytes == 0) {
@@ -200,19 +207,21 @@ class DeviceMover final : public GroupMover {
   };
   // What one batch needs on its way.
   struct Job {
+    using Place = base::GrowingBuffer::Place;
+
     Job(uint64_t header_bytes, uint32_t page_steps, size_t num_windows, int device,
         bool messages_on_host)
         : header(header_bytes, device),
           upload(page_steps, num_windows, device),
-          send(messages_on_host),
-          receive(messages_on_host) {}
+          send(messages_on_host ? Place::kPinned : Place::kDevice, device),
+          receive(messages_on_host ? Place::kPinned : Place::kDevice, device) {}
 
     base::PinnedArray<std::byte> header;  // of the block: all but the rows' data
     gather::RowUpload upload;
     std::vector<Packed> packed;
     std::vector<size_t> numbers;  // by owner: of the lists of its rows
-    gather::MessageBuffer send;
-    gather::MessageBuffer receive;
+    base::GrowingBuffer send;
+    base::GrowingBuffer receive;
     std::shared_ptr<deliver::DeviceBlock> block;
     base::Event uploaded;
     base::Event done;  // nothing of it is in use
@@ -258,38 +267,37 @@ class DeviceMover final : public GroupMover {
   }
 
   void gather_pages(const Job& job, size_t padding, std::byte* block) {
-    std::vector<gather::RowList> lists;
+    std::vector<plan::RowList> lists;
     for (uint32_t o = 0; o < peers_.size(); ++o) {
       if (peers_[o].device == nullptr) {
         continue;
       }
-      const std::span<const gather::RowList> own = job.upload.lists(job.numbers[o]);
+      const std::span<const plan::RowList> own = job.upload.lists(job.numbers[o]);
       lists.insert(lists.end(), own.begin(), own.end());
     }
-    if (ordered_) {
-      lists = order_.launch(lists, reading_);
-    }
+    const std::span<const plan::RowList> walked =
+        ordered_ ? order_.launch(lists, reading_) : std::span<const plan::RowList>(lists);
     const size_t num_windows = layout_->windows.size();
-    std::vector<gather::ListGather::Part> parts;
+    std::vector<gather::RowGather::Part> parts;
     for (uint32_t o = 0; o < peers_.size(); ++o) {
       if (peers_[o].device == nullptr) {
         continue;
       }
-      parts.push_back({peers_[o].device, {lists.data() + parts.size() * num_windows, num_windows}});
+      parts.push_back({peers_[o].device, walked.subspan(parts.size() * num_windows, num_windows)});
     }
     parts.push_back({peers_[rank_].device, job.upload.lists(padding)});
-    gather_.gather(parts, block, most_blocks_, reading_);
+    gather_.gather(parts, {&block, 1}, most_blocks_, reading_);
   }
 
   void pack_rows(Job& job) {
-    std::vector<gather::ListGather::Part> parts;
+    std::vector<gather::RowGather::Part> parts;
     std::vector<std::byte*> out;
     uint64_t bytes = 0;
     for (Packed& packed : job.packed) {
       packed.begin = bytes;
       bytes += packed.rows.bytes;
     }
-    std::byte* const begin = job.send.get(bytes, device_);
+    std::byte* const begin = job.send.get(bytes);
     for (const Packed& packed : job.packed) {
       parts.push_back({peers_[rank_].device, job.upload.lists(packed.number), &packed.rows});
       out.push_back(begin + packed.begin);
@@ -313,8 +321,8 @@ class DeviceMover final : public GroupMover {
   std::unique_ptr<transport::DeviceTransport> nccl_;
   bool on_host_;  // the pages
   bool ordered_;  // rows are read in the order of their addresses
-  gather::ListGather gather_;
-  gather::ListOrder order_;
+  gather::RowGather gather_;
+  gather::AddressOrder order_;
   base::ThreadPool& pool_;
   uint32_t most_blocks_ = 0;
   uint32_t message_blocks_ = 0;

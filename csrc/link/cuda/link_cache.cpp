@@ -1,4 +1,3 @@
-// Where the measured speeds of links are kept between runs.
 #include <unistd.h>
 
 #include <chrono>
@@ -8,12 +7,13 @@
 #include <mutex>
 #include <sstream>
 
-#include "base/cuda/cuda.h"
+#include "base/devices.h"
 #include "base/environment.h"
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "link/link_model.h"
+#include "link/link_cache.h"
+#include "link/link_measure.h"
 
 namespace gear::link {
 namespace {
@@ -30,11 +30,9 @@ std::string host_name() {
 }
 
 std::string gpu_name(int device) {
-  cudaDeviceProp properties{};
-  GEAR_CUDA_TRY(cudaGetDeviceProperties(&properties, device));
   std::ostringstream out;
-  for (const char byte : properties.uuid.bytes) {
-    out << std::hex << std::setw(2) << std::setfill('0') << static_cast<int>(byte & 0xFF);
+  for (const std::byte byte : base::device_uuid(device)) {
+    out << std::hex << std::setw(2) << std::setfill('0') << std::to_integer<int>(byte);
   }
   return out.str();
 }
@@ -102,7 +100,7 @@ std::map<int, LinkModel>& models() {
 
 }  // namespace
 
-std::optional<LinkModel> LinkModel::cached(int device) {
+std::optional<LinkModel> cached_link_to(int device) {
   try {
     return read_cache(device);
   } catch (const std::exception&) {
@@ -110,7 +108,7 @@ std::optional<LinkModel> LinkModel::cached(int device) {
   }
 }
 
-LinkModel LinkModel::of_device(int device) {
+LinkModel link_to(int device) {
   const std::lock_guard guard(models_mutex());
   if (const auto known = models().find(device); known != models().end()) {
     return known->second;
@@ -128,7 +126,7 @@ LinkModel LinkModel::of_device(int device) {
       model = measure(device);
     }
   } catch (const base::OutOfMemory& error) {
-    model = typical();
+    model = LinkModel::typical();
     base::log(
         base::Level::kWarning,
         base::cat("[collect] the link to GPU ", device,
@@ -138,7 +136,7 @@ LinkModel LinkModel::of_device(int device) {
   return models().emplace(device, std::move(*model)).first->second;
 }
 
-LinkModel LinkModel::measure_again(int device) {
+LinkModel measure_link_again(int device) {
   const std::lock_guard guard(models_mutex());
   return models().insert_or_assign(device, measure(device)).first->second;
 }

@@ -7,11 +7,12 @@
 #include "base/philox.h"
 #include "base/threads/thread_pool.h"
 #include "gather/cuda/address_order.h"
-#include "gather/cuda/gather_cuda.h"
+#include "gather/cuda/row_gather.h"
 #include "gather/gather_cpu.h"
-#include "link/link_model.h"
-#include "memory/host_memory.h"
-#include "memory/pinned_region.h"
+#include "link/host_cost.h"
+#include "link/link_measure.h"
+#include "memory/limits.h"
+#include "memory/tiers.h"
 
 namespace gear::link {
 namespace {
@@ -20,12 +21,11 @@ constexpr std::array<uint64_t, 5> kRunBytes = {64, 256, 1024, 4096, 32768};
 constexpr std::array<uint64_t, 3> kBatchBytes = {uint64_t{256} << 10, uint64_t{4} << 20,
                                                  uint64_t{64} << 20};
 constexpr size_t kRepeats = 3;  // of which the median counts; one more before them does not
-constexpr uint64_t kMostPoolBytes = uint64_t{4} << 30;
 constexpr uint64_t kLeastPoolBytes = uint64_t{256} << 20;
 
 // Page-locked memory to gather from: so much that its addresses are not all translated at once.
 std::unique_ptr<memory::Region> make_pool(int device) {
-  uint64_t bytes = kMostPoolBytes;
+  uint64_t bytes = LinkModel::kPoolBytes;
   while (bytes > kLeastPoolBytes && bytes > memory::host_memory().available / 4) {
     bytes /= 2;
   }
@@ -64,9 +64,9 @@ class LinkTrial {
         layout_(std::make_shared<plan::BatchLayout>(
             schema_, std::vector<plan::Output>{{"x", 0, 0, 1}}, items_, false)),
         stream_(device),
-        gather_({pool.device_data(), true}, layout_, pages_, false, device),
-        gather_ordered_({pool.device_data(), true}, layout_, pages_, true, device),
-        order_(layout_, pages_, num_pages_, device),
+        gather_(layout_, pages_, gather::RowForm::kDelivered),
+        gather_ordered_(layout_, pages_, gather::RowForm::kAddressed),
+        order_(pages_, num_pages_, device),
         block_(layout_->bytes, device),
         slots_(items_ * (kRepeats + 1), device) {
     host_slots_.resize(slots_.size());
@@ -76,24 +76,25 @@ class LinkTrial {
     }
     GEAR_CUDA_TRY(cudaMemcpyAsync(slots_.get(), host_slots_.data(), slots_.bytes(),
                                   cudaMemcpyHostToDevice, stream_));
+    order_.reserve(items_, items_);
     stream_.synchronize();
   }
 
-  double by_pointer_s(bool ordered) const {
+  double by_pointer_s(bool ordered) {
     std::array<double, kRepeats + 1> seconds{};
     for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
       base::Event begin(true);
       base::Event end(true);
-      const std::vector<plan::DeviceRows> rows = {{slots_.get() + repeat * items_, nullptr}};
+      const plan::RowList rows{slots_.get() + repeat * items_, nullptr,
+                               static_cast<uint32_t>(items_)};
+      std::byte* const block = block_.get();
       begin.record(stream_);
       if (ordered) {
-        order_.launch(rows, items_, stream_);
-      }
-      std::byte* const block = block_.get();
-      if (ordered) {
-        gather_ordered_.launch(order_.rows(), items_, {&block, 1}, stream_);
+        const gather::RowGather::Part part{pool_.device_data(), order_.launch({&rows, 1}, stream_)};
+        gather_ordered_.gather({&part, 1}, {&block, 1}, UINT32_MAX, stream_);
       } else {
-        gather_.launch(rows, items_, {&block, 1}, stream_);
+        const gather::RowGather::Part part{pool_.device_data(), {&rows, 1}};
+        gather_.gather({&part, 1}, {&block, 1}, gather::kBlocksFromHost, stream_);
       }
       end.record(stream_);
       end.synchronize();
@@ -159,8 +160,8 @@ class LinkTrial {
   uint64_t items_;
   std::shared_ptr<const plan::BatchLayout> layout_;
   base::Stream stream_;
-  gather::GatherCuda gather_;
-  gather::GatherCuda gather_ordered_;
+  gather::RowGather gather_;
+  gather::RowGather gather_ordered_;
   gather::AddressOrder order_;
   base::DeviceArray<std::byte> block_;
   base::DeviceArray<uint32_t> slots_;
@@ -175,7 +176,7 @@ LinkModel measure_link(int device) {
   std::vector<LinkModel::Sample> samples;
   for (const uint64_t run_bytes : kRunBytes) {
     for (const uint64_t batch_bytes : kBatchBytes) {
-      const LinkTrial trial(*pool, run_bytes, batch_bytes, device);
+      LinkTrial trial(*pool, run_bytes, batch_bytes, device);
       const double gigabytes = static_cast<double>(batch_bytes) / 1e9;
       samples.push_back({run_bytes,
                          batch_bytes,
@@ -183,7 +184,7 @@ LinkModel measure_link(int device) {
                           gigabytes / trial.by_pointer_s(true), gigabytes / trial.staged_s()}});
     }
   }
-  return {std::move(samples), measure_host_cost()};
+  return {std::move(samples), measure_host_cost(), pool->bytes()};
 }
 
 }  // namespace gear::link

@@ -13,21 +13,10 @@
 namespace gear::memory {
 namespace {
 
-using Uuid = std::array<std::byte, 16>;
-
-Uuid uuid_of(int device) {
-  cudaDeviceProp properties{};
-  GEAR_CUDA_TRY(cudaGetDeviceProperties(&properties, device));
-  Uuid uuid;
-  static_assert(sizeof(properties.uuid.bytes) == sizeof(uuid));
-  std::memcpy(uuid.data(), properties.uuid.bytes, sizeof(uuid));
-  return uuid;
-}
-
 // What this process calls the GPU; -1: it does not see it.
-int index_of(const Uuid& uuid) {
+int index_of(const std::array<std::byte, 16>& uuid) {
   for (int i = 0; i < base::device_count(); ++i) {
-    if (uuid_of(i) == uuid) {
+    if (base::device_uuid(i) == uuid) {
       return i;
     }
   }
@@ -110,7 +99,7 @@ class PeerDeviceRegion final : public Region {
 }  // namespace
 
 void describe_device_region(const Region& region, RegionAddress& address) {
-  address.gpu = uuid_of(region.device());
+  address.gpu = base::device_uuid(region.device());
   address.address = reinterpret_cast<uint64_t>(region.data());
   const base::OnDevice on(region.device());
   cudaIpcMemHandle_t handle;

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "memory/host_memory.h"
+#include "memory/limits.h"
 
 namespace gear::memory {
 namespace {

@@ -297,14 +297,14 @@ DevicePlan::DevicePlan(std::shared_ptr<const BatchLayout> layout, const store::P
   GEAR_CUDA_TRY(cudaStreamSynchronize(cudaStreamLegacy));  // no other stream waits for it
   uint32_t* rows = row_slots_.get();
   for (const BatchLayout::SharedWindow& shared : layout_->windows) {
-    rows_.push_back({rows, nullptr});
+    rows_.push_back({rows});
     rows += most_items_ * shared.window.length();
   }
 }
 
 void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_t items,
                         std::byte* block, PlanTotals* totals, cudaStream_t stream,
-                        uint64_t first_item) const {
+                        uint64_t first_item) {
   GEAR_CHECK(items <= layout_->batch_size && first_item + items <= most_items_);
   GEAR_CHECK(view.page_steps == page_steps_);
   const base::OnDevice current(slots_.device());
@@ -343,6 +343,9 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
           .lane_bits = lane_bits_of(length),
           .pad = shared.window.pad,
       };
+      rows_[w].count = static_cast<uint32_t>((first_item + items) * length);
+      rows_[w].filled =
+          layout_->packed && first_item == 0 ? plan.windows[i].cu_seqlens + items : nullptr;
     }
     const auto windows = static_cast<unsigned>(count);
     const dim3 by_group(blocks_for(items, kThreads >> lane_bits), windows);

@@ -9,13 +9,13 @@
 
 namespace gear::plan {
 
-/// The rows of one window in device memory, in the order in which a gather walks them: row number
-/// order[i] of the window (i itself where order is null) comes from slots[i]; slot kNone stands for
-/// zeros. items * length rows; of a packed batch only the first cu_seqlens[items] count, and the
-/// rest are kNone.
-struct DeviceRows {
+/// Rows of one window that a kernel moves, in memory that the GPU reads: entry i goes from slots[i]
+/// (kNone: zeros) to row targets[i], or row i where targets is null.
+struct RowList {
   const uint32_t* slots = nullptr;
-  const uint32_t* order = nullptr;
+  const uint32_t* targets = nullptr;
+  uint32_t count = 0;
+  const int32_t* filled = nullptr;  ///< how many of them count, where the GPU alone knows that
 };
 
 /// Of one window of a planned batch.
@@ -46,10 +46,12 @@ class DevicePlan {
   /// valid when the stream has passed; null: not wanted. One launch, two when packed. May be
   /// captured into a graph. The rows go behind those of `first_item` items that are there already.
   void launch(const store::DeviceView& view, store::Unit unit, uint64_t items, std::byte* block,
-              PlanTotals* totals, cudaStream_t stream, uint64_t first_item = 0) const;
+              PlanTotals* totals, cudaStream_t stream, uint64_t first_item = 0);
 
-  /// By window of the layout.
-  const std::vector<DeviceRows>& rows() const { return rows_; }
+  /// By window of the layout: of all that the last launch and those before it in its row planned,
+  /// items * length rows; of a packed batch only the first cu_seqlens[items] count, and the rest
+  /// are kNone.
+  const std::vector<RowList>& rows() const { return rows_; }
 
  private:
   std::shared_ptr<const BatchLayout> layout_;
@@ -59,7 +61,7 @@ class DevicePlan {
   base::DeviceArray<uint32_t> row_slots_;  ///< window after window
   base::DeviceArray<uint32_t> sums_;       ///< packed: steps of each block's items, by window
   base::DeviceArray<uint64_t> progress_;   ///< by window: steps so far, blocks done
-  std::vector<DeviceRows> rows_;
+  std::vector<RowList> rows_;
 };
 
 }  // namespace gear::plan

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/philox.h"
+#include "base/host_device.h"
 
 // Priorities to integer sampling weights, in code that gives the same bits on every processor:
 // only IEEE additions, multiplications and divisions in a fixed order (the build forbids the

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/errors.h"
-#include "base/philox.h"
+#include "base/host_device.h"
 #include "store/episode.h"
 #include "store/id.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/philox.h"
+#include "base/host_device.h"
 #include "store/index/change_log.h"
 #include "store/index/index.h"
 

@@ -28,7 +28,6 @@ struct alignas(32) DeviceEpisode {
   uint64_t begin;
   uint64_t end;
   uint64_t closing_columns;
-  uint64_t unused;
 };
 
 /// Valid for the life of the DeviceIndex; the pointers never change but for `priorities`, which is

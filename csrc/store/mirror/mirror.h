@@ -9,6 +9,7 @@
 
 namespace gear::store {
 
+class DeviceIndex;
 class Index;
 
 /// What a GPU keeps of a shard's index, so that selection and planning need no host: pages,
@@ -62,6 +63,10 @@ class Mirror {
 
   /// Bytes of device memory held.
   virtual uint64_t bytes() const = 0;
+
+  /// For CUDA sources, where the type is complete (store/mirror/cuda/device_index.h); null for one
+  /// of a test, which needs no GPU.
+  virtual DeviceIndex* device_index() noexcept { return nullptr; }
 };
 
 /// Rows on their way into a region of device memory, collected in page-locked memory and written by
@@ -82,10 +87,7 @@ class RowSink {
   virtual void finish() = 0;
 };
 
-/// Copies memory of a GPU to the host, once `stream` has run what was put on it, and waits for it.
-void fetch(std::span<std::byte> to, const void* from, uintptr_t stream);
-
-/// These, and fetch, throw InvalidArgument in a build without CUDA, and CudaError for a GPU that is
+/// These throw InvalidArgument in a build without CUDA, and CudaError for a GPU that is
 /// not there.
 /// `index` outlives the mirror; the mirror and `region` (tier kDevice, of the mirror's GPU) outlive
 /// the sink. `device` -1: the current GPU.

@@ -15,6 +15,5 @@ namespace {
 
 std::unique_ptr<Mirror> make_mirror(Index&, int) { refuse(); }
 std::unique_ptr<RowSink> make_row_sink(memory::Region&, uint64_t, Mirror&) { refuse(); }
-void fetch(std::span<std::byte>, const void*, uintptr_t) { refuse(); }
 
 }  // namespace gear::store

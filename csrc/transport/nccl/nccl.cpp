@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/cuda/cuda.h"
+#include "base/devices.h"
 #include "base/errors.h"
 #include "transport/device_transport.h"
 #include "transport/nccl/nccl_library.h"
@@ -61,16 +62,14 @@ void agree(Transport& control, const Problem& mine) {
 // What has to be known of every rank before a communicator is made.
 struct Member {
   int32_t version;
-  std::array<char, 16> gpu;  // UUID
+  std::array<std::byte, 16> gpu;  // UUID
   Problem problem;
 };
 
 Member describe(int device) {
   Member member{};
   try {
-    cudaDeviceProp properties{};
-    GEAR_CUDA_TRY(cudaGetDeviceProperties(&properties, device));
-    std::memcpy(member.gpu.data(), properties.uuid.bytes, member.gpu.size());
+    member.gpu = base::device_uuid(device);
     member.version = nccl::library().version;
   } catch (const base::Error& error) {
     member.problem = problem_of(error);

@@ -27,18 +27,18 @@ LinkModel example() {
 
 TEST_CASE("measured points are kept, and between them logarithms are interpolated") {
   const LinkModel model = example();
-  CHECK(model.gb_per_s(LinkPath::kStaged, 64, kMiB) == doctest::Approx(4.0));
-  CHECK(model.gb_per_s(LinkPath::kZeroCopy, 1024, 16 * kMiB) == doctest::Approx(32.0));
-  CHECK(model.gb_per_s(LinkPath::kZeroCopy, 256, kMiB) == doctest::Approx(4.0));
-  CHECK(model.gb_per_s(LinkPath::kStaged, 64, 4 * kMiB) == doctest::Approx(std::sqrt(32.0)));
-  CHECK(model.gb_per_s(LinkPath::kZeroCopy, 256, 4 * kMiB) == doctest::Approx(std::sqrt(32.0)));
+  CHECK(model.gb_per_s(Path::kStaged, false, 64, kMiB) == doctest::Approx(4.0));
+  CHECK(model.gb_per_s(Path::kZeroCopy, false, 1024, 16 * kMiB) == doctest::Approx(32.0));
+  CHECK(model.gb_per_s(Path::kZeroCopy, false, 256, kMiB) == doctest::Approx(4.0));
+  CHECK(model.gb_per_s(Path::kStaged, false, 64, 4 * kMiB) == doctest::Approx(std::sqrt(32.0)));
+  CHECK(model.gb_per_s(Path::kZeroCopy, false, 256, 4 * kMiB) == doctest::Approx(std::sqrt(32.0)));
 }
 
 TEST_CASE("outside the points: in proportion below, as the last above") {
   const LinkModel model = example();
-  CHECK(model.gb_per_s(LinkPath::kZeroCopy, 16, kMiB) == doctest::Approx(0.5));
-  CHECK(model.gb_per_s(LinkPath::kZeroCopy, 64, kMiB / 4) == doctest::Approx(0.5));
-  CHECK(model.gb_per_s(LinkPath::kStaged, 65536, 1024 * kMiB) == doctest::Approx(40.0));
+  CHECK(model.gb_per_s(Path::kZeroCopy, false, 16, kMiB) == doctest::Approx(0.5));
+  CHECK(model.gb_per_s(Path::kZeroCopy, false, 64, kMiB / 4) == doctest::Approx(0.5));
+  CHECK(model.gb_per_s(Path::kStaged, false, 65536, 1024 * kMiB) == doctest::Approx(40.0));
 }
 
 TEST_CASE("the faster path is chosen by the rows and the size of the batch") {
@@ -57,9 +57,9 @@ TEST_CASE("the faster path is chosen by the rows and the size of the batch") {
   CHECK_FALSE(model.order_pays(layout(0, kMiB, 1), pages, kManyPages));
   CHECK_FALSE(model.order_pays(layout(0, 16 * kMiB, 1), pages, 100));
   // 16 steps of 64 bytes lie beside each other.
-  CHECK(model.seconds(LinkPath::kZeroCopy, layout(0, 16 * kMiB, 16), pages) ==
-        doctest::Approx(model.seconds(LinkPath::kZeroCopy, layout(1, 16 * kMiB, 1), pages)));
-  CHECK(model.seconds(LinkPath::kStaged, layout(1, 16 * kMiB, 1), pages) ==
+  CHECK(model.seconds(Path::kZeroCopy, false, layout(0, 16 * kMiB, 16), pages) ==
+        doctest::Approx(model.seconds(Path::kZeroCopy, false, layout(1, 16 * kMiB, 1), pages)));
+  CHECK(model.seconds(Path::kStaged, false, layout(1, 16 * kMiB, 1), pages) ==
         doctest::Approx(16.0 * kMiB / 40e9));
 }
 
@@ -69,13 +69,13 @@ TEST_CASE("a host that draws and plans slowly bounds what is staged") {
   const BatchLayout one(schema, {{"x", 0, 0, 1}}, 1000, false);
   const BatchLayout two(schema, {{"x", 0, 0, 1}, {"y", 0, 1, 2}}, 1000, false);
   const LinkModel slow({{64, 1, {1.0, 3.0, 8.0}}}, {30e-9, 10e-9});
-  CHECK(slow.seconds(LinkPath::kStaged, one, pages) == doctest::Approx(40e-6));
-  CHECK(slow.seconds(LinkPath::kStaged, two, pages) == doctest::Approx(50e-6));
-  CHECK(slow.seconds(LinkPath::kOrdered, one, pages) == doctest::Approx(64e-6 / 3));
+  CHECK(slow.seconds(Path::kStaged, false, one, pages) == doctest::Approx(40e-6));
+  CHECK(slow.seconds(Path::kStaged, false, two, pages) == doctest::Approx(50e-6));
+  CHECK(slow.seconds(Path::kZeroCopy, true, one, pages) == doctest::Approx(64e-6 / 3));
   CHECK(slow.choose(one, pages, 1 << 20) == Path::kZeroCopy);
   CHECK(slow.crossover_bytes(64) == 0);
   const LinkModel fast({{64, 1, {1.0, 3.0, 8.0}}}, {3e-9, 1e-9});
-  CHECK(fast.seconds(LinkPath::kStaged, one, pages) == doctest::Approx(8e-6));
+  CHECK(fast.seconds(Path::kStaged, false, one, pages) == doctest::Approx(8e-6));
   CHECK(fast.choose(one, pages, 1 << 20) == Path::kStaged);
 }
 
@@ -89,6 +89,7 @@ TEST_CASE("what is written is read back to the bit") {
   const LinkModel model({{64, kMiB, {1.0 / 3, 2.7, 1e-9}}}, {2.1e-8, 0.0});
   CHECK(LinkModel::parse(model.text()).samples() == model.samples());
   CHECK(LinkModel::parse(model.text()).host() == model.host());
+  CHECK(LinkModel::parse(model.text()).pool_bytes() == model.pool_bytes());
 }
 
 TEST_CASE("a file of speeds that is torn, foreign or changed is refused") {
@@ -105,8 +106,8 @@ TEST_CASE("a file of speeds that is torn, foreign or changed is refused") {
     CHECK_THROWS_AS(LinkModel::parse(changed), gear::base::CorruptData);
   }
   expect_refused("", "begins with ''");
-  expect_refused("gear links 3\n", "gear links 3");
-  expect_refused("gear links 2\n64 1", "checksum");
+  expect_refused("gear links 4\n", "gear links 3");
+  expect_refused("gear links 3\n64 1", "checksum");
 }
 
 TEST_CASE("speeds that are no table are refused") {

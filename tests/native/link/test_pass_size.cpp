@@ -11,11 +11,12 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 // Of batches of rows of `row_bytes`, `batch_bytes` in all, out of a pool.
 size_t batches_together(uint64_t row_bytes, uint64_t batch_bytes, uint64_t pool_bytes,
-                        size_t prefetch, size_t most = 8) {
+                        size_t prefetch, size_t most = 8,
+                        const LinkModel& model = LinkModel::typical()) {
   const gear::store::Schema schema({{"x", {row_bytes}, gear::base::DType::kU8}});
   const gear::store::PageLayout pages(schema, 64);
   const BatchLayout layout(schema, {{"x", 0, 0, 1}}, batch_bytes / row_bytes, false);
-  return group_size(layout, pages, pool_bytes / pages.page_bytes, prefetch, most);
+  return pass_size(model, layout, pages, pool_bytes / pages.page_bytes, prefetch, most);
 }
 
 }  // namespace
@@ -29,6 +30,14 @@ TEST_CASE("half of them where the bytes do") {
   CHECK(batches_together(4096, 64 * kMiB, 8192 * kMiB, 2) == 1);
   CHECK(batches_together(64, 1024 * kMiB, 8192 * kMiB, 2) == 1);
   CHECK(batches_together(1024, 64 * kMiB, 8192 * kMiB, 6) == 3);
+}
+
+TEST_CASE("what bounds it is asked of the link that was measured") {
+  const LinkModel narrow(
+      {{64, 64 * kMiB, {2.5, 32.0, 26.0}}, {4096, 64 * kMiB, {30.0, 32.0, 30.0}}}, {});
+  CHECK(narrow.visit_s() == doctest::Approx(LinkModel::typical().visit_s()));
+  CHECK(batches_together(64, 100 * kMiB, 8192 * kMiB, 2) == 2);
+  CHECK(batches_together(64, 100 * kMiB, 8192 * kMiB, 2, 8, narrow) == 1);
 }
 
 TEST_CASE("half of them where each visits other places") {

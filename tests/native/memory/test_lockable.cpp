@@ -8,7 +8,7 @@
 #include "base/errors.h"
 #include "child_process.h"
 #include "expect_message.h"
-#include "memory/lockable.h"
+#include "memory/limits.h"
 #include "temporary_folder.h"
 
 using namespace gear::memory;

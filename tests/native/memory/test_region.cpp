@@ -12,9 +12,9 @@
 #include "base/devices.h"
 #include "base/errors.h"
 #include "expect_message.h"
-#include "memory/pinned_region.h"
 #include "memory/region.h"
 #include "memory/shared/shared_region.h"
+#include "memory/tiers.h"
 
 using namespace gear::memory;
 using gear::testing::expect_message;

@@ -1,6 +1,7 @@
 #include "planned_content.h"
 
 #include <algorithm>
+#include <array>
 
 using namespace gear::plan;
 using namespace gear::gather;
@@ -34,20 +35,21 @@ TEST_CASE("rows are put in the order of host pages, each once, zeros last") {
   for (const auto& [bytes, bits] : {std::pair<int64_t, int>{1 << 20, 0}, {64, 6}}) {
     const Schema schema({{"a", {bytes}, DType::kU8}});
     const PageLayout pages(schema, 4);
-    const auto layout = std::make_shared<BatchLayout>(
-        schema, std::vector<Output>{{"a", 0, -1, 2, Pad::kBoth}, {"b", 0, 0, 1}}, kItems, false);
-    const AddressOrder order(layout, pages, kPages, kDevice);
+    AddressOrder order(pages, kPages, kDevice);
+    order.reserve(4 * kItems, 3 * kItems);
     const auto planned = random_rows(kPages * pages.page_steps);
     const auto first = upload(planned[0]);
     const auto second = upload(planned[1]);
     const gear::base::Stream stream(kDevice);
     for (const uint64_t items : {kItems, uint64_t{1}, uint64_t{0}, kItems - 1}) {
-      order.launch({{first.get(), nullptr}, {second.get(), nullptr}}, items, stream);
+      const std::array lists{RowList{first.get(), nullptr, static_cast<uint32_t>(3 * items)},
+                             RowList{second.get(), nullptr, static_cast<uint32_t>(items)}};
+      const std::span<const RowList> sorted = order.launch(lists, stream);
       stream.synchronize();
       for (size_t w = 0; w < 2; ++w) {
-        const uint64_t rows = items * layout->windows[w].window.length();
-        const std::vector<uint32_t> slots = download(order.rows()[w].slots, rows);
-        const std::vector<uint32_t> numbers = download(order.rows()[w].order, rows);
+        const uint64_t rows = lists[w].count;
+        const std::vector<uint32_t> slots = download(sorted[w].slots, rows);
+        const std::vector<uint32_t> numbers = download(sorted[w].targets, rows);
         std::vector<uint32_t> seen = numbers;
         std::sort(seen.begin(), seen.end());
         for (uint64_t i = 0; i < rows; ++i) {
@@ -71,20 +73,20 @@ TEST_CASE("rows are put in the order of host pages, each once, zeros last") {
 TEST_CASE("a shard smaller than a host page is ordered all the same") {
   const Schema schema({{"a", {}, DType::kF32}});
   const PageLayout pages(schema, 16);
-  const auto layout =
-      std::make_shared<BatchLayout>(schema, std::vector<Output>{{"a", 0, 0, 1}}, 100, false);
   for (const uint64_t num_pages : {1, 2, 100}) {
-    const AddressOrder order(layout, pages, num_pages, kDevice);
+    AddressOrder order(pages, num_pages, kDevice);
+    order.reserve(100, 100);
     std::vector<uint32_t> slots;
     for (uint64_t i = 0; i < 100; ++i) {
       slots.push_back(i % 3 == 0 ? kNone : static_cast<uint32_t>(i % (num_pages * 16)));
     }
     const auto planned = upload(slots);
     const gear::base::Stream stream(kDevice);
-    order.launch({{planned.get(), nullptr}}, 100, stream);
+    const RowList list{planned.get(), nullptr, 100};
+    const RowList sorted = order.launch({&list, 1}, stream)[0];
     stream.synchronize();
-    std::vector<uint32_t> numbers = download(order.rows()[0].order, 100);
-    const std::vector<uint32_t> ordered = download(order.rows()[0].slots, 100);
+    std::vector<uint32_t> numbers = download(sorted.targets, 100);
+    const std::vector<uint32_t> ordered = download(sorted.slots, 100);
     for (uint64_t i = 0; i < 100; ++i) {
       REQUIRE(ordered[i] == slots[numbers[i]]);
     }

@@ -90,7 +90,7 @@ TEST_CASE("anchors that are nowhere deliver nothing") {
   const auto layout = std::make_shared<BatchLayout>(shard->schema(),
                                                     std::vector<Output>{{"x", 0, -1, 2}}, 2, false);
   const gear::base::Stream stream(kDevice);
-  const DevicePlan plan(layout, shard->layout(), shard->index().num_slots(), kDevice);
+  DevicePlan plan(layout, shard->layout(), shard->index().num_slots(), kDevice);
   const GuardedBlock block(layout->bytes);
   const std::vector<uint32_t> slots = {kNone, static_cast<uint32_t>(shard->index().num_slots())};
   GEAR_CUDA_TRY(cudaMemcpy(plan.slots(), slots.data(), 8, cudaMemcpyHostToDevice));

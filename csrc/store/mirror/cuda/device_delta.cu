@@ -81,7 +81,7 @@ __global__ void apply_delta(const __grid_constant__ DeviceTables tables, const s
     if (i < round.num_episodes) {
       const EpisodeDelta& delta =
           reinterpret_cast<const EpisodeDelta*>(data + round.episodes_offset())[i];
-      tables.episodes[delta.number] = {delta.begin, delta.end, delta.closing_columns, 0};
+      tables.episodes[delta.number] = {delta.begin, delta.end, delta.closing_columns};
       if (tables.priorities != nullptr && delta.weight_set) {
         tables.episode_weights[delta.number] = delta.weight;
       }
@@ -96,20 +96,22 @@ __global__ void apply_delta(const __grid_constant__ DeviceTables tables, const s
 
 }  // namespace
 
-DeltaSender::DeltaSender(int device) : ring_(kParts, kPartBytes, device) {}
+DeltaSender::DeltaSender(int device) : staging_(kParts, device) {
+  staging_.reserve(kPartBytes, true);
+}
 
 void DeltaSender::send(const Index& index, const ChangeLog& log, const DeviceTables& tables,
                        cudaStream_t stream) {
   DeltaEncoder encoder(index, log, tables.priorities != nullptr);
   while (!encoder.done()) {
-    std::byte* part = ring_.acquire();
-    const DeltaRound round = encoder.next({part, ring_.part_bytes()});
-    const std::byte* data = ring_.send(round.bytes(), stream);
+    std::byte* part = staging_.acquire(kPartBytes);
+    const DeltaRound round = encoder.next({part, kPartBytes});
+    const std::byte* data = staging_.send(round.bytes(), stream);
     const uint64_t warps = round.num_pages + (round.num_episodes + kWarpSize - 1) / kWarpSize;
     apply_delta<<<static_cast<unsigned>((warps + kWarps - 1) / kWarps), kWarps * kWarpSize, 0,
                   stream>>>(tables, data, round, index.state().max_priority, encoder.done());
     GEAR_CUDA_TRY(cudaGetLastError());
-    ring_.release(stream);
+    staging_.release(stream);
   }
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "base/cuda/staging.h"
 #include "store/index/change_log.h"
 #include "store/index/index.h"
-#include "store/mirror/cuda/staging_ring.h"
 #include "store/mirror/delta.h"
 #include "store/mirror/device_view.h"
 
@@ -51,10 +51,10 @@ class DeltaSender {
   void send(const Index& index, const ChangeLog& log, const DeviceTables& tables,
             cudaStream_t stream);
 
-  uint64_t bytes() const { return ring_.device_bytes(); }
+  uint64_t bytes() const { return staging_.device_bytes(); }
 
  private:
-  StagingRing ring_;
+  base::Staging staging_;
 };
 
 }  // namespace gear::store

@@ -268,13 +268,4 @@ std::unique_ptr<Mirror> make_mirror(Index& index, int device) {
   return std::make_unique<DeviceIndex>(index, device < 0 ? base::current_device() : device);
 }
 
-void fetch(std::span<std::byte> to, const void* from, uintptr_t stream) {
-  cudaPointerAttributes attributes{};
-  GEAR_CUDA_TRY(cudaPointerGetAttributes(&attributes, from));
-  const base::OnDevice current(attributes.device);
-  const auto made_on = reinterpret_cast<cudaStream_t>(stream);
-  GEAR_CUDA_TRY(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDefault, made_on));
-  GEAR_CUDA_TRY(cudaStreamSynchronize(made_on));
-}
-
 }  // namespace gear::store

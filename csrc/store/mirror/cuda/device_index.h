@@ -37,6 +37,7 @@ class DeviceIndex final : public Mirror {
   void settle() override;
   void settled_elsewhere() override;
   uint64_t bytes() const override;
+  DeviceIndex* device_index() noexcept override { return this; }
 
   /// All that is selected, planned and gathered from this mirror goes on this stream.
   const base::Stream& stream() const { return stream_; }

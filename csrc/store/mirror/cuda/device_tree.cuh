@@ -1,6 +1,5 @@
 #pragma once
 
-#include "base/philox.h"
 #include "store/mirror/device_view.h"
 
 // Search and update of a DeviceTree by warps. Every lane of the warp takes part in every call.

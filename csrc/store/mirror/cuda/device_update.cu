@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstring>
 
 #include "base/divider.h"
@@ -15,6 +14,7 @@ namespace gear::store {
 namespace {
 
 constexpr unsigned kBlock = 128;
+constexpr uint64_t kLeastPartBytes = 48 << 10;  // 4096 updates
 constexpr unsigned long long kNoneBad = ~0ULL;
 
 struct Updates {
@@ -170,71 +170,35 @@ UpdateQueue::UpdateQueue(uint64_t num_slots, uint64_t num_episodes, cudaStream_t
     : device_(device),
       claims_(num_slots, device),
       episode_claims_(num_episodes, device),
-      first_bad_(2, device) {
+      first_bad_(2, device),
+      staging_(kParts, device) {
   const base::OnDevice current(device);
   failures_ = base::PinnedArray<Failure>(kFailures, device);
   std::fill_n(failures_.get(), kFailures, Failure{});
-  parts_.resize(kParts);
+  arrived_ = base::Event();
   GEAR_CUDA_TRY(cudaMemsetAsync(claims_.get(), 0, claims_.bytes(), stream));
   GEAR_CUDA_TRY(cudaMemsetAsync(episode_claims_.get(), 0, episode_claims_.bytes(), stream));
   GEAR_CUDA_TRY(cudaMemsetAsync(first_bad_.get(), 0xff, first_bad_.bytes(), stream));
 }
 
 uint64_t UpdateQueue::bytes() const {
-  uint64_t total = claims_.bytes() + episode_claims_.bytes() + first_bad_.bytes();
-  for (const Part& part : parts_) {
-    total += part.ids.bytes() + part.priorities.bytes();
-  }
-  return total;
+  return claims_.bytes() + episode_claims_.bytes() + first_bad_.bytes() + staging_.device_bytes();
 }
 
-void UpdateQueue::make_room(Part& part, uint64_t count, bool on_device) {
-  constexpr uint64_t kLeast = 4096;
-  const uint64_t room = std::bit_ceil(std::max(count, kLeast));
-  if (part.ids.size() < count) {
-    part.applied.synchronize();
-    part.ids = base::DeviceArray<int64_t>(room, device_);
-    part.priorities = base::DeviceArray<float>(room, device_);
-  }
-  if (!on_device && part.host_ids.size() < count) {
-    part.filled.synchronize();
-    part.host_ids = base::PinnedArray<int64_t>(room, device_);
-    part.host_priorities = base::PinnedArray<float>(room, device_);
-  }
-}
-
-void UpdateQueue::copy_from_host(Part& part, const int64_t* ids, const float* priorities,
-                                 uint64_t count, cudaStream_t stream) {
-  if (!part.filled.done()) {
-    part.filled.synchronize();
-  }
-  std::memcpy(part.host_ids.get(), ids, count * sizeof(int64_t));
-  std::memcpy(part.host_priorities.get(), priorities, count * sizeof(float));
-  GEAR_CUDA_TRY(cudaMemcpyAsync(part.ids.get(), part.host_ids.get(), count * sizeof(int64_t),
-                                cudaMemcpyHostToDevice, stream));
-  GEAR_CUDA_TRY(cudaMemcpyAsync(part.priorities.get(), part.host_priorities.get(),
-                                count * sizeof(float), cudaMemcpyHostToDevice, stream));
-  part.filled.record(stream);
-}
-
-void UpdateQueue::copy_from_device(Part& part, const int64_t* ids, const float* priorities,
+void UpdateQueue::copy_from_device(std::byte* there, const int64_t* ids, const float* priorities,
                                    uint64_t count, cudaStream_t made_on, cudaStream_t stream) {
   const int source = device_of(ids);
   const base::OnDevice current(source);
-  if (!part.applied.done()) {
-    part.applied.make_wait(made_on);
-  }
-  GEAR_CUDA_TRY(
-      cudaMemcpyAsync(part.ids.get(), ids, count * sizeof(int64_t), cudaMemcpyDefault, made_on));
-  GEAR_CUDA_TRY(cudaMemcpyAsync(part.priorities.get(), priorities, count * sizeof(float),
+  GEAR_CUDA_TRY(cudaMemcpyAsync(there, ids, count * sizeof(int64_t), cudaMemcpyDefault, made_on));
+  GEAR_CUDA_TRY(cudaMemcpyAsync(there + count * sizeof(int64_t), priorities, count * sizeof(float),
                                 cudaMemcpyDefault, made_on));
   if (source == device_) {
-    part.filled.record(made_on);
-    part.filled.make_wait(stream);
+    arrived_.record(made_on);
+    arrived_.make_wait(stream);
   } else {
-    base::Event filled;  // of the GPU that the stream belongs to
-    filled.record(made_on);
-    filled.make_wait(stream);
+    base::Event arrived;  // of the GPU that the stream belongs to
+    arrived.record(made_on);
+    arrived.make_wait(stream);
   }
 }
 
@@ -245,15 +209,21 @@ void UpdateQueue::enqueue(const int64_t* ids, const float* priorities, uint64_t 
   if (count == 0) {
     return;
   }
-  Part& part = parts_[number_ % kParts];
-  make_room(part, count, on_device);
+  const uint64_t bytes = count * (sizeof(int64_t) + sizeof(float));
+  const uint64_t room = std::max(bytes, kLeastPartBytes);
+  std::byte* there = nullptr;
   if (on_device) {
-    copy_from_device(part, ids, priorities, count, made_on, stream);
+    there = staging_.acquire_on_device(room, made_on);
+    copy_from_device(there, ids, priorities, count, made_on, stream);
   } else {
-    copy_from_host(part, ids, priorities, count, stream);
+    std::byte* const part = staging_.acquire(room);
+    std::memcpy(part, ids, count * sizeof(int64_t));
+    std::memcpy(part + count * sizeof(int64_t), priorities, count * sizeof(float));
+    there = staging_.send(bytes, stream);
   }
   ++number_;
-  const Updates updates{part.ids.get(), part.priorities.get(), count};
+  const Updates updates{reinterpret_cast<const int64_t*>(there),
+                        reinterpret_cast<const float*>(there + count * sizeof(int64_t)), count};
   const Claims claims{claims_.get(), episode_claims_.get()};
   const base::Divider by_page_steps(static_cast<uint32_t>(tables.page_steps));
   unsigned long long* first_bad = first_bad_.get() + number_ % 2;
@@ -265,7 +235,7 @@ void UpdateQueue::enqueue(const int64_t* ids, const float* priorities, uint64_t 
                                                next_first_bad,
                                                failures_.get() + number_ % kFailures, number_);
   GEAR_CUDA_TRY(cudaGetLastError());
-  part.applied.record(stream);
+  staging_.release(stream);
 }
 
 void UpdateQueue::raise_failed() {

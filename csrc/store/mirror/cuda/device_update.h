@@ -1,8 +1,6 @@
 #pragma once
 
-#include <vector>
-
-#include "base/cuda/cuda.h"
+#include "base/cuda/staging.h"
 #include "store/mirror/cuda/device_delta.h"
 
 namespace gear::store {
@@ -32,24 +30,11 @@ class UpdateQueue {
   };
 
  private:
-  /// Room for one update; used in turn, so that one is copied while another is being applied.
-  struct Part {
-    base::DeviceArray<int64_t> ids;
-    base::DeviceArray<float> priorities;
-    base::PinnedArray<int64_t> host_ids;  ///< arrays of the host
-    base::PinnedArray<float> host_priorities;
-    base::Event filled;
-    base::Event applied;
-  };
-
   static constexpr size_t kParts = 4;
   static constexpr uint64_t kFailures = 16;
 
-  void make_room(Part& part, uint64_t count, bool on_device);
-  void copy_from_host(Part& part, const int64_t* ids, const float* priorities, uint64_t count,
-                      cudaStream_t stream);
-  void copy_from_device(Part& part, const int64_t* ids, const float* priorities, uint64_t count,
-                        cudaStream_t made_on, cudaStream_t stream);
+  void copy_from_device(std::byte* there, const int64_t* ids, const float* priorities,
+                        uint64_t count, cudaStream_t made_on, cudaStream_t stream);
 
   int device_;
   base::DeviceArray<uint32_t> claims_;  ///< by slot: 1 + the last position that names it, or 0
@@ -58,7 +43,8 @@ class UpdateQueue {
       first_bad_;                        ///< of this update and the next: position, or ~0
   base::PinnedArray<Failure> failures_;  ///< by number of the update, modulo kFailures
   uint64_t number_ = 0;                  ///< of the last update
-  std::vector<Part> parts_;
+  base::Staging staging_;                ///< an update a part: ids, then priorities
+  base::Event arrived_;
 };
 
 }  // namespace gear::store

@@ -2,9 +2,9 @@
 #include <cstring>
 #include <vector>
 
+#include "base/cuda/staging.h"
 #include "base/errors.h"
 #include "store/mirror/cuda/device_index.h"
-#include "store/mirror/cuda/staging_ring.h"
 
 namespace gear::store {
 namespace {
@@ -56,8 +56,9 @@ class DeviceRowSink final : public RowSink {
       : region_(region),
         page_bytes_(page_bytes),
         mirror_(mirror),
-        ring_(kParts, kPartBytes, mirror.device()),
+        staging_(kParts, mirror.device()),
         written_in_((region.bytes() + page_bytes - 1) / page_bytes, 0) {
+    staging_.reserve(kPartBytes, true);
     mirror_.set_rows(this);
   }
 
@@ -100,13 +101,13 @@ class DeviceRowSink final : public RowSink {
         (used_ + alignof(RowRecord) - 1) / alignof(RowRecord) * alignof(RowRecord);
     const uint64_t records_bytes = records_.size() * sizeof(RowRecord);
     std::memcpy(part_ + records_at, records_.data(), records_bytes);
-    const std::byte* there = ring_.send(records_at + records_bytes, mirror_.stream());
+    const std::byte* there = staging_.send(records_at + records_bytes, mirror_.stream());
     const auto count = static_cast<uint32_t>(records_.size());
     scatter_rows<<<(count + kWarps - 1) / kWarps, kWarps * kWarpSize, 0, mirror_.stream()>>>(
         region_.device_data(), there, reinterpret_cast<const RowRecord*>(there + records_at),
         count);
     GEAR_CUDA_TRY(cudaGetLastError());
-    ring_.release(mirror_.stream());
+    staging_.release(mirror_.stream());
     records_.clear();
     part_ = nullptr;
     used_ = 0;
@@ -127,7 +128,7 @@ class DeviceRowSink final : public RowSink {
       flush();
     }
     if (part_ == nullptr) {
-      part_ = ring_.acquire();
+      part_ = staging_.acquire(kPartBytes);
     }
     const uint64_t at = place();
     records_.push_back({offset, static_cast<uint32_t>(at), static_cast<uint32_t>(bytes)});
@@ -138,7 +139,7 @@ class DeviceRowSink final : public RowSink {
   memory::Region& region_;
   uint64_t page_bytes_;
   DeviceIndex& mirror_;
-  StagingRing ring_;
+  base::Staging staging_;
   std::vector<uint64_t> written_in_;  // by page: number of the flush that takes its last row
   uint64_t flushes_ = 1;
   std::byte* part_ = nullptr;
@@ -150,7 +151,7 @@ class DeviceRowSink final : public RowSink {
 
 std::unique_ptr<RowSink> make_row_sink(memory::Region& region, uint64_t page_bytes,
                                        Mirror& mirror) {
-  return std::make_unique<DeviceRowSink>(region, page_bytes, dynamic_cast<DeviceIndex&>(mirror));
+  return std::make_unique<DeviceRowSink>(region, page_bytes, *mirror.device_index());
 }
 
 }  // namespace gear::store

@@ -7,7 +7,7 @@
 
 #include "base/errors.h"
 #include "expect_message.h"
-#include "memory/host_memory.h"
+#include "memory/limits.h"
 
 using namespace gear::memory;
 namespace fs = std::filesystem;

@@ -2,8 +2,8 @@
 // against what the CPU makes of the same plan.
 #include <cstring>
 
-#include "gather/cuda/list_gather.h"
-#include "gather/cuda/list_order.h"
+#include "gather/cuda/address_order.h"
+#include "gather/cuda/row_gather.h"
 #include "gather/cuda/row_upload.h"
 #include "planned_content.h"
 
@@ -139,14 +139,14 @@ TEST_CASE("rows of several owners arrive whole, with conversions and zeros") {
       CAPTURE(items);
       const Planned planned = planned_batch(*shard, 150, items, packed, ++round);
       const gear::base::Stream stream(kDevice);
-      ListOrder order(shard->layout(), kDevice);
+      AddressOrder order(shard->layout(), shard->index().options().num_pages, kDevice);
       RowUpload upload(static_cast<uint32_t>(shard->layout().page_steps),
                        planned.layout->windows.size(), kDevice);
-      for (const auto [form, most_blocks] : {std::pair{RowForm::kListed, 3U},
-                                             {RowForm::kListed, 64U},
-                                             {RowForm::kListed, UINT32_MAX},
-                                             {RowForm::kAddressed, UINT32_MAX}}) {
-        const ListGather gather(planned.layout, shard->layout(), form);
+      for (const auto& [form, most_blocks] : {std::pair{RowForm::kListed, 3U},
+                                              {RowForm::kListed, 64U},
+                                              {RowForm::kListed, UINT32_MAX},
+                                              {RowForm::kAddressed, UINT32_MAX}}) {
+        const RowGather gather(planned.layout, shard->layout(), form);
         const auto block = block_with_header(planned);
         upload.reset();
         const std::vector<Plan> dealt = deal(planned.plan);
@@ -160,15 +160,17 @@ TEST_CASE("rows of several owners arrive whole, with conversions and zeros") {
             lists.push_back(list);
           }
         }
+        std::span<const RowList> walked = lists;
         if (form == RowForm::kAddressed) {
-          lists = order.launch(lists, stream);
+          walked = order.launch(lists, stream);
         }
         const size_t num_windows = planned.layout->windows.size();
-        std::vector<ListGather::Part> parts;
+        std::vector<RowGather::Part> parts;
         for (size_t i = 0; i < dealt.size(); ++i) {
-          parts.push_back({sources[i % kOwners], {lists.data() + i * num_windows, num_windows}});
+          parts.push_back({sources[i % kOwners], walked.subspan(i * num_windows, num_windows)});
         }
-        gather.gather(parts, block->get(), most_blocks, stream);
+        std::byte* const target = block->get();
+        gather.gather(parts, {&target, 1}, most_blocks, stream);
         stream.synchronize();
         expect_same_block(planned.batch, block->read());
       }
@@ -185,7 +187,7 @@ TEST_CASE("rows packed by their owners are unpacked whole") {
     for (const bool packed : {false, true}) {
       const Planned planned = planned_batch(*shard, 60, 57, packed, ++round);
       const std::vector<Plan> dealt = deal(planned.plan);
-      const ListGather gather(planned.layout, shard->layout(), RowForm::kListed);
+      const RowGather gather(planned.layout, shard->layout(), RowForm::kListed);
       const gear::base::Stream stream(kDevice);
       RowUpload upload(static_cast<uint32_t>(shard->layout().page_steps),
                        planned.layout->windows.size(), kDevice);
@@ -202,11 +204,13 @@ TEST_CASE("rows packed by their owners are unpacked whole") {
       const size_t padding = upload.add(dealt[kOwners], pool);
       upload.upload(stream);
 
-      MessageBuffer buffer(on_host);
-      std::byte* const messages = buffer.get(bytes, kDevice);
-      std::vector<ListGather::Part> to_pack;
+      gear::base::GrowingBuffer buffer(on_host ? gear::base::GrowingBuffer::Place::kPinned
+                                               : gear::base::GrowingBuffer::Place::kDevice,
+                                       kDevice);
+      std::byte* const messages = buffer.get(bytes);
+      std::vector<RowGather::Part> to_pack;
       std::vector<std::byte*> out;
-      std::vector<ListGather::Part> to_unpack;
+      std::vector<RowGather::Part> to_unpack;
       for (uint32_t o = 0; o < kOwners; ++o) {
         to_pack.push_back({uploaded.bytes(), upload.lists(size_t{2} * o), &plans[o].rows});
         out.push_back(messages + begins[o]);
@@ -216,8 +220,9 @@ TEST_CASE("rows packed by their owners are unpacked whole") {
       const auto block = block_with_header(planned);
       gather.pack(to_pack, out, 64, stream);
       gather.unpack(to_unpack, block->get(), 64, stream);
-      const ListGather::Part zeros{uploaded.bytes(), upload.lists(padding)};
-      gather.gather({&zeros, 1}, block->get(), 64, stream);
+      const RowGather::Part zeros{uploaded.bytes(), upload.lists(padding)};
+      std::byte* const target = block->get();
+      gather.gather({&zeros, 1}, {&target, 1}, 64, stream);
       stream.synchronize();
       expect_same_block(planned.batch, block->read());
     }

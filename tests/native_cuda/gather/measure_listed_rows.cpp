@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "base/devices.h"
-#include "gather/cuda/list_gather.h"
-#include "gather/cuda/list_order.h"
+#include "gather/cuda/address_order.h"
+#include "gather/cuda/row_gather.h"
 #include "gather/cuda/row_upload.h"
 #include "memory/peer_device_region.h"
 #include "memory/region.h"
@@ -62,8 +62,9 @@ void measure(uint64_t row_bytes, uint64_t page_bytes) {
   RowUpload upload(static_cast<uint32_t>(pages.page_steps), 1, kDevice);
   upload.add(plan, gear::base::ThreadPool::shared());
   upload.upload(stream);
-  ListOrder order(pages, kDevice);
+  AddressOrder order(pages, num_pages, kDevice);
   const gear::base::DeviceArray<std::byte> block(layout->bytes, kDevice);
+  std::byte* const target = block.get();
   const auto say = [&](const char* what, uint32_t blocks, double us) {
     std::printf(
         "{\"what\": \"listed_rows\", \"form\": \"%s\", \"row_bytes\": %llu, \"page_bytes\": "
@@ -73,19 +74,18 @@ void measure(uint64_t row_bytes, uint64_t page_bytes) {
         static_cast<double>(kBatchBytes) / us * 1e-3);
   };
   for (const RowForm form : {RowForm::kListed, RowForm::kAddressed}) {
-    const ListGather gather(layout, pages, form);
+    const RowGather gather(layout, pages, form);
     for (const uint32_t blocks : {264U, 528U, 1056U, UINT32_MAX}) {
-      const ListGather::Part part{region->device_data(), upload.lists(0)};
+      const RowGather::Part part{region->device_data(), upload.lists(0)};
       const double us =
-          median_us(stream, [&] { gather.gather({&part, 1}, block.get(), blocks, stream); });
+          median_us(stream, [&] { gather.gather({&part, 1}, {&target, 1}, blocks, stream); });
       say(form == RowForm::kListed ? "listed" : "addressed, in any order", blocks, us);
     }
   }
-  const ListGather gather(layout, pages, RowForm::kAddressed);
+  const RowGather gather(layout, pages, RowForm::kAddressed);
   const double us = median_us(stream, [&] {
-    const std::vector<RowList> sorted = order.launch(upload.lists(0), stream);
-    const ListGather::Part part{region->device_data(), sorted};
-    gather.gather({&part, 1}, block.get(), UINT32_MAX, stream);
+    const RowGather::Part part{region->device_data(), order.launch(upload.lists(0), stream)};
+    gather.gather({&part, 1}, {&target, 1}, UINT32_MAX, stream);
   });
   say("addressed, sorted", UINT32_MAX, us);
 }

@@ -66,10 +66,10 @@ TEST_CASE("batches planned one by one are gathered together") {
     CAPTURE(packed);
     const auto layout = std::make_shared<BatchLayout>(
         shard->schema(), all_columns(shard->schema(), -2, 2), kBatch, packed);
-    const DevicePlan plan(layout, shard->layout(), shard->index().num_slots(), kDevice, 3);
-    const AddressOrder order(layout, shard->layout(), shard->index().options().num_pages, kDevice,
-                             3);
-    const GatherCuda gather({uploaded.bytes(), false}, layout, shard->layout(), true, kDevice);
+    DevicePlan plan(layout, shard->layout(), shard->index().num_slots(), kDevice, 3);
+    AddressOrder order(shard->layout(), shard->index().options().num_pages, kDevice);
+    order.reserve(3 * kBatch * 4, 3 * kBatch * 4);
+    const RowGather gather(layout, shard->layout(), RowForm::kAddressed);
     const gear::base::Stream stream(kDevice);
     // Full batches but for the last of each group.
     for (const std::vector<uint64_t>& group :
@@ -96,8 +96,8 @@ TEST_CASE("batches planned one by one are gathered together") {
         stream.synchronize();
         first += items;
       }
-      order.launch(plan.rows(), first, stream);
-      gather.launch(order.rows(), first, targets, stream);
+      const RowGather::Part part{uploaded.bytes(), order.launch(plan.rows(), stream)};
+      gather.gather({&part, 1}, targets, UINT32_MAX, stream);
       stream.synchronize();
       for (size_t i = 0; i < group.size(); ++i) {
         expect_same_block(expected[i], blocks[i]->read());
@@ -162,9 +162,11 @@ TEST_CASE("pages beyond 4 GiB, into blocks beyond 4 GiB") {
   slots[kRows - 1] = last_slot;
   const auto slots_there = upload(slots);
   const gear::base::Stream stream(kDevice);
-  const GatherCuda gather({source.get(), false}, layout, pages, false, kDevice);
+  const RowGather gather(layout, pages, RowForm::kDelivered);
   std::byte* const target = block.get();
-  gather.launch({{slots_there.get(), nullptr}}, kRows, {&target, 1}, stream);
+  const RowList rows{slots_there.get(), nullptr, static_cast<uint32_t>(kRows)};
+  const RowGather::Part part{source.get(), {&rows, 1}};
+  gather.gather({&part, 1}, {&target, 1}, UINT32_MAX, stream);
   stream.synchronize();
   const auto row = [&](uint64_t r) {
     return download(block.get() + layout->data[0] + r * kRowBytes, kRowBytes);

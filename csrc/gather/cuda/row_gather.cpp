@@ -1,22 +1,25 @@
-#include "gather/cuda/list_gather.h"
+#include "gather/cuda/row_gather.h"
+
+#include <algorithm>
 
 #include "base/errors.h"
 
 namespace gear::gather {
 
-// Collects moves to the places of one block and launches them, kMovesPerLaunch at a time.
-class ListGather::Launch {
+// Collects moves and launches them, kMovesPerLaunch at a time.
+class RowGather::Launch {
  public:
-  Launch(RowForm form, uint64_t page_bytes, uint32_t page_steps, std::byte* block,
-         uint32_t most_blocks, cudaStream_t stream)
+  Launch(RowForm form, uint64_t page_bytes, uint32_t page_steps, bool padded,
+         std::span<std::byte* const> blocks, uint32_t most_blocks, cudaStream_t stream)
       : form_(form), most_blocks_(most_blocks), stream_(stream) {
     job_.page_bytes = page_bytes;
     job_.page_steps = base::Divider(page_steps);
-    job_.blocks[0] = block;
-    job_.padded = true;
+    job_.padded = padded;
+    std::copy(blocks.begin(), blocks.end(), job_.blocks);
   }
 
-  void add(const RowMove& shape, const std::byte* source, uint64_t data, const RowList& list) {
+  void add(const RowMove& shape, const std::byte* source, uint64_t data,
+           const plan::RowList& list) {
     if (list.count == 0) {
       return;
     }
@@ -29,8 +32,8 @@ class ListGather::Launch {
     move.data = data;
     move.slots = list.slots;
     move.order = list.targets;
+    move.filled = list.filled;
     move.num_rows = list.count;
-    move.block_rows = base::Divider(UINT32_MAX);  // all in one block
   }
 
   void flush() {
@@ -45,8 +48,8 @@ class ListGather::Launch {
   cudaStream_t stream_;
 };
 
-ListGather::ListGather(std::shared_ptr<const plan::BatchLayout> layout,
-                       const store::PageLayout& pages, RowForm form)
+RowGather::RowGather(std::shared_ptr<const plan::BatchLayout> layout,
+                     const store::PageLayout& pages, RowForm form)
     : layout_(std::move(layout)),
       page_bytes_(pages.page_bytes),
       page_steps_(static_cast<uint32_t>(pages.page_steps)),
@@ -56,7 +59,9 @@ ListGather::ListGather(std::shared_ptr<const plan::BatchLayout> layout,
     const uint64_t step_bytes = pages.step_bytes[output.column];
     column_offset_.push_back(pages.column_offset[output.column]);
     const plan::Cast cast = layout_->casts[o];
-    moves_.push_back(describe_move(step_bytes, cast, output.scale, form_));
+    RowMove move = describe_move(step_bytes, cast, output.scale, form_);
+    move.block_rows = base::Divider(static_cast<uint32_t>(layout_->batch_size * output.length()));
+    moves_.push_back(move);
     unpack_moves_.push_back(describe_move(step_bytes, cast, output.scale, RowForm::kListed));
     pack_moves_.push_back(describe_move(step_bytes, plan::Cast::kNone, 1.0F, RowForm::kListed));
     bool shared = false;
@@ -68,22 +73,27 @@ ListGather::ListGather(std::shared_ptr<const plan::BatchLayout> layout,
   }
 }
 
-void ListGather::gather(std::span<const Part> parts, std::byte* block, uint32_t most_blocks,
-                        cudaStream_t stream) const {
-  Launch launch(form_, page_bytes_, page_steps_, block, most_blocks, stream);
+void RowGather::gather(std::span<const Part> parts, std::span<std::byte* const> blocks,
+                       uint32_t most_blocks, cudaStream_t stream) const {
+  GEAR_CHECK(blocks.size() == 1 ||
+             (form_ == RowForm::kAddressed && blocks.size() <= kMostGatherBlocks));
+  // Of a packed batch the rows that are not there lie behind the others and are nobody's.
+  Launch launch(form_, page_bytes_, page_steps_, !layout_->packed, blocks, most_blocks, stream);
   for (const Part& part : parts) {
+    GEAR_CHECK(reinterpret_cast<uintptr_t>(part.source) % 64 == 0);
     for (size_t o = 0; o < moves_.size(); ++o) {
-      launch.add(moves_[o], part.source + column_offset_[o], layout_->data[o],
-                 part.lists[layout_->window_of[o]]);
+      const plan::RowList& list = part.lists[layout_->window_of[o]];
+      GEAR_CHECK(list.count <= uint64_t{moves_[o].block_rows.divisor()} * blocks.size());
+      launch.add(moves_[o], part.source + column_offset_[o], layout_->data[o], list);
     }
   }
   launch.flush();
 }
 
-void ListGather::unpack(std::span<const Part> parts, std::byte* block, uint32_t most_blocks,
-                        cudaStream_t stream) const {
+void RowGather::unpack(std::span<const Part> parts, std::byte* block, uint32_t most_blocks,
+                       cudaStream_t stream) const {
   // One page without end: a slot is a row.
-  Launch launch(RowForm::kListed, 0, UINT32_MAX, block, most_blocks, stream);
+  Launch launch(RowForm::kListed, 0, UINT32_MAX, true, {&block, 1}, most_blocks, stream);
   for (const Part& part : parts) {
     for (size_t o = 0; o < moves_.size(); ++o) {
       launch.add(unpack_moves_[o], part.source + part.rows->offset[o], layout_->data[o],
@@ -93,22 +103,22 @@ void ListGather::unpack(std::span<const Part> parts, std::byte* block, uint32_t 
   launch.flush();
 }
 
-void ListGather::pack(std::span<const Part> parts, std::span<std::byte* const> out,
-                      uint32_t most_blocks, cudaStream_t stream) const {
+void RowGather::pack(std::span<const Part> parts, std::span<std::byte* const> out,
+                     uint32_t most_blocks, cudaStream_t stream) const {
   GEAR_CHECK(parts.size() == out.size());
   if (parts.empty()) {
     return;
   }
   // The rows of all consumers lie in one buffer, where out[0] comes first.
-  Launch launch(RowForm::kListed, page_bytes_, page_steps_, out[0], most_blocks, stream);
+  Launch launch(RowForm::kListed, page_bytes_, page_steps_, true, out.first(1), most_blocks,
+                stream);
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto begin = static_cast<uint64_t>(out[i] - out[0]);
     for (size_t o = 0; o < moves_.size(); ++o) {
-      if (shared_[o]) {
-        continue;
+      if (!shared_[o]) {
+        launch.add(pack_moves_[o], parts[i].source + column_offset_[o],
+                   begin + parts[i].rows->offset[o], parts[i].lists[layout_->window_of[o]]);
       }
-      launch.add(pack_moves_[o], parts[i].source + column_offset_[o],
-                 begin + parts[i].rows->offset[o], parts[i].lists[layout_->window_of[o]]);
     }
   }
   launch.flush();
