@@ -63,6 +63,9 @@ def main() -> None:
         text = (arguments.gear_home / "share/gear/manifest.json").read_text()
     except OSError as error:
         fail(f"no installation in {arguments.gear_home}: {error.strerror}: {error.filename}")
+    base = arguments.gear_home / "base"
+    if not base.is_dir():
+        fail(f"{base} is missing: build the installation again, by the recipes that this came with")
     manifest = json.loads(text)
     site, python = manifest["site"], arguments.gear_home / "bin" / "python"
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +75,7 @@ def main() -> None:
     # (index, options of pip) -> requirements. By pip's own reports: what was needed to build the
     # rest is in them too. What pip found as a source is wanted as that: there may be no wheel.
     wanted: dict[tuple[str, ...], list[str]] = {}
-    for (name, version), found in downloads(arguments.gear_home / "base").items():
+    for (name, version), found in downloads(base).items():
         if name not in sources:
             index = (site["torch_index"] if name == "torch" else "") or site["pip_index"]
             is_wheel = str(found["source"]).endswith(".whl")

@@ -92,6 +92,14 @@ def called(tmp_path):
     return call
 
 
+def test_an_installation_without_a_base_is_refused(tmp_path):
+    write_manifest(tmp_path)
+    (tmp_path / "base").rename(tmp_path / "gone")
+    done = gather(tmp_path, tmp_path / "wheelhouse")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"wheelhouse: {tmp_path}/base is missing: build")
+
+
 def test_pip_is_told_of_the_proxy(called):
     first, *_ = called(proxy="http://proxy.example:3128")
     assert first.startswith("proxy: http://proxy.example:3128 -m pip ")
