@@ -10,6 +10,8 @@ from docs.documents import DOCUMENTS, ROOT
 
 import gear
 
+FOLDERS = "benchmarks|csrc|docs|gear|modulefiles|recipes|requirements|slurm|tests|tools"
+
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_and_paths_exist(document: Path) -> None:
@@ -17,10 +19,7 @@ def test_links_and_paths_exist(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
         if not re.match(r"https?://|mailto:", target):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
-    for path in re.findall(
-        r"`((?:benchmarks|csrc|docs|gear|modulefiles|recipes|requirements|slurm|tests|tools)/[\w./-]*)`",
-        text,
-    ):
+    for path in re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", text):
         assert (ROOT / path).exists(), f"{document.name} mentions {path}"
 
 
