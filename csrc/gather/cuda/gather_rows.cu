@@ -119,8 +119,9 @@ struct Mover {
       Target target;
 #pragma unroll
       for (uint32_t i = 0; i < kElements; ++i) {
-        cast_value<kCast>(reinterpret_cast<const uint8_t*>(&source) + i * source_bytes(kCast),
-                          reinterpret_cast<uint8_t*>(&target) + i * target_bytes(kCast), scale);
+        plan::cast_value<kCast>(reinterpret_cast<const uint8_t*>(&source) + i * source_bytes(kCast),
+                                reinterpret_cast<uint8_t*>(&target) + i * target_bytes(kCast),
+                                scale);
       }
       return target;
     }
