@@ -111,6 +111,7 @@ print("end", *contexts())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.gpus(2)
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("place", PLACES, ids="-".join)
