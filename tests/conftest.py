@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -100,6 +101,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        # pytest-xdist has its processes ignore Ctrl-C, and what they start inherits that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(slowness)
     unknown = _required(config) - set(RESOURCES)
     if unknown:
