@@ -38,6 +38,7 @@ def work(gpu, mode: str, folder: Path, *overrides: str, tier: str = "host") -> d
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "tier"),
     [

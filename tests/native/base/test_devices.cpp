@@ -91,7 +91,7 @@ TEST_CASE("without a driver every call says so") {
   says_so([] { Stream(0); });
   says_so([] { Event(); });
   says_so([] { DeviceArray<int>(1, 0); });
-  says_so([] { PinnedArray<int>(1); });
+  says_so([] { PinnedArray<int>(1, 0); });
   says_so([] { gear::link::measure_bandwidth(0); });
 }
 

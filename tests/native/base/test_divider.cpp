@@ -1,6 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <initializer_list>
+
 #include "base/divider.h"
+#include "base/philox.h"
 
 using gear::base::Divider;
 using gear::base::philox;
