@@ -151,7 +151,7 @@ TEST_CASE("plans of random windows hold what a byte-per-byte model says") {
     Batch batch;
     batch.layout =
         std::make_shared<BatchLayout>(shard.schema(), outputs, items + round % 2, round % 4 == 3);
-    batch.block = std::make_shared<BlockPool>(batch.layout->bytes, 0)->acquire();
+    batch.block = host_block(batch.layout->bytes);
     std::memset(batch.block.get(), kPoison, batch.layout->bytes);
     make_plan(shard.index(), shard.layout(), chosen, batch, plan);
     gather_cpu(shard.data(), shard.layout(), plan, batch, pool);
@@ -238,4 +238,16 @@ TEST_CASE("the lookahead of outputs is how far the furthest reaches past its anc
   CHECK(lookahead({{"x", 0, -5, -1}}) == 0);
   CHECK(lookahead({{"x", 0, 0, 1}}) == 0);
   CHECK(lookahead({{"x", 0, -5, 3}, {"y", 0, 4, 6}}) == 5);
+}
+
+TEST_CASE("a batch of more bytes than addresses can name is refused, not wrapped round") {
+  const Schema schema({{"x", {1 << 26}, DType::kU8}});
+  Output output{"x", 0, 1 - (1 << 26), 1};
+  output.dtype = DType::kF32;
+  // 2^26 rows of 2^28 bytes each: 2^10 of them are 2^64.
+  expect_message<gear::InvalidArgument>(
+      [&] { BatchLayout(schema, std::vector<Output>(1 << 10, output), 1, false); },
+      "batches of 1 items and 1024 outputs", "2^62 bytes or more");
+  const BatchLayout allowed(schema, std::vector<Output>(1 << 7, output), 1, false);
+  CHECK(allowed.bytes >= uint64_t{1} << 61);
 }
