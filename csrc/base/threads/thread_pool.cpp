@@ -1,6 +1,5 @@
 #include "base/threads/thread_pool.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 
@@ -28,16 +27,6 @@ constexpr uint32_t job_of(uint64_t state) { return static_cast<uint32_t>(state >
 constexpr uint32_t inside(uint64_t state) { return static_cast<uint32_t>(state) >> 1; }
 
 thread_local bool t_in_task = false;
-
-std::atomic<uint64_t> g_fork_count{0};
-
-void watch_forks() {
-  static const int error = pthread_atfork(
-      nullptr, nullptr, [] { g_fork_count.fetch_add(1, std::memory_order_relaxed); });
-  if (error != 0) {
-    throw OutOfMemory(cat("[threads] cannot register a fork handler: ", errno_text(error)));
-  }
-}
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -102,9 +91,8 @@ struct ThreadPool::Sleep {
 };
 
 ThreadPool::ThreadPool(size_t num_threads)
-    : fork_count_(g_fork_count.load(std::memory_order_relaxed)), sleep_(std::make_unique<Sleep>()) {
+    : sleep_(std::make_unique<Sleep>()) {
   GEAR_CHECK(num_threads >= 1);
-  watch_forks();
   workers_.reserve(num_threads - 1);
   const SignalsBlocked signals;
   for (size_t i = 1; i < num_threads; ++i) {
@@ -120,7 +108,7 @@ ThreadPool::ThreadPool(size_t num_threads)
 }
 
 ThreadPool::~ThreadPool() {
-  if (forked()) {
+  if (origin_.forked()) {
     // The workers stayed in the parent, but are still counted as waiting: destroying a condition
     // variable would wait for them.
     for (std::thread& worker : workers_) {
@@ -152,7 +140,7 @@ ThreadPool& ThreadPool::shared() {
 void ThreadPool::parallel_for(size_t num_tasks, const std::function<void(size_t)>& task) {
   // While another thread's loop holds the pool, tasks are run here: those left when it is free are
   // shared.
-  const bool alone = num_tasks <= 1 || workers_.empty() || t_in_task || forked();
+  const bool alone = num_tasks <= 1 || workers_.empty() || t_in_task || origin_.forked();
   size_t first = 0;
   while (first < num_tasks && (alone || busy_.exchange(true, std::memory_order_acquire))) {
     task(first++);
@@ -271,10 +259,6 @@ void ThreadPool::leave() {
     }
     sleep_->all_left.notify_one();
   }
-}
-
-bool ThreadPool::forked() const {
-  return g_fork_count.load(std::memory_order_relaxed) != fork_count_;
 }
 
 }  // namespace gear::base

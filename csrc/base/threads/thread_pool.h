@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/threads/origin.h"
+
 namespace gear::base {
 
 /// A fixed set of threads that run the tasks of one loop at a time, for work of a few microseconds
@@ -58,7 +60,6 @@ class ThreadPool {
   void run_tasks();
   void wake_workers(size_t num_tasks);
   void close_job();
-  bool forked() const;
 
   /// One job. The plain members are written before the release that opens the job and read after
   /// the acquire that enters it; error_ is read once everybody has left.
@@ -75,7 +76,7 @@ class ThreadPool {
   std::atomic<bool> stop_{false};
   std::atomic<uint32_t> sleepers_{0};
   std::atomic<bool> caller_sleeps_{false};
-  uint64_t fork_count_;
+  Origin origin_;
   std::unique_ptr<Sleep> sleep_;
   std::vector<std::thread> workers_;
 };
