@@ -7,13 +7,13 @@
 
 #include "base/errors.h"
 #include "bindings/batch.h"
-#include "deliver/batch_source.h"
-#include "deliver/device_source.h"
+#include "bindings/one_thread.h"
+#include "deliver/make_source.h"
 #include "group/group_source.h"
 
 namespace gear::bindings {
 namespace {
-using deliver::BatchSource;
+using deliver::Pipeline;
 using plan::Batch;
 
 // (name, column, start, stop, pad, time_axis, dtype, scale)
@@ -147,17 +147,16 @@ class PyCollector {
       : schema_(shard->shared_schema()), over_group_(peers.has_value()) {
     const py::gil_scoped_release release;
     if (peers) {
-      source_ = std::make_unique<group::GroupCollector>(std::move(*peers), options.collector,
-                                                        options.group);
+      pipeline_ = group::make_pipeline(std::move(*peers), options.collector, options.group);
     } else {
-      source_ = deliver::make_batch_source(std::move(shard), options.collector);
+      pipeline_ = deliver::make_pipeline(std::move(shard), options.collector);
     }
   }
 
   // Ends threads that may want the GIL for a last message.
   ~PyCollector() {
     const py::gil_scoped_release release;
-    source_.reset();
+    pipeline_.reset();
   }
   PyCollector(const PyCollector&) = delete;
   PyCollector& operator=(const PyCollector&) = delete;
@@ -165,10 +164,11 @@ class PyCollector {
   // A batch, None at the end of an epoch, or TimeoutError.
   py::object next(std::optional<double> timeout_s) {
     Batch batch;
-    BatchSource::Next result = BatchSource::Next::kTimedOut;
+    Pipeline::Next result = Pipeline::Next::kTimedOut;
     const bool in_time = wait_interruptibly(timeout_s, [&](double slice) {
-      result = source_->next(slice, batch);
-      return result != BatchSource::Next::kTimedOut;
+      const OneThread::Turn turn(calls_);
+      result = pipeline_->next(slice, batch);
+      return result != Pipeline::Next::kTimedOut;
     });
     if (!in_time) {
       PyErr_SetString(PyExc_TimeoutError,
@@ -177,7 +177,7 @@ class PyCollector {
                           .c_str());
       throw py::error_already_set();
     }
-    if (result == BatchSource::Next::kEpochEnd) {
+    if (result == Pipeline::Next::kEpochEnd) {
       return py::none();
     }
     return py::cast(new PyBatch(std::move(batch), schema_),
@@ -185,13 +185,14 @@ class PyCollector {
   }
 
   py::dict state() {
-    BatchSource::State state;
+    Pipeline::State state;
     {
       const py::gil_scoped_release release;
-      state = source_->state();
+      const OneThread::Turn turn(calls_);
+      state = pipeline_->state();
     }
     py::list pending;
-    for (const BatchSource::PendingBatch& batch : state.pending) {
+    for (const Pipeline::PendingBatch& batch : state.pending) {
       const py::array_t<uint8_t> data(static_cast<py::ssize_t>(batch.data.size()),
                                       reinterpret_cast<const uint8_t*>(batch.data.data()));
       py::dict entry;
@@ -211,7 +212,7 @@ class PyCollector {
   }
 
   void restore(const py::dict& saved) {
-    BatchSource::State state;
+    Pipeline::State state;
     for (const char* key : {"draws", "epoch", "size", "beta", "pending"}) {
       if (!saved.contains(key)) {
         throw base::InvalidArgument(base::cat("[collect] the loader's state lacks '", key,
@@ -221,7 +222,7 @@ class PyCollector {
     state.position = {saved["draws"].cast<uint64_t>(), saved["epoch"].cast<uint64_t>(),
                       saved["size"].cast<uint64_t>(), saved["beta"].cast<double>()};
     for (const py::handle entry : saved["pending"]) {
-      BatchSource::PendingBatch pending;
+      Pipeline::PendingBatch pending;
       pending.epoch_end = entry["epoch_end"].cast<bool>();
       pending.items = entry["items"].cast<uint64_t>();
       pending.rows = entry["rows"].cast<std::vector<uint64_t>>();
@@ -233,11 +234,12 @@ class PyCollector {
       state.pending.push_back(std::move(pending));
     }
     const py::gil_scoped_release release;
-    source_->restore(state);
+    const OneThread::Turn turn(calls_);
+    pipeline_->restore(state);
   }
 
   py::dict stats() {
-    const BatchSource::Stats stats = source_->stats();
+    const deliver::Stats stats = pipeline_->stats();
     py::dict bytes_by_path;
     for (const plan::Path path :
          {plan::Path::kDevice, plan::Path::kZeroCopy, plan::Path::kStaged, plan::Path::kHost}) {
@@ -268,17 +270,22 @@ class PyCollector {
 
   void set_beta(double beta) {
     const py::gil_scoped_release release;
-    source_->set_beta(beta);
+    const OneThread::Turn turn(calls_);
+    pipeline_->set_beta(beta);
   }
   uint64_t batches_per_epoch() {
     const py::gil_scoped_release release;
-    return source_->batches_per_epoch();
+    const OneThread::Turn turn(calls_);
+    return pipeline_->batches_per_epoch();
   }
 
  private:
   std::shared_ptr<const store::Schema> schema_;
   bool over_group_;
-  std::unique_ptr<BatchSource> source_;
+  std::unique_ptr<Pipeline> pipeline_;
+  OneThread calls_{
+      "[collect] another thread's call of this loader has not returned: one thread at a time may "
+      "use a loader; make one a thread, or put a lock around it"};
 };
 
 PyBatch collect_ids(const std::shared_ptr<store::Shard>& shard,

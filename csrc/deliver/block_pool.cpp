@@ -2,37 +2,21 @@
 
 namespace gear::deliver {
 
-std::shared_ptr<std::byte> BlockPool::acquire() {
-  std::unique_ptr<memory::Region> block;
-  {
-    const std::lock_guard guard(mutex_);
-    if (!idle_.empty()) {
-      block = std::move(idle_.back());
-      idle_.pop_back();
-    }
-  }
-  if (!block) {
-    const memory::Tier tier = device_ < 0 ? memory::Tier::kHost : memory::Tier::kPinned;
-    block = memory::make_region(tier, bytes_, {"", "", device_});
-  }
-  std::byte* data = block->data();
-  return {data, [owner = shared_from_this(), held = block.release()](std::byte*) {
-            owner->release(std::unique_ptr<memory::Region>(held));
-          }};
+std::shared_ptr<HostBlockPool> make_host_blocks(uint64_t block_bytes, size_t max_idle, int device) {
+  return std::make_shared<HostBlockPool>(
+      max_idle, HostBlockPool::Next::kNewest, [block_bytes, device] {
+        const memory::Tier tier = device < 0 ? memory::Tier::kHost : memory::Tier::kPinned;
+        return memory::make_region(tier, block_bytes, {"", "", device});
+      });
 }
 
-void BlockPool::make(size_t count) {
-  std::vector<std::shared_ptr<std::byte>> made;
-  while (made.size() < count) {
-    made.push_back(acquire());
-  }
+std::shared_ptr<std::byte> bytes_of(std::shared_ptr<memory::Region> block) {
+  std::byte* const bytes = block->data();
+  return {std::move(block), bytes};
 }
 
-void BlockPool::release(std::unique_ptr<memory::Region> block) noexcept {
-  const std::lock_guard guard(mutex_);
-  if (idle_.size() < max_idle_) {
-    idle_.push_back(std::move(block));
-  }
+std::shared_ptr<std::byte> host_block(uint64_t bytes) {
+  return bytes_of(memory::make_region(memory::Tier::kHost, bytes));
 }
 
 }  // namespace gear::deliver

@@ -1,6 +1,6 @@
-// What a build without CUDA has in place of the sources that need a GPU.
+// What a build without CUDA has in place of deliver/cuda/.
 #include "base/errors.h"
-#include "deliver/device_source.h"
+#include "deliver/make_source.h"
 
 namespace gear::deliver {
 namespace {
@@ -13,8 +13,7 @@ namespace {
 
 }  // namespace
 
-std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard>,
-                                                const CollectorOptions&) {
+std::unique_ptr<Source> make_device_source(std::shared_ptr<store::Shard>, const CollectorOptions&) {
   refuse();
 }
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/threads/thread_pool.h"
-#include "deliver/batch_source.h"
+#include "deliver/source.h"
 #include "group/assignment.h"
 #include "group/parcel.h"
 #include "group/peers.h"

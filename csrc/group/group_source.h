@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "deliver/batch_source.h"
+#include "deliver/pipeline.h"
 #include "group/global_draw.h"
 #include "group/mover.h"
 #include "group/page_access.h"
@@ -25,55 +25,62 @@ struct GroupOptions {
   std::optional<double> timeout_s = std::nullopt;  ///< of the calls of next(): to be the same
 };
 
-/// Delivers batches that all ranks of a group draw together, as if their shards were one buffer.
+/// Batches that all ranks of a group draw together, as if their shards were one buffer.
 ///
-///   next(), on every rank at the same place:
-///     updates to their owners ─ offers of the shards ─ own draws ─ who consumes which ─ parcels
-///   own thread, batch after batch:
-///     parcels to their consumers ─ rows: own and mapped pages by pointer, others by message
+///     draw(), on every rank at the same place:
+///       updates to their owners ─ offers of the shards ─ own draws ─ who consumes which ─ parcels
+///     own thread, batch after batch:
+///       parcels to their consumers ─ rows: own and mapped pages by pointer, others by message
 ///
 /// The first line is collective on `control`, the second on `data`: two transports, since the
-/// threads have no order between them. options.batch_size is the rank's. A collector of every rank
-/// is made, asked and closed in the same order.
-class GroupCollector final : public deliver::BatchSource {
+/// threads have no order between them. options.batch_size is the rank's. A source of every rank is
+/// made, asked and closed in the same order.
+///
+/// The states of a batch, each left in the thread above it:
+///
+///            draw()             own thread: prepare()        finish(), or of the one before
+///     ready ────────► drawn ──┬──────────────────────► gathering ──────────────────────► ready
+///       ▲ │ end of an epoch,  │  rows by messages that                rows exchanged       ▲
+///       └─┘ failed to draw    │  the caller's stream orders                                │
+///                             └────────────────────────────────────────────────────────────┘
+///                                no messages, messages by the own thread, or an error
+class GroupSource final : public deliver::Source {
  public:
   /// Collective. Throws InvalidArgument, on all ranks alike, where their options differ.
-  GroupCollector(std::shared_ptr<Peers> peers, deliver::CollectorOptions options,
-                 GroupOptions group);
+  GroupSource(std::shared_ptr<Peers> peers, deliver::CollectorOptions options, GroupOptions group);
   /// Waits for the batches in flight, for which other ranks are needed.
-  ~GroupCollector() override;
+  ~GroupSource() override;
 
-  Next next(std::optional<double> timeout_s, plan::Batch& out) override;
+  std::unique_ptr<deliver::Job> make_job() override;
+  bool draw(deliver::Job& job, bool ahead, std::optional<double> timeout_s) override;
+  void finish(deliver::Job& job, deliver::Job* next) override;
+  void count(deliver::Job& job) override;
+  void fill(deliver::Job& job, std::span<const std::byte> bytes) override;
   void set_beta(double beta) override;
   uint64_t batches_per_epoch() override;
-  State state() override;
-  void restore(const State& state) override;
-  Stats stats() override;
+  select::SamplerPosition position() override;
+  void restore(const select::SamplerPosition& position) override;
+  void report(deliver::Stats& stats) override;
 
  private:
-  struct Job;
-  /// Of a batch that is being gathered, by this rank and by others.
+  struct Share;  // of a batch
+  // Of a batch that is being gathered, by this rank and by others.
   struct Reading {
     uint64_t number;
     uint64_t ticket;
-    std::vector<uint32_t> readers;  ///< ranks that read this one's pages
+    std::vector<uint32_t> readers;  // ranks that read this one's pages
   };
 
   std::unique_ptr<GroupMover> make_mover();
-
-  /// One collective attempt to draw a batch.
-  GlobalDraw::Round issue(GlobalDraw::Terms terms);
+  // One collective attempt to draw a batch.
+  GlobalDraw::Round attempt(Share& job, GlobalDraw::Terms terms);
   bool allowed(double within_s);
-  bool wait_to_issue(std::optional<double> timeout_s);
   void run();
   void end_reading(const Reading& read);
-  void prepare(Job& job);
-  void launch(Job& job);
-  void finish(Job& job);
+  void prepare(Share& job);
+  void exchange(Share& job);
+  void finish_one(Share& job);
   [[noreturn]] void refuse_to_draw() const;
-  void count(const Job& job);
-  std::unique_ptr<Job> idle_job();
-  void drop_pending();
 
   std::shared_ptr<Peers> peers_;
   store::Shard& shard_;
@@ -81,28 +88,29 @@ class GroupCollector final : public deliver::BatchSource {
   GroupOptions group_;
   std::unique_ptr<transport::Transport> control_;
   std::unique_ptr<transport::Transport> data_;
-  std::shared_ptr<const plan::BatchLayout> layout_;
   std::unique_ptr<GroupMover> mover_;
-  bool by_kernels_ = false;  ///< a GPU gathers
+  bool by_kernels_ = false;  // a GPU gathers
   PageAccess access_;
   std::shared_ptr<ReadBoard> board_;
   std::unique_ptr<GlobalDraw> draw_;
+  uint64_t drawn_ = 0;  // batches to gather; of the caller's thread
 
-  /// Of the caller's thread:
-  uint64_t issued_ = 0;
-  /// Of the own thread:
+  // Of the own thread:
   std::deque<Reading> reading_;
   std::vector<std::shared_ptr<const ReadersEnd>> ends_;
-  std::exception_ptr failure_;  ///< the first, which ends the collector's part in the group
-  std::deque<std::unique_ptr<Job>> pending_;  ///< in delivery order
-  std::vector<std::unique_ptr<Job>> idle_;
+  std::exception_ptr failure_;  // the first, which ends the source's part in the group
 
-  std::mutex mutex_;  ///< of what follows, and of Job::prepared and Job::error
+  std::mutex mutex_;  // of what follows, and of a drawn batch's state
   std::condition_variable changed_;
-  std::deque<Job*> queue_;
+  std::deque<Share*> queue_;
   bool stop_ = false;
-  Stats stats_;
+  deliver::Stats counted_;  // gather_s, and bytes by where they came from
   std::thread thread_;
 };
+
+/// Collective; what a loader over a group holds.
+std::unique_ptr<deliver::Pipeline> make_pipeline(std::shared_ptr<Peers> peers,
+                                                 const deliver::CollectorOptions& options,
+                                                 const GroupOptions& group);
 
 }  // namespace gear::group

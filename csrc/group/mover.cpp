@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/threads/thread_pool.h"
+#include "deliver/block_pool.h"
 #include "gather/gather_cpu.h"
 
 namespace gear::group {
@@ -28,14 +29,14 @@ class HostMover final : public GroupMover {
         received_(peers_.size()) {
     // Of staged batches as many again are on their way to the GPU.
     const size_t most_blocks = (prefetch + 2) * (stage_ ? 2 : 1);
-    blocks_ = std::make_shared<deliver::BlockPool>(layout_->bytes, most_blocks,
-                                                   stage_ ? stage_->device() : -1);
+    blocks_ =
+        deliver::make_host_blocks(layout_->bytes, most_blocks, stage_ ? stage_->device() : -1);
     if (stage_) {
       blocks_->make(most_blocks);
     }
   }
 
-  void begin(plan::Batch& batch) override { batch.block = blocks_->acquire(); }
+  void begin(plan::Batch& batch) override { batch.block = deliver::bytes_of(blocks_->acquire()); }
 
   void fill(plan::Batch& batch, std::span<const std::byte> bytes) override {
     begin(batch);
@@ -101,7 +102,7 @@ class HostMover final : public GroupMover {
   transport::Transport& data_;
   std::unique_ptr<deliver::Stage> stage_;
   base::ThreadPool& pool_;
-  std::shared_ptr<deliver::BlockPool> blocks_;
+  std::shared_ptr<deliver::HostBlockPool> blocks_;
   std::vector<std::vector<std::byte>> sent_;      // by consumer, until exchanged
   std::vector<std::vector<std::byte>> received_;  // by owner
 };

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "deliver/collector.h"
+#include "deliver/stage.h"
 #include "group/parcel.h"
 #include "transport/device_transport.h"
 #include "transport/transport.h"

@@ -157,7 +157,7 @@ inline plan::Batch batch_on_cpu(store::Shard& shard,
                                 const select::Selection& selection) {
   plan::Batch batch;
   batch.layout = std::move(layout);
-  batch.block = std::make_shared<deliver::BlockPool>(batch.layout->bytes, 0)->acquire();
+  batch.block = deliver::host_block(batch.layout->bytes);
   std::memset(batch.block.get(), kPoison, batch.layout->bytes);
   plan::Plan plan;
   plan::make_plan(shard.index(), shard.layout(), selection, batch, plan);

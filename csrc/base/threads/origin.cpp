@@ -14,8 +14,8 @@ std::atomic<uint64_t> g_forks{0};  // between the first process and this one
 }  // namespace
 
 Origin::Origin() : forks_(g_forks.load(std::memory_order_relaxed)) {
-  static const int error = pthread_atfork(
-      nullptr, nullptr, [] { g_forks.fetch_add(1, std::memory_order_relaxed); });
+  static const int error =
+      pthread_atfork(nullptr, nullptr, [] { g_forks.fetch_add(1, std::memory_order_relaxed); });
   if (error != 0) {
     throw OutOfMemory(cat("[threads] cannot register a fork handler: ", errno_text(error)));
   }

@@ -90,8 +90,7 @@ struct ThreadPool::Sleep {
   std::condition_variable all_left;
 };
 
-ThreadPool::ThreadPool(size_t num_threads)
-    : sleep_(std::make_unique<Sleep>()) {
+ThreadPool::ThreadPool(size_t num_threads) : sleep_(std::make_unique<Sleep>()) {
   GEAR_CHECK(num_threads >= 1);
   workers_.reserve(num_threads - 1);
   const SignalsBlocked signals;

@@ -142,32 +142,13 @@ bool DeviceBlock::release() noexcept {
   }
 }
 
-std::shared_ptr<DeviceBlock> DeviceBlockPool::acquire() {
-  std::unique_ptr<DeviceBlock> block;
-  {
-    const std::lock_guard guard(mutex_);
-    if (!idle_.empty()) {
-      block = std::move(idle_.front());
-      idle_.pop_front();
-    }
-  }
-  if (!block) {
-    const base::OnDevice on(device_);
-    block = std::make_unique<DeviceBlock>(bytes_, tier_, device_);
-  }
-  return {block.release(), [owner = shared_from_this()](DeviceBlock* released) {
-            owner->release(std::unique_ptr<DeviceBlock>(released));
-          }};
-}
-
-void DeviceBlockPool::release(std::unique_ptr<DeviceBlock> block) noexcept {
-  const bool reusable = block->release();
-  const std::lock_guard guard(mutex_);
-  if (!reusable) {
-    retired_.push_back(std::move(block));
-  } else if (idle_.size() < max_idle_) {
-    idle_.push_back(std::move(block));
-  }
+std::shared_ptr<DeviceBlockPool> make_device_blocks(uint64_t block_bytes, size_t max_idle,
+                                                    memory::Tier tier, int device) {
+  return std::make_shared<DeviceBlockPool>(
+      max_idle, DeviceBlockPool::Next::kOldest, [block_bytes, tier, device] {
+        const base::OnDevice on(device);
+        return std::make_unique<DeviceBlock>(block_bytes, tier, device);
+      });
 }
 
 void put_block(std::shared_ptr<DeviceBlock> block, plan::Batch& batch) {

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
 
 #include "base/cuda/cuda.h"
+#include "deliver/block_pool.h"
 #include "memory/region.h"
 #include "plan/batch.h"
 
@@ -72,26 +72,10 @@ class DeviceBlock final : public plan::Delivery {
   std::vector<Reader> readers_;
 };
 
-/// BlockPool for these. A block comes back in the order in which they were released.
-class DeviceBlockPool : public std::enable_shared_from_this<DeviceBlockPool> {
- public:
-  /// Keeps at most `max_idle` blocks that nobody uses.
-  DeviceBlockPool(uint64_t block_bytes, size_t max_idle, memory::Tier tier, int device)
-      : bytes_(block_bytes), max_idle_(max_idle), tier_(tier), device_(device) {}
-
-  std::shared_ptr<DeviceBlock> acquire();
-
- private:
-  void release(std::unique_ptr<DeviceBlock> block) noexcept;
-
-  uint64_t bytes_;
-  size_t max_idle_;
-  memory::Tier tier_;
-  int device_;
-  std::mutex mutex_;
-  std::deque<std::unique_ptr<DeviceBlock>> idle_;
-  std::vector<std::unique_ptr<DeviceBlock>> retired_;  ///< of unknown readers; freed with the pool
-};
+using DeviceBlockPool = BlockPool<DeviceBlock>;
+/// Blocks that `device` fills; see DeviceBlock.
+std::shared_ptr<DeviceBlockPool> make_device_blocks(uint64_t block_bytes, size_t max_idle,
+                                                    memory::Tier tier, int device);
 
 /// `block` as the memory of a batch.
 void put_block(std::shared_ptr<DeviceBlock> block, plan::Batch& batch);

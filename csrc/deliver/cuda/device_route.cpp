@@ -29,34 +29,40 @@ class DeviceRoute::GatherEnd final : public store::ReadEnd {
 };
 
 DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchLayout> layout,
-                         int device, size_t group)
-    : shard_(shard),
-      mirror_(*shard.mirror(device).device_index()),
+                         int device, const Options& options)
+    : mirror_(*shard.mirror(device).device_index()),
       home_(shard.region().device() < 0 ? nullptr
                                         : shard.mirror(shard.region().device()).device_index()),
-      plan_(layout, shard.layout(), shard.index().num_slots(), device, std::max<size_t>(group, 1)),
-      gather_(layout, shard.layout(), gather::RowForm::kDelivered),
+      layout_(std::move(layout)),
+      plan_(layout_, shard.layout(), shard.index().num_slots(), device,
+            std::max<size_t>(options.joint, 1)),
+      gather_(layout_, shard.layout(), gather::RowForm::kDelivered),
       pages_(pages_of(shard.region(), device)),
-      most_blocks_(home_ == nullptr ? gather::kBlocksFromHost : UINT32_MAX) {
-  if (group > 0) {
-    GEAR_CHECK(home_ == nullptr);
-    group_ = std::make_unique<GatherGroup>(
-        pages_, layout, shard.layout(), shard.index().options().num_pages, group, device, stream());
+      most_blocks_(home_ == nullptr ? gather::kBlocksFromHost : UINT32_MAX),
+      graphs_(options.graphs, device) {
+  if (options.joint > 0) {
+    GEAR_CHECK(home_ == nullptr && !options.to_host);
+    joint_ = std::make_unique<JointGather>(pages_, layout_, shard.layout(),
+                                           shard.index().options().num_pages, options.joint, device,
+                                           stream());
   }
-  if (home_ != nullptr && !local()) {
+  if (options.to_host) {
+    staging_ = base::DeviceArray<std::byte>(layout_->bytes, device);
+  }
+  if (home_ != nullptr && home_ != &mirror_) {
     const base::OnDevice on(home_->device());
     rows_written_ = base::Event();
   }
 }
 
 DeviceRoute::~DeviceRoute() {
-  group_.reset();
+  joint_.reset();
   stream().drain();
 }
 
 void DeviceRoute::sync() {
   mirror_.sync();
-  if (home_ == nullptr || local()) {
+  if (home_ == nullptr || home_ == &mirror_) {
     return;
   }
   home_->sync();
@@ -64,39 +70,67 @@ void DeviceRoute::sync() {
   rows_written_.make_wait(stream());
 }
 
-GatherGroup::Place DeviceRoute::add(store::Unit unit, uint64_t items,
-                                    std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals) {
-  const uint64_t ticket = shard_.begin_read();
-  try {
-    GatherGroup::Place place =
-        group_->add(plan_, mirror_.view(), unit, items, std::move(block), totals);
-    shard_.end_read_when(ticket, place.end);
-    return place;
-  } catch (...) {
-    shard_.end_read(ticket);
-    throw;
-  }
+std::byte* DeviceRoute::target(const DeviceBlock& block) const {
+  return staging_.size() > 0 ? staging_.get() : block.device_data();
 }
 
-void DeviceRoute::launch(store::Unit unit, uint64_t items, std::byte* block,
-                         plan::PlanTotals* totals) {
+select::DeviceDraw DeviceRoute::draw_into(std::byte* block) const {
+  return {plan_.slots(), reinterpret_cast<float*>(block + layout_->probabilities),
+          reinterpret_cast<float*>(block + layout_->weights)};
+}
+
+DeviceRoute::Filled DeviceRoute::gather(
+    const Filling& filling, const std::function<void(const select::DeviceDraw&)>& select) {
+  DeviceBlock& block = *filling.block;
+  std::byte* const target = this->target(block);
+  const auto select_into_target = [&] {
+    const base::NvtxRange range("gear.select");
+    select(draw_into(target));
+  };
+  block.begin_fill(stream());
+  if (joint_) {
+    select_into_target();
+    JointGather::Place place = joint_->add(plan_, mirror_.view(), filling.unit, filling.items,
+                                           filling.block, filling.totals);
+    const bool full = filling.items == layout_->batch_size;
+    return {std::move(place.end), full ? place.batches : 0};
+  }
+  const auto launches = [&] {
+    select_into_target();
+    launch(filling, target);
+  };
+  // What another GPU's stream has to do with it cannot be captured.
+  if (filling.repeats && home_ == &mirror_) {
+    graphs_.run(block.data(), stream(), std::ref(launches));
+  } else {
+    launches();
+  }
+  block.end_fill(stream());
+  return {end_of_reads()};
+}
+
+void DeviceRoute::launch(const Filling& filling, std::byte* block) {
   {
     const base::NvtxRange range("gear.plan");
-    plan_.launch(mirror_.view(), unit, items, block, totals, stream());
+    plan_.launch(mirror_.view(), filling.unit, filling.items, block, filling.totals, stream());
   }
   const base::NvtxRange range("gear.gather");
   const gather::RowGather::Part part{pages_, plan_.rows()};
   gather_.gather({&part, 1}, {&block, 1}, most_blocks_, stream());
+  if (staging_.size() > 0) {
+    GEAR_CUDA_TRY(cudaMemcpyAsync(filling.block->data(), block, layout_->bytes,
+                                  cudaMemcpyDeviceToHost, stream()));
+  }
 }
 
-void DeviceRoute::hold_pages() {
-  if (local()) {
-    return;
+std::shared_ptr<const store::ReadEnd> DeviceRoute::end_of_reads() {
+  if (home_ == &mirror_) {
+    return nullptr;
   }
   if (home_ != nullptr) {
     rows_read_.record(stream());
     rows_read_.make_wait(home_->stream());
-    return;
+    return nullptr;
   }
   size_t free = 0;
   while (free < ends_.size() && ends_[free].use_count() > 1) {
@@ -106,7 +140,19 @@ void DeviceRoute::hold_pages() {
     ends_.push_back(std::make_shared<GatherEnd>());
   }
   ends_[free]->record(stream());
-  shard_.end_read_when(shard_.begin_read(), ends_[free]);
+  return ends_[free];
+}
+
+void DeviceRoute::raise_failed() const {
+  if (joint_) {
+    joint_->raise_failed();
+  }
+}
+
+void DeviceRoute::drop() {
+  if (joint_) {
+    joint_->drop();
+  }
 }
 
 }  // namespace gear::deliver

@@ -1,29 +1,59 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "base/cuda/cuda.h"
+#include "deliver/cuda/batch_graphs.h"
+#include "deliver/cuda/device_block.h"
 #include "deliver/cuda/joint_gather.h"
 #include "gather/cuda/row_gather.h"
 #include "plan/cuda/device_plan.h"
+#include "select/cuda/device_select.h"
 #include "store/mirror/cuda/device_index.h"
 #include "store/shard.h"
 
 namespace gear::deliver {
 
-/// The way from anchors in a GPU's memory to a batch there: plan, address order where it pays, and
+/// The way from anchors in a GPU's memory to a batch: plan, address order where it pays, and
 /// gather, on the stream of the shard's mirror on that GPU. The pages may lie in its own memory, in
 /// another GPU's or in pinned host memory: the kernels are the same.
 ///
 /// Every call under the shard's lock, so that the stream sees index, rows and batches in one order.
 class DeviceRoute {
  public:
-  /// `group`: rows are gathered in the order of their addresses, those of so many batches together;
-  /// 0: in the order of delivery. `device` is the current GPU. Throws InvalidArgument where it
-  /// cannot read the pages, OutOfMemory.
+  struct Options {
+    /// Rows are gathered in the order of their addresses, those of so many batches together; 0: in
+    /// the order of delivery.
+    size_t joint = 0;
+    /// Of so many blocks the launches are captured and replayed where they may be.
+    size_t graphs = 0;
+    /// Blocks are of host memory: batches are gathered in this GPU's and copied from there.
+    bool to_host = false;
+  };
+
+  /// A batch to fill a block with.
+  struct Filling {
+    store::Unit unit;
+    uint64_t items;
+    std::shared_ptr<DeviceBlock> block;
+    plan::PlanTotals* totals;  ///< by window, pinned: where packed, what the batch holds
+    bool repeats;              ///< what is launched is the same each time for a block
+  };
+
+  /// How a block is filled.
+  struct Filled {
+    /// When its pages are read no more; null where the stream orders what writes them behind it.
+    std::shared_ptr<const store::ReadEnd> end;
+    /// Batches that the time of the block's fill stands for; 0: none.
+    uint64_t timed_batches = 1;
+  };
+
+  /// `device` is the current GPU. Throws InvalidArgument where it cannot read the pages,
+  /// OutOfMemory.
   DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchLayout> layout, int device,
-              size_t group);
+              const Options& options);
   /// Waits for the work in flight.
   ~DeviceRoute();
   DeviceRoute(const DeviceRoute&) = delete;
@@ -31,38 +61,42 @@ class DeviceRoute {
 
   store::DeviceIndex& mirror() const { return mirror_; }
   const base::Stream& stream() const { return mirror_.stream(); }
-  /// Whether the pages lie in this GPU's own memory.
-  bool local() const { return home_ == &mirror_; }
 
   /// Brings the mirror, and the rows that it stands for, up to date with the index.
   void sync();
-  /// Where the anchors go before launch().
-  uint32_t* slots() const { return plan_.slots(); }
-  /// Whether batches go to group(), by add(), in place of launch() and hold_pages().
-  bool grouped() const { return group_ != nullptr; }
-  GatherGroup& group() const { return *group_; }
-  GatherGroup::Place add(store::Unit unit, uint64_t items, std::shared_ptr<DeviceBlock> block,
-                         plan::PlanTotals* totals);
-  /// Plans and gathers `items` anchors into `block`, in memory of this GPU. May be captured where
-  /// local().
-  void launch(store::Unit unit, uint64_t items, std::byte* block, plan::PlanTotals* totals);
-  /// After launch(): keeps the pages that were read from being written until they have been.
-  void hold_pages();
+  /// Fills a block: `select` launches on stream() what puts the anchors where the draw says; they
+  /// are planned and gathered. Batches that are gathered together are so when there are enough, or
+  /// by end->hurry().
+  Filled gather(const Filling& filling,
+                const std::function<void(const select::DeviceDraw&)>& select);
+  /// Rethrows what failed where batches are gathered together: no block filled since the last
+  /// drop() is whole. Without the lock too.
+  void raise_failed() const;
+  /// Nobody will look at what is gathered together; forgets what failed.
+  void drop();
 
  private:
   class GatherEnd;
 
-  store::Shard& shard_;
+  // Where batches are gathered in this GPU's memory.
+  std::byte* target(const DeviceBlock& block) const;
+  select::DeviceDraw draw_into(std::byte* block) const;
+  void launch(const Filling& filling, std::byte* block);
+  std::shared_ptr<const store::ReadEnd> end_of_reads();
+
   store::DeviceIndex& mirror_;
-  store::DeviceIndex* home_;  ///< mirror on the GPU that holds the pages; null: host memory
+  store::DeviceIndex* home_;  // mirror on the GPU that holds the pages; null: host memory
+  std::shared_ptr<const plan::BatchLayout> layout_;
   plan::DevicePlan plan_;
   gather::RowGather gather_;
   const std::byte* pages_;
-  uint32_t most_blocks_;  // of a gather
-  std::unique_ptr<GatherGroup> group_;
-  base::Event rows_written_;  ///< of another GPU's pages
+  uint32_t most_blocks_;  ///< of a gather
+  std::unique_ptr<JointGather> joint_;
+  base::DeviceArray<std::byte> staging_;  // a block on its way to host memory
+  BatchGraphs graphs_;
+  base::Event rows_written_;  // of another GPU's pages
   base::Event rows_read_;
-  std::vector<std::shared_ptr<GatherEnd>> ends_;  ///< of host pages; kept for their events
+  std::vector<std::shared_ptr<GatherEnd>> ends_;  // of host pages; kept for their events
 };
 
 }  // namespace gear::deliver

@@ -1,129 +1,254 @@
-#include "deliver/device_source.h"
+#include "deliver/cuda/device_source.h"
 
-#include "base/cuda/cuda.h"
 #include "base/errors.h"
-#include "deliver/collector.h"
-#include "deliver/cuda/device_collector.h"
-#include "deliver/cuda/device_stage.h"
+#include "base/nvtx.h"
 #include "link/link_cache.h"
+#include "link/pass_size.h"
 
 namespace gear::deliver {
 namespace {
 
-// Anchors of these ids gathered by a GPU: in its own memory.
-std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<int64_t>& ids,
-                                        std::shared_ptr<const plan::BatchLayout> layout, int device,
-                                        plan::Batch& batch) {
-  const base::OnDevice on(device);
-  auto pool = std::make_shared<DeviceBlockPool>(layout->bytes, 0, memory::Tier::kDevice, device);
-  std::shared_ptr<DeviceBlock> block = pool->acquire();
-  std::byte* data = block->device_data();
-  select::Selection selection;
-  gather::AnchorUpload upload(ids.size(), shard.layout().page_steps, 1, device);
-  base::PinnedArray<plan::PlanTotals> totals(layout->windows.size(), device);
+// Batches: to ask events for their time costs some microseconds.
+constexpr uint64_t kTimedEvery = 8;
 
-  const auto lock = shard.lock();
-  for (int64_t id : ids) {
-    selection.add(shard.index().resolve(id), 1.0F);
+// Bytes that leave the store; padding counts where nobody counts it.
+uint64_t bytes_read(const plan::Batch& batch, const store::PageLayout& pages) {
+  const plan::BatchLayout& layout = *batch.layout;
+  uint64_t bytes = 0;
+  for (size_t o = 0; o < layout.outputs.size(); ++o) {
+    bytes += batch.rows[layout.window_of[o]] * pages.step_bytes[layout.outputs[o].column];
   }
-  DeviceRoute route(shard, layout, device, 0);
-  const cudaStream_t stream = route.stream();
-  route.sync();
-  block->begin_fill(stream);
-  upload.send(selection,
-              {route.slots(), reinterpret_cast<float*>(data + layout->probabilities),
-               reinterpret_cast<float*>(data + layout->weights)},
-              stream);
-  route.launch(store::Unit::kStep, ids.size(), data, totals.get());
-  // The ids as they were given: an episode's id stays an episode's.
-  GEAR_CUDA_TRY(cudaMemcpyAsync(data + layout->ids, ids.data(), ids.size() * sizeof(int64_t),
-                                cudaMemcpyHostToDevice, stream));
-  block->end_fill(stream);
-  route.hold_pages();
-  block->wait();
-  for (size_t w = 0; w < layout->windows.size(); ++w) {
-    batch.rows.push_back(totals[w].rows);
-    for (size_t o : layout->windows[w].outputs) {
-      batch.bytes += totals[w].steps * shard.layout().step_bytes[layout->outputs[o].column];
-    }
-  }
-  return block;
+  return bytes;
+}
+
+// Null for a job without a batch.
+DeviceBlock* block_of(const Job& job) {
+  return static_cast<DeviceBlock*>(job.batch.delivery.get());
 }
 
 }  // namespace
 
-bool uses_kernels(store::Shard& shard, const CollectorOptions& options,
-                  const plan::BatchLayout& layout) {
-  const memory::Tier tier = shard.options().tier;
-  if (tier != memory::Tier::kPinned || options.device < 0) {
-    return tier == memory::Tier::kDevice;
+DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, CollectorOptions options)
+    : shard_(std::move(shard)),
+      options_(std::move(options)),
+      device_(options_.device >= 0 ? options_.device : shard_->region().device()) {
+  const memory::Tier tier = shard_->options().tier;
+  GEAR_CHECK(tier == memory::Tier::kDevice || (tier == memory::Tier::kPinned && device_ >= 0));
+  check_outputs(options_.outputs, shard_->schema(), options_.batch_size,
+                shard_->index().num_slots());
+  const base::OnDevice on(device_);
+  const auto layout = std::make_shared<const plan::BatchLayout>(
+      shard_->schema(), options_.outputs, options_.batch_size, options_.packed);
+  const bool ordered = tier == memory::Tier::kPinned &&
+                       link::link_to(device_).order_pays(*layout, shard_->layout(),
+                                                         shard_->index().options().num_pages);
+  const size_t depth = options_.prefetch + 2;  // one that the consumer has, one on its way to it
+  const bool to_host = options_.device < 0;
+  blocks_ = make_device_blocks(layout->bytes, depth,
+                               to_host ? memory::Tier::kPinned : memory::Tier::kDevice, device_);
+  blocks_->make(depth);
+
+  const auto lock = shard_->lock();
+  store::Index& index = shard_->index();
+  const uint64_t num_pages = index.options().num_pages;
+  DeviceRoute::Options route;
+  if (ordered) {
+    route.joint = link::pass_size(link::link_to(device_), *layout, shard_->layout(), num_pages,
+                                  options_.prefetch, gather::kMostGatherBlocks);
   }
-  if (options.path != plan::Path::kAuto) {
-    return options.path == plan::Path::kZeroCopy;
+  route.graphs = 2 * depth;
+  route.to_host = to_host;
+  route_.emplace(*shard_, layout, device_, route);
+  shard_->settle();
+  device_sampler_ =
+      select::make_device_sampler(options_.sampler, index, route_->mirror(), options_.batch_size);
+  if (!device_sampler_) {
+    host_sampler_ = select::make_sampler(options_.sampler, index);
+    upload_.emplace(options_.batch_size, shard_->layout().page_steps, depth, device_);
   }
-  return link::link_to(options.device)
-             .choose(layout, shard.layout(), shard.index().options().num_pages) ==
-         plan::Path::kZeroCopy;
+  index.require_lookahead(lookahead(options_.outputs));
+  facts_ = {layout, tier == memory::Tier::kDevice ? plan::Path::kDevice : plan::Path::kZeroCopy,
+            tier, device_sampler_ != nullptr};
 }
 
-std::unique_ptr<Stage> make_stage(std::shared_ptr<const plan::BatchLayout> layout,
-                                  const CollectorOptions& options) {
-  return std::make_unique<DeviceStage>(std::move(layout), options.prefetch + 2, options.device);
+DeviceSource::~DeviceSource() { route_->stream().drain(); }
+
+std::unique_ptr<Job> DeviceSource::make_job() {
+  auto job = std::make_unique<Fill>();
+  if (options_.packed) {
+    job->totals = base::PinnedArray<plan::PlanTotals>(facts_.layout->windows.size(), device_);
+  }
+  return job;
 }
 
-std::unique_ptr<BatchSource> make_device_source(std::shared_ptr<store::Shard> shard,
-                                                const CollectorOptions& options) {
-  if (shard->options().tier == memory::Tier::kDevice) {
-    return std::make_unique<DeviceCollector>(std::move(shard), options);
+uint64_t DeviceSource::select() {
+  const base::NvtxRange range("gear.select");
+  if (device_sampler_) {
+    return device_sampler_->advance(options_.batch_size);
   }
-  plan::check_outputs(options.outputs, shard->schema(), options.batch_size,
-                      shard->index().num_slots());
-  auto layout = std::make_shared<const plan::BatchLayout>(shard->schema(), options.outputs,
-                                                          options.batch_size, options.packed);
-  if (uses_kernels(*shard, options, *layout)) {
-    return std::make_unique<DeviceCollector>(std::move(shard), options);
+  if (select::needs_priorities(options_.sampler)) {
+    shard_->settle();
   }
-  return std::make_unique<Collector>(std::move(shard), options,
-                                     make_stage(std::move(layout), options));
+  selection_.clear();
+  host_sampler_->select(shard_->index(), options_.batch_size, selection_);
+  return selection_.size();
 }
 
-plan::Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids,
-                                  const std::vector<plan::Output>& outputs, bool packed,
-                                  int device) {
-  plan::Batch batch;
-  if (shard.options().tier != memory::Tier::kDevice) {
-    batch = collect_ids_by_host(shard, ids, outputs, packed);
-    const base::OnDevice on(device);
-    auto pool =
-        std::make_shared<DeviceBlockPool>(batch.layout->bytes, 0, memory::Tier::kDevice, device);
-    std::shared_ptr<DeviceBlock> block = pool->acquire();
-    const base::Stream stream(device);
-    block->fill({batch.block.get(), batch.layout->bytes}, stream);
-    batch.path = plan::Path::kStaged;
-    put_block(std::move(block), batch);
-    return batch;
+void DeviceSource::launch_select(uint64_t items, const select::DeviceDraw& draw) {
+  if (device_sampler_) {
+    device_sampler_->launch(items, draw);
+  } else {
+    upload_->send(selection_, draw, route_->stream());
   }
-  plan::check_outputs(outputs, shard.schema(), ids.size(), shard.index().num_slots());
-  batch.layout = std::make_shared<plan::BatchLayout>(shard.schema(), outputs, ids.size(), packed);
-  batch.items = ids.size();
-  batch.path = plan::Path::kDevice;
-  std::shared_ptr<DeviceBlock> block =
-      gather_ids(shard, ids, batch.layout, device >= 0 ? device : shard.region().device(), batch);
-  if (device >= 0) {
-    put_block(std::move(block), batch);
-    return batch;
-  }
-  batch.block = std::make_shared<BlockPool>(batch.layout->bytes, 0)->acquire();
-  block->read({batch.block.get(), batch.layout->bytes});
-  return batch;
 }
 
-int choose_gpu(int wanted) {
-  if (wanted < 0) {
-    return base::current_device();
+bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s) {
+  auto& job = static_cast<Fill&>(drawn);
+  const base::OnDevice on(device_);
+  std::shared_ptr<DeviceBlock> block = blocks_->acquire();  // before the draw, or that were lost
+  job.filled = {};
+  job.resolved = true;
+  auto lock = shard_->lock();
+  shard_->poll_reads();
+  route_->mirror().raise_failed_update();
+  if (!wait_to_draw(*shard_, lock, options_, ahead, timeout_s)) {
+    return false;
   }
-  const base::OnDevice on(wanted);
-  return wanted;
+  route_->sync();
+  uint64_t items = 0;
+  try {
+    items = select();
+  } catch (const base::Error&) {
+    job.outcome = Job::Outcome::kFailed;
+    job.error = std::current_exception();
+  }
+  if (items == 0) {
+    if (!job.error) {
+      job.outcome = Job::Outcome::kEpochEnd;
+    }
+    return true;
+  }
+  gather(job, std::move(block), items);
+  const uint64_t ticket = commit_draw(*shard_, lock, items);
+  if (job.filled.end) {
+    shard_->end_read_when(ticket, job.filled.end);
+  } else {
+    shard_->end_read(ticket);
+  }
+  return true;
+}
+
+void DeviceSource::gather(Fill& job, std::shared_ptr<DeviceBlock> block, uint64_t items) {
+  plan::Batch& batch = job.batch;
+  batch.layout = facts_.layout;
+  batch.path = facts_.path;
+  batch.items = items;
+  for (const plan::BatchLayout::SharedWindow& shared : facts_.layout->windows) {
+    batch.rows.push_back(options_.packed ? 0 : items * shared.window.length());
+  }
+  batch.bytes = bytes_read(batch, shard_->layout());
+  job.resolved = !options_.packed;
+  look_at_time(*block);
+  block->note_bytes(0);
+  const bool repeats = device_sampler_ && device_sampler_->capturable() && !options_.packed &&
+                       items == options_.batch_size;
+  job.filled =
+      route_->gather({options_.sampler.unit, items, block, job.totals.get(), repeats},
+                     [this, items](const select::DeviceDraw& draw) { launch_select(items, draw); });
+  put_block(std::move(block), batch);
+}
+
+void DeviceSource::finish(Job& wanted, Job*) {
+  auto& job = static_cast<Fill&>(wanted);
+  const base::OnDevice on(device_);
+  if (job.filled.end) {
+    job.filled.end->hurry();
+    route_->raise_failed();
+  }
+  DeviceBlock* const block = block_of(job);
+  const bool to_host = block != nullptr && block->device() < 0;
+  if (job.resolved && !to_host) {
+    return;
+  }
+  {
+    const base::NvtxRange range("gear.wait");
+    block->wait();
+  }
+  if (job.resolved) {
+    return;
+  }
+  for (size_t w = 0; w < job.batch.rows.size(); ++w) {
+    job.batch.rows[w] = job.totals[w].rows;
+  }
+  job.batch.bytes = bytes_read(job.batch, shard_->layout());
+  job.resolved = true;
+}
+
+void DeviceSource::count(Job& delivered) {
+  auto& job = static_cast<Fill&>(delivered);
+  block_of(job)->note_bytes(job.batch.bytes * job.filled.timed_batches);
+  job.filled = {};
+}
+
+void DeviceSource::look_at_time(const DeviceBlock& block) {
+  if (block.noted_bytes() == 0 || enqueued_++ % kTimedEvery != 0 || !block.filled()) {
+    return;
+  }
+  const std::lock_guard guard(mutex_);
+  timed_s_ += block.fill_s();
+  timed_bytes_ += block.noted_bytes();
+}
+
+void DeviceSource::fill(Job& filled, std::span<const std::byte> bytes) {
+  auto& job = static_cast<Fill&>(filled);
+  const base::OnDevice on(device_);
+  std::shared_ptr<DeviceBlock> block = blocks_->acquire();
+  const auto lock = shard_->lock();
+  block->fill(bytes, route_->stream());
+  job.filled = {nullptr, 0};  // the time of its fill says nothing of a gather
+  job.resolved = true;
+  put_block(std::move(block), job.batch);
+}
+
+void DeviceSource::drop() { route_->drop(); }
+
+void DeviceSource::set_beta(double beta) {
+  const base::OnDevice on(device_);
+  const auto lock = shard_->lock();
+  if (device_sampler_) {
+    device_sampler_->set_beta(beta);
+  } else {
+    host_sampler_->set_beta(beta);
+  }
+}
+
+uint64_t DeviceSource::batches_per_epoch() {
+  const auto lock = shard_->lock();
+  return select::batches_per_epoch(options_.sampler, shard_->index(), options_.batch_size);
+}
+
+select::SamplerPosition DeviceSource::position() {
+  const base::OnDevice on(device_);
+  const auto lock = shard_->lock();
+  return device_sampler_ ? device_sampler_->position() : host_sampler_->position();
+}
+
+void DeviceSource::restore(const select::SamplerPosition& position) {
+  const base::OnDevice on(device_);
+  const auto lock = shard_->lock();
+  if (device_sampler_) {
+    device_sampler_->restore(position);
+  } else {
+    host_sampler_->restore(position);
+  }
+}
+
+void DeviceSource::report(Stats& stats) {
+  const std::lock_guard guard(mutex_);
+  if (timed_bytes_ > 0) {
+    stats.gather_s =
+        static_cast<double>(stats.bytes) * timed_s_ / static_cast<double>(timed_bytes_);
+  }
 }
 
 }  // namespace gear::deliver

@@ -7,8 +7,7 @@ DeviceStage::DeviceStage(std::shared_ptr<const plan::BatchLayout> layout, size_t
       depth_(depth),
       device_(device),
       stream_(device),
-      blocks_(std::make_shared<DeviceBlockPool>(layout_->bytes, depth, memory::Tier::kDevice,
-                                                device)) {}
+      blocks_(make_device_blocks(layout_->bytes, depth, memory::Tier::kDevice, device)) {}
 
 DeviceStage::~DeviceStage() { stream_.drain(); }
 

@@ -5,8 +5,8 @@
 #include <mutex>
 #include <vector>
 
-#include "deliver/collector.h"
 #include "deliver/cuda/device_block.h"
+#include "deliver/stage.h"
 
 namespace gear::deliver {
 

@@ -9,17 +9,17 @@
 
 namespace gear::deliver {
 
-struct GatherGroup::Access {
+struct JointGather::Access {
   std::mutex mutex;
-  GatherGroup* group;  // null once it is gone
+  JointGather* joint;  // null once it is gone
 };
 
-class GatherGroup::End final : public store::ReadEnd {
+class JointGather::End final : public store::ReadEnd {
  public:
   explicit End(std::shared_ptr<Access> access) : access_(std::move(access)) {}
 
-  void open(uint64_t group) {
-    group_ = group;
+  void open(uint64_t pass) {
+    pass_ = pass;
     closed_.store(false, std::memory_order_relaxed);
   }
   void close(cudaStream_t stream) {
@@ -38,25 +38,24 @@ class GatherGroup::End final : public store::ReadEnd {
       return;
     }
     const std::lock_guard guard(access_->mutex);
-    GatherGroup* const group = access_->group;
-    if (group == nullptr || group->group_ != group_) {
+    JointGather* const joint = access_->joint;
+    if (joint == nullptr || joint->pass_ != pass_) {
       return;
     }
     try {
-      group->gather_open();
-    } catch (...) {
-      group->error_ = std::current_exception();  // for the collector's thread
+      joint->gather_open();
+    } catch (...) {  // kept, for the source's thread
     }
   }
 
  private:
   std::shared_ptr<Access> access_;
   base::Event event_;
-  uint64_t group_ = 0;
+  uint64_t pass_ = 0;
   std::atomic<bool> closed_{true};
 };
 
-GatherGroup::GatherGroup(const std::byte* pages_on_device,
+JointGather::JointGather(const std::byte* pages_on_device,
                          std::shared_ptr<const plan::BatchLayout> layout,
                          const store::PageLayout& pages, uint64_t num_pages, size_t most,
                          int device, cudaStream_t stream)
@@ -69,7 +68,7 @@ GatherGroup::GatherGroup(const std::byte* pages_on_device,
       stream_(stream),
       access_(std::make_shared<Access>()) {
   GEAR_CHECK(most >= 1 && most <= gather::kMostGatherBlocks);
-  access_->group = this;
+  access_->joint = this;
   uint64_t rows = 0;
   uint64_t longest = 0;
   for (const plan::BatchLayout::SharedWindow& shared : layout_->windows) {
@@ -80,7 +79,7 @@ GatherGroup::GatherGroup(const std::byte* pages_on_device,
   order_.reserve(rows, longest);
 }
 
-GatherGroup::~GatherGroup() {
+JointGather::~JointGather() {
   try {
     drop();
   } catch (...) {  // a lost GPU: there is nothing left to drop
@@ -89,10 +88,10 @@ GatherGroup::~GatherGroup() {
     }
   }
   const std::lock_guard guard(access_->mutex);
-  access_->group = nullptr;
+  access_->joint = nullptr;
 }
 
-GatherGroup::Place GatherGroup::add(plan::DevicePlan& plan, const store::DeviceView& view,
+JointGather::Place JointGather::add(plan::DevicePlan& plan, const store::DeviceView& view,
                                     store::Unit unit, uint64_t items,
                                     std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals) {
   const std::lock_guard guard(access_->mutex);
@@ -112,13 +111,13 @@ GatherGroup::Place GatherGroup::add(plan::DevicePlan& plan, const store::DeviceV
     if (!end_) {
       end_ = ends_.emplace_back(std::make_shared<End>(access_));
     }
-    end_->open(group_);
+    end_->open(pass_);
   }
   plan_ = &plan;
   items_ += items;
   blocks_.push_back(std::move(block));
-  Place place{group_, 0, end_};
-  // A short batch is the last of its group, so that a row's number tells its block.
+  Place place{end_};
+  // A short batch is the last of its pass, so that a row's number tells its block.
   if (blocks_.size() < most_ && items == layout_->batch_size) {
     return place;
   }
@@ -127,40 +126,38 @@ GatherGroup::Place GatherGroup::add(plan::DevicePlan& plan, const store::DeviceV
   return place;
 }
 
-void GatherGroup::gather(uint64_t group) {
+void JointGather::raise_failed() const {
   const std::lock_guard guard(access_->mutex);
   if (error_) {
     std::rethrow_exception(error_);
   }
-  if (group == group_) {
-    gather_open();
-  }
 }
 
-void GatherGroup::drop() {
+void JointGather::drop() {
   const std::lock_guard guard(access_->mutex);
   error_ = nullptr;
   close(false);
 }
 
-// Whatever happens, the group is closed: the rows of the next one take its place.
-void GatherGroup::gather_open() {
+// Whatever happens, the pass is closed: the rows of the next one take its place.
+void JointGather::gather_open() {
   if (blocks_.empty()) {
     return;
   }
   try {
     close(true);
   } catch (...) {
+    error_ = std::current_exception();
     end_->abandon();
     end_.reset();
     blocks_.clear();
     items_ = 0;
-    ++group_;
+    ++pass_;
     throw;
   }
 }
 
-void GatherGroup::close(bool gathered) {
+void JointGather::close(bool gathered) {
   if (blocks_.empty()) {
     return;
   }
@@ -181,7 +178,7 @@ void GatherGroup::close(bool gathered) {
   end_.reset();
   blocks_.clear();
   items_ = 0;
-  ++group_;
+  ++pass_;
 }
 
 }  // namespace gear::deliver

@@ -17,36 +17,37 @@ namespace gear::deliver {
 /// their addresses: what bounds such a gather is not how many rows it reads but how many parts of
 /// the host's memory it visits, and together they visit each part once.
 ///
-///   add 0 | add 1 ── gather 0, 1 | add 2 | add 3 ── gather 2, 3 | ...          (groups of two)
+///   add 0 | add 1 ── gather 0, 1 | add 2 | add 3 ── gather 2, 3 | ...          (passes of two)
 ///
-/// A group is gathered when it is full, when a batch of it is needed, or when a writer waits for a
-/// page that it reads, in whichever thread that is.
-class GatherGroup {
+/// A pass is gathered when it is full, when a batch of it is needed, or when a writer waits for a
+/// page that it reads, in whichever thread that is: by ReadEnd::hurry().
+///
+/// What fails in a pass is kept: until drop(), every call throws it, so that no block is taken for
+/// filled that holds the rows of an earlier fill.
+class JointGather {
  public:
-  /// Which group a batch went to.
+  /// Where a batch went.
   struct Place {
-    uint64_t group;
-    size_t batches;  ///< gathered by this call; 0: the group is still open
-    std::shared_ptr<const store::ReadEnd> end;  ///< of its reads
+    std::shared_ptr<const store::ReadEnd> end;  ///< of the reads of its pass
+    size_t batches = 0;                         ///< gathered by this call; 0: the pass is open
   };
 
-  /// Groups of at most `most` batches (gather::kMostGatherBlocks). Launches go to `stream`.
-  GatherGroup(const std::byte* pages_on_device, std::shared_ptr<const plan::BatchLayout> layout,
+  /// Passes of at most `most` batches (gather::kMostGatherBlocks). Launches go to `stream`.
+  JointGather(const std::byte* pages_on_device, std::shared_ptr<const plan::BatchLayout> layout,
               const store::PageLayout& pages, uint64_t num_pages, size_t most, int device,
               cudaStream_t stream);
   /// Drops what is not gathered.
-  ~GatherGroup();
-  GatherGroup(const GatherGroup&) = delete;
-  GatherGroup& operator=(const GatherGroup&) = delete;
+  ~JointGather();
+  JointGather(const JointGather&) = delete;
+  JointGather& operator=(const JointGather&) = delete;
 
   /// Plans a batch, whose anchors are in plan.slots(), into `block`, whose fill has begun, and adds
-  /// it. Rethrows what failed when another thread gathered,
-  /// at every call from then on.
+  /// it.
   Place add(plan::DevicePlan& plan, const store::DeviceView& view, store::Unit unit, uint64_t items,
             std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals);
-  /// Gathers the group if that has not been done; the fill of its blocks ends with it.
-  void gather(uint64_t group);
-  /// Ends the fill of the open group's blocks without a gather.
+  /// Throws what failed since the last drop(). From any thread.
+  void raise_failed() const;
+  /// Ends the fill of the open pass's blocks without a gather, and forgets what failed.
   void drop();
 
  private:
@@ -66,7 +67,7 @@ class GatherGroup {
   std::shared_ptr<Access> access_;
   /// Under access_->mutex, which is never held when the shard is called.
   const plan::DevicePlan* plan_ = nullptr;
-  uint64_t group_ = 0;  ///< number of the open one
+  uint64_t pass_ = 0;  ///< number of the open one
   uint64_t items_ = 0;
   std::vector<std::shared_ptr<DeviceBlock>> blocks_;
   std::shared_ptr<End> end_;

@@ -71,8 +71,8 @@ class DeviceMover final : public GroupMover {
         reading_(device),
         messages_(device),
         reads_(prefetch + 4),
-        blocks_(std::make_shared<deliver::DeviceBlockPool>(layout_->bytes, prefetch + 2,
-                                                           memory::Tier::kDevice, device)) {
+        blocks_(deliver::make_device_blocks(layout_->bytes, prefetch + 2, memory::Tier::kDevice,
+                                            device)) {
     int multiprocessors = 0;
     GEAR_CUDA_TRY(
         cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));

@@ -38,7 +38,7 @@ Batch make_batch(const Schema& schema, int64_t rows) {
   Batch batch;
   batch.layout = std::make_shared<BatchLayout>(schema, outputs, 1, false);
   REQUIRE(batch.layout->windows.size() == 1);
-  batch.block = std::make_shared<BlockPool>(batch.layout->bytes, 0)->acquire();
+  batch.block = host_block(batch.layout->bytes);
   std::memset(batch.block.get(), static_cast<int>(kGuard), batch.layout->bytes);
   return batch;
 }
@@ -161,7 +161,7 @@ TEST_CASE("gather: a plan without a run, and one of several windows") {
   batch.layout = std::make_shared<BatchLayout>(
       schema, std::vector<Output>{{"a", 0, 0, 3}, {"b", 0, 0, 3}, {"c", 0, 1, 4}}, 1, false);
   REQUIRE(batch.layout->window_of == std::vector<size_t>{0, 0, 1});
-  batch.block = std::make_shared<BlockPool>(batch.layout->bytes, 0)->acquire();
+  batch.block = host_block(batch.layout->bytes);
   plan.reset();
   for (uint32_t window = 0; window < 2; ++window) {
     plan.begin_window(1);

@@ -29,7 +29,7 @@ using Bytes = std::vector<std::byte>;
 Batch poisoned_batch(const std::shared_ptr<const BatchLayout>& layout) {
   Batch batch;
   batch.layout = layout;
-  batch.block = std::make_shared<BlockPool>(layout->bytes, 0)->acquire();
+  batch.block = host_block(layout->bytes);
   std::memset(batch.block.get(), kPoison, layout->bytes);
   return batch;
 }

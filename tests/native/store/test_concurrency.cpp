@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "deliver/collector.h"
+#include "deliver/make_source.h"
 #include "described_rows.h"
 #include "store/checkpoint/snapshot.h"
 #include "temporary_folder.h"
@@ -25,7 +25,7 @@ using namespace gear::store;
 using namespace gear::testing;
 using gear::select::Policy;
 using gear::store::Writer;
-using Next = Collector::Next;
+using Next = Pipeline::Next;
 
 namespace {
 
@@ -106,13 +106,13 @@ uint64_t collect(const std::atomic<bool>& stop, const std::shared_ptr<Shard>& sh
                  const CollectorOptions& options, int batches, SeenIds& seen) {
   uint64_t wrong = 0;
   std::deque<Batch> kept;
-  std::unique_ptr<Collector> collector;
+  std::unique_ptr<Pipeline> pipeline;
   for (int i = 0; i < batches && !stop; ++i) {
     if (i % 50 == 0) {
-      collector = std::make_unique<Collector>(shard, options);
+      pipeline = make_pipeline(shard, options);
     }
     Batch batch;
-    if (collector->next(60.0, batch) != Next::kBatch) {
+    if (pipeline->next(60.0, batch) != Next::kBatch) {
       return ~uint64_t{0};
     }
     seen.add(batch);
@@ -123,7 +123,7 @@ uint64_t collect(const std::atomic<bool>& stop, const std::shared_ptr<Shard>& sh
     wrong += wrong_rows(kept.front());
     kept.pop_front();
   }
-  collector.reset();
+  pipeline.reset();
   for (const Batch& batch : kept) {
     wrong += wrong_rows(batch);
   }
@@ -212,10 +212,10 @@ TEST_CASE("two collectors on a queue deliver every step exactly once") {
       wanted.outputs = windows();
       wanted.batch_size = 7;
       wanted.sampler.policy = number == 1 ? Policy::kFifo : Policy::kUniform;
-      Collector collector(shard, wanted);
+      const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
       while (!stop && delivered < 2 * kEpisodes * kSteps) {
         Batch batch;
-        if (collector.next(0.01, batch) != Next::kBatch) {
+        if (pipeline->next(0.01, batch) != Next::kBatch) {
           continue;
         }
         wrong += wrong_rows(batch);

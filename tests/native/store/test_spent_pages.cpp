@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "deliver/collector.h"
+#include "deliver/make_source.h"
 #include "store/writer.h"
 
 using namespace gear::plan;
@@ -48,14 +48,14 @@ TEST_CASE("a page that a batch has spent is written again only when the batch is
   wanted.outputs = {{"row", 0, 0, 1, Pad::kBoth, false}};
   wanted.batch_size = kSteps;
   wanted.sampler.policy = gear::select::Policy::kFifo;
-  Collector collector(shard, wanted);
+  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
   std::atomic<bool> stop{false};
   std::thread writer([&] { write_until(stop, shard); });
   uint64_t torn = 0;
   for (int batches = 0; batches < 200;) {
     Batch batch;
     try {
-      collector.next(std::nullopt, batch);
+      pipeline->next(std::nullopt, batch);
     } catch (const gear::base::InvalidArgument&) {
       std::this_thread::yield();  // the writer has not got that far
       continue;

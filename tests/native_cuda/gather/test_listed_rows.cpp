@@ -61,7 +61,7 @@ Planned planned_batch(Shard& shard, uint64_t batch_size, uint64_t items, bool pa
   }
   made.batch = batch_on_cpu(shard, made.layout, selection);
   Batch again = made.batch;
-  again.block = std::make_shared<BlockPool>(made.layout->bytes, 0)->acquire();
+  again.block = gear::deliver::host_block(made.layout->bytes);
   make_plan(shard.index(), shard.layout(), selection, again, made.plan);
   return made;
 }

@@ -146,7 +146,7 @@ Making on_cpu(const World& world, const Draw& draw, uint32_t rank,
               const std::shared_ptr<const BatchLayout>& layout) {
   Making making;
   making.batch.layout = layout;
-  making.batch.block = std::make_shared<BlockPool>(layout->bytes, 0)->acquire();
+  making.batch.block = host_block(layout->bytes);
   assemble(world, draw, rank, true, making);
   gear::base::ThreadPool pool(1);
   for (uint32_t o = 0; o < world.ranks; ++o) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "deliver/collector.h"
+#include "deliver/make_source.h"
 #include "described_rows.h"
 #include "expect_message.h"
 
@@ -17,7 +17,7 @@ using namespace gear::deliver;
 using namespace gear::store;
 using gear::select::Policy;
 using gear::store::Writer;
-using Next = Collector::Next;
+using Next = Pipeline::Next;
 
 using namespace gear::testing;
 
@@ -40,7 +40,7 @@ std::vector<std::byte> bytes_of(const Batch& batch) {
 
 }  // namespace
 
-TEST_CASE("a collector delivers whole windows, padded and packed, under every policy") {
+TEST_CASE("a loader delivers whole windows, padded and packed, under every policy") {
   const auto shard = std::make_shared<Shard>(schema(), options_of(200));
   Writer writer(shard);
   for (uint64_t episode = 0; episode < 40; ++episode) {
@@ -52,17 +52,17 @@ TEST_CASE("a collector delivers whole windows, padded and packed, under every po
       for (const Unit unit : {Unit::kStep, Unit::kEpisode}) {
         CollectorOptions options = collector_options(13, packed, policy);
         options.sampler.unit = unit;
-        Collector collector(shard, options);
+        const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, options);
         Batch batch;
         for (int i = 0; i < 3; ++i) {
-          REQUIRE(collector.next(std::nullopt, batch) != Next::kTimedOut);
+          REQUIRE(pipeline->next(std::nullopt, batch) != Next::kTimedOut);
           REQUIRE(wrong_rows(batch) == 0);
         }
         if (policy == Policy::kSequential) {
           continue;
         }
-        CHECK(collector.stats().batches == 3);
-        CHECK(collector.stats().items == 39);
+        CHECK(pipeline->stats().batches == 3);
+        CHECK(pipeline->stats().items == 39);
       }
     }
   }
@@ -70,16 +70,16 @@ TEST_CASE("a collector delivers whole windows, padded and packed, under every po
 
 TEST_CASE("with nothing to draw the message says what is missing") {
   const auto shard = std::make_shared<Shard>(schema(), options_of(40));
-  Collector collector(shard, collector_options(4));
+  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, collector_options(4));
   Batch batch;
-  expect_message<gear::base::InvalidArgument>([&] { collector.next(1.0, batch); },
+  expect_message<gear::base::InvalidArgument>([&] { pipeline->next(1.0, batch); },
                                               "nothing to sample", "0 steps in 0 episodes",
                                               "once 2 steps follow it");
   Writer writer(shard);
   append(writer, 0, 0, 2);
-  CHECK_THROWS_AS(collector.next(1.0, batch), gear::base::InvalidArgument);
+  CHECK_THROWS_AS(pipeline->next(1.0, batch), gear::base::InvalidArgument);
   append(writer, 0, 2, 1);
-  REQUIRE(collector.next(1.0, batch) == Next::kBatch);
+  REQUIRE(pipeline->next(1.0, batch) == Next::kBatch);
   CHECK(wrong_rows(batch) == 0);
 }
 
@@ -93,10 +93,10 @@ TEST_CASE("prefetching does not change what is delivered") {
     }
     CollectorOptions options = collector_options(8, false, Policy::kWeighted);
     options.prefetch = prefetch;
-    Collector collector(shard, options);
+    const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, options);
     for (size_t i = 0; i < 20; ++i) {
       Batch batch;
-      REQUIRE(collector.next(std::nullopt, batch) == Next::kBatch);
+      REQUIRE(pipeline->next(std::nullopt, batch) == Next::kBatch);
       if (prefetch == 0) {
         wanted.push_back(bytes_of(batch));
       } else {
@@ -106,37 +106,40 @@ TEST_CASE("prefetching does not change what is delivered") {
   }
 }
 
-TEST_CASE("a restored collector continues to the bit, prefetched batches and all") {
+TEST_CASE("a restored loader continues to the bit, prefetched batches and all") {
   for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential}) {
     const auto shard = std::make_shared<Shard>(schema(), options_of(100));
     Writer writer(shard);
     for (uint64_t episode = 0; episode < 8; ++episode) {
       add_episode(writer, episode, 10);
     }
-    Collector first(shard, collector_options(10, false, policy));
+    const std::unique_ptr<Pipeline> first =
+        make_pipeline(shard, collector_options(10, false, policy));
     Batch batch;
     for (int i = 0; i < 4; ++i) {
-      REQUIRE(first.next(std::nullopt, batch) == Next::kBatch);
+      REQUIRE(first->next(std::nullopt, batch) == Next::kBatch);
     }
-    const Collector::State state = first.state();
+    const Pipeline::State state = first->state();
     CHECK(state.pending.size() == 2);
-    Collector second(shard, collector_options(10, false, policy));
-    REQUIRE(second.next(std::nullopt, batch) == Next::kBatch);  // dropped by restore
-    second.restore(state);
+    const std::unique_ptr<Pipeline> second =
+        make_pipeline(shard, collector_options(10, false, policy));
+    REQUIRE(second->next(std::nullopt, batch) == Next::kBatch);  // dropped by restore
+    second->restore(state);
     for (int i = 0; i < 20; ++i) {
       Batch other;
-      const Next next = first.next(std::nullopt, batch);
-      REQUIRE(second.next(std::nullopt, other) == next);
+      const Next next = first->next(std::nullopt, batch);
+      REQUIRE(second->next(std::nullopt, other) == next);
       if (next == Next::kBatch) {
         REQUIRE(bytes_of(batch) == bytes_of(other));
       }
     }
-    Collector smaller(shard, collector_options(9, false, policy));
-    expect_message<gear::base::InvalidArgument>([&] { smaller.restore(state); }, "saved with");
+    const std::unique_ptr<Pipeline> smaller =
+        make_pipeline(shard, collector_options(9, false, policy));
+    expect_message<gear::base::InvalidArgument>([&] { smaller->restore(state); }, "saved with");
   }
 }
 
-TEST_CASE("batches outlive their collector, their shard and its writers") {
+TEST_CASE("batches outlive their loader, their shard and its writers") {
   std::deque<Batch> batches;
   {
     const auto shard = std::make_shared<Shard>(schema(), options_of(60));
@@ -144,10 +147,10 @@ TEST_CASE("batches outlive their collector, their shard and its writers") {
     for (uint64_t episode = 0; episode < 9; ++episode) {
       add_episode(writer, episode, 5);
     }
-    Collector collector(shard, collector_options(16));
+    const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, collector_options(16));
     for (int i = 0; i < 5; ++i) {
       batches.emplace_back();
-      REQUIRE(collector.next(std::nullopt, batches.back()) == Next::kBatch);
+      REQUIRE(pipeline->next(std::nullopt, batches.back()) == Next::kBatch);
     }
     batches.push_back(
         collect_ids(*shard, {batches[0].at<int64_t>(batches[0].layout->ids)[3]}, windows(), true));
@@ -177,24 +180,51 @@ TEST_CASE("collected ids come in the order given, and stale ones are refused") {
   CHECK_THROWS_AS(collect_ids(*shard, ids, windows(), false), gear::base::InvalidArgument);
 }
 
-TEST_CASE("a collector waits for the rate limit and is woken by an append") {
+TEST_CASE("a loader waits for the rate limit and is woken by an append") {
   ShardOptions options = options_of(100);
   options.rate_limiter = RateLimiter(1, 8, 8);
   const auto shard = std::make_shared<Shard>(schema(), options);
   CollectorOptions wanted = collector_options(8);
   wanted.prefetch = 0;
-  Collector collector(shard, wanted);
+  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
   Batch batch;
-  CHECK(collector.next(0.0, batch) == Next::kTimedOut);
-  CHECK(collector.next(0.02, batch) == Next::kTimedOut);
+  CHECK(pipeline->next(0.0, batch) == Next::kTimedOut);
+  CHECK(pipeline->next(0.02, batch) == Next::kTimedOut);
   std::thread appender([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     Writer writer(shard);
     add_episode(writer, 0, 8);
   });
-  CHECK(collector.next(60.0, batch) == Next::kBatch);
+  CHECK(pipeline->next(60.0, batch) == Next::kBatch);
   appender.join();
   CHECK(wrong_rows(batch) == 0);
-  CHECK(collector.next(0.02, batch) == Next::kTimedOut);
-  CHECK(collector.stats().wait_s > 0.03);
+  CHECK(pipeline->next(0.02, batch) == Next::kTimedOut);
+  CHECK(pipeline->stats().wait_s > 0.03);
+}
+
+TEST_CASE("a batch for which there is no memory takes nothing from the buffer") {
+  ShardOptions options = options_of(8);
+  options.max_times_sampled = 1;
+  const auto shard = std::make_shared<Shard>(schema(), options);
+  Writer writer(shard);
+  add_episode(writer, 1, 8);
+  CollectorOptions wanted = collector_options(8, false, Policy::kFifo);
+  const auto wanted_outputs = wanted.outputs;
+  // 32 TiB: more than any process is given.
+  const std::vector<Output> huge(1 << 9, Output{"row", 0, 1 - (1 << 27), 1});
+  wanted.outputs.clear();
+  for (size_t i = 0; i < huge.size(); ++i) {
+    wanted.outputs.push_back(huge[i]);
+    wanted.outputs.back().name = std::to_string(i);
+  }
+  const std::unique_ptr<Pipeline> too_large = make_pipeline(shard, wanted);
+  Batch batch;
+  for (int i = 0; i < 2; ++i) {
+    CHECK_THROWS_AS(too_large->next(1.0, batch), gear::OutOfMemory);
+  }
+  wanted.outputs = wanted_outputs;
+  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
+  REQUIRE(pipeline->next(1.0, batch) == Next::kBatch);
+  CHECK(batch.items == 8);
+  CHECK(wrong_rows(batch) == 0);
 }

@@ -1,0 +1,69 @@
+#include "deliver/make_source.h"
+
+#include <cstring>
+
+#include "deliver/host_source.h"
+#include "gather/gather_cpu.h"
+
+namespace gear::deliver {
+namespace {
+
+// Whether a GPU has a part in bringing what the shard holds to `device`.
+bool needs_gpu(const store::Shard& shard, int device) {
+  return device >= 0 || shard.options().tier == memory::Tier::kDevice;
+}
+
+// Gives a read ticket back on every path.
+class Reading {
+ public:
+  explicit Reading(store::Shard& shard) : shard_(shard), ticket_(shard.begin_read()) {}
+  ~Reading() { shard_.end_read(ticket_); }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  store::Shard& shard_;
+  uint64_t ticket_;
+};
+
+}  // namespace
+
+std::unique_ptr<Pipeline> make_pipeline(std::shared_ptr<store::Shard> shard,
+                                        const CollectorOptions& options) {
+  check_path(options, shard->options().tier);
+  const bool gpu = needs_gpu(*shard, options.device);
+  std::unique_ptr<Source> source = gpu ? make_device_source(std::move(shard), options)
+                                       : std::make_unique<HostSource>(std::move(shard), options);
+  return std::make_unique<Pipeline>(std::move(source), options.prefetch);
+}
+
+plan::Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
+                        const std::vector<plan::Output>& outputs, bool packed, int device) {
+  if (needs_gpu(shard, device)) {
+    return collect_ids_by_device(shard, ids, outputs, packed, device);
+  }
+  return collect_ids_by_host(shard, ids, outputs, packed);
+}
+
+plan::Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>& ids,
+                                const std::vector<plan::Output>& outputs, bool packed) {
+  select::Selection selection;
+  plan::Plan plan;
+  plan::Batch batch;
+  auto lock = shard.lock();
+  check_outputs(outputs, shard.schema(), ids.size(), shard.index().num_slots());
+  for (const int64_t id : ids) {
+    selection.add(shard.index().resolve(id), 1.0F);
+  }
+  batch.layout = std::make_shared<plan::BatchLayout>(shard.schema(), outputs, ids.size(), packed);
+  batch.block = host_block(batch.layout->bytes);
+  make_plan(shard.index(), shard.layout(), selection, batch, plan);
+  // The ids as they were given: an episode's id stays an episode's.
+  std::memcpy(batch.at<int64_t>(batch.layout->ids), ids.data(), ids.size() * sizeof(int64_t));
+  const Reading reading(shard);
+  lock.unlock();
+  gather::gather_cpu(shard.data(), shard.layout(), plan, batch, base::ThreadPool::shared());
+  return batch;
+}
+
+}  // namespace gear::deliver

@@ -1,0 +1,56 @@
+#include "deliver/source.h"
+
+#include "base/errors.h"
+
+namespace gear::deliver {
+namespace {
+
+[[noreturn]] void refuse_to_draw(const store::Index& index, store::Unit unit) {
+  throw base::InvalidArgument(base::cat(
+      "[select] nothing to sample: ", index.state().num_steps, " steps in ",
+      index.state().num_episodes, " episodes are stored, none of them offered as an anchor; ",
+      unit == store::Unit::kStep
+          ? base::cat("a step of an open episode is offered once ", index.state().lookahead,
+                      " steps follow it: append more or end the episode")
+          : std::string("an episode is offered once it has ended: end one")));
+}
+
+}  // namespace
+
+void check_path(const CollectorOptions& options, memory::Tier tier) {
+  const bool fits = options.path == plan::Path::kZeroCopy ? tier == memory::Tier::kPinned
+                                                          : tier != memory::Tier::kDevice;
+  if (options.path == plan::Path::kAuto || (options.device >= 0 && fits)) {
+    return;
+  }
+  throw base::InvalidArgument(base::cat(
+      "[collect] path '", path_name(options.path), "' from tier '", memory::tier_name(tier),
+      "' to a ", options.device < 0 ? "CPU" : "GPU",
+      ": 'zero_copy' leads from tier 'pinned' to a GPU, 'staged' from any tier of host memory "
+      "to a GPU; use path='auto'"));
+}
+
+bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
+                  const CollectorOptions& options, bool ahead, std::optional<double> timeout_s) {
+  const store::Unit unit = options.sampler.unit;
+  const store::Index& index = shard.index();
+  const store::SumTree& offered = unit == store::Unit::kStep ? index.anchors() : index.heads();
+  if (!shard.rate_limiter().active() && offered.total() == 0) {
+    if (ahead) {
+      return false;
+    }
+    refuse_to_draw(index, unit);
+  }
+  return shard.wait_sample(lock, options.batch_size, unit, timeout_s);
+}
+
+uint64_t commit_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock, uint64_t items) {
+  shard.rate_limiter().sampled(items);
+  const uint64_t ticket = shard.begin_read();  // before pages go that this batch reads
+  shard.index().release_spent();
+  lock.unlock();
+  shard.notify_progress();
+  return ticket;
+}
+
+}  // namespace gear::deliver

@@ -1,0 +1,137 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "plan/batch.h"
+#include "plan/path.h"
+#include "plan/window.h"
+#include "select/sampler.h"
+#include "store/shard.h"
+
+namespace gear::deliver {
+
+struct CollectorOptions {
+  std::vector<plan::Output> outputs;
+  uint64_t batch_size = 0;
+  bool packed = false;
+  uint64_t prefetch = 2;  ///< batches in flight behind the one that is delivered
+  select::SamplerOptions sampler;
+  int device = -1;                      ///< GPU that the batches go to; -1: host memory
+  plan::Path path = plan::Path::kAuto;  ///< kAuto, kZeroCopy or kStaged; tier kPinned to a GPU only
+};
+
+/// What a loader counts.
+struct Stats {
+  uint64_t batches = 0;  ///< delivered
+  uint64_t items = 0;
+  uint64_t bytes = 0;   ///< copied out of the store
+  double wait_s = 0;    ///< time next() waited: for a gather, or with none in flight for a draw
+  double gather_s = 0;  ///< time spent copying, by whoever copies
+  double gb_per_s = 0;  ///< of the copying, 1e9 bytes a second; 0 before there was any
+  plan::Path path = plan::Path::kHost;
+  bool selects_on_device = false;
+  memory::Tier tier = memory::Tier::kHost;  ///< where all items were found
+  // Over a group, bytes by where they came from, and those that came by message.
+  uint64_t local_bytes = 0;
+  uint64_t same_node_bytes = 0;
+  uint64_t remote_bytes = 0;
+  uint64_t message_bytes = 0;
+};
+
+/// A batch on its way through a pipeline. Each source has its own kind of job.
+struct Job {
+  /// What its draw ended with.
+  enum class Outcome : uint8_t { kBatch, kEpochEnd, kFailed };
+
+  Job() = default;
+  virtual ~Job() = default;
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  plan::Batch batch;
+  Outcome outcome = Outcome::kBatch;
+  /// What failed, delivered in the batch's place: the draw, or what came after it.
+  std::exception_ptr error;
+};
+
+/// Where the batches of a pipeline come from: the host's threads, a GPU, or the ranks of a group.
+/// It says how to draw one batch and how to finish one; the queue between the two is the
+/// pipeline's.
+///
+///     draw(k + 2) ── finish(k) ── count(k)       draw(k + 3) ── finish(k + 1) ── ...
+///
+/// Called by one thread at a time, but for report(). The destructor ends what is in the background;
+/// jobs are destroyed after it.
+class Source {
+ public:
+  /// What is the same for all batches.
+  struct Facts {
+    std::shared_ptr<const plan::BatchLayout> layout;
+    plan::Path path = plan::Path::kHost;
+    memory::Tier tier = memory::Tier::kHost;
+    bool selects_on_device = false;
+  };
+
+  virtual ~Source() = default;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+
+  const Facts& facts() const { return facts_; }
+
+  /// An empty job of this source's kind; the pipeline reuses it, its batch and error emptied.
+  virtual std::unique_ptr<Job> make_job() = 0;
+
+  /// Draws the next batch and begins to gather it. Waits up to timeout_s until that is allowed and
+  /// there is something to draw; false when there was not. `ahead`: other batches are in flight;
+  /// without a rate limiter, throws InvalidArgument where there is nothing to draw and none is. A
+  /// sampler's refusal is the job's error.
+  virtual bool draw(Job& job, bool ahead, std::optional<double> timeout_s) = 0;
+
+  /// Returns when the batch can be delivered, its rows and bytes known, or its error. May be called
+  /// again. `next`: the one in flight behind it, null where there is none.
+  virtual void finish(Job& job, Job* next) = 0;
+
+  /// The finished batch is about to be delivered: counts what report() adds.
+  virtual void count(Job&) {}
+
+  /// Makes of the job a finished batch of these bytes; its items and rows are set.
+  virtual void fill(Job& job, std::span<const std::byte> bytes) = 0;
+
+  /// Nobody will look at the batches in flight; finish() of each follows.
+  virtual void drop() {}
+
+  virtual void set_beta(double beta) = 0;
+  virtual uint64_t batches_per_epoch() = 0;
+  virtual select::SamplerPosition position() = 0;
+  virtual void restore(const select::SamplerPosition& position) = 0;
+
+  /// Adds gather_s, and what else of `stats` the pipeline cannot know. From any thread.
+  virtual void report(Stats& stats) = 0;
+
+ protected:
+  Source() = default;
+
+  Facts facts_;
+};
+
+/// Throws InvalidArgument when options.path does not lead from `tier` to options.device.
+void check_path(const CollectorOptions& options, memory::Tier tier);
+
+/// Waits up to timeout_s until a batch may be drawn; false when it may not. Throws InvalidArgument
+/// where nothing is offered and no rate limiter says to wait for it, unless `ahead`.
+bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
+                  const CollectorOptions& options, bool ahead, std::optional<double> timeout_s);
+
+/// Ends a draw of `items` that were selected under `lock`, and gives the lock up: the rate limiter
+/// counts them, a ticket keeps the pages that they lie in, episodes that have no more to give are
+/// evicted, and who waits for either is told. Returns the ticket.
+uint64_t commit_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock, uint64_t items);
+
+}  // namespace gear::deliver
