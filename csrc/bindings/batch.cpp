@@ -77,8 +77,9 @@ py::array PyBatch::numpy(int kind, size_t output) const {
 
 py::capsule PyBatch::dlpack(int kind, size_t output, std::optional<int64_t> stream) const {
   constexpr int64_t kNoOrder = -1;
-  if (device() >= 0 && stream != kNoOrder) {
-    batch_.delivery->make_wait(static_cast<uintptr_t>(stream.value_or(0)));
+  if (device() >= 0) {
+    const int64_t reader = stream == kNoOrder ? 0 : stream.value_or(0);
+    batch_.delivery->make_wait(static_cast<uintptr_t>(reader));
   }
   return to_dlpack(view(kind, output));
 }

@@ -23,7 +23,8 @@ class PyBatch {
 
   py::array numpy(int kind, size_t output) const;
   /// `stream`: of the consumer, on a GPU, as the DLPack protocol has it: 1 or none is the default
-  /// stream, -1 asks for no order at all.
+  /// stream. -1 asks for no order: whoever does reads on the default stream, or sees to it that its
+  /// streams are done before the tensors go.
   py::capsule dlpack(int kind, size_t output, std::optional<int64_t> stream) const;
 
  private:

@@ -12,6 +12,7 @@ from numbered import SCHEMA, check, rows, write
 from places import as_numpy
 
 import gear
+from gear import _core
 
 torch = pytest.importorskip("torch")
 
@@ -52,6 +53,26 @@ def test_memory_is_not_reused_before_the_consumer_is_done(world) -> None:
     torch.cuda.synchronize()
     assert [wrong_rows(as_numpy(n), as_numpy(o)) for n, o in copies] == [0] * 12
     assert len({tuple(n.tolist()[:20]) for n, _ in copies}) == 12, "twelve different batches"
+
+
+def test_a_consumer_that_asks_for_no_order_keeps_its_batch(world) -> None:
+    """Stream -1 of DLPack: the memory waits for what the default stream was given all the same."""
+    loader, _ = world
+    side = torch.cuda.Stream()
+    copies = []
+    for _ in range(12):
+        batch = next(loader)
+        with torch.cuda.stream(side):
+            number = batch["number"].clone()
+        side.synchronize()  # filled: the order that the consumer sees to itself
+        obs = torch.utils.dlpack.from_dlpack(
+            batch._core.dlpack(_core.Batch.DATA, list(batch).index("obs"), -1)
+        )
+        torch.cuda._sleep(LONG // 4)
+        copies.append((number, obs.clone()))
+        del batch, obs
+    torch.cuda.synchronize()
+    assert [wrong_rows(as_numpy(n), as_numpy(o)) for n, o in copies] == [0] * 12
 
 
 def test_a_batch_read_on_another_stream_than_it_was_asked_for_on(world) -> None:
