@@ -73,7 +73,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool<Block>> {
   std::function<std::unique_ptr<Block>()> make_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Block>> idle_;
-  std::vector<std::unique_ptr<Block>> retired_;  // of unknown readers; freed with the pool
+  std::vector<std::unique_ptr<Block>> retired_;  ///< of unknown readers; freed with the pool
 };
 
 using HostBlockPool = BlockPool<memory::Region>;

@@ -46,12 +46,12 @@ class HostSource final : public Source {
     select::Selection selection;
     plan::Plan plan;
     uint64_t ticket = 0;
-    std::atomic<bool> done{true};  // set false by the caller's thread, true by the gathering one
+    std::atomic<bool> done{true};  ///< set false by the caller's thread, true by the gathering one
   };
 
   void queue(Gather& job);
   void run();
-  // Copies what the job's plan says and marks it done; in either thread.
+  /// Copies what the job's plan says and marks it done; in either thread.
   void gather(Gather& job);
 
   std::shared_ptr<store::Shard> shard_;
@@ -61,11 +61,11 @@ class HostSource final : public Source {
   std::unique_ptr<select::Sampler> sampler_;
   base::ThreadPool& pool_;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  ///< of what follows
   std::condition_variable work_;
   std::condition_variable done_;
   std::deque<Gather*> queue_;
-  std::atomic<uint64_t> queued_{0};  // jobs ever queued: what the gathering thread spins on
+  std::atomic<uint64_t> queued_{0};  ///< jobs ever queued: what the gathering thread spins on
   bool stop_ = false;
   bool worker_sleeps_ = false;
   bool caller_sleeps_ = false;

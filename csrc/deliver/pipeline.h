@@ -67,11 +67,11 @@ class Pipeline {
   const plan::BatchLayout& layout() const { return *in_->source->facts().layout; }
 
  private:
-  // What a forked child leaves as it is.
+  /// What a forked child leaves as it is.
   struct Flight {
-    std::deque<std::unique_ptr<Job>> pending;  // in delivery order
-    std::vector<std::unique_ptr<Job>> idle;    // delivered, kept for their memory
-    std::unique_ptr<Source> source;            // ends before the jobs that it works at go
+    std::deque<std::unique_ptr<Job>> pending;  ///< in delivery order
+    std::vector<std::unique_ptr<Job>> idle;    ///< delivered, kept for their memory
+    std::unique_ptr<Source> source;            ///< ends before the jobs that it works at go
   };
 
   Source& source() const;
@@ -83,7 +83,7 @@ class Pipeline {
   base::Origin origin_;
   std::unique_ptr<Flight> in_;
   uint64_t prefetch_;
-  std::mutex mutex_;  // of stats_
+  std::mutex mutex_;  ///< of stats_
   Stats stats_;
 };
 

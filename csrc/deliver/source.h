@@ -38,7 +38,7 @@ struct Stats {
   plan::Path path = plan::Path::kHost;
   bool selects_on_device = false;
   memory::Tier tier = memory::Tier::kHost;  ///< where all items were found
-  // Over a group, bytes by where they came from, and those that came by message.
+  /// Over a group, bytes by where they came from, and those that came by message.
   uint64_t local_bytes = 0;
   uint64_t same_node_bytes = 0;
   uint64_t remote_bytes = 0;

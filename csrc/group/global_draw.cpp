@@ -106,11 +106,7 @@ GlobalDraw::Round GlobalDraw::draw(Terms terms, DrawnBatch& out) {
   }
   write_parcels(out);
   shard_.finish_rows();  // peers read them without this GPU's stream
-  shard_.rate_limiter().sampled(out.items);
-  out.ticket = shard_.begin_read();
-  index.release_spent();
-  lock.unlock();
-  shard_.notify_progress();
+  out.ticket = deliver::commit_draw(shard_, lock, out.items);
   return Round::kDrawn;
 }
 

@@ -63,16 +63,16 @@ class GroupSource final : public deliver::Source {
   void report(deliver::Stats& stats) override;
 
  private:
-  struct Share;  // of a batch
-  // Of a batch that is being gathered, by this rank and by others.
+  struct Share;  ///< of a batch
+  /// Of a batch that is being gathered, by this rank and by others.
   struct Reading {
     uint64_t number;
     uint64_t ticket;
-    std::vector<uint32_t> readers;  // ranks that read this one's pages
+    std::vector<uint32_t> readers;  ///< ranks that read this one's pages
   };
 
   std::unique_ptr<GroupMover> make_mover();
-  // One collective attempt to draw a batch.
+  /// One collective attempt to draw a batch.
   GlobalDraw::Round attempt(Share& job, GlobalDraw::Terms terms);
   bool allowed(double within_s);
   void run();
@@ -89,22 +89,22 @@ class GroupSource final : public deliver::Source {
   std::unique_ptr<transport::Transport> control_;
   std::unique_ptr<transport::Transport> data_;
   std::unique_ptr<GroupMover> mover_;
-  bool by_kernels_ = false;  // a GPU gathers
+  bool by_kernels_ = false;  ///< a GPU gathers
   PageAccess access_;
   std::shared_ptr<ReadBoard> board_;
   std::unique_ptr<GlobalDraw> draw_;
-  uint64_t drawn_ = 0;  // batches to gather; of the caller's thread
+  uint64_t drawn_ = 0;  ///< batches to gather; of the caller's thread
 
-  // Of the own thread:
+  /// Of the own thread:
   std::deque<Reading> reading_;
   std::vector<std::shared_ptr<const ReadersEnd>> ends_;
-  std::exception_ptr failure_;  // the first, which ends the source's part in the group
+  std::exception_ptr failure_;  ///< the first, which ends the source's part in the group
 
-  std::mutex mutex_;  // of what follows, and of a drawn batch's state
+  std::mutex mutex_;  ///< of what follows, and of a drawn batch's state
   std::condition_variable changed_;
   std::deque<Share*> queue_;
   bool stop_ = false;
-  deliver::Stats counted_;  // gather_s, and bytes by where they came from
+  deliver::Stats counted_;  ///< gather_s, and bytes by where they came from
   std::thread thread_;
 };
 

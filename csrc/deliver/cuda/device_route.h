@@ -78,25 +78,25 @@ class DeviceRoute {
  private:
   class GatherEnd;
 
-  // Where batches are gathered in this GPU's memory.
+  /// Where batches are gathered in this GPU's memory.
   std::byte* target(const DeviceBlock& block) const;
   select::DeviceDraw draw_into(std::byte* block) const;
   void launch(const Filling& filling, std::byte* block);
   std::shared_ptr<const store::ReadEnd> end_of_reads();
 
   store::DeviceIndex& mirror_;
-  store::DeviceIndex* home_;  // mirror on the GPU that holds the pages; null: host memory
+  store::DeviceIndex* home_;  ///< mirror on the GPU that holds the pages; null: host memory
   std::shared_ptr<const plan::BatchLayout> layout_;
   plan::DevicePlan plan_;
   gather::RowGather gather_;
   const std::byte* pages_;
   uint32_t most_blocks_;  ///< of a gather
   std::unique_ptr<JointGather> joint_;
-  base::DeviceArray<std::byte> staging_;  // a block on its way to host memory
+  base::DeviceArray<std::byte> staging_;  ///< a block on its way to host memory
   BatchGraphs graphs_;
-  base::Event rows_written_;  // of another GPU's pages
+  base::Event rows_written_;  ///< of another GPU's pages
   base::Event rows_read_;
-  std::vector<std::shared_ptr<GatherEnd>> ends_;  // of host pages; kept for their events
+  std::vector<std::shared_ptr<GatherEnd>> ends_;  ///< of host pages; kept for their events
 };
 
 }  // namespace gear::deliver

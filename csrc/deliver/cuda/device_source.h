@@ -49,30 +49,31 @@ class DeviceSource final : public Source {
 
  private:
   struct Fill : Job {
-    base::PinnedArray<plan::PlanTotals> totals;  // packed: by window
+    base::PinnedArray<plan::PlanTotals> totals;  ///< packed: by window
     DeviceRoute::Filled filled;
-    bool resolved = true;  // rows and bytes of the batch are known
+    bool resolved = true;  ///< rows and bytes of the batch are known
   };
 
-  // Accounts for the next selection: how many items it holds. The host's is made, the GPU's is not.
+  /// Accounts for the next selection: how many items it holds. The host's is made, the GPU's is
+  /// not.
   uint64_t select();
   void launch_select(uint64_t items, const select::DeviceDraw& draw);
   void gather(Fill& job, std::shared_ptr<DeviceBlock> block, uint64_t items);
-  // Now and then, the time that the last fill of a block took.
+  /// Now and then, the time that the last fill of a block took.
   void look_at_time(const DeviceBlock& block);
 
   std::shared_ptr<store::Shard> shard_;
   CollectorOptions options_;
-  int device_;  // that gathers
+  int device_;  ///< that gathers
   std::shared_ptr<DeviceBlockPool> blocks_;
   std::optional<DeviceRoute> route_;
-  std::unique_ptr<select::DeviceSampler> device_sampler_;  // one of these two
+  std::unique_ptr<select::DeviceSampler> device_sampler_;  ///< one of these two
   std::unique_ptr<select::Sampler> host_sampler_;
-  select::Selection selection_;                 // of the host's
-  std::optional<gather::AnchorUpload> upload_;  // likewise
-  uint64_t enqueued_ = 0;                       // into blocks that were filled before
-  std::mutex mutex_;                            // of what follows
-  uint64_t timed_bytes_ = 0;                    // of batches whose time on the GPU was looked at
+  select::Selection selection_;                 ///< of the host's
+  std::optional<gather::AnchorUpload> upload_;  ///< likewise
+  uint64_t enqueued_ = 0;                       ///< into blocks that were filled before
+  std::mutex mutex_;                            ///< of what follows
+  uint64_t timed_bytes_ = 0;                    ///< of batches whose time on the GPU was looked at
   double timed_s_ = 0;
 };
 

@@ -220,7 +220,7 @@ TEST_CASE("a batch for which there is no memory takes nothing from the buffer") 
   const std::unique_ptr<Pipeline> too_large = make_pipeline(shard, wanted);
   Batch batch;
   for (int i = 0; i < 2; ++i) {
-    CHECK_THROWS_AS(too_large->next(1.0, batch), gear::OutOfMemory);
+    CHECK_THROWS_AS(too_large->next(1.0, batch), gear::base::OutOfMemory);
   }
   wanted.outputs = wanted_outputs;
   const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);

@@ -57,7 +57,7 @@ class Numbers final : public Source {
     script_.calls.push_back("draw " + std::to_string(number));
     if (number == script_.fails_to_draw) {
       job.outcome = Job::Outcome::kFailed;
-      job.error = std::make_exception_ptr(gear::InvalidArgument("drawn in vain"));
+      job.error = std::make_exception_ptr(gear::base::InvalidArgument("drawn in vain"));
     } else if (number == script_.ends_at) {
       job.outcome = Job::Outcome::kEpochEnd;
     } else {
@@ -68,7 +68,7 @@ class Numbers final : public Source {
       job.batch.rows.assign(facts_.layout->windows.size(), 1);
       fill(job, bytes);
       if (number == script_.fails_to_gather) {
-        job.error = std::make_exception_ptr(gear::OutOfMemory("gathered in vain"));
+        job.error = std::make_exception_ptr(gear::base::OutOfMemory("gathered in vain"));
       }
     }
     return true;
@@ -137,7 +137,8 @@ TEST_CASE("nothing is drawn beyond the end of an epoch, or an error, before it i
     CHECK(script.calls.back() == "finish 0 before none");
     Batch batch;
     if (fails) {
-      expect_message<gear::InvalidArgument>([&] { pipeline.next(1.0, batch); }, "drawn in vain");
+      expect_message<gear::base::InvalidArgument>([&] { pipeline.next(1.0, batch); },
+                                                  "drawn in vain");
     } else {
       CHECK(pipeline.next(1.0, batch) == Next::kEpochEnd);
     }
@@ -152,7 +153,7 @@ TEST_CASE("what fails after its draw is thrown in its batch's place, once") {
   Pipeline pipeline = numbers(script, 2);
   CHECK(next_number(pipeline) == 0);
   Batch batch;
-  expect_message<gear::OutOfMemory>([&] { pipeline.next(1.0, batch); }, "gathered in vain");
+  expect_message<gear::base::OutOfMemory>([&] { pipeline.next(1.0, batch); }, "gathered in vain");
   CHECK(batch.block == nullptr);
   CHECK(next_number(pipeline) == 2);
 }
@@ -212,7 +213,7 @@ TEST_CASE("in a forked child a pipeline is refused, and destroyed without its pa
     for (const auto& call : calls) {
       try {
         call();
-      } catch (const gear::InvalidArgument& error) {
+      } catch (const gear::base::InvalidArgument& error) {
         refused += std::string(error.what()).find("forked") != std::string::npos ? 1 : 0;
       }
     }

@@ -245,7 +245,7 @@ TEST_CASE("a batch of more bytes than addresses can name is refused, not wrapped
   Output output{"x", 0, 1 - (1 << 26), 1};
   output.dtype = DType::kF32;
   // 2^26 rows of 2^28 bytes each: 2^10 of them are 2^64.
-  expect_message<gear::InvalidArgument>(
+  expect_message<gear::base::InvalidArgument>(
       [&] { BatchLayout(schema, std::vector<Output>(1 << 10, output), 1, false); },
       "batches of 1 items and 1024 outputs", "2^62 bytes or more");
   const BatchLayout allowed(schema, std::vector<Output>(1 << 7, output), 1, false);

@@ -8,6 +8,7 @@
 #include "base/cuda/cuda.h"
 #include "base/devices.h"
 #include "base/errors.h"
+#include "deliver/block_pool.h"
 #include "gather/gather_cpu.h"
 #include "group/mover.h"
 #include "memory/peer_device_region.h"
