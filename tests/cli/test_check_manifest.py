@@ -18,7 +18,7 @@ PATCH = b"Why: torch 2.13 needs C++17.\n--- a\n+++ b\n"
 def manifest() -> dict[str, Any]:
     return {
         "format": 1,
-        "gear": {"version": "0.1.0", "kind": "cpu", "source_hash": "0123456789ab"},
+        "gear": {"version": "1.2.3", "kind": "cpu", "source_hash": "0123456789ab"},
         "site": {"name": "Debian 12", "proxy": ""},
         "tools": {"python": "3.11.2", "mpi": "Open MPI 4.1.4"},
         "packages": [
@@ -40,7 +40,7 @@ def manifest() -> dict[str, Any]:
 @pytest.fixture
 def home(tmp_path: Path, manifest: dict[str, Any]) -> Path:
     """An installation that is as its manifest says."""
-    home = tmp_path / "gear" / "0.1.0-cpu"
+    home = tmp_path / "gear" / "1.2.3-cpu"
     install(home, "hydra_core", "1.3.8")
     base = tmp_path / "gear" / "base"
     install(base, "pip", "23.0.1")
@@ -80,7 +80,7 @@ def test_the_manifest_of_the_loaded_module_is_shown(
     monkeypatch.setenv("GEAR_HOME", str(home))
     assert app.main(["check", "--manifest"]) == 0
     shown = capsys.readouterr().out
-    for text in ("gear/0.1.0-cpu", "0123456789ab", "Debian 12", "Open MPI 4.1.4", "hydra.whl"):
+    for text in ("gear/1.2.3-cpu", "0123456789ab", "Debian 12", "Open MPI 4.1.4", "hydra.whl"):
         assert text in shown
     for text in (
         "cxx17.patch",
