@@ -2,8 +2,9 @@
 
 #include <memory>
 
-#include "bindings/arrays.h"
+#include "bindings/tensors.h"
 #include "plan/batch.h"
+#include "store/schema.h"
 
 namespace gear::bindings {
 

@@ -1,7 +1,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include "bindings/arrays.h"
+#include "bindings/input_rows.h"
 #include "group/peers.h"
 
 namespace gear::bindings {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/errors.h"
-#include "bindings/arrays.h"
+#include "bindings/input_rows.h"
 #include "store/writer.h"
 
 namespace gear::bindings {

@@ -2,7 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "base/errors.h"
-#include "bindings/arrays.h"
+#include "bindings/input_rows.h"
 #include "store/checkpoint/manifest.h"
 #include "store/checkpoint/snapshot.h"
 #include "store/shard.h"

@@ -1,42 +1,16 @@
-#include "bindings/arrays.h"
+#include "bindings/input_rows.h"
 
 #include <array>
 #include <cstring>
 #include <limits>
+#include <string>
 
 #include "base/errors.h"
-#include "bindings/dlpack.h"
+#include "base/half.h"
+#include "bindings/dtypes.h"
 
 namespace gear::bindings {
 namespace {
-
-constexpr size_t kNumDTypes = 13;
-
-DLDataType dlpack_dtype(base::DType dtype) {
-  const auto bits = static_cast<uint8_t>(8 * base::dtype_bytes(dtype));
-  switch (dtype) {
-    case base::DType::kBool:
-      return {kDLBool, bits, 1};
-    case base::DType::kU8:
-    case base::DType::kU16:
-    case base::DType::kU32:
-    case base::DType::kU64:
-      return {kDLUInt, bits, 1};
-    case base::DType::kI8:
-    case base::DType::kI16:
-    case base::DType::kI32:
-    case base::DType::kI64:
-      return {kDLInt, bits, 1};
-    case base::DType::kBF16:
-      return {kDLBfloat, bits, 1};
-    case base::DType::kF16:
-    case base::DType::kF32:
-    case base::DType::kF64:
-      return {kDLFloat, bits, 1};
-  }
-  GEAR_CHECK(!"every dtype has a DLPack code");
-  return {};
-}
 
 std::string shape_text(const int64_t* dims, size_t count) {
   std::string text = "(";
@@ -71,18 +45,9 @@ uint64_t count_steps(const store::Column& column, const int64_t* dims, size_t nd
   return batched ? static_cast<uint64_t>(dims[0]) : 1;
 }
 
-const py::dtype& cached_dtype(base::DType dtype) {
-  static std::array<py::dtype, kNumDTypes>& dtypes = *new std::array<py::dtype, kNumDTypes>();
-  py::dtype& entry = dtypes[static_cast<size_t>(dtype)];
-  if (!entry) {
-    entry = numpy_dtype(dtype);
-  }
-  return entry;
-}
-
 bool same_dtype(const py::array& array, base::DType dtype) {
   const py::handle descr = py::detail::array_proxy(array.ptr())->descr;
-  const py::dtype& wanted = cached_dtype(dtype);
+  const py::dtype& wanted = numpy_dtype(dtype);
   if (descr.ptr() == wanted.ptr()) {
     return true;
   }
@@ -101,16 +66,6 @@ bool is_numpy_scalar(py::handle value) {
 template <class T>
 void put(std::byte* target, T value) {
   std::memcpy(target, &value, sizeof value);
-}
-
-// The upper half of the float32, rounded to nearest even.
-uint16_t bfloat16_bits(float value) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  if (value != value) {
-    return static_cast<uint16_t>((bits >> 16) | 0x40);
-  }
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 template <class T>
@@ -165,7 +120,7 @@ bool put_float(base::DType dtype, std::byte* target, double value) {
       put(target, static_cast<float>(value));
       return true;
     case base::DType::kBF16:
-      put(target, bfloat16_bits(static_cast<float>(value)));
+      put(target, base::to_bf16(base::float_bits(static_cast<float>(value))));
       return true;
     default:
       return false;
@@ -173,11 +128,6 @@ bool put_float(base::DType dtype, std::byte* target, double value) {
 }
 
 }  // namespace
-
-py::dtype numpy_dtype(base::DType dtype) {
-  const std::string name(dtype == base::DType::kBF16 ? "uint16" : base::dtype_name(dtype));
-  return py::dtype(name);
-}
 
 void InputRows::read(const store::Column& column, py::handle value, bool batched) {
   if (py::isinstance<py::array>(value)) {
@@ -306,41 +256,6 @@ void check_update(const Ids& ids, const Priorities& priorities) {
   throw base::InvalidArgument(base::cat(
       "[store] update takes one priority an id, both one-dimensional; given ", ids.size(),
       " ids and ", priorities.size(), " priorities of ", priorities.ndim(), " dimensions"));
-}
-
-py::array to_numpy(const TensorView& view) {
-  auto* owner = new std::shared_ptr<std::byte>(view.owner);
-  const py::capsule base(owner,
-                         [](void* p) { delete static_cast<std::shared_ptr<std::byte>*>(p); });
-  return py::array(cached_dtype(view.dtype), view.shape, view.data, base);
-}
-
-py::capsule to_dlpack(const TensorView& view) {
-  struct Managed {
-    DLManagedTensor tensor;
-    TensorView view;
-  };
-  auto* managed = new Managed{{}, view};
-  managed->tensor.dl_tensor = {
-      view.data,
-      view.device < 0 ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, view.device},
-      static_cast<int32_t>(view.shape.size()),
-      dlpack_dtype(view.dtype),
-      managed->view.shape.data(),
-      nullptr,
-      0};
-  managed->tensor.manager_ctx = managed;
-  managed->tensor.deleter = [](DLManagedTensor* self) {
-    delete static_cast<Managed*>(self->manager_ctx);
-  };
-  // A consumer renames the capsule and calls the deleter itself.
-  return py::capsule(&managed->tensor, "dltensor", [](PyObject* capsule) {
-    if (!PyCapsule_IsValid(capsule, "dltensor")) {
-      return;
-    }
-    auto* tensor = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
-    tensor->deleter(tensor);
-  });
 }
 
 }  // namespace gear::bindings

@@ -2,19 +2,13 @@
 
 #include <pybind11/numpy.h>
 
-#include <memory>
-#include <vector>
-
 #include "bindings/bindings.h"
 #include "store/schema.h"
 
-// Arrays across the border: NumPy and DLPack in, NumPy and DLPack out, never a copy that is not
+// What callers give: NumPy arrays, tensors by DLPack and scalars, without a copy that is not
 // needed.
 
 namespace gear::bindings {
-
-/// The NumPy dtype in which a column travels; bfloat16, which NumPy lacks, travels as uint16 bits.
-py::dtype numpy_dtype(base::DType dtype);
 
 /// Steps of one column as given by a caller: C-contiguous bytes, valid while this object lives.
 class InputRows {
@@ -44,19 +38,5 @@ using Ids = py::array_t<int64_t, py::array::c_style>;
 using Priorities = py::array_t<float, py::array::c_style | py::array::forcecast>;
 /// Throws InvalidArgument unless there is one priority an id, both one-dimensional.
 void check_update(const Ids& ids, const Priorities& priorities);
-
-/// A tensor inside a block of memory that lives as long as anyone views it.
-struct TensorView {
-  std::shared_ptr<std::byte> owner;
-  void* data;
-  base::DType dtype;
-  std::vector<int64_t> shape;
-  int device = -1;  ///< GPU whose memory it is; -1: host memory
-};
-
-py::array to_numpy(const TensorView& view);
-
-/// A capsule "dltensor" (unversioned DLPack) for from_dlpack of any framework.
-py::capsule to_dlpack(const TensorView& view);
 
 }  // namespace gear::bindings
