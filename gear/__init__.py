@@ -35,7 +35,7 @@ from gear.rate_limit import RateLimit
 from gear.samplers import Fifo, Lifo, Sampler, Sequential, TopK, Uniform, Weighted
 from gear.schema import Column, Schema
 from gear.statistics import BufferStats, LoaderStats
-from gear.window import Step, Window
+from gear.window import Derived, IsLast, Step, StepIndex, Terminated, Window
 from gear.writer import Writer
 
 __version__ = str(_build_info()["version"])
@@ -46,12 +46,14 @@ __all__ = [
     "Column",
     "CorruptData",
     "CudaError",
+    "Derived",
     "Episode",
     "Fifo",
     "GearError",
     "Group",
     "InvalidArgument",
     "IoError",
+    "IsLast",
     "Lifo",
     "Loader",
     "LoaderStats",
@@ -62,6 +64,8 @@ __all__ = [
     "Schema",
     "Sequential",
     "Step",
+    "StepIndex",
+    "Terminated",
     "TopK",
     "TransportError",
     "Uniform",

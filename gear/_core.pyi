@@ -213,6 +213,7 @@ class LoaderOptions:
                 bool,
                 str | None,
                 typing.SupportsFloat | typing.SupportsIndex,
+                str,
             ]
         ],
         batch_size: typing.SupportsInt | typing.SupportsIndex,
@@ -261,6 +262,7 @@ def collect_ids(
             bool,
             str | None,
             typing.SupportsFloat | typing.SupportsIndex,
+            str,
         ]
     ],
     packed: bool,

@@ -25,7 +25,7 @@ from gear.rate_limit import RateLimit
 from gear.samplers import Sampler, Uniform
 from gear.schema import Column, Schema
 from gear.statistics import BufferStats
-from gear.window import Outputs, output_tuples
+from gear.window import Outputs, output_numbers, output_tuples
 from gear.writer import Writer
 
 DEFAULT_PAGE_STEPS = 16
@@ -263,8 +263,8 @@ class ReplayBuffer:
 
         Args:
             sampler: `Uniform` by default.
-            outputs: what to deliver, ``{name: Step | Window}``; None: every column of the anchor's
-                step.
+            outputs: what to deliver by name: `Step`, `Window`, `Terminated`, `IsLast`, `StepIndex`;
+                None: every column of the anchor's step.
             packed: concatenated steps with ``cu_seqlens`` in place of padding.
             device: ``"cpu"``, ``"cuda"`` (the current GPU) or ``"cuda:1"``. On a GPU, selection is
                 made there where the sampler has a form for it, and tensors are ordered with the
@@ -328,7 +328,7 @@ class ReplayBuffer:
         gpu = _core.parse_device(str(device))
         make = tensor_maker(framework, gpu)
         core = _core.collect_ids(self._open(), as_ids(ids), tuples, packed, gpu)
-        return Batch(core, {row[0]: number for number, row in enumerate(tuples)}, make)
+        return Batch(core, output_numbers(tuples), make)
 
     # ---- keeping ----
 

@@ -18,7 +18,7 @@ from gear.frameworks import tensor_maker
 from gear.samplers import Sampler, Weighted
 from gear.schema import Schema
 from gear.statistics import LoaderStats
-from gear.window import Outputs, output_tuples
+from gear.window import Outputs, output_numbers, output_tuples
 
 STATE_VERSION = 1
 
@@ -69,7 +69,7 @@ class Loader(Iterator[Batch]):
             tuples = output_tuples(outputs, schema)
             gpu = _core.parse_device(str(device))
             self._make = tensor_maker(framework, gpu)
-            self._outputs = {row[0]: number for number, row in enumerate(tuples)}
+            self._outputs = output_numbers(tuples)
             self._seed = check_count("[select] seed", seed, least=-(1 << 63), most=(1 << 64) - 1)
             self._beta = check_number("[select] beta", getattr(sampler, "beta", 0.0))
             size = check_count("[collect] batch_size", batch_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gear.arguments import check_count, check_number, check_text
 from gear.errors import InvalidArgument
@@ -52,12 +53,54 @@ class Window:
     scale: float = 1.0
 
 
+@dataclass(frozen=True)
+class Derived:
+    """Base of what a batch says of a step besides its columns; not used by itself.
+
+    Args:
+        steps: which steps to tell of: a `Step` or a `Window`, without column, dtype and scale.
+            Where there is no step, and for a closing step, the mask is False and the value zero.
+    """
+
+    derived: ClassVar[str]
+    steps: Step | Window = Step()
+
+
+@dataclass(frozen=True)
+class Terminated(Derived):
+    """True at the last step of an episode that terminated; bool.
+
+    ``(1 - terminated)`` is what a TD target's next value is multiplied by. An episode that was cut
+    off (truncated) has it nowhere: there the next value counts, and comes from the closing step,
+    the ``final`` of `Writer.end_episode`.
+    """
+
+    derived: ClassVar[str] = "terminated"
+
+
+@dataclass(frozen=True)
+class IsLast(Derived):
+    """True at the last step of an episode that has ended, terminated or truncated; bool.
+
+    A step of an open episode is offered once it is known not to be the last.
+    """
+
+    derived: ClassVar[str] = "is_last"
+
+
+@dataclass(frozen=True)
+class StepIndex(Derived):
+    """The step's number in its episode, from 0 on, evicted steps counted; int64."""
+
+    derived: ClassVar[str] = "step_index"
+
+
 MOST_STEPS = (1 << 62) - 1  # from the anchor: the core checks what it can do
 
-Outputs = Mapping[str, Step | Window]
+Outputs = Mapping[str, Step | Window | Derived]
 
-# name, column, start, stop, pad, time axis, dtype, scale
-OutputTuple = tuple[str, str, int, int, str, bool, "str | None", float]
+# name, column, start, stop, pad, time axis, dtype, scale, what is derived in place of a column
+OutputTuple = tuple[str, str, int, int, str, bool, "str | None", float, str]
 
 
 def output_tuples(outputs: Outputs | None, schema: Schema) -> list[OutputTuple]:
@@ -66,29 +109,45 @@ def output_tuples(outputs: Outputs | None, schema: Schema) -> list[OutputTuple]:
         outputs = {column.name: Step() for column in schema}
     if not isinstance(outputs, Mapping):
         raise InvalidArgument(
-            f"[collect] outputs {outputs!r}: a dict of gear.Step and gear.Window by name is allowed"
+            f"[collect] outputs {outputs!r}: a dict of gear.Step, gear.Window and the like by name "
+            "is allowed"
         )
     return [_tuple_of(check_text("[collect] output", n), output) for n, output in outputs.items()]
 
 
-def _tuple_of(name: str, output: object) -> OutputTuple:
-    def steps(label: str, value: object) -> int:
-        least, most = -MOST_STEPS, MOST_STEPS
-        return check_count(f"[collect] output {name!r}: {label}", value, least=least, most=most)
+def output_numbers(tuples: list[OutputTuple]) -> dict[str, int]:
+    """By name, the numbers that a batch of the core gives to these outputs: columns first."""
+    order = sorted(range(len(tuples)), key=lambda i: tuples[i][-1] != "")
+    return {row[0]: order.index(i) for i, row in enumerate(tuples)}
 
-    if isinstance(output, Step):
-        start = steps("offset", output.offset)
+
+def _tuple_of(name: str, output: object) -> OutputTuple:
+    label = f"[collect] output {name!r}"
+
+    def steps(what: str, value: object) -> int:
+        return check_count(f"{label}: {what}", value, least=-MOST_STEPS, most=MOST_STEPS)
+
+    derived, of = "", output
+    if isinstance(output, Derived) and type(output) is not Derived:
+        derived, of = output.derived, output.steps
+    if isinstance(of, Step):
+        start = steps("offset", of.offset)
         stop, pad, time_axis = start + 1, "both", False
-    elif isinstance(output, Window):
-        start, stop = steps("start", output.start), steps("stop", output.stop)
-        pad, time_axis = check_text(f"[collect] output {name!r}: pad", output.pad), True
+    elif isinstance(of, Window):
+        start, stop = steps("start", of.start), steps("stop", of.stop)
+        pad, time_axis = check_text(f"{label}: pad", of.pad), True
     else:
         raise InvalidArgument(
-            f"[collect] output {name!r} is {output!r}: gear.Step and gear.Window are allowed"
+            f"{label} is {output!r}: gear.Step, gear.Window, gear.Terminated, gear.IsLast and "
+            "gear.StepIndex are allowed"
         )
-    column, dtype = output.column or name, output.dtype
-    check_text(f"[collect] output {name!r}: column", column)
+    if derived and (of.column, of.dtype, of.scale) != (None, None, 1.0):
+        raise InvalidArgument(
+            f"{label} is {output!r}: its steps take no column, dtype or scale, for it reads none"
+        )
+    column, dtype = of.column or name, of.dtype
+    check_text(f"{label}: column", column)
     if dtype is not None:
-        check_text(f"[collect] output {name!r}: dtype", dtype)
-    scale = check_number(f"[collect] output {name!r}: scale", output.scale)
-    return (name, column, start, stop, pad, time_axis, dtype, scale)
+        check_text(f"{label}: dtype", dtype)
+    scale = check_number(f"{label}: scale", of.scale)
+    return (name, column, start, stop, pad, time_axis, dtype, scale, derived)

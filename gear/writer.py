@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,9 @@ class Writer(_core.Writer):
     (nothing is stored), OutOfMemory when every page belongs to some open episode, and TimeoutError
     when the rate limit holds them up for longer than ``timeout_s``.
 
-    As a context manager it ends an open episode as truncated. One thread at a time.
+    As a context manager it ends an open episode as truncated, and when an exception leaves it says
+    so in a warning of the logger ``gear``: what was appended until then is kept, and its last step
+    has no closing step behind it. One thread at a time.
     """
 
     def __init__(
@@ -57,5 +60,13 @@ class Writer(_core.Writer):
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        episode = None if kind is None else self.episode
         self.close()
+        if kind is not None and episode is not None:
+            logging.getLogger("gear").warning(
+                "[ingest] episode %d was open when %s left its writer: it is ended as truncated, "
+                "without a closing step",
+                episode,
+                kind.__name__,
+            )

@@ -34,6 +34,14 @@ class Column:
         return np.zeros((rows, *self.shape), DTYPES[self.dtype])
 
 
+# What batches say of a step besides its columns; no name of a column begins with "@".
+DERIVED = {
+    "@terminated": Column("@terminated", (), "bool"),
+    "@is_last": Column("@is_last", (), "bool"),
+    "@step_index": Column("@step_index", (), "int64"),
+}
+
+
 @dataclass
 class Episode:
     uid: int
@@ -66,10 +74,19 @@ class Episode:
     def value(self, step: int, column: str) -> np.ndarray | None:
         """The value there, or None: evicted, not yet written, or not part of the closing step."""
         if self.begin <= step < self.end:
-            return self.values[step][column]
+            return self.derived(step, column) if column in DERIVED else self.values[step][column]
         if step == self.end and self.closing is not None:
             return self.closing.get(column)
         return None
+
+    def derived(self, step: int, column: str) -> np.ndarray:
+        last = step == self.end - 1
+        values = {
+            "@terminated": last and self.state == "terminated",
+            "@is_last": last and self.ended,
+            "@step_index": step,
+        }
+        return np.array(values[column], DTYPES[DERIVED[column].dtype])
 
     def num_pages(self, page_steps: int) -> int:
         rows = self.end - self.begin + (self.closing is not None)
@@ -95,7 +112,7 @@ class Buffer:
     def __init__(
         self, columns: Sequence[Column], capacity: int, page_steps: int, evict: str
     ) -> None:
-        self.columns = {column.name: column for column in columns}
+        self.columns = {column.name: column for column in columns} | DERIVED
         self.page_steps = page_steps
         self.num_pages = math.ceil(capacity / page_steps)
         self.evict = evict

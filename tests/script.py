@@ -15,6 +15,8 @@ from reference import DTYPES, difference
 
 import gear
 
+Outputs = dict[str, gear.Step | gear.Window | gear.Derived]
+
 # Scalars, a byte, 44 bytes (11 x 4), odd sizes, more than one SIMD register, small images.
 SHAPES = [(), (1,), (3,), (11,), (2, 3), (17,), (4, 4, 3), (84,), (12, 12)]
 PRIORITIES = [0.0, 0.125, 0.5, 1.0, 1.75, 3.0, 40.0]
@@ -219,7 +221,7 @@ def check_content(player: Player) -> None:
 def check_windows(
     player: Player,
     anchors: list[tuple[reference.Episode, int]],
-    outputs: dict[str, gear.Step | gear.Window],
+    outputs: Outputs,
     packed: bool,
 ) -> None:
     ids = player.remember()
@@ -234,21 +236,23 @@ def check_batch(
     model: reference.Buffer,
     batch: gear.Batch,
     anchors: list[tuple[reference.Episode, int]],
-    outputs: dict[str, gear.Step | gear.Window],
+    outputs: Outputs,
     packed: bool,
 ) -> None:
     """Every output of a numpy batch against the model."""
     assert list(batch) == list(outputs)
     for name, output in outputs.items():
         where = f"{name} = {output}, packed={packed}: "
-        window = output
-        if isinstance(output, gear.Step):
-            window = gear.Window(output.offset, output.offset + 1, output.column)
-        expected = model.deliver(
-            anchors, window.column or name, window.start, window.stop, window.pad, packed
-        )
+        window, column = output, None
+        if isinstance(output, gear.Derived):
+            window, column = output.steps, f"@{output.derived}"
+        one_step = isinstance(window, gear.Step)
+        if one_step:
+            window = gear.Window(window.offset, window.offset + 1, window.column)
+        column = column or window.column or name
+        expected = model.deliver(anchors, column, window.start, window.stop, window.pad, packed)
         data, mask = expected.data, expected.mask
-        if mask is not None and window is not output:
+        if mask is not None and one_step:
             data, mask = data[:, 0], mask[:, 0]
         wrong = difference(batch[name], data)
         assert wrong is None, where + str(wrong)

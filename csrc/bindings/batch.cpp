@@ -11,7 +11,8 @@ TensorView PyBatch::view(int kind, size_t output) const {
   const BatchLayout& layout = *batch_.layout;
   const auto items = static_cast<int64_t>(batch_.items);
   const bool per_output = kind <= kCuSeqlens;
-  if (per_output && output >= layout.outputs.size()) {
+  const size_t num_outputs = layout.outputs.size();
+  if (per_output && output >= num_outputs + layout.derived.size()) {
     throw py::index_error("no such output");
   }
   switch (kind) {
@@ -24,9 +25,11 @@ TensorView PyBatch::view(int kind, size_t output) const {
     default:
       break;
   }
-  const size_t window = layout.window_of[output];
+  const BatchLayout::DerivedOutput* const derived =
+      output < num_outputs ? nullptr : &layout.derived[output - num_outputs];
+  const size_t window = derived != nullptr ? derived->window : layout.window_of[output];
   const BatchLayout::SharedWindow& shared = layout.windows[window];
-  const plan::Output& spec = layout.outputs[output];
+  const plan::Output& spec = derived != nullptr ? derived->output : layout.outputs[output];
   const auto length = static_cast<int64_t>(spec.length());
   std::vector<int64_t> shape;
   switch (kind) {
@@ -49,7 +52,6 @@ TensorView PyBatch::view(int kind, size_t output) const {
       }
       return make(shared.mask, base::DType::kBool, std::move(shape));
     case kData: {
-      const store::Column& column = (*schema_)[spec.column];
       if (layout.packed) {
         shape = {static_cast<int64_t>(batch_.rows[window])};
       } else {
@@ -58,6 +60,10 @@ TensorView PyBatch::view(int kind, size_t output) const {
           shape.push_back(length);
         }
       }
+      if (derived != nullptr) {
+        return make(derived->data, plan::derived_dtype(spec.derived), std::move(shape));
+      }
+      const store::Column& column = (*schema_)[spec.column];
       shape.insert(shape.end(), column.shape.begin(), column.shape.end());
       return make(layout.data[output], layout.dtypes[output], std::move(shape));
     }

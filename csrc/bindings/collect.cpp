@@ -16,9 +16,9 @@ namespace {
 using deliver::Pipeline;
 using plan::Batch;
 
-// (name, column, start, stop, pad, time_axis, dtype, scale)
+// (name, column, start, stop, pad, time_axis, dtype, scale, derived)
 using OutputTuple = std::tuple<std::string, std::string, int64_t, int64_t, std::string, bool,
-                               std::optional<std::string>, float>;
+                               std::optional<std::string>, float, std::string>;
 
 plan::Pad parse_pad(const std::string& pad) {
   if (pad == "both") {
@@ -34,12 +34,31 @@ plan::Pad parse_pad(const std::string& pad) {
       base::cat("[collect] pad '", pad, "': 'both', 'head' and 'tail' are allowed"));
 }
 
+plan::Derived parse_derived(const std::string& name) {
+  if (name.empty()) {
+    return plan::Derived::kNone;
+  }
+  if (name == "terminated") {
+    return plan::Derived::kTerminated;
+  }
+  if (name == "is_last") {
+    return plan::Derived::kIsLast;
+  }
+  if (name == "step_index") {
+    return plan::Derived::kStepIndex;
+  }
+  throw base::InvalidArgument(base::cat("[collect] nothing is derived as '", name, "'"));
+}
+
 std::vector<plan::Output> make_outputs(const store::Schema& schema,
                                        const std::vector<OutputTuple>& tuples) {
   std::vector<plan::Output> outputs;
-  for (const auto& [name, column, start, stop, pad, time_axis, dtype, scale] : tuples) {
-    outputs.push_back({name, schema.index_of(column), start, stop, parse_pad(pad), time_axis,
-                       std::nullopt, scale});
+  for (const auto& [name, column, start, stop, pad, time_axis, dtype, scale, what] : tuples) {
+    const plan::Derived derived = parse_derived(what);
+    const size_t number =
+        derived == plan::Derived::kNone ? schema.index_of(column) : plan::kNoColumn;
+    outputs.push_back(
+        {name, number, start, stop, parse_pad(pad), time_axis, std::nullopt, scale, derived});
     if (dtype) {
       outputs.back().dtype = base::parse_dtype(*dtype);
     }

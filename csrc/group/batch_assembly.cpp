@@ -76,6 +76,7 @@ struct BatchAssembly::Part {
   uint64_t chunk_items = 0;
   Values<uint32_t> places;
   std::vector<Values<ParcelPiece>> pieces;  // by window
+  std::vector<Values<uint64_t>> standings;  // by window; none where nothing is derived
   std::vector<Values<ParcelRun>> runs;      // by window; none where packed
   std::vector<std::vector<Sums>> sums;      // by window: before every chunk, and in all
   plan::Plan plan;
@@ -89,6 +90,7 @@ struct BatchAssembly::Part {
   void forget() {
     places = {};
     pieces.clear();
+    standings.clear();
     runs.clear();
     plan.reset();
   }
@@ -148,6 +150,9 @@ void BatchAssembly::add(uint32_t owner, std::span<const std::byte> parcel) {
   for (size_t w = 0; w < layout_.windows.size(); ++w) {
     part.pieces.push_back(reader.take<ParcelPiece>(items));
     part.sums[w].assign(part.num_chunks() + 1, {});
+  }
+  for (const plan::BatchLayout::SharedWindow& shared : layout_.windows) {
+    part.standings.push_back(reader.take<uint64_t>(shared.derives ? items : 0));
   }
   for (size_t w = 0; w < layout_.windows.size() && header.mapped == 1; ++w) {
     const uint32_t num_runs = reader.take<uint32_t>(1)[0];
@@ -266,9 +271,41 @@ void BatchAssembly::finish() {
       }
     }
   }
+  for (const plan::BatchLayout::DerivedOutput& derived : layout_.derived) {
+    for (const Part& part : parts_) {
+      if (!part.pieces.empty()) {
+        fill_derived(derived, part);
+      }
+    }
+  }
   for (uint32_t o = 0; o < parts_.size(); ++o) {
     batch_->bytes += bytes(o);
   }
+}
+
+void BatchAssembly::fill_derived(const plan::BatchLayout::DerivedOutput& derived,
+                                 const Part& part) {
+  const plan::BatchLayout::SharedWindow& shared = layout_.windows[derived.window];
+  const plan::Derived kind = derived.output.derived;
+  const auto length = static_cast<uint32_t>(shared.window.length());
+  const uint64_t row_bytes = base::dtype_bytes(plan::derived_dtype(kind));
+  const auto* const begins = batch_->at<int32_t>(shared.cu_seqlens);
+  std::byte* const data = batch_->block.get() + derived.data;
+  pool_.parallel_for(part.num_chunks(), [&](size_t c) {
+    const auto [begin, end] = part.chunk(c);
+    for (uint64_t i = begin; i < end; ++i) {
+      const uint32_t place = part.places[i];
+      const ParcelPiece piece = part.pieces[derived.window][i];
+      const auto standing = plan::Standing::unpack(part.standings[derived.window][i]);
+      if (layout_.packed) {
+        plan::write_derived(kind, standing, 0, piece.count, piece.count,
+                            data + static_cast<uint64_t>(begins[place]) * row_bytes);
+      } else {
+        plan::write_derived(kind, standing, piece.place, piece.count, length,
+                            data + uint64_t{place} * length * row_bytes);
+      }
+    }
+  });
 }
 
 // Like Plan::runs, a part without items has no windows.

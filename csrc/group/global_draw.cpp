@@ -246,10 +246,11 @@ void check_same_loader(const deliver::CollectorOptions& options, Locality locali
   const select::SamplerOptions& sampler = options.sampler;
   std::string outputs;
   for (const plan::Output& one : options.outputs) {
-    outputs += base::cat(outputs.empty() ? "" : ", ", one.name, " = column ", one.column, " [",
-                         one.start, ", ", one.stop, ") pad ", static_cast<int>(one.pad), " axis ",
-                         one.time_axis, " scale ", one.scale, " ",
-                         one.dtype ? base::dtype_name(*one.dtype) : "as stored");
+    outputs +=
+        base::cat(outputs.empty() ? "" : ", ", one.name, " = column ", one.column, " [", one.start,
+                  ", ", one.stop, ") pad ", static_cast<int>(one.pad), " axis ", one.time_axis,
+                  " scale ", one.scale, " derived ", static_cast<int>(one.derived), " ",
+                  one.dtype ? base::dtype_name(*one.dtype) : "as stored");
   }
   const std::vector<std::pair<std::string_view, std::string>> own = {
       {"batch_size", base::cat(options.batch_size)},

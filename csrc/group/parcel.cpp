@@ -1,6 +1,8 @@
 #include "group/parcel.h"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/errors.h"
 #include "group/parcel_format.h"
@@ -79,7 +81,7 @@ struct PartedRuns {
 
 // Run::target counts from the first row of the part.
 PartedRuns list_runs(const Items& items, const plan::WindowRuns& window, plan::Run* room,
-                     Room<ParcelPiece> pieces) {
+                     Room<ParcelPiece> pieces, std::optional<Room<uint64_t>> standings) {
   PartedRuns out{room, window.most_runs(items.part_items), {}};
   out.before.resize(items.num_parts() + 1);
   items.each_part([&](size_t p, ParcelPart part) {
@@ -89,6 +91,9 @@ PartedRuns list_runs(const Items& items, const plan::WindowRuns& window, plan::R
     for (uint64_t i = part.begin; i < part.end; ++i) {
       const plan::WindowRuns::Steps steps = window.steps(items.anchor(i));
       pieces.put(i, {steps.extent.count, steps.extent.place});
+      if (standings) {
+        standings->put(i, window.standing(items.anchor(i), steps.extent).pack());
+      }
       if (steps.extent.count > 0) {
         end = window.add(steps, row, end);
       }
@@ -149,7 +154,11 @@ plan::PackedRows ParcelWriter::write(const store::Index& index, const select::Se
   const uint64_t probabilities = sizeof header + count * sizeof(int64_t);
   const uint64_t places_at = probabilities + count * sizeof(float);
   uint64_t pieces = places_at + count * sizeof(uint32_t);
-  uint64_t used = grow(bytes, pieces, layout_.windows.size() * count * sizeof(ParcelPiece));
+  uint64_t standings = pieces + layout_.windows.size() * count * sizeof(ParcelPiece);
+  const auto deriving = std::count_if(layout_.windows.begin(), layout_.windows.end(),
+                                      [](const auto& window) { return window.derives; });
+  uint64_t used =
+      grow(bytes, standings, static_cast<uint64_t>(deriving) * count * sizeof(uint64_t));
   std::memcpy(bytes.data(), &header, sizeof header);
   std::memcpy(bytes.data() + places_at, places.data(), places.size_bytes());
   put_draws(items, {bytes, sizeof header}, {bytes, probabilities});
@@ -158,7 +167,12 @@ plan::PackedRows ParcelWriter::write(const store::Index& index, const select::Se
   for (const plan::BatchLayout::SharedWindow& shared : layout_.windows) {
     const plan::WindowRuns window(index, pages_.page_steps, shared.window);
     rows.begin_window(window.most_runs(count));
-    const PartedRuns runs = list_runs(items, window, rows.room(), {bytes, pieces});
+    std::optional<Room<uint64_t>> own_standings;
+    if (shared.derives) {
+      own_standings.emplace(bytes, standings);
+      standings += count * sizeof(uint64_t);
+    }
+    const PartedRuns runs = list_runs(items, window, rows.room(), {bytes, pieces}, own_standings);
     pieces += count * sizeof(ParcelPiece);
     if (!mapped) {
       close_up(runs);

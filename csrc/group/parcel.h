@@ -47,10 +47,10 @@ class ParcelWriter {
 ///
 ///   begin(batch) ── add(parcel of owner 0) ── add(1) ... ── finish()
 ///
-/// begin() and add() fill in ids, probabilities, lengths, masks; finish() cu_seqlens, batch.rows
-/// and batch.bytes, and makes the plans: plan(o) copies the rows of owner o's parcel, from its
-/// pages or from its packed rows (page 0, row: row of the window), padding() writes the zeros.
-/// Importance weights are not filled in: see select::set_importance.
+/// begin() and add() fill in ids, probabilities, lengths, masks; finish() cu_seqlens, derived
+/// outputs, batch.rows and batch.bytes, and makes the plans: plan(o) copies the rows of owner o's
+/// parcel, from its pages or from its packed rows (page 0, row: row of the window), padding()
+/// writes the zeros. Importance weights are not filled in: see select::set_importance.
 class BatchAssembly {
  public:
   /// `layout` and `pages` are the caller's. `mapped_pages`: by owner, how many of its pages can be
@@ -79,6 +79,7 @@ class BatchAssembly {
 
   void add_items(Part& part, const Incoming& incoming, size_t number);
   void plan_part(size_t window, Part& part);
+  void fill_derived(const plan::BatchLayout::DerivedOutput& derived, const Part& part);
   void plan_padding(size_t window);
 
   const plan::BatchLayout& layout_;

@@ -15,7 +15,10 @@ namespace gear::plan {
 ///
 ///   ids i64 [B] | probabilities f32 [B] | weights f32 [B]
 ///   | per window: lengths, mask or cu_seqlens
+///   | per derived output: data
 ///   | per output: data
+///
+/// All before data[0] is made with the plan; the outputs' data is gathered.
 struct BatchLayout {
   /// Outputs that cover the same steps whatever the anchor, and so share lengths, mask and plan:
   /// the same window that does not reach past the anchor, or of the same column (only some columns
@@ -23,15 +26,24 @@ struct BatchLayout {
   struct SharedWindow {
     Output window;
     std::vector<size_t> outputs;
+    bool derives = false;     ///< some derived output has this window
     uint64_t lengths = 0;     ///< i32 [B]: steps there are
     uint64_t mask = 0;        ///< bool [B, L], padded only
     uint64_t cu_seqlens = 0;  ///< i32 [B + 1], packed only: row of each item's first step
   };
 
-  BatchLayout(const store::Schema& schema, std::vector<Output> batch_outputs, uint64_t size,
+  /// An output that no column holds: `data` as below, `window` its place in windows.
+  struct DerivedOutput {
+    Output output;
+    size_t window;
+    uint64_t data;
+  };
+
+  BatchLayout(const store::Schema& schema, const std::vector<Output>& batch_outputs, uint64_t size,
               bool pack);
 
-  std::vector<Output> outputs;
+  std::vector<Output> outputs;  ///< of columns
+  std::vector<DerivedOutput> derived;
   std::vector<uint64_t> data;       ///< by output: [B, L, shape], packed: [sum of lengths, shape]
   std::vector<size_t> window_of;    ///< by output: its place in windows
   std::vector<base::DType> dtypes;  ///< by output: of the delivered tensor

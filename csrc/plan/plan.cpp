@@ -74,6 +74,31 @@ class WindowPlanner {
   uint64_t steps_ = 0;
 };
 
+// Fills in the rows of a derived output; of its window, lengths and cu_seqlens are there.
+void fill_derived(const store::Index& index, const store::PageLayout& pages,
+                  const select::Selection& selection, const BatchLayout::DerivedOutput& derived,
+                  Batch& batch) {
+  const BatchLayout& layout = *batch.layout;
+  const Derived kind = derived.output.derived;
+  const WindowRuns runs(index, pages.page_steps, derived.output);
+  const auto length = static_cast<uint32_t>(derived.output.length());
+  const uint64_t row_bytes = base::dtype_bytes(derived_dtype(kind));
+  const auto* const begins = batch.at<int32_t>(layout.windows[derived.window].cu_seqlens);
+  std::byte* const data = batch.block.get() + derived.data;
+  for (uint64_t i = 0; i < selection.size(); ++i) {
+    const store::Anchor anchor = selection.anchors[i];
+    const Extent extent = runs.steps(anchor).extent;
+    const Standing standing = runs.standing(anchor, extent);
+    if (layout.packed) {
+      write_derived(kind, standing, 0, extent.count, extent.count,
+                    data + static_cast<uint64_t>(begins[i]) * row_bytes);
+    } else {
+      write_derived(kind, standing, extent.place, extent.count, length,
+                    data + i * length * row_bytes);
+    }
+  }
+}
+
 }  // namespace
 
 void Plan::reset() {
@@ -122,6 +147,9 @@ void make_plan(const store::Index& index, const store::PageLayout& pages,
     for (size_t o : shared.outputs) {
       batch.bytes += planner.steps() * pages.step_bytes[layout.outputs[o].column];
     }
+  }
+  for (const BatchLayout::DerivedOutput& derived : layout.derived) {
+    fill_derived(index, pages, selection, derived, batch);
   }
 }
 

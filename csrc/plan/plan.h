@@ -46,9 +46,9 @@ class Plan {
   std::vector<uint64_t> begins_;  ///< first run of each window
 };
 
-/// Fills in everything of `batch` but the data (ids, probabilities, weights, lengths, masks or
-/// cu_seqlens, items, rows, bytes) and makes the runs that move the data. Arithmetic only: the
-/// caller holds the shard's lock, so that no page changes meanwhile.
+/// Fills in everything of `batch` but the data of columns (ids, probabilities, weights, lengths,
+/// masks or cu_seqlens, derived outputs, items, rows, bytes) and makes the runs that move the data.
+/// Arithmetic only: the caller holds the shard's lock, so that no page changes meanwhile.
 void make_plan(const store::Index& index, const store::PageLayout& pages,
                const select::Selection& selection, Batch& batch, Plan& plan);
 

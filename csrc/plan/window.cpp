@@ -14,8 +14,9 @@ constexpr uint64_t kMaxRows = (uint64_t{1} << 31) - 1;  // what an int32 of cu_s
 
 void check_outputs(const std::vector<Output>& outputs, const store::Schema& schema,
                    uint64_t batch_size, uint64_t capacity) {
-  if (outputs.empty()) {
-    throw base::InvalidArgument("[collect] no output given: name at least one");
+  const auto is_derived = [](const Output& one) { return one.derived != Derived::kNone; };
+  if (std::all_of(outputs.begin(), outputs.end(), is_derived)) {
+    throw base::InvalidArgument("[collect] no output of a column given: name at least one");
   }
   if (batch_size < 1 || batch_size > kMaxRows) {
     throw base::InvalidArgument(
@@ -24,11 +25,13 @@ void check_outputs(const std::vector<Output>& outputs, const store::Schema& sche
   const auto reach = static_cast<int64_t>(capacity);
   std::set<std::string_view> names;
   for (const Output& output : outputs) {
-    GEAR_CHECK(output.column < schema.size());
     if (!names.insert(output.name).second) {
       throw base::InvalidArgument(base::cat("[collect] output '", output.name, "' is given twice"));
     }
-    cast_of(schema[output.column].dtype, output, schema[output.column].name);
+    if (!is_derived(output)) {
+      GEAR_CHECK(output.column < schema.size());
+      cast_of(schema[output.column].dtype, output, schema[output.column].name);
+    }
     const std::string window = base::cat("[collect] output '", output.name, "': window [",
                                          output.start, ", ", output.stop, ")");
     if (output.start >= output.stop) {
@@ -50,7 +53,9 @@ void check_outputs(const std::vector<Output>& outputs, const store::Schema& sche
 uint64_t lookahead(const std::vector<Output>& outputs) {
   int64_t furthest = 0;
   for (const Output& output : outputs) {
-    furthest = std::max(furthest, output.stop - 1);
+    const bool next_tells =
+        output.derived == Derived::kTerminated || output.derived == Derived::kIsLast;
+    furthest = std::max(furthest, next_tells ? output.stop : output.stop - 1);
   }
   return static_cast<uint64_t>(furthest);
 }

@@ -20,6 +20,18 @@ namespace gear::plan {
 ///   kTail         -1  0  .  .  .        what is there moves to the front
 enum class Pad : uint8_t { kBoth, kHead, kTail };
 
+/// What an output delivers in place of a column, worked out from where a step stands in its
+/// episode: whether the episode terminated there (bool), whether it ended there (bool), the step's
+/// number in it (i64). A closing step has none of these.
+enum class Derived : uint8_t { kNone, kTerminated, kIsLast, kStepIndex };
+
+inline base::DType derived_dtype(Derived kind) {
+  return kind == Derived::kStepIndex ? base::DType::kI64 : base::DType::kBool;
+}
+
+/// The column of what is derived: no closing step has it.
+constexpr size_t kNoColumn = 64;
+
 /// One tensor of a batch: steps [anchor + start, anchor + stop) of a column, never beyond the
 /// anchor's episode.
 struct Output {
@@ -31,17 +43,20 @@ struct Output {
   bool time_axis = true;  ///< false: one step, delivered as [B, shape] in place of [B, 1, shape]
   std::optional<base::DType> dtype = std::nullopt;  ///< of the delivered tensor; the column's own
   float scale = 1.0F;                               ///< see cast.h
+  Derived derived = Derived::kNone;                 ///< else `column` is kNoColumn
 
   uint64_t length() const { return static_cast<uint64_t>(stop - start); }
 };
 
-/// Throws InvalidArgument for: no output, two of one name, an empty window, one that no step of a
-/// buffer of `capacity` steps could ever fall into, a batch whose packed rows exceed 2^31 - 1, a
-/// conversion that is not offered.
+/// Throws InvalidArgument for: no output of a column, two of one name, an empty window, one that no
+/// step of a buffer of `capacity` steps could ever fall into, a batch whose packed rows exceed 2^31
+/// - 1, a conversion that is not offered.
 void check_outputs(const std::vector<Output>& outputs, const store::Schema& schema,
                    uint64_t batch_size, uint64_t capacity);
 
-/// Steps past the anchor that the outputs reach; what Index::require_lookahead takes.
+/// Steps past the anchor that the outputs reach; what Index::require_lookahead takes. Whether a
+/// step is its episode's last is known once another follows it, so kTerminated and kIsLast reach
+/// one further than their windows.
 uint64_t lookahead(const std::vector<Output>& outputs);
 
 /// The steps of a window that exist: [first, first + count) of the episode fill the rows
@@ -59,7 +74,8 @@ GEAR_HD inline Extent extent_of(uint64_t episode_begin, uint64_t episode_end,
                                 int64_t start, int64_t stop, Pad pad) {
   const auto step = static_cast<int64_t>(anchor_step);
   const auto begin = static_cast<int64_t>(episode_begin);
-  const auto end = static_cast<int64_t>(episode_end + (closing_columns >> column & 1));
+  const uint64_t closing = column < kNoColumn ? closing_columns >> column & 1 : 0;
+  const auto end = static_cast<int64_t>(episode_end + closing);
   const int64_t from = step + start > begin ? step + start : begin;
   const int64_t to = step + stop < end ? step + stop : end;
   if (to <= from) {

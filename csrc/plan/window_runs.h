@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/derived.h"
 #include "plan/plan.h"
 
 namespace gear::plan {
@@ -31,6 +32,12 @@ class WindowRuns {
     const Extent extent = extent_of(episode.begin, episode.end, episode.closing_columns,
                                     page.first_step + anchor.row, column_, start_, stop_, pad_);
     return {extent, anchor.page, page.first_step};
+  }
+
+  /// Where the steps of an item stand in their episode.
+  Standing standing(store::Anchor anchor, const Extent& extent) const {
+    const store::Episode& episode = index_.episode(index_.page(anchor.page).episode);
+    return standing_of(extent, episode.end, episode.state);
   }
 
   /// Adds the steps, of which there is one at least, page by page. They go to the rows from

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from script import Player, Script, check_content, check_windows, scripts
+from script import Outputs, Player, Script, check_content, check_windows, scripts
 
 import gear
 
@@ -22,10 +24,11 @@ def test_writing_and_evicting(tier, script: Script) -> None:
 
 
 @st.composite
-def windows(draw: st.DrawFn, script: Script) -> dict[str, gear.Step | gear.Window]:
-    """From far before the episode to far behind it; often one window over several columns."""
+def windows(draw: st.DrawFn, script: Script) -> Outputs:
+    """From far before the episode to far behind it; often one window over several columns, or over
+    what is derived of the steps."""
     reach = script.capacity
-    outputs: dict[str, gear.Step | gear.Window] = {}
+    outputs: Outputs = {}
     window = (0, 1, "both")
     for i in range(draw(st.integers(1, 6))):
         if i == 0 or draw(st.booleans()):
@@ -38,6 +41,9 @@ def windows(draw: st.DrawFn, script: Script) -> dict[str, gear.Step | gear.Windo
             outputs[f"out{i}"] = gear.Step(max(start, -reach - 1), column)
         else:
             outputs[f"out{i}"] = gear.Window(start, stop, column, pad)
+        if i > 0 and draw(st.booleans()):
+            kind = draw(st.sampled_from([gear.Terminated, gear.IsLast, gear.StepIndex]))
+            outputs[f"out{i}"] = kind(replace(outputs[f"out{i}"], column=None))
     return outputs
 
 

@@ -75,6 +75,29 @@ def test_append_after_close(filled: Filled) -> None:
     filled.check_nothing_changed()
 
 
+def test_a_writer_left_by_an_exception_warns_of_its_half_episode(
+    filled: Filled, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*, ended: bool) -> None:
+        with filled.buffer.writer() as writer:
+            writer.extend(**ROWS)
+            if ended:
+                writer.end_episode(terminated=True)
+            raise KeyError("the environment failed")
+
+    with pytest.raises(KeyError):
+        fail(ended=True)
+    assert not caplog.records
+    with pytest.raises(KeyError):
+        fail(ended=False)
+    last = filled.buffer.episodes()[-1]
+    assert last.state == "truncated"
+    assert [record.message for record in caplog.records] == [
+        f"[ingest] episode {last.uid} was open when KeyError left its writer: it is ended as "
+        "truncated, without a closing step"
+    ]
+
+
 def test_append_after_the_episode_ended_starts_the_next(filled: Filled) -> None:
     first = filled.writer.episode
     filled.writer.end_episode(terminated=True)

@@ -9,10 +9,15 @@ import gear
 from distributed.content import Story
 from gear.samplers import Fifo, Lifo, Sampler, Sequential, TopK, Uniform, Weighted
 
-Outputs = dict[str, "gear.Step | gear.Window"]
+Outputs = dict[str, "gear.Step | gear.Window | gear.Derived"]
 
 # "anchor" says in every batch which steps were drawn.
-STEPS: Outputs = {"anchor": gear.Step(column="number"), "obs": gear.Step(), "done": gear.Step(1)}
+STEPS: Outputs = {
+    "anchor": gear.Step(column="number"),
+    "obs": gear.Step(),
+    "done": gear.Step(1),
+    "over": gear.Terminated(),
+}
 WINDOWS: Outputs = {
     "anchor": gear.Step(column="number"),
     "obs": gear.Window(-2, 2),
@@ -20,6 +25,8 @@ WINDOWS: Outputs = {
     "done": gear.Window(0, 3, pad="tail"),
     "far": gear.Window(-40, 1, column="number"),
     "next": gear.Step(1, column="obs"),
+    "over": gear.Terminated(gear.Window(-1, 3)),
+    "last": gear.IsLast(gear.Window(-1, 3, pad="head")),
 }
 STILL = Story()
 SEQUENCES: Outputs = {

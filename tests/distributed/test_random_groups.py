@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 
 from hypothesis import assume, given, settings
@@ -45,6 +46,9 @@ def outputs(draw: st.DrawFn) -> Outputs:
             found[f"out{i}"] = gear.Step(start, column)
         else:
             found[f"out{i}"] = gear.Window(start, stop, column, pad)
+        if draw(st.booleans()):
+            kind = draw(st.sampled_from([gear.Terminated, gear.IsLast]))
+            found[f"out{i}"] = kind(replace(found[f"out{i}"], column=None))
     return found
 
 
@@ -104,12 +108,15 @@ def play(scenario: Scenario, size: int) -> list[Arrays]:
 
 
 def windows(scenario: Scenario) -> list[tuple[int, int]]:
-    return [
-        (output.offset, output.offset + 1)
-        if isinstance(output, gear.Step)
-        else (output.start, output.stop)
-        for output in scenario.outputs.values()
-    ]
+    """The steps that each output must know of: whether one is the last, the next one tells."""
+    reach = []
+    for output in scenario.outputs.values():
+        steps = output.steps if isinstance(output, gear.Derived) else output
+        over = isinstance(output, gear.Terminated | gear.IsLast)
+        if isinstance(steps, gear.Step):
+            steps = gear.Window(steps.offset, steps.offset + 1)
+        reach.append((steps.start, steps.stop + over))
+    return reach
 
 
 def can_be_played(scenario: Scenario, size: int) -> bool:

@@ -236,6 +236,7 @@ class MirroredHistory {
       const store::DeviceEpisode& episode = image.episodes[seen.episode];
       REQUIRE(episode.begin == reference_.episode(seen.episode).begin);
       REQUIRE(episode.end == reference_.episode(seen.episode).end);
+      REQUIRE(episode.state == reference_.episode(seen.episode).state);
       REQUIRE(episode.closing_columns == reference_.episode(seen.episode).closing_columns);
     }
     CHECK(image.levels_agree);

@@ -75,7 +75,9 @@ inline std::shared_ptr<store::Shard> make_content(std::vector<store::Column> col
       const bool there = (episode >> (c % 4) & 1) != 0;
       closing.push_back(there ? rows[c].data() + steps * shard->layout().step_bytes[c] : nullptr);
     }
-    writer.end_episode(store::EpisodeState::kTerminated, -1.0, closing);
+    const auto state =
+        episode % 2 == 0 ? store::EpisodeState::kTerminated : store::EpisodeState::kTruncated;
+    writer.end_episode(state, -1.0, closing);
     written += steps;
   }
   return shard;
@@ -104,7 +106,7 @@ class UploadedShard {
     const store::IndexState& state = shard.index().state();
     std::vector<store::DeviceEpisode> episodes;
     for (const store::Episode& episode : state.episodes) {
-      episodes.push_back({episode.begin, episode.end, episode.closing_columns});
+      episodes.push_back({episode.begin, episode.end, episode.closing_columns, episode.state});
     }
     pages_ = upload(state.pages);
     episodes_ = upload(episodes);

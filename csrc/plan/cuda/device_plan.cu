@@ -5,6 +5,7 @@
 #include "base/divider.h"
 #include "base/errors.h"
 #include "plan/cuda/device_plan.h"
+#include "plan/derived.h"
 #include "store/id.h"
 
 namespace gear::plan {
@@ -47,18 +48,27 @@ struct PlanParameters {
   base::Divider page_steps;
   WindowParameters windows[kWindowsPerLaunch];
 };
-static_assert(sizeof(PlanParameters) <= 4096, "more needs a newer compiler and driver");
+
+// What plan.windows[0] delivers of a derived output.
+struct DerivedParameters {
+  std::byte* data;
+  Derived kind;
+  bool packed;
+};
+static_assert(sizeof(PlanParameters) + sizeof(DerivedParameters) <= 4096,
+              "more needs a newer compiler and driver");
 
 // An anchor with what there is of a window around it.
 struct PlannedItem {
   Extent extent;
+  Standing standing;
   uint32_t page;  // the anchor's
   uint64_t page_first;
 };
 
 __device__ PlannedItem plan_item(const PlanParameters& plan, const WindowParameters& window,
                                  uint32_t item, bool writes_id) {
-  PlannedItem planned{{0, 0, 0}, 0, 0};
+  PlannedItem planned{{0, 0, 0}, {0, false, false}, 0, 0};
   const uint32_t slot = plan.slots[item];
   const uint32_t number = plan.page_steps.divide(slot);
   int64_t id = -1;
@@ -71,6 +81,7 @@ __device__ PlannedItem plan_item(const PlanParameters& plan, const WindowParamet
       planned.extent = extent_of(episode.begin, episode.end, episode.closing_columns,
                                  page.first_step + plan.page_steps.remainder(slot, number),
                                  window.column, window.start, window.stop, window.pad);
+      planned.standing = standing_of(planned.extent, episode.end, episode.state);
       id = store::StepId{slot, page.generation & store::StepId::kGenerationMask, plan.owner,
                          plan.episode_ids}
                .pack();
@@ -258,6 +269,39 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// One thread a row of the window: what derived outputs say of its step; behind the window's plan,
+// whose cu_seqlens are read where the batch is packed.
+__global__ void __launch_bounds__(kThreads)
+    derive_rows(const __grid_constant__ PlanParameters plan,
+                const __grid_constant__ DerivedParameters derived) {
+  const WindowParameters& window = plan.windows[0];
+  const uint64_t number = uint64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (number >= uint64_t{plan.items} * window.length) {
+    return;
+  }
+  const auto item = static_cast<uint32_t>(number / window.length);
+  const auto row = static_cast<uint32_t>(number - uint64_t{item} * window.length);
+  const PlannedItem planned = plan_item(plan, window, item, false);
+  const uint32_t count = planned.extent.count;
+  uint64_t target = number;
+  uint32_t i = row - planned.extent.place;  // not below count where row is below place, by wrapping
+  if (derived.packed) {
+    if (row >= count) {
+      return;
+    }
+    i = row;
+    target = static_cast<uint64_t>(window.cu_seqlens[item]) + row;
+  }
+  const bool there = i < count;
+  if (derived.kind == Derived::kStepIndex) {
+    reinterpret_cast<int64_t*>(derived.data)[target] =
+        there ? static_cast<int64_t>(planned.standing.first + i) : 0;
+  } else {
+    reinterpret_cast<bool*>(derived.data)[target] =
+        there && derived_flag(derived.kind, planned.standing, i, count);
+  }
+}
+
 uint32_t lane_bits_of(uint64_t length) {
   uint32_t bits = 0;
   while (bits < kMaxLaneBits && (uint64_t{1} << bits) < length) {
@@ -356,6 +400,21 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
     } else {
       plan_padded<<<by_group, kThreads, 0, stream>>>(plan);
     }
+    GEAR_CUDA_TRY(cudaGetLastError());
+  }
+  plan.ids = nullptr;
+  for (const BatchLayout::DerivedOutput& one : layout_->derived) {
+    const BatchLayout::SharedWindow& shared = layout_->windows[one.window];
+    const uint64_t length = one.output.length();
+    plan.windows[0] = {};
+    plan.windows[0].start = one.output.start;
+    plan.windows[0].stop = one.output.stop;
+    plan.windows[0].cu_seqlens = reinterpret_cast<int32_t*>(block + shared.cu_seqlens);
+    plan.windows[0].column = static_cast<uint32_t>(one.output.column);
+    plan.windows[0].length = static_cast<uint32_t>(length);
+    plan.windows[0].pad = one.output.pad;
+    const DerivedParameters derived{block + one.data, one.output.derived, layout_->packed};
+    derive_rows<<<blocks_for(items * length, kThreads), kThreads, 0, stream>>>(plan, derived);
     GEAR_CUDA_TRY(cudaGetLastError());
   }
 }

@@ -26,7 +26,7 @@ struct PlanTotals {
 
 /// Anchors in device memory turned into rows, by the arithmetic of make_plan.
 ///
-///   slots() u32 [items] ──launch──► block: ids, lengths, masks or cu_seqlens
+///   slots() u32 [items] ──launch──► block: ids, lengths, masks or cu_seqlens, derived
 ///                                   rows(): u32 [items * length] a window
 ///
 /// Owns its memory, made once for a collector: 4 bytes a delivered row of each window. One stream:

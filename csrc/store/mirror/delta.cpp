@@ -62,8 +62,8 @@ void DeltaEncoder::encode_page(const ChangeLog::PageChange& change, PageDelta*& 
 
 EpisodeDelta DeltaEncoder::encode_episode(uint32_t e) const {
   const Episode& episode = index_.episode(e);
-  return {episode.begin,  episode.end, episode.closing_columns,
-          episode.weight, e,           log_.weight_set(e)};
+  return {episode.begin,      episode.end,  episode.closing_columns, episode.weight, e,
+          log_.weight_set(e), episode.state};
 }
 
 DeltaRound DeltaEncoder::next(std::span<std::byte> out) {

@@ -37,6 +37,7 @@ struct alignas(16) EpisodeDelta {
   double weight;
   uint32_t number;
   bool weight_set;  ///< else the mirror's own weight stands
+  EpisodeState state;
 };
 static_assert(sizeof(EpisodeDelta) == 48);
 

@@ -28,6 +28,7 @@ struct alignas(32) DeviceEpisode {
   uint64_t begin;
   uint64_t end;
   uint64_t closing_columns;
+  EpisodeState state;
 };
 
 /// Valid for the life of the DeviceIndex; the pointers never change but for `priorities`, which is

@@ -52,6 +52,11 @@ struct Case {
         outputs[o].scale = 0.25F;
       }
     }
+    if (random(2) == 0) {
+      Output derived{"derived", kNoColumn, outputs[0].start, outputs[0].stop, outputs[0].pad};
+      derived.derived = static_cast<Derived>(1 + random(3));
+      outputs.push_back(derived);
+    }
     items = random(30);
     layout = std::make_shared<BatchLayout>(shard.schema(), outputs, items + 1 + random(2),
                                            random(2) == 0);

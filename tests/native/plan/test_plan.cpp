@@ -238,6 +238,13 @@ TEST_CASE("the lookahead of outputs is how far the furthest reaches past its anc
   CHECK(lookahead({{"x", 0, -5, -1}}) == 0);
   CHECK(lookahead({{"x", 0, 0, 1}}) == 0);
   CHECK(lookahead({{"x", 0, -5, 3}, {"y", 0, 4, 6}}) == 5);
+  // Whether a step is the last, the next one tells.
+  Output over{"over", kNoColumn, 0, 1};
+  for (const auto& [kind, reach] :
+       {std::pair{Derived::kTerminated, 1}, {Derived::kIsLast, 1}, {Derived::kStepIndex, 0}}) {
+    over.derived = kind;
+    CHECK(lookahead({{"x", 0, -5, -1}, over}) == static_cast<uint64_t>(reach));
+  }
 }
 
 TEST_CASE("a batch of more bytes than addresses can name is refused, not wrapped round") {

@@ -143,7 +143,7 @@ class HostMirror final : public Mirror {
     }
     for (uint64_t i = 0; i < round.num_episodes; ++i) {
       const EpisodeDelta& delta = episodes[i];
-      image_.episodes[delta.number] = {delta.begin, delta.end, delta.closing_columns};
+      image_.episodes[delta.number] = {delta.begin, delta.end, delta.closing_columns, delta.state};
       if (holds_priorities() && delta.weight_set) {
         episode_weights_[delta.number] = delta.weight;
       }

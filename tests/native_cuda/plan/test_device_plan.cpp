@@ -23,6 +23,10 @@ Output random_output(uint64_t round, size_t o, uint64_t reach) {
   const auto length = static_cast<int64_t>(1 + random(random(3, 1) == 0 ? 3 * reach : 6, 2));
   Output output{"o" + std::to_string(o), random(3, 3), start, start + length};
   output.pad = static_cast<Pad>(random(3, 4));
+  if (o > 0 && random(2, 5) == 0) {
+    output.derived = static_cast<Derived>(1 + random(3, 6));
+    output.column = kNoColumn;
+  }
   return output;
 }
 
@@ -40,6 +44,21 @@ TEST_CASE("random windows are planned as on the CPU") {
         trial.outputs.push_back(random_output(100 * page_steps + round, o, 30));
       }
       expect_same_batch(*shard, uploaded, trial, round);
+    }
+  }
+}
+
+TEST_CASE("what is derived of steps is that of the CPU") {
+  const auto shard = make_content(small_columns(), 4, 420);
+  const UploadedShard uploaded(*shard);
+  for (const Derived kind : {Derived::kTerminated, Derived::kIsLast, Derived::kStepIndex}) {
+    for (const bool packed : {false, true}) {
+      std::vector<Output> outputs = {{"x", 0, 0, 1}};
+      for (const auto& [start, stop] : {std::pair{0, 1}, {-2, 3}, {0, 40}, {1, 2}}) {
+        outputs.push_back({"d" + std::to_string(outputs.size()), kNoColumn, start, stop});
+        outputs.back().derived = kind;
+      }
+      expect_same_batch(*shard, uploaded, {outputs, 305, 300, packed}, 5);
     }
   }
 }

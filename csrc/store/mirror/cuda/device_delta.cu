@@ -81,7 +81,7 @@ __global__ void apply_delta(const __grid_constant__ DeviceTables tables, const s
     if (i < round.num_episodes) {
       const EpisodeDelta& delta =
           reinterpret_cast<const EpisodeDelta*>(data + round.episodes_offset())[i];
-      tables.episodes[delta.number] = {delta.begin, delta.end, delta.closing_columns};
+      tables.episodes[delta.number] = {delta.begin, delta.end, delta.closing_columns, delta.state};
       if (tables.priorities != nullptr && delta.weight_set) {
         tables.episode_weights[delta.number] = delta.weight;
       }

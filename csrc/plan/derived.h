@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+
+#include "plan/window.h"
+#include "store/episode.h"
+
+namespace gear::plan {
+
+/// What derived outputs need to know of the steps that a window takes from an episode: the number
+/// of the first, whether the last of them is the last of an episode that has ended, and whether
+/// that one terminated.
+struct Standing {
+  uint64_t first = 0;
+  bool ends = false;
+  bool terminates = false;
+
+  GEAR_HD uint64_t pack() const { return first << 2 | uint64_t{terminates} << 1 | uint64_t{ends}; }
+  GEAR_HD static Standing unpack(uint64_t word) {
+    return {word >> 2, (word & 1) != 0, (word >> 1 & 1) != 0};
+  }
+};
+
+GEAR_HD inline Standing standing_of(const Extent& extent, uint64_t episode_end,
+                                    store::EpisodeState state) {
+  const bool ends = extent.count > 0 && extent.first + extent.count == episode_end &&
+                    state != store::EpisodeState::kOpen;
+  return {extent.first, ends, ends && state == store::EpisodeState::kTerminated};
+}
+
+/// Of step i of the `count` that there are.
+GEAR_HD inline bool derived_flag(Derived kind, const Standing& standing, uint32_t i,
+                                 uint32_t count) {
+  return i + 1 == count && (kind == Derived::kTerminated ? standing.terminates : standing.ends);
+}
+
+/// The `length` rows of one item at `rows`: `count` steps from row `place` on, zeros around them.
+void write_derived(Derived kind, const Standing& standing, uint32_t place, uint32_t count,
+                   uint32_t length, std::byte* rows);
+
+}  // namespace gear::plan
