@@ -17,12 +17,13 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Pace:
-    """How long: rounds per workload, seconds of one turn, and of warming up.
+    """How long: whole runs, rounds per workload in each, seconds of one turn, and of warming up.
 
-    Many short turns: what disturbs the machine meets all contestants alike, and some turns of each
-    are undisturbed.
+    Many short turns: what disturbs the machine meets all contestants alike. Several whole runs,
+    with new processes: where memory happens to lie is not taken for speed.
     """
 
+    repeats: int
     rounds: int
     turn_s: float
     warm_up_s: float
@@ -37,8 +38,8 @@ class Pace:
         return min(self.rounds, 9) if workload.to_disk else self.rounds
 
 
-FULL = Pace(rounds=40, turn_s=0.02, warm_up_s=0.2, quick=False)
-QUICK = Pace(rounds=2, turn_s=0.01, warm_up_s=0.01, quick=True)
+FULL = Pace(repeats=5, rounds=20, turn_s=0.02, warm_up_s=0.1, quick=False)
+QUICK = Pace(repeats=1, rounds=2, turn_s=0.005, warm_up_s=0.005, quick=True)
 
 
 @dataclass
@@ -57,11 +58,15 @@ def own_contestants() -> list[Entry]:
         return Entry(name, [sys.executable, str(HERE / "contestants" / script), *arguments])
 
     return [
-        entry("gear", "gear_contestant.py"),
+        entry("gear", "gear_contestant.py", "default_pages"),
+        entry("gear_episode_pages", "gear_contestant.py", "episode_pages"),
         entry("numpy", "numpy_contestant.py"),
         entry("torch", "torch_contestant.py", "0"),
         entry("torch_1_thread", "torch_contestant.py", "1"),
-        *(entry(name, "copy_contestant.py", name) for name in ("memcpy", "copy", "copy_fsync")),
+        *(
+            entry(name, "copy_contestant.py", name)
+            for name in ("memcpy_1_thread", "memcpy_all_threads", "copy", "copy_fsync")
+        ),
     ]
 
 

@@ -14,12 +14,21 @@ from typing import Any
 from gpu_report import short
 
 
+def _board(machine: dict[str, Any]) -> str:
+    """What nvidia-smi said, "name, driver, PCIe generation, lanes, clock", with labels."""
+    said = machine.get("nvidia_smi", "").split(", ")
+    if len(said) != 5:
+        return ""
+    _, driver, generation, lanes, clock = said
+    return f"driver {driver}, PCIe {generation} x{lanes}, {clock}, "
+
+
 def print_tables(report: dict[str, Any]) -> None:
     """The tables of docs/performance.md."""
     machine = report["machine"]
     print(
         f"{machine['gpu']}, {machine['cores']} cores of {machine['cpu']}, "
-        f"{machine.get('nvidia_smi', '')}, torch {machine['torch']}, {machine['date'][:10]}; "
+        f"{_board(machine)}torch {machine['torch']}, {machine['date'][:10]}; "
         f"`{machine['command']}`.\n"
     )
     rows = report.get("device", []) + report.get("pinned", [])

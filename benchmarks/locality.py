@@ -144,9 +144,9 @@ def run_loader(
             batch = next(loader)
             assert len(batch.ids) == chosen.batch_size
         seconds = time.perf_counter() - began
-        stats = loader.stats()
-    assert stats["bytes"] == chosen.batches * chosen.batch_size * STEP_BYTES
-    return {**{kind: float(stats[f"{kind}_bytes"]) for kind in KINDS}, "seconds": seconds}
+        moved: dict[str, Any] = dict(loader.stats())
+    assert moved["bytes"] == chosen.batches * chosen.batch_size * STEP_BYTES
+    return {**{kind: float(moved[f"{kind}_bytes"]) for kind in KINDS}, "seconds": seconds}
 
 
 def expected_bytes(row: dict[str, Any], locality: str, parts: int) -> float:

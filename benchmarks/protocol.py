@@ -14,6 +14,7 @@ every output is held as a torch tensor, and its address is read.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.metadata
 import json
@@ -46,6 +47,8 @@ class Contestant:
     """Distributions whose versions are reported."""
     delivered = 1.0
     """Share of the asked items that is really there (sequences padded at an episode's end)."""
+    setting = ""
+    """What is true of all its workloads (threads, pages): the variant where a method sets none."""
     variant = ""
     """Which of several ways was taken, when the contestant chose the fastest; set by the method."""
 
@@ -114,7 +117,7 @@ class _Side:
     def start(self, workload: dict[str, Any], warm_up_s: float) -> dict[str, Any]:
         work = workloads.Workload(**workload)
         method = getattr(self.contestant, work.kind, None)
-        self.contestant.variant, self.contestant.delivered = "", 1.0
+        self.contestant.variant, self.contestant.delivered = self.contestant.setting, 1.0
         call = method(work) if method else None
         if call is None:
             return {"offered": False}
@@ -211,6 +214,9 @@ class Remote:
 
     def close(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # It had ended before the request was written.
+            self._process.stdin.close()
         self._process.wait(timeout=60)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         self._log.close()

@@ -2,17 +2,20 @@
 """Measure the replay path in one run: GEAR, hand-written ways, the libraries and the limits.
 
     python benchmarks/replay.py --json out.json          everything; makes the peers' environments
+    python benchmarks/replay.py --repeats 1 --rounds 5   a first look: one run, no ranges
     python benchmarks/replay.py --peers none             without the libraries
     python benchmarks/replay.py --only uniform_256,save --peers cpprb,tianshou
     python benchmarks/replay.py --quick                  tiny sizes, no libraries: seconds
 
-The JSON holds machine, versions, workloads, units, results (workload -> contestant -> figures),
-memory (dataset -> contestant), targets, failures, peers_missing.
+The JSON holds machine, repeats, rounds, versions, workloads, units, results (workload -> contestant
+-> figures, see repeats.py), not_offered (workload -> contestants), memory (dataset -> contestant),
+targets, failures, peers_missing (library -> why).
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 import tempfile
@@ -22,6 +25,7 @@ from typing import Any
 import arena
 import install_peers
 import machine
+import repeats
 import report
 import targets
 import workloads
@@ -33,42 +37,62 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="A,B", help="these workloads only")
     parser.add_argument("--peers", metavar="A,B", help="all (default), none, or these libraries")
     parser.add_argument("--quick", action="store_true", help="tiny sizes; peers default to none")
-    parser.add_argument("--rounds", type=int, help="turns of each contestant per workload")
-    parser.add_argument("--require", action="store_true", help="exit 1 unless every ratio is met")
+    parser.add_argument("--repeats", type=_count, help="whole runs, in new processes; 5")
+    parser.add_argument("--rounds", type=_count, help="turns of each contestant per workload; 20")
+    parser.add_argument("--require", action="store_true", help="exit 1 unless every ratio passes")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:
     chosen = options(arguments)
     pace = arena.QUICK if chosen.quick else arena.FULL
-    if chosen.rounds:
-        pace = arena.Pace(chosen.rounds, pace.turn_s, pace.warm_up_s, pace.quick)
+    given = {key: getattr(chosen, key) for key in ("repeats", "rounds") if getattr(chosen, key)}
+    pace = dataclasses.replace(pace, **given)
     work = _select_workloads(chosen.only, quick=chosen.quick)
     entries = arena.own_contestants()
     missing = _add_peers(entries, chosen.peers or ("none" if chosen.quick else "all"))
+    found = machine.facts()
+    runs = [_run(work, entries, pace, number) for number in range(pace.repeats)]
+    merged = repeats.merge(runs)
+    asked = [e.name for e in entries if e.name not in {*targets.LIMITS, *merged["failures"]}]
     outcome: dict[str, Any] = {
-        "machine": machine.facts(),
-        "versions": {},
+        "machine": found,
+        "repeats": pace.repeats,
+        "rounds": pace.rounds,
         "workloads": [w.asdict() for w in work],
         "units": {w.name: w.unit for w in work},
-        "results": {},
-        "memory": {},
-        "failures": {},
+        **merged,
+        "not_offered": {
+            name: [who for who in asked if who not in contestants]
+            for name, contestants in merged["results"].items()
+        },
+        "targets": targets.judge(merged["results"], merged["memory"]),
         "peers_missing": missing,
     }
-    with tempfile.TemporaryDirectory(prefix="gear-bench-", dir=_scratch_parent()) as scratch:
-        for dataset in dict.fromkeys(w.dataset for w in work):
-            of_dataset = [w for w in work if w.dataset == dataset]
-            found = arena.play(dataset, of_dataset, entries, pace, Path(scratch), _say)
-            outcome["memory"][dataset] = found["memory"]
-            for key in ("versions", "results", "failures"):
-                outcome[key].update(found[key])
-        arena.close(entries)
-    outcome["targets"] = targets.judge(outcome["results"], outcome["memory"])
     report.show(outcome)
     if chosen.json:
         chosen.json.write_text(json.dumps(outcome, indent=1) + "\n")
-    return int(chosen.require and not all(row["met"] for row in outcome["targets"]))
+    return int(chosen.require and not all(row["verdict"] == "pass" for row in outcome["targets"]))
+
+
+def _run(
+    work: list[workloads.Workload], entries: list[arena.Entry], pace: arena.Pace, number: int
+) -> dict[str, Any]:
+    """One whole run, {"versions", "memory", "results", "failures"}; each begins with another
+    contestant, so that nobody always follows the same one."""
+    first = number % len(entries)
+    order = entries[first:] + entries[:first]
+    run: dict[str, Any] = {"versions": {}, "memory": {}, "results": {}, "failures": {}}
+    with tempfile.TemporaryDirectory(prefix="gear-bench-", dir=_scratch_parent()) as scratch:
+        for dataset in dict.fromkeys(w.dataset for w in work):
+            of_dataset = [w for w in work if w.dataset == dataset]
+            _say(f"run {number + 1} of {pace.repeats}, {dataset}")
+            found = arena.play(dataset, of_dataset, order, pace, Path(scratch), _say)
+            run["memory"][dataset] = found["memory"]
+            for key in ("versions", "results", "failures"):
+                run[key].update(found[key])
+        arena.close(entries)
+    return run
 
 
 def _select_workloads(only: str | None, *, quick: bool) -> list[workloads.Workload]:
@@ -88,7 +112,7 @@ def _add_peers(entries: list[arena.Entry], wanted: str) -> dict[str, str]:
     unknown = sorted(set(chosen) - set(names))
     if unknown:
         raise SystemExit(f"--peers: no peer {', '.join(unknown)}; there are {', '.join(names)}")
-    missing = {}
+    missing = dict.fromkeys((n for n in names if n not in chosen), f"left out by --peers {wanted}")
     for peer in install_peers.PEERS:
         if peer.name in chosen:
             _say(f"peer {peer.name}: {install_peers.peers_dir() / peer.name}")
@@ -97,6 +121,13 @@ def _add_peers(entries: list[arena.Entry], wanted: str) -> dict[str, str]:
             except install_peers.InstallError as error:
                 missing[peer.name] = str(error)
     return missing
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number}: at least 1")
+    return number
 
 
 def _scratch_parent() -> Path:

@@ -11,24 +11,21 @@ import numpy as np
 def summary(
     rounds: list[list[int]], cpu_s: list[float], *, items: float, num_bytes: float
 ) -> dict[str, Any]:
-    """rounds: nanoseconds of every call, per round; items and num_bytes: of one call.
+    """rounds: nanoseconds of every call, per round; cpu_s: seconds of all the process's threads,
+    per round; items and num_bytes: of one call.
 
-    The rate of a round is all of its items over all of its time, so that a prefetcher's uneven
-    calls add up. The reported rate is the median over the rounds; the best is the rate of the least
-    disturbed round.
+    The wall time of a call is that of its round over the number of calls, so that a prefetcher's
+    uneven calls add up. Both times are medians over the rounds.
     """
-    rates = [items * len(calls) / sum(calls) * 1e9 for calls in rounds]
+    wall_us = [sum(calls) / len(calls) * 1e-3 for calls in rounds]
+    cpu_us = [spent / len(calls) * 1e6 for spent, calls in zip(cpu_s, rounds, strict=True)]
     every = np.concatenate([np.asarray(calls) for calls in rounds]) * 1e-3
     calls = sum(len(calls) for calls in rounds)
-    rate = statistics.median(rates)
     return {
-        "items_per_s": rate,
-        "items_per_s_best": max(rates),
-        "items_per_s_rounds": rates,
-        "gb_per_s": rate / items * num_bytes * 1e-9,
-        "call_us_median": float(np.median(every)),
-        "call_us_p99": float(np.quantile(every, 0.99)),
-        "cpu_us_per_call": sum(cpu_s) / calls * 1e6,
+        "wall_us": statistics.median(wall_us),
+        "cpu_us": statistics.median(cpu_us),
+        "wall_us_rounds": wall_us,
+        "p99_us": float(np.quantile(every, 0.99)),
         "items_per_call": items,
         "bytes_per_call": num_bytes,
         "calls": calls,
@@ -37,6 +34,8 @@ def summary(
 
 
 def paired_ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
-    """Median over the rounds of the ratio within a round: what slows both cancels."""
-    pairs = zip(ours["items_per_s_rounds"], theirs["items_per_s_rounds"], strict=True)
-    return statistics.median(a / b for a, b in pairs)
+    """Our items per second over theirs: median over the rounds of the ratio within a round, so
+    that what slows both cancels."""
+    pairs = zip(ours["wall_us_rounds"], theirs["wall_us_rounds"], strict=True)
+    scale = ours["items_per_call"] / theirs["items_per_call"]
+    return statistics.median(scale * b / a for a, b in pairs)

@@ -2,6 +2,12 @@
 
 A transition is obs, next_obs, action, reward, done: 165 bytes. A step of a sequence has no
 next_obs: 97 bytes. A pair of frame stacks is 2 x 4 x 84 x 84 bytes.
+
+Insertion has three cases, each the same work for every contestant, by its quickest public calls:
+
+    insert_single     1000 steps of one environment, one after another as they happen
+    vector_step_256   one step of each of 256 environments
+    extend_256        256 consecutive steps of one episode, at once
 """
 
 from __future__ import annotations
@@ -40,7 +46,7 @@ class Workload:
 
 def everything(*, quick: bool) -> list[Workload]:
     """In the order of running: what changes the content of a buffer comes last."""
-    single = 50 if quick else 1000
+    single, rows = (50, 16) if quick else (1000, 256)
     transitions, frames = "transitions", "frames"
     return [
         Workload("uniform_256", "uniform", transitions, "transitions", 256, 165),
@@ -53,7 +59,8 @@ def everything(*, quick: bool) -> list[Workload]:
         Workload("save", "save", transitions, "buffers", 1, 0),
         Workload("load", "load", transitions, "buffers", 1, 0),
         Workload("insert_single", "insert_single", transitions, "steps", single, 97),
-        Workload("insert_256", "insert_batch", transitions, "steps", 256, 97),
+        Workload("vector_step_256", "vector_step", transitions, "steps", rows, 97),
+        Workload("extend_256", "extend", transitions, "steps", rows, 97),
         Workload("frames_256", "frames", frames, "pairs", 256, 2 * STACK * 84 * 84, STACK),
     ]
 

@@ -1,4 +1,4 @@
-"""The benchmark runs from end to end: tiny sizes, no peers; figures are not judged here."""
+"""The benchmark runs from end to end with tiny sizes; figures are not judged here."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.slow
 
-REPLAY = Path(__file__).parents[1] / "benchmarks" / "replay.py"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+REPLAY = BENCHMARKS / "replay.py"
+GEAR = {"gear", "gear_episode_pages"}
+COPIES = {"memcpy_1_thread", "memcpy_all_threads"}
+BY_HAND = {"numpy", "torch", "torch_1_thread"}
+TO_DISK = {*GEAR, "numpy", "copy", "copy_fsync"}
 WORKLOADS = {
-    "uniform_256": {"gear", "numpy", "torch", "torch_1_thread", "memcpy"},
-    "weighted_256": {"gear", "memcpy"},
-    "prioritised_256": {"gear", "memcpy"},
-    "slices_20": {"gear", "numpy", "torch", "torch_1_thread", "memcpy"},
-    "slices_50": {"gear", "numpy", "torch", "torch_1_thread", "memcpy"},
-    "slices_100": {"gear", "numpy", "torch", "torch_1_thread", "memcpy"},
-    "frames_256": {"gear", "numpy", "torch", "torch_1_thread", "memcpy"},
-    "insert_single": {"gear", "numpy", "memcpy"},
-    "insert_256": {"gear", "numpy", "memcpy"},
-    "save": {"gear", "numpy", "copy", "copy_fsync"},
-    "load": {"gear", "numpy", "copy", "copy_fsync"},
+    "uniform_256": GEAR | COPIES | BY_HAND,
+    "weighted_256": GEAR | COPIES,
+    "prioritised_256": GEAR | COPIES,
+    "slices_20": GEAR | COPIES | BY_HAND,
+    "slices_50": GEAR | COPIES | BY_HAND,
+    "slices_100": GEAR | COPIES | BY_HAND,
+    "frames_256": GEAR | COPIES | BY_HAND,
+    "insert_single": GEAR | COPIES | {"numpy"},
+    "vector_step_256": GEAR | COPIES | {"numpy"},
+    "extend_256": GEAR | COPIES | {"numpy"},
+    "save": TO_DISK,
+    "load": TO_DISK,
 }
-FIGURES = {
-    "items_per_s",
-    "items_per_s_best",
-    "gb_per_s",
-    "call_us_median",
-    "call_us_p99",
-    "cpu_us_per_call",
-    "bytes_per_call",
-    "items_per_call",
-    "variant",
-    "wrong",
-}
+SPANS = {"wall_us", "cpu_us", "items_per_s", "gb_per_s", "gear_ratio"}
+FIGURES = SPANS | {"p99_us", "bytes_per_call", "items_per_call", "variant", "wrong", "verdict"}
+
+
+@pytest.fixture(autouse=True)
+def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripts of benchmarks/ import each other by bare names."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "contestants"))
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -47,22 +49,30 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+# ---- from end to end ----
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("bench") / "quick.json"
-    done = run("--quick", "--json", str(path))
+    done = run("--quick", "--repeats", "2", "--json", str(path))
     assert done.returncode == 0, done.stderr
+    assert "cpprb is missing: left out by --peers none" in done.stdout
     loaded: dict[str, Any] = json.loads(path.read_text())
     return loaded
 
 
+@pytest.mark.slow
 def test_report_has_every_key(report: dict[str, Any]) -> None:
     assert set(report) == {
         "machine",
+        "repeats",
+        "rounds",
         "versions",
         "workloads",
         "units",
         "results",
+        "not_offered",
         "memory",
         "targets",
         "failures",
@@ -70,30 +80,195 @@ def test_report_has_every_key(report: dict[str, Any]) -> None:
     }
     assert {"cpu", "cores", "date", "command", "load_average_1min"} <= set(report["machine"])
     assert {"gear", "numpy", "torch", "python"} <= set(report["versions"]["gear"])
+    assert report["repeats"] == 2
     assert not report["failures"]
+    peers = {"cpprb", "tianshou", "stable-baselines3", "torchrl", "flashbax", "reverb"}
+    assert set(report["peers_missing"]) == peers
 
 
+@pytest.mark.slow
 def test_every_contestant_has_every_figure(report: dict[str, Any]) -> None:
     assert {name: set(found) for name, found in report["results"].items()} == WORKLOADS
     for contestants in report["results"].values():
         for figures in contestants.values():
             assert set(figures) >= FIGURES
-            assert figures["items_per_s"] > 0
+            assert figures["runs"] == 2
+            for name in SPANS:
+                assert 0 < figures[name]["min"] <= figures[name]["median"] <= figures[name]["max"]
 
 
+@pytest.mark.slow
 def test_what_is_delivered_is_what_was_stored(report: dict[str, Any]) -> None:
     for contestants in report["results"].values():
         assert not [name for name, figures in contestants.items() if figures["wrong"]]
 
 
+@pytest.mark.slow
+def test_rows_say_pages_and_threads(report: dict[str, Any]) -> None:
+    rows = report["results"]["vector_step_256"]
+    assert rows["gear"]["variant"] == "pages of 16 steps"
+    assert rows["gear_episode_pages"]["variant"] == "pages of an episode"
+    assert rows["memcpy_1_thread"]["variant"] == "1 thread"
+
+
+@pytest.mark.slow
+def test_what_nobody_offers_is_named(report: dict[str, Any]) -> None:
+    """Torch by hand has no priorities; limits are no contestants."""
+    assert report["not_offered"]["weighted_256"] == ["numpy", "torch", "torch_1_thread"]
+    assert report["not_offered"]["uniform_256"] == []
+
+
+@pytest.mark.slow
 def test_targets_are_judged(report: dict[str, Any]) -> None:
-    rows = {(row["workload"], row["against"]): row for row in report["targets"]}
-    assert len(rows) == len(report["targets"]) == 13
-    assert rows["frames_256", "memcpy"]["measured"] > 0
-    assert rows["insert_single", "best library"]["met"] is None
+    rows = {row["workload"]: row for row in report["targets"] if row["against"] != "best library"}
+    assert len(report["targets"]) == 14
+    assert rows["frames_256"]["against"] in COPIES
+    assert rows["frames_256"]["measured"]["median"] > 0
+    single = [row for row in report["targets"] if row["workload"] == "insert_single"]
+    assert [row["verdict"] for row in single] == ["not measured"]
 
 
 def test_unknown_names_are_refused() -> None:
     done = run("--quick", "--only", "uniform")
     assert done.returncode == 1
     assert "no workload uniform; there are uniform_256" in done.stderr
+    done = run("--quick", "--repeats", "0")
+    assert done.returncode == 2
+    assert "0: at least 1" in done.stderr
+
+
+# ---- several runs as one ----
+
+
+def one_run(**wall_us: float) -> dict[str, Any]:
+    """A run of one workload, in which each contestant's rounds all took the same time."""
+    figures = {
+        name: {
+            "wall_us": us,
+            "cpu_us": 2 * us,
+            "wall_us_rounds": [us, us],
+            "p99_us": us,
+            "items_per_call": 256.0,
+            "bytes_per_call": 1000.0,
+            "delivered_bytes": 1000,
+            "calls": 10,
+            "variant": "",
+            "wrong": [],
+        }
+        for name, us in wall_us.items()
+    }
+    return {"versions": {}, "memory": {}, "failures": {}, "results": {"work": figures}}
+
+
+def test_runs_are_reported_as_median_and_range() -> None:
+    from repeats import merge
+
+    runs = [one_run(gear=10, cpprb=30), one_run(gear=12, cpprb=24), one_run(gear=11, cpprb=44)]
+    work = merge(runs)["results"]["work"]
+    assert work["gear"]["wall_us"] == {"median": 11, "min": 10, "max": 12}
+    assert work["gear"]["cpu_us"] == {"median": 22, "min": 20, "max": 24}
+    assert work["cpprb"]["gear_ratio"] == {"median": 3, "min": 2, "max": 4}
+    assert work["cpprb"]["verdict"] == "faster"
+    assert work["gear"]["verdict"] == ""
+
+
+@pytest.mark.parametrize(
+    ("walls", "verdict", "shown"),
+    [
+        ([(10, 13), (12, 15), (14, 17)], "noise", "noise"),
+        ([(20, 10), (24, 12), (22, 11)], "slower", "0.5 x as fast"),
+        ([(10, 20), (10, 20)], "too few runs", "2 x? too few runs"),
+    ],
+)
+def test_ranges_that_overlap_are_noise(
+    walls: list[tuple[float, float]], verdict: str, shown: str
+) -> None:
+    from repeats import merge
+    from report import compared
+
+    work = merge([one_run(gear=ours, cpprb=theirs) for ours, theirs in walls])["results"]["work"]
+    assert work["cpprb"]["verdict"] == verdict
+    assert compared(work["cpprb"]) == shown
+
+
+def test_a_contestant_of_some_runs_counts_in_those() -> None:
+    from repeats import merge
+
+    runs = [one_run(gear=10, cpprb=30), one_run(gear=12), one_run(cpprb=44)]
+    work = merge(runs)["results"]["work"]
+    assert work["cpprb"]["runs"] == 2
+    assert work["cpprb"]["gear_ratio"] == {"median": 3, "min": 3, "max": 3}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(1.3, 1.5, "pass"), (1.0, 1.1, "fail"), (1.1, 1.3, "noise")]
+)
+def test_a_target_is_judged_by_its_range(low: float, high: float, verdict: str) -> None:
+    import targets
+
+    span = {"median": (low + high) / 2, "min": low, "max": high}
+    contestants = {
+        "gear": {"items_per_s": {"median": 2.0}, "gear_ratio": span},
+        "numpy": {"items_per_s": {"median": 1.0}, "gear_ratio": span},
+    }
+    rows = targets.judge({"uniform_256": contestants}, {})
+    assert [row["verdict"] for row in rows[:2]] == [verdict, "not measured"]
+    assert rows[0]["against"] == "numpy"
+
+
+# ---- contestants ----
+
+
+def test_a_contestant_that_cannot_start_is_named_with_its_reason(tmp_path: Path) -> None:
+    import arena
+
+    entry = arena.Entry("absent", [sys.executable, "-c", "raise SystemExit('no module absent')"])
+    found = arena.play("transitions", [], [entry], arena.QUICK, tmp_path, lambda text: None)
+    assert found["failures"] == {"absent": "absent ended during 'hello': no module absent"}
+
+
+@pytest.mark.parametrize("page_steps", [16, 0])
+def test_gear_inserts_what_the_workload_asks(page_steps: int) -> None:
+    import experience
+    import workloads
+    from gear_contestant import Gear
+
+    contestant = Gear(page_steps=page_steps)
+    contestant.data = experience.make("transitions", quick=True)
+    contestant.fill()
+    work = {workload.name: workload for workload in workloads.everything(quick=True)}
+
+    step = work["vector_step_256"]
+    call = contestant.vector_step(step)
+    length = contestant.data.episode_steps
+    for _ in range(length):
+        call()
+    assert len(contestant.buffer) == length * step.items
+    states = [episode.state for episode in contestant.buffer.episodes()]
+    assert states.count("terminated") == states.count("open") == step.items
+
+    call = contestant.extend(work["extend_256"])
+    call()
+    last = contestant.buffer.episodes()[-1]
+    assert (last.state, last.end - last.begin) == ("open", work["extend_256"].items)
+
+
+def test_one_copy_is_of_one_thread_and_one_of_all() -> None:
+    import os
+
+    import experience
+    import torch
+    import workloads
+    from copy_contestant import Memcpy
+
+    threads_before = torch.get_num_threads()
+    try:
+        for threads, expected in ((1, 1), (0, len(os.sched_getaffinity(0)))):
+            contestant = Memcpy(threads=threads)
+            assert contestant.setting.startswith(f"{expected} thread")
+            assert torch.get_num_threads() == expected
+            contestant.data = experience.make("transitions", quick=True)
+            contestant.fill()
+            contestant.uniform(workloads.everything(quick=True)[0])()
+    finally:
+        torch.set_num_threads(threads_before)

@@ -25,6 +25,7 @@ mapfile -t shell < <(sources -print0 | xargs -0 awk 'FNR == 1 && /^#!.*[\/ ](ba)
 check ruff ruff check .
 check ruff-format ruff format --check .
 check mypy mypy --strict gear
+check mypy-bench mypy --config-file benchmarks/mypy.ini benchmarks
 check clang-format clang-format --dry-run -Werror "${cpp[@]}"
 check shellcheck shellcheck "${shell[@]}"
 check codespell codespell

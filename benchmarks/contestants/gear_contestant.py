@@ -1,7 +1,14 @@
-"""GEAR: one copy of each observation; next_obs, stacks and sequences are windows."""
+"""GEAR: one copy of each observation; next_obs, stacks and sequences are windows.
+
+Usage: gear_contestant.py default_pages | episode_pages
+
+Pages are of the default number of steps, or each holds a whole episode, which a user can choose
+where all episodes are of one length.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -11,6 +18,7 @@ from protocol import Contestant, Tensors, serve
 from workloads import Workload
 
 import gear
+from gear.buffer import DEFAULT_PAGE_STEPS
 
 TRANSITION = {
     "obs": gear.Step(0),
@@ -23,21 +31,19 @@ PRIORITISED = gear.Weighted(alpha=0.6, beta=0.4)
 
 
 class Gear(Contestant):
-    name = "gear"
+    """page_steps: steps in a page; 0: all of an episode and its closing step."""
+
+    def __init__(self, *, page_steps: int) -> None:
+        self.name = "gear" if page_steps else "gear_episode_pages"
+        self.page_steps = page_steps
+        self.setting = f"pages of {page_steps} steps" if page_steps else "pages of an episode"
 
     def versions(self) -> dict[str, str]:
         return {**super().versions(), "gear": gear.__version__}
 
     def fill(self) -> None:
         data = self.data
-        columns = [gear.Column("obs", data.observations.shape[2:], str(data.observations.dtype))]
-        if not data.is_frames:
-            columns += [gear.Column("action", (6,)), gear.Column("reward")]
-            columns += [gear.Column("done", (), "bool")]
-        page = data.episode_steps + 1  # all episodes are of one length: a page holds one whole
-        self.buffer = gear.ReplayBuffer(
-            gear.Schema(columns), data.num_episodes * page, page_steps=page
-        )
+        self.buffer = self._make(data.num_episodes)
         rng = np.random.default_rng(2)
         with self.buffer.writer() as writer:
             for e in range(data.num_episodes):
@@ -46,6 +52,18 @@ class Gear(Contestant):
                 writer.end_episode(terminated=True, final={"obs": data.observations[e, -1]})
         assert len(self.buffer) == data.num_steps
         self.loader: gear.Loader | None = None
+
+    def _make(self, num_episodes: int) -> gear.ReplayBuffer:
+        """An empty buffer with room for so many episodes, each with its closing step."""
+        data = self.data
+        columns = [gear.Column("obs", data.observations.shape[2:], str(data.observations.dtype))]
+        if not data.is_frames:
+            columns += [gear.Column("action", (6,)), gear.Column("reward")]
+            columns += [gear.Column("done", (), "bool")]
+        stored = data.episode_steps + 1
+        page = self.page_steps or stored
+        capacity = num_episodes * -(-stored // page) * page
+        return gear.ReplayBuffer(gear.Schema(columns), capacity, page_steps=page)
 
     def nbytes(self) -> int:
         return int(self.buffer.nbytes)
@@ -113,8 +131,30 @@ class Gear(Contestant):
 
         return call
 
-    def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
-        """Episodes of 1024 steps: four batches and an end."""
+    def vector_step(self, work: Workload) -> Callable[[], Tensors]:
+        """One append to each environment's writer, in a loop: there is no call for all of them.
+        The environments' episodes end in turn, each after as many steps as the stored ones."""
+        self.buffer = self._make(max(self.data.num_episodes, 2 * work.items))
+        block, length = self.data.block(work.items), self.data.episode_steps
+        steps = [{n: c[k] for n, c in block.items() if n != "next_obs"} for k in range(work.items)]
+        final = {"obs": self.data.observations[0, -1]}
+        writers = [self.buffer.writer() for _ in steps]
+        pairs = [(writer.append, step) for writer, step in zip(writers, steps, strict=True)]
+        ending = [writers[at::length] for at in range(length)]
+        now = [0]
+
+        def call() -> Tensors:
+            for append, step in pairs:
+                append(**step)
+            for writer in ending[now[0]]:
+                writer.end_episode(terminated=True, final=final)
+            now[0] = (now[0] + 1) % length
+            return {}
+
+        return call
+
+    def extend(self, work: Workload) -> Callable[[], Tensors]:
+        """An episode is four batches and an end."""
         self.fill()
         batch = self.data.block(work.items)
         del batch["next_obs"]
@@ -151,4 +191,4 @@ class Gear(Contestant):
 
 
 if __name__ == "__main__":
-    serve(Gear())
+    serve(Gear(page_steps=DEFAULT_PAGE_STEPS if sys.argv[1] == "default_pages" else 0))

@@ -80,7 +80,8 @@ class Numpy(Contestant):
 
         return call
 
-    def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
+    def vector_step(self, work: Workload) -> Callable[[], Tensors]:
+        """Rows of one ring, whose environments take turns: one assignment per column."""
         batch = self.data.block(work.items)
         columns, capacity, place = self.columns, self.data.num_steps, [0]
 
@@ -92,6 +93,8 @@ class Numpy(Contestant):
             return {}
 
         return call
+
+    extend = vector_step
 
     def save(self, work: Workload) -> Callable[[], Tensors]:
         """np.save of the stored columns (next_obs left out), with fsync."""

@@ -77,7 +77,8 @@ class Cpprb(Contestant):
 
         return call
 
-    def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
+    def vector_step(self, work: Workload) -> Callable[[], Tensors]:
+        """One add of many rows, whether of many environments or of one."""
         batch = self.data.block(work.items)
 
         def call() -> Tensors:
@@ -85,6 +86,8 @@ class Cpprb(Contestant):
             return {}
 
         return call
+
+    extend = vector_step
 
 
 if __name__ == "__main__":

@@ -111,8 +111,29 @@ class Flashbax(Contestant):
     def insert_single(self, work: Workload) -> Callable[[], Tensors]:
         return self._inserter(self.data.single_steps(work.items), add_sequences=False)
 
-    def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
+    def extend(self, work: Workload) -> Callable[[], Tensors]:
         return self._inserter([self.data.block(work.items)], add_sequences=True)
+
+    def vector_step(self, work: Workload) -> Callable[[], Tensors]:
+        """A row of the trajectory buffer an environment, and one add of a step to each row."""
+        buffer = flashbax.make_trajectory_buffer(
+            add_batch_size=work.items,
+            sample_batch_size=1,
+            sample_sequence_length=1,
+            period=1,
+            min_length_time_axis=1,
+            max_size=self.data.num_steps,
+        )
+        step = {name: column[:, None] for name, column in self.data.block(work.items).items()}
+        add = jax.jit(buffer.add, donate_argnums=0)
+        self.state = buffer.init({name: column[0, 0] for name, column in step.items()})
+
+        def call() -> Tensors:
+            self.state = add(self.state, step)
+            jax.block_until_ready(self.state)
+            return {}
+
+        return call
 
     def _inserter(self, pieces: list[Any], *, add_sequences: bool) -> Callable[[], Tensors]:
         buffer = flashbax.make_item_buffer(self.data.num_steps, 1, 1, add_sequences=add_sequences)

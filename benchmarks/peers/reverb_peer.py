@@ -104,7 +104,27 @@ class Reverb(Contestant):
 
         return call
 
+    def vector_step(self, work: Workload) -> Callable[[], Tensors]:
+        """A trajectory writer an environment; the call ends when the server has all items."""
+        self.episodes = [self._episode(0)]
+        self._serve(1, 1, reverb.selectors.Uniform())
+        writers = [self.client.trajectory_writer(num_keep_alive_refs=1) for _ in range(work.items)]
+        pairs = list(zip(writers, self.episodes[0], strict=False))
+
+        def call() -> Tensors:
+            for writer, step in pairs:
+                writer.append(step)
+                window = {name: column[-1:] for name, column in writer.history.items()}
+                writer.create_item("items", 1.0, window)
+            for writer in writers:
+                writer.flush()
+            return {}
+
+        return call
+
     def insert_single(self, work: Workload) -> Callable[[], Tensors]:
+        """One writer, and an item a step: it has no call for many; so in extend."""
+        self.variant = f"{work.items} calls of append"
         self.episodes = [self._episode(0)]
         self._serve(1, 1, reverb.selectors.Uniform())
         steps = self.episodes[0][: work.items]
@@ -115,6 +135,8 @@ class Reverb(Contestant):
             return {}
 
         return call
+
+    extend = insert_single
 
 
 if __name__ == "__main__":

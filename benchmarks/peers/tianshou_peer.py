@@ -74,6 +74,8 @@ class Tianshou(Contestant):
         return call
 
     def insert_single(self, work: Workload) -> Callable[[], Tensors]:
+        """It adds one step of each environment at a time; so in extend."""
+        self.variant = f"{work.items} calls of add"
         steps = [self._batch(step) for step in self.data.single_steps(work.items)]
 
         def call() -> Tensors:
@@ -83,8 +85,10 @@ class Tianshou(Contestant):
 
         return call
 
-    def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
-        """A batch is one step of each of 256 environments, a buffer each."""
+    extend = insert_single
+
+    def vector_step(self, work: Workload) -> Callable[[], Tensors]:
+        """A buffer an environment, and one add to all of them."""
         buffer = VectorReplayBuffer(self.data.num_steps, work.items)
         batch = self._batch(self.data.block(work.items))
 

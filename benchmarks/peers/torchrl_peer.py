@@ -84,7 +84,8 @@ class TorchRL(Contestant):
 
         return call
 
-    def insert_batch(self, work: Workload) -> Callable[[], Tensors]:
+    def vector_step(self, work: Workload) -> Callable[[], Tensors]:
+        """One extend by many rows, whether of many environments or of one."""
         batch = TensorDict(self.data.block(work.items), [work.items])
 
         def call() -> Tensors:
@@ -92,6 +93,8 @@ class TorchRL(Contestant):
             return {}
 
         return call
+
+    extend = vector_step
 
 
 if __name__ == "__main__":
