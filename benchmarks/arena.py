@@ -124,7 +124,7 @@ def _compete(
         for entry in entries:
             if entry.name in started:
                 calls = pace.calls(started[entry.name]["call_s"])
-                discard = 0 if workload.to_disk else 8
+                discard = 8 if workload.delivers else 0
                 turn = _ask(entry, found, "round", calls=calls, discard=discard)
                 turns[entry.name] += [turn] if turn else []
     results = {}

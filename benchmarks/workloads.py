@@ -43,6 +43,11 @@ class Workload:
     def to_disk(self) -> bool:
         return self.kind in ("save", "load")
 
+    @property
+    def delivers(self) -> bool:
+        """Whether a call gives a batch, which a prefetcher may have made before."""
+        return self.kind in ("uniform", "weighted", "prioritised", "slices", "frames")
+
 
 def everything(*, quick: bool) -> list[Workload]:
     """In the order of running: what changes the content of a buffer comes last."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ SPANS = {"wall_us", "cpu_us", "items_per_s", "gb_per_s", "gear_ratio"}
 FIGURES = SPANS | {"p99_us", "bytes_per_call", "items_per_call", "variant", "wrong", "verdict"}
 
 
+def slow(test: Callable[..., None]) -> Callable[..., None]:
+    """Whichever test comes first waits for `report`: eighteen processes that import torch."""
+    return pytest.mark.slow(pytest.mark.timeout(600)(test))
+
+
 @pytest.fixture(autouse=True)
 def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripts of benchmarks/ import each other by bare names."""
@@ -62,7 +68,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return loaded
 
 
-@pytest.mark.slow
+@slow
 def test_report_has_every_key(report: dict[str, Any]) -> None:
     assert set(report) == {
         "machine",
@@ -86,7 +92,7 @@ def test_report_has_every_key(report: dict[str, Any]) -> None:
     assert set(report["peers_missing"]) == peers
 
 
-@pytest.mark.slow
+@slow
 def test_every_contestant_has_every_figure(report: dict[str, Any]) -> None:
     assert {name: set(found) for name, found in report["results"].items()} == WORKLOADS
     for contestants in report["results"].values():
@@ -97,13 +103,13 @@ def test_every_contestant_has_every_figure(report: dict[str, Any]) -> None:
                 assert 0 < figures[name]["min"] <= figures[name]["median"] <= figures[name]["max"]
 
 
-@pytest.mark.slow
+@slow
 def test_what_is_delivered_is_what_was_stored(report: dict[str, Any]) -> None:
     for contestants in report["results"].values():
         assert not [name for name, figures in contestants.items() if figures["wrong"]]
 
 
-@pytest.mark.slow
+@slow
 def test_rows_say_pages_and_threads(report: dict[str, Any]) -> None:
     rows = report["results"]["vector_step_256"]
     assert rows["gear"]["variant"] == "pages of 16 steps"
@@ -111,14 +117,14 @@ def test_rows_say_pages_and_threads(report: dict[str, Any]) -> None:
     assert rows["memcpy_1_thread"]["variant"] == "1 thread"
 
 
-@pytest.mark.slow
+@slow
 def test_what_nobody_offers_is_named(report: dict[str, Any]) -> None:
     """Torch by hand has no priorities; limits are no contestants."""
     assert report["not_offered"]["weighted_256"] == ["numpy", "torch", "torch_1_thread"]
     assert report["not_offered"]["uniform_256"] == []
 
 
-@pytest.mark.slow
+@slow
 def test_targets_are_judged(report: dict[str, Any]) -> None:
     rows = {row["workload"]: row for row in report["targets"] if row["against"] != "best library"}
     assert len(report["targets"]) == 14
