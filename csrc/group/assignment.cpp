@@ -44,6 +44,7 @@ uint64_t Assignment::share(uint32_t rank) const {
 }
 
 void Assignment::assign(std::span<const uint16_t> owners) {
+  GEAR_CHECK(owners.size() <= UINT32_MAX);  // places and surplus are of 32 bits
   consumers_.resize(owners.size());
   places_.resize(owners.size());
   if (locality_ == Locality::kOff) {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "group/parcel.h"
+#include "group/batch_assembly.h"
 #include "group/parcel_format.h"
 #include "plan/window_runs.h"
 

@@ -20,6 +20,16 @@ constexpr uint64_t kPartDraws = 8192;
 constexpr uint64_t kMostParts = 256;
 constexpr size_t kApart = 32;  // counters of two parts never share a cache line
 
+// The draws of a batch are numbered in 32 bits.
+uint64_t items_of_all(uint64_t batch_size, uint32_t ranks) {
+  if (batch_size > UINT32_MAX / ranks) {
+    throw base::InvalidArgument(base::cat(
+        "[collect] batch_size ", batch_size, " on each of ", ranks, " ranks: all together draw ",
+        UINT32_MAX, " items at most; lower batch_size to ", UINT32_MAX / ranks, " or less"));
+  }
+  return batch_size * ranks;
+}
+
 }  // namespace
 
 GlobalDraw::GlobalDraw(Peers& peers, const deliver::CollectorOptions& options, Locality locality,
@@ -28,7 +38,7 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::CollectorOptions& options, L
     : peers_(peers),
       shard_(peers.shard()),
       sampler_options_(options.sampler),
-      items_(options.batch_size * peers.size()),
+      items_(items_of_all(options.batch_size, peers.size())),
       by_pointer_(std::move(by_pointer)),
       control_(control),
       layout_(std::move(layout)),
@@ -37,7 +47,7 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::CollectorOptions& options, L
       pool_(base::ThreadPool::shared()),
       which_(peers.size()),
       places_(peers.size()) {
-  const auto lock = shard_.lock();
+  const auto lock = shard_.lock_between_draws();
   if (select::needs_priorities(sampler_options_)) {
     shard_.settle();
   }
@@ -83,21 +93,43 @@ GlobalDraw::Round GlobalDraw::draw(Terms terms, DrawnBatch& out) {
     return all.out_of_time != 0 ? Round::kOutOfTime : Round::kNotAllowed;
   }
 
-  // From the offer to the draw the shard stands still. That takes one exchange, with ranks that
-  // were heard of a moment ago.
-  auto lock = shard_.lock();
-  store::Index& index = shard_.index();
+  std::unique_lock lock = shard_.lock_between_draws();
   if (select::needs_priorities(sampler_options_)) {
     shard_.settle();
   }
-  exchange_offers(index);
+  shard_.begin_draw();
+  const auto end_draw = [&] {
+    if (!lock) {
+      lock = shard_.lock();
+    }
+    shard_.end_draw();
+  };
+  try {
+    offer();
+    lock.unlock();  // Python may run in the exchange, in this very thread
+    control_.allgather(offer_, offers_);
+    lock = shard_.lock();
+    resolve(lock, out);
+  } catch (...) {
+    end_draw();
+    throw;
+  }
+  end_draw();
+  return Round::kDrawn;
+}
+
+// The rank's part of the batch that the offers of all make. Under the lock, which it gives up.
+void GlobalDraw::resolve(std::unique_lock<std::mutex>& lock, DrawnBatch& out) {
+  store::Index& index = shard_.index();
+  take_offers(index);
   sampler_->select(index, offers_, items_, draw_);
   out.epoch_end = draw_.owners.empty();
   if (out.epoch_end) {
-    return Round::kDrawn;
+    return;
   }
   assignment_.assign(draw_.owners);
   out.items = assignment_.share(peers_.rank());
+  out.most_bytes = writer_.most_bytes(out.items);
   out.beta = draw_.beta;
   sort_own_draws();
   out.least = HUGE_VALF;
@@ -107,11 +139,11 @@ GlobalDraw::Round GlobalDraw::draw(Terms terms, DrawnBatch& out) {
   write_parcels(out);
   shard_.finish_rows();  // peers read them without this GPU's stream
   out.ticket = deliver::commit_draw(shard_, lock, out.items);
-  return Round::kDrawn;
 }
 
-void GlobalDraw::exchange_offers(store::Index& index) {
-  // With each offer goes the largest priority seen so far, which new steps get, on every rank.
+// With each offer goes the largest priority seen so far, which new steps get, on every rank.
+void GlobalDraw::offer() {
+  store::Index& index = shard_.index();
   const float largest = index.state().max_priority;
   const size_t offer_bytes = sampler_->offer_bytes(items_);
   const size_t message_bytes = offer_bytes + sizeof largest;
@@ -119,7 +151,12 @@ void GlobalDraw::exchange_offers(store::Index& index) {
   offers_.resize(message_bytes * peers_.size());
   sampler_->offer(index, items_, {offer_.data(), offer_bytes});
   std::memcpy(offer_.data() + offer_bytes, &largest, sizeof largest);
-  control_.allgather(offer_, offers_);
+}
+
+// Leaves the samplers' part of all offers in offers_.
+void GlobalDraw::take_offers(store::Index& index) {
+  const size_t offer_bytes = sampler_->offer_bytes(items_);
+  const size_t message_bytes = offer_.size();
   for (uint32_t r = 0; r < peers_.size(); ++r) {
     const std::byte* message = offers_.data() + r * message_bytes;
     float theirs = 0;
@@ -214,33 +251,6 @@ uint64_t GlobalDraw::batches_per_epoch() {
   return select::batches_per_epoch(sampler_options_, offered_by_all, items_);
 }
 
-void exchange_parcels(transport::Transport& data, DrawnBatch& batch,
-                      std::vector<std::vector<std::byte>>& received) {
-  struct Header {
-    uint64_t bytes;
-    float least;
-    uint32_t zero;
-  };
-  std::vector<Header> headers;
-  for (const Parcel& one : batch.parcels) {
-    headers.push_back({one.bytes.size(), batch.least, 0});
-  }
-  headers = transport::alltoall(data, headers);
-  std::vector<transport::ConstBytes> to(headers.size());
-  std::vector<transport::Bytes> from(headers.size());
-  for (uint32_t r = 0; r < headers.size(); ++r) {
-    batch.least = std::min(batch.least, headers[r].least);
-    if (r == data.rank()) {
-      continue;
-    }
-    received[r].resize(headers[r].bytes);
-    to[r] = batch.parcels[r].bytes;
-    from[r] = received[r];
-  }
-  std::swap(received[data.rank()], batch.parcels[data.rank()].bytes);
-  data.alltoallv(to, from);
-}
-
 void check_same_loader(const deliver::CollectorOptions& options, Locality locality, bool nccl,
                        std::optional<double> timeout_s, transport::Transport& control) {
   const select::SamplerOptions& sampler = options.sampler;
@@ -270,9 +280,10 @@ void check_same_loader(const deliver::CollectorOptions& options, Locality locali
     text += value;
     text.push_back('\0');
   }
+  constexpr uint64_t kMostText = 64 << 20;  // of a loader's options
   const std::vector<char> bytes(text.begin(), text.end());
-  const auto all =
-      transport::alltoallv(control, std::vector<std::vector<char>>(control.size(), bytes));
+  const auto all = transport::alltoallv(
+      control, std::vector<std::vector<char>>(control.size(), bytes), kMostText);
   for (uint32_t r = 1; r < all.size(); ++r) {
     const char* first = all[0].data();
     const char* other = all[r].data();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/threads/thread_pool.h"
@@ -11,23 +12,6 @@
 #include "select/group/group_sampler.h"
 
 namespace gear::group {
-
-/// What a rank sends another of a batch.
-struct Parcel {
-  std::vector<std::byte> bytes;  ///< none: nothing of the batch lies here that goes there
-  plan::Plan plan;               ///< of the rows that go with it
-  plan::PackedRows rows;         ///< and how they lie; none where the other reads them by pointer
-};
-
-/// One rank's part in a batch that all draw.
-struct DrawnBatch {
-  bool epoch_end = false;
-  uint64_t items = 0;           ///< of the batch that this rank receives
-  std::vector<Parcel> parcels;  ///< by consumer
-  float least = 0;              ///< probability of this rank's draws; infinite if it has none
-  double beta = 0;
-  uint64_t ticket = 0;  ///< of the read of this rank's pages
-};
 
 /// Draws batches over all ranks of a group, as if their shards were one buffer. What a rank does in
 /// the thread of next(); every call is collective over `control`, in the same order on every rank.
@@ -47,7 +31,7 @@ class GlobalDraw {
   };
 
   /// `by_pointer`: [consumer, owner], whether it reads the owner's pages. Throws as
-  /// make_group_sampler.
+  /// make_group_sampler, and for a batch over all ranks of 2^32 items or more.
   GlobalDraw(Peers& peers, const deliver::CollectorOptions& options, Locality locality,
              std::shared_ptr<const plan::BatchLayout> layout, std::vector<uint8_t> by_pointer,
              transport::Transport& control);
@@ -63,7 +47,9 @@ class GlobalDraw {
 
  private:
   uint64_t offered() const;
-  void exchange_offers(store::Index& index);
+  void offer();
+  void take_offers(store::Index& index);
+  void resolve(std::unique_lock<std::mutex>& lock, DrawnBatch& out);
   void sort_own_draws();
   void write_parcels(DrawnBatch& out);
 
@@ -93,11 +79,6 @@ class GlobalDraw {
   std::vector<std::vector<uint32_t>> which_;   ///< by consumer: its items among this rank's draws
   std::vector<std::vector<uint32_t>> places_;  ///< likewise: in its batch
 };
-
-/// Sends the parcels of a drawn batch to their consumers and receives this rank's, by owner;
-/// `least` becomes that of all ranks. Collective over `data`.
-void exchange_parcels(transport::Transport& data, DrawnBatch& batch,
-                      std::vector<std::vector<std::byte>>& received);
 
 /// Throws InvalidArgument, on all ranks alike, unless the loaders that they make are the same.
 void check_same_loader(const deliver::CollectorOptions& options, Locality locality, bool nccl,

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "deliver/stage.h"
-#include "group/parcel.h"
+#include "group/batch_assembly.h"
 #include "transport/device_transport.h"
 #include "transport/transport.h"
 

@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "group/parcel_format.h"
 #include "plan/window_runs.h"
+#include "transport/typed.h"
 
 namespace gear::group {
 namespace {
@@ -193,6 +194,46 @@ plan::PackedRows ParcelWriter::write(const store::Index& index, const select::Se
     return {};
   }
   return {layout_, pages_, std::move(rows_of_windows)};
+}
+
+uint64_t ParcelWriter::most_bytes(uint64_t items) const {
+  const uint64_t parts = (items + part_items_ - 1) / part_items_;
+  uint64_t bytes =
+      sizeof(ParcelHeader) + items * (sizeof(int64_t) + sizeof(float) + sizeof(uint32_t));
+  for (const plan::BatchLayout::SharedWindow& shared : layout_.windows) {
+    const uint64_t runs = plan::most_runs(items, shared.window.length(), pages_.page_steps);
+    bytes += items * (sizeof(ParcelPiece) + (shared.derives ? sizeof(uint64_t) : 0)) +
+             (1 + parts) * sizeof(uint32_t) + runs * sizeof(ParcelRun);
+  }
+  return bytes;
+}
+
+void exchange_parcels(transport::Transport& data, DrawnBatch& batch,
+                      std::vector<std::vector<std::byte>>& received) {
+  struct Header {
+    uint64_t bytes;
+    float least;
+    uint32_t zero;
+  };
+  std::vector<Header> headers;
+  for (const Parcel& one : batch.parcels) {
+    headers.push_back({one.bytes.size(), batch.least, 0});
+  }
+  headers = transport::alltoall(data, headers);
+  std::vector<transport::ConstBytes> to(headers.size());
+  std::vector<transport::Bytes> from(headers.size());
+  for (uint32_t r = 0; r < headers.size(); ++r) {
+    batch.least = std::min(batch.least, headers[r].least);
+    if (r == data.rank()) {
+      continue;
+    }
+    transport::check_announced(r, headers[r].bytes, batch.most_bytes);
+    received[r].resize(headers[r].bytes);
+    to[r] = batch.parcels[r].bytes;
+    from[r] = received[r];
+  }
+  std::swap(received[data.rank()], batch.parcels[data.rank()].bytes);
+  data.alltoallv(to, from);
 }
 
 }  // namespace gear::group

@@ -1,7 +1,6 @@
 #include "group/peers.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -9,6 +8,7 @@
 #include "base/log.h"
 #include "memory/tiers.h"
 #include "store/id.h"
+#include "store/index/update_check.h"
 #include "transport/typed.h"
 
 namespace gear::group {
@@ -30,6 +30,11 @@ Peers::Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Tra
       known_(control_->size()),
       outbox_(control_->size()) {
   GEAR_CHECK(nodes_.size() == control_->size());
+  if (size() > store::StepId::kMostOwners) {
+    throw base::InvalidArgument(
+        base::cat("[group] a buffer over ", size(), " ranks: ", store::StepId::kMostOwners,
+                  " at most share one; make ", "several groups of fewer ranks"));
+  }
   const std::string hash = shard_->schema().hash();
   Known own;
   std::memset(static_cast<void*>(&own), 0, sizeof own);
@@ -134,19 +139,9 @@ const memory::Region* Peers::map(uint32_t rank, int device) {
 void Peers::update(std::span<const int64_t> ids, std::span<const float> priorities) {
   GEAR_CHECK(ids.size() == priorities.size());
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (!std::isfinite(priorities[i]) || priorities[i] < 0) {
-      throw base::InvalidArgument(
-          base::cat("[store] priority ", priorities[i], " at position ", i,
-                    ": finite numbers, 0 or more, are allowed; nothing was updated"));
-    }
-    const store::StepId id = store::StepId::unpack(ids[i]);
-    if (ids[i] < 0 || id.owner >= size() ||
-        id.slot >= known_[id.owner].num_pages * known_[id.owner].page_steps) {
-      throw base::InvalidArgument(
-          base::cat("[store] id ", ids[i], " at position ", i,
-                    " is not of this buffer: use ids of its own batches; nothing was "
-                    "updated"));
-    }
+    const uint32_t owner = store::StepId::unpack(ids[i]).owner;
+    const uint64_t slots = owner < size() ? known_[owner].num_pages * known_[owner].page_steps : 0;
+    store::check_update(ids[i], priorities[i], i, owner, slots);
   }
   const std::lock_guard guard(mutex_);
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -170,7 +165,7 @@ void Peers::exchange_updates(transport::Transport& control) {
     sent.swap(outbox_);
     outbox_.resize(size());
   }
-  const auto arrived = transport::alltoallv(control, sent);
+  const auto arrived = transport::alltoallv(control, sent, uint64_t{1} << 32);
   for (uint32_t r = 0; r < size(); ++r) {
     apply(r, arrived[r]);
   }

@@ -1,22 +1,17 @@
 #include "group/read_board.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "memory/shared/shared_region.h"
 
 namespace gear::group {
 
 ReadBoard::ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& control)
-    : processes_([&] {
-        std::vector<memory::ProcessIdentity> all;
-        for (uint32_t r = 0; r < peers.size(); ++r) {
-          all.push_back(peers.process(r));
-        }
-        return all;
-      }()),
-      counters_(peers.size()),
-      asked_(peers.size()),
-      rank_(peers.rank()) {
+    : counters_(peers.size()), readers_(peers.size()), rank_(peers.rank()) {
+  for (uint32_t r = 0; r < peers.size(); ++r) {
+    readers_[r].process = peers.process(r);
+  }
   constexpr std::string_view kNoSchema = "0000000000000000";
   const auto same_node = [&](uint32_t r) { return peers.nodes()[r] == peers.nodes()[rank_]; };
   counters_[rank_] =
@@ -41,15 +36,29 @@ void ReadBoard::passed(uint64_t number) {
   }
 }
 
-bool ReadBoard::has_passed(uint32_t rank, uint64_t number) const {
+bool ReadBoard::has_passed(uint32_t rank, uint64_t number) const noexcept {
   const auto* counter = reinterpret_cast<uint64_t*>(counters_[rank]->data());
   if (std::atomic_ref(*const_cast<uint64_t*>(counter)).load(std::memory_order_acquire) >= number) {
     return true;
   }
-  // Asked every 50 us by a writer that waits, and slower than that to answer.
-  constexpr uint32_t kLookEvery = 64;
-  return ++asked_[rank] % kLookEvery == 0 &&
-         memory::liveness(processes_[rank]) == memory::Liveness::kEnded;
+  return has_ended(rank);
+}
+
+// A writer that waits asks every 50 us, which is less than it takes to look.
+bool ReadBoard::has_ended(uint32_t rank) const noexcept {
+  constexpr std::chrono::nanoseconds kLookEvery = std::chrono::milliseconds(5);
+  Reader& reader = readers_[rank];
+  if (reader.ended.load(std::memory_order_relaxed)) {
+    return true;
+  }
+  const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+  if (now.count() < reader.look_from.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  const bool ended = memory::liveness(reader.process) == memory::Liveness::kEnded;
+  reader.ended.store(ended, std::memory_order_relaxed);
+  reader.look_from.store((now + kLookEvery).count(), std::memory_order_relaxed);
+  return ended;
 }
 
 bool ReadersEnd::done() const noexcept {

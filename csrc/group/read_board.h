@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -18,12 +19,20 @@ class ReadBoard {
   /// This rank has read all that it will of batches below `number`.
   void passed(uint64_t number);
   /// Whether `rank`, of the same node, has; also once it has ended.
-  bool has_passed(uint32_t rank, uint64_t number) const;
+  bool has_passed(uint32_t rank, uint64_t number) const noexcept;
 
  private:
-  const std::vector<memory::ProcessIdentity> processes_;
+  /// The process of a rank.
+  struct Reader {
+    memory::ProcessIdentity process;
+    std::atomic<bool> ended{false};     ///< once seen, for good
+    std::atomic<int64_t> look_from{0};  ///< when to look again: nanoseconds of the steady clock
+  };
+
+  bool has_ended(uint32_t rank) const noexcept;
+
   std::vector<std::unique_ptr<memory::Region>> counters_;  ///< by rank; null: of another node
-  mutable std::vector<std::atomic<uint32_t>> asked_;       ///< by rank
+  mutable std::vector<Reader> readers_;                    ///< by rank
   uint32_t rank_;
 };
 

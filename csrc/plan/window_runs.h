@@ -7,6 +7,11 @@
 
 namespace gear::plan {
 
+/// Runs that so many items make at most, of `length` steps each.
+inline uint64_t most_runs(uint64_t items, uint64_t length, uint64_t page_steps) {
+  return items * ((length + page_steps - 2) / page_steps + 1);
+}
+
 /// The steps of one window around anchors: how many there are, and the pages that hold them.
 /// The caller holds the shard's lock.
 class WindowRuns {
@@ -54,7 +59,7 @@ class WindowRuns {
 
   /// Runs that so many items make at most.
   uint64_t most_runs(uint64_t items) const {
-    return items * ((static_cast<uint64_t>(stop_ - start_) + page_steps_ - 2) / page_steps_ + 1);
+    return plan::most_runs(items, static_cast<uint64_t>(stop_ - start_), page_steps_);
   }
 
  private:

@@ -7,7 +7,7 @@
 
 namespace gear::select {
 
-void Sampler::set_beta(double) {
+void Law::set_beta(double) {
   throw base::InvalidArgument(
       "[select] only the Weighted sampler has a beta: there is none to set");
 }

@@ -35,24 +35,29 @@ struct SamplerPosition {
   double beta = 0;    ///< kWeighted
 };
 
+/// What samplers have in common, wherever they select: their place in a sequence of draws.
+class Law {
+ public:
+  virtual ~Law() = default;
+
+  virtual SamplerPosition position() const { return {}; }
+  /// From the next selection on.
+  virtual void restore(const SamplerPosition&) {}
+  /// Importance-sampling exponent from the next selection on. Throws InvalidArgument for a number
+  /// that is negative or not finite, and where it is not kWeighted.
+  virtual void set_beta(double beta);
+};
+
 /// Chooses steps (or episodes). One method; each policy is one file and states its cost.
 ///
 /// Draws come from a counter-based generator (seed, number of the draw): a sampler has no hidden
 /// state, and the same seed over the same content gives the same ids.
-class Sampler {
+class Sampler : public Law {
  public:
-  virtual ~Sampler() = default;
-
   /// Appends up to `count` items to `out`, which the caller has cleared. Fewer when the policy has
   /// no more to give; none at the end of an epoch (kSequential), whose successor starts with the
   /// next call. The caller holds the shard's lock and has made sure that something may be drawn.
   virtual void select(store::Index& index, uint64_t count, Selection& out) = 0;
-
-  virtual SamplerPosition position() const { return {}; }
-  virtual void restore(const SamplerPosition&) {}
-
-  /// Importance-sampling exponent from the next selection on; only kWeighted has one.
-  virtual void set_beta(double beta);
 };
 
 /// Throws InvalidArgument for alpha or beta that are negative or not finite.

@@ -18,6 +18,7 @@ struct StepId {
   static constexpr unsigned kSlotBits = 32;
   static constexpr unsigned kGenerationBits = 18;
   static constexpr unsigned kOwnerBits = 12;
+  static constexpr uint32_t kMostOwners = 1U << kOwnerBits;
   static constexpr uint32_t kGenerationMask = (1U << kGenerationBits) - 1;
 
   uint32_t slot;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "base/devices.h"
 #include "base/errors.h"
@@ -131,8 +132,79 @@ void Shard::wait_for_readers(std::unique_lock<std::mutex>& reading, Unread unrea
   reading.unlock();
 }
 
+void Shard::wait_for_draw(std::unique_lock<std::mutex>& held) {
+  while (draw_is_out_) {
+    if (drawing_ == std::this_thread::get_id()) {
+      throw base::InvalidArgument(
+          "[store] this thread is in the middle of a draw over all ranks (a signal handler or a "
+          "finaliser runs in it), and what was asked for would change what may be drawn: do it "
+          "after the loader's next");
+    }
+    {
+      const base::Blocking waiting;
+      progress_.wait(held, [this] { return !draw_is_out_; });
+      held.unlock();
+    }
+    held = lock();
+  }
+}
+
+std::unique_lock<std::mutex> Shard::lock_between_draws() {
+  auto held = lock();
+  wait_for_draw(held);
+  return held;
+}
+
+void Shard::begin_draw() {
+  GEAR_CHECK(!draw_is_out_);
+  draw_is_out_ = true;
+  drawing_ = std::this_thread::get_id();
+}
+
+void Shard::end_draw() {
+  draw_is_out_ = false;
+  for (const auto& change : std::exchange(intake_, {})) {
+    change();
+  }
+  notify_progress();
+}
+
+void Shard::append(uint32_t episode, std::span<const float> priorities) {
+  if (!draw_is_out_) {
+    index_.append(episode, priorities);
+    return;
+  }
+  intake_.push_back([this, episode, kept = std::vector(priorities.begin(), priorities.end())] {
+    index_.append(episode, kept);
+  });
+}
+
+void Shard::end_episode(uint32_t episode, EpisodeState state, double weight,
+                        uint64_t closing_columns) {
+  if (!draw_is_out_) {
+    index_.end_episode(episode, state, weight, closing_columns);
+    return;
+  }
+  intake_.push_back([this, episode, state, weight, closing_columns] {
+    index_.end_episode(episode, state, weight, closing_columns);
+  });
+}
+
+uint64_t Shard::update_index(std::span<const int64_t> ids, std::span<const float> priorities) {
+  if (!draw_is_out_) {
+    return index_.update(ids, priorities);
+  }
+  const uint64_t applied = index_.check_update(ids, priorities);
+  intake_.push_back([this, kept_ids = std::vector(ids.begin(), ids.end()),
+                     kept = std::vector(priorities.begin(), priorities.end())] {
+    index_.update(kept_ids, kept);
+  });
+  return applied;
+}
+
 uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode) {
   for (;;) {
+    wait_for_draw(held);
     if (options_.evict == Evict::kLowestPriority && index_.state().free_pages.empty()) {
       settle();
     }
@@ -180,8 +252,9 @@ bool Shard::reserve_insert(std::unique_lock<std::mutex>& held, uint64_t steps,
 bool Shard::wait_sample(std::unique_lock<std::mutex>& held, uint64_t count, Unit unit,
                         std::optional<double> timeout_s) {
   const SumTree& offered = unit == Unit::kStep ? index_.anchors() : index_.heads();
-  return wait(held, timeout_s,
-              [&] { return offered.total() > 0 && rate_limiter_.may_sample(count); });
+  return wait(held, timeout_s, [&] {
+    return !draw_is_out_ && offered.total() > 0 && rate_limiter_.may_sample(count);
+  });
 }
 
 bool Shard::wait_sample_elsewhere(std::unique_lock<std::mutex>& held, uint64_t count,
@@ -212,6 +285,9 @@ void Shard::raise_failed_updates() {
 }
 
 void Shard::settle() {
+  if (draw_is_out_) {
+    return;
+  }
   // Every mirror that is ahead took the same updates: one speaks for all.
   bool settled = false;
   for (const auto& mirror : mirrors_) {
@@ -228,7 +304,7 @@ void Shard::settle() {
 uint64_t Shard::update(std::span<const int64_t> ids, std::span<const float> priorities) {
   raise_failed_updates();
   if (!mirrors_hold_priorities()) {
-    return index_.update(ids, priorities);
+    return update_index(ids, priorities);
   }
   const uint64_t applied = index_.check_update(ids, priorities);
   for (const auto& mirror : mirrors_) {
@@ -248,7 +324,7 @@ void Shard::update_from_device(const int64_t* ids, const float* priorities, uint
     std::vector<float> host_priorities(count);
     base::fetch(std::as_writable_bytes(std::span(host_ids)), ids, stream);
     base::fetch(std::as_writable_bytes(std::span(host_priorities)), priorities, stream);
-    index_.update(host_ids, host_priorities);
+    update_index(host_ids, host_priorities);
     return;
   }
   for (const auto& mirror : mirrors_) {

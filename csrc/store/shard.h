@@ -1,9 +1,11 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "base/threads/blocking.h"
@@ -47,6 +49,17 @@ class ReadEnd {
 /// the eviction is given back, so a copy never races a writer. On tier kDevice there are no
 /// tickets: reads and writes of the pages follow each other on the stream of the home mirror, which
 /// is that on the pages' own GPU.
+///
+/// Draws over many shards: every rank says what it offers, and its index stands still until the
+/// draw is resolved. Nobody holds the lock meanwhile:
+///
+///   lock_between_draws() ── begin_draw() ── offer ── without the lock: exchange
+///                                                   └─ under it: resolve ── end_draw()
+///
+/// In between anybody may look at the index; Python may run in the drawing thread itself (handlers
+/// of signals, finalisers). What append(), end_episode() and update() are to change waits in the
+/// intake until end_draw(), which takes it in, in the order in which it came. Only who needs a page
+/// has to wait, since a page may take an eviction.
 class Shard {
  public:
   /// Throws InvalidArgument for a capacity below one page, OutOfMemory when the tier has no room.
@@ -77,6 +90,9 @@ class Shard {
       mutex_.unlock();
     }
   }
+  /// The lock when no draw is out, to begin one or to change otherwise what the index offers. Waits
+  /// for that; throws InvalidArgument in the thread that has the draw out.
+  std::unique_lock<std::mutex> lock_between_draws();
   Index& index() { return index_; }
   const Index& index() const { return index_; }
   RateLimiter& rate_limiter() { return rate_limiter_; }
@@ -87,7 +103,8 @@ class Shard {
   /// ---- under the lock ----
   uint64_t begin_read();
   /// Appends a page to `episode`, evicting if need be, and returns it. Gives the lock up while
-  /// readers of the page finish.
+  /// readers of the page finish, and while a draw is out; throws InvalidArgument in the thread that
+  /// has it out.
   uint32_t attach_page(std::unique_lock<std::mutex>& lock, uint32_t episode);
   /// Waits until the rate limiter lets `steps` in and counts them as inserted; false when timeout_s
   /// (none: for ever) passed first.
@@ -100,10 +117,16 @@ class Shard {
   /// The same where what is drawn may lie in other shards: waits for the rate limiter alone.
   bool wait_sample_elsewhere(std::unique_lock<std::mutex>& lock, uint64_t count,
                              std::optional<double> timeout_s);
+  /// This thread's draw is out from here on, until it is resolved or given up: see above.
+  void begin_draw();
+  void end_draw();
+  /// As those of Index; while a draw is out they apply when it ends.
+  void append(uint32_t episode, std::span<const float> priorities);
+  void end_episode(uint32_t episode, EpisodeState state, double weight, uint64_t closing_columns);
   /// The mirror on that GPU; made, empty until its sync(), by the first call.
   Mirror& mirror(int device);
-  /// Takes back the priorities that mirrors are ahead with; does nothing if none is. Comes before
-  /// the index's priorities are looked at.
+  /// Takes back the priorities that mirrors are ahead with; does nothing if none is, nor while a
+  /// draw is out. Comes before the index's priorities are looked at.
   void settle();
   /// As Index::update, with a mirror that holds priorities there.
   uint64_t update(std::span<const int64_t> ids, std::span<const float> priorities);
@@ -130,6 +153,9 @@ class Shard {
 
  private:
   void open_rows();
+  /// Returns when no draw is out; gives the lock up meanwhile.
+  void wait_for_draw(std::unique_lock<std::mutex>& lock);
+  uint64_t update_index(std::span<const int64_t> ids, std::span<const float> priorities);
   bool mirrors_hold_priorities() const;
   void raise_failed_updates();
   void release_ended_reads();
@@ -146,6 +172,9 @@ class Shard {
   std::mutex mutex_;
   std::condition_variable progress_;
   RateLimiter rate_limiter_;
+  bool draw_is_out_ = false;
+  std::thread::id drawing_;                    ///< the thread that has it out
+  std::vector<std::function<void()>> intake_;  ///< what is to change when it ends
   /// Apart from the lock, so that a gather that ends need not wait for a selection: taken inside
   /// it.
   std::mutex reading_mutex_;

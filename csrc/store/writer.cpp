@@ -74,9 +74,9 @@ void Writer::append(Rows columns, uint64_t count, std::span<const float> priorit
     if (!locked) {
       lock = shard_->lock();
     }
-    shard_->index().append(episode_, priorities.empty()
-                                         ? std::span<const float>(default_priorities_.data(), rows)
-                                         : priorities.subspan(done, rows));
+    shard_->append(episode_, priorities.empty()
+                                 ? std::span<const float>(default_priorities_.data(), rows)
+                                 : priorities.subspan(done, rows));
     row_ += rows;
     done += rows;
   }
@@ -102,7 +102,7 @@ void Writer::end_episode(EpisodeState state, double weight, Rows closing) {
       }
     }
   }
-  shard_->index().end_episode(episode_, state, weight, closing_columns);
+  shard_->end_episode(episode_, state, weight, closing_columns);
   episode_ = kNone;
   page_ = kNone;
   lock.unlock();

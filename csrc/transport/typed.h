@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/errors.h"
 #include "transport/transport.h"
 
 namespace gear::transport {
@@ -12,6 +13,15 @@ template <class T>
 ConstBytes bytes_of(const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   return std::as_bytes(std::span(&value, 1));
+}
+
+/// What another rank says that it sends, before memory is taken for it. Throws TransportError.
+inline void check_announced(uint32_t rank, uint64_t count, uint64_t most) {
+  if (count > most) {
+    throw base::TransportError(base::cat("[transport] rank ", rank, " announces ", count,
+                                         " values where ", most, " at most can come: ranks of one ",
+                                         "group must run the same build"));
+  }
 }
 
 /// What every rank gave, by rank. Collective.
@@ -36,10 +46,11 @@ std::vector<T> alltoall(Transport& transport, const std::vector<T>& mine) {
   return arrived;
 }
 
-/// The same of as many values for every rank as there are. Collective: the numbers first.
+/// The same of as many values for every rank as there are. Collective: the numbers first. Throws
+/// TransportError where a rank announces more than `most`.
 template <class T>
-std::vector<std::vector<T>> alltoallv(Transport& transport,
-                                      const std::vector<std::vector<T>>& mine) {
+std::vector<std::vector<T>> alltoallv(Transport& transport, const std::vector<std::vector<T>>& mine,
+                                      uint64_t most) {
   std::vector<uint64_t> counts;
   for (const auto& one : mine) {
     counts.push_back(one.size());
@@ -49,6 +60,7 @@ std::vector<std::vector<T>> alltoallv(Transport& transport,
   std::vector<ConstBytes> to;
   std::vector<Bytes> from;
   for (uint32_t r = 0; r < transport.size(); ++r) {
+    check_announced(r, arriving[r], most);
     arrived[r].resize(arriving[r]);
     to.push_back(std::as_bytes(std::span(mine[r])));
     from.push_back(std::as_writable_bytes(std::span(arrived[r])));

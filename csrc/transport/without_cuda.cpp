@@ -7,7 +7,7 @@ namespace gear::transport {
 std::unique_ptr<DeviceTransport> make_nccl(Transport&, int) {
   throw base::InvalidArgument(
       "[transport] NCCL asked for, but this build was made without CUDA (GEAR_WITH_CUDA=OFF): "
-      "rebuild with CUDA, or use transport='host'");
+      "rebuild with CUDA, or give the loader nccl=False");
 }
 
 }  // namespace gear::transport

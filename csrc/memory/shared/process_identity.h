@@ -26,6 +26,6 @@ enum class Liveness : uint8_t {
 ProcessIdentity this_process();
 
 /// Whether the process still runs. Where /proc hides it (hidepid), whether its pid is in use.
-Liveness liveness(const ProcessIdentity& process);
+Liveness liveness(const ProcessIdentity& process) noexcept;
 
 }  // namespace gear::memory

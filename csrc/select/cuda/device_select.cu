@@ -25,11 +25,6 @@ void DevicePosition::restore(uint64_t made, double beta) {
   beta_ = beta;
 }
 
-void DeviceSampler::set_beta(double) {
-  throw base::InvalidArgument(
-      "[select] only the Weighted sampler has a beta: there is none to set");
-}
-
 std::unique_ptr<DeviceSampler> make_device_sampler(const SamplerOptions& options,
                                                    store::Index& index, store::DeviceIndex& mirror,
                                                    uint64_t most_items) {

@@ -24,10 +24,8 @@ struct DeviceDraw {
 /// What changes from one launch to the next (the number of draws made, beta) lives in device memory
 /// where capturable(): launch() may then be captured into a CUDA graph, and replaying the graph
 /// after an advance() of the same number of items is the same as calling it.
-class DeviceSampler {
+class DeviceSampler : public Law {
  public:
-  virtual ~DeviceSampler() = default;
-
   /// Accounts for the next selection of up to `count` items, in the index's counters too, and
   /// returns how many it will hold; 0 at the end of an epoch, whose successor starts with the next
   /// call. Throws InvalidArgument as Sampler::select. Something may be drawn: the caller has seen
@@ -40,11 +38,6 @@ class DeviceSampler {
 
   /// Whether launch() has the same effect when captured and replayed.
   virtual bool capturable() const = 0;
-
-  virtual SamplerPosition position() const { return {}; }
-  /// On the mirror's stream: earlier launches are not affected.
-  virtual void restore(const SamplerPosition&) {}
-  virtual void set_beta(double beta);
 };
 
 /// The sampler on the device for these options, or null for what is selected on the host: Fifo,

@@ -1,6 +1,7 @@
 #include "select/group/group_sampler.h"
 
 #include "base/errors.h"
+#include "select/group/by_chance.h"
 #include "store/id.h"
 
 namespace gear::select {
@@ -20,19 +21,18 @@ void refuse_withdrawal(const store::Index& index, const char* policy) {
 
 }  // namespace
 
-void GroupSampler::set_beta(double) {
-  throw base::InvalidArgument(
-      "[select] only the Weighted sampler has a beta: there is none to set");
-}
-
 std::unique_ptr<GroupSampler> make_group_sampler(const SamplerOptions& options, store::Index& index,
                                                  uint32_t rank, uint32_t size) {
-  GEAR_CHECK(rank < size && size <= uint32_t{1} << store::StepId::kOwnerBits);
+  if (size > store::StepId::kMostOwners) {
+    throw base::InvalidArgument(base::cat("[select] draws over ", size, " ranks: ",
+                                          store::StepId::kMostOwners, " at most are allowed"));
+  }
+  GEAR_CHECK(rank < size);
   check_options(options);
   switch (options.policy) {
     case Policy::kUniform:
       refuse_withdrawal(index, "Uniform");
-      return make_group_uniform(options, index, rank, size);
+      return std::make_unique<GroupByChance<EqualItems>>(options, index, rank, size);
     case Policy::kWeighted:
       refuse_withdrawal(index, "Weighted");
       return make_group_weighted(options, index, rank, size);

@@ -30,34 +30,27 @@ struct GroupDraw {
 /// Probabilities are those of the whole buffer. Weights are left at 1: importance weights need the
 /// least probability over all ranks and are filled in when it is known, by set_importance() with
 /// the beta of the draw.
-class GroupSampler {
+class GroupSampler : public Law {
  public:
-  virtual ~GroupSampler() = default;
-
   /// Bytes of every rank's offer for a batch of `count` items over all ranks.
   virtual size_t offer_bytes(uint64_t count) const = 0;
-  /// What the others need to know of this shard. The caller holds the lock until select() is done.
+  /// What the others need to know of this shard, whose index then stands still until select() is
+  /// done: Shard::begin_draw(). Under the lock, as select().
   virtual void offer(store::Index& index, uint64_t count, std::span<std::byte> out) = 0;
   /// `offers`: of all ranks, one after the other. `count`: items over all ranks; `out` is replaced.
   /// Fewer when the policy has no more to give. Throws InvalidArgument, on every rank alike, where
   /// no shard offers anything, and as Epoch::next does.
   virtual void select(store::Index& index, std::span<const std::byte> offers, uint64_t count,
                       GroupDraw& out) = 0;
-
-  virtual SamplerPosition position() const { return {}; }
-  virtual void restore(const SamplerPosition&) {}
-  virtual void set_beta(double beta);
 };
 
-/// `rank` of `size` ranks. Throws as make_sampler; and InvalidArgument for a buffer with
-/// max_times_sampled and a policy that draws by chance, since a draw on one rank would change what
-/// the next one on another may choose.
+/// `rank` of `size` ranks. Throws as make_sampler; and InvalidArgument for more ranks than an id
+/// can name, and for a buffer with max_times_sampled and a policy that draws by chance, since a
+/// draw on one rank would change what the next one on another may choose.
 std::unique_ptr<GroupSampler> make_group_sampler(const SamplerOptions& options, store::Index& index,
                                                  uint32_t rank, uint32_t size);
 
-/// One maker per policy.
-std::unique_ptr<GroupSampler> make_group_uniform(const SamplerOptions& options, store::Index& index,
-                                                 uint32_t rank, uint32_t size);
+/// Makers of what is more than a GroupByChance.
 std::unique_ptr<GroupSampler> make_group_weighted(const SamplerOptions& options,
                                                   store::Index& index, uint32_t rank,
                                                   uint32_t size);

@@ -94,36 +94,44 @@ class GroupOrdered final : public GroupSampler {
   // Appends the owners of the first `count` of all offers; returns how many are this rank's.
   uint64_t merge(std::span<const std::byte> offers, uint64_t count, std::vector<uint16_t>& owners) {
     heads_.clear();
-    const auto head_at = [&](uint32_t rank, uint64_t place) {
-      const uint64_t key = place < count ? offer_at(offers, rank * count + place) : kNoKey;
-      return Head{key, policy_ == Policy::kLifo ? size_ - 1 - rank : rank, rank, place};
-    };
     for (uint32_t rank = 0; rank < size_; ++rank) {
-      const Head head = head_at(rank, 0);
-      if (head.key != kNoKey) {
-        heads_.push_back(head);
-      }
+      push_head(head_at(offers, count, rank, 0));
     }
-    std::make_heap(heads_.begin(), heads_.end(), std::greater<>{});
     uint64_t own = 0;
     while (owners.size() < count && !heads_.empty()) {
-      std::pop_heap(heads_.begin(), heads_.end(), std::greater<>{});
-      Head head = heads_.back();
-      heads_.pop_back();
-      // For as long as the rank is ahead of all others, the heap stays as it is.
+      // The first of all, and what follows it on its rank before any other rank's turn comes.
+      const Head first = pop_head();
+      Head next = first;
       do {
-        owners.push_back(static_cast<uint16_t>(head.rank));
-        own += head.rank == rank_ ? 1 : 0;
-        head = head_at(head.rank, head.place + 1);
-      } while (owners.size() < count && head.key != kNoKey &&
-               (heads_.empty() || heads_.front() > head));
-      if (head.key == kNoKey) {
-        continue;
-      }
-      heads_.push_back(head);
-      std::push_heap(heads_.begin(), heads_.end(), std::greater<>{});
+        next = head_at(offers, count, first.rank, next.place + 1);
+      } while (next.key != kNoKey && (heads_.empty() || heads_.front() > next));
+      const uint64_t items = std::min<uint64_t>(next.place - first.place, count - owners.size());
+      owners.insert(owners.end(), items, static_cast<uint16_t>(first.rank));
+      own += first.rank == rank_ ? items : 0;
+      push_head(next);
     }
     return own;
+  }
+
+  // Behind the last item of an offer come heads without a key.
+  Head head_at(std::span<const std::byte> offers, uint64_t count, uint32_t rank,
+               uint64_t place) const {
+    const uint64_t key = place < count ? offer_at(offers, rank * count + place) : kNoKey;
+    return {key, policy_ == Policy::kLifo ? size_ - 1 - rank : rank, rank, place};
+  }
+
+  void push_head(const Head& head) {
+    if (head.key != kNoKey) {
+      heads_.push_back(head);
+      std::ranges::push_heap(heads_, std::greater<>{});
+    }
+  }
+
+  Head pop_head() {
+    std::ranges::pop_heap(heads_, std::greater<>{});
+    const Head head = heads_.back();
+    heads_.pop_back();
+    return head;
   }
 
   Policy policy_;

@@ -14,6 +14,7 @@
 #include "base/devices.h"
 #include "base/errors.h"
 #include "transport/device_transport.h"
+#include "transport/nccl/grouped.h"
 #include "transport/nccl/nccl_library.h"
 
 namespace gear::transport {
@@ -96,7 +97,7 @@ void check_members(Transport& control, int device) {
       throw base::TransportError(
           base::cat("[transport] NCCL cannot be used: ranks ", other, " and ", r,
                     " are on one GPU: give every rank its own (device by local rank), "
-                    "or use transport='host'"));
+                    "or the loader nccl=False"));
     }
   }
 }
@@ -228,22 +229,23 @@ class Nccl final : public DeviceTransport {
 
   void enqueue(std::span<const DeviceRange> to, std::span<const DeviceRange> from,
                cudaStream_t stream) {
-    must(library_.group_start(), "ncclGroupStart");
-    for (uint32_t step = 1; step < size_; ++step) {
-      const uint32_t next = (rank_ + step) % size_;
-      const uint32_t last = (rank_ + size_ - step) % size_;
-      if (to[next].bytes > 0) {
-        accept(library_.send(to[next].data, to[next].bytes, nccl::kByte, static_cast<int>(next),
-                             communicator_, stream),
-               "ncclSend");
+    const nccl::Result status = nccl::grouped(library_, [&] {
+      for (uint32_t step = 1; step < size_; ++step) {
+        const uint32_t next = (rank_ + step) % size_;
+        const uint32_t last = (rank_ + size_ - step) % size_;
+        if (to[next].bytes > 0) {
+          accept(library_.send(to[next].data, to[next].bytes, nccl::kByte, static_cast<int>(next),
+                               communicator_, stream),
+                 "ncclSend");
+        }
+        if (from[last].bytes > 0) {
+          accept(library_.recv(from[last].data, from[last].bytes, nccl::kByte,
+                               static_cast<int>(last), communicator_, stream),
+                 "ncclRecv");
+        }
       }
-      if (from[last].bytes > 0) {
-        accept(library_.recv(from[last].data, from[last].bytes, nccl::kByte, static_cast<int>(last),
-                             communicator_, stream),
-               "ncclRecv");
-      }
-    }
-    accept(library_.group_end(), "ncclGroupEnd");
+    });
+    accept(status, "an exchange in a group");
     // What is put on the stream next must come behind it, so it has to be there.
     settle("ncclGroupEnd", timeout_s_);
   }

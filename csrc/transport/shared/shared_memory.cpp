@@ -179,7 +179,14 @@ bool SharedMemory::unpack(uint32_t r, std::span<const ConstBytes> to, std::span<
   if (entry.expected != to[r].size()) {
     rounds_.fail(other_size_text(rank(), to[r].size(), r, entry.expected, "alltoallv"));
   }
-  GEAR_CHECK(entry.bytes <= from[r].size() - received_[r]);
+  // By the word of another process, which may be of another build.
+  if (entry.bytes > from[r].size() - received_[r] || entry.bytes > kOutboxDataBytes ||
+      entry.offset > kOutboxDataBytes - entry.bytes) {
+    rounds_.fail(base::cat("[transport] rank ", r, " sends rank ", rank(), " ", entry.bytes,
+                           " bytes from place ", entry.offset, " of its ", kOutboxDataBytes,
+                           ", and ", from[r].size() - received_[r],
+                           " are to come: ranks of one group must run the same build"));
+  }
   copy_bytes(from[r].data() + received_[r], rounds_.layout().data(theirs) + entry.offset,
              entry.bytes);
   received_[r] += entry.bytes;

@@ -12,6 +12,7 @@
 #include "deliver/block_pool.h"
 #include "expect_message.h"
 #include "gather/gather_cpu.h"
+#include "group/batch_assembly.h"
 #include "group/parcel.h"
 #include "varied_content.h"
 
@@ -97,9 +98,10 @@ struct Case {
     }
     Sent sent;
     Plan plan;
-    sent.packed = ParcelWriter(*layout, pages(), part_items)
-                      .write(shard.index(), selections[owner], which, places[owner],
-                             mapped_pages[owner] > 0, sent.parcel, plan);
+    const ParcelWriter writer(*layout, pages(), part_items);
+    sent.packed = writer.write(shard.index(), selections[owner], which, places[owner],
+                               mapped_pages[owner] > 0, sent.parcel, plan);
+    REQUIRE(sent.parcel.size() <= writer.most_bytes(which.size()));
     sent.parcel.shrink_to_fit();  // so that a byte too far is seen
     sent.rows.resize(sent.packed.bytes);
     pack_cpu(shard.data(), pages(), *layout, plan, sent.packed, sent.rows.data(), pool);

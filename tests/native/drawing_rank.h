@@ -1,0 +1,114 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "described_rows.h"
+#include "group/global_draw.h"
+#include "ranks.h"
+
+/// A rank that draws with others, whose exchanges can be watched.
+namespace gear::testing {
+
+inline constexpr uint64_t kBatchSize = 16;
+inline constexpr uint64_t kPages = 12;
+inline constexpr uint64_t kPageSteps = 4;  // of options_of()
+
+/// Runs `during`, with what all gave, in every exchange of offers: the second one of each draw.
+class Watched final : public transport::Transport {
+ public:
+  explicit Watched(std::unique_ptr<transport::Transport> inner) : inner_(std::move(inner)) {}
+
+  std::string_view name() const noexcept override { return inner_->name(); }
+  uint32_t rank() const noexcept override { return inner_->rank(); }
+  uint32_t size() const noexcept override { return inner_->size(); }
+  double timeout_s() const noexcept override { return inner_->timeout_s(); }
+  void allgather(transport::ConstBytes mine, transport::Bytes all) override {
+    inner_->allgather(mine, all);
+    if (during && ++gathers_ % 2 == 0) {
+      during(all);
+    }
+  }
+  void alltoallv(std::span<const transport::ConstBytes> to,
+                 std::span<const transport::Bytes> from) override {
+    inner_->alltoallv(to, from);
+  }
+  std::unique_ptr<transport::Transport> duplicate() override { return inner_->duplicate(); }
+
+  std::function<void(transport::ConstBytes)> during;
+
+ private:
+  std::unique_ptr<transport::Transport> inner_;
+  uint64_t gathers_ = 0;
+};
+
+struct Law {
+  select::Policy policy;
+  store::Unit unit = store::Unit::kStep;
+  uint32_t max_times_sampled = 0;
+};
+
+/// One rank of a group: its shard, with episodes in it, an open one among them, and its draws.
+class Rank {
+ public:
+  Rank(transport::Transport& control, const Law& law) : control_(control.duplicate()) {
+    store::ShardOptions options = options_of(kPages * kPageSteps);
+    options.owner = control.rank();
+    options.max_times_sampled = law.max_times_sampled;
+    shard = std::make_shared<store::Shard>(schema(), options);
+    open = std::make_unique<store::Writer>(shard);
+    other = std::make_unique<store::Writer>(shard);
+    {
+      store::Writer first(shard);
+      for (uint64_t e = 0; e < 4 + control.rank(); ++e) {
+        add_episode(first, next_episode++, 3 + e);
+      }
+    }
+    peers = std::make_shared<group::Peers>(
+        shard, std::shared_ptr<transport::Transport>(control.duplicate()),
+        std::vector<uint32_t>(control.size(), 0), false);
+    sampler.policy = law.policy;
+    sampler.unit = law.unit;
+    sampler.seed = 11;
+    deliver::CollectorOptions loader;
+    loader.outputs = {{"row", 0, 0, 1, plan::Pad::kBoth, false}};
+    loader.batch_size = kBatchSize;
+    loader.sampler = sampler;
+    layout =
+        std::make_shared<plan::BatchLayout>(shard->schema(), loader.outputs, kBatchSize, false);
+    const std::vector<uint8_t> by_pointer(control.size() * control.size(), 1);
+    draws = std::make_unique<group::GlobalDraw>(*peers, loader, group::Locality::kFirst, layout,
+                                                by_pointer, control_);
+  }
+
+  // One batch: what goes to every rank, byte by byte. The pages are given back.
+  std::vector<group::Parcel> draw() {
+    group::DrawnBatch drawn;
+    expect(draws->draw({true, false}, drawn) == group::GlobalDraw::Round::kDrawn,
+           "nothing was drawn");
+    shard->end_read(drawn.ticket);
+    return std::move(drawn.parcels);
+  }
+
+  void during(std::function<void(transport::ConstBytes)> change) {
+    control_.during = std::move(change);
+  }
+
+  std::shared_ptr<store::Shard> shard;
+  std::unique_ptr<store::Writer> open;
+  std::unique_ptr<store::Writer> other;
+  std::shared_ptr<group::Peers> peers;
+  std::shared_ptr<const plan::BatchLayout> layout;
+  std::unique_ptr<group::GlobalDraw> draws;
+  select::SamplerOptions sampler;
+  uint64_t next_episode = 1;
+
+ private:
+  Watched control_;
+};
+
+}  // namespace gear::testing
