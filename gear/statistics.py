@@ -9,9 +9,8 @@ class BufferStats(TypedDict):
     """Counts since the buffer was made, and what it holds.
 
     Attributes:
-        anchors: steps that may be drawn.
+        anchors: steps that a loader whose outputs do not look ahead may draw.
         bytes: of memory held: pages, index and trees.
-        lookahead: steps that must follow a step of an open episode before it is offered.
         steps_sampled: draws, each as often as it was made.
         stale_updates: priorities given for steps that had been evicted.
         saturated_weights: priorities beyond what a weight can hold, cut to that.
@@ -23,7 +22,6 @@ class BufferStats(TypedDict):
     pages: int
     pages_free: int
     bytes: int
-    lookahead: int
     max_priority: float
     steps_inserted: int
     steps_evicted: int

@@ -213,9 +213,8 @@ class Buffer:
         return [(e, t) for e, t in self.steps() if e.ended or t + self.lookahead < e.end]
 
     def require_lookahead(self, windows: Iterable[tuple[int, int]]) -> None:
-        """A loader with these (start, stop) windows exists, or has existed."""
-        for _, stop in windows:
-            self.lookahead = max(self.lookahead, stop - 1)
+        """What follows is about a loader with these (start, stop) windows."""
+        self.lookahead = max(0, *(stop - 1 for _, stop in windows))
 
     def window(
         self, anchor: tuple[Episode, int], column: str, start: int, stop: int, pad: str

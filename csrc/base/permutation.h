@@ -12,7 +12,9 @@ namespace gear::base {
 /// A balanced Feistel network of kRounds rounds over the smallest even number of bits that holds
 /// `size`, with cycle walking: an output >= size is fed back until it falls inside, at most 4
 /// evaluations on average (Black, Rogaway: Ciphers with Arbitrary Finite Domains, CT-RSA 2002).
-/// Statistical quality only; it keeps nothing secret.
+/// Statistical quality only; it keeps nothing secret. So few rounds over so few bits are not even:
+/// below kSmall elements the order is a shuffle by transpositions instead (Fisher, Yates;
+/// Durstenfeld, CACM 7, 1964), followed for the one element that is asked for.
 ///
 ///     Permutation order(num_anchors, draw.hi, draw.lo);   // keys from philox(seed, stream, epoch)
 ///     anchor = order(position);                           // position in [0, num_anchors)
@@ -31,8 +33,12 @@ class Permutation {
   GEAR_HD uint64_t size() const { return size_; }
 
   /// The element at `index`; index < size() is the caller's duty. About 20 ns, and up to
-  /// 100 ns at sizes just above a power of four, where most evaluations are repeated.
+  /// 100 ns below kSmall and at sizes just above a power of four, where most evaluations are
+  /// repeated.
   GEAR_HD uint64_t operator()(uint64_t index) const {
+    if (size_ < kSmall) {
+      return shuffle(index);
+    }
     do {
       index = encrypt(index);
     } while (index >= size_);
@@ -41,6 +47,20 @@ class Permutation {
 
  private:
   static constexpr int kRounds = 8;
+  static constexpr uint64_t kSmall = 64;
+
+  /// Swaps place i with one of the places up to it, each as likely, for every i.
+  GEAR_HD uint64_t shuffle(uint64_t place) const {
+    for (uint64_t i = size_; i-- > 1;) {
+      const uint64_t other = (mix(i, 0) >> 32) * (i + 1) >> 32;
+      if (place == i) {
+        place = other;
+      } else if (place == other) {
+        place = i;
+      }
+    }
+    return place;
+  }
 
   GEAR_HD uint64_t encrypt(uint64_t value) const {
     uint64_t left = value >> half_bits_;

@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "bindings/input_rows.h"
+#include "bindings/one_thread.h"
 #include "store/writer.h"
 
 namespace gear::bindings {
@@ -23,6 +24,7 @@ class PyWriter {
   }
 
   void append(const py::kwargs& columns) {
+    const OneThread::Turn turn(calls_);
     const size_t given = read_columns(columns, false);
     priorities_.clear();
     if (const py::handle priority = find_priority(columns)) {
@@ -35,6 +37,7 @@ class PyWriter {
   }
 
   void extend(const py::kwargs& columns) {
+    const OneThread::Turn turn(calls_);
     const size_t given = read_columns(columns, true);
     const py::handle priority = find_priority(columns);
     if (given + priorities_given_ != columns.size()) {
@@ -57,6 +60,7 @@ class PyWriter {
 
   void end_episode(bool terminated, std::optional<double> weight,
                    const std::optional<py::dict>& last) {
+    const OneThread::Turn turn(calls_);
     require_open();
     if (weight && (!std::isfinite(*weight) || *weight < 0)) {
       throw base::InvalidArgument(
@@ -81,12 +85,21 @@ class PyWriter {
         weight.value_or(-1.0), closes ? store::Writer::Rows(rows_) : store::Writer::Rows());
   }
 
-  std::optional<uint64_t> episode() const {
+  std::optional<uint64_t> episode() {
+    const OneThread::Turn turn(calls_);
     return writer_ ? writer_->episode_uid() : std::nullopt;
   }
 
+  // From any thread: a call that waits in another one ends with an error first. From a signal
+  // handler that interrupted such a call in this thread: the call ends as well, and the episode
+  // with the writer.
   void close() {
+    closing_ = true;
+    if (calls_.is_inside()) {
+      return;
+    }
     const py::gil_scoped_release release;
+    const OneThread::Turn turn(calls_, true);
     writer_.reset();
     shard_.reset();
   }
@@ -97,7 +110,7 @@ class PyWriter {
   std::string name(size_t c) const { return shard_->schema()[c].name; }
 
   void require_open() const {
-    if (!writer_) {
+    if (!writer_ || closing_) {
       throw base::InvalidArgument(
           "[ingest] this writer is closed: make another with buffer.writer()");
     }
@@ -168,8 +181,7 @@ class PyWriter {
         shard_->schema().index_of(given);
       }
     }
-    GEAR_CHECK(!"an argument is unknown");
-    std::abort();
+    throw base::InvalidArgument("[ingest] an argument was removed while it was read");
   }
 
   static std::string keys(const py::kwargs& columns) {
@@ -182,15 +194,25 @@ class PyWriter {
 
   void write(uint64_t steps) {
     if (shard_->rate_limiter().active()) {
-      const bool allowed = wait_interruptibly(
-          timeout_s_, [&](double slice) { return writer_->reserve(steps, slice); });
-      if (!allowed) {
-        PyErr_SetString(PyExc_TimeoutError, base::cat("[ingest] the rate limit did not let ", steps,
-                                                      " steps in within ", *timeout_s_,
-                                                      " s: nothing samples fast enough")
-                                                .c_str());
-        throw py::error_already_set();
+      uint64_t done = 0;
+      const bool stored = wait_interruptibly(timeout_s_, [&](double slice) {
+        return writer_->append_some(rows_, steps, priorities_, done, slice) || closing_;
+      });
+      if (done == steps) {
+        return;
       }
+      const std::string part = base::cat(done, " of ", steps, " steps are stored");
+      if (stored) {
+        throw base::InvalidArgument(
+            base::cat("[ingest] this writer was closed while it waited for the rate "
+                      "limit: ",
+                      part));
+      }
+      PyErr_SetString(PyExc_TimeoutError,
+                      base::cat("[ingest] the rate limit did not let all steps in within ",
+                                *timeout_s_, " s (", part, "): nothing samples fast enough")
+                          .c_str());
+      throw py::error_already_set();
     }
     constexpr uint64_t kHoldGilBytes = 1 << 16;
     if (steps * shard_->schema().step_bytes() < kHoldGilBytes) {
@@ -201,6 +223,11 @@ class PyWriter {
     }
   }
 
+  OneThread calls_{
+      "[ingest] another thread's call of this writer has not returned: one thread at a time may "
+      "use "
+      "a writer; make one a thread"};
+  std::atomic<bool> closing_{false};
   std::shared_ptr<store::Shard> shard_;
   std::unique_ptr<store::Writer> writer_;
   std::vector<py::object> names_;

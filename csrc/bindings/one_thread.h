@@ -1,7 +1,7 @@
 #pragma once
 
 #include <atomic>
-#include <string>
+#include <thread>
 
 #include "base/errors.h"
 
@@ -17,22 +17,34 @@ class OneThread {
   /// A call, from construction to destruction. Throws InvalidArgument during another's.
   class Turn {
    public:
-    explicit Turn(OneThread& object) : busy_(object.busy_) {
-      if (busy_.exchange(true, std::memory_order_acquire)) {
-        throw base::InvalidArgument(object.refusal_);
+    /// `waits`: for another's to return, without the GIL, in place of throwing.
+    explicit Turn(OneThread& object, bool waits = false) : caller_(object.caller_) {
+      std::thread::id other;
+      while (!caller_.compare_exchange_strong(other, std::this_thread::get_id())) {
+        if (!waits) {
+          throw base::InvalidArgument(object.refusal_);
+        }
+        caller_.wait(other);
+        other = {};
       }
     }
-    ~Turn() { busy_.store(false, std::memory_order_release); }
+    ~Turn() {
+      caller_.store(std::thread::id());
+      caller_.notify_all();
+    }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
    private:
-    std::atomic<bool>& busy_;
+    std::atomic<std::thread::id>& caller_;
   };
+
+  /// Whether it is this thread that is in a call.
+  bool is_inside() const { return caller_.load() == std::this_thread::get_id(); }
 
  private:
   const char* refusal_;
-  std::atomic<bool> busy_{false};
+  std::atomic<std::thread::id> caller_{};
 };
 
 }  // namespace gear::bindings

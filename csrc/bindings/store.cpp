@@ -91,7 +91,7 @@ void with_settled(store::Shard& shard, Look look) {
 
 py::dict stats(store::Shard& shard) {
   store::Counters counters;
-  uint64_t steps = 0, episodes = 0, anchors = 0, pages = 0, pages_free = 0, lookahead = 0;
+  uint64_t steps = 0, episodes = 0, anchors = 0, pages = 0, pages_free = 0;
   float max_priority = 0;
   const uint64_t bytes = shard.bytes();
   with_settled(shard, [&](const store::Index& index) {
@@ -99,10 +99,9 @@ py::dict stats(store::Shard& shard) {
     counters = state.counters;
     steps = state.num_steps;
     episodes = state.num_episodes;
-    anchors = index.anchors().total();
+    anchors = index.steps().counts().total();
     pages = state.pages.size();
     pages_free = state.free_pages.size();
-    lookahead = state.lookahead;
     max_priority = state.max_priority;
   });
   py::dict stats;
@@ -112,7 +111,6 @@ py::dict stats(store::Shard& shard) {
   stats["pages"] = pages;
   stats["pages_free"] = pages_free;
   stats["bytes"] = bytes;
-  stats["lookahead"] = lookahead;
   stats["max_priority"] = max_priority;
   stats["steps_inserted"] = counters.steps_inserted;
   stats["steps_evicted"] = counters.steps_evicted;
@@ -135,7 +133,7 @@ py::list episodes(store::Shard& shard) {
     for (uint32_t e = index.state().oldest; e != store::kNone; e = index.episode(e).newer) {
       const store::Episode& episode = index.episode(e);
       EpisodeRow row{
-          episode.uid, episode.begin, episode.end, episode.state, index.episode_priority(episode),
+          episode.uid, episode.begin, episode.end, episode.state, store::episode_priority(episode),
           {}};
       for (uint32_t p = episode.head; p != store::kNone; p = index.page(p).next) {
         for (uint32_t r = 0; r < index.page(p).rows; ++r) {

@@ -58,8 +58,9 @@ HostSource::HostSource(std::shared_ptr<store::Shard> shard, CollectorOptions opt
   if (select::needs_priorities(options_.sampler)) {
     shard_->settle();
   }
+  shard_->rate_limiter().check_batch(options_.batch_size);
+  options_.sampler.lookahead = lookahead(options_.outputs);
   sampler_ = select::make_sampler(options_.sampler, shard_->index());
-  shard_->index().require_lookahead(lookahead(options_.outputs));
   lock.unlock();
   if (stage_) {
     blocks_->make(most_blocks);

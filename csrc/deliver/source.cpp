@@ -5,12 +5,12 @@
 namespace gear::deliver {
 namespace {
 
-[[noreturn]] void refuse_to_draw(const store::Index& index, store::Unit unit) {
+[[noreturn]] void refuse_to_draw(const store::Index& index, const select::SamplerOptions& sampler) {
   throw base::InvalidArgument(base::cat(
       "[select] nothing to sample: ", index.state().num_steps, " steps in ",
       index.state().num_episodes, " episodes are stored, none of them offered as an anchor; ",
-      unit == store::Unit::kStep
-          ? base::cat("a step of an open episode is offered once ", index.state().lookahead,
+      sampler.unit == store::Unit::kStep
+          ? base::cat("a step of an open episode is offered once ", sampler.lookahead,
                       " steps follow it: append more or end the episode")
           : std::string("an episode is offered once it has ended: end one")));
 }
@@ -32,16 +32,14 @@ void check_path(const CollectorOptions& options, memory::Tier tier) {
 
 bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
                   const CollectorOptions& options, bool ahead, std::optional<double> timeout_s) {
-  const store::Unit unit = options.sampler.unit;
-  const store::Index& index = shard.index();
-  const store::SumTree& offered = unit == store::Unit::kStep ? index.anchors() : index.heads();
+  const store::SumTree& offered = select::offered(options.sampler, shard.index()).counts;
   if (!shard.rate_limiter().active() && offered.total() == 0) {
     if (ahead) {
       return false;
     }
-    refuse_to_draw(index, unit);
+    refuse_to_draw(shard.index(), options.sampler);
   }
-  return shard.wait_sample(lock, options.batch_size, unit, timeout_s);
+  return shard.wait_sample(lock, options.batch_size, &offered, timeout_s);
 }
 
 uint64_t commit_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock, uint64_t items) {

@@ -51,16 +51,15 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::CollectorOptions& options, L
   if (select::needs_priorities(sampler_options_)) {
     shard_.settle();
   }
+  shard_.rate_limiter().check_batch(options.batch_size);
+  sampler_options_.lookahead = plan::lookahead(options.outputs);
   sampler_ =
       select::make_group_sampler(sampler_options_, shard_.index(), peers.rank(), peers.size());
-  shard_.index().require_lookahead(plan::lookahead(options.outputs));
 }
 
 uint64_t GlobalDraw::offered() const {
   const auto lock = shard_.lock();
-  const store::Index& index = shard_.index();
-  const bool steps = sampler_options_.unit == store::Unit::kStep;
-  return (steps ? index.anchors() : index.heads()).total();
+  return select::offered(sampler_options_, shard_.index()).counts.total();
 }
 
 GlobalDraw::Round GlobalDraw::draw(Terms terms, DrawnBatch& out) {

@@ -141,7 +141,7 @@ bool GroupSource::draw(deliver::Job& drawn, bool ahead, std::optional<double> ti
 
 bool GroupSource::allowed(double within_s) {
   auto lock = shard_.lock();
-  return shard_.wait_sample_elsewhere(lock, options_.batch_size, within_s);
+  return shard_.wait_sample(lock, options_.batch_size, nullptr, within_s);
 }
 
 GlobalDraw::Round GroupSource::attempt(Share& job, GlobalDraw::Terms terms) {

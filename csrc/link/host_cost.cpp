@@ -19,11 +19,14 @@ constexpr uint64_t kEpisodePages = 64;
 constexpr uint64_t kItems = 1 << 16;
 constexpr size_t kRepeats = 3;
 
-store::Index make_full_index() {
+store::IndexOptions index_options() {
   store::IndexOptions options;
   options.num_pages = kPages;
   options.page_steps = kPageSteps;
-  store::Index index(options);
+  return options;
+}
+
+void fill(store::Index& index) {
   const std::vector<float> priorities(kPageSteps, -1.0F);
   for (uint64_t page = 0; page < kPages; page += kEpisodePages) {
     const uint32_t episode = index.open_episode();
@@ -33,7 +36,6 @@ store::Index make_full_index() {
     }
     index.end_episode(episode, store::EpisodeState::kTerminated, -1.0, 0);
   }
-  return index;
 }
 
 template <class Work>
@@ -51,7 +53,8 @@ double median_seconds(Work work) {
 }  // namespace
 
 LinkModel::HostCost measure_host_cost() {
-  store::Index index = make_full_index();
+  store::Index index(index_options());
+  fill(index);
   const store::Schema schema({{"x", {}, base::DType::kU8}});
   const store::PageLayout pages(schema, kPageSteps);
   plan::Batch batch;

@@ -51,6 +51,7 @@ std::string_view take(std::string_view line, T& value) {
 
 std::string checksum_line(std::string_view body) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   out << "crc32c " << std::hex << std::setw(8) << std::setfill('0')
       << base::crc32c(body.data(), body.size()) << '\n';
   return out.str();
@@ -215,6 +216,7 @@ uint64_t LinkModel::crossover_bytes(uint64_t run_bytes) const {
 
 std::string LinkModel::text() const {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   out << kFirstLine << '\n' << std::setprecision(17);
   out << "host " << host_.select_s << ' ' << host_.plan_s << '\n';
   out << "pool " << pool_bytes_ << '\n';

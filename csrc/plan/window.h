@@ -54,9 +54,9 @@ struct Output {
 void check_outputs(const std::vector<Output>& outputs, const store::Schema& schema,
                    uint64_t batch_size, uint64_t capacity);
 
-/// Steps past the anchor that the outputs reach; what Index::require_lookahead takes. Whether a
-/// step is its episode's last is known once another follows it, so kTerminated and kIsLast reach
-/// one further than their windows.
+/// Steps past the anchor that the outputs reach; what Index::steps takes. Whether a step is its
+/// episode's last is known once another follows it, so kTerminated and kIsLast reach one further
+/// than their windows.
 uint64_t lookahead(const std::vector<Output>& outputs);
 
 /// The steps of a window that exist: [first, first + count) of the episode fill the rows

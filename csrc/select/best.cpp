@@ -7,7 +7,7 @@ namespace gear::select {
 
 std::span<const Best::Item> Best::find(const store::Index& index, uint64_t count) {
   items_.clear();
-  if (unit_ == store::Unit::kStep) {
+  if (offer_) {
     scan_steps(index, count);
   } else {
     scan_episodes(index, count);
@@ -30,7 +30,7 @@ void Best::offer(Item item, uint64_t count) {
 
 void Best::scan_steps(const store::Index& index, uint64_t count) {
   const std::span<const float> priorities = index.state().priorities;
-  const bool spends = index.options().max_times_sampled > 0;
+  const bool all = offer_->lookahead() == 0 && index.options().max_times_sampled == 0;
   float threshold = 0.0F;  // no smaller priority can enter a full heap
   for (uint64_t slot = 0; slot < priorities.size(); ++slot) {
     const float priority = priorities[slot];
@@ -38,7 +38,7 @@ void Best::scan_steps(const store::Index& index, uint64_t count) {
       continue;
     }
     const store::Anchor anchor = index.anchor_of(static_cast<uint32_t>(slot));
-    if (spends && !index.drawable(anchor)) {
+    if (!all && !offer_->drawable(anchor)) {
       continue;
     }
     offer({static_cast<double>(priority), anchor}, count);
@@ -51,8 +51,8 @@ void Best::scan_steps(const store::Index& index, uint64_t count) {
 void Best::scan_episodes(const store::Index& index, uint64_t count) {
   for (uint32_t e = index.state().oldest; e != store::kNone; e = index.episode(e).newer) {
     const store::Episode& episode = index.episode(e);
-    if (index.drawable(episode)) {
-      offer({index.episode_priority(episode), {episode.head, 0}}, count);
+    if (index.offers().drawable(e)) {
+      offer({store::episode_priority(episode), {episode.head, 0}}, count);
     }
   }
 }

@@ -28,7 +28,7 @@ class Best {
     }
   };
 
-  explicit Best(store::Unit unit) : unit_(unit) {}
+  Best(const SamplerOptions& options, store::Index& index) : offer_(offer_of(options, index)) {}
 
   /// Up to `count`; valid until the next call.
   std::span<const Item> find(const store::Index& index, uint64_t count);
@@ -38,8 +38,8 @@ class Best {
   void scan_steps(const store::Index& index, uint64_t count);
   void scan_episodes(const store::Index& index, uint64_t count);
 
-  store::Unit unit_;
-  std::vector<Item> items_;  ///< while it is searched for: a heap whose front is the worst one kept
+  std::shared_ptr<store::Offer> offer_;
+  std::vector<Item> items_;  // while it is searched for: a heap whose front is the worst one kept
 };
 
 }  // namespace gear::select

@@ -12,10 +12,6 @@ constexpr uint64_t kShuffleStream = 1;  // apart from the stream of the draws
 
 }  // namespace
 
-uint64_t Epoch::next(const store::Index& index, store::Unit unit, uint64_t count, bool drop_last) {
-  return next(offered(index, unit).total(), index.version(), count, drop_last);
-}
-
 uint64_t Epoch::next(uint64_t size, uint64_t version, uint64_t count, bool drop_last) {
   if (at_.size == 0) {
     at_.size = size;

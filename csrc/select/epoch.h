@@ -15,8 +15,6 @@ class Epoch {
   /// changed since the epoch began, and the next one begins then too. The content offers so many
   /// items, and its `version` is another one after any change.
   uint64_t next(uint64_t size, uint64_t version, uint64_t count, bool drop_last);
-  /// Of an index.
-  uint64_t next(const store::Index& index, store::Unit unit, uint64_t count, bool drop_last);
 
   /// Number of the first item of the batch that next() accounted for.
   uint64_t first() const { return first_; }
@@ -33,7 +31,7 @@ class Epoch {
 
   SamplerPosition at_;
   uint64_t first_ = 0;
-  std::optional<uint64_t> version_;  ///< of the content when the epoch began
+  std::optional<uint64_t> version_;  // of the content when the epoch began
 };
 
 }  // namespace gear::select

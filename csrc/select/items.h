@@ -10,11 +10,6 @@
 
 namespace gear::select {
 
-/// What may be drawn, counted by page; total() is how much there is.
-inline const store::SumTree& offered(const store::Index& index, store::Unit unit) {
-  return unit == store::Unit::kStep ? index.anchors() : index.heads();
-}
-
 /// Targets that are looked up at once: what they hit stays in the nearest cache.
 constexpr size_t kHitsAtOnce = 256;
 
@@ -25,9 +20,14 @@ inline float one_of(uint64_t total) { return static_cast<float>(1.0 / static_cas
 /// the tree of page counts a target (4 levels at 1e6 steps).
 class EqualItems {
  public:
-  EqualItems(const SamplerOptions& options, store::Index&) : unit_(options.unit) {}
+  EqualItems(const SamplerOptions& options, store::Index& index)
+      : unit_(options.unit), offer_(offer_of(options, index)) {}
 
-  uint64_t total(const store::Index& index) const { return offered(index, unit_).total(); }
+  uint64_t total(const store::Index& index) const { return counts(index).total(); }
+  /// Changes whenever the items do.
+  uint64_t version(const store::Index& index) const {
+    return offer_ ? offer_->version() : index.offers().heads_version();
+  }
 
   /// Appends the items on which the targets, in [0, total(index)), fall. `all`: what all shards
   /// that are drawn from have in total.
@@ -44,7 +44,7 @@ class EqualItems {
     std::array<store::SumTree::Hit, kHitsAtOnce> hits;
     for (size_t done = 0; done < targets.size();) {
       const size_t count = std::min(hits.size(), targets.size() - done);
-      offered(index, unit_).find(targets.subspan(done, count), {hits.data(), count});
+      counts(index).find(targets.subspan(done, count), {hits.data(), count});
       for (size_t i = 0; i < count; ++i) {
         base::touch(&index.page(page_of(hits[i])));
       }
@@ -60,11 +60,15 @@ class EqualItems {
   }
 
  private:
+  const store::SumTree& counts(const store::Index& index) const {
+    return offer_ ? offer_->counts() : index.offers().heads();
+  }
   static uint32_t page_of(const store::SumTree::Hit& hit) {
     return static_cast<uint32_t>(hit.leaf);
   }
 
   store::Unit unit_;
+  std::shared_ptr<store::Offer> offer_;
 };
 
 /// The same with items as wide as their weights, w_i = p_i^alpha. Cost: one descent of the weight
@@ -72,7 +76,9 @@ class EqualItems {
 class WeightedItems {
  public:
   WeightedItems(const SamplerOptions& options, store::Index& index)
-      : unit_(options.unit), tree_(index.weights(options.alpha, options.unit)) {}
+      : unit_(options.unit),
+        offer_(offer_of(options, index)),
+        tree_(offer_ ? offer_->weights(options.alpha) : index.head_weights(options.alpha)) {}
 
   uint64_t total(const store::Index&) const { return tree_->total(); }
 
@@ -105,6 +111,7 @@ class WeightedItems {
 
  private:
   store::Unit unit_;
+  std::shared_ptr<store::Offer> offer_;
   std::shared_ptr<const store::SumTree> tree_;
 };
 

@@ -1,31 +1,57 @@
 #pragma once
 
+#include <memory>
+#include <optional>
+
 #include "select/sampler.h"
-#include "select/walk.h"
 
 namespace gear::select {
 
-/// The first `count` of a walk from one end of the content; the same ones every time, until they
-/// are evicted or withdrawn by max_times_sampled. Cost: O(count).
-class Ordered final : public Sampler {
+/// Walks what may be drawn in content order: episodes in creation order, steps in time order.
+/// Valid while the index does not change. Cost: O(1) an item, and a look at each episode without
+/// any on the way; what is spent is not looked at, but for rows between unspent ones of a page.
+class Walk {
  public:
-  Ordered(store::Unit unit, Walk::From from) : unit_(unit), from_(from) {}
+  enum class From : uint8_t { kOldest, kNewest };
 
-  void select(store::Index& index, uint64_t count, Selection& out) override {
-    out.unit = unit_;
-    Walk walk(index, unit_, from_);
-    store::Anchor anchor{};
-    while (out.size() < count && walk.next(anchor)) {
-      out.add(anchor, 1.0F);
-    }
-    for (const store::Anchor& chosen : out.anchors) {
-      index.mark_sampled(chosen, unit_);
-    }
-  }
+  /// Of episodes as a whole (`offer` null), or of the offer's steps.
+  Walk(const store::Index& index, const store::Offer* offer, From from);
+
+  /// The next one, or false at the end.
+  bool next(store::Anchor& anchor);
+  /// Rows, pages and episodes looked at so far.
+  uint64_t visited() const { return visited_; }
 
  private:
-  store::Unit unit_;
-  Walk::From from_;
+  void enter_episode();
+  void enter_page();
+
+  const store::Index* index_;
+  const store::Offer* offer_;
+  bool forward_;
+  uint32_t episode_ = store::kNone;
+  uint32_t page_ = store::kNone;
+  uint32_t begin_ = 0;  // rows of page_ that are left
+  uint32_t end_ = 0;
+  uint64_t visited_ = 0;
+};
+
+/// Items of a shard by their place in content order, a batch after the other: where the walk stands
+/// is kept. Cost: O(1) an item, and as many steps as lie before the first one asked for.
+class InOrder {
+ public:
+  InOrder(const SamplerOptions& options, store::Index& index) : offer_(offer_of(options, index)) {}
+
+  /// Before the content changes.
+  void reset() { walk_.reset(); }
+  /// Appends items [first, first + count).
+  void add(const store::Index& index, uint64_t first, uint64_t count, float probability,
+           Selection& out);
+
+ private:
+  std::shared_ptr<store::Offer> offer_;
+  std::optional<Walk> walk_;
+  uint64_t next_ = 0;  // place of the item that the walk comes to next
 };
 
 }  // namespace gear::select

@@ -42,11 +42,10 @@ std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Inde
       }
       return make_sequential(options, index);
     case Policy::kFifo:
-      return make_fifo(options);
     case Policy::kLifo:
-      return make_lifo(options);
+      return make_ordered(options, index);
     case Policy::kTopK:
-      return make_topk(options);
+      return make_topk(options, index);
   }
   GEAR_CHECK(!"every policy has a maker");
   return nullptr;
@@ -59,9 +58,9 @@ uint64_t batches_per_epoch(const SamplerOptions& options, uint64_t offered, uint
   return (offered + (options.drop_last ? 0 : batch_size - 1)) / batch_size;
 }
 
-uint64_t batches_per_epoch(const SamplerOptions& options, const store::Index& index,
+uint64_t batches_per_epoch(const SamplerOptions& options, store::Index& index,
                            uint64_t batch_size) {
-  return batches_per_epoch(options, offered(index, options.unit).total(), batch_size);
+  return batches_per_epoch(options, offered(options, index).counts.total(), batch_size);
 }
 
 }  // namespace gear::select

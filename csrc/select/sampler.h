@@ -14,16 +14,38 @@ struct SamplerOptions {
   Policy policy = Policy::kUniform;
   store::Unit unit = store::Unit::kStep;
   uint64_t seed = 0;
-  double alpha = 0.6;      ///< kWeighted: P(i) proportional to priority^alpha
-  double beta = 0.4;       ///< kWeighted: importance weights (N P(i))^-beta / max
-  bool shuffle = true;     ///< kSequential
-  bool drop_last = false;  ///< kSequential: leave out an epoch's last batch when it is short
+  double alpha = 0.6;      // kWeighted: P(i) proportional to priority^alpha
+  double beta = 0.4;       // kWeighted: importance weights (N P(i))^-beta / max
+  bool shuffle = true;     // kSequential
+  bool drop_last = false;  // kSequential: leave out an epoch's last batch when it is short
+  /// Steps past the anchor that the loader's outputs reach: those of an open episode are drawn only
+  /// when so many follow.
+  uint64_t lookahead = 0;
 };
 
 /// Whether the policy looks at priorities, so that those of a mirror must be settled before it
 /// does.
 inline bool needs_priorities(const SamplerOptions& options) {
   return options.policy == Policy::kWeighted || options.policy == Policy::kTopK;
+}
+
+/// The steps that it may draw; null where it draws whole episodes.
+inline std::shared_ptr<store::Offer> offer_of(const SamplerOptions& options, store::Index& index) {
+  return options.unit == store::Unit::kStep ? index.steps(options.lookahead) : nullptr;
+}
+
+/// What may be drawn, counted by page; total() is how much there is. Valid for as long as a sampler
+/// of these options lives. `version` changes whenever it does.
+struct Offered {
+  const store::SumTree& counts;
+  uint64_t version;
+};
+inline Offered offered(const SamplerOptions& options, store::Index& index) {
+  if (options.unit == store::Unit::kEpisode) {
+    return {index.offers().heads(), index.offers().heads_version()};
+  }
+  const std::shared_ptr<store::Offer> offer = index.steps(options.lookahead);
+  return {offer->counts(), offer->version()};
 }
 
 /// Where a sampler is in its sequence of draws: with the same content, the same position continues
@@ -72,15 +94,13 @@ std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Inde
 std::unique_ptr<Sampler> make_uniform(const SamplerOptions& options, store::Index& index);
 std::unique_ptr<Sampler> make_weighted(const SamplerOptions& options, store::Index& index);
 std::unique_ptr<Sampler> make_sequential(const SamplerOptions& options, store::Index& index);
-std::unique_ptr<Sampler> make_fifo(const SamplerOptions& options);
-std::unique_ptr<Sampler> make_lifo(const SamplerOptions& options);
-std::unique_ptr<Sampler> make_topk(const SamplerOptions& options);
+std::unique_ptr<Sampler> make_ordered(const SamplerOptions& options, store::Index& index);
+std::unique_ptr<Sampler> make_topk(const SamplerOptions& options, store::Index& index);
 
 /// The batches of one epoch of kSequential over so many items; 0 for the endless policies.
 uint64_t batches_per_epoch(const SamplerOptions& options, uint64_t offered, uint64_t batch_size);
 /// The same over the index as it is.
-uint64_t batches_per_epoch(const SamplerOptions& options, const store::Index& index,
-                           uint64_t batch_size);
+uint64_t batches_per_epoch(const SamplerOptions& options, store::Index& index, uint64_t batch_size);
 
 /// Largest number of draws made in one go; bounds the scratch memory of a sampler.
 constexpr uint64_t kDrawChunk = 1024;

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "select/epoch.h"
-#include "select/in_order.h"
+#include "select/ordered.h"
 
 namespace gear::select {
 namespace {
@@ -13,12 +13,13 @@ namespace {
 class Sequential final : public Sampler {
  public:
   Sequential(const SamplerOptions& options, store::Index& index)
-      : options_(options), items_(options, index), in_order_(options.unit) {}
+      : options_(options), items_(options, index), in_order_(options, index) {}
 
   void select(store::Index& index, uint64_t count, Selection& out) override {
     out.unit = options_.unit;
     const bool begins = epoch_.position().draws == 0;
-    const uint64_t items = epoch_.next(index, options_.unit, count, options_.drop_last);
+    const uint64_t items =
+        epoch_.next(items_.total(index), items_.version(index), count, options_.drop_last);
     if (items == 0) {
       return;
     }

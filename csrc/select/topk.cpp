@@ -6,7 +6,8 @@ namespace {
 
 class TopK final : public Sampler {
  public:
-  explicit TopK(const SamplerOptions& options) : unit_(options.unit), best_(options.unit) {}
+  TopK(const SamplerOptions& options, store::Index& index)
+      : unit_(options.unit), best_(options, index) {}
 
   void select(store::Index& index, uint64_t count, Selection& out) override {
     out.unit = unit_;
@@ -25,8 +26,8 @@ class TopK final : public Sampler {
 
 }  // namespace
 
-std::unique_ptr<Sampler> make_topk(const SamplerOptions& options) {
-  return std::make_unique<TopK>(options);
+std::unique_ptr<Sampler> make_topk(const SamplerOptions& options, store::Index& index) {
+  return std::make_unique<TopK>(options, index);
 }
 
 }  // namespace gear::select

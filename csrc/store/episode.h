@@ -18,33 +18,33 @@ struct alignas(32) Page {
   uint32_t episode = kNone;
   uint32_t previous = kNone;  ///< neighbours in the episode
   uint32_t next = kNone;
-  uint64_t first_step = 0;  ///< always a multiple of page_steps
-  uint16_t rows = 0;        ///< rows written, a closing step among them
-  uint16_t anchors = 0;     ///< rows [0, anchors) may be drawn
-  uint16_t spent = 0;       ///< of those, how many have been sampled max_times_sampled times
+  uint64_t first_step = 0;  // always a multiple of page_steps
+  uint16_t rows = 0;        // rows written, a closing step among them
+  uint16_t anchors = 0;     // rows [0, anchors) are steps; in a mirror: such as may be drawn there
+  uint16_t spent = 0;       // of those, how many have been sampled max_times_sampled times
 };
 static_assert(sizeof(Page) == 32, "two pages a cache line: a draw reads one at random");
 
 /// One episode: a chain of pages, every one full but the last.
-///
-///   step numbers   0 ...... begin ........... anchors_end ...... end  [closing step]
-///                  evicted  | may be drawn   | not yet offered  |     never drawn
+//
+///   step numbers   0 ...... begin ................... end  [closing step]
+///                  evicted  | stored                      | never drawn
 struct Episode {
   uint64_t uid = 0;  ///< creation number, unique in the buffer's life
   uint64_t begin = 0;
   uint64_t end = 0;
-  uint64_t anchors_end = 0;
-  uint64_t closing_columns = 0;  ///< bit c: the closing step has column c; 0: no closing step
-  uint64_t priority_sum = 0;     ///< of the stored steps, in 2^-24
-  double weight = -1.0;          ///< the episode's own priority; negative: mean of its steps'
-  uint32_t head = kNone;         ///< first and last stored page
+  uint64_t closing_columns = 0;  // bit c: the closing step has column c; 0: no closing step
+  uint64_t priority_sum = 0;     // of the stored steps, in 2^-24
+  double weight = -1.0;          // the episode's own priority; negative: mean of its steps'
+  uint32_t head = kNone;         // first and last stored page
   uint32_t tail = kNone;
-  uint32_t publish = kNone;  ///< page of step anchors_end - 1, kNone when that is not stored
-  uint32_t older = kNone;    ///< neighbours in creation order
+  uint32_t older = kNone;  // neighbours in creation order
   uint32_t newer = kNone;
   uint32_t times_sampled = 0;  ///< as an episode
   EpisodeState state = EpisodeState::kOpen;
-  bool has_writer = false;  ///< some writer appends to it; not saved
+  bool has_writer = false;  // some writer appends to it; not saved
+
+  bool ended() const { return state != EpisodeState::kOpen; }
 };
 
 }  // namespace gear::store

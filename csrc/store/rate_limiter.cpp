@@ -1,21 +1,38 @@
 #include "store/rate_limiter.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/errors.h"
 
 namespace gear::store {
 
 RateLimiter::RateLimiter(double samples_per_insert, uint64_t min_steps, double slack)
     : samples_per_insert_(samples_per_insert), min_steps_(min_steps), slack_(slack) {
-  if (!(samples_per_insert >= 0) || !(slack >= 0)) {
-    throw base::InvalidArgument(base::cat("[store] rate limit of ", samples_per_insert,
-                                          " samples per insert with slack ", slack,
-                                          ": both must be 0 or more"));
+  if (!(samples_per_insert >= 0) || !(slack >= 0) || std::isinf(samples_per_insert)) {
+    throw base::InvalidArgument(
+        base::cat("[store] rate limit of ", samples_per_insert, " samples per insert with slack ",
+                  slack, ": both must be 0 or more, and samples per insert finite"));
   }
   if (samples_per_insert > 0 && slack < samples_per_insert) {
     throw base::InvalidArgument(
         base::cat("[store] slack ", slack, " of the rate limit is below samples_per_insert ",
                   samples_per_insert, ": no insert would ever be allowed; raise it"));
   }
+}
+
+void RateLimiter::check_batch(uint64_t batch_size) const {
+  const double most = 2 * slack_ - samples_per_insert_;
+  if (samples_per_insert_ == 0 || static_cast<double>(batch_size) <= most) {
+    return;
+  }
+  throw base::InvalidArgument(base::cat(
+      "[store] batch_size ", batch_size, " under a rate limit of samples_per_insert ",
+      samples_per_insert_, " with slack ", slack_,
+      ": writers would wait for the loader and the loader for writers; at most "
+      "2 * slack - samples_per_insert = ",
+      most, " is allowed: raise slack to ",
+      (static_cast<double>(batch_size) + samples_per_insert_) / 2, " or lower batch_size"));
 }
 
 double RateLimiter::difference() const {
@@ -30,11 +47,20 @@ bool RateLimiter::may_sample(uint64_t steps) const {
   return samples_per_insert_ == 0 || difference() - static_cast<double>(steps) >= -slack_;
 }
 
-bool RateLimiter::may_insert(uint64_t steps) const {
-  if (samples_per_insert_ == 0 || inserted_ + steps <= min_steps_) {
-    return true;
+uint64_t RateLimiter::room() const {
+  constexpr uint64_t kAny = uint64_t{1} << 62;
+  if (samples_per_insert_ == 0) {
+    return kAny;
   }
-  return difference() + static_cast<double>(steps) * samples_per_insert_ <= slack_;
+  const uint64_t before_any = min_steps_ - std::min(min_steps_, inserted_);
+  const double left = slack_ - difference();
+  const double steps = std::floor(left / samples_per_insert_);
+  if (!(steps >= 1)) {
+    return before_any;
+  }
+  uint64_t room = steps >= static_cast<double>(kAny) ? kAny : static_cast<uint64_t>(steps);
+  room -= static_cast<double>(room) * samples_per_insert_ > left ? 1 : 0;  // the division rounds
+  return std::max(before_any, room);
 }
 
 void RateLimiter::restore(uint64_t num_sampled, uint64_t num_inserted) {

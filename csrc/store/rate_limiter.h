@@ -7,25 +7,33 @@ namespace gear::store {
 /// How far sampling and inserting may run apart (samples per insert, as in Cassirer et al., Reverb,
 /// arXiv:2102.04736):
 ///
-///   difference = inserted * samples_per_insert - sampled, counted from min_steps inserts on
-///   sampling n steps is allowed while   difference - n >= -slack  and inserted >= min_steps
-///   inserting n steps is allowed while  difference + n * samples_per_insert <= slack,
-///                                       or inserted + n <= min_steps
+///     difference = inserted * samples_per_insert - sampled, counted from min_steps inserts on
+///     sampling n steps is allowed while   difference - n >= -slack  and inserted >= min_steps
+///     inserting n steps is allowed while  difference + n * samples_per_insert <= slack,
+///                                         or inserted + n <= min_steps
 ///
+/// Inserts come a step at a time, so that writers always reach a difference above
+/// slack - samples_per_insert; a draw comes as a whole.
 /// A value: the shard's lock covers it and does the waiting.
 class RateLimiter {
  public:
-  /// samples_per_insert 0: no limit but min_steps. Throws InvalidArgument for negative values or a
-  /// slack below what one insert and one sample need.
+  /// samples_per_insert 0: no limit but min_steps. Throws InvalidArgument for negative values, an
+  /// infinite samples_per_insert, or a slack below what one insert needs.
   RateLimiter(double samples_per_insert, uint64_t min_steps, double slack);
   RateLimiter() = default;
 
   /// Whether there is anything to wait for.
   bool active() const { return samples_per_insert_ > 0 || min_steps_ > 0; }
+  /// Throws InvalidArgument for a batch so large that it would never be allowed, whatever is
+  /// inserted: above 2 * slack - samples_per_insert.
+  void check_batch(uint64_t batch_size) const;
   bool may_sample(uint64_t steps) const;
-  bool may_insert(uint64_t steps) const;
+  /// How many steps may be inserted.
+  uint64_t room() const;
   void sampled(uint64_t steps) { sampled_ += steps; }
   void inserted(uint64_t steps) { inserted_ += steps; }
+  /// Takes back steps that were counted as inserted and were not.
+  void not_inserted(uint64_t steps) { inserted_ -= steps; }
 
   double samples_per_insert() const { return samples_per_insert_; }
   uint64_t min_steps() const { return min_steps_; }

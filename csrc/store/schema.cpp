@@ -30,7 +30,7 @@ bool well_formed(std::string_view name) {
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text;
   for (size_t i = 0; i < shape.size(); ++i) {
-    text += base::cat(i ? "," : "", shape[i]);
+    text += (i > 0 ? "," : "") + std::to_string(shape[i]);  // as in every locale: it is hashed
   }
   return text;
 }

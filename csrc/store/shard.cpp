@@ -50,12 +50,12 @@ Shard::Shard(Schema schema, const ShardOptions& options)
   open_rows();
 }
 
-Shard::Shard(Schema schema, const ShardOptions& options, IndexState state)
+Shard::Shard(Schema schema, const ShardOptions& options, SavedState saved)
     : schema_(std::make_shared<Schema>(std::move(schema))),
       options_(options),
       layout_(*schema_, options.page_steps),
       region_(make_region(*schema_, layout_, options)),
-      index_(index_options(options), std::move(state)),
+      index_(index_options(options), std::move(saved)),
       rate_limiter_(options.rate_limiter) {
   open_rows();
 }
@@ -64,7 +64,8 @@ void Shard::open_rows() {
   if (region_->host_accessible()) {
     return;
   }
-  rows_ = make_row_sink(*region_, layout_.page_bytes, mirror(region_->device()));
+  home_ = mirror(region_->device(), 0);
+  rows_ = make_row_sink(*region_, layout_.page_bytes, *home_);
 }
 
 uint64_t Shard::bytes() {
@@ -72,64 +73,38 @@ uint64_t Shard::bytes() {
   return region_->bytes() + index_.bytes();
 }
 
+std::unique_lock<std::mutex> Shard::lock() {
+  if (waiting_.load(std::memory_order_relaxed) == 0) {
+    std::unique_lock held(mutex_, std::try_to_lock);
+    if (held) {
+      return held;
+    }
+  }
+  waiting_.fetch_add(1, std::memory_order_relaxed);
+  std::unique_lock<std::mutex> turn(turn_, std::defer_lock);
+  std::unique_lock<std::mutex> held(mutex_, std::defer_lock);
+  for (;;) {
+    {
+      const base::Blocking waiting;
+      if (!turn) {
+        turn.lock();
+      }
+      mutex_.lock();
+      mutex_.unlock();
+    }
+    if (held.try_lock()) {
+      break;
+    }
+  }
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+  return held;
+}
+
 uint64_t Shard::begin_read() {
   const uint64_t ticket = index_.clock() + 1;
   index_.set_clock(ticket);
-  const std::lock_guard guard(reading_mutex_);
-  reading_.push_back(ticket);
+  tickets_.begin(ticket);
   return ticket;
-}
-
-void Shard::end_read(uint64_t ticket) {
-  {
-    const std::lock_guard guard(reading_mutex_);
-    reading_.erase(std::find(reading_.begin(), reading_.end(), ticket));
-  }
-  reads_done_.notify_all();
-}
-
-void Shard::end_read_when(uint64_t ticket, std::shared_ptr<const ReadEnd> end) {
-  {
-    const std::lock_guard guard(reading_mutex_);
-    ending_.emplace_back(ticket, std::move(end));
-  }
-  reads_done_.notify_all();
-}
-
-void Shard::poll_reads() {
-  {
-    const std::lock_guard guard(reading_mutex_);
-    release_ended_reads();
-  }
-  reads_done_.notify_all();
-}
-
-void Shard::release_ended_reads() {
-  std::erase_if(ending_, [this](const auto& read) {
-    if (!read.second->done()) {
-      return false;
-    }
-    reading_.erase(std::find(reading_.begin(), reading_.end(), read.first));
-    return true;
-  });
-}
-
-template <class Unread>
-void Shard::wait_for_readers(std::unique_lock<std::mutex>& reading, Unread unread) {
-  constexpr std::chrono::microseconds kPoll{50};  // of reads that end on a device
-  const base::Blocking waiting;
-  while (!unread()) {
-    if (ending_.empty()) {
-      reads_done_.wait(reading);
-    } else {
-      for (const auto& read : ending_) {
-        read.second->hurry();
-      }
-      reads_done_.wait_for(reading, kPoll);
-      release_ended_reads();
-    }
-  }
-  reading.unlock();
 }
 
 void Shard::wait_for_draw(std::unique_lock<std::mutex>& held) {
@@ -169,16 +144,6 @@ void Shard::end_draw() {
   notify_progress();
 }
 
-void Shard::append(uint32_t episode, std::span<const float> priorities) {
-  if (!draw_is_out_) {
-    index_.append(episode, priorities);
-    return;
-  }
-  intake_.push_back([this, episode, kept = std::vector(priorities.begin(), priorities.end())] {
-    index_.append(episode, kept);
-  });
-}
-
 void Shard::end_episode(uint32_t episode, EpisodeState state, double weight,
                         uint64_t closing_columns) {
   if (!draw_is_out_) {
@@ -202,7 +167,7 @@ uint64_t Shard::update_index(std::span<const int64_t> ids, std::span<const float
   return applied;
 }
 
-uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode) {
+void Shard::attach_page(std::unique_lock<std::mutex>& held, Place& at) {
   for (;;) {
     wait_for_draw(held);
     if (options_.evict == Evict::kLowestPriority && index_.state().free_pages.empty()) {
@@ -210,21 +175,17 @@ uint32_t Shard::attach_page(std::unique_lock<std::mutex>& held, uint32_t episode
     }
     // While this thread waits without the lock another writer may take the page, so that whichever
     // is next then is looked at anew.
-    const uint64_t evicted_at = index_.evicted_at(index_.next_free_page(episode));
-    const auto unread = [&] { return reading_.empty() || reading_.front() > evicted_at; };
-    std::unique_lock reading(reading_mutex_);
-    if (!unread()) {
-      release_ended_reads();
-    }
-    if (unread()) {
-      const uint32_t page = index_.attach_page(episode);
+    const uint64_t evicted_at = index_.evicted_at(index_.next_free_page(at.episode));
+    if (tickets_.passed(evicted_at)) {
+      at.page = index_.attach_page(at.episode);
+      at.row = 0;
       if (rows_) {
-        rows_->reused(page);
+        rows_->reused(at.page);
       }
-      return page;
+      return;
     }
     held.unlock();
-    wait_for_readers(reading, unread);
+    tickets_.wait_passed(evicted_at);
     held = lock();
   }
 }
@@ -240,37 +201,76 @@ bool Shard::wait(std::unique_lock<std::mutex>& held, std::optional<double> timeo
   return progress_.wait_for(held, std::chrono::duration<double>(*timeout_s), allowed);
 }
 
-bool Shard::reserve_insert(std::unique_lock<std::mutex>& held, uint64_t steps,
-                           std::optional<double> timeout_s) {
-  if (!wait(held, timeout_s, [&] { return rate_limiter_.may_insert(steps); })) {
-    return false;
+uint64_t Shard::place(std::unique_lock<std::mutex>& held, Place& at, uint64_t wanted,
+                      std::optional<double> timeout_s) {
+  for (;;) {
+    if (!wait(held, timeout_s, [&] { return rate_limiter_.room() > 0; })) {
+      return 0;
+    }
+    if (at.episode == kNone) {
+      at.episode = index_.open_episode();
+      at.uid = index_.episode(at.episode).uid;
+    }
+    if (has_room(at)) {
+      break;
+    }
+    attach_page(held, at);  // without the lock for a while
   }
-  rate_limiter_.inserted(steps);
-  return true;
+  const uint64_t rows = std::min({wanted, layout_.page_steps - at.row, rate_limiter_.room()});
+  rate_limiter_.inserted(rows);
+  return rows;
 }
 
-bool Shard::wait_sample(std::unique_lock<std::mutex>& held, uint64_t count, Unit unit,
+void Shard::place_closing(std::unique_lock<std::mutex>& held, Place& at) {
+  if (!has_room(at)) {
+    attach_page(held, at);
+  }
+}
+
+void Shard::publish(Place& at, std::span<const float> priorities) {
+  at.row += priorities.size();
+  if (draw_is_out_) {
+    intake_.push_back(
+        [this, episode = at.episode, kept = std::vector(priorities.begin(), priorities.end())] {
+          index_.append(episode, kept);
+        });
+    return;
+  }
+  index_.append(at.episode, priorities);
+  notify_progress();
+}
+
+void Shard::withdraw(uint64_t rows) {
+  rate_limiter_.not_inserted(rows);
+  notify_progress();
+}
+
+bool Shard::wait_sample(std::unique_lock<std::mutex>& held, uint64_t count, const SumTree* offered,
                         std::optional<double> timeout_s) {
-  const SumTree& offered = unit == Unit::kStep ? index_.anchors() : index_.heads();
   return wait(held, timeout_s, [&] {
-    return !draw_is_out_ && offered.total() > 0 && rate_limiter_.may_sample(count);
+    return (offered == nullptr || (!draw_is_out_ && offered->total() > 0)) &&
+           rate_limiter_.may_sample(count);
   });
 }
 
-bool Shard::wait_sample_elsewhere(std::unique_lock<std::mutex>& held, uint64_t count,
-                                  std::optional<double> timeout_s) {
-  return wait(held, timeout_s,
-              [&] { return !rate_limiter_.active() || rate_limiter_.may_sample(count); });
-}
-
-Mirror& Shard::mirror(int device) {
+std::shared_ptr<Mirror> Shard::mirror(int device, std::optional<uint64_t> lookahead) {
+  const Mirror* beside = nullptr;
   for (const auto& mirror : mirrors_) {
-    if (mirror->device() == device) {
-      return *mirror;
+    if (mirror->device() != device) {
+      continue;
     }
+    if (!lookahead || mirror->lookahead() == *lookahead) {
+      return mirror;
+    }
+    beside = mirror.get();
   }
-  mirrors_.push_back(make_mirror(index_, device));
-  return *mirrors_.back();
+  const auto unused = [](const auto& mirror) { return mirror.use_count() == 1; };
+  if (!draw_is_out_ && std::ranges::any_of(mirrors_, unused)) {
+    settle();
+    std::erase_if(mirrors_, unused);
+  }
+  mirrors_.push_back(make_mirror(index_, device, lookahead.value_or(0), beside));
+  return mirrors_.back();
 }
 
 bool Shard::mirrors_hold_priorities() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "store/mirror/mirror.h"
 #include "store/page_layout.h"
 #include "store/rate_limiter.h"
+#include "store/read_tickets.h"
 #include "store/schema.h"
 
 namespace gear::store {
@@ -30,25 +32,13 @@ struct ShardOptions {
   RateLimiter rate_limiter;
 };
 
-/// When a read ends that no thread waits for: that of a GPU.
-class ReadEnd {
- public:
-  virtual ~ReadEnd() = default;
-  /// From any thread. True on a lost GPU too.
-  virtual bool done() const noexcept = 0;
-  /// A writer waits for it: a read that was put off is to begin. From that writer's thread, which
-  /// does not hold the shard's lock; must not call the shard.
-  virtual void hurry() const noexcept {}
-};
-
 /// One rank's part of the buffer: the pages in a region, the index over them, the lock, and the
 /// mirrors of the index on GPUs that select or plan.
-///
+//
 /// Readers and pages: a batch is planned under the lock and copied without it. Between the two it
-/// holds a *read ticket*; a page evicted meanwhile is reused only after every ticket issued before
-/// the eviction is given back, so a copy never races a writer. On tier kDevice there are no
-/// tickets: reads and writes of the pages follow each other on the stream of the home mirror, which
-/// is that on the pages' own GPU.
+/// holds a *read ticket* (ReadTickets), so a copy never races a writer. On tier kDevice there are
+/// none: reads and writes of the pages follow each other on the stream of the home mirror, which is
+/// that on the pages' own GPU.
 ///
 /// Draws over many shards: every rank says what it offers, and its index stands still until the
 /// draw is resolved. Nobody holds the lock meanwhile:
@@ -57,7 +47,7 @@ class ReadEnd {
 ///                                                   └─ under it: resolve ── end_draw()
 ///
 /// In between anybody may look at the index; Python may run in the drawing thread itself (handlers
-/// of signals, finalisers). What append(), end_episode() and update() are to change waits in the
+/// of signals, finalisers). What publish(), end_episode() and update() are to change waits in the
 /// intake until end_draw(), which takes it in, in the order in which it came. Only who needs a page
 /// has to wait, since a page may take an eviction.
 class Shard {
@@ -66,7 +56,7 @@ class Shard {
   Shard(Schema schema, const ShardOptions& options);
 
   /// As above, taking over a saved index; the pages' bytes are the caller's to fill.
-  Shard(Schema schema, const ShardOptions& options, IndexState state);
+  Shard(Schema schema, const ShardOptions& options, SavedState saved);
 
   const Schema& schema() const { return *schema_; }
   /// For who outlives the shard: batches.
@@ -76,20 +66,11 @@ class Shard {
   memory::Region& region() { return *region_; }
   std::byte* data() { return region_->data(); }
 
-  /// The lock is for index() and rate_limiter(); hold it for microseconds.
-  /// A thread that has to wait for it does so as base::Blocking says, and never holds it while it
-  /// takes back what it gave up: who has that meanwhile may want the lock.
-  std::unique_lock<std::mutex> lock() {
-    for (;;) {
-      std::unique_lock held(mutex_, std::try_to_lock);
-      if (held) {
-        return held;
-      }
-      const base::Blocking waiting;
-      mutex_.lock();
-      mutex_.unlock();
-    }
-  }
+  /// The lock is for index() and rate_limiter(); hold it for microseconds, and never while calling
+  /// Python. A thread that has to wait for it does so as base::Blocking says, and does not hold it
+  /// while it takes back what it gave up. Those that wait are served in turn: who comes later waits
+  /// behind them.
+  std::unique_lock<std::mutex> lock();
   /// The lock when no draw is out, to begin one or to change otherwise what the index offers. Waits
   /// for that; throws InvalidArgument in the thread that has the draw out.
   std::unique_lock<std::mutex> lock_between_draws();
@@ -100,31 +81,43 @@ class Shard {
   /// Bytes held: region, index and trees.
   uint64_t bytes();
 
-  /// ---- under the lock ----
+  // ---- under the lock ----
+  /// The ticket of a read that is planned; to be given back. Pages that go later wait for it.
   uint64_t begin_read();
-  /// Appends a page to `episode`, evicting if need be, and returns it. Gives the lock up while
-  /// readers of the page finish, and while a draw is out; throws InvalidArgument in the thread that
-  /// has it out.
-  uint32_t attach_page(std::unique_lock<std::mutex>& lock, uint32_t episode);
-  /// Waits until the rate limiter lets `steps` in and counts them as inserted; false when timeout_s
-  /// (none: for ever) passed first.
-  bool reserve_insert(std::unique_lock<std::mutex>& lock, uint64_t steps,
-                      std::optional<double> timeout_s);
-  /// Waits until `count` samples are allowed and something may be drawn. The caller counts what it
-  /// draws (rate_limiter().sampled) before it gives up the lock.
-  bool wait_sample(std::unique_lock<std::mutex>& lock, uint64_t count, Unit unit,
+  /// Where a writer is: its open episode (kNone: none), the episode's last page and the next row to
+  /// fill there.
+  struct Place {
+    uint32_t episode = kNone;
+    uint64_t uid = 0;
+    uint32_t page = kNone;
+    uint64_t row = 0;
+  };
+  /// Room behind the last step of `at`, where up to `wanted` rows may then be written: as many as
+  /// the page and the rate limiter have room for. Opens an episode where there is none. Waits for
+  /// the rate limiter, up to timeout_s (none: for ever; 0 is returned then), and for readers of the
+  /// page and the end of a draw that is out; gives the lock up meanwhile. The steps count as
+  /// inserted: publish() or withdraw() must follow. Throws OutOfMemory where no page can be
+  /// evicted, InvalidArgument in the thread whose draw is out.
+  uint64_t place(std::unique_lock<std::mutex>& lock, Place& at, uint64_t wanted,
+                 std::optional<double> timeout_s);
+  /// Room for the closing step, of which the rate limiter knows nothing.
+  void place_closing(std::unique_lock<std::mutex>& lock, Place& at);
+  /// The rows that were placed hold steps with these priorities. Wakes who waits for them.
+  void publish(Place& at, std::span<const float> priorities);
+  /// They do not.
+  void withdraw(uint64_t rows);
+  /// Waits until `count` samples are allowed and something is `offered` (null: what is drawn may
+  /// lie in other shards).
+  bool wait_sample(std::unique_lock<std::mutex>& lock, uint64_t count, const SumTree* offered,
                    std::optional<double> timeout_s);
-  /// The same where what is drawn may lie in other shards: waits for the rate limiter alone.
-  bool wait_sample_elsewhere(std::unique_lock<std::mutex>& lock, uint64_t count,
-                             std::optional<double> timeout_s);
+  /// As Index::end_episode().
+  void end_episode(uint32_t episode, EpisodeState state, double weight, uint64_t closing_columns);
   /// This thread's draw is out from here on, until it is resolved or given up: see above.
   void begin_draw();
   void end_draw();
-  /// As those of Index; while a draw is out they apply when it ends.
-  void append(uint32_t episode, std::span<const float> priorities);
-  void end_episode(uint32_t episode, EpisodeState state, double weight, uint64_t closing_columns);
-  /// The mirror on that GPU; made, empty until its sync(), by the first call.
-  Mirror& mirror(int device);
+  /// The mirror on that GPU of what laws of that look-ahead (none: of any) may draw; made, empty
+  /// until its sync(), by the first call. Forgotten by a later call once nobody holds it.
+  std::shared_ptr<Mirror> mirror(int device, std::optional<uint64_t> lookahead);
   /// Takes back the priorities that mirrors are ahead with; does nothing if none is, nor while a
   /// draw is out. Comes before the index's priorities are looked at.
   void settle();
@@ -141,15 +134,15 @@ class Shard {
   bool writes_locked() const { return rows_ != nullptr; }
   /// Returns when the region holds the rows written.
   void finish_rows();
-  /// Wakes who waits in reserve_insert or wait_sample, after the counts or the index changed.
+  /// Wakes who waits in place() or wait_sample(), after the counts or the index changed.
   void notify_progress() { progress_.notify_all(); }
 
-  /// ---- with or without the lock ----
-  void end_read(uint64_t ticket);
-  /// The ticket is given back by the first poll_reads() after the read has ended; a writer that
-  /// needs the page polls too.
-  void end_read_when(uint64_t ticket, std::shared_ptr<const ReadEnd> end);
-  void poll_reads();
+  // ---- with or without the lock ----
+  void end_read(uint64_t ticket) { tickets_.end(ticket); }
+  void end_read_when(uint64_t ticket, std::shared_ptr<const ReadEnd> end) {
+    tickets_.end_when(ticket, std::move(end));
+  }
+  void poll_reads() { tickets_.poll(); }
 
  private:
   void open_rows();
@@ -158,9 +151,8 @@ class Shard {
   uint64_t update_index(std::span<const int64_t> ids, std::span<const float> priorities);
   bool mirrors_hold_priorities() const;
   void raise_failed_updates();
-  void release_ended_reads();
-  template <class Unread>
-  void wait_for_readers(std::unique_lock<std::mutex>& reading, Unread unread);
+  bool has_room(const Place& at) const { return at.page != kNone && at.row < layout_.page_steps; }
+  void attach_page(std::unique_lock<std::mutex>& lock, Place& at);
   template <class Allowed>
   bool wait(std::unique_lock<std::mutex>& lock, std::optional<double> timeout_s, Allowed allowed);
 
@@ -170,19 +162,17 @@ class Shard {
   std::unique_ptr<memory::Region> region_;
   Index index_;
   std::mutex mutex_;
+  std::mutex turn_;  // held by the first of those that wait for mutex_
+  std::atomic<int> waiting_{0};
   std::condition_variable progress_;
   RateLimiter rate_limiter_;
   bool draw_is_out_ = false;
-  std::thread::id drawing_;                    ///< the thread that has it out
-  std::vector<std::function<void()>> intake_;  ///< what is to change when it ends
-  /// Apart from the lock, so that a gather that ends need not wait for a selection: taken inside
-  /// it.
-  std::mutex reading_mutex_;
-  std::condition_variable reads_done_;
-  std::vector<uint64_t> reading_;  ///< tickets not given back, ascending
-  std::vector<std::pair<uint64_t, std::shared_ptr<const ReadEnd>>> ending_;  ///< of those
-  std::vector<std::unique_ptr<Mirror>> mirrors_;
-  std::unique_ptr<RowSink> rows_;  ///< tier kDevice
+  std::thread::id drawing_;                    // the thread that has it out
+  std::vector<std::function<void()>> intake_;  // what is to change when it ends
+  ReadTickets tickets_;
+  std::shared_ptr<Mirror> home_;  // tier kDevice: on the pages' own GPU
+  std::vector<std::shared_ptr<Mirror>> mirrors_;
+  std::unique_ptr<RowSink> rows_;  // tier kDevice
 };
 
 }  // namespace gear::store

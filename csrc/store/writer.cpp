@@ -13,15 +13,15 @@ Writer::Writer(std::shared_ptr<Shard> shard, std::optional<uint64_t> continue_ui
     return;
   }
   const auto lock = shard_->lock();
-  Index& index = shard_->index();
-  episode_ = index.adopt_episode(*continue_uid);
-  uid_ = *continue_uid;
-  page_ = index.episode(episode_).tail;
-  row_ = page_ == kNone ? 0 : index.page(page_).rows;
+  const Index& index = shard_->index();
+  at_.episode = shard_->index().adopt_episode(*continue_uid);
+  at_.uid = *continue_uid;
+  at_.page = index.episode(at_.episode).tail;
+  at_.row = at_.page == kNone ? 0 : index.page(at_.page).rows;
 }
 
 Writer::~Writer() {
-  if (episode_ == kNone) {
+  if (at_.episode == kNone) {
     return;
   }
   try {
@@ -32,88 +32,81 @@ Writer::~Writer() {
   }
 }
 
-bool Writer::reserve(uint64_t steps, std::optional<double> timeout_s) {
-  auto lock = shard_->lock();
-  return shard_->reserve_insert(lock, steps, timeout_s);
+void Writer::write(Rows columns, uint64_t from, uint64_t rows) {
+  const PageLayout& layout = shard_->layout();
+  for (size_t c = 0; c < columns.size(); ++c) {
+    const uint64_t bytes = layout.step_bytes[c];
+    const std::byte* source = columns[c] == nullptr ? nullptr : columns[c] + from * bytes;
+    shard_->write_rows(layout.offset(at_.page, c, at_.row), source, rows * bytes);
+  }
 }
 
-void Writer::need_room(std::unique_lock<std::mutex>& lock) {
-  Index& index = shard_->index();
-  if (episode_ == kNone) {
-    episode_ = index.open_episode();
-    uid_ = index.episode(episode_).uid;
-    page_ = kNone;
-  }
-  if (page_ != kNone && row_ < shard_->layout().page_steps) {
-    return;
-  }
-  page_ = shard_->attach_page(lock, episode_);
-  row_ = 0;
-}
-
-void Writer::append(Rows columns, uint64_t count, std::span<const float> priorities) {
+bool Writer::append_some(Rows columns, uint64_t count, std::span<const float> priorities,
+                         uint64_t& done, std::optional<double> timeout_s) {
   // Taking the lock waits for the stores before it, which miss in a page that was long unused: up
   // to this many bytes, copying under one lock is over sooner than taking it once a page.
   constexpr uint64_t kCopyLocked = 32 << 10;
-  const PageLayout& layout = shard_->layout();
-  GEAR_CHECK(columns.size() == layout.step_bytes.size());
+  GEAR_CHECK(columns.size() == shard_->layout().step_bytes.size());
   GEAR_CHECK(priorities.empty() || priorities.size() == count);
   const bool locked =
       shard_->writes_locked() || count * shard_->schema().step_bytes() <= kCopyLocked;
   auto lock = shard_->lock();
-  for (uint64_t done = 0; done < count;) {
-    need_room(lock);
-    const uint64_t rows = std::min(count - done, layout.page_steps - row_);
-    if (!locked) {
-      lock.unlock();
+  while (done < count) {
+    const uint64_t rows = shard_->place(lock, at_, count - done, timeout_s);
+    if (rows == 0) {
+      return false;
     }
-    for (size_t c = 0; c < columns.size(); ++c) {
-      const uint64_t bytes = layout.step_bytes[c];
-      shard_->write_rows(layout.offset(page_, c, row_), columns[c] + done * bytes, rows * bytes);
+    try {
+      if (!locked) {
+        lock.unlock();
+      }
+      write(columns, done, rows);
+      if (!locked) {
+        lock = shard_->lock();
+      }
+    } catch (...) {
+      if (!lock) {
+        lock = shard_->lock();
+      }
+      shard_->withdraw(rows);
+      throw;
     }
-    if (!locked) {
-      lock = shard_->lock();
-    }
-    shard_->append(episode_, priorities.empty()
-                                 ? std::span<const float>(default_priorities_.data(), rows)
-                                 : priorities.subspan(done, rows));
-    row_ += rows;
+    shard_->publish(at_, priorities.empty()
+                             ? std::span<const float>(default_priorities_.data(), rows)
+                             : priorities.subspan(done, rows));
     done += rows;
   }
-  lock.unlock();
-  shard_->notify_progress();
+  return true;
 }
 
 void Writer::end_episode(EpisodeState state, double weight, Rows closing) {
-  if (episode_ == kNone) {
+  if (at_.episode == kNone) {
     return;
   }
-  const PageLayout& layout = shard_->layout();
   auto lock = shard_->lock();
   uint64_t closing_columns = 0;
   if (!closing.empty()) {
-    GEAR_CHECK(closing.size() == layout.step_bytes.size());
-    need_room(lock);
+    GEAR_CHECK(closing.size() == shard_->layout().step_bytes.size());
+    // A column that is not given is zero: no bytes of what lay here before.
+    shard_->place_closing(lock, at_);
+    write(closing, 0, 1);
     for (size_t c = 0; c < closing.size(); ++c) {
-      // A column that is not given is zero: no bytes of what lay here before.
-      shard_->write_rows(layout.offset(page_, c, row_), closing[c], layout.step_bytes[c]);
       if (closing[c] != nullptr) {
         closing_columns |= uint64_t{1} << c;
       }
     }
   }
-  shard_->end_episode(episode_, state, weight, closing_columns);
-  episode_ = kNone;
-  page_ = kNone;
+  shard_->end_episode(at_.episode, state, weight, closing_columns);
+  at_ = {};
   lock.unlock();
   shard_->notify_progress();
 }
 
 std::optional<uint64_t> Writer::episode_uid() const {
-  if (episode_ == kNone) {
+  if (at_.episode == kNone) {
     return std::nullopt;
   }
-  return uid_;
+  return at_.uid;
 }
 
 }  // namespace gear::store

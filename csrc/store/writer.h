@@ -26,13 +26,17 @@ class Writer {
 
   const Shard& shard() const { return *shard_; }
 
-  /// Waits until the rate limiter lets `steps` in; false after timeout_s. Counts them as inserted.
-  bool reserve(uint64_t steps, std::optional<double> timeout_s);
-
   /// Appends `count` steps, opening an episode if none is open. `priorities`: one a step, or empty
   /// for the largest seen so far. Throws OutOfMemory when no page can be evicted: the steps before
   /// that page are stored.
-  void append(Rows columns, uint64_t count, std::span<const float> priorities);
+  void append(Rows columns, uint64_t count, std::span<const float> priorities) {
+    uint64_t done = 0;
+    append_some(columns, count, priorities, done, std::nullopt);
+  }
+  /// The same from the `done`-th step on, counting on in `done`: page by page, as the rate limiter
+  /// lets them in. False when it has let in none for timeout_s.
+  bool append_some(Rows columns, uint64_t count, std::span<const float> priorities, uint64_t& done,
+                   std::optional<double> timeout_s);
 
   /// Ends the open episode, if any. `closing[c]` is the closing step's row of column c or null;
   /// empty for none. `weight` < 0: mean of the steps' priorities.
@@ -41,13 +45,10 @@ class Writer {
   std::optional<uint64_t> episode_uid() const;
 
  private:
-  void need_room(std::unique_lock<std::mutex>& lock);
+  void write(Rows columns, uint64_t from, uint64_t rows);
 
   std::shared_ptr<Shard> shard_;
-  uint32_t episode_ = kNone;
-  uint64_t uid_ = 0;
-  uint32_t page_ = kNone;  ///< last page of the episode and the next row to fill in it
-  uint64_t row_ = 0;
+  Shard::Place at_;
   std::vector<float> default_priorities_;
 };
 

@@ -136,17 +136,6 @@ def test_sample_counts_and_rate_limits_come_back(tier, tmp_path: Path, times: in
         assert max(seen.count(x) for x in seen) <= times
 
 
-def test_lookahead_comes_back(tier, tmp_path: Path) -> None:
-    with tier.buffer(SCHEMA, 64) as buffer:
-        writer = buffer.writer()
-        writer.extend(x=np.arange(10, dtype=np.int32))
-        buffer.loader(1, outputs={"x": gear.Window(0, 4)}).close()
-        assert buffer.stats()["anchors"] == 7
-        buffer.save(tmp_path / "replay")
-    with tier.load(tmp_path / "replay") as loaded:
-        assert loaded.stats()["anchors"] == 7
-
-
 def test_evicted_experience_does_not_go_into_checkpoints(tier, tmp_path: Path) -> None:
     """Also not in the row of a closing step that leaves a column out."""
     schema = gear.Schema([gear.Column("x", (4,), "uint8"), gear.Column("y", (), "uint8")])

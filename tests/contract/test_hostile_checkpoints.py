@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import re
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from reference import crc32c
 
 import gear
+from gear import checkpoint
 
 SCHEMA = gear.Schema([gear.Column("x", (3,), "int32"), gear.Column("y", (), "uint8")])
 VARIANTS: list[dict[str, Any]] = [
@@ -83,6 +86,16 @@ def mutated(whole: bytes, index_bytes: int, rng: random.Random) -> bytearray:
     return data
 
 
+def rewrite(path: Path, shard: Path, data: bytearray, pages_at: int, manifest: str) -> None:
+    """Puts the bytes into the checkpoint with checksums that fit."""
+    struct.pack_into("<I", data, 40, crc32c(data[64:pages_at]))
+    struct.pack_into("<I", data, 60, crc32c(data[:60]))
+    shard.write_bytes(data)
+    head = manifest[: manifest.index("end ")]
+    head = re.sub(r"[0-9a-f]{8}\n$", f"{crc32c(data[:60]):08x}\n", head)
+    (path / "MANIFEST").write_text(f"{head}end {crc32c(head.encode()):08x}\n")
+
+
 @pytest.mark.parametrize("variant", VARIANTS, ids=range(len(VARIANTS)))
 def test_mutated_indexes(tmp_path: Path, variant: dict[str, Any]) -> None:
     path = tmp_path / "replay"
@@ -95,12 +108,7 @@ def test_mutated_indexes(tmp_path: Path, variant: dict[str, Any]) -> None:
     outcomes = {"refused": 0, "harmless": 0}
     for case in range(60):
         data = mutated(whole, index_bytes, rng)
-        struct.pack_into("<I", data, 40, crc32c(data[64:pages_at]))
-        struct.pack_into("<I", data, 60, crc32c(data[:60]))
-        shard.write_bytes(data)
-        head = manifest[: manifest.index("end ")]
-        head = re.sub(r"[0-9a-f]{8}\n$", f"{crc32c(data[:60]):08x}\n", head)
-        (path / "MANIFEST").write_text(f"{head}end {crc32c(head.encode()):08x}\n")
+        rewrite(path, shard, data, pages_at, manifest)
         changed = [(i, whole[i], data[i]) for i in range(64, pages_at) if whole[i] != data[i]]
         try:
             buffer = gear.ReplayBuffer.load(path)
@@ -113,3 +121,147 @@ def test_mutated_indexes(tmp_path: Path, variant: dict[str, Any]) -> None:
             use(buffer)
         outcomes["harmless"] += 1
     assert outcomes["refused"] > 10
+
+
+HEADER_FIELDS = [("index_bytes", 16, "Q"), ("page_bytes", 24, "Q"), ("pages_used", 32, "Q")]
+WILD = {
+    "Q": [
+        0,
+        1,
+        3,
+        1 << 31,
+        1 << 33,
+        1 << 62,
+        (1 << 63) - 1,
+        1 << 63,
+        (1 << 64) - 32,
+        (1 << 64) - 1,
+    ],
+    "I": [0, 1, 3, 1 << 16, 1 << 31, (1 << 32) - 1],
+    "B": [0, 1, 3, 255],
+    "d": [0.0, -1.0, -5.0, 1e300, float("inf"), float("-inf"), float("nan")],
+    "f": [0.0, -0.0, -5.0, 3e38, float("inf"), float("-inf"), float("nan")],
+}
+
+
+def fields(data: bytes) -> list[tuple[str, int, str]]:
+    """(name, offset, struct format) of every number of a shard file's index, by docs/format.md."""
+    found = list(HEADER_FIELDS)
+    at = 64
+
+    def take(formats: dict[str, str]) -> list[int | float]:
+        nonlocal at
+        values = []
+        for name, form in formats.items():
+            found.append((name, at, form))
+            values.append(struct.unpack_from(f"<{form}", data, at)[0])
+            at += struct.calcsize(f"<{form}")
+        return values
+
+    (text,) = take({"schema_bytes": "Q"})
+    at += int(text)
+    _, pages, _, _ = take({"page_steps": "Q", "num_pages": "Q", "evict": "I", "max_sampled": "I"})
+    take({"per_insert": "d", "min_steps": "Q", "slack": "d", "sampled": "Q", "inserted": "Q"})
+    take({"next_uid": "Q", "zero": "Q", "max_priority": "f"})
+    take({f"counter {i}": "Q" for i in range(5)})
+    take({f"generation {i}": "I" for i in range(int(pages))})
+    (free,) = take({"num_free": "Q"})
+    take({f"free {i}": "I" for i in range(int(free))})
+    (episodes,) = take({"num_episodes": "Q"})
+    for e in range(int(episodes)):
+        names = (
+            "uid begin end end_again closing_columns priority_sum weight sampled state num_pages"
+        )
+        forms = "QQQQQQdIBQ"
+        formats = {f"{n} of {e}": f for n, f in zip(names.split(), forms, strict=True)}
+        count = take(formats)[-1]
+        take({f"page {i} of {e}": "I" for i in range(int(count))})
+    take({f"priority {i}": "f" for i in range(6)})
+    # Of what there is many of, the first two and the last one.
+    numbers = [int(name.split()[-1]) if name[-1].isdigit() else 0 for name, _, _ in found]
+    return [one for one, n in zip(found, numbers, strict=True) if n in (0, 1, max(numbers))]
+
+
+REFUSED = {
+    "page_bytes": [0, 128, 1 << 33],
+    "max_priority": [float("nan"), float("inf"), -5.0],
+    "next_uid": [0, 1 << 63],
+    "counter 0": [0, (1 << 64) - 1],
+    "end of 1": [(1 << 64) - 32],
+    "weight of 1": [float("nan"), float("inf")],
+    "priority 0": [float("nan"), float("inf")],
+}
+
+
+def test_numbers_that_no_buffer_has_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "replay"
+    save_small_buffer(path, VARIANTS[0])
+    shard = max(path.iterdir(), key=lambda p: p.stat().st_size)
+    whole, manifest = shard.read_bytes(), (path / "MANIFEST").read_text()
+    (index_bytes,) = struct.unpack_from("<Q", whole, 16)
+    pages_at = -(-(64 + index_bytes) // 4096) * 4096
+    places = {name: (at, form) for name, at, form in fields(whole)}
+    for name, values in REFUSED.items():
+        at, form = places[name]
+        for value in values:
+            data = bytearray(whole)
+            struct.pack_into(f"<{form}", data, at, value)
+            rewrite(path, shard, data, pages_at, manifest)
+            with pytest.raises(gear.CorruptData, match=shard.name):
+                gear.ReplayBuffer.load(path)
+            with pytest.raises(gear.CorruptData, match=shard.name):
+                checkpoint.inspect(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS, ids=range(len(VARIANTS)))
+def test_every_number_made_wild(tmp_path: Path, variant: dict[str, Any]) -> None:
+    """What load takes, it can go on from and save again; what it refuses, inspect refuses too."""
+    path = tmp_path / "replay"
+    save_small_buffer(path, variant)
+    shard = max(path.iterdir(), key=lambda p: p.stat().st_size)
+    whole, manifest = shard.read_bytes(), (path / "MANIFEST").read_text()
+    (index_bytes,) = struct.unpack_from("<Q", whole, 16)
+    pages_at = -(-(64 + index_bytes) // 4096) * 4096
+    refused = 0
+    for name, at, form in fields(whole):
+        for value in WILD[form]:
+            data = bytearray(whole)
+            struct.pack_into(f"<{form}", data, at, value)
+            rewrite(path, shard, data, pages_at, manifest)
+            try:
+                buffer = gear.ReplayBuffer.load(path)
+            except gear.CorruptData:
+                refused += 1
+                with pytest.raises(gear.CorruptData):
+                    checkpoint.inspect(path)
+                continue
+            except gear.OutOfMemory:
+                assert name in ("page_steps", "num_pages")
+                continue
+            assert checkpoint.inspect(path)["errors"] == [], (name, value)
+            with buffer:
+                use(buffer)
+                buffer.save(tmp_path / "again")
+            gear.ReplayBuffer.load(tmp_path / "again").close()
+    assert refused > 200
+
+
+def test_a_small_file_costs_little_memory(tmp_path: Path) -> None:
+    """A file names capacities of many times its size: inspect reserves none of them."""
+    program = f"""
+import resource, gear
+from gear import checkpoint
+schema = gear.Schema([gear.Column("x", (), "uint8")])
+buffer = gear.ReplayBuffer(schema, 1024 * 32768, page_steps=32768)
+buffer.save({str(tmp_path / "replay")!r})
+del buffer
+status = open("/proc/self/status").read().split()
+mapped = int(status[status.index("VmSize:") + 1]) << 10
+resource.setrlimit(resource.RLIMIT_AS, (mapped + (64 << 20), resource.RLIM_INFINITY))
+print(checkpoint.inspect({str(tmp_path / "replay")!r})["pages_used"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr

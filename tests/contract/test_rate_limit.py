@@ -138,3 +138,100 @@ except KeyboardInterrupt:
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=10)[0] == "interrupted\n"
     assert process.returncode == 0
+
+
+def test_an_extend_larger_than_the_slack_goes_in_as_samples_are_taken(tier) -> None:
+    limit = gear.RateLimit(samples_per_insert=1.0, min_steps=1, slack=32.0)
+    with tier.buffer(SCHEMA, 512, rate_limit=limit) as buffer, buffer.writer() as writer:
+        thread = threading.Thread(target=lambda: writer.extend(x=rows(200)))
+        thread.start()
+        with buffer.loader(8, framework="numpy", timeout_s=60.0, prefetch=0) as loader:
+            while thread.is_alive():
+                next(loader)
+        thread.join()
+        assert buffer.stats()["steps_inserted"] == 200
+
+
+def test_an_extend_that_times_out_says_how_much_is_stored(tier) -> None:
+    limit = gear.RateLimit(samples_per_insert=1.0, min_steps=1, slack=32.0)
+    with tier.buffer(SCHEMA, 512, rate_limit=limit) as buffer:
+        writer = buffer.writer(timeout_s=0.02)
+        with pytest.raises(TimeoutError, match="33 of 200 steps are stored"):
+            writer.extend(x=rows(200))
+        assert len(buffer) == buffer.stats()["steps_inserted"] == 33
+
+
+@pytest.mark.parametrize(("samples_per_insert", "most"), [(1.0, 31), (4.0, 28)])
+def test_a_batch_that_no_order_of_calls_allows_is_refused(
+    tier, samples_per_insert: float, most: int
+) -> None:
+    limit = gear.RateLimit(samples_per_insert=samples_per_insert, slack=16.0)
+    with tier.buffer(SCHEMA, 512, rate_limit=limit) as buffer:
+        with pytest.raises(gear.InvalidArgument, match=rf"{most + 1}.*slack 16.*= {most} "):
+            buffer.loader(most + 1, framework="numpy")
+        writer = buffer.writer(timeout_s=0.0)
+        with buffer.loader(most, framework="numpy", timeout_s=0.0, prefetch=0) as loader:
+            for _ in range(10):
+                with pytest.raises(TimeoutError):
+                    writer.extend(x=rows(200))
+                assert next(loader).size == most
+
+
+def test_refused_appends_do_not_count(tier) -> None:
+    limit = gear.RateLimit(1.0, 1, 10.0)
+    with tier.buffer(SCHEMA, 2, page_steps=2, rate_limit=limit) as buffer:
+        first, second = buffer.writer(timeout_s=0.2), buffer.writer(timeout_s=0.2)
+        first.append(x=1)
+        for _ in range(30):
+            with pytest.raises(gear.OutOfMemory):
+                second.append(x=2)
+        first.append(x=1)
+        assert len(buffer) == 2
+
+
+def test_close_ends_an_append_that_waits(tier) -> None:
+    limit = gear.RateLimit(1.0, 1, 2.0)
+    with tier.buffer(SCHEMA, 64, rate_limit=limit) as buffer:
+        writer = buffer.writer()
+        errors: list[Exception] = []
+
+        def act() -> None:
+            try:
+                for i in range(100):
+                    writer.append(x=i)
+            except gear.InvalidArgument as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=act)
+        thread.start()
+        assert wait_until(lambda: buffer.stats()["steps_inserted"] == 3)
+        with pytest.raises(gear.InvalidArgument, match="one thread at a time"):
+            writer.append(x=0)
+        writer.close()
+        thread.join()
+        assert len(errors) == 1
+        assert "closed" in str(errors[0])
+        assert [e.state for e in buffer.episodes()] == ["truncated"]
+        with pytest.raises(gear.InvalidArgument, match="closed"):
+            writer.append(x=0)
+
+
+def test_a_signal_handler_may_close_the_writer_that_it_interrupts() -> None:
+    program = """
+import signal, gear
+schema = gear.Schema([gear.Column("x", (), "int32")])
+buffer = gear.ReplayBuffer(schema, 64, rate_limit=gear.RateLimit(1.0, 1, 2.0))
+writer = buffer.writer()
+signal.signal(signal.SIGALRM, lambda *_: writer.close())
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+try:
+    for i in range(100):
+        writer.append(x=i)
+except gear.InvalidArgument as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "closed" in done.stdout

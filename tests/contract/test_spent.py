@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -76,3 +79,48 @@ def test_sequential_is_refused(tier) -> None:
         pytest.raises(gear.InvalidArgument, match=r"Sequential.*max_times_sampled"),
     ):
         buffer.loader(4, sampler=gear.Sequential())
+
+
+OUT_OF_MEMORY = """
+import resource, numpy as np, gear
+def mapped():
+    line = next(x for x in open("/proc/self/status") if x.startswith("VmSize"))
+    return int(line.split()[1]) * 1024
+schema = gear.Schema([gear.Column("x", (65536,), "uint8")])
+buffer = gear.ReplayBuffer(schema, 4, page_steps=1, max_times_sampled=1)
+rows = lambda n: {"x": np.zeros((n, 65536), np.uint8)}
+writer = buffer.writer()
+writer.extend(**rows(4))
+writer.end_episode()
+loader = buffer.loader(4, sampler=gear.Fifo(), outputs={"x": gear.Window(0, 1024)}, prefetch=0,
+                       framework="numpy")
+old = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (mapped() + (64 << 20), old[1]))
+try:
+    next(loader)
+except gear.OutOfMemory as error:
+    assert "Cannot allocate memory" in str(error), error
+else:
+    raise AssertionError("no error")
+resource.setrlimit(resource.RLIMIT_AS, old)
+writer.extend(**rows(2))
+writer.end_episode()
+writer.extend(**rows(1))
+assert [e.uid for e in buffer.episodes()][-2:] == [2, 3]
+assert next(loader).size > 0
+assert (3, "open", 1) in [(e.uid, e.state, e.end) for e in buffer.episodes()]
+print("ok")
+"""
+
+
+def test_an_episode_in_the_slot_of_one_that_was_spent_is_left_alone() -> None:
+    """A batch that found no memory had spent the first episode; a writer evicted it since."""
+    done = subprocess.run(
+        [sys.executable, "-c", OUT_OF_MEMORY],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "ok\n"

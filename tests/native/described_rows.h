@@ -49,7 +49,6 @@ inline void append(store::Writer& writer, uint64_t episode, uint64_t first, uint
   }
   const std::byte* columns[] = {reinterpret_cast<const std::byte*>(rows.data()),
                                 reinterpret_cast<const std::byte*>(steps.data())};
-  writer.reserve(count, std::nullopt);
   writer.append(columns, count, {});
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/errors.h"
 #include "base/philox.h"
+#include "store/checkpoint/index_check.h"
 #include "store/index/index.h"
 #include "store/mirror/device_view.h"
 #include "store/mirror/mirror.h"
@@ -28,13 +29,15 @@ struct MirrorImage {
 };
 
 constexpr double kMirroredAlpha = 0.6;
+constexpr uint64_t kMirroredLookahead = 3;
 
 // One history lived by two indexes: one keeps its priorities itself, the other leaves them to a
 // mirror. Whatever happens, the mirror shows what the first index has, and after a settle the
 // second is equal to it in everything.
 class MirroredHistory {
  public:
-  using MakeMirror = std::function<std::unique_ptr<store::Mirror>(store::Index&)>;
+  // Of kMirroredLookahead.
+  using MakeMirror = std::function<std::shared_ptr<store::Mirror>(store::Index&)>;
   // Makes the mirror hold priorities and the tree of weights of kMirroredAlpha.
   using RequireWeights = std::function<void(store::Mirror&)>;
   using TakeImage = std::function<MirrorImage(store::Mirror&)>;
@@ -52,6 +55,7 @@ class MirroredHistory {
         page_steps_(options.index.page_steps),
         reference_(options.index),
         index_(options.index),
+        offer_(reference_.steps(kMirroredLookahead)),
         require_(std::move(require)),
         take_(std::move(take)) {
     for (int i = 0; i < 40; ++i) {
@@ -92,9 +96,9 @@ class MirroredHistory {
   }
 
   void begin_priorities() {
-    reference_tree_ = reference_.weights(kMirroredAlpha, store::Unit::kStep);
-    cpu_reference_tree_ = reference_.weights(1.0, store::Unit::kStep);
-    cpu_tree_ = index_.weights(1.0, store::Unit::kStep);
+    reference_tree_ = offer_->weights(kMirroredAlpha);
+    cpu_reference_tree_ = reference_.steps(0)->weights(1.0);
+    cpu_tree_ = index_.steps(0)->weights(1.0);
     require_(*mirror_);
   }
 
@@ -111,10 +115,6 @@ class MirroredHistory {
       update();
     } else if (kind < 82) {
       update_wrongly();
-    } else if (kind < 83) {
-      const uint64_t steps = random(2 * page_steps_);
-      reference_.require_lookahead(steps);
-      index_.require_lookahead(steps);
     } else if (kind < 84 && mirror_) {
       mirror_->settle();
     } else if (mirror_) {
@@ -222,8 +222,8 @@ class MirroredHistory {
       CAPTURE(p);
       const store::Page& seen = image.pages[p];
       REQUIRE(seen.episode == pages[p].episode);
-      REQUIRE(image.anchors[p] == reference_.anchors()[p]);
-      REQUIRE(image.heads[p] == reference_.heads()[p]);
+      REQUIRE(image.anchors[p] == offer_->counts()[p]);
+      REQUIRE(image.heads[p] == reference_.offers().heads()[p]);
       if (seen.episode == store::kNone) {
         continue;
       }
@@ -232,7 +232,7 @@ class MirroredHistory {
       REQUIRE(seen.next == pages[p].next);
       REQUIRE(seen.first_step == pages[p].first_step);
       REQUIRE(seen.rows == pages[p].rows);
-      REQUIRE(seen.anchors == pages[p].anchors);
+      REQUIRE(seen.anchors == offer_->rows(p));
       const store::DeviceEpisode& episode = image.episodes[seen.episode];
       REQUIRE(episode.begin == reference_.episode(seen.episode).begin);
       REQUIRE(episode.end == reference_.episode(seen.episode).end);
@@ -240,15 +240,17 @@ class MirroredHistory {
       REQUIRE(episode.closing_columns == reference_.episode(seen.episode).closing_columns);
     }
     CHECK(image.levels_agree);
-    CHECK(image.anchors_total == reference_.anchors().total());
-    CHECK(image.heads_total == reference_.heads().total());
+    CHECK(image.anchors_total == offer_->counts().total());
+    CHECK(image.heads_total == reference_.offers().heads().total());
     if (!mirror_->holds_priorities()) {
       return;
     }
     for (uint64_t slot = 0; slot < reference_.num_slots(); ++slot) {
       CAPTURE(slot);
+      const store::Anchor anchor = reference_.anchor_of(static_cast<uint32_t>(slot));
+      const float sign = anchor.row < offer_->rows(anchor.page) ? 1.0F : -1.0F;
       REQUIRE(std::bit_cast<uint32_t>(image.priorities[slot]) ==
-              std::bit_cast<uint32_t>(reference_.state().priorities[slot]));
+              std::bit_cast<uint32_t>(std::copysign(reference_.state().priorities[slot], sign)));
       REQUIRE(image.weights[slot] == (*reference_tree_)[slot]);
     }
     CHECK(image.weights_total == reference_tree_->total());
@@ -274,19 +276,20 @@ class MirroredHistory {
       REQUIRE(state.episodes[e].uid == wanted.episodes[e].uid);
       REQUIRE(state.episodes[e].priority_sum == wanted.episodes[e].priority_sum);
       REQUIRE(state.episodes[e].weight == wanted.episodes[e].weight);
-      REQUIRE(index_.episode_priority(state.episodes[e]) ==
-              reference_.episode_priority(wanted.episodes[e]));
+      REQUIRE(store::episode_priority(state.episodes[e]) ==
+              store::episode_priority(wanted.episodes[e]));
     }
-    const store::Index again(options_.index, store::IndexState(state));  // agrees with itself
+    store::check_saved(options_.index, store::saved_state(index_));
   }
 
   Options options_;
   uint64_t page_steps_;
   store::Index reference_;
   store::Index index_;
+  std::shared_ptr<store::Offer> offer_;  // of the reference
   RequireWeights require_;
   TakeImage take_;
-  std::unique_ptr<store::Mirror> mirror_;
+  std::shared_ptr<store::Mirror> mirror_;
   std::shared_ptr<const store::SumTree> reference_tree_;
   std::shared_ptr<const store::SumTree> cpu_reference_tree_;
   std::shared_ptr<const store::SumTree> cpu_tree_;

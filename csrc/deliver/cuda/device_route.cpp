@@ -9,6 +9,13 @@
 namespace gear::deliver {
 namespace {
 
+std::shared_ptr<store::DeviceIndex> device_index(store::Shard& shard, int device,
+                                                 std::optional<uint64_t> lookahead) {
+  std::shared_ptr<store::Mirror> mirror = shard.mirror(device, lookahead);
+  store::DeviceIndex* index = mirror->device_index();
+  return {std::move(mirror), index};
+}
+
 // As kernels of `device` address them.
 const std::byte* pages_of(const memory::Region& region, int device) {
   if (region.device() >= 0) {
@@ -30,9 +37,9 @@ class DeviceRoute::GatherEnd final : public store::ReadEnd {
 
 DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchLayout> layout,
                          int device, const Options& options)
-    : mirror_(*shard.mirror(device).device_index()),
+    : mirror_(device_index(shard, device, options.lookahead)),
       home_(shard.region().device() < 0 ? nullptr
-                                        : shard.mirror(shard.region().device()).device_index()),
+                                        : device_index(shard, shard.region().device(), 0)),
       layout_(std::move(layout)),
       plan_(layout_, shard.layout(), shard.index().num_slots(), device,
             std::max<size_t>(options.joint, 1)),
@@ -49,7 +56,7 @@ DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchL
   if (options.to_host) {
     staging_ = base::DeviceArray<std::byte>(layout_->bytes, device);
   }
-  if (home_ != nullptr && home_ != &mirror_) {
+  if (home_ != nullptr && !local()) {
     const base::OnDevice on(home_->device());
     rows_written_ = base::Event();
   }
@@ -61,11 +68,13 @@ DeviceRoute::~DeviceRoute() {
 }
 
 void DeviceRoute::sync() {
-  mirror_.sync();
-  if (home_ == nullptr || home_ == &mirror_) {
+  mirror_->sync();
+  if (home_ != nullptr && home_ != mirror_) {
+    home_->sync();  // with the rows
+  }
+  if (home_ == nullptr || local()) {
     return;
   }
-  home_->sync();
   rows_written_.record(home_->stream());
   rows_written_.make_wait(stream());
 }
@@ -90,7 +99,7 @@ DeviceRoute::Filled DeviceRoute::gather(
   block.begin_fill(stream());
   if (joint_) {
     select_into_target();
-    JointGather::Place place = joint_->add(plan_, mirror_.view(), filling.unit, filling.items,
+    JointGather::Place place = joint_->add(plan_, mirror_->view(), filling.unit, filling.items,
                                            filling.block, filling.totals);
     const bool full = filling.items == layout_->batch_size;
     return {std::move(place.end), full ? place.batches : 0};
@@ -100,7 +109,7 @@ DeviceRoute::Filled DeviceRoute::gather(
     launch(filling, target);
   };
   // What another GPU's stream has to do with it cannot be captured.
-  if (filling.repeats && home_ == &mirror_) {
+  if (filling.repeats && local()) {
     graphs_.run(block.data(), stream(), std::ref(launches));
   } else {
     launches();
@@ -112,7 +121,7 @@ DeviceRoute::Filled DeviceRoute::gather(
 void DeviceRoute::launch(const Filling& filling, std::byte* block) {
   {
     const base::NvtxRange range("gear.plan");
-    plan_.launch(mirror_.view(), filling.unit, filling.items, block, filling.totals, stream());
+    plan_.launch(mirror_->view(), filling.unit, filling.items, block, filling.totals, stream());
   }
   const base::NvtxRange range("gear.gather");
   const gather::RowGather::Part part{pages_, plan_.rows()};
@@ -124,7 +133,7 @@ void DeviceRoute::launch(const Filling& filling, std::byte* block) {
 }
 
 std::shared_ptr<const store::ReadEnd> DeviceRoute::end_of_reads() {
-  if (home_ == &mirror_) {
+  if (local()) {
     return nullptr;
   }
   if (home_ != nullptr) {

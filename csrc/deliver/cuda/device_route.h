@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/cuda/cuda.h"
@@ -31,6 +32,8 @@ class DeviceRoute {
     size_t graphs = 0;
     /// Blocks are of host memory: batches are gathered in this GPU's and copied from there.
     bool to_host = false;
+    /// Of the laws by which steps are drawn; none: no matter.
+    std::optional<uint64_t> lookahead;
   };
 
   /// A batch to fill a block with.
@@ -59,8 +62,8 @@ class DeviceRoute {
   DeviceRoute(const DeviceRoute&) = delete;
   DeviceRoute& operator=(const DeviceRoute&) = delete;
 
-  store::DeviceIndex& mirror() const { return mirror_; }
-  const base::Stream& stream() const { return mirror_.stream(); }
+  store::DeviceIndex& mirror() const { return *mirror_; }
+  const base::Stream& stream() const { return mirror_->stream(); }
 
   /// Brings the mirror, and the rows that it stands for, up to date with the index.
   void sync();
@@ -84,8 +87,11 @@ class DeviceRoute {
   void launch(const Filling& filling, std::byte* block);
   std::shared_ptr<const store::ReadEnd> end_of_reads();
 
-  store::DeviceIndex& mirror_;
-  store::DeviceIndex* home_;  ///< mirror on the GPU that holds the pages; null: host memory
+  /// Whether the pages lie in this GPU's own memory.
+  bool local() const { return home_ && home_->device() == mirror_->device(); }
+
+  std::shared_ptr<store::DeviceIndex> mirror_;
+  std::shared_ptr<store::DeviceIndex> home_;  ///< of the GPU that holds the pages; null: the host
   std::shared_ptr<const plan::BatchLayout> layout_;
   plan::DevicePlan plan_;
   gather::RowGather gather_;

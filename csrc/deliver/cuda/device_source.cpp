@@ -51,6 +51,8 @@ DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, CollectorOptions
   const auto lock = shard_->lock();
   store::Index& index = shard_->index();
   const uint64_t num_pages = index.options().num_pages;
+  shard_->rate_limiter().check_batch(options_.batch_size);
+  options_.sampler.lookahead = lookahead(options_.outputs);
   DeviceRoute::Options route;
   if (ordered) {
     route.joint = link::pass_size(link::link_to(device_), *layout, shard_->layout(), num_pages,
@@ -58,6 +60,7 @@ DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, CollectorOptions
   }
   route.graphs = 2 * depth;
   route.to_host = to_host;
+  route.lookahead = options_.sampler.lookahead;
   route_.emplace(*shard_, layout, device_, route);
   shard_->settle();
   device_sampler_ =
@@ -66,7 +69,6 @@ DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, CollectorOptions
     host_sampler_ = select::make_sampler(options_.sampler, index);
     upload_.emplace(options_.batch_size, shard_->layout().page_steps, depth, device_);
   }
-  index.require_lookahead(lookahead(options_.outputs));
   facts_ = {layout, tier == memory::Tier::kDevice ? plan::Path::kDevice : plan::Path::kZeroCopy,
             tier, device_sampler_ != nullptr};
 }

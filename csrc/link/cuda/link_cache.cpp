@@ -31,6 +31,7 @@ std::string host_name() {
 
 std::string gpu_name(int device) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   for (const std::byte byte : base::device_uuid(device)) {
     out << std::hex << std::setw(2) << std::setfill('0') << std::to_integer<int>(byte);
   }

@@ -26,7 +26,9 @@ class DeviceSequential final : public DeviceSampler {
       : options_(options), index_(index), mirror_(mirror) {}
 
   uint64_t advance(uint64_t count) override {
-    const uint64_t items = epoch_.next(index_, options_.unit, count, options_.drop_last);
+    const Offered offered = select::offered(options_, index_);
+    const uint64_t items =
+        epoch_.next(offered.counts.total(), offered.version, count, options_.drop_last);
     index_.count_sampled(items);
     return items;
   }

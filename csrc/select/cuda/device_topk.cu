@@ -170,7 +170,7 @@ class DeviceTopK final : public DeviceSampler {
   }
 
   uint64_t advance(uint64_t count) override {
-    const uint64_t items = std::min({count, index_.anchors().total(), keys_.size()});
+    const uint64_t items = std::min({count, mirror_.offer().counts().total(), keys_.size()});
     index_.count_sampled(items);
     return items;
   }

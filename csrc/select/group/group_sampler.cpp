@@ -42,7 +42,7 @@ std::unique_ptr<GroupSampler> make_group_sampler(const SamplerOptions& options, 
     case Policy::kFifo:
     case Policy::kLifo:
     case Policy::kTopK:
-      return make_group_ordered(options, rank, size);
+      return make_group_ordered(options, index, rank, size);
   }
   GEAR_CHECK(!"every policy has a maker");
   return nullptr;

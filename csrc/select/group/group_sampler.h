@@ -58,7 +58,7 @@ std::unique_ptr<GroupSampler> make_group_sequential(const SamplerOptions& option
                                                     store::Index& index, uint32_t rank,
                                                     uint32_t size);
 /// kFifo, kLifo, kTopK.
-std::unique_ptr<GroupSampler> make_group_ordered(const SamplerOptions& options, uint32_t rank,
-                                                 uint32_t size);
+std::unique_ptr<GroupSampler> make_group_ordered(const SamplerOptions& options, store::Index& index,
+                                                 uint32_t rank, uint32_t size);
 
 }  // namespace gear::select

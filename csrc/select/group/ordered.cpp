@@ -9,7 +9,7 @@
 #include "select/best.h"
 #include "select/group/group_sampler.h"
 #include "select/group/offers.h"
-#include "select/walk.h"
+#include "select/ordered.h"
 
 namespace gear::select {
 namespace {
@@ -31,12 +31,13 @@ struct Head {
 
 class GroupOrdered final : public GroupSampler {
  public:
-  GroupOrdered(const SamplerOptions& options, uint32_t rank, uint32_t size)
+  GroupOrdered(const SamplerOptions& options, store::Index& index, uint32_t rank, uint32_t size)
       : policy_(options.policy),
         unit_(options.unit),
         rank_(rank),
         size_(size),
-        best_(options.unit) {}
+        offer_(offer_of(options, index)),
+        best_(options, index) {}
 
   size_t offer_bytes(uint64_t count) const override { return count * sizeof(uint64_t); }
 
@@ -82,7 +83,7 @@ class GroupOrdered final : public GroupSampler {
   // By creation number of the episode in its shard, then rank, then step; kLifo in reverse.
   void list_by_age(const store::Index& index, uint64_t count) {
     const bool oldest_first = policy_ == Policy::kFifo;
-    Walk walk(index, unit_, oldest_first ? Walk::From::kOldest : Walk::From::kNewest);
+    Walk walk(index, offer_.get(), oldest_first ? Walk::From::kOldest : Walk::From::kNewest);
     store::Anchor anchor{};
     while (anchors_.size() < count && walk.next(anchor)) {
       const uint64_t uid = index.episode(index.page(anchor.page).episode).uid;
@@ -138,6 +139,7 @@ class GroupOrdered final : public GroupSampler {
   store::Unit unit_;
   uint32_t rank_;
   uint32_t size_;
+  std::shared_ptr<store::Offer> offer_;
   Best best_;
   std::vector<uint64_t> keys_;          // offered, padded to the batch
   std::vector<store::Anchor> anchors_;  // whose keys they are
@@ -146,9 +148,9 @@ class GroupOrdered final : public GroupSampler {
 
 }  // namespace
 
-std::unique_ptr<GroupSampler> make_group_ordered(const SamplerOptions& options, uint32_t rank,
-                                                 uint32_t size) {
-  return std::make_unique<GroupOrdered>(options, rank, size);
+std::unique_ptr<GroupSampler> make_group_ordered(const SamplerOptions& options, store::Index& index,
+                                                 uint32_t rank, uint32_t size) {
+  return std::make_unique<GroupOrdered>(options, index, rank, size);
 }
 
 }  // namespace gear::select

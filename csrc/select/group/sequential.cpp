@@ -5,7 +5,7 @@
 #include "select/group/group_sampler.h"
 #include "select/group/offers.h"
 #include "select/group/own_draws.h"
-#include "select/in_order.h"
+#include "select/ordered.h"
 
 namespace gear::select {
 namespace {
@@ -15,14 +15,14 @@ class GroupSequential final : public GroupSampler {
   GroupSequential(const SamplerOptions& options, store::Index& index, uint32_t rank, uint32_t size)
       : options_(options),
         items_(options, index),
-        in_order_(options.unit),
+        in_order_(options, index),
         totals_(size),
         own_(rank, size) {}
 
   size_t offer_bytes(uint64_t) const override { return 2 * sizeof(uint64_t); }
 
   void offer(store::Index& index, uint64_t, std::span<std::byte> out) override {
-    const uint64_t offer[] = {items_.total(index), index.version()};
+    const uint64_t offer[] = {items_.total(index), items_.version(index)};
     put_offer(offer, out);
   }
 

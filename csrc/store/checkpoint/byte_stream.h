@@ -62,8 +62,18 @@ class ByteReader {
     bytes_ = bytes_.subspan(values.size_bytes());
   }
 
-  /// A count of things of `each` bytes that must still follow: bounds what a hostile file can make
-  /// us allocate.
+  /// So many values, which must all still follow before any memory is taken for them.
+  template <class T>
+  void get_vector(uint64_t count, std::vector<T>& values) {
+    if (count > bytes_.size() / sizeof(T)) {
+      throw truncated();
+    }
+    values.resize(count);
+    get_into(std::span<T>(values));
+  }
+
+  /// A count of things of `each` bytes that must still follow: what it makes a caller allocate is
+  /// in proportion to the file.
   uint64_t get_count(uint64_t each) {
     const auto count = get<uint64_t>();
     if (count > bytes_.size() / each) {

@@ -1,12 +1,16 @@
-// Whether a state that came from outside (a checkpoint) agrees with itself.
+#include "store/checkpoint/index_check.h"
+
+#include <algorithm>
 #include <cmath>
 
 #include "base/errors.h"
 #include "store/index/fixed_point.h"
-#include "store/index/index.h"
 
 namespace gear::store {
 namespace {
+
+// Counts of steps and episodes: what a run reaches in centuries, with room to add to.
+constexpr uint64_t kMostCounted = uint64_t{1} << 62;
 
 void require(bool holds, const char* what, uint64_t where) {
   if (holds) {
@@ -16,93 +20,127 @@ void require(bool holds, const char* what, uint64_t where) {
       base::cat("[store] the saved index contradicts itself: ", what, " (at ", where, ")"));
 }
 
-}  // namespace
+bool is_priority(double value) { return std::isfinite(value) && value >= 0; }
 
-void Index::check_state() const {
-  const uint64_t num_pages = options_.num_pages;
-  const uint64_t page_steps = options_.page_steps;
-  const auto& pages = state_.pages;
-  const auto& episodes = state_.episodes;
-  require(pages.size() == num_pages, "number of pages", pages.size());
-  require(episodes.size() <= uint64_t{kNone}, "number of episodes", episodes.size());
-  require(state_.priorities.size() == num_slots(), "number of priorities",
-          state_.priorities.size());
-  require(state_.times_sampled.size() == (options_.max_times_sampled > 0 ? num_slots() : 0),
-          "number of sample counts", state_.times_sampled.size());
-
-  std::vector<bool> seen(num_pages, false);
-  for (uint32_t p : state_.free_pages) {
-    require(p < num_pages && !seen[p], "list of free pages", p);
-    seen[p] = true;
-    require(pages[p].episode == kNone && pages[p].rows == 0 && pages[p].anchors == 0,
-            "a free page is in use", p);
+void check_numbers(const IndexState& state) {
+  const Counters& counters = state.counters;
+  require(is_priority(static_cast<double>(state.max_priority)), "largest priority", 0);
+  require(state.next_uid >= 1 && state.next_uid < kMostCounted, "number of the next episode",
+          state.next_uid);
+  for (const uint64_t count : {counters.steps_inserted, counters.steps_sampled,
+                               counters.stale_updates, counters.saturated_weights}) {
+    require(count < kMostCounted, "a counter", count);
   }
-  uint64_t num_used = state_.free_pages.size();
-  uint64_t num_episodes = 0;
-  uint64_t num_steps = 0;
-  uint32_t older = kNone;
-  for (uint32_t e = state_.oldest; e != kNone; e = episodes[e].newer) {
-    require(e < episodes.size() && num_episodes < episodes.size(), "order of episodes", e);
-    const Episode& episode = episodes[e];
-    ++num_episodes;
+  require(counters.steps_evicted <= counters.steps_inserted &&
+              counters.steps_inserted - counters.steps_evicted == state.num_steps,
+          "number of steps", state.num_steps);
+}
+
+// Goes through episodes and their pages as they are linked, once.
+class Walker {
+ public:
+  Walker(const IndexOptions& options, const SavedState& saved)
+      : options_(options), saved_(saved), state_(saved.state), seen_(options.num_pages, false) {}
+
+  void check() {
+    check_free_pages();
+    uint32_t older = kNone;
+    for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
+      require(e < state_.episodes.size() && num_episodes_ < state_.episodes.size(),
+              "order of episodes", e);
+      check_episode(e, older);
+      older = e;
+    }
+    require(state_.newest == older && num_episodes_ == state_.num_episodes, "number of episodes",
+            num_episodes_);
+    require(num_used_ + state_.free_pages.size() == options_.num_pages, "number of pages in use",
+            num_used_);
+    require(num_steps_ == state_.num_steps, "number of steps", num_steps_);
+    const uint64_t slots = num_used_ * options_.page_steps;
+    require(saved_.priorities.size() == slots, "number of priorities", saved_.priorities.size());
+    require(saved_.times_sampled.size() == (options_.max_times_sampled > 0 ? slots : 0),
+            "number of sample counts", saved_.times_sampled.size());
+  }
+
+ private:
+  void check_free_pages() {
+    for (const uint32_t p : state_.free_pages) {
+      require(p < options_.num_pages && !seen_[p], "list of free pages", p);
+      seen_[p] = true;
+      const Page& page = state_.pages[p];
+      require(page.episode == kNone && page.rows == 0 && page.anchors == 0, "a free page is in use",
+              p);
+    }
+  }
+
+  void check_episode(uint32_t e, uint32_t older) {
+    const Episode& episode = state_.episodes[e];
+    ++num_episodes_;
     require(episode.uid > 0 && episode.uid < state_.next_uid && episode.older == older,
             "order of episodes", e);
-    require(episode.begin <= episode.end && episode.anchors_end <= episode.end &&
-                episode.anchors_end >= episode.begin && !std::isnan(episode.weight),
+    require(episode.begin <= episode.end && episode.end <= state_.counters.steps_inserted,
             "an episode's steps", e);
-    const bool open = episode.state == EpisodeState::kOpen;
-    require(open ? episode.closing_columns == 0
-                 : episode.head != kNone && episode.begin < episode.end &&
-                       episode.anchors_end == episode.end,
+    require(std::isfinite(episode.weight), "an episode's weight", e);
+    require(episode.ended() ? episode.head != kNone && episode.begin < episode.end
+                            : episode.closing_columns == 0,
             "how an episode ended", e);
-    require(
-        episode.begin % page_steps == 0 && (episode.head != kNone || episode.begin == episode.end),
-        "where an episode begins", e);
+    require(episode.begin % options_.page_steps == 0 &&
+                (episode.head != kNone || episode.begin == episode.end),
+            "where an episode begins", e);
+    num_steps_ += episode.end - episode.begin;
     uint64_t priority_sum = 0;
-    older = e;
-    num_steps += episode.end - episode.begin;
     uint64_t step = episode.begin;
     uint32_t previous = kNone;
-    for (uint32_t p = episode.head; p != kNone; p = pages[p].next) {
-      require(p < num_pages && !seen[p], "pages of an episode", p);
-      seen[p] = true;
-      ++num_used;
-      const Page& page = pages[p];
-      const bool last = page.next == kNone;
+    for (uint32_t p = episode.head; p != kNone; p = state_.pages[p].next) {
+      require(p < options_.num_pages && !seen_[p], "pages of an episode", p);
+      seen_[p] = true;
+      const Page& page = state_.pages[p];
       require(page.episode == e && page.previous == previous && page.first_step == step &&
-                  step % page_steps == 0 && page.rows <= page_steps &&
-                  (last || page.rows == page_steps),
+                  step % options_.page_steps == 0 && page.rows <= options_.page_steps &&
+                  (page.next == kNone || page.rows == options_.page_steps),
               "a page of an episode", p);
-      const uint64_t steps = std::min<uint64_t>(page.rows, episode.end - page.first_step);
-      const uint64_t published =
-          episode.anchors_end <= page.first_step ? 0 : episode.anchors_end - page.first_step;
-      require(page.anchors == std::min(steps, published) && page.spent <= page.anchors,
-              "steps offered to samplers", p);
-      for (uint32_t row = 0; row < page.rows; ++row) {
-        const float value = state_.priorities[slot({p, row})];
-        require(std::isfinite(value) && std::signbit(value) == (row >= page.anchors),
-                "a step's priority", slot({p, row}));
-        if (row < steps) {
-          priority_sum += priority_units(std::fabs(value));
-        }
-      }
+      require(page.anchors == std::min<uint64_t>(page.rows, episode.end - page.first_step),
+              "steps of a page", p);
+      priority_sum += sum_of_page(p);
       step += page.rows;
       previous = p;
     }
     require(priority_sum == episode.priority_sum, "sum of an episode's priorities", e);
     require(episode.tail == previous, "last page of an episode", e);
     require(step == episode.end + (episode.closing_columns != 0), "length of an episode", e);
-    const bool before_any = episode.anchors_end == episode.begin;
-    require(before_any ? (episode.publish == kNone)
-                       : (episode.publish < num_pages && pages[episode.publish].episode == e &&
-                          episode.anchors_end > pages[episode.publish].first_step &&
-                          episode.anchors_end <= pages[episode.publish].first_step + page_steps),
-            "page offered last", e);
   }
-  require(state_.newest == older && num_episodes == state_.num_episodes, "number of episodes",
-          num_episodes);
-  require(num_used == num_pages, "number of pages in use", num_used);
-  require(num_steps == state_.num_steps, "number of steps", num_steps);
+
+  uint64_t sum_of_page(uint32_t p) {
+    const uint64_t first = num_used_++ * options_.page_steps;
+    require(first + options_.page_steps <= saved_.priorities.size(), "number of priorities", p);
+    uint64_t sum = 0;
+    for (uint64_t row = 0; row < options_.page_steps; ++row) {
+      const float value = saved_.priorities[first + row];
+      require(std::isfinite(value) && std::signbit(value) == (row >= state_.pages[p].anchors),
+              "a step's priority", first + row);
+      sum += row < state_.pages[p].anchors ? priority_units(value) : 0;
+    }
+    return sum;
+  }
+
+  const IndexOptions& options_;
+  const SavedState& saved_;
+  const IndexState& state_;
+  std::vector<bool> seen_;
+  uint64_t num_used_ = 0;
+  uint64_t num_episodes_ = 0;
+  uint64_t num_steps_ = 0;
+};
+
+}  // namespace
+
+void check_saved(const IndexOptions& options, const SavedState& saved) {
+  require(saved.state.pages.size() == options.num_pages, "number of pages",
+          saved.state.pages.size());
+  require(saved.state.episodes.size() <= uint64_t{kNone}, "number of episodes",
+          saved.state.episodes.size());
+  check_numbers(saved.state);
+  Walker(options, saved).check();
 }
 
 }  // namespace gear::store

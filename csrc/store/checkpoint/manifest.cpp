@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <locale>
 #include <sstream>
 #include <vector>
 
@@ -34,9 +35,11 @@ std::string hex(uint32_t value) {
 }
 
 std::string text_of(const Manifest& manifest) {
-  const std::string body = base::cat("gear-checkpoint ", kCheckpointFormat, "\nsave ",
-                                     manifest.save, "\nshard 0 1 ", manifest.shard_file, ' ',
-                                     manifest.shard_bytes, ' ', hex(manifest.header_crc), '\n');
+  // std::to_string: base::cat groups digits where the process's locale does.
+  const std::string body =
+      base::cat("gear-checkpoint ", std::to_string(kCheckpointFormat), "\nsave ",
+                std::to_string(manifest.save), "\nshard 0 1 ", manifest.shard_file, ' ',
+                std::to_string(manifest.shard_bytes), ' ', hex(manifest.header_crc), '\n');
   return base::cat(body, "end ", hex(base::crc32c(body.data(), body.size())), '\n');
 }
 
@@ -45,6 +48,7 @@ Manifest parse(const std::string& text, const std::string& path) {
     return base::CorruptData(base::cat("[checkpoint] ", path, ": ", what));
   };
   std::istringstream in(text);
+  in.imbue(std::locale::classic());
   std::string magic, word;
   uint32_t format = 0;
   if (!(in >> magic >> format) || magic != "gear-checkpoint") {

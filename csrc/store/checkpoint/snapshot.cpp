@@ -161,6 +161,12 @@ OpenShard open_shard(const std::string& directory) {
   }
   naming_the_file(
       path, [&] { open.saved = decode_index(std::span(index).first(open.header.index_bytes)); });
+  const uint64_t page_bytes =
+      PageLayout(Schema::parse(open.saved.schema_text), open.saved.page_steps).page_bytes;
+  if (page_bytes != open.header.page_bytes) {
+    throw base::CorruptData(base::cat("[checkpoint] ", path, ": pages of ", open.header.page_bytes,
+                                      " bytes where the schema makes ", page_bytes));
+  }
   const auto crcs =
       read_exactly(open.file, open.header.crcs_offset(), open.header.pages_used * sizeof(uint32_t));
   if (base::crc32c(crcs.data(), crcs.size()) != open.header.page_crcs_crc ||
@@ -172,12 +178,12 @@ OpenShard open_shard(const std::string& directory) {
   return open;
 }
 
-std::string bad_page(const OpenShard& open, uint64_t i) {
+std::string bad_page(const OpenShard& open, const IndexState& index, uint64_t i) {
   const uint32_t p = open.saved.used_pages[i];
-  const Page& page = open.saved.state.pages[p];
+  const Page& page = index.pages[p];
   return base::cat("[checkpoint] ", open.file.path(), ": page ", p, " at byte ",
                    open.header.pages_offset() + i * open.header.page_bytes, " (episode ",
-                   open.saved.state.episodes[page.episode].uid, ", steps ", page.first_step, " to ",
+                   index.episodes[page.episode].uid, ", steps ", page.first_step, " to ",
                    page.first_step + page.rows - 1, ") is damaged: its checksum does not fit");
 }
 
@@ -303,7 +309,7 @@ void save_shard(Shard& shard, const std::string& directory) {
   const PreparedDirectory prepared = prepare_directory(directory);
   Manifest manifest;
   manifest.save = prepared.previous ? prepared.previous->save + 1 : 1;
-  manifest.shard_file = base::cat("shard-0-of-1.", manifest.save, ".gear");
+  manifest.shard_file = base::cat("shard-0-of-1.", std::to_string(manifest.save), ".gear");
   const std::string path = shard_path(directory, manifest.shard_file);
   base::remove_file(path);  // left by a save that was killed
   try {
@@ -333,18 +339,9 @@ std::shared_ptr<Shard> load_shard(const std::string& directory, memory::TierChoi
   options.max_times_sampled = open.saved.max_times_sampled;
   options.owner = owner;
   options.rate_limiter = open.saved.rate_limiter;
-  // The page numbers stay here, for messages; the shard gets a copy of the state.
-  std::shared_ptr<Shard> shard;
-  naming_the_file(open.file.path(), [&] {
-    shard = std::make_shared<Shard>(Schema::parse(open.saved.schema_text), options,
-                                    IndexState(open.saved.state));
-  });
+  const auto shard = std::make_shared<Shard>(Schema::parse(open.saved.schema_text), options,
+                                             std::move(open.saved.index));
   const uint64_t page_bytes = shard->layout().page_bytes;
-  if (page_bytes != open.header.page_bytes) {
-    throw base::CorruptData(base::cat("[checkpoint] ", open.file.path(), ": pages of ",
-                                      open.header.page_bytes, " bytes where the schema makes ",
-                                      page_bytes));
-  }
   const std::vector<uint32_t>& pages = open.saved.used_pages;
   PageAccess access(*shard);
   for (uint64_t i = 0; i < pages.size();) {
@@ -357,7 +354,7 @@ std::shared_ptr<Shard> load_shard(const std::string& directory, memory::TierChoi
     }
     for (uint64_t k = 0; k < count; ++k) {
       if (base::crc32c(data + k * page_bytes, page_bytes) != open.page_crcs[i + k]) {
-        throw base::CorruptData(bad_page(open, i + k));
+        throw base::CorruptData(bad_page(open, shard->index().state(), i + k));
       }
     }
     access.commit(pages[i]);
@@ -369,9 +366,6 @@ std::shared_ptr<Shard> load_shard(const std::string& directory, memory::TierChoi
 CheckpointInfo inspect_checkpoint(const std::string& directory) {
   const OpenShard open = open_shard(directory);
   const Schema schema = Schema::parse(open.saved.schema_text);
-  const IndexOptions options{open.saved.num_pages, open.saved.page_steps, 0, open.saved.evict,
-                             open.saved.max_times_sampled};
-  naming_the_file(open.file.path(), [&] { Index(options, IndexState(open.saved.state)); });
   CheckpointInfo info;
   info.format = kCheckpointFormat;
   info.schema_text = open.saved.schema_text;
@@ -380,15 +374,15 @@ CheckpointInfo inspect_checkpoint(const std::string& directory) {
   info.page_steps = open.saved.page_steps;
   info.pages = open.saved.num_pages;
   info.pages_used = open.header.pages_used;
-  info.steps = open.saved.state.num_steps;
-  info.episodes = open.saved.state.num_episodes;
+  info.steps = open.saved.index.state.num_steps;
+  info.episodes = open.saved.index.state.num_episodes;
   info.bytes = open.file.size();
-  std::vector<std::byte> page(open.header.page_bytes);
+  std::vector<std::byte> page(open.header.pages_used > 0 ? open.header.page_bytes : 0);
   for (uint64_t i = 0; i < open.header.pages_used; ++i) {
     const uint64_t offset = open.header.pages_offset() + i * page.size();
     if (open.file.read_at(offset, page) != page.size() ||
         base::crc32c(page.data(), page.size()) != open.page_crcs[i]) {
-      info.errors.push_back(bad_page(open, i));
+      info.errors.push_back(bad_page(open, open.saved.index.state, i));
     }
   }
   return info;

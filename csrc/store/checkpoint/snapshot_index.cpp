@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "store/checkpoint/byte_stream.h"
+#include "store/checkpoint/index_check.h"
 
 namespace gear::store {
 namespace {
@@ -14,7 +15,7 @@ void encode_episode(const IndexState& state, const Episode& episode, ByteWriter&
   out.put(episode.uid);
   out.put(episode.begin);
   out.put(episode.end);
-  out.put(episode.anchors_end);
+  out.put(episode.end);  // once: how far an open episode was offered
   out.put(episode.closing_columns);
   out.put(episode.priority_sum);
   out.put(episode.weight);
@@ -36,11 +37,12 @@ void encode_episode(const IndexState& state, const Episode& episode, ByteWriter&
 
 // Links the pages of an episode and derives what each holds from the episode's own numbers.
 void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
-  Episode& episode = saved.state.episodes[e];
+  IndexState& index = saved.index.state;
+  Episode& episode = index.episodes[e];
   episode.uid = in.get<uint64_t>();
   episode.begin = in.get<uint64_t>();
   episode.end = in.get<uint64_t>();
-  episode.anchors_end = in.get<uint64_t>();
+  const auto offered_end = in.get<uint64_t>();
   episode.closing_columns = in.get<uint64_t>();
   episode.priority_sum = in.get<uint64_t>();
   episode.weight = in.get<double>();
@@ -54,67 +56,46 @@ void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
   const uint64_t count = in.get_count(sizeof(uint32_t));
   const uint64_t rows = episode.end - episode.begin + (episode.closing_columns != 0);
   if (episode.end < episode.begin || episode.end - episode.begin > uint64_t{1} << 32 ||
-      rows > count * saved.page_steps || (count > 0 && rows < (count - 1) * saved.page_steps)) {
+      offered_end < episode.begin || offered_end > episode.end || rows > count * saved.page_steps ||
+      (count > 0 && rows < (count - 1) * saved.page_steps)) {
     corrupt(base::cat("episode ", episode.uid, " has ", count, " pages for ", rows, " rows"));
   }
   for (uint64_t i = 0; i < count; ++i) {
     const auto p = in.get<uint32_t>();
-    if (p >= saved.num_pages || saved.state.pages[p].episode != kNone) {
+    if (p >= saved.num_pages || index.pages[p].episode != kNone) {
       corrupt(base::cat("page ", p, " of episode ", episode.uid));
     }
-    Page& page = saved.state.pages[p];
+    Page& page = index.pages[p];
     page.episode = e;
     page.first_step = episode.begin + i * saved.page_steps;
     // The last page may be empty: attached, and its first step still on the way.
     page.rows = static_cast<uint16_t>(std::min(saved.page_steps, rows - i * saved.page_steps));
     page.previous = episode.tail;
-    (page.previous == kNone ? episode.head : saved.state.pages[page.previous].next) = p;
+    (page.previous == kNone ? episode.head : index.pages[page.previous].next) = p;
     episode.tail = p;
-    const uint64_t steps =
-        std::min(page.first_step + page.rows, episode.end) - std::min(page.first_step, episode.end);
-    if (episode.anchors_end > page.first_step) {
-      page.anchors = static_cast<uint16_t>(std::min(steps, episode.anchors_end - page.first_step));
-      if (page.anchors > 0) {
-        episode.publish = p;
-      }
-    }
+    page.anchors = static_cast<uint16_t>(std::min(page.first_step + page.rows, episode.end) -
+                                         std::min(page.first_step, episode.end));
     saved.used_pages.push_back(p);
   }
 }
 
 void decode_slots(SavedIndex& saved, ByteReader& in) {
-  const uint64_t page_steps = saved.page_steps;
-  saved.state.priorities.assign(saved.num_pages * page_steps, -0.0F);
-  for (uint32_t p : saved.used_pages) {
-    in.get_into(std::span(saved.state.priorities).subspan(p * page_steps, page_steps));
-  }
-  if (saved.max_times_sampled == 0) {
-    return;
-  }
-  saved.state.times_sampled.assign(saved.num_pages * page_steps, 0);
-  for (uint32_t p : saved.used_pages) {
-    const auto counts = std::span(saved.state.times_sampled).subspan(p * page_steps, page_steps);
-    in.get_into(counts);
-    Page& page = saved.state.pages[p];
-    for (uint32_t row = 0; row < page.anchors; ++row) {
-      if (counts[row] >= saved.max_times_sampled) {
-        ++page.spent;
-      }
+  const uint64_t slots = saved.used_pages.size() * saved.page_steps;
+  in.get_vector(slots, saved.index.priorities);
+  float* priorities = saved.index.priorities.data();
+  for (const uint32_t p : saved.used_pages) {
+    // The sign once marked steps that were not offered yet.
+    for (uint64_t row = 0; row < saved.index.state.pages[p].anchors; ++row) {
+      priorities[row] = std::fabs(priorities[row]);
     }
+    priorities += saved.page_steps;
+  }
+  if (saved.max_times_sampled > 0) {
+    in.get_vector(slots, saved.index.times_sampled);
   }
 }
 
 }  // namespace
-
-std::vector<uint32_t> used_pages(const IndexState& state) {
-  std::vector<uint32_t> pages;
-  for (uint32_t e = state.oldest; e != kNone; e = state.episodes[e].newer) {
-    for (uint32_t p = state.episodes[e].head; p != kNone; p = state.pages[p].next) {
-      pages.push_back(p);
-    }
-  }
-  return pages;
-}
 
 std::vector<std::byte> encode_index(Shard& shard) {
   const Index& index = shard.index();
@@ -132,7 +113,7 @@ std::vector<std::byte> encode_index(Shard& shard) {
   out.put(limiter.num_sampled());
   out.put(limiter.num_inserted());
   out.put(state.next_uid);
-  out.put(state.lookahead);
+  out.put(uint64_t{0});  // once: the look-ahead of all loaders
   out.put(state.max_priority);
   out.put(state.counters.steps_inserted);
   out.put(state.counters.steps_evicted);
@@ -176,20 +157,21 @@ SavedIndex decode(std::span<const std::byte> bytes) {
   const auto evict = in.get<uint32_t>();
   saved.max_times_sampled = in.get<uint32_t>();
   if (evict > static_cast<uint32_t>(Evict::kLowestPriority) || saved.page_steps < 1 ||
-      saved.page_steps > PageLayout::kMaxPageSteps || saved.num_pages > bytes.size()) {
+      saved.page_steps > PageLayout::kMaxPageSteps ||
+      saved.num_pages > bytes.size() / sizeof(uint32_t)) {
     corrupt("sizes and options");
   }
   saved.evict = static_cast<Evict>(evict);
-  check_options({saved.num_pages, saved.page_steps, 0, saved.evict, saved.max_times_sampled});
+  check_options(saved.options(0));
   const auto samples_per_insert = in.get<double>();
   const auto min_steps = in.get<uint64_t>();
   saved.rate_limiter = RateLimiter(samples_per_insert, min_steps, in.get<double>());
   const auto num_sampled = in.get<uint64_t>();
   saved.rate_limiter.restore(num_sampled, in.get<uint64_t>());
 
-  IndexState& state = saved.state;
+  IndexState& state = saved.index.state;
   state.next_uid = in.get<uint64_t>();
-  state.lookahead = in.get<uint64_t>();
+  in.get<uint64_t>();
   state.max_priority = in.get<float>();
   state.counters.steps_inserted = in.get<uint64_t>();
   state.counters.steps_evicted = in.get<uint64_t>();
@@ -217,6 +199,7 @@ SavedIndex decode(std::span<const std::byte> bytes) {
   if (!in.empty()) {
     corrupt("bytes are left over at its end");
   }
+  check_saved(saved.options(0), saved.index);
   return saved;
 }
 

@@ -16,18 +16,19 @@ struct SavedIndex {
   Evict evict = Evict::kFifo;
   uint32_t max_times_sampled = 0;
   RateLimiter rate_limiter;
-  IndexState state;
-  std::vector<uint32_t> used_pages;  ///< in the order in which the pages section holds them
+  SavedState index;
+  std::vector<uint32_t> used_pages;  // in the order in which the pages section holds them
+
+  IndexOptions options(uint32_t owner) const {
+    return {num_pages, page_steps, owner, evict, max_times_sampled};
+  }
 };
 
 /// Under the shard's lock.
 std::vector<std::byte> encode_index(Shard& shard);
 
-/// Throws CorruptData for bytes that are no index. That the index agrees with itself is checked by
-/// Index's constructor.
+/// Throws CorruptData for bytes that are no index, or one that check_saved() refuses. Cost: memory
+/// in proportion to `bytes`.
 SavedIndex decode_index(std::span<const std::byte> bytes);
-
-/// The used pages in saving order: episodes in creation order, their pages in time order.
-std::vector<uint32_t> used_pages(const IndexState& state);
 
 }  // namespace gear::store

@@ -63,11 +63,11 @@ class ChangeLog {
   void add_page(uint32_t page, const Page& before);
 
   uint64_t page_steps_;
-  std::vector<uint32_t> place_;  ///< of a page in pages_, or kNone
+  std::vector<uint32_t> place_;  // of a page in pages_, or kNone
   std::vector<PageChange> pages_;
   std::vector<uint8_t> episode_flags_;
   std::vector<uint32_t> episodes_;
-  std::vector<uint64_t> defaults_;  ///< a bit a slot; empty until priorities are followed
+  std::vector<uint64_t> defaults_;  // a bit a slot; empty until priorities are followed
 };
 
 }  // namespace gear::store

@@ -6,16 +6,19 @@
 
 #include "base/host_device.h"
 
-// Priorities to integer sampling weights, in code that gives the same bits on every processor:
-// only IEEE additions, multiplications and divisions in a fixed order (the build forbids the
-// compiler to contract them). Without a branch, so that compilers work on several at a time.
+/// Priorities to integer sampling weights, in code that gives the same bits on every processor:
+/// only IEEE additions, multiplications and divisions in a fixed order (the build forbids the
+/// compiler to contract them). Without a branch, so that compilers work on several at a time.
 
 namespace gear::store {
 
 constexpr unsigned kWeightFractionBits = 24;  ///< weight of p^alpha = 1
 constexpr uint64_t kMaxWeight = uint64_t{1} << 40;
 
-/// The largest weight in a tree of so many leaves: their sum stays below 2^63.
+/// The largest weight in a tree of so many leaves: their sum stays below 2^63. So p^alpha is cut at
+/// kMaxWeight / 2^24 = 65536 up to 2^23 leaves, and at 2^39 / num_leaves beyond: at 512 with 2^30.
+/// Counters::saturated_weights says how often. Over ranks the sum may still pass 2^63, and
+/// RankRanges::set refuses it.
 GEAR_HD inline uint64_t weight_limit(uint64_t num_leaves) {
   const uint64_t share = ((uint64_t{1} << 63) - 1) / num_leaves;
   return share < kMaxWeight ? share : kMaxWeight;
@@ -27,7 +30,7 @@ GEAR_HD inline double exp2_portable(double x) {
   x = x > 1000.0 ? 1000.0 : x;
   const auto whole = static_cast<int32_t>(x + (x < 0.0 ? -0.5 : 0.5));
   const double y = (x - whole) * 0.69314718055994530942;  // in [-0.3466, 0.3466]
-  // Taylor series of e^y: 1 / k!
+  /// Taylor series of e^y: 1 / k!
   double sum = 1.0 / 6227020800;
   sum = sum * y + 1.0 / 479001600;
   sum = sum * y + 1.0 / 39916800;

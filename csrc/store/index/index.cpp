@@ -11,23 +11,38 @@
 namespace gear::store {
 namespace {
 
-IndexState empty_state(const IndexOptions& options) {
-  const uint64_t slots = options.num_pages * options.page_steps;
-  IndexState state;
-  state.pages.resize(options.num_pages);
+SavedState empty_state(const IndexOptions& options) {
+  SavedState saved;
+  saved.state.pages.resize(options.num_pages);
   for (uint64_t page = 0; page < options.num_pages; ++page) {
-    state.free_pages.push_back(static_cast<uint32_t>(page));
+    saved.state.free_pages.push_back(static_cast<uint32_t>(page));
   }
-  state.priorities.assign(slots, -0.0F);
-  if (options.max_times_sampled > 0) {
-    state.times_sampled.assign(slots, 0);
-  }
-  return state;
+  return saved;
 }
 
 const IndexOptions& checked(const IndexOptions& options) {
   check_options(options);
   return options;
+}
+
+IndexState expand(const IndexOptions& options, SavedState saved) {
+  IndexState& state = saved.state;
+  const uint64_t page_steps = options.page_steps;
+  state.priorities.assign(options.num_slots(), -0.0F);
+  if (options.max_times_sampled > 0) {
+    state.times_sampled.assign(options.num_slots(), 0);
+  }
+  uint64_t from = 0;
+  for (const uint32_t p : used_pages(state)) {
+    std::copy_n(saved.priorities.begin() + static_cast<ptrdiff_t>(from), page_steps,
+                state.priorities.begin() + static_cast<ptrdiff_t>(p * page_steps));
+    if (options.max_times_sampled > 0) {
+      std::copy_n(saved.times_sampled.begin() + static_cast<ptrdiff_t>(from), page_steps,
+                  state.times_sampled.begin() + static_cast<ptrdiff_t>(p * page_steps));
+    }
+    from += page_steps;
+  }
+  return std::move(state);
 }
 
 }  // namespace
@@ -45,44 +60,62 @@ void check_options(const IndexOptions& options) {
   }
 }
 
+std::vector<uint32_t> used_pages(const IndexState& state) {
+  std::vector<uint32_t> pages;
+  for (uint32_t e = state.oldest; e != kNone; e = state.episodes[e].newer) {
+    for (uint32_t p = state.episodes[e].head; p != kNone; p = state.pages[p].next) {
+      pages.push_back(p);
+    }
+  }
+  return pages;
+}
+
+SavedState saved_state(const Index& index) {
+  const IndexState& state = index.state();
+  const uint64_t page_steps = index.options().page_steps;
+  SavedState saved;
+  saved.state.pages = state.pages;
+  saved.state.episodes = state.episodes;
+  saved.state.free_pages = state.free_pages;
+  saved.state.oldest = state.oldest;
+  saved.state.newest = state.newest;
+  saved.state.next_uid = state.next_uid;
+  saved.state.num_steps = state.num_steps;
+  saved.state.num_episodes = state.num_episodes;
+  saved.state.max_priority = state.max_priority;
+  saved.state.counters = state.counters;
+  for (const uint32_t p : used_pages(state)) {
+    const auto add = [&](const auto& all, auto& some) {
+      const auto first = all.begin() + static_cast<ptrdiff_t>(p * page_steps);
+      some.insert(some.end(), first, first + static_cast<ptrdiff_t>(page_steps));
+    };
+    add(state.priorities, saved.priorities);
+    if (!state.times_sampled.empty()) {
+      add(state.times_sampled, saved.times_sampled);
+    }
+  }
+  return saved;
+}
+
 Index::Index(const IndexOptions& options) : Index(options, empty_state(checked(options))) {}
 
-Index::Index(const IndexOptions& options, IndexState state)
+Index::Index(const IndexOptions& options, SavedState saved)
     : options_(checked(options)),
-      state_(std::move(state)),
-      anchors_(options.num_pages),
-      heads_(options.num_pages),
-      scratch_(options.page_steps),
-      evicted_at_(options.num_pages, 0),
-      episode_priorities_used_(options.evict == Evict::kLowestPriority) {
-  check_state();
-  for (uint32_t e = static_cast<uint32_t>(state_.episodes.size()); e-- > 0;) {
-    if (state_.episodes[e].uid == 0) {
-      free_episodes_.push_back(e);
-    }
-  }
-  priority_key_.resize(state_.episodes.size(), -1.0);
-  for (uint32_t p = 0; p < options_.num_pages; ++p) {
-    const Page& page = state_.pages[p];
-    if (page.anchors > page.spent) {
-      anchors_.set(p, static_cast<uint64_t>(page.anchors - page.spent));
-    }
-  }
+      state_(expand(options, std::move(saved))),
+      chains_(options_, state_),
+      offers_(options_, state_) {
   for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
-    refresh_episode(e);
+    refresh(e);
   }
 }
 
 uint64_t Index::bytes() const {
-  uint64_t total = state_.pages.size() * sizeof(Page) + state_.episodes.size() * sizeof(Episode) +
-                   state_.priorities.size() * sizeof(float) +
-                   state_.times_sampled.size() * sizeof(uint16_t) + anchors_.bytes() +
-                   heads_.bytes() + evicted_at_.size() * sizeof(uint64_t);
-  for (const auto& weights : weight_trees_) {
-    total += weights->tree.bytes();
-  }
-  return total;
+  return state_.pages.size() * sizeof(Page) + state_.episodes.size() * sizeof(Episode) +
+         state_.priorities.size() * sizeof(float) + state_.times_sampled.size() * sizeof(uint16_t) +
+         chains_.bytes() + offers_.bytes();
 }
+
+// ---- ids ----
 
 int64_t Index::id(Anchor anchor, Unit unit) const {
   return StepId{static_cast<uint32_t>(slot(anchor)),
@@ -115,138 +148,160 @@ Anchor Index::resolve(int64_t packed) const {
   return anchor;
 }
 
-double Index::episode_priority(const Episode& episode) const {
-  if (episode.weight >= 0) {
-    return episode.weight;
+float Index::priority(Anchor anchor) const { return std::fabs(state_.priorities[slot(anchor)]); }
+
+// ---- drawing ----
+
+uint32_t Index::nth_unspent(uint32_t page, uint64_t k) const {
+  for (uint32_t row = 0; row < state_.pages[page].anchors; ++row) {
+    if (!offers_.unspent().spent(slot({page, row})) && k-- == 0) {
+      return row;
+    }
   }
-  if (episode.end == episode.begin) {
-    return 0;
-  }
-  return static_cast<double>(episode.priority_sum) /
-         static_cast<double>((episode.end - episode.begin) << kWeightFractionBits);
+  GEAR_CHECK(!"a page has as many steps to draw as the tree counts");
+  return 0;
 }
 
-bool Index::has_room(uint32_t e) const {
-  const Episode& episode = state_.episodes[e];
-  return episode.tail != kNone && state_.pages[episode.tail].rows < options_.page_steps;
+void Index::mark_sampled(Anchor anchor, Unit unit) {
+  ++state_.counters.steps_sampled;
+  if (offers_.sampled(anchor, unit)) {
+    const uint32_t e = state_.pages[anchor.page].episode;
+    chains_.rank(e, -1.0);
+    spent_episodes_.emplace_back(e, state_.episodes[e].uid);
+  }
 }
+
+void Index::release_spent() {
+  for (const auto& [e, uid] : spent_episodes_) {
+    if (state_.episodes[e].uid == uid) {
+      free_episode(e);
+    }
+  }
+  spent_episodes_.clear();
+}
+
+void Index::refresh(uint32_t e) {
+  const Episode& episode = state_.episodes[e];
+  if (!episode.ended() || episode.head == kNone) {
+    return;
+  }
+  offers_.refresh(e);
+  chains_.rank(e, episode_priority(episode));
+}
+
+// ---- episodes and pages ----
 
 uint32_t Index::open_episode() {
-  uint32_t e = static_cast<uint32_t>(state_.episodes.size());
-  if (!free_episodes_.empty()) {
-    e = free_episodes_.back();
-    free_episodes_.pop_back();
-  } else {
-    state_.episodes.emplace_back();
-    priority_key_.push_back(-1.0);
-  }
-  Episode& episode = state_.episodes[e] = Episode{};
-  episode.uid = state_.next_uid++;
-  episode.older = state_.newest;
-  (episode.older == kNone ? state_.oldest : state_.episodes[episode.older].newer) = e;
-  state_.newest = e;
-  ++state_.num_episodes;
-  episode.has_writer = true;
-  episode_weight_changes(e);
+  const uint32_t e = chains_.open();
+  offers_.opened(e);
   return e;
 }
 
-uint32_t Index::adopt_episode(uint64_t uid) {
-  for (uint32_t e = state_.newest; e != kNone; e = state_.episodes[e].older) {
-    Episode& episode = state_.episodes[e];
-    if (episode.uid != uid) {
-      continue;
+uint32_t Index::next_free_page(uint32_t requester) {
+  while (state_.free_pages.empty()) {
+    const uint32_t e = chains_.victim(requester);
+    if (e == kNone) {
+      throw base::OutOfMemory(
+          base::cat("[store] no page to evict: each of the ", options_.num_pages, " pages of ",
+                    options_.page_steps,
+                    " steps is the last one of an open episode; raise capacity, "
+                    "lower page_steps or run fewer writers"));
     }
-    if (ended(episode) || episode.has_writer) {
-      throw base::InvalidArgument(
-          base::cat("[store] episode ", uid, ended(episode) ? " has ended" : " has a writer",
-                    ": only an open episode without a writer can be continued"));
-    }
-    episode.has_writer = true;
-    return e;
+    evict_head_page(e);
   }
-  throw base::InvalidArgument(base::cat("[store] no episode ", uid,
-                                        ": continue one of buffer.episodes() whose state is open"));
+  return state_.free_pages.front();
 }
 
 uint32_t Index::attach_page(uint32_t e) {
   GEAR_CHECK(!state_.free_pages.empty());
-  const uint32_t p = state_.free_pages.front();
-  state_.free_pages.pop_front();
-  Episode& episode = state_.episodes[e];
-  Page& page = state_.pages[p];
-  GEAR_CHECK(page.episode == kNone && episode.end % options_.page_steps == 0);
-  page_changes(p);
-  if (episode.tail != kNone) {
-    page_changes(episode.tail);
+  offers_.page_changes(state_.free_pages.front());
+  if (state_.episodes[e].tail != kNone) {
+    offers_.page_changes(state_.episodes[e].tail);
   }
-  page.episode = e;
-  page.first_step = episode.end;
-  page.previous = episode.tail;
-  page.next = kNone;
-  (page.previous == kNone ? episode.head : state_.pages[page.previous].next) = p;
-  episode.tail = p;
-  return p;
+  return chains_.attach(e);
+}
+
+void Index::drop_head_page(uint32_t e) {
+  offers_.drops_head(e);
+  chains_.rank(e, -1.0);
+  chains_.drop_head(e);
+}
+
+void Index::evict_head_page(uint32_t e) {
+  const Episode& episode = state_.episodes[e];
+  // Of an ended episode nothing is kept that could not be drawn: its closing step, spent steps.
+  do {
+    drop_head_page(e);
+  } while (episode.ended() && episode.head != kNone && !offers_.drawable(e));
+  if (!episode.ended()) {
+    return;
+  }
+  if (episode.head == kNone) {
+    offers_.episode_weight_changes(e);
+    chains_.remove(e);
+  } else {
+    refresh(e);
+  }
+}
+
+void Index::free_episode(uint32_t e) {
+  const uint64_t uid = state_.episodes[e].uid;
+  while (state_.episodes[e].uid == uid) {
+    evict_head_page(e);
+  }
 }
 
 void Index::append(uint32_t e, std::span<const float> priorities) {
   Episode& episode = state_.episodes[e];
   Page& page = state_.pages[episode.tail];
-  GEAR_CHECK(page.rows + priorities.size() <= options_.page_steps);
-  page_changes(episode.tail);
-  episode_changes(e);
-  for (ChangeLog* log : logs_) {
-    log->appended(episode.tail, page.rows, priorities);
-  }
-  float* stored = state_.priorities.data() + slot({episode.tail, page.rows});
+  const uint32_t row = page.rows;
+  GEAR_CHECK(row + priorities.size() <= options_.page_steps);
+  offers_.appends(episode.tail, row, priorities);
+  offers_.episode_changes(e);
+  float* stored = state_.priorities.data() + slot({episode.tail, row});
   float largest = state_.max_priority;  // in registers: a float that is stored may be any float
   uint64_t sum = 0;
   for (size_t i = 0; i < priorities.size(); ++i) {
     const float priority = priorities[i] < 0 ? largest : priorities[i];
     largest = std::max(largest, priority);
-    stored[i] = -std::fabs(priority);
+    stored[i] = std::fabs(priority);
     sum += priority_units(priority);
   }
   state_.max_priority = largest;
   episode.priority_sum += sum;
-  page.rows = static_cast<uint16_t>(page.rows + priorities.size());
+  page.rows = page.anchors = static_cast<uint16_t>(row + priorities.size());
   episode.end += priorities.size();
   state_.num_steps += priorities.size();
   state_.counters.steps_inserted += priorities.size();
-  publish(e);
+  offers_.appended(e, row);
 }
 
 void Index::end_episode(uint32_t e, EpisodeState end_state, double weight,
                         uint64_t closing_columns) {
   Episode& episode = state_.episodes[e];
-  GEAR_CHECK(!ended(episode) && end_state != EpisodeState::kOpen);
-  episode_weight_changes(e);
+  GEAR_CHECK(!episode.ended() && end_state != EpisodeState::kOpen);
+  offers_.episode_weight_changes(e);
   if (closing_columns != 0) {
-    page_changes(episode.tail);
     constexpr float kNoPriority[] = {0.0F};  // a closing step has none
-    const uint16_t row = state_.pages[episode.tail].rows++;
-    for (ChangeLog* log : logs_) {
-      log->appended(episode.tail, row, kNoPriority);
-    }
+    offers_.appends(episode.tail, state_.pages[episode.tail].rows, kNoPriority);
+    ++state_.pages[episode.tail].rows;
   }
   episode.closing_columns = closing_columns;
   episode.weight = weight;
   episode.state = end_state;
-  if (episode.begin == episode.end) {
-    if (episode.head == kNone) {
-      remove_episode(e);
-    } else {
-      evict_head_page(e);
-    }
+  episode.has_writer = false;
+  if (episode.head == kNone) {
+    chains_.remove(e);
     return;
   }
-  publish(e);
-  refresh_episode(e);
-  if (!drawable(episode)) {
-    spent_episodes_.push_back(e);
-    release_spent();
+  offers_.ended(e);
+  refresh(e);
+  if (!offers_.drawable(e)) {
+    free_episode(e);  // without a step, or with spent ones alone
   }
 }
+
+// ---- priorities ----
 
 uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> priorities) {
   GEAR_CHECK(ids.size() == priorities.size());
@@ -257,8 +312,8 @@ uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> prio
     base::touch(&state_.priorities[id.slot]);
   }
   uint64_t applied = 0;
-  taken_slots_.clear();
-  taken_priorities_.clear();
+  updated_.clear();
+  updated_priorities_.clear();
   for (size_t i = 0; i < ids.size(); ++i) {
     const StepId id = StepId::unpack(ids[i]);
     Anchor anchor{};
@@ -269,33 +324,40 @@ uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> prio
     if (id.episode) {
       const uint32_t e = state_.pages[anchor.page].episode;
       state_.episodes[e].weight = static_cast<double>(priorities[i]);
-      refresh_episode(e);
+      refresh(e);
     } else {
       set_priority(anchor, priorities[i]);
-      if (drawable(anchor)) {
-        taken_slots_.push_back(slot(anchor));
-        taken_priorities_.push_back(priorities[i]);
-      }
+      updated_.push_back(anchor);
+      updated_priorities_.push_back(priorities[i]);
     }
     ++applied;
   }
-  for (const auto& weights : weight_trees_) {
-    if (weights->unit != Unit::kStep) {
-      continue;
-    }
-    weights->tree.set_each(taken_slots_, fixed(taken_priorities_, weights->alpha, weights->tree));
-  }
+  offers_.updated(updated_, updated_priorities_);
   return applied;
+}
+
+uint64_t Index::check_update(std::span<const int64_t> ids,
+                             std::span<const float> priorities) const {
+  GEAR_CHECK(ids.size() == priorities.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    store::check_update(ids[i], priorities[i], i, options_.owner, num_slots());
+  }
+  return static_cast<uint64_t>(std::count_if(ids.begin(), ids.end(), [&](int64_t id) {
+    Anchor anchor{};
+    return find(StepId::unpack(id), anchor);
+  }));
 }
 
 void Index::set_priority(Anchor anchor, float priority) {
   const uint32_t e = state_.pages[anchor.page].episode;
+  Episode& episode = state_.episodes[e];
   float& stored = state_.priorities[slot(anchor)];
-  state_.episodes[e].priority_sum += priority_units(priority) - priority_units(std::fabs(stored));
-  stored = std::copysign(priority, stored);
-  state_.max_priority = std::max(state_.max_priority, priority);
-  if (episode_priorities_used_ && state_.episodes[e].weight < 0) {
-    refresh_episode(e);
+  episode.priority_sum += priority_units(priority) - priority_units(stored);
+  stored = std::fabs(priority);
+  state_.max_priority = std::max(state_.max_priority, stored);
+  if (episode.weight < 0 &&
+      (offers_.weighs_episodes() || options_.evict == Evict::kLowestPriority)) {
+    refresh(e);
   }
 }
 
@@ -303,29 +365,34 @@ void Index::raise_max_priority(float priority) {
   state_.max_priority = std::max(state_.max_priority, priority);
 }
 
-void Index::require_lookahead(uint64_t steps) {
-  if (steps <= state_.lookahead) {
-    return;
-  }
-  state_.lookahead = steps;
-  for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
-    const Episode& episode = state_.episodes[e];
-    if (ended(episode)) {
-      continue;
-    }
-    retract(e, std::max(episode.begin, episode.end - std::min(episode.end, steps)));
+// ---- what mirrors give back ----
+
+void Index::take_priorities(uint64_t first_slot, std::span<const float> priorities) {
+  GEAR_CHECK(first_slot + priorities.size() <= state_.priorities.size());
+  float* stored = state_.priorities.data() + first_slot;
+  for (size_t i = 0; i < priorities.size(); ++i) {
+    stored[i] = std::copysign(priorities[i], stored[i]);
   }
 }
 
-std::span<uint64_t> Index::fixed(std::span<const float> priorities, double alpha,
-                                 const SumTree& tree) {
-  const uint64_t limit = weight_limit(tree.num_leaves());
-  if (scratch_.size() < priorities.size()) {
-    scratch_.resize(priorities.size());
+void Index::settle(const Settlement& settlement) {
+  state_.max_priority = settlement.max_priority;
+  state_.counters.stale_updates += settlement.stale_updates;
+  // The weights of the trees are computed anew; what saturates was counted where it was updated.
+  const uint64_t saturated = state_.counters.saturated_weights;
+  for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
+    Episode& episode = state_.episodes[e];
+    episode.weight = settlement.episode_weights[e];
+    episode.priority_sum = 0;
+    for (uint32_t p = episode.head; p != kNone; p = state_.pages[p].next) {
+      for (uint32_t row = 0; row < state_.pages[p].anchors; ++row) {
+        episode.priority_sum += priority_units(state_.priorities[slot({p, row})]);
+      }
+    }
+    refresh(e);
   }
-  const std::span weights(scratch_.data(), priorities.size());
-  state_.counters.saturated_weights += fixed_weights(priorities, alpha, limit, weights);
-  return weights;
+  offers_.reweigh();
+  state_.counters.saturated_weights = saturated;
 }
 
 }  // namespace gear::store

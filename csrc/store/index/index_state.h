@@ -19,6 +19,8 @@ struct IndexOptions {
   uint32_t owner = 0;  ///< rank written into ids
   Evict evict = Evict::kFifo;
   uint32_t max_times_sampled = 0;  ///< 0: no limit; else a step drawn that often is offered no more
+
+  uint64_t num_slots() const { return num_pages * page_steps; }
 };
 
 struct Counters {
@@ -35,16 +37,21 @@ struct IndexState {
   memory::LargeVector<Page> pages;
   std::vector<Episode> episodes;          ///< slots; uid == 0 marks a free one
   std::deque<uint32_t> free_pages;        ///< in the order in which they will be used
-  memory::LargeVector<float> priorities;  ///< by slot; sign bit set: not offered to samplers
+  memory::LargeVector<float> priorities;  ///< by slot; sign bit set: no step lies there
   std::vector<uint16_t> times_sampled;    ///< by slot; empty without max_times_sampled
   uint32_t oldest = kNone;                ///< creation order of episodes
   uint32_t newest = kNone;
   uint64_t next_uid = 1;
-  uint64_t lookahead = 0;
   uint64_t num_steps = 0;
   uint64_t num_episodes = 0;
   float max_priority = 1.0F;
   Counters counters;
+};
+
+/// One step, by place.
+struct Anchor {
+  uint32_t page;
+  uint32_t row;
 };
 
 }  // namespace gear::store

@@ -55,12 +55,12 @@ class SumTree {
   void find(std::span<const uint64_t> targets, std::span<Hit> hits) const;
 
  private:
-  /// Adds to the weight of one child of every level from `level` up; `node` counts at that level.
+  // Adds to the weight of one child of every level from `level` up; `node` counts at that level.
   void add(size_t level, uint64_t node, int64_t delta);
 
   uint64_t num_leaves_;
-  std::vector<uint64_t> level_begin_;  ///< index of each level's first node in nodes_, leaves first
-  memory::LargeVector<int64_t> nodes_;  ///< signed: a signed comparison is one instruction
+  std::vector<uint64_t> level_begin_;   // index of each level's first node in nodes_, leaves first
+  memory::LargeVector<int64_t> nodes_;  // signed: a signed comparison is one instruction
 };
 
 }  // namespace gear::store

@@ -8,7 +8,7 @@
 #include "store/episode.h"
 #include "store/id.h"
 
-// Whether an update of a priority may be applied: one arithmetic for the index and its mirrors.
+/// Whether an update of a priority may be applied: one arithmetic for the index and its mirrors.
 
 namespace gear::store {
 
@@ -36,7 +36,14 @@ GEAR_HD inline bool is_stored(StepId id, uint32_t row, const Page& page, uint64_
 }
 
 /// What is wrong with such an update: the text of the InvalidArgument that refuses it.
-std::string update_refusal(int64_t id, float priority, uint64_t position);
+inline std::string update_refusal(int64_t id, float priority, uint64_t position) {
+  if (!is_priority(priority)) {
+    return base::cat("[store] priority ", priority, " at position ", position,
+                     ": a finite number, 0 or more, is allowed; nothing was updated");
+  }
+  return base::cat("[store] id ", id, " at position ", position,
+                   " is not of this buffer: use ids of its own batches; nothing was updated");
+}
 
 /// Throws InvalidArgument for an update that holds a wrong priority or id.
 inline void check_update(int64_t id, float priority, uint64_t position, uint32_t owner,

@@ -8,14 +8,15 @@
 
 namespace gear::store {
 
-DeltaEncoder::DeltaEncoder(const Index& index, const ChangeLog& log, bool with_priorities)
-    : index_(index), log_(log), with_priorities_(with_priorities) {}
+DeltaEncoder::DeltaEncoder(const Index& index, const Offer& offer, const ChangeLog& log,
+                           bool with_priorities)
+    : index_(index), offer_(offer), log_(log), with_priorities_(with_priorities) {}
 
 DeltaEncoder::Rows DeltaEncoder::rows_of(const ChangeLog::PageChange& change) const {
   if (!with_priorities_) {
     return {0, 0};
   }
-  const Page& page = index_.page(change.page);
+  const Page page = offer_.seen(change.page);
   if (change.kept == 0) {
     return {0, std::max(change.rows, page.rows)};
   }
@@ -37,7 +38,7 @@ uint64_t DeltaEncoder::num_values(const ChangeLog::PageChange& change, const Pag
 
 void DeltaEncoder::encode_page(const ChangeLog::PageChange& change, PageDelta*& record,
                                float* values, uint32_t& values_done) const {
-  const Page& page = index_.page(change.page);
+  const Page page = offer_.seen(change.page);
   const Rows rows = rows_of(change);
   const uint64_t first_slot = index_.slot({change.page, 0});
   for (uint64_t i = 0; i < rows.num_records(); ++i) {
@@ -50,7 +51,7 @@ void DeltaEncoder::encode_page(const ChangeLog::PageChange& change, PageDelta*& 
                  static_cast<uint16_t>(end),
                  change.kept,
                  i == 0,
-                 index_.heads()[change.page] != 0};
+                 index_.offers().heads()[change.page] != 0};
     const uint64_t count = num_values(change, page, begin, end);
     const uint64_t from = first_slot + std::max<uint64_t>(begin, change.kept);
     for (uint64_t slot = from; slot < from + count; ++slot) {

@@ -8,8 +8,8 @@
 #include "store/index/change_log.h"
 #include "store/index/index.h"
 
-// What a mirror is sent of an index: records of pages and episodes that changed. Plain data and
-// arithmetic, for the host that encodes it and the GPU (or a test) that applies it.
+/// What a mirror is sent of an index: records of pages and episodes that changed. Plain data and
+/// arithmetic, for the host that encodes it and the GPU (or a test) that applies it.
 
 namespace gear::store {
 
@@ -58,7 +58,8 @@ struct DeltaRound {
 class DeltaEncoder {
  public:
   /// `with_priorities`: rows and their values are sent, else pages and episodes alone.
-  DeltaEncoder(const Index& index, const ChangeLog& log, bool with_priorities);
+  /// Of what `offer` lets draw, which told the log.
+  DeltaEncoder(const Index& index, const Offer& offer, const ChangeLog& log, bool with_priorities);
 
   bool done() const {
     return next_page_ == log_.pages().size() && next_episode_ == log_.episodes().size();
@@ -67,7 +68,7 @@ class DeltaEncoder {
   DeltaRound next(std::span<std::byte> out);
 
  private:
-  /// Rows of a page whose priority, sign or weight may have changed.
+  // Rows of a page whose priority, sign or weight may have changed.
   struct Rows {
     uint64_t begin;
     uint64_t end;
@@ -77,15 +78,16 @@ class DeltaEncoder {
     }
   };
   Rows rows_of(const ChangeLog::PageChange& change) const;
-  /// Of a page, how many rows in [begin, end) are sent.
+  // Of a page, how many rows in [begin, end) are sent.
   static uint64_t num_values(const ChangeLog::PageChange& change, const Page& page, uint64_t begin,
                              uint64_t end);
-  /// Appends the records and values of a page.
+  // Appends the records and values of a page.
   void encode_page(const ChangeLog::PageChange& change, PageDelta*& record, float* values,
                    uint32_t& values_done) const;
   EpisodeDelta encode_episode(uint32_t episode) const;
 
   const Index& index_;
+  const Offer& offer_;
   const ChangeLog& log_;
   bool with_priorities_;
   size_t next_page_ = 0;

@@ -14,12 +14,12 @@ class Index;
 
 /// What a GPU keeps of a shard's index, so that selection and planning need no host: pages,
 /// episodes, and, once a sampler there needs them, priorities and trees of weights. One per (shard,
-/// GPU); the shard owns it, and every call is made under the shard's lock.
-///
+/// GPU, look-ahead), those of one GPU on one stream; every call is made under the shard's lock.
+//
 ///   Index ──sync()──► mirror ◄──update()── training step
 ///     ▲                  │
 ///     └────settle()──────┘
-///
+//
 /// The index is the authority on structure. Priorities, once held here, are changed here only: the
 /// mirror is *ahead* of the index until it settles. Everything happens on one stream of the
 /// mirror's, in the order of the calls.
@@ -28,6 +28,8 @@ class Mirror {
   virtual ~Mirror() = default;
 
   virtual int device() const = 0;
+  /// Of the laws that it serves.
+  virtual uint64_t lookahead() const = 0;
 
   /// Sends what changed in the index (rows in the row sink go first). Returns at once; with nothing
   /// changed it does nothing. Waits only when the device is more than the staging ring behind.
@@ -90,8 +92,10 @@ class RowSink {
 /// These throw InvalidArgument in a build without CUDA, and CudaError for a GPU that is
 /// not there.
 /// `index` outlives the mirror; the mirror and `region` (tier kDevice, of the mirror's GPU) outlive
-/// the sink. `device` -1: the current GPU.
-std::unique_ptr<Mirror> make_mirror(Index& index, int device);
+/// the sink. `device` -1: the current GPU. `beside`: a mirror of the same index on that GPU, whose
+/// stream this one shares; null: none.
+std::shared_ptr<Mirror> make_mirror(Index& index, int device, uint64_t lookahead = 0,
+                                    const Mirror* beside = nullptr);
 std::unique_ptr<RowSink> make_row_sink(memory::Region& region, uint64_t page_bytes, Mirror& mirror);
 
 }  // namespace gear::store

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -92,4 +93,48 @@ TEST_CASE("either key changes the order") {
   }
   CHECK(same0 < 10);
   CHECK(same1 < 10);
+}
+
+TEST_CASE("every order of a few elements is equally likely") {
+  for (const uint64_t size : {uint64_t{2}, uint64_t{3}, uint64_t{4}, uint64_t{5}}) {
+    constexpr uint64_t kKeys = 60000;
+    std::map<std::vector<uint64_t>, double> counts;
+    for (uint64_t key = 0; key < kKeys; ++key) {
+      const Draw128 keys = philox(7, 2, key);
+      const Permutation order(size, keys.hi, keys.lo);
+      std::vector<uint64_t> elements;
+      for (uint64_t i = 0; i < size; ++i) {
+        elements.push_back(order(i));
+      }
+      ++counts[elements];
+    }
+    double orders = 1;
+    for (uint64_t i = 2; i <= size; ++i) {
+      orders *= static_cast<double>(i);
+    }
+    REQUIRE(static_cast<double>(counts.size()) == orders);
+    const double expected = static_cast<double>(kKeys) / orders;
+    double chi_square = 0;
+    for (const auto& [elements, count] : counts) {
+      chi_square += (count - expected) * (count - expected) / expected;
+    }
+    CHECK_MESSAGE(chi_square < chi_square_limit(orders - 1), "size ", size);
+  }
+}
+
+TEST_CASE("half of the orders of sixteen elements are odd") {
+  uint64_t odd = 0;
+  constexpr uint64_t kKeys = 4000;
+  for (uint64_t key = 0; key < kKeys; ++key) {
+    const Draw128 keys = philox(8, 3, key);
+    const Permutation order(16, keys.hi, keys.lo);
+    for (uint64_t i = 0; i < 16; ++i) {
+      for (uint64_t j = 0; j < i; ++j) {
+        odd ^= order(j) > order(i) ? uint64_t{1} << 32 : 0;
+      }
+    }
+    odd = (odd & 0xffffffff) + (odd >> 32);
+  }
+  CHECK(odd > kKeys * 45 / 100);
+  CHECK(odd < kKeys * 55 / 100);
 }

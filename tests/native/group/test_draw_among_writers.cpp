@@ -93,7 +93,7 @@ void draw_among_writers(Transport& control, Policy policy, int batches) {
     uint64_t version = 0;
     {
       const auto lock = shard.lock();
-      version = shard.index().version();
+      version = shard.index().steps().version();
       gear::select::GroupDraw draw;
       reference->select(shard.index(), offers, kBatchSize * ranks, draw);
       wanted.clear();
@@ -106,7 +106,7 @@ void draw_among_writers(Transport& control, Policy policy, int batches) {
       std::this_thread::yield();
     }
     const auto lock = shard.lock();
-    expect(shard.index().version() == version, "the index did not stand still");
+    expect(shard.index().steps().version() == version, "the index did not stand still");
   });
 
   constexpr std::chrono::microseconds kPause{50};  // leaves the lock to others

@@ -138,7 +138,8 @@ TEST_CASE("a sequential epoch over ranks gives every item once, and ends on all 
           GroupOfSamplers group(content, options);
           uint64_t offered = 0;
           for (const auto& rank : content.ranks) {
-            offered += (unit == Unit::kStep ? rank->anchors() : rank->heads()).total();
+            offered +=
+                (unit == Unit::kStep ? rank->steps().counts() : rank->offers().heads()).total();
           }
           const uint64_t count = 3 * size;
           std::vector<std::vector<Step>> epochs(3);
@@ -181,7 +182,7 @@ TEST_CASE("a sequential epoch is given up on all ranks when the content of one c
                                                 "the next begins");
     uint64_t offered = 0;
     for (const auto& rank : content.ranks) {
-      offered += rank->anchors().total();
+      offered += rank->steps().counts().total();
     }
     CHECK(group.select(100000).steps.size() == offered);
     CHECK(group.select(100000).steps.empty());

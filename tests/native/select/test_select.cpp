@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "expect_message.h"
+#include "select/ordered.h"
 #include "select/sampler.h"
 #include "store/index/fixed_point.h"
 
@@ -35,13 +36,14 @@ uint32_t add_episode(Index& index, const std::vector<float>& priorities, bool en
 
 // Three episodes in pages of 4 steps: pages 0 1 | 2 | 3 4 5, and an open one in page 6. Priorities
 // 0, 1, 2 ... in the order of the slots, as far as there are steps.
-Index make_index(uint32_t max_times_sampled = 0) {
-  Index index({16, 4, 0, Evict::kFifo, max_times_sampled});
+std::unique_ptr<Index> make_index(uint32_t max_times_sampled = 0) {
+  auto made = std::make_unique<Index>(IndexOptions{16, 4, 0, Evict::kFifo, max_times_sampled});
+  Index& index = *made;
   add_episode(index, {0, 1, 2, 3, 4, 5});
   add_episode(index, {6, 7});
   add_episode(index, {8, 9, 10, 11, 12, 13, 14, 15, 16});
   add_episode(index, {17, 18}, false);
-  return index;
+  return made;
 }
 
 constexpr uint64_t kNumSteps = 19;
@@ -111,14 +113,16 @@ void expect_distribution(Sampler& sampler, Index& index, uint64_t draws,
 }  // namespace
 
 TEST_CASE("uniform draws every step equally often") {
-  Index index = make_index();
+  const auto made = make_index();
+  Index& index = *made;
   const auto sampler = make_sampler(options_of(Policy::kUniform), index);
   expect_distribution(*sampler, index, 100000,
                       std::vector<double>(kNumSteps, 1.0 / static_cast<double>(kNumSteps)));
 }
 
 TEST_CASE("uniform draws every ended episode equally often, and names its head") {
-  Index index = make_index();
+  const auto made = make_index();
+  Index& index = *made;
   const auto sampler = make_sampler(options_of(Policy::kUniform, Unit::kEpisode), index);
   std::vector<int> counts(9, 0);
   for (const int step : steps_of(index, select(*sampler, index, 9000))) {
@@ -131,7 +135,8 @@ TEST_CASE("uniform draws every ended episode equally often, and names its head")
 }
 
 TEST_CASE("weighted draws in proportion to p^alpha") {
-  Index index = make_index();
+  const auto made = make_index();
+  Index& index = *made;
   for (const double alpha : {0.0, 0.6, 1.0, 2.0}) {
     SamplerOptions options = options_of(Policy::kWeighted);
     options.alpha = alpha;
@@ -152,7 +157,8 @@ TEST_CASE("weighted draws in proportion to p^alpha") {
 }
 
 TEST_CASE("importance weights are (P / least P of the batch)^-beta") {
-  Index index = make_index();
+  const auto made = make_index();
+  Index& index = *made;
   SamplerOptions options = options_of(Policy::kWeighted);
   for (const double beta : {0.0, 0.4, 1.0, 1000.0}) {
     options.beta = beta;
@@ -180,7 +186,8 @@ TEST_CASE("importance weights are (P / least P of the batch)^-beta") {
 TEST_CASE("a sampler with the same seed and position continues with the same draws") {
   for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential}) {
     for (const Unit unit : {Unit::kStep, Unit::kEpisode}) {
-      Index index = make_index();
+      const auto made = make_index();
+      Index& index = *made;
       const auto first = make_sampler(options_of(policy, unit), index);
       const auto second = make_sampler(options_of(policy, unit), index);
       const auto other = make_sampler(options_of(policy, unit, 2), index);
@@ -201,7 +208,8 @@ TEST_CASE("a sampler with the same seed and position continues with the same dra
 }
 
 TEST_CASE("fifo and lifo give one end of the content, and all of it when asked for more") {
-  Index index = make_index();
+  const auto made = make_index();
+  Index& index = *made;
   const auto fifo = make_sampler(options_of(Policy::kFifo), index);
   const auto lifo = make_sampler(options_of(Policy::kLifo), index);
   CHECK(steps_of(index, select(*fifo, index, 8)) == std::vector{0, 1, 2, 3, 4, 5, 6, 7});
@@ -216,7 +224,8 @@ TEST_CASE("fifo and lifo give one end of the content, and all of it when asked f
 }
 
 TEST_CASE("topk gives the largest priorities, the lower slot first among equals") {
-  Index index = make_index();
+  const auto made = make_index();
+  Index& index = *made;
   const auto steps = make_sampler(options_of(Policy::kTopK), index);
   CHECK(steps_of(index, select(*steps, index, 3)) == std::vector{18, 17, 16});
   CHECK(select(*steps, index, 1000).size() == kNumSteps);
@@ -228,15 +237,18 @@ TEST_CASE("topk gives the largest priorities, the lower slot first among equals"
   const Selection chosen = select(*steps, index, 2);
   CHECK((chosen.anchors[0].page == 0 && chosen.anchors[1].page == 3));
   CHECK(select(*episodes, index, 1).anchors[0].page == 0);
-  index.require_lookahead(1);  // takes the last step of the open episode back
-  CHECK(select(*steps, index, 1000).size() == kNumSteps - 1);
+  SamplerOptions reaching = options_of(Policy::kTopK);
+  reaching.lookahead = 1;  // not the last step of the open episode
+  CHECK(select(*make_sampler(reaching, index), index, 1000).size() == kNumSteps - 1);
+  CHECK(select(*steps, index, 1000).size() == kNumSteps);
 }
 
 TEST_CASE("max_times_sampled empties the buffer draw by draw, under every policy") {
   for (const Policy policy :
        {Policy::kUniform, Policy::kWeighted, Policy::kFifo, Policy::kLifo, Policy::kTopK}) {
     CAPTURE(static_cast<int>(policy));
-    Index index = make_index(2);
+    const auto made = make_index(2);
+    Index& index = *made;
     const auto sampler = make_sampler(options_of(policy), index);
     std::vector<int> times(kNumSteps, 0);
     for (uint64_t drawn = 0; drawn < 2 * kNumSteps;) {
@@ -252,7 +264,8 @@ TEST_CASE("max_times_sampled empties the buffer draw by draw, under every policy
     CHECK(select(*sampler, index, 5).size() == 0);
     CHECK(index.state().num_episodes == 1);  // the open one
   }
-  Index index = make_index(2);
+  const auto made = make_index(2);
+  Index& index = *made;
   const auto episodes = make_sampler(options_of(Policy::kUniform, Unit::kEpisode), index);
   CHECK(select(*episodes, index, 100).size() == 2 * kNumEnded);
 }
@@ -260,7 +273,8 @@ TEST_CASE("max_times_sampled empties the buffer draw by draw, under every policy
 TEST_CASE("a sequential epoch gives every step once, in an order of its own") {
   for (const bool shuffle : {true, false}) {
     for (const bool drop_last : {true, false}) {
-      Index index = make_index();
+      const auto made = make_index();
+      Index& index = *made;
       SamplerOptions options = options_of(Policy::kSequential);
       options.shuffle = shuffle;
       options.drop_last = drop_last;
@@ -287,7 +301,8 @@ TEST_CASE("a sequential epoch gives every step once, in an order of its own") {
 
 TEST_CASE("a sequential epoch over a buffer that changes is given up") {
   for (const bool shuffle : {true, false}) {
-    Index index = make_index();
+    const auto made = make_index();
+    Index& index = *made;
     SamplerOptions options = options_of(Policy::kSequential);
     options.shuffle = shuffle;
     const auto sampler = make_sampler(options, index);
@@ -302,7 +317,8 @@ TEST_CASE("a sequential epoch over a buffer that changes is given up") {
 }
 
 TEST_CASE("a position beyond its epoch ends the epoch") {
-  Index index = make_index();
+  const auto made = make_index();
+  Index& index = *made;
   const auto sampler = make_sampler(options_of(Policy::kSequential), index);
   SamplerPosition position;
   position.size = kNumSteps;
@@ -315,7 +331,8 @@ TEST_CASE("a position beyond its epoch ends the epoch") {
 }
 
 TEST_CASE("samplers that cannot be are refused") {
-  Index index = make_index();
+  const auto made = make_index();
+  Index& index = *made;
   for (const double wrong : {-0.1, std::nan(""), HUGE_VAL}) {
     SamplerOptions options = options_of(Policy::kWeighted);
     options.alpha = wrong;
@@ -325,7 +342,79 @@ TEST_CASE("samplers that cannot be are refused") {
     options.beta = wrong;
     CHECK_THROWS_AS(make_sampler(options, index), gear::base::InvalidArgument);
   }
-  Index spending = make_index(1);
+  const auto made_spending = make_index(1);
+  Index& spending = *made_spending;
   expect_message<gear::base::InvalidArgument>(
       [&] { make_sampler(options_of(Policy::kSequential), spending); }, "max_times_sampled");
+}
+
+TEST_CASE("a queue and a stack look at what they give, not at what was spent before") {
+  constexpr uint64_t kPages = 300;
+  constexpr uint64_t kPageSteps = 32;
+  constexpr uint64_t kBatch = 64;
+  for (const Policy policy : {Policy::kFifo, Policy::kLifo}) {
+    CAPTURE(static_cast<int>(policy));
+    Index index({kPages, kPageSteps, 0, Evict::kFifo, 1});
+    const uint32_t e = add_episode(index, std::vector<float>(kPages * kPageSteps, 1.0F), false);
+    const auto sampler = make_sampler(options_of(policy), index);
+    const auto from = policy == Policy::kFifo ? Walk::From::kOldest : Walk::From::kNewest;
+    for (uint64_t given = 0; given < kPages * kPageSteps; given += kBatch) {
+      Walk walk(index, &index.steps(), from);
+      Anchor anchor{};
+      for (uint64_t i = 0; i < kBatch; ++i) {
+        REQUIRE(walk.next(anchor));
+      }
+      REQUIRE(walk.visited() <= kBatch + kBatch / kPageSteps + 2);
+      const Selection chosen = select(*sampler, index, kBatch);
+      REQUIRE(chosen.size() == kBatch);
+      REQUIRE(chosen.anchors.back().page == anchor.page);
+      REQUIRE(chosen.anchors.back().row == anchor.row);
+      index.release_spent();
+    }
+    REQUIRE(select(*sampler, index, 1).size() == 0);
+    index.end_episode(e, EpisodeState::kTerminated, -1.0, 0);
+    CHECK(index.state().num_episodes == 0);
+  }
+}
+
+TEST_CASE("a queue that is filled while it is emptied gives every step once, in order") {
+  Index index({64, 4, 0, Evict::kFifo, 1});
+  const auto sampler = make_sampler(options_of(Policy::kFifo), index);
+  uint32_t e = index.open_episode();
+  float next = 0;
+  float expected = 0;
+  for (int round = 0; round < 400; ++round) {
+    for (int i = 0; i < round % 7; ++i, ++next) {
+      if (!index.has_room(e)) {
+        index.next_free_page(e);
+        index.attach_page(e);
+      }
+      index.append(e, {&next, 1});
+    }
+    if (round % 11 == 0) {
+      index.end_episode(e, EpisodeState::kTruncated, -1.0, 0);
+      e = index.open_episode();
+    }
+    const Selection chosen = select(*sampler, index, 5);
+    for (const Anchor& anchor : chosen.anchors) {
+      REQUIRE(index.priority(anchor) == expected);
+      ++expected;
+    }
+    index.release_spent();
+  }
+  CHECK(expected > 1000);
+}
+
+TEST_CASE("an episode that was spent and evicted leaves the next one in its slot alone") {
+  Index index({4, 1, 0, Evict::kFifo, 1});
+  const uint32_t spent = add_episode(index, {1, 1, 1, 1});
+  const auto sampler = make_sampler(options_of(Policy::kFifo), index);
+  REQUIRE(select(*sampler, index, 4).size() == 4);  // and the batch fails: nothing is released
+  add_episode(index, {2, 2});                       // evicts it
+  const uint32_t again = add_episode(index, {3}, false);
+  REQUIRE(again == spent);
+  index.release_spent();
+  CHECK(index.episode(again).end == 1);
+  CHECK(index.state().num_episodes == 2);
+  CHECK(select(*sampler, index, 4).size() == 3);
 }

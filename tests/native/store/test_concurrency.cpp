@@ -16,6 +16,7 @@
 #include "base/errors.h"
 #include "deliver/make_source.h"
 #include "described_rows.h"
+#include "store/checkpoint/index_check.h"
 #include "store/checkpoint/snapshot.h"
 #include "temporary_folder.h"
 
@@ -183,7 +184,7 @@ TEST_CASE("writers, collectors, updates and saves share a shard under constant e
     CHECK(wrong == 0);
     CHECK(shard->index().state().counters.steps_evicted > 0);
     CHECK(wrong_rows_stored(*shard) == 0);
-    CHECK_NOTHROW(Index(shard->index().options(), IndexState(shard->index().state())));
+    CHECK_NOTHROW(check_saved(shard->index().options(), saved_state(shard->index())));
   }
 }
 

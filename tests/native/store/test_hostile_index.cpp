@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "store/checkpoint/index_check.h"
 #include "store/checkpoint/snapshot_index.h"
 #include "store/writer.h"
 
@@ -25,7 +26,6 @@ std::shared_ptr<Shard> make_shard(Evict evict, uint32_t max_times_sampled) {
   options.evict = evict;
   options.max_times_sampled = max_times_sampled;
   auto shard = std::make_shared<Shard>(Schema({{"x", {}, DType::kF32}}), options);
-  shard->index().require_lookahead(1);
   gear::store::Writer writer(shard);
   const std::byte* columns[] = {kRow};
   for (const uint64_t steps : {5, 1, 3, 2}) {
@@ -40,22 +40,22 @@ std::shared_ptr<Shard> make_shard(Evict evict, uint32_t max_times_sampled) {
   const auto lock = shard->lock();
   const uint32_t open = shard->index().state().newest;
   // Leaves the writer nothing to end: the episode stays open, as in a checkpoint of a running job.
-  IndexState state = shard->index().state();
-  state.episodes[open].has_writer = false;
-  return std::make_shared<Shard>(shard->schema(), options, std::move(state));
+  SavedState saved = saved_state(shard->index());
+  saved.state.episodes[open].has_writer = false;
+  return std::make_shared<Shard>(shard->schema(), options, std::move(saved));
 }
 
 // Uses an index in every way that a loaded buffer would; what it refuses, it refuses as an Error.
 void use(Index& index) {
-  const auto steps = index.weights(0.6, Unit::kStep);
-  const auto episodes = index.weights(0.6, Unit::kEpisode);
+  const auto steps = index.steps(0)->weights(0.6);
+  const auto episodes = index.head_weights(0.6);
   for (uint32_t p = 0; p < index.options().num_pages; ++p) {
-    for (uint64_t k = index.anchors()[p]; k > 0; --k) {
+    for (uint64_t k = index.steps().counts()[p]; k > 0; --k) {
       index.mark_sampled({p, index.nth_anchor(p, 0)}, Unit::kStep);
     }
   }
   index.release_spent();
-  index.require_lookahead(2);
+  const auto reaching = index.steps(2)->weights(0.6);
   std::vector<uint64_t> open;
   for (uint32_t e = index.state().oldest; e != kNone; e = index.episode(e).newer) {
     if (index.episode(e).state == EpisodeState::kOpen) {
@@ -81,9 +81,7 @@ void use(Index& index) {
 bool accepted(const std::vector<std::byte>& bytes) {
   try {
     SavedIndex saved = decode_index(bytes);
-    const IndexOptions options{saved.num_pages, saved.page_steps, 0, saved.evict,
-                               saved.max_times_sampled};
-    Index index(options, std::move(saved.state));
+    Index index(saved.options(0), std::move(saved.index));
     use(index);
     return true;
   } catch (const gear::base::CorruptData&) {
@@ -149,14 +147,14 @@ TEST_CASE("states that contradict themselves are refused") {
   const auto shard = make_shard(Evict::kLifo, 0);
   const IndexOptions options = shard->index().options();
   const auto expect_refused = [&](auto change) {
-    IndexState state = shard->index().state();
-    change(state);
-    CHECK_THROWS_AS(Index(options, std::move(state)), gear::base::CorruptData);
+    SavedState saved = saved_state(shard->index());
+    change(saved.state);
+    CHECK_THROWS_AS(check_saved(options, saved), gear::base::CorruptData);
   };
   const uint32_t ended = shard->index().state().oldest;
   const uint32_t open = shard->index().state().newest;
   const uint32_t tail = shard->index().episode(ended).tail;
-  REQUIRE_NOTHROW(Index(options, IndexState(shard->index().state())));
+  REQUIRE_NOTHROW(check_saved(options, saved_state(shard->index())));
   expect_refused([&](IndexState& s) { s.free_pages.pop_back(); });
   expect_refused([&](IndexState& s) { s.free_pages.push_back(tail); });
   expect_refused([&](IndexState& s) { s.num_steps += 1; });
@@ -167,10 +165,29 @@ TEST_CASE("states that contradict themselves are refused") {
   expect_refused([&](IndexState& s) { s.episodes[ended].newer = ended; });
   expect_refused([&](IndexState& s) { s.episodes[ended].uid = s.next_uid; });
   expect_refused([&](IndexState& s) { s.episodes[ended].weight = std::nan(""); });
-  expect_refused([&](IndexState& s) { s.priorities[tail * options.page_steps] = NAN; });
-  expect_refused([&](IndexState& s) { s.priorities.pop_back(); });
-  expect_refused([&](IndexState& s) { s.episodes[ended].anchors_end -= 1; });
+  expect_refused([&](IndexState& s) { s.episodes[ended].weight = HUGE_VAL; });
+  for (const float wrong : {NAN, HUGE_VALF, -5.0F}) {
+    expect_refused([&](IndexState& s) { s.max_priority = wrong; });
+  }
+  expect_refused([&](IndexState& s) { s.next_uid = uint64_t{1} << 63; });
+  expect_refused([&](IndexState& s) { s.counters.steps_inserted += 1; });
+  expect_refused([&](IndexState& s) { s.counters.steps_sampled = ~uint64_t{0}; });
+  expect_refused([&](IndexState& s) {  // steps that nobody can have inserted
+    s.episodes[ended].begin += uint64_t{1} << 40;
+    s.episodes[ended].end += uint64_t{1} << 40;
+    for (uint32_t p = s.episodes[ended].head; p != kNone; p = s.pages[p].next) {
+      s.pages[p].first_step += uint64_t{1} << 40;
+    }
+  });
   expect_refused([&](IndexState& s) { s.episodes[ended].priority_sum += 1; });
+  for (const float wrong : {NAN, HUGE_VALF, -1.0F}) {
+    SavedState saved = saved_state(shard->index());
+    saved.priorities[0] = wrong;
+    CHECK_THROWS_AS(check_saved(options, saved), gear::base::CorruptData);
+    saved = saved_state(shard->index());
+    saved.priorities.pop_back();
+    CHECK_THROWS_AS(check_saved(options, saved), gear::base::CorruptData);
+  }
   expect_refused([&](IndexState& s) { s.episodes[open].closing_columns = 1; });
   expect_refused([&](IndexState& s) {  // ended, without a step
     Episode empty;

@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "expect_message.h"
+#include "store/checkpoint/index_check.h"
 #include "store/index/index.h"
 
 using namespace gear::store;
@@ -54,7 +55,7 @@ bool stored(const Index& index, int64_t id) {
   }
 }
 
-uint64_t total(Index& index) { return index.anchors().total(); }
+uint64_t total(Index& index) { return index.steps().counts().total(); }
 
 int64_t episode_id(int64_t step_id) { return step_id | int64_t{1} << 62; }
 
@@ -84,26 +85,31 @@ TEST_CASE("options out of range are refused") {
 
 TEST_CASE("a step is offered once the lookahead follows it or its episode ends") {
   Index index(options_of(8, 2));
-  index.require_lookahead(3);
+  const std::shared_ptr<Offer> three = index.steps(3);
   const uint32_t e = index.open_episode();
   append(index, e, {1, 1, 1});
-  CHECK(total(index) == 0);
+  CHECK(three->counts().total() == 0);
   append(index, e, {1});
-  CHECK(total(index) == 1);
+  CHECK(three->counts().total() == 1);
   append(index, e, {1, 1});
-  CHECK(total(index) == 3);
-  index.require_lookahead(5);
-  CHECK(total(index) == 1);
-  index.require_lookahead(2);  // never lowers
-  CHECK(total(index) == 1);
-  index.require_lookahead(100);
-  CHECK(total(index) == 0);
-  CHECK(index.heads().total() == 0);
-  const uint64_t version = index.version();
-  end(index, e);
-  CHECK(index.version() != version);
+  CHECK(three->counts().total() == 3);
+  CHECK(three->drawable({1, 0}));
+  CHECK(!three->drawable({1, 1}));
+  const std::shared_ptr<Offer> hundred = index.steps(100);
+  CHECK(hundred->counts().total() == 0);
+  CHECK(index.steps(5)->counts().total() == 1);
+  CHECK(three->counts().total() == 3);  // what others need is nothing to it
   CHECK(total(index) == 6);
-  CHECK(index.heads().total() == 1);
+  CHECK(index.offers().heads().total() == 0);
+  const uint64_t version = three->version();
+  append(index, index.open_episode(), {1, 1});
+  CHECK(three->version() == version);
+  end(index, e);
+  CHECK(three->version() != version);
+  CHECK(three->counts().total() == 6);
+  CHECK(hundred->counts().total() == 6);
+  CHECK(total(index) == 8);
+  CHECK(index.offers().heads().total() == 1);
 }
 
 TEST_CASE("a closing step is stored, never offered and has no id") {
@@ -240,36 +246,34 @@ TEST_CASE("priorities that are not given are the largest so far") {
 TEST_CASE("a priority of -0.0 is a priority of 0") {
   const IndexOptions options = options_of(2, 4);
   Index index(options);
-  index.require_lookahead(1);
   append(index, index.open_episode(), {-0.0F, -0.0F});
-  CHECK(total(index) == 1);
-  CHECK(std::signbit(index.state().priorities[1]));
-  CHECK_NOTHROW(Index(options, IndexState(index.state())));
+  CHECK(!std::signbit(index.state().priorities[1]));
+  CHECK_NOTHROW(check_saved(options, saved_state(index)));
 }
 
 TEST_CASE("an episode's priority is its weight, or the mean of its stored steps") {
   Index index(options_of(3, 2));
   const uint32_t e = index.open_episode();
   const auto ids = append(index, e, {1, 2, 3, 6});
-  CHECK(index.episode_priority(index.episode(e)) == 3.0);
+  CHECK(episode_priority(index.episode(e)) == 3.0);
   end(index, e);
   add_episode(index, 4);
-  CHECK(index.episode_priority(index.episode(e)) == 4.5);
+  CHECK(episode_priority(index.episode(e)) == 4.5);
   index.update(std::vector<int64_t>{ids[3]}, std::vector<float>{0});
-  CHECK(index.episode_priority(index.episode(e)) == 1.5);
-  const auto held = index.weights(1.0, Unit::kEpisode);
+  CHECK(episode_priority(index.episode(e)) == 1.5);
+  const auto held = index.head_weights(1.0);
   const SumTree& weights = *held;
   CHECK(weights[index.episode(e).head] == uint64_t{3} << 23);
   CHECK(index.update(std::vector<int64_t>{episode_id(ids[0])}, std::vector<float>{7}) == 0);
   CHECK(index.update(std::vector<int64_t>{episode_id(ids[3])}, std::vector<float>{7}) == 0);
   CHECK(index.update(std::vector<int64_t>{episode_id(ids[2])}, std::vector<float>{7}) == 1);
-  CHECK(index.episode_priority(index.episode(e)) == 7.0);
+  CHECK(episode_priority(index.episode(e)) == 7.0);
   CHECK(weights[index.episode(e).head] == uint64_t{7} << 24);
 }
 
 TEST_CASE("a step drawn max_times_sampled times is offered no more, a spent episode is freed") {
   Index index(options_of(4, 2, Evict::kFifo, 2));
-  const auto held = index.weights(0.6, Unit::kStep);
+  const auto held = index.steps(0)->weights(0.6);
   const SumTree& weights = *held;
   add_episode(index, 3);
   CHECK(index.nth_anchor(0, 0) == 0);
@@ -278,7 +282,7 @@ TEST_CASE("a step drawn max_times_sampled times is offered no more, a spent epis
   index.mark_sampled({0, 0}, Unit::kStep);
   CHECK(total(index) == 2);
   CHECK(weights[0] == 0);
-  CHECK(!index.drawable(Anchor{0, 0}));
+  CHECK(!index.steps().drawable(Anchor{0, 0}));
   CHECK(index.nth_anchor(0, 0) == 1);
   for (int i = 0; i < 2; ++i) {
     index.mark_sampled({0, 1}, Unit::kStep);
@@ -306,7 +310,7 @@ TEST_CASE("an open episode is freed when it ends with every step spent") {
   CHECK(index.state().num_episodes == 0);
   add_episode(index, 2);
   index.mark_sampled({index.episode(0).head, 0}, Unit::kEpisode);
-  CHECK(index.heads().total() == 0);
+  CHECK(index.offers().heads().total() == 0);
   index.release_spent();
   CHECK(index.state().free_pages.size() == 4);
 }
@@ -326,10 +330,12 @@ TEST_CASE("an open episode without a writer is adopted once") {
   const uint32_t e = index.open_episode();
   append(index, e, {1});
   expect_message<gear::base::InvalidArgument>([&] { index.adopt_episode(1); }, "has a writer");
-  index.abandon_episode(e);
-  CHECK(index.adopt_episode(1) == e);
-  CHECK_THROWS_AS(index.adopt_episode(1), gear::base::InvalidArgument);
-  end(index, e);
-  expect_message<gear::base::InvalidArgument>([&] { index.adopt_episode(1); }, "has ended");
-  expect_message<gear::base::InvalidArgument>([&] { index.adopt_episode(9); }, "no episode 9");
+  SavedState saved = saved_state(index);
+  saved.state.episodes[e].has_writer = false;  // as a checkpoint has it
+  Index loaded(index.options(), std::move(saved));
+  CHECK(loaded.adopt_episode(1) == e);
+  CHECK_THROWS_AS(loaded.adopt_episode(1), gear::base::InvalidArgument);
+  end(loaded, e);
+  expect_message<gear::base::InvalidArgument>([&] { loaded.adopt_episode(1); }, "has ended");
+  expect_message<gear::base::InvalidArgument>([&] { loaded.adopt_episode(9); }, "no episode 9");
 }

@@ -21,6 +21,7 @@ class HostMirror final : public Mirror {
  public:
   HostMirror(Index& index, uint64_t part_bytes)
       : index_(index),
+        offer_(index.steps(gear::tests::kMirroredLookahead)),
         part_(part_bytes / 64),
         log_(index.options().num_pages, index.options().page_steps),
         anchors_(index.options().num_pages),
@@ -29,11 +30,12 @@ class HostMirror final : public Mirror {
     image_.pages.resize(index.options().num_pages);
     image_.episodes.resize(index.options().num_pages + 64);
     log_.everything(index.state().pages, index.state().episodes.size());
-    index_.attach(log_);
+    offer_->attach(log_);
   }
-  ~HostMirror() override { index_.detach(log_); }
+  ~HostMirror() override { offer_->detach(log_); }
 
   int device() const override { return 0; }
+  uint64_t lookahead() const override { return offer_->lookahead(); }
   bool ahead() const override { return ahead_; }
   bool holds_priorities() const override { return !image_.priorities.empty(); }
   uint64_t bytes() const override { return 0; }
@@ -53,7 +55,7 @@ class HostMirror final : public Mirror {
     if (log_.empty()) {
       return;
     }
-    DeltaEncoder encoder(index_, log_, holds_priorities());
+    DeltaEncoder encoder(index_, *offer_, log_, holds_priorities());
     while (!encoder.done()) {
       const auto bytes = std::as_writable_bytes(std::span(part_));
       const DeltaRound round = encoder.next(bytes);
@@ -192,6 +194,7 @@ class HostMirror final : public Mirror {
   }
 
   Index& index_;
+  std::shared_ptr<Offer> offer_;
   std::vector<Line> part_;
   ChangeLog log_;
   MirrorImage image_;

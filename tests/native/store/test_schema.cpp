@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <locale>
 #include <string>
 #include <vector>
 
@@ -122,4 +123,20 @@ TEST_CASE("text that is no schema is refused") {
     CAPTURE(text);
     CHECK_THROWS_AS(Schema::parse(text), gear::base::Error);
   }
+}
+
+TEST_CASE("text and hash are the same in a process whose locale groups digits") {
+  struct Grouping : std::numpunct<char> {
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\3"; }
+  };
+  const Schema schema({{"x", {123456, 7}, DType::kU8}});
+  const std::string text = schema.text();
+  const std::string hash = schema.hash();
+  const std::locale before = std::locale::global(std::locale(std::locale(), new Grouping));
+  const std::string text_then = schema.text();
+  const std::string hash_then = schema.hash();
+  std::locale::global(before);
+  CHECK(text_then == text);
+  CHECK(hash_then == hash);
 }

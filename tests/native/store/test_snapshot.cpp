@@ -41,7 +41,6 @@ struct Content {
     options.max_times_sampled = 3;
     options.rate_limiter = RateLimiter(2.0, 5, 1000.0);
     shard = std::make_shared<Shard>(schema, options);
-    shard->index().require_lookahead(2);
     writer = std::make_unique<Writer>(shard);
     for (uint64_t episode = 0; episode < 9; ++episode) {
       append(3 + (episode + seed) % 7, static_cast<uint32_t>(seed + episode));
@@ -53,7 +52,7 @@ struct Content {
     append(6, 77);
     shard->rate_limiter().sampled(11);
     for (uint32_t page = 0; page < 3; ++page) {
-      if (shard->index().drawable(Anchor{page, 0})) {
+      if (shard->index().steps().drawable(Anchor{page, 0})) {
         shard->index().mark_sampled({page, 0}, Unit::kStep);
       }
     }
@@ -66,7 +65,6 @@ struct Content {
       }
       const std::byte* columns[] = {row.data(), row.data() + 3};
       const float priority = static_cast<float>(value % 10) / 4;
-      CHECK(writer->reserve(1, 0.0));
       writer->append(columns, 1, {&priority, 1});
     }
   }
@@ -100,8 +98,8 @@ void expect_equal(Shard& a, Shard& b) {
   REQUIRE(a.schema() == b.schema());
   REQUIRE(a.options().capacity <= b.options().capacity);
   REQUIRE(encode_index(a) == encode_index(b));
-  REQUIRE(a.index().anchors().total() == b.index().anchors().total());
-  REQUIRE(a.index().heads().total() == b.index().heads().total());
+  REQUIRE(a.index().steps().counts().total() == b.index().steps().counts().total());
+  REQUIRE(a.index().offers().heads().total() == b.index().offers().heads().total());
   for (const uint32_t p : used_pages(a.index().state())) {
     for (size_t c = 0; c < a.schema().size(); ++c) {
       const uint64_t offset = a.layout().offset(p, c, 0);

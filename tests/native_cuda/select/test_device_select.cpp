@@ -50,7 +50,6 @@ class Twins {
       if (ends) {
         index->end_episode(e, store::EpisodeState::kTerminated, -1.0, 0);
       }
-      index->abandon_episode(e);
     }
   }
 

@@ -58,7 +58,8 @@ void live(const MirroredHistory::Options& options, uint64_t operations) {
   std::shared_ptr<const DeviceTree> other;
   const uint64_t num_episodes = options.index.num_pages + 8;
   MirroredHistory history(
-      options, [](Index& index) { return std::make_unique<DeviceIndex>(index, 0); },
+      options,
+      [](Index& index) { return std::make_shared<DeviceIndex>(index, 0, kMirroredLookahead); },
       [&](Mirror& mirror) {
         kept = dynamic_cast<DeviceIndex&>(mirror).weights(kMirroredAlpha);
         other = dynamic_cast<DeviceIndex&>(mirror).weights(1.0);
@@ -99,9 +100,9 @@ TEST_CASE("a large first sync goes through the ring in many parts") {
   }
   DeviceIndex mirror(index, 0);
   const auto tree = mirror.weights(1.0);
-  const auto wanted = index.weights(1.0, Unit::kStep);
+  const auto wanted = index.steps(0)->weights(1.0);
   const MirrorImage image = image_of(mirror, index.state().episodes.size());
-  CHECK(image.anchors_total == index.anchors().total());
+  CHECK(image.anchors_total == index.steps().counts().total());
   CHECK(image.levels_agree);
   CHECK(std::equal(image.priorities.begin(), image.priorities.end(),
                    index.state().priorities.begin(), index.state().priorities.end()));
@@ -161,7 +162,7 @@ TEST_CASE("saturated weights and stale ids are counted as by the index") {
   }
   DeviceIndex mirror(index, 0);
   const auto tree = mirror.weights(1.0);
-  const auto reference_tree = reference.weights(1.0, Unit::kStep);
+  const auto reference_tree = reference.steps(0)->weights(1.0);
   const uint32_t huge = 2;
   for (Index* each : {&index, &reference}) {
     const uint32_t e = each->open_episode();

@@ -100,9 +100,9 @@ DeltaSender::DeltaSender(int device) : staging_(kParts, device) {
   staging_.reserve(kPartBytes, true);
 }
 
-void DeltaSender::send(const Index& index, const ChangeLog& log, const DeviceTables& tables,
-                       cudaStream_t stream) {
-  DeltaEncoder encoder(index, log, tables.priorities != nullptr);
+void DeltaSender::send(const Index& index, const Offer& offer, const ChangeLog& log,
+                       const DeviceTables& tables, cudaStream_t stream) {
+  DeltaEncoder encoder(index, offer, log, tables.priorities != nullptr);
   while (!encoder.done()) {
     std::byte* part = staging_.acquire(kPartBytes);
     const DeltaRound round = encoder.next({part, kPartBytes});

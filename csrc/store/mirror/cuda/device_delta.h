@@ -48,8 +48,8 @@ class DeltaSender {
 
   /// Enqueues the changes. Where tables.priorities is set, the largest priority moves to the other
   /// place.
-  void send(const Index& index, const ChangeLog& log, const DeviceTables& tables,
-            cudaStream_t stream);
+  void send(const Index& index, const Offer& offer, const ChangeLog& log,
+            const DeviceTables& tables, cudaStream_t stream);
 
   uint64_t bytes() const { return staging_.device_bytes(); }
 

@@ -50,18 +50,19 @@ __global__ void weigh(const float* priorities, uint64_t count, double alpha, uin
 
 }  // namespace
 
-DeviceIndex::DeviceIndex(Index& index, int device)
+DeviceIndex::DeviceIndex(Index& index, int device, uint64_t lookahead, const DeviceIndex* beside)
     : index_(index),
-      stream_(device),
+      offer_(index.steps(lookahead)),
+      stream_(beside != nullptr ? beside->stream_ : std::make_shared<base::Stream>(device)),
       log_(index.options().num_pages, index.options().page_steps),
       pages_(index.options().num_pages, device),
       episodes_(index.options().num_pages + kSpareEpisodes, device),
-      anchors_(index.options().num_pages, stream_, device),
-      heads_(index.options().num_pages, stream_, device),
+      anchors_(index.options().num_pages, *stream_, device),
+      heads_(index.options().num_pages, *stream_, device),
       deltas_(device) {
   const base::OnDevice current(device);
   static_assert(kNone == 0xffffffff, "all bits set: a page that belongs to no episode");
-  GEAR_CUDA_TRY(cudaMemsetAsync(pages_.get(), 0xff, pages_.bytes(), stream_));
+  GEAR_CUDA_TRY(cudaMemsetAsync(pages_.get(), 0xff, pages_.bytes(), *stream_));
   view_ = {pages_.get(),
            episodes_.get(),
            nullptr,
@@ -71,12 +72,12 @@ DeviceIndex::DeviceIndex(Index& index, int device)
            index.options().page_steps,
            index.options().owner};
   log_.everything(index.state().pages, index.state().episodes.size());
-  index_.attach(log_);
+  offer_->attach(log_);
 }
 
 DeviceIndex::~DeviceIndex() {
-  index_.detach(log_);
-  stream_.drain();
+  offer_->detach(log_);
+  stream_->drain();
 }
 
 void DeviceIndex::drop_unused_trees() {
@@ -117,7 +118,7 @@ void DeviceIndex::sync() {
                                       " have room: run fewer writers, or raise capacity"));
   }
   const base::OnDevice current(device());
-  deltas_.send(index_, log_, tables(), stream_);
+  deltas_.send(index_, *offer_, log_, tables(), *stream_);
   log_.clear();
   if (holds_priorities()) {
     largest_ = 1 - largest_;
@@ -134,10 +135,10 @@ void DeviceIndex::require_priorities() {
   base::DeviceArray<float> priorities(slots, device());
   base::DeviceArray<double> episode_weights(episodes_.size(), device());
   base::DeviceArray<DeviceScalars> scalars(1, device());
-  updates_.emplace(slots, episodes_.size(), stream_, device());
-  fill<<<blocks_for(slots), kBlock, 0, stream_>>>(priorities.get(), slots, -0.0F);
+  updates_.emplace(slots, episodes_.size(), *stream_, device());
+  fill<<<blocks_for(slots), kBlock, 0, *stream_>>>(priorities.get(), slots, -0.0F);
   GEAR_CUDA_TRY(cudaGetLastError());
-  set_scalars<<<1, 1, 0, stream_>>>(scalars.get(), index_.state().max_priority);
+  set_scalars<<<1, 1, 0, *stream_>>>(scalars.get(), index_.state().max_priority);
   GEAR_CUDA_TRY(cudaGetLastError());
   priorities_ = std::move(priorities);
   episode_weights_ = std::move(episode_weights);
@@ -167,12 +168,12 @@ std::shared_ptr<const DeviceTree> DeviceIndex::weights(double alpha) {
   const base::OnDevice current(device());
   const uint64_t slots = index_.num_slots();
   const auto made =
-      std::make_shared<WeightTree>(WeightTree{alpha, TreeMemory(slots, stream_, device())});
-  weigh<<<blocks_for(slots), kBlock, 0, stream_>>>(priorities_.get(), slots, alpha,
-                                                   weight_limit(slots), made->tree.tree().levels[0],
-                                                   scalars_.get());
+      std::make_shared<WeightTree>(WeightTree{alpha, TreeMemory(slots, *stream_, device())});
+  weigh<<<blocks_for(slots), kBlock, 0, *stream_>>>(priorities_.get(), slots, alpha,
+                                                    weight_limit(slots),
+                                                    made->tree.tree().levels[0], scalars_.get());
   GEAR_CUDA_TRY(cudaGetLastError());
-  made->tree.sum_levels(stream_);
+  made->tree.sum_levels(*stream_);
   weight_trees_.push_back(made);
   counted_ = true;
   return tree_of(made);
@@ -184,7 +185,7 @@ void DeviceIndex::update(const int64_t* ids, const float* priorities, uint64_t c
   sync();
   const base::OnDevice current(device());
   updates_->enqueue(ids, priorities, count, on_device, reinterpret_cast<cudaStream_t>(stream),
-                    tables(), stream_);
+                    tables(), *stream_);
   ahead_ = true;
 }
 
@@ -205,12 +206,12 @@ void DeviceIndex::settle() {
     take_priorities();
     GEAR_CUDA_TRY(cudaMemcpyAsync(weights.data(), episode_weights_.get(),
                                   weights.size() * sizeof(double), cudaMemcpyDeviceToHost,
-                                  stream_));
+                                  *stream_));
   }
   DeviceScalars scalars{};
   GEAR_CUDA_TRY(
-      cudaMemcpyAsync(&scalars, scalars_.get(), sizeof(scalars), cudaMemcpyDeviceToHost, stream_));
-  stream_.synchronize();
+      cudaMemcpyAsync(&scalars, scalars_.get(), sizeof(scalars), cudaMemcpyDeviceToHost, *stream_));
+  stream_->synchronize();
   index_.count_saturated(scalars.saturated_weights);
   if (ahead_) {
     index_.settle({weights, scalars.max_priority[largest_], scalars.stale_updates});
@@ -232,8 +233,8 @@ void DeviceIndex::take_priorities() {
     }
     GEAR_CUDA_TRY(cudaMemcpyAsync(settling_.get() + turn * part, priorities_.get() + first,
                                   std::min(part, slots - first) * sizeof(float),
-                                  cudaMemcpyDeviceToHost, stream_));
-    copied[turn].record(stream_);
+                                  cudaMemcpyDeviceToHost, *stream_));
+    copied[turn].record(*stream_);
   };
   copy(0, 0);
   uint64_t turn = 0;
@@ -246,7 +247,7 @@ void DeviceIndex::take_priorities() {
 
 void DeviceIndex::settled_elsewhere() {
   const base::OnDevice current(device());
-  set_scalars<<<1, 1, 0, stream_>>>(scalars_.get(), -1.0F);
+  set_scalars<<<1, 1, 0, *stream_>>>(scalars_.get(), -1.0F);
   GEAR_CUDA_TRY(cudaGetLastError());
   ahead_ = counted_ = false;
 }
@@ -264,8 +265,10 @@ uint64_t DeviceIndex::bytes() const {
   return total;
 }
 
-std::unique_ptr<Mirror> make_mirror(Index& index, int device) {
-  return std::make_unique<DeviceIndex>(index, device < 0 ? base::current_device() : device);
+std::shared_ptr<Mirror> make_mirror(Index& index, int device, uint64_t lookahead,
+                                    const Mirror* beside) {
+  return std::make_shared<DeviceIndex>(index, device < 0 ? base::current_device() : device,
+                                       lookahead, static_cast<const DeviceIndex*>(beside));
 }
 
 }  // namespace gear::store

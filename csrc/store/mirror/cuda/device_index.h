@@ -21,13 +21,16 @@ namespace gear::store {
 /// the two trees of counts; with priorities 8 bytes a step, and 8.3 a step for each alpha in use.
 class DeviceIndex final : public Mirror {
  public:
-  /// Starts with everything the index holds waiting for the first sync(). Throws OutOfMemory.
-  DeviceIndex(Index& index, int device);
+  /// Starts with everything the index holds waiting for the first sync(). `beside`: see
+  /// make_mirror. Throws OutOfMemory.
+  DeviceIndex(Index& index, int device, uint64_t lookahead = 0,
+              const DeviceIndex* beside = nullptr);
   ~DeviceIndex() override;
   DeviceIndex(const DeviceIndex&) = delete;
   DeviceIndex& operator=(const DeviceIndex&) = delete;
 
-  int device() const override { return stream_.device(); }
+  int device() const override { return stream_->device(); }
+  uint64_t lookahead() const override { return offer_->lookahead(); }
   void sync() override;
   bool ahead() const override { return ahead_; }
   bool holds_priorities() const override { return view_.priorities != nullptr; }
@@ -40,7 +43,9 @@ class DeviceIndex final : public Mirror {
   DeviceIndex* device_index() noexcept override { return this; }
 
   /// All that is selected, planned and gathered from this mirror goes on this stream.
-  const base::Stream& stream() const { return stream_; }
+  const base::Stream& stream() const { return *stream_; }
+  /// The steps of the index that this mirror shows as offered.
+  const Offer& offer() const { return *offer_; }
   /// As of what was put on the stream so far.
   const DeviceView& view() const { return view_; }
 
@@ -67,7 +72,8 @@ class DeviceIndex final : public Mirror {
   void take_priorities();
 
   Index& index_;
-  base::Stream stream_;
+  std::shared_ptr<Offer> offer_;
+  std::shared_ptr<base::Stream> stream_;
   ChangeLog log_;
   base::DeviceArray<Page> pages_;
   base::DeviceArray<DeviceEpisode> episodes_;
@@ -78,13 +84,13 @@ class DeviceIndex final : public Mirror {
   TreeMemory heads_;
   std::vector<std::shared_ptr<WeightTree>> weight_trees_;
   DeltaSender deltas_;
-  std::optional<UpdateQueue> updates_;  ///< with priorities
-  base::PinnedArray<float> settling_;   ///< two parts; made by the first settle()
+  std::optional<UpdateQueue> updates_;  // with priorities
+  base::PinnedArray<float> settling_;   // two parts; made by the first settle()
   DeviceView view_;
   RowSink* rows_ = nullptr;
-  int largest_ = 0;  ///< see DeviceTables
+  int largest_ = 0;  // see DeviceTables
   bool ahead_ = false;
-  bool counted_ = false;  ///< weights were computed here, some of which may have saturated
+  bool counted_ = false;  // weights were computed here, some of which may have saturated
 };
 
 }  // namespace gear::store

@@ -1,0 +1,165 @@
+#include "store/index/page_chains.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/errors.h"
+#include "store/index/fixed_point.h"
+
+namespace gear::store {
+
+PageChains::PageChains(const IndexOptions& options, IndexState& state)
+    : options_(options),
+      state_(state),
+      evicted_at_(options.num_pages, 0),
+      priority_key_(state.episodes.size(), -1.0) {
+  for (uint32_t e = static_cast<uint32_t>(state_.episodes.size()); e-- > 0;) {
+    if (state_.episodes[e].uid == 0) {
+      free_episodes_.push_back(e);
+    }
+  }
+}
+
+bool PageChains::has_room(uint32_t e) const {
+  const Episode& episode = state_.episodes[e];
+  return episode.tail != kNone && state_.pages[episode.tail].rows < options_.page_steps;
+}
+
+bool PageChains::evictable(uint32_t e) const {
+  const Episode& episode = state_.episodes[e];
+  return episode.head != kNone && (episode.ended() || episode.head != episode.tail || !has_room(e));
+}
+
+uint32_t PageChains::oldest_evictable() const {
+  uint32_t e = state_.oldest;
+  while (e != kNone && !evictable(e)) {
+    e = state_.episodes[e].newer;
+  }
+  return e;
+}
+
+uint32_t PageChains::victim(uint32_t requester) const {
+  switch (options_.evict) {
+    case Evict::kFifo:
+      return oldest_evictable();
+    case Evict::kLifo:
+      for (uint32_t e = state_.newest; e != kNone; e = state_.episodes[e].older) {
+        if (state_.episodes[e].ended()) {
+          return e;
+        }
+      }
+      break;
+    case Evict::kLowestPriority:
+      if (!by_priority_.empty()) {
+        return std::get<2>(*by_priority_.begin());
+      }
+      break;
+  }
+  return evictable(requester) ? requester : oldest_evictable();
+}
+
+uint32_t PageChains::open() {
+  uint32_t e = static_cast<uint32_t>(state_.episodes.size());
+  if (!free_episodes_.empty()) {
+    e = free_episodes_.back();
+    free_episodes_.pop_back();
+  } else {
+    state_.episodes.emplace_back();
+    priority_key_.push_back(-1.0);
+  }
+  Episode& episode = state_.episodes[e] = Episode{};
+  episode.uid = state_.next_uid++;
+  episode.older = state_.newest;
+  (episode.older == kNone ? state_.oldest : state_.episodes[episode.older].newer) = e;
+  state_.newest = e;
+  ++state_.num_episodes;
+  episode.has_writer = true;
+  return e;
+}
+
+uint32_t PageChains::adopt(uint64_t uid) {
+  for (uint32_t e = state_.newest; e != kNone; e = state_.episodes[e].older) {
+    Episode& episode = state_.episodes[e];
+    if (episode.uid != uid) {
+      continue;
+    }
+    if (episode.ended() || episode.has_writer) {
+      throw base::InvalidArgument(
+          base::cat("[store] episode ", uid, episode.ended() ? " has ended" : " has a writer",
+                    ": only an open episode without a writer can be continued"));
+    }
+    episode.has_writer = true;
+    return e;
+  }
+  throw base::InvalidArgument(base::cat("[store] no episode ", uid,
+                                        ": continue one of buffer.episodes() whose state is open"));
+}
+
+uint32_t PageChains::attach(uint32_t e) {
+  GEAR_CHECK(!state_.free_pages.empty());
+  const uint32_t p = state_.free_pages.front();
+  state_.free_pages.pop_front();
+  Episode& episode = state_.episodes[e];
+  Page& page = state_.pages[p];
+  GEAR_CHECK(page.episode == kNone && episode.end % options_.page_steps == 0);
+  page.episode = e;
+  page.first_step = episode.end;
+  page.previous = episode.tail;
+  page.next = kNone;
+  (page.previous == kNone ? episode.head : state_.pages[page.previous].next) = p;
+  episode.tail = p;
+  return p;
+}
+
+void PageChains::drop_head(uint32_t e) {
+  Episode& episode = state_.episodes[e];
+  const uint32_t p = episode.head;
+  Page& page = state_.pages[p];
+  const uint64_t first_slot = p * options_.page_steps;
+  const std::span priorities(&state_.priorities[first_slot], page.rows);
+  uint64_t sum = 0;
+  for (uint32_t row = 0; row < page.anchors; ++row) {
+    sum += priority_units(std::fabs(priorities[row]));
+  }
+  std::fill(priorities.begin(), priorities.end(), -0.0F);
+  if (!state_.times_sampled.empty()) {
+    std::fill_n(&state_.times_sampled[first_slot], page.rows, uint16_t{0});
+  }
+  episode.priority_sum -= sum;
+  episode.begin += page.anchors;
+  state_.num_steps -= page.anchors;
+  state_.counters.steps_evicted += page.anchors;
+  episode.head = page.next;
+  (page.next == kNone ? episode.tail : state_.pages[page.next].previous) = kNone;
+  const uint32_t generation = page.generation + 1;
+  page = Page{};
+  page.generation = generation;
+  state_.free_pages.push_back(p);
+  evicted_at_[p] = clock_;
+}
+
+void PageChains::remove(uint32_t e) {
+  rank(e, -1.0);
+  Episode& episode = state_.episodes[e];
+  (episode.older == kNone ? state_.oldest : state_.episodes[episode.older].newer) = episode.newer;
+  (episode.newer == kNone ? state_.newest : state_.episodes[episode.newer].older) = episode.older;
+  episode = Episode{};
+  free_episodes_.push_back(e);
+  --state_.num_episodes;
+}
+
+void PageChains::rank(uint32_t e, double priority) {
+  if (options_.evict != Evict::kLowestPriority || priority_key_[e] == priority) {
+    return;
+  }
+  const uint64_t uid = state_.episodes[e].uid;
+  if (priority_key_[e] >= 0) {
+    by_priority_.erase({priority_key_[e], uid, e});
+  }
+  if (priority >= 0) {
+    by_priority_.insert({priority, uid, e});
+  }
+  priority_key_[e] = priority < 0 ? -1.0 : priority;
+}
+
+}  // namespace gear::store

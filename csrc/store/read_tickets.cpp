@@ -1,0 +1,78 @@
+#include "store/read_tickets.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/threads/blocking.h"
+
+namespace gear::store {
+
+void ReadTickets::begin(uint64_t ticket) {
+  const std::lock_guard guard(mutex_);
+  open_.push_back(ticket);
+}
+
+void ReadTickets::give_back(uint64_t ticket) {
+  open_.erase(std::find(open_.begin(), open_.end(), ticket));
+}
+
+void ReadTickets::end(uint64_t ticket) {
+  {
+    const std::lock_guard guard(mutex_);
+    give_back(ticket);
+  }
+  done_.notify_all();
+}
+
+void ReadTickets::end_when(uint64_t ticket, std::shared_ptr<const ReadEnd> end) {
+  {
+    const std::lock_guard guard(mutex_);
+    ending_.emplace_back(ticket, std::move(end));
+  }
+  done_.notify_all();
+}
+
+void ReadTickets::poll() {
+  {
+    const std::lock_guard guard(mutex_);
+    poll_ended();
+  }
+  done_.notify_all();
+}
+
+void ReadTickets::poll_ended() {
+  std::erase_if(ending_, [this](const auto& read) {
+    if (!read.second->done()) {
+      return false;
+    }
+    give_back(read.first);
+    return true;
+  });
+}
+
+bool ReadTickets::passed(uint64_t clock) {
+  const std::lock_guard guard(mutex_);
+  if (!back(clock)) {
+    poll_ended();
+  }
+  return back(clock);
+}
+
+void ReadTickets::wait_passed(uint64_t clock) {
+  constexpr std::chrono::microseconds kPoll{50};  // of reads that end on a device
+  const base::Blocking waiting;
+  std::unique_lock guard(mutex_);
+  while (!back(clock)) {
+    if (ending_.empty()) {
+      done_.wait(guard);
+    } else {
+      for (const auto& read : ending_) {
+        read.second->hurry();
+      }
+      done_.wait_for(guard, kPoll);
+      poll_ended();
+    }
+  }
+}
+
+}  // namespace gear::store

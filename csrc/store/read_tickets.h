@@ -1,0 +1,58 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace gear::store {
+
+/// When a read ends that no thread waits for: that of a GPU.
+class ReadEnd {
+ public:
+  virtual ~ReadEnd() = default;
+  /// From any thread. True on a lost GPU too.
+  virtual bool done() const noexcept = 0;
+  /// A writer waits for it: a read that was put off is to begin. From that writer's thread, which
+  /// does not hold the shard's lock; must not call the shard.
+  virtual void hurry() const noexcept {}
+};
+
+/// Which batches still read pages that were planned for them: a page that was evicted is written
+/// again only when every ticket issued before the eviction is back.
+///
+///     clock        1      2      3      4
+///     tickets      ├── a ────────────┤
+///                         ├── b ─┤
+///     page evicted            ^ at 2: reused when a and b are back
+///
+/// Has a lock of its own, so that a copy that ends need not wait for a selection: taken inside the
+/// shard's. Any thread.
+class ReadTickets {
+ public:
+  /// Tickets ascend. Under the shard's lock.
+  void begin(uint64_t ticket);
+  void end(uint64_t ticket);
+  /// The ticket is given back by the first poll() after the read has ended; a writer that waits for
+  /// it polls too.
+  void end_when(uint64_t ticket, std::shared_ptr<const ReadEnd> end);
+  void poll();
+  /// Whether every ticket issued up to this clock is back. Under the shard's lock.
+  bool passed(uint64_t clock);
+  /// Waits until it is. Without the shard's lock.
+  void wait_passed(uint64_t clock);
+
+ private:
+  void give_back(uint64_t ticket);
+  void poll_ended();
+  bool back(uint64_t clock) const { return open_.empty() || open_.front() > clock; }
+
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::vector<uint64_t> open_;                                               // ascending
+  std::vector<std::pair<uint64_t, std::shared_ptr<const ReadEnd>>> ending_;  // of those
+};
+
+}  // namespace gear::store
