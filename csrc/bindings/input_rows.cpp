@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/errors.h"
-#include "base/half.h"
+#include "base/numbers/half.h"
 #include "bindings/dtypes.h"
 
 namespace gear::bindings {

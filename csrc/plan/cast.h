@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "base/dtype.h"
-#include "base/half.h"
 #include "base/host_device.h"
+#include "base/numbers/half.h"
 
 namespace gear::plan {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <span>
 
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "select/sampler.h"
 
 namespace gear::select {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 
 namespace gear::select {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "base/permutation.h"
+#include "base/numbers/permutation.h"
 #include "select/items.h"
 
 namespace gear::select {

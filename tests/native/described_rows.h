@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "plan/batch.h"
 #include "store/writer.h"
 

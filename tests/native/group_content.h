@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "select/group/group_sampler.h"
 
 /// Content of many ranks, and the same in one buffer.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "store/checkpoint/index_check.h"
 #include "store/index/index.h"
 #include "store/mirror/device_view.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "plan/window.h"
 #include "store/writer.h"
 

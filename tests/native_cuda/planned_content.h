@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/cuda/cuda.h"
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "deliver/block_pool.h"
 #include "gather/cuda/address_order.h"
 #include "gather/cuda/row_gather.h"

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/cuda/cuda.h"
-#include "base/divider.h"
+#include "base/numbers/divider.h"
 #include "plan/cast.h"
 
 namespace gear::gather {

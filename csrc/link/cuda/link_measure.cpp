@@ -4,7 +4,7 @@
 
 #include "base/cuda/cuda.h"
 #include "base/errors.h"
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "base/threads/thread_pool.h"
 #include "gather/cuda/address_order.h"
 #include "gather/cuda/row_gather.h"

@@ -2,8 +2,8 @@
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
 
-#include "base/divider.h"
 #include "base/errors.h"
+#include "base/numbers/divider.h"
 #include "plan/cuda/device_plan.h"
 #include "plan/derived.h"
 #include "store/id.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "select/cuda/device_select.h"
 #include "store/mirror/cuda/device_search.cuh"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/crc32c.h"
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 
 using namespace gear::base;
 

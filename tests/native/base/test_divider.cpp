@@ -2,8 +2,8 @@
 
 #include <initializer_list>
 
-#include "base/divider.h"
-#include "base/philox.h"
+#include "base/numbers/divider.h"
+#include "base/numbers/philox.h"
 
 using gear::base::Divider;
 using gear::base::philox;

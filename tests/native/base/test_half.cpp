@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "base/half.h"
-#include "base/philox.h"
+#include "base/numbers/half.h"
+#include "base/numbers/philox.h"
 
 using namespace gear::base;
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "base/permutation.h"
+#include "base/numbers/permutation.h"
 
 using namespace gear::base;
 

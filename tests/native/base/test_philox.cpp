@@ -3,7 +3,7 @@
 #include <array>
 #include <vector>
 
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 
 using gear::Draw128;
 using namespace gear::base;

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "deliver/block_pool.h"
 #include "gather/gather_cpu.h"
 

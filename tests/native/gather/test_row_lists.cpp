@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "gather/row_lists.h"
 
 using namespace gear::plan;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "base/permutation.h"
+#include "base/numbers/permutation.h"
 #include "deliver/block_pool.h"
 #include "expect_message.h"
 #include "gather/gather_cpu.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "deliver/block_pool.h"
 #include "expect_message.h"
 #include "gather/gather_cpu.h"

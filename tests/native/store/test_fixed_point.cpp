@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "store/index/fixed_point.h"
 
 using namespace gear::store;

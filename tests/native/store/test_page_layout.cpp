@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "expect_message.h"
 #include "store/page_layout.h"
 

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "store/index/sum_tree.h"
 
 using gear::base::philox;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "device_memory.h"
 #include "select/cuda/device_select.h"
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 #include "device_memory.h"
 #include "store/index/sum_tree.h"
 #include "store/mirror/cuda/device_search.cuh"

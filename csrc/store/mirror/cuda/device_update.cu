@@ -4,8 +4,8 @@
 #include <atomic>
 #include <cstring>
 
-#include "base/divider.h"
 #include "base/errors.h"
+#include "base/numbers/divider.h"
 #include "store/index/fixed_point.h"
 #include "store/index/update_check.h"
 #include "store/mirror/cuda/device_tree.cuh"

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "base/philox.h"
+#include "base/numbers/philox.h"
 
 namespace gear::base {
 
