@@ -61,14 +61,14 @@ void agree(Transport& control, const Problem& mine) {
 }
 
 // What has to be known of every rank before a communicator is made.
-struct Member {
+struct Participant {
   int32_t version;
   std::array<std::byte, 16> gpu;  // UUID
   Problem problem;
 };
 
-Member describe(int device) {
-  Member member{};
+Participant describe(int device) {
+  Participant member{};
   try {
     member.gpu = base::device_uuid(device);
     member.version = nccl::library().version;
@@ -79,9 +79,9 @@ Member describe(int device) {
 }
 
 void check_members(Transport& control, int device) {
-  const Member mine = describe(device);
+  const Participant mine = describe(device);
   agree(control, mine.problem);
-  const std::vector<Member> members = gather_all(control, mine);
+  const std::vector<Participant> members = gather_all(control, mine);
   for (size_t r = 0; r < members.size(); ++r) {
     if (members[r].version != members[0].version) {
       throw base::TransportError(
