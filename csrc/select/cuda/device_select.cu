@@ -3,6 +3,7 @@
 #include "base/errors.h"
 
 namespace gear::select {
+
 std::unique_ptr<DeviceSampler> make_device_sampler(const SamplerOptions& options,
                                                    store::Index& index, store::DeviceIndex& mirror,
                                                    uint64_t most_items) {
