@@ -59,7 +59,9 @@ void live(const MirroredHistory::Options& options, uint64_t operations) {
   const uint64_t num_episodes = options.index.num_pages + 8;
   MirroredHistory history(
       options,
-      [](Index& index) { return std::make_shared<DeviceIndex>(index, 0, kMirroredLookahead); },
+      [](Index& index) {
+        return std::make_shared<DeviceIndex>(index, 0, gear::tests::kMirroredLookahead);
+      },
       [&](Mirror& mirror) {
         kept = dynamic_cast<DeviceIndex&>(mirror).weights(kMirroredAlpha);
         other = dynamic_cast<DeviceIndex&>(mirror).weights(1.0);
