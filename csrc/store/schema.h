@@ -27,7 +27,7 @@ struct Column {
 /// and order of every column.
 class Schema {
  public:
-  static constexpr size_t kMaxColumns = 64;  ///< one bit a column in EpisodeInfo::closing_columns
+  static constexpr size_t kMaxColumns = 64;  ///< one bit a column in Episode::closing_columns
 
   /// Throws InvalidArgument for: no column, more than kMaxColumns, a repeated, empty or ill-formed
   /// name (letters, digits and _ . / - up to 63, starting with a letter or _), the reserved name
