@@ -27,8 +27,12 @@ std::vector<Variant> variants(bool over_link, bool random) {
   for (const int unroll : unrolls) {
     for (const bool streaming : {false, true}) {
       for (const unsigned blocks : {0U, 32U, 64U, 132U, 264U}) {
-        if (blocks != 0 && !over_link) continue;
-        if (random && over_link && (unroll == 1 || (blocks != 0 && blocks != 64))) continue;
+        if (blocks != 0 && !over_link) {
+          continue;
+        }
+        if (random && over_link && (unroll == 1 || (blocks != 0 && blocks != 64))) {
+          continue;
+        }
         found.push_back({unroll, streaming, blocks});
       }
     }
@@ -44,14 +48,20 @@ void measure_launches(Timer& timer) {
   cudaGraph_t graph;
   cudaGraphExec_t replay;
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < 3; ++i) nothing<<<1, 32, 0, stream>>>();
+  for (int i = 0; i < 3; ++i) {
+    nothing<<<1, 32, 0, stream>>>();
+  }
   CHECK(cudaStreamEndCapture(stream, &graph));
   CHECK(cudaGraphInstantiate(&replay, graph, 0));
   const double one = timer.us(5, [&](int) {
-    for (int i = 0; i < kLaunches; ++i) nothing<<<1, 32>>>();
+    for (int i = 0; i < kLaunches; ++i) {
+      nothing<<<1, 32>>>();
+    }
   });
   const double three = timer.us(5, [&](int) {
-    for (int i = 0; i < kLaunches; ++i) CHECK(cudaGraphLaunch(replay, nullptr));
+    for (int i = 0; i < kLaunches; ++i) {
+      CHECK(cudaGraphLaunch(replay, nullptr));
+    }
   });
   std::printf("{\"what\": \"launch\", \"us\": %.3f}\n", one / kLaunches);
   std::printf("{\"what\": \"graph_of_three\", \"us\": %.3f}\n", three / kLaunches);

@@ -53,7 +53,9 @@ static __global__ void draw(uint32_t* rows, uint64_t count, uint64_t pool_rows, 
 
 template <bool kStreaming, class Vector>
 __device__ Vector load(const Vector* from) {
-  if constexpr (kStreaming) return __ldcs(from);
+  if constexpr (kStreaming) {
+    return __ldcs(from);
+  }
   return __ldg(from);
 }
 
@@ -70,7 +72,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const uint64_t v = first + uint64_t{kThreads} * u;
-      if (v >= vectors) continue;
+      if (v >= vectors) {
+        continue;
+      }
       if constexpr (kWidth == 0) {
         const uint64_t row = rows[v >> shift];
         const uint64_t within = v & ((uint64_t{1} << shift) - 1);
@@ -84,7 +88,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const uint64_t v = first + uint64_t{kThreads} * u;
-      if (v < vectors) __stcs(target + v, loaded[u]);
+      if (v < vectors) {
+        __stcs(target + v, loaded[u]);
+      }
     }
   }
 }
@@ -94,7 +100,9 @@ static __global__ void count_wrong(const uint32_t* source, const uint32_t* targe
                                    unsigned long long* wrong) {
   for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < words;
        i += uint64_t{gridDim.x} * blockDim.x) {
-    if (source[rows[i / row_words] * row_words + i % row_words] != target[i]) atomicAdd(wrong, 1);
+    if (source[rows[i / row_words] * row_words + i % row_words] != target[i]) {
+      atomicAdd(wrong, 1);
+    }
   }
 }
 
@@ -117,7 +125,9 @@ struct Timer {
       CHECK(cudaGetLastError());
       float ms = 0;
       CHECK(cudaEventElapsedTime(&ms, begin, end));
-      if (i > 0) times.push_back(ms * 1e3F);
+      if (i > 0) {
+        times.push_back(ms * 1e3F);
+      }
     }
     std::sort(times.begin(), times.end());
     return times[times.size() / 2];
@@ -144,21 +154,33 @@ void launch_unrolled(const Variant& variant, const void* source, void* target, c
   const auto run = [&](auto kernel) {
     const uint64_t tile = uint64_t{kThreads} * static_cast<uint64_t>(variant.unroll);
     auto blocks = static_cast<unsigned>((vectors + tile - 1) / tile);
-    if (variant.blocks != 0) blocks = std::min(blocks, variant.blocks);
+    if (variant.blocks != 0) {
+      blocks = std::min(blocks, variant.blocks);
+    }
     kernel<<<blocks, kThreads>>>(static_cast<const Vector*>(source), static_cast<Vector*>(target),
                                  rows, shift, vectors);
   };
-  if (variant.unroll == 1) run(gather<Vector, 1, kWidth, kStreaming>);
-  if (variant.unroll == 2) run(gather<Vector, 2, kWidth, kStreaming>);
-  if (variant.unroll == 4) run(gather<Vector, 4, kWidth, kStreaming>);
-  if (variant.unroll == 8) run(gather<Vector, 8, kWidth, kStreaming>);
+  if (variant.unroll == 1) {
+    run(gather<Vector, 1, kWidth, kStreaming>);
+  }
+  if (variant.unroll == 2) {
+    run(gather<Vector, 2, kWidth, kStreaming>);
+  }
+  if (variant.unroll == 4) {
+    run(gather<Vector, 4, kWidth, kStreaming>);
+  }
+  if (variant.unroll == 8) {
+    run(gather<Vector, 8, kWidth, kStreaming>);
+  }
 }
 
 template <bool kStreaming>
 void launch(const Variant& variant, uint64_t row_bytes, const void* source, void* target,
             const uint32_t* rows, uint64_t bytes) {
   uint32_t shift = 0;
-  while ((uint64_t{16} << shift) < row_bytes) ++shift;
+  while ((uint64_t{16} << shift) < row_bytes) {
+    ++shift;
+  }
   if (row_bytes == 44) {
     launch_unrolled<uint32_t, 11, kStreaming>(variant, source, target, rows, 0, bytes / 4);
   } else if (row_bytes == 68) {
@@ -200,7 +222,9 @@ inline Variant measure_gather(Timer& timer, const Pool& pool, const char* order,
   const uint64_t bytes = count * row_bytes;
   const uint64_t pool_rows = pool.bytes / row_bytes;
   const bool sorted = std::strcmp(order, "sorted") == 0;
-  if (count == 0 || pool_rows < count) return {};
+  if (count == 0 || pool_rows < count) {
+    return {};
+  }
   uint32_t* const rows = make_rows(count, pool_rows, sorted);
   double best_us = 0;
   Variant best{};
@@ -216,7 +240,9 @@ inline Variant measure_gather(Timer& timer, const Pool& pool, const char* order,
     all += (all.empty() ? "\"" : ", \"") + std::to_string(variant.unroll) +
            (variant.streaming ? "s x " : " x ") + std::to_string(variant.blocks) +
            "\": " + std::to_string(static_cast<int64_t>(us));
-    if (best.unroll != 0 && us >= best_us) continue;
+    if (best.unroll != 0 && us >= best_us) {
+      continue;
+    }
     best_us = us;
     best = variant;
   }

@@ -25,7 +25,9 @@ struct Gpu {
 
 void make_gpu(Gpu& gpu, int device, int neighbour, uint64_t pool_bytes, uint64_t batch_bytes) {
   CHECK(cudaSetDevice(device));
-  if (neighbour != device) CHECK(cudaDeviceEnablePeerAccess(neighbour, 0));
+  if (neighbour != device) {
+    CHECK(cudaDeviceEnablePeerAccess(neighbour, 0));
+  }
   CHECK(cudaMalloc(&gpu.pool, pool_bytes));
   CHECK(cudaMalloc(&gpu.target, batch_bytes));
   CHECK(cudaEventCreate(&gpu.begin));
@@ -41,7 +43,9 @@ class Owner {
   explicit Owner(uint64_t pool_bytes) {
     int ready[2];
     int done[2];
-    if (pipe(ready) != 0 || pipe(done) != 0) std::exit(1);
+    if (pipe(ready) != 0 || pipe(done) != 0) {
+      std::exit(1);
+    }
     child_ = fork();
     if (child_ == 0) {
       close(done[1]);
@@ -63,7 +67,9 @@ class Owner {
   // Its pool, as the current GPU sees it.
   void* open() const {
     cudaIpcMemHandle_t handle;
-    if (read(ready_, &handle, sizeof handle) != sizeof handle) std::exit(1);
+    if (read(ready_, &handle, sizeof handle) != sizeof handle) {
+      std::exit(1);
+    }
     void* pool = nullptr;
     CHECK(cudaIpcOpenMemHandle(&pool, handle, cudaIpcMemLazyEnablePeerAccess));
     return pool;
@@ -82,8 +88,12 @@ class Owner {
     cudaIpcMemHandle_t handle;
     CHECK(cudaIpcGetMemHandle(&handle, pool));
     char end = 0;
-    if (write(ready, &handle, sizeof handle) != sizeof handle) return;
-    if (read(done, &end, 1) < 0) return;  // returns when the reader closes its end
+    if (write(ready, &handle, sizeof handle) != sizeof handle) {
+      return;
+    }
+    if (read(done, &end, 1) < 0) {
+      return;  // returns when the reader closes its end
+    }
   }
 
   pid_t child_ = -1;
@@ -106,7 +116,9 @@ void measure_all(std::vector<Gpu>& gpus, const Variant& variant, uint64_t row_by
   for (int batch = -1; batch < kBatches; ++batch) {
     for (int g = 0; g < size; ++g) {
       CHECK(cudaSetDevice(g));
-      if (batch == 0) CHECK(cudaEventRecord(gpus[g].begin));
+      if (batch == 0) {
+        CHECK(cudaEventRecord(gpus[g].begin));
+      }
       run(variant, row_bytes, gpus[(g + 1) % size].pool, gpus[g].target,
           gpus[g].rows + count * static_cast<uint64_t>((batch + 1) % kSets), batch_bytes);
       CHECK(cudaGetLastError());
@@ -145,7 +157,9 @@ int main(int argc, char** argv) {
   int size = 0;
   CHECK(cudaGetDeviceCount(&size));
   std::vector<Gpu> gpus(size);
-  for (int g = 0; g < size; ++g) make_gpu(gpus[g], g, (g + 1) % size, pool_bytes, batch_bytes);
+  for (int g = 0; g < size; ++g) {
+    make_gpu(gpus[g], g, (g + 1) % size, pool_bytes, batch_bytes);
+  }
   CHECK(cudaSetDevice(0));
   Timer timer;
   std::vector<Variant> variants;
@@ -169,7 +183,9 @@ int main(int argc, char** argv) {
                    variants};
   for (const uint64_t row : {64, 256, 1024, 4096, 16384}) {
     measure_gather(timer, other, "random", row, batch_bytes, gpus[0].target, 5);
-    if (row < 1024) measure_gather(timer, other, "sorted", row, batch_bytes, gpus[0].target, 5);
+    if (row < 1024) {
+      measure_gather(timer, other, "sorted", row, batch_bytes, gpus[0].target, 5);
+    }
   }
   CHECK(cudaIpcCloseMemHandle(const_cast<void*>(other.data)));
   return 0;

@@ -78,7 +78,7 @@ class Participant:
         return self.folder / f"{self._program}-{name}"
 
     def tier(self, tier: str) -> str:
-        return GPU_TIERS[tier] if self.gpu else tier
+        return GPU_TIERS.get(tier, tier) if self.gpu else tier
 
     def buffer(
         self,
