@@ -254,22 +254,20 @@ bool Shard::wait_sample(std::unique_lock<std::mutex>& held, uint64_t count, cons
 }
 
 std::shared_ptr<Mirror> Shard::mirror(int device, std::optional<uint64_t> lookahead) {
-  const Mirror* beside = nullptr;
+  const auto of_device = [device](const auto& mirror) { return mirror->device() == device; };
   for (const auto& mirror : mirrors_) {
-    if (mirror->device() != device) {
-      continue;
-    }
-    if (!lookahead || mirror->lookahead() == *lookahead) {
+    if (of_device(mirror) && (!lookahead || mirror->lookahead() == *lookahead)) {
       return mirror;
     }
-    beside = mirror.get();
   }
   const auto unused = [](const auto& mirror) { return mirror.use_count() == 1; };
   if (!draw_is_out_ && std::ranges::any_of(mirrors_, unused)) {
     settle();
     std::erase_if(mirrors_, unused);
   }
-  mirrors_.push_back(make_mirror(index_, device, lookahead.value_or(0), beside));
+  const auto beside = std::ranges::find_if(mirrors_, of_device);
+  mirrors_.push_back(make_mirror(index_, device, lookahead.value_or(0),
+                                 beside == mirrors_.end() ? nullptr : beside->get()));
   return mirrors_.back();
 }
 

@@ -125,6 +125,13 @@ void fail_cuda(cudaError_t status, const char* call) {
 int current_device() {
   int count = 0;
   GEAR_CUDA_TRY(cudaGetDeviceCount(&count));  // says what is missing; cudaGetDevice may not
+  // Of a thread without a GPU this copy of the runtime remembers the one that OnDevice visited
+  // last.
+  void* context = nullptr;
+  if (driver().get_context != nullptr && driver().get_context(&context) == 0 &&
+      context == nullptr) {
+    return 0;
+  }
   int device = 0;
   GEAR_CUDA_TRY(cudaGetDevice(&device));
   return device;
