@@ -107,6 +107,7 @@ def test_two_ranks_by_hand(two):
     assert not torch.equal(first["rng"]["torch"], second["rng"]["torch"])
 
 
+@pytest.mark.slow
 def test_two_ranks_continue_bit_equal(two, launch, tmp_path):
     """From the middle, in another folder: every rank's part and every byte of the buffer."""
     run_dir, _ = two
