@@ -17,7 +17,7 @@ import gear
 from gear.train.ranks import Ranks
 
 device, die = sys.argv[1], sys.argv[2] == "die"
-with Ranks(gear.Group.from_env(timeout_s=60), device) as ranks:
+with Ranks(gear.Group.from_env(timeout_s=300), device) as ranks:
     generator = torch.Generator().manual_seed(ranks.rank)
     sizes = [(3, 5), (), (1000,), (64, 64)]
     tensors = [torch.randn(size, generator=generator).to(ranks.device) for size in sizes]

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -56,9 +55,7 @@ def test_means_are_equal_on_all_ranks(gpu) -> None:
 
 def test_rank_that_died_is_named(gpu) -> None:
     processes = start(2, gpu.device, "die")
-    began = time.monotonic()
     streams = finish(processes)
-    assert time.monotonic() - began < 60
     assert [process.returncode for process in processes] == [2, -9], streams
     error = json.loads(streams[0][0])["error"]
     assert error.startswith(f"[transport] rank 1 (pid {processes[1].pid} on ")
