@@ -218,9 +218,13 @@ TEST_CASE("in a forked child a pipeline is refused, and destroyed without its pa
       }
     }
     pipeline.reset();
+#ifdef __SANITIZE_THREAD__  // ends a forked child that starts a thread
+    return refused;
+#else
     const std::unique_ptr<Pipeline> own = make_pipeline(shard, options);
     Batch other;
     return own->next(1.0, other) == Next::kBatch && wrong_rows(other) == 0 ? refused : 100;
+#endif
   });
   CHECK(code == 6);
   CHECK(pipeline->next(1.0, batch) == Next::kBatch);
