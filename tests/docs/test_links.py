@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from docs.documents import DOCUMENTS, ROOT
 
-import gear
-
 FOLDERS = "benchmarks|csrc|docs|gear|modulefiles|recipes|requirements|slurm|tests|tools"
 
 
@@ -21,9 +19,3 @@ def test_links_and_paths_exist(document: Path) -> None:
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
     for path in re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", text):
         assert (ROOT / path).exists(), f"{document.name} mentions {path}"
-
-
-def test_environment_variables_are_documented() -> None:
-    text = re.sub(r"[`\s]+", " ", (ROOT / "INSTALL.md").read_text(encoding="utf-8"))
-    for row in gear._core.environment():
-        assert " | ".join(row) in text, f"INSTALL.md lacks the row of {row[0]}"
