@@ -45,6 +45,13 @@ RUN_ELSEWHERE = {
         "tests/distribution/test_build_faults.py",
         "wheelhouse.py",
     ),
+    # Of INSTALL.md, tests/distribution/test_install_document.py runs the blocks for the module.
+    r"recipes/build\.sh recipes/sites/generic-linux\.conf --prefix /opt/gear": (
+        "INSTALL.md",
+        "recipes/build.sh recipes/sites/generic-linux.conf --prefix",
+    ),
+    r"module load gear": ("INSTALL.md", "\nmodule load gear\n"),
+    r"extend-venv-activate my-venv": ("INSTALL.md", "\nextend-venv-activate ~/my-gear\n"),
     r"recipes/build\.sh .* --uninstall": (
         "tests/distribution/test_build_versions.py",
         "--uninstall",
