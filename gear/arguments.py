@@ -1,4 +1,4 @@
-"""Checks of what callers give."""
+"""Checks of arguments."""
 
 from __future__ import annotations
 

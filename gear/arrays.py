@@ -1,4 +1,4 @@
-"""Ids and priorities that callers give, as arrays of any framework."""
+"""Ids and priorities from arrays of any framework."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def as_array(values: Any) -> npt.NDArray[Any]:
 
 
 def as_ids(values: Any) -> npt.NDArray[np.int64]:
-    """Ids as the core takes them: int64 and nothing else, for a shorter type has lost the bits
-    that tell a step from an evicted one, an episode or another rank's."""
+    """Ids as the core takes them: int64 only. A shorter type has lost the bits that tell a step
+    from an evicted one, from an episode and from another rank's step."""
     ids = as_array(values)
     if isinstance(values, (list, tuple)) and len(values) == 0:  # NumPy makes float64 of it
         return np.empty(0, np.int64)
@@ -65,13 +65,14 @@ class GpuArray(NamedTuple):
 
 
 def gpu_array(label: str, values: Any, *, integer: bool) -> GpuArray | None:
-    """Ids, or real numbers as float32 (converted there), on their GPU; None if they are not on one.
+    """Ids, or real numbers converted to float32, on their GPU; None if they are not on a GPU.
 
-    Takes torch tensors and CuPy arrays, whose streams are known: their memory may be reused once
-    what reads it is on that stream. Arrays of others go by way of the host.
+    Takes torch tensors and CuPy arrays, because their streams are known: their memory may be reused
+    once the reading work is on that stream. Arrays of other frameworks go through the host.
 
     Raises:
-        InvalidArgument: ids that are not int64, no real numbers, or another shape than ``[B]``.
+        InvalidArgument: ids that are not int64, values that are not real numbers, or another shape
+            than ``[B]``.
     """
     if not _core.runtime_version():
         return None
@@ -105,10 +106,10 @@ def gpu_array(label: str, values: Any, *, integer: bool) -> GpuArray | None:
 
 
 def update_on_gpu(ids: Any, priorities: Any) -> tuple[GpuArray, GpuArray] | None:
-    """Both on their GPU; None if they are not on one and the same.
+    """Ids and priorities on their GPU; None if they are not both on the same GPU.
 
     Raises:
-        InvalidArgument: not one priority an id, or what `gpu_array` refuses.
+        InvalidArgument: the numbers of ids and priorities differ, or `gpu_array` refuses one.
     """
     gpu_ids = gpu_array("ids", ids, integer=True)
     gpu_priorities = gpu_ids and gpu_array("priorities", priorities, integer=False)

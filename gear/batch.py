@@ -12,17 +12,17 @@ DATA = _core.Batch.DATA
 
 
 class Batch(Mapping[str, Any]):
-    """The tensors of a batch of B items, by output name, and what belongs to them.
+    """The tensors of a batch of B items, by output name, with ids, weights, masks and lengths.
 
-    A mapping: ``len(batch)`` is the number of outputs, `size` that of items.
+    A batch is a mapping: ``len(batch)`` is the number of outputs, `size` the number of items.
 
-    Tensors view memory that is reused only after the last of them is gone: keep a batch as long as
-    you like. They are made when first asked for. On a GPU that orders the stream that is current
-    then behind the batch, and the memory's reuse behind what this stream was given by the time the
-    last tensor goes: a stream that tensors are handed on to must be waited for before that.
-
-    B is `size`, L the steps of the output's window. ``batch[name]`` has shape ``[B, L, *shape]``;
+    With B items and L steps in the output's window, ``batch[name]`` has shape ``[B, L, *shape]``;
     ``[B, *shape]`` for a `Step`; ``[sum(lengths[name]), *shape]`` when packed.
+
+    GEAR makes a tensor when you first ask for it, and reuses the batch's memory only after the last
+    tensor is gone: keep a batch as long as you like. On a GPU, the stream that is current when you
+    first ask waits for the batch, and the memory is reused after the work that this stream has by
+    the time the last tensor goes. If another stream uses a tensor, wait for it before that.
     """
 
     __slots__ = ("_core", "_make", "_outputs", "_tensors")
@@ -61,22 +61,22 @@ class Batch(Mapping[str, Any]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes read from the store for this batch; padding counts where a GPU gathers."""
+        """Bytes read from the store for this batch. Where a GPU gathers, padding counts."""
         return self._core.bytes
 
     @property
     def path(self) -> str:
-        """How the bytes came: ``"host"``, ``"staged"``, ``"zero_copy"`` or ``"device"``."""
+        """The way of the bytes: ``"host"``, ``"staged"``, ``"zero_copy"`` or ``"device"``."""
         return self._core.path
 
     @property
     def ids(self) -> Any:
-        """int64 ``[B]``, for `ReplayBuffer.update` and `ReplayBuffer.collect`; NumPy's with JAX."""
+        """int64 ``[B]``, for `ReplayBuffer.update` and `ReplayBuffer.collect`. With JAX: NumPy."""
         return self._tensor(_core.Batch.IDS)
 
     @property
     def probabilities(self) -> Any:
-        """float32 ``[B]``: with which probability each item was drawn."""
+        """float32 ``[B]``: the probability with which each item was drawn."""
         return self._tensor(_core.Batch.PROBABILITIES)
 
     @property
@@ -91,12 +91,12 @@ class Batch(Mapping[str, Any]):
 
     @property
     def lengths(self) -> Mapping[str, Any]:
-        """By output, int32 ``[B]``: how many steps are there."""
+        """By output, int32 ``[B]``: the number of steps in the window that exist."""
         return _PerOutput(self._outputs, lambda output: self._tensor(_core.Batch.LENGTHS, output))
 
     @property
     def cu_seqlens(self) -> Mapping[str, Any]:
-        """By output, int32 ``[B + 1]``, packed only: where each item begins."""
+        """By output, int32 ``[B + 1]``, packed only: the row at which each item begins."""
         return _PerOutput(
             self._outputs, lambda output: self._tensor(_core.Batch.CU_SEQLENS, output)
         )

@@ -1,4 +1,4 @@
-"""The replay buffer: where experience is kept, and where writers and loaders come from."""
+"""The replay buffer: it stores experience and makes writers and loaders."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ DEFAULT_PAGE_STEPS = 16
 
 
 class ReplayBuffer:
-    """Experience of one run, in pages of ``page_steps`` consecutive steps of one episode.
+    """The experience of one run, in pages of ``page_steps`` consecutive steps of one episode.
 
     Any number of threads may write (one `Writer` each) and read (one `Loader` each).
 
     Args:
         schema: the columns of a step.
-        capacity: room in steps, rounded up to whole pages; over a group, that of each rank. The
-            last page of an episode may stay partly empty.
+        capacity: steps that the buffer has room for, rounded up to whole pages; over a group, the
+            room of each rank. The last page of an episode may stay partly empty.
         tier: ``"host"``; ``"shared"`` (named POSIX shared memory, mode 0600); ``"pinned"`` (either
             of these, page-locked, so that GPUs read it over PCIe); ``"device"`` or ``"device:1"``
             (memory of the current GPU, or of that one).
-        name: of the shared region; with ``tier="shared"``, and with ``tier="pinned"`` if other
-            processes are to map it; None: made up. Over a group, ``-rank2`` is put behind it.
-        page_steps: steps in a page. 16 wastes little on episodes of any length; where all are of
-            one length, a page for a whole one makes batches of small steps up to a third faster.
+        name: name of the shared region, for ``tier="shared"``, and for ``tier="pinned"`` if other
+            processes map it; None: GEAR makes one up. Over a group, GEAR appends ``-rank2``.
+        page_steps: steps in a page. 16 wastes little on episodes of any length. If all episodes
+            have one length, a page for each makes batches of small steps up to a third faster.
         evict: which episode gives up its oldest page when none is free: ``"fifo"`` the oldest;
             ``"lifo"`` the newest ended; ``"lowest_priority"`` the ended one of lowest priority.
-        max_times_sampled: a step drawn that often is offered no more; an ended episode of which
-            nothing is left to draw is freed.
+        max_times_sampled: how often a step may be drawn. An ended episode is freed when it has
+            nothing left to draw. None: no limit.
         rate_limit: samples per insert; None: no limit.
-        group: the ranks that share the buffer; with several of them, making it is collective.
-            Tiers ``"shared"`` and ``"pinned"`` are read in place by all ranks of the node, tier
-            ``"device"`` by their GPUs; of tier ``"host"`` a row that another rank needs is sent.
+        group: the ranks that share the buffer. With several ranks, the call is collective. All
+            ranks of a node read tiers ``"shared"`` and ``"pinned"`` in place, and their GPUs tier
+            ``"device"``; rows of tier ``"host"`` are sent to the rank that needs them.
 
     Raises:
-        InvalidArgument: a value outside what is allowed, a capacity below one page, a shared name
-            that a live process uses, a tier that this build was made without.
-        OutOfMemory: the tier has no room for it, or the limit on locked memory (``ulimit -l``) is
-            too small for ``"pinned"``.
-        CudaError: there is no GPU, or not that one.
+        InvalidArgument: a value that is not allowed, a capacity below one page, a shared name that
+            a live process uses, a tier that this build lacks.
+        OutOfMemory: the tier has no room for the buffer, or the limit on locked memory
+            (``ulimit -l``) is too small for ``"pinned"``.
+        CudaError: there is no GPU, or not the one named.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class ReplayBuffer:
 
     @property
     def tier(self) -> str:
-        """Where this rank's steps lie: ``host``, ``shared``, ``pinned`` or ``device``."""
+        """The memory of this rank's steps: ``host``, ``shared``, ``pinned`` or ``device``."""
         return self._tier
 
     @property
@@ -145,7 +145,7 @@ class ReplayBuffer:
 
     @property
     def capacity(self) -> int:
-        """Room in steps, in whole pages."""
+        """Steps that the buffer has room for, in whole pages."""
         return self._open().capacity
 
     @property
@@ -155,7 +155,7 @@ class ReplayBuffer:
 
     @property
     def num_episodes(self) -> int:
-        """Episodes of which steps are stored, open ones included; of this rank's shard."""
+        """Episodes with stored steps in this rank's shard, open ones included."""
         return self._open().num_episodes
 
     @property
@@ -180,7 +180,7 @@ class ReplayBuffer:
         )
 
     def stats(self) -> BufferStats:
-        """Counts, once a GPU's priorities are in; `len`, `num_episodes`, `nbytes` do not wait."""
+        """Counts. Waits for priorities on a GPU; `len`, `num_episodes` and `nbytes` do not."""
         return cast(BufferStats, self._open().stats())
 
     def episodes(self) -> list[Episode]:
@@ -190,10 +190,10 @@ class ReplayBuffer:
     # ---- writing ----
 
     def writer(self, episode: int | None = None, *, timeout_s: float | None = None) -> Writer:
-        """A writer, for one thread.
+        """Makes a writer, for one thread.
 
         Args:
-            episode: uid of an open episode without a writer (after `load`) to go on with.
+            episode: uid of an open episode without a writer (after `load`) to continue.
             timeout_s: longest wait for the rate limit, then TimeoutError; None: no end.
         """
         return Writer(self._open(), episode, timeout_s)
@@ -206,16 +206,16 @@ class ReplayBuffer:
             priorities: ``[B]``, finite and 0 or more.
 
         Returns:
-            How many were applied. Steps evicted meanwhile are ignored and counted in
-            ``stats()["stale_updates"]``. None when both are torch tensors or CuPy arrays on one
-            GPU: a count would have to wait for it, and this call does not once a loader there
-            selects by priority. None over a group of several ranks: the priorities travel to the
-            steps' owners with the next ``next(loader)`` or `save` and are applied there before it
-            draws, in the order of the ranks.
+            How many priorities were set. GEAR ignores steps that have been evicted, and counts
+            them in ``stats()["stale_updates"]``. None if both arguments are torch tensors or CuPy
+            arrays on one GPU: a count would have to wait for the GPU, and this call does not once
+            a loader there selects by priority. None over a group of several ranks: the priorities
+            travel to the steps' owners with the next ``next(loader)`` or `save`, and the owners
+            set them before that draw, in the order of the ranks.
 
         Raises:
-            InvalidArgument: a priority or an id that cannot be; nothing is applied. On a GPU that
-                is seen later: the next call of the buffer or its loaders there raises it.
+            InvalidArgument: a wrong priority or id; nothing is set. A GPU finds it later: then the
+                next call of the buffer or of its loaders there raises it.
         """
         shard = self._open()
         if self._peers is not None:
@@ -230,7 +230,7 @@ class ReplayBuffer:
         return None
 
     def priorities(self, ids: Any) -> npt.NDArray[np.float32]:
-        """Priorities of stored steps, float32 ``[B]``."""
+        """The priorities of stored steps, float32 ``[B]``."""
         return self._open().priorities(as_ids(ids))
 
     # ---- reading ----
@@ -251,45 +251,46 @@ class ReplayBuffer:
         locality: str = "first",
         nccl: bool = False,
     ) -> Loader:
-        """Batches of ``batch_size`` items, drawn by a sampler.
+        """Makes a loader: batches of ``batch_size`` items that a sampler draws.
 
-        Over a group, ``batch_size`` is that of each rank, which gets exactly so many (of an epoch's
-        last batch: its share), and all ranks together draw from all shards as if they were one
-        buffer; making the loader and ``next`` are collective: every rank, the same loaders, the
-        same order.
+        A step of an open episode is offered to the loader once all its windows are complete for
+        that step.
 
-        A step of an open episode is offered only once every window of every loader of this buffer
-        is complete for it.
+        Over a group, each rank gets ``batch_size`` items (of an epoch's last batch: its share), and
+        all ranks together draw from all shards as if they were one buffer. Making the loader and
+        ``next`` are collective: every rank makes the same loaders and calls them in the same order.
 
         Args:
+            batch_size: items in a batch; over a group, in each rank's batch.
             sampler: `Uniform` by default.
             outputs: what to deliver by name: `Step`, `Window`, `Terminated`, `IsLast`, `StepIndex`;
                 None: every column of the anchor's step.
-            packed: concatenated steps with ``cu_seqlens`` in place of padding.
-            device: ``"cpu"``, ``"cuda"`` (the current GPU) or ``"cuda:1"``. On a GPU, selection is
-                made there where the sampler has a form for it, and tensors are ordered with the
-                stream that is current when they are first asked for; no call waits for the GPU but
-                for packed batches, whose number of rows is made there.
-            path: how bytes come to a GPU from host memory: ``"zero_copy"``, read there by the GPU
-                (``tier="pinned"``), ``"staged"``, gathered by host threads and copied, or
-                ``"auto"``, the faster one of these on this machine.
-            framework: ``"torch"``, ``"numpy"``, ``"jax"`` or ``"cupy"``; None: torch where
-                installed, else NumPy (on a GPU: CuPy, JAX). bfloat16 in NumPy is uint16 bits. JAX
-                makes 32 bits of 64 unless ``jax_enable_x64`` is set; ids come as NumPy's int64.
-            prefetch: batches in flight behind the delivered one.
-            seed: of the sampler's draws.
+            packed: True concatenates steps and gives ``cu_seqlens``; False pads.
+            device: ``"cpu"``, ``"cuda"`` (the current GPU) or ``"cuda:1"``. A GPU also selects, if
+                the sampler has a form for GPUs. Tensors are ordered with the stream that is current
+                when you first ask for them. No call waits for the GPU, except for packed batches,
+                whose number of rows the GPU computes.
+            path: how bytes come to a GPU from host memory. ``"zero_copy"``: the GPU reads them in
+                place (``tier="pinned"``). ``"staged"``: host threads gather and copy them.
+                ``"auto"``: the faster of the two on this machine.
+            framework: ``"torch"``, ``"numpy"``, ``"jax"`` or ``"cupy"``; None: torch if installed,
+                else NumPy (on a GPU: CuPy, JAX). NumPy gets bfloat16 as uint16 bits. JAX turns 64
+                bits into 32 unless ``jax_enable_x64`` is set; its ids are NumPy's int64.
+            prefetch: how many batches are in flight behind the delivered one.
+            seed: seed of the sampler's draws.
             timeout_s: longest wait of ``next`` for the rate limit; None: no end.
-            locality: over a group, ``"first"``: ranks keep what was drawn from their own shards up
-                to their share, and only the surplus moves, within the node where it can; ``"off"``:
-                every draw goes to a rank by its number, whoever holds it.
-            nccl: over a group, rows that go from GPU to GPU between nodes travel by NCCL, not
-                through the host.
+            locality: over a group. ``"first"``: ranks keep the draws from their own shards up to
+                their share, and only the surplus moves, inside the node if possible. ``"off"``:
+                the number of a draw decides which rank gets it.
+            nccl: over a group: True sends rows between GPUs of different nodes by NCCL; False
+                sends them through the host.
 
         Raises:
-            InvalidArgument: see the message.
-            TransportError: a rank did not take part within the group's time-out; names it.
-            OutOfMemory: no room for ``prefetch + 2`` batches on the GPU.
-            CudaError: no such GPU.
+            InvalidArgument: the message says which argument, and what is allowed.
+            TransportError: a rank did not take part within the group's time-out; the message names
+                it.
+            OutOfMemory: the GPU has no room for ``prefetch + 2`` batches.
+            CudaError: there is no such GPU.
         """
         return Loader(
             self._open,
@@ -319,10 +320,10 @@ class ReplayBuffer:
         device: str = "cpu",
         framework: str | None = None,
     ) -> Batch:
-        """Exactly the steps named, in this order, now; `device` and `framework` as for `loader`.
+        """Delivers the named steps, in this order, at once; other arguments as for `loader`.
 
         Raises:
-            InvalidArgument: an id that is not of this buffer, or whose step has been evicted.
+            InvalidArgument: an id is not of this buffer, or its step has been evicted.
         """
         tuples = output_tuples(outputs, self._schema)
         gpu = _core.parse_device(str(device))
@@ -335,15 +336,16 @@ class ReplayBuffer:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint into the directory ``path`` (docs/format.md), atomically.
 
-        A checkpoint that is there already is replaced only when the other one is complete; when
-        saving fails it stays.
+        The new checkpoint replaces an older one when it is complete. If saving fails, the older one
+        stays.
 
-        Over a group, collective: every rank writes its part, ``path/rank-00002-of-00004``; it is
-        complete when the call returns on every rank.
+        Over a group, the call is collective: every rank writes its part,
+        ``path/rank-00002-of-00004``. The checkpoint is complete when the call returns on every
+        rank.
 
         Raises:
-            IoError: the file system refused (full, read-only), with what was written so far.
-            InvalidArgument: ``path`` holds something that is no checkpoint.
+            IoError: the file system refused (full, read-only); says how much was written.
+            InvalidArgument: ``path`` holds something else than a checkpoint.
         """
         if self._group.size == 1:
             checkpoint.save(self._open(), path)
@@ -359,14 +361,14 @@ class ReplayBuffer:
         name: str | None = None,
         group: Group | None = None,
     ) -> ReplayBuffer:
-        """The buffer that was saved, with its ids, priorities and counts.
+        """Loads a saved buffer, with its ids, priorities and counts.
 
-        Open episodes stay open: ``writer(episode=uid)`` continues one. Over a group, collective, by
-        as many ranks as saved it.
+        Open episodes stay open: ``writer(episode=uid)`` continues one. Over a group, the call is
+        collective, and needs as many ranks as saved the buffer.
 
         Raises:
-            InvalidArgument: saved by another number of ranks.
-            CorruptData: torn, truncated, foreign or of a newer format; says what and where.
+            InvalidArgument: another number of ranks saved it.
+            CorruptData: it is torn, truncated, foreign or of a newer format; says what and where.
         """
         connect_core_log()
         group = _checked_group(group)
@@ -378,9 +380,10 @@ class ReplayBuffer:
         return buffer
 
     def close(self) -> None:
-        """Gives the memory back once writers and loaders are closed too.
+        """Frees the memory as soon as writers and loaders are closed too.
 
-        Over a group, collective on tier ``"device"``: a GPU's memory goes when no other reads it.
+        Over a group, the call is collective on tier ``"device"``, because a GPU may free its memory
+        only when no other GPU reads it.
         """
         shared = self._peers is not None and self._tier.startswith("device")
         self._peers = None

@@ -24,7 +24,7 @@ def save(shard: _core.Shard, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str], *, owner: int, **place: str) -> _core.Shard:
-    """The shard saved in the directory ``path``, onto tier and name; see `ReplayBuffer.load`."""
+    """Loads the shard in the directory ``path`` onto tier and name; see `ReplayBuffer.load`."""
     return _core.load(os.fspath(path), owner=owner, **place)
 
 
@@ -34,14 +34,14 @@ def save_rank(
     path: str | os.PathLike[str],
     group: Group,
 ) -> None:
-    """Writes every rank's shard below ``path``, all of them or none; collective.
+    """Writes the shards of all ranks below ``path``, all of them or none; collective.
 
-    The ranks write beside ``path``, and the first one puts that in its place when all are done.
+    The ranks write beside ``path``. When all are done, rank 0 replaces ``path``.
 
     Raises:
         IoError: as `save`; on every rank, naming the one that failed.
-        InvalidArgument: ``path`` holds something else, or is not on a file system of all ranks; the
-            buffer is closed on a rank.
+        InvalidArgument: ``path`` holds something else, or some rank does not see its file system;
+            the buffer is closed on a rank.
     """
 
     def check() -> tuple[_core.Shard, str]:
@@ -79,11 +79,10 @@ def save_rank(
 def load_rank(
     path: str | os.PathLike[str], group: Group, check_place: Callable[[], dict[str, str]]
 ) -> _core.Shard:
-    """This rank's shard of what as many ranks saved, onto the tier and name that `check_place`
-    returns, or refuses; collective.
+    """Loads this rank's shard onto the tier and name that `check_place` returns; collective.
 
     Raises:
-        InvalidArgument: saved by another number of ranks.
+        InvalidArgument: another number of ranks saved it, or `check_place` refuses.
         CorruptData: as `load`; on every rank, naming the one that failed.
     """
 
@@ -115,7 +114,7 @@ def _rank_folder(rank: int, size: int) -> str:
 
 
 def _check_replaceable(target: Path) -> None:
-    """Nothing is there, or ranks' checkpoints alone."""
+    """Refuses a target that holds anything but checkpoints of ranks."""
     if not target.exists():
         return
     if not target.is_dir() or not all(_RANK.fullmatch(entry.name) for entry in target.iterdir()):
@@ -126,17 +125,17 @@ def _check_replaceable(target: Path) -> None:
 
 
 def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a checkpoint of one rank or of several holds, and whether every checksum of it is right.
+    """Describes a checkpoint of one rank or of several, and checks all of its checksums.
 
     Returns:
         ``format`` (version), ``columns`` (name, shape, dtype), ``schema_hash``, ``step_bytes``,
-        ``page_steps``, ``ranks`` (that saved it), ``errors`` (a list of sentences; empty when all
-        is well); and over all ranks ``pages``, ``pages_used``, ``steps``, ``episodes``, ``bytes``
-        (on disk).
+        ``page_steps``, ``ranks`` (how many saved it), ``errors`` (sentences; empty if there are
+        none); and summed over all ranks ``pages``, ``pages_used``, ``steps``, ``episodes``,
+        ``bytes`` (on disk).
 
     Raises:
-        CorruptData: not a checkpoint, or torn before the header's end; of several ranks: each of
-            their parts is.
+        CorruptData: this is no checkpoint, or it ends inside the header. A checkpoint of several
+            ranks raises it only if none of its parts can be read.
         IoError: the files cannot be read.
     """
     folder = Path(os.fsdecode(path))
@@ -173,7 +172,7 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _ranks_that_saved(folder: Path) -> set[int]:
-    """The numbers of ranks that the names of the parts in a folder tell; empty: no ranks' parts."""
+    """The numbers of ranks in the names of a folder's parts; empty if it has no such parts."""
     found = (_RANK.fullmatch(entry.name) for entry in folder.glob("rank-*"))
     return {int(match[2]) for match in found if match}
 

@@ -1,4 +1,4 @@
-"""Which GPUs this process sees, asked of the driver itself."""
+"""The GPUs that the driver shows this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a buffer says of an episode."""
+"""The description of one stored episode."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Episode:
-    """What the buffer holds of one episode.
+    """The stored part of one episode.
 
     Attributes:
         uid: creation number, unique in the buffer's life.
-        begin, end: step numbers stored, ``[begin, end)``; steps before ``begin`` were evicted.
+        begin, end: numbers of the stored steps, ``[begin, end)``; those before ``begin`` were
+            evicted.
         state: ``"open"``, ``"terminated"`` or ``"truncated"``.
-        priority: its own weight, or the mean of its steps' priorities.
-        ids: int64 ``[end - begin]``, the steps' ids.
+        priority: the weight given to the episode, or the mean of its steps' priorities.
+        ids: int64 ``[end - begin]``, the ids of the steps.
     """
 
     uid: int

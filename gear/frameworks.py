@@ -1,6 +1,6 @@
-"""Tensors of the consumer's framework over the core's memory, by DLPack and without a copy.
+"""Tensors of the consumer's framework in the core's memory, by DLPack, without a copy.
 
-A framework is imported by name when a loader asks for it, never before.
+A framework is imported when a loader asks for it, never before.
 """
 
 from __future__ import annotations
@@ -44,13 +44,12 @@ def tensor_maker(framework: str | None, device: int = -1) -> MakeTensor:
     """The function that turns (batch, kind, output) into a tensor.
 
     Args:
-        framework: one of `FRAMEWORKS`; None: torch where it is installed, else NumPy, or on a GPU
-            the first of torch, CuPy and JAX that is installed.
-        device: GPU that the batches go to; -1: the CPU.
+        framework: one of `FRAMEWORKS`; None: torch if installed, else NumPy; on a GPU the first of
+            torch, CuPy and JAX that is installed.
+        device: GPU that gets the batches; -1: the CPU.
 
     Raises:
-        InvalidArgument: an unknown framework, one that is not installed, or one that does not hold
-            tensors there.
+        InvalidArgument: the framework is unknown, not installed, or has no tensors on the device.
     """
     if framework is None:
         allowed = ("torch", "numpy") if device < 0 else ON_GPU
@@ -91,8 +90,8 @@ def tensor_maker(framework: str | None, device: int = -1) -> MakeTensor:
 
 
 def _jax() -> MakeTensor:
-    """JAX arrays; ids as NumPy int64: unless told otherwise JAX makes int32 of them, cutting off
-    all that tells a step from the next one in its place."""
+    """JAX arrays, and ids as NumPy int64: by default JAX would make them int32, and cut off the
+    bits that tell a step from a later one in its place."""
     jax = importlib.import_module("jax")
     from_dlpack = importlib.import_module("jax.dlpack").from_dlpack
     # A context manager, of this thread alone; it moved in 0.8.
@@ -110,7 +109,7 @@ def _jax() -> MakeTensor:
 
 
 def _torch(device: int) -> MakeTensor:
-    """A capsule in place of the protocol's two calls and stream object: a third of the time."""
+    """Hands torch a capsule: that takes a third of the time of DLPack's two calls and stream."""
     torch = importlib.import_module("torch")
     # What the public function ends in, given a capsule.
     from_capsule = getattr(torch._C, "_from_dlpack", None) or torch.utils.dlpack.from_dlpack

@@ -26,13 +26,12 @@ STATE_VERSION = 1
 class Loader(Iterator[Batch]):
     """Endless batches of a buffer; made by `ReplayBuffer.loader`.
 
-    Batches are drawn at a fixed place in the sequence of appends, updates and ``next`` calls, and
-    copied behind the caller's back, by a thread or by a GPU: runs are reproducible, the same on
-    every device, and prefetching does not depend on timing. Batch k is drawn when batch
-    ``k - prefetch`` is asked for.
+    The loader draws batch k when you ask for batch ``k - prefetch``, and copies it in the
+    background, by a thread or by a GPU. Draws have a fixed place in the sequence of appends,
+    updates and ``next`` calls, so runs are reproducible, on every device and whatever the timing.
 
-    With `Sequential` an iteration is one epoch; iterate again for the next. One thread at a time
-    may use a loader.
+    With `Sequential`, one iteration is one epoch; iterate again for the next. Only one thread at a
+    time may use a loader.
 
     Over a group of several ranks ``next``, ``len``, `state_dict`, `load_state_dict` and `close` are
     collective.
@@ -109,13 +108,14 @@ class Loader(Iterator[Batch]):
         return self
 
     def __next__(self) -> Batch:
-        """The next batch.
+        """Returns the next batch.
 
         Raises:
-            InvalidArgument: nothing may be drawn (and no rate limit says to wait for it).
+            InvalidArgument: there is nothing to draw, and no rate limit that would wait for it.
             TimeoutError: the rate limit allowed no batch within ``timeout_s``.
-            TransportError: a rank did not take part within the group's time-out; names it.
-            StopIteration: end of an epoch of `Sequential`.
+            TransportError: a rank did not take part within the group's time-out; the message names
+                it.
+            StopIteration: an epoch of `Sequential` is over.
         """
         core = (self._core or self._open()).next(self._timeout_s)
         if core is None:
@@ -133,7 +133,7 @@ class Loader(Iterator[Batch]):
 
     @property
     def beta(self) -> float:
-        """Exponent of the importance weights; set it to anneal, from the next draw on."""
+        """Exponent of the importance weights. A new value counts from the next draw on."""
         if not isinstance(self._sampler, Weighted):
             raise InvalidArgument(f"[select] {self._sampler!r} has no beta: only Weighted has")
         return self._beta
@@ -144,12 +144,11 @@ class Loader(Iterator[Batch]):
         self._beta = float(value)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the sequence of batches stands, as ints, floats, strings and bytes, which
-        ``torch.load`` takes without ``weights_only=False``.
+        """Returns the loader's place in the sequence of batches: ints, floats, strings and bytes.
 
-        Holds the batches that are in flight too, with their data, so that what follows
-        `load_state_dict` is bit-equal to a run that was never interrupted. Save the buffer at the
-        same point.
+        ``torch.load`` reads it with ``weights_only=True``. It includes the batches in flight, with
+        their data, so that a run after `load_state_dict` is bit-equal to one that was never
+        interrupted. Save the buffer at the same point.
         """
         state = self._open().state()
         for batch in state["pending"]:
@@ -157,7 +156,7 @@ class Loader(Iterator[Batch]):
         return {**self._own_state(), **state}
 
     def _own_state(self) -> dict[str, Any]:
-        """What a loader must have in common with the one that it continues from."""
+        """What must be equal in a loader and in the one that it continues."""
         return {
             "version": STATE_VERSION,
             "seed": self._seed,
@@ -166,7 +165,7 @@ class Loader(Iterator[Batch]):
         }
 
     def _sampler_text(self) -> str:
-        """The sampler without what may change while it runs."""
+        """The sampler, without the options that may change while it runs."""
         return repr(
             replace(self._sampler, beta=0.0)
             if isinstance(self._sampler, Weighted)
@@ -174,10 +173,10 @@ class Loader(Iterator[Batch]):
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from `state_dict` of a loader with the same options.
+        """Continues from the `state_dict` of a loader with the same options.
 
         Raises:
-            InvalidArgument: the state is of another version, seed or batch layout.
+            InvalidArgument: the state has another version, seed, sampler or batch layout.
         """
 
         def restore() -> float:
@@ -198,11 +197,11 @@ class Loader(Iterator[Batch]):
         self._beta = together(self._group, restore)
 
     def stats(self) -> LoaderStats:
-        """What was delivered so far, and how."""
+        """Counts and times of the batches delivered so far."""
         return cast(LoaderStats, self._open().stats())
 
     def close(self) -> None:
-        """Ends what works in the background; batches already delivered stay valid."""
+        """Ends the background work. Batches already delivered stay valid."""
         self._core = None
 
     def __enter__(self) -> Loader:

@@ -12,6 +12,6 @@ _LEVELS = {1: logging.WARNING, 2: logging.INFO, 3: logging.DEBUG}
 
 @functools.cache
 def connect_core_log() -> None:
-    """Passes messages of the core, as far as GEAR_LOG lets them through, to the logger."""
+    """Passes the core's messages at the level of GEAR_LOG and above to the logger."""
     logger = logging.getLogger("gear")
     _core.send_log_to(lambda level, message: logger.log(_LEVELS[level], message))

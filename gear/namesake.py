@@ -1,7 +1,7 @@
 """PyPI's other `gear`, OpenStack's library for Gearman: its package has the same import name.
 
-GEAR's distribution is `gear-replay`. Where both are installed into one folder, the later one wrote
-over the other's `gear/__init__.py`, and removing either takes it away.
+GEAR's distribution is `gear-replay`. If both are installed into one folder, the later one
+overwrites the other's `gear/__init__.py`, and removing either package removes that file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REMEDY = "pip uninstall gear, then pip install --force-reinstall --no-deps gear-
 
 
 def mixed_folder(folders: Iterable[str]) -> str | None:
-    """The one of the package's folders that holds the other package's files too, or None."""
+    """The folder of the package that also holds the other package's files, or None."""
     for folder in folders:
         if os.path.exists(os.path.join(folder, ITS_FILE)):
             return folder
@@ -30,7 +30,7 @@ def mixture(folder: str) -> str:
 
 
 def refuse_other(package: ModuleType) -> None:
-    """Raises ImportError where the package that Python imported as `gear` is not GEAR."""
+    """Raises ImportError if the package that Python imported as `gear` is not GEAR."""
     if not hasattr(package, "ReplayBuffer"):
         raise ImportError(
             f"[import] gear in {package.__file__} is not GEAR but another package of that name, "

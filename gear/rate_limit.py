@@ -1,4 +1,4 @@
-"""How far sampling and inserting may run apart."""
+"""A limit on how far sampling and inserting may run apart."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from gear.arguments import check_count, check_number
 
 @dataclass(frozen=True)
 class RateLimit:
-    """How far sampling and inserting may run apart (Cassirer et al., arXiv:2102.04736).
+    """A limit on how far sampling and inserting may run apart (Cassirer et al., arXiv:2102.04736).
 
-    A loader waits until ``min_steps`` steps are in and while it is more than ``slack`` samples
-    ahead of ``samples_per_insert`` per step inserted after those; a writer waits while it is more
-    than ``slack`` samples behind. For writers and loaders in different threads: in one thread, a
-    wait that only the same thread could end ends with TimeoutError (see ``timeout_s``).
+    The first ``min_steps`` steps are free; each later one allows ``samples_per_insert`` samples. A
+    loader waits for ``min_steps`` steps, and while it is more than ``slack`` samples ahead. A
+    writer waits while sampling is more than ``slack`` samples behind. Use it with writers and
+    loaders in different threads: if only the waiting thread could end the wait, the wait ends with
+    TimeoutError (see ``timeout_s``).
 
     Args:
-        samples_per_insert: items sampled per step inserted; 0: only ``min_steps`` counts.
+        samples_per_insert: items sampled per inserted step; 0: only ``min_steps`` counts.
         min_steps: steps before the first sample.
         slack: tolerance in samples; None: ``max(1000, 2 * samples_per_insert)``.
     """

@@ -1,7 +1,8 @@
 """How a loader chooses the steps (or episodes) of a batch.
 
-``unit="step"``: anchors are steps. ``unit="episode"``: ended episodes; the anchor is the first step
-that is stored, and `ReplayBuffer.update` with such ids sets the episodes' own priorities.
+With ``unit="step"``, a sampler draws steps. With ``unit="episode"``, it draws ended episodes: the
+anchor is the first stored step, and `ReplayBuffer.update` with these ids sets the priorities of the
+episodes.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ class Sequential(Sampler):
     """Every step (episode) once per epoch; iterating the loader again starts the next epoch.
 
     Args:
-        shuffle: a fresh order every epoch (a keyed permutation: no list of N); False: episodes in
-            creation order, steps in time order.
-        drop_last: leave out the last batch of an epoch when it is short.
+        shuffle: True: a new order every epoch (a keyed permutation, not a list of N); False:
+            episodes in creation order, steps in time order.
+        drop_last: True leaves out the last batch of an epoch if it is short.
     """
 
     policy: ClassVar[str] = "sequential"
@@ -79,7 +80,7 @@ class Lifo(Sampler):
 
 @dataclass(frozen=True)
 class TopK(Sampler):
-    """The ``batch_size`` largest priorities, largest first, the lower slot first among equals.
+    """The ``batch_size`` largest priorities, largest first; among equals, the lower slot first.
 
     O(N) a batch: one scan of the priorities.
     """

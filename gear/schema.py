@@ -1,4 +1,4 @@
-"""What one step holds: named columns with a shape and a dtype each."""
+"""The contents of one step: named columns, each with a shape and a dtype."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Column:
     """One named array per step.
 
     Args:
-        name: 1 to 63 letters, digits and ``_ . / -``; ``priority`` is taken by the writer.
+        name: 1 to 63 letters, digits and ``_ . / -``; not ``priority``, which writers use.
         shape: shape of one step; ``()`` is a scalar.
-        dtype: one of `DTYPES`, or anything whose ``str`` or ``__name__`` names one
+        dtype: one of `DTYPES`, or an object whose ``str`` or ``__name__`` names one
             (``numpy.float32``, ``numpy.dtype("f4")``).
     """
 
@@ -62,8 +62,8 @@ class Schema:
     """The columns of a step, in order; immutable.
 
     Raises:
-        InvalidArgument: no column, more than 64, a repeated or ill-formed name, an unknown dtype,
-            a dimension below 1.
+        InvalidArgument: no column, more than 64 columns, a repeated or ill-formed name, an unknown
+            dtype, a dimension below 1.
     """
 
     def __init__(self, columns: Iterable[Column]) -> None:
@@ -77,7 +77,7 @@ class Schema:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns, in the order in which they were given."""
+        """The columns, in the order given."""
         return self._columns
 
     @property
@@ -87,7 +87,7 @@ class Schema:
 
     @property
     def hash(self) -> str:
-        """16 hexadecimal digits that cover name, dtype, shape and order of every column."""
+        """16 hexadecimal digits over name, dtype, shape and order of all columns."""
         return self._hash
 
     def as_tuples(self) -> list[tuple[str, list[int], str]]:

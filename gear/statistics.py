@@ -1,4 +1,4 @@
-"""What `ReplayBuffer.stats` and `Loader.stats` tell: dicts whose keys type checkers know."""
+"""The results of `ReplayBuffer.stats` and `Loader.stats`: dicts whose keys type checkers know."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import TypedDict
 
 
 class BufferStats(TypedDict):
-    """Counts since the buffer was made, and what it holds.
+    """The contents of a buffer, and counts since it was made.
 
     Attributes:
-        anchors: steps that a loader whose outputs do not look ahead may draw.
-        bytes: of memory held: pages, index and trees.
-        steps_sampled: draws, each as often as it was made.
-        stale_updates: priorities given for steps that had been evicted.
-        saturated_weights: priorities beyond what a weight can hold, cut to that.
+        anchors: steps that a loader may draw if its outputs do not look ahead.
+        bytes: bytes of memory held: pages, index and trees.
+        steps_sampled: draws; a step counts each time it is drawn.
+        stale_updates: priorities set for steps that had been evicted.
+        saturated_weights: priorities that were too large for a weight, and were cut.
     """
 
     steps: int
@@ -31,20 +31,20 @@ class BufferStats(TypedDict):
 
 
 class LoaderStats(TypedDict):
-    """What was delivered so far, and how.
+    """Counts and times of the batches delivered so far.
 
     Attributes:
-        bytes: read from the store; where a GPU gathers, rows of padding count.
-        wait_s: ``next`` waited for so long.
-        gather_s: spent copying; where a GPU gathers, reckoned from the batches whose time was
-            looked at, and 0 over a group.
-        gb_per_s: of the copying.
+        bytes: bytes read from the store; where a GPU gathers, rows of padding count.
+        wait_s: seconds that ``next`` waited.
+        gather_s: seconds of copying. Where a GPU gathers, an estimate from the batches that were
+            timed; over a group of GPUs, 0.
+        gb_per_s: speed of the copying.
         path: ``"host"``, ``"staged"``, ``"zero_copy"`` or ``"device"``.
-        selection: ``"host"`` or ``"device"``.
-        hits: items by the tier that they were read from.
-        local_bytes, same_node_bytes, remote_bytes: of ``bytes``, those that this rank holds, the
-            others of its node, and those of other nodes.
-        message_bytes: those that were sent here and not read in place.
+        selection: ``"host"`` or ``"device"``: where steps are chosen.
+        hits: items, by the tier that held them.
+        local_bytes, same_node_bytes, remote_bytes: the parts of ``bytes`` that this rank, other
+            ranks of its node, and ranks of other nodes held.
+        message_bytes: the part of ``bytes`` that was sent to this rank, not read in place.
     """
 
     batches: int

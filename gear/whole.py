@@ -1,8 +1,8 @@
-"""A folder that is under its name whole, or not at all.
+"""Replaces a folder as a whole: its name always means the old one or the new one.
 
-What is to become ``x`` is written into ``.x.saving`` beside it. `publish` moves a former ``x`` to
-``.x.replaced`` and gives ``.x.saving`` the name; that rename is the commit. Killed between the two,
-``.x.replaced`` is what there is, and `recover` puts it back.
+Write the new ``x`` into ``.x.saving`` beside it. `publish` renames the old ``x`` to ``.x.replaced``
+and ``.x.saving`` to ``x``; the second rename is the commit. After a kill between the two there is
+no ``x``, and `recover` puts ``.x.replaced`` back.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 
 
 def saving(target: Path) -> Path:
-    """Where to write what is to become `target`."""
+    """The folder to write the new `target` into."""
     return target.with_name(f".{target.name}.saving")
 
 
 def replaced(target: Path) -> Path:
-    """Where the former `target` is while it is replaced."""
+    """The folder that holds the old `target` during the replacement."""
     return target.with_name(f".{target.name}.replaced")
 
 
 def publish(target: Path) -> None:
-    """Puts `saving(target)`, which is complete, in the place of `target`; raises OSError."""
+    """Replaces `target` by `saving(target)`, which is complete; raises OSError."""
     _sync(saving(target))
     shutil.rmtree(replaced(target), ignore_errors=True)
     if target.exists():
@@ -34,7 +34,7 @@ def publish(target: Path) -> None:
 
 
 def recover(target: Path) -> None:
-    """Puts back what `publish` had moved away when it was killed."""
+    """Puts the old folder back if a `publish` was killed between its renames."""
     if not target.exists() and replaced(target).is_dir():
         replaced(target).rename(target)
 

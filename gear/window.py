@@ -1,4 +1,4 @@
-"""Which steps around its anchor a batch delivers."""
+"""Outputs of a batch: the steps around each anchor that it delivers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Step:
 
     Args:
         offset: steps from the anchor; 1 is the following step.
-        column: column to read; None: the one named like the output.
-        dtype: type to deliver: ``"float16"``, ``"bfloat16"`` or ``"float32"`` of a uint8 column,
-            ``"float16"`` or ``"bfloat16"`` of a float32 column; None: the column's own.
-        scale: with a dtype of its own, what values are multiplied by, in float32, before they are
-            rounded to it (to nearest, ties to even): 1 / 255 makes pixels fractions.
+        column: column to read; None: the one with the output's name.
+        dtype: type to deliver: ``"float16"``, ``"bfloat16"`` or ``"float32"`` from a uint8 column,
+            ``"float16"`` or ``"bfloat16"`` from a float32 column; None: the column's own.
+        scale: factor for the values, only with ``dtype``. GEAR multiplies in float32, then rounds
+            to ``dtype`` (to nearest, ties to even): 1 / 255 makes pixels fractions.
     """
 
     offset: int = 0
@@ -34,15 +34,15 @@ class Step:
 class Window:
     """Steps ``[anchor + start, anchor + stop)``: delivered as ``[B, stop - start, *shape]``.
 
-    A window never leaves the anchor's episode; the rows of steps that are not there are zero, and
-    the batch's mask says which.
+    A window never leaves the anchor's episode. Rows without a step are zero, and the batch's mask
+    says which.
 
     Args:
         start, stop: steps relative to the anchor, ``start < stop``.
-        column: column to read; None: the one named like the output.
-        pad: ``"both"``: each step keeps its own place; ``"head"``: the steps there are move to the
-            end, all padding lies before them; ``"tail"``: they move to the front.
-        dtype, scale: conversion on the way, as in :class:`Step`. Padding stays zero.
+        column: column to read; None: the one with the output's name.
+        pad: ``"both"``: each step keeps its place. ``"head"``: steps move to the end, behind all
+            padding. ``"tail"``: steps move to the front.
+        dtype, scale: conversion, as in :class:`Step`. Padding stays zero.
     """
 
     start: int
@@ -55,11 +55,11 @@ class Window:
 
 @dataclass(frozen=True)
 class Derived:
-    """Base of what a batch says of a step besides its columns; not used by itself.
+    """Base of the outputs that tell something else of a step than its columns; not used by itself.
 
     Args:
-        steps: which steps to tell of: a `Step` or a `Window`, without column, dtype and scale.
-            Where there is no step, and for a closing step, the mask is False and the value zero.
+        steps: the steps to tell of: a `Step` or a `Window`, without column, dtype and scale. For a
+            missing step and for a closing step, the mask is False and the value zero.
     """
 
     derived: ClassVar[str]
@@ -70,9 +70,9 @@ class Derived:
 class Terminated(Derived):
     """True at the last step of an episode that terminated; bool.
 
-    ``(1 - terminated)`` is what a TD target's next value is multiplied by. An episode that was cut
-    off (truncated) has it nowhere: there the next value counts, and comes from the closing step,
-    the ``final`` of `Writer.end_episode`.
+    A TD target multiplies the next value by ``(1 - terminated)``. In an episode that was cut off
+    (truncated) no step has it: there the next value counts, and belongs to the closing step, the
+    ``final`` of `Writer.end_episode`.
     """
 
     derived: ClassVar[str] = "terminated"
@@ -82,7 +82,7 @@ class Terminated(Derived):
 class IsLast(Derived):
     """True at the last step of an episode that has ended, terminated or truncated; bool.
 
-    A step of an open episode is offered once it is known not to be the last.
+    A step of an open episode is offered once another step follows it.
     """
 
     derived: ClassVar[str] = "is_last"
@@ -90,7 +90,7 @@ class IsLast(Derived):
 
 @dataclass(frozen=True)
 class StepIndex(Derived):
-    """The step's number in its episode, from 0 on, evicted steps counted; int64."""
+    """The step's number in its episode, from 0; evicted steps count; int64."""
 
     derived: ClassVar[str] = "step_index"
 

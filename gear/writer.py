@@ -13,18 +13,18 @@ from gear.arguments import check_count, check_timeout
 class Writer(_core.Writer):
     """Appends steps to one open episode at a time; made by `ReplayBuffer.writer`.
 
-    ``append(priority=None, **columns)`` adds one step, ``extend(priority=None, **columns)`` T
-    consecutive ones (every column ``[T, *shape]``). Values: NumPy arrays of exactly the column's
-    dtype, CPU tensors with DLPack, Python scalars for scalar columns. The first step opens an
-    episode. A priority of None stands for the largest seen so far.
+    ``append(priority=None, **columns)`` adds one step. ``extend(priority=None, **columns)`` adds T
+    consecutive steps (every column ``[T, *shape]``). Values are NumPy arrays of exactly the
+    column's dtype, CPU tensors with DLPack, or Python scalars for scalar columns. The first step
+    opens an episode. A priority of None stands for the largest so far.
 
-    Both raise InvalidArgument for a missing, unknown or misshapen column or a bad priority
-    (nothing is stored), OutOfMemory when every page belongs to some open episode, and TimeoutError
-    when the rate limit holds them up for longer than ``timeout_s``.
+    Both raise InvalidArgument for a missing, unknown or misshapen column or a bad priority, and
+    then store nothing; OutOfMemory if every page belongs to an open episode; TimeoutError if the
+    rate limit holds them up for longer than ``timeout_s``.
 
-    As a context manager it ends an open episode as truncated, and when an exception leaves it says
-    so in a warning of the logger ``gear``: what was appended until then is kept, and its last step
-    has no closing step behind it. One thread at a time.
+    At the end of a ``with`` block the writer ends an open episode as truncated. If an exception
+    leaves the block, the logger ``gear`` says so in a warning: the buffer keeps the steps appended
+    until then, and no closing step follows them. Only one thread at a time may use a writer.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class Writer(_core.Writer):
         """Ends the open episode; without one, does nothing.
 
         Args:
-            terminated: the environment ended it; False: it was cut off (truncated).
+            terminated: True: the environment ended it; False: it was cut off (truncated).
             weight: the episode's own priority; None: the mean of its steps' priorities.
-            final: columns of one closing step, say the last observation: windows reach it,
-                samplers never choose it, and columns not given are absent from it.
+            final: columns of one closing step, for example the last observation. Windows reach
+                it, samplers never draw it, and it lacks the columns that you do not give.
         """
         self._end_episode(bool(terminated), weight, None if final is None else dict(final))
 
     def close(self) -> None:
-        """Ends an open episode as truncated; the writer takes no more."""
+        """Ends an open episode as truncated. The writer takes no more steps."""
         self._close()
 
     def __enter__(self) -> Writer:

@@ -1,4 +1,4 @@
-"""Which ranks share a buffer, and how their bytes travel."""
+"""The ranks that share a buffer, and the transports between them."""
 
 from gear.distributed.group import Group
 from gear.distributed.shared_loader import SharedBatch, SharedLoader

@@ -31,22 +31,22 @@ class Group:
 
     `exchange`, `barrier`, `transport` and every way of making a group are collective: all ranks
     make the same calls in the same order, in one thread at a time. None of them waits longer than
-    `timeout_s`: then it raises TransportError, which names the ranks that are missing, and the
-    group is of no use any more.
+    `timeout_s`. After that time it raises TransportError, which names the missing ranks; the group
+    cannot be used again.
 
     Attributes:
-        rank, size: this rank, and how many there are.
+        rank, size: this rank, and the number of ranks.
         nodes: the node of every rank, numbered 0, 1, ... by first rank. Two ranks are on one node
-            if they can map each other's memory; ``GEAR_NODE=name`` says it in place of that.
+            if they can map each other's memory, or if ``GEAR_NODE=name`` says so.
         node, num_nodes, local_rank, local_size: from `nodes`, of this rank's node.
-        timeout_s: of every collective call of the group and its transports. By default
+        timeout_s: longest wait of every collective call of the group and its transports. By default
             ``GEAR_TIMEOUT_S``, else 300.
         transport_name: what carries bytes between the ranks: ``"shared_memory"``, ``"mpi"``,
             ``"group"`` or ``"loopback"`` (within a process).
         launcher: ``"single"``, ``"torchrun"``, ``"srun"``, ``"mpirun"``, ``"horovodrun"``,
             ``"environment"`` (variables set by hand or another program) or ``"loopback"``.
-        replicas: the ranks, of other groups, that are to train on the same batches as this one; see
-            `from_mesh`. A group of this rank alone where there are none.
+        replicas: the ranks of other groups that train on the same batches as this one; see
+            `from_mesh`. Without such ranks, a group of this rank alone.
     """
 
     def __init__(
@@ -83,24 +83,25 @@ class Group:
     def from_env(*, timeout_s: float | None = None, transport: str = "auto") -> Group:
         """The group of all processes that the launcher started.
 
-        An initialised torch.distributed, Horovod or mpi4py is taken as it is. Otherwise the
-        environment tells: torchrun; horovodrun; mpirun and other starters of MPI (through mpi4py
-        where it is installed, else torch and ``MASTER_ADDR``); srun (the ranks meet on the first
-        host of the step); ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT`` set by hand;
-        none of them: this process alone. The logger ``gear`` tells at level debug what was found.
+        It takes an initialised torch.distributed, Horovod or mpi4py as it is. Otherwise it reads
+        the environment of torchrun; horovodrun; mpirun and other starters of MPI (ranks meet by
+        mpi4py if installed, else by torch and ``MASTER_ADDR``); srun (ranks meet on the first host
+        of the step); or ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT`` set by hand.
+        Without any of these, the group is this process alone. The logger ``gear`` says at level
+        debug what it found.
 
-        torch.distributed is not initialised by this, and may be afterwards, at the same address.
+        It does not initialise torch.distributed; you may do so afterwards, at the same address.
 
         Args:
             timeout_s: see the class.
             transport: how the ranks' bytes travel: ``"shared_memory"`` (one host), ``"mpi"`` (in
-                builds with MPI), ``"group"`` (gloo, mpi4py or Horovod, as the ranks found each
-                other), ``"auto"``: the first of these that fits.
+                builds with MPI), ``"group"`` (gloo, mpi4py or Horovod, by which the ranks met),
+                ``"auto"``: the first of these that fits.
 
         Raises:
-            InvalidArgument: variables that are half set or wrong, or nothing installed that could
-                connect the ranks; names the variable. Or a transport that these ranks cannot have.
-            TransportError: ranks that did not come within `timeout_s`; names them.
+            InvalidArgument: a variable is missing or wrong (the message names it), nothing that
+                is installed can connect the ranks, or they cannot use the transport.
+            TransportError: ranks did not come within `timeout_s`; the message names them.
         """
         return Group._of(meet_by_environment, timeout_s, transport)
 
@@ -111,7 +112,7 @@ class Group:
         """One group for each of `size` ranks that are threads of this process.
 
         Args:
-            ranks_per_node: emulates nodes of so many ranks; None: one node.
+            ranks_per_node: emulates nodes with this many ranks each; None: one node.
         """
         size = check_count("[group] size", size)
         per_node = check_count("[group] ranks_per_node", ranks_per_node or size)
@@ -132,7 +133,7 @@ class Group:
     ) -> Group:
         """The ranks of a process group of torch.distributed (None: all), of any backend.
 
-        The process group itself is not used to move bytes.
+        GEAR does not move bytes through that process group.
         """
         return Group._of(lambda wait_s: meet_by_torch(process_group, wait_s), timeout_s, transport)
 
@@ -159,16 +160,16 @@ class Group:
         timeout_s: float | None = None,
         transport: str = "auto",
     ) -> Group:
-        """The axis `dim` of a DeviceMesh, along which ranks train on different batches.
+        """The ranks along axis `dim` of a DeviceMesh, which train on different batches.
 
-        Ranks that differ only in the other axes (tensor, pipeline, context parallel) form
-        `replicas`, a group of their own; give the whole mesh, not a slice of it. Two ways to give
-        replicas the same batch:
+        Give the whole mesh, not a slice. Ranks that differ only in the other axes (tensor,
+        pipeline, context parallel) form `replicas`, a group of their own. There are two ways to
+        give replicas the same batch:
 
-        - Rank 0 of the replicas makes buffer and loader, and all take part in
-          `gear.distributed.SharedLoader`, which hands each rank the outputs that it asks for.
+        - Rank 0 of the replicas makes buffer and loader, and all replicas make a
+          `gear.distributed.SharedLoader`, which gives each rank the outputs that it asks for.
         - Every rank makes a buffer of this group, fills it with the same steps and draws with the
-          same seed: the batches are equal, at the price of as many copies of the experience.
+          same seed. The batches are equal, and every rank has a copy of the experience.
         """
         return Group._of(lambda wait_s: meet_along_mesh(mesh, dim, wait_s), timeout_s, transport)
 
@@ -206,38 +207,39 @@ class Group:
     # ---- calls between the ranks ----
 
     def exchange(self, value: Any) -> list[Any]:
-        """What every rank gave, by rank: a small value that JSON can carry (tuples come as lists).
+        """Returns the values of all ranks, by rank. They must fit into JSON; tuples become lists.
 
         Raises:
-            InvalidArgument: on all ranks, where one gave no value for JSON; names it.
+            InvalidArgument: JSON cannot hold the value of some rank; all ranks raise and name it.
         """
         return self._open().exchange(value)
 
     def barrier(self, timeout_s: float | None = None) -> None:
-        """Returns when all ranks are here.
+        """Returns when all ranks have called it.
 
         Raises:
-            TransportError: not within `timeout_s` (None: that of the group); names the missing.
+            TransportError: ranks did not come within `timeout_s` (None: that of the group); the
+                message names them.
         """
         wait_s = self.timeout_s if timeout_s is None else resolve_timeout(timeout_s)
         self._open().allgather(memoryview(b"?"), memoryview(bytearray(self.size)), wait_s)
 
     def transport(self) -> _core.Transport:
-        """A way for bytes between the ranks, independent of all others that it gave out.
+        """Makes a transport between the ranks, independent of all others.
 
-        Every call makes one; `transport_name` says which kind without making any.
+        Every call makes another; `transport_name` says which kind without making one.
         """
         return open_transport(self._open(), self.transport_name)
 
     def channel(self) -> Channel:
-        """As `transport`, for bytes of Python: over what the ranks found each other by."""
+        """As `transport`, for Python bytes: over the library by which the ranks met."""
         return self._open().duplicate()
 
     def missing(self, wait_s: float = 2.0) -> list[int]:
-        """Ranks that are gone, as far as this rank can tell.
+        """Returns the ranks that are gone, as far as this rank can tell.
 
-        Those of this node by their processes, at once. The others by a roll call, which the ranks
-        that are still there make together after a failure: who does not answer within `wait_s` is
+        For ranks of this node it looks at their processes, at once. For the others, the remaining
+        ranks make a roll call together after a failure: who does not answer within `wait_s` is
         missing. With `wait_s` 0, and over Horovod and threads, there is no roll call.
         """
         channel = self._open()
@@ -248,9 +250,9 @@ class Group:
         return sorted(gone)
 
     def lost(self, error: BaseException, wait_s: float = 2.0) -> TransportError:
-        """The error to raise where a collective call of another library failed with `error`.
+        """Returns the error to raise after a collective call of another library failed.
 
-        Names the ranks that are `missing`, or else says what the library said.
+        It names the ranks that are `missing`, or else repeats what `error` says.
         """
         channel = self._open()
         if channel.failed:
@@ -265,13 +267,13 @@ class Group:
 
     @property
     def replicas(self) -> Group:
-        """The ranks that train on the same batch: stages of a pipeline, parts of a tensor."""
+        """Ranks that train on the same batch: stages of a pipeline, parts of a tensor."""
         if self._replicas is None:
             self._replicas = Group.single()
         return self._replicas
 
     def close(self) -> None:
-        """Closes this group's connections. Transports and process groups of others stay."""
+        """Closes this group's own connections; transports and others' process groups stay open."""
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
