@@ -85,6 +85,7 @@ def test_deepspeed_trains_with_zero_1_and_compiles_nothing(installation, tmp_pat
     )
     assert "on cpu: 2 ranks end five ZeRO-1 steps with the same weights" in said
     assert not (tmp_path / "extensions").exists()
+    assert not list(Path("/dev/shm").glob("deepspeed_*_29500_*"))  # the launcher's own port
 
 
 def test_what_deepspeed_needs_on_cpus_is_compiled_already(installation):

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,60 @@ def test_a_patch_says_why_and_for_what(path):
     assert head.startswith("Why: ")
     assert len(head) > 60
     assert "\n+++ b/" in body
+
+
+class Ranks:
+    """As many of DeepSpeed's backend as a barrier waits for, and what torch is to them."""
+
+    def __init__(self, number: int) -> None:
+        self.distributed = self
+        self.left: list[Path] = []
+        self.names = [
+            Path(
+                f"/dev/shm/deepspeed_allreduce_buffer_{os.getuid()}_gear-test_{os.getpid()}_{rank}"
+            )
+            for rank in range(number)
+        ]
+
+    def get_world_size(self) -> int:
+        return len(self.names)
+
+    def get_rank(self) -> int:
+        return 1
+
+    def barrier(self) -> None:
+        self.left = [name for name in self.names if name.exists()]
+
+
+@pytest.mark.parametrize("local", ["2", "4", None])
+def test_deepspeed_removes_the_name_of_its_buffer_when_all_have_it(local, monkeypatch):
+    """By the lines that the patch adds. With ranks on other machines there is no buffer."""
+    text = (RECIPES / "patches" / "deepspeed-shm-names.patch").read_text()
+    added = re.findall(r"^\+( {4}.*|)$", text.partition("def remove_shm_name")[2], re.M)
+    source = "    def remove_shm_name(self):\n" + "\n".join(added)
+    ranks = Ranks(2)
+    scope = {"os": os, "torch": ranks}
+    exec(textwrap.dedent(source), scope)
+    monkeypatch.setenv("MASTER_ADDR", "gear-test")
+    monkeypatch.setenv("MASTER_PORT", str(os.getpid()))
+    monkeypatch.delenv("LOCAL_SIZE", raising=False)
+    if local:
+        monkeypatch.setenv("LOCAL_SIZE", local)
+    for name in ranks.names:
+        name.touch()
+    try:
+        scope["remove_shm_name"](ranks)
+        left = [name for name in ranks.names if name.exists()]
+        if local == "2":
+            assert ranks.left == ranks.names  # at the barrier
+            assert left == ranks.names[:1]  # the other's is the other's
+            scope["remove_shm_name"](ranks)  # a second backend in one process
+        else:
+            assert left == ranks.names
+            assert not ranks.left
+    finally:
+        for name in ranks.names:
+            name.unlink(missing_ok=True)
 
 
 @pytest.mark.installation
