@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +145,63 @@ def test_the_venv_names_the_link_not_the_build(module: ToyModule, venv: Path) ->
     assert module.extend(venv, "--check").returncode == 0
 
 
+def test_a_moved_venv_is_refused(module: ToyModule, venv: Path, tmp_path: Path) -> None:
+    """Its scripts lead to where it was made: what they activate is another venv, or the module."""
+    plain = make_venv(tmp_path / "plain", sys.executable)
+    module.extend(venv)
+    for made, moved in ((venv, tmp_path / "moved"), (plain, tmp_path / "moved too")):
+        made.rename(moved)
+        before = files_of(moved)
+        for arguments in ([moved], [moved, "--check"]):
+            done = module.extend(*arguments)
+            assert done.returncode == 1
+            assert done.stderr.startswith(f"[venv] '{moved}' was made in '{made}', and its")
+            assert "make a new venv in the place where it stays, by python -m venv" in done.stderr
+        assert files_of(moved) == before
+        # What leads here is the same place.
+        made.symlink_to(moved)
+        assert module.extend(moved).returncode == 0
+        assert module.extend(made, "--check").returncode == 0
+
+
+def test_a_copied_venv_is_refused(module: ToyModule, venv: Path, tmp_path: Path) -> None:
+    module.extend(venv)
+    shutil.copytree(venv, tmp_path / "copy", symlinks=True)
+    done = module.extend(tmp_path / "copy", "--check")
+    assert done.returncode == 1
+    assert f"was made in '{venv}'" in done.stderr
+
+
+def test_a_venv_that_may_be_moved_takes_its_launchers_along(
+    module: ToyModule, venv: Path, tmp_path: Path
+) -> None:
+    """As uv makes them: its activate script asks where it is."""
+    with (venv / "pyvenv.cfg").open("a") as settings:
+        settings.write("relocatable = true\n")
+    activate = venv / "bin" / "activate"
+    here = 'VIRTUAL_ENV=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)'
+    text, number = re.subn(r"^( *)VIRTUAL_ENV=.*", rf"\1{here}", activate.read_text(), flags=re.M)
+    assert number
+    activate.write_text(text)
+    assert module.extend(venv).returncode == 0
+    moved = venv.rename(tmp_path / "moved")
+    (tmp_path / "link").symlink_to(moved / "bin" / "toy")
+    for toy in (moved / "bin" / "toy", tmp_path / "link"):
+        assert output_of(toy).startswith(f"python={moved}/bin/python toy=1.0 ")
+    done = subprocess.run(
+        ["bash", "-c", '. "$0"; command -v python', moved / "bin" / "activate"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"{moved}/bin/python\n"
+    assert "is not where it was made" not in done.stderr
+    assert module.extend(moved, "--check").returncode == 0
+
+
+def output_of(command: Path) -> str:
+    return subprocess.run([command], capture_output=True, text=True, check=True).stdout
+
+
 def test_from_one_version_to_another(module: ToyModule, venv: Path, tmp_path: Path) -> None:
     newer = make_module(tmp_path / "newer", sys.executable, "2.0")
     plain = files_of(venv)
@@ -211,11 +270,19 @@ def test_what_is_no_venv_is_refused(module: ToyModule, tmp_path: Path) -> None:
     broken = make_venv(tmp_path / "broken", sys.executable)
     for python in broken.glob("bin/python*"):
         python.unlink()
+    closed = make_venv(tmp_path / "closed", sys.executable)
+    (closed / "bin" / "python").unlink()
+    (closed / "bin" / "python").symlink_to("/closed/python3")
+    odd = make_venv(tmp_path / "odd", sys.executable)
+    (odd / "bin" / "python").unlink()
+    (odd / "bin" / "python").symlink_to("/bin/false")
     refused = {
         tmp_path / "missing": f"there is no folder '{tmp_path}/missing': make the venv first",
         folder: f"'{folder}' is not a venv, as pyvenv.cfg or bin/activate is missing",
         module.home: "is an installed module: extend a venv of your own",
-        broken: f"the venv's python, {broken}/bin/python, does not run: make the venv anew",
+        broken: f"{broken}/bin/python, leads to {broken}/bin/python, which is gone or in a folder",
+        closed: "leads to /closed/python3, which is gone or in a folder that is closed to you",
+        odd: f"the venv's python, {odd}/bin/python, does not run: make the venv anew",
     }
     for given, words in refused.items():
         done = module.extend(given)

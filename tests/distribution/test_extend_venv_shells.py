@@ -271,6 +271,20 @@ def test_a_module_unloaded_by_hand_leaves_nothing(session: Session, venv: Path) 
 
 
 @every_shell
+def test_a_moved_venv_loads_nothing_and_says_so(session: Session, tmp_path: Path) -> None:
+    """With the module loaded, python and pip would be the module's."""
+    made = extended(session.module, tmp_path / "made here")
+    moved = made.rename(tmp_path / "moved")
+    _, err = session.run(session.activate(moved), session.snapshot("active"))
+    assert err == (
+        "[venv] this venv is not where it was made, or its Python is gone, and gear/1.0-cpu is not"
+        " loaded: make the venv anew"
+    )
+    assert session.loaded("active") == []
+    assert str(session.module.home) not in session.environment("active")["PATH"]
+
+
+@every_shell
 def test_activation_knows_where_the_modulefile_is(session: Session, venv: Path) -> None:
     session.visit(venv, use=False)
     assert session.loaded("active") == ["site-python", "gear/1.0-cpu"]

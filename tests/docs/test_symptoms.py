@@ -29,7 +29,10 @@ def sources() -> str:
         for path in sorted((ROOT / folder).rglob("*"))
         if path.suffix in {".cpp", ".h", ".py", ".sh", ".cmake", ".patch"}
     ]
-    texts = (path.read_text(encoding="utf-8") for path in [*files, ROOT / "CMakeLists.txt"])
+    texts = (
+        path.read_text(encoding="utf-8")
+        for path in [*files, ROOT / "CMakeLists.txt", ROOT / "extend-venv-activate"]
+    )
     return SEAM.sub("", "\n".join(texts))
 
 
