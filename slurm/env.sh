@@ -7,6 +7,7 @@
 # The batch script, and so its tasks, get
 #   MASTER_ADDR, MASTER_PORT                the first node of the job, and a port that is free there
 #   GEAR_JOB_NODES                          its first two nodes, for what follows
+#   GEAR_REQUEUED                           checkpoint=auto in a job that was requeued, else nothing
 # and each task
 #   RANK, WORLD_SIZE, LOCAL_RANK            its number, how many there are, its number on the node
 #   NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME  the network interface that leads to the other nodes
@@ -18,7 +19,7 @@ if [ -z "${BASH_VERSION:-}" ]; then
   echo "[slurm] env.sh is for bash: source it from a script that begins with #!/bin/bash" >&2
   return 2
 elif [ "${BASH_SOURCE[0]}" != "$0" ]; then
-  unset MASTER_ADDR MASTER_PORT
+  unset MASTER_ADDR MASTER_PORT GEAR_REQUEUED
   GEAR_JOB=$("$BASH" "${BASH_SOURCE[0]}" --job) || return
   eval "$GEAR_JOB"
   unset GEAR_JOB
@@ -46,9 +47,16 @@ job() {
   port=$(free_port "$first") ||
     refuse "no free port on $first, where the ranks meet: python3 was to find one, and its words are" \
       "above; load the module gear first"
+  local requeued=
+  if [ "${SLURM_RESTART_COUNT:-0}" != 0 ]; then
+    requeued=checkpoint=auto
+    echo "[slurm] job $SLURM_JOB_ID was requeued (restart $SLURM_RESTART_COUNT): it goes on from its last" \
+      "checkpoint, if it had written one: $requeued" >&2
+  fi
   # Slurm before 23.11 does not tell srun of --cpus-per-task, and after `sbatch --export=NONE` srun
   # would keep all of this from the tasks.
   printf 'export %s=%q\n' MASTER_ADDR "$first" MASTER_PORT "$port" GEAR_JOB_NODES "${names[*]:0:2}" \
+    ${requeued:+GEAR_REQUEUED "$requeued"} \
     ${SLURM_CPUS_PER_TASK:+SRUN_CPUS_PER_TASK "$SLURM_CPUS_PER_TASK"} SLURM_EXPORT_ENV ALL
 }
 

@@ -40,10 +40,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A login node: commands run in a bare environment, in `home`, which all nodes see."""
+    """A login node: commands run in a bare environment, in `home`, which all nodes see, and by
+    another user where `become` is a command that becomes one."""
 
     conf: str
     home: Path
+    become: tuple[str, ...] = ()
 
     def use_modules(self, tool: str) -> None:
         """`module` of `modules` or `lmod` in login shells, whatever the machine's own is."""
@@ -58,7 +60,7 @@ class Cluster:
         """Not checked: returncode, stdout and stderr are the caller's."""
         bare = {"HOME": str(self.home), "PATH": BARE_PATH, "LC_ALL": "C.UTF-8"}
         return subprocess.run(
-            command,
+            [*self.become, *command],
             env={**bare, "SLURM_CONF": self.conf, **(env or {})},
             cwd=self.home,
             stdin=subprocess.DEVNULL,

@@ -107,6 +107,19 @@ def test_the_batch_script_gets_a_meeting_point_and_nothing_else(scontrol):
         assert f"declare -x {setting}\n" in exported
 
 
+def test_a_job_that_was_requeued_goes_on_by_itself(scontrol):
+    say = 'echo "<${GEAR_REQUEUED-unset}>"'
+    done = in_batch({**BATCH, "SLURM_RESTART_COUNT": "2", "GEAR_REQUEUED": "mine"}, scontrol, say)
+    assert (done.returncode, done.stdout) == (0, "<checkpoint=auto>\n")
+    assert done.stderr == (
+        "[slurm] job 42 was requeued (restart 2): it goes on from its last checkpoint, if it had"
+        " written one: checkpoint=auto\n"
+    )
+    for count in ({}, {"SLURM_RESTART_COUNT": "0"}):
+        done = in_batch({**BATCH, **count, "GEAR_REQUEUED": "mine"}, scontrol, say)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "<unset>\n", "")
+
+
 def test_a_port_that_is_taken_is_not_chosen(scontrol):
     with socket.socket() as taken:
         taken.bind(("", FIRST_PORT))

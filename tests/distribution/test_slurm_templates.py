@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -183,6 +184,32 @@ def test_without_the_environment_of_the_submitting_shell(
     job = cluster.submit(f"--export={home},UNUSED=1", SEVERAL_NODES, env=user)
     assert (job.state, job.exit_code) == ("COMPLETED", 0), job.log
     assert [rank["NAME"] for rank in ranks(job.log)] == ["gear/2"] * 4
+
+
+@every_template
+def test_requeued_it_goes_on_below_what_it_wrote(
+    cluster: Cluster, tree: Tree, user: dict[str, str], template: Path
+) -> None:
+    """As after a node has failed."""
+    began = cluster.home / "began"
+    for version in ("1", "2"):
+        program = tree.home(version) / "bin" / "gear"
+        program.write_text(
+            GEAR + f"[ -z \"$SLURM_RESTART_COUNT\" ] || exit 0\ntouch '{began}'\nsleep 100\n"
+        )
+    number = cluster.start(template, "seed=1", env=user)
+    until = time.monotonic() + 60
+    while not began.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    cluster.run("scontrol", "requeue", str(number))
+    job = cluster.finish(number)
+    assert (job.state, job.exit_code) == ("COMPLETED", 0), job.log
+    first, again, second = job.log.partition(f"[slurm] job {number} was requeued (restart 1)")
+    assert again, job.log
+    assert {rank["words"] for rank in ranks(first)} == {"<train><dist=ddp><seed=1>"}
+    assert {rank["words"] for rank in ranks(second)} == {
+        "<train><dist=ddp><checkpoint=auto><seed=1>"
+    }
 
 
 def test_a_venv_that_extends_the_module(

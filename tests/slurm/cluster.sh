@@ -40,7 +40,8 @@ SlurmctldHost=$(hostname | cut -d. -f1)($net.1)
 SlurmctldPort=16817
 SlurmUser=root
 SlurmdUser=root
-AuthInfo=socket=$state/munge/socket
+# A job that is requeued waits until its credential has expired: 120 s unless told otherwise.
+AuthInfo=socket=$state/munge/socket,cred_expire=5
 StateSaveLocation=$state/controller
 SlurmdSpoolDir=$state/%n
 SlurmctldPidFile=$state/controller.pid
