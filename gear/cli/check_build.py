@@ -93,7 +93,8 @@ def frameworks(
             yield Finding("frameworks", name, "missing", "", cost)
         elif "error" in answer:
             broken = f"{installed[package]} does not import"
-            yield Finding("frameworks", name, "broken", broken, answer["error"])
+            why = answer["error"] + _of_a_venv(package)
+            yield Finding("frameworks", name, "broken", broken, why)
         else:
             detail = answer["version"]
             if package == "deepspeed":
@@ -176,6 +177,21 @@ def _home() -> str:
     package = Path(gear.__file__).resolve().parent
     module = os.environ.get("GEAR_HOME", "")
     return module if module and package.is_relative_to(Path(module).resolve()) else str(package)
+
+
+def _of_a_venv(package: str) -> str:
+    """A sentence where a module is loaded and `package` is none of its own."""
+    home = os.environ.get("GEAR_HOME")
+    if not home:
+        return ""
+    place = Path(str(importlib.metadata.distribution(package).locate_file(""))).resolve()
+    layers = [Path(home).resolve(), Path(home, "base").resolve()]
+    if any(place.is_relative_to(layer) for layer in layers):
+        return ""
+    return (
+        f"; this is not the module's, but that in {place}: there, pip uninstall {package}, or "
+        "install a version that works"
+    )
 
 
 def _version(package: str) -> str | None:

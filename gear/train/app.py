@@ -36,6 +36,11 @@ def main(overrides: list[str]) -> int:
         if isinstance(stop.__cause__, EXPECTED):
             raise stop.__cause__ from None
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except OSError as error:  # before the run: Hydra makes its folder
+        raise gear.IoError(
+            f"[train] the folder for results cannot be made: {error.filename} in {os.getcwd()}: "
+            f"{error.strerror}; start where you may write, or name a folder: hydra.run.dir=DIR"
+        ) from error
     except (HydraException, OmegaConfBaseException) as error:
         raise gear.InvalidArgument(f"[train] {_one_line(error)}") from error
     finally:

@@ -160,6 +160,27 @@ def test_what_is_installed_and_broken_is_exit_code_1(
     assert f"[!] {place[1]} " in capsys.readouterr().out
 
 
+def test_a_package_of_a_venv_that_does_not_import_is_named_as_such(
+    capsys: pytest.CaptureFixture[str],
+    site: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    site["torch"]["error"] = "ImportError: libtorch.so"
+    try:
+        torch = importlib.metadata.distribution("torch")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("torch is not installed")
+    place = Path(str(torch.locate_file(""))).resolve()
+    for home, said in ((tmp_path, True), (place.parents[2], False), (None, False)):
+        monkeypatch.delenv("GEAR_HOME", raising=False)
+        if home:
+            monkeypatch.setenv("GEAR_HOME", str(home))
+        cost = rows(capsys, code=1)["frameworks", "PyTorch"]["cost"]
+        assert cost.startswith("ImportError: libtorch.so")
+        assert (f"this is not the module's, but that in {place}" in cost) is said
+
+
 def test_horovod_with_gloo_is_warned_of(
     capsys: pytest.CaptureFixture[str], site: dict[str, Any]
 ) -> None:

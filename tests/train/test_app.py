@@ -217,6 +217,13 @@ def test_crash_in_a_users_environment_shows_where(more, error, capsys):
     assert lines[-1].startswith(f"gear: [internal] {error}")
 
 
+def test_a_folder_where_results_cannot_be_written():
+    Path("outputs").touch()
+    with pytest.raises(gear.IoError, match="folder for results cannot be made: outputs") as raised:
+        main(SHORT)
+    assert "start where you may write, or name a folder: hydra.run.dir=DIR" in str(raised.value)
+
+
 def test_unknown_flag():
     assert main(["--nosuchflag"]) == 2
 
