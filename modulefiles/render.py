@@ -2,9 +2,9 @@
 
     python render.py tcl|lua --output FILE NAME=VALUE ...
 
-The values: VERSION, KIND, HOME (GEAR_HOME), BUILD (where that leads), PYTHON_VERSION, MODULES (to
-depend on, separated by spaces), and ENV.X=VALUE for every variable X to set. Python 3.9 or later,
-nothing else.
+The values: VERSION, KIND, HOME (GEAR_HOME), BUILD (where that leads), PYTHON (the interpreter that
+its environment was made with), PYTHON_VERSION, MODULES (to depend on, separated by spaces), and
+ENV.X=VALUE for every variable X to set. Python 3.9 or later, nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("gear.module")
-NAMES = ["VERSION", "KIND", "HOME", "BUILD", "PYTHON_VERSION", "MODULES"]
+NAMES = ["VERSION", "KIND", "HOME", "BUILD", "PYTHON", "PYTHON_VERSION", "MODULES"]
 PRESET = re.compile(r"ENV\.([A-Za-z_][A-Za-z0-9_]*)")
 
 # verb -> its form in Tcl and in Lua; {0} and {1} are its words, quoted; the last is the rest of the
@@ -28,6 +28,14 @@ FORMS = {
         "if {{[module-info mode load] && ![file exists {0}]}} {{\n"
         "    puts stderr {1}\n    break\n}}",
         'if mode() == "load" and not isFile({0}) then\n  LmodError({1})\nend',
+    ),
+    "must-be-unset": (
+        "if {{[module-info mode load] && [is-set {0}]}} {{\n    puts stderr {1}\n    break\n}}",
+        'if mode() == "load" and (os.getenv({0}) or "") ~= "" then\n  LmodError({1})\nend',
+    ),
+    "advise-if": (
+        "if {{[module-info mode load] && [is-set {0}]}} {{\n    puts stderr {1}\n}}",
+        'if mode() == "load" and (os.getenv({0}) or "") ~= "" then\n  LmodMessage({1})\nend',
     ),
     "depends-on": ("depends-on {0}", "depends_on({0})"),
     "override": ("override {0} {1}", "pushenv({0}, {1})"),
@@ -60,6 +68,10 @@ proc override {name value} {
         # What is loaded instead, as in `module swap`, must not find it set.
         unset -nocomplain ::env($name)
     }
+}
+
+proc is-set {name} {
+    return [expr {[info exists ::env($name)] && $::env($name) ne {}}]
 }
 """,
     "-- Lmod. Written by GEAR's recipes/build.sh.",

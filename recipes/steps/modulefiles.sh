@@ -4,9 +4,10 @@
 # shellcheck disable=SC2153  # variables of build.sh
 
 modulefiles_step() {
-  local name template values
+  local name template values python
+  python=$(tool_version python) # none: a dry run, where the site's is not
   values=("VERSION=$VERSION" "KIND=$KIND" "HOME=$HOME_LINK" "BUILD=$BUILD" "MODULES=$(site modules)"
-    "PYTHON_VERSION=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')")
+    "PYTHON=$(readlink -f -- "$(command -v "$PYTHON")" || echo "$PYTHON")" "PYTHON_VERSION=${python%.*}")
   for name in $(site_presets); do values+=("ENV.$name=$(site "env.$name")"); done
   run mkdir -p "$BUILD/share/gear/modulefiles" "$BUILD/slurm"
   run "$PYTHON" "$SOURCE/modulefiles/render.py" tcl --output "$BUILD/share/gear/modulefiles/$NAME" "${values[@]}"
@@ -18,12 +19,12 @@ modulefiles_step() {
 }
 
 # The templates say `module load gear` where they stand; installed, they name this very version, as what a
-# job runs must not change while it waits in the queue.
+# job runs must not change while it waits in the queue, and where its module file is.
 install_template() { # from to
   local mode=644
   [ ! -x "$1" ] || mode=755
   run install -m "$mode" "$1" "$2"
   grep -q '^ *module load gear$' "$1" || return 0
-  run sed -i "s|^\\( *\\)module load gear\$|\\1module load gear/$NAME|" "$2"
+  run sed -i "s|^\\( *\\)module load gear\$|\\1module use --append $PREFIX/modulefiles\\n\\1module load gear/$NAME|" "$2"
   dry || grep -q "^ *module load gear/$NAME\$" "$2" || fail "$2 does not name the module that it loads"
 }

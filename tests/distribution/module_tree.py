@@ -39,6 +39,7 @@ class ModuleTree:
         program.parent.mkdir(parents=True)
         program.write_text("#!/bin/sh\necho a stand-in\n")
         program.chmod(0o755)
+        (self.home(name) / "pyvenv.cfg").touch()
         file = self.folder / "gear" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         version, _, kind = name.partition("-")
@@ -47,6 +48,7 @@ class ModuleTree:
             "KIND": kind,
             "HOME": str(self.home(name)),
             "BUILD": str(self.home(name)),
+            "PYTHON": sys.executable,
             "PYTHON_VERSION": "3.11",
             "MODULES": modules,
             **{f"ENV.{variable}": value for variable, value in (presets or {}).items()},

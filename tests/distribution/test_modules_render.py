@@ -15,6 +15,7 @@ VALUES = [
     "KIND=cpu",
     "HOME=/opt/gear",
     "BUILD=/opt/gear",
+    "PYTHON=/usr/bin/python3",
     "PYTHON_VERSION=3.11",
     "MODULES=",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,15 +122,54 @@ def test_missing_site_module(session: Session) -> None:
 
 
 @every_tool
-@pytest.mark.parametrize("kept", [f"gear/{NAME}/bin", f"gear/{NAME}", "gear"])
+@pytest.mark.parametrize("kept", [f"gear/{NAME}", "gear"])
 def test_not_installed(session: Session, kept: str) -> None:
     """Nothing is loaded, and the words say why."""
     shutil.rmtree(session.tree.prefix / kept)
     session.run(f"module load {OLD}")
     assert session.statuses == [1]
     words = " ".join(session.said.split())
-    assert f"GEAR {NAME} is not installed in {session.tree.home()} any more" in words
+    home = session.tree.home()
+    assert f"GEAR {NAME} is not installed in {home} any more, or that folder is closed" in words
     assert session.after(1) == session.after(0)
+
+
+@every_tool
+def test_a_python_that_cannot_be_reached(session: Session) -> None:
+    """To the module tool, one below a closed folder and one that is gone are the same."""
+    python = session.tree.home() / "bin" / "python"
+    python.unlink()
+    python.symlink_to("/closed/bin/python3")
+    session.run(f"module load {OLD}")
+    assert session.statuses == [1]
+    words = " ".join(session.said.split())
+    assert (
+        f"The Python of GEAR {NAME}, {sys.executable}, is there no more or closed to you" in words
+    )
+    assert "not installed" not in words
+    assert session.after(1) == session.after(0)
+
+
+@every_tool
+def test_pythonhome_is_refused(session: Session) -> None:
+    """With it, no Python but its own starts."""
+    session.run(
+        "export PYTHONHOME=/usr", f"module load {OLD}", "unset PYTHONHOME", f"module load {OLD}"
+    )
+    assert session.statuses == [0, 1, 0, 0], session.said
+    assert "unset PYTHONHOME, then load the module again" in " ".join(session.said.split())
+    assert session.after(2) == session.after(1)
+
+
+@every_tool
+def test_loaded_over_a_venv_it_says_whose_python_is_whose(session: Session) -> None:
+    session.run(f"module load {OLD}", "module unload gear")
+    assert "venv" not in session.said
+    session.run("export VIRTUAL_ENV=/mine", f"module load {OLD}", "module unload gear")
+    assert session.statuses == [0, 0, 0], session.said
+    words = " ".join(session.said.split())
+    assert words.count("A venv is active, but python and pip are those of GEAR now") == 1
+    assert session.after(3) == session.after(1)
 
 
 @every_tool
