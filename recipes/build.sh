@@ -22,7 +22,7 @@ set -euo pipefail
 
 SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 here=$SOURCE/recipes
-for part in report diagnose site machine inputs pip install; do
+for part in report diagnose site users machine inputs pip install; do
   # shellcheck source=/dev/null
   . "$here/$part.sh"
 done
@@ -60,12 +60,26 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$site_file" ] || usage_error "[usage] no site file given; recipes/sites has some, --help shows how"
 [ -n "$PREFIX" ] || usage_error "[usage] no --prefix given: the folder to install in"
+[[ $PREFIX != \~* ]] ||
+  usage_error "[usage] --prefix: given '$PREFIX', and no shell has put a folder in the place of ~: write \$HOME, as in --prefix=\$HOME/gear"
 [[ $PREFIX =~ ^[A-Za-z0-9_./+@%,=~-]+$ ]] ||
   usage_error "[usage] --prefix: given '$PREFIX', allowed letters, digits and _ . / + @ % , = ~ -: neither a venv nor a module path can hold others"
 if [ -n "$only" ] && [[ " ${all_steps[*]} " != *" $only "* ]]; then
   usage_error "[usage] --only: no such step: given $only, allowed ${all_steps[*]}"
 fi
-PREFIX=$(realpath -m -- "$PREFIX")
+# By the name that it was given: whoever points a link elsewhere later takes users along.
+PREFIX=$(realpath -ms -- "$PREFIX")
+if [ -z "${HOME-}${GEAR_BUILD_CACHE-}${XDG_CACHE_HOME-}" ]; then
+  usage_error "[usage] HOME is not set, and wheels that are built are kept below it: set HOME, or GEAR_BUILD_CACHE to a folder"
+fi
+SCRATCH=$(mktemp -d 2>/dev/null) ||
+  usage_error "[usage] TMPDIR: given '${TMPDIR:-/tmp}', allowed a folder that can be written to: set it to one, or unset it"
+trap 'rm -rf "$SCRATCH"' EXIT
+STEP=preflight LOG=/dev/null BUILD=$PREFIX
+if ! dry && [ "$(room_mib "$SCRATCH")" -lt 64 ]; then
+  fail "too little room in ${TMPDIR:-/tmp} for temporary files: $(room_mib "$SCRATCH") MiB are free, 64 are needed" \
+    "free some, or set TMPDIR to a folder that has room"
+fi
 
 # --- the site and the machine --------------------------------------------------------------------
 
@@ -76,10 +90,8 @@ NAME=$VERSION-$KIND
 HOME_LINK=$PREFIX/gear/$NAME
 MODULE_DIR=$PREFIX/modulefiles/gear
 PREVIOUS=$PREFIX/gear/.builds/.$NAME.previous
-CACHE=${GEAR_BUILD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/gear/wheels}
-STEP=site LOG=/dev/null BUILD=$PREFIX
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
+CACHE=${GEAR_BUILD_CACHE:-${XDG_CACHE_HOME:-${HOME-}/.cache}/gear/wheels}
+STEP=site
 
 # Steps that this site has; the others are switched off by it.
 active_steps() {
@@ -228,15 +240,33 @@ undo() { # name number
 
 room_of() { du -sm "$1" | cut -f 1; } # folder, in MiB
 
+# What is in a layer names the place where it was made: moved, or copied, it runs no more.
+made_here() { [ -f "$1/share/gear/place" ] && [ "$(cat "$1/share/gear/place")" -ef "$1" ]; } # layer
+
 lock
 STEP=build
+if ! dry; then
+  for LAYER in "$BASE" "$BUILD"; do
+    if [ -d "$LAYER/share/gear" ] && ! made_here "$LAYER"; then
+      say "${LAYER##*/} was not made here but in $(cat "$LAYER/share/gear/place" 2>/dev/null || echo 'another place'), and does not run here: it is made anew"
+      rm -rf "$LAYER"
+    fi
+  done
+fi
 if ! dry && installed && [[ -z $only ]]; then
+  number=${#steps[@]}
+  if ! is_done manifest || ! site_values | cmp -s - "$BUILD/share/gear/site"; then
+    say "gear/$NAME is installed in $PREFIX; of the site only what is tried and told with it has changed"
+    do_step smoke $((number - 1))
+    do_step manifest "$number"
+    told=1
+  fi
   if site_is default_module on && [ "$(default_name)" != "$NAME" ]; then
     set_default "$NAME"
     say "the default module is gear/$NAME now; it is installed in $PREFIX and nothing else has changed"
     exit 0
   fi
-  say "nothing to do: gear/$NAME is installed in $PREFIX and nothing has changed"
+  [ -n "${told-}" ] || say "nothing to do: gear/$NAME is installed in $PREFIX and nothing has changed"
   exit 0
 fi
 say "gear/$NAME by $site_file in $BUILD on $BASE_NAME"
@@ -262,7 +292,11 @@ elif ! dry && [ ! -d "$BUILD" ] && [ ! -d "$BASE" ]; then
   say "nothing to resume: no build with these inputs was begun"
 fi
 if ! dry; then
-  { mkdir -p "$CACHE" "$BASE"/share/gear/{steps,record,logs} "$BUILD"/share/gear/{steps,record,logs} &&
+  mkdir -p "$CACHE" 2>"$SCRATCH/error" ||
+    fail "GEAR_BUILD_CACHE = $CACHE cannot be made: $(sed 's/^.*: //' "$SCRATCH/error" | tail -n 1)" \
+      "set GEAR_BUILD_CACHE to a folder for the wheels that are built here"
+  { mkdir -p "$BASE"/share/gear/{steps,record,logs} "$BUILD"/share/gear/{steps,record,logs} &&
+    for LAYER in "$BASE" "$BUILD"; do made_here "$LAYER" || echo "$LAYER" >"$LAYER/share/gear/place" || break; done &&
     ln -sfn "../$BASE_NAME" "$BUILD/base"; } 2>"$SCRATCH/error" ||
     fail "the build's folders cannot be made: $(tail -n 1 "$SCRATCH/error")" "df -h $PREFIX shows the room that is left"
 fi
@@ -296,3 +330,5 @@ switch_to_build
 dry && exit 0
 say "gear/$NAME is installed: $((SECONDS - started)) s, $(room_of "$BUILD") MiB in $BUILD on $(room_of "$BASE") MiB in $BASE_NAME"
 say "to use it: module use $PREFIX/modulefiles && module load gear/$NAME"
+said=$(only_for_some)
+if [ -n "$said" ]; then say "note: $said"; fi

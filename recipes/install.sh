@@ -69,15 +69,23 @@ set_default() { # name
   mv -fT "$MODULE_DIR/.version.tmp" "$MODULE_DIR/.version"
 }
 
-# Keeps this build and the one that it replaced, with what they stand on.
+# Keeps this build, the one that it replaced and those that something here still runs on, with what they
+# stand on.
 remove_old_builds() {
-  local build previous bases
+  local build previous bases processes
   [ -f "$PREVIOUS" ] || return 0 # somebody removed it: which build jobs may be running in is not known
   previous=$(cat "$PREVIOUS")
   for build in "$PREFIX/gear/.builds/$NAME"-*; do
     case .builds/${build##*/} in
       ".builds/$BUILD_NAME" | "$previous") ;;
-      *) rm -rf "$build" ;;
+      *)
+        processes=$(processes_on "$build")
+        if [ -z "$processes" ]; then
+          rm -rf "$build"
+        elif [ -d "$build" ]; then
+          say "${build##*/} stays until the next update: processes use it: $processes"
+        fi
+        ;;
     esac
   done
   mapfile -t bases < <(unused_bases)
@@ -98,9 +106,10 @@ unused_bases() { # [NAME]
   done
 }
 
-# Removes this version and kind, and nothing else; folders that are empty then go as well.
+# Removes this version and kind, and nothing else; folders that are empty then go as well. While something
+# here runs on it, only the module files go.
 uninstall() {
-  local found=() bases path other
+  local found=() bases path other processes=''
   for path in "$HOME_LINK" "$MODULE_DIR/$NAME" "$MODULE_DIR/$NAME.lua" "$PREFIX/gear/.builds/$NAME"-*; do
     if [ -e "$path" ] || [ -L "$path" ]; then found+=("$path"); fi
   done
@@ -121,6 +130,13 @@ uninstall() {
     fi
   fi
   removed rm -f "$MODULE_DIR/$NAME" "$MODULE_DIR/$NAME.lua"
+  for path in "$PREFIX/gear/.builds/$NAME"-*; do
+    processes+=$(processes_on "$path")
+  done
+  if [ -n "$processes" ]; then
+    fail "gear/$NAME cannot be loaded any more, but its files stay: processes of this node use it: $processes" \
+      "repeat the command when they have ended"
+  fi
   removed rm -f "$HOME_LINK"
   mapfile -t bases < <(unused_bases "$NAME")
   for path in "$PREFIX/gear/.builds/$NAME"-* "${bases[@]}"; do
@@ -135,7 +151,7 @@ uninstall() {
   fi
   rmdir --ignore-fail-on-non-empty "$MODULE_DIR" "$PREFIX/modulefiles" "$PREFIX/gear/.builds" \
     "$PREFIX/gear" 2>/dev/null || true
-  say "gear/$NAME is removed from $PREFIX"
+  say "gear/$NAME is removed from $PREFIX; jobs on other nodes that use it fail, and a shell that has it loaded cannot unload it any more: log in anew"
 }
 
 removed() { # rm command

@@ -22,16 +22,22 @@ PY
   printf '%s' "${answer:-it is no Python}"
 }
 
-# The first suitable of the site's `python` commands, as a path; status 1 if there is none.
+# The first suitable of the site's `python` commands, as a path; status 1 if there is none. One that users
+# of PREFIX cannot run, as one below root's home, is taken only if there is no other on PATH.
 find_python() {
-  local candidate
+  local candidate python closed=
   for candidate in $(site python); do
-    command -v "$candidate" >/dev/null || continue
-    [ "$(python_lacks "$candidate")" = nothing ] || continue
-    "$candidate" -c 'import sys; print(sys.executable)'
-    return 0
+    while read -r python; do
+      [ "$(python_lacks "$python")" = nothing ] || continue
+      if [ -z "$(closed_folder "$PREFIX")" ] && [ -n "$(python_closed "$python")" ]; then
+        closed=${closed:-$python}
+        continue
+      fi
+      "$python" -c 'import sys; print(sys.executable)'
+      return 0
+    done < <(type -aP "$candidate")
   done
-  return 1
+  [ -n "$closed" ] && "$closed" -c 'import sys; print(sys.executable)'
 }
 
 # Why none of them will do, one sentence.
@@ -89,6 +95,9 @@ load_modules() {
     for name in "$@"; do printf '  %s\n' "$(quoted module load "$name")"; done
     return 0
   fi
+  init=$(site module_init)
+  [ -z "$init" ] || [ -f "$init" ] || fail "module_init = $init is no file" \
+    "set it to the file that defines the command 'module', as in /usr/share/modules/init/bash, or leave it out"
   set +u # the initialisation of either module tool reads unset variables
   if ! command -v module >/dev/null; then
     for init in "$(site module_init)" "${MODULESHOME:-}/init/bash" "${LMOD_PKG:-}/init/bash" \

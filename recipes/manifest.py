@@ -12,6 +12,7 @@ import hashlib
 import importlib.metadata
 import json
 import re
+import sys
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -48,6 +49,23 @@ def downloads(base: Path) -> dict[tuple[str, str], dict[str, str | None]]:
                 "source": name,
             }
     return found
+
+
+def check_whole(layers: list[Path]) -> None:
+    """Ends the program if pip was interrupted in a package. It takes one that has METADATA for
+    installed, and writes the commands, and RECORD with INSTALLER in it, after that."""
+    for distribution in importlib.metadata.distributions():
+        place = Path(str(distribution.locate_file("")))
+        layer = next((each for each in layers if place.is_relative_to(each)), None)
+        if layer is None:
+            continue
+        about = f"{distribution.metadata['Name']} {distribution.version}"
+        if ".dist-info/INSTALLER," not in (distribution.read_text("RECORD") or ""):
+            sys.exit(f"error: {about} in {layer} is not installed whole, its RECORD is not pip's")
+        for entry in distribution.entry_points:
+            own = entry.group == "console_scripts" and not entry.name.startswith("pip")
+            if own and not (layer / "bin" / entry.name).exists():
+                sys.exit(f"error: {about} in {layer} lacks its command bin/{entry.name}")
 
 
 def packages(build: Path, base: Path) -> list[dict[str, str | None]]:
@@ -88,6 +106,8 @@ def main() -> None:
     parser.add_argument("--steps", required=True)
     arguments = parser.parse_args()
     build, base = arguments.build, (arguments.build / "base").resolve()
+    beside = build.parent / base.name  # base, where the prefix is named by a link
+    check_whole([build, base, beside])
     share = build / "share" / "gear"
     options = [path for layer in (base, build) for path in (layer / "share/gear/options").glob("*")]
     tools = [
@@ -108,7 +128,8 @@ def main() -> None:
         "steps": arguments.steps.split(),
     }
     text = json.dumps(manifest, indent=1, ensure_ascii=False)
-    text = text.replace(str(build), "@BUILD@").replace(str(base), "@BASE@")
+    text = text.replace(str(build), "@BUILD@")
+    text = text.replace(str(beside), "@BASE@").replace(str(base), "@BASE@")
     written = share / "manifest.json.tmp"
     written.write_text(text + "\n")
     written.rename(share / "manifest.json")

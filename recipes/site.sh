@@ -58,7 +58,7 @@ site_read() { # file
       usage_error "[site] $file, line $number: given '$line', allowed 'key = value' or a comment (#); write one key on a line"
     key=${BASH_REMATCH[1]} value=${BASH_REMATCH[2]}
     kind=${kinds[$key]-}
-    [[ $key =~ ^env\.[A-Za-z_][A-Za-z0-9_]*$ ]] && kind=line
+    [[ $key =~ ^env\.[A-Za-z_][A-Za-z0-9_]*$ ]] && kind=variable
     [ -n "$kind" ] ||
       usage_error "[site] $file, line $number: no such key: given '$key', allowed env.NAME and ${!kinds[*]}; recipes/sites/template.conf explains them"
     [ -z "${lines[$key]-}" ] ||
@@ -73,7 +73,19 @@ site_read() { # file
 
 site_check() { # where key kind value
   local where=$1 key=$2 kind=$3 value=$4 allowed=
+  case $key in
+    env.PATH | env.HOME | env.GEAR_HOME | env.GEAR_VERSION | env.PYTHON* | env.MODULEPATH | env.LOADEDMODULES)
+      usage_error "[site] $where: '$key' is not the site's to set: given '$value', allowed variables of the fabric and of libraries; the module sets PATH and GEAR's own itself, and a module of the site may bring more (modules)"
+      ;;
+  esac
   case $kind in
+    variable)
+      if [[ $value == *[$'\t\v\f']* ]]; then
+        allowed='a line of text without tabs'
+      elif [[ $value == *'$'* ]]; then
+        allowed='a value without $ (nothing is expanded: write it out)'
+      fi
+      ;;
     line) [[ $value != *[$'\t\v\f']* ]] || allowed='a line of text without tabs' ;;
     words) [[ $value =~ ^[A-Za-z0-9_./+\ -]+$ ]] || allowed='names separated by spaces' ;;
     command) [[ $value =~ ^[A-Za-z0-9_./+-]+$ ]] || allowed='a command: its name or its path' ;;
@@ -129,13 +141,15 @@ site_values() {
 }
 
 # Those that determine a layer, sorted, as they are: for its hash. Another way by which the same packages come
-# is none of them, so that a build which found no network goes on by that way; nor is what makes `module` known.
+# is none of them, so that a build which found no network goes on by that way; nor is what makes `module` known,
+# the site's name, or how the smoke test starts ranks.
 site_inputs() { # base | build
   local key
   for key in "${!SITE[@]}"; do
     case $key in
       jobs | default_module | module_init | proxy | pip_index | wheelhouse) continue ;;
-      name | mpirun | mpirun_options | env.*) [ "$1" = build ] || continue ;;
+      name | mpirun | mpirun_options) continue ;;
+      env.*) [ "$1" = build ] || continue ;;
     esac
     printf '%s = %s\n' "$key" "${SITE[$key]}"
   done | LC_ALL=C sort

@@ -14,6 +14,21 @@ preflight_step() {
   check_nccl
   check_patch
   check_wheelhouse
+  say "  Python $(tool_version python): $PYTHON"
+  check_users
+}
+
+# A prefix that is closed is its owner's choice; in one that is open, what is closed is a mistake.
+check_users() {
+  local said
+  said=$(only_for_some)
+  if [ -z "$said" ]; then
+    return 0
+  elif [ -n "$(closed_folder "$PREFIX")" ]; then
+    say "  $said"
+  else
+    complain "  warning: $said"
+  fi
 }
 
 # Measured: GEAR 0.3 GiB with what compiles it; a base with CPU torch 1.7 GiB, with CUDA's torch 7 GiB.

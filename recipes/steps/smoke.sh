@@ -2,14 +2,20 @@
 # Step smoke: everything that was installed is used once, from the build itself, before it is switched to.
 # The programs stay in share/gear/smoke: run them on a compute node after an update of driver, fabric or
 # MPI. Sourced by build.sh.
+# shellcheck disable=SC2154  # ordinary is of users.sh
 
 smoke_step() {
-  local programs=$BUILD/share/gear/smoke
+  local programs=$BUILD/share/gear/smoke port said
   run rm -rf "$programs"
   run cp -R "$SOURCE/recipes/smoke" "$programs"
+  if ! dry; then
+    said=$(no_ordinary_user)
+    if [ -n "$said" ]; then say "  by $(id -un), as $said"; else say "  by an ordinary user (number $ORDINARY)"; fi
+  fi
   if ! site_is torch off; then
     smoke torch "$BUILD/bin/python" "$programs/check_torch.py" "$KIND" "$(tool_version cuda)" \
       "$(site cuda_architectures)"
+    smoke torchrun "$BUILD/bin/torchrun" --standalone --nproc-per-node 2 "$programs/check_torch.py" "$KIND"
   fi
   smoke gear "$BUILD/bin/python" "$programs/check_gear.py"
   # Also where no ranks are started: imports all, and fails if one does not.
@@ -22,21 +28,42 @@ smoke_step() {
     if site_is horovod on; then smoke_ranks horovod; fi
   fi
   if site_is deepspeed on; then
+    port=$(free_port)
     smoke deepspeed env DS_ACCELERATOR=cpu "$BUILD/bin/deepspeed" --num_accelerators 2 \
-      --master_port "$(free_port)" "$programs/check_deepspeed.py"
+      --master_port "$port" "$programs/check_deepspeed.py"
+    check_shared_memory "$port"
   fi
 }
 
-# Nothing of the person who builds gets in: no user site, and a folder of its own for what would be
-# compiled, which has to stay empty.
+# By their names, DeepSpeed's buffers would take memory until the machine is started anew.
+check_shared_memory() { # port
+  local left
+  left=$(compgen -G "/dev/shm/deepspeed_*_$1_*" | xargs) || left=
+  if [ -n "$left" ]; then
+    # shellcheck disable=SC2086  # names without spaces
+    rm -f $left
+    fail "DeepSpeed has left shared memory behind: $left" "deepspeed_ops = none in the site file does without it"
+  fi
+}
+
+# Nothing of the person who builds gets in: no user site, a home and a folder for what would be compiled, which
+# has to stay empty; and where the builder is root, an ordinary user tries it, for whom it is made.
 smoke() { # subject command...
-  local subject=$1 extensions=$BUILD/work/torch_extensions
+  local subject=$1 place=$SCRATCH/user who=()
   shift
   say "  $subject"
-  run rm -rf "$extensions"
-  run env OMP_NUM_THREADS=1 "TORCH_EXTENSIONS_DIR=$extensions" WANDB_MODE=offline "$@" ||
+  if ! dry && [ -z "$(no_ordinary_user)" ]; then
+    who=("${ordinary[@]}")
+    chmod 711 "$SCRATCH"
+    if [ -n "$(closed_folder "$SCRATCH")" ]; then place=$BUILD/work/user; fi # a TMPDIR of root's
+  fi
+  run rm -rf "$place"
+  run mkdir -p "$place"
+  if [ ${#who[@]} != 0 ]; then run chown "$ORDINARY:$ORDINARY" "$place"; fi
+  run "${who[@]}" env -C "$place" "HOME=$place" "TMPDIR=$place" OMP_NUM_THREADS=1 \
+    "TORCH_EXTENSIONS_DIR=$place/torch_extensions" WANDB_MODE=offline "$@" ||
     fail "the smoke test of $subject failed" "the log has its output; try: --only smoke"
-  if [ -d "$extensions" ]; then fail "the smoke test of $subject compiled something into $extensions"; fi
+  if [ -d "$place/torch_extensions" ]; then fail "the smoke test of $subject compiled something"; fi
 }
 
 # Two ranks. Open MPI refuses root unless told twice; whoever builds as root has decided that.
@@ -44,7 +71,7 @@ smoke_ranks() { # subject
   local launcher=() root=()
   # shellcheck disable=SC2207  # command lines
   launcher=($(site mpirun) -n 2 $(site mpirun_options))
-  if [ "$(id -u)" = 0 ]; then root=(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1); fi
+  if [ "$(id -u)" = 0 ] && [ -n "$(no_ordinary_user)" ]; then root=(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1); fi
   smoke "$1, two ranks" env "${root[@]}" "${launcher[@]}" \
     "$BUILD/bin/python" "$BUILD/share/gear/smoke/check_$1.py"
 }

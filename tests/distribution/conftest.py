@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -87,13 +89,28 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "prefix"
 
 
-def copy_prefix(installed: Path, prefix: Path) -> Path:
-    """A copy in which packages are the same files; its programs still name the original."""
+def copy_prefix(installed: Path, prefix: Path, *, link: bool = True) -> Path:
+    """A copy that names its own place, as if it had been made there. With `link`, packages are the
+    same files."""
+    was, now = (f"{path}/".encode() for path in (installed, prefix))
 
     def copy(source: str, target: str) -> None:
-        (os.link if "/lib/" in source else shutil.copy2)(source, target)
+        if link and "/lib/" in source and not source.endswith(".pth"):
+            os.link(source, target)
+        else:
+            shutil.copy2(source, target)
 
     shutil.copytree(installed, prefix, symlinks=True, copy_function=copy)
+    for path in prefix.rglob("*"):
+        if path.is_symlink():
+            target = os.readlink(path)
+            if target.startswith(f"{installed}/"):
+                path.unlink()
+                path.symlink_to(target.replace(str(installed), str(prefix), 1))
+        elif path.is_file() and ("/lib/" not in str(path) or path.suffix == ".pth"):
+            text = path.read_bytes()
+            if was in text:
+                path.write_bytes(text.replace(was, now))
     return prefix
 
 
@@ -101,3 +118,11 @@ def copy_prefix(installed: Path, prefix: Path) -> Path:
 def prefix(installed: Path, tmp_path: Path) -> Path:
     """A copy of that, for the test to change."""
     return copy_prefix(installed, tmp_path / "prefix")
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Everybody can enter it and all above it; those of pytest are closed."""
+    with tempfile.TemporaryDirectory(prefix="gear-open-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)

@@ -24,6 +24,22 @@ VERSION = stated("version")
 NAME = f"{VERSION}-cpu"  # of an installation without CUDA: gear/NAME is what users load
 DISTRIBUTION = stated("name").replace("-", "_")  # as in names of wheels and of their metadata
 
+# It says where it lies and what it is given, and waits for a file if told to: until=FILE.
+APP = """
+import os
+import sys
+import time
+
+import gear
+
+
+def main():
+    print("toy", os.path.dirname(gear.__file__), *sys.argv[1:], flush=True)
+    for word in sys.argv:
+        while word.startswith("until=") and not os.path.exists(word[6:]):
+            time.sleep(0.1)
+    return 0
+"""
 TOY = "__version__ = '{version}'\n\n\ndef check_visible_device():\n    pass\n"
 
 
@@ -49,7 +65,7 @@ def toy_source(version: str) -> Path:
     )
     (source / "gear" / "__init__.py").write_text(TOY.format(version=version))
     (source / "gear" / "cli" / "__init__.py").touch()
-    (source / "gear" / "cli" / "app.py").write_text("def main():\n    return 0\n")
+    (source / "gear" / "cli" / "app.py").write_text(APP)
     (source / "recipes" / "smoke" / "check_gear.py").write_text("import gear\n")
     text = PYPROJECT.replace(f'version = "{VERSION}"', f'version = "{version}"')
     text = re.sub(r"^dependencies = \[.*?\]$", "dependencies = []", text, flags=re.M | re.S)

@@ -11,7 +11,8 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -161,3 +162,25 @@ def picture(prefix: Path) -> dict[str, str]:
                 else:
                     seen[str(path)] = path.read_bytes().hex()
     return seen
+
+
+@contextmanager
+def running(build: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of a user who has loaded the module."""
+    env = {"PATH": f"{build}/bin:/usr/bin:/bin"}
+    with subprocess.Popen(["sleep", "1000"], env=env, start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def list_files(recipe: Recipe) -> list[str]:
+    """All files but what running Python leaves, and the logs and reports of each attempt."""
+    home = recipe.home().resolve()
+    return sorted(
+        str(path.relative_to(layer))
+        for layer in (home, (home / "base").resolve())
+        for path in layer.rglob("*")
+        if "__pycache__" not in path.parts and path.parent.name not in ("pip", "logs")
+    )

@@ -45,7 +45,7 @@ def run_part(
         *(f"{name}={shlex.quote(str(value))}" for name, value in variables.items()),
         *(
             f". $SOURCE/recipes/{name}.sh"
-            for name in ("report", "diagnose", "site", "machine", "inputs", "pip")
+            for name in ("report", "diagnose", "site", "users", "machine", "inputs", "pip")
         ),
         *(f"SITE[{key}]={shlex.quote(value)}" for key, value in values.items()),
         f". $SOURCE/recipes/{part}",

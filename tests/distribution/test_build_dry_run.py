@@ -37,6 +37,22 @@ def test_every_site_file_prints_its_commands(site: Path, tmp_path: Path) -> None
     assert os.listdir(tmp_path) == []
 
 
+def test_the_python_of_the_site_need_not_be_here(tmp_path: Path) -> None:
+    site = small_site(tmp_path / "site.conf", python="python9.9")
+    output = Recipe(site, tmp_path / "prefix").succeed("--dry-run")
+    assert "  python9.9 -m venv " in output
+    assert "[7/7] manifest" in output
+
+
+def test_a_prefix_keeps_the_name_that_it_was_given(tmp_path: Path) -> None:
+    """So that module files follow a link that is pointed elsewhere later."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "apps").symlink_to("real")
+    output = Recipe(small_site(tmp_path / "site.conf"), tmp_path / "apps").succeed("--dry-run")
+    assert f"HOME={tmp_path}/apps/gear/" in output
+    assert f"{tmp_path}/real" not in output
+
+
 def test_a_dry_run_after_the_installation_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     recipe = Recipe(small_site(tmp_path / "site" / "small.conf"), tmp_path / "prefix")

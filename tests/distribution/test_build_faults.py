@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from distribution.conftest import copy_prefix
 from distribution.project import NAME, REPOSITORY
 from distribution.recipe import UPDATE_STEPS, Recipe, done_steps, picture, small_site, toy_recipe
 
@@ -68,6 +69,10 @@ def fake_cuda(home: Path) -> Path:
             "[preflight] wheelhouse = /no/wheels is no folder",
         ),
         ({"modules": "no/such-module"}, "[modules] "),
+        (
+            {"modules": "gcc", "module_init": "/no/init"},
+            "[modules] module_init = /no/init is no file",
+        ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -183,7 +188,7 @@ def fill(disk: Path, leave_mib: int) -> None:
 @pytest.mark.slow
 def test_a_full_disk(installed: Path, disk: Path, tmp_path: Path) -> None:
     prefix = disk / "prefix"
-    shutil.copytree(installed, prefix, symlinks=True)
+    copy_prefix(installed, prefix, link=False)
     site = small_site(tmp_path / "changed.conf", env__A_CHANGE="1", **OTHER_BASE)
     changed = toy_recipe(site, prefix)
     fill(disk, 50)
@@ -203,7 +208,7 @@ def test_a_full_disk(installed: Path, disk: Path, tmp_path: Path) -> None:
 
 def test_a_prefix_that_cannot_be_written(installed: Path, disk: Path, tmp_path: Path) -> None:
     prefix = disk / "prefix"
-    shutil.copytree(installed, prefix, symlinks=True)
+    copy_prefix(installed, prefix, link=False)
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     changed = toy_recipe(small_site(tmp_path / "changed.conf", env__A_CHANGE="1"), prefix)
     sentence = f"[prefix] {prefix} cannot be written: Read-only file system"
@@ -212,6 +217,29 @@ def test_a_prefix_that_cannot_be_written(installed: Path, disk: Path, tmp_path: 
     assert_fails(
         toy_recipe(changed.site, disk / "other"), "cannot be written: Read-only file system"
     )
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        ({"TMPDIR": "/nope"}, "[usage] TMPDIR: given '/nope', allowed a folder"),
+        ({"TMPDIR": "DISK"}, "[preflight] too little room in DISK for temporary files: 0 MiB"),
+        ({"HOME": "", "GEAR_BUILD_CACHE": ""}, "[usage] HOME is not set"),
+        ({"GEAR_BUILD_CACHE": "/proc/nope"}, "[build] GEAR_BUILD_CACHE = /proc/nope cannot be"),
+    ],
+    ids=["no-tmpdir", "full-tmpdir", "no-home", "no-cache"],
+)
+def test_places_that_cannot_be_written_are_named(
+    env: dict[str, str], sentence: str, disk: Path, tmp_path: Path
+) -> None:
+    fill(disk, 0)
+    env = {"XDG_CACHE_HOME": ""} | {
+        key: text.replace("DISK", str(disk)) for key, text in env.items()
+    }
+    done = toy_recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix", env).run()
+    assert done.sentence().startswith(sentence.replace("DISK", str(disk))), done.errors
+    assert ": line " not in done.errors  # bash's own
+    assert "mktemp" not in done.errors
 
 
 def test_a_prefix_that_is_a_file(tmp_path: Path) -> None:

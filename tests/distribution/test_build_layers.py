@@ -16,6 +16,7 @@ from distribution.recipe import (
     Installation,
     Recipe,
     done_steps,
+    running,
     small_site,
     toy_recipe,
 )
@@ -54,8 +55,8 @@ def hashes(folder: Path, source: Path = REPOSITORY, **site: str) -> list[str]:
         ({"torch": "2.12.0"}, ["base", "build"]),
         ({"cxx": "c++"}, ["base", "build"]),
         ({"horovod_gloo": "on"}, ["base", "build"]),
-        ({"name": "another name"}, ["build"]),
-        ({"mpirun_options": "--oversubscribe"}, ["build"]),
+        ({"name": "another name"}, []),
+        ({"mpirun_options": "--oversubscribe"}, []),
         ({"env.NCCL_DEBUG": "INFO"}, ["build"]),
         ({"jobs": "2"}, []),
         ({"pip_index": "https://host/simple"}, []),
@@ -121,27 +122,74 @@ def test_an_update_leaves_base_and_previous_build_alone(prefix: Path, tmp_path: 
     builds = prefix / "gear" / ".builds"
     (base,) = builds.glob("base-*")
     of_base = picture_of(base)
-    running = []
-    for change in ("1", "2"):
-        recipe = toy_recipe(small_site(tmp_path / "site.conf", env__A_CHANGE=change), prefix)
-        said = recipe.succeed()
-        assert done_steps(said) == UPDATE_STEPS
-        assert f" on {base.name}\n" in said
-        running.append(recipe.home().resolve())
-        # What runs in a build, this one or the one before, has its own GEAR and the same packages.
-        for build in running:
-            shows = "import gear, click; print(gear.__file__, click.__file__)"
-            says = subprocess.check_output([build / "bin/python", "-I", "-c", shows], text=True)
-            files = says.split()
-            assert Path(files[0]).is_relative_to(build)
-            assert Path(files[1]).is_relative_to(base)
+    first = (prefix / "gear" / NAME).resolve()
+    made = [first]
+    with running(first) as process:
+        for change in ("1", "2"):
+            recipe = toy_recipe(small_site(tmp_path / "site.conf", env__A_CHANGE=change), prefix)
+            said = recipe.succeed()
+            assert done_steps(said) == UPDATE_STEPS
+            assert f" on {base.name}\n" in said
+            made.append(recipe.home().resolve())
+            # What runs in a build, this one or one before, has its own GEAR and the same packages.
+            for build in made:
+                shows = "import gear, click; print(gear.__file__, click.__file__)"
+                says = subprocess.check_output([build / "bin/python", "-I", "-c", shows], text=True)
+                files = says.split()
+                assert Path(files[0]).is_relative_to(build)
+                assert Path(files[1]).is_relative_to(base)
+    # The one before the last is kept in any case, an older one while something runs on it.
+    assert f"{first.name} stays until the next update: processes use it: " in said
+    assert f"{process.pid} (sleep)" in said
     assert picture_of(base) == of_base
-    assert len(list(builds.glob("[0-9]*"))) == 2
+    assert set(builds.glob("[0-9]*")) == set(made)
+    assert done_steps(toy_recipe(small_site(tmp_path / "site.conf"), prefix).succeed()) == []
+    assert set(builds.glob("[0-9]*")) == {first, made[-1]}
+
+
+def test_a_title_is_corrected_without_a_build(prefix: Path, tmp_path: Path) -> None:
+    recipe = toy_recipe(small_site(tmp_path / "site.conf", name="A better title"), prefix)
+    home = recipe.home().resolve()
+    assert done_steps(recipe.succeed()) == ["smoke", "manifest"]
+    assert b'"A better title"' in recipe.manifest()
+    assert recipe.home().resolve() == home
+    assert "nothing to do" in recipe.succeed()
 
 
 def picture_of(folder: Path) -> dict[Path, int]:
     paths = (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
     return {path: path.lstat().st_mtime_ns for path in paths if not path.is_dir()}
+
+
+@pytest.mark.slow
+def test_what_is_compiled_is_compiled_once(prefix: Path, tmp_path: Path) -> None:
+    """A change of Python alone makes another wheel, and compiles nothing for it."""
+    source = tmp_path / "source"
+    shutil.copytree(toy_source(VERSION), source)
+    (source / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.20)\nproject(gear LANGUAGES C)\n"
+        "add_library(toy SHARED csrc/toy.c)\ninstall(TARGETS toy DESTINATION gear)\n"
+    )
+    (source / "csrc" / "toy.c").write_text("int toy(void) { return 1; }\n")
+    cache = {"GEAR_BUILD_CACHE": str(tmp_path / "cache")}
+    recipe = Recipe(small_site(tmp_path / "site.conf"), prefix, cache, source)
+    compiled = []
+    for file, line in (
+        ("gear/__init__.py", "one = 1\n"),
+        ("gear/__init__.py", "two = 2\n"),
+        ("csrc/toy.c", "int more(void) { return 2; }\n"),
+    ):
+        with (source / file).open("a") as text:
+            text.write(line)
+        assert done_steps(recipe.succeed()) == UPDATE_STEPS
+        home = recipe.home()
+        (log,) = home.glob("share/gear/logs/*-core.log")
+        compiled.append("Building C object" in log.read_text())
+        (package,) = home.glob("lib/python3.*/site-packages/gear")
+        assert (package / "__init__.py").read_text() == (source / "gear/__init__.py").read_text()
+        library = (package / "libtoy.so").read_bytes()
+        assert (b"more" in library) is (file == "csrc/toy.c")
+    assert compiled == [True, False, True]
 
 
 @pytest.mark.slow
@@ -162,11 +210,9 @@ def test_a_base_goes_with_the_last_build_on_it(prefix: Path, tmp_path: Path) -> 
 def test_an_unfinished_base_goes_on_under_another_build(tmp_path: Path) -> None:
     """What was corrected in the site file was no matter of the base."""
     site = tmp_path / "site.conf"
-    recipe = toy_recipe(small_site(site, name="a wrong name"), tmp_path / "prefix")
+    recipe = toy_recipe(small_site(site, env__A="wrong"), tmp_path / "prefix")
     recipe.kill_at("packages")
-    said = toy_recipe(small_site(site, name="a right name"), recipe.prefix).kill_at(
-        "core", "--resume"
-    )
+    said = toy_recipe(small_site(site, env__A="right"), recipe.prefix).kill_at("core", "--resume")
     assert "] venv: done before" in said
     assert done_steps(said) == ["preflight", "packages"]
     assert len(list(recipe.prefix.glob("gear/.builds/base-*"))) == 1

@@ -18,6 +18,7 @@ from distribution.recipe import (
     Installation,
     Recipe,
     done_steps,
+    list_files,
     picture,
     small_site,
     toy_recipe,
@@ -47,17 +48,6 @@ def test_killed_at_every_step_boundary_and_within_every_step(
     whole = toy_recipe(recipe.site, installed)
     assert recipe.manifest() == whole.manifest()
     assert list_files(recipe) == list_files(whole)
-
-
-def list_files(recipe: Recipe) -> list[str]:
-    """All files but what running Python leaves, and the logs and reports of each attempt."""
-    home = recipe.home().resolve()
-    return sorted(
-        str(path.relative_to(layer))
-        for layer in (home, (home / "base").resolve())
-        for path in layer.rglob("*")
-        if "__pycache__" not in path.parts and path.parent.name not in ("pip", "logs")
-    )
 
 
 def test_an_unfinished_build_leaves_the_installed_one_alone(prefix: Path, tmp_path: Path) -> None:

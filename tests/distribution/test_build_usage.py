@@ -32,6 +32,7 @@ def test_help_shows_every_option() -> None:
         (["SITE", "--prefix"], "[usage] --prefix needs a value"),
         (["SITE", "SITE", "--prefix", "/x"], "[usage] more than one site file"),
         (["SITE", "--prefix", "/a b"], "[usage] --prefix: given '/a b', allowed letters"),
+        (["SITE", "--prefix=~/gear"], "[usage] --prefix: given '~/gear', and no shell has put"),
         (["SITE", "--prefix", "/x", "--fast"], "[usage] unknown option: given --fast, allowed"),
         (
             ["SITE", "--prefix", "/x", "--only", "lunch"],
@@ -59,6 +60,10 @@ def test_wrong_usage_is_one_sentence(arguments: list[str], said: str, tmp_path: 
         ("torhc = 2.13.0", "no such key: given 'torhc', allowed"),
         ("just words", "given 'just words', allowed 'key = value' or a comment"),
         ("env.BAD-NAME = 1", "given 'env.BAD-NAME = 1', allowed 'key = value'"),
+        ("env.PATH = /opt/tool/bin", "'env.PATH' is not the site's to set: given '/opt/tool/bin'"),
+        ("env.GEAR_HOME = /x", "'env.GEAR_HOME' is not the site's to set"),
+        ("env.PYTHONNOUSERSITE = 0", "'env.PYTHONNOUSERSITE' is not the site's to set"),
+        ("env.X = $HOME/x", "given '$HOME/x', allowed a value without $ (nothing is expanded"),
         ("torch = latest", "bad value of 'torch': given 'latest', allowed a version"),
         ("horovod = yes", "bad value of 'horovod': given 'yes', allowed on or off"),
         ("nccl = $NCCL_HOME", "bad value of 'nccl': given '$NCCL_HOME', allowed off, wheel"),

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 from distribution.project import DISTRIBUTION, NAME, VERSION
-from distribution.recipe import SITES, Installation, Recipe, picture, small_site, toy_recipe
+from distribution.recipe import (
+    SITES,
+    Installation,
+    Recipe,
+    picture,
+    running,
+    small_site,
+    toy_recipe,
+)
 
 NEXT = "9.9.0"
 
@@ -88,6 +98,48 @@ def test_the_default_is_set_though_nothing_is_to_be_built(prefix: Path, tmp_path
     assert "nothing to do" not in said
     assert picture(prefix) == before
     assert "nothing to do" in recipe.succeed()
+
+
+def test_uninstalled_under_a_process_its_files_stay(prefix: Path, tmp_path: Path) -> None:
+    recipe = toy_recipe(small_site(tmp_path / "site.conf"), prefix)
+    home = recipe.home()
+    with running(home.resolve()) as process:
+        done = recipe.run("--uninstall")
+        assert "gear/" + NAME + " cannot be loaded any more, but its files stay" in done.sentence()
+        assert f"{process.pid} (sleep)" in done.errors
+        assert "repeat the command when they have ended" in done.errors
+        assert (home / "bin" / "python").exists()
+        assert not list(prefix.glob("modulefiles/gear/[0-9]*"))
+    said = recipe.succeed("--uninstall")
+    assert "a shell that has it loaded cannot unload it any more: log in anew" in said
+    assert not prefix.joinpath("gear").exists()
+
+
+def test_who_uninstalls_may_have_it_loaded(prefix: Path, tmp_path: Path) -> None:
+    path = f"{(prefix / 'gear' / NAME).resolve()}/bin:{os.environ['PATH']}"
+    recipe = toy_recipe(small_site(tmp_path / "site.conf"), prefix, {"PATH": path})
+    recipe.succeed("--uninstall")
+
+
+def test_a_moved_installation_is_made_anew(prefix: Path, tmp_path: Path) -> None:
+    moved = prefix.rename(tmp_path / "moved")
+    recipe = toy_recipe(small_site(tmp_path / "site.conf"), moved)
+    said = recipe.succeed("--only", "preflight")
+    for layer in (f"{NAME}-", "base-cpu-"):
+        assert re.search(rf"{layer}\w+ was not made here but in {prefix}/gear/\.builds/", said)
+    assert "nothing to do" not in said
+    assert not list(moved.glob("gear/.builds/*/bin"))
+
+
+def test_an_installation_that_is_reached_by_a_link_has_not_moved(
+    prefix: Path, tmp_path: Path
+) -> None:
+    """As when a prefix is moved, and a link is left in its place."""
+    moved = prefix.rename(tmp_path / "moved")
+    prefix.symlink_to(moved)
+    for place in (prefix, moved):
+        recipe = toy_recipe(small_site(tmp_path / "site.conf"), place)
+        assert "nothing to do" in recipe.succeed()
 
 
 def test_files_are_for_everyone_whatever_the_umask(installed: Path) -> None:

@@ -112,6 +112,23 @@ def test_the_doors_are_open() -> None:
     assert sum(block.output is not None for block in install) >= 5
 
 
+def test_the_third_door_ends_in_commands_that_run() -> None:
+    """With the GEAR of these tests. How to get there compiles GEAR, which takes minutes: .ci/run
+    does it, by tools/check_fresh_machine.sh in a source tree and tools/check_install.sh in an
+    environment of one's own."""
+    (block,) = (
+        each
+        for each in blocks("bash")
+        if each.document.name == "INSTALL.md" and "check_visible_device" in each.code
+    )
+    own = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-ec", block.code], env={**os.environ, "PATH": own}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^CHECK visible_device_count\.+\d+\.$", done.stdout, re.M), done.stdout
+
+
 @pytest.mark.parametrize(
     ("output", "printed", "same"),
     [

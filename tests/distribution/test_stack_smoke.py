@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -65,6 +66,22 @@ def test_without_ranks_what_imports_will_do(tmp_path):
     done = smoke(tmp_path, "exit 0")
     assert done.returncode == 0, done.stderr
     assert "ranks are not started here" in done.stdout
+
+
+def test_shared_memory_that_stays_is_no_success(tmp_path):
+    """And it is removed: no run may find it."""
+    launcher = tmp_path / "build" / "bin" / "deepspeed"
+    launcher.parent.mkdir(parents=True)
+    launcher.write_text(
+        "#!/bin/sh\nwhile [ $# -gt 2 ]; do [ $1 = --master_port ] && port=$2; shift; done\n"
+        "touch /dev/shm/deepspeed_allreduce_buffer_0_127.0.0.1_${port}_0\n"
+    )
+    launcher.chmod(0o755)
+    done = smoke(tmp_path, "exit 0", horovod="off", deepspeed="on")
+    assert done.returncode == 1
+    said = re.search(r"DeepSpeed has left shared memory behind: (\S+)", done.stderr)
+    assert said is not None, done.stderr
+    assert not Path(said[1]).exists()
 
 
 def test_ranks_of_horovod_with_too_few_gpus_all_take_the_cpu(tmp_path):
