@@ -14,7 +14,7 @@ core_step() {
   run "$PYTHON" -m venv --without-pip "$LAYER" || fail "the environment could not be made with $PYTHON"
   run "$LAYER/bin/python" "$SOURCE/recipes/stand_on.py" "$BASE" ||
     fail "the environment could not be made to stand on $BASE"
-  wheel_of gear make_core "$(core_sources_hash)" "${options[@]}" "$(mpi_compiler_says)"
+  wheel_of gear make_core "$(core_sources_hash "${core_files[@]}")" "${options[@]}" "$(mpi_compiler_says)"
   pip install --no-deps "$WHEEL" || fail "GEAR was built, but could not be installed"
   run "$LAYER/bin/python" "$SOURCE/recipes/smoke/check_gear.py" || fail "GEAR was installed, but does not work"
 }
@@ -35,20 +35,34 @@ core_options() {
   fi
 }
 
-core_files=(csrc cmake gear CMakeLists.txt pyproject.toml README.md LICENSE)
+compiled_files=(csrc cmake CMakeLists.txt pyproject.toml)
+core_files=("${compiled_files[@]}" gear README.md LICENSE)
 
-core_sources_hash() {
-  (cd "$SOURCE" && find "${core_files[@]}" -type f ! -name '*.so' ! -name '*.pyc' -print0 |
-    LC_ALL=C sort -z | hash_files)
+core_sources_hash() { # file or folder...
+  (cd "$SOURCE" && find "$@" -type f ! -name '*.so' ! -name '*.pyc' -print0 | LC_ALL=C sort -z | hash_files)
 }
 
-# From a copy: nothing is written into the source, and nothing that other builds left there gets in.
+# From a copy: nothing is written into the source, and nothing that other builds left there gets in. Where
+# nothing that is compiled has changed, what was compiled last is used again; it is kept beside the wheels.
 make_core() { # folder
-  local source=$LAYER/work/gear/source option options=()
+  local place=$CACHE/gear-compiled-$KIND key option options=()
   while read -r option; do options+=(--config-settings "cmake.define.$option"); done < <(core_options)
-  run mkdir -p "$source"
-  run cp -R "${core_files[@]/#/$SOURCE/}" "$source/"
-  run find "$source/gear" "(" -name "*.so" -o -name "*.pyc" ")" -delete
-  build_wheel "$1" "$source" --config-settings "build-dir=$LAYER/work/gear/build" "${options[@]}" ||
+  key=$(core_sources_hash "${compiled_files[@]}")$(core_options | sha256sum)${BASE##*/}$(tool_version compiler)
+  if ! dry && ! lock_compiled "$place"; then place=$LAYER/work/gear; fi
+  if [ "$(cat "$place/key" 2>/dev/null)" != "$key" ]; then
+    run rm -rf "$place/key" "$place/source" "$place/build"
+    run mkdir -p "$place/source"
+    run cp -R "${compiled_files[@]/#/$SOURCE/}" "$place/source/"
+    dry || printf '%s\n' "$key" >"$place/key"
+  fi
+  run rm -rf "$place/source/gear"
+  run cp -R "$SOURCE/gear" "$SOURCE/README.md" "$SOURCE/LICENSE" "$place/source/"
+  run find "$place/source/gear" "(" -name "*.so" -o -name "*.pyc" ")" -delete
+  build_wheel "$1" "$place/source" --config-settings "build-dir=$place/build" "${options[@]}" ||
     fail "GEAR could not be compiled" "the log has what CMake and the compiler said"
+}
+
+# One build at a time may compile there; the lock goes with the step.
+lock_compiled() { # folder
+  { mkdir -p "$1" && : >>"$1/lock" && exec 8>>"$1/lock" && flock -n 8; } 2>/dev/null
 }
