@@ -100,8 +100,8 @@ def load_rank(
         if saved_by or (group.size > 1 and folder.exists()):
             ranks = _several(saved_by) or "one"
             raise InvalidArgument(
-                f"[checkpoint] {folder} was saved by {ranks} rank(s) and is to be loaded by "
-                f"{group.size}: start as many as saved it"
+                f"[checkpoint] {ranks} rank(s) saved {folder}, and {group.size} load it: start as "
+                "many as saved it"
             )
         return load(folder, owner=group.rank, **place)
 
@@ -119,7 +119,7 @@ def _check_replaceable(target: Path) -> None:
         return
     if not target.is_dir() or not all(_RANK.fullmatch(entry.name) for entry in target.iterdir()):
         raise InvalidArgument(
-            f"[checkpoint] {target} is there and is no checkpoint of several ranks: give another "
+            f"[checkpoint] {target} exists and is not a checkpoint of several ranks: give another "
             "path, or move it away"
         )
 
@@ -141,9 +141,9 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
     folder = Path(os.fsdecode(path))
     if not folder.exists() and replaced(folder).is_dir():
         raise CorruptData(
-            f"[checkpoint] {folder} is not there, but {replaced(folder)} is: a save by several "
-            f"ranks was killed between its two renames; loading {folder}, by as many ranks, "
-            "puts it back"
+            f"[checkpoint] {folder} is missing, but {replaced(folder)} exists: a save by several "
+            f"ranks was killed between its two renames; load {folder} with as many ranks, and "
+            "they put it back"
         )
     sizes = _ranks_that_saved(folder)
     if not sizes:

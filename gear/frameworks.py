@@ -118,7 +118,7 @@ def _torch(device: int) -> MakeTensor:
     if not torch.cuda.is_available():
         raise InvalidArgument(
             f"[collect] device 'cuda:{device}' with framework 'torch': torch {torch.__version__} "
-            "sees no GPU, maybe a build for CPUs: install one for CUDA, or use device='cpu'"
+            "sees no GPU, and may be a build for CPUs: install one for CUDA, or use device='cpu'"
         )
     torch.cuda.init()
     stream = torch_stream(torch)

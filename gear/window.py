@@ -109,8 +109,8 @@ def output_tuples(outputs: Outputs | None, schema: Schema) -> list[OutputTuple]:
         outputs = {column.name: Step() for column in schema}
     if not isinstance(outputs, Mapping):
         raise InvalidArgument(
-            f"[collect] outputs {outputs!r}: a dict of gear.Step, gear.Window and the like by name "
-            "is allowed"
+            f"[collect] outputs {outputs!r}: give a dict from names to gear.Step, gear.Window and "
+            "the like"
         )
     return [_tuple_of(check_text("[collect] output", n), output) for n, output in outputs.items()]
 
@@ -143,7 +143,7 @@ def _tuple_of(name: str, output: object) -> OutputTuple:
         )
     if derived and (of.column, of.dtype, of.scale) != (None, None, 1.0):
         raise InvalidArgument(
-            f"{label} is {output!r}: its steps take no column, dtype or scale, for it reads none"
+            f"{label} is {output!r}: leave out column, dtype and scale, for it reads no column"
         )
     column, dtype = of.column or name, of.dtype
     check_text(f"{label}: column", column)

@@ -65,8 +65,8 @@ class Writer(_core.Writer):
         self.close()
         if kind is not None and episode is not None:
             logging.getLogger("gear").warning(
-                "[ingest] episode %d was open when %s left its writer: it is ended as truncated, "
-                "without a closing step",
+                "[ingest] episode %d was open when %s left its writer: the writer ended it as "
+                "truncated, without a closing step",
                 episode,
                 kind.__name__,
             )

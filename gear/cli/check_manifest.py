@@ -72,8 +72,8 @@ def find_differences(manifest: Manifest, home: Path) -> Iterator[str]:
     folders = [str(path) for each in layers for path in each.glob("lib/python3.*/site-packages")]
     if len(folders) != len(layers):
         raise InvalidArgument(
-            f"[manifest] {home} is no installation, lib/python3.*/site-packages is not in it and "
-            f"in {BASE}: name the manifest where it was installed, {PLACE} in it"
+            f"[manifest] {home} is no installation: it or its {BASE} lacks "
+            f"lib/python3.*/site-packages; name {PLACE} inside an installation"
         )
     installed: dict[str, importlib.metadata.Distribution] = {}
     for each in importlib.metadata.distributions(path=folders):

@@ -166,8 +166,8 @@ class Channel(ABC):
         if self.rank in absence.late:
             return TransportError(
                 f"[transport] {self._who(self.rank)} came later than {absence.timeout_s:g} s and "
-                "the others went on without it: raise timeout_s (GEAR_TIMEOUT_S) if what it did "
-                "before may take so long"
+                "the others went on without it: raise timeout_s (GEAR_TIMEOUT_S) if its work may "
+                "take that long"
             )
         ended = set(absence.ended)
         if not absence.some:  # else it may have ended because it gave up like this rank

@@ -62,8 +62,8 @@ def meet_by_mpi(communicator: Any, timeout_s: float) -> Meeting:
         communicator = MPI.COMM_WORLD
     if communicator == MPI.COMM_NULL:
         raise InvalidArgument(
-            "[group] Group.from_mpi of MPI.COMM_NULL: this rank is in no communicator, as after a "
-            "Split without a colour; only the ranks of one may call this"
+            "[group] Group.from_mpi was given MPI.COMM_NULL: this rank is in no communicator, as "
+            "after a Split without a colour; call it only on ranks that have one"
         )
     channel = MpiChannel(communicator, timeout_s)
     return Meeting(channel, launcher_name(channel.size))
@@ -83,8 +83,8 @@ def _unless_mpi_is_another(launch: Launch) -> Launch:
     if launch.size in (0, seen):
         return launch
     problem = (
-        f"[group] {launch.found} say {launch.size} ranks and mpi4py sees {seen}: it uses another "
-        "MPI than the launcher"
+        f"[group] {launch.found} say {launch.size} ranks and mpi4py sees {seen}: mpi4py uses "
+        "another MPI than the launcher"
     )
     try:
         other = find_launch(os.environ, lambda name: name != "mpi4py" and _installed(name))

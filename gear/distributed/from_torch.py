@@ -69,8 +69,8 @@ def meet_in_grid(mpu: Any, timeout_s: float) -> Meeting:
     owners = [min(r for r, (place, _) in enumerate(grid) if place == p) for p in range(len(ranks))]
     if any(row[1] != owners for rank, row in enumerate(grid) if rank in owners):
         raise InvalidArgument(
-            f"[group] ranks {owners}, the first of each data-parallel rank, are no data-parallel "
-            "group of this grid: use Group.from_mesh"
+            f"[group] the first ranks of each data-parallel place, {owners}, do not form a "
+            "data-parallel group of this grid: use Group.from_mesh"
         )
     replicas = _meeting_of(across, timeout_s)
     return _meeting_of(ranks, timeout_s, replicas)
@@ -113,7 +113,7 @@ def _initialised_torch() -> Any:
 
     if not (dist.is_available() and dist.is_initialized()):
         raise InvalidArgument(
-            "[group] torch.distributed is not initialised: call init_process_group before, or "
-            "Group.from_env(), which needs it not"
+            "[group] torch.distributed is not initialised: call init_process_group first, or use "
+            "Group.from_env(), which does not need it"
         )
     return dist

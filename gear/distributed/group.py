@@ -262,7 +262,7 @@ class Group:
             return channel.failure(Absence(ended=tuple(missing)), wait_s)
         said = next(iter(str(error).splitlines()), "") or type(error).__name__
         return TransportError(
-            f"[transport] {said}: no rank has been found missing; look at the output of all ranks"
+            f"[transport] {said}: no rank seems to be missing; look at the output of all ranks"
         )
 
     @property

@@ -119,8 +119,8 @@ def _by_mpi(
     if with_mpi4py:
         return Launch("mpirun", rank, 0, "mpi", found="PMIX_RANK")
     raise InvalidArgument(
-        f"[group] PMIX_RANK={rank} tells a rank but no number of ranks, and mpi4py, which would "
-        "know, is not installed: install it, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+        f"[group] PMIX_RANK={rank} tells the rank but not the number of ranks: install mpi4py, "
+        "which knows it, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
     )
 
 
@@ -138,8 +138,8 @@ def _by_torch(
     address, port = _meeting_point(env, launcher, size, found)
     if not installed("torch"):
         raise InvalidArgument(
-            f"[group] {found}: {size} ranks started by {launcher}, and torch, which would connect "
-            "them, is not installed: install it, or mpi4py and start them with mpirun"
+            f"[group] {found}: {launcher} started {size} ranks, and torch is not installed to "
+            "connect them: install torch, or install mpi4py and start the ranks with mpirun"
         )
     return Launch(launcher, rank, size, "torch", address, port, found)
 
@@ -153,14 +153,14 @@ def _meeting_point(env: Mapping[str, str], launcher: str, size: int, found: str)
         port = port or slurm_port(env)
     if not address:
         raise InvalidArgument(
-            f"[group] MASTER_ADDR is not set: {found} say that there are {size} ranks, which meet "
-            "on the host of rank 0; set MASTER_ADDR to its name and MASTER_PORT to a free port"
+            f"[group] MASTER_ADDR is not set, and {found} say that {size} ranks meet on the host "
+            "of rank 0: set MASTER_ADDR to its name and MASTER_PORT to a free port"
             + (", or install mpi4py" if launcher == "mpirun" else "")
         )
     if port is None:
         raise InvalidArgument(
-            f"[group] MASTER_PORT is not set: MASTER_ADDR={address} is; set it to a free port of "
-            "that host, 1 to 65535, the same on every rank"
+            f"[group] MASTER_PORT is not set, and MASTER_ADDR={address} is: set MASTER_PORT to a "
+            "free port of that host, 1 to 65535, the same on every rank"
         )
     return address, port
 

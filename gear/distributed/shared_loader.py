@@ -140,7 +140,7 @@ class SharedLoader(Iterator[SharedBatch]):
         if len(owners) != 1:
             raise InvalidArgument(
                 f"[group] {len(owners) or 'none'} of the {replicas.size} ranks gave a loader to "
-                "SharedLoader: one of them makes it, and the others give None"
+                "SharedLoader: make the loader on exactly one of them, and give None on the others"
             )
         self._owner = owners[0]
         self._wishes: list[list[str] | None] = [wanted for _, wanted in told]

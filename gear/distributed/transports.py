@@ -39,15 +39,15 @@ def choose_transport(
     with_mpi = all(channel.exchange(_has_mpi(channel, launcher)))
     if wanted == "mpi" and not with_mpi:
         raise InvalidArgument(
-            "[transport] transport 'mpi': it needs GEAR built with MPI and ranks started by "
-            f"mpirun, and this is {_build()} with ranks started by {launcher} and connected "
-            f"by {channel.kind}: use 'auto'"
+            "[transport] transport 'mpi' needs GEAR built with MPI and ranks that mpirun started: "
+            f"this is {_build()}, and its ranks were started by {launcher} and connected by "
+            f"{channel.kind}; use 'auto'"
         )
     hosts = len({member.host for member in places.members})
     if wanted == "shared_memory" and hosts > 1:
         raise InvalidArgument(
-            f"[transport] transport 'shared_memory': the {places.size} ranks are on {hosts} hosts, "
-            "and it takes ranks of one: use 'auto'"
+            "[transport] transport 'shared_memory' needs all ranks on one host: these "
+            f"{places.size} ranks are on {hosts} hosts; use 'auto'"
         )
     if wanted != "auto":
         return wanted, "it was asked for"

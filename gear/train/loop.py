@@ -231,6 +231,6 @@ class Learner:
         if self.algorithm.digest() != state["networks"]:
             raise gear.CorruptData(
                 f"[train] {start.path} holds other networks than rank {self.ranks.rank} had when "
-                "it was saved: the ranks had come apart, or files of several saves are mixed; "
+                "it was saved: the ranks had diverged, or files of several saves are mixed; "
                 "continue from an older checkpoint"
             )

@@ -45,8 +45,8 @@ def start_ranks(place: Place) -> Ranks:
         if size != 1:
             who = "rank= and world_size= say" if by_hand else f"{launch.launcher} says"
             raise gear.InvalidArgument(
-                f"[train] {who} that this is one of {size or 'several'} processes, each of which "
-                "would train by itself: add dist=ddp, or start one"
+                f"[train] {who} that this is one of {size or 'several'} processes, and each would "
+                "train by itself: add dist=ddp, or start one process"
             )
         return Ranks.single(place.device)
     if by_hand:
@@ -332,8 +332,8 @@ def _backend(gpus: list[str]) -> str:
         return "gloo"
     if not hasattr(dist.ProcessGroup, "abort"):
         raise gear.InvalidArgument(
-            f"[train] torch {torch.__version__} cannot end a collective of NCCL whose rank is "
-            "gone: dist=ddp with a GPU for each rank needs torch 2.6 or later"
+            f"[train] torch {torch.__version__} cannot end a collective of NCCL after a rank has "
+            "died: dist=ddp with a GPU for each rank needs torch 2.6 or later"
         )
     return "nccl"
 

@@ -46,8 +46,8 @@ def choose(
             OmegaConf.update(saved, key, given, merge=False, force_add=True)
         elif given != OmegaConf.select(saved, key):
             raise gear.InvalidArgument(
-                f"[train] {key} differs from the run at {found.path}, which cannot change it: "
-                f"leave {key} away, or start afresh without checkpoint="
+                f"[train] {key} differs from the run at {found.path}, and a run cannot change it: "
+                f"leave {key} out, or start afresh without checkpoint="
             )
     return saved, found
 

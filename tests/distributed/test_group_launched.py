@@ -353,10 +353,8 @@ def test_transport(run: Run, asked: str, nodes: str, given: str) -> None:
 @needs_torch
 def test_mpi_needs_ranks_of_mpi(run: Run) -> None:
     for result in run("refused", plain(2)):
-        assert result["error"].startswith(
-            "[transport] transport 'mpi': it needs GEAR built with MPI"
-        )
-        assert "started by environment and connected by gloo: use 'auto'" in result["error"]
+        assert result["error"].startswith("[transport] transport 'mpi' needs GEAR built with MPI")
+        assert "started by environment and connected by gloo; use 'auto'" in result["error"]
 
 
 @pytest.mark.mpi
