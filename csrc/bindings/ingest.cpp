@@ -48,7 +48,7 @@ class PyWriter {
       if (inputs_[c].steps() != steps) {
         throw base::InvalidArgument(base::cat("[ingest] column '", name(c), "' has ",
                                               inputs_[c].steps(), " steps, column '", name(0),
-                                              "' has ", steps, ": all must have as many"));
+                                              "' has ", steps, ": give all columns as many"));
       }
     }
     priorities_.clear();

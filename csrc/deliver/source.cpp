@@ -6,13 +6,13 @@ namespace gear::deliver {
 namespace {
 
 [[noreturn]] void refuse_to_draw(const store::Index& index, const select::SamplerOptions& sampler) {
-  throw base::InvalidArgument(base::cat(
-      "[select] nothing to sample: ", index.state().num_steps, " steps in ",
-      index.state().num_episodes, " episodes are stored, none of them offered as an anchor; ",
-      sampler.unit == store::Unit::kStep
-          ? base::cat("a step of an open episode is offered once ", sampler.lookahead,
-                      " steps follow it: append more or end the episode")
-          : std::string("an episode is offered once it has ended: end one")));
+  throw base::InvalidArgument(
+      base::cat("[select] nothing to sample: ", index.state().num_steps, " steps in ",
+                index.state().num_episodes, " episodes are stored, and none of them may be drawn; ",
+                sampler.unit == store::Unit::kStep
+                    ? base::cat("a step of an open episode is offered once ", sampler.lookahead,
+                                " steps follow it: append more or end the episode")
+                    : std::string("an episode is offered once it has ended: end one")));
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ class Reader {
  private:
   [[noreturn]] void fail(const char* what) const {
     throw base::TransportError(
-        base::cat("[collect] the parcel of rank ", owner_, " is not sound: ", what,
+        base::cat("[collect] the parcel of rank ", owner_, " is damaged: ", what,
                   "; ranks of one group must run the same build with the same loader"));
   }
 
@@ -246,9 +246,9 @@ void BatchAssembly::add_items(Part& part, const Incoming& incoming, size_t numbe
 
 void BatchAssembly::finish() {
   if (num_filled_ != batch_->items) {
-    throw base::TransportError(base::cat("[collect] the parcels of all ranks have ", num_filled_,
-                                         " items of a batch of ", batch_->items,
-                                         ": ranks of one group must make the same calls"));
+    throw base::TransportError(base::cat("[collect] the parcels of all ranks fill ", num_filled_,
+                                         " of ", batch_->items,
+                                         " items: ranks of one group must make the same calls"));
   }
   padding_.reset();
   for (size_t w = 0; w < layout_.windows.size(); ++w) {

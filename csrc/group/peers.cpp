@@ -31,9 +31,9 @@ Peers::Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Tra
       outbox_(control_->size()) {
   GEAR_CHECK(nodes_.size() == control_->size());
   if (size() > store::StepId::kMostOwners) {
-    throw base::InvalidArgument(
-        base::cat("[group] a buffer over ", size(), " ranks: ", store::StepId::kMostOwners,
-                  " at most share one; make ", "several groups of fewer ranks"));
+    throw base::InvalidArgument(base::cat("[group] a buffer over ", size(), " ranks: at most ",
+                                          store::StepId::kMostOwners,
+                                          " may share one; make several groups of fewer ranks"));
   }
   const std::string hash = shard_->schema().hash();
   Known own;
@@ -64,9 +64,9 @@ void Peers::check_known() const {
   for (uint32_t r = 0; r < size(); ++r) {
     const Known& one = known_[r];
     if (one.owner != r) {
-      throw base::InvalidArgument(base::cat("[group] rank ", r,
-                                            " gives a shard whose ids name rank ", one.owner,
-                                            ": a checkpoint is loaded by the rank that saved it"));
+      throw base::InvalidArgument(base::cat("[group] rank ", r, " has the shard of rank ",
+                                            one.owner,
+                                            ": load each part on the rank that saved it"));
     }
     if (one.schema_hash != first.schema_hash) {
       throw base::InvalidArgument(

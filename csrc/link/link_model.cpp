@@ -62,13 +62,12 @@ std::string checksum_line(std::string_view body) {
 LinkModel::LinkModel(std::vector<Sample> samples, HostCost host, uint64_t pool_bytes)
     : host_(host), pool_bytes_(pool_bytes), samples_(std::move(samples)) {
   if (pool_bytes == 0) {
-    throw base::InvalidArgument(
-        "[link] a link that was measured over 0 bytes: 1 and more are allowed");
+    throw base::InvalidArgument("[link] a link measured over 0 bytes: 1 or more are allowed");
   }
   for (const double seconds : {host.select_s, host.plan_s}) {
     if (!(seconds >= 0.0) || !std::isfinite(seconds)) {
       throw base::InvalidArgument(
-          base::cat("[collect] ", seconds, " s an item: 0 and more are allowed"));
+          base::cat("[collect] ", seconds, " s an item: 0 or more is allowed"));
     }
   }
   std::set<uint64_t> runs;

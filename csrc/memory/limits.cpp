@@ -97,12 +97,11 @@ HostMemory host_memory(const std::string& proc, const std::string& cgroups) {
 void refuse_more_than_total(std::string_view tier, uint64_t bytes) {
   const HostMemory memory = host_memory();
   if (bytes > memory.total) {
-    throw base::OutOfMemory(
-        base::cat("[memory] a region of ", bytes_text(bytes), " on tier '", tier,
-                  "' was asked for, but this process may use ", bytes_text(memory.total),
-                  " in all, of which ", bytes_text(memory.available),
-                  " are available: lower the capacity, ask the scheduler for more memory, "
-                  "or spread the buffer over more nodes"));
+    throw base::OutOfMemory(base::cat(
+        "[memory] no room for ", bytes_text(bytes), " on tier '", tier, "': this process may use ",
+        bytes_text(memory.total), " in all, and ", bytes_text(memory.available),
+        " are available; lower the capacity, ask the scheduler for more memory, "
+        "or spread the buffer over more nodes"));
   }
 }
 
@@ -150,13 +149,13 @@ void refuse_more_than_lockable(uint64_t bytes, const Lockable& memory) {
   if (memory.limit == kUnlimited || bytes <= memory.limit - std::min(memory.limit, memory.locked)) {
     return;
   }
-  throw base::OutOfMemory(base::cat(
-      "[memory] a region of ", bytes_text(bytes),
-      " on tier 'pinned' was asked for, but this process may lock ", bytes_text(memory.limit),
-      " of memory (ulimit -l), of which ", bytes_text(memory.locked),
-      " are locked: raise the limit (ulimit -l unlimited; in Slurm, "
-      "PropagateResourceLimitsExcept=MEMLOCK; in a container, --ulimit "
-      "memlock=-1), or use tier='host'"));
+  throw base::OutOfMemory(
+      base::cat("[memory] no room for ", bytes_text(bytes),
+                " on tier 'pinned': this process may lock ", bytes_text(memory.limit),
+                " of memory (ulimit -l), and has locked ", bytes_text(memory.locked),
+                "; raise the limit (ulimit -l unlimited; in Slurm, "
+                "PropagateResourceLimitsExcept=MEMLOCK; in a container, --ulimit "
+                "memlock=-1), or use tier='host'"));
 }
 
 }  // namespace gear::memory

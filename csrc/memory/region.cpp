@@ -43,11 +43,11 @@ Mapping map_anonymous(size_t mapped_bytes) {
       ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) {
     const int error = errno;  // host_memory() opens files
-    throw base::OutOfMemory(base::cat(
-        "[memory] a region of ", bytes_text(mapped_bytes), " on tier 'host' was refused (",
-        base::errno_text(error), "); ", bytes_text(host_memory().available),
-        " are available: lower the capacity, or raise the limit on address space "
-        "(ulimit -v)"));
+    throw base::OutOfMemory(
+        base::cat("[memory] the system refused ", bytes_text(mapped_bytes), " for tier 'host' (",
+                  base::errno_text(error), "); ", bytes_text(host_memory().available),
+                  " are available: lower the capacity, or raise the limit on address space "
+                  "(ulimit -v)"));
   }
   return Mapping(address, mapped_bytes);
 }
@@ -123,7 +123,7 @@ std::unique_ptr<Region> make_host_region(uint64_t bytes) {
 
 std::unique_ptr<Region> make_region(Tier tier, uint64_t bytes, const RegionOptions& options) {
   if (bytes == 0) {
-    throw base::InvalidArgument("[memory] a region of 0 bytes was asked for: ask for at least one");
+    throw base::InvalidArgument("[memory] a region of 0 bytes: 1 or more are allowed");
   }
   if (tier != Tier::kShared && tier != Tier::kPinned && !options.name.empty()) {
     throw base::InvalidArgument(

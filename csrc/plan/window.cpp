@@ -38,8 +38,8 @@ void check_outputs(const std::vector<Output>& outputs, const store::Schema& sche
       throw base::InvalidArgument(window + " is empty: start must be below stop");
     }
     if (output.start > reach || output.stop < -reach) {
-      throw base::InvalidArgument(base::cat(window, " lies outside any page: a buffer of ",
-                                            capacity, " steps has none that far from an anchor"));
+      throw base::InvalidArgument(base::cat(window, " is out of reach: a buffer of ", capacity,
+                                            " steps has no step that far from an anchor"));
     }
     const uint64_t length =
         static_cast<uint64_t>(output.stop) - static_cast<uint64_t>(output.start);

@@ -23,10 +23,10 @@ uint64_t Epoch::next(uint64_t size, uint64_t version, uint64_t count, bool drop_
   if (*version_ != version || size != at_.size) {
     const uint64_t began_with = at_.size;
     begin_next();
-    throw base::InvalidArgument(base::cat(
-        "[select] the buffer changed in the middle of a sequential epoch (", began_with,
-        " items when it began, ", size,
-        " offered): this epoch is given up and the next begins; append between epochs only"));
+    throw base::InvalidArgument(
+        base::cat("[select] the buffer changed in the middle of a sequential epoch (", began_with,
+                  " items when it began, ", size,
+                  " offered): the next epoch begins; append between epochs only"));
   }
   const uint64_t left = at_.size - at_.draws;
   if (left == 0 || (drop_last && left < count)) {
@@ -42,7 +42,7 @@ uint64_t Epoch::next(uint64_t size, uint64_t version, uint64_t count, bool drop_
 void Epoch::restore(const SamplerPosition& position) {
   if (position.draws > position.size) {
     throw base::InvalidArgument(base::cat("[select] position ", position.draws, " in an epoch of ",
-                                          position.size, ": not a state"));
+                                          position.size, " items: give a state that was saved"));
   }
   at_ = position;
   version_.reset();

@@ -9,7 +9,7 @@ namespace gear::select {
 
 void Law::set_beta(double) {
   throw base::InvalidArgument(
-      "[select] only the Weighted sampler has a beta: there is none to set");
+      "[select] only the Weighted sampler has a beta: this loader draws by another");
 }
 
 void check_options(const SamplerOptions& options) {

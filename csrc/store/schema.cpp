@@ -44,7 +44,8 @@ void check(const Column& column) {
   }
   if (column.name == "priority") {
     throw base::InvalidArgument(
-        "[schema] column name 'priority' is taken by the writer's own argument; rename the column");
+        "[schema] column name 'priority': writers have an argument of that name; rename the "
+        "column");
   }
   uint64_t bytes = base::dtype_bytes(column.dtype);
   for (int64_t dim : column.shape) {

@@ -111,9 +111,9 @@ void Shard::wait_for_draw(std::unique_lock<std::mutex>& held) {
   while (draw_is_out_) {
     if (drawing_ == std::this_thread::get_id()) {
       throw base::InvalidArgument(
-          "[store] this thread is in the middle of a draw over all ranks (a signal handler or a "
-          "finaliser runs in it), and what was asked for would change what may be drawn: do it "
-          "after the loader's next");
+          "[store] this call would disturb a draw over all ranks that its own thread makes (it "
+          "comes "
+          "from a signal handler or a finaliser): make it after the loader's next");
     }
     {
       const base::Blocking waiting;

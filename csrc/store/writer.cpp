@@ -27,8 +27,8 @@ Writer::~Writer() {
   try {
     end_episode(EpisodeState::kTruncated, -1.0, {});
   } catch (const std::exception& error) {
-    base::log(base::Level::kWarning, base::cat("[ingest] a writer was dropped and its episode ",
-                                               "could not be ended: ", error.what()));
+    base::log(base::Level::kWarning,
+              base::cat("[ingest] a dropped writer could not end its episode: ", error.what()));
   }
 }
 

@@ -19,7 +19,7 @@ ConstBytes bytes_of(const T& value) {
 inline void check_announced(uint32_t rank, uint64_t count, uint64_t most) {
   if (count > most) {
     throw base::TransportError(base::cat("[transport] rank ", rank, " announces ", count,
-                                         " values where ", most, " at most can come: ranks of one ",
+                                         " values, and at most ", most, " can come: ranks of one ",
                                          "group must run the same build"));
   }
 }

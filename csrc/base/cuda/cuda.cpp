@@ -285,10 +285,10 @@ DeviceBytes::DeviceBytes(uint64_t bytes, int device) : device_(device) {
     size_t free = 0;
     size_t total = 0;
     GEAR_CUDA_TRY(cudaMemGetInfo(&free, &total));
-    throw OutOfMemory(cat("[cuda] ", bytes, " bytes of memory of GPU ", device,
-                          " were asked for, but of its ", total, " bytes ", free,
-                          " are free: lower batch_size, prefetch or the capacity, keep the buffer "
-                          "in tier='pinned', or end what else uses this GPU (nvidia-smi)"));
+    throw OutOfMemory(
+        cat("[cuda] GPU ", device, " has no room for ", bytes, " bytes: ", free, " of its ", total,
+            " bytes are free; lower batch_size, prefetch or the capacity, keep the buffer "
+            "in tier='pinned', or end what else uses this GPU (nvidia-smi)"));
   }
   check_cuda(status, "cudaMalloc");
   bytes_ = bytes;
@@ -322,8 +322,8 @@ PinnedBytes::PinnedBytes(uint64_t bytes, int device) : device_(device) {
       cudaHostAlloc(&data_, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
   if (status == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
-    throw OutOfMemory(cat("[cuda] ", bytes,
-                          " bytes of page-locked memory of the host were refused: lower "
+    throw OutOfMemory(cat("[cuda] the host refused ", bytes,
+                          " bytes of page-locked memory: lower "
                           "batch_size or prefetch, ask the scheduler for more memory, or raise the "
                           "limit on locked memory (ulimit -l)"));
   }

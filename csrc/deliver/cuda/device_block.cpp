@@ -94,9 +94,8 @@ void DeviceBlock::make_wait(uintptr_t handle) {
   const base::OnDevice on(device());
   if (is_capturing(stream)) {
     throw base::InvalidArgument(
-        "[collect] a batch was asked for its first tensor on a stream that is being captured into "
-        "a CUDA graph, or beside such a capture: take the tensors before the capture, and copy "
-        "into the graph's own inputs");
+        "[collect] the first tensor of a batch cannot be taken while a CUDA graph is captured: "
+        "take the tensors before the capture, and copy them into the graph's own inputs");
   }
   filled_.make_wait(stream);
   if (free == nullptr) {

@@ -80,11 +80,9 @@ LinkModel measure(int device) {
       write_cache(*path, model.text());
     }
   } catch (const std::exception& error) {
-    base::log(
-        base::Level::kWarning,
-        base::cat("[collect] the speed of the link to GPU ", device,
-                  " was measured but cannot be kept, so that each process measures it again: ",
-                  error.what()));
+    base::log(base::Level::kWarning,
+              base::cat("[collect] cannot keep the measured speed of the link to GPU ", device,
+                        ", so each process measures it again: ", error.what()));
   }
   return model;
 }
@@ -119,8 +117,8 @@ LinkModel link_to(int device) {
     model = read_cache(device);
   } catch (const std::exception& error) {
     base::log(base::Level::kWarning,
-              base::cat("[collect] the kept speed of the link to GPU ", device,
-                        " cannot be read and is measured again: ", error.what()));
+              base::cat("[collect] cannot read the kept speed of the link to GPU ", device,
+                        ", measuring it again: ", error.what()));
   }
   try {
     if (!model) {
@@ -128,11 +126,9 @@ LinkModel link_to(int device) {
     }
   } catch (const base::OutOfMemory& error) {
     model = LinkModel::typical();
-    base::log(
-        base::Level::kWarning,
-        base::cat("[collect] the link to GPU ", device,
-                  " is taken for PCIe 5 with 16 lanes, for there is no memory to measure it: ",
-                  error.what()));
+    base::log(base::Level::kWarning,
+              base::cat("[collect] no memory to measure the link to GPU ", device,
+                        ", assuming PCIe 5 with 16 lanes: ", error.what()));
   }
   return models().emplace(device, std::move(*model)).first->second;
 }

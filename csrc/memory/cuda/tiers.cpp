@@ -20,8 +20,8 @@ class PinnedRegion final : public Region {
     if (status == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
       throw base::OutOfMemory(
-          base::cat("[memory] page-locking ", bytes_text(region->bytes()),
-                    " for tier 'pinned' was refused; ", bytes_text(host_memory().available),
+          base::cat("[memory] the system refused to page-lock ", bytes_text(region->bytes()),
+                    " for tier 'pinned'; ", bytes_text(host_memory().available),
                     " are available: lower the capacity, ask the scheduler for more "
                     "memory, or use tier='host'"));
     }
@@ -108,9 +108,9 @@ base::DeviceBytes allocate(uint64_t bytes, int device) {
     size_t total = 0;
     GEAR_CUDA_TRY(cudaMemGetInfo(&free, &total));
     throw base::OutOfMemory(
-        base::cat("[memory] a region of ", bytes_text(bytes), " on tier 'device' (GPU ", device,
-                  ") was asked for, but of its ", bytes_text(total), " ", bytes_text(free),
-                  " are free: lower the capacity, use tier='pinned' (host memory that the "
+        base::cat("[memory] no room for ", bytes_text(bytes), " on tier 'device': of GPU ", device,
+                  "'s ", bytes_text(total), ", ", bytes_text(free),
+                  " are free; lower the capacity, use tier='pinned' (host memory that the "
                   "GPU reads over PCIe), or end what else uses this GPU (nvidia-smi)"));
   }
 }

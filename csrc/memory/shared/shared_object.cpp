@@ -108,9 +108,9 @@ void SharedObject::reserve(uint64_t bytes) {
   }
   if (error == ENOSPC || error == ENOMEM || error == EFBIG) {
     throw base::OutOfMemory(base::cat(
-        "[memory] a shared region of ", bytes_text(bytes), " was asked for, but /dev/shm has ",
+        "[memory] no room for a shared region of ", bytes_text(bytes), ": /dev/shm has ",
         bytes_text(free_bytes), " free of ", bytes_text(uint64_t{shm.f_blocks} * shm.f_frsize),
-        ": lower the capacity, remove what is left in /dev/shm, mount it with a "
+        "; lower the capacity, remove what is left in /dev/shm, mount it with a "
         "larger size, or use tier='host'"));
   }
   if (error != 0) {
@@ -135,7 +135,7 @@ void SharedObject::write_at_start(std::span<const std::byte> bytes) {
   const int code = count < 0 ? errno : ENOSPC;
   if (code == ENOSPC || code == ENOMEM) {
     throw base::OutOfMemory(
-        base::cat("[memory] /dev/shm has not even ", bytes.size(), " bytes free for ", name_,
+        base::cat("[memory] /dev/shm has no room for ", bytes.size(), " bytes of ", name_,
                   ": remove what is left in it, mount it with a larger size, or use "
                   "tier='host'"));
   }
@@ -155,9 +155,9 @@ Mapping SharedObject::map(size_t bytes) const {
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (address == MAP_FAILED) {
     if (errno == ENOMEM) {
-      throw base::OutOfMemory(
-          base::cat("[memory] mapping ", bytes_text(bytes), " of shared memory ", name_,
-                    " was refused: raise the limit on address space (ulimit -v)"));
+      throw base::OutOfMemory(base::cat("[memory] the system refused to map ", bytes_text(bytes),
+                                        " of shared memory ", name_,
+                                        ": raise the limit on address space (ulimit -v)"));
     }
     fail("mapping", name_, errno);
   }

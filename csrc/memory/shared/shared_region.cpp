@@ -49,7 +49,7 @@ SharedHeader read_header(const SharedObject& object) {
       header.magic != kSharedMagic) {
     throw base::InvalidArgument(
         base::cat("[memory] /dev/shm", object.name(),
-                  " exists and is no shared region of GEAR: choose another name, or "
+                  " exists and is not a shared region of GEAR: choose another name, or "
                   "remove it if nobody needs it"));
   }
   if (header.layout_version != kSharedLayoutVersion || header.header_bytes != kSharedHeaderBytes) {
@@ -158,8 +158,8 @@ std::unique_ptr<SharedRegion> SharedRegion::attach(std::string_view name,
   }
   if (header.state != static_cast<uint32_t>(SharedState::kReady)) {
     throw base::InvalidArgument(base::cat("[memory] shared region '", name,
-                                          "' is still being made by process ", header.owner.pid,
-                                          ": attach after it is there"));
+                                          "' is not complete: process ", header.owner.pid,
+                                          " is still making it; attach later"));
   }
   const uint64_t size = object->size();
   if (header.region_bytes > size || whole_pages(header.region_bytes) + kSharedHeaderBytes != size) {

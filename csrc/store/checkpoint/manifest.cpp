@@ -67,7 +67,7 @@ Manifest parse(const std::string& text, const std::string& path) {
       manifest.shard_bytes >> std::hex >> manifest.header_crc;
   if (!in || shard != 0 || shards != 1 || !is_shard_file(manifest.shard_file) ||
       manifest.shard_file.find('/') != std::string::npos || text != text_of(manifest)) {
-    throw corrupt("torn or altered: its checksum does not fit");
+    throw corrupt("torn or altered: its checksum is wrong");
   }
   return manifest;
 }
@@ -114,8 +114,7 @@ PreparedDirectory prepare_directory(const std::string& directory) {
     if (name != kName && name != kTemporary && !is_shard_file(name)) {
       throw base::InvalidArgument(
           base::cat("[checkpoint] ", directory, " holds '", name,
-                    "', which is no part of a checkpoint: save to a directory "
-                    "of its own"));
+                    "', which is no part of a checkpoint: save to another directory"));
     }
   }
   if (!found) {
@@ -154,9 +153,9 @@ void tidy_directory(const std::string& directory, const Manifest& manifest) noex
       }
     }
   } catch (const std::exception& error) {
-    base::log(base::Level::kWarning,
-              base::cat("[checkpoint] ", directory, " is saved, but tidying up ",
-                        "behind it failed: ", error.what()));
+    base::log(base::Level::kWarning, base::cat("[checkpoint] ", directory,
+                                               " is saved, but older files in it could not be ",
+                                               "removed: ", error.what()));
   }
 }
 

@@ -73,7 +73,7 @@ std::vector<std::byte> read_exactly(const base::File& file, uint64_t offset, uin
   const size_t got = file.read_at(offset, data);
   if (got != bytes) {
     throw base::CorruptData(base::cat("[checkpoint] ", file.path(), " is truncated: ", bytes,
-                                      " bytes wanted at ", offset, ", ", got, " there"));
+                                      " bytes expected at ", offset, ", ", got, " found"));
   }
   return data;
 }
@@ -102,13 +102,13 @@ Header read_header(const base::File& file) {
   const uint64_t size = file.size();
   if (encode(header) != bytes) {
     throw base::CorruptData(
-        base::cat("[checkpoint] ", file.path(), ": the header's checksum does not fit"));
+        base::cat("[checkpoint] ", file.path(), ": the header's checksum is wrong"));
   }
   const bool fits = header.index_bytes <= size &&
                     (header.page_bytes == 0 || header.pages_used <= size / header.page_bytes);
   if (!fits || header.file_bytes() != size) {
     throw base::CorruptData(base::cat("[checkpoint] ", file.path(), " is truncated: it has ", size,
-                                      " bytes, its header speaks of more or fewer"));
+                                      " bytes, and its header says another size"));
   }
   return header;
 }
@@ -145,9 +145,9 @@ OpenShard open_shard(const std::string& directory) {
   open.header = read_header(open.file);
   const uint64_t size = open.file.size();
   if (size != manifest.shard_bytes) {
-    throw base::CorruptData(base::cat("[checkpoint] ", path, " has ", size, " bytes where ",
-                                      manifest.shard_bytes,
-                                      " were written: it is truncated or foreign"));
+    throw base::CorruptData(base::cat("[checkpoint] ", path, " has ", size,
+                                      " bytes, and MANIFEST says ", manifest.shard_bytes,
+                                      ": it is truncated or foreign"));
   }
   if (header_crc(encode(open.header)) != manifest.header_crc) {
     throw base::CorruptData(
@@ -156,16 +156,16 @@ OpenShard open_shard(const std::string& directory) {
   const auto index =
       read_exactly(open.file, kHeaderBytes, open.header.pages_offset() - kHeaderBytes);
   if (base::crc32c(index.data(), index.size()) != open.header.index_crc) {
-    throw base::CorruptData(
-        base::cat("[checkpoint] ", path, ": the index's checksum does not fit"));
+    throw base::CorruptData(base::cat("[checkpoint] ", path, ": the index's checksum is wrong"));
   }
   naming_the_file(
       path, [&] { open.saved = decode_index(std::span(index).first(open.header.index_bytes)); });
   const uint64_t page_bytes =
       PageLayout(Schema::parse(open.saved.schema_text), open.saved.page_steps).page_bytes;
   if (page_bytes != open.header.page_bytes) {
-    throw base::CorruptData(base::cat("[checkpoint] ", path, ": pages of ", open.header.page_bytes,
-                                      " bytes where the schema makes ", page_bytes));
+    throw base::CorruptData(base::cat("[checkpoint] ", path, ": its pages have ",
+                                      open.header.page_bytes,
+                                      " bytes, and its schema makes pages of ", page_bytes));
   }
   const auto crcs =
       read_exactly(open.file, open.header.crcs_offset(), open.header.pages_used * sizeof(uint32_t));
@@ -184,7 +184,7 @@ std::string bad_page(const OpenShard& open, const IndexState& index, uint64_t i)
   return base::cat("[checkpoint] ", open.file.path(), ": page ", p, " at byte ",
                    open.header.pages_offset() + i * open.header.page_bytes, " (episode ",
                    index.episodes[page.episode].uid, ", steps ", page.first_step, " to ",
-                   page.first_step + page.rows - 1, ") is damaged: its checksum does not fit");
+                   page.first_step + page.rows - 1, ") is damaged: its checksum is wrong");
 }
 
 // How many of the pages from the i-th on lie behind each other in the region and fit one transfer.

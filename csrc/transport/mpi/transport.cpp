@@ -41,7 +41,7 @@ class Communicator {
         throw base::TransportError(
             base::cat("[transport] a rank of the MPI communicator did not take part in "
                       "making a transport within ",
-                      timeout_s, " s: see that all ranks come here"));
+                      timeout_s, " s: make it on all ranks"));
       }
     }
     const Turn turn;
@@ -164,8 +164,9 @@ class PointToPoint final : public MpiTransport {
 extern "C" __attribute__((visibility("default"))) MpiTransport* gear_make_mpi(
     const MpiOptions& options, const char* version) {
   if (std::strcmp(version, GEAR_VERSION) != 0) {
-    throw base::TransportError(base::cat("[transport] libgear_mpi.so is of GEAR ", GEAR_VERSION,
-                                         ", what opens it of ", version, ": install GEAR again"));
+    throw base::TransportError(base::cat("[transport] libgear_mpi.so belongs to GEAR ",
+                                         GEAR_VERSION, ", and this is GEAR ", version,
+                                         ": install GEAR again"));
   }
   mpi::require_runtime();
   MPI_Comm communicator = MPI_COMM_WORLD;

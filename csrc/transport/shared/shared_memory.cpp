@@ -182,10 +182,10 @@ bool SharedMemory::unpack(uint32_t r, std::span<const ConstBytes> to, std::span<
   // By the word of another process, which may be of another build.
   if (entry.bytes > from[r].size() - received_[r] || entry.bytes > kOutboxDataBytes ||
       entry.offset > kOutboxDataBytes - entry.bytes) {
-    rounds_.fail(base::cat("[transport] rank ", r, " sends rank ", rank(), " ", entry.bytes,
-                           " bytes from place ", entry.offset, " of its ", kOutboxDataBytes,
-                           ", and ", from[r].size() - received_[r],
-                           " are to come: ranks of one group must run the same build"));
+    rounds_.fail(base::cat(
+        "[transport] rank ", r, " sends rank ", rank(), " ", entry.bytes, " bytes from place ",
+        entry.offset, " of its outbox of ", kOutboxDataBytes, ", and rank ", rank(), " expects ",
+        from[r].size() - received_[r], ": ranks of one group must run the same build"));
   }
   copy_bytes(from[r].data() + received_[r], rounds_.layout().data(theirs) + entry.offset,
              entry.bytes);

@@ -75,7 +75,7 @@ void SharedRounds::join() {
   auto state = static_cast<uint32_t>(MemberState::kAbsent);
   if (!own.state.compare_exchange_strong(state, static_cast<uint32_t>(MemberState::kTaken))) {
     throw base::InvalidArgument(
-        base::cat("[transport] two join as rank ", rank_, " of ", size_,
+        base::cat("[transport] two processes join as rank ", rank_, " of ", size_,
                   ": give each a rank of its own, and each group a name of its own"));
   }
   own.process = memory::this_process();

@@ -27,7 +27,7 @@ TEST_CASE("a buffer over more ranks than an id can name is refused") {
   const std::shared_ptr<gear::transport::Transport> control = std::move(ranks[0]);
   expect_message<gear::base::InvalidArgument>(
       [&] { Peers(small_shard(), control, std::vector<uint32_t>(kMost + 1, 0), false); },
-      "[group] a buffer over 4097 ranks: 4096 at most");
+      "[group] a buffer over 4097 ranks: at most 4096");
   const auto shard = small_shard();
   expect_message<gear::base::InvalidArgument>(
       [&] { gear::select::make_group_sampler({}, shard->index(), 0, kMost + 1); },

@@ -357,7 +357,7 @@ TEST_CASE("parcels: what is wrong with one is said") {
   assembly.begin(batch, given.items);
   assembly.add(0, mapped);
   expect_message<gear::base::TransportError>(
-      [&] { assembly.finish(); }, std::to_string(given.places[0].size()) + " items of a batch",
+      [&] { assembly.finish(); }, " fill " + std::to_string(given.places[0].size()) + " of ",
       "make the same calls");
 }
 

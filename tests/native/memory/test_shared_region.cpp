@@ -200,14 +200,15 @@ TEST_CASE("what is no region of this GEAR is refused and never removed") {
     const std::string bytes(8192, 'x');
     name.put(bytes.data(), bytes.size());
     expect_message<gear::base::InvalidArgument>([&] { SharedRegion::create(name, 100, kHash); },
-                                                "no shared region of GEAR", "choose another name");
+                                                "not a shared region of GEAR",
+                                                "choose another name");
     expect_message<gear::base::InvalidArgument>([&] { SharedRegion::attach(name, kHash); },
-                                                "no shared region of GEAR");
+                                                "not a shared region of GEAR");
   }
   SUBCASE("nothing at all") {
     name.put("", 0);
     expect_message<gear::base::InvalidArgument>([&] { SharedRegion::create(name, 100, kHash); },
-                                                "no shared region of GEAR");
+                                                "not a shared region of GEAR");
   }
   SUBCASE("the start of a header") {
     name.put("GEARSHM1", 8);
@@ -238,7 +239,7 @@ TEST_CASE("attach refuses another schema, an unfinished region and a wrong size"
     header.state = static_cast<uint32_t>(SharedState::kInitialising);
     name.put(&header, sizeof header);
     expect_message<gear::base::InvalidArgument>([&] { SharedRegion::attach(name, kHash); },
-                                                "still being made");
+                                                "still making it");
   }
   SUBCASE("truncated") {
     const auto region = SharedRegion::create(name, 10000, kHash);

@@ -179,7 +179,7 @@ TEST_CASE("a sequential epoch is given up on all ranks when the content of one c
     changing.attach_page(e);
     changing.append(e, {&priority, 1});
     expect_message<gear::base::InvalidArgument>([&] { group.select(6); }, "in the middle",
-                                                "the next begins");
+                                                "the next epoch begins");
     uint64_t offered = 0;
     for (const auto& rank : content.ranks) {
       offered += rank->steps().counts().total();

@@ -309,7 +309,7 @@ TEST_CASE("a sequential epoch over a buffer that changes is given up") {
     select(*sampler, index, 5);
     add_episode(index, {19, 20});
     expect_message<gear::base::InvalidArgument>([&] { select(*sampler, index, 5); }, "19 items",
-                                                "21 offered", "the next begins");
+                                                "21 offered", "the next epoch begins");
     CHECK(select(*sampler, index, 100).size() == kNumSteps + 2);
     CHECK(select(*sampler, index, 100).size() == 0);
     CHECK(sampler->position().epoch == 2);

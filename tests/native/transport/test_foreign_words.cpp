@@ -85,7 +85,7 @@ TEST_CASE("no memory is taken for more than can come") {
     alltoallv(transport, mine, 3);
   });
   for (const std::string& error : errors) {
-    CHECK(error.starts_with("[transport] rank 1 announces 4 values where 3 at most can come"));
+    CHECK(error.starts_with("[transport] rank 1 announces 4 values, and at most 3 can come"));
   }
 }
 

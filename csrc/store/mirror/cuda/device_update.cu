@@ -157,9 +157,8 @@ int device_of(const void* data) {
   GEAR_CUDA_TRY(cudaPointerGetAttributes(&attributes, data));
   if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
     throw base::InvalidArgument(
-        "[store] ids and priorities said to be on a GPU lie in memory of the host: give CUDA "
-        "arrays, "
-        "or NumPy arrays");
+        "[store] ids or priorities that say they are on a GPU are in host memory: give CUDA "
+        "arrays, or NumPy arrays");
   }
   return attributes.device;
 }
