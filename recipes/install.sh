@@ -50,7 +50,7 @@ cannot_write() { # place [reason]
   local reason=${2-}
   [ -n "$reason" ] || reason=$(sed 's/^.*: //' "$SCRATCH/error" | tail -n 1)
   remove_temporaries
-  fail "$1 cannot be written: $reason" "make that possible, then repeat the command; what is installed is as it was"
+  fail "$1 cannot be written: $reason" "correct that, then repeat the command; nothing that was installed has changed"
 }
 
 remove_temporaries() {

@@ -27,7 +27,7 @@ nccl_wheel() {
   else
     "$LAYER/bin/python" -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2>>"$LOG" ||
       fail "nccl = wheel, but torch brought no NCCL" \
-        "the torch that is installed is one without CUDA: set torch_index, or nccl to the site's NCCL"
+        "the installed torch has no CUDA: set torch_index, or set nccl to the site's NCCL"
   fi
 }
 
@@ -55,7 +55,7 @@ nccl_for_torch() {
     return
   fi
   needs=$("$LAYER/bin/python" -c 'import torch; print("%d.%d.%d" % torch.cuda.nccl.version())' 2>>"$LOG") ||
-    fail "torch does not say which NCCL it was built with" "the torch that is installed is one without CUDA: set torch_index"
+    fail "torch does not say which NCCL it was built with" "the installed torch has no CUDA: set torch_index"
   has=$(nccl_version)
   [ "$(printf '%s\n' "$needs" "$has" | sort -V | head -n 1)" = "$needs" ] ||
     fail "NCCL $has of nccl = $(site nccl) is older than NCCL $needs, which torch was built with" \

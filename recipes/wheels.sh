@@ -69,7 +69,7 @@ unpack_source() { # name
   local name=$1 work=$LAYER/work/$1 patch
   pip download --no-deps --no-binary :all: --no-build-isolation --dest "$work" \
     --requirement "$SOURCE/recipes/sources/$name.txt" ||
-    fail "the source of $name could not be had" "it is $(source_pin "$name"); put it into the wheelhouse, if there is one"
+    fail "pip could not fetch the source of $name" "put $(source_pin "$name") into the wheelhouse, if the site file names one"
   run mkdir -p "$work/source"
   run tar -xzf "$work/$(source_pin "$name" | tr -s = -).tar.gz" -C "$work/source" --strip-components 1 ||
     fail "the source of $name could not be unpacked" "set TMPDIR or --prefix to where there is room"

@@ -40,12 +40,12 @@ job() {
     refuse "this is no Slurm job: SLURM_JOB_ID or SLURM_JOB_NODELIST is not set; submit the script" \
       "with sbatch, or ask for nodes with salloc"
   names=$(scontrol show hostnames "$SLURM_JOB_NODELIST") ||
-    refuse "the nodes of job $SLURM_JOB_ID are not known: scontrol does not understand" \
-      "SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST; its words are above"
+    refuse "scontrol does not understand SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST of job" \
+      "$SLURM_JOB_ID: its message is above"
   mapfile -t names <<<"$names"
   first=${names[0]}
   port=$(free_port "$first") ||
-    refuse "no free port on $first, where the ranks meet: python3 was to find one, and its words are" \
+    refuse "no free port on $first, where the ranks meet: python3 did not find one, its message is" \
       "above; load the module gear first"
   local requeued=
   if [ "${SLURM_RESTART_COUNT:-0}" != 0 ]; then
@@ -117,7 +117,7 @@ scratch() {
       return
     fi
     [ -z "${GEAR_SCRATCH:-}" ] ||
-      refuse "GEAR_SCRATCH=$GEAR_SCRATCH is no folder that can be written to on $SLURMD_NODENAME:" \
+      refuse "GEAR_SCRATCH=$GEAR_SCRATCH is no folder with write access on $SLURMD_NODENAME:" \
         "name one that is on every node, or unset it"
   done
   refuse "no folder for temporary files on $SLURMD_NODENAME: none of SLURM_TMPDIR, TMPDIR and /tmp" \

@@ -112,8 +112,7 @@ void Shard::wait_for_draw(std::unique_lock<std::mutex>& held) {
     if (drawing_ == std::this_thread::get_id()) {
       throw base::InvalidArgument(
           "[store] this call would disturb a draw over all ranks that its own thread makes (it "
-          "comes "
-          "from a signal handler or a finaliser): make it after the loader's next");
+          "comes from a signal handler or a finaliser): make it after the loader's next");
     }
     {
       const base::Blocking waiting;

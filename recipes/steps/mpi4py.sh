@@ -23,7 +23,7 @@ make_mpi4py() { # folder
   mapfile -t options < <(mpi4py_options)
   unpack_source mpi4py
   # Needed to compile it, and by nothing that is installed.
-  pip install --target "$work/tools" cython || fail "Cython, which mpi4py is compiled with, could not be had"
+  pip install --target "$work/tools" cython || fail "Cython, which compiles mpi4py, could not be installed"
   build_wheel "$1" "$work/source" "PYTHONPATH=$work/tools" "${options[@]}" ||
     fail "mpi4py could not be compiled with $(site mpicc)" "$(site mpicc) -show tells what it calls"
 }
