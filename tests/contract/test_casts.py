@@ -135,7 +135,7 @@ def test_what_is_not_converted_is_refused(tier, column: str, dtype, scale: float
 
 
 @pytest.mark.parametrize(("column", "dtype"), [("uint8", "uint8"), ("float32", "float32")])
-def test_the_columns_own_dtype_may_be_said(tier, column: str, dtype: str) -> None:
+def test_the_columns_own_dtype_is_accepted(tier, column: str, dtype: str) -> None:
     with tier.buffer(gear.Schema([gear.Column("x", (2,), column)]), 64) as buffer:
         values = np.arange(8, dtype=column).reshape(4, 2)
         with buffer.writer() as writer:

@@ -39,7 +39,7 @@ def draws(buffer: gear.ReplayBuffer, sampler: gear.Sampler) -> list[np.ndarray]:
 
 @settings(max_examples=60)
 @given(data=st.data(), script=scripts(max_calls=10))
-def test_everything_comes_back(tier, data: st.DataObject, script: Script) -> None:
+def test_load_restores_everything(tier, data: st.DataObject, script: Script) -> None:
     cut = data.draw(st.integers(0, len(script.calls)))
     with (
         tier.buffer(script.schema(), script.capacity, **script.arguments()) as buffer,
@@ -100,7 +100,7 @@ def test_an_empty_buffer_and_a_second_save_in_place(tier, tmp_path: Path) -> Non
             buffer.save(str(path))
 
 
-def test_parents_are_not_made_up(tier, tmp_path: Path) -> None:
+def test_save_makes_no_parent_folders(tier, tmp_path: Path) -> None:
     with tier.buffer(SCHEMA, 64) as buffer:
         with pytest.raises(OSError, match="missing"):
             buffer.save(tmp_path / "missing" / "replay")

@@ -41,7 +41,7 @@ def test_capacity_is_rounded_up_to_pages(tier, capacity, page_steps, rounded) ->
         assert buffer.stats()["steps_evicted"] == 0
 
 
-def test_buffers_and_loaders_are_true(tier) -> None:
+def test_an_empty_buffer_and_a_loader_are_true(tier) -> None:
     """``buffer or default`` is the buffer, also an empty one; only epochs have a length."""
     with tier.buffer(SCHEMA, 64) as buffer:
         assert len(buffer) == 0
@@ -55,7 +55,7 @@ def test_buffers_and_loaders_are_true(tier) -> None:
             assert loader
 
 
-def test_what_a_debugger_asks_settles_no_priorities(tier, monkeypatch) -> None:
+def test_repr_and_counts_settle_no_priorities(tier, monkeypatch) -> None:
     with tier.buffer(SCHEMA, 64) as buffer:
         with buffer.writer() as writer:
             writer.append(**step(1))
@@ -110,7 +110,7 @@ def test_buffer_arguments_are_checked(tier, arguments: dict[str, Any], message: 
         gear.ReplayBuffer(SCHEMA, **arguments, **tier.arguments())
 
 
-def test_more_than_there_is_memory(tier) -> None:
+def test_capacity_beyond_memory_raises_out_of_memory(tier) -> None:
     schema = gear.Schema([gear.Column("frame", (1 << 30,), "uint8")])
     with pytest.raises(gear.OutOfMemory, match=r"\d+ (bytes|B|GiB|TiB)"):
         gear.ReplayBuffer(schema, 1 << 18, page_steps=1, **tier.arguments())
@@ -125,12 +125,12 @@ def test_more_than_there_is_memory(tier) -> None:
         ({"tier": "shared", "name": "x" * 300}, r"x{20}"),
     ],
 )
-def test_places_are_checked(arguments: dict[str, Any], message: str) -> None:
+def test_wrong_tiers_and_names_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(gear.InvalidArgument, match=message):
         gear.ReplayBuffer(SCHEMA, 64, **arguments)
 
 
-def test_two_schemas_on_one_shared_name() -> None:
+def test_a_shared_name_in_use_is_refused() -> None:
     name = f"gear_test_{os.getpid()}_two"
     other = gear.Schema([gear.Column("x", (), "int64")])
     with gear.ReplayBuffer(SCHEMA, 64, tier="shared", name=name) as buffer:
@@ -175,7 +175,7 @@ def test_memory_is_given_back() -> None:
         writer.append(**step(1))
 
 
-def test_the_name_of_a_killed_process_is_free() -> None:
+def test_the_shared_name_of_a_killed_process_can_be_taken() -> None:
     name = f"gear_test_{os.getpid()}_killed"
     program = f"""
 import gear, os, signal
@@ -198,7 +198,7 @@ def test_a_refused_buffer_leaves_no_region_behind() -> None:
         assert buffer.tier == "shared"
 
 
-def test_no_room_for_another_writer(tier) -> None:
+def test_append_without_a_free_page_raises_out_of_memory(tier) -> None:
     with tier.buffer(SCHEMA, 8, page_steps=4) as buffer:
         first, second, third = (buffer.writer() for _ in range(3))
         first.append(**step(1))

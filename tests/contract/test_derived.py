@@ -60,7 +60,7 @@ def test_a_td_target_from_terminated_and_the_closing_step(tier) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_loaders_deliver_them(tier, packed: bool) -> None:
+def test_loaders_deliver_derived_outputs(tier, packed: bool) -> None:
     outputs: dict[str, Any] = {
         "index": gear.Step(),
         "number": gear.StepIndex(),
@@ -110,7 +110,7 @@ def test_a_newest_step_is_offered_once_it_is_known_whether_it_is_the_last(tier) 
         assert np.asarray(batch["terminated"].cpu()).tolist() == [False] * 4 + [True]
 
 
-def test_evicted_steps_count(tier) -> None:
+def test_step_index_counts_evicted_steps(tier) -> None:
     with tier.buffer(SCHEMA, 16, page_steps=4) as buffer:
         with buffer.writer() as writer:
             write_episode(writer, 30)
@@ -121,7 +121,7 @@ def test_evicted_steps_count(tier) -> None:
         assert batch["number"].tolist() == list(range(episode.begin, 30))
 
 
-def test_a_checkpoint_keeps_them(tier, tmp_path) -> None:
+def test_derived_outputs_are_the_same_after_load(tier, tmp_path) -> None:
     with tier.buffer(SCHEMA, 64, page_steps=4) as buffer:
         with buffer.writer() as writer:
             write_episode(writer, 3)
@@ -144,7 +144,7 @@ def test_a_checkpoint_keeps_them(tier, tmp_path) -> None:
     ],
     ids=repr,
 )
-def test_outputs_that_cannot_be(tier, output: gear.Derived, message: str) -> None:
+def test_wrong_derived_outputs_are_refused(tier, output: gear.Derived, message: str) -> None:
     with tier.buffer(SCHEMA, 64, page_steps=4) as buffer:
         with pytest.raises(gear.InvalidArgument, match=message):
             buffer.loader(4, outputs={"obs": gear.Step(), "t": output})
@@ -154,7 +154,7 @@ def test_outputs_that_cannot_be(tier, output: gear.Derived, message: str) -> Non
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("where", ["host", "shared"])
-def test_over_ranks(where: str, packed: bool) -> None:
+def test_derived_outputs_over_ranks_are_those_of_one(where: str, packed: bool) -> None:
     """Steps of other ranks, sent or read in place, with evicted ones before them."""
     outputs = {**ALL, "numbers": gear.StepIndex(gear.Window(-1, 2))}
     outputs["indices"] = gear.Window(-1, 2, column="index")

@@ -31,13 +31,13 @@ UPDATES: list[tuple[Callable[[np.ndarray], tuple[Any, Any]], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), UPDATES, ids=range(len(UPDATES)))
-def test_update_refuses_and_applies_nothing(filled: Filled, arguments, message: str) -> None:
+def test_a_refused_update_changes_nothing(filled: Filled, arguments, message: str) -> None:
     with pytest.raises(gear.InvalidArgument, match=message):
         filled.buffer.update(*arguments(filled.ids))
     filled.check_nothing_changed()
 
 
-def test_update_takes_lists_and_nothing(filled: Filled) -> None:
+def test_update_takes_lists_and_empty_lists(filled: Filled) -> None:
     assert filled.buffer.update([], []) == 0
     assert filled.buffer.update(filled.ids.tolist(), [2.0] * 11) == 11
     assert {e.priority for e in filled.buffer.episodes()} == {2.0}
@@ -56,7 +56,7 @@ def test_update_takes_lists_and_nothing(filled: Filled) -> None:
         (lambda ids: ids.astype(np.int32), r"ids.*int32.*int64"),
     ],
 )
-def test_collect_refuses_ids_of_nothing(filled: Filled, change, message: str) -> None:
+def test_collect_refuses_ids_that_name_no_stored_step(filled: Filled, change, message: str) -> None:
     with pytest.raises(gear.InvalidArgument, match=message):
         filled.buffer.collect(change(filled.ids))
     filled.check_nothing_changed()

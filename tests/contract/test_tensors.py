@@ -156,7 +156,7 @@ def test_values_that_do_not_fit(tier, dtype: str, value: Any) -> None:
         assert len(buffer) == buffer.num_episodes == 0
 
 
-def test_what_a_batch_is(tier) -> None:
+def test_a_batch_has_torch_tensors_of_these_shapes_and_dtypes(tier) -> None:
     schema = gear.Schema([gear.Column("x", (2,), "float32"), gear.Column("y", (), "int8")])
     with tier.buffer(schema, 64) as buffer:
         with buffer.writer() as writer:

@@ -50,7 +50,7 @@ def files(path: Path) -> list[Path]:
     return sorted(p for p in path.rglob("*") if p.is_file())
 
 
-def test_every_bit_counts(saved: Path) -> None:
+def test_load_refuses_any_flipped_bit(saved: Path) -> None:
     """300 single flipped bits, anywhere: refused, and the message names the file."""
     expected = load_content(saved)
     rng = random.Random(1)

@@ -81,7 +81,7 @@ KINDS = {"unwritable": "IoError", "save-path-number": "TypeError"}
 
 @every_group
 @pytest.mark.parametrize(("program", "name"), REFUSED)
-def test_what_cannot_be_is_refused_on_all_ranks(group: Group, program: str, name: str) -> None:
+def test_a_wrong_argument_is_refused_on_all_ranks(group: Group, program: str, name: str) -> None:
     if group.size == 1 and name in NEED_OTHERS:
         return
     said = [tuple(arrays[name].tolist()) for arrays in group.arrays(program)]

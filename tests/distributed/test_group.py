@@ -46,7 +46,7 @@ def on_all(groups: list[gear.Group], call: Callable[[gear.Group], Any]) -> list[
     return results
 
 
-def test_alone() -> None:
+def test_single_is_one_rank() -> None:
     group = gear.Group.single()
     assert (group.rank, group.size, group.launcher) == (0, 1, "single")
     assert (group.nodes, group.num_nodes, group.local_rank, group.local_size) == ((0,), 1, 0, 1)
@@ -119,12 +119,12 @@ def test_a_late_rank_is_named() -> None:
         groups[0].exchange("later")
 
 
-def test_what_cannot_be_exchanged() -> None:
+def test_exchange_refuses_a_value_that_json_lacks() -> None:
     with pytest.raises(gear.InvalidArgument, match=r"exchange of set: .*numbers, strings, None"):
         gear.Group.single().exchange({1, 2})
 
 
-def test_what_one_rank_cannot_exchange_is_refused_on_all() -> None:
+def test_exchange_of_a_wrong_value_is_refused_on_all_ranks() -> None:
     groups = gear.Group.loopback(3, timeout_s=20)
     errors = on_all(groups, lambda group: group.exchange({1} if group.rank == 1 else 1))
     assert all(isinstance(error, gear.InvalidArgument) for error in errors)
@@ -149,7 +149,7 @@ gear.Group.from_mpi(MPI.COMM_NULL)
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf")])
-def test_time_outs_that_are_none(timeout_s: float) -> None:
+def test_a_wrong_timeout_is_refused(timeout_s: float) -> None:
     with pytest.raises(gear.InvalidArgument, match=r"timeout_s=.*: seconds, a number above 0"):
         gear.Group.loopback(2, timeout_s=timeout_s)
 
@@ -268,7 +268,7 @@ def test_an_epoch_ends_on_all_ranks() -> None:
     assert on_all(gear.Group.loopback(3, timeout_s=20), count) == [[22, 22]] * 3
 
 
-def test_bfloat16_stays_what_it_is() -> None:
+def test_shared_loader_delivers_bfloat16() -> None:
     torch = pytest.importorskip("torch")
 
     def receive(group: gear.Group) -> Any:

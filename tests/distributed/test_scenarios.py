@@ -27,5 +27,5 @@ def test_ids_name_the_owner_and_its_slot(group: Group, scenario: Scenario) -> No
     checks.check_ids(scenario, group.arrays(scenario.name))
 
 
-def test_what_travels(group: Group, scenario: Scenario) -> None:
+def test_stats_count_the_bytes_that_travel(group: Group, scenario: Scenario) -> None:
     checks.check_what_travels(scenario, group.arrays(scenario.name), padding=group.name == "nccl")

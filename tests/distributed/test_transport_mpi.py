@@ -80,7 +80,7 @@ def test_importing_gear_opens_no_mpi():
     assert done.stdout.strip() == "False"
 
 
-def test_what_is_missing_is_said(tmp_path):
+def test_a_missing_mpi_library_is_named(tmp_path):
     """Of the build, or of the installation: the library beside the extension."""
     extension = Path(_core.__file__)
     shutil.copy(extension, tmp_path / extension.name)

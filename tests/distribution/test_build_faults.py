@@ -308,7 +308,9 @@ def test_one_build_at_a_time(prefix: Path, tmp_path: Path) -> None:
     ],
     ids=["no-locks", "held", "no-flock"],
 )
-def test_a_lock_that_is_not_to_be_had(flock: str | None, sentence: str, tmp_path: Path) -> None:
+def test_a_prefix_without_locks_is_refused(
+    flock: str | None, sentence: str, tmp_path: Path
+) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     for folder in ("/bin", "/usr/bin"):

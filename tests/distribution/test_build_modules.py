@@ -37,9 +37,7 @@ def recipe(tool: str, tree: Path, folder: Path, modules: str) -> Recipe:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_they_are_loaded_before_anything_is_looked_for(
-    tool: str, tree: Path, tmp_path: Path
-) -> None:
+def test_modules_are_loaded_before_preflight(tool: str, tree: Path, tmp_path: Path) -> None:
     done = recipe(tool, tree, tmp_path, "toy/1.0").run("--only", "preflight")
     assert done.code == 0, done.errors
     assert "build:   done in" in done.output
@@ -54,7 +52,9 @@ def test_they_are_loaded_before_anything_is_looked_for(
 
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("modules", ["toy/1.5", "toy/1.0 toy/2.0"])
-def test_one_that_does_not_load(tool: str, modules: str, tree: Path, tmp_path: Path) -> None:
+def test_a_module_that_does_not_load_ends_the_build(
+    tool: str, modules: str, tree: Path, tmp_path: Path
+) -> None:
     done = recipe(tool, tree, tmp_path, modules).run()
     name = modules.split()[-1]
     assert f"[modules] the site's module {name} does not load: " in done.sentence()

@@ -12,7 +12,7 @@ HOST = "127.0.0.1:9/simple"
 SECRET = f"http://user:secret@{HOST}"
 
 
-def test_a_dry_run_shows_none(tmp_path: Path) -> None:
+def test_a_dry_run_shows_no_password(tmp_path: Path) -> None:
     urls = dict.fromkeys(("proxy", "pip_index", "torch_index", "env__HUB"), SECRET)
     site = small_site(tmp_path / "site.conf", **urls, torch="2.13.0")
     said = toy_recipe(site, tmp_path / "prefix").succeed("--dry-run")
@@ -22,7 +22,7 @@ def test_a_dry_run_shows_none(tmp_path: Path) -> None:
     assert "--proxy" not in said  # any list of processes would show it
 
 
-def test_the_log_and_the_complaint_have_none(tmp_path: Path) -> None:
+def test_log_and_error_show_no_password(tmp_path: Path) -> None:
     site = small_site(tmp_path / "site.conf", pip_index=SECRET, proxy=SECRET)
     env = {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "1"}
     env |= dict.fromkeys(("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"), "")
@@ -36,7 +36,7 @@ def test_the_log_and_the_complaint_have_none(tmp_path: Path) -> None:
     assert "secret" not in log.read_text()
 
 
-def test_the_manifest_has_none(tmp_path: Path) -> None:
+def test_the_manifest_holds_no_password(tmp_path: Path) -> None:
     urls = {"torch_index": SECRET, "env.PATHS": f"/a@b {SECRET} https://host/@x"}
     done = run_part("inputs.sh", "site_values", tmp_path, site=urls)
     assert f"torch_index = http://***@{HOST}\n" in done.stdout, done.stderr

@@ -41,7 +41,7 @@ def keep_busy(loader: gear.Loader) -> None:
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("sampler", [gear.Uniform(), gear.Weighted()], ids=repr)
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: "-".join(filter(None, place)))
-def test_both_survive(gpu, place: Any, sampler: Any) -> None:
+def test_a_capture_and_a_loader_leave_each_other_whole(gpu, place: Any, sampler: Any) -> None:
     """The graph is whole, and every row is that of its id: no page was written under a gather."""
     if gpu.rehearsal:
         pytest.skip("CUDA graphs")

@@ -55,7 +55,7 @@ def test_batches_larger_than_the_gpu() -> None:
 
 @pytest.mark.parametrize("where", ["tier", "loader"])
 @pytest.mark.parametrize("index", [7777, -2])
-def test_there_is_no_such_gpu(where: str, index: int, num_gpus: int) -> None:
+def test_an_absent_gpu_is_refused(where: str, index: int, num_gpus: int) -> None:
     def make() -> None:
         if where == "tier":
             gear.ReplayBuffer(SMALL, 64, tier=f"device:{index}")
@@ -71,7 +71,7 @@ def test_there_is_no_such_gpu(where: str, index: int, num_gpus: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["cuda:", "cuda:x", "gpu", "tpu"])
-def test_devices_that_are_none(name: str) -> None:
+def test_an_unknown_device_is_refused(name: str) -> None:
     with (
         gear.ReplayBuffer(SMALL, 64) as buffer,
         pytest.raises(gear.InvalidArgument, match=rf"'{name}'.*cpu"),
@@ -80,7 +80,7 @@ def test_devices_that_are_none(name: str) -> None:
 
 
 @pytest.mark.parametrize("tier", ["device:", "device:x", "gpu"])
-def test_tiers_that_are_none(tier: str) -> None:
+def test_an_unknown_tier_is_refused(tier: str) -> None:
     with pytest.raises(gear.InvalidArgument, match=rf"'{tier}'.*'device"):
         gear.ReplayBuffer(SMALL, 64, tier=tier)
 

@@ -85,7 +85,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("value", "message"), BAD)
-def test_what_cannot_be_is_reported_later_and_not_applied(gpu, world, value, message) -> None:
+def test_wrong_priorities_are_reported_later_and_not_applied(gpu, world, value, message) -> None:
     buffer, loader, ids = world
     before = buffer.priorities(ids)
     most = buffer.stats()["max_priority"]
@@ -140,7 +140,7 @@ def test_mixed_places(gpu, world) -> None:
     assert np.all(buffer.priorities(ids) == 2.5)
 
 
-def test_nothing_at_all(gpu, world) -> None:
+def test_an_update_of_no_ids_changes_nothing(gpu, world) -> None:
     buffer, loader, ids = world
     before = buffer.priorities(ids)
     buffer.update(on(gpu, ids[:0], torch.int64), on(gpu, before[:0]))

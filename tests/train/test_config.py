@@ -159,7 +159,7 @@ def test_refused(overrides, given, allowed):
         ("algo.gamma=7", None),
     ],
 )
-def test_what_is_read_before_ranks_meet(given, message):
+def test_read_place_checks_the_place_only(given, message):
     """Only the place: of all the rest the ranks complain together."""
     cfg = compose(*given.split())
     if message is None:
@@ -191,7 +191,7 @@ def test_made_directly_is_checked_too(configure):
         dataclasses.replace(config, replay=dataclasses.replace(config.replay, capacity=100))
 
 
-def test_what_is_written_down_gives_the_same_configuration():
+def test_the_written_yaml_reads_as_the_same_configuration():
     cfg = compose("env=cartpole", "dist=ddp", "rank=1", "world_size=4", "+note=mine")
     config = read(cfg)
     written = OmegaConf.create(config.yaml)

@@ -206,7 +206,7 @@ def test_one_rank_may_ask_for_ddp(tmp_path, monkeypatch):
     assert differing(a, b) == []
 
 
-def test_a_checkpoint_of_one_rank_is_none_of_two(tmp_path, monkeypatch):
+def test_two_ranks_refuse_a_checkpoint_of_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main([*SHORT, "total_steps=260"]) == 0
     (saved,) = checkpoints(tmp_path / "run")

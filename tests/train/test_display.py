@@ -12,7 +12,7 @@ from gear.train.loop import Learner
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_shows_what_matters(configure, terminal):
+def test_display_shows_return_loss_and_rates(configure, terminal):
     learner = Learner(configure("total_steps=300"))
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=80)

@@ -101,7 +101,7 @@ def test_full_disk_of_one_rank_ends_the_save_on_all(tmp_path, monkeypatch, confi
     assert (state["of"], state["num_ranks"]) == (1, 2)
 
 
-def test_ranks_that_had_come_apart_do_not_go_on(tmp_path, configure):
+def test_resume_refuses_networks_that_differ_from_the_saved(tmp_path, configure):
     """Networks are saved once; a rank that had others when it saved says so."""
     learner = Learner(configure("algo.learning_starts=10", "model.hidden=[4]"))
     for _ in range(12):
@@ -150,13 +150,13 @@ def machine(monkeypatch):
         ({"gpus": 2}, "cuda:2", r"device=cuda:2: torch sees 2 GPU\(s\): give cuda:0 to cuda:1"),
     ],
 )
-def test_device_that_cannot_be_had(machine, has, device, message):
+def test_an_unavailable_device_is_refused(machine, has, device, message):
     machine(**has)
     with pytest.raises(gear.InvalidArgument, match=rf"^\[train\] {message}"):
         check_gpus(device)
 
 
-def test_device_that_is_here(machine):
+def test_check_gpus_counts_the_gpus(machine):
     machine(gpus=2)
     assert check_gpus("cuda") == check_gpus("cuda:1") == 2
 

@@ -49,13 +49,13 @@ def case():
     made.watch.close()
 
 
-def test_nothing_expected_is_nothing_to_end(case):
+def test_a_missing_rank_aborts_nothing_when_idle(case):
     case.missing = [1]
     case.watch.look()
     assert (case.watch.reason, case.aborts) == ("", 0)
 
 
-def test_what_ends_in_time_is_left_alone(case):
+def test_work_that_ends_in_time_is_not_aborted(case):
     work = Work()
     case.watch.expect(work)
     case.clock_s += 29
@@ -67,7 +67,7 @@ def test_what_ends_in_time_is_left_alone(case):
     assert (case.watch.reason, case.aborts) == ("", 0)
 
 
-def test_rank_that_has_ended(case):
+def test_a_missing_rank_aborts_the_expected_work(case):
     case.watch.expect(Work())
     case.watch.look()
     assert case.aborts == 0

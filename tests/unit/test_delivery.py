@@ -27,7 +27,7 @@ def buffer() -> Iterator[gear.ReplayBuffer]:
 
 
 @pytest.mark.parametrize("device", ["gpu", "", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "CPU"])
-def test_devices_that_there_are_not(buffer: gear.ReplayBuffer, device: str) -> None:
+def test_an_unknown_device_is_refused(buffer: gear.ReplayBuffer, device: str) -> None:
     message = rf"\[collect\] device '{device}': 'cpu', 'cuda' and 'cuda:<index>' are allowed"
     with pytest.raises(gear.InvalidArgument, match=message):
         buffer.loader(4, device=device)
@@ -37,7 +37,7 @@ def test_devices_that_there_are_not(buffer: gear.ReplayBuffer, device: str) -> N
 
 @without_gpu
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:7"])
-def test_a_gpu_where_there_is_none(buffer: gear.ReplayBuffer, device: str) -> None:
+def test_device_cuda_without_a_gpu_is_refused(buffer: gear.ReplayBuffer, device: str) -> None:
     if _core.build_info()["cuda"]:
         error, message = gear.CudaError, r"\[cuda\] cuda\w+ failed.*device='cpu'"
     else:
@@ -57,17 +57,19 @@ def test_a_gpu_where_there_is_none(buffer: gear.ReplayBuffer, device: str) -> No
         ("staged", r"\[collect\] path 'staged' from tier 'host' to a CPU.*path='auto'"),
     ],
 )
-def test_paths_that_lead_nowhere(buffer: gear.ReplayBuffer, path: str, message: str) -> None:
+def test_a_path_that_does_not_fit_is_refused(
+    buffer: gear.ReplayBuffer, path: str, message: str
+) -> None:
     with pytest.raises(gear.InvalidArgument, match=message):
         buffer.loader(4, path=path)
 
 
-def test_numpy_holds_no_arrays_on_a_gpu() -> None:
+def test_framework_numpy_on_a_gpu_is_refused() -> None:
     with pytest.raises(gear.InvalidArgument, match=r"'numpy'.*host memory.*'cuda:1'.*torch"):
         tensor_maker("numpy", 1)
 
 
-def test_a_framework_that_sees_no_gpu() -> None:
+def test_framework_torch_without_a_gpu_is_refused() -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("torch sees a GPU")
@@ -75,7 +77,7 @@ def test_a_framework_that_sees_no_gpu() -> None:
         tensor_maker("torch", 0)
 
 
-def test_a_batch_says_how_it_came(buffer: gear.ReplayBuffer) -> None:
+def test_batch_path_is_host_on_the_cpu(buffer: gear.ReplayBuffer) -> None:
     with buffer.loader(4, framework="numpy", prefetch=1) as loader:
         batch = next(loader)
         assert batch.path == "host"
@@ -87,14 +89,14 @@ def test_a_batch_says_how_it_came(buffer: gear.ReplayBuffer) -> None:
     assert stats["gb_per_s"] > 0
 
 
-def test_arrays_of_the_host_are_not_taken_for_arrays_of_a_gpu() -> None:
+def test_gpu_array_is_none_for_host_arrays() -> None:
     assert gpu_array("ids", np.arange(3), integer=True) is None
     assert gpu_array("ids", [1, 2], integer=True) is None
     torch = pytest.importorskip("torch")
     assert gpu_array("ids", torch.arange(3), integer=True) is None
 
 
-def test_priorities_of_types_that_numpy_lacks(buffer: gear.ReplayBuffer) -> None:
+def test_update_takes_bfloat16_priorities(buffer: gear.ReplayBuffer) -> None:
     torch = pytest.importorskip("torch")
     ids = next(buffer.loader(2, sampler=gear.Fifo(), framework="torch")).ids
     priorities = torch.tensor([0.5, 3.0], dtype=torch.bfloat16, requires_grad=True)

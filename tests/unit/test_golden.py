@@ -65,7 +65,7 @@ def write_golden(path: Path) -> None:
         buffer.save(path)
 
 
-def test_these_very_bytes_are_written(tmp_path: Path) -> None:
+def test_save_writes_the_golden_bytes(tmp_path: Path) -> None:
     write_golden(tmp_path / "replay")
     written = {p.name: p.read_bytes() for p in (tmp_path / "replay").iterdir()}
     assert sorted(written) == ["MANIFEST", SHARD]
@@ -77,7 +77,7 @@ def test_these_very_bytes_are_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("golden", [GOLDEN, LOOKAHEAD], ids=lambda path: path.name)
-def test_these_bytes_are_read(golden: Path) -> None:
+def test_load_reads_the_golden_bytes(golden: Path) -> None:
     with gear.ReplayBuffer.load(golden) as buffer:
         assert buffer.schema == gear.Schema(COLUMNS)
         assert (buffer.capacity, buffer.page_steps) == (32, 4)

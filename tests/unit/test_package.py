@@ -40,7 +40,7 @@ def test_check_visible_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert count >= 0
 
 
-def test_no_gpu_is_a_zero() -> None:
+def test_check_visible_device_prints_0_without_a_gpu() -> None:
     program = "import gear; gear.check_visible_device()"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -78,7 +78,7 @@ def test_a_clone_that_is_not_built_says_so() -> None:
     assert "start Python in another folder" in said
 
 
-def test_everything_named_is_there() -> None:
+def test_gear_exports_its_names() -> None:
     assert all(hasattr(gear, name) for name in gear.__all__)
     spec = """Column Schema ReplayBuffer Step Window Uniform Weighted Sequential Fifo Lifo TopK
     RateLimit Group InvalidArgument OutOfMemory CudaError TransportError CorruptData GearError

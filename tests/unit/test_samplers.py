@@ -23,7 +23,7 @@ def test_samplers_are_values(kind: type[gear.Sampler]) -> None:
             kind(unit=unit)
 
 
-def test_their_options() -> None:
+def test_sampler_options_have_these_defaults() -> None:
     assert gear.Weighted(0.7, 0.5) == gear.Weighted(alpha=0.7, beta=0.5)
     assert dataclasses.asdict(gear.Weighted()) == {"unit": "step", "alpha": 0.6, "beta": 0.4}
     sequential = dataclasses.asdict(gear.Sequential())
@@ -37,7 +37,7 @@ def test_outputs_are_values() -> None:
         gear.Step().offset = 1
 
 
-def test_a_sampler_of_another_make_is_refused() -> None:
+def test_loader_refuses_what_is_no_sampler_of_gear() -> None:
     schema = gear.Schema([gear.Column("x")])
     with gear.ReplayBuffer(schema, 16) as buffer:
         for sampler in ("uniform", gear.Uniform, gear.Sampler(), 3):

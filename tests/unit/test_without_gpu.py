@@ -13,7 +13,7 @@ SCHEMA = gear.Schema([gear.Column("obs", (3,)), gear.Column("reward")])
 pytestmark = pytest.mark.skipif(bool(_core.devices()), reason="this machine has a GPU")
 
 
-def test_there_are_no_devices() -> None:
+def test_devices_is_empty() -> None:
     assert _core.devices() == []
     assert gear.device.visible_device_count() == 0
 
@@ -31,13 +31,13 @@ def test_tiers_that_need_a_gpu_say_what_is_missing(tier: str) -> None:
 
 
 @pytest.mark.parametrize("tier", ["device:", "device:x", "device:-1", "gpu"])
-def test_tiers_that_there_are_not(tier: str) -> None:
+def test_an_unknown_tier_is_refused(tier: str) -> None:
     with pytest.raises(gear.InvalidArgument, match=rf"\[memory\].*'{tier}'.*device:"):
         gear.ReplayBuffer(SCHEMA, 64, tier=tier)
 
 
 @pytest.mark.parametrize("tier", ["host", "device"])
-def test_a_name_on_a_tier_that_has_none(tier: str) -> None:
+def test_a_name_on_an_unnamed_tier_is_refused(tier: str) -> None:
     with pytest.raises(gear.InvalidArgument, match=rf"name='mine'.*'{tier}'.*'shared'.*'pinned'"):
         gear.ReplayBuffer(SCHEMA, 64, tier=tier, name="mine")
 
