@@ -26,10 +26,11 @@ Key = tuple[str, str]
 
 
 class SharedBatch(Mapping[str, Any]):
-    """The outputs of a batch that this rank asked for, and what belongs to them.
+    """The outputs of a batch that this rank asked for, with ids, weights, masks and lengths.
 
-    The attributes are those of `gear.Batch`. On the rank that owns the loader the tensors are the
-    batch's own; on the others they are in host memory, of torch where the loader's are.
+    It has the attributes of `gear.Batch`. On the rank that owns the loader, the tensors are those
+    of the batch. On the others they are in host memory: torch tensors if the loader's are, else
+    NumPy arrays.
     """
 
     __slots__ = ("_outputs", "_tensors", "size")
@@ -86,9 +87,9 @@ class SharedBatch(Mapping[str, Any]):
 
 
 class SharedLoader(Iterator[SharedBatch]):
-    """Hands the batches of one rank's loader to all ranks of a group, each the outputs it wants.
+    """Gives the batches of one rank's loader to all ranks of a group, to each the outputs it wants.
 
-    For the ranks of one tensor-parallel or pipeline-parallel group, which train on one batch:
+    Use it for the ranks of a tensor-parallel or pipeline-parallel group, which train on one batch:
 
         group = gear.Group.from_mesh(mesh, "dp")     # mesh: dp x pp
         stage = mesh.get_local_rank("pp")
@@ -100,22 +101,20 @@ class SharedLoader(Iterator[SharedBatch]):
         for batch in SharedLoader(loader, group.replicas, outputs=outputs):
             ...
 
-    The experience is stored once, on the ranks that own a loader: in a mesh, those of one place on
-    the other axes form a data-parallel group of their own, over which their buffer is made. Rows
-    travel from host memory to host memory, so the owner's loader had best deliver to ``"cpu"``, and
-    each rank copies to its own GPU what it received. Stages in between may ask for no outputs; they
-    still receive the ids.
-
-    Args:
-        loader: of the rank that owns it, else None; just one rank of the group has one.
-        replicas: the ranks that share it.
-        outputs: names of the outputs that this rank is to receive; None: all.
+    Only the ranks that own a loader store experience: in a mesh, the ranks at one place of the
+    other axes form a data-parallel group, and share one buffer. Rows travel from host memory to
+    host memory, so let the owner's loader deliver to ``"cpu"``; each rank copies what it receives
+    to its GPU. Stages in between may ask for no outputs; they still receive the ids.
 
     Iterating is collective, and ends on all ranks when the owner's loader does.
 
+    Args:
+        loader: the loader, on the one rank that owns it; None on the others.
+        replicas: the ranks that share it.
+        outputs: names of the outputs that this rank receives; None: all.
+
     Raises:
-        InvalidArgument: no rank or several gave a loader; on the owner, an output that its batches
-            do not have.
+        InvalidArgument: no rank or several gave a loader, or the owner's batches lack an output.
     """
 
     def __init__(
