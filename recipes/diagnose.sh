@@ -9,9 +9,9 @@ causes=(
   'Read-only file system'
   'the network does not answer' 'set proxy or pip_index in the site file, or wheelhouse to a folder with the packages, then repeat with --resume'
   'Max retries exceeded|NewConnectionError|Connection refused|Temporary failure in name resolution|Name or service not known|ConnectTimeout|Network is unreachable|ProxyError|No route to host'
-  'a package is not to be had' 'add it to the wheelhouse, or correct pip_index in the site file, then repeat with --resume; with another torch_index the build starts afresh'
+  'a package is not available' 'add it to the wheelhouse, or correct pip_index in the site file, then repeat with --resume; with another torch_index the build starts afresh'
   'No matching distribution found|Could not find a version that satisfies|conflicting dependencies'
-  'the compiler was killed, most likely for want of memory' 'set jobs = 1 in the site file, or build on a node with more memory'
+  'the compiler was killed, probably because memory ran out' 'set jobs = 1 in the site file, or build on a node with more memory'
   'Killed signal terminated program|: Killed$|c\+\+: fatal error: Killed'
   'this CUDA does not know one of cuda_architectures' 'remove that one from cuda_architectures in the site file (nvcc --list-gpu-arch shows what it knows)'
   "Unsupported gpu architecture|Value '.*' is not defined for option 'gpu-architecture'"

@@ -85,7 +85,7 @@ def built() -> Iterator[Finding]:
     if mpi:
         yield Finding("build", "MPI", "built", str(mpi))
     else:
-        cost = "no transport 'mpi': ranks on several nodes exchange by what started them"
+        cost = "no transport 'mpi': ranks on several nodes exchange by gloo or mpi4py"
         yield Finding("build", "MPI", "missing", "not in this build", cost)
 
 

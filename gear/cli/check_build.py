@@ -113,10 +113,10 @@ def controllers(working: Answers) -> Iterator[Finding]:
     yield _row("controllers", "MPI", users, "ranks that mpirun starts meet by MASTER_ADDR only")
 
     if horovod.get("gloo"):
-        risk = "its elastic runs let others run code (CVE-2024-10190), start none"
+        risk = "elastic runs let others run code (CVE-2024-10190): start none"
         yield Finding("controllers", "Gloo of Horovod", "found", "", risk)
     else:
-        cost = "no horovodrun --gloo, and no elastic runs, which CVE-2024-10190 is about"
+        cost = "no horovodrun --gloo, and no elastic runs (CVE-2024-10190)"
         yield Finding("controllers", "Gloo of Horovod", "missing", "", cost)
 
 
@@ -140,7 +140,7 @@ def operations(info: dict[str, Any], answers: Answers, working: Answers) -> Iter
         hint = f"{answers['mpi_transport']['error']}: load the module of that MPI"
         yield Finding("operations", "MPI", "broken", f"of {core} does not load", hint)
     else:
-        cost = "ranks on several nodes exchange by what started them: build GEAR where mpicxx is"
+        cost = "ranks on several nodes exchange by gloo or mpi4py: build GEAR where mpicxx is"
         yield _row("operations", "MPI", [core, _horovod(horovod, "mpi")], cost)
 
     users = ["PyTorch"] if "gloo" in torch.get("backends", []) else [""]

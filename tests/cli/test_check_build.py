@@ -75,7 +75,7 @@ Frameworks:
 Controllers:
     [X] torch.distributed in PyTorch (nccl, gloo)
     [X] MPI in mpi4py (Open MPI v4.1.4), Horovod
-    [ ] Gloo of Horovod  no horovodrun --gloo, and no elastic runs, which CVE-2024-10190 is about
+    [ ] Gloo of Horovod  no horovodrun --gloo, and no elastic runs (CVE-2024-10190)
 
 Operations:
     [X] CUDA in GEAR core (13.0 for 80 90), PyTorch (13.0), Horovod

@@ -161,7 +161,7 @@ def test_a_wheelhouse_that_lacks_something(wheelhouse: Path, prefix: Path, tmp_p
     poorer = tmp_path / "wheels"
     shutil.copytree(wheelhouse, poorer, ignore=shutil.ignore_patterns("pybind11*"))
     site = small_site(tmp_path / "site.conf", wheelhouse=str(poorer), **OTHER_BASE)
-    errors = assert_fails(toy_recipe(site, prefix, NO_NETWORK), "a package is not to be had")
+    errors = assert_fails(toy_recipe(site, prefix, NO_NETWORK), "a package is not available")
     assert "pybind11" in errors
     assert "wheelhouse" in errors
 
