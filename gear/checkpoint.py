@@ -100,8 +100,8 @@ def load_rank(
         if saved_by or (group.size > 1 and folder.exists()):
             ranks = _several(saved_by) or "one"
             raise InvalidArgument(
-                f"[checkpoint] {ranks} rank(s) saved {folder}, and {group.size} load it: start as "
-                "many as saved it"
+                f"[checkpoint] {folder} was saved by {ranks} rank(s), and {group.size} load it: "
+                "start as many as saved it"
             )
         return load(folder, owner=group.rank, **place)
 

@@ -143,7 +143,7 @@ def _tuple_of(name: str, output: object) -> OutputTuple:
         )
     if derived and (of.column, of.dtype, of.scale) != (None, None, 1.0):
         raise InvalidArgument(
-            f"{label} is {output!r}: leave out column, dtype and scale, for it reads no column"
+            f"{label} is {output!r}: its steps take no column, dtype or scale; leave them out"
         )
     column, dtype = of.column or name, of.dtype
     check_text(f"{label}: column", column)

@@ -144,5 +144,5 @@ def test_between_the_two_renames(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "replay").rename(tmp_path / ".replay.replaced")
     code, _, error = inspect_json(tmp_path / "replay", capsys)
     assert code == 2
-    assert ".replay.replaced is: a save by several ranks was killed between its two" in error
+    assert ".replay.replaced exists: a save by several ranks was killed between its two" in error
     assert not (tmp_path / "replay").exists()

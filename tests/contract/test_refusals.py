@@ -93,8 +93,8 @@ def test_a_writer_left_by_an_exception_warns_of_its_half_episode(
     last = filled.buffer.episodes()[-1]
     assert last.state == "truncated"
     assert [record.message for record in caplog.records] == [
-        f"[ingest] episode {last.uid} was open when KeyError left its writer: it is ended as "
-        "truncated, without a closing step"
+        f"[ingest] episode {last.uid} was open when KeyError left its writer: the writer "
+        "ended it as truncated, without a closing step"
     ]
 
 
@@ -118,8 +118,8 @@ def test_only_an_open_episode_without_writer_is_continued(filled, episode, messa
 
 
 OUTPUTS: list[tuple[Any, str]] = [
-    ({"obs": gear.Window(65, 70)}, r"'obs'.*\[65, 70\).*outside.*64"),
-    ({"obs": gear.Window(-80, -70)}, r"'obs'.*\[-80, -70\).*outside.*64"),
+    ({"obs": gear.Window(65, 70)}, r"'obs'.*\[65, 70\).*out of reach.*64"),
+    ({"obs": gear.Window(-80, -70)}, r"'obs'.*\[-80, -70\).*out of reach.*64"),
     ({"x": gear.Window(0, 1)}, r"'x'.*obs, action"),
     ({"x": gear.Step(0, "reward")}, r"'reward'.*obs, action"),
     ({}, r"output"),

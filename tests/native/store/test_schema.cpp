@@ -77,7 +77,7 @@ TEST_CASE("names that are ill-formed, taken or repeated are refused") {
     expect_refused({{name, {}, DType::kF32}}, "column name", "rename the column");
   }
   CHECK_THROWS_AS(Schema({{std::string("a\0b", 3), {}, DType::kF32}}), gear::base::InvalidArgument);
-  expect_refused({{"priority", {}, DType::kF32}}, "'priority' is taken", "rename");
+  expect_refused({{"priority", {}, DType::kF32}}, "'priority': writers have", "rename");
   expect_refused({{"a", {}, DType::kF32}, {"a", {}, DType::kI8}}, "'a' is given twice", "differ");
 }
 
