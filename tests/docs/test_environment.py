@@ -23,10 +23,11 @@ READS = (
     r"\$ENV\{(GEAR_\w+)\}",
 )
 
-# GEAR sets the first two itself for what it starts; a native test asks for the third to see it
+# GEAR sets these itself for what it starts; a native test asks for GEAR_SECRET to see it
 # refused.
 FOR_ITSELF = {
     "GEAR_JOB_NODES": "slurm/env.sh, for its tasks",
+    "GEAR_REQUEUED": "slurm/env.sh, for the batch script",
     "GEAR_MPICXX": "recipes/steps/horovod.sh, for Horovod's build",
     "GEAR_SECRET": "tests/native/base/test_environment.cpp, to see it refused",
 }
