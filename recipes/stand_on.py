@@ -24,7 +24,9 @@ def see_packages(base: Path) -> None:
     own = Path(sysconfig.get_path("purelib"))
     packages = base / own.relative_to(sys.prefix)
     if not packages.is_dir():
-        sys.exit(f"[layers] {packages} is missing: {base} belongs to another Python, or is incomplete")
+        sys.exit(
+            f"[layers] {packages} is missing: {base} belongs to another Python, or is incomplete"
+        )
     (own / "base.pth").write_text(f"import site; site.addsitedir({str(packages)!r})\n")
 
 
