@@ -22,6 +22,11 @@ sources() { find . \( -path './.[!.]*' ! -path './.ci*' -o -name build -o -name 
 mapfile -t cpp < <(sources \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print | sort)
 mapfile -t shell < <(sources -print0 | xargs -0 awk 'FNR == 1 && /^#!.*[\/ ](ba)?sh/ {print FILENAME} {nextfile}' | sort)
 
+# Uses the cores that the others leave, and is waited for last.
+tools/clang_tidy.sh >build/clang-tidy.log 2>&1 &
+tidy=$!
+tidied() { wait "$tidy" || { cat build/clang-tidy.log; return 1; }; }
+
 check ruff ruff check .
 check ruff-format ruff format --check .
 check mypy mypy --strict gear
@@ -31,6 +36,7 @@ check shellcheck shellcheck "${shell[@]}"
 check codespell codespell
 check layers python tools/check_layers.py
 check stubs tools/check_stubs.sh
+check clang-tidy tidied
 
 if [ ${#failed[@]} -gt 0 ]; then
   echo "lint: failed: ${failed[*]}" >&2

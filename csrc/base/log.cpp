@@ -55,7 +55,7 @@ Level log_level_from_environment() {
       cat("[environment] GEAR_LOG='", *text, "' is not accepted: set off, warning, info or debug"));
 }
 
-void log(Level level, std::string message) noexcept {
+void log(Level level, const std::string& message) noexcept {
   if (level > state().threshold.load(std::memory_order_relaxed)) {
     return;
   }

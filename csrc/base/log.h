@@ -29,6 +29,6 @@ void set_log_sink(LogSink sink, Level threshold = Level::kWarning);
 Level log_level_from_environment();
 
 /// Hands the message to the sink. Never throws: destructors may log.
-void log(Level level, std::string message) noexcept;
+void log(Level level, const std::string& message) noexcept;
 
 }  // namespace gear::base

@@ -382,6 +382,7 @@ plan::PackedRows BatchAssembly::packed(uint32_t owner) const {
     return {};
   }
   std::vector<uint64_t> rows;
+  rows.reserve(layout_.windows.size());
   for (size_t w = 0; w < layout_.windows.size(); ++w) {
     rows.push_back(part.steps(w));
   }

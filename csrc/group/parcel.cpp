@@ -216,6 +216,7 @@ void exchange_parcels(transport::Transport& data, DrawnBatch& batch,
     uint32_t zero;
   };
   std::vector<Header> headers;
+  headers.reserve(batch.parcels.size());
   for (const Parcel& one : batch.parcels) {
     headers.push_back({one.bytes.size(), batch.least, 0});
   }

@@ -200,6 +200,7 @@ std::vector<std::unique_ptr<Transport>> make_loopback(uint32_t size, double time
   check_membership(0, size, timeout_s);
   const auto meeting = std::make_shared<Meeting>(size, timeout_s);
   std::vector<std::unique_ptr<Transport>> ranks;
+  ranks.reserve(size);
   for (uint32_t r = 0; r < size; ++r) {
     ranks.push_back(std::make_unique<Loopback>(meeting, r));
   }

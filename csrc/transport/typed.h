@@ -52,6 +52,7 @@ template <class T>
 std::vector<std::vector<T>> alltoallv(Transport& transport, const std::vector<std::vector<T>>& mine,
                                       uint64_t most) {
   std::vector<uint64_t> counts;
+  counts.reserve(mine.size());
   for (const auto& one : mine) {
     counts.push_back(one.size());
   }

@@ -43,9 +43,9 @@ Powers choose_powers() {
 
 void powers_portable(std::span<const float> bases, double reference, double exponent,
                      std::span<double> powers) {
-  static const Powers kPowers = choose_powers();
+  static const Powers take_powers = choose_powers();
   GEAR_CHECK(bases.size() == powers.size());
-  kPowers(bases.data(), reference, exponent, bases.size(), powers.data());
+  take_powers(bases.data(), reference, exponent, bases.size(), powers.data());
 }
 
 uint64_t fixed_weights(std::span<const float> priorities, double alpha, uint64_t limit,

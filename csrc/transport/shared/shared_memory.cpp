@@ -194,7 +194,7 @@ bool SharedMemory::unpack(uint32_t r, std::span<const ConstBytes> to, std::span<
 }
 
 // The name is not needed once all are there, nor if they do not come.
-std::unique_ptr<Transport> join(std::shared_ptr<memory::SharedRegion> region, uint32_t rank,
+std::unique_ptr<Transport> join(const std::shared_ptr<memory::SharedRegion>& region, uint32_t rank,
                                 uint32_t size, double timeout_s) {
   try {
     auto transport = std::make_unique<SharedMemory>(region, rank, size, timeout_s);
@@ -230,7 +230,7 @@ std::unique_ptr<Transport> SharedMemory::duplicate() {
   if (rank() != 0) {
     region = attach(name.data(), timeout_s());
   }
-  return join(std::move(region), rank(), size(), timeout_s());
+  return join(region, rank(), size(), timeout_s());
 }
 
 }  // namespace
@@ -254,7 +254,7 @@ std::unique_ptr<Transport> make_shared_memory(std::string_view name, uint32_t ra
   } else {
     region = attach(name, timeout_s);
   }
-  return join(std::move(region), rank, size, timeout_s);
+  return join(region, rank, size, timeout_s);
 }
 
 }  // namespace gear::transport
