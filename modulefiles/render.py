@@ -20,14 +20,15 @@ NAMES = ["VERSION", "KIND", "HOME", "BUILD", "PYTHON", "PYTHON_VERSION", "MODULE
 PRESET = re.compile(r"ENV\.([A-Za-z_][A-Za-z0-9_]*)")
 
 # verb -> its form in Tcl and in Lua; {0} and {1} are its words, quoted; the last is the rest of the
-# line. In Tcl, `break` takes no text: neither in Environment Modules 5.2 nor in Lmod 8.6.
+# line. In Tcl, `break` takes no text: neither in Environment Modules 5.2 nor in Lmod 8.6. Lmod's
+# isFile takes a link for a file wherever it leads.
 FORMS = {
     "whatis": ("module-whatis {0}", "whatis({0})"),
     "conflict": ("conflict {0}", "conflict({0})"),
     "must-exist": (
         "if {{[module-info mode load] && ![file exists {0}]}} {{\n"
         "    puts stderr {1}\n    break\n}}",
-        'if mode() == "load" and not isFile({0}) then\n  LmodError({1})\nend',
+        'if mode() == "load" and not lfs.attributes({0}) then\n  LmodError({1})\nend',
     ),
     "must-be-unset": (
         "if {{[module-info mode load] && [is-set {0}]}} {{\n    puts stderr {1}\n    break\n}}",
