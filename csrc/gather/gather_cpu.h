@@ -19,8 +19,9 @@ constexpr uint64_t kSplitBytes = 1 << 20;
 void gather_cpu(const std::byte* source, const store::PageLayout& pages, const plan::Plan& plan,
                 const plan::Batch& batch, base::ThreadPool& pool);
 
-/// The two ends of a packed parcel (parcel.h). Moves the rows that `plan` names out of the pages at
-/// `source` to where `rows` says they lie packed, from `out` on; as they are stored, no conversion.
+/// The two ends of a packed parcel (parcel_writer.h). Moves the rows that `plan` names out of the
+/// pages at `source` to where `rows` says they lie packed, from `out` on; as they are stored, no
+/// conversion.
 void pack_cpu(const std::byte* source, const store::PageLayout& pages,
               const plan::BatchLayout& layout, const plan::Plan& plan, const plan::PackedRows& rows,
               std::byte* out, base::ThreadPool& pool);

@@ -7,7 +7,7 @@
 #include "base/threads/thread_pool.h"
 #include "deliver/source.h"
 #include "group/assignment.h"
-#include "group/parcel.h"
+#include "group/parcel_writer.h"
 #include "group/peers.h"
 #include "select/group/group_sampler.h"
 

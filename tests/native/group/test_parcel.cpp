@@ -13,7 +13,7 @@
 #include "expect_message.h"
 #include "gather/gather_cpu.h"
 #include "group/batch_assembly.h"
-#include "group/parcel.h"
+#include "group/parcel_writer.h"
 #include "varied_content.h"
 
 using namespace gear::deliver;

@@ -1,4 +1,4 @@
-#include "group/parcel.h"
+#include "group/parcel_writer.h"
 
 #include <algorithm>
 #include <cstring>
