@@ -169,9 +169,11 @@ class GroupOfSamplers {
     batch.owners = draws[0].owners;
     batch.beta = draws[0].beta;
     std::vector<size_t> next(samplers.size(), 0);
-    for (const uint16_t owner : batch.owners) {
+    for (size_t draw = 0; draw < batch.owners.size(); ++draw) {
+      const uint16_t owner = batch.owners[draw];
       const size_t i = next[owner]++;
       REQUIRE(i < draws[owner].own.size());
+      REQUIRE(draws[owner].own_draws[i] == draw);
       batch.anchors.push_back(draws[owner].own.anchors[i]);
       batch.steps.push_back(content_.step_of_rank(owner, batch.anchors.back()));
       batch.probabilities.push_back(draws[owner].own.probabilities[i]);
@@ -179,6 +181,7 @@ class GroupOfSamplers {
     for (uint32_t rank = 0; rank < samplers.size(); ++rank) {
       REQUIRE(draws[rank].owners == batch.owners);
       REQUIRE(draws[rank].own.size() == next[rank]);
+      REQUIRE(draws[rank].own_draws.size() == next[rank]);
     }
     return batch;
   }

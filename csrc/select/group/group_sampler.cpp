@@ -1,7 +1,6 @@
 #include "select/group/group_sampler.h"
 
 #include "base/errors.h"
-#include "select/group/by_chance.h"
 #include "store/id.h"
 
 namespace gear::select {
@@ -31,11 +30,9 @@ std::unique_ptr<GroupSampler> make_group_sampler(const SamplerOptions& options, 
   check_options(options);
   switch (options.policy) {
     case Policy::kUniform:
-      refuse_withdrawal(index, "Uniform");
-      return std::make_unique<GroupByChance<EqualItems>>(options, index, rank, size);
     case Policy::kWeighted:
-      refuse_withdrawal(index, "Weighted");
-      return make_group_weighted(options, index, rank, size);
+      refuse_withdrawal(index, options.policy == Policy::kUniform ? "Uniform" : "Weighted");
+      return make_group_by_chance(options, index, rank, size);
     case Policy::kSequential:
       refuse_withdrawal(index, "Sequential");
       return make_group_sequential(options, index, rank, size);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -13,9 +14,28 @@ namespace gear::select {
 
 /// The draws of one global batch.
 struct GroupDraw {
+  static constexpr float kNone = std::numeric_limits<float>::infinity();
+
   std::vector<uint16_t> owners;  ///< by draw: the rank whose shard holds it; empty: end of an epoch
-  Selection own;                 ///< those of this rank, in the order of the draws
-  double beta = 0;               ///< of the importance weights, see below; only kWeighted has any
+  std::vector<uint32_t> own_draws;  ///< which of them this rank holds, ascending
+  Selection own;                    ///< and what they are, one by one
+  /// Of the importance weights, see below; only kWeighted has any.
+  double beta = 0;
+  float least = kNone;  ///< probability of the own ones
+
+  void clear() {
+    owners.clear();
+    own_draws.clear();
+    own.clear();
+  }
+
+  /// The next `count` draws fall on `rank`, which is this one or not.
+  void add(uint32_t rank, uint64_t count, bool is_own) {
+    for (uint64_t draw = owners.size(); is_own && draw < owners.size() + count; ++draw) {
+      own_draws.push_back(static_cast<uint32_t>(draw));
+    }
+    owners.insert(owners.end(), count, static_cast<uint16_t>(rank));
+  }
 };
 
 /// Chooses one batch for all ranks of a group from the shards of all of them, as if they were one
@@ -50,10 +70,10 @@ class GroupSampler : public Law {
 std::unique_ptr<GroupSampler> make_group_sampler(const SamplerOptions& options, store::Index& index,
                                                  uint32_t rank, uint32_t size);
 
-/// Makers of what is more than a GroupByChance.
-std::unique_ptr<GroupSampler> make_group_weighted(const SamplerOptions& options,
-                                                  store::Index& index, uint32_t rank,
-                                                  uint32_t size);
+/// kUniform, kWeighted.
+std::unique_ptr<GroupSampler> make_group_by_chance(const SamplerOptions& options,
+                                                   store::Index& index, uint32_t rank,
+                                                   uint32_t size);
 std::unique_ptr<GroupSampler> make_group_sequential(const SamplerOptions& options,
                                                     store::Index& index, uint32_t rank,
                                                     uint32_t size);

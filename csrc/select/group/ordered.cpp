@@ -4,6 +4,7 @@
 // shard, 8 * count bytes a rank offered, and a heap of ranks.
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <limits>
 
 #include "select/best.h"
@@ -14,10 +15,10 @@
 namespace gear::select {
 namespace {
 
+// Of an offer that has ended: behind all others.
 constexpr uint64_t kNoKey = std::numeric_limits<uint64_t>::max();
 
-// The next key of a rank's offer; the smallest goes first, among equals the one with the lower
-// turn.
+// The next key of a rank's offer. The least head goes first; no two have the same turn.
 struct Head {
   uint64_t key;
   uint32_t turn;
@@ -56,14 +57,13 @@ class GroupOrdered final : public GroupSampler {
   void select(store::Index& index, std::span<const std::byte> offers, uint64_t count,
               GroupDraw& out) override {
     GEAR_CHECK(offers.size() == size_ * offer_bytes(count));
-    out.owners.clear();
-    out.own.clear();
+    out.clear();
     out.own.unit = unit_;
-    const uint64_t taken = merge(offers, count, out.owners);
+    merge(offers, count, out);
     if (out.owners.empty()) {
       throw_nothing_offered();
     }
-    for (uint64_t i = 0; i < taken; ++i) {
+    for (size_t i = 0; i < out.own_draws.size(); ++i) {
       out.own.add(anchors_[i], 1.0F);
       index.mark_sampled(anchors_[i], unit_);
     }
@@ -92,29 +92,26 @@ class GroupOrdered final : public GroupSampler {
     }
   }
 
-  // Appends the owners of the first `count` of all offers; returns how many are this rank's.
-  uint64_t merge(std::span<const std::byte> offers, uint64_t count, std::vector<uint16_t>& owners) {
+  // Whose the first `count` of all offers are.
+  void merge(std::span<const std::byte> offers, uint64_t count, GroupDraw& out) {
     heads_.clear();
     for (uint32_t rank = 0; rank < size_; ++rank) {
       push_head(head_at(offers, count, rank, 0));
     }
-    uint64_t own = 0;
-    while (owners.size() < count && !heads_.empty()) {
-      // The first of all, and what follows it on its rank before any other rank's turn comes.
-      const Head first = pop_head();
-      Head next = first;
-      do {
-        next = head_at(offers, count, first.rank, next.place + 1);
-      } while (next.key != kNoKey && (heads_.empty() || heads_.front() > next));
-      const uint64_t items = std::min<uint64_t>(next.place - first.place, count - owners.size());
-      owners.insert(owners.end(), items, static_cast<uint16_t>(first.rank));
-      own += first.rank == rank_ ? items : 0;
-      push_head(next);
+    Head head = pop_head();
+    while (head.key != kNoKey && out.owners.size() < count) {
+      // A rank's turn lasts until another one's head goes first.
+      const uint64_t first = head.place;
+      while (head.key != kNoKey && (heads_.empty() || heads_.front() > head)) {
+        head = head_at(offers, count, head.rank, head.place + 1);
+      }
+      const uint64_t items = std::min<uint64_t>(head.place - first, count - out.owners.size());
+      out.add(head.rank, items, head.rank == rank_);
+      push_head(head);
+      head = pop_head();
     }
-    return own;
   }
 
-  // Behind the last item of an offer come heads without a key.
   Head head_at(std::span<const std::byte> offers, uint64_t count, uint32_t rank,
                uint64_t place) const {
     const uint64_t key = place < count ? offer_at(offers, rank * count + place) : kNoKey;
@@ -122,10 +119,8 @@ class GroupOrdered final : public GroupSampler {
   }
 
   void push_head(const Head& head) {
-    if (head.key != kNoKey) {
-      heads_.push_back(head);
-      std::ranges::push_heap(heads_, std::greater<>{});
-    }
+    heads_.push_back(head);
+    std::ranges::push_heap(heads_, std::greater<>{});
   }
 
   Head pop_head() {
@@ -143,7 +138,7 @@ class GroupOrdered final : public GroupSampler {
   Best best_;
   std::vector<uint64_t> keys_;          // offered, padded to the batch
   std::vector<store::Anchor> anchors_;  // whose keys they are
-  std::vector<Head> heads_;
+  std::vector<Head> heads_;             // of a merge: a heap whose front goes first
 };
 
 }  // namespace

@@ -14,6 +14,7 @@ class GroupSequential final : public GroupSampler {
  public:
   GroupSequential(const SamplerOptions& options, store::Index& index, uint32_t rank, uint32_t size)
       : options_(options),
+        rank_(rank),
         items_(options, index),
         in_order_(options, index),
         totals_(size),
@@ -35,29 +36,23 @@ class GroupSequential final : public GroupSampler {
       totals_[r] = offer_at(offers, 2 * r);
       version += offer_at(offers, 2 * r + 1);
     }
-    own_.ranges().set(totals_);
-    const uint64_t all = own_.ranges().all();
-    if (all == 0 && epoch_.position().size == 0) {
+    own_.set_totals(totals_);
+    if (own_.all() == 0 && epoch_.position().size == 0) {
       throw_nothing_offered();
     }
     const bool begins = epoch_.position().draws == 0;
-    const uint64_t items = epoch_.next(all, version, count, options_.drop_last);
+    const uint64_t items = epoch_.next(own_.all(), version, count, options_.drop_last);
+    out.clear();
     if (items == 0) {
-      out.owners.clear();
-      out.own.clear();
       return;
     }
     if (begins) {
       in_order_.reset();
     }
-    find_own(items, out.owners);
     if (options_.shuffle) {
-      own_.resolve(index, items_, out.own);
+      draw_shuffled(index, items, out);
     } else {
-      out.own.clear();
-      if (own_.size() > 0) {
-        in_order_.add(index, own_.first(), own_.size(), epoch_.probability(), out.own);
-      }
+      draw_in_order(index, items, out);
     }
     index.count_sampled(out.own.size());  // no draw withdraws anything: see make_group_sampler
   }
@@ -70,21 +65,34 @@ class GroupSequential final : public GroupSampler {
   }
 
  private:
-  // Owners of the batch's items, and which of them are this rank's.
-  void find_own(uint64_t items, std::vector<uint16_t>& owners) {
+  void draw_shuffled(const store::Index& index, uint64_t items, GroupDraw& out) {
     const base::Permutation order = epoch_.order(options_.seed);
-    own_.find(
-        items,
-        [&](uint64_t first, std::span<uint64_t> numbers) {
-          for (uint64_t& number : numbers) {
-            const uint64_t place = epoch_.first() + first++;
-            number = options_.shuffle ? order(place) : place;
-          }
-        },
-        owners);
+    const auto targets = [&](uint64_t first, std::span<uint64_t> numbers) {
+      for (uint64_t& number : numbers) {
+        number = order(epoch_.first() + first++);
+      }
+    };
+    own_.draw(items, targets, index, items_, out);
+  }
+
+  // The batch is a run of what all ranks offer, and so is what falls on each of them.
+  void draw_in_order(const store::Index& index, uint64_t items, GroupDraw& out) {
+    uint64_t offered = 0;  // by the ranks before
+    for (uint32_t rank = 0; rank < totals_.size(); ++rank) {
+      const uint64_t first = std::max(offered, epoch_.first());
+      const uint64_t end = std::min(offered + totals_[rank], epoch_.first() + items);
+      if (first < end) {
+        out.add(rank, end - first, rank == rank_);
+      }
+      if (first < end && rank == rank_) {
+        in_order_.add(index, first - offered, end - first, epoch_.probability(), out.own);
+      }
+      offered += totals_[rank];
+    }
   }
 
   SamplerOptions options_;
+  uint32_t rank_;
   Epoch epoch_;
   EqualItems items_;
   InOrder in_order_;

@@ -18,7 +18,7 @@ constexpr uint64_t kMaxWeight = uint64_t{1} << 40;
 /// The largest weight in a tree of so many leaves: their sum stays below 2^63. So p^alpha is cut at
 /// kMaxWeight / 2^24 = 65536 up to 2^23 leaves, and at 2^39 / num_leaves beyond: at 512 with 2^30.
 /// Counters::saturated_weights says how often. Over ranks the sum may still pass 2^63, and
-/// RankRanges::set refuses it.
+/// OwnDraws::set_totals refuses it.
 GEAR_HD inline uint64_t weight_limit(uint64_t num_leaves) {
   const uint64_t share = ((uint64_t{1} << 63) - 1) / num_leaves;
   return share < kMaxWeight ? share : kMaxWeight;

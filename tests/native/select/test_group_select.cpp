@@ -8,7 +8,7 @@
 
 #include "expect_message.h"
 #include "group_content.h"
-#include "select/group/rank_ranges.h"
+#include "select/group/own_draws.h"
 
 using namespace gear::select;
 using namespace gear::store;
@@ -267,20 +267,44 @@ TEST_CASE("a group with nothing to draw says so on every rank") {
   }
 }
 
-TEST_CASE("ranges of ranks: whose a target is, and how far into its range") {
-  const std::vector<uint64_t> totals = {3, 0, 1, 0, 2, 0};
-  RankRanges ranges(4, 6);
-  ranges.set(std::vector<uint64_t>(6, 100));  // replaced
-  ranges.set(totals);
-  REQUIRE(ranges.all() == 6);
+namespace {
+
+// Items that are where their targets are.
+struct Located {
+  void resolve(const Index&, std::span<const uint64_t> targets, uint64_t, Anchor* anchors,
+               float* probabilities) const {
+    for (size_t i = 0; i < targets.size(); ++i) {
+      anchors[i] = {static_cast<uint32_t>(targets[i]), 0};
+      probabilities[i] = 1.0F / static_cast<float>(2 + targets[i]);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("own draws: whose a target is, and how far into the rank's range") {
+  const Index index(IndexOptions{4, kRankPageSteps});
+  OwnDraws draws(4, 6);
+  draws.set_totals(std::vector<uint64_t>(6, 100));  // replaced
+  draws.set_totals(std::vector<uint64_t>{3, 0, 1, 0, 2, 0});
+  REQUIRE(draws.all() == 6);
   const std::vector<uint64_t> targets = {0, 5, 2, 3, 4};
-  std::vector<uint16_t> owners(targets.size());
-  std::vector<uint64_t> own(targets.size());
-  own.resize(ranges.split(targets, owners, own.data()));
-  CHECK(owners == std::vector<uint16_t>{0, 4, 0, 2, 4});
-  CHECK(own == std::vector<uint64_t>{1, 0});
+  const auto given = [&](uint64_t first, std::span<uint64_t> out) {
+    std::copy_n(targets.begin() + static_cast<int64_t>(first), out.size(), out.begin());
+  };
+  GroupDraw drawn;
+  draws.draw(targets.size(), given, index, Located{}, drawn);
+  CHECK(drawn.owners == std::vector<uint16_t>{0, 4, 0, 2, 4});
+  CHECK(drawn.own_draws == std::vector<uint32_t>{1, 4});
+  REQUIRE(drawn.own.size() == 2);
+  CHECK(drawn.own.anchors[0].page == 1);
+  CHECK(drawn.own.anchors[1].page == 0);
+  CHECK(drawn.least == 1.0F / 3);
+  draws.draw(1, given, index, Located{}, drawn);
+  CHECK(drawn.own.size() == 0);
+  CHECK(drawn.least == GroupDraw::kNone);
   const uint64_t half = uint64_t{1} << 62;
-  CHECK_NOTHROW(ranges.set(std::vector<uint64_t>{half, half - 1, 0, 0, 0, 0}));
+  CHECK_NOTHROW(draws.set_totals(std::vector<uint64_t>{half, half - 1, 0, 0, 0, 0}));
   expect_message<gear::base::InvalidArgument>(
-      [&] { ranges.set(std::vector<uint64_t>{half, half, 0, 0, 0, 0}); }, "2^63");
+      [&] { draws.set_totals(std::vector<uint64_t>{half, half, 0, 0, 0, 0}); }, "2^63");
 }
