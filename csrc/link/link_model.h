@@ -19,8 +19,6 @@ class LinkModel {
     double zero_copy;          ///< the GPU reads the rows by pointer, in delivery order
     double zero_copy_ordered;  ///< the same in address order (AddressOrder), the sort included
     double staged;  ///< host threads gather into a pinned block, the copy engine moves it
-
-    bool operator==(const Speeds&) const = default;
   };
 
   /// One measurement.
@@ -28,8 +26,6 @@ class LinkModel {
     uint64_t run_bytes;    ///< neighbouring bytes in the store
     uint64_t batch_bytes;  ///< of one batch
     Speeds gb_per_s;
-
-    bool operator==(const Sample&) const = default;
   };
 
   /// Seconds of the calling thread for each item of a staged batch: the host draws and plans, one
@@ -37,8 +33,6 @@ class LinkModel {
   struct HostCost {
     double select_s = 0.0;
     double plan_s = 0.0;  ///< for each window
-
-    bool operator==(const HostCost&) const = default;
   };
 
   /// The pinned memory that rows are gathered from when a link is measured.
@@ -77,8 +71,6 @@ class LinkModel {
   uint64_t crossover_bytes(uint64_t run_bytes) const;
 
   const std::vector<Sample>& samples() const { return samples_; }
-  const HostCost& host() const { return host_; }
-  uint64_t pool_bytes() const { return pool_bytes_; }
 
   /// As stored: a line with the version, one with the host's cost, one with the pool's size, one a
   /// sample, one with the checksum. parse() throws CorruptData for anything else.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 
@@ -9,10 +10,11 @@
 #include "gather/cuda/address_order.h"
 #include "gather/cuda/row_gather.h"
 #include "gather/gather_cpu.h"
-#include "link/host_cost.h"
 #include "link/link_measure.h"
 #include "memory/limits.h"
 #include "memory/tiers.h"
+#include "plan/plan.h"
+#include "select/sampler.h"
 
 namespace gear::link {
 namespace {
@@ -47,7 +49,16 @@ std::unique_ptr<memory::Region> make_pool(int device) {
   }
 }
 
-double median(std::array<double, kRepeats + 1> seconds) {
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Of one measurement and its repeats; the first does not count.
+using Seconds = std::array<double, kRepeats + 1>;
+
+double median(Seconds seconds) {
   std::sort(seconds.begin() + 1, seconds.end());
   return seconds[1 + kRepeats / 2];
 }
@@ -81,7 +92,7 @@ class LinkTrial {
   }
 
   double by_pointer_s(bool ordered) {
-    std::array<double, kRepeats + 1> seconds{};
+    Seconds seconds{};
     for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
       base::Event begin(true);
       base::Event end(true);
@@ -105,29 +116,26 @@ class LinkTrial {
 
   // Batches one behind the other, as a loader has them: a copy runs under the next gather.
   double staged_s() const {
-    struct Stage {
-      base::PinnedArray<std::byte> memory;
-      base::Event copied;
-    };
-    std::array<Stage, 2> stages;
-    for (Stage& stage : stages) {
-      stage.memory = base::PinnedArray<std::byte>(layout_->bytes, stream_.device());
+    std::array<base::PinnedArray<std::byte>, 2> stages;
+    std::array<base::Event, 2> copied;
+    for (base::PinnedArray<std::byte>& stage : stages) {
+      stage = base::PinnedArray<std::byte>(layout_->bytes, stream_.device());
     }
-    std::array<double, kRepeats + 1> seconds{};
+    Seconds seconds{};
     for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
       const plan::Plan plan = make_plan_of(repeat);
-      const auto start = std::chrono::steady_clock::now();
-      Stage& stage = stages[repeat % stages.size()];
-      stage.copied.synchronize();
-      gather_on_host(plan, stage.memory.get());
-      GEAR_CUDA_TRY(cudaMemcpyAsync(block_.get(), stage.memory.get(), layout_->bytes,
-                                    cudaMemcpyHostToDevice, stream_));
-      stage.copied.record(stream_);
+      const Clock::time_point start = Clock::now();
+      std::byte* const stage = stages[repeat % stages.size()].get();
+      base::Event& free = copied[repeat % stages.size()];
+      free.synchronize();
+      gather_on_host(plan, stage);
+      GEAR_CUDA_TRY(
+          cudaMemcpyAsync(block_.get(), stage, layout_->bytes, cudaMemcpyHostToDevice, stream_));
+      free.record(stream_);
       if (repeat == kRepeats) {
-        stage.copied.synchronize();
+        free.synchronize();
       }
-      seconds[repeat] =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      seconds[repeat] = seconds_since(start);
     }
     return median(seconds);
   }
@@ -167,6 +175,49 @@ class LinkTrial {
   base::DeviceArray<uint32_t> slots_;
   std::vector<uint32_t> host_slots_;
 };
+
+constexpr uint64_t kPages = 1 << 20;  // 32 MB of them: too large for the caches
+
+void fill(store::Index& index) {
+  constexpr uint64_t kEpisodePages = 64;
+  const std::vector<float> priorities(index.options().page_steps, -1.0F);
+  for (uint64_t page = 0; page < kPages; page += kEpisodePages) {
+    const uint32_t episode = index.open_episode();
+    for (uint64_t i = 0; i < kEpisodePages; ++i) {
+      index.attach_page(episode);
+      index.append(episode, priorities);
+    }
+    index.end_episode(episode, store::EpisodeState::kTerminated, -1.0, 0);
+  }
+}
+
+// The host's part of a staged batch.
+LinkModel::HostCost measure_host_cost() {
+  constexpr uint64_t kItems = 1 << 16;
+  store::Index index(store::IndexOptions{kPages, store::PageLayout::kDefaultPageSteps});
+  fill(index);
+  const store::Schema schema({{"x", {}, base::DType::kU8}});
+  const store::PageLayout pages(schema, index.options().page_steps);
+  plan::Batch batch;
+  batch.layout = std::make_shared<plan::BatchLayout>(
+      schema, std::vector<plan::Output>{{"x", 0, 0, 1}}, kItems, false);
+  const auto block = std::make_shared<std::vector<std::byte>>(batch.layout->bytes);
+  batch.block = {block, block->data()};
+  const auto sampler = select::make_sampler({}, index);
+  select::Selection selection;
+  plan::Plan plan;
+  Seconds select_s{};
+  Seconds plan_s{};
+  for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
+    selection.clear();
+    const Clock::time_point start = Clock::now();
+    sampler->select(index, kItems, selection);
+    select_s[repeat] = seconds_since(start);
+    plan::make_plan(index, pages, selection, batch, plan);
+    plan_s[repeat] = seconds_since(start) - select_s[repeat];
+  }
+  return {median(select_s) / kItems, median(plan_s) / kItems};
+}
 
 }  // namespace
 

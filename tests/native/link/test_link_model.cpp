@@ -87,9 +87,14 @@ TEST_CASE("the crossover is the batch from which on zero-copy is faster") {
 
 TEST_CASE("what is written is read back to the bit") {
   const LinkModel model({{64, kMiB, {1.0 / 3, 2.7, 1e-9}}}, {2.1e-8, 0.0});
-  CHECK(LinkModel::parse(model.text()).samples() == model.samples());
-  CHECK(LinkModel::parse(model.text()).host() == model.host());
-  CHECK(LinkModel::parse(model.text()).pool_bytes() == model.pool_bytes());
+  const LinkModel read = LinkModel::parse(model.text());
+  CHECK(read.text() == model.text());
+  REQUIRE(read.samples().size() == 1);
+  CHECK(read.samples()[0].run_bytes == 64);
+  CHECK(read.samples()[0].batch_bytes == kMiB);
+  CHECK(read.samples()[0].gb_per_s.zero_copy == 1.0 / 3);
+  CHECK(read.samples()[0].gb_per_s.zero_copy_ordered == 2.7);
+  CHECK(read.samples()[0].gb_per_s.staged == 1e-9);
 }
 
 TEST_CASE("a file of speeds that is torn, foreign or changed is refused") {
