@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/threads/thread_pool.h"
+#include "group/numbering.h"
 
 namespace gear::group {
 
@@ -22,11 +22,9 @@ Locality parse_locality(std::string_view text);
 /// the mean over all of them.
 class Assignment {
  public:
-  /// Large batches are assigned in parts of so many draws or more, which the pool shares.
-  static constexpr uint64_t kPartDraws = 16384;
-
-  /// nodes[r]: number of rank r's node, from 0.
-  Assignment(std::vector<uint32_t> nodes, Locality locality, uint64_t part_draws = kPartDraws);
+  /// nodes[r]: number of rank r's node, from 0. `part_draws`: see Numbering.
+  Assignment(std::vector<uint32_t> nodes, Locality locality,
+             uint64_t part_draws = Numbering::kPartEntries);
 
   /// `owners`: by draw. Rank r receives draws / ranks of them, the first draws % ranks one more:
   /// every rank exactly the batch size, but at the end of an epoch. kFirst: what a rank draws
@@ -39,7 +37,6 @@ class Assignment {
   uint32_t place(uint64_t draw) const { return places_[draw]; }
   uint64_t share(uint32_t rank) const;  ///< items of the batch of `rank`
 
-  uint32_t node(uint32_t rank) const { return nodes_[rank]; }
   uint32_t num_ranks() const { return static_cast<uint32_t>(nodes_.size()); }
 
  private:
@@ -50,27 +47,21 @@ class Assignment {
   };
 
   void assign_in_order();
-  void assign_locally(std::span<const uint16_t> owners);
-  /// visit(part, draw, n) for every draw, n of which went to the same of `ranks` before it.
-  template <class Visit>
-  void number(std::span<const uint16_t> ranks, const Visit& visit);
-  size_t num_parts() const;
+  void keep_shares(std::span<const uint16_t> owners);
+  void give_surplus(std::span<const uint16_t> owners);
   /// The next rank that still lacks an item, which it has then; or kNobody.
   uint16_t take(Takers& takers);
 
   std::vector<uint32_t> nodes_;
   Locality locality_;
-  uint64_t part_draws_;
-  base::ThreadPool& pool_;
+  Numbering numbering_;
   std::vector<Takers> ranks_of_;  ///< by node
   Takers everybody_;
   std::vector<uint16_t> consumers_;
   std::vector<uint32_t> places_;
-  std::vector<uint32_t> counts_;                   ///< by part and rank
-  std::vector<std::vector<uint32_t>> surplus_of_;  ///< by part
-  std::vector<uint32_t> surplus_;                  ///< draws beyond their owner's share
-  std::vector<uint32_t> shares_;                   ///< by rank
-  std::vector<uint32_t> spare_;                    ///< by rank: items that it still lacks
+  std::vector<std::vector<uint32_t>> surplus_;  ///< by part: draws beyond their owner's share
+  std::vector<uint32_t> left_;                  ///< of them, what no rank of the node takes
+  std::vector<uint32_t> lacks_;                 ///< by rank: items
 };
 
 }  // namespace gear::group

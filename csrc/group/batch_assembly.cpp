@@ -1,107 +1,61 @@
-#include <algorithm>
-#include <cstring>
+#include "group/batch_assembly.h"
+
 #include <utility>
 
 #include "base/errors.h"
-#include "group/batch_assembly.h"
 #include "group/parcel_format.h"
+#include "plan/derived.h"
 #include "plan/window_runs.h"
 
 namespace gear::group {
 namespace {
 
-// Values at any address, inside a parcel.
-template <class T>
-class Values {
- public:
-  Values() = default;
-  explicit Values(std::span<const std::byte> bytes) : bytes_(bytes) {}
-
-  size_t size() const { return bytes_.size() / sizeof(T); }
-  T operator[](size_t i) const {
-    T value;
-    std::memcpy(&value, bytes_.data() + i * sizeof(T), sizeof(T));
-    return value;
+bool ascend(std::span<const uint32_t> places) {
+  bool ascend = true;
+  for (size_t i = 1; i < places.size(); ++i) {
+    ascend &= places[i - 1] < places[i];
   }
-
- private:
-  std::span<const std::byte> bytes_;
-};
-
-// Takes a parcel apart from the front, and never reads behind its end.
-class Reader {
- public:
-  Reader(std::span<const std::byte> bytes, uint32_t owner) : bytes_(bytes), owner_(owner) {}
-
-  template <class T>
-  Values<T> take(uint64_t count) {
-    if (count > bytes_.size() / sizeof(T)) {
-      fail("it ends too early");
-    }
-    const Values<T> values(bytes_.first(count * sizeof(T)));
-    bytes_ = bytes_.subspan(count * sizeof(T));
-    return values;
-  }
-
-  void expect(bool sound, const char* what) const {
-    if (!sound) [[unlikely]] {
-      fail(what);
-    }
-  }
-  void expect_end() const { expect(bytes_.empty(), "bytes follow its end"); }
-
- private:
-  [[noreturn]] void fail(const char* what) const {
-    throw base::TransportError(
-        base::cat("[collect] the parcel of rank ", owner_, " is damaged: ", what,
-                  "; ranks of one group must run the same build with the same loader"));
-  }
-
-  std::span<const std::byte> bytes_;
-  uint32_t owner_;
-};
+  return ascend;
+}
 
 }  // namespace
 
-struct BatchAssembly::Part {
-  // Before a chunk of the items, or in all: runs that its plan has, steps, and items of which some
-  // steps are missing.
-  struct Sums {
-    uint64_t runs = 0;
-    uint64_t steps = 0;
-    uint64_t short_items = 0;
+// A parcel taken apart: its arrays, where they lie in the bytes that came.
+struct BatchAssembly::Opened {
+  struct Window {
+    std::span<const ParcelPiece> pieces;
+    std::span<const uint64_t> standings;  // none where nothing is derived
+    std::span<const uint32_t> firsts;     // run of each part; none where the rows come packed
+    std::span<const ParcelRun> runs;
+    std::vector<ParcelSums> sums;  // before every part, and in all
   };
 
+  uint32_t owner = 0;
   uint64_t mapped_pages = 0;
-  uint64_t chunk_items = 0;
-  Values<uint32_t> places;
-  std::vector<Values<ParcelPiece>> pieces;  // by window
-  std::vector<Values<uint64_t>> standings;  // by window; none where nothing is derived
-  std::vector<Values<ParcelRun>> runs;      // by window; none where packed
-  std::vector<std::vector<Sums>> sums;      // by window: before every chunk, and in all
+  std::span<const std::byte> left;  // of the bytes, behind what was taken
+  ParcelParts parts;                // no items: nothing came
+  std::span<const int64_t> ids;
+  std::span<const float> probabilities;
+  std::span<const uint32_t> places;
+  std::vector<Window> windows;
   plan::Plan plan;
+  plan::PackedRows packed;
 
-  size_t num_chunks() const {
-    return pieces.empty() ? 0 : (places.size() + chunk_items - 1) / chunk_items;
+  void expect(bool sound, const char* what) const {
+    if (!sound) [[unlikely]] {
+      throw base::TransportError(
+          base::cat("[collect] the parcel of rank ", owner, " is damaged: ", what,
+                    "; ranks of one group must run the same build with the same loader"));
+    }
   }
-  ParcelPart chunk(size_t c) const { return {c, chunk_items, places.size()}; }
-  uint64_t steps(size_t window) const { return pieces.empty() ? 0 : sums[window].back().steps; }
 
-  void forget() {
-    places = {};
-    pieces.clear();
-    standings.clear();
-    runs.clear();
-    plan.reset();
+  template <class T>
+  std::span<const T> take(uint64_t count) {
+    expect(count <= left.size() / sizeof(T), "it ends too early");
+    const std::span values(reinterpret_cast<const T*>(left.data()), count);
+    left = left.subspan(values.size_bytes());
+    return values;
   }
-};
-
-// What is read of a parcel only while it is added.
-struct BatchAssembly::Incoming {
-  const Reader& reader;
-  Values<int64_t> ids;
-  Values<float> probabilities;
-  std::vector<Values<uint32_t>> begins;  // by window: first run of each chunk; none where packed
 };
 
 BatchAssembly::BatchAssembly(const plan::BatchLayout& layout, const store::PageLayout& pages,
@@ -109,10 +63,11 @@ BatchAssembly::BatchAssembly(const plan::BatchLayout& layout, const store::PageL
     : layout_(layout),
       pages_(pages),
       pool_(base::ThreadPool::shared()),
-      parts_(mapped_pages.size()) {
-  for (size_t o = 0; o < parts_.size(); ++o) {
-    parts_[o].mapped_pages = mapped_pages[o];
-    parts_[o].sums.resize(layout.windows.size());
+      parcels_(mapped_pages.size()) {
+  for (uint32_t o = 0; o < parcels_.size(); ++o) {
+    parcels_[o].owner = o;
+    parcels_[o].mapped_pages = mapped_pages[o];
+    parcels_[o].windows.resize(layout.windows.size());
   }
 }
 
@@ -126,122 +81,133 @@ void BatchAssembly::begin(plan::Batch& batch, uint64_t items) {
   batch.bytes = 0;
   filled_.assign(items, 0);
   num_filled_ = 0;
-  for (Part& part : parts_) {
-    part.forget();
+  for (Opened& parcel : parcels_) {
+    parcel.parts = {};
+    parcel.plan.reset();
+    parcel.packed = {};
   }
 }
 
-void BatchAssembly::add(uint32_t owner, std::span<const std::byte> parcel) {
-  Part& part = parts_[owner];
-  GEAR_CHECK(part.pieces.empty());
-  if (parcel.empty()) {
+void BatchAssembly::add(uint32_t owner, std::span<const std::byte> bytes) {
+  Opened& parcel = parcels_[owner];
+  GEAR_CHECK(parcel.parts.items == 0);
+  if (bytes.empty()) {
     return;
   }
-  Reader reader(parcel, owner);
-  const ParcelHeader header = reader.take<ParcelHeader>(1)[0];
-  reader.expect(header.items <= batch_->items - num_filled_, "it has more items than the batch");
-  reader.expect(header.mapped == (part.mapped_pages > 0 ? 1U : 0U),
-                "its rows are not where they were to be");
-  reader.expect(header.part_items > 0, "its parts are empty");
-  const uint32_t items = header.items;
-  Incoming incoming{reader, reader.take<int64_t>(items), reader.take<float>(items), {}};
-  part.places = reader.take<uint32_t>(items);
-  part.chunk_items = header.part_items;
-  for (size_t w = 0; w < layout_.windows.size(); ++w) {
-    part.pieces.push_back(reader.take<ParcelPiece>(items));
-    part.sums[w].assign(part.num_chunks() + 1, {});
-  }
-  for (const plan::BatchLayout::SharedWindow& shared : layout_.windows) {
-    part.standings.push_back(reader.take<uint64_t>(shared.derives ? items : 0));
-  }
-  for (size_t w = 0; w < layout_.windows.size() && header.mapped == 1; ++w) {
-    const uint32_t num_runs = reader.take<uint32_t>(1)[0];
-    incoming.begins.push_back(reader.take<uint32_t>(part.num_chunks()));
-    part.runs.push_back(reader.take<ParcelRun>(num_runs));
-    reader.expect((items == 0 ? num_runs : incoming.begins[w][0]) == 0, "there are too many steps");
-  }
-  reader.expect_end();
-  // Where places ascend, no two chunks of them meet.
-  bool ascend = true;
-  for (uint32_t i = 1; i < items && part.num_chunks() > 1; ++i) {
-    ascend &= part.places[i - 1] < part.places[i];
-  }
-  const auto add_chunk = [&](size_t c) { add_items(part, incoming, c); };
-  if (ascend) {
-    pool_.parallel_for(part.num_chunks(), add_chunk);
-  } else {
-    for (size_t c = 0; c < part.num_chunks(); ++c) {
-      add_chunk(c);
+  open(parcel, bytes);
+  pool_.parallel_for(parcel.parts.size(), [&](size_t p) {
+    put_items(parcel, p);
+    for (size_t w = 0; w < parcel.windows.size(); ++w) {
+      put_pieces(parcel, w, p);
+      if (parcel.mapped_pages > 0) {
+        check_runs(parcel, w, p);
+      }
     }
-  }
-  num_filled_ += items;
-  for (auto& sums : part.sums) {
-    Part::Sums before;
-    for (Part::Sums& one : sums) {
-      const Part::Sums own = std::exchange(one, before);
-      before = {before.runs + own.runs, before.steps + own.steps,
-                before.short_items + own.short_items};
-    }
+  });
+  num_filled_ += parcel.parts.items;
+  for (Opened::Window& window : parcel.windows) {
+    add_up(window.sums);
   }
 }
 
-// Checks a chunk of the items, and writes into the batch what is not data.
-void BatchAssembly::add_items(Part& part, const Incoming& incoming, size_t number) {
-  const Reader& reader = incoming.reader;
-  const auto [begin, end] = part.chunk(number);
+// Finds the arrays; what is in them is looked at part by part. That places ascend is known before:
+// no two parts of the items have one in common, and so none meets another where it writes.
+void BatchAssembly::open(Opened& parcel, std::span<const std::byte> bytes) {
+  GEAR_CHECK(reinterpret_cast<uintptr_t>(bytes.data()) % alignof(uint64_t) == 0);
+  parcel.left = bytes;
+  const ParcelHeader header = parcel.take<ParcelHeader>(1)[0];
+  const uint32_t items = header.items;
+  const bool mapped = parcel.mapped_pages > 0;
+  parcel.expect(items <= batch_->items - num_filled_, "it has more items than the batch");
+  parcel.expect(header.mapped == (mapped ? 1U : 0U), "its rows are not where they were to be");
+  parcel.expect(header.part_items > 0, "its parts are empty");
+  const ParcelParts parts{items, header.part_items};
+  parcel.ids = parcel.take<int64_t>(items);
+  parcel.probabilities = parcel.take<float>(items);
+  parcel.places = parcel.take<uint32_t>(items);
+  for (Opened::Window& window : parcel.windows) {
+    window.pieces = parcel.take<ParcelPiece>(items);
+    window.sums.assign(parts.size() + 1, {});
+  }
+  for (size_t w = 0; w < parcel.windows.size(); ++w) {
+    parcel.windows[w].standings = parcel.take<uint64_t>(layout_.windows[w].derives ? items : 0);
+  }
+  for (size_t w = 0; w < parcel.windows.size() && mapped; ++w) {
+    const uint32_t num_runs = parcel.take<uint32_t>(1)[0];
+    parcel.windows[w].firsts = parcel.take<uint32_t>(parts.size());
+    parcel.windows[w].runs = parcel.take<ParcelRun>(num_runs);
+  }
+  parcel.expect(parcel.left.empty(), "bytes follow its end");
+  parcel.expect(ascend(parcel.places), "its places do not ascend");
+  parcel.expect(items == 0 || parcel.places.back() < batch_->items, "an item has no place");
+  parcel.parts = parts;
+}
+
+void BatchAssembly::put_items(const Opened& parcel, size_t part) {
   int64_t* const ids = batch_->at<int64_t>(layout_.ids);
   float* const probabilities = batch_->at<float>(layout_.probabilities);
   uint8_t* const filled = filled_.data();
-  const uint64_t batch_items = batch_->items;
-  for (uint64_t i = begin; i < end; ++i) {
-    const uint32_t place = part.places[i];
-    reader.expect(place < batch_items && filled[place] == 0, "an item's place is taken");
+  const std::span<const uint32_t> places = parcel.places;
+  const std::span<const int64_t> given_ids = parcel.ids;
+  const std::span<const float> given_probabilities = parcel.probabilities;
+  const uint64_t end = parcel.parts.end(part);
+  for (uint64_t i = parcel.parts.begin(part); i < end; ++i) {
+    const uint32_t place = places[i];
+    parcel.expect(filled[place] == 0, "an item's place is taken");
     filled[place] = 1;
-    ids[place] = incoming.ids[i];
-    probabilities[place] = incoming.probabilities[i];
+    ids[place] = given_ids[i];
+    probabilities[place] = given_probabilities[i];
   }
-  for (size_t w = 0; w < layout_.windows.size(); ++w) {
-    const plan::BatchLayout::SharedWindow& shared = layout_.windows[w];
-    const auto length = static_cast<uint32_t>(shared.window.length());
-    const Values<ParcelPiece> pieces = part.pieces[w];
-    int32_t* const lengths = batch_->at<int32_t>(shared.lengths);
-    bool* const mask = layout_.packed ? nullptr : batch_->at<bool>(shared.mask);
-    Part::Sums sums;
-    for (uint64_t i = begin; i < end; ++i) {
-      const ParcelPiece piece = pieces[i];
-      reader.expect(piece.count <= length && piece.place <= length - piece.count,
-                    "steps lie outside their window");
-      const uint32_t place = part.places[i];
-      lengths[place] = static_cast<int32_t>(piece.count);
-      if (mask != nullptr) {
-        plan::write_mask(length, piece.place, piece.count, mask + uint64_t{place} * length);
-      }
-      sums.steps += piece.count;
-      sums.runs += piece.count > 0 ? 1 : 0;
-      sums.short_items += piece.count < length ? 1 : 0;
+}
+
+// Which steps of the window there are: lengths and masks.
+void BatchAssembly::put_pieces(Opened& parcel, size_t window, size_t part) {
+  const plan::BatchLayout::SharedWindow& shared = layout_.windows[window];
+  const auto length = static_cast<uint32_t>(shared.window.length());
+  const std::span<const ParcelPiece> pieces = parcel.windows[window].pieces;
+  const std::span<const uint32_t> places = parcel.places;
+  int32_t* const lengths = batch_->at<int32_t>(shared.lengths);
+  bool* const mask = layout_.packed ? nullptr : batch_->at<bool>(shared.mask);
+  ParcelSums sums;
+  const uint64_t end = parcel.parts.end(part);
+  for (uint64_t i = parcel.parts.begin(part); i < end; ++i) {
+    const ParcelPiece piece = pieces[i];
+    parcel.expect(piece.count <= length && piece.place <= length - piece.count,
+                  "steps lie outside their window");
+    lengths[places[i]] = static_cast<int32_t>(piece.count);
+    if (mask != nullptr) {
+      plan::write_mask(length, piece.place, piece.count, mask + uint64_t{places[i]} * length);
     }
-    if (!part.runs.empty()) {
-      const Values<ParcelRun> runs = part.runs[w];
-      const Values<uint32_t> begins = incoming.begins[w];
-      const size_t stop = number + 1 < begins.size() ? begins[number + 1] : runs.size();
-      size_t next = begins[number];
-      reader.expect(next <= stop && stop <= runs.size(), "steps are missing");
-      sums.runs = stop - next;
-      for (uint64_t i = begin; i < end; ++i) {
-        uint32_t left = pieces[i].count;
-        while (left > 0) {
-          reader.expect(next < stop, "steps are missing");
-          const ParcelRun run = runs[next++];
-          reader.expect(run.page < part.mapped_pages && run.row < pages_.page_steps &&
-                            run.count - 1 < left && run.count <= pages_.page_steps - run.row,
-                        "steps lie outside the pages");
-          left -= run.count;
-        }
-      }
-      reader.expect(next == stop, "there are too many steps");
-    }
-    part.sums[w][number] = sums;
+    sums.steps += piece.count;
+    sums.runs += piece.count > 0 ? 1 : 0;  // of packed rows
+    sums.short_items += piece.count < length ? 1 : 0;
   }
+  parcel.windows[window].sums[part + 1] = sums;
+}
+
+// The runs of the part's items are in its own share of the runs, and in the owner's pages.
+void BatchAssembly::check_runs(Opened& parcel, size_t window, size_t part) const {
+  Opened::Window& opened = parcel.windows[window];
+  const std::span<const uint32_t> firsts = opened.firsts;
+  const std::span<const ParcelRun> runs = opened.runs;
+  const size_t stop = part + 1 < firsts.size() ? firsts[part + 1] : runs.size();
+  size_t next = firsts[part];
+  parcel.expect(part > 0 || next == 0, "there are too many steps");
+  parcel.expect(next <= stop && stop <= runs.size(), "steps are missing");
+  opened.sums[part + 1].runs = stop - next;
+  const uint64_t end = parcel.parts.end(part);
+  for (uint64_t i = parcel.parts.begin(part); i < end; ++i) {
+    uint32_t left = opened.pieces[i].count;
+    while (left > 0) {
+      parcel.expect(next < stop, "steps are missing");
+      const ParcelRun run = runs[next++];
+      parcel.expect(run.page < parcel.mapped_pages && run.row < pages_.page_steps &&
+                        run.count - 1 < left && run.count <= pages_.page_steps - run.row,
+                    "steps lie outside the pages");
+      left -= run.count;
+    }
+  }
+  parcel.expect(next == stop, "there are too many steps");
 }
 
 void BatchAssembly::finish() {
@@ -265,136 +231,125 @@ void BatchAssembly::finish() {
     }
     batch_->rows.push_back(rows);
     plan_padding(w);
-    for (Part& part : parts_) {
-      if (!part.pieces.empty()) {
-        plan_part(w, part);
+    for (Opened& parcel : parcels_) {
+      if (parcel.parts.items > 0) {
+        plan_window(w, parcel);
       }
     }
   }
   for (const plan::BatchLayout::DerivedOutput& derived : layout_.derived) {
-    for (const Part& part : parts_) {
-      if (!part.pieces.empty()) {
-        fill_derived(derived, part);
-      }
+    for (const Opened& parcel : parcels_) {
+      fill_derived(derived, parcel);
     }
   }
-  for (uint32_t o = 0; o < parts_.size(); ++o) {
-    batch_->bytes += bytes(o);
+  for (Opened& parcel : parcels_) {
+    batch_->bytes += bytes(parcel.owner);
+    if (parcel.parts.items == 0 || parcel.mapped_pages > 0) {
+      continue;
+    }
+    std::vector<uint64_t> rows;
+    rows.reserve(parcel.windows.size());
+    for (const Opened::Window& window : parcel.windows) {
+      rows.push_back(window.sums.back().steps);
+    }
+    parcel.packed = {layout_, pages_, std::move(rows)};
   }
 }
 
 void BatchAssembly::fill_derived(const plan::BatchLayout::DerivedOutput& derived,
-                                 const Part& part) {
-  const plan::BatchLayout::SharedWindow& shared = layout_.windows[derived.window];
-  const plan::Derived kind = derived.output.derived;
-  const auto length = static_cast<uint32_t>(shared.window.length());
-  const uint64_t row_bytes = base::dtype_bytes(plan::derived_dtype(kind));
-  const auto* const begins = batch_->at<int32_t>(shared.cu_seqlens);
-  std::byte* const data = batch_->block.get() + derived.data;
-  pool_.parallel_for(part.num_chunks(), [&](size_t c) {
-    const auto [begin, end] = part.chunk(c);
-    for (uint64_t i = begin; i < end; ++i) {
-      const uint32_t place = part.places[i];
-      const ParcelPiece piece = part.pieces[derived.window][i];
-      const auto standing = plan::Standing::unpack(part.standings[derived.window][i]);
-      if (layout_.packed) {
-        plan::write_derived(kind, standing, 0, piece.count, piece.count,
-                            data + static_cast<uint64_t>(begins[place]) * row_bytes);
-      } else {
-        plan::write_derived(kind, standing, piece.place, piece.count, length,
-                            data + uint64_t{place} * length * row_bytes);
-      }
+                                 const Opened& parcel) {
+  const Opened::Window& window = parcel.windows[derived.window];
+  pool_.parallel_for(parcel.parts.size(), [&](size_t p) {
+    for (uint64_t i = parcel.parts.begin(p); i < parcel.parts.end(p); ++i) {
+      const ParcelPiece piece = window.pieces[i];
+      plan::write_derived(derived, plan::Standing::unpack(window.standings[i]), piece.place,
+                          piece.count, parcel.places[i], *batch_);
     }
   });
 }
 
-// Like Plan::runs, a part without items has no windows.
-void BatchAssembly::plan_part(size_t window, Part& part) {
+// From the parcel's packed rows, one piece behind the other, or from the owner's pages.
+void BatchAssembly::plan_window(size_t window, Opened& parcel) {
   const plan::BatchLayout::SharedWindow& shared = layout_.windows[window];
   const auto length = static_cast<uint32_t>(shared.window.length());
-  const Values<ParcelPiece> pieces = part.pieces[window];
-  const bool mapped = part.mapped_pages > 0;
+  const Opened::Window& opened = parcel.windows[window];
   const int32_t* const begins = layout_.packed ? batch_->at<int32_t>(shared.cu_seqlens) : nullptr;
-  const std::vector<Part::Sums>& sums = part.sums[window];
-  part.plan.begin_window(sums.back().runs);
-  plan::Run* const plan = part.plan.room();
-  pool_.parallel_for(part.num_chunks(), [&](size_t c) {
-    const auto [begin, end] = part.chunk(c);
-    auto row = static_cast<uint32_t>(sums[c].steps);  // of the packed rows
-    size_t next = sums[c].runs;                       // of the mapped runs
+  const bool mapped = parcel.mapped_pages > 0;
+  const uint64_t num_runs = opened.sums.back().runs;
+  parcel.plan.begin_window(num_runs);
+  plan::Run* const plan = parcel.plan.room();
+  pool_.parallel_for(parcel.parts.size(), [&](size_t p) {
+    auto row = static_cast<uint32_t>(opened.sums[p].steps);
+    size_t next = opened.sums[p].runs;
     plan::Run* out = plan + next;
-    for (uint64_t i = begin; i < end; ++i) {
-      const uint32_t place = part.places[i];
+    const std::span<const uint32_t> places = parcel.places;
+    const std::span<const ParcelPiece> pieces = opened.pieces;
+    const std::span<const ParcelRun> runs = opened.runs;
+    const uint64_t end = parcel.parts.end(p);
+    for (uint64_t i = parcel.parts.begin(p); i < end; ++i) {
+      const uint32_t place = places[i];
       const ParcelPiece piece = pieces[i];
-      if (piece.count == 0) {
-        continue;
-      }
       uint32_t target =
           begins != nullptr ? static_cast<uint32_t>(begins[place]) : place * length + piece.place;
       if (!mapped) {
-        *out++ = {0, row, piece.count, target};
-        row += piece.count;
+        if (piece.count > 0) {
+          *out++ = {0, row, piece.count, target};
+          row += piece.count;
+        }
         continue;
       }
       for (uint32_t left = piece.count; left > 0;) {
-        const ParcelRun run = part.runs[window][next++];
+        const ParcelRun run = runs[next++];
         *out++ = {run.page, run.row, run.count, target};
         target += run.count;
         left -= run.count;
       }
     }
   });
-  part.plan.fill(sums.back().runs);
+  parcel.plan.fill(num_runs);
 }
 
 void BatchAssembly::plan_padding(size_t window) {
+  if (layout_.packed) {
+    padding_.begin_window(0);
+    return;
+  }
   const auto length = static_cast<uint32_t>(layout_.windows[window].window.length());
   uint64_t short_items = 0;
-  for (const Part& part : parts_) {
-    if (!part.pieces.empty()) {
-      short_items += part.sums[window].back().short_items;
-    }
+  for (const Opened& parcel : parcels_) {
+    short_items += parcel.parts.items > 0 ? parcel.windows[window].sums.back().short_items : 0;
   }
-  padding_.begin_window(layout_.packed ? 0 : 2 * short_items);
-  for (const Part& part : parts_) {
-    for (size_t c = 0; c < part.num_chunks() && !layout_.packed; ++c) {
-      const std::vector<Part::Sums>& sums = part.sums[window];
-      if (sums[c].short_items == sums[c + 1].short_items) {
+  padding_.begin_window(2 * short_items);
+  plan::Run* end = padding_.room();
+  for (const Opened& parcel : parcels_) {
+    const Opened::Window& opened = parcel.windows[window];
+    for (size_t p = 0; p < parcel.parts.size(); ++p) {
+      if (opened.sums[p].short_items == opened.sums[p + 1].short_items) {
         continue;
       }
-      const auto [begin, end] = part.chunk(c);
-      for (uint64_t i = begin; i < end; ++i) {
-        const ParcelPiece piece = part.pieces[window][i];
-        if (piece.count == length) {
-          continue;
+      for (uint64_t i = parcel.parts.begin(p); i < parcel.parts.end(p); ++i) {
+        const ParcelPiece piece = opened.pieces[i];
+        if (piece.count < length) {
+          end = plan::add_zeros(length, piece.place, piece.count, parcel.places[i] * length, end);
         }
-        plan::add_zeros(length, piece.place, piece.count, part.places[i] * length, padding_);
       }
     }
   }
+  padding_.fill(static_cast<uint64_t>(end - padding_.room()));
 }
 
-const plan::Plan& BatchAssembly::plan(uint32_t owner) const { return parts_[owner].plan; }
+const plan::Plan& BatchAssembly::plan(uint32_t owner) const { return parcels_[owner].plan; }
 
-plan::PackedRows BatchAssembly::packed(uint32_t owner) const {
-  const Part& part = parts_[owner];
-  if (part.mapped_pages > 0 || part.pieces.empty()) {
-    return {};
-  }
-  std::vector<uint64_t> rows;
-  rows.reserve(layout_.windows.size());
-  for (size_t w = 0; w < layout_.windows.size(); ++w) {
-    rows.push_back(part.steps(w));
-  }
-  return {layout_, pages_, std::move(rows)};
+const plan::PackedRows& BatchAssembly::packed(uint32_t owner) const {
+  return parcels_[owner].packed;
 }
 
 uint64_t BatchAssembly::bytes(uint32_t owner) const {
-  const Part& part = parts_[owner];
+  const Opened& parcel = parcels_[owner];
   uint64_t sum = 0;
-  for (size_t w = 0; w < layout_.windows.size(); ++w) {
+  for (size_t w = 0; w < layout_.windows.size() && parcel.parts.items > 0; ++w) {
     for (const size_t o : layout_.windows[w].outputs) {
-      sum += part.steps(w) * pages_.step_bytes[layout_.outputs[o].column];
+      sum += parcel.windows[w].sums.back().steps * pages_.step_bytes[layout_.outputs[o].column];
     }
   }
   return sum;

@@ -29,33 +29,36 @@ class BatchAssembly {
   ~BatchAssembly();
 
   void begin(plan::Batch& batch, uint64_t items);
-  /// `parcel` stays where it is until finish(). Throws TransportError for bytes that contradict
-  /// themselves or the batch: what is read by their word lies inside the owner's pages or rows.
-  void add(uint32_t owner, std::span<const std::byte> parcel);
+  /// `bytes` stay where they are until finish(), at a multiple of 8. Throws TransportError for ones
+  /// that contradict themselves or the batch: what is read by their word lies inside the owner's
+  /// pages or rows.
+  void add(uint32_t owner, std::span<const std::byte> bytes);
   /// Throws TransportError unless every item came; none can come twice.
   void finish();
 
   const plan::Plan& plan(uint32_t owner) const;
   const plan::Plan& padding() const { return padding_; }
   /// How the packed rows of this owner lie; none where they are mapped.
-  plan::PackedRows packed(uint32_t owner) const;
+  const plan::PackedRows& packed(uint32_t owner) const;
   /// Bytes of rows that come from this owner.
   uint64_t bytes(uint32_t owner) const;
 
  private:
-  struct Part;
-  struct Incoming;
+  struct Opened;  ///< parcel
 
-  void add_items(Part& part, const Incoming& incoming, size_t number);
-  void plan_part(size_t window, Part& part);
-  void fill_derived(const plan::BatchLayout::DerivedOutput& derived, const Part& part);
+  void open(Opened& parcel, std::span<const std::byte> bytes);
+  void put_items(const Opened& parcel, size_t part);
+  void put_pieces(Opened& parcel, size_t window, size_t part);
+  void check_runs(Opened& parcel, size_t window, size_t part) const;
+  void plan_window(size_t window, Opened& parcel);
+  void fill_derived(const plan::BatchLayout::DerivedOutput& derived, const Opened& parcel);
   void plan_padding(size_t window);
 
   const plan::BatchLayout& layout_;
   const store::PageLayout& pages_;
   plan::Batch* batch_ = nullptr;
   base::ThreadPool& pool_;
-  std::vector<Part> parts_;      ///< by owner
+  std::vector<Opened> parcels_;  ///< by owner
   std::vector<uint8_t> filled_;  ///< by item: 0 or 1
   uint64_t num_filled_ = 0;
   plan::Plan padding_;

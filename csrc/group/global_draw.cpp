@@ -1,24 +1,17 @@
 #include "group/global_draw.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "base/errors.h"
 #include "base/nvtx.h"
-#include "base/threads/thread_pool.h"
 #include "transport/typed.h"
 
 namespace gear::group {
 
 namespace {
-
-// Draws are sorted in parts of so many or more, which the pool shares.
-constexpr uint64_t kPartDraws = 8192;
-constexpr uint64_t kMostParts = 256;
-constexpr size_t kApart = 32;  // counters of two parts never share a cache line
 
 // The draws of a batch are numbered in 32 bits.
 uint64_t items_of_all(uint64_t batch_size, uint32_t ranks) {
@@ -44,7 +37,7 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::CollectorOptions& options, L
       layout_(std::move(layout)),
       assignment_(peers.nodes(), locality),
       writer_(*layout_, shard_.layout()),
-      pool_(base::ThreadPool::shared()),
+      numbering_(peers.size()),
       which_(peers.size()),
       places_(peers.size()) {
   const auto lock = shard_.lock_between_draws();
@@ -62,7 +55,7 @@ uint64_t GlobalDraw::offered() const {
   return select::offered(sampler_options_, shard_.index()).counts.total();
 }
 
-GlobalDraw::Round GlobalDraw::draw(Terms terms, DrawnBatch& out) {
+GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out) {
   const base::NvtxRange range("gear.select");
   struct Ready {
     uint64_t kept_updates;
@@ -103,41 +96,39 @@ GlobalDraw::Round GlobalDraw::draw(Terms terms, DrawnBatch& out) {
     }
     shard_.end_draw();
   };
+  Round round{};
   try {
     offer();
     lock.unlock();  // Python may run in the exchange, in this very thread
     control_.allgather(offer_, offers_);
     lock = shard_.lock();
-    resolve(lock, out);
+    round = resolve(lock, out);
   } catch (...) {
     end_draw();
     throw;
   }
   end_draw();
-  return Round::kDrawn;
+  return round;
 }
 
 // The rank's part of the batch that the offers of all make. Under the lock, which it gives up.
-void GlobalDraw::resolve(std::unique_lock<std::mutex>& lock, DrawnBatch& out) {
+GlobalDraw::Round GlobalDraw::resolve(std::unique_lock<std::mutex>& lock, DrawnBatch& out) {
   store::Index& index = shard_.index();
   take_offers(index);
   sampler_->select(index, offers_, items_, draw_);
-  out.epoch_end = draw_.owners.empty();
-  if (out.epoch_end) {
-    return;
+  if (draw_.owners.empty()) {
+    return Round::kEpochEnd;
   }
   assignment_.assign(draw_.owners);
   out.items = assignment_.share(peers_.rank());
   out.most_bytes = writer_.most_bytes(out.items);
   out.beta = draw_.beta;
+  out.least = draw_.least;
   sort_own_draws();
-  out.least = HUGE_VALF;
-  for (const Part& part : parts_) {
-    out.least = std::min(out.least, part.least);
-  }
   write_parcels(out);
   shard_.finish_rows();  // peers read them without this GPU's stream
   out.ticket = deliver::commit_draw(shard_, lock, out.items);
+  return Round::kDrawn;
 }
 
 // With each offer goes the largest priority seen so far, which new steps get, on every rank.
@@ -166,52 +157,18 @@ void GlobalDraw::take_offers(store::Index& index) {
   offers_.resize(offer_bytes * peers_.size());
 }
 
-// Fills in which_ and places_. Draws are random: no branch depends on whose they are.
+// Which of this rank's draws each consumer receives, and in which places of its batch.
 void GlobalDraw::sort_own_draws() {
-  const uint32_t ranks = peers_.size();
-  const auto rank = static_cast<uint16_t>(peers_.rank());
-  const uint64_t draws = draw_.owners.size();
-  const uint64_t num_parts = std::clamp<uint64_t>(draws / kPartDraws, 1, kMostParts);
-  const uint64_t part_draws = (draws + num_parts - 1) / num_parts;
-  parts_.resize(num_parts);
-  pool_.parallel_for(num_parts, [&](size_t p) {
-    Part& part = parts_[p];
-    part.draws.resize(part_draws + 1);  // one is written ahead
-    size_t own = 0;
-    for (uint64_t draw = p * part_draws; draw < std::min((p + 1) * part_draws, draws); ++draw) {
-      part.draws[own] = static_cast<uint32_t>(draw);
-      own += draw_.owners[draw] == rank ? 1 : 0;
-    }
-    part.draws.resize(own);
-    part.next.assign(std::max<size_t>(ranks, kApart), 0);
-    for (const uint32_t draw : part.draws) {
-      ++part.next[assignment_.consumer(draw)];
-    }
-  });
-  std::vector<uint32_t> items(ranks, 0);
-  uint32_t first = 0;
-  for (Part& part : parts_) {
-    part.first = first;
-    first += static_cast<uint32_t>(part.draws.size());
-    for (uint32_t c = 0; c < ranks; ++c) {
-      items[c] += std::exchange(part.next[c], items[c]);
-    }
-  }
-  for (uint32_t c = 0; c < ranks; ++c) {
+  const std::vector<uint32_t>& draws = draw_.own_draws;
+  const auto consumer = [&](uint64_t i) { return assignment_.consumer(draws[i]); };
+  const std::span<const uint32_t> items = numbering_.count(draws.size(), consumer);
+  for (uint32_t c = 0; c < items.size(); ++c) {
     which_[c].resize(items[c]);
     places_[c].resize(items[c]);
   }
-  pool_.parallel_for(num_parts, [&](size_t p) {
-    Part& part = parts_[p];
-    uint32_t own = part.first;
-    part.least = HUGE_VALF;
-    for (const uint32_t draw : part.draws) {
-      const uint16_t consumer = assignment_.consumer(draw);
-      const uint32_t i = part.next[consumer]++;
-      which_[consumer][i] = own;
-      places_[consumer][i] = assignment_.place(draw);
-      part.least = std::min(part.least, draw_.own.probabilities[own++]);
-    }
+  numbering_.number(draws.size(), consumer, [&](size_t, uint64_t i, uint32_t n) {
+    which_[consumer(i)][n] = static_cast<uint32_t>(i);
+    places_[consumer(i)][n] = assignment_.place(draws[i]);
   });
 }
 

@@ -2,11 +2,12 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
-#include "base/threads/thread_pool.h"
 #include "deliver/source.h"
 #include "group/assignment.h"
+#include "group/numbering.h"
 #include "group/parcel_writer.h"
 #include "group/peers.h"
 #include "select/group/group_sampler.h"
@@ -19,15 +20,15 @@ class GlobalDraw {
  public:
   enum class Round : uint8_t {
     kDrawn,
+    kEpochEnd,
     kNotAllowed,  ///< not yet: some rank's rate limiter
     kNothing,     ///< no rank offers anything, and none has a rate limiter that says to wait
     kOutOfTime,   ///< not yet, and some rank waits no longer
   };
-  /// What this rank has to say to a batch: whether its rate limiter allows one, and whether it
-  /// waits no longer for the others'.
+  /// What this rank has to say to a batch.
   struct Terms {
-    bool allowed;
-    bool out_of_time;
+    bool allowed;      ///< by its rate limiter
+    bool out_of_time;  ///< it waits no longer for the others'
   };
 
   /// `by_pointer`: [consumer, owner], whether it reads the owner's pages. Throws as
@@ -38,7 +39,7 @@ class GlobalDraw {
 
   /// Draws a batch if every rank is allowed to and one offers anything. Ends on all ranks alike; so
   /// does the InvalidArgument that GroupSampler::select throws.
-  Round draw(Terms terms, DrawnBatch& out);
+  Round draw(const Terms& terms, DrawnBatch& out);
 
   void set_beta(double beta);
   select::SamplerPosition position() const;
@@ -49,7 +50,7 @@ class GlobalDraw {
   uint64_t offered() const;
   void offer();
   void take_offers(store::Index& index);
-  void resolve(std::unique_lock<std::mutex>& lock, DrawnBatch& out);
+  Round resolve(std::unique_lock<std::mutex>& lock, DrawnBatch& out);
   void sort_own_draws();
   void write_parcels(DrawnBatch& out);
 
@@ -67,15 +68,7 @@ class GlobalDraw {
   std::vector<std::byte> offer_;
   std::vector<std::byte> offers_;
   select::GroupDraw draw_;
-  /// Of a part of the draws: the own ones among them, and where they go.
-  struct Part {
-    std::vector<uint32_t> draws;
-    std::vector<uint32_t> next;  ///< by consumer: how many go there, then the place of the first
-    uint32_t first = 0;          ///< number of the first one among this rank's
-    float least = 0;             ///< probability
-  };
-  base::ThreadPool& pool_;
-  std::vector<Part> parts_;
+  Numbering numbering_;
   std::vector<std::vector<uint32_t>> which_;   ///< by consumer: its items among this rank's draws
   std::vector<std::vector<uint32_t>> places_;  ///< likewise: in its batch
 };

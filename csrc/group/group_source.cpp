@@ -32,7 +32,6 @@ struct GroupSource::Share : deliver::Job {
   DrawnBatch drawn;
   std::unique_ptr<BatchAssembly> assembly;
   std::vector<std::vector<std::byte>> received;  // parcels, by owner
-  std::vector<plan::PackedRows> from;            // by owner: its rows, to be received
   std::vector<uint32_t> readers;                 // ranks that read this one's pages
   State state = State::kReady;
 };
@@ -91,7 +90,7 @@ std::unique_ptr<GroupMover> GroupSource::make_mover() {
     by_kernels &= one;
   }
   by_kernels_ = by_kernels != 0;
-  access_ = agree_on_access(*peers_, by_kernels_ ? options_.device : -1, *control_);
+  access_ = peers_->agree_on_access(by_kernels_ ? options_.device : -1, *control_);
   if (!by_kernels_) {
     facts_.path = options_.device >= 0 ? plan::Path::kStaged : plan::Path::kHost;
     return make_host_mover(
@@ -106,10 +105,14 @@ std::unique_ptr<GroupMover> GroupSource::make_mover() {
 }
 
 std::unique_ptr<deliver::Job> GroupSource::make_job() {
+  std::vector<uint64_t> mapped;
+  mapped.reserve(access_.pages.size());
+  for (const PeerPages& one : access_.pages) {
+    mapped.push_back(one.num_pages);
+  }
   auto job = std::make_unique<Share>();
-  job->assembly = std::make_unique<BatchAssembly>(*facts_.layout, shard_.layout(), access_.mapped);
+  job->assembly = std::make_unique<BatchAssembly>(*facts_.layout, shard_.layout(), mapped);
   job->received.resize(peers_->size());
-  job->from.resize(peers_->size());
   return job;
 }
 
@@ -118,7 +121,8 @@ std::unique_ptr<deliver::Job> GroupSource::make_job() {
 bool GroupSource::draw(deliver::Job& drawn, bool ahead, std::optional<double> timeout_s) {
   auto& job = static_cast<Share&>(drawn);
   if (ahead) {
-    return attempt(job, {allowed(0.0), true}) == GlobalDraw::Round::kDrawn;
+    const GlobalDraw::Round round = attempt(job, {allowed(0.0), true});
+    return round == GlobalDraw::Round::kDrawn || round == GlobalDraw::Round::kEpochEnd;
   }
   constexpr double kMoment = 1e-3;
   const Clock::time_point start = Clock::now();
@@ -127,6 +131,7 @@ bool GroupSource::draw(deliver::Job& drawn, bool ahead, std::optional<double> ti
     const bool out_of_time = timeout_s && seconds_since(start) >= *timeout_s;
     switch (attempt(job, {is_allowed, out_of_time})) {
       case GlobalDraw::Round::kDrawn:
+      case GlobalDraw::Round::kEpochEnd:  // delivered like a batch
         return true;
       case GlobalDraw::Round::kOutOfTime:
         return false;
@@ -144,22 +149,21 @@ bool GroupSource::allowed(double within_s) {
   return shard_.wait_sample(lock, options_.batch_size, nullptr, within_s);
 }
 
-GlobalDraw::Round GroupSource::attempt(Share& job, GlobalDraw::Terms terms) {
-  job.drawn.epoch_end = false;
+GlobalDraw::Round GroupSource::attempt(Share& job, const GlobalDraw::Terms& terms) {
   job.readers.clear();
+  GlobalDraw::Round round{};
   try {
-    const GlobalDraw::Round round = draw_->draw(terms, job.drawn);
-    if (round != GlobalDraw::Round::kDrawn) {
-      return round;
-    }
+    round = draw_->draw(terms, job.drawn);
   } catch (const base::InvalidArgument&) {
     job.outcome = deliver::Job::Outcome::kFailed;
     job.error = std::current_exception();
     return GlobalDraw::Round::kDrawn;
   }
-  if (job.drawn.epoch_end) {
+  if (round == GlobalDraw::Round::kEpochEnd) {
     job.outcome = deliver::Job::Outcome::kEpochEnd;
-    return GlobalDraw::Round::kDrawn;
+  }
+  if (round != GlobalDraw::Round::kDrawn) {
+    return round;
   }
   job.number = drawn_++;
   job.state = Share::State::kDrawn;
@@ -229,6 +233,7 @@ void GroupSource::prepare(Share& job) {
     }
   }
   exchange_parcels(*data_, job.drawn, job.received);
+  mover_->acquire(job.batch);
   mover_->begin(job.batch);
   job.batch.layout = facts_.layout;
   job.batch.path = facts_.path;
@@ -245,10 +250,7 @@ void GroupSource::prepare(Share& job) {
     if (c == rank || access_.reads(c, rank) || parcel.bytes.empty()) {
       continue;
     }
-    mover_->pack(job.number, c, parcel.plan, parcel.rows);
-  }
-  for (uint32_t o = 0; o < ranks; ++o) {
-    job.from[o] = job.assembly->packed(o);
+    mover_->pack(c, parcel.plan, parcel.rows);
   }
   const Clock::time_point start = Clock::now();
   mover_->gather(job.number, *job.assembly, job.batch, access_.messages);
@@ -258,13 +260,8 @@ void GroupSource::prepare(Share& job) {
   }
   reading_.push_back({job.number, std::exchange(job.drawn.ticket, 0), job.readers});
   if (access_.messages && !mover_->on_stream()) {
-    exchange(job);
+    mover_->exchange(job.number, *job.assembly, job.batch);
   }
-}
-
-void GroupSource::exchange(Share& job) {
-  mover_->exchange(job.number, job.from);
-  mover_->unpack(job.number, *job.assembly, job.from, job.batch);
 }
 
 void GroupSource::finish_one(Share& job) {
@@ -273,7 +270,7 @@ void GroupSource::finish_one(Share& job) {
     changed_.wait(guard, [&] { return job.state != Share::State::kDrawn; });
   }
   if (job.state == Share::State::kGathering) {
-    exchange(job);
+    mover_->exchange(job.number, *job.assembly, job.batch);
     job.state = Share::State::kReady;
   }
 }

@@ -12,7 +12,6 @@
 #include "deliver/pipeline.h"
 #include "group/global_draw.h"
 #include "group/mover.h"
-#include "group/page_access.h"
 #include "group/peers.h"
 #include "group/read_board.h"
 
@@ -73,12 +72,11 @@ class GroupSource final : public deliver::Source {
 
   std::unique_ptr<GroupMover> make_mover();
   /// One collective attempt to draw a batch.
-  GlobalDraw::Round attempt(Share& job, GlobalDraw::Terms terms);
+  GlobalDraw::Round attempt(Share& job, const GlobalDraw::Terms& terms);
   bool allowed(double within_s);
   void run();
   void end_reading(const Reading& read);
   void prepare(Share& job);
-  void exchange(Share& job);
   void finish_one(Share& job);
   [[noreturn]] void refuse_to_draw() const;
 

@@ -1,11 +1,9 @@
-#include "group/mover.h"
-
-#include <algorithm>
 #include <cstring>
 
 #include "base/threads/thread_pool.h"
 #include "deliver/block_pool.h"
 #include "gather/gather_cpu.h"
+#include "group/mover.h"
 
 namespace gear::group {
 namespace {
@@ -36,18 +34,18 @@ class HostMover final : public GroupMover {
     }
   }
 
-  void begin(plan::Batch& batch) override { batch.block = deliver::bytes_of(blocks_->acquire()); }
+  void acquire(plan::Batch& batch) override { batch.block = deliver::bytes_of(blocks_->acquire()); }
+  void begin(plan::Batch&) override {}
 
   void fill(plan::Batch& batch, std::span<const std::byte> bytes) override {
-    begin(batch);
+    acquire(batch);
     std::memcpy(batch.block.get(), bytes.data(), bytes.size());
     if (stage_) {
       stage_->send(batch);
     }
   }
 
-  void pack(uint64_t, uint32_t consumer, const plan::Plan& plan,
-            const plan::PackedRows& rows) override {
+  void pack(uint32_t consumer, const plan::Plan& plan, const plan::PackedRows& rows) override {
     sent_[consumer].resize(rows.bytes);
     gather::pack_cpu(peers_[rank_].host, pages_, *layout_, plan, rows, sent_[consumer].data(),
                      pool_);
@@ -67,27 +65,21 @@ class HostMover final : public GroupMover {
 
   void wait_read(uint64_t) override {}
 
-  void exchange(uint64_t, std::span<const plan::PackedRows> from) override {
+  void exchange(uint64_t, const BatchAssembly& assembly, plan::Batch& batch) override {
     std::vector<ConstBytes> to(peers_.size());
     std::vector<Bytes> arriving(peers_.size());
-    for (size_t r = 0; r < peers_.size(); ++r) {
+    for (uint32_t r = 0; r < peers_.size(); ++r) {
       to[r] = sent_[r];
-      received_[r].resize(from[r].bytes);
+      received_[r].resize(assembly.packed(r).bytes);
       arriving[r] = received_[r];
     }
     data_.alltoallv(to, arriving);
-    for (auto& one : sent_) {
-      one.clear();
-    }
-  }
-
-  void unpack(uint64_t, const BatchAssembly& assembly, std::span<const plan::PackedRows> from,
-              plan::Batch& batch) override {
-    for (uint32_t o = 0; o < peers_.size(); ++o) {
-      if (from[o].bytes == 0) {
-        continue;
+    for (uint32_t r = 0; r < peers_.size(); ++r) {
+      sent_[r].clear();
+      if (!received_[r].empty()) {
+        gather::unpack_cpu(received_[r].data(), assembly.packed(r), pages_, assembly.plan(r), batch,
+                           pool_);
       }
-      gather::unpack_cpu(received_[o].data(), from[o], pages_, assembly.plan(o), batch, pool_);
     }
     if (stage_) {
       stage_->send(batch);

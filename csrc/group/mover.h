@@ -7,6 +7,7 @@
 
 #include "deliver/stage.h"
 #include "group/batch_assembly.h"
+#include "group/page_access.h"
 #include "transport/device_transport.h"
 #include "transport/transport.h"
 
@@ -15,12 +16,12 @@ namespace gear::group {
 /// Moves the rows of batches over many ranks, to host memory or to a GPU. One batch after the
 /// other, in the order of their numbers (0, 1, ...), the same on every rank:
 ///
-///   begin ── pack(c), for every rank c that receives rows by message ── gather ── wait_read
-///         ── exchange ── unpack        (not where every rank reads every other's pages)
+///   acquire ── begin ── pack(c), for every rank c that receives rows by message ── gather
+///           ── wait_read ── exchange             (not where every rank reads every other's pages)
 ///
-/// Called by the collector's thread; exchange() and unpack() by the thread of next() where
-/// on_stream(): there they only enqueue work, at the call that delivers the batch before, which is
-/// a fixed place among the training step's own collectives, the same on every rank, so that neither
+/// Called by the source's own thread; acquire() by that of next(), and exchange() too where
+/// on_stream(): there it only enqueues work, at the call that delivers the batch before, which is a
+/// fixed place among the training step's own collectives, the same on every rank, so that neither
 /// waits for the other. gather() never waits for a rank's next(): a writer may wait for it.
 class GroupMover {
  public:
@@ -28,13 +29,14 @@ class GroupMover {
 
   virtual bool on_stream() const { return false; }
 
-  /// Gives `batch` a block in which the host writes everything but the rows' data.
+  /// Gives `batch`, which is not drawn yet, its memory. Throws OutOfMemory; nothing is lost then.
+  virtual void acquire(plan::Batch& batch) = 0;
+  /// From here on the host writes everything but the rows' data into the block of `batch`.
   virtual void begin(plan::Batch& batch) = 0;
   /// Gives `batch` a block that holds these bytes of one: a resumed batch, filled.
   virtual void fill(plan::Batch& batch, std::span<const std::byte> bytes) = 0;
   /// Packs rows of the own shard, which `plan` names, for rank `consumer`.
-  virtual void pack(uint64_t number, uint32_t consumer, const plan::Plan& plan,
-                    const plan::PackedRows& rows) = 0;
+  virtual void pack(uint32_t consumer, const plan::Plan& plan, const plan::PackedRows& rows) = 0;
   /// Moves what lies in own and peers' pages into the data of `batch`, and its padding. Without
   /// `messages` to come the batch may be delivered from then on, and is filled when
   /// batch.delivery says so (null: now).
@@ -42,18 +44,9 @@ class GroupMover {
                       bool messages) = 0;
   /// Returns when nothing reads pages any more for the batches up to `number`.
   virtual void wait_read(uint64_t number) = 0;
-  /// Sends what was packed for batch `number` and receives from[o].bytes from every rank o.
-  virtual void exchange(uint64_t number, std::span<const plan::PackedRows> from) = 0;
-  /// Moves what was received into the data of `batch`, which may be delivered from then on.
-  virtual void unpack(uint64_t number, const BatchAssembly& assembly,
-                      std::span<const plan::PackedRows> from, plan::Batch& batch) = 0;
-};
-
-/// Where the pages of a rank's shard can be read from here.
-struct PeerPages {
-  const std::byte* host = nullptr;    ///< by the host; null: not at all
-  const std::byte* device = nullptr;  ///< by kernels on the consumer's GPU; null: not at all
-  uint64_t num_pages = 0;             ///< that are read so
+  /// Sends what was packed for batch `number`, receives what comes packed for this rank, and moves
+  /// that into the data of `batch`, which may be delivered from then on.
+  virtual void exchange(uint64_t number, const BatchAssembly& assembly, plan::Batch& batch) = 0;
 };
 
 /// `peers`: by rank, the own one included; a rank without any address sends its rows. `layout` is

@@ -1,17 +1,21 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "group/mover.h"
-#include "group/peers.h"
-
 namespace gear::group {
+
+/// Where the pages of a rank's shard can be read from here.
+struct PeerPages {
+  const std::byte* host = nullptr;    ///< by the host; null: not at all
+  const std::byte* device = nullptr;  ///< by kernels on the consumer's GPU; null: not at all
+  uint64_t num_pages = 0;             ///< that are read so; 0: rows are sent
+};
 
 /// Which rank reads which rank's pages by pointer, for one loader.
 struct PageAccess {
   std::vector<PeerPages> pages;     ///< by owner: as this rank reads them
-  std::vector<uint64_t> mapped;     ///< by owner: how many of them it reads; 0: rows are sent
   std::vector<uint8_t> by_pointer;  ///< [consumer, owner]
   bool messages = false;            ///< some rank does not read some other's
 
@@ -19,9 +23,5 @@ struct PageAccess {
     return by_pointer[consumer * pages.size() + owner] != 0;
   }
 };
-
-/// Maps what can be mapped, for kernels of GPU `device` or (-1) for the host, and tells the others.
-/// Collective over `control`. Throws, on all ranks, where mapping fails on one.
-PageAccess agree_on_access(Peers& peers, int device, transport::Transport& control);
 
 }  // namespace gear::group

@@ -1,15 +1,20 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace gear::group {
 
-// The bytes of a parcel, one after the other without gaps, n = items:
+// The bytes of a parcel, one after the other without gaps, n = items; each array begins at a
+// multiple of its elements' alignment, since the parcel begins at one of 8:
 //
 //   ParcelHeader
 //   ids          i64 [n]
 //   probabilities f32 [n]
-//   places       u32 [n]
+//   places       u32 [n], ascending
 //   per window:  ParcelPiece [n]
 //   per window that derived outputs have: u64 [n], Standing::pack()
 //   mapped only, per window: u32 number of runs, u32 [parts] first run of each part of the items,
@@ -18,7 +23,7 @@ namespace gear::group {
 struct ParcelHeader {
   uint32_t items;
   uint32_t mapped;      ///< 0 or 1
-  uint32_t part_items;  ///< the items are read in parts of so many, the last one smaller
+  uint32_t part_items;  ///< of the ParcelParts
   uint32_t zero;
 };
 
@@ -35,13 +40,30 @@ struct ParcelRun {
   uint32_t count;
 };
 
-/// Items [begin, end) of a part.
-struct ParcelPart {
-  ParcelPart(size_t number, uint64_t part_items, uint64_t items)
-      : begin(number * part_items), end(begin + part_items < items ? begin + part_items : items) {}
+/// The items of a parcel, divided in parts that the pool shares, the last one smaller.
+struct ParcelParts {
+  uint64_t items = 0;
+  uint64_t part_items = 1;
 
-  uint64_t begin;
-  uint64_t end;
+  size_t size() const { return (items + part_items - 1) / part_items; }
+  uint64_t begin(size_t part) const { return part * part_items; }
+  uint64_t end(size_t part) const { return std::min(begin(part) + part_items, items); }
 };
+
+/// How much there is of one window in some of the items.
+struct ParcelSums {
+  uint64_t runs = 0;
+  uint64_t steps = 0;
+  uint64_t short_items = 0;  ///< of which some steps are missing
+};
+
+/// From what part p has, at [p + 1], to what lies before each part; in all: the last.
+inline void add_up(std::span<ParcelSums> sums) {
+  for (size_t p = 1; p < sums.size(); ++p) {
+    sums[p].runs += sums[p - 1].runs;
+    sums[p].steps += sums[p - 1].steps;
+    sums[p].short_items += sums[p - 1].short_items;
+  }
+}
 
 }  // namespace gear::group

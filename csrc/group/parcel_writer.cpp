@@ -1,8 +1,7 @@
 #include "group/parcel_writer.h"
 
 #include <algorithm>
-#include <cstring>
-#include <optional>
+#include <utility>
 
 #include "base/errors.h"
 #include "group/parcel_format.h"
@@ -12,121 +11,89 @@
 namespace gear::group {
 namespace {
 
-// Values one behind the other in a parcel, at any address.
+// Where an array of a parcel begins, and the next one after it.
 template <class T>
-class Room {
- public:
-  Room(std::vector<std::byte>& bytes, uint64_t at) : data_(bytes.data() + at) {}
-  void put(uint64_t i, const T& value) const {
-    std::memcpy(data_ + i * sizeof(T), &value, sizeof(T));
-  }
-
- private:
-  std::byte* data_;
-};
-
-// Makes room for `more` bytes behind the first `used`; what lies there is about to be written over.
-uint64_t grow(std::vector<std::byte>& bytes, uint64_t used, uint64_t more) {
-  if (bytes.size() < used + more) {
-    bytes.resize(used + more);
-  }
-  return used + more;
+T* take(std::byte*& next, uint64_t count) {
+  auto* const begin = reinterpret_cast<T*>(next);
+  next += count * sizeof(T);
+  return begin;
 }
 
-// The items of a parcel, in parts that the pool shares.
+// What a parcel is written from.
 struct Items {
   const store::Index& index;
   const select::Selection& selection;
   std::span<const uint32_t> which;
-  uint64_t part_items;
+  ParcelParts parts;
   base::ThreadPool& pool;
 
-  size_t num_parts() const { return (which.size() + part_items - 1) / part_items; }
   store::Anchor anchor(uint64_t i) const { return selection.anchors[which[i]]; }
-
-  template <class Work>
-  void each_part(const Work& work) const {
-    pool.parallel_for(num_parts(),
-                      [&](size_t p) { work(p, ParcelPart(p, part_items, which.size())); });
-  }
 };
 
-void put_draws(const Items& items, Room<int64_t> ids, Room<float> probabilities) {
-  items.each_part([&](size_t, ParcelPart part) {
-    for (uint64_t i = part.begin; i < part.end; ++i) {
+void put_draws(const Items& items, int64_t* ids, float* probabilities) {
+  items.pool.parallel_for(items.parts.size(), [&](size_t p) {
+    for (uint64_t i = items.parts.begin(p); i < items.parts.end(p); ++i) {
       const store::Anchor anchor = items.anchor(i);
-      ids.put(i, items.index.id(anchor, items.selection.unit));
-      probabilities.put(i, items.selection.probabilities[items.which[i]]);
+      ids[i] = items.index.id(anchor, items.selection.unit);
+      probabilities[i] = items.selection.probabilities[items.which[i]];
       __builtin_prefetch(&items.index.episode(items.index.page(anchor.page).episode));
     }
   });
 }
 
-// The runs of all items in one window, part by part: each part's begin where they would if all
-// parts before it had the most that they can have.
+// The runs of all items in one window, part by part: part p's begin at runs + p * most, with
+// targets that count from the part's first row.
 struct PartedRuns {
-  struct Before {
-    uint64_t runs = 0;
-    uint64_t rows = 0;
-  };
-
-  plan::Run* room;
-  uint64_t most;               // of a part
-  std::vector<Before> before;  // every part, and in all
+  plan::Run* runs;
+  uint64_t most;                 // of a part
+  std::vector<ParcelSums> sums;  // before every part, and in all
 
   std::span<const plan::Run> of(size_t p) const {
-    return {room + p * most, before[p + 1].runs - before[p].runs};
+    return {runs + p * most, sums[p + 1].runs - sums[p].runs};
   }
-  const Before& all() const { return before.back(); }
 };
 
-// Run::target counts from the first row of the part.
+// Fills in pieces, and standings unless null.
 PartedRuns list_runs(const Items& items, const plan::WindowRuns& window, plan::Run* room,
-                     Room<ParcelPiece> pieces, std::optional<Room<uint64_t>> standings) {
-  PartedRuns out{room, window.most_runs(items.part_items), {}};
-  out.before.resize(items.num_parts() + 1);
-  items.each_part([&](size_t p, ParcelPart part) {
-    plan::Run* const begin = room + p * out.most;
+                     uint64_t most, ParcelPiece* pieces, uint64_t* standings) {
+  PartedRuns out{room, most, std::vector<ParcelSums>(items.parts.size() + 1)};
+  items.pool.parallel_for(items.parts.size(), [&](size_t p) {
+    plan::Run* const begin = room + p * most;
     plan::Run* end = begin;
     uint32_t row = 0;
-    for (uint64_t i = part.begin; i < part.end; ++i) {
-      const plan::WindowRuns::Steps steps = window.steps(items.anchor(i));
-      pieces.put(i, {steps.extent.count, steps.extent.place});
-      if (standings) {
-        standings->put(i, window.standing(items.anchor(i), steps.extent).pack());
+    for (uint64_t i = items.parts.begin(p); i < items.parts.end(p); ++i) {
+      const store::Anchor anchor = items.anchor(i);
+      const plan::Extent extent = window.extent(anchor);
+      pieces[i] = {extent.count, extent.place};
+      if (standings != nullptr) {
+        standings[i] = window.standing(anchor, extent).pack();
       }
-      if (steps.extent.count > 0) {
-        end = window.add(steps, row, end);
-      }
-      row += steps.extent.count;
+      end = window.add(anchor, extent, row, end);
+      row += extent.count;
     }
-    out.before[p + 1] = {static_cast<uint64_t>(end - begin), row};
+    out.sums[p + 1] = {static_cast<uint64_t>(end - begin), row, 0};
   });
-  for (size_t p = 1; p < out.before.size(); ++p) {
-    out.before[p].runs += out.before[p - 1].runs;
-    out.before[p].rows += out.before[p - 1].rows;
-  }
+  add_up(out.sums);
   return out;
 }
 
-// One behind the other, with targets that count from the first row of all.
-void close_up(const PartedRuns& runs) {
-  for (size_t p = 1; p + 1 < runs.before.size(); ++p) {
-    plan::Run* out = runs.room + runs.before[p].runs;
-    const auto row = static_cast<uint32_t>(runs.before[p].rows);
-    for (const plan::Run& run : runs.of(p)) {
+// One part behind the other, with targets that count from the first row of all.
+void close_up(const PartedRuns& parted) {
+  for (size_t p = 1; p + 1 < parted.sums.size(); ++p) {
+    plan::Run* out = parted.runs + parted.sums[p].runs;
+    const auto row = static_cast<uint32_t>(parted.sums[p].steps);
+    for (const plan::Run& run : parted.of(p)) {
       *out++ = {run.page, run.row, run.count, run.target + row};
     }
   }
 }
 
-void put_runs(const Items& items, const PartedRuns& runs, Room<uint32_t> firsts,
-              Room<ParcelRun> out) {
-  items.each_part([&](size_t p, ParcelPart) {
-    uint64_t next = runs.before[p].runs;
-    firsts.put(p, static_cast<uint32_t>(next));
-    for (const plan::Run& run : runs.of(p)) {
-      out.put(next++, {run.page, run.row, run.count});
+void put_runs(const Items& items, const PartedRuns& parted, uint32_t* firsts, ParcelRun* runs) {
+  items.pool.parallel_for(items.parts.size(), [&](size_t p) {
+    uint64_t next = parted.sums[p].runs;
+    firsts[p] = static_cast<uint32_t>(next);
+    for (const plan::Run& run : parted.of(p)) {
+      runs[next++] = {run.page, run.row, run.count};
     }
   });
 }
@@ -135,7 +102,12 @@ void put_runs(const Items& items, const PartedRuns& runs, Room<uint32_t> firsts,
 
 ParcelWriter::ParcelWriter(const plan::BatchLayout& layout, const store::PageLayout& pages,
                            uint32_t part_items)
-    : layout_(layout), pages_(pages), part_items_(part_items), pool_(base::ThreadPool::shared()) {
+    : layout_(layout),
+      pages_(pages),
+      part_items_(part_items),
+      deriving_windows_(static_cast<uint64_t>(
+          std::ranges::count_if(layout.windows, &plan::BatchLayout::SharedWindow::derives))),
+      pool_(base::ThreadPool::shared()) {
   GEAR_CHECK(part_items_ > 0);
 }
 
@@ -145,65 +117,64 @@ plan::PackedRows ParcelWriter::write(const store::Index& index, const select::Se
                                      std::vector<std::byte>& bytes, plan::Plan& rows) const {
   GEAR_CHECK(which.size() == places.size());
   rows.reset();
-  if (which.empty()) {
+  const uint64_t count = which.size();
+  if (count == 0) {
     bytes.clear();
     return {};
   }
-  const Items items{index, selection, which, part_items_, pool_};
-  const uint64_t count = which.size();
-  const ParcelHeader header{static_cast<uint32_t>(count), mapped, part_items_, 0};
-  const uint64_t probabilities = sizeof header + count * sizeof(int64_t);
-  const uint64_t places_at = probabilities + count * sizeof(float);
-  uint64_t pieces = places_at + count * sizeof(uint32_t);
-  uint64_t standings = pieces + layout_.windows.size() * count * sizeof(ParcelPiece);
-  const auto deriving = std::count_if(layout_.windows.begin(), layout_.windows.end(),
-                                      [](const auto& window) { return window.derives; });
-  uint64_t used =
-      grow(bytes, standings, static_cast<uint64_t>(deriving) * count * sizeof(uint64_t));
-  std::memcpy(bytes.data(), &header, sizeof header);
-  std::memcpy(bytes.data() + places_at, places.data(), places.size_bytes());
-  put_draws(items, {bytes, sizeof header}, {bytes, probabilities});
+  bytes.resize(mapped ? most_bytes(count) : front_bytes(count));
+  const Items items{index, selection, which, {count, part_items_}, pool_};
+  std::byte* next = bytes.data();
+  *take<ParcelHeader>(next, 1) = {static_cast<uint32_t>(count), mapped, part_items_, 0};
+  int64_t* const ids = take<int64_t>(next, count);
+  put_draws(items, ids, take<float>(next, count));
+  std::ranges::copy(places, take<uint32_t>(next, count));
+  auto* pieces = take<ParcelPiece>(next, count * layout_.windows.size());
+  auto* standings = take<uint64_t>(next, count * deriving_windows_);
 
   std::vector<uint64_t> rows_of_windows;
   for (const plan::BatchLayout::SharedWindow& shared : layout_.windows) {
     const plan::WindowRuns window(index, pages_.page_steps, shared.window);
-    rows.begin_window(window.most_runs(count));
-    std::optional<Room<uint64_t>> own_standings;
-    if (shared.derives) {
-      own_standings.emplace(bytes, standings);
-      standings += count * sizeof(uint64_t);
+    rows.begin_window(most_runs(shared, count));
+    const PartedRuns parted =
+        list_runs(items, window, rows.room(), most_runs(shared, part_items_),
+                  std::exchange(pieces, pieces + count),
+                  shared.derives ? std::exchange(standings, standings + count) : nullptr);
+    const ParcelSums& all = parted.sums.back();
+    if (mapped) {
+      *take<uint32_t>(next, 1) = static_cast<uint32_t>(all.runs);
+      uint32_t* const firsts = take<uint32_t>(next, items.parts.size());
+      put_runs(items, parted, firsts, take<ParcelRun>(next, all.runs));
+      rows.reset();
+    } else {
+      close_up(parted);
+      rows.fill(all.runs);
+      rows_of_windows.push_back(all.steps);
     }
-    const PartedRuns runs = list_runs(items, window, rows.room(), {bytes, pieces}, own_standings);
-    pieces += count * sizeof(ParcelPiece);
-    if (!mapped) {
-      close_up(runs);
-      rows.fill(runs.all().runs);
-      rows_of_windows.push_back(runs.all().rows);
-      continue;
-    }
-    const uint64_t firsts = used + sizeof(uint32_t);
-    const uint64_t runs_at = firsts + items.num_parts() * sizeof(uint32_t);
-    const uint64_t end = grow(bytes, runs_at, runs.all().runs * sizeof(ParcelRun));
-    Room<uint32_t>(bytes, used).put(0, static_cast<uint32_t>(runs.all().runs));
-    put_runs(items, runs, {bytes, firsts}, {bytes, runs_at});
-    used = end;
-    rows.reset();
   }
-  bytes.resize(used);
+  bytes.resize(static_cast<uint64_t>(next - bytes.data()));
   if (mapped) {
     return {};
   }
   return {layout_, pages_, std::move(rows_of_windows)};
 }
 
+uint64_t ParcelWriter::most_runs(const plan::BatchLayout::SharedWindow& shared,
+                                 uint64_t items) const {
+  return plan::most_runs(items, shared.window.length(), pages_.page_steps);
+}
+
+uint64_t ParcelWriter::front_bytes(uint64_t items) const {
+  return sizeof(ParcelHeader) + items * (sizeof(int64_t) + sizeof(float) + sizeof(uint32_t) +
+                                         layout_.windows.size() * sizeof(ParcelPiece) +
+                                         deriving_windows_ * sizeof(uint64_t));
+}
+
 uint64_t ParcelWriter::most_bytes(uint64_t items) const {
-  const uint64_t parts = (items + part_items_ - 1) / part_items_;
-  uint64_t bytes =
-      sizeof(ParcelHeader) + items * (sizeof(int64_t) + sizeof(float) + sizeof(uint32_t));
+  uint64_t bytes = front_bytes(items);
   for (const plan::BatchLayout::SharedWindow& shared : layout_.windows) {
-    const uint64_t runs = plan::most_runs(items, shared.window.length(), pages_.page_steps);
-    bytes += items * (sizeof(ParcelPiece) + (shared.derives ? sizeof(uint64_t) : 0)) +
-             (1 + parts) * sizeof(uint32_t) + runs * sizeof(ParcelRun);
+    bytes += (1 + ParcelParts{items, part_items_}.size()) * sizeof(uint32_t) +
+             most_runs(shared, items) * sizeof(ParcelRun);
   }
   return bytes;
 }

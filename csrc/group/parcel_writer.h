@@ -21,10 +21,9 @@ struct Parcel {
 
 /// One rank's part in a batch that all draw.
 struct DrawnBatch {
-  bool epoch_end = false;
   uint64_t items = 0;           ///< of the batch that this rank receives
   std::vector<Parcel> parcels;  ///< by consumer
-  float least = 0;              ///< probability of this rank's draws; infinite if it has none
+  float least = 0;              ///< as those of select::GroupDraw
   double beta = 0;
   uint64_t most_bytes = 0;  ///< that a parcel for this rank may have
   uint64_t ticket = 0;      ///< of the read of this rank's pages
@@ -41,16 +40,16 @@ struct DrawnBatch {
 /// byte order, not for storage.
 class ParcelWriter {
  public:
-  /// Large parcels are written, and read, in parts of so many items, which the pool shares.
+  /// Items of a part: see ParcelParts.
   static constexpr uint32_t kPartItems = 4096;
 
   ParcelWriter(const plan::BatchLayout& layout, const store::PageLayout& pages,
                uint32_t part_items = kPartItems);
 
   /// Items `which` (positions in `selection`), item which[i] going to places[i] of the consumer's
-  /// batch. Under the shard's lock. Replaces `bytes`. Unless `mapped`, fills `rows`, whose runs
-  /// pack the rows (Run::target: row of the window), and returns how they lie then; otherwise, and
-  /// without items, `rows` is empty and none are packed.
+  /// batch; places ascend. Under the shard's lock. Replaces `bytes`. Unless `mapped`, fills `rows`,
+  /// whose runs pack the rows (Run::target: row of the window), and returns how they lie then;
+  /// otherwise, and without items, `rows` is empty and none are packed.
   plan::PackedRows write(const store::Index& index, const select::Selection& selection,
                          std::span<const uint32_t> which, std::span<const uint32_t> places,
                          bool mapped, std::vector<std::byte>& bytes, plan::Plan& rows) const;
@@ -58,9 +57,14 @@ class ParcelWriter {
   uint64_t most_bytes(uint64_t items) const;
 
  private:
+  uint64_t most_runs(const plan::BatchLayout::SharedWindow& shared, uint64_t items) const;
+  /// Of what comes before the runs.
+  uint64_t front_bytes(uint64_t items) const;
+
   const plan::BatchLayout& layout_;
   const store::PageLayout& pages_;
   uint32_t part_items_;
+  uint64_t deriving_windows_;
   base::ThreadPool& pool_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <random>
 
 #include "base/errors.h"
@@ -98,14 +99,45 @@ std::vector<PeerPages> Peers::pages(int device) {
     if (region == nullptr) {
       continue;
     }
-    if (region->host_accessible()) {
-      pages[r].host = region->data();
-    }
-    if (device >= 0) {
-      pages[r].device = region->device_data();
+    pages[r].host = device < 0 && region->host_accessible() ? region->data() : nullptr;
+    pages[r].device = device >= 0 ? region->device_data() : nullptr;
+    if (pages[r].host != nullptr || pages[r].device != nullptr) {
+      pages[r].num_pages = known_[r].num_pages;
     }
   }
   return pages;
+}
+
+PageAccess Peers::agree_on_access(int device, transport::Transport& control) {
+  PageAccess access;
+  std::exception_ptr error;
+  try {
+    access.pages = pages(device);
+  } catch (const base::Error&) {
+    error = std::current_exception();
+  }
+  // Before this rank leaves with its error: the others would wait for it.
+  const auto failed = transport::allgather(control, static_cast<uint8_t>(error ? 1 : 0));
+  if (error) {
+    std::rethrow_exception(error);
+  }
+  for (uint32_t r = 0; r < failed.size(); ++r) {
+    if (failed[r] != 0) {
+      throw base::InvalidArgument(base::cat("[group] rank ", r, " could not map the memory of the ",
+                                            "ranks of its node: its own message says why"));
+    }
+  }
+  std::vector<uint8_t> own;
+  own.reserve(access.pages.size());
+  for (const PeerPages& one : access.pages) {
+    own.push_back(one.num_pages > 0 ? 1 : 0);
+  }
+  access.by_pointer.resize(own.size() * own.size());
+  control.allgather(std::as_bytes(std::span(own)),
+                    std::as_writable_bytes(std::span(access.by_pointer)));
+  access.messages =
+      !std::ranges::all_of(access.by_pointer, [](uint8_t reads) { return reads != 0; });
+  return access;
 }
 
 // Named memory is mapped once, and page-locked when a GPU is to read it; another GPU's memory is
@@ -144,6 +176,7 @@ void Peers::update(std::span<const int64_t> ids, std::span<const float> prioriti
     store::check_update(ids[i], priorities[i], i, owner, slots);
   }
   const std::lock_guard guard(mutex_);
+  kept_ += ids.size();
   for (size_t i = 0; i < ids.size(); ++i) {
     outbox_[store::StepId::unpack(ids[i]).owner].push_back({ids[i], priorities[i]});
   }
@@ -151,11 +184,7 @@ void Peers::update(std::span<const int64_t> ids, std::span<const float> prioriti
 
 uint64_t Peers::kept_updates() {
   const std::lock_guard guard(mutex_);
-  uint64_t kept = 0;
-  for (const auto& one : outbox_) {
-    kept += one.size();
-  }
-  return kept;
+  return kept_;
 }
 
 void Peers::exchange_updates(transport::Transport& control) {
@@ -163,7 +192,7 @@ void Peers::exchange_updates(transport::Transport& control) {
   {
     const std::lock_guard guard(mutex_);
     sent.swap(outbox_);
-    outbox_.resize(size());
+    kept_ = 0;
   }
   const auto arrived = transport::alltoallv(control, sent, uint64_t{1} << 32);
   for (uint32_t r = 0; r < size(); ++r) {

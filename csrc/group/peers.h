@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "group/mover.h"
+#include "group/page_access.h"
 #include "memory/peer_region.h"
 #include "memory/shared/process_identity.h"
 #include "store/shard.h"
@@ -27,23 +27,21 @@ class Peers {
         std::vector<uint32_t> nodes, bool hide_names);
 
   store::Shard& shard() const { return *shard_; }
-  const std::shared_ptr<store::Shard>& shared_shard() const { return shard_; }
   transport::Transport& control() const { return *control_; }
   uint32_t rank() const { return rank_; }
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
   const std::vector<uint32_t>& nodes() const { return nodes_; }
   const memory::ProcessIdentity& process(uint32_t rank) const { return known_[rank].process; }
-  uint64_t num_pages(uint32_t rank) const { return known_[rank].num_pages; }
   /// Names what ranks of a node share; the same on all ranks, of this buffer alone.
   std::string shared_name(uint32_t rank, uint64_t loader) const;
   /// Numbers the loaders, in the order in which they are made on every rank.
   uint64_t next_loader() { return loaders_++; }
 
-  /// Where every rank's pages can be read from by the host (device -1) or by GPU `device`, the own
-  /// ones included. What cannot be mapped has no
-  /// address: tier kHost, another node, and (logged) what open_peer_region refuses. Throws
-  /// CudaError and OutOfMemory as that does.
-  std::vector<PeerPages> pages(int device);
+  /// Maps what can be mapped, for kernels of GPU `device` or (-1) for the host, and tells the
+  /// others. What cannot be mapped has no address: tier kHost, another node, and (logged) what
+  /// open_peer_region refuses. Collective over `control`. Throws CudaError and OutOfMemory as that
+  /// does, and InvalidArgument on the ranks whose mapping did not fail.
+  PageAccess agree_on_access(int device, transport::Transport& control);
 
   /// Keeps priorities until the next exchange_updates(), on whatever rank's steps they are. Throws
   /// InvalidArgument, and keeps nothing, for a priority that is negative or not finite, or an id of
@@ -80,6 +78,7 @@ class Peers {
   };
 
   void check_known() const;
+  std::vector<PeerPages> pages(int device);
   const memory::Region* map(uint32_t rank, int device);
   void apply(uint32_t from, std::span<const Update> updates);
 
@@ -90,8 +89,9 @@ class Peers {
   std::vector<Known> known_;
   std::vector<Mapped> mapped_;
   uint64_t loaders_ = 0;
-  std::mutex mutex_;  ///< of outbox_
-  std::vector<std::vector<Update>> outbox_;
+  std::mutex mutex_;                         ///< of what follows
+  std::vector<std::vector<Update>> outbox_;  ///< by owner
+  uint64_t kept_ = 0;                        ///< in it
 };
 
 }  // namespace gear::group

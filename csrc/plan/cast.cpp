@@ -1,6 +1,7 @@
 #include "plan/cast.h"
 
 #include <cmath>
+#include <tuple>
 
 #include "base/errors.h"
 #include "plan/window.h"
@@ -35,20 +36,16 @@ Cast cast_of(base::DType stored, const Output& output, std::string_view column) 
     }
     return Cast::kNone;
   }
-  if (stored == base::DType::kU8 && wanted == base::DType::kF16) {
-    return Cast::kU8ToF16;
-  }
-  if (stored == base::DType::kU8 && wanted == base::DType::kBF16) {
-    return Cast::kU8ToBF16;
-  }
-  if (stored == base::DType::kU8 && wanted == base::DType::kF32) {
-    return Cast::kU8ToF32;
-  }
-  if (stored == base::DType::kF32 && wanted == base::DType::kF16) {
-    return Cast::kF32ToF16;
-  }
-  if (stored == base::DType::kF32 && wanted == base::DType::kBF16) {
-    return Cast::kF32ToBF16;
+  constexpr std::tuple<base::DType, base::DType, Cast> kOffered[] = {
+      {base::DType::kU8, base::DType::kF16, Cast::kU8ToF16},
+      {base::DType::kU8, base::DType::kBF16, Cast::kU8ToBF16},
+      {base::DType::kU8, base::DType::kF32, Cast::kU8ToF32},
+      {base::DType::kF32, base::DType::kF16, Cast::kF32ToF16},
+      {base::DType::kF32, base::DType::kBF16, Cast::kF32ToBF16}};
+  for (const auto& [from, to, cast] : kOffered) {
+    if (stored == from && wanted == to) {
+      return cast;
+    }
   }
   refuse("column '", column, "' is ", base::dtype_name(stored), ", dtype ",
          base::dtype_name(wanted),

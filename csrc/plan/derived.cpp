@@ -1,13 +1,23 @@
 #include "plan/derived.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace gear::plan {
 
-void write_derived(Derived kind, const Standing& standing, uint32_t place, uint32_t count,
-                   uint32_t length, std::byte* rows) {
-  std::memset(rows, 0, length * base::dtype_bytes(derived_dtype(kind)));
+void write_derived(const BatchLayout::DerivedOutput& derived, const Standing& standing,
+                   uint32_t place, uint32_t count, uint64_t item, const Batch& batch) {
+  const Derived kind = derived.output.derived;
+  uint64_t length = derived.output.length();
+  uint64_t row = item * length;
+  if (batch.layout->packed) {
+    const uint64_t cu_seqlens = batch.layout->windows[derived.window].cu_seqlens;
+    row = static_cast<uint64_t>(batch.at<int32_t>(cu_seqlens)[item]);
+    length = count;
+    place = 0;
+  }
+  const uint64_t row_bytes = base::dtype_bytes(derived_dtype(kind));
+  std::byte* const rows = batch.at<std::byte>(derived.data) + row * row_bytes;
+  std::memset(rows, 0, length * row_bytes);
   if (count == 0) {
     return;
   }

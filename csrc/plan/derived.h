@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "plan/window.h"
+#include "plan/batch.h"
 #include "store/episode.h"
 
 namespace gear::plan {
@@ -34,8 +34,9 @@ GEAR_HD inline bool derived_flag(Derived kind, const Standing& standing, uint32_
   return i + 1 == count && (kind == Derived::kTerminated ? standing.terminates : standing.ends);
 }
 
-/// The `length` rows of one item at `rows`: `count` steps from row `place` on, zeros around them.
-void write_derived(Derived kind, const Standing& standing, uint32_t place, uint32_t count,
-                   uint32_t length, std::byte* rows);
+/// Writes the rows of an item of `batch`, whose window has `count` steps from row `place` on: zeros
+/// around them, or where it is packed only the steps, from where its cu_seqlens say.
+void write_derived(const BatchLayout::DerivedOutput& derived, const Standing& standing,
+                   uint32_t place, uint32_t count, uint64_t item, const Batch& batch);
 
 }  // namespace gear::plan

@@ -24,19 +24,11 @@ class WindowRuns {
         stop_(window.stop),
         pad_(window.pad) {}
 
-  /// The steps of one item, and the anchor's page, where the search for them begins.
-  struct Steps {
-    Extent extent;
-    uint32_t page;
-    uint64_t page_first;
-  };
-
-  Steps steps(store::Anchor anchor) const {
+  Extent extent(store::Anchor anchor) const {
     const store::Page& page = index_.page(anchor.page);
     const store::Episode& episode = index_.episode(page.episode);
-    const Extent extent = extent_of(episode.begin, episode.end, episode.closing_columns,
-                                    page.first_step + anchor.row, column_, start_, stop_, pad_);
-    return {extent, anchor.page, page.first_step};
+    return extent_of(episode.begin, episode.end, episode.closing_columns,
+                     page.first_step + anchor.row, column_, start_, stop_, pad_);
   }
 
   /// Where the steps of an item stand in their episode.
@@ -45,29 +37,15 @@ class WindowRuns {
     return standing_of(extent, episode.end, episode.state);
   }
 
-  /// Adds the steps, of which there is one at least, page by page. They go to the rows from
-  /// `target` on.
-  void add(const Steps& steps, uint32_t target, Plan& plan) const {
-    each(steps, target, [&](const Run& run) { plan.add(run); });
-  }
-
-  /// The same to an array, behind whose last run it returns.
-  Run* add(const Steps& steps, uint32_t target, Run* out) const {
-    each(steps, target, [&](const Run& run) { *out++ = run; });
-    return out;
-  }
-
-  /// Runs that so many items make at most.
-  uint64_t most_runs(uint64_t items) const {
-    return plan::most_runs(items, static_cast<uint64_t>(stop_ - start_), page_steps_);
-  }
-
- private:
-  template <class Add>
-  void each(const Steps& steps, uint32_t target, const Add& add) const {
-    const Extent& extent = steps.extent;
-    uint32_t page = steps.page;
-    uint64_t page_first = steps.page_first;
+  /// Writes the runs of an item's steps, page by page, to `out`, and returns behind the last one.
+  /// They go to the rows from `target` on.
+  Run* add(store::Anchor anchor, const Extent& extent, uint32_t target, Run* out) const {
+    uint32_t page = anchor.page;
+    uint64_t page_first = index_.page(page).first_step;
+    uint32_t left = extent.count;
+    if (left == 0) {
+      return out;
+    }
     while (extent.first < page_first) {
       page = index_.page(page).previous;
       page_first -= page_steps_;
@@ -77,13 +55,12 @@ class WindowRuns {
       page_first += page_steps_;
     }
     auto row = static_cast<uint32_t>(extent.first - page_first);
-    uint32_t left = extent.count;
     for (;;) {
       const uint32_t count = std::min(left, page_steps_ - row);
-      add(Run{page, row, count, target});
+      *out++ = {page, row, count, target};
       left -= count;
       if (left == 0) {
-        return;
+        return out;
       }
       target += count;
       row = 0;
@@ -91,6 +68,7 @@ class WindowRuns {
     }
   }
 
+ private:
   const store::Index& index_;
   uint32_t page_steps_;
   size_t column_;
@@ -107,15 +85,17 @@ inline void write_mask(uint32_t length, uint32_t place, uint32_t count, bool* ma
   }
 }
 
-/// The runs of zeros, at most two; `row`: the window's first.
-inline void add_zeros(uint32_t length, uint32_t place, uint32_t count, uint32_t row, Plan& plan) {
+/// Writes the runs of zeros, at most two, to `out`, and returns behind the last one; `row`: the
+/// window's first.
+inline Run* add_zeros(uint32_t length, uint32_t place, uint32_t count, uint32_t row, Run* out) {
   const uint32_t after = place + count;
   if (place > 0) {
-    plan.add({store::kNone, 0, place, row});
+    *out++ = {store::kNone, 0, place, row};
   }
   if (after < length) {
-    plan.add({store::kNone, 0, length - after, row + after});
+    *out++ = {store::kNone, 0, length - after, row + after};
   }
+  return out;
 }
 
 }  // namespace gear::plan

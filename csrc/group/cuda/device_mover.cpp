@@ -92,15 +92,20 @@ class DeviceMover final : public GroupMover {
 
   bool on_stream() const override { return nccl_ != nullptr; }
 
+  void acquire(plan::Batch& batch) override {
+    const base::OnDevice on(device_);
+    batch.delivery = blocks_->acquire();
+  }
+
   void begin(plan::Batch& batch) override {
     const base::OnDevice on(device_);
     if (!open_) {
       open_ = free_job();
     }
+    open_->block = std::static_pointer_cast<deliver::DeviceBlock>(std::move(batch.delivery));
     open_->upload.reset();
     open_->packed.clear();
     batch.block = {std::shared_ptr<void>(), open_->header.get()};
-    batch.delivery = nullptr;
   }
 
   void fill(plan::Batch& batch, std::span<const std::byte> bytes) override {
@@ -110,8 +115,7 @@ class DeviceMover final : public GroupMover {
     deliver::put_block(std::move(block), batch);
   }
 
-  void pack(uint64_t, uint32_t consumer, const plan::Plan& plan,
-            const plan::PackedRows& rows) override {
+  void pack(uint32_t consumer, const plan::Plan& plan, const plan::PackedRows& rows) override {
     if (rows.bytes == 0) {
       return;
     }
@@ -129,7 +133,6 @@ class DeviceMover final : public GroupMover {
     }
     const size_t padding = job->upload.add(assembly.padding(), pool_);
 
-    job->block = blocks_->acquire();
     job->block->begin_fill(uploads_);
     std::byte* const block = job->block->device_data();
     job->upload.upload(uploads_);
@@ -151,51 +154,22 @@ class DeviceMover final : public GroupMover {
   // Of a batch that came so much later that it took its place, at the worst.
   void wait_read(uint64_t number) override { reads_[number % reads_.size()].synchronize(); }
 
-  void exchange(uint64_t number, std::span<const plan::PackedRows> from) override {
+  void exchange(uint64_t number, const BatchAssembly& assembly, plan::Batch& batch) override {
     const base::NvtxRange range("gear.exchange");
     const base::OnDevice on(device_);
     Job& job = next_message();
-    uint64_t bytes = 0;
-    for (const plan::PackedRows& rows : from) {
-      bytes += rows.bytes;
-    }
-    std::byte* const in = job.receive.get(bytes);
-    if (nccl_) {
-      std::vector<transport::DeviceRange> to(from.size());
-      std::vector<transport::DeviceRange> into(from.size());
-      lay_out(job, from, in, to, into);
-      reads_[number % reads_.size()].make_wait(messages_);
-      nccl_->alltoallv(to, into, reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(messages_)));
-    } else {
-      std::vector<transport::ConstBytes> to(from.size());
-      std::vector<transport::Bytes> into(from.size());
-      lay_out(job, from, in, to, into);
-      wait_read(number);
-      data_.alltoallv(to, into);
-    }
-  }
-
-  void unpack(uint64_t, const BatchAssembly&, std::span<const plan::PackedRows> from,
-              plan::Batch& batch) override {
-    const base::OnDevice on(device_);
-    std::unique_ptr<Job> job;
-    {
-      const std::lock_guard guard(mutex_);
-      GEAR_CHECK(!waiting_.empty());
-      job = std::move(waiting_.front());
-      waiting_.pop_front();
-    }
+    receive(number, assembly, job);
     std::vector<gather::RowGather::Part> parts;
     uint64_t begin = 0;
-    for (uint32_t o = 0; o < from.size(); ++o) {
-      if (from[o].bytes == 0) {
-        continue;
+    for (uint32_t o = 0; o < peers_.size(); ++o) {
+      const plan::PackedRows& rows = assembly.packed(o);
+      if (rows.bytes > 0) {
+        parts.push_back({job.receive.data() + begin, job.upload.lists(job.numbers[o]), &rows});
+        begin += rows.bytes;
       }
-      parts.push_back({job->receive.data() + begin, job->upload.lists(job->numbers[o]), &from[o]});
-      begin += from[o].bytes;
     }
-    gather_.unpack(parts, job->block->device_data(), message_blocks_, messages_);
-    finish(std::move(job), batch, messages_);
+    gather_.unpack(parts, job.block->device_data(), message_blocks_, messages_);
+    finish(take_message(), batch, messages_);
   }
 
  private:
@@ -244,16 +218,37 @@ class DeviceMover final : public GroupMover {
                                  layout_->windows.size(), device_, nccl_ == nullptr);
   }
 
+  void receive(uint64_t number, const BatchAssembly& assembly, Job& job) {
+    uint64_t bytes = 0;
+    for (uint32_t o = 0; o < peers_.size(); ++o) {
+      bytes += assembly.packed(o).bytes;
+    }
+    std::byte* const in = job.receive.get(bytes);
+    if (nccl_) {
+      std::vector<transport::DeviceRange> to(peers_.size());
+      std::vector<transport::DeviceRange> from(peers_.size());
+      lay_out(job, assembly, in, to, from);
+      reads_[number % reads_.size()].make_wait(messages_);
+      nccl_->alltoallv(to, from, reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(messages_)));
+    } else {
+      std::vector<transport::ConstBytes> to(peers_.size());
+      std::vector<transport::Bytes> from(peers_.size());
+      lay_out(job, assembly, in, to, from);
+      wait_read(number);
+      data_.alltoallv(to, from);
+    }
+  }
+
   // Where the packed rows of every rank are, and where those from every rank go.
   template <class To, class From>
-  static void lay_out(const Job& job, std::span<const plan::PackedRows> from, std::byte* in,
-                      std::vector<To>& to, std::vector<From>& into) {
+  static void lay_out(const Job& job, const BatchAssembly& assembly, std::byte* in,
+                      std::vector<To>& to, std::vector<From>& from) {
     for (const Packed& packed : job.packed) {
       to[packed.consumer] = {job.send.data() + packed.begin, packed.rows.bytes};
     }
-    for (size_t o = 0; o < from.size(); ++o) {
-      into[o] = {in, from[o].bytes};
-      in += from[o].bytes;
+    for (uint32_t o = 0; o < from.size(); ++o) {
+      from[o] = {in, assembly.packed(o).bytes};
+      in += assembly.packed(o).bytes;
     }
   }
 
@@ -309,6 +304,13 @@ class DeviceMover final : public GroupMover {
     const std::lock_guard guard(mutex_);
     GEAR_CHECK(!waiting_.empty());
     return *waiting_.front();
+  }
+
+  std::unique_ptr<Job> take_message() {
+    const std::lock_guard guard(mutex_);
+    std::unique_ptr<Job> job = std::move(waiting_.front());
+    waiting_.pop_front();
+    return job;
   }
 
   std::shared_ptr<const plan::BatchLayout> layout_;

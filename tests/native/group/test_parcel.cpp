@@ -74,6 +74,7 @@ struct Case {
       places[rank].push_back(static_cast<uint32_t>(order(place)));
     }
     for (uint32_t rank = 0; rank < ranks; ++rank) {
+      std::ranges::sort(places[rank]);
       mapped_pages.push_back(random(2) * contents[rank]->shard->index().options().num_pages);
     }
   }
@@ -323,7 +324,8 @@ TEST_CASE("parcels: what is wrong with one is said") {
   uint64_t round = 0;  // one with rows of rank 0 mapped, and of another packed
   const auto fits = [](const Case& given) {
     return given.items > 4 && given.ranks > 1 && given.mapped_pages[0] > 0 &&
-           given.mapped_pages[1] == 0 && given.places[0].size() > 1 && given.places[1].size() > 1;
+           given.mapped_pages[1] == 0 && given.places[0].size() > 1 && given.places[1].size() > 1 &&
+           given.places[0][0] < given.places[1][1];
   };
   while (!fits(Case(contents, round))) {
     ++round;
@@ -346,10 +348,20 @@ TEST_CASE("parcels: what is wrong with one is said") {
   expect_refused(1, longer, "bytes follow");
   expect_refused(0, packed, "not where they were to be");
   expect_refused(1, mapped, "not where they were to be");
-  Bytes twice = packed;
   const size_t places = 16 + given.places[1].size() * (sizeof(int64_t) + sizeof(float));
+  Bytes twice = packed;
   std::memcpy(twice.data() + places + 4, twice.data() + places, 4);
-  expect_refused(1, twice, "place is taken");
+  expect_refused(1, twice, "do not ascend");
+  Bytes far = packed;
+  const auto behind = static_cast<uint32_t>(given.items);
+  std::memcpy(far.data() + places + 4 * (given.places[1].size() - 1), &behind, 4);
+  expect_refused(1, far, "has no place");
+  Bytes taken = packed;
+  std::memcpy(taken.data() + places, given.places[0].data(), 4);
+  assembly.begin(batch, given.items);
+  assembly.add(0, mapped);
+  expect_message<gear::base::TransportError>([&] { assembly.add(1, taken); }, "parcel of rank 1",
+                                             "place is taken");
   Bytes more = packed;
   more[0] = std::byte{255};
   expect_refused(1, more, "more items than the batch");

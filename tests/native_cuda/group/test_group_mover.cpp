@@ -110,7 +110,6 @@ struct Making {
   Batch batch;
   std::unique_ptr<BatchAssembly> assembly;
   std::vector<std::vector<std::byte>> parcels;  // to this rank, by owner
-  std::vector<PackedRows> from;
 };
 
 std::vector<uint64_t> mapped_pages(const World& world, uint32_t rank, bool all) {
@@ -138,10 +137,6 @@ void assemble(const World& world, const Draw& draw, uint32_t rank, bool all_mapp
     making.assembly->add(o, making.parcels[o]);
   }
   making.assembly->finish();
-  making.from.clear();
-  for (uint32_t o = 0; o < world.ranks; ++o) {
-    making.from.push_back(making.assembly->packed(o));
-  }
 }
 
 Making on_cpu(const World& world, const Draw& draw, uint32_t rank,
@@ -214,13 +209,13 @@ void play(const World& world, uint32_t rank, bool packed, gear::transport::Trans
   const auto finish = [&](uint64_t number) {
     Making& made = making[number];
     if (world.messages()) {
-      mover->exchange(number, made.from);
-      mover->unpack(number, *made.assembly, made.from, made.batch);
+      mover->exchange(number, *made.assembly, made.batch);
     }
   };
   for (uint64_t number = 0; number < kBatches; ++number) {
     const Draw draw(world, number);
     Making& made = making[number];
+    mover->acquire(made.batch);
     mover->begin(made.batch);
     made.batch.layout = layout;
     assemble(world, draw, rank, false, made);
@@ -234,7 +229,7 @@ void play(const World& world, uint32_t rank, bool packed, gear::transport::Trans
           ParcelWriter(*layout, world.layout())
               .write(world.contents[rank]->shard->index(), draw.selections[rank],
                      draw.which[rank][c], draw.places[rank][c], false, parcel, plan);
-      mover->pack(number, c, plan, rows);
+      mover->pack(c, plan, rows);
     }
     mover->gather(number, *made.assembly, made.batch, world.messages());
     if (number > 0) {
