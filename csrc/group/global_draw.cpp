@@ -62,13 +62,16 @@ GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out) {
     uint64_t offered;
     uint16_t held_back;
     uint16_t limited;
-    uint32_t out_of_time;
+    uint16_t out_of_time;
+    uint16_t no_memory;
   };
   const auto flag = [](bool set) { return static_cast<uint16_t>(set ? 1 : 0); };
-  const Ready own{peers_.kept_updates(), offered(), flag(!terms.allowed),
-                  flag(shard_.rate_limiter().active()), flag(terms.out_of_time)};
+  const Ready own{peers_.kept_updates(),   offered(),
+                  flag(!terms.allowed),    flag(shard_.rate_limiter().active()),
+                  flag(terms.out_of_time), flag(terms.error != nullptr)};
+  const std::vector<Ready> by_rank = transport::allgather(control_, own);
   Ready all{};
-  for (const Ready& one : transport::allgather(control_, own)) {
+  for (const Ready& one : by_rank) {
     all.kept_updates += one.kept_updates;
     all.offered += one.offered;
     all.held_back |= one.held_back;
@@ -77,6 +80,16 @@ GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out) {
   }
   if (all.kept_updates > 0) {
     peers_.exchange_updates(control_);
+  }
+  if (terms.error) {
+    std::rethrow_exception(terms.error);
+  }
+  for (uint32_t r = 0; r < by_rank.size(); ++r) {
+    if (by_rank[r].no_memory != 0) {
+      throw base::OutOfMemory(base::cat(
+          "[collect] rank ", r, " has no memory for a batch (its own message says more), so that ",
+          "none is drawn on any rank: free some there, and call next on all of them again"));
+    }
   }
   if (all.offered == 0 && all.limited == 0) {
     return Round::kNothing;
@@ -126,7 +139,7 @@ GlobalDraw::Round GlobalDraw::resolve(std::unique_lock<std::mutex>& lock, DrawnB
   out.least = draw_.least;
   sort_own_draws();
   write_parcels(out);
-  shard_.finish_rows();  // peers read them without this GPU's stream
+  shard_.flush_rows();
   out.ticket = deliver::commit_draw(shard_, lock, out.items);
   return Round::kDrawn;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,8 +28,9 @@ class GlobalDraw {
   };
   /// What this rank has to say to a batch.
   struct Terms {
-    bool allowed;      ///< by its rate limiter
-    bool out_of_time;  ///< it waits no longer for the others'
+    bool allowed;                        ///< by its rate limiter
+    bool out_of_time;                    ///< it waits no longer for the others'
+    std::exception_ptr error = nullptr;  ///< why it has no memory for one; null: it has
   };
 
   /// `by_pointer`: [consumer, owner], whether it reads the owner's pages. Throws as
@@ -37,8 +39,13 @@ class GlobalDraw {
              std::shared_ptr<const plan::BatchLayout> layout, std::vector<uint8_t> by_pointer,
              transport::Transport& control);
 
-  /// Draws a batch if every rank is allowed to and one offers anything. Ends on all ranks alike; so
-  /// does the InvalidArgument that GroupSampler::select throws.
+  /// Draws a batch if every rank is allowed to, has memory for it, and one offers anything. Ends on
+  /// all ranks alike; so does the InvalidArgument that GroupSampler::select throws. Where a rank
+  /// has no memory, nothing is drawn on any: it throws its error, the others an OutOfMemory that
+  /// names it, and all may go on.
+  ///
+  /// The parcels may show rows that are on their way into the shard's region: Shard::wait_rows()
+  /// comes before anybody reads them.
   Round draw(const Terms& terms, DrawnBatch& out);
 
   void set_beta(double beta);

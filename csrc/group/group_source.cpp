@@ -120,8 +120,14 @@ std::unique_ptr<deliver::Job> GroupSource::make_job() {
 // moment. None is made again in vain where batches are ahead.
 bool GroupSource::draw(deliver::Job& drawn, bool ahead, std::optional<double> timeout_s) {
   auto& job = static_cast<Share&>(drawn);
+  std::exception_ptr error;
+  try {
+    mover_->acquire(job.batch);
+  } catch (...) {  // the others are told, by a draw that then fails on all
+    error = std::current_exception();
+  }
   if (ahead) {
-    const GlobalDraw::Round round = attempt(job, {allowed(0.0), true});
+    const GlobalDraw::Round round = attempt(job, {allowed(0.0), true, error});
     return round == GlobalDraw::Round::kDrawn || round == GlobalDraw::Round::kEpochEnd;
   }
   constexpr double kMoment = 1e-3;
@@ -129,7 +135,7 @@ bool GroupSource::draw(deliver::Job& drawn, bool ahead, std::optional<double> ti
   for (;;) {
     const bool is_allowed = allowed(kMoment);
     const bool out_of_time = timeout_s && seconds_since(start) >= *timeout_s;
-    switch (attempt(job, {is_allowed, out_of_time})) {
+    switch (attempt(job, {is_allowed, out_of_time, error})) {
       case GlobalDraw::Round::kDrawn:
       case GlobalDraw::Round::kEpochEnd:  // delivered like a batch
         return true;
@@ -232,8 +238,8 @@ void GroupSource::prepare(Share& job) {
       job.readers.push_back(c);
     }
   }
+  shard_.wait_rows();  // peers read them without this GPU's stream
   exchange_parcels(*data_, job.drawn, job.received);
-  mover_->acquire(job.batch);
   mover_->begin(job.batch);
   job.batch.layout = facts_.layout;
   job.batch.path = facts_.path;

@@ -48,6 +48,9 @@ Peers::Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Tra
   hash.copy(own.schema_hash.data(), own.schema_hash.size() - 1);
   known_ = transport::allgather(*control_, own);
   check_known();
+  for (const Known& one : known_) {
+    most_kept_ += 2 * one.num_pages * one.page_steps;
+  }
   for (uint32_t r = 0; r < size(); ++r) {
     if (r != rank_ && known_[r].region.tier != memory::Tier::kDevice) {
       map(r, -1);
@@ -176,6 +179,12 @@ void Peers::update(std::span<const int64_t> ids, std::span<const float> prioriti
     store::check_update(ids[i], priorities[i], i, owner, slots);
   }
   const std::lock_guard guard(mutex_);
+  if (ids.size() > most_kept_ - kept_) {
+    throw base::OutOfMemory(base::cat(
+        "[group] ", ids.size(), " more priorities beside ", kept_, " that other ranks have yet to ",
+        "hear of: ", most_kept_, " at most are kept; call next or save, which tell them, on every ",
+        "rank between updates"));
+  }
   kept_ += ids.size();
   for (size_t i = 0; i < ids.size(); ++i) {
     outbox_[store::StepId::unpack(ids[i]).owner].push_back({ids[i], priorities[i]});

@@ -45,8 +45,10 @@ class Peers {
 
   /// Keeps priorities until the next exchange_updates(), on whatever rank's steps they are. Throws
   /// InvalidArgument, and keeps nothing, for a priority that is negative or not finite, or an id of
-  /// no rank. Any thread.
+  /// no rank; and OutOfMemory for more than kLeastKept and two for each step that the buffer has
+  /// room for, which nobody exchanges. Any thread.
   void update(std::span<const int64_t> ids, std::span<const float> priorities);
+  static constexpr uint64_t kLeastKept = 1 << 20;
   uint64_t kept_updates();
   /// Collective: what every rank kept reaches the owners, which apply it in the order of the ranks.
   void exchange_updates(transport::Transport& control);
@@ -89,6 +91,7 @@ class Peers {
   std::vector<Known> known_;
   std::vector<Mapped> mapped_;
   uint64_t loaders_ = 0;
+  uint64_t most_kept_ = kLeastKept;
   std::mutex mutex_;                         ///< of what follows
   std::vector<std::vector<Update>> outbox_;  ///< by owner
   uint64_t kept_ = 0;                        ///< in it

@@ -341,9 +341,15 @@ void Shard::write_rows(uint64_t offset, const std::byte* source, uint64_t bytes)
   }
 }
 
-void Shard::finish_rows() {
+void Shard::flush_rows() {
   if (rows_) {
-    rows_->finish();
+    rows_->flush();
+  }
+}
+
+void Shard::wait_rows() {
+  if (rows_) {
+    rows_->wait();
   }
 }
 

@@ -49,7 +49,9 @@ struct ShardOptions {
 /// In between anybody may look at the index; Python may run in the drawing thread itself (handlers
 /// of signals, finalisers). What publish(), end_episode() and update() are to change waits in the
 /// intake until end_draw(), which takes it in, in the order in which it came. Only who needs a page
-/// has to wait, since a page may take an eviction.
+/// has to wait, since a page may take an eviction. So the intake is bounded: a writer puts into it
+/// the steps that its page has room for and the end of that episode; over a group updates are kept
+/// by group::Peers, and reach the shard between draws.
 class Shard {
  public:
   /// Throws InvalidArgument for a capacity below one page, OutOfMemory when the tier has no room.
@@ -132,8 +134,8 @@ class Shard {
   void write_rows(uint64_t offset, const std::byte* source, uint64_t bytes);
   /// Whether write_rows takes the lock.
   bool writes_locked() const { return rows_ != nullptr; }
-  /// Returns when the region holds the rows written.
-  void finish_rows();
+  /// Sends the rows written on to the region; wait_rows() returns when it holds them.
+  void flush_rows();
   /// Wakes who waits in place() or wait_sample(), after the counts or the index changed.
   void notify_progress() { progress_.notify_all(); }
 
@@ -143,6 +145,7 @@ class Shard {
     tickets_.end_when(ticket, std::move(end));
   }
   void poll_reads() { tickets_.poll(); }
+  void wait_rows();
 
  private:
   void open_rows();

@@ -305,7 +305,8 @@ void write_shard_file(Shard& shard, base::File& file, Manifest& manifest) {
 void save_shard(Shard& shard, const std::string& directory) {
   const auto lock = shard.lock();
   shard.settle();
-  shard.finish_rows();
+  shard.flush_rows();
+  shard.wait_rows();
   const PreparedDirectory prepared = prepare_directory(directory);
   Manifest manifest;
   manifest.save = prepared.previous ? prepared.previous->save + 1 : 1;

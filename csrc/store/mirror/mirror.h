@@ -73,7 +73,7 @@ class Mirror {
 
 /// Rows on their way into a region of device memory, collected in page-locked memory and written by
 /// the stream of the region's home mirror: a gather that was put on it earlier sees the old rows,
-/// one that follows the mirror's next sync() the new ones. Under the shard's lock.
+/// one that follows the mirror's next sync() the new ones. Under the shard's lock, but for wait().
 class RowSink {
  public:
   virtual ~RowSink() = default;
@@ -85,8 +85,8 @@ class RowSink {
   virtual void reused(uint64_t page) = 0;
   /// Puts on the stream what was collected; returns at once.
   virtual void flush() = 0;
-  /// Flushes, and returns when the region holds it all.
-  virtual void finish() = 0;
+  /// Returns when the region holds what was flushed.
+  virtual void wait() = 0;
 };
 
 /// These throw InvalidArgument in a build without CUDA, and CudaError for a GPU that is

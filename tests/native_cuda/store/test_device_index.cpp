@@ -1,8 +1,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 #include <vector>
 
+#include "../native/described_rows.h"
 #include "../native/mirrored_history.h"
 #include "device_memory.h"
 #include "memory/region.h"
@@ -226,8 +229,47 @@ TEST_CASE("rows of any size and place reach a region of device memory") {
     sink->reused(0);
     write(100, 3000, false);  // over what was written just before
   }
-  sink->finish();
+  sink->flush();
+  sink->wait();
   std::vector<std::byte> got(region->bytes());
   region->read(0, got);
   CHECK(got == wanted);
+}
+
+TEST_CASE("who waits for rows on their way to the GPU holds no lock") {
+  store::ShardOptions options = testing::options_of(16);
+  options.tier = memory::Tier::kDevice;
+  options.device = 0;
+  const auto shard = std::make_shared<Shard>(testing::schema(), options);
+  const base::Stream& stream = shard->mirror(0, 0)->device_index()->stream();
+  std::atomic<bool> let_go{false};
+  GEAR_CUDA_TRY(cudaLaunchHostFunc(
+      stream,
+      [](void* held) {
+        while (!static_cast<std::atomic<bool>*>(held)->load(std::memory_order_acquire)) {
+          std::this_thread::yield();
+        }
+      },
+      &let_go));
+  Writer writer(shard);
+  testing::append(writer, 1, 0, 3);
+  {
+    const auto lock = shard->lock();
+    shard->flush_rows();
+  }
+  std::atomic<bool> arrived{false};
+  std::thread waiting([&] {
+    shard->wait_rows();
+    arrived = true;
+  });
+  testing::append(writer, 1, 3, 1);  // takes the lock
+  CHECK(!arrived);
+  let_go.store(true, std::memory_order_release);
+  waiting.join();
+  CHECK(arrived);
+  testing::Row row(0, 0);
+  const uint64_t offset = shard->layout().offset(0, 0, 2);
+  shard->region().read(offset, std::as_writable_bytes(std::span(&row, 1)));
+  CHECK(row.numbers[0] == 1);
+  CHECK(row.numbers[1] == 2);
 }

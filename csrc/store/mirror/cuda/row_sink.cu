@@ -108,16 +108,14 @@ class DeviceRowSink final : public RowSink {
         count);
     GEAR_CUDA_TRY(cudaGetLastError());
     staging_.release(mirror_.stream());
+    flushed_.record(mirror_.stream());
     records_.clear();
     part_ = nullptr;
     used_ = 0;
     ++flushes_;
   }
 
-  void finish() override {
-    flush();
-    mirror_.stream().synchronize();
-  }
+  void wait() override { flushed_.synchronize(); }
 
  private:
   // Room for `bytes` in the part, for a record that goes to `offset`.
@@ -140,6 +138,7 @@ class DeviceRowSink final : public RowSink {
   uint64_t page_bytes_;
   DeviceIndex& mirror_;
   base::Staging staging_;
+  base::Event flushed_;               // the last rows
   std::vector<uint64_t> written_in_;  // by page: number of the flush that takes its last row
   uint64_t flushes_ = 1;
   std::byte* part_ = nullptr;
@@ -151,6 +150,7 @@ class DeviceRowSink final : public RowSink {
 
 std::unique_ptr<RowSink> make_row_sink(memory::Region& region, uint64_t page_bytes,
                                        Mirror& mirror) {
+  const base::OnDevice current(mirror.device());
   return std::make_unique<DeviceRowSink>(region, page_bytes, *mirror.device_index());
 }
 
