@@ -142,6 +142,13 @@ def test_an_installation_that_is_reached_by_a_link_has_not_moved(
         assert "nothing to do" in recipe.succeed()
 
 
+def test_job_scripts_know_their_module_and_where_it_is(installed: Path) -> None:
+    """For sbatch --export=NONE, and shells that have never said `module use`."""
+    for script in (installed / "gear" / NAME / "slurm").glob("*.sbatch"):
+        use, load = f"module use --append {installed}/modulefiles", f"module load gear/{NAME}"
+        assert f"  {use}\n  {load}\n" in script.read_text()
+
+
 def test_files_are_for_everyone_whatever_the_umask(installed: Path) -> None:
     for path in installed.rglob("*"):
         if not path.is_symlink():
