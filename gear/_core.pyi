@@ -13,6 +13,7 @@ __all__: list[str] = [
     "Batch",
     "CHECKPOINT_FORMAT",
     "Collector",
+    "Failure",
     "LoaderOptions",
     "MpiTransport",
     "Peers",
@@ -148,6 +149,19 @@ class Batch:
     def items(self) -> int: ...
     @property
     def path(self) -> str: ...
+
+class Failure:
+    def __init__(self) -> None: ...
+    def tell(self, text: str) -> None:
+        """
+        Ends the group: all waits of its transports end, here and on the ranks they reach.
+        The first words count.
+        """
+    @property
+    def text(self) -> str:
+        """
+        What was told; empty: nothing.
+        """
 
 class Transport:
     def allgather(self, mine: bytes) -> bytes:
@@ -314,6 +328,7 @@ def load(
 def loopback_transports(
     size: typing.SupportsInt | typing.SupportsIndex,
     timeout_s: typing.SupportsFloat | typing.SupportsIndex,
+    failures: collections.abc.Sequence[Failure] = [],
 ) -> list[Transport]:
     """
     The ranks of a group whose ranks are threads of this process.
@@ -329,6 +344,7 @@ def mpi_transport(
     timeout_s: typing.SupportsFloat | typing.SupportsIndex,
     *,
     message_bytes: typing.SupportsInt | typing.SupportsIndex = 1073741824,
+    failure: Failure | None = None,
 ) -> MpiTransport:
     """
     The ranks of an MPI communicator: its handle in Fortran, 0 for all. Collective.
@@ -368,6 +384,7 @@ def shared_memory_transport(
     rank: typing.SupportsInt | typing.SupportsIndex,
     size: typing.SupportsInt | typing.SupportsIndex,
     timeout_s: typing.SupportsFloat | typing.SupportsIndex,
+    failure: Failure | None = None,
 ) -> Transport:
     """
     A rank of a group on this node; `name` is this group's alone. Collective.

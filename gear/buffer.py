@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 from typing import Any, cast
 
 import numpy as np
@@ -14,8 +15,8 @@ from gear.arguments import check_count, check_text
 from gear.arrays import as_ids, as_priorities, update_on_gpu
 from gear.batch import Batch
 from gear.distributed import Group
-from gear.distributed.region import checked_place, made_up_name
-from gear.distributed.together import together
+from gear.distributed.region import checked_place
+from gear.distributed.together import alike, ending_the_group, together
 from gear.episode import Episode
 from gear.errors import InvalidArgument, TransportError
 from gear.frameworks import tensor_maker
@@ -34,7 +35,8 @@ DEFAULT_PAGE_STEPS = 16
 class ReplayBuffer:
     """The experience of one run, in pages of ``page_steps`` consecutive steps of one episode.
 
-    Any number of threads may write (one `Writer` each) and read (one `Loader` each).
+    Any number of threads may write (one `Writer` each) and read (one `Loader` each); over a group
+    of several ranks, one thread makes the loaders and draws from all of them.
 
     Args:
         schema: the columns of a step.
@@ -52,9 +54,10 @@ class ReplayBuffer:
         max_times_sampled: how often a step may be drawn. An ended episode is freed when it has
             nothing left to draw. None: no limit.
         rate_limit: samples per insert; None: no limit.
-        group: the ranks that share the buffer. With several ranks, the call is collective. All
-            ranks of a node read tiers ``"shared"`` and ``"pinned"`` in place, and their GPUs tier
-            ``"device"``; rows of tier ``"host"`` are sent to the rank that needs them.
+        group: the ranks that share the buffer. With several ranks, the call is collective, and all
+            arguments but `capacity` are the same on every rank. All ranks of a node read tiers
+            ``"shared"`` and ``"pinned"`` in place, and their GPUs tier ``"device"``; rows of tier
+            ``"host"`` are sent to the rank that needs them.
 
     Raises:
         InvalidArgument: a value that is not allowed, a capacity below one page, a shared name that
@@ -79,9 +82,8 @@ class ReplayBuffer:
     ) -> None:
         connect_core_log()
         group = _checked_group(group)
-        made_up = made_up_name(group)
 
-        def make_shard() -> _core.Shard:
+        def check() -> dict[str, Any]:
             if not isinstance(schema, Schema):
                 raise InvalidArgument(f"[store] schema {schema!r}: give a gear.Schema")
             if not isinstance(rate_limit, RateLimit | None):
@@ -89,18 +91,34 @@ class ReplayBuffer:
             most = max_times_sampled
             if most is not None:
                 most = check_count("[store] max_times_sampled", most, most=65535)
-            return _core.Shard(
-                schema.as_tuples(),
-                capacity=check_count("[store] capacity", capacity),
-                page_steps=check_count("[store] page_steps", page_steps),
-                evict=check_text("[store] evict", evict),
-                max_times_sampled=most or 0,
-                owner=group.rank,
-                rate_limit=None if rate_limit is None else rate_limit.as_tuple(),
-                **checked_place(tier, name, group, made_up),
-            )
+            return {
+                "schema": [repr(column) for column in schema.as_tuples()],
+                "tier": check_text("[store] tier", tier),
+                "name": None if name is None else check_text("[store] name", name),
+                "page_steps": check_count("[store] page_steps", page_steps),
+                "evict": check_text("[store] evict", evict),
+                "max_times_sampled": most,
+                "rate_limit": None if rate_limit is None else list(rate_limit.as_tuple()),
+                "[made up]": secrets.token_hex(8),
+            }
 
-        self._set(together(group, make_shard), schema, tier, name, group)
+        with group.doing("ReplayBuffer"):
+            made_up = alike(group, check, "[store] ReplayBuffer")[0]["[made up]"]
+
+            def make_shard() -> _core.Shard:
+                return _core.Shard(
+                    schema.as_tuples(),
+                    capacity=check_count("[store] capacity", capacity),
+                    page_steps=page_steps,
+                    evict=evict,
+                    max_times_sampled=max_times_sampled or 0,
+                    owner=group.rank,
+                    rate_limit=None if rate_limit is None else rate_limit.as_tuple(),
+                    **checked_place(tier, name, group, made_up),
+                )
+
+            shard = together(group, make_shard, "ReplayBuffer")
+            self._set(shard, schema, tier, name, group)
 
     def _set(
         self, shard: _core.Shard, schema: Schema, tier: str, name: str | None, group: Group
@@ -112,9 +130,10 @@ class ReplayBuffer:
         self._group = group
         self._peers: _core.Peers | None = None
         if group.size > 1:
-            self._peers = _core.Peers(
-                shard, group.transport(), list(group.nodes), hide_names=name is None
-            )
+            with ending_the_group(group, "could not make its part of a ReplayBuffer"):
+                self._peers = _core.Peers(
+                    shard, group.transport(), list(group.nodes), hide_names=name is None
+                )
 
     def _open(self) -> _core.Shard:
         if self._shard is None:
@@ -259,6 +278,7 @@ class ReplayBuffer:
         Over a group, each rank gets ``batch_size`` items (of an epoch's last batch: its share), and
         all ranks together draw from all shards as if they were one buffer. Making the loader and
         ``next`` are collective: every rank makes the same loaders and calls them in the same order.
+        All arguments but `device`, `path` and `framework` are the same on every rank.
 
         Args:
             batch_size: items in a batch; over a group, in each rank's batch.
@@ -350,7 +370,8 @@ class ReplayBuffer:
         if self._group.size == 1:
             checkpoint.save(self._open(), path)
         else:
-            checkpoint.save_rank(self._open, self._peers, path, self._group)
+            with self._group.doing("ReplayBuffer.save"):
+                checkpoint.save_rank(self._open, self._peers, path, self._group)
 
     @classmethod
     def load(
@@ -367,16 +388,27 @@ class ReplayBuffer:
         collective, and needs as many ranks as saved the buffer.
 
         Raises:
-            InvalidArgument: another number of ranks saved it.
+            InvalidArgument: another number of ranks saved it, or the arguments differ among ranks.
             CorruptData: it is torn, truncated, foreign or of a newer format; says what and where.
         """
         connect_core_log()
         group = _checked_group(group)
-        made_up = made_up_name(group)
-        shard = checkpoint.load_rank(path, group, lambda: checked_place(tier, name, group, made_up))
-        schema = Schema(Column(*column) for column in shard.columns)
-        buffer = cls.__new__(cls)
-        buffer._set(shard, schema, tier, name, group)
+
+        def check() -> dict[str, Any]:
+            return {
+                "path": os.fsdecode(path),
+                "tier": check_text("[store] tier", tier),
+                "name": None if name is None else check_text("[store] name", name),
+                "[made up]": secrets.token_hex(8),
+            }
+
+        with group.doing("ReplayBuffer.load"):
+            made_up = alike(group, check, "[checkpoint] ReplayBuffer.load")[0]["[made up]"]
+            place = checked_place(tier, name, group, made_up)
+            shard = checkpoint.load_rank(path, group, place)
+            schema = Schema(Column(*column) for column in shard.columns)
+            buffer = cls.__new__(cls)
+            buffer._set(shard, schema, tier, name, group)
         return buffer
 
     def close(self) -> None:

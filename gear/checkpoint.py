@@ -15,6 +15,7 @@ from gear.distributed.together import agreed, together
 from gear.errors import CorruptData, GearError, InvalidArgument
 from gear.whole import publish, recover, replaced, saving
 
+SAVE = "ReplayBuffer.save"
 _RANK = re.compile(r"rank-(\d{5})-of-(\d{5})")
 
 
@@ -47,8 +48,8 @@ def save_rank(
     def check() -> tuple[_core.Shard, str]:
         return open_shard(), os.fsdecode(path)
 
-    shard, text = together(group, check)
-    target = Path(agreed(group, "[checkpoint] path", text))
+    shard, text = together(group, check, SAVE)
+    target = Path(agreed(group, "[checkpoint] path", text, SAVE))
     if peers is not None:
         peers.exchange_updates()
     beside = saving(target)
@@ -73,24 +74,17 @@ def save_rank(
             publish(target)
 
     for step in (prepare, write, commit):
-        together(group, step)
+        together(group, step, SAVE)
 
 
-def load_rank(
-    path: str | os.PathLike[str], group: Group, check_place: Callable[[], dict[str, str]]
-) -> _core.Shard:
-    """Loads this rank's shard onto the tier and name that `check_place` returns; collective.
+def load_rank(path: str | os.PathLike[str], group: Group, place: dict[str, str]) -> _core.Shard:
+    """Loads this rank's shard onto the tier and name of `place`; collective, with one path.
 
     Raises:
-        InvalidArgument: another number of ranks saved it, or `check_place` refuses.
+        InvalidArgument: another number of ranks saved it.
         CorruptData: as `load`; on every rank, naming the one that failed.
     """
-
-    def check() -> tuple[str, dict[str, str]]:
-        return os.fsdecode(path), check_place()
-
-    text, place = together(group, check)
-    folder = Path(agreed(group, "[checkpoint] path", text))
+    folder = Path(os.fsdecode(path))
 
     def read() -> _core.Shard:
         saved_by = _ranks_that_saved(folder)
@@ -105,8 +99,9 @@ def load_rank(
             )
         return load(folder, owner=group.rank, **place)
 
-    together(group, lambda: recover(folder) if group.size > 1 and group.rank == 0 else None)
-    return together(group, read)
+    what = "ReplayBuffer.load"
+    together(group, lambda: recover(folder) if group.size > 1 and group.rank == 0 else None, what)
+    return together(group, read, what)
 
 
 def _rank_folder(rank: int, size: int) -> str:

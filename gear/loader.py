@@ -12,7 +12,7 @@ from gear import _core
 from gear.arguments import check_count, check_flag, check_number, check_text, check_timeout
 from gear.batch import Batch
 from gear.distributed import Group
-from gear.distributed.together import together
+from gear.distributed.together import alike, ending_the_group
 from gear.errors import InvalidArgument
 from gear.frameworks import tensor_maker
 from gear.samplers import Sampler, Weighted
@@ -57,7 +57,9 @@ class Loader(Iterator[Batch]):
         locality: str,
         nccl: bool,
     ) -> None:
-        def check() -> tuple[_core.Shard, _core.LoaderOptions]:
+        made: list[tuple[_core.Shard, _core.LoaderOptions]] = []
+
+        def check() -> dict[str, Any]:
             shard = open_shard()
             if not isinstance(sampler, Sampler) or type(sampler) is Sampler:
                 raise InvalidArgument(
@@ -74,7 +76,7 @@ class Loader(Iterator[Batch]):
             size = check_count("[collect] batch_size", batch_size)
             pack = check_flag("[collect] packed", packed)
             self._batch_text = repr((size, pack, tuples))
-            return shard, _core.LoaderOptions(
+            options = _core.LoaderOptions(
                 shard,
                 outputs=tuples,
                 batch_size=size,
@@ -93,11 +95,27 @@ class Loader(Iterator[Batch]):
                 nccl=check_flag("[collect] nccl", nccl),
                 timeout_s=self._timeout_s,
             )
+            made.append((shard, options))
+            return {
+                "batch_size": size,
+                "prefetch": int(prefetch),
+                "packed": pack,
+                "seed": self._seed,
+                "sampler": repr(_with_floats(sampler)),
+                "outputs": [repr(one) for one in tuples],
+                "locality": locality,
+                "nccl": nccl,
+                "timeout_s": self._timeout_s,
+            }
 
         self._sampler = sampler
         self._group = group
-        shard, options = together(group, check)
-        self._core: _core.Collector | None = _core.Collector(shard, options, peers)
+        self._core: _core.Collector | None = None
+        with group.doing("ReplayBuffer.loader"):
+            alike(group, check, "[collect] ReplayBuffer.loader")
+            shard, options = made[0]
+            with ending_the_group(group, "could not make its part of a loader"):
+                self._core = _core.Collector(shard, options, peers)
 
     def _open(self) -> _core.Collector:
         if self._core is None:
@@ -176,10 +194,11 @@ class Loader(Iterator[Batch]):
         """Continues from the `state_dict` of a loader with the same options.
 
         Raises:
-            InvalidArgument: the state has another version, seed, sampler or batch layout.
+            InvalidArgument: the state has another version, seed, sampler or batch layout, or stands
+                at another batch than that of other ranks.
         """
 
-        def restore() -> float:
+        def restore() -> dict[str, Any]:
             if not isinstance(state, Mapping):
                 raise InvalidArgument(
                     f"[collect] loader state {state!r}: give what state_dict() returned"
@@ -192,9 +211,11 @@ class Loader(Iterator[Batch]):
                     )
             pending = _arrays_of(state.get("pending"))
             self._open().restore({**state, "pending": pending})
-            return float(state["beta"])
+            return {key: state[key] for key in ("draws", "epoch", "beta")}
 
-        self._beta = together(self._group, restore)
+        self._beta = float(
+            alike(self._group, restore, "[collect] Loader.load_state_dict")[0]["beta"]
+        )
 
     def stats(self) -> LoaderStats:
         """Counts and times of the batches delivered so far."""
@@ -209,6 +230,14 @@ class Loader(Iterator[Batch]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _with_floats(sampler: Sampler) -> Sampler:
+    """One text for 1 and 1.0."""
+    numbers: dict[str, Any] = {
+        name: float(getattr(sampler, name)) for name in ("alpha", "beta") if hasattr(sampler, name)
+    }
+    return replace(sampler, **numbers)
 
 
 def _arrays_of(pending: Any) -> list[dict[str, Any]]:

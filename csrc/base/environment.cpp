@@ -22,6 +22,8 @@ constexpr auto kTable = std::to_array<EnvVar>({
      "name of this rank's node: ranks of one node map each other's memory"},
     {"GEAR_TIMEOUT_S", "300",
      "seconds that a rank waits for the others before it gives up, naming those that are missing"},
+    {"GEAR_RUN_ID", "what Slurm, torchrun or MPI calls the run",
+     "tells runs apart that meet at one address: the same for all ranks of a run"},
     {"GEAR_NCCL", "the copy that is loaded, else libnccl.so.2 on the loader's path",
      "NCCL library that carries rows between GPUs of different nodes"},
 });

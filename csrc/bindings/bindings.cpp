@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <exception>
 
 #include "base/devices.h"
@@ -5,6 +7,7 @@
 #include "base/errors.h"
 #include "base/log.h"
 #include "base/threads/blocking.h"
+#include "base/threads/interrupt.h"
 #include "base/threads/thread_pool.h"
 #include "bindings/bindings.h"
 #include "store/checkpoint/manifest.h"
@@ -87,6 +90,17 @@ void install_blocking_hooks() {
   base::blocking_hooks.store(&kHooks, std::memory_order_release);
 }
 
+// Handlers of signals run in the main thread alone: others need not take the GIL.
+void check_signals() {
+  if (::gettid() != ::getpid()) {
+    return;
+  }
+  const py::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) {
+    throw py::error_already_set();
+  }
+}
+
 py::dict build_info() {
   py::dict info;
   info["version"] = GEAR_VERSION;
@@ -127,6 +141,7 @@ py::handle transport_error() { return g_transport; }
 void register_base(py::module_& module) {
   py::register_exception_translator(translate);
   install_blocking_hooks();
+  base::interrupt_check.store(&check_signals);
   module.def("raise_as", &raise_as, py::kw_only(), py::arg("InvalidArgument"),
              py::arg("OutOfMemory"), py::arg("CudaError"), py::arg("TransportError"),
              py::arg("CorruptData"), py::arg("IoError"),

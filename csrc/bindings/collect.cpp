@@ -7,7 +7,7 @@
 
 #include "base/errors.h"
 #include "bindings/batch.h"
-#include "bindings/one_thread.h"
+#include "bindings/buffer_peers.h"
 #include "deliver/make_source.h"
 #include "group/group_source.h"
 
@@ -162,11 +162,11 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
 class PyCollector {
  public:
   PyCollector(std::shared_ptr<store::Shard> shard, const LoaderOptions& options,
-              std::optional<std::shared_ptr<group::Peers>> peers)
-      : schema_(shard->shared_schema()), over_group_(peers.has_value()) {
+              std::optional<std::shared_ptr<BufferPeers>> peers)
+      : schema_(shard->shared_schema()), peers_(std::move(peers).value_or(nullptr)) {
     const py::gil_scoped_release release;
-    if (peers) {
-      pipeline_ = group::make_pipeline(std::move(*peers), options.collector, options.group);
+    if (peers_) {
+      pipeline_ = group::make_pipeline(peers_, options.collector, options.group);
     } else {
       pipeline_ = deliver::make_pipeline(std::move(shard), options.collector);
     }
@@ -186,6 +186,10 @@ class PyCollector {
     Pipeline::Next result = Pipeline::Next::kTimedOut;
     const bool in_time = wait_interruptibly(timeout_s, [&](double slice) {
       const OneThread::Turn turn(calls_);
+      std::optional<OneThread::Turn> draw;
+      if (peers_) {
+        draw.emplace(peers_->draws);
+      }
       result = pipeline_->next(slice, batch);
       return result != Pipeline::Next::kTimedOut;
     });
@@ -280,7 +284,7 @@ class PyCollector {
     out["selection"] = stats.selects_on_device ? "device" : "host";
     out["bytes_by_path"] = bytes_by_path;
     out["hits"] = hits;
-    out["local_bytes"] = over_group_ ? stats.local_bytes : stats.bytes;
+    out["local_bytes"] = peers_ ? stats.local_bytes : stats.bytes;
     out["same_node_bytes"] = stats.same_node_bytes;
     out["remote_bytes"] = stats.remote_bytes;
     out["message_bytes"] = stats.message_bytes;
@@ -300,7 +304,7 @@ class PyCollector {
 
  private:
   std::shared_ptr<const store::Schema> schema_;
-  bool over_group_;
+  std::shared_ptr<BufferPeers> peers_;  // null: no group
   std::unique_ptr<Pipeline> pipeline_;
   OneThread calls_{
       "[collect] another thread's call of this loader has not returned: one thread at a time may "
@@ -338,7 +342,7 @@ void register_collect(py::module_& module) {
            py::arg("nccl"), py::arg("timeout_s"));
   py::class_<PyCollector>(module, "Collector")
       .def(py::init<std::shared_ptr<store::Shard>, const LoaderOptions&,
-                    std::optional<std::shared_ptr<group::Peers>>>(),
+                    std::optional<std::shared_ptr<BufferPeers>>>(),
            py::arg("shard"), py::arg("options"), py::arg("peers"))
       .def("next", &PyCollector::next, py::arg("timeout_s") = py::none())
       .def("state", &PyCollector::state)

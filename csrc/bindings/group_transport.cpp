@@ -36,14 +36,15 @@ py::list views(std::span<const Range> ranges) {
   return list;
 }
 
-// The exception as one of the core, which threads without the GIL can carry.
+// The exception as one of the core, which threads without the GIL can carry. What a handler of a
+// signal raised goes up as it is.
 [[noreturn]] void rethrow(const py::error_already_set& error, const char* call) {
   const std::string text = py::str(error.value());
   if (error.matches(transport_error())) {
     throw base::TransportError(text);
   }
-  if (error.matches(PyExc_KeyboardInterrupt)) {
-    PyErr_SetInterrupt();  // raised again where Python goes on
+  if (!error.matches(PyExc_Exception)) {
+    throw error;
   }
   const std::string type = py::str(error.type().attr("__name__"));
   throw base::TransportError(base::cat("[transport] ", call, " by the group failed: ", type,

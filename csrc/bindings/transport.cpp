@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/errors.h"
 #include "bindings/bindings.h"
 #include "bindings/group_transport.h"
+#include "transport/failure.h"
 #include "transport/loopback.h"
 #include "transport/mpi.h"
 #include "transport/shared/shared_memory.h"
@@ -20,6 +22,7 @@ namespace {
 
 using transport::Bytes;
 using transport::ConstBytes;
+using transport::Failure;
 using transport::Transport;
 using SharedTransport = std::shared_ptr<Transport>;
 
@@ -73,9 +76,16 @@ std::vector<py::bytes> alltoallv(Transport& self, const std::vector<py::bytes>& 
   return received;
 }
 
-std::vector<SharedTransport> loopback_transports(uint32_t size, double timeout_s) {
+using OfGroup = std::optional<std::shared_ptr<Failure>>;
+
+std::vector<SharedTransport> loopback_transports(
+    uint32_t size, double timeout_s, const std::vector<std::shared_ptr<Failure>>& failures) {
+  if (!failures.empty() && failures.size() != size) {
+    throw base::InvalidArgument(base::cat("[transport] ", failures.size(), " failures of ", size,
+                                          " ranks: give one for each, or none"));
+  }
   std::vector<SharedTransport> ranks;
-  for (auto& rank : transport::make_loopback(size, timeout_s)) {
+  for (auto& rank : transport::make_loopback(size, timeout_s, failures)) {
     ranks.push_back(std::move(rank));
   }
   return ranks;
@@ -87,20 +97,28 @@ SharedTransport group_transport(py::object channel, uint32_t rank, uint32_t size
 }
 
 SharedTransport shared_memory_transport(const std::string& name, uint32_t rank, uint32_t size,
-                                        double timeout_s) {
+                                        double timeout_s, OfGroup failure) {
   const py::gil_scoped_release release;
-  return transport::make_shared_memory(name, rank, size, timeout_s);
+  return transport::make_shared_memory(name, rank, size, timeout_s,
+                                       std::move(failure).value_or(nullptr));
 }
 
 std::shared_ptr<transport::MpiTransport> mpi_transport(int communicator, double timeout_s,
-                                                       uint64_t message_bytes) {
+                                                       uint64_t message_bytes, OfGroup failure) {
   const py::gil_scoped_release release;
-  return transport::make_mpi({communicator, timeout_s, message_bytes});
+  return transport::make_mpi(
+      {communicator, timeout_s, message_bytes, std::move(failure).value_or(nullptr)});
 }
 
 }  // namespace
 
 void register_transport(py::module_& module) {
+  py::class_<Failure, std::shared_ptr<Failure>>(module, "Failure")
+      .def(py::init<>())
+      .def("tell", &Failure::tell, py::arg("text"), py::call_guard<py::gil_scoped_release>(),
+           "Ends the group: all waits of its transports end, here and on the ranks they reach.\n"
+           "The first words count.")
+      .def_property_readonly("text", &Failure::text, "What was told; empty: nothing.");
   py::class_<Transport, SharedTransport>(module, "Transport")
       .def_property_readonly("name", &Transport::name)
       .def_property_readonly("rank", &Transport::rank)
@@ -120,12 +138,14 @@ void register_transport(py::module_& module) {
       .def_property_readonly("gpu_aware", &transport::MpiTransport::gpu_aware,
                              "Whether this MPI says that it takes addresses of GPU memory.");
   module.def("loopback_transports", &loopback_transports, py::arg("size"), py::arg("timeout_s"),
+             py::arg("failures") = std::vector<std::shared_ptr<Failure>>(),
              "The ranks of a group whose ranks are threads of this process.");
   module.def("shared_memory_transport", &shared_memory_transport, py::arg("name"), py::arg("rank"),
-             py::arg("size"), py::arg("timeout_s"),
+             py::arg("size"), py::arg("timeout_s"), py::arg("failure") = py::none(),
              "A rank of a group on this node; `name` is this group's alone. Collective.");
   module.def("mpi_transport", &mpi_transport, py::arg("communicator"), py::arg("timeout_s"),
              py::kw_only(), py::arg("message_bytes") = transport::MpiOptions{}.message_bytes,
+             py::arg("failure") = py::none(),
              "The ranks of an MPI communicator: its handle in Fortran, 0 for all. Collective.");
   module.def("group_transport", &group_transport, py::arg("channel"), py::arg("rank"),
              py::arg("size"), py::arg("timeout_s"),

@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/nvtx.h"
+#include "base/threads/interrupt.h"
 #include "deliver/make_source.h"
 #include "select/importance.h"
 #include "transport/typed.h"
@@ -273,7 +274,13 @@ void GroupSource::prepare(Share& job) {
 void GroupSource::finish_one(Share& job) {
   {
     std::unique_lock guard(mutex_);
-    changed_.wait(guard, [&] { return job.state != Share::State::kDrawn; });
+    while (job.state == Share::State::kDrawn) {
+      if (changed_.wait_for(guard, base::kInterruptEvery) == std::cv_status::timeout) {
+        guard.unlock();
+        base::check_interrupt();
+        guard.lock();
+      }
+    }
   }
   if (job.state == Share::State::kGathering) {
     mover_->exchange(job.number, *job.assembly, job.batch);

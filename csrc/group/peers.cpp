@@ -45,6 +45,9 @@ Peers::Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Tra
   own.num_pages = shard_->index().options().num_pages;
   own.token = random_token();
   own.owner = shard_->options().owner;
+  own.max_times_sampled = shard_->options().max_times_sampled;
+  own.evict = shard_->options().evict;
+  own.hides_name = hide_names ? 1 : 0;
   hash.copy(own.schema_hash.data(), own.schema_hash.size() - 1);
   known_ = transport::allgather(*control_, own);
   check_known();
@@ -82,6 +85,16 @@ void Peers::check_known() const {
       throw base::InvalidArgument(
           base::cat("[group] tier '", memory::tier_name(one.region.tier), "' on rank ", r, ", '",
                     memory::tier_name(first.region.tier), "' on rank 0: give every rank the same"));
+    }
+    if (one.max_times_sampled != first.max_times_sampled) {
+      throw base::InvalidArgument(base::cat("[group] max_times_sampled ", one.max_times_sampled,
+                                            " on rank ", r, ", ", first.max_times_sampled,
+                                            " on rank 0: give every rank the same"));
+    }
+    if (one.evict != first.evict || one.hides_name != first.hides_name) {
+      throw base::InvalidArgument(base::cat("[group] ", one.evict != first.evict ? "evict" : "name",
+                                            " of rank ", r, " is not that of rank 0: give every ",
+                                            "rank the same"));
     }
     if (one.page_steps != first.page_steps) {
       throw base::InvalidArgument(base::cat("[group] page_steps ", one.page_steps, " on rank ", r,

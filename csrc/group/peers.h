@@ -68,9 +68,12 @@ class Peers {
     uint64_t num_pages;
     uint64_t token;
     uint32_t owner;
-    uint32_t zero;
+    uint32_t max_times_sampled;
+    store::Evict evict;
+    uint8_t hides_name;
+    std::array<char, 2> zero;
     std::array<char, 17> schema_hash;
-    std::array<char, 7> zeros;
+    std::array<char, 11> zeros;
   };
 
   struct Mapped {

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/errors.h"
 #include "memory/shared/shared_region.h"
 
 namespace gear::group {
 
 ReadBoard::ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& control)
-    : counters_(peers.size()), readers_(peers.size()), rank_(peers.rank()) {
+    : counters_(peers.size()),
+      readers_(peers.size()),
+      rank_(peers.rank()),
+      timeout_s_(control.timeout_s()) {
   for (uint32_t r = 0; r < peers.size(); ++r) {
     readers_[r].process = peers.process(r);
   }
@@ -42,6 +46,21 @@ bool ReadBoard::has_passed(uint32_t rank, uint64_t number) const noexcept {
     return true;
   }
   return has_ended(rank);
+}
+
+void ReadBoard::check_waited(std::span<const uint32_t> readers, uint64_t number,
+                             std::chrono::duration<double> time) const {
+  if (time.count() < timeout_s_) {
+    return;
+  }
+  for (const uint32_t rank : readers) {
+    if (!has_passed(rank, number)) {
+      throw base::TransportError(base::cat(
+          "[ingest] rank ", rank, " (pid ", readers_[rank].process.pid, ") has read a page for ",
+          timeout_s_, " s that a writer of rank ", rank_,
+          " waits for: look whether it is stopped, ", "or raise timeout_s (GEAR_TIMEOUT_S)"));
+    }
+  }
 }
 
 // A writer that waits asks every 50 us, which is less than it takes to look.

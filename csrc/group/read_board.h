@@ -1,8 +1,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "group/peers.h"
@@ -20,6 +22,10 @@ class ReadBoard {
   void passed(uint64_t number);
   /// Whether `rank`, of the same node, has; also once it has ended.
   bool has_passed(uint32_t rank, uint64_t number) const noexcept;
+  /// Throws TransportError naming those of `readers` that have not passed `number`, where a writer
+  /// has waited for them longer than the group's time-out.
+  void check_waited(std::span<const uint32_t> readers, uint64_t number,
+                    std::chrono::duration<double> time) const;
 
  private:
   /// The process of a rank.
@@ -34,6 +40,7 @@ class ReadBoard {
   std::vector<std::unique_ptr<memory::Region>> counters_;  ///< by rank; null: of another node
   mutable std::vector<Reader> readers_;                    ///< by rank
   uint32_t rank_;
+  double timeout_s_;
 };
 
 /// When the ranks that a batch goes to have read the pages that it shows.
@@ -43,6 +50,9 @@ class ReadersEnd final : public store::ReadEnd {
       : board_(std::move(board)), number_(number), readers_(std::move(readers)) {}
 
   bool done() const noexcept override;
+  void waited(std::chrono::duration<double> time) const override {
+    board_->check_waited(readers_, number_ + 1, time);
+  }
 
  private:
   std::shared_ptr<const ReadBoard> board_;

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/threads/blocking.h"
+#include "base/threads/interrupt.h"
 
 namespace gear::store {
 
@@ -61,16 +62,29 @@ bool ReadTickets::passed(uint64_t clock) {
 void ReadTickets::wait_passed(uint64_t clock) {
   constexpr std::chrono::microseconds kPoll{50};  // of reads that end on a device
   const base::Blocking waiting;
+  const auto began = std::chrono::steady_clock::now();
+  auto next_look = began + base::kInterruptEvery;
   std::unique_lock guard(mutex_);
   while (!back(clock)) {
     if (ending_.empty()) {
-      done_.wait(guard);
+      done_.wait_for(guard, base::kInterruptEvery);
     } else {
       for (const auto& read : ending_) {
         read.second->hurry();
       }
       done_.wait_for(guard, kPoll);
       poll_ended();
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= next_look) {
+      const auto ending = ending_;
+      guard.unlock();
+      base::check_interrupt();
+      for (const auto& read : ending) {
+        read.second->waited(now - began);
+      }
+      guard.lock();
+      next_look = now + base::kInterruptEvery;
     }
   }
 }

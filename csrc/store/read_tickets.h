@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -18,6 +19,9 @@ class ReadEnd {
   /// A writer waits for it: a read that was put off is to begin. From that writer's thread, which
   /// does not hold the shard's lock; must not call the shard.
   virtual void hurry() const noexcept {}
+  /// A writer has waited for it so long: throws TransportError where nobody should wait longer.
+  /// From that writer's thread, as hurry().
+  virtual void waited(std::chrono::duration<double> time) const { static_cast<void>(time); }
 };
 
 /// Which batches still read pages that were planned for them: a page that was evicted is written
@@ -41,7 +45,8 @@ class ReadTickets {
   void poll();
   /// Whether every ticket issued up to this clock is back. Under the shard's lock.
   bool passed(uint64_t clock);
-  /// Waits until it is. Without the shard's lock.
+  /// Waits until it is, until ReadEnd::waited throws or the host program is interrupted
+  /// (base::check_interrupt). Without the shard's lock.
   void wait_passed(uint64_t clock);
 
  private:

@@ -7,6 +7,7 @@
 
 #include "base/devices.h"
 #include "base/errors.h"
+#include "base/threads/interrupt.h"
 
 namespace gear::store {
 namespace {
@@ -116,7 +117,14 @@ void Shard::wait_for_draw(std::unique_lock<std::mutex>& held) {
     }
     {
       const base::Blocking waiting;
-      progress_.wait(held, [this] { return !draw_is_out_; });
+      while (draw_is_out_) {
+        progress_.wait_for(held, base::kInterruptEvery);
+        if (draw_is_out_) {
+          held.unlock();
+          base::check_interrupt();
+          held.lock();
+        }
+      }
       held.unlock();
     }
     held = lock();

@@ -1,5 +1,7 @@
 #include "transport/collective.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "base/errors.h"
@@ -71,6 +73,8 @@ std::string_view call_name(Call call) {
       return "alltoallv";
     case Call::kDuplicate:
       return "duplicate";
+    case Call::kGaveUp:
+      return "no call, since it has given up";
   }
   return "a call that this version does not know";
 }
@@ -81,9 +85,14 @@ std::string late_text(std::span<const uint32_t> missing, std::string_view call, 
                    ", or set a longer time-out");
 }
 
-std::string left_text(std::span<const uint32_t> gone, std::string_view call) {
-  return base::cat("[transport] ", ranks_text(gone), gone.size() == 1 ? " has" : " have",
-                   " left the group, others are in ", call, ": close it on all ranks alike");
+std::string left_text(std::string_view who, std::string_view call) {
+  return base::cat("[transport] ", who, " closed its loader or ended while others wait for it in ",
+                   call, ": look at its output");
+}
+
+std::string interrupted_text(uint32_t rank, std::string_view call) {
+  return base::cat("[transport] rank ", rank, " (pid ", ::getpid(), ") was interrupted in ", call,
+                   ": start the run again from its last checkpoint");
 }
 
 std::string other_call_text(uint32_t other, std::string_view its_call, uint32_t rank,

@@ -25,12 +25,21 @@ void check_alltoallv(uint32_t rank, uint32_t size, std::span<const ConstBytes> t
 std::string ranks_text(std::span<const uint32_t> ranks);
 
 /// What a rank is in; travels to the others, so that they can tell.
-enum class Call : uint32_t { kStart = 0, kAllgather = 1, kAlltoallv = 2, kDuplicate = 3 };
+enum class Call : uint32_t {
+  kStart = 0,
+  kAllgather = 1,
+  kAlltoallv = 2,
+  kDuplicate = 3,
+  kGaveUp = 4,  ///< no call: the rank makes no more
+};
 std::string_view call_name(Call call);
 
 /// The messages of TransportError. `call`: "allgather".
 std::string late_text(std::span<const uint32_t> missing, std::string_view call, double timeout_s);
-std::string left_text(std::span<const uint32_t> gone, std::string_view call);
+/// `who`: "rank 1 (pid 4711)".
+std::string left_text(std::string_view who, std::string_view call);
+/// Of a wait that the host program ended: Ctrl-C.
+std::string interrupted_text(uint32_t rank, std::string_view call);
 /// `other` is in `its_call`, this rank in `call`.
 std::string other_call_text(uint32_t other, std::string_view its_call, uint32_t rank,
                             std::string_view call);

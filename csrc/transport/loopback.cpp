@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/threads/interrupt.h"
 #include "transport/collective.h"
 
 namespace gear::transport {
@@ -28,6 +29,8 @@ struct Part {
 // Where the ranks of one transport meet: once when all have come, so that each may read what the
 // others brought, and once when all have read.
 class Meeting {
+  using Clock = std::chrono::steady_clock;
+
  public:
   Meeting(uint32_t size, double timeout_s)
       : timeout_s_(timeout_s), parts_(size), here_(size, false), left_(size, false) {}
@@ -38,12 +41,23 @@ class Meeting {
   // `read(parts)` copies what this rank receives and returns what is wrong with it, if anything.
   template <class Read>
   void run(uint32_t rank, Part part, const Read& read) {
-    come(rank, std::move(part));
+    const std::exception_ptr interrupt = come(rank, std::move(part));
     std::string wrong = other_call(rank);
     if (wrong.empty()) {
       wrong = read(parts_);
     }
     go(std::move(wrong));
+    if (interrupt) {
+      std::rethrow_exception(interrupt);
+    }
+  }
+
+  void fail(const std::string& text) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) {
+      failure_ = text;
+    }
+    changed_.notify_all();
   }
 
   void leave(uint32_t rank) noexcept {
@@ -54,7 +68,9 @@ class Meeting {
   }
 
  private:
-  void come(uint32_t rank, Part part) {
+  // Returns what interrupted the wait when the others had come already, and read what this rank
+  // brought.
+  std::exception_ptr come(uint32_t rank, Part part) {
     std::unique_lock lock(mutex_);
     if (failure_) {
       throw base::TransportError(*failure_);
@@ -65,17 +81,39 @@ class Meeting {
     if (++num_here_ == size()) {
       ++num_met_;
       changed_.notify_all();
-      return;
+      return nullptr;
     }
     const auto met = [this, before = num_met_] { return num_met_ != before; };
-    changed_.wait_for(lock, std::chrono::duration<double>(timeout_s_),
-                      [&] { return met() || any_left_ || failure_; });
+    const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s_);
+    while (!met() && !any_left_ && !failure_ && Clock::now() < deadline) {
+      changed_.wait_for(lock, std::min<std::chrono::duration<double>>(base::kInterruptEvery,
+                                                                      deadline - Clock::now()));
+      lock.unlock();
+      std::exception_ptr interrupt;
+      try {
+        base::check_interrupt();
+      } catch (...) {
+        interrupt = std::current_exception();
+      }
+      lock.lock();
+      if (interrupt && met()) {
+        return interrupt;
+      }
+      if (interrupt) {
+        if (!failure_) {
+          failure_ = interrupted_text(rank, call);
+        }
+        changed_.notify_all();
+        std::rethrow_exception(interrupt);
+      }
+    }
     if (met()) {
-      return;
+      return nullptr;
     }
     if (!failure_) {
       const std::vector<uint32_t> gone = absent(true);
-      failure_ = gone.empty() ? late_text(absent(false), call, timeout_s_) : left_text(gone, call);
+      failure_ = gone.empty() ? late_text(absent(false), call, timeout_s_)
+                              : left_text(ranks_text(gone), call);
       changed_.notify_all();
     }
     throw base::TransportError(*failure_);
@@ -139,10 +177,13 @@ void copy(ConstBytes source, Bytes target) {
   }
 }
 
-class Loopback final : public Transport {
+class Loopback final : public Transport, private Failure::Listener {
  public:
-  Loopback(std::shared_ptr<Meeting> meeting, uint32_t rank)
-      : meeting_(std::move(meeting)), rank_(rank) {}
+  Loopback(std::shared_ptr<Meeting> meeting, uint32_t rank, std::shared_ptr<Failure> failure)
+      : meeting_(std::move(meeting)),
+        rank_(rank),
+        failure_(std::move(failure)),
+        hearing_(failure_, *this) {}
   ~Loopback() override { meeting_->leave(rank_); }
 
   std::string_view name() const noexcept override { return "loopback"; }
@@ -152,7 +193,7 @@ class Loopback final : public Transport {
 
   void allgather(ConstBytes mine, Bytes all) override {
     check_allgather(size(), mine, all);
-    meeting_->run(rank_, {"allgather", mine, {}, nullptr}, [&](const std::vector<Part>& parts) {
+    run({"allgather", mine, {}, nullptr}, [&](const std::vector<Part>& parts) {
       for (uint32_t r = 0; r < size(); ++r) {
         if (parts[r].mine.size() != mine.size()) {
           return other_size_text(r, parts[r].mine.size(), rank_, mine.size(), "allgather");
@@ -165,7 +206,7 @@ class Loopback final : public Transport {
 
   void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
     check_alltoallv(rank_, size(), to, from);
-    meeting_->run(rank_, {"alltoallv", {}, to, nullptr}, [&](const std::vector<Part>& parts) {
+    run({"alltoallv", {}, to, nullptr}, [&](const std::vector<Part>& parts) {
       for (uint32_t r = 0; r < size(); ++r) {
         const ConstBytes sent = parts[r].to[rank_];
         if (sent.size() != from[r].size()) {
@@ -182,27 +223,49 @@ class Loopback final : public Transport {
     if (rank_ == 0) {
       next = std::make_shared<Meeting>(size(), timeout_s());
     }
-    meeting_->run(rank_, {"duplicate", {}, {}, next}, [&](const std::vector<Part>& parts) {
+    run({"duplicate", {}, {}, next}, [&](const std::vector<Part>& parts) {
       next = parts[0].next;
       return std::string();
     });
-    return std::make_unique<Loopback>(std::move(next), rank_);
+    return std::make_unique<Loopback>(std::move(next), rank_, failure_);
   }
 
  private:
+  void hear(const std::string& text) noexcept override { meeting_->fail(text); }
+
+  template <class Read>
+  void run(Part part, const Read& read) {
+    const std::string_view call = part.call;
+    failure_->check();
+    try {
+      meeting_->run(rank_, std::move(part), read);
+    } catch (const base::TransportError& error) {
+      failure_->tell(error.what());
+      throw;
+    } catch (...) {
+      failure_->tell(interrupted_text(rank_, call));
+      throw;
+    }
+  }
+
   std::shared_ptr<Meeting> meeting_;
   uint32_t rank_;
+  std::shared_ptr<Failure> failure_;
+  Failure::Hearing hearing_;
 };
 
 }  // namespace
 
-std::vector<std::unique_ptr<Transport>> make_loopback(uint32_t size, double timeout_s) {
+std::vector<std::unique_ptr<Transport>> make_loopback(
+    uint32_t size, double timeout_s, const std::vector<std::shared_ptr<Failure>>& failures) {
   check_membership(0, size, timeout_s);
+  GEAR_CHECK(failures.empty() || failures.size() == size);
   const auto meeting = std::make_shared<Meeting>(size, timeout_s);
   std::vector<std::unique_ptr<Transport>> ranks;
   ranks.reserve(size);
   for (uint32_t r = 0; r < size; ++r) {
-    ranks.push_back(std::make_unique<Loopback>(meeting, r));
+    ranks.push_back(
+        std::make_unique<Loopback>(meeting, r, or_own(failures.empty() ? nullptr : failures[r])));
   }
   return ranks;
 }

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/errors.h"
+#include "base/threads/interrupt.h"
 #include "transport/collective.h"
 
 namespace gear::transport {
@@ -61,7 +62,10 @@ std::unique_ptr<MpiTransport> make_mpi(const MpiOptions& options) {
       entry = find_entry();
     }
   }
-  return std::unique_ptr<MpiTransport>(entry(options, GEAR_VERSION));
+  MpiOptions passed = options;
+  passed.failure = or_own(options.failure);
+  passed.interrupt_check = base::interrupt_check.load();
+  return std::unique_ptr<MpiTransport>(entry(passed, GEAR_VERSION));
 }
 
 }  // namespace gear::transport

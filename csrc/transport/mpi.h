@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "transport/failure.h"
 #include "transport/transport.h"
 
 namespace gear::transport {
@@ -23,6 +24,10 @@ struct MpiOptions {
   double timeout_s = 300;
   /// Longer entries are cut: MPI counts bytes in an int.
   uint64_t message_bytes = uint64_t{1} << 30;
+  /// Of the rank's group; null: of this transport and its duplicates alone.
+  std::shared_ptr<Failure> failure = nullptr;
+  /// base::interrupt_check, of which the library has another copy. Set by make_mpi.
+  void (*interrupt_check)() = nullptr;
 };
 
 /// Collective over the communicator, which is duplicated. Initialises MPI for several threads if
@@ -33,9 +38,9 @@ struct MpiOptions {
 /// at MPI, waiting outside of it, and nobody else may call it at the same time.
 ///
 /// A call posts one message for each pair of ranks that has bytes to exchange, and names the ranks
-/// whose messages do not come. After a failure, messages that were under way may still touch the
-/// buffers of that call for a second. A rank that has ended is not told from a late one; MPI's
-/// launcher may end all of them then.
+/// whose messages do not come. A rank that gives up sends the others word of it. After a failure,
+/// messages that were under way may still touch the buffers of that call for a quarter second. A
+/// rank that has ended is not told from a late one; MPI's launcher may end all of them then.
 ///
 /// Throws InvalidArgument in a build without MPI and for an intercommunicator; TransportError where
 /// the library or its MPI cannot be loaded, where MPI allows too few threads, for errors of MPI,

@@ -2,22 +2,78 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import copy
+import ctypes
 import json
 import math
 import os
+import struct
+import sys
+import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
+from gear import _core
 from gear.distributed.member import Member
 from gear.errors import InvalidArgument, TransportError
 
 TIMEOUT_S = 300.0
-FIRST_BYTES = 512  # of an exchanged value that travel with its length
+SLICE_S = 0.1  # of a wait, between two looks whether it is to end
+LOOK_S = 0.5  # between two looks at what asks another process
+
+# A message between two ranks: FIRST_BYTES that begin with the frame, then what they do not hold.
+FIRST_BYTES = 512
+FRAME = struct.Struct("<4sHHIQ44s")  # "gear", version, kind, number of the call, length, label
+FRAME_BYTES = FRAME.size
+ROOM = FIRST_BYTES - FRAME_BYTES
+FRAME_VERSION = 1
+KINDS = ("", "barrier", "exchange", "allgather", "alltoallv")
 
 Views = Sequence[memoryview]
+Parts = Sequence[Sequence[memoryview]]
+C = TypeVar("C", bound="Channel")
+
+_alive: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What a rank says of the call that it is in.
+
+    Attributes:
+        kind: one of KINDS.
+        number: of the channel's calls, this one counted.
+        doing: what the user called, "ReplayBuffer.save".
+    """
+
+    kind: str
+    number: int
+    doing: str
+
+    def packed(self, length: int) -> bytes:
+        kind, label = KINDS.index(self.kind), self.doing.encode()[:44]
+        return FRAME.pack(b"gear", FRAME_VERSION, kind, self.number & 0xFFFFFFFF, length, label)
+
+    @staticmethod
+    def unpack(first: memoryview) -> tuple[Frame, int]:
+        """(frame, length of the message)."""
+        mark, version, kind, number, length, label = FRAME.unpack_from(first)
+        if mark != b"gear" or version != FRAME_VERSION or kind >= len(KINDS):
+            raise TransportError(
+                "[transport] a rank speaks another protocol: ranks of one group must run the same "
+                "version of GEAR"
+            )
+        return Frame(KINDS[kind], number, label.rstrip(b"\0").decode(errors="replace")), length
+
+    def __str__(self) -> str:
+        doing = "" if self.doing in (self.kind, f"Group.{self.kind}") else f" of {self.doing}"
+        return f"{self.kind}{doing} (call {self.number})"
 
 
 def resolve_timeout(timeout_s: float | None) -> float:
@@ -55,13 +111,31 @@ class Absence:
         return bool(self.ended or self.late)
 
 
+@dataclass
+class _Family:
+    """What a channel and its duplicates have in common.
+
+    Attributes:
+        forked: this process is a fork of the one that made them.
+        told_others: the other ranks have been told that the group has failed.
+    """
+
+    forked: bool = False
+    told_others: bool = False
+
+
 class Channel(ABC):
     """Collective calls between the ranks of a group, one thread at a time on each.
 
     Every rank makes the same calls in the same order; the calls of two channels have no order
     among each other, so that a background thread takes a `duplicate`. A call ends after `timeout_s`
-    at the latest, with a TransportError that names the ranks that are missing; the group is of no
+    at the latest, with a TransportError that names the ranks that are missing, and at once when the
+    group has failed on any rank or Python raises in the middle of it (Ctrl-C); the group is of no
     use after that.
+
+    The first bytes of every message are its `Frame`: what call it is of, the how manyth, and how
+    long. They are looked at before anything else of the call is taken, so that ranks in different
+    calls learn which.
 
     `members` are there once the group is made: they tell in messages who a rank is, and whether a
     rank on this node has ended.
@@ -74,27 +148,83 @@ class Channel(ABC):
         self.size = size
         self.timeout_s = timeout_s
         self.members: tuple[Member, ...] = ()
-        self.failed = ""  # what the first failed call said
+        self.failure = _core.Failure()  # of the group: shared with duplicates and transports
+        self._family = _Family()
+        self._start()
+        _alive.add(self)
+
+    def _start(self) -> None:
+        """What a duplicate has for itself."""
+        self._number = 0  # of calls made
+        self._turn = threading.RLock()
+        self._doing = ""
+
+    def _twin(self: C) -> C:
+        """Another channel over the same connections."""
+        twin = copy.copy(self)
+        twin._start()
+        _alive.add(twin)
+        return twin
+
+    @property
+    def failed(self) -> str:
+        """What ended the group; empty: nothing."""
+        return self.failure.text
+
+    @property
+    def failures(self) -> list[_core.Failure]:
+        """Those of the ranks that are threads of this process, by rank."""
+        return [self.failure]
+
+    @contextlib.contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Around what one call of the user does with other ranks: `what` says it in messages.
+
+        Raises:
+            InvalidArgument: another thread is in a call of this channel; or this process is a fork
+                of the one that made it.
+        """
+        if self._family.forked:
+            raise InvalidArgument(
+                "[group] this group was made before this process was forked, and its connections "
+                "belong to the parent: make a group in the process that uses it"
+            )
+        if not self._turn.acquire(blocking=False):
+            raise InvalidArgument(
+                f"[group] {what} while another thread's {self._doing or 'call'} of this group has "
+                "not returned: one thread at a time may use a group; make a group for each, in "
+                "the same order on all ranks, or put a lock around it"
+            )
+        before = self._doing
+        self._doing = before or what
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C: the others are in the middle of the same
+            self._say_interrupted()
+            raise
+        finally:
+            self._doing = before
+            self._turn.release()
 
     def allgather(self, mine: memoryview, all: memoryview, timeout_s: float | None = None) -> None:
         """Fills `all` with the bytes of rank 0, rank 1, ...: as many of each as `mine` has."""
         count = mine.nbytes
         parts = [all[rank * count : (rank + 1) * count] for rank in range(self.size)]
-        self.alltoallv([mine] * self.size, parts, timeout_s)
+        self._call("allgather", [mine] * self.size, parts, timeout_s)
 
     def alltoallv(self, to: Views, from_: Views, timeout_s: float | None = None) -> None:
         """Sends ``to[r]`` to rank r and fills ``from_[r]`` with what r sends here; both know how
         many bytes that is, maybe none. The own entry is copied."""
-        if self.failed:  # what the others sent since is for another call
-            raise TransportError(self.failed)
-        from_[self.rank][:] = to[self.rank]
-        if self.size > 1:
-            wait_s = self.timeout_s if timeout_s is None else timeout_s
-            absence = self._move(to, from_, time.monotonic() + wait_s)
-            if absence:
-                error = self.failure(absence, wait_s)
-                self.failed = str(error)
-                raise error
+        self._call("alltoallv", to, from_, timeout_s)
+
+    def barrier(self, timeout_s: float | None = None) -> None:
+        """Returns when all ranks are here."""
+        nothing = [memoryview(bytearray())] * self.size
+        with self.doing("Group.barrier"):
+            self._look()
+            self._call("barrier", nothing, nothing, timeout_s, always=True)
 
     def exchange(self, value: Any) -> list[Any]:
         """What every rank gave, by rank: small values that JSON can carry.
@@ -102,6 +232,11 @@ class Channel(ABC):
         Raises:
             InvalidArgument: on all ranks, where one gave something else; names it.
         """
+        with self.doing("Group.exchange"):
+            self._look()
+            return self._exchange(value)
+
+    def _exchange(self, value: Any) -> list[Any]:
         failed = ""
         try:
             text = json.dumps({"value": value}).encode()
@@ -111,19 +246,8 @@ class Channel(ABC):
                 "lists and dicts of them are allowed"
             )
             text = json.dumps({"failed": failed}).encode()
-        room = FIRST_BYTES - 8
-        first = bytearray(len(text).to_bytes(8, "little") + text[:room].ljust(room))
-        firsts = memoryview(bytearray(FIRST_BYTES * self.size))
-        self.allgather(memoryview(first), firsts)
-        heads = [firsts[rank * FIRST_BYTES : (rank + 1) * FIRST_BYTES] for rank in range(self.size)]
-        lengths = [int.from_bytes(head[:8], "little") for head in heads]
-        rests = [memoryview(bytearray(max(0, length - room))) for length in lengths]
-        if any(rest.nbytes for rest in rests):
-            self.alltoallv([memoryview(bytearray(text[room:]))] * self.size, rests)
-        told = [
-            json.loads(bytes(head[8 : 8 + length]) + bytes(rest))
-            for head, length, rest in zip(heads, lengths, rests, strict=True)
-        ]
+        texts = self._call("exchange", [memoryview(text)] * self.size, None)
+        told = [json.loads(bytes(text)) for text in texts]
         if failed:
             raise InvalidArgument(failed)
         for rank, one in enumerate(told):
@@ -131,14 +255,153 @@ class Channel(ABC):
                 raise InvalidArgument(f"on rank {rank}: {one['failed']}")
         return [one["value"] for one in told]
 
+    def _call(
+        self,
+        kind: str,
+        to: Views,
+        from_: Views | None,
+        timeout_s: float | None = None,
+        *,
+        always: bool = False,
+    ) -> Views:
+        """One collective call; `from_` None: as long as each rank says. Returns what came.
+
+        always: also between ranks that send each other nothing.
+        """
+        with self.doing(kind):
+            self._number += 1
+            self._raise_if_failed()  # what the others sent since is for another call
+            if from_ is not None and to[self.rank].nbytes:
+                from_[self.rank][:] = to[self.rank]
+            if self.size == 1:
+                return to if from_ is None else from_
+            wait_s = self.timeout_s if timeout_s is None else timeout_s
+            deadline = time.monotonic() + wait_s
+            own = Frame(kind, self._number, self._doing)
+            parts_to = [self._parts(own, view, always) for view in to]
+            parts_from = [
+                self._room(None if from_ is None else view, always)
+                for view in (from_ or [memoryview(b"")] * self.size)
+            ]
+            parts_to[self.rank] = parts_from[self.rank] = []
+            told = [0] * self.size
+
+            def arrived(peer: int) -> None:
+                expected = from_[peer] if from_ else None
+                told[peer] = self._check(peer, own, parts_from[peer][0], expected)
+
+            self._finish(self._move(parts_to, parts_from, deadline, arrived), wait_s)
+            if from_ is None:
+                return self._rests(to, parts_from, told, deadline, wait_s)
+            for view, parts in zip(from_, parts_from, strict=True):
+                if parts:
+                    head = min(view.nbytes, ROOM)
+                    view[:head] = parts[0][FRAME_BYTES : FRAME_BYTES + head]
+            return from_
+
+    def _rests(
+        self, to: Views, frames: Parts, told: list[int], deadline: float, wait_s: float
+    ) -> Views:
+        """The whole messages of `frames`, of which each rank has said how long they are."""
+        texts = [memoryview(bytearray(length)) for length in told]
+        texts[self.rank] = to[self.rank]
+        for text, parts in zip(texts, frames, strict=True):
+            if parts:
+                head = min(text.nbytes, ROOM)
+                text[:head] = parts[0][FRAME_BYTES : FRAME_BYTES + head]
+        rest_to = [[view[ROOM:]] if view.nbytes > ROOM else [] for view in to]
+        rest_from = [[text[ROOM:]] if text.nbytes > ROOM else [] for text in texts]
+        rest_to[self.rank] = rest_from[self.rank] = []
+        if any(rest_to) or any(rest_from):
+            absence = self._move(rest_to, rest_from, deadline, lambda _: None)
+            self._finish(absence, wait_s)
+        return texts
+
+    def _parts(self, own: Frame, view: memoryview, always: bool) -> list[memoryview]:
+        """A message as its frame, which has the first bytes too, and what is left of it."""
+        if not (view.nbytes or always or own.kind == "exchange"):
+            return []
+        frame = own.packed(view.nbytes) + bytes(view[:ROOM])
+        first = memoryview(frame.ljust(FIRST_BYTES, b"\0"))
+        return [first, view[ROOM:]] if view.nbytes > ROOM and own.kind != "exchange" else [first]
+
+    def _room(self, view: memoryview | None, always: bool) -> list[memoryview]:
+        """Where a message of a known or unknown (None) length is received."""
+        if not (view is None or view.nbytes or always):
+            return []
+        first = memoryview(bytearray(FIRST_BYTES))
+        return [first, view[ROOM:]] if view is not None and view.nbytes > ROOM else [first]
+
+    def _check(self, peer: int, own: Frame, first: memoryview, expected: memoryview | None) -> int:
+        """The length of the message of `first`; TransportError where it is of another call."""
+        frame, length = Frame.unpack(first)
+        if (frame.kind, frame.number) != (own.kind, own.number):
+            both = sorted([(self.rank, own), (peer, frame)], key=lambda pair: pair[0])
+            texts = [f"{self._who(rank)} is in {one}" for rank, one in both]
+            self._give_up(
+                f"[transport] {' and '.join(texts)}: all ranks must make the same calls in the "
+                "same order"
+            )
+        if expected is not None and length != expected.nbytes:
+            self._give_up(
+                f"[transport] {own}: {self._who(peer)} gives {length} bytes and "
+                f"{self._who(self.rank)} expects {expected.nbytes} of it: give the same on all "
+                "ranks"
+            )
+        return length
+
+    def _finish(self, absence: Absence, wait_s: float) -> None:
+        if absence:
+            self._give_up(str(self.failure_of(absence, wait_s)))
+
+    def _give_up(self, text: str) -> NoReturn:
+        self.fail(text)
+        raise TransportError(self.failed)
+
+    def fail(self, text: str) -> None:
+        """Ends the group on all ranks that can be told, with these words; the first ones count."""
+        if not text.startswith("["):
+            text = f"[transport] {text}: start the run again from its last checkpoint"
+        self.failure.tell(text)
+        self._tell_others()
+
+    def _say_interrupted(self) -> None:
+        if self.size > 1:
+            self.fail(f"{self._who(self.rank)} was interrupted in {self._doing}")
+
+    def _raise_if_failed(self) -> None:
+        if self.failed:
+            self._tell_others()
+            raise TransportError(self.failed)
+
+    def _tell_others(self) -> None:
+        if not self._family.told_others:
+            self._family.told_others = True
+            self._pass_on(self.failed)
+
     @abstractmethod
-    def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
-        """`alltoallv` with the other ranks. Returns who did not take part until `deadline`
-        (time.monotonic); once it returns, no byte of `to` and `from_` is touched any more."""
+    def _move(
+        self, to: Parts, from_: Parts, deadline: float, arrived: Callable[[int], None]
+    ) -> Absence:
+        """Sends all parts of ``to[r]`` to rank r and fills those of ``from_[r]`` with what r sends.
+
+        Calls ``arrived(r)`` when the first part from r is in; what that raises ends the call, as
+        does what `_raise_if_failed` raises, which is asked every SLICE_S. Returns who did not take
+        part until `deadline` (time.monotonic); once it returns, no byte is touched any more.
+        """
 
     @abstractmethod
     def duplicate(self) -> Channel:
         """Another channel between the same ranks. Collective."""
+
+    def _pass_on(self, text: str) -> None:
+        """Tells the other ranks that the group has failed, where there is a way; does not wait."""
+        return
+
+    def _look(self) -> None:
+        """Raises TransportError where others have told that the group has failed; asks at most
+        every LOOK_S."""
+        return
 
     def answered(self, wait_s: float) -> set[int]:
         """The ranks that make this call too, within `wait_s`; all where nothing can tell."""
@@ -146,7 +409,12 @@ class Channel(ABC):
 
     def close(self) -> None:
         """Gives back what the channel holds."""
-        return
+        _alive.discard(self)
+
+    def forget(self) -> None:
+        """In a forked child: keeps what the channel holds from being destroyed, which would wait
+        for threads that stayed in the parent."""
+        self._family.forked = True
 
     # ---- who is missing ----
 
@@ -161,7 +429,7 @@ class Channel(ABC):
             if self.members[rank].node == node and self.members[rank].has_ended()
         }
 
-    def failure(self, absence: Absence, wait_s: float) -> TransportError:
+    def failure_of(self, absence: Absence, wait_s: float) -> TransportError:
         """The error that names the absent ranks."""
         if self.rank in absence.late:
             return TransportError(
@@ -204,8 +472,52 @@ class Alone(Channel):
     def __init__(self, timeout_s: float) -> None:
         super().__init__(0, 1, timeout_s)
 
-    def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
+    def _move(
+        self, to: Parts, from_: Parts, deadline: float, arrived: Callable[[int], None]
+    ) -> Absence:
         return Absence()
 
     def duplicate(self) -> Channel:
-        return Alone(self.timeout_s)
+        return self._twin()
+
+
+# ---- the process forks, and ends ----
+
+
+def keep_for_ever(thing: Any) -> None:
+    """Sees to it that `thing` is never destroyed."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def _after_fork() -> None:
+    for channel in list(_alive):
+        channel.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@atexit.register
+def _say_why() -> None:
+    """Tells the other ranks the exception that ends this process: they would see it gone only."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if error is None or isinstance(error, TransportError):
+        return
+    for channel in list(_alive):
+        if channel.size > 1 and not channel._family.forked:
+            channel.fail(f"{channel._who(channel.rank)} ended with {described(error)}")
+
+
+def described(error: BaseException) -> str:
+    """An exception in a few words: its class, what it says, and where in the user's program."""
+    if isinstance(error, KeyboardInterrupt):
+        return "Ctrl-C (KeyboardInterrupt)"
+    said = next(iter(str(error).splitlines()), "")[:200]
+    trace = error.__traceback__
+    where = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if f"{os.sep}gear{os.sep}" not in code.co_filename:
+            where = f" ({os.path.basename(code.co_filename)}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return f"{type(error).__name__}{': ' if said else ''}{said}{where}"

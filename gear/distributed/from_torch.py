@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from gear.distributed.channel import Alone, Channel
 from gear.distributed.launch import Launch, launcher_name
 from gear.distributed.meeting import Meeting
-from gear.distributed.torch_channel import (
-    TorchChannel,
+from gear.distributed.meeting_point import (
+    Late,
     default_store,
+    in_time,
+    launch_store,
     own_store,
-    rendezvous_store,
+    run_of,
     served_by_agent,
+    take_place,
 )
-from gear.errors import InvalidArgument
+from gear.distributed.torch_channel import TorchChannel
+from gear.errors import InvalidArgument, TransportError
 
 
 def meet_at_store(launch: Launch, timeout_s: float) -> Meeting:
     """The ranks of a launch that meet at a store."""
-    store = rendezvous_store(launch.address, launch.port, launch.rank, launch.size, timeout_s)
+    deadline = time.monotonic() + timeout_s
+    store = launch_store(launch, timeout_s)
     own = own_store(store, range(launch.size))
+    address = f"{launch.address}:{launch.port}"
+    try:
+        run = run_of(store, deadline)
+        take_place(own, launch.rank, launch.size, deadline, address, run)
+    except (Late, RuntimeError) as error:
+        raise _silent(address, error) from error
     server = None if served_by_agent() else 0
     channel = TorchChannel(own, launch.rank, launch.size, timeout_s, server)
     return Meeting(channel, launch.launcher)
@@ -90,6 +102,11 @@ def _meeting_of(ranks: Sequence[int], timeout_s: float, replicas: Meeting | None
         store = own_store(default_store(), ranks)
         server = ranks.index(0) if 0 in ranks and not served_by_agent() else None
         rank = ranks.index(dist.get_rank())
+        place = "the store of torch.distributed"
+        try:
+            take_place(store, rank, len(ranks), time.monotonic() + timeout_s, place, None)
+        except (Late, RuntimeError) as error:
+            raise _silent(place, error) from error
         channel = TorchChannel(store, rank, len(ranks), timeout_s, server)
     return Meeting(channel, launcher_name(dist.get_world_size()), replicas)
 
@@ -102,10 +119,25 @@ def _from_all(value: Any, timeout_s: float) -> list[Any]:
 
     size = dist.get_world_size()
     store = own_store(default_store(), [-1, size])
-    store.set(f"{dist.get_rank()}", json.dumps(value))
     keys = [f"{rank}" for rank in range(size)]
-    store.wait(keys, timedelta(seconds=timeout_s))
-    return [json.loads(text) for text in store.multi_get(keys)]
+
+    def tell_and_ask() -> list[Any]:
+        store.set(f"{dist.get_rank()}", json.dumps(value))
+        store.wait(keys, timedelta(seconds=timeout_s))
+        return [json.loads(text) for text in store.multi_get(keys)]
+
+    try:
+        return in_time(time.monotonic() + timeout_s, tell_and_ask, "not all ranks came")
+    except (Late, RuntimeError) as error:
+        raise _silent("the store of torch.distributed", error) from error
+
+
+def _silent(place: str, error: Exception) -> TransportError:
+    reason = next(iter(str(error).splitlines()), "")
+    return TransportError(
+        f"[transport] the ranks' meeting point, {place}, was lost: {reason}; look at the output of "
+        "rank 0"
+    )
 
 
 def _initialised_torch() -> Any:

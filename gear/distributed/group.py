@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from gear import _core
@@ -15,6 +16,7 @@ from gear.distributed.loopback import Board, ThreadChannel
 from gear.distributed.meeting import Meeting
 from gear.distributed.member import Member
 from gear.distributed.places import Places
+from gear.distributed.same import check_same
 from gear.distributed.transports import check_transport, choose_transport, open_transport
 from gear.errors import InvalidArgument, TransportError
 
@@ -30,9 +32,14 @@ class Group:
         buffer = gear.ReplayBuffer(schema, capacity, group=group)
 
     `exchange`, `barrier`, `transport` and every way of making a group are collective: all ranks
-    make the same calls in the same order, in one thread at a time. None of them waits longer than
-    `timeout_s`. After that time it raises TransportError, which names the missing ranks; the group
-    cannot be used again.
+    make the same calls in the same order. One thread at a time may use a group, with the buffers
+    and loaders over it; a call during another thread's raises InvalidArgument.
+
+    None of them waits longer than `timeout_s`. After that time it raises TransportError, which
+    names the missing ranks. Ctrl-C ends the wait within half a second. A rank that is interrupted,
+    or that an exception ends, tells the others: their calls raise TransportError with its words at
+    once. Ranks in different calls are told which. After a TransportError the group cannot be used
+    again. In a forked child of a rank every call raises InvalidArgument.
 
     Attributes:
         rank, size: this rank, and the number of ranks.
@@ -98,9 +105,14 @@ class Group:
                 builds with MPI), ``"group"`` (gloo, mpi4py or Horovod, by which the ranks met),
                 ``"auto"``: the first of these that fits.
 
+        Each rank has one place at ``MASTER_ADDR:MASTER_PORT``. Whoever comes for a place that is
+        taken, or from a run that its launcher (Slurm, torchrun, MPI, ``GEAR_RUN_ID``) calls by
+        another name, is refused: the address belongs to another run.
+
         Raises:
             InvalidArgument: a variable is missing or wrong (the message names it), nothing that
-                is installed can connect the ranks, or they cannot use the transport.
+                is installed can connect the ranks, they cannot use the transport, their arguments
+                differ, or the address belongs to another run.
             TransportError: ranks did not come within `timeout_s`; the message names them.
         """
         return Group._of(meet_by_environment, timeout_s, transport)
@@ -190,7 +202,9 @@ class Group:
     @staticmethod
     def _of(meet: Callable[[float], Meeting], timeout_s: float | None, transport: str) -> Group:
         check_transport(transport)
-        return Group._between(meet(resolve_timeout(timeout_s)), transport)
+        meeting = meet(resolve_timeout(timeout_s))
+        with meeting.channel.doing("Group"):
+            return Group._between(meeting, transport)
 
     @staticmethod
     def _between(meeting: Meeting, transport: str) -> Group:
@@ -199,7 +213,15 @@ class Group:
         if meeting.replicas is not None:
             replicas = Group._between(meeting.replicas, transport)
         here = Member.here(channel.rank).as_json()
-        members = [Member.from_json(value) for value in channel.exchange(here)]
+        own = {
+            "transport": transport,
+            "timeout_s": channel.timeout_s,
+            "GEAR": _core.build_info()["version"],
+        }
+        told = channel.exchange([here, own])
+        members = [Member.from_json(value) for value, _ in told]
+        channel.members = tuple(members)
+        check_same("[group] Group", [given for _, given in told])
         return Group(
             channel, members, launcher=meeting.launcher, transport=transport, replicas=replicas
         )
@@ -222,14 +244,27 @@ class Group:
                 message names them.
         """
         wait_s = self.timeout_s if timeout_s is None else resolve_timeout(timeout_s)
-        self._open().allgather(memoryview(b"?"), memoryview(bytearray(self.size)), wait_s)
+        self._open().barrier(wait_s)
 
     def transport(self) -> _core.Transport:
         """Makes a transport between the ranks, independent of all others.
 
         Every call makes another; `transport_name` says which kind without making one.
         """
-        return open_transport(self._open(), self.transport_name)
+        channel = self._open()
+        with channel.doing("Group.transport"):
+            return open_transport(channel, self.transport_name)
+
+    def doing(self, what: str) -> AbstractContextManager[None]:
+        """Around what one call of the user does with other ranks; see `Channel.doing`."""
+        return nullcontext() if self.size == 1 else self._open().doing(what)
+
+    def fail(self, what: str) -> None:
+        """Ends the group on all ranks: their calls raise TransportError, which says what happened
+        to this one. The first words count; any thread."""
+        channel = self._open()
+        if self.size > 1:
+            channel.fail(f"{self.members[self.rank]} {what}")
 
     def channel(self) -> Channel:
         """As `transport`, for Python bytes: over the library by which the ranks met."""
@@ -259,7 +294,7 @@ class Group:
             return TransportError(channel.failed)
         missing = self.missing(wait_s)
         if missing:
-            return channel.failure(Absence(ended=tuple(missing)), wait_s)
+            return channel.failure_of(Absence(ended=tuple(missing)), wait_s)
         said = next(iter(str(error).splitlines()), "") or type(error).__name__
         return TransportError(
             f"[transport] {said}: no rank seems to be missing; look at the output of all ranks"

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import time
+from collections.abc import Callable
 from typing import Any
 
-from gear.distributed.channel import Absence, Channel, Views
+from gear.distributed.channel import LOOK_S, Absence, Channel, Parts
 
 _made = itertools.count()  # groups are made in the same order on all ranks
-LOOK_S = 0.5  # between two looks at the processes of this node
 
 
 class HorovodChannel(Channel):
     """Bytes over ``horovod.torch``, which must be initialised.
 
     Horovod matches calls by name, so that channels with names of their own are independent. It does
-    not tell which rank a call waits for: only ranks of this node that have ended are told apart.
+    not tell which rank a call waits for: only ranks of this node that have ended are told apart. A
+    rank that gives up ends Horovod, when its process ends, for all others.
 
     Args:
         process_set: the ranks; None: all of Horovod's.
@@ -31,15 +31,21 @@ class HorovodChannel(Channel):
         self._process_set = hvd.global_process_set if process_set is None else process_set
         super().__init__(self._process_set.rank(), self._process_set.size(), timeout_s)
         self._name = f"gear {next(_made)}"
+
+    def _start(self) -> None:
+        super()._start()
         self._calls = itertools.count()
         self._duplicates = itertools.count()
 
-    def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
+    def _move(
+        self, to: Parts, from_: Parts, deadline: float, arrived: Callable[[int], None]
+    ) -> Absence:
         import horovod.torch as hvd
         import torch
 
-        sent = bytearray().join(to)
-        splits = torch.tensor([view.nbytes for view in to], dtype=torch.int32)
+        sent = bytearray().join(part for parts in to for part in parts)
+        lengths = [sum(part.nbytes for part in parts) for parts in to]
+        splits = torch.tensor(lengths, dtype=torch.int32)
         # An empty tensor has no memory to look at.
         data = torch.frombuffer(sent, dtype=torch.uint8) if sent else torch.zeros(0).byte()
         others = set(range(self.size)) - {self.rank}
@@ -56,6 +62,7 @@ class HorovodChannel(Channel):
                 now = time.monotonic()
                 if now >= deadline:
                     return Absence(late=tuple(others), some=True)
+                self._raise_if_failed()
                 if now >= next_look:
                     ended = self.ended(others)
                     if ended:
@@ -63,20 +70,21 @@ class HorovodChannel(Channel):
                     next_look = now + LOOK_S
                 if now - begin > 0.001:
                     time.sleep(0.0005)
-            output, _ = hvd.synchronize(handle)
+            output, given = hvd.synchronize(handle)
         except RuntimeError:  # HorovodInternalError: a rank has left
             ended = self.ended(others)
             return Absence(ended=tuple(ended or others), some=not ended)
         received = memoryview(output.numpy()).cast("B") if output.numel() else memoryview(b"")
-        start = 0
-        for view in from_:
-            view[:] = received[start : start + view.nbytes]
-            start += view.nbytes
+        for peer, length in enumerate(given.tolist()):
+            message, received = received[:length], received[length:]
+            for part, view in enumerate(from_[peer]):
+                view[:] = message[: view.nbytes].tobytes().ljust(view.nbytes, b"\0")
+                message = message[view.nbytes :]
+                if part == 0:
+                    arrived(peer)
         return Absence()
 
     def duplicate(self) -> Channel:
-        channel = copy.copy(self)
+        channel = self._twin()
         channel._name = f"{self._name}.channel{next(self._duplicates)}"
-        channel._calls = itertools.count()
-        channel._duplicates = itertools.count()
         return channel

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from gear.distributed.channel import Absence, Channel, Views
+from gear import _core
+from gear.distributed.channel import SLICE_S, Absence, Channel, Parts, Views
 
 
 class Board:
@@ -18,6 +18,7 @@ class Board:
         self.size = size
         self.changed = threading.Condition()
         self.posted: dict[tuple[Any, ...], Any] = {}
+        self.failures = [_core.Failure() for _ in range(size)]
 
     def part(self, key: tuple[Any, ...], rank: int, make: Callable[[], list[Any]]) -> Any:
         """This rank's part of what the first rank that asks for `key` makes for all of them."""
@@ -35,39 +36,70 @@ class ThreadChannel(Channel):
 
     kind = "threads"
 
-    def __init__(self, board: Board, rank: int, timeout_s: float, name: str = "0") -> None:
+    def __init__(self, board: Board, rank: int, timeout_s: float) -> None:
         super().__init__(rank, board.size, timeout_s)
+        self.failure = board.failures[rank]
         self._board = board
-        self._name = name
-        self._calls = 0
+        self._name = "0"
+
+    def _start(self) -> None:
+        super()._start()
+        self._moves = 0
         self._duplicates = 0
 
-    def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
-        board, number = self._board, self._calls
-        self._calls += 1
+    def _move(
+        self, to: Parts, from_: Parts, deadline: float, arrived: Callable[[int], None]
+    ) -> Absence:
+        board, number = self._board, self._moves
+        self._moves += 1
         missing = set(range(self.size)) - {self.rank}
+        came: list[tuple[int, list[bytes]]] = []
         with board.changed:
             for peer in missing:
-                board.posted[self._name, number, self.rank, peer] = bytes(to[peer])
+                board.posted[self._name, number, self.rank, peer] = [bytes(p) for p in to[peer]]
             board.changed.notify_all()
-            while missing:
+        while missing and (left := deadline - time.monotonic()) > 0:
+            with board.changed:
                 for peer in list(missing):
-                    data = board.posted.pop((self._name, number, peer, self.rank), None)
-                    if data is not None:
-                        from_[peer][:] = data
+                    parts = board.posted.pop((self._name, number, peer, self.rank), None)
+                    if parts is not None:
+                        came.append((peer, parts))
                         missing.remove(peer)
-                left = deadline - time.monotonic()
-                if missing and left <= 0:
-                    break
-                if missing:
-                    board.changed.wait(left)
+                if missing and not came:
+                    board.changed.wait(min(left, SLICE_S))
+            for peer, parts in came:
+                self._take(peer, parts, from_[peer], arrived)
+            came.clear()
+            self._raise_if_failed()
         return Absence(late=tuple(sorted(missing)))
+
+    def _take(
+        self, peer: int, parts: list[bytes], views: Views, arrived: Callable[[int], None]
+    ) -> None:
+        if not views:
+            return
+        if not parts:
+            self._give_up(
+                f"[transport] {self._who(peer)} sends nothing to {self._who(self.rank)}, which "
+                f"waits for it in {self._doing}: all ranks must make the same calls"
+            )
+        views[0][:] = parts[0]
+        arrived(peer)
+        for view, part in zip(views[1:], parts[1:], strict=True):
+            view[:] = part
+
+    @property
+    def failures(self) -> list[_core.Failure]:
+        return self._board.failures
+
+    def _pass_on(self, text: str) -> None:
+        for failure in self._board.failures:
+            failure.tell(text)
 
     def duplicate(self) -> Channel:
         self._duplicates += 1
-        name = f"{self._name}.{self._duplicates}"
-        channel = copy.copy(self)
-        channel._name, channel._calls, channel._duplicates = name, 0, 0
+        channel = self._twin()
+        channel._name = f"{self._name}.{self._duplicates}"
         return channel
 
     def part(self, name: str, make: Callable[[], list[Any]]) -> Any:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import atexit
-import copy
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gear.distributed.channel import Absence, Channel, Views
-from gear.errors import InvalidArgument, TransportError
+from gear.distributed.channel import LOOK_S, Absence, Channel, Parts
+from gear.errors import InvalidArgument
 
 MOST_BYTES = 1 << 30  # of one message: MPI counts with a C int
-LOOK_S = 0.5  # between two looks at the processes of this node
+BYTES, FAREWELL = 0, 1  # tags
 
 # Sends of failed calls, with their bytes: MPI may read these as long as the process lives.
 _unsent: list[Any] = []
@@ -41,7 +40,7 @@ def initialise_mpi(timeout_s: float) -> None:
 def _finalise(timeout_s: float) -> None:
     from mpi4py import MPI
 
-    failed = _absent or isinstance(getattr(sys, "last_value", None), TransportError)
+    failed = _absent or getattr(sys, "last_value", None) is not None
     if failed or MPI.Is_finalized():
         return
     barrier = MPI.COMM_WORLD.Ibarrier()
@@ -76,63 +75,106 @@ class MpiChannel(Channel):
         self._communicator = self._twin_of(communicator)
         self._roll = self._twin_of(communicator)
 
-    def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
-        return self._exchange(self._communicator, to, from_, deadline, look=True)
-
-    def _exchange(
-        self, communicator: Any, to: Views, from_: Views, deadline: float, *, look: bool
+    def _move(
+        self, to: Parts, from_: Parts, deadline: float, arrived: Callable[[int], None]
     ) -> Absence:
-        receives = self._start(communicator.Irecv, from_)
+        return self._carry(self._communicator, to, from_, deadline, arrived)
+
+    def _carry(
+        self,
+        communicator: Any,
+        to: Parts,
+        from_: Parts,
+        deadline: float,
+        arrived: Callable[[int], None] | None,
+    ) -> Absence:
+        """`_move`; without `arrived`, a call after a failure: nothing ends it but the time."""
+        receives = self._post(communicator.Irecv, from_)
         # Of copies: a send that nobody receives cannot be taken back.
-        sends = self._start(communicator.Isend, [memoryview(bytes(view)) for view in to])
-        waiting = receives + sends
+        copies = [[memoryview(bytes(view)) for view in views] for views in to]
+        waiting = receives + self._post(communicator.Isend, copies)
+        firsts = {id(request): peer for peer, part, request in receives if part == 0}
         begin = time.monotonic()
         next_look = begin + LOOK_S
         ended: set[int] = set()
-        while True:
-            waiting = [(peer, request) for peer, request in waiting if not request.Test()]
-            now = time.monotonic()
-            if not waiting:
-                return Absence()
-            if now >= deadline:
-                break
-            if look and now >= next_look:
-                ended = self.ended({peer for peer, _ in waiting})
-                if ended:
+        try:
+            while True:
+                still = []
+                for one in waiting:
+                    if not one[2].Test():
+                        still.append(one)
+                    elif arrived and id(one[2]) in firsts:
+                        arrived(firsts[id(one[2])])
+                waiting = still
+                now = time.monotonic()
+                if not waiting:
+                    return Absence()
+                if now >= deadline:
                     break
-                next_look = now + LOOK_S
-            if now - begin > 0.001:
-                time.sleep(min(0.0005, deadline - now))
-        receiving = {id(request) for _, request in receives}
-        for _, request in waiting:
-            if id(request) in receiving:
-                request.Cancel()
-                request.Wait()
-            else:
-                _unsent.append(request)
-        _absent.update(ended or {peer for peer, _ in waiting})
+                if arrived:
+                    self._raise_if_failed()
+                if arrived and now >= next_look:
+                    self._look()
+                    ended = self.ended({peer for peer, _, _ in waiting})
+                    if ended:
+                        break
+                    next_look = now + LOOK_S
+                if now - begin > 0.001:
+                    time.sleep(min(0.0005, deadline - now))
+        finally:
+            receiving = {id(request) for _, _, request in receives}
+            for _, _, request in waiting:
+                if id(request) not in receiving:
+                    _unsent.append(request)
+                elif not request.Test():
+                    request.Cancel()
+                    request.Wait()
+            _absent.update(ended or {peer for peer, _, _ in waiting})
         if ended:
             return Absence(ended=tuple(sorted(ended)))
-        return Absence(late=tuple(sorted({peer for peer, _ in waiting})))
+        return Absence(late=tuple(sorted({peer for peer, _, _ in waiting})))
 
-    def _start(self, call: Callable[..., Any], views: Views) -> list[tuple[int, Any]]:
+    def _post(self, call: Callable[..., Any], parts: Parts) -> list[tuple[int, int, Any]]:
+        """(peer, number of the part, request); a part in several pieces ends with its last."""
         requests = []
         for step in range(1, self.size):
             peer = (self.rank + step) % self.size
-            for piece in _pieces(views[peer]):
-                requests.append((peer, call([piece, piece.nbytes, _byte()], peer)))
+            for number, view in enumerate(parts[peer]):
+                for piece in _pieces(view):
+                    requests.append(
+                        (peer, number, call([piece, piece.nbytes, _byte()], peer, BYTES))
+                    )
         return requests
 
+    def _pass_on(self, text: str) -> None:
+        from mpi4py import MPI
+
+        if MPI.Is_finalized():
+            return
+        words = text.encode()[:4096]
+        for peer in set(range(self.size)) - {self.rank}:
+            _unsent.append(self._roll.Isend([words, len(words), _byte()], peer, FAREWELL))
+
+    def _look(self) -> None:
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        if self._roll.Iprobe(MPI.ANY_SOURCE, FAREWELL, status):
+            words = bytearray(status.Get_count(_byte()))
+            source = status.Get_source()
+            self._roll.Recv([words, len(words), _byte()], source, FAREWELL)
+            self._give_up(words.decode(errors="replace"))
+
     def duplicate(self) -> Channel:
-        channel = copy.copy(self)
+        channel = self._twin()
         channel._communicator = self._twin_of(self._communicator)
         return channel
 
     def answered(self, wait_s: float) -> set[int]:
         mine, theirs = memoryview(b"?"), memoryview(bytearray(self.size))
-        parts = [theirs[peer : peer + 1] for peer in range(self.size)]
+        parts = [[theirs[peer : peer + 1]] for peer in range(self.size)]
         deadline = time.monotonic() + wait_s
-        absence = self._exchange(self._roll, [mine] * self.size, parts, deadline, look=False)
+        absence = self._carry(self._roll, [[mine]] * self.size, parts, deadline, None)
         return set(range(self.size)) - set(absence.late)
 
     def library(self) -> str:
@@ -151,7 +193,8 @@ class MpiChannel(Channel):
         while not request.Test():
             if time.monotonic() >= deadline:
                 others = tuple(rank for rank in range(self.size) if rank != self.rank)
-                raise self.failure(Absence(late=others, some=True), self.timeout_s)
+                raise self.failure_of(Absence(late=others, some=True), self.timeout_s)
+            self._raise_if_failed()
             time.sleep(0.0005)
         return twin
 

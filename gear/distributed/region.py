@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
-
 from gear.arguments import check_text
 from gear.distributed.group import Group
-
-
-def made_up_name(group: Group) -> str:
-    """A name that all ranks of a group agree on and nobody else has. Collective."""
-    return str(group.exchange(secrets.token_hex(8))[0])
 
 
 def checked_place(tier: str, name: str | None, group: Group, made_up: str) -> dict[str, str]:

@@ -133,7 +133,7 @@ class SharedLoader(Iterator[SharedBatch]):
                 )
             return None if outputs is None else [check_text("[group] output", n) for n in outputs]
 
-        wish = together(replicas, check)
+        wish = together(replicas, check, "SharedLoader")
         told = replicas.exchange([loader is not None, wish])
         owners = [rank for rank, (has_loader, _) in enumerate(told) if has_loader]
         if len(owners) != 1:

@@ -6,36 +6,52 @@ asked who its ranks are and no more, and none is made that torch.distributed wou
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import ctypes
-import functools
-import hashlib
 import json
-import os
+import queue
 import threading
 import time
-from collections import Counter
+import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from gear.distributed.channel import Absence, Channel, Views
+from gear.distributed.channel import LOOK_S, SLICE_S, Absence, Channel, Parts, keep_for_ever
+from gear.distributed.meeting_point import (
+    STORE_WAIT_S,
+    Late,
+    in_time,
+    soon,
+    tell_failed,
+    wait_for_places,
+)
 from gear.errors import TransportError
 
-T = TypeVar("T")
-
-STORE_WAIT_S = 2.0  # for a store whose host may be gone
-LOOK_S = 0.5  # between two looks at who has come
 MOMENT = timedelta(milliseconds=1)
+NO_TAG = (1 << 31) - 1  # of no message
+DEAF_S = 10.0  # no look at a store for so long that has not answered
+
+
+@dataclass
+class _Link:
+    """What a channel and its duplicates have in common."""
+
+    store: Any
+    pg: Any = None
+    tags: int = 0  # given out
+    next_look: float = 0.0
 
 
 class TorchChannel(Channel):
     """Bytes over a gloo process group, as one message from each rank to each.
 
     Args:
-        store: a torch.distributed store for these ranks alone.
+        store: a torch.distributed store for these ranks alone, in which this one has its place.
         server: the rank whose process serves the store; None: none of them.
 
     Raises:
@@ -49,54 +65,104 @@ class TorchChannel(Channel):
         self, store: Any, rank: int, size: int, timeout_s: float, server: int | None
     ) -> None:
         super().__init__(rank, size, timeout_s)
-        self._store = store
+        self._link = _Link(store)
         self._server = server
         self._tag = 0
-        self._tags = [0]  # shared by all duplicates: the tags given out
-        self._calls = 0
-        self._pg = _connect(store, rank, size, timeout_s)
+        self._rolls = 0
+        self._link.pg = _connect(store, rank, size, timeout_s)
 
-    def _move(self, to: Views, from_: Views, deadline: float) -> Absence:
+    def _start(self) -> None:
+        super()._start()
+        self._waiter: _Waiter | None = None
+
+    def _move(
+        self, to: Parts, from_: Parts, deadline: float, arrived: Callable[[int], None]
+    ) -> Absence:
+        timeout_s = round(deadline - time.monotonic(), 3)
+        waiter = self._waiter = self._waiter or _Waiter()
+        pg = self._link.pg
+        calls: list[_Post] = []
+        lost: list[tuple[int, str]] = []
+        for call, parts in ((pg.recv, from_), (pg.send, to)):
+            for number in range(max(map(len, parts))):
+                for step in range(1, self.size):
+                    peer = (self.rank + step) % self.size
+                    if number >= len(parts[peer]):
+                        continue
+                    view = parts[peer][number]
+                    try:
+                        work = call([_tensor(view)], peer, self._tag_of(number, view))
+                    except RuntimeError as error:
+                        lost.append((peer, str(error)))
+                        continue
+                    calls.append(_Post(peer, call == pg.recv and number == 0, work))
+        try:
+            return self._wait(waiter, calls, lost, deadline, timeout_s, arrived)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._say_interrupted()  # before the others see the connections close
+            self._waiter = None
+            waiter.abandon(lambda: self._close_connections(pg))
+            raise
+
+    def _wait(
+        self,
+        waiter: _Waiter,
+        calls: list[_Post],
+        lost: list[tuple[int, str]],
+        deadline: float,
+        timeout_s: float,
+        arrived: Callable[[int], None],
+    ) -> Absence:
+        """Until the waiter has seen all calls to their end."""
         late: set[int] = set()
         closed: set[int] = set()
         verdict: Absence | None = None
-
-        def broken(peer: int, error: RuntimeError) -> None:
-            nonlocal verdict
-            if "Timed out" in str(error) or "timeout" in str(error):
+        if lost:
+            closed.update(peer for peer, _ in lost)
+            verdict = self._agree(Absence(ended=(lost[0][0],)))
+        waiter.begin(calls, deadline, broken=bool(lost))
+        while True:
+            event = waiter.hear(SLICE_S)
+            if event is None:
+                self._raise_if_failed()
+                self._look()
+                continue
+            peer, error = event
+            if peer < 0:
+                break
+            if not error:
+                arrived(peer)
+            elif _timed_out(error):
                 late.add(peer)
-                return
-            closed.add(peer)
-            if len(closed) == 1:
-                # Said to all before waits that are cut short below close more connections.
+            elif closed:
+                closed.add(peer)
+            else:
+                closed.add(peer)
+                # Said to all before waits that are cut short close more connections.
                 verdict = self._agree(Absence(ended=(peer,)))
-
-        def start(call: Callable[..., Any], views: Views) -> list[tuple[int, Any]]:
-            works = []
-            for step in range(1, self.size):
-                peer = (self.rank + step) % self.size
-                if views[peer].nbytes > 0:
-                    try:
-                        works.append((peer, call([_tensor(views[peer])], peer, self._tag)))
-                    except RuntimeError as error:
-                        broken(peer, error)
-            return works
-
-        timeout_s = round(deadline - time.monotonic(), 3)
-        # A wait that times out closes its connection, so each is made once; with the others it is
-        # made too, since only then gloo is done with their memory.
-        for peer, work in start(self._pg.recv, from_) + start(self._pg.send, to):
-            left = timedelta(seconds=max(deadline - time.monotonic(), 0))
-            try:
-                work.wait(MOMENT if closed else max(left, MOMENT))
-            except RuntimeError as error:
-                broken(peer, error)
+                waiter.go_on()
         if closed:
             return verdict or Absence(ended=tuple(sorted(self._causes(closed))))
         if not late:
             return Absence()
         mine = Absence(late=tuple(sorted(late)), timeout_s=timeout_s)
         return self._agree(mine) or mine
+
+    def _close_connections(self, pg: Any) -> None:
+        """As gloo does when a wait has timed out: nothing else takes messages back."""
+        import torch
+
+        peer = (self.rank + 1) % self.size
+        with contextlib.suppress(RuntimeError):
+            pg.recv([torch.zeros(1)], peer, NO_TAG).wait(MOMENT)
+
+    def _tag_of(self, number: int, view: memoryview) -> int:
+        """gloo matches by tag, and aborts the process where more comes than it has room for: what
+        follows a message's first part is told apart by its length."""
+        if number == 0:
+            return self._tag
+        return 1 << 30 | zlib.crc32(b"%d %d %d" % (self._tag, number, view.nbytes)) >> 2
 
     def _causes(self, closed: set[int]) -> set[int]:
         """Those of the ranks that closed their connections which did not just give up as well."""
@@ -112,30 +178,53 @@ class TorchChannel(Channel):
             self._server in absence.ended or self.ended([self._server])
         ):
             return None
-        mine = json.dumps([absence.ended, absence.late, absence.timeout_s])
-        found = _soon(lambda: self._store.compare_set("absence", "", mine))
-        if not found:
-            return None
-        ended, late, timeout_s = json.loads(found)
+        mine = json.dumps({"absence": [absence.ended, absence.late, absence.timeout_s]})
+        found = soon(lambda: self._link.store.compare_set("failed", "", mine))
+        return self._told(found) if found else None
+
+    def _told(self, found: bytes) -> Absence:
+        """What a rank wrote into the store when the group failed; raises its words."""
+        told = json.loads(found)
+        if "text" in told:
+            self._give_up(told["text"])
+        ended, late, timeout_s = told["absence"]
         return Absence(tuple(ended), tuple(late), timeout_s)
+
+    def _pass_on(self, text: str) -> None:
+        if self._link.store is not None:
+            tell_failed(self._link.store, text)
+
+    def _look(self) -> None:
+        link, now = self._link, time.monotonic()
+        if now < link.next_look or link.store is None:
+            return
+        link.next_look = now + LOOK_S
+        found = soon(
+            lambda: link.store.get("failed") if link.store.check(["failed"]) else b"", SLICE_S * 3
+        )
+        if found is None:
+            link.next_look = now + DEAF_S
+        elif found:
+            self._finish(self._told(found), self.timeout_s)
 
     def duplicate(self) -> Channel:
         # Messages of another tag: the connections are the same.
-        channel = copy.copy(self)
-        self._tags[0] += 1
-        channel._tag = self._tags[0]
+        channel = self._twin()
+        self._link.tags += 1
+        channel._tag = self._link.tags
         return channel
 
     def answered(self, wait_s: float) -> set[int]:
-        self._calls += 1
-        keys = {rank: f"call {self._calls} {rank}" for rank in range(self.size)}
-        if _soon(lambda: self._store.set(keys[self.rank], "here") or True) is None:
+        self._rolls += 1
+        store = self._link.store
+        keys = {rank: f"call {self._rolls} {rank}" for rank in range(self.size)}
+        if soon(lambda: store.set(keys[self.rank], "here") or True) is None:
             return {self.rank}
         there = {self.rank}
         deadline = time.monotonic() + wait_s
         while len(there) < self.size:
             for rank in set(keys) - there:
-                if _holds(self._store, keys[rank]):
+                if soon(partial(store.check, [keys[rank]])):
                     there.add(rank)
             if time.monotonic() >= deadline:
                 break
@@ -143,18 +232,110 @@ class TorchChannel(Channel):
         return there
 
     def close(self) -> None:
-        self._pg = None
-        self._store = None
+        super().close()
+        if self._waiter is not None:
+            self._waiter.close()
+        self._link.pg = self._link.store = None
+
+    def forget(self) -> None:
+        if not self._family.forked:
+            keep_for_ever(self._link)
+        if self._waiter is not None:
+            keep_for_ever(self._waiter)
+        super().forget()
+
+
+@dataclass(frozen=True)
+class _Post:
+    """A message under way.
+
+    Attributes:
+        first: the first that comes from the peer in this call.
+    """
+
+    peer: int
+    first: bool
+    work: Any
+
+
+class _Waiter:
+    """A thread that waits for gloo, which cannot be asked whether a message is there: a wait that
+    times out closes the connection. So Python sees signals meanwhile, and hears of failures."""
+
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[tuple[list[_Post], float, bool] | None] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+        self._may_go_on: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._abandoned = False
+        threading.Thread(target=self._run, name="gear-gloo", daemon=True).start()
+
+    def begin(self, calls: list[_Post], deadline: float, *, broken: bool) -> None:
+        """broken: a connection is closed, which others need not be waited for."""
+        self._tasks.put((calls, deadline, broken))
+
+    def hear(self, wait_s: float) -> tuple[int, str] | None:
+        """(peer, "") of a first message; (peer, error); (-1, "") at the end; None: nothing yet."""
+        try:
+            return self._news.get(timeout=wait_s)
+        except queue.Empty:
+            return None
+
+    def go_on(self) -> None:
+        """After the first error of a closed connection."""
+        self._may_go_on.put(None)
+
+    def abandon(self, close: Callable[[], None]) -> None:
+        """Takes the messages back with their connections, which ``close`` closes: returns when no
+        byte of theirs is touched any more, and ends the thread."""
+        self._abandoned = True
+        self.go_on()
+        close()
+        self.close()
+        until = time.monotonic() + STORE_WAIT_S
+        while time.monotonic() < until:
+            event = self.hear(SLICE_S)
+            if event is not None and event[0] < 0:
+                return
+
+    def close(self) -> None:
+        self._tasks.put(None)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            self._wait(*task)
+            del task
+            self._news.put((-1, ""))
+
+    def _wait(self, calls: list[_Post], deadline: float, broken: bool) -> None:
+        # A wait that times out closes its connection, so each is made once; with the others it is
+        # made too, since only then gloo is done with their memory.
+        for post in list(calls):
+            left = timedelta(seconds=max(deadline - time.monotonic(), 0))
+            try:
+                post.work.wait(MOMENT if broken or self._abandoned else max(left, MOMENT))
+            except RuntimeError as error:
+                self._news.put((post.peer, str(error) or "closed"))
+                if not broken and not _timed_out(str(error)):
+                    broken = True
+                    with contextlib.suppress(queue.Empty):
+                        self._may_go_on.get(timeout=STORE_WAIT_S * 2)
+                continue
+            if post.first and not self._abandoned:
+                self._news.put((post.peer, ""))
+
+
+def _timed_out(error: str) -> bool:
+    return "Timed out" in error or "timeout" in error
 
 
 def _connect(store: Any, rank: int, size: int, timeout_s: float) -> Any:
-    from torch.distributed import ProcessGroupGloo
-
     try:
-        absent = _wait_for_all(store, rank, size, time.monotonic() + timeout_s)
+        absent = wait_for_places(store, size, time.monotonic() + timeout_s)
         if not absent:
-            return ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout_s))
-    except (RuntimeError, ValueError) as error:
+            return _connected(store, rank, size, timeout_s)
+    except (RuntimeError, ValueError, Late) as error:
+        if isinstance(error, TransportError):
+            raise
         reason = next(iter(str(error).splitlines()), "")
         raise TransportError(
             f"[transport] rank {rank} could not connect to the other {size - 1} ranks: {reason}; "
@@ -166,50 +347,20 @@ def _connect(store: Any, rank: int, size: int, timeout_s: float) -> Any:
     )
 
 
-def _wait_for_all(store: Any, rank: int, size: int, deadline: float) -> list[int]:
-    """The ranks that have not come to the store until `deadline`."""
-    keys = [f"rank {peer}" for peer in range(size)]
-    store.set(keys[rank], "here")
-    absent = list(range(size))
-    while absent:
-        slice_s = min(LOOK_S, deadline - time.monotonic())
-        if slice_s <= 0:
-            break
-        try:
-            store.wait([keys[peer] for peer in absent], timedelta(seconds=slice_s))
-            absent = []
-        except RuntimeError:
-            try:
-                absent = [peer for peer in absent if not store.check([keys[peer]])]
-            except RuntimeError:
-                if len(absent) == size:
-                    raise
-                break  # whoever served the store gave up just before: go by the last look
-    return absent
+def _connected(store: Any, rank: int, size: int, timeout_s: float) -> Any:
+    """gloo's connections; made in a thread, so that Ctrl-C ends the wait for ranks that went."""
+    from torch.distributed import ProcessGroupGloo
+
+    limit = timedelta(seconds=timeout_s)
+    return in_time(
+        time.monotonic() + timeout_s + STORE_WAIT_S,
+        lambda: ProcessGroupGloo(store, rank, size, limit),
+        "a rank does not answer",
+    )
 
 
 def _ranks(ranks: Sequence[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
-
-
-def _soon(call: Callable[[], T]) -> T | None:
-    """What `call` to a store returns; None where the store fails or does not answer."""
-    results: list[T] = []
-
-    def make() -> None:
-        try:
-            results.append(call())
-        except RuntimeError:  # the store is gone
-            return
-
-    thread = threading.Thread(target=make, daemon=True)
-    thread.start()
-    thread.join(STORE_WAIT_S)
-    return results[0] if results else None
-
-
-def _holds(store: Any, key: str) -> bool | None:
-    return _soon(lambda: bool(store.check([key])))
 
 
 def _tensor(view: memoryview) -> Any:
@@ -221,57 +372,3 @@ def _tensor(view: memoryview) -> Any:
         memory = (ctypes.c_char * view.nbytes).from_address(address)
         return torch.frombuffer(memory, dtype=torch.uint8)
     return torch.frombuffer(view, dtype=torch.uint8)
-
-
-# ---- where the ranks meet ----
-
-_made: Counter[tuple[int, ...]] = Counter()
-
-
-def own_store(store: Any, ranks: Sequence[int]) -> Any:
-    """A part of `store` for one group of these ranks, which all of them make in the same order."""
-    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
-
-    key = tuple(ranks)
-    _made[key] += 1
-    names = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
-    return PrefixStore(f"gear/{names}/{_made[key]}", store)
-
-
-@functools.cache  # the address can be served once, and a process may make several groups
-def rendezvous_store(address: str, port: int, rank: int, size: int, timeout_s: float) -> Any:
-    """The store at `address`: torchrun's, else rank 0 serves it.
-
-    A later init_process_group at the same address shares it.
-    """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    try:
-        return TCPStore(
-            address,
-            port,
-            size,
-            is_master=rank == 0 and not served_by_agent(),
-            timeout=timedelta(seconds=timeout_s),
-            wait_for_workers=False,
-            multi_tenant=True,
-        )
-    except (RuntimeError, ValueError, OSError) as error:
-        reason = next(iter(str(error).splitlines()), "")
-        failed = "could not serve the ranks' meeting point" if rank == 0 else "found no rank 0"
-        raise TransportError(
-            f"[transport] rank {rank} of {size} {failed} at {address}:{port} (MASTER_ADDR, "
-            f"MASTER_PORT) within {timeout_s:g} s: {reason}"
-        ) from error
-
-
-def served_by_agent() -> bool:
-    """Whether torchrun's own process serves the store at MASTER_ADDR."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-
-
-def default_store() -> Any:
-    """The store of torch.distributed's own groups."""
-    from torch.distributed import distributed_c10d
-
-    return distributed_c10d._get_default_store()

@@ -67,7 +67,7 @@ def open_transport(channel: Channel, kind: str) -> _core.Transport:
     if kind == "loopback":
 
         def make() -> list[Any]:
-            return list(_core.loopback_transports(size, timeout_s))
+            return list(_core.loopback_transports(size, timeout_s, channel.failures))
 
         if isinstance(channel, ThreadChannel):
             transport = channel.part("transport", make)
@@ -75,10 +75,10 @@ def open_transport(channel: Channel, kind: str) -> _core.Transport:
             transport = make()[0]
     elif kind == "shared_memory":
         name = channel.exchange(f"group-{secrets.token_hex(8)}")[0]
-        transport = _core.shared_memory_transport(name, rank, size, timeout_s)
+        transport = _core.shared_memory_transport(name, rank, size, timeout_s, channel.failure)
     elif kind == "mpi":
         handle = channel.fortran_handle() if isinstance(channel, MpiChannel) else WORLD
-        transport = _core.mpi_transport(handle, timeout_s)
+        transport = _core.mpi_transport(handle, timeout_s, failure=channel.failure)
     else:
         transport = _core.group_transport(channel.duplicate(), rank, size, timeout_s)
     return transport

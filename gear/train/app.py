@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 import gear
+from gear.train.ranks import decline_for
 from gear.train.run import Interrupted, train
 
 CONF = Path(__file__).parent / "conf"
@@ -42,12 +43,20 @@ def main(overrides: list[str]) -> int:
             f"{error.strerror}; start where you may write, or name a folder: hydra.run.dir=DIR"
         ) from error
     except (HydraException, OmegaConfBaseException) as error:
-        raise gear.InvalidArgument(f"[train] {_one_line(error)}") from error
+        refused = gear.InvalidArgument(f"[train] {_one_line(error)}")
+        decline_for(_typed(overrides), refused)
+        raise refused from error
     finally:
         sys.argv = argv
         if full_error is None:
             del os.environ["HYDRA_FULL_ERROR"]
     return 0
+
+
+def _typed(overrides: list[str]) -> dict[str, object]:
+    """The values that the words of the command line give to keys."""
+    pairs = (word.lstrip("+").partition("=") for word in overrides)
+    return {key: value for key, _, value in pairs if value}
 
 
 def _one_line(error: Exception) -> str:

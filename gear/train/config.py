@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -20,6 +20,7 @@ import gear
 G = TypeVar("G", bound="ConfigGroup")
 
 MOST = 2**63 - 1  # the core counts in int64
+OF_A_RANK = frozenset({"rank", "world_size", "device"})  # may differ between the ranks of a run
 
 
 @dataclass(frozen=True)
@@ -311,6 +312,19 @@ def read(cfg: DictConfig) -> Config:
     kept = OmegaConf.create(_values(cfg))
     kept.rank = kept.world_size = None  # of this launch only
     return _read(Config, _values(cfg), "", yaml=OmegaConf.to_yaml(kept))
+
+
+def of_the_run(cfg: DictConfig) -> dict[str, Any]:
+    """Every key with its value, but for those that each rank has its own of."""
+    return {k: v for k, v in _flat(_values(cfg), "") if k not in OF_A_RANK}
+
+
+def _flat(values: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def refuse(key: str, value: object, allowed: str) -> NoReturn:

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
 from types import TracebackType
@@ -20,8 +20,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 import gear
-from gear.distributed.launch import find_launch
-from gear.distributed.together import together
+from gear.distributed.channel import described
+from gear.distributed.launch import Launch, find_launch
+from gear.distributed.meeting_point import decline
+from gear.distributed.together import alike, together
 from gear.train.config import Ddp, Place
 from gear.train.watch import Watch
 
@@ -30,6 +32,29 @@ T = TypeVar("T")
 POLL_S = 1.0  # between looks at whether the others still live, while waiting for them
 MOMENT_S = 1.0  # a rank that closed its connections is gone after that
 LINGER_S = 3.0  # a failed rank stays so long, that the others name the one that failed first
+
+
+def decline_for(words: Mapping[str, object], error: Exception) -> None:
+    """Before the ranks have met: tells the others of this launch the error that keeps this process
+    from coming, so that they end at once.
+
+    words: rank, world_size, dist.master_addr and dist.master_port where they are given by hand.
+    """
+    try:
+        if words.get("world_size") is None:
+            launch = find_launch(os.environ, lambda package: find_spec(package) is not None)
+        else:
+            launch = Launch(
+                "environment",
+                int(str(words["rank"])),
+                int(str(words["world_size"])),
+                "torch",
+                str(words.get("dist.master_addr", "127.0.0.1")),
+                int(str(words.get("dist.master_port", 29500))),
+            )
+    except (KeyError, ValueError):
+        return  # nothing tells who the others are
+    decline(launch, str(error))
 
 
 def start_ranks(place: Place) -> Ranks:
@@ -81,7 +106,7 @@ class Ranks:
         self.size = group.size
         self._process_group: dist.ProcessGroup | None = None
         self._watch: Watch | None = None
-        self.device = self.together(lambda: _local_device(device, group))
+        self.device = self.together(lambda: _local_device(device, group), "gear train: the device")
         self.backend = ""  # what averages gradients: gloo, nccl
         if self.size > 1:
             self.backend = _backend(self.exchange(_gpu(self.device)))
@@ -159,27 +184,32 @@ class Ranks:
                 self._wait(dist.broadcast(same, 0, group=self._process_group, async_op=True))
                 tensor.copy_(same)
 
-    def together(self, work: Callable[[], T]) -> T:
-        """The result of `work`, which itself waits for no other rank.
+    def together(self, work: Callable[[], T], what: str = "gear train") -> T:
+        """The result of `work`, which itself waits for no other rank; `what` it is, for messages.
 
         If it fails anywhere it fails everywhere: the first rank that it failed on raises its error,
         the others SystemExit, so that the user reads one sentence.
         """
+        with self._one_sentence() as noted:
+            return together(self.group, lambda: noted.run(work), what)
+
+    def alike(self, give: Callable[[], dict[str, object]], what: str) -> None:
+        """Fails everywhere, as `together` does, unless ``give`` returns the same on all ranks."""
+        with self._one_sentence() as noted:
+            alike(self.group, lambda: noted.run(give), what)
+
+    @contextlib.contextmanager
+    def _one_sentence(self) -> Iterator[_Noted]:
         self.check()
-        failed_here = False
-
-        def noting() -> T:
-            nonlocal failed_here
-            failed_here = True
-            result = work()
-            failed_here = False
-            return result
-
+        noted = _Noted()
         try:
-            return together(self.group, noting)
+            yield noted
+        except gear.TransportError:
+            raise
         except Exception:
-            failed = self.exchange(failed_here)
-            if any(failed) and failed.index(True) != self.rank:
+            failed = self.exchange(noted.failed)
+            first = failed.index(True) if any(failed) else 0  # what they give differs
+            if first != self.rank:
                 raise SystemExit(2) from None
             raise
 
@@ -212,6 +242,8 @@ class Ranks:
         if kind is None:
             self.close()
         elif self.size > 1:
+            if error is not None and not isinstance(error, (gear.TransportError, SystemExit)):
+                self.group.fail(f"ended with {described(error)}")
             code = 130 if issubclass(kind, KeyboardInterrupt) else 2
             linger_s = LINGER_S if issubclass(kind, gear.TransportError) else 0.0
             # The trace keeps alive what the frames hold.
@@ -258,6 +290,18 @@ class Ranks:
             while not self.group.missing(0.0) and time.monotonic() < until:
                 time.sleep(0.02)
             raise self.group.lost(error) from error
+
+
+class _Noted:
+    """Whether what was run here is what failed."""
+
+    failed = False
+
+    def run(self, work: Callable[[], T]) -> T:
+        self.failed = True
+        result = work()
+        self.failed = False
+        return result
 
 
 class _OnStream:

@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 import gear
 from gear.train import report, start_table
 from gear.train.checkpoint import Checkpoint, checkpoints
-from gear.train.config import Config, read, read_place
+from gear.train.config import Config, of_the_run, read, read_place
 from gear.train.display import Display
 from gear.train.interrupt import Interrupt
 from gear.train.loggers import MetricWriter, make_writers
 from gear.train.loop import Ended, Learner
-from gear.train.ranks import Ranks, start_ranks
+from gear.train.ranks import Ranks, decline_for, start_ranks
 from gear.train.resume import choose
 
 REPEAT_S = 10.0  # a launcher passes on the Ctrl-C that the terminal has given to the ranks, too
@@ -44,11 +44,18 @@ def train(
     With several ranks all of them call it; rank 0 writes and shows what there is to see.
     Raises InvalidArgument before anything is built, Interrupted after a signal to any rank.
     """
-    cfg, start = choose(cfg, overrides, run_dir)
+    try:
+        chosen, start = choose(cfg, overrides, run_dir)
+        place = read_place(chosen)
+    except (gear.GearError, OSError) as error:
+        decline_for(_by_hand(cfg), error)
+        raise
+    cfg = chosen
     with (
-        start_ranks(read_place(cfg)) as ranks,
+        start_ranks(place) as ranks,
         Interrupt(repeat_s=REPEAT_S if ranks.size > 1 else 0) as signals,
     ):
+        ranks.alike(lambda: of_the_run(cfg), "[train] gear train")
         config = ranks.together(lambda: _checked(cfg, ranks.size))
         run_dir, start = _agree(ranks, run_dir, start, continue_in_place)
         ranks.together(lambda: _check_folder(run_dir, start))
@@ -74,6 +81,13 @@ def train(
         curve = report.draw_curve(run_dir, learner.counters, f"{title}, seed {config.seed}")
         report.print_report(console, config, run_dir, summary, curve)
     return summary
+
+
+def _by_hand(cfg: DictConfig) -> dict[str, object]:
+    """Where this rank is, as far as the configuration says it."""
+    keys = ("rank", "world_size", "dist.master_addr", "dist.master_port")
+    given = {key: OmegaConf.select(cfg, key) for key in keys}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _checked(cfg: DictConfig, num_ranks: int) -> Config:

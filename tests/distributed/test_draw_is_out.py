@@ -29,13 +29,13 @@ class Interrupted(Channel):
         super().__init__(inner.rank, inner.size, inner.timeout_s)
         self.inner = inner
 
-    def _move(self, to, from_, deadline):
+    def _move(self, to, from_, deadline, arrived):
         calls, what = at.pop(self.rank, (0, None))
         if calls > 1:
             at[self.rank] = (calls - 1, what)
         elif calls == 1:
             what()
-        return self.inner._move(to, from_, deadline)
+        return self.inner._move(to, from_, deadline, arrived)
 
     def duplicate(self):
         return Interrupted(self.inner.duplicate())

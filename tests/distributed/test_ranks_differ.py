@@ -43,7 +43,7 @@ def test_different_tiers_are_refused_on_all_ranks() -> None:
 
     for error in errors_of(part):
         assert error.startswith("InvalidArgument")
-        assert "'shared' on rank 1" in error
+        assert "tier is 'host' on rank 0, 'shared' on rank 1: give the same on all ranks" in error
 
 
 def test_different_time_outs_are_refused_on_all_ranks() -> None:
@@ -52,13 +52,42 @@ def test_different_time_outs_are_refused_on_all_ranks() -> None:
 
     for error in errors_of(part):
         assert error.startswith("InvalidArgument")
-        assert "timeout_s of the loader on rank 1 is 5, on rank 0 1" in error
+        assert "ReplayBuffer.loader: timeout_s is 1.0 on rank 0, 5.0 on rank 1" in error
 
 
-@pytest.mark.parametrize("limited", [0, 1])
-def test_a_rate_limit_on_one_rank_holds_both(limited: int) -> None:
+@pytest.mark.parametrize(
+    ("key", "one", "other"),
+    [
+        ("tier", {"tier": "shared"}, {"tier": "host"}),
+        ("name", {"tier": "shared", "name": "ranks-differ"}, {"tier": "shared"}),
+        ("name", {"tier": "shared", "name": "ranks-a"}, {"tier": "shared", "name": "ranks-b"}),
+        ("evict", {"evict": "lifo"}, {}),
+        ("max_times_sampled", {"max_times_sampled": 3}, {}),
+        ("rate_limit", {"rate_limit": gear.RateLimit(4.0)}, {}),
+        ("page_steps", {"page_steps": 8}, {}),
+    ],
+)
+@pytest.mark.parametrize("differs", [0, 1])
+def test_every_argument_of_a_buffer_is_compared(
+    key: str, one: dict[str, Any], other: dict[str, Any], differs: int
+) -> None:
+    """Before anything is made; the group is good for more."""
+
     def part(group: gear.Group) -> None:
-        limit = gear.RateLimit(0, min_steps=10) if group.rank == limited else None
-        next(filled(group, rate_limit=limit).loader(4, timeout_s=0.3))
+        try:
+            gear.ReplayBuffer(SCHEMA, 64, group=group, **(one if group.rank == differs else other))
+        finally:
+            assert group.exchange(group.rank) == [0, 1]
 
-    assert all(error.startswith("TimeoutError") for error in errors_of(part))
+    first, second = errors_of(part)
+    assert first == second
+    assert first.startswith(f"InvalidArgument: [store] ReplayBuffer: {key} is ")
+    assert first.endswith(" on rank 1: give the same on all ranks")
+
+
+def test_ones_and_floats_are_no_difference() -> None:
+    def part(group: gear.Group) -> None:
+        sampler = gear.Weighted(alpha=(1, 1.0)[group.rank], beta=(1.0, 1)[group.rank])
+        filled(group).loader(4, sampler=sampler).close()
+
+    assert errors_of(part) == ["nothing"] * 2

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/errors.h"
+#include "base/threads/interrupt.h"
 #include "transport/mpi/messages.h"
 #include "transport/mpi/runtime.h"
 
@@ -16,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr uint32_t kBusyTurns = 16;      // a few microseconds
 constexpr uint32_t kYieldTurns = 5'000;  // some milliseconds
 constexpr std::chrono::microseconds kShortSleep{50};
-constexpr std::chrono::seconds kCancelFor{1};
+constexpr std::chrono::milliseconds kCancelFor{250};
 
 }  // namespace
 
@@ -67,12 +68,19 @@ void Messages::wait(double timeout_s) {
   ended_.resize(requests_.size());
   statuses_.resize(requests_.size());
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
+  auto next_look = Clock::now() + base::kInterruptEvery;
   Backoff backoff;
   try {
     while (num_open_ > 0) {
       if (test() == 0) {
-        if (Clock::now() >= deadline) {
+        const auto now = Clock::now();
+        if (now >= deadline) {
           fail_late(timeout_s);
+        }
+        if (now >= next_look) {
+          failure_.check();
+          base::check_interrupt();
+          next_look = now + base::kInterruptEvery;
         }
         backoff.pause();
       }
@@ -112,6 +120,11 @@ int Messages::test() {
 }
 
 void Messages::check_received(const Post& post, const MPI_Status& status) const {
+  if (status.MPI_TAG == static_cast<int>(Call::kGaveUp)) {
+    throw base::TransportError(base::cat("[transport] rank ", post.peer, " has given up while ",
+                                         "others wait for it in ", call_name(call_),
+                                         ": its own output says why"));
+  }
   if (status.MPI_TAG != static_cast<int>(call_)) {
     throw base::TransportError(other_call_text(
         post.peer, call_name(static_cast<Call>(status.MPI_TAG)), rank_, call_name(call_)));

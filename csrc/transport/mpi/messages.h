@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "transport/collective.h"
+#include "transport/failure.h"
 #include "transport/transport.h"
 
 namespace gear::transport::mpi {
@@ -14,8 +15,11 @@ namespace gear::transport::mpi {
 /// that no order of the ranks can block it.
 class Messages {
  public:
-  Messages(MPI_Comm communicator, uint32_t rank, uint64_t message_bytes)
-      : communicator_(communicator), rank_(rank), message_bytes_(message_bytes) {}
+  Messages(MPI_Comm communicator, uint32_t rank, uint64_t message_bytes, Failure& failure)
+      : communicator_(communicator),
+        rank_(rank),
+        message_bytes_(message_bytes),
+        failure_(failure) {}
 
   void begin(Call call);
   /// Entries of no bytes need no message. The bytes must stay until wait() returns.
@@ -23,7 +27,8 @@ class Messages {
   void send(uint32_t target, ConstBytes bytes);
 
   /// Throws TransportError that names the ranks whose messages have not come within timeout_s, or
-  /// which did not take theirs, and for messages of another call or size; cancels what is left.
+  /// which did not take theirs, and for messages of another call or size; what the rank's group has
+  /// failed with, or base::check_interrupt throws, ends the wait too. Cancels what is left.
   void wait(double timeout_s);
 
  private:
@@ -43,6 +48,7 @@ class Messages {
   MPI_Comm communicator_;
   uint32_t rank_;
   uint64_t message_bytes_;
+  Failure& failure_;
   Call call_ = Call::kAllgather;
   size_t num_open_ = 0;
   std::vector<Post> posts_;

@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "base/errors.h"
+#include "base/threads/interrupt.h"
 #include "transport/collective.h"
 #include "transport/mpi.h"
 #include "transport/mpi/messages.h"
@@ -22,7 +24,7 @@ using mpi::Turn;
 class Communicator {
  public:
   // Duplicates `original`. Collective.
-  Communicator(MPI_Comm original, double timeout_s) {
+  Communicator(MPI_Comm original, double timeout_s, const Failure& failure) {
     MPI_Request request = MPI_REQUEST_NULL;
     {
       const Turn turn;
@@ -30,13 +32,20 @@ class Communicator {
     }
     const auto deadline =
         std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
+    auto next_look = std::chrono::steady_clock::now() + base::kInterruptEvery;
     Backoff backoff;
     for (int done = 0; done == 0; backoff.pause()) {
       {
         const Turn turn;
         check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Comm_idup");
       }
-      if (done == 0 && std::chrono::steady_clock::now() >= deadline) {
+      const auto now = std::chrono::steady_clock::now();
+      if (done == 0 && now >= next_look) {
+        failure.check();
+        base::check_interrupt();
+        next_look = now + base::kInterruptEvery;
+      }
+      if (done == 0 && now >= deadline) {
         mpi::never_finalise();
         throw base::TransportError(
             base::cat("[transport] a rank of the MPI communicator did not take part in "
@@ -82,15 +91,18 @@ uint32_t rank_of(MPI_Comm communicator) {
   return static_cast<uint32_t>(rank);
 }
 
-class PointToPoint final : public MpiTransport {
+class PointToPoint final : public MpiTransport, private Failure::Listener {
  public:
-  PointToPoint(MPI_Comm original, double timeout_s, uint64_t message_bytes)
-      : communicator_(original, timeout_s),
+  PointToPoint(MPI_Comm original, double timeout_s, uint64_t message_bytes,
+               std::shared_ptr<Failure> failure)
+      : failure_(std::move(failure)),
+        communicator_(original, timeout_s, *failure_),
         rank_(rank_of(original)),
         size_(size_of(original)),
         timeout_s_(timeout_s),
         message_bytes_(message_bytes),
-        messages_(communicator_.handle(), rank_, message_bytes) {}
+        messages_(communicator_.handle(), rank_, message_bytes, *failure_),
+        hearing_(failure_, *this) {}
 
   std::string_view name() const noexcept override { return "mpi"; }
   uint32_t rank() const noexcept override { return rank_; }
@@ -120,16 +132,33 @@ class PointToPoint final : public MpiTransport {
     std::vector<std::byte> all(size_);
     run(Call::kDuplicate,
         [&](uint32_t r) { return std::pair(ConstBytes(&here, 1), Bytes(all).subspan(r, 1)); });
-    return std::make_unique<PointToPoint>(communicator_.handle(), timeout_s_, message_bytes_);
+    return std::make_unique<PointToPoint>(communicator_.handle(), timeout_s_, message_bytes_,
+                                          failure_);
   }
 
  private:
+  // Whoever waits for a message of this rank gets this one, which is no call's.
+  void hear(const std::string& text) noexcept override {
+    static_cast<void>(text);
+    const std::lock_guard guard(hearing_mutex_);
+    if (communicator_.handle() == MPI_COMM_NULL || !mpi::is_running()) {
+      return;
+    }
+    for (uint32_t i = 1; i < size_; ++i) {
+      const Turn turn;
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (MPI_Isend(nullptr, 0, MPI_BYTE, static_cast<int>((rank_ + i) % size_),
+                    static_cast<int>(Call::kGaveUp), communicator_.handle(),
+                    &request) == MPI_SUCCESS) {
+        MPI_Request_free(&request);
+      }
+    }
+  }
+
   // entries(r): what goes to rank r, and where what comes from it goes.
   template <class Entries>
   void run(Call call, const Entries& entries) {
-    if (communicator_.handle() == MPI_COMM_NULL) {
-      throw base::TransportError("[transport] this transport has failed before: make another");
-    }
+    failure_->check();
     try {
       messages_.begin(call);
       for (uint32_t i = 1; i < size_; ++i) {
@@ -145,18 +174,30 @@ class PointToPoint final : public MpiTransport {
         std::memcpy(received.data(), sent.data(), sent.size());
       }
       messages_.wait(timeout_s_);
+    } catch (const base::TransportError& error) {
+      give_up(error.what());
+      throw;
     } catch (...) {
-      communicator_.abandon();
+      give_up(interrupted_text(rank_, call_name(call)));
       throw;
     }
   }
 
+  void give_up(std::string_view text) noexcept {
+    failure_->tell(text);
+    const std::lock_guard guard(hearing_mutex_);
+    communicator_.abandon();
+  }
+
+  std::shared_ptr<Failure> failure_;
+  std::mutex hearing_mutex_;
   Communicator communicator_;
   uint32_t rank_;
   uint32_t size_;
   double timeout_s_;
   uint64_t message_bytes_;
   Messages messages_;
+  Failure::Hearing hearing_;
 };
 
 }  // namespace
@@ -168,6 +209,7 @@ extern "C" __attribute__((visibility("default"))) MpiTransport* gear_make_mpi(
                                          GEAR_VERSION, ", and this is GEAR ", version,
                                          ": install GEAR again"));
   }
+  base::interrupt_check.store(options.interrupt_check);
   mpi::require_runtime();
   MPI_Comm communicator = MPI_COMM_WORLD;
   int between = 0;
@@ -182,7 +224,7 @@ extern "C" __attribute__((visibility("default"))) MpiTransport* gear_make_mpi(
     throw base::InvalidArgument(
         "[transport] an MPI intercommunicator was given: give one whose ranks form one group");
   }
-  return new PointToPoint(communicator, options.timeout_s, options.message_bytes);
+  return new PointToPoint(communicator, options.timeout_s, options.message_bytes, options.failure);
 }
 
 static_assert(std::is_same_v<decltype(&gear_make_mpi), MpiEntry>);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/threads/interrupt.h"
 #include "memory/shared/shared_region.h"
 #include "transport/collective.h"
 #include "transport/shared/shared_rounds.h"
@@ -48,7 +49,8 @@ std::string fresh_name() {
   return name;
 }
 
-std::shared_ptr<memory::SharedRegion> attach(std::string_view name, double timeout_s) {
+std::shared_ptr<memory::SharedRegion> attach(std::string_view name, double timeout_s,
+                                             const Failure& failure) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
   for (;;) {
     try {
@@ -60,6 +62,8 @@ std::shared_ptr<memory::SharedRegion> attach(std::string_view name, double timeo
                       " (", error.what(), ")"));
       }
     }
+    failure.check();
+    base::check_interrupt();
     std::this_thread::sleep_for(kLookAgainAfter);
   }
 }
@@ -67,8 +71,10 @@ std::shared_ptr<memory::SharedRegion> attach(std::string_view name, double timeo
 class SharedMemory final : public Transport {
  public:
   SharedMemory(std::shared_ptr<memory::Region> region, uint32_t rank, uint32_t size,
-               double timeout_s)
-      : rounds_(std::move(region), rank, size, timeout_s), received_(size), sent_(size) {}
+               double timeout_s, std::shared_ptr<Failure> failure)
+      : rounds_(std::move(region), rank, size, timeout_s, std::move(failure)),
+        received_(size),
+        sent_(size) {}
 
   std::string_view name() const noexcept override { return "shared_memory"; }
   uint32_t rank() const noexcept override { return rounds_.rank(); }
@@ -195,9 +201,10 @@ bool SharedMemory::unpack(uint32_t r, std::span<const ConstBytes> to, std::span<
 
 // The name is not needed once all are there, nor if they do not come.
 std::unique_ptr<Transport> join(const std::shared_ptr<memory::SharedRegion>& region, uint32_t rank,
-                                uint32_t size, double timeout_s) {
+                                uint32_t size, double timeout_s, std::shared_ptr<Failure> failure) {
   try {
-    auto transport = std::make_unique<SharedMemory>(region, rank, size, timeout_s);
+    auto transport =
+        std::make_unique<SharedMemory>(region, rank, size, timeout_s, std::move(failure));
     region->hide_name();
     return transport;
   } catch (...) {
@@ -228,9 +235,9 @@ std::unique_ptr<Transport> SharedMemory::duplicate() {
                                         : "[transport] rank 0 found no memory for a duplicate");
   }
   if (rank() != 0) {
-    region = attach(name.data(), timeout_s());
+    region = attach(name.data(), timeout_s(), *rounds_.failure());
   }
-  return join(region, rank(), size(), timeout_s());
+  return join(region, rank(), size(), timeout_s(), rounds_.failure());
 }
 
 }  // namespace
@@ -238,23 +245,26 @@ std::unique_ptr<Transport> SharedMemory::duplicate() {
 uint64_t shared_memory_bytes(uint32_t size) { return SharedLayout(size).bytes(); }
 
 std::unique_ptr<Transport> make_shared_memory(std::shared_ptr<memory::Region> region, uint32_t rank,
-                                              uint32_t size, double timeout_s) {
+                                              uint32_t size, double timeout_s,
+                                              std::shared_ptr<Failure> failure) {
   check_membership(rank, size, timeout_s);
   check_size(size);
-  return std::make_unique<SharedMemory>(std::move(region), rank, size, timeout_s);
+  return std::make_unique<SharedMemory>(std::move(region), rank, size, timeout_s,
+                                        or_own(std::move(failure)));
 }
 
 std::unique_ptr<Transport> make_shared_memory(std::string_view name, uint32_t rank, uint32_t size,
-                                              double timeout_s) {
+                                              double timeout_s, std::shared_ptr<Failure> failure) {
   check_membership(rank, size, timeout_s);
   check_size(size);
+  failure = or_own(std::move(failure));
   std::shared_ptr<memory::SharedRegion> region;
   if (rank == 0) {
     region = memory::SharedRegion::create(name, shared_memory_bytes(size), kLayoutHash);
   } else {
-    region = attach(name, timeout_s);
+    region = attach(name, timeout_s, *failure);
   }
-  return join(region, rank, size, timeout_s);
+  return join(region, rank, size, timeout_s, std::move(failure));
 }
 
 }  // namespace gear::transport

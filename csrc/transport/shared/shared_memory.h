@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "memory/region.h"
+#include "transport/failure.h"
 #include "transport/transport.h"
 
 namespace gear::transport {
@@ -19,12 +20,15 @@ namespace gear::transport {
 ///
 /// Throws InvalidArgument for a name or membership that cannot be, OutOfMemory where /dev/shm is
 /// too small, TransportError naming the ranks that do not come within timeout_s.
+/// `failure`: of the rank's group; null: of this transport and its duplicates alone.
 std::unique_ptr<Transport> make_shared_memory(std::string_view name, uint32_t rank, uint32_t size,
-                                              double timeout_s);
+                                              double timeout_s,
+                                              std::shared_ptr<Failure> failure = nullptr);
 
 /// The same for ranks that have a region in common already, of shared_memory_bytes(size) zeros.
 std::unique_ptr<Transport> make_shared_memory(std::shared_ptr<memory::Region> region, uint32_t rank,
-                                              uint32_t size, double timeout_s);
+                                              uint32_t size, double timeout_s,
+                                              std::shared_ptr<Failure> failure = nullptr);
 uint64_t shared_memory_bytes(uint32_t size);
 
 }  // namespace gear::transport

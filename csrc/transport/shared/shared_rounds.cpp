@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/errors.h"
+#include "base/threads/interrupt.h"
 #include "memory/shared/process_identity.h"
 #include "transport/collective.h"
 #include "transport/shared/shared_wait.h"
@@ -37,13 +38,15 @@ std::array<uint64_t, 16> own_cpus() {
 }  // namespace
 
 SharedRounds::SharedRounds(std::shared_ptr<memory::Region> region, uint32_t rank, uint32_t size,
-                           double timeout_s)
+                           double timeout_s, std::shared_ptr<Failure> failure)
     : region_(std::move(region)),
       layout_(size),
       rank_(rank),
       size_(size),
       timeout_s_(timeout_s),
-      pid_(::getpid()) {
+      pid_(::getpid()),
+      failure_(std::move(failure)),
+      hearing_(failure_, *this) {
   join();
   begin(Call::kStart);
   publish();
@@ -64,6 +67,8 @@ void SharedRounds::join() {
       throw base::TransportError(
           late_text(std::array<uint32_t, 1>{0}, call_name(Call::kStart), timeout_s_));
     }
+    failure_->check();
+    check_interrupt();
     std::this_thread::sleep_for(kLobbyPoll);
   }
   if (lobby().size != size_ || region_->bytes() < layout_.bytes()) {
@@ -111,6 +116,7 @@ Outbox& SharedRounds::await(uint32_t rank) {
     deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                    std::chrono::duration<double>(timeout_s_));
   }
+  auto next_look = Clock::now() + base::kInterruptEvery;
   while (!has_published(other, round_)) {
     const auto left = std::chrono::duration_cast<microseconds>(*deadline_ - Clock::now());
     sleep_for(other, round_, std::clamp(left, microseconds(0), kLookEvery));
@@ -119,7 +125,12 @@ Outbox& SharedRounds::await(uint32_t rank) {
     }
     throw_if_failed();
     look_for(rank);
-    if (Clock::now() >= *deadline_) {
+    const auto now = Clock::now();
+    if (now >= next_look) {
+      check_interrupt();
+      next_look = now + base::kInterruptEvery;
+    }
+    if (now >= *deadline_) {
       std::vector<uint32_t> missing;
       for (uint32_t r = 0; r < size_; ++r) {
         if (!has_published(member(r), round_)) {
@@ -137,11 +148,29 @@ Outbox& SharedRounds::await(uint32_t rank) {
 void SharedRounds::throw_if_failed() const {
   if (lobby().failed.load(std::memory_order_acquire) ==
       static_cast<uint32_t>(FailureState::kFailed)) {
+    failure_->tell(lobby().failure.data());
     throw base::TransportError(lobby().failure.data());
+  }
+  failure_->check();
+}
+
+void SharedRounds::check_interrupt() const {
+  try {
+    base::check_interrupt();
+  } catch (...) {
+    failure_->tell(interrupted_text(rank_, call_name(call_)));
+    throw;
   }
 }
 
 void SharedRounds::fail(const std::string& text) {
+  failure_->tell(text);
+  throw_if_failed();
+  throw base::TransportError(text);
+}
+
+// Those that wait look for it every few milliseconds.
+void SharedRounds::hear(const std::string& text) noexcept {
   auto state = static_cast<uint32_t>(FailureState::kNone);
   if (lobby().failed.compare_exchange_strong(state, static_cast<uint32_t>(FailureState::kWriting),
                                              std::memory_order_acquire)) {
@@ -149,8 +178,6 @@ void SharedRounds::fail(const std::string& text) {
     std::copy_n(text.data(), length, lobby().failure.data());
     lobby().failed.store(static_cast<uint32_t>(FailureState::kFailed), std::memory_order_release);
   }
-  throw_if_failed();
-  throw base::TransportError(text);
 }
 
 // At the awaited rank and, in turn, at one other: that may be the dead one, hidden behind a slow
@@ -173,7 +200,7 @@ void SharedRounds::look_at(uint32_t rank, uint32_t awaited) {
     return;
   }
   fail(left
-           ? left_text(std::array{rank}, call_name(call_))
+           ? left_text(base::cat("rank ", rank, " (pid ", other.process.pid, ")"), call_name(call_))
            : base::cat("[transport] rank ", rank, " (pid ", other.process.pid, ") has ended: rank ",
                        rank_, " waits for it in ", call_name(call_), "; its own output says why"));
 }

@@ -9,18 +9,19 @@
 #include <vector>
 
 #include "memory/region.h"
+#include "transport/failure.h"
 #include "transport/shared/shared_layout.h"
 
 namespace gear::transport {
 
 /// One rank's membership in a region laid out by SharedLayout: its rounds, and how it waits for
 /// those of others. A failure, its own or another rank's, is for good.
-class SharedRounds {
+class SharedRounds final : private Failure::Listener {
  public:
   /// Takes the place of `rank` and waits until all have; rank 0 opens the lobby. Throws
   /// InvalidArgument if the place is taken or the region is for another number of ranks.
   SharedRounds(std::shared_ptr<memory::Region> region, uint32_t rank, uint32_t size,
-               double timeout_s);
+               double timeout_s, std::shared_ptr<Failure> failure);
   /// Leaves: others that wait for this rank throw. A forked child leaves nothing.
   ~SharedRounds();
   SharedRounds(const SharedRounds&) = delete;
@@ -30,13 +31,15 @@ class SharedRounds {
   uint32_t size() const noexcept { return size_; }
   double timeout_s() const noexcept { return timeout_s_; }
   const SharedLayout& layout() const noexcept { return layout_; }
+  const std::shared_ptr<Failure>& failure() const noexcept { return failure_; }
 
   /// The outbox to fill for the next round, which is one of `call`. Throws TransportError if the
   /// transport has failed.
   Outbox& begin(Call call);
   /// Lets the others read it.
   void publish();
-  /// That of `rank` in this round. Waits for it.
+  /// That of `rank` in this round. Waits for it, until the time is up, the rank's group has failed
+  /// or the host program is interrupted (base::check_interrupt).
   Outbox& await(uint32_t rank);
 
   /// Tells all ranks, and throws; if another failure came first, that one.
@@ -47,7 +50,9 @@ class SharedRounds {
 
   Member& member(uint32_t rank) const { return layout_.member(region_->data(), rank); }
   Lobby& lobby() const { return layout_.lobby(region_->data()); }
+  void hear(const std::string& text) noexcept override;
   void throw_if_failed() const;
+  void check_interrupt() const;
   void look_for(uint32_t awaited);
   void look_at(uint32_t rank, uint32_t awaited);
   void join();
@@ -64,6 +69,8 @@ class SharedRounds {
   std::optional<Clock::time_point> deadline_;  ///< of this round, once it waits long
   bool crowded_ = false;                       ///< fewer CPUs than ranks
   uint32_t looked_at_ = 0;
+  std::shared_ptr<Failure> failure_;
+  Failure::Hearing hearing_;
 };
 
 }  // namespace gear::transport

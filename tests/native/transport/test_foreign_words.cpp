@@ -37,7 +37,7 @@ std::string heard(uint64_t offset, uint64_t bytes) {
       error = thrown.what();
     }
   });
-  SharedRounds stranger(region, 1, 2, 20);
+  SharedRounds stranger(region, 1, 2, 20, std::make_shared<Failure>());
   Outbox& own = stranger.begin(Call::kAlltoallv);
   own.more = 0;
   stranger.layout().entries(own)[0] = {8, 0, offset, bytes};

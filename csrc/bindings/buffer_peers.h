@@ -1,0 +1,19 @@
+#pragma once
+
+#include "bindings/one_thread.h"
+#include "group/peers.h"
+
+namespace gear::bindings {
+
+/// The peers of a buffer, and which thread draws over them: the ranks meet in every draw, in one
+/// order, so that a second thread's draw would wait for one that waits for it.
+class BufferPeers final : public group::Peers {
+ public:
+  using Peers::Peers;
+
+  OneThread draws{
+      "[collect] another thread draws from this buffer, and over a group all loaders of a buffer "
+      "belong into one thread: call next() of one after the other, in the same order on all ranks"};
+};
+
+}  // namespace gear::bindings

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gear::transport {
+
+/// What ended a group, as one of its ranks knows it: shared by all transports of that rank.
+///
+/// A transport that fails tells it here. Then every wait of the rank in any of them ends, and each
+/// of them passes the words on to its other ranks, which so hear of it in whatever call they are.
+class Failure {
+ public:
+  /// A transport that wants to know.
+  class Listener {
+   public:
+    /// Passes `text` on to the other ranks. From any thread; must not call the Failure.
+    virtual void hear(const std::string& text) noexcept = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+
+  /// A listener's time of listening.
+  class Hearing {
+   public:
+    /// Hears at once what has been told before.
+    Hearing(std::shared_ptr<Failure> failure, Listener& listener);
+    ~Hearing();
+    Hearing(const Hearing&) = delete;
+    Hearing& operator=(const Hearing&) = delete;
+
+   private:
+    std::shared_ptr<Failure> failure_;
+    Listener* listener_;
+  };
+
+  /// The first words count. Any thread.
+  void tell(std::string_view text) noexcept;
+  /// What was told; empty: nothing.
+  std::string text() const;
+  /// Throws TransportError once something has been told.
+  void check() const;
+
+ private:
+  std::atomic<bool> told_{false};
+  mutable std::mutex mutex_;
+  std::string text_;
+  std::vector<Listener*> listeners_;
+};
+
+/// `given`, or one of the transport's own.
+std::shared_ptr<Failure> or_own(std::shared_ptr<Failure> given);
+
+}  // namespace gear::transport

@@ -1,0 +1,392 @@
+"""The store of torch.distributed at which the ranks of a launch meet, and who takes which place.
+
+What stands in it, below ``gear/`` and the restart's number:
+
+    run              the run that the store is of (RunIdentity of rank 0)
+    RANKS/N/rank R   who has taken the place of rank R in the Nth group of these ranks
+    RANKS/N/failed   why that group has ended, for its ranks to read
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from gear.distributed.channel import SLICE_S, keep_for_ever
+from gear.distributed.launch import Launch
+from gear.distributed.run_identity import RunIdentity, attempt
+from gear.errors import InvalidArgument, TransportError
+
+T = TypeVar("T")
+
+STORE_WAIT_S = 2.0  # for a store whose host may be gone
+DECLINE_S = 20.0  # for the others to hear that this process does not come
+AGAIN_S = 0.2  # between two attempts to reach rank 0
+POLL_S = 0.05  # between two looks at who has come
+SILENT = (
+    "something listens there and does not answer as a rank 0 does: another program has that port, "
+    "or rank 0 is stopped"
+)
+
+
+def served_by_agent() -> bool:
+    """Whether torchrun's own process serves the store at MASTER_ADDR."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def default_store() -> Any:
+    """The store of torch.distributed's own groups."""
+    from torch.distributed import distributed_c10d
+
+    return distributed_c10d._get_default_store()
+
+
+# ---- parts of a store ----
+
+_made: Counter[tuple[int, ...]] = Counter()
+
+
+def own_store(store: Any, ranks: Sequence[int]) -> Any:
+    """A part of `store` for one group of these ranks, which all of them make in the same order."""
+    key = tuple(ranks)
+    _made[key] += 1
+    return _part(store, ranks, _made[key])
+
+
+def _part(store: Any, ranks: Sequence[int], number: int) -> Any:
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+    names = hashlib.sha256(repr(tuple(ranks)).encode()).hexdigest()[:16]
+    return PrefixStore(f"gear/{attempt()}/{names}/{number}", store)
+
+
+# ---- the store of a launch ----
+
+_stores: dict[tuple[str, int], Any] = {}  # the address can be served once
+
+
+def launch_store(launch: Launch, timeout_s: float) -> Any:
+    """The store at the address of `launch`: torchrun's, else rank 0 serves it.
+
+    A later init_process_group at the same address shares it.
+
+    Raises:
+        InvalidArgument: the address belongs to another run; names its rank 0.
+        TransportError: no rank 0 within `timeout_s`; says what is there instead.
+    """
+    key = (launch.address, launch.port)
+    if key not in _stores:
+        deadline = time.monotonic() + timeout_s
+        serves = launch.rank == 0 and not served_by_agent()
+        try:
+            store = _open(launch, serves, deadline)
+            _check_run(store, launch, deadline)
+        except Late as late:
+            raise _unreachable(launch, serves, timeout_s, late.reason) from None
+        except (RuntimeError, ValueError, OSError) as error:
+            if isinstance(error, InvalidArgument):
+                raise
+            if serves:
+                _refuse_where_another_serves(launch)
+            raise _unreachable(launch, serves, timeout_s, _first_line(error)) from error
+        _stores[key] = store
+    return _stores[key]
+
+
+def _open(launch: Launch, serves: bool, deadline: float) -> Any:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    _reach(launch, deadline, listens=not serves)
+    left = timedelta(seconds=max(deadline - time.monotonic(), 0.001))
+    return in_time(
+        deadline,
+        lambda: TCPStore(
+            launch.address,
+            launch.port,
+            launch.size,
+            is_master=serves,
+            timeout=left,
+            wait_for_workers=False,
+            multi_tenant=True,
+        ),
+        SILENT,
+    )
+
+
+def _reach(launch: Launch, deadline: float, *, listens: bool) -> None:
+    """Returns when the address has a host and, where `listens`, something listens there."""
+    reason = "it does not answer"
+    while True:
+        try:
+            if listens:
+                wait_s = max(min(1.0, deadline - time.monotonic()), 0.001)
+                place = (launch.address, launch.port)
+                in_time(deadline, partial(_knock, place, wait_s), reason)
+            else:
+                in_time(deadline, lambda: socket.getaddrinfo(launch.address, launch.port), reason)
+            return
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if isinstance(error, socket.gaierror):
+                reason = f"no host of that name is known ({reason})"
+        if time.monotonic() + AGAIN_S >= deadline:
+            time.sleep(max(deadline - time.monotonic(), 0))
+            raise Late(reason)
+        time.sleep(AGAIN_S)
+
+
+def _knock(place: tuple[str, int], wait_s: float) -> None:
+    socket.create_connection(place, wait_s).close()
+
+
+def _check_run(store: Any, launch: Launch, deadline: float) -> None:
+    """Says whose the store is, or looks."""
+    mine = RunIdentity.here(launch.rank, launch.size)
+    if launch.rank == 0:
+        text = in_time(deadline, lambda: store.compare_set(_run_key(), "", mine.as_text()), SILENT)
+        theirs = RunIdentity.from_text(text)
+        if theirs.who == mine.who:
+            return
+    else:
+        theirs = run_of(store, deadline)
+    if mine.differs(theirs) or theirs.size != mine.size:
+        what = "the run" if mine.differs(theirs) else f"a run of {theirs.size} ranks, with"
+        given = theirs.run if mine.differs(theirs) else theirs.who
+        raise InvalidArgument(
+            f"[group] {launch.address}:{launch.port} (MASTER_ADDR, MASTER_PORT) belongs to {what} "
+            f"{given}, rank 0 is {theirs.who}; this is {mine.who} of {mine.size} of "
+            f"{mine.run or 'another run'}: give each run a port of its own"
+        )
+
+
+def _run_key() -> str:
+    return f"gear/{attempt()}/run"
+
+
+def run_of(store: Any, deadline: float) -> RunIdentity:
+    """The run that a launch's store is of; Late where nobody says it until `deadline`."""
+    while not in_time(deadline, lambda: store.check([_run_key()]), SILENT):
+        if time.monotonic() >= deadline:
+            raise Late("it serves ranks, and not those of a GEAR that this one can join")
+        time.sleep(POLL_S)
+    return RunIdentity.from_text(in_time(deadline, lambda: store.get(_run_key()), SILENT))
+
+
+def _refuse_where_another_serves(launch: Launch) -> None:
+    """Where this rank 0 cannot serve since that of another run does: names it, and ends that run's
+    group if it has taken in a rank of this run."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    deadline = time.monotonic() + STORE_WAIT_S
+    wait = timedelta(seconds=STORE_WAIT_S)
+    place = (launch.address, launch.port, launch.size)
+    try:
+        store = in_time(deadline, lambda: TCPStore(*place, False, wait, False), SILENT)
+        server = run_of(store, deadline)
+        part = _part(store, range(launch.size), 1)
+        mine = RunIdentity.here(launch.rank, launch.size)
+        if not mine.run and mine.likeness != server.likeness:
+            _end_if_mixed(
+                part,
+                mine,
+                server,
+                in_time(deadline, lambda: _one_like(mine, part, launch.size), SILENT),
+            )
+    except (Late, RuntimeError, ValueError, OSError):
+        return
+    raise InvalidArgument(_taken(mine, server, f"{launch.address}:{launch.port}"))
+
+
+def _unreachable(launch: Launch, serves: bool, timeout_s: float, reason: str) -> TransportError:
+    failed = "could not serve the ranks' meeting point" if serves else "found no rank 0"
+    return TransportError(
+        f"[transport] rank {launch.rank} of {launch.size} {failed} at {launch.address}:"
+        f"{launch.port} (MASTER_ADDR, MASTER_PORT) within {timeout_s:g} s: {reason}"
+    )
+
+
+# ---- places ----
+
+
+def take_place(
+    store: Any, rank: int, size: int, deadline: float, address: str, server: RunIdentity | None
+) -> None:
+    """Takes this rank's place in a group whose part of a store this is.
+
+    A place that is taken belongs to another run, or the rank was started twice. Whose run it is
+    cannot be told for certain where no launcher names it: where the holder is less like the store's
+    rank 0 than ranks of one run mostly are, its group is told to end.
+
+    server: the rank 0 of a launch's store; None: the ranks are torch.distributed's.
+
+    Raises:
+        InvalidArgument: the place is taken; names who has it.
+    """
+    mine = RunIdentity.here(rank, size)
+    text = in_time(deadline, lambda: store.compare_set(f"rank {rank}", "", mine.as_text()), SILENT)
+    holder = RunIdentity.from_text(text)
+    if holder == mine:
+        return
+    if server and not mine.run and holder.likeness != server.likeness:
+        _end_if_mixed(store, mine, server, holder)
+    raise InvalidArgument(_taken(mine, holder, address))
+
+
+def _taken(mine: RunIdentity, holder: RunIdentity, address: str) -> str:
+    return (
+        f"[group] {mine.who} came to {address} (MASTER_ADDR, MASTER_PORT), where {holder.who} has "
+        "that place: the address belongs to another run, or this rank was started twice; give each "
+        "run a MASTER_PORT of its own"
+    )
+
+
+def _end_if_mixed(
+    store: Any, mine: RunIdentity, server: RunIdentity, other: RunIdentity | None
+) -> None:
+    if other is not None:
+        tell_failed(
+            store,
+            f"[group] two runs meet at one address: {server.who} has taken in {other.who} of "
+            f"another run, and {mine.who} finds its place taken: give each run a MASTER_PORT of "
+            "its own",
+        )
+
+
+def _one_like(mine: RunIdentity, store: Any, size: int) -> RunIdentity | None:
+    """The first rank of the group that is like this process."""
+    for rank in range(1, size):
+        key = f"rank {rank}"
+        if store.check([key]):
+            one = RunIdentity.from_text(store.get(key))
+            if one.likeness == mine.likeness:
+                return one
+    return None
+
+
+def wait_for_places(store: Any, size: int, deadline: float) -> list[int]:
+    """The ranks that have not come until `deadline`.
+
+    Raises:
+        TransportError: one of them has said that it does not come.
+    """
+    absent = list(range(size))
+    while absent:
+        missing = list(absent)
+        try:
+            absent, told = in_time(deadline, partial(_come, store, missing), SILENT)
+        except (RuntimeError, Late):
+            if len(absent) == size:
+                raise
+            break  # whoever served the store gave up just before: go by the last look
+        if told:
+            raise TransportError(told)
+        if not absent or time.monotonic() >= deadline:
+            break
+        time.sleep(min(POLL_S, max(deadline - time.monotonic(), 0)))
+    return absent
+
+
+def _come(store: Any, missing: Sequence[int]) -> tuple[list[int], str]:
+    """(those of `missing` that are not there yet, what one of the ranks told of its end)."""
+    return [rank for rank in missing if not store.check([f"rank {rank}"])], told_failed(store)
+
+
+def tell_failed(store: Any, text: str) -> None:
+    """Tells the ranks of a group why it has ended; the first words count."""
+    said = json.dumps({"text": text})
+    soon(lambda: store.compare_set("failed", "", said), SLICE_S * 3)
+
+
+def told_failed(store: Any) -> str:
+    """What was told so; may raise RuntimeError or block where the store is gone."""
+    if not store.check(["failed"]):
+        return ""
+    return str(json.loads(store.get("failed")).get("text", ""))
+
+
+def decline(launch: Launch, reason: str) -> None:
+    """Tells the ranks of a launch that this process does not come, and why; they end at once.
+
+    Does nothing where no store of torch.distributed joins them: MPI's launcher ends the others.
+    Takes DECLINE_S at most; a rank 0 that serves the store stays until the others have read it.
+    """
+    if launch.via != "torch" or launch.size < 2:
+        return
+    deadline = time.monotonic() + DECLINE_S
+    who = RunIdentity.here(launch.rank, launch.size).who
+    try:
+        store = own_store(launch_store(launch, DECLINE_S), range(launch.size))
+        tell_failed(store, f"{reason} (on {who}, which did not start)")
+        if launch.rank > 0 or served_by_agent():
+            return
+        others = range(1, launch.size)
+        while _come(store, others)[0] and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        time.sleep(SLICE_S * 5)  # they look every POLL_S
+    except (TransportError, InvalidArgument, RuntimeError):
+        return
+
+
+# ---- calls that may not come back ----
+
+
+class Late(Exception):
+    """A call took too long; `reason` says what that may mean."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def in_time(deadline: float, call: Callable[[], T], reason: str) -> T:
+    """What `call` returns or raises, in a thread of its own; Late with `reason` where it takes
+    longer. Ctrl-C ends the wait."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def make() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+            errors.append(error)
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    thread.join(max(deadline - time.monotonic(), 0.001))
+    if errors:
+        raise errors[0]
+    if not results:
+        raise Late(reason)
+    return results[0]
+
+
+def soon(call: Callable[[], T], wait_s: float = STORE_WAIT_S) -> T | None:
+    """What `call` to a store returns; None where the store fails or does not answer."""
+    try:
+        return in_time(time.monotonic() + wait_s, call, "")
+    except (Late, RuntimeError):  # the store is gone
+        return None
+
+
+def forget_stores() -> None:
+    """In a forked child: the stores' connections are the parent's."""
+    for store in _stores.values():
+        keep_for_ever(store)
+    _stores.clear()
+    _made.clear()
+
+
+os.register_at_fork(after_in_child=forget_stores)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "")

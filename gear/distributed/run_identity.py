@@ -1,0 +1,91 @@
+"""Which run a process is of: two runs may come to one address."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+# What launchers call a run, with what tells its parts and restarts apart.
+RUNS = (
+    ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
+    ("PMIX_NAMESPACE",),
+    ("OMPI_MCA_ess_base_jobid",),
+    ("PMI_JOBID",),
+    ("PBS_JOBID",),
+    ("LSB_JOBID",),
+)
+# Variables that may differ between ranks of one run: of the rank, of the host, of the terminal.
+OF_A_PROCESS = re.compile(
+    r".*RANK.*|.*NODE.*|.*HOST.*|.*PID.*|PMI.*|OMPI.*|SLURM.*|HOROVOD.*|TORCHELASTIC.*|CUDA.*|ROCR.*"
+    r"|SSH.*|TERM.*|TMUX.*|STY|WINDOW.*|XDG.*|DISPLAY|DBUS.*|SHLVL|PWD|OLDPWD|_|TMP.*|TEMP|LS_.*"
+    r"|GEAR_LOG|LINES|COLUMNS|PYTEST.*|PYTHON.*|GLOO.*|NCCL.*|.*_FILE|VSCODE.*|GPG.*|.*SOCK.*"
+)
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """What a process knows of its run.
+
+    Attributes:
+        run: what its launcher, or GEAR_RUN_ID, calls it; empty: nothing does. Ranks of one run have
+            equal ones.
+        likeness: of user, program and the variables that processes of one run mostly share. Unequal
+            ones may still be of one run: started by hand, in two terminals.
+        size: ranks of the run.
+        who: the process, for messages.
+    """
+
+    run: str
+    likeness: str
+    size: int
+    who: str
+
+    @staticmethod
+    def here(rank: int, size: int, environ: Mapping[str, str] = os.environ) -> RunIdentity:
+        return RunIdentity(
+            run=_run(environ),
+            likeness=_likeness(environ),
+            size=size,
+            who=f"rank {rank} (pid {os.getpid()} on {socket.gethostname()})",
+        )
+
+    @staticmethod
+    def from_text(text: bytes) -> RunIdentity:
+        return RunIdentity(**json.loads(text))
+
+    def as_text(self) -> str:
+        return json.dumps(asdict(self))
+
+    def differs(self, other: RunIdentity) -> bool:
+        """Whether the two are certainly of different runs."""
+        return bool(self.run and other.run and self.run != other.run)
+
+
+def attempt(environ: Mapping[str, str] = os.environ) -> str:
+    """Tells the restarts of a run apart where the store outlives them: torchrun's."""
+    return environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+def _run(environ: Mapping[str, str]) -> str:
+    if environ.get("GEAR_RUN_ID"):
+        return f"GEAR_RUN_ID={environ['GEAR_RUN_ID']}"
+    torchrun = environ.get("TORCHELASTIC_RUN_ID", "none")
+    if torchrun != "none":
+        return f"TORCHELASTIC_RUN_ID={torchrun}"
+    for names in RUNS:
+        if environ.get(names[0]):
+            return " ".join(f"{name}={environ[name]}" for name in names if environ.get(name))
+    return ""
+
+
+def _likeness(environ: Mapping[str, str]) -> str:
+    shared = sorted(f"{k}={v}" for k, v in environ.items() if not OF_A_PROCESS.fullmatch(k))
+    words = [word for word in sys.argv if "rank" not in word]
+    text = json.dumps([os.getuid(), words, shared])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,23 @@
+"""A third of a minute of the soak; the program itself takes as long as one likes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_ranks_that_are_disturbed_end_with_words_and_go_on_to_the_same_end() -> None:
+    program = Path(__file__).with_name("soak.py")
+    done = subprocess.run(
+        [sys.executable, program, "--minutes", "0.33", "--ranks", "3"],
+        capture_output=True,
+        text=True,
+        timeout=230,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith(": well")
