@@ -88,6 +88,11 @@ mpi_version() {
 # Makes `module` available, and loads the site's modules in order.
 load_modules() {
   local name init
+  init=$(site module_init)
+  if ! dry && [ -n "$init" ] && [ ! -f "$init" ]; then
+    fail "module_init = $init is no file" \
+      "set it to the file that defines the command 'module', as in /usr/share/modules/init/bash, or leave it out"
+  fi
   # shellcheck disable=SC2046  # a list of names
   set -- $(site modules)
   [ $# -gt 0 ] || return 0
@@ -95,9 +100,6 @@ load_modules() {
     for name in "$@"; do printf '  %s\n' "$(quoted module load "$name")"; done
     return 0
   fi
-  init=$(site module_init)
-  [ -z "$init" ] || [ -f "$init" ] || fail "module_init = $init is no file" \
-    "set it to the file that defines the command 'module', as in /usr/share/modules/init/bash, or leave it out"
   set +u # the initialisation of either module tool reads unset variables
   if ! command -v module >/dev/null; then
     for init in "$(site module_init)" "${MODULESHOME:-}/init/bash" "${LMOD_PKG:-}/init/bash" \

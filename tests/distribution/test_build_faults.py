@@ -70,7 +70,7 @@ def fake_cuda(home: Path) -> Path:
         ),
         ({"modules": "no/such-module"}, "[modules] "),
         (
-            {"modules": "gcc", "module_init": "/no/init"},
+            {"module_init": "/no/init"},
             "[modules] module_init = /no/init is no file",
         ),
     ],
