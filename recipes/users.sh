@@ -66,6 +66,17 @@ only_for_some() {
 # shellcheck disable=SC2016,SC2034  # expanded by that bash; used by steps
 ordinary=(setpriv "--reuid=$ORDINARY" "--regid=$ORDINARY" --clear-groups bash -c 'umask 077; exec "$@"' bash)
 
+# The PATH of that user: the builder's, without folders that are closed to him. Looked for in one of those, a
+# command that is not there is "Permission denied".
+open_path() {
+  local folder folders=() path=
+  IFS=: read -ra folders <<<"$PATH"
+  for folder in "${folders[@]}"; do
+    if [ -d "$folder" ] && [ -z "$(closed_folder "$folder")" ]; then path+=${path:+:}$folder; fi
+  done
+  printf '%s' "$path"
+}
+
 # Why nothing can be run as that user here; nothing if it can.
 no_ordinary_user() {
   if [ "$(id -u)" != 0 ]; then

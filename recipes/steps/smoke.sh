@@ -59,7 +59,10 @@ smoke() { # subject command...
   fi
   run rm -rf "$place"
   run mkdir -p "$place"
-  if [ ${#who[@]} != 0 ]; then run chown "$ORDINARY:$ORDINARY" "$place"; fi
+  if [ ${#who[@]} != 0 ]; then
+    run chown "$ORDINARY:$ORDINARY" "$place"
+    who+=(env -u USER -u LOGNAME -u XDG_CACHE_HOME -u XDG_CONFIG_HOME -u XDG_RUNTIME_DIR "PATH=$(open_path)")
+  fi
   run "${who[@]}" env -C "$place" "HOME=$place" "TMPDIR=$place" OMP_NUM_THREADS=1 \
     "TORCH_EXTENSIONS_DIR=$place/torch_extensions" WANDB_MODE=offline "$@" ||
     fail "the smoke test of $subject failed" "the log has its output; try: --only smoke"

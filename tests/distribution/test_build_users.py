@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,7 @@ def test_the_smoke_test_is_that_of_an_ordinary_user(open_folder: Path) -> None:
     command = open_folder / "build" / "bin" / "gear"
     command.write_text(
         '#!/bin/sh\necho "$(id -u) $(umask) $HOME $TMPDIR $PWD"\n'
+        'echo "[${XDG_CACHE_HOME-}${USER-}] $PATH"\n'
         'touch "$HOME/mine" "$TMPDIR/mine" && ! touch "$0" 2>/dev/null\n'
     )
     command.chmod(0o755)
@@ -99,11 +101,22 @@ def test_the_smoke_test_is_that_of_an_ordinary_user(open_folder: Path) -> None:
     if not python.exists():
         pytest.skip("this machine has no Python that all can run")
     values = dict.fromkeys(("torch", "mpi4py", "horovod", "deepspeed", "mpirun"), "off")
-    done = run_part("steps/smoke.sh", f"PYTHON={python}\nsmoke_step", open_folder, site=values)
+    closed = open_folder / "closed" / "bin"
+    closed.mkdir(parents=True)
+    closed.parent.chmod(0o700)
+    script = f"PATH={closed}:$PATH PYTHON={python} XDG_CACHE_HOME=/mine USER=me\nsmoke_step"
+    done = run_part(
+        "steps/smoke.sh", f"export XDG_CACHE_HOME USER\n{script}", open_folder, site=values
+    )
     assert done.returncode == 0, done.stderr + (open_folder / "log").read_text()
     assert "by an ordinary user (number 65534)" in done.stdout
     place = open_folder / "scratch" / "user"
-    assert f"65534 0077 {place} {place} {place}\n" in (open_folder / "log").read_text()
+    log = (open_folder / "log").read_text()
+    assert f"65534 0077 {place} {place} {place}\n" in log
+    # Nothing of the builder's that is closed: there, what is not found is "Permission denied".
+    (path,) = re.findall(r"^\[\] (.*)$", log, re.M)
+    assert str(closed) not in path
+    assert "/usr/bin" in path.split(":")
 
 
 def test_where_root_alone_can_enter_root_tries_it(tmp_path: Path) -> None:
