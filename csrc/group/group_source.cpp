@@ -92,16 +92,17 @@ std::unique_ptr<GroupMover> GroupSource::make_mover() {
   }
   by_kernels_ = by_kernels != 0;
   access_ = peers_->agree_on_access(by_kernels_ ? options_.device : -1, *control_);
+  MoverParts parts{facts_.layout,  shard_.layout(),   access_.pages,
+                   peers_->rank(), options_.prefetch, *data_};
   if (!by_kernels_) {
     facts_.path = options_.device >= 0 ? plan::Path::kStaged : plan::Path::kHost;
-    return make_host_mover(
-        facts_.layout, shard_.layout(), access_.pages, peers_->rank(), options_.prefetch, *data_,
-        options_.device >= 0 ? deliver::make_stage(facts_.layout, options_) : nullptr);
+    return make_host_mover(std::move(parts), options_.device >= 0
+                                                 ? deliver::make_stage(facts_.layout, options_)
+                                                 : nullptr);
   }
   facts_.path = tier == memory::Tier::kDevice ? plan::Path::kDevice : plan::Path::kZeroCopy;
   const bool nccl = group_.nccl && access_.messages;
-  return make_device_mover(facts_.layout, shard_.layout(), access_.pages, peers_->rank(),
-                           options_.prefetch, options_.device, *data_,
+  return make_device_mover(std::move(parts), options_.device,
                            nccl ? transport::make_nccl(*control_, options_.device) : nullptr);
 }
 

@@ -13,22 +13,16 @@ using transport::ConstBytes;
 
 class HostMover final : public GroupMover {
  public:
-  HostMover(std::shared_ptr<const plan::BatchLayout> layout, const store::PageLayout& pages,
-            std::vector<PeerPages> peers, uint32_t rank, size_t prefetch,
-            transport::Transport& data, std::unique_ptr<deliver::Stage> stage)
-      : layout_(std::move(layout)),
-        pages_(pages),
-        peers_(std::move(peers)),
-        rank_(rank),
-        data_(data),
+  HostMover(MoverParts parts, std::unique_ptr<deliver::Stage> stage)
+      : parts_(std::move(parts)),
         stage_(std::move(stage)),
         pool_(base::ThreadPool::shared()),
-        sent_(peers_.size()),
-        received_(peers_.size()) {
+        sent_(parts_.peers.size()),
+        received_(parts_.peers.size()) {
     // Of staged batches as many again are on their way to the GPU.
-    const size_t most_blocks = (prefetch + 2) * (stage_ ? 2 : 1);
-    blocks_ =
-        deliver::make_host_blocks(layout_->bytes, most_blocks, stage_ ? stage_->device() : -1);
+    const size_t most_blocks = (parts_.prefetch + 2) * (stage_ ? 2 : 1);
+    blocks_ = deliver::make_host_blocks(parts_.layout->bytes, most_blocks,
+                                        stage_ ? stage_->device() : -1);
     if (stage_) {
       blocks_->make(most_blocks);
     }
@@ -47,17 +41,17 @@ class HostMover final : public GroupMover {
 
   void pack(uint32_t consumer, const plan::Plan& plan, const plan::PackedRows& rows) override {
     sent_[consumer].resize(rows.bytes);
-    gather::pack_cpu(peers_[rank_].host, pages_, *layout_, plan, rows, sent_[consumer].data(),
-                     pool_);
+    gather::pack_cpu(parts_.peers[parts_.rank].host, parts_.pages, *parts_.layout, plan, rows,
+                     sent_[consumer].data(), pool_);
   }
 
   void gather(uint64_t, const BatchAssembly& assembly, plan::Batch& batch, bool messages) override {
-    for (uint32_t o = 0; o < peers_.size(); ++o) {
-      if (peers_[o].host != nullptr) {
-        gather::gather_cpu(peers_[o].host, pages_, assembly.plan(o), batch, pool_);
+    for (uint32_t o = 0; o < parts_.peers.size(); ++o) {
+      if (parts_.peers[o].host != nullptr) {
+        gather::gather_cpu(parts_.peers[o].host, parts_.pages, assembly.plan(o), batch, pool_);
       }
     }
-    gather::gather_cpu(nullptr, pages_, assembly.padding(), batch, pool_);
+    gather::gather_cpu(nullptr, parts_.pages, assembly.padding(), batch, pool_);
     if (stage_ && !messages) {
       stage_->send(batch);
     }
@@ -66,19 +60,19 @@ class HostMover final : public GroupMover {
   void wait_read(uint64_t) override {}
 
   void exchange(uint64_t, const BatchAssembly& assembly, plan::Batch& batch) override {
-    std::vector<ConstBytes> to(peers_.size());
-    std::vector<Bytes> arriving(peers_.size());
-    for (uint32_t r = 0; r < peers_.size(); ++r) {
+    std::vector<ConstBytes> to(parts_.peers.size());
+    std::vector<Bytes> arriving(parts_.peers.size());
+    for (uint32_t r = 0; r < parts_.peers.size(); ++r) {
       to[r] = sent_[r];
       received_[r].resize(assembly.packed(r).bytes);
       arriving[r] = received_[r];
     }
-    data_.alltoallv(to, arriving);
-    for (uint32_t r = 0; r < peers_.size(); ++r) {
+    parts_.data.alltoallv(to, arriving);
+    for (uint32_t r = 0; r < parts_.peers.size(); ++r) {
       sent_[r].clear();
       if (!received_[r].empty()) {
-        gather::unpack_cpu(received_[r].data(), assembly.packed(r), pages_, assembly.plan(r), batch,
-                           pool_);
+        gather::unpack_cpu(received_[r].data(), assembly.packed(r), parts_.pages, assembly.plan(r),
+                           batch, pool_);
       }
     }
     if (stage_) {
@@ -87,11 +81,7 @@ class HostMover final : public GroupMover {
   }
 
  private:
-  std::shared_ptr<const plan::BatchLayout> layout_;
-  store::PageLayout pages_;
-  std::vector<PeerPages> peers_;
-  uint32_t rank_;
-  transport::Transport& data_;
+  MoverParts parts_;
   std::unique_ptr<deliver::Stage> stage_;
   base::ThreadPool& pool_;
   std::shared_ptr<deliver::HostBlockPool> blocks_;
@@ -101,13 +91,9 @@ class HostMover final : public GroupMover {
 
 }  // namespace
 
-std::unique_ptr<GroupMover> make_host_mover(std::shared_ptr<const plan::BatchLayout> layout,
-                                            const store::PageLayout& pages,
-                                            std::vector<PeerPages> peers, uint32_t rank,
-                                            size_t prefetch, transport::Transport& data,
+std::unique_ptr<GroupMover> make_host_mover(MoverParts parts,
                                             std::unique_ptr<deliver::Stage> stage) {
-  return std::make_unique<HostMover>(std::move(layout), pages, std::move(peers), rank, prefetch,
-                                     data, std::move(stage));
+  return std::make_unique<HostMover>(std::move(parts), std::move(stage));
 }
 
 }  // namespace gear::group

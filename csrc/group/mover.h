@@ -49,22 +49,22 @@ class GroupMover {
   virtual void exchange(uint64_t number, const BatchAssembly& assembly, plan::Batch& batch) = 0;
 };
 
-/// `peers`: by rank, the own one included; a rank without any address sends its rows. `layout` is
-/// that of all batches; up to `prefetch` are behind the one that is delivered.
-///
-/// By host threads, into host memory or, with `stage`, on to a GPU; rows travel by `data`.
-std::unique_ptr<GroupMover> make_host_mover(std::shared_ptr<const plan::BatchLayout> layout,
-                                            const store::PageLayout& pages,
-                                            std::vector<PeerPages> peers, uint32_t rank,
-                                            size_t prefetch, transport::Transport& data,
+/// What a mover is made for.
+struct MoverParts {
+  std::shared_ptr<const plan::BatchLayout> layout;  ///< of all batches
+  store::PageLayout pages;
+  std::vector<PeerPages> peers;  ///< by rank, the own one included; without address: it sends rows
+  uint32_t rank;
+  size_t prefetch;             ///< so many batches are behind the one that is delivered
+  transport::Transport& data;  ///< rows travel by it
+};
+
+/// By host threads, into host memory or, with `stage`, on to a GPU.
+std::unique_ptr<GroupMover> make_host_mover(MoverParts parts,
                                             std::unique_ptr<deliver::Stage> stage);
 /// By kernels of GPU `device`. Rows travel by `nccl`, or where that is null through pinned host
-/// memory by `data`. The own pages are of tier kDevice or kPinned.
-std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const plan::BatchLayout> layout,
-                                              const store::PageLayout& pages,
-                                              std::vector<PeerPages> peers, uint32_t rank,
-                                              size_t prefetch, int device,
-                                              transport::Transport& data,
+/// memory. The own pages are of tier kDevice or kPinned.
+std::unique_ptr<GroupMover> make_device_mover(MoverParts parts, int device,
                                               std::unique_ptr<transport::DeviceTransport> nccl);
 
 }  // namespace gear::group

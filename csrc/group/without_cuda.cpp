@@ -4,9 +4,7 @@
 
 namespace gear::group {
 
-std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const plan::BatchLayout>,
-                                              const store::PageLayout&, std::vector<PeerPages>,
-                                              uint32_t, size_t, int, transport::Transport&,
+std::unique_ptr<GroupMover> make_device_mover(MoverParts, int,
                                               std::unique_ptr<transport::DeviceTransport>) {
   throw base::InvalidArgument(
       "[collect] device 'cuda' asked for, but this build was made without CUDA "

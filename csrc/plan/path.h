@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -16,6 +18,10 @@ enum class Path : uint8_t {
 };
 
 /// "auto", "zero_copy", "staged", "device", "host".
-std::string_view path_name(Path path);
+constexpr std::string_view path_name(Path path) {
+  constexpr std::array<std::string_view, 5> kNames = {"auto", "zero_copy", "staged", "device",
+                                                      "host"};
+  return kNames[static_cast<size_t>(path)];
+}
 
 }  // namespace gear::plan

@@ -34,13 +34,12 @@ uint64_t most_pages(std::span<const PeerPages> peers) {
 }
 
 // Whether rows of host memory are worth sorting by address first.
-bool order_pays(const plan::BatchLayout& layout, const store::PageLayout& pages,
-                std::span<const PeerPages> peers, int device) {
+bool order_pays(const MoverParts& parts, int device) {
   uint64_t num_pages = 0;
-  for (const PeerPages& peer : peers) {
+  for (const PeerPages& peer : parts.peers) {
     num_pages += peer.num_pages;
   }
-  return link::link_to(device).order_pays(layout, pages, num_pages);
+  return link::link_to(device).order_pays(*parts.layout, parts.pages, num_pages);
 }
 
 // By kernels of a GPU. Three streams, so that a batch's copies pass the gather of the one before,
@@ -51,28 +50,22 @@ bool order_pays(const plan::BatchLayout& layout, const store::PageLayout& pages,
 //   messages                                      └─ exchange ── unpack
 class DeviceMover final : public GroupMover {
  public:
-  DeviceMover(std::shared_ptr<const plan::BatchLayout> layout, const store::PageLayout& pages,
-              std::vector<PeerPages> peers, uint32_t rank, size_t prefetch, int device,
-              transport::Transport& data, std::unique_ptr<transport::DeviceTransport> nccl)
-      : layout_(std::move(layout)),
-        pages_(pages),
-        peers_(std::move(peers)),
-        rank_(rank),
-        most_jobs_(prefetch + 2),
+  DeviceMover(MoverParts parts, int device, std::unique_ptr<transport::DeviceTransport> nccl)
+      : parts_(std::move(parts)),
         device_(device),
-        data_(data),
         nccl_(std::move(nccl)),
-        on_host_(!in_gpu_memory(peers_[rank_].device)),
-        ordered_(on_host_ && order_pays(*layout_, pages, peers_, device)),
-        gather_(layout_, pages, ordered_ ? gather::RowForm::kAddressed : gather::RowForm::kListed),
-        order_(pages, most_pages(peers_), device),
+        on_host_(!in_gpu_memory(parts_.peers[parts_.rank].device)),
+        ordered_(on_host_ && order_pays(parts_, device)),
+        gather_(parts_.layout, parts_.pages,
+                ordered_ ? gather::RowForm::kAddressed : gather::RowForm::kListed),
+        order_(parts_.pages, most_pages(parts_.peers), device),
         pool_(base::ThreadPool::shared()),
         uploads_(device),
         reading_(device),
         messages_(device),
-        reads_(prefetch + 4),
-        blocks_(deliver::make_device_blocks(layout_->bytes, prefetch + 2, memory::Tier::kDevice,
-                                            device)) {
+        reads_(parts_.prefetch + 4),
+        blocks_(deliver::make_device_blocks(parts_.layout->bytes, parts_.prefetch + 2,
+                                            memory::Tier::kDevice, device)) {
     int multiprocessors = 0;
     GEAR_CUDA_TRY(
         cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
@@ -128,7 +121,7 @@ class DeviceMover final : public GroupMover {
     const base::OnDevice on(device_);
     std::unique_ptr<Job> job = std::move(open_);
     job->numbers.clear();
-    for (uint32_t o = 0; o < peers_.size(); ++o) {
+    for (uint32_t o = 0; o < parts_.peers.size(); ++o) {
       job->numbers.push_back(job->upload.add(assembly.plan(o), pool_));
     }
     const size_t padding = job->upload.add(assembly.padding(), pool_);
@@ -161,7 +154,7 @@ class DeviceMover final : public GroupMover {
     receive(number, assembly, job);
     std::vector<gather::RowGather::Part> parts;
     uint64_t begin = 0;
-    for (uint32_t o = 0; o < peers_.size(); ++o) {
+    for (uint32_t o = 0; o < parts_.peers.size(); ++o) {
       const plan::PackedRows& rows = assembly.packed(o);
       if (rows.bytes > 0) {
         parts.push_back({job.receive.data() + begin, job.upload.lists(job.numbers[o]), &rows});
@@ -205,7 +198,7 @@ class DeviceMover final : public GroupMover {
     std::unique_ptr<Job> job;
     {
       const std::lock_guard guard(mutex_);
-      if (!jobs_.empty() && (jobs_.size() >= most_jobs_ || jobs_.front()->done.done())) {
+      if (!jobs_.empty() && (jobs_.size() >= parts_.prefetch + 2 || jobs_.front()->done.done())) {
         job = std::move(jobs_.front());
         jobs_.pop_front();
       }
@@ -214,28 +207,29 @@ class DeviceMover final : public GroupMover {
       job->done.synchronize();
       return job;
     }
-    return std::make_unique<Job>(layout_->data.front(), static_cast<uint32_t>(pages_.page_steps),
-                                 layout_->windows.size(), device_, nccl_ == nullptr);
+    return std::make_unique<Job>(parts_.layout->data.front(),
+                                 static_cast<uint32_t>(parts_.pages.page_steps),
+                                 parts_.layout->windows.size(), device_, nccl_ == nullptr);
   }
 
   void receive(uint64_t number, const BatchAssembly& assembly, Job& job) {
     uint64_t bytes = 0;
-    for (uint32_t o = 0; o < peers_.size(); ++o) {
+    for (uint32_t o = 0; o < parts_.peers.size(); ++o) {
       bytes += assembly.packed(o).bytes;
     }
     std::byte* const in = job.receive.get(bytes);
     if (nccl_) {
-      std::vector<transport::DeviceRange> to(peers_.size());
-      std::vector<transport::DeviceRange> from(peers_.size());
+      std::vector<transport::DeviceRange> to(parts_.peers.size());
+      std::vector<transport::DeviceRange> from(parts_.peers.size());
       lay_out(job, assembly, in, to, from);
       reads_[number % reads_.size()].make_wait(messages_);
       nccl_->alltoallv(to, from, reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(messages_)));
     } else {
-      std::vector<transport::ConstBytes> to(peers_.size());
-      std::vector<transport::Bytes> from(peers_.size());
+      std::vector<transport::ConstBytes> to(parts_.peers.size());
+      std::vector<transport::Bytes> from(parts_.peers.size());
       lay_out(job, assembly, in, to, from);
       wait_read(number);
-      data_.alltoallv(to, from);
+      parts_.data.alltoallv(to, from);
     }
   }
 
@@ -263,8 +257,8 @@ class DeviceMover final : public GroupMover {
 
   void gather_pages(const Job& job, size_t padding, std::byte* block) {
     std::vector<plan::RowList> lists;
-    for (uint32_t o = 0; o < peers_.size(); ++o) {
-      if (peers_[o].device == nullptr) {
+    for (uint32_t o = 0; o < parts_.peers.size(); ++o) {
+      if (parts_.peers[o].device == nullptr) {
         continue;
       }
       const std::span<const plan::RowList> own = job.upload.lists(job.numbers[o]);
@@ -272,15 +266,16 @@ class DeviceMover final : public GroupMover {
     }
     const std::span<const plan::RowList> walked =
         ordered_ ? order_.launch(lists, reading_) : std::span<const plan::RowList>(lists);
-    const size_t num_windows = layout_->windows.size();
+    const size_t num_windows = parts_.layout->windows.size();
     std::vector<gather::RowGather::Part> parts;
-    for (uint32_t o = 0; o < peers_.size(); ++o) {
-      if (peers_[o].device == nullptr) {
+    for (uint32_t o = 0; o < parts_.peers.size(); ++o) {
+      if (parts_.peers[o].device == nullptr) {
         continue;
       }
-      parts.push_back({peers_[o].device, walked.subspan(parts.size() * num_windows, num_windows)});
+      parts.push_back(
+          {parts_.peers[o].device, walked.subspan(parts.size() * num_windows, num_windows)});
     }
-    parts.push_back({peers_[rank_].device, job.upload.lists(padding)});
+    parts.push_back({parts_.peers[parts_.rank].device, job.upload.lists(padding)});
     gather_.gather(parts, {&block, 1}, most_blocks_, reading_);
   }
 
@@ -294,7 +289,8 @@ class DeviceMover final : public GroupMover {
     }
     std::byte* const begin = job.send.get(bytes);
     for (const Packed& packed : job.packed) {
-      parts.push_back({peers_[rank_].device, job.upload.lists(packed.number), &packed.rows});
+      parts.push_back(
+          {parts_.peers[parts_.rank].device, job.upload.lists(packed.number), &packed.rows});
       out.push_back(begin + packed.begin);
     }
     gather_.pack(parts, out, message_blocks_, reading_);
@@ -313,13 +309,8 @@ class DeviceMover final : public GroupMover {
     return job;
   }
 
-  std::shared_ptr<const plan::BatchLayout> layout_;
-  store::PageLayout pages_;
-  std::vector<PeerPages> peers_;
-  uint32_t rank_;
-  size_t most_jobs_;
+  MoverParts parts_;
   int device_;
-  transport::Transport& data_;
   std::unique_ptr<transport::DeviceTransport> nccl_;
   bool on_host_;  // the pages
   bool ordered_;  // rows are read in the order of their addresses
@@ -341,15 +332,10 @@ class DeviceMover final : public GroupMover {
 
 }  // namespace
 
-std::unique_ptr<GroupMover> make_device_mover(std::shared_ptr<const plan::BatchLayout> layout,
-                                              const store::PageLayout& pages,
-                                              std::vector<PeerPages> peers, uint32_t rank,
-                                              size_t prefetch, int device,
-                                              transport::Transport& data,
+std::unique_ptr<GroupMover> make_device_mover(MoverParts parts, int device,
                                               std::unique_ptr<transport::DeviceTransport> nccl) {
   const base::OnDevice on(device);
-  return std::make_unique<DeviceMover>(std::move(layout), pages, std::move(peers), rank, prefetch,
-                                       device, data, std::move(nccl));
+  return std::make_unique<DeviceMover>(std::move(parts), device, std::move(nccl));
 }
 
 }  // namespace gear::group

@@ -200,7 +200,7 @@ void play(const World& world, uint32_t rank, bool packed, gear::transport::Trans
   }
   const auto layout = layout_of(world, packed);
   const auto mover = make_device_mover(
-      layout, world.layout(), peers, rank, 2, device, data,
+      {layout, world.layout(), peers, rank, 2, data}, device,
       world.way == Way::kNccl ? gear::transport::make_nccl(data, device) : nullptr);
   if (mover->on_stream() != (world.way == Way::kNccl)) {
     throw std::runtime_error("on_stream");
