@@ -118,7 +118,9 @@ def _open(launch: Launch, serves: bool, deadline: float) -> Any:
             wait_for_workers=False,
             multi_tenant=True,
         ),
-        SILENT,
+        "it does not reach itself there: look whether MASTER_ADDR names this host"
+        if serves
+        else SILENT,
     )
 
 

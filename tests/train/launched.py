@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ports import fresh_port
@@ -34,11 +35,16 @@ class Launch:
         self._started.append(process)
         return process
 
-    def by_hand(self, size: int, *overrides: str) -> list[subprocess.Popen]:
+    def by_hand(
+        self, size: int, *overrides: str, of_rank_1: Sequence[str] = ()
+    ) -> list[subprocess.Popen]:
         """One process per rank, told by the configuration where it is."""
         meeting = ["dist=ddp", f"world_size={size}", f"dist.master_port={fresh_port()}"]
         shared = [*TRAIN, *meeting, *overrides]
-        return [self.start(sys.executable, *shared, f"rank={rank}") for rank in range(size)]
+        own = [of_rank_1 if rank == 1 else () for rank in range(size)]
+        return [
+            self.start(sys.executable, *shared, f"rank={rank}", *own[rank]) for rank in range(size)
+        ]
 
     def finish(self, *processes: subprocess.Popen) -> list[tuple[str, str]]:
         """Waits for all; what each wrote to its streams."""

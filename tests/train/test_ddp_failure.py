@@ -64,6 +64,26 @@ def test_killed_rank_is_named_by_all_others(launch, tmp_path, size):
         assert re.fullmatch(sentence, stderr), stderr
 
 
+@pytest.mark.parametrize(
+    ("word", "says", "others"),
+    [
+        # Hydra refuses it, the run does, and the ranks do when they have met.
+        ("algo.optim.lr=0.01", r"gear: \[train\] .*optim", "did not start"),
+        pytest.param("checkpoint=/nowhere", "/nowhere", "did not start", marks=pytest.mark.slow),
+        pytest.param(
+            "optim.lr=0.5", "", "optim.lr is .* on rank 0, 0.5 on rank", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_what_one_rank_alone_is_told_ends_the_others_at_once(launch, word, says, others):
+    """The time-out is an hour, and none of them waits for that."""
+    processes = launch.by_hand(2, *ENDLESS, "dist.timeout_s=3600", of_rank_1=[word])
+    (_, first), (_, second) = launch.finish(*processes)
+    assert [process.returncode for process in processes] == [2, 2], (first, second)
+    assert re.search(others, first), first
+    assert re.search(says, second), second
+
+
 @pytest.mark.slow
 def test_run_goes_on_after_a_rank_was_killed(launch, tmp_path):
     processes = launch.by_hand(4, *ENDLESS, "checkpoint_every=400")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import errno
+import re
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.console import Console
+from train.composed import compose
 
 import gear
 from gear.train import checkpoint, ranks, run
 from gear.train.app import main
-from gear.train.config import read
+from gear.train.config import of_the_run, read
 from gear.train.display import Display
 from gear.train.loop import Learner
 from gear.train.ranks import Ranks, check_gpus
@@ -123,6 +125,31 @@ def test_a_warning_of_another_rank_appears_with_its_number(capsys):
     assert capsys.readouterr() == ("", f"rank 3: {warning}\n")
     run._note(Display(Console(), "SAC", 10), 0)(warning)
     assert capsys.readouterr() == (f"{warning}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["optim.lr=0.01"], r"optim.lr is 0\.\d+ on rank 0, 0.01 on rank 1"),
+        (["env.id=CartPole-v0"], "env.id is 'Pendulum-v1' on rank 0, 'CartPole-v0' on rank 1"),
+        (["total_steps=77", "seed=9"], "seed is .*; total_steps is .*, 77 on rank 1"),
+        (["device=cuda:1"], None),  # each rank has its own
+    ],
+)
+def test_every_key_of_the_configuration_is_compared(overrides, said):
+    words = ["env=pendulum", "algo=sac"]
+    given = [of_the_run(compose(*words)), of_the_run(compose(*words, *overrides))]
+
+    def work(ranks):
+        ranks.alike(lambda: given[ranks.rank], "[train] gear train")
+
+    first, second = by_rank(2, work)
+    if said is None:
+        assert first is second is None
+        return
+    assert isinstance(first, gear.InvalidArgument)
+    assert re.search(rf"^\[train\] gear train: {said}: give the same on all ranks$", str(first))
+    assert isinstance(second, SystemExit)
 
 
 # ---- GPUs that are not here ----

@@ -1,0 +1,188 @@
+"""What ranks do wrong, or what is done to them, for test_group_faults.py; as group_ranks.py."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gear
+from gear.distributed import channel
+
+SCHEMA = gear.Schema([gear.Column("x", (512,), "float32")])
+ROWS = np.zeros((16, 512), np.float32)
+
+
+def filled(group: gear.Group, tier: str = "host") -> gear.ReplayBuffer:
+    buffer = gear.ReplayBuffer(SCHEMA, 128, tier=tier, group=group)
+    for _ in range(4):
+        write(buffer)
+    return buffer
+
+
+def write(buffer: gear.ReplayBuffer) -> None:
+    with buffer.writer() as writer:
+        writer.extend(x=ROWS)
+
+
+def error_of(call: Callable[[], Any]) -> dict[str, Any]:
+    """What `call` raised, an interrupt too."""
+    try:
+        call()
+    except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt is what is looked for
+        return {"kind": type(error).__name__, "error": str(error)}
+    return {"kind": "nothing", "error": ""}
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
+def endless(loader: gear.Loader) -> None:
+    while True:
+        next(loader)
+
+
+# ---- who meets ----
+
+
+def meet() -> dict[str, Any]:
+    """A group, after DELAY seconds; then calls until it is told to end, for three seconds."""
+    time.sleep(float(os.environ.get("DELAY", "0")))
+    found: dict[str, Any] = {"runs": []}
+
+    def talk() -> None:
+        group = gear.Group.from_env()
+        until = time.monotonic() + float(os.environ.get("TALK", "0"))
+        found["runs"] = group.exchange(os.environ.get("RUN", ""))
+        while any(group.exchange(time.monotonic() < until)):
+            time.sleep(0.05)
+
+    return {**error_of(talk), **found}
+
+
+# ---- calls that do not go together ----
+
+
+def other_calls() -> dict[str, Any]:
+    group = gear.Group.from_env(timeout_s=60)
+    return error_of(group.barrier if group.rank == 0 else lambda: group.exchange([1, 1, 1]))
+
+
+def other_lengths() -> dict[str, Any]:
+    group = gear.Group.from_env(timeout_s=60)
+    size = int(os.environ["LENGTH"]) + group.rank
+    channel = group.channel()
+    all = memoryview(bytearray(size * group.size))
+    return error_of(lambda: channel.allgather(memoryview(bytes(size)), all))
+
+
+# ---- signals and exceptions ----
+
+
+def interrupted() -> dict[str, Any]:
+    """Ctrl-C in a CALL of rank 0, while rank 1 is elsewhere; then rank 1 makes the same call."""
+    gone = Path(os.environ["FOLDER"]) / "gone"
+    what = os.environ["CALL"]
+    group = gear.Group.from_env(timeout_s=60, transport=os.environ["CARRY_BY"])
+    buffer = filled(group)
+    loader = buffer.loader(8, framework="numpy")
+    next(loader)
+    calls: dict[str, Callable[[], Any]] = {
+        "next": lambda: endless(loader),
+        "barrier": group.barrier,
+        "exchange": lambda: group.exchange(1),
+        "save": lambda: buffer.save(Path(os.environ["FOLDER"]) / "saved"),
+        "buffer": lambda: gear.ReplayBuffer(SCHEMA, 64, group=group),
+        "loader": lambda: buffer.loader(4),
+    }
+    group.barrier()
+    if group.rank == 0:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+    else:
+        wait_for(gone)
+    result = error_of(calls[what])
+    result["close"] = error_of(lambda: (loader.close(), buffer.close()))["kind"]
+    if group.rank == 0:
+        gone.touch()
+    return result
+
+
+def waits_for_a_rank() -> dict[str, Any]:
+    """Ctrl-C while a group is made, of which rank 1 never comes."""
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    return error_of(lambda: gear.Group.from_env(timeout_s=60))
+
+
+def exception() -> dict[str, Any]:
+    """Rank 1 ends with an exception, in the middle of batches."""
+    group = gear.Group.from_env(timeout_s=60, transport=os.environ["CARRY_BY"])
+    loader = filled(group).loader(8, framework="numpy")
+    for _ in range(3):
+        next(loader)
+    if group.rank == 0:
+        return error_of(lambda: endless(loader))
+    try:
+        raise ValueError("mine")
+    except ValueError as error:
+        sys.last_value = error  # as the interpreter does before it ends
+    channel._say_why()
+    return {}
+
+
+def stopped_reader() -> dict[str, Any]:
+    """Rank 1 is stopped while it may read what rank 0 writes over."""
+    group = gear.Group.from_env(timeout_s=2)
+    buffer = filled(group, "shared")
+    loader = buffer.loader(64, framework="numpy", prefetch=4)
+    pids = group.exchange(os.getpid())
+    for _ in range(8):
+        next(loader)
+    if group.rank == 1:
+        return error_of(lambda: endless(loader))
+    os.kill(pids[1], signal.SIGSTOP)
+
+    def write_on() -> None:
+        for _ in range(40):
+            write(buffer)
+
+    result = {"writer": error_of(write_on)["kind"], **error_of(lambda: endless(loader))}
+    os.kill(pids[1], signal.SIGCONT)
+    return result
+
+
+# ---- a fork of a rank ----
+
+
+def fork() -> dict[str, Any]:
+    """The child's calls are refused, and the group's end in it waits for nothing."""
+    group = gear.Group.from_env(timeout_s=60)
+    read, wrote = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        said = error_of(lambda: group.exchange(1))
+        del group
+        gc.collect()
+        os.write(wrote, said["error"].encode())
+        os._exit(0)
+    os.close(wrote)
+    with os.fdopen(read) as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    return {"said": said, "parent": group.exchange(group.rank)}
+
+
+def late_start() -> dict[str, Any]:
+    if os.environ["RANK"] == "1":
+        time.sleep(1.5)
+    return {"size": gear.Group.from_env(timeout_s=60).size}

@@ -1,0 +1,227 @@
+"""Ranks that meet the wrong ones, make other calls, are interrupted, stopped or end: words for all.
+
+Time-outs are those of a group that would wait a minute; a test that took so long would fail.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gear
+from distributed.forked import Run, plain, run
+
+__all__ = ["run"]  # a fixture
+pytest.importorskip("torch")
+WHO = r"\(pid \d+ on \S+\)"
+
+
+# ---- who meets ----
+
+
+def test_a_rank_of_another_run_is_not_taken_in_without_a_word(run: Run) -> None:
+    """Run B comes between the ranks of A to the same port: nobody goes on in a mixed group."""
+    a, b = plain(2, RUN="A", TALK="6"), plain(2, RUN="B", TALK="6")
+    port = a[0]["MASTER_PORT"]
+    places = [a[0], a[1] | {"DELAY": "0.8"}, *(one | {"DELAY": "0.3"} for one in b)]
+    results = run("meet", [place | {"MASTER_PORT": port} for place in places])
+    for result in results:
+        assert result["kind"] in ("InvalidArgument", "TransportError"), results
+    assert "two runs meet at one address" in results[0]["error"]
+    for rank in (1, 2):  # whoever comes for a place that is taken is told by whom
+        assert re.search(
+            rf"came to 127\.0\.0\.1:{port} .*, where rank \d {WHO} has that place: the address "
+            "belongs to another run",
+            results[rank]["error"],
+        )
+
+
+def test_a_run_that_is_complete_goes_on_beside_another_at_its_port(run: Run) -> None:
+    a, b = plain(2, RUN="A", TALK="2"), plain(2, RUN="B", DELAY="0.8")
+    port = a[0]["MASTER_PORT"]
+    results = run("meet", [*a, *(one | {"MASTER_PORT": port} for one in b)])
+    assert [result["runs"] for result in results] == [["A", "A"], ["A", "A"], [], []]
+    assert [result["kind"] for result in results[:2]] == ["nothing"] * 2
+    for result in results[2:]:
+        assert result["kind"] == "InvalidArgument"
+        assert "the address belongs to another run" in result["error"]
+
+
+def test_runs_with_names_are_told_apart_for_certain(run: Run) -> None:
+    """A waits for its own rank 1, and takes in no other."""
+    a, b = plain(2, GEAR_RUN_ID="a"), plain(2, GEAR_RUN_ID="b")
+    port = a[0]["MASTER_PORT"]
+    places = [a[0], a[1] | {"DELAY": "0.8"}, *(one | {"DELAY": "0.2"} for one in b)]
+    results = run("meet", [place | {"MASTER_PORT": port} for place in places])
+    assert [result["kind"] for result in results] == ["nothing"] * 2 + ["InvalidArgument"] * 2
+    assert "belongs to the run GEAR_RUN_ID=a, rank 0 is rank 0 (pid " in results[3]["error"]
+
+
+def test_a_port_of_something_that_never_answers(run: Run) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        place = plain(2, GEAR_TIMEOUT_S="1.5")[1]
+        place["MASTER_PORT"] = str(stranger.getsockname()[1])
+        (result,) = run("meet", [place])
+    assert result["kind"] == "TransportError"
+    assert "within 1.5 s: something listens there and does not answer" in result["error"]
+
+
+def test_an_address_of_no_host(run: Run) -> None:
+    places = plain(2, GEAR_TIMEOUT_S="1.5", MASTER_ADDR="no.such.host.invalid")
+    for result in run("meet", places):
+        assert result["kind"] == "TransportError"
+        assert "no.such.host.invalid" in result["error"]
+        assert "no host of that name is known" in result["error"]
+
+
+def test_waiting_for_a_late_rank_is_silent(run: Run) -> None:
+    for result in run("late_start", plain(2)):
+        assert result["size"] == 2
+        assert "c10d" not in result["output"]
+
+
+def test_arguments_of_the_group_are_compared(run: Run) -> None:
+    places = plain(2)
+    for place, seconds in zip(places, ("30", "40"), strict=True):
+        place["GEAR_TIMEOUT_S"] = seconds
+    for result in run("meet", places):
+        assert result["error"] == (
+            "[group] Group: timeout_s is 30.0 on rank 0, 40.0 on rank 1: give the same on all ranks"
+        )
+
+
+# ---- calls that do not go together ----
+
+
+def test_ranks_in_other_calls_are_told_which(run: Run) -> None:
+    first, second = run("other_calls", plain(2))
+    assert first["kind"] == second["kind"] == "TransportError"
+    assert first["error"] == second["error"]
+    assert re.search(
+        rf"rank 0 {WHO} is in barrier \(call \d\) and rank 1 {WHO} is in exchange", first["error"]
+    )
+
+
+@pytest.mark.parametrize("length", [10, 5000])
+def test_other_lengths_are_told_apart_before_a_byte_is_taken(run: Run, length: int) -> None:
+    for result in run("other_lengths", plain(2, LENGTH=str(length))):
+        assert result["kind"] == "TransportError"
+        assert re.search(r"allgather .* gives \d+ bytes and .* expects \d+", result["error"])
+
+
+# ---- signals and exceptions ----
+
+
+CALLS = ("next", "barrier", "exchange", "save", "buffer", "loader")
+FAST = {("next", "shared_memory"), ("exchange", "group"), ("buffer", "group")}
+
+
+@pytest.mark.parametrize(
+    ("call", "carried"),
+    [
+        pytest.param(*pair, marks=[] if pair in FAST else [pytest.mark.slow])
+        for pair in itertools.product(CALLS, ("shared_memory", "group"))
+    ],
+)
+def test_ctrl_c_ends_every_call_and_the_others_hear_of_it(
+    run: Run, tmp_path: Path, call: str, carried: str
+) -> None:
+    first, second = run("interrupted", plain(2, CALL=call, CARRY_BY=carried, FOLDER=str(tmp_path)))
+    assert first["kind"] == "KeyboardInterrupt", first
+    assert second["kind"] == "TransportError", second
+    assert re.search(r"rank 0 \(pid \d+.*\) (was interrupted in|has ended)", second["error"])
+
+
+def test_ctrl_c_ends_the_wait_for_a_rank_that_does_not_come(run: Run) -> None:
+    (result,) = run("waits_for_a_rank", plain(2)[:1])
+    assert result["kind"] == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize("carried", ["shared_memory", "group"])
+def test_an_exception_of_one_rank_is_told_to_the_others(run: Run, carried: str) -> None:
+    first, _ = run("exception", plain(2, CARRY_BY=carried))
+    assert first["kind"] == "TransportError"
+    assert re.search(
+        rf"rank 1 {WHO} ended with ValueError: mine \(group_faults.py, line \d+\)", first["error"]
+    )
+
+
+def test_a_writer_does_not_wait_for_a_stopped_reader_for_ever(run: Run) -> None:
+    first, second = run("stopped_reader", plain(2))
+    assert first["kind"] == "TransportError"
+    assert "rank 1" in first["error"]
+    assert second["kind"] == "TransportError"
+
+
+# ---- forks and threads ----
+
+
+def test_a_fork_of_a_rank_is_no_rank(run: Run) -> None:
+    for result in run("fork", plain(2)):
+        assert result["said"].startswith("[group] this group was made before this process was fork")
+        assert result["parent"] == [0, 1]
+
+
+def test_two_threads_at_one_group_are_refused() -> None:
+    first, second = gear.Group.loopback(2, timeout_s=60)
+    told: list[Any] = []
+    waiting = threading.Thread(target=lambda: told.append(first.exchange("first")))
+    waiting.start()
+    while not first._open()._doing:
+        time.sleep(0.001)
+    with pytest.raises(gear.InvalidArgument, match=r"Group.barrier while another thread's Group.e"):
+        first.barrier()
+    assert second.exchange("second") == ["first", "second"]
+    waiting.join()
+    assert told == [["first", "second"]]
+
+
+def test_two_threads_that_draw_from_one_buffer_are_refused() -> None:
+    groups = gear.Group.loopback(2, timeout_s=60)
+    loaders: dict[int, list[gear.Loader]] = {}
+
+    def make(rank: int) -> None:
+        schema = gear.Schema([gear.Column("x")])
+        buffer = gear.ReplayBuffer(schema, 64, group=groups[rank])
+        with buffer.writer() as writer:
+            writer.extend(x=np.zeros(20, np.float32))
+        loaders[rank] = [buffer.loader(4) for _ in range(2)]
+
+    on_both(make)
+    refused: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+
+    def draw(number: int) -> None:
+        try:
+            next(loaders[0][number])
+        except gear.InvalidArgument as error:
+            refused.put((number, str(error)))
+
+    threads = [threading.Thread(target=draw, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    number, error = refused.get(timeout=50)
+    assert "another thread draws from this buffer" in error
+    next(loaders[1][1 - number])  # what the other thread waits for
+    for thread in threads:
+        thread.join()
+    on_both(lambda rank: [loader.close() for loader in loaders[rank]])
+
+
+def on_both(part: Callable[[int], Any]) -> None:
+    threads = [threading.Thread(target=part, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
