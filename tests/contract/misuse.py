@@ -124,6 +124,8 @@ ARGUMENTS: dict[str, Callable[[Made], tuple[tuple[Any, ...], dict[str, Any]]]] =
     "save": lambda made: ((os.path.join(tempfile.mkdtemp(), "replay"),), {}),
     "load": lambda made: (("/nowhere/replay",), {}),
     "exchange": lambda made: ((1,), {}),
+    "doing": lambda made: (("a test",), {}),
+    "fail": lambda made: (("ended in a test",), {}),
     "lost": lambda made: ((RuntimeError("gone"), 0.0), {}),
     "missing": lambda made: ((0.0,), {}),
     "loopback": lambda made: ((2,), {}),
