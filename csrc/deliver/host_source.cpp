@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "base/nvtx.h"
+#include "base/threads/spin.h"
 #include "gather/gather_cpu.h"
 
 namespace gear::deliver {
@@ -12,30 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 constexpr std::chrono::microseconds kCallerSpin{20};  // about one gather of a small batch
 constexpr std::chrono::microseconds kWorkerSpin{60};  // about one cycle of draw, update and draw
-
-// A gather of a small batch takes about as long as waking a thread: looking again for some
-// microseconds saves both sides the system call. True when the condition came to hold.
-template <class Condition>
-bool spin_until(std::chrono::microseconds limit, Condition condition) {
-  const Clock::time_point start = Clock::now();
-  do {
-    for (int i = 0; i < 32; ++i) {
-      if (condition()) {
-        return true;
-      }
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#endif
-    }
-  } while (Clock::now() - start < limit);
-  return condition();
-}
 
 }  // namespace
 
@@ -115,17 +94,24 @@ bool HostSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s) {
 }
 
 void HostSource::queue(Gather& job) {
-  job.done.store(false, std::memory_order_relaxed);
-  bool wake = false;
   {
     const std::lock_guard guard(mutex_);
+    job.state.store(State::kQueued, std::memory_order_relaxed);
     queue_.push_back(&job);
-    queued_.fetch_add(1, std::memory_order_release);
-    wake = worker_sleeps_;
+    queued_.store(queue_.size(), std::memory_order_release);
   }
-  if (wake) {
-    work_.notify_one();  // without the lock, which the worker takes first
+  work_.notify_one();
+}
+
+HostSource::Gather* HostSource::take() {
+  if (queue_.empty()) {
+    return nullptr;
   }
+  Gather* const job = queue_.front();
+  queue_.pop_front();
+  queued_.store(queue_.size(), std::memory_order_relaxed);
+  job->state.store(State::kGathering, std::memory_order_relaxed);
+  return job;
 }
 
 void HostSource::gather(Gather& job) {
@@ -141,61 +127,52 @@ void HostSource::gather(Gather& job) {
     error = std::current_exception();
   }
   shard_->end_read(job.ticket);
-  const std::lock_guard guard(mutex_);
-  gather_s_ += seconds_since(start);
-  job.error = error;
-  job.done.store(true, std::memory_order_release);
-  if (caller_sleeps_) {
-    done_.notify_all();
+  {
+    const std::lock_guard guard(mutex_);
+    gather_s_ += base::seconds_since(start);
+    job.error = error;
+    job.state.store(State::kDone, std::memory_order_release);
   }
+  done_.notify_all();
 }
 
 void HostSource::finish(Job& wanted, Job*) {
   auto& job = static_cast<Gather&>(wanted);
-  // In place of waiting: this job, if the gathering thread has not begun it, else the one behind
-  // it. But not alone what the whole pool will gather sooner.
-  const auto worth_it = [this](const Gather& queued) {
-    return pool_.size() <= 2 || queued.batch.bytes < gather::kSplitBytes;
-  };
-  std::unique_lock guard(mutex_);
-  if (!job.done.load(std::memory_order_acquire) && !queue_.empty() && worth_it(*queue_.front())) {
-    Gather& next = *queue_.front();
-    queue_.pop_front();
-    guard.unlock();
-    gather(next);
-    guard.lock();
-  }
-  guard.unlock();
-  const base::NvtxRange range("gear.wait");
-  if (spin_until(kCallerSpin, [&] { return job.done.load(std::memory_order_acquire); })) {
+  const auto done = [&] { return job.state.load(std::memory_order_acquire) == State::kDone; };
+  if (done()) {
     return;
   }
-  guard.lock();
-  caller_sleeps_ = true;
-  done_.wait(guard, [&] { return job.done.load(std::memory_order_acquire); });
-  caller_sleeps_ = false;
+  {
+    // In place of waiting: this job, if nobody has begun it, else the one behind it. But not alone
+    // what the whole pool will gather sooner.
+    std::unique_lock guard(mutex_);
+    const bool worth_it =
+        !queue_.empty() && (pool_.size() <= 2 || queue_.front()->batch.bytes < gather::kSplitBytes);
+    Gather* const taken = worth_it ? take() : nullptr;
+    guard.unlock();
+    if (taken != nullptr) {
+      gather(*taken);
+    }
+  }
+  const base::NvtxRange range("gear.wait");
+  if (base::spin_until(kCallerSpin, done)) {
+    return;
+  }
+  std::unique_lock guard(mutex_);
+  done_.wait(guard, done);
 }
 
 void HostSource::run() {
-  std::unique_lock guard(mutex_);
   for (;;) {
-    if (queue_.empty() && !stop_) {
-      const uint64_t seen = queued_.load(std::memory_order_relaxed);
-      guard.unlock();
-      spin_until(kWorkerSpin, [&] { return queued_.load(std::memory_order_acquire) != seen; });
-      guard.lock();
-    }
-    worker_sleeps_ = true;
-    work_.wait(guard, [&] { return stop_ || !queue_.empty(); });
-    worker_sleeps_ = false;
-    if (queue_.empty()) {
+    base::spin_until(kWorkerSpin, [this] { return queued_.load(std::memory_order_acquire) > 0; });
+    std::unique_lock guard(mutex_);
+    work_.wait(guard, [this] { return stop_ || !queue_.empty(); });
+    Gather* const job = take();
+    guard.unlock();
+    if (job == nullptr) {
       return;  // stopping, and nothing holds a ticket any more
     }
-    Gather& job = *queue_.front();
-    queue_.pop_front();
-    guard.unlock();
-    gather(job);
-    guard.lock();
+    gather(*job);
   }
 }
 

@@ -23,6 +23,20 @@ namespace gear::deliver {
 ///
 /// Batches lie in host memory; with a stage, they pass through pinned memory to where it sends
 /// them.
+///
+/// A job goes round three states, each change under mutex_:
+///
+///     kDone ── draw ──► kQueued ── take ──► kGathering ── gather ──► kDone
+///
+/// Who takes a job off the queue gathers it: the own thread, or the caller in place of waiting. So
+/// each is gathered once, and one that is not done is in the queue, which the own thread empties
+/// before it sleeps or ends, or in the hands of a thread that works at it: no wait is for ever.
+///
+/// Both threads spin before they sleep, since a gather of a small batch takes no longer than to
+/// wake a thread. What a spin sees without mutex_ is either final (kDone: only the caller itself
+/// takes that back) or looked at again under it (queued_). No wake-up is lost: what a sleeper waits
+/// for changes under mutex_, under which it looks before it sleeps, and the notice comes behind the
+/// change. A notice that nobody sleeps for is one load.
 class HostSource final : public Source {
  public:
   /// Throws InvalidArgument as check_outputs and make_sampler do.
@@ -42,15 +56,19 @@ class HostSource final : public Source {
   void report(Stats& stats) override;
 
  private:
+  enum class State : uint8_t { kDone, kQueued, kGathering };
+
   struct Gather : Job {
     select::Selection selection;
     plan::Plan plan;
     uint64_t ticket = 0;
-    std::atomic<bool> done{true};  ///< set false by the caller's thread, true by the gathering one
+    std::atomic<State> state{State::kDone};
   };
 
   void queue(Gather& job);
   void run();
+  /// The job at the head of the queue, or null. Under mutex_.
+  Gather* take();
   /// Copies what the job's plan says and marks it done; in either thread.
   void gather(Gather& job);
 
@@ -65,10 +83,8 @@ class HostSource final : public Source {
   std::condition_variable work_;
   std::condition_variable done_;
   std::deque<Gather*> queue_;
-  std::atomic<uint64_t> queued_{0};  ///< jobs ever queued: what the gathering thread spins on
+  std::atomic<size_t> queued_{0};  ///< queue_.size(): what the own thread spins on
   bool stop_ = false;
-  bool worker_sleeps_ = false;
-  bool caller_sleeps_ = false;
   double gather_s_ = 0;
   std::thread thread_;
 };

@@ -5,15 +5,12 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/threads/spin.h"
 
 namespace gear::deliver {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // The bytes of a batch's block, wherever it lies; waits until it is filled.
 std::vector<std::byte> copy_of(const plan::Batch& batch) {
@@ -116,7 +113,7 @@ Pipeline::Next Pipeline::next(std::optional<double> timeout_s, plan::Batch& out)
     const bool drawn = draw(false, timeout_s);
     {
       const std::lock_guard guard(mutex_);
-      stats_.wait_s += seconds_since(start);
+      stats_.wait_s += base::seconds_since(start);
     }
     if (!drawn) {
       return Next::kTimedOut;
@@ -138,7 +135,7 @@ Pipeline::Next Pipeline::next(std::optional<double> timeout_s, plan::Batch& out)
     source.count(*job);
     {
       const std::lock_guard guard(mutex_);
-      stats_.wait_s += seconds_since(start);
+      stats_.wait_s += base::seconds_since(start);
       ++stats_.batches;
       stats_.items += job->batch.items;
       stats_.bytes += job->batch.bytes;

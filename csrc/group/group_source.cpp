@@ -7,20 +7,14 @@
 #include "base/errors.h"
 #include "base/nvtx.h"
 #include "base/threads/interrupt.h"
+#include "base/threads/spin.h"
 #include "deliver/make_source.h"
 #include "select/importance.h"
 #include "transport/typed.h"
 
 namespace gear::group {
-namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-}  // namespace
 
 struct GroupSource::Share : deliver::Job {
   enum class State : uint8_t {
@@ -72,7 +66,7 @@ GroupSource::~GroupSource() {
   }
   const Clock::time_point start = Clock::now();
   for (const auto& end : ends_) {
-    while (!end->done() && seconds_since(start) < data_->timeout_s()) {
+    while (!end->done() && base::seconds_since(start) < data_->timeout_s()) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
@@ -136,7 +130,7 @@ bool GroupSource::draw(deliver::Job& drawn, bool ahead, std::optional<double> ti
   const Clock::time_point start = Clock::now();
   for (;;) {
     const bool is_allowed = allowed(kMoment);
-    const bool out_of_time = timeout_s && seconds_since(start) >= *timeout_s;
+    const bool out_of_time = timeout_s && base::seconds_since(start) >= *timeout_s;
     switch (attempt(job, {is_allowed, out_of_time, error})) {
       case GlobalDraw::Round::kDrawn:
       case GlobalDraw::Round::kEpochEnd:  // delivered like a batch
@@ -264,7 +258,7 @@ void GroupSource::prepare(Share& job) {
   mover_->gather(job.number, *job.assembly, job.batch, access_.messages);
   if (!by_kernels_) {
     const std::lock_guard guard(mutex_);
-    counted_.gather_s += seconds_since(start);
+    counted_.gather_s += base::seconds_since(start);
   }
   reading_.push_back({job.number, std::exchange(job.drawn.ticket, 0), job.readers});
   if (access_.messages && !mover_->on_stream()) {

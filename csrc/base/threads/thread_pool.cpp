@@ -13,6 +13,7 @@
 #include "base/environment.h"
 #include "base/errors.h"
 #include "base/log.h"
+#include "base/threads/spin.h"
 
 namespace gear::base {
 namespace {
@@ -27,29 +28,6 @@ constexpr uint32_t job_of(uint64_t state) { return static_cast<uint32_t>(state >
 constexpr uint32_t inside(uint64_t state) { return static_cast<uint32_t>(state) >> 1; }
 
 thread_local bool t_in_task = false;
-
-void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// True as soon as `ready` is, false after kSpin.
-template <class Ready>
-bool spin_until(const Ready& ready) {
-  const auto deadline = std::chrono::steady_clock::now() + kSpin;
-  do {
-    for (int i = 0; i < 32; ++i) {
-      if (ready()) {
-        return true;
-      }
-      pause_cpu();
-    }
-  } while (std::chrono::steady_clock::now() < deadline);
-  return ready();
-}
 
 size_t usable_cpus() {
   // The affinity mask, not the machine: a Slurm task owns some of a node's cores.
@@ -204,7 +182,7 @@ void ThreadPool::wake_workers(size_t num_tasks) {
 void ThreadPool::close_job() {
   state_.fetch_and(~kOpen, std::memory_order_seq_cst);
   const auto all_left = [this] { return inside(state_.load(std::memory_order_seq_cst)) == 0; };
-  if (spin_until(all_left)) {
+  if (spin_until(kSpin, all_left)) {
     return;
   }
   std::unique_lock lock(sleep_->mutex);
@@ -228,7 +206,7 @@ bool ThreadPool::wait_for_job(uint32_t seen) {
     const uint64_t state = state_.load(std::memory_order_seq_cst);
     return stop_.load(std::memory_order_relaxed) || ((state & kOpen) != 0 && job_of(state) != seen);
   };
-  if (!spin_until(ready)) {
+  if (!spin_until(kSpin, ready)) {
     std::unique_lock lock(sleep_->mutex);
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     sleep_->job_opened.wait(lock, ready);

@@ -13,6 +13,7 @@
 #include "base/cuda/cuda.h"
 #include "base/devices.h"
 #include "base/errors.h"
+#include "base/threads/spin.h"
 #include "transport/device_transport.h"
 #include "transport/nccl/grouped.h"
 #include "transport/nccl/nccl_library.h"
@@ -21,10 +22,6 @@ namespace gear::transport {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 constexpr std::chrono::milliseconds kWatchEvery{50};
 constexpr double kSpinFor = 200e-6;  // seconds; then NCCL is asked less often
@@ -216,7 +213,7 @@ class Nccl final : public DeviceTransport {
         if (const auto error = asynchronous_error()) {
           throw base::TransportError(*error);
         }
-        if (seconds_since(start) > timeout_s_ / 2) {
+        if (base::seconds_since(start) > timeout_s_ / 2) {
           throw base::TransportError(late("a first exchange"));
         }
         std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -260,7 +257,7 @@ class Nccl final : public DeviceTransport {
         pending_ = false;  // a lost GPU is reported by the next checked call
       } else if (const auto failed = asynchronous_error()) {
         fail(*failed);
-      } else if (seconds_since(enqueued_at_) > timeout_s_) {
+      } else if (base::seconds_since(enqueued_at_) > timeout_s_) {
         fail(late("an exchange of rows"));
       }
     }
@@ -315,7 +312,7 @@ class Nccl final : public DeviceTransport {
         must(state, call);
         return;
       }
-      const double waited = seconds_since(start);
+      const double waited = base::seconds_since(start);
       if (waited > within_s) {
         throw base::TransportError(late(call));
       }

@@ -8,6 +8,8 @@
 
 #include <climits>
 
+#include "base/threads/spin.h"
+
 namespace gear::transport {
 namespace {
 
@@ -16,14 +18,6 @@ using Clock = std::chrono::steady_clock;
 // A rank that is about to arrive does so within these; a wake-up costs 50 us and more.
 constexpr std::chrono::microseconds kSpin{3};  // longer hurts ranks that share a CPU
 constexpr std::chrono::microseconds kYield{60};
-
-void pause_cpu() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Shared between processes: not FUTEX_PRIVATE_FLAG.
 void futex(std::atomic<uint32_t>& word, int operation, uint32_t value,
@@ -43,15 +37,8 @@ void publish(Member& member, uint32_t round) noexcept {
 
 bool spin_for(const Member& member, uint32_t round, bool crowded) noexcept {
   const auto started = Clock::now();
-  if (!crowded) {
-    do {
-      for (int i = 0; i < 32; ++i) {
-        if (has_published(member, round)) {
-          return true;
-        }
-        pause_cpu();
-      }
-    } while (Clock::now() - started < kSpin);
+  if (!crowded && base::spin_until(kSpin, [&] { return has_published(member, round); })) {
+    return true;
   }
   do {
     if (has_published(member, round)) {
