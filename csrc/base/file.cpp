@@ -41,23 +41,27 @@ std::string_view advice(int code) {
   }
 }
 
-[[noreturn]] void fail(std::string_view what, int code) {
-  throw IoError(cat("[file] ", what, ": ", errno_text(code), advice(code)), code);
+// The text is made in here, after `code` was copied: to make a text may change errno.
+template <class... What>
+[[noreturn]] void fail(int code, const What&... what) {
+  throw IoError(cat("[file] ", what..., ": ", errno_text(code), advice(code)), code);
 }
 
-[[noreturn]] void fail_path(std::string_view what, int code) {
+template <class... What>
+[[noreturn]] void fail_path(int code, const What&... what) {
   switch (code) {
     case ENOENT:
-      throw InvalidArgument(cat("[file] ", what, ": no such file or directory: check the path"));
+      throw InvalidArgument(cat("[file] ", what..., ": no such file or directory: check the path"));
     case ENOTDIR:
-      throw InvalidArgument(cat("[file] ", what, ": a part of the path is not a directory"));
+      throw InvalidArgument(cat("[file] ", what..., ": a part of the path is not a directory"));
     case EEXIST:
     case ENOTEMPTY:
-      throw InvalidArgument(cat("[file] ", what, ": it exists already: choose another path"));
+      throw InvalidArgument(cat("[file] ", what..., ": it exists already: choose another path"));
     case EISDIR:
-      throw InvalidArgument(cat("[file] ", what, ": it is a directory: give the path of a file"));
+      throw InvalidArgument(
+          cat("[file] ", what..., ": it is a directory: give the path of a file"));
     default:
-      fail(what, code);
+      fail(code, what...);
   }
 }
 
@@ -96,8 +100,8 @@ void write_fully(const std::string& path, std::span<const std::byte> bytes, cons
       continue;
     }
     if (count <= 0) {
-      const int code = count == 0 ? EIO : errno;
-      fail(cat("write ", path, " failed after ", done, " of ", bytes.size(), " bytes"), code);
+      fail(count == 0 ? EIO : errno, "write ", path, " failed after ", done, " of ", bytes.size(),
+           " bytes");
     }
     done += static_cast<size_t>(count);
   }
@@ -108,7 +112,7 @@ void write_fully(const std::string& path, std::span<const std::byte> bytes, cons
 File File::create(const std::string& path) {
   const int descriptor = open_retrying(path, O_RDWR | O_CREAT | O_EXCL, 0666);
   if (descriptor < 0) {
-    fail_path(cat("create ", path, " failed"), errno);
+    fail_path(errno, "create ", path, " failed");
   }
   return File(path, descriptor);
 }
@@ -116,7 +120,7 @@ File File::create(const std::string& path) {
 File File::open_read(const std::string& path) {
   const int descriptor = open_retrying(path, O_RDONLY, 0);
   if (descriptor < 0) {
-    fail_path(cat("open ", path, " failed"), errno);
+    fail_path(errno, "open ", path, " failed");
   }
   return File(path, descriptor);
 }
@@ -159,7 +163,7 @@ size_t File::read_at(uint64_t offset, std::span<std::byte> bytes) const {
       continue;
     }
     if (count < 0) {
-      fail_path(cat("read ", path_, " failed at offset ", offset + done), errno);
+      fail_path(errno, "read ", path_, " failed at offset ", offset + done);
     }
     if (count == 0) {
       break;
@@ -172,7 +176,7 @@ size_t File::read_at(uint64_t offset, std::span<std::byte> bytes) const {
 uint64_t File::size() const {
   struct stat status;
   if (::fstat(descriptor_, &status) != 0) {
-    fail(cat("reading the size of ", path_, " failed"), errno);
+    fail(errno, "reading the size of ", path_, " failed");
   }
   return static_cast<uint64_t>(status.st_size);
 }
@@ -181,7 +185,7 @@ void File::sync() {
   // Not repeated after an error: the kernel has dropped the pages, and a second fsync would
   // succeed.
   if (::fsync(descriptor_) != 0) {
-    fail(cat("sync ", path_, " failed"), errno);
+    fail(errno, "sync ", path_, " failed");
   }
 }
 
@@ -191,32 +195,32 @@ void File::close() {
   }
   // Linux frees the descriptor even if close is interrupted.
   if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) {
-    fail(cat("close ", path_, " failed"), errno);
+    fail(errno, "close ", path_, " failed");
   }
 }
 
 void atomic_rename(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) {
-    fail_path(cat("rename ", from, " to ", to, " failed"), errno);
+    fail_path(errno, "rename ", from, " to ", to, " failed");
   }
 }
 
 void sync_directory(const std::string& path) {
   const int descriptor = open_retrying(path, O_RDONLY | O_DIRECTORY, 0);
   if (descriptor < 0) {
-    fail_path(cat("open directory ", path, " failed"), errno);
+    fail_path(errno, "open directory ", path, " failed");
   }
   // Some network file systems cannot sync a directory and say EINVAL; they order by themselves.
   const int error = ::fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
   ::close(descriptor);
   if (error != 0) {
-    fail(cat("sync directory ", path, " failed"), error);
+    fail(error, "sync directory ", path, " failed");
   }
 }
 
 void remove_file(const std::string& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
-    fail_path(cat("remove ", path, " failed"), errno);
+    fail_path(errno, "remove ", path, " failed");
   }
 }
 
