@@ -296,7 +296,7 @@ class ReplayBuffer:
             framework: ``"torch"``, ``"numpy"``, ``"jax"`` or ``"cupy"``; None: torch if installed,
                 else NumPy (on a GPU: CuPy, JAX). NumPy gets bfloat16 as uint16 bits. JAX turns 64
                 bits into 32 unless ``jax_enable_x64`` is set; its ids are NumPy's int64.
-            prefetch: how many batches are in flight behind the delivered one.
+            prefetch: how many batches are in flight behind the delivered one, at most 1024.
             seed: seed of the sampler's draws.
             timeout_s: longest wait of ``next`` for the rate limit; None: no end.
             locality: over a group. ``"first"``: ranks keep the draws from their own shards up to

@@ -154,7 +154,7 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
       {group::parse_locality(locality), nccl, timeout_s}};
   plan::check_outputs(options.collector.outputs, shard.schema(), batch_size,
                       shard.index().num_slots());
-  deliver::check_path(options.collector, shard.options().tier);
+  deliver::check_options(options.collector, shard.options().tier);
   select::check_options(options.collector.sampler);
   return options;
 }

@@ -13,24 +13,11 @@ bool needs_gpu(const store::Shard& shard, int device) {
   return device >= 0 || shard.options().tier == memory::Tier::kDevice;
 }
 
-// Gives a read ticket back on every path.
-class Reading {
- public:
-  explicit Reading(store::Shard& shard) : shard_(shard), ticket_(shard.begin_read()) {}
-  ~Reading() { shard_.end_read(ticket_); }
-  Reading(const Reading&) = delete;
-  Reading& operator=(const Reading&) = delete;
-
- private:
-  store::Shard& shard_;
-  uint64_t ticket_;
-};
-
 }  // namespace
 
 std::unique_ptr<Pipeline> make_pipeline(std::shared_ptr<store::Shard> shard,
                                         const CollectorOptions& options) {
-  check_path(options, shard->options().tier);
+  check_options(options, shard->options().tier);
   const bool gpu = needs_gpu(*shard, options.device);
   std::unique_ptr<Source> source = gpu ? make_device_source(std::move(shard), options)
                                        : std::make_unique<HostSource>(std::move(shard), options);
@@ -60,7 +47,8 @@ plan::Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>&
   make_plan(shard.index(), shard.layout(), selection, batch, plan);
   // The ids as they were given: an episode's id stays an episode's.
   std::memcpy(batch.at<int64_t>(batch.layout->ids), ids.data(), ids.size() * sizeof(int64_t));
-  const Reading reading(shard);
+  const auto give_back = [&shard, ticket = shard.begin_read()](void*) { shard.end_read(ticket); };
+  const std::unique_ptr<void, decltype(give_back)> reading(&shard, give_back);
   lock.unlock();
   gather::gather_cpu(shard.data(), shard.layout(), plan, batch, base::ThreadPool::shared());
   return batch;

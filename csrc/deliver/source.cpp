@@ -17,7 +17,12 @@ namespace {
 
 }  // namespace
 
-void check_path(const CollectorOptions& options, memory::Tier tier) {
+void check_options(const CollectorOptions& options, memory::Tier tier) {
+  if (options.prefetch > kMostPrefetch) {
+    throw base::InvalidArgument(base::cat(
+        "[collect] prefetch ", options.prefetch, ": 0 to ", kMostPrefetch,
+        " are allowed; every batch in flight takes memory of its own, and a few hide the gather"));
+  }
   const bool fits = options.path == plan::Path::kZeroCopy ? tier == memory::Tier::kPinned
                                                           : tier != memory::Tier::kDevice;
   if (options.path == plan::Path::kAuto || (options.device >= 0 && fits)) {

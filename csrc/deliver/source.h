@@ -17,11 +17,13 @@
 
 namespace gear::deliver {
 
+constexpr uint64_t kMostPrefetch = 1024;
+
 struct CollectorOptions {
   std::vector<plan::Output> outputs;
   uint64_t batch_size = 0;
   bool packed = false;
-  uint64_t prefetch = 2;  ///< batches in flight behind the one that is delivered
+  uint64_t prefetch = 2;  ///< batches in flight behind the one delivered, each with its memory
   select::SamplerOptions sampler;
   int device = -1;                      ///< GPU that the batches go to; -1: host memory
   plan::Path path = plan::Path::kAuto;  ///< kAuto, kZeroCopy or kStaged; tier kPinned to a GPU only
@@ -121,8 +123,9 @@ class Source {
   Facts facts_;
 };
 
-/// Throws InvalidArgument when options.path does not lead from `tier` to options.device.
-void check_path(const CollectorOptions& options, memory::Tier tier);
+/// Throws InvalidArgument for more than kMostPrefetch batches in flight, and when options.path does
+/// not lead from `tier` to options.device.
+void check_options(const CollectorOptions& options, memory::Tier tier);
 
 /// Waits up to timeout_s until a batch may be drawn; false when it may not. Throws InvalidArgument
 /// where nothing is offered and no rate limiter says to wait for it, unless `ahead`.

@@ -74,7 +74,7 @@ GroupSource::~GroupSource() {
 
 std::unique_ptr<GroupMover> GroupSource::make_mover() {
   const memory::Tier tier = shard_.options().tier;
-  deliver::check_path(options_, tier);
+  deliver::check_options(options_, tier);
   if (tier == memory::Tier::kDevice && options_.device < 0) {
     throw base::InvalidArgument(
         "[collect] device 'cpu' from tier 'device' over several ranks: give device='cuda'");

@@ -154,6 +154,8 @@ LOADERS: list[tuple[dict[str, Any], str]] = [
     ({"batch_size": 0}, r"batch_size.*0.*1 or more"),
     ({"batch_size": -3}, r"batch_size.*-3"),
     ({"batch_size": 4, "prefetch": -1}, r"prefetch.*-1"),
+    ({"batch_size": 4, "prefetch": 1025}, r"prefetch 1025.*0 to 1024.*memory"),
+    ({"batch_size": 4, "prefetch": (1 << 63) - 1}, r"prefetch 9223372036854775807.*0 to 1024"),
     ({"batch_size": 4, "framework": "tensorflow"}, r"'tensorflow'.*numpy.*torch"),
     ({"batch_size": 4, "device": "tpu"}, r"'tpu'.*cpu"),
     ({"batch_size": 4, "sampler": "uniform"}, r"sampler.*Uniform"),

@@ -202,6 +202,19 @@ TEST_CASE("a loader waits for the rate limit and is woken by an append") {
   CHECK(pipeline->stats().wait_s > 0.03);
 }
 
+TEST_CASE("more batches in flight than anybody needs are refused") {
+  const auto shard = std::make_shared<Shard>(schema(), options_of(100));
+  CollectorOptions wanted = collector_options(8);
+  wanted.prefetch = kMostPrefetch;
+  CHECK_NOTHROW(make_pipeline(shard, wanted));
+  for (const uint64_t prefetch : {kMostPrefetch + 1, UINT64_MAX - 1, UINT64_MAX}) {
+    wanted.prefetch = prefetch;
+    expect_message<gear::base::InvalidArgument>([&] { make_pipeline(shard, wanted); },
+                                                "[collect] prefetch " + std::to_string(prefetch),
+                                                "0 to 1024");
+  }
+}
+
 TEST_CASE("a batch for which there is no memory takes nothing from the buffer") {
   ShardOptions options = options_of(8);
   options.max_times_sampled = 1;
