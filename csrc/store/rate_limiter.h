@@ -32,8 +32,6 @@ class RateLimiter {
   uint64_t room() const;
   void sampled(uint64_t steps) { sampled_ += steps; }
   void inserted(uint64_t steps) { inserted_ += steps; }
-  /// Takes back steps that were counted as inserted and were not.
-  void not_inserted(uint64_t steps) { inserted_ -= steps; }
 
   double samples_per_insert() const { return samples_per_insert_; }
   uint64_t min_steps() const { return min_steps_; }

@@ -41,32 +41,19 @@ std::unique_ptr<memory::Region> make_region(const Schema& schema, const PageLayo
 }  // namespace
 
 // The region comes before the index: a size that does not fit is refused before any work is done.
-Shard::Shard(Schema schema, const ShardOptions& options)
+Shard::Shard(Schema schema, const ShardOptions& options, std::optional<SavedState> saved)
     : schema_(std::make_shared<Schema>(std::move(schema))),
       options_(options),
       layout_(*schema_, options.page_steps),
       region_(make_region(*schema_, layout_, options)),
-      index_(index_options(options)),
-      rate_limiter_(options.rate_limiter) {
-  open_rows();
-}
-
-Shard::Shard(Schema schema, const ShardOptions& options, SavedState saved)
-    : schema_(std::make_shared<Schema>(std::move(schema))),
-      options_(options),
-      layout_(*schema_, options.page_steps),
-      region_(make_region(*schema_, layout_, options)),
-      index_(index_options(options), std::move(saved)),
-      rate_limiter_(options.rate_limiter) {
-  open_rows();
-}
-
-void Shard::open_rows() {
-  if (region_->host_accessible()) {
-    return;
+      index_(saved ? Index(index_options(options), std::move(*saved))
+                   : Index(index_options(options))),
+      rate_limiter_(options.rate_limiter),
+      default_priorities_(layout_.page_steps, -1.0F) {
+  if (!region_->host_accessible()) {
+    home_ = mirror(region_->device(), 0);
+    rows_ = make_row_sink(*region_, layout_.page_bytes, *home_);
   }
-  home_ = mirror(region_->device(), 0);
-  rows_ = make_row_sink(*region_, layout_.page_bytes, *home_);
 }
 
 uint64_t Shard::bytes() {
@@ -102,8 +89,7 @@ std::unique_lock<std::mutex> Shard::lock() {
 }
 
 uint64_t Shard::begin_read() {
-  const uint64_t ticket = index_.clock() + 1;
-  index_.set_clock(ticket);
+  const uint64_t ticket = index_.chains_.tick();
   tickets_.begin(ticket);
   return ticket;
 }
@@ -151,15 +137,11 @@ void Shard::end_draw() {
   notify_progress();
 }
 
-void Shard::end_episode(uint32_t episode, EpisodeState state, double weight,
-                        uint64_t closing_columns) {
-  if (!draw_is_out_) {
-    index_.end_episode(episode, state, weight, closing_columns);
-    return;
-  }
-  intake_.push_back([this, episode, state, weight, closing_columns] {
-    index_.end_episode(episode, state, weight, closing_columns);
-  });
+Shard::Place Shard::adopt(uint64_t uid) {
+  const auto held = lock();
+  const uint32_t episode = index_.adopt_episode(uid);
+  const uint32_t page = index_.episode(episode).tail;
+  return {episode, uid, page, page == kNone ? uint64_t{0} : index_.page(page).rows};
 }
 
 uint64_t Shard::update_index(std::span<const int64_t> ids, std::span<const float> priorities) {
@@ -182,7 +164,7 @@ void Shard::attach_page(std::unique_lock<std::mutex>& held, Place& at) {
     }
     // While this thread waits without the lock another writer may take the page, so that whichever
     // is next then is looked at anew.
-    const uint64_t evicted_at = index_.evicted_at(index_.next_free_page(at.episode));
+    const uint64_t evicted_at = index_.chains_.evicted_at(index_.next_free_page(at.episode));
     if (tickets_.passed(evicted_at)) {
       at.page = index_.attach_page(at.episode);
       at.row = 0;
@@ -208,8 +190,9 @@ bool Shard::wait(std::unique_lock<std::mutex>& held, std::optional<double> timeo
   return progress_.wait_for(held, std::chrono::duration<double>(*timeout_s), allowed);
 }
 
-uint64_t Shard::place(std::unique_lock<std::mutex>& held, Place& at, uint64_t wanted,
-                      std::optional<double> timeout_s) {
+// Room for up to `wanted` rows behind the last step of `at`; 0 when the rate limiter let none in.
+uint64_t Shard::make_room(std::unique_lock<std::mutex>& held, Place& at, uint64_t wanted,
+                          std::optional<double> timeout_s) {
   for (;;) {
     if (!wait(held, timeout_s, [&] { return rate_limiter_.room() > 0; })) {
       return 0;
@@ -223,17 +206,28 @@ uint64_t Shard::place(std::unique_lock<std::mutex>& held, Place& at, uint64_t wa
     }
     attach_page(held, at);  // without the lock for a while
   }
-  const uint64_t rows = std::min({wanted, layout_.page_steps - at.row, rate_limiter_.room()});
-  rate_limiter_.inserted(rows);
-  return rows;
+  return std::min({wanted, layout_.page_steps - at.row, rate_limiter_.room()});
 }
 
-void Shard::place_closing(std::unique_lock<std::mutex>& held, Place& at) {
-  if (!has_room(at)) {
-    attach_page(held, at);
+// On tier kDevice under the lock, else also without it.
+void Shard::copy_rows(const Place& at, Rows columns, uint64_t from, uint64_t rows) {
+  for (size_t c = 0; c < columns.size(); ++c) {
+    const uint64_t bytes = rows * layout_.step_bytes[c];
+    const uint64_t offset = layout_.offset(at.page, c, at.row);
+    // A column that is not given is zero: no bytes of what lay here before.
+    const std::byte* source =
+        columns[c] == nullptr ? nullptr : columns[c] + from * layout_.step_bytes[c];
+    if (rows_) {
+      rows_->write(offset, source, bytes);
+    } else if (source != nullptr) {
+      std::memcpy(region_->data() + offset, source, bytes);
+    } else {
+      std::memset(region_->data() + offset, 0, bytes);
+    }
   }
 }
 
+// The rows behind `at` hold steps with these priorities.
 void Shard::publish(Place& at, std::span<const float> priorities) {
   at.row += priorities.size();
   if (draw_is_out_) {
@@ -247,8 +241,59 @@ void Shard::publish(Place& at, std::span<const float> priorities) {
   notify_progress();
 }
 
-void Shard::withdraw(uint64_t rows) {
-  rate_limiter_.not_inserted(rows);
+bool Shard::append(Place& at, Rows columns, uint64_t count, std::span<const float> priorities,
+                   uint64_t& done, std::optional<double> timeout_s) {
+  // Taking the lock waits for the stores before it, which miss in a page that was long unused: up
+  // to this many bytes, copying under one lock is over sooner than taking it once a page.
+  constexpr uint64_t kCopyLocked = 32 << 10;
+  GEAR_CHECK(columns.size() == layout_.step_bytes.size());
+  GEAR_CHECK(priorities.empty() || priorities.size() == count);
+  const bool locked = rows_ != nullptr || count * schema_->step_bytes() <= kCopyLocked;
+  auto held = lock();
+  while (done < count) {
+    const uint64_t rows = make_room(held, at, count - done, timeout_s);
+    if (rows == 0) {
+      return false;
+    }
+    if (locked) {
+      copy_rows(at, columns, done, rows);  // may fail on a GPU: counted behind it
+      rate_limiter_.inserted(rows);
+    } else {
+      rate_limiter_.inserted(rows);  // before others look for room
+      held.unlock();
+      copy_rows(at, columns, done, rows);
+      held = lock();
+    }
+    publish(at, priorities.empty() ? std::span<const float>(default_priorities_).first(rows)
+                                   : priorities.subspan(done, rows));
+    done += rows;
+  }
+  return true;
+}
+
+void Shard::end_episode(Place& at, EpisodeState state, double weight, Rows closing) {
+  auto held = lock();
+  uint64_t closing_columns = 0;
+  if (!closing.empty()) {
+    GEAR_CHECK(closing.size() == layout_.step_bytes.size());
+    if (!has_room(at)) {
+      attach_page(held, at);
+    }
+    copy_rows(at, closing, 0, 1);
+    for (size_t c = 0; c < closing.size(); ++c) {
+      closing_columns |= uint64_t{closing[c] != nullptr} << c;
+    }
+  }
+  const auto end = [this, episode = at.episode, state, weight, closing_columns] {
+    index_.end_episode(episode, state, weight, closing_columns);
+  };
+  if (draw_is_out_) {
+    intake_.emplace_back(end);
+  } else {
+    end();
+  }
+  at = {};
+  held.unlock();
   notify_progress();
 }
 
@@ -336,16 +381,6 @@ void Shard::update_from_device(const int64_t* ids, const float* priorities, uint
     if (mirror->holds_priorities()) {
       mirror->update(ids, priorities, count, true, stream);
     }
-  }
-}
-
-void Shard::write_rows(uint64_t offset, const std::byte* source, uint64_t bytes) {
-  if (rows_) {
-    rows_->write(offset, source, bytes);
-  } else if (source) {
-    std::memcpy(region_->data() + offset, source, bytes);
-  } else {
-    std::memset(region_->data() + offset, 0, bytes);
   }
 }
 

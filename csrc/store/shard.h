@@ -47,7 +47,7 @@ struct ShardOptions {
 ///                                                   └─ under it: resolve ── end_draw()
 ///
 /// In between anybody may look at the index; Python may run in the drawing thread itself (handlers
-/// of signals, finalisers). What publish(), end_episode() and update() are to change waits in the
+/// of signals, finalisers). What append(), end_episode() and update() are to change waits in the
 /// intake until end_draw(), which takes it in, in the order in which it came. Only who needs a page
 /// has to wait, since a page may take an eviction. So the intake is bounded: a writer puts into it
 /// the steps that its page has room for and the end of that episode; over a group updates are kept
@@ -55,10 +55,8 @@ struct ShardOptions {
 class Shard {
  public:
   /// Throws InvalidArgument for a capacity below one page, OutOfMemory when the tier has no room.
-  Shard(Schema schema, const ShardOptions& options);
-
-  /// As above, taking over a saved index; the pages' bytes are the caller's to fill.
-  Shard(Schema schema, const ShardOptions& options, SavedState saved);
+  /// `saved`: takes over that index; the pages' bytes are the caller's to fill.
+  Shard(Schema schema, const ShardOptions& options, std::optional<SavedState> saved = std::nullopt);
 
   const Schema& schema() const { return *schema_; }
   /// For who outlives the shard: batches.
@@ -83,9 +81,7 @@ class Shard {
   /// Bytes held: region, index and trees.
   uint64_t bytes();
 
-  // ---- under the lock ----
-  /// The ticket of a read that is planned; to be given back. Pages that go later wait for it.
-  uint64_t begin_read();
+  // ---- writing: what Writer does; takes the lock ----
   /// Where a writer is: its open episode (kNone: none), the episode's last page and the next row to
   /// fill there.
   struct Place {
@@ -94,26 +90,33 @@ class Shard {
     uint32_t page = kNone;
     uint64_t row = 0;
   };
-  /// Room behind the last step of `at`, where up to `wanted` rows may then be written: as many as
-  /// the page and the rate limiter have room for. Opens an episode where there is none. Waits for
-  /// the rate limiter, up to timeout_s (none: for ever; 0 is returned then), and for readers of the
-  /// page and the end of a draw that is out; gives the lock up meanwhile. The steps count as
-  /// inserted: publish() or withdraw() must follow. Throws OutOfMemory where no page can be
-  /// evicted, InvalidArgument in the thread whose draw is out.
-  uint64_t place(std::unique_lock<std::mutex>& lock, Place& at, uint64_t wanted,
-                 std::optional<double> timeout_s);
-  /// Room for the closing step, of which the rate limiter knows nothing.
-  void place_closing(std::unique_lock<std::mutex>& lock, Place& at);
-  /// The rows that were placed hold steps with these priorities. Wakes who waits for them.
-  void publish(Place& at, std::span<const float> priorities);
-  /// They do not.
-  void withdraw(uint64_t rows);
+  using Rows = std::span<const std::byte* const>;  ///< one pointer a column, to contiguous rows
+
+  /// The end of an open episode that no writer holds; throws as Index::adopt_episode().
+  Place adopt(uint64_t uid);
+  /// Writes `count` steps behind the last step of `at`, from the `done`-th on, and counts on in
+  /// `done`: page by page, as many at a time as the page and the rate limiter have room for. Opens
+  /// an episode where there is none. `priorities`: one a step, or empty for the largest seen so
+  /// far. More than 32 KiB of rows are copied without the lock, into pages that only this writer
+  /// fills.
+  ///
+  /// Waits for the rate limiter, up to timeout_s (none: for ever; false is returned then), for
+  /// readers of a page that is to be used again, and for the end of a draw that is out; without the
+  /// lock. Throws OutOfMemory where no page can be evicted, InvalidArgument in the thread whose
+  /// draw is out: the steps before that page are stored.
+  bool append(Place& at, Rows columns, uint64_t count, std::span<const float> priorities,
+              uint64_t& done, std::optional<double> timeout_s);
+  /// Ends the episode of `at`, as Index::end_episode(). `closing[c]` is the closing step's row of
+  /// column c or null; empty for none. The rate limiter knows nothing of that step.
+  void end_episode(Place& at, EpisodeState state, double weight, Rows closing);
+
+  // ---- under the lock ----
+  /// The ticket of a read that is planned; to be given back. Pages that go later wait for it.
+  uint64_t begin_read();
   /// Waits until `count` samples are allowed and something is `offered` (null: what is drawn may
   /// lie in other shards).
   bool wait_sample(std::unique_lock<std::mutex>& lock, uint64_t count, const SumTree* offered,
                    std::optional<double> timeout_s);
-  /// As Index::end_episode().
-  void end_episode(uint32_t episode, EpisodeState state, double weight, uint64_t closing_columns);
   /// This thread's draw is out from here on, until it is resolved or given up: see above.
   void begin_draw();
   void end_draw();
@@ -129,14 +132,9 @@ class Shard {
   /// and this returns at once; else it waits for them.
   void update_from_device(const int64_t* ids, const float* priorities, uint64_t count,
                           uintptr_t stream);
-  /// Copies bytes of rows to the region; `source` null: zeros. On tier kDevice always under the
-  /// lock, else also without it, to a page that the caller alone fills.
-  void write_rows(uint64_t offset, const std::byte* source, uint64_t bytes);
-  /// Whether write_rows takes the lock.
-  bool writes_locked() const { return rows_ != nullptr; }
   /// Sends the rows written on to the region; wait_rows() returns when it holds them.
   void flush_rows();
-  /// Wakes who waits in place() or wait_sample(), after the counts or the index changed.
+  /// Wakes who waits in append() or wait_sample(), after the counts or the index changed.
   void notify_progress() { progress_.notify_all(); }
 
   // ---- with or without the lock ----
@@ -148,14 +146,17 @@ class Shard {
   void wait_rows();
 
  private:
-  void open_rows();
   /// Returns when no draw is out; gives the lock up meanwhile.
   void wait_for_draw(std::unique_lock<std::mutex>& lock);
   uint64_t update_index(std::span<const int64_t> ids, std::span<const float> priorities);
   bool mirrors_hold_priorities() const;
   void raise_failed_updates();
   bool has_room(const Place& at) const { return at.page != kNone && at.row < layout_.page_steps; }
+  uint64_t make_room(std::unique_lock<std::mutex>& lock, Place& at, uint64_t wanted,
+                     std::optional<double> timeout_s);
   void attach_page(std::unique_lock<std::mutex>& lock, Place& at);
+  void copy_rows(const Place& at, Rows columns, uint64_t from, uint64_t rows);
+  void publish(Place& at, std::span<const float> priorities);
   template <class Allowed>
   bool wait(std::unique_lock<std::mutex>& lock, std::optional<double> timeout_s, Allowed allowed);
 
@@ -175,7 +176,8 @@ class Shard {
   ReadTickets tickets_;
   std::shared_ptr<Mirror> home_;  // tier kDevice: on the pages' own GPU
   std::vector<std::shared_ptr<Mirror>> mirrors_;
-  std::unique_ptr<RowSink> rows_;  // tier kDevice
+  std::unique_ptr<RowSink> rows_;          // tier kDevice
+  std::vector<float> default_priorities_;  // of a page of steps that were given none
 };
 
 }  // namespace gear::store

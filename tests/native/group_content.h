@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "base/numbers/philox.h"
+#include "index_view.h"
 #include "select/group/group_sampler.h"
 
 /// Content of many ranks, and the same in one buffer.
@@ -105,7 +106,7 @@ class GroupContent {
     for (const EpisodeContent& episode : episodes) {
       const uint32_t e = index->open_episode();
       for (const float priority : episode.priorities) {
-        if (!index->has_room(e)) {
+        if (!has_room(*index, e)) {
           index->next_free_page(e);
           index->attach_page(e);
         }

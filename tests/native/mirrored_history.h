@@ -11,6 +11,7 @@
 
 #include "base/errors.h"
 #include "base/numbers/philox.h"
+#include "index_view.h"
 #include "store/checkpoint/index_check.h"
 #include "store/index/index.h"
 #include "store/mirror/device_view.h"
@@ -123,7 +124,7 @@ class MirroredHistory {
   }
 
   void need_room(uint32_t e) {
-    if (reference_.has_room(e)) {
+    if (has_room(reference_, e)) {
       return;
     }
     if (mirror_ && index_.state().free_pages.empty()) {

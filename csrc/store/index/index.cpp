@@ -70,33 +70,6 @@ std::vector<uint32_t> used_pages(const IndexState& state) {
   return pages;
 }
 
-SavedState saved_state(const Index& index) {
-  const IndexState& state = index.state();
-  const uint64_t page_steps = index.options().page_steps;
-  SavedState saved;
-  saved.state.pages = state.pages;
-  saved.state.episodes = state.episodes;
-  saved.state.free_pages = state.free_pages;
-  saved.state.oldest = state.oldest;
-  saved.state.newest = state.newest;
-  saved.state.next_uid = state.next_uid;
-  saved.state.num_steps = state.num_steps;
-  saved.state.num_episodes = state.num_episodes;
-  saved.state.max_priority = state.max_priority;
-  saved.state.counters = state.counters;
-  for (const uint32_t p : used_pages(state)) {
-    const auto add = [&](const auto& all, auto& some) {
-      const auto first = all.begin() + static_cast<ptrdiff_t>(p * page_steps);
-      some.insert(some.end(), first, first + static_cast<ptrdiff_t>(page_steps));
-    };
-    add(state.priorities, saved.priorities);
-    if (!state.times_sampled.empty()) {
-      add(state.times_sampled, saved.times_sampled);
-    }
-  }
-  return saved;
-}
-
 Index::Index(const IndexOptions& options) : Index(options, empty_state(checked(options))) {}
 
 Index::Index(const IndexOptions& options, SavedState saved)
@@ -375,14 +348,15 @@ void Index::take_priorities(uint64_t first_slot, std::span<const float> prioriti
   }
 }
 
-void Index::settle(const Settlement& settlement) {
-  state_.max_priority = settlement.max_priority;
-  state_.counters.stale_updates += settlement.stale_updates;
+void Index::settle(std::span<const double> episode_weights, float max_priority,
+                   uint64_t stale_updates) {
+  state_.max_priority = max_priority;
+  state_.counters.stale_updates += stale_updates;
   // The weights of the trees are computed anew; what saturates was counted where it was updated.
   const uint64_t saturated = state_.counters.saturated_weights;
   for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
     Episode& episode = state_.episodes[e];
-    episode.weight = settlement.episode_weights[e];
+    episode.weight = episode_weights[e];
     episode.priority_sum = 0;
     for (uint32_t p = episode.head; p != kNone; p = state_.pages[p].next) {
       for (uint32_t row = 0; row < state_.pages[p].anchors; ++row) {

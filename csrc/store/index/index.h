@@ -84,16 +84,11 @@ class Index {
   /// Hands an open episode that no writer holds (after a load) to a writer; throws InvalidArgument
   /// naming what is wrong with `uid`.
   uint32_t adopt_episode(uint64_t uid) { return chains_.adopt(uid); }
-  bool has_room(uint32_t episode) const { return chains_.has_room(episode); }
   /// The page that attach_page() will use; evicts until one is free. Throws OutOfMemory when all
   /// pages are the last ones of open episodes. `requester` is the episode that needs it.
   uint32_t next_free_page(uint32_t requester);
   /// Appends the next free page, which must exist, to the episode; returns it.
   uint32_t attach_page(uint32_t episode);
-  /// Page evictions are stamped with the clock's value of their time; 0 for a page never evicted.
-  void set_clock(uint64_t clock) { chains_.set_clock(clock); }
-  uint64_t clock() const { return chains_.clock(); }
-  uint64_t evicted_at(uint32_t page) const { return chains_.evicted_at(page); }
   /// Accounts for steps whose rows are already in the last page. A negative priority stands for the
   /// largest seen so far.
   void append(uint32_t episode, std::span<const float> priorities);
@@ -113,14 +108,13 @@ class Index {
   /// in as many calls as it takes, then the rest. Trees and order of eviction are renewed:
   /// O(slots).
   void take_priorities(uint64_t first_slot, std::span<const float> priorities);
-  struct Settlement {
-    std::span<const double> episode_weights;  ///< by episode; negative: mean of its steps'
-    float max_priority = 0;
-    uint64_t stale_updates = 0;  ///< since the last time
-  };
-  void settle(const Settlement& settlement);
+  /// `episode_weights`, by episode: negative for the mean of its steps'; `stale_updates` since the
+  /// last time.
+  void settle(std::span<const double> episode_weights, float max_priority, uint64_t stale_updates);
 
  private:
+  friend class Shard;  // stamps evictions: the clock of chains_
+
   uint32_t nth_unspent(uint32_t page, uint64_t k) const;
   // Whether an id names something that is stored; `anchor` is its place then.
   bool find(StepId id, Anchor& anchor) const;
@@ -142,8 +136,6 @@ class Index {
   std::vector<float> updated_priorities_;
 };
 
-/// What a checkpoint stores of an index.
-SavedState saved_state(const Index& index);
 /// The used pages in saving order: episodes in creation order, their pages in time order.
 std::vector<uint32_t> used_pages(const IndexState& state);
 

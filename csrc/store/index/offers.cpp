@@ -273,19 +273,11 @@ void Offers::page_changes(uint32_t page) {
 }
 
 void Offers::episode_changes(uint32_t episode) {
-  for (const auto& offer : steps_) {
-    for (ChangeLog* log : offer->logs_) {
-      log->episode(episode);
-    }
-  }
+  tell([episode](ChangeLog& log) { log.episode(episode); });
 }
 
 void Offers::episode_weight_changes(uint32_t episode) {
-  for (const auto& offer : steps_) {
-    for (ChangeLog* log : offer->logs_) {
-      log->episode_weight(episode);
-    }
-  }
+  tell([episode](ChangeLog& log) { log.episode_weight(episode); });
 }
 
 void Offers::opened(uint32_t e) {
@@ -300,12 +292,8 @@ void Offers::opened(uint32_t e) {
 }
 
 void Offers::appends(uint32_t page, uint64_t row, std::span<const float> priorities) {
-  for (const auto& offer : steps_) {
-    offer->page_changes(page);
-    for (ChangeLog* log : offer->logs_) {
-      log->appended(page, row, priorities);
-    }
-  }
+  page_changes(page);
+  tell([&](ChangeLog& log) { log.appended(page, row, priorities); });
 }
 
 void Offers::appended(uint32_t e, uint32_t from) {

@@ -143,6 +143,15 @@ class Offers {
   bool weighs_episodes() const { return weighs_episodes_; }
 
  private:
+  // Calls what(log) for every log of every offer.
+  template <class What>
+  void tell(const What& what) {
+    for (const auto& offer : steps_) {
+      for (ChangeLog* log : offer->logs_) {
+        what(*log);
+      }
+    }
+  }
   void withdraw(uint32_t episode);
   void drop_unused();
 

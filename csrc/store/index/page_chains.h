@@ -20,7 +20,6 @@ class PageChains {
   PageChains(const IndexOptions& options, IndexState& state);
 
   uint64_t bytes() const { return evicted_at_.size() * sizeof(uint64_t); }
-  bool has_room(uint32_t episode) const;
   /// The episode whose head page goes next, kNone if there is none. `requester` needs the page.
   uint32_t victim(uint32_t requester) const;
 
@@ -36,12 +35,13 @@ class PageChains {
   /// Puts the ended episode into the order of Evict::kLowestPriority, or (negative) out of it.
   void rank(uint32_t episode, double priority);
 
-  /// Page evictions are stamped with the clock's value of their time; 0 for a page never evicted.
-  void set_clock(uint64_t clock) { clock_ = clock; }
-  uint64_t clock() const { return clock_; }
+  /// Moves the clock on by one; returns its value.
+  uint64_t tick() { return ++clock_; }
+  /// The clock's value when the page was last evicted; 0 for never.
   uint64_t evicted_at(uint32_t page) const { return evicted_at_[page]; }
 
  private:
+  bool has_room(uint32_t episode) const;
   bool evictable(uint32_t episode) const;
   uint32_t oldest_evictable() const;
 

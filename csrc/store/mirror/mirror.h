@@ -63,9 +63,6 @@ class Mirror {
   /// Another mirror, which took the same updates, has settled: this one is no longer ahead.
   virtual void settled_elsewhere() = 0;
 
-  /// Bytes of device memory held.
-  virtual uint64_t bytes() const = 0;
-
   /// For CUDA sources, where the type is complete (store/mirror/cuda/device_index.h); null for one
   /// of a test, which needs no GPU.
   virtual DeviceIndex* device_index() noexcept { return nullptr; }

@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "expect_message.h"
+#include "index_view.h"
 #include "select/ordered.h"
 #include "select/sampler.h"
 #include "store/index/fixed_point.h"
@@ -22,7 +23,7 @@ namespace {
 uint32_t add_episode(Index& index, const std::vector<float>& priorities, bool ends = true) {
   const uint32_t e = index.open_episode();
   for (const float priority : priorities) {
-    if (!index.has_room(e)) {
+    if (!has_room(index, e)) {
       index.next_free_page(e);
       index.attach_page(e);
     }
@@ -385,7 +386,7 @@ TEST_CASE("a queue that is filled while it is emptied gives every step once, in 
   float expected = 0;
   for (int round = 0; round < 400; ++round) {
     for (int i = 0; i < round % 7; ++i, ++next) {
-      if (!index.has_room(e)) {
+      if (!has_room(index, e)) {
         index.next_free_page(e);
         index.attach_page(e);
       }

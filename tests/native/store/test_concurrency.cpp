@@ -16,6 +16,7 @@
 #include "base/errors.h"
 #include "deliver/make_source.h"
 #include "described_rows.h"
+#include "index_view.h"
 #include "store/checkpoint/index_check.h"
 #include "store/checkpoint/snapshot.h"
 #include "temporary_folder.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "index_view.h"
 #include "store/checkpoint/index_check.h"
 #include "store/checkpoint/snapshot_index.h"
 #include "store/writer.h"
@@ -66,7 +67,7 @@ void use(Index& index) {
     const uint32_t e =
         i < open.size() && open[i] != 0 ? index.adopt_episode(open[i]) : index.open_episode();
     for (int step = 0; step < 4; ++step) {
-      if (!index.has_room(e)) {
+      if (!has_room(index, e)) {
         index.next_free_page(e);
         index.attach_page(e);
       }
@@ -81,7 +82,7 @@ void use(Index& index) {
 bool accepted(const std::vector<std::byte>& bytes) {
   try {
     SavedIndex saved = decode_index(bytes);
-    Index index(saved.options(0), std::move(saved.index));
+    Index index(saved.options, std::move(saved.index));
     use(index);
     return true;
   } catch (const gear::base::CorruptData&) {

@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "expect_message.h"
+#include "index_view.h"
 #include "store/checkpoint/index_check.h"
 #include "store/index/index.h"
 
@@ -23,7 +24,7 @@ IndexOptions options_of(uint64_t pages, uint64_t page_steps, Evict evict = Evict
 std::vector<int64_t> append(Index& index, uint32_t e, const std::vector<float>& priorities) {
   std::vector<int64_t> ids;
   for (const float priority : priorities) {
-    if (!index.has_room(e)) {
+    if (!has_room(index, e)) {
       index.next_free_page(e);
       index.attach_page(e);
     }

@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "base/numbers/philox.h"
+#include "index_view.h"
 #include "store/checkpoint/index_check.h"
 #include "store/index/fixed_point.h"
 #include "store/index/index.h"
@@ -72,7 +73,7 @@ class History {
   }
 
   void need_room(uint32_t e) {
-    if (index_.has_room(e)) {
+    if (has_room(index_, e)) {
       return;
     }
     const uint32_t next = index_.next_free_page(e);

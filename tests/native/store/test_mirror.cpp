@@ -38,7 +38,6 @@ class HostMirror final : public Mirror {
   uint64_t lookahead() const override { return offer_->lookahead(); }
   bool ahead() const override { return ahead_; }
   bool holds_priorities() const override { return !image_.priorities.empty(); }
-  uint64_t bytes() const override { return 0; }
   void settled_elsewhere() override { ahead_ = false; }
   uint64_t rounds() const { return rounds_; }
 
@@ -103,7 +102,7 @@ class HostMirror final : public Mirror {
           first, std::span(image_.priorities)
                      .subspan(first, std::min(kPart, image_.priorities.size() - first)));
     }
-    index_.settle({episode_weights_, largest_, stale_});
+    index_.settle(episode_weights_, largest_, stale_);
     stale_ = 0;
     ahead_ = false;
   }

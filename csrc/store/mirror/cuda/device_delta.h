@@ -51,8 +51,6 @@ class DeltaSender {
   void send(const Index& index, const Offer& offer, const ChangeLog& log,
             const DeviceTables& tables, cudaStream_t stream);
 
-  uint64_t bytes() const { return staging_.device_bytes(); }
-
  private:
   base::Staging staging_;
 };

@@ -214,7 +214,7 @@ void DeviceIndex::settle() {
   stream_->synchronize();
   index_.count_saturated(scalars.saturated_weights);
   if (ahead_) {
-    index_.settle({weights, scalars.max_priority[largest_], scalars.stale_updates});
+    index_.settle(weights, scalars.max_priority[largest_], scalars.stale_updates);
   }
   settled_elsewhere();
 }
@@ -250,19 +250,6 @@ void DeviceIndex::settled_elsewhere() {
   set_scalars<<<1, 1, 0, *stream_>>>(scalars_.get(), -1.0F);
   GEAR_CUDA_TRY(cudaGetLastError());
   ahead_ = counted_ = false;
-}
-
-uint64_t DeviceIndex::bytes() const {
-  uint64_t total = pages_.bytes() + episodes_.bytes() + priorities_.bytes() +
-                   episode_weights_.bytes() + scalars_.bytes() + anchors_.bytes() + heads_.bytes() +
-                   deltas_.bytes();
-  if (updates_) {
-    total += updates_->bytes();
-  }
-  for (const auto& weights : weight_trees_) {
-    total += weights->tree.bytes();
-  }
-  return total;
 }
 
 std::shared_ptr<Mirror> make_mirror(Index& index, int device, uint64_t lookahead,

@@ -39,7 +39,6 @@ class DeviceIndex final : public Mirror {
   void raise_failed_update() override;
   void settle() override;
   void settled_elsewhere() override;
-  uint64_t bytes() const override;
   DeviceIndex* device_index() noexcept override { return this; }
 
   /// All that is selected, planned and gathered from this mirror goes on this stream.

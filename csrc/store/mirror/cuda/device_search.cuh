@@ -75,47 +75,70 @@ struct SearchTop {
   }
 };
 
-/// Takes the targets of a warp's lanes from their nodes to children, in 8 rounds of 4 targets: 8
-/// lanes read the 32 children of one, 4 neighbours each.
+// How the lanes of a warp share the children of four nodes: 8 lanes (a team) read the 32 children
+// of one, each lane its part of four neighbours.
+constexpr unsigned kTeamLanes = 8;
+constexpr unsigned kTeams = kWarpSize / kTeamLanes;
+constexpr unsigned kPart = static_cast<unsigned>(DeviceTree::kFanout) / kTeamLanes;
+
+/// Where a target falls among the children of a node, `part` of which this lane reads, `wanted` the
+/// target; by a whole team. True in the one lane whose part holds it: there `child` becomes the
+/// child, and `wanted` what is left in it. (Of an empty node: in none.)
+__device__ inline bool find_in_part(const uint64_t* children, unsigned part, unsigned& child,
+                                    uint64_t& wanted) {
+  const auto* four = reinterpret_cast<const ulonglong2*>(children + part * kPart);
+  const ulonglong2 low = __ldg(four);
+  const ulonglong2 high = __ldg(four + 1);
+  const uint64_t one = low.x;  // running sums of the part
+  const uint64_t two = one + low.y;
+  const uint64_t three = two + high.x;
+  const uint64_t all = three + high.y;
+  uint64_t through = all;  // running sum of the parts
+  for (unsigned step = 1; step < kTeamLanes; step *= 2) {
+    const uint64_t below = __shfl_up_sync(kWholeWarp, through, step, kTeamLanes);
+    if (part >= step) {
+      through += below;
+    }
+  }
+  // Sums stay below 2^63: a target that lies before this part wraps to a number above all of them.
+  const uint64_t here = wanted - (through - all);
+  const unsigned passed = (here >= one) + (here >= two) + (here >= three);
+  const uint64_t before = passed == 0 ? 0 : passed == 1 ? one : passed == 2 ? two : three;
+  child = part * kPart + passed;
+  wanted = here - before;
+  return here < all;
+}
+
+/// Takes the target of every lane from its node to the child that it falls on. The lanes help each
+/// other, in 8 rounds of 4 targets:
+///
+///     round r    targets of the lanes 4r, 4r + 1, 4r + 2, 4r + 3
+///                each looked for by team 0 (lanes 0 to 7), team 1, team 2, team 3
+///
+/// So a lane looks for the target of lane 4r + team in round r, and learns of its own, which is
+/// that of team lane % 4, in round lane / 4.
 __device__ inline void warp_descend(const uint64_t* children, unsigned& node, uint64_t& target) {
-  constexpr unsigned kLanes = 8;
-  constexpr unsigned kTargets = kWarpSize / kLanes;
   const auto lane = static_cast<unsigned>(lane_id());
-  const unsigned part = lane % kLanes;
+  const unsigned team = lane / kTeamLanes;
+  const unsigned part = lane % kTeamLanes;
+  const unsigned own_round = lane / kTeams;
+  const unsigned own_team_begin = lane % kTeams * kTeamLanes;  // first lane of it
   unsigned next_node = 0;
   uint64_t next_target = 0;
 #pragma unroll 4
-  for (unsigned round = 0; round < kLanes; ++round) {
-    const int owner = static_cast<int>(round * kTargets + lane / kLanes);
+  for (unsigned round = 0; round < kTeamLanes; ++round) {
+    const int owner = static_cast<int>(round * kTeams + team);
     const unsigned parent = __shfl_sync(kWholeWarp, node, owner);
-    const uint64_t wanted = __shfl_sync(kWholeWarp, target, owner);
-    const auto* four = reinterpret_cast<const ulonglong2*>(
-        children + uint64_t{parent} * DeviceTree::kFanout + part * 4);
-    const ulonglong2 low = __ldg(four);
-    const ulonglong2 high = __ldg(four + 1);
-    const uint64_t one = low.x;
-    const uint64_t two = one + low.y;
-    const uint64_t three = two + high.x;
-    const uint64_t all = three + high.y;
-    uint64_t through = all;
-    for (unsigned step = 1; step < kLanes; step *= 2) {
-      const uint64_t below = __shfl_up_sync(kWholeWarp, through, step, kLanes);
-      if (part >= step) {
-        through += below;
-      }
-    }
-    const uint64_t here = wanted - (through - all);  // wraps where the target lies before
-    const bool chosen = here < all;
-    const unsigned passed = (here >= one) + (here >= two) + (here >= three);
-    const uint64_t before = passed == 0 ? 0 : passed == 1 ? one : passed == 2 ? two : three;
-    // Lane i owns the target of round i / 4, which the (i % 4)-th 8 lanes looked for.
-    const unsigned found = __ballot_sync(kWholeWarp, chosen);
-    const unsigned group = lane % kTargets * kLanes;
-    const int at = __ffs(static_cast<int>(found >> group & 0xffU));
-    const int from = static_cast<int>(group) + (at > 0 ? at - 1 : 0);
-    const unsigned child = __shfl_sync(kWholeWarp, part * 4 + passed, from);
-    const uint64_t left = __shfl_sync(kWholeWarp, here - before, from);
-    if (lane / kTargets == round) {
+    uint64_t left = __shfl_sync(kWholeWarp, target, owner);
+    unsigned child = 0;
+    const bool found =
+        find_in_part(children + uint64_t{parent} * DeviceTree::kFanout, part, child, left);
+    const unsigned finders = __ballot_sync(kWholeWarp, found) >> own_team_begin & 0xffU;
+    const int at = __ffs(static_cast<int>(finders));
+    const int finder = static_cast<int>(own_team_begin) + (at > 0 ? at - 1 : 0);
+    child = __shfl_sync(kWholeWarp, child, finder);
+    left = __shfl_sync(kWholeWarp, left, finder);
+    if (round == own_round) {
       next_node = node * static_cast<unsigned>(DeviceTree::kFanout) + child;
       next_target = left;
     }

@@ -12,7 +12,6 @@ class TreeMemory {
   TreeMemory(uint64_t num_leaves, cudaStream_t stream, int device);
 
   const DeviceTree& tree() const { return tree_; }
-  uint64_t bytes() const { return nodes_.bytes(); }
 
   /// Sums the leaves, which were written one by one, into the levels above.
   void sum_levels(cudaStream_t stream) const;

@@ -17,15 +17,25 @@ constexpr unsigned kBlock = 128;
 constexpr uint64_t kLeastPartBytes = 48 << 10;  // 4096 updates
 constexpr unsigned long long kNoneBad = ~0ULL;
 
+// One call of update(), as its two kernels see it.
+//
+// A claim says which position names a step (or an episode) last: 1 + that, 0 between two calls.
+// check_updates raises the claims; in apply_updates the thread of that position, and no other,
+// writes the step and resets the claim. The others may read the claim before or after that reset,
+// it makes no difference: it holds either the number of another position or 0, and neither is
+// theirs. If the call holds something wrong, every thread resets what it claimed, and nothing is
+// written.
 struct Updates {
   const int64_t* ids;
   const float* priorities;
   uint64_t count;
-};
-
-struct Claims {
-  uint32_t* steps;
-  uint32_t* episodes;
+  uint32_t* step_claims;               // by slot
+  uint32_t* episode_claims;            // by episode
+  unsigned long long* first_bad;       // position, or kNoneBad
+  unsigned long long* next_first_bad;  // of the next call, which finds it reset
+  UpdateQueue::Failure* failure;       // where to report it
+  uint64_t number;                     // of the call
+  base::Divider by_page_steps;
 };
 
 // What an update names, if that is stored.
@@ -37,11 +47,10 @@ struct Target {
   uint32_t episode_number;
 };
 
-__device__ Target target_of(const DeviceTables& tables, base::Divider by_page_steps,
-                            int64_t packed) {
+__device__ Target target_of(const DeviceTables& tables, const Updates& updates, int64_t packed) {
   const StepId id = StepId::unpack(packed);
-  const uint32_t number = by_page_steps.divide(id.slot);
-  const uint32_t row = by_page_steps.remainder(id.slot, number);
+  const uint32_t number = updates.by_page_steps.divide(id.slot);
+  const uint32_t row = updates.by_page_steps.remainder(id.slot, number);
   const Page page = tables.pages[number];
   if (page.episode == kNone) {
     return {};
@@ -51,25 +60,25 @@ __device__ Target target_of(const DeviceTables& tables, base::Divider by_page_st
           id.slot, page.episode};
 }
 
-__device__ uint32_t* claim_of(const Claims& claims, const Target& target) {
-  return target.episode ? claims.episodes + target.episode_number : claims.steps + target.slot;
+__device__ uint32_t* claim_of(const Updates& updates, const Target& target) {
+  return target.episode ? updates.episode_claims + target.episode_number
+                        : updates.step_claims + target.slot;
 }
 
 __global__ void check_updates(const __grid_constant__ DeviceTables tables,
-                              base::Divider by_page_steps, Updates updates, Claims claims,
-                              unsigned long long* first_bad) {
+                              const __grid_constant__ Updates updates) {
   const uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
   if (i >= updates.count) {
     return;
   }
   const int64_t id = updates.ids[i];
   if (!is_id_of(id, tables.owner, tables.num_slots) || !is_priority(updates.priorities[i])) {
-    atomicMin(first_bad, i);
+    atomicMin(updates.first_bad, i);
     return;
   }
-  const Target target = target_of(tables, by_page_steps, id);
+  const Target target = target_of(tables, updates, id);
   if (target.stored) {
-    atomicMax(claim_of(claims, target), static_cast<uint32_t>(i + 1));
+    atomicMax(claim_of(updates, target), static_cast<uint32_t>(i + 1));
   }
 }
 
@@ -90,55 +99,33 @@ __device__ void raise_largest(float* largest, float priority) {
   }
 }
 
-__global__ void apply_updates(const __grid_constant__ DeviceTables tables,
-                              base::Divider by_page_steps, Updates updates, Claims claims,
-                              const unsigned long long* first_bad,
-                              unsigned long long* next_first_bad, UpdateQueue::Failure* failure,
-                              uint64_t number) {
-  const uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
-  const unsigned long long bad = *first_bad;
-  if (i == 0) {
-    *next_first_bad = kNoneBad;
+// Whether position `i` is the last that names its target, whose claim is then reset.
+__device__ bool take_claim(const Updates& updates, const Target& target, uint64_t i) {
+  uint32_t* claim = claim_of(updates, target);
+  if (*claim != static_cast<uint32_t>(i + 1)) {
+    return false;
   }
-  const int64_t id = i < updates.count ? updates.ids[i] : -1;
-  const float priority = i < updates.count ? updates.priorities[i] : 0.0F;
-  const bool valid = is_id_of(id, tables.owner, tables.num_slots);
-  const Target target = valid ? target_of(tables, by_page_steps, id) : Target{};
-  if (bad != kNoneBad) {
-    if (target.stored) {
-      *claim_of(claims, target) = 0;
-    }
-    if (i == bad) {
-      failure->position = i;
-      failure->id = id;
-      failure->priority = priority;
-      __threadfence_system();
-      *reinterpret_cast<volatile uint64_t*>(&failure->update) = number;
-    }
-    return;
-  }
-  count_warp(valid && !target.stored, &tables.scalars->stale_updates);
-  const bool step = target.stored && !target.episode;
-  raise_largest(&tables.scalars->max_priority[tables.largest], step ? fabsf(priority) : 0.0F);
-  bool last = false;
-  if (target.stored) {
-    uint32_t* claim = claim_of(claims, target);
-    last = *claim == static_cast<uint32_t>(i + 1);
-    if (last) {
-      *claim = 0;
-    }
-  }
-  if (last && target.episode) {
-    tables.episode_weights[target.episode_number] = static_cast<double>(priority);
-  }
-  if (last && step) {
-    tables.priorities[target.slot] = target.offered ? fabsf(priority) : -fabsf(priority);
-  }
+  *claim = 0;
+  return true;
+}
+
+__device__ void report(const Updates& updates, uint64_t position, int64_t id, float priority) {
+  updates.failure->position = position;
+  updates.failure->id = id;
+  updates.failure->priority = priority;
+  __threadfence_system();
+  *reinterpret_cast<volatile uint64_t*>(&updates.failure->update) = updates.number;
+}
+
+// Weighs the targets of a warp anew in every tree: of the steps that are `offered` what is cut is
+// counted, and those that are `last` are set.
+__device__ void weigh_warp(const DeviceTables& tables, const Target& target, float priority,
+                           bool offered, bool last) {
   for (int k = 0; k < tables.num_weights; ++k) {
     const DeviceTables::Weights& weights = tables.weights[k];
     uint64_t gained = 0;
     bool saturated = false;
-    if (step && target.offered) {
+    if (offered) {
       const uint64_t after = fixed_weight(priority, weights.alpha, tables.weight_limit, saturated);
       if (last) {
         uint64_t* leaf = weights.tree.levels[0] + target.slot;
@@ -149,6 +136,39 @@ __global__ void apply_updates(const __grid_constant__ DeviceTables tables,
     count_warp(saturated, &tables.scalars->saturated_weights);
     warp_add_scattered(weights.tree, target.slot, gained);
   }
+}
+
+// Whole warps come to the end: those threads that have no update of their own take part in sums.
+__global__ void apply_updates(const __grid_constant__ DeviceTables tables,
+                              const __grid_constant__ Updates updates) {
+  const uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
+  const unsigned long long bad = *updates.first_bad;
+  if (i == 0) {
+    *updates.next_first_bad = kNoneBad;
+  }
+  const int64_t id = i < updates.count ? updates.ids[i] : -1;
+  const float priority = i < updates.count ? updates.priorities[i] : 0.0F;
+  const bool valid = is_id_of(id, tables.owner, tables.num_slots);
+  const Target target = valid ? target_of(tables, updates, id) : Target{};
+  if (bad != kNoneBad) {
+    if (target.stored) {
+      *claim_of(updates, target) = 0;
+    }
+    if (i == bad) {
+      report(updates, i, id, priority);
+    }
+    return;
+  }
+  const bool step = target.stored && !target.episode;
+  count_warp(valid && !target.stored, &tables.scalars->stale_updates);
+  raise_largest(&tables.scalars->max_priority[tables.largest], step ? fabsf(priority) : 0.0F);
+  const bool last = target.stored && take_claim(updates, target, i);
+  if (last && step) {
+    tables.priorities[target.slot] = target.offered ? fabsf(priority) : -fabsf(priority);
+  } else if (last) {
+    tables.episode_weights[target.episode_number] = static_cast<double>(priority);
+  }
+  weigh_warp(tables, target, priority, step && target.offered, last);
 }
 
 // The GPU whose memory this is.
@@ -178,10 +198,6 @@ UpdateQueue::UpdateQueue(uint64_t num_slots, uint64_t num_episodes, cudaStream_t
   GEAR_CUDA_TRY(cudaMemsetAsync(claims_.get(), 0, claims_.bytes(), stream));
   GEAR_CUDA_TRY(cudaMemsetAsync(episode_claims_.get(), 0, episode_claims_.bytes(), stream));
   GEAR_CUDA_TRY(cudaMemsetAsync(first_bad_.get(), 0xff, first_bad_.bytes(), stream));
-}
-
-uint64_t UpdateQueue::bytes() const {
-  return claims_.bytes() + episode_claims_.bytes() + first_bad_.bytes() + staging_.device_bytes();
 }
 
 void UpdateQueue::copy_from_device(std::byte* there, const int64_t* ids, const float* priorities,
@@ -222,17 +238,19 @@ void UpdateQueue::enqueue(const int64_t* ids, const float* priorities, uint64_t 
   }
   ++number_;
   const Updates updates{reinterpret_cast<const int64_t*>(there),
-                        reinterpret_cast<const float*>(there + count * sizeof(int64_t)), count};
-  const Claims claims{claims_.get(), episode_claims_.get()};
-  const base::Divider by_page_steps(static_cast<uint32_t>(tables.page_steps));
-  unsigned long long* first_bad = first_bad_.get() + number_ % 2;
-  unsigned long long* next_first_bad = first_bad_.get() + (number_ + 1) % 2;
+                        reinterpret_cast<const float*>(there + count * sizeof(int64_t)),
+                        count,
+                        claims_.get(),
+                        episode_claims_.get(),
+                        first_bad_.get() + number_ % 2,
+                        first_bad_.get() + (number_ + 1) % 2,
+                        failures_.get() + number_ % kFailures,
+                        number_,
+                        base::Divider(static_cast<uint32_t>(tables.page_steps))};
   const auto blocks = static_cast<unsigned>((count + kBlock - 1) / kBlock);
-  check_updates<<<blocks, kBlock, 0, stream>>>(tables, by_page_steps, updates, claims, first_bad);
+  check_updates<<<blocks, kBlock, 0, stream>>>(tables, updates);
   GEAR_CUDA_TRY(cudaGetLastError());
-  apply_updates<<<blocks, kBlock, 0, stream>>>(tables, by_page_steps, updates, claims, first_bad,
-                                               next_first_bad,
-                                               failures_.get() + number_ % kFailures, number_);
+  apply_updates<<<blocks, kBlock, 0, stream>>>(tables, updates);
   GEAR_CUDA_TRY(cudaGetLastError());
   staging_.release(stream);
 }

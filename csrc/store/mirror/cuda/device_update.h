@@ -19,8 +19,6 @@ class UpdateQueue {
   /// As Mirror::raise_failed_update; of the last 16 updates.
   void raise_failed();
 
-  uint64_t bytes() const;
-
   /// Why an update was refused; written by the GPU into mapped memory, `update` last.
   struct Failure {
     uint64_t update;  ///< its number, from 1; 0: nothing failed
