@@ -25,37 +25,12 @@ class PyWriter {
 
   void append(const py::kwargs& columns) {
     const OneThread::Turn turn(calls_);
-    const size_t given = read_columns(columns, false);
-    priorities_.clear();
-    if (const py::handle priority = find_priority(columns)) {
-      priorities_.push_back(checked_priority(priority));
-    }
-    if (given + priorities_given_ != columns.size()) {
-      refuse_unknown(columns);
-    }
-    write(1);
+    write(read(columns, false));
   }
 
   void extend(const py::kwargs& columns) {
     const OneThread::Turn turn(calls_);
-    const size_t given = read_columns(columns, true);
-    const py::handle priority = find_priority(columns);
-    if (given + priorities_given_ != columns.size()) {
-      refuse_unknown(columns);
-    }
-    const uint64_t steps = inputs_[0].steps();
-    for (size_t c = 1; c < inputs_.size(); ++c) {
-      if (inputs_[c].steps() != steps) {
-        throw base::InvalidArgument(base::cat("[ingest] column '", name(c), "' has ",
-                                              inputs_[c].steps(), " steps, column '", name(0),
-                                              "' has ", steps, ": give all columns as many"));
-      }
-    }
-    priorities_.clear();
-    if (priority) {
-      read_priorities(priority, steps);
-    }
-    write(steps);
+    write(read(columns, true));
   }
 
   void end_episode(bool terminated, std::optional<double> weight,
@@ -116,25 +91,40 @@ class PyWriter {
     }
   }
 
-  // Reads every column of the schema; returns how many keyword arguments that used.
-  size_t read_columns(const py::kwargs& columns, bool batched) {
+  // Reads the columns and the priority of one step, or of as many as there are; returns how many.
+  uint64_t read(const py::kwargs& columns, bool many) {
     require_open();
     for (size_t c = 0; c < names_.size(); ++c) {
       const py::handle value = PyDict_GetItemWithError(columns.ptr(), names_[c].ptr());
       if (!value) {
         refuse_missing(c, columns);
       }
-      inputs_[c].read(shard_->schema()[c], value, batched);
+      inputs_[c].read(shard_->schema()[c], value, many);
       rows_[c] = inputs_[c].data();
     }
-    return names_.size();
-  }
-
-  py::handle find_priority(const py::kwargs& columns) {
     static PyObject* key = PyUnicode_InternFromString("priority");
-    const py::handle value = PyDict_GetItemWithError(columns.ptr(), key);
-    priorities_given_ = value ? 1 : 0;
-    return value && !value.is_none() ? value : py::handle();
+    const py::handle priority = PyDict_GetItemWithError(columns.ptr(), key);
+    if (names_.size() + (priority ? 1 : 0) != columns.size()) {
+      refuse_unknown(columns);
+    }
+    const uint64_t steps = many ? inputs_[0].steps() : 1;
+    for (size_t c = 1; many && c < inputs_.size(); ++c) {
+      if (inputs_[c].steps() != steps) {
+        throw base::InvalidArgument(base::cat("[ingest] column '", name(c), "' has ",
+                                              inputs_[c].steps(), " steps, column '", name(0),
+                                              "' has ", steps, ": give all columns as many"));
+      }
+    }
+    priorities_.clear();
+    if (!priority || priority.is_none()) {
+      return steps;
+    }
+    if (many) {
+      read_priorities(priority, steps);
+    } else {
+      priorities_.push_back(checked_priority(priority));
+    }
+    return steps;
   }
 
   static float checked_priority(py::handle value, double number) {
@@ -234,7 +224,6 @@ class PyWriter {
   std::vector<InputRows> inputs_;
   std::vector<const std::byte*> rows_;
   std::vector<float> priorities_;
-  size_t priorities_given_ = 0;
   std::optional<double> timeout_s_;
 };
 

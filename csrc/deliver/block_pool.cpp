@@ -3,11 +3,10 @@
 namespace gear::deliver {
 
 std::shared_ptr<HostBlockPool> make_host_blocks(uint64_t block_bytes, size_t max_idle, int device) {
-  return std::make_shared<HostBlockPool>(
-      max_idle, HostBlockPool::Next::kNewest, [block_bytes, device] {
-        const memory::Tier tier = device < 0 ? memory::Tier::kHost : memory::Tier::kPinned;
-        return memory::make_region(tier, block_bytes, {"", "", device});
-      });
+  return std::make_shared<HostBlockPool>(max_idle, [block_bytes, device] {
+    const memory::Tier tier = device < 0 ? memory::Tier::kHost : memory::Tier::kPinned;
+    return memory::make_region(tier, block_bytes, {"", "", device});
+  });
 }
 
 std::shared_ptr<std::byte> bytes_of(std::shared_ptr<memory::Region> block) {

@@ -15,25 +15,23 @@ namespace gear::deliver {
 /// Blocks of one size, reused: a block returns here when the last tensor that views it is gone, so
 /// that steady state allocates nothing and a consumer may keep a batch for as long as it likes.
 ///
-/// `Block` is a memory::Region, or has `bool release() noexcept`: whether it may be used again.
+/// `Block` is a memory::Region, or what a GPU's streams read, which has `bool release() noexcept`:
+/// whether it may be used again. Of a host's idle blocks the newest is used next, which lies in its
+/// caches; of a GPU's the oldest, which the streams that read it have most likely left.
 template <class Block>
 class BlockPool : public std::enable_shared_from_this<BlockPool<Block>> {
  public:
-  /// Which idle block is used next. The host's is the newest, which lies in its caches; a GPU's the
-  /// oldest, which the streams that read it have most likely left.
-  enum class Next : uint8_t { kNewest, kOldest };
-
   /// Keeps at most `max_idle` blocks that nobody uses. `make` makes one more, in the thread that
   /// asks for it, and throws OutOfMemory.
-  BlockPool(size_t max_idle, Next next, std::function<std::unique_ptr<Block>()> make)
-      : max_idle_(max_idle), next_(next), make_(std::move(make)) {}
+  BlockPool(size_t max_idle, std::function<std::unique_ptr<Block>()> make)
+      : max_idle_(max_idle), make_(std::move(make)) {}
 
   std::shared_ptr<Block> acquire() {
     std::unique_ptr<Block> block;
     {
       const std::lock_guard guard(mutex_);
       if (!idle_.empty()) {
-        const auto chosen = next_ == Next::kNewest ? idle_.end() - 1 : idle_.begin();
+        const auto chosen = kReadByStreams ? idle_.begin() : idle_.end() - 1;
         block = std::move(*chosen);
         idle_.erase(chosen);
       }
@@ -55,9 +53,11 @@ class BlockPool : public std::enable_shared_from_this<BlockPool<Block>> {
   }
 
  private:
+  static constexpr bool kReadByStreams = requires(Block& block) { block.release(); };
+
   void release(std::unique_ptr<Block> block) noexcept {
     bool reusable = true;
-    if constexpr (requires { block->release(); }) {
+    if constexpr (kReadByStreams) {
       reusable = block->release();
     }
     const std::lock_guard guard(mutex_);
@@ -69,7 +69,6 @@ class BlockPool : public std::enable_shared_from_this<BlockPool<Block>> {
   }
 
   size_t max_idle_;
-  Next next_;
   std::function<std::unique_ptr<Block>()> make_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Block>> idle_;

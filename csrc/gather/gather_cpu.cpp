@@ -88,16 +88,11 @@ void stream_portable(std::byte* target, const std::byte* source, uint64_t bytes)
 }
 #endif
 
-Stream choose_stream() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) {
-    return stream_avx2;
-  }
+const Stream kStream = __builtin_cpu_supports("avx2") ? stream_avx2 : stream_portable;
+#else
+const Stream kStream = stream_portable;
 #endif
-  return stream_portable;
-}
-
-const Stream kStream = choose_stream();
 
 // Streaming stores are ordered by nothing else, not even by a release.
 void end_streaming() {
@@ -111,15 +106,10 @@ struct Lane {
   uint64_t offset;  // of row 0 of page 0 in the source
   uint64_t step_bytes;
   std::byte* target;
-};
-
-// One that converts on the way.
-struct CastLane {
-  Lane lane;
-  uint64_t row_values;
-  uint64_t row_bytes;  // delivered
-  plan::Cast cast;
-  float scale;
+  uint64_t row_bytes = 0;  // delivered; as what follows, of one that converts on the way
+  uint64_t row_values = 0;
+  plan::Cast cast = plan::Cast::kNone;
+  float scale = 1.0F;
 };
 
 class WindowGather {
@@ -133,13 +123,11 @@ class WindowGather {
   // To output `o` of the batch.
   void add_output(const plan::Batch& batch, size_t o, uint64_t offset, uint64_t step_bytes) {
     const plan::BatchLayout& layout = *batch.layout;
-    const Lane lane{offset, step_bytes, batch.block.get() + layout.data[o]};
-    if (layout.casts[o] == plan::Cast::kNone) {
-      lanes_.push_back(lane);
-    } else {
-      casts_.push_back({lane, layout.row_bytes[o] / dtype_bytes(layout.dtypes[o]),
-                        layout.row_bytes[o], layout.casts[o], layout.outputs[o].scale});
-    }
+    const uint64_t row_bytes = layout.row_bytes[o];
+    (layout.casts[o] == plan::Cast::kNone ? lanes_ : casts_)
+        .push_back({offset, step_bytes, batch.block.get() + layout.data[o], row_bytes,
+                    row_bytes / dtype_bytes(layout.dtypes[o]), layout.casts[o],
+                    layout.outputs[o].scale});
   }
 
   void execute(std::span<const plan::Run> runs) const {
@@ -171,8 +159,8 @@ class WindowGather {
     for (const Lane& lane : lanes_) {
       prefetch(run, lane);
     }
-    for (const CastLane& cast : casts_) {
-      prefetch(run, cast.lane);
+    for (const Lane& lane : casts_) {
+      prefetch(run, lane);
     }
   }
 
@@ -197,13 +185,13 @@ class WindowGather {
         copy_run(target, address(run, lane), bytes);
       }
     }
-    for (const CastLane& cast : casts_) {
-      std::byte* target = cast.lane.target + run.target * cast.row_bytes;
+    for (const Lane& lane : casts_) {
+      std::byte* target = lane.target + run.target * lane.row_bytes;
       if (run.page == store::kNone) {
-        std::memset(target, 0, run.count * cast.row_bytes);
+        std::memset(target, 0, run.count * lane.row_bytes);
       } else {
-        plan::cast_values(cast.cast, address(run, cast.lane), target, run.count * cast.row_values,
-                          cast.scale);
+        plan::cast_values(lane.cast, address(run, lane), target, run.count * lane.row_values,
+                          lane.scale);
       }
     }
   }
@@ -212,7 +200,7 @@ class WindowGather {
   uint64_t page_bytes_;
   bool streams_;
   std::vector<Lane> lanes_;
-  std::vector<CastLane> casts_;
+  std::vector<Lane> casts_;  // those that convert
 };
 
 // Splits the runs of every window over the pool; make(window) says what to do with them.

@@ -54,11 +54,12 @@ class ByteReader {
 
   template <class T>
   void get_into(std::span<T> values) {
-    need(values.size_bytes());
-    if (values.empty()) {
-      return;
+    if (values.size_bytes() > bytes_.size()) {
+      throw truncated();
     }
-    std::memcpy(values.data(), bytes_.data(), values.size_bytes());
+    if (!values.empty()) {
+      std::memcpy(values.data(), bytes_.data(), values.size_bytes());
+    }
     bytes_ = bytes_.subspan(values.size_bytes());
   }
 
@@ -93,12 +94,6 @@ class ByteReader {
  private:
   static base::CorruptData truncated() {
     return base::CorruptData("[checkpoint] the index ends in the middle of an entry");
-  }
-
-  void need(uint64_t bytes) const {
-    if (bytes > bytes_.size()) {
-      throw truncated();
-    }
   }
 
   std::span<const std::byte> bytes_;

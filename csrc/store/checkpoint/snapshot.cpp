@@ -56,6 +56,11 @@ uint32_t header_crc(const std::vector<std::byte>& encoded) {
   return base::crc32c(encoded.data(), kHeaderBytes - sizeof(uint32_t));
 }
 
+template <class... What>
+[[noreturn]] void corrupt(const std::string& path, const What&... what) {
+  throw base::CorruptData(base::cat("[checkpoint] ", path, what...));
+}
+
 std::string shard_path(const std::string& directory, const std::string& file) {
   return (std::filesystem::path(directory) / file).string();
 }
@@ -72,8 +77,8 @@ std::vector<std::byte> read_exactly(const base::File& file, uint64_t offset, uin
   std::vector<std::byte> data(bytes);
   const size_t got = file.read_at(offset, data);
   if (got != bytes) {
-    throw base::CorruptData(base::cat("[checkpoint] ", file.path(), " is truncated: ", bytes,
-                                      " bytes expected at ", offset, ", ", got, " found"));
+    corrupt(file.path(), " is truncated: ", bytes, " bytes expected at ", offset, ", ", got,
+            " found");
   }
   return data;
 }
@@ -84,13 +89,12 @@ Header read_header(const base::File& file) {
   char magic[8];
   in.get_into(std::span<char>(magic));
   if (std::memcmp(magic, kMagic, sizeof magic) != 0) {
-    throw base::CorruptData(base::cat("[checkpoint] ", file.path(), " is no GEAR shard file"));
+    corrupt(file.path(), " is no GEAR shard file");
   }
   const auto format = in.get<uint32_t>();
   if (format > kCheckpointFormat) {
-    throw base::CorruptData(base::cat("[checkpoint] ", file.path(), ": format ", format,
-                                      " is newer than format ", kCheckpointFormat,
-                                      ", which this version reads"));
+    corrupt(file.path(), ": format ", format, " is newer than format ", kCheckpointFormat,
+            ", which this version reads");
   }
   in.get<uint32_t>();
   Header header;
@@ -101,14 +105,13 @@ Header read_header(const base::File& file) {
   header.page_crcs_crc = in.get<uint32_t>();
   const uint64_t size = file.size();
   if (encode(header) != bytes) {
-    throw base::CorruptData(
-        base::cat("[checkpoint] ", file.path(), ": the header's checksum is wrong"));
+    corrupt(file.path(), ": the header's checksum is wrong");
   }
   const bool fits = header.index_bytes <= size &&
                     (header.page_bytes == 0 || header.pages_used <= size / header.page_bytes);
   if (!fits || header.file_bytes() != size) {
-    throw base::CorruptData(base::cat("[checkpoint] ", file.path(), " is truncated: it has ", size,
-                                      " bytes, and its header says another size"));
+    corrupt(file.path(), " is truncated: it has ", size,
+            " bytes, and its header says another size");
   }
   return header;
 }
@@ -122,19 +125,8 @@ OpenShard open_named_file(const std::string& directory, Manifest& manifest) {
       return {base::File::open_read(path), {}, {}, {}};
     }
     if (read_manifest(directory).save == manifest.save) {
-      throw base::CorruptData(
-          base::cat("[checkpoint] ", path, " is missing, and MANIFEST names it"));
+      corrupt(path, " is missing, and MANIFEST names it");
     }
-  }
-}
-
-// What is wrong inside a file is found by code that knows no file: its errors get the name here.
-template <class Read>
-void naming_the_file(const std::string& path, Read read) {
-  try {
-    read();
-  } catch (const base::CorruptData& error) {
-    throw base::CorruptData(base::cat("[checkpoint] ", path, ": ", error.what()));
   }
 }
 
@@ -145,33 +137,33 @@ OpenShard open_shard(const std::string& directory) {
   open.header = read_header(open.file);
   const uint64_t size = open.file.size();
   if (size != manifest.shard_bytes) {
-    throw base::CorruptData(base::cat("[checkpoint] ", path, " has ", size,
-                                      " bytes, and MANIFEST says ", manifest.shard_bytes,
-                                      ": it is truncated or foreign"));
+    corrupt(path, " has ", size, " bytes, and MANIFEST says ", manifest.shard_bytes,
+            ": it is truncated or foreign");
   }
   if (header_crc(encode(open.header)) != manifest.header_crc) {
-    throw base::CorruptData(
-        base::cat("[checkpoint] ", path, " is not the file that MANIFEST names"));
+    corrupt(path, " is not the file that MANIFEST names");
   }
   const auto index =
       read_exactly(open.file, kHeaderBytes, open.header.pages_offset() - kHeaderBytes);
   if (base::crc32c(index.data(), index.size()) != open.header.index_crc) {
-    throw base::CorruptData(base::cat("[checkpoint] ", path, ": the index's checksum is wrong"));
+    corrupt(path, ": the index's checksum is wrong");
   }
-  naming_the_file(
-      path, [&] { open.saved = decode_index(std::span(index).first(open.header.index_bytes)); });
+  try {
+    open.saved = decode_index(std::span(index).first(open.header.index_bytes));
+  } catch (const base::CorruptData& error) {  // found by code that knows no file
+    corrupt(path, ": ", error.what());
+  }
   const uint64_t page_bytes =
-      PageLayout(Schema::parse(open.saved.schema_text), open.saved.page_steps).page_bytes;
+      PageLayout(Schema::parse(open.saved.schema_text), open.saved.options.page_steps).page_bytes;
   if (page_bytes != open.header.page_bytes) {
-    throw base::CorruptData(base::cat("[checkpoint] ", path, ": its pages have ",
-                                      open.header.page_bytes,
-                                      " bytes, and its schema makes pages of ", page_bytes));
+    corrupt(path, ": its pages have ", open.header.page_bytes,
+            " bytes, and its schema makes pages of ", page_bytes);
   }
   const auto crcs =
       read_exactly(open.file, open.header.crcs_offset(), open.header.pages_used * sizeof(uint32_t));
   if (base::crc32c(crcs.data(), crcs.size()) != open.header.page_crcs_crc ||
       open.saved.used_pages.size() != open.header.pages_used) {
-    throw base::CorruptData(base::cat("[checkpoint] ", path, ": the page checksums are damaged"));
+    corrupt(path, ": the page checksums are damaged");
   }
   open.page_crcs.resize(open.header.pages_used);
   ByteReader(crcs).get_into(std::span(open.page_crcs));
@@ -187,11 +179,14 @@ std::string bad_page(const OpenShard& open, const IndexState& index, uint64_t i)
                    page.first_step + page.rows - 1, ") is damaged: its checksum is wrong");
 }
 
-// How many of the pages from the i-th on lie behind each other in the region and fit one transfer.
-uint64_t run_length(const std::vector<uint32_t>& pages, uint64_t i, uint64_t page_bytes) {
+// How many of the pages from the i-th on lie behind each other in the region, fit one transfer and
+// take part in it: joins(k).
+template <class Joins>
+uint64_t run_length(const std::vector<uint32_t>& pages, uint64_t i, uint64_t page_bytes,
+                    const Joins& joins) {
   const uint64_t limit = std::max<uint64_t>(1, kIoBytes / page_bytes);
   uint64_t n = 1;
-  while (n < limit && i + n < pages.size() && pages[i + n] == pages[i] + n) {
+  while (n < limit && i + n < pages.size() && pages[i + n] == pages[i] + n && joins(i + n)) {
     ++n;
   }
   return n;
@@ -217,18 +212,17 @@ class PageAccess {
 
   // `count` pages from `page` on; valid until the next call.
   const std::byte* read(uint32_t page, uint64_t count) {
-    if (region_.host_accessible()) {
-      return in_place(page);
+    const std::byte* const pages = space(page, count);
+    if (!region_.host_accessible()) {
+      region_.read(page * page_bytes_, buffer_);
     }
-    buffer_.resize(count * page_bytes_);
-    region_.read(page * page_bytes_, buffer_);
-    return buffer_.data();
+    return pages;
   }
 
   // Where to put `count` pages that commit() then takes to `page`.
   std::byte* space(uint32_t page, uint64_t count) {
     if (region_.host_accessible()) {
-      return in_place(page);
+      return region_.data() + page * page_bytes_;
     }
     buffer_.resize(count * page_bytes_);
     return buffer_.data();
@@ -241,8 +235,6 @@ class PageAccess {
   }
 
  private:
-  std::byte* in_place(uint32_t page) { return region_.data() + page * page_bytes_; }
-
   memory::Region& region_;
   uint64_t page_bytes_;
   std::vector<std::byte> buffer_;
@@ -259,13 +251,7 @@ std::vector<uint32_t> write_pages(Shard& shard, const std::vector<uint32_t>& pag
     const auto is_full = [&](uint64_t k) {
       return shard.index().page(pages[k]).rows == shard.layout().page_steps;
     };
-    uint64_t count = 1;
-    if (is_full(i)) {
-      const uint64_t longest = run_length(pages, i, page_bytes);
-      while (count < longest && is_full(i + count)) {
-        ++count;
-      }
-    }
+    const uint64_t count = is_full(i) ? run_length(pages, i, page_bytes, is_full) : 1;
     const std::byte* data = access.read(pages[i], count);
     if (!is_full(i)) {
       copy_partial_page(shard, data, shard.index().page(pages[i]).rows, copy);
@@ -331,13 +317,14 @@ std::shared_ptr<Shard> load_shard(const std::string& directory, memory::TierChoi
                                   const std::string& name, uint32_t owner) {
   OpenShard open = open_shard(directory);
   ShardOptions options;
-  options.page_steps = open.saved.page_steps;
-  options.capacity = open.saved.num_pages * open.saved.page_steps;
+  const IndexOptions& saved = open.saved.options;
+  options.page_steps = saved.page_steps;
+  options.capacity = saved.num_slots();
   options.tier = tier.tier;
   options.device = tier.device;
   options.name = name;
-  options.evict = open.saved.evict;
-  options.max_times_sampled = open.saved.max_times_sampled;
+  options.evict = saved.evict;
+  options.max_times_sampled = saved.max_times_sampled;
   options.owner = owner;
   options.rate_limiter = open.saved.rate_limiter;
   const auto shard = std::make_shared<Shard>(Schema::parse(open.saved.schema_text), options,
@@ -346,12 +333,11 @@ std::shared_ptr<Shard> load_shard(const std::string& directory, memory::TierChoi
   const std::vector<uint32_t>& pages = open.saved.used_pages;
   PageAccess access(*shard);
   for (uint64_t i = 0; i < pages.size();) {
-    const uint64_t count = run_length(pages, i, page_bytes);
+    const uint64_t count = run_length(pages, i, page_bytes, [](uint64_t) { return true; });
     std::byte* data = access.space(pages[i], count);
     const uint64_t offset = open.header.pages_offset() + i * page_bytes;
     if (open.file.read_at(offset, {data, count * page_bytes}) != count * page_bytes) {
-      throw base::CorruptData(
-          base::cat("[checkpoint] ", open.file.path(), " is truncated at byte ", offset));
+      corrupt(open.file.path(), " is truncated at byte ", offset);
     }
     for (uint64_t k = 0; k < count; ++k) {
       if (base::crc32c(data + k * page_bytes, page_bytes) != open.page_crcs[i + k]) {
@@ -372,8 +358,8 @@ CheckpointInfo inspect_checkpoint(const std::string& directory) {
   info.schema_text = open.saved.schema_text;
   info.schema_hash = schema.hash();
   info.step_bytes = schema.step_bytes();
-  info.page_steps = open.saved.page_steps;
-  info.pages = open.saved.num_pages;
+  info.page_steps = open.saved.options.page_steps;
+  info.pages = open.saved.options.num_pages;
   info.pages_used = open.header.pages_used;
   info.steps = open.saved.index.state.num_steps;
   info.episodes = open.saved.index.state.num_episodes;

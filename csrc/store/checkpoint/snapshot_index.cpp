@@ -56,20 +56,22 @@ void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
   const uint64_t count = in.get_count(sizeof(uint32_t));
   const uint64_t rows = episode.end - episode.begin + (episode.closing_columns != 0);
   if (episode.end < episode.begin || episode.end - episode.begin > uint64_t{1} << 32 ||
-      offered_end < episode.begin || offered_end > episode.end || rows > count * saved.page_steps ||
-      (count > 0 && rows < (count - 1) * saved.page_steps)) {
+      offered_end < episode.begin || offered_end > episode.end ||
+      rows > count * saved.options.page_steps ||
+      (count > 0 && rows < (count - 1) * saved.options.page_steps)) {
     corrupt(base::cat("episode ", episode.uid, " has ", count, " pages for ", rows, " rows"));
   }
   for (uint64_t i = 0; i < count; ++i) {
     const auto p = in.get<uint32_t>();
-    if (p >= saved.num_pages || index.pages[p].episode != kNone) {
+    if (p >= saved.options.num_pages || index.pages[p].episode != kNone) {
       corrupt(base::cat("page ", p, " of episode ", episode.uid));
     }
     Page& page = index.pages[p];
     page.episode = e;
-    page.first_step = episode.begin + i * saved.page_steps;
+    page.first_step = episode.begin + i * saved.options.page_steps;
     // The last page may be empty: attached, and its first step still on the way.
-    page.rows = static_cast<uint16_t>(std::min(saved.page_steps, rows - i * saved.page_steps));
+    page.rows = static_cast<uint16_t>(
+        std::min(saved.options.page_steps, rows - i * saved.options.page_steps));
     page.previous = episode.tail;
     (page.previous == kNone ? episode.head : index.pages[page.previous].next) = p;
     episode.tail = p;
@@ -80,7 +82,7 @@ void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
 }
 
 void decode_slots(SavedIndex& saved, ByteReader& in) {
-  const uint64_t slots = saved.used_pages.size() * saved.page_steps;
+  const uint64_t slots = saved.used_pages.size() * saved.options.page_steps;
   in.get_vector(slots, saved.index.priorities);
   float* priorities = saved.index.priorities.data();
   for (const uint32_t p : saved.used_pages) {
@@ -88,9 +90,9 @@ void decode_slots(SavedIndex& saved, ByteReader& in) {
     for (uint64_t row = 0; row < saved.index.state.pages[p].anchors; ++row) {
       priorities[row] = std::fabs(priorities[row]);
     }
-    priorities += saved.page_steps;
+    priorities += saved.options.page_steps;
   }
-  if (saved.max_times_sampled > 0) {
+  if (saved.options.max_times_sampled > 0) {
     in.get_vector(slots, saved.index.times_sampled);
   }
 }
@@ -152,17 +154,17 @@ SavedIndex decode(std::span<const std::byte> bytes) {
   SavedIndex saved;
   saved.schema_text = in.get_text();
   Schema::parse(saved.schema_text);
-  saved.page_steps = in.get<uint64_t>();
-  saved.num_pages = in.get<uint64_t>();
+  saved.options.page_steps = in.get<uint64_t>();
+  saved.options.num_pages = in.get<uint64_t>();
   const auto evict = in.get<uint32_t>();
-  saved.max_times_sampled = in.get<uint32_t>();
-  if (evict > static_cast<uint32_t>(Evict::kLowestPriority) || saved.page_steps < 1 ||
-      saved.page_steps > PageLayout::kMaxPageSteps ||
-      saved.num_pages > bytes.size() / sizeof(uint32_t)) {
+  saved.options.max_times_sampled = in.get<uint32_t>();
+  if (evict > static_cast<uint32_t>(Evict::kLowestPriority) || saved.options.page_steps < 1 ||
+      saved.options.page_steps > PageLayout::kMaxPageSteps ||
+      saved.options.num_pages > bytes.size() / sizeof(uint32_t)) {
     corrupt("sizes and options");
   }
-  saved.evict = static_cast<Evict>(evict);
-  check_options(saved.options(0));
+  saved.options.evict = static_cast<Evict>(evict);
+  check_options(saved.options);
   const auto samples_per_insert = in.get<double>();
   const auto min_steps = in.get<uint64_t>();
   saved.rate_limiter = RateLimiter(samples_per_insert, min_steps, in.get<double>());
@@ -178,7 +180,7 @@ SavedIndex decode(std::span<const std::byte> bytes) {
   state.counters.steps_sampled = in.get<uint64_t>();
   state.counters.stale_updates = in.get<uint64_t>();
   state.counters.saturated_weights = in.get<uint64_t>();
-  state.pages.resize(saved.num_pages);
+  state.pages.resize(saved.options.num_pages);
   for (Page& page : state.pages) {
     page.generation = in.get<uint32_t>();
   }
@@ -199,7 +201,7 @@ SavedIndex decode(std::span<const std::byte> bytes) {
   if (!in.empty()) {
     corrupt("bytes are left over at its end");
   }
-  check_saved(saved.options(0), saved.index);
+  check_saved(saved.options, saved.index);
   return saved;
 }
 

@@ -30,22 +30,18 @@ using Powers = void (*)(const float* bases, double reference, double exponent, s
 }
 #endif
 
-Powers choose_powers() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) {
-    return powers_avx2;
-  }
+const Powers kPowers = __builtin_cpu_supports("avx2") ? powers_avx2 : powers_baseline;
+#else
+const Powers kPowers = powers_baseline;
 #endif
-  return powers_baseline;
-}
 
 }  // namespace
 
 void powers_portable(std::span<const float> bases, double reference, double exponent,
                      std::span<double> powers) {
-  static const Powers take_powers = choose_powers();
   GEAR_CHECK(bases.size() == powers.size());
-  take_powers(bases.data(), reference, exponent, bases.size(), powers.data());
+  kPowers(bases.data(), reference, exponent, bases.size(), powers.data());
 }
 
 uint64_t fixed_weights(std::span<const float> priorities, double alpha, uint64_t limit,

@@ -104,26 +104,14 @@ void add_portable(int64_t* nodes, std::span<const uint64_t> levels, uint64_t nod
 }
 #endif
 
-Step choose_step() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt")) {
-    return step_avx2;
-  }
+const bool kAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
+const Step kStep = kAvx2 ? step_avx2 : step_portable;
+const Add kAdd = kAvx2 ? add_avx2 : add_portable;
+#else
+const Step kStep = step_portable;
+const Add kAdd = add_portable;
 #endif
-  return step_portable;
-}
-
-Add choose_add() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) {
-    return add_avx2;
-  }
-#endif
-  return add_portable;
-}
-
-const Step kStep = choose_step();
-const Add kAdd = choose_add();
 
 }  // namespace
 
