@@ -184,62 +184,44 @@ OnDevice::~OnDevice() {
   }
 }
 
-Stream::Stream(int device) : device_(device) {
+Stream::Stream(int device) {
   const OnDevice on(device);
   int lowest = 0;
   int highest = 0;
   GEAR_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
-  GEAR_CUDA_TRY(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest));
-}
-
-Stream::Stream(Stream&& other) noexcept
-    : stream_(std::exchange(other.stream_, nullptr)), device_(std::exchange(other.device_, -1)) {}
-
-Stream& Stream::operator=(Stream&& other) noexcept {
-  std::swap(stream_, other.stream_);
-  std::swap(device_, other.device_);
-  return *this;
-}
-
-Stream::~Stream() {
-  if (stream_ != nullptr) {
-    const OnDevice on(device_, std::nothrow);
-    static_cast<void>(cudaStreamDestroy(stream_));
-  }
+  cudaStream_t stream = nullptr;
+  GEAR_CUDA_TRY(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest));
+  stream_ = {stream, {device}};
 }
 
 void Stream::synchronize() const {
-  const OnDevice on(device_);
-  GEAR_CUDA_TRY(cudaStreamSynchronize(stream_));
+  const OnDevice on(device());
+  GEAR_CUDA_TRY(cudaStreamSynchronize(*this));
 }
 
 void Stream::drain() const noexcept {
-  const OnDevice on(device_, std::nothrow);
-  static_cast<void>(cudaStreamSynchronize(stream_));
+  const OnDevice on(device(), std::nothrow);
+  static_cast<void>(cudaStreamSynchronize(*this));
 }
 
 Event::Event(bool timing) {
-  GEAR_CUDA_TRY(cudaGetDevice(&device_));
+  int device = -1;
+  GEAR_CUDA_TRY(cudaGetDevice(&device));
+  cudaEvent_t event = nullptr;
   GEAR_CUDA_TRY(
-      cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming));
+      cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming));
+  event_ = {event, {device}};
 }
 
-Event::~Event() {
-  if (event_ != nullptr) {
-    const OnDevice on(device_, std::nothrow);
-    static_cast<void>(cudaEventDestroy(event_));
-  }
-}
-
-void Event::record(cudaStream_t stream) { GEAR_CUDA_TRY(cudaEventRecord(event_, stream)); }
+void Event::record(cudaStream_t stream) { GEAR_CUDA_TRY(cudaEventRecord(event_.get(), stream)); }
 
 void Event::make_wait(cudaStream_t stream) const {
-  GEAR_CUDA_TRY(cudaStreamWaitEvent(stream, event_, 0));
+  GEAR_CUDA_TRY(cudaStreamWaitEvent(stream, event_.get(), 0));
 }
 
 bool Event::done() const {
-  const OnDevice on(device_);
-  const cudaError_t status = cudaEventQuery(event_);
+  const OnDevice on(device());
+  const cudaError_t status = cudaEventQuery(event_.get());
   if (status == cudaErrorNotReady) {
     return false;
   }
@@ -248,8 +230,8 @@ bool Event::done() const {
 }
 
 bool Event::done_or_lost() const noexcept {
-  const OnDevice on(device_, std::nothrow);
-  const cudaError_t status = cudaEventQuery(event_);
+  const OnDevice on(device(), std::nothrow);
+  const cudaError_t status = cudaEventQuery(event_.get());
   if (status == cudaSuccess || status == cudaErrorNotReady) {
     return status == cudaSuccess;
   }
@@ -258,28 +240,30 @@ bool Event::done_or_lost() const noexcept {
 }
 
 void Event::synchronize() const {
-  const OnDevice on(device_);
-  GEAR_CUDA_TRY(cudaEventSynchronize(event_));
+  const OnDevice on(device());
+  GEAR_CUDA_TRY(cudaEventSynchronize(event_.get()));
 }
 
 void Event::drain() const noexcept {
-  const OnDevice on(device_, std::nothrow);
-  static_cast<void>(cudaEventSynchronize(event_));
+  const OnDevice on(device(), std::nothrow);
+  static_cast<void>(cudaEventSynchronize(event_.get()));
 }
 
 float Event::ms_since(const Event& earlier) const {
-  const OnDevice on(device_);
+  const OnDevice on(device());
   float milliseconds = 0;
-  GEAR_CUDA_TRY(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
+  GEAR_CUDA_TRY(cudaEventElapsedTime(&milliseconds, earlier.event_.get(), event_.get()));
   return milliseconds;
 }
 
-DeviceBytes::DeviceBytes(uint64_t bytes, int device) : device_(device) {
+template <>
+DeviceMemory allocate(uint64_t bytes, int device) {
+  void* data = nullptr;
   if (bytes == 0) {
-    return;
+    return {data, {device}};
   }
   const OnDevice on(device);
-  const cudaError_t status = cudaMalloc(&data_, bytes);
+  const cudaError_t status = cudaMalloc(&data, bytes);
   if (status == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
     size_t free = 0;
@@ -291,35 +275,18 @@ DeviceBytes::DeviceBytes(uint64_t bytes, int device) : device_(device) {
             "in tier='pinned', or end what else uses this GPU (nvidia-smi)"));
   }
   check_cuda(status, "cudaMalloc");
-  bytes_ = bytes;
+  return {data, {device}};
 }
 
-DeviceBytes::DeviceBytes(DeviceBytes&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)),
-      device_(std::exchange(other.device_, -1)) {}
-
-DeviceBytes& DeviceBytes::operator=(DeviceBytes&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(device_, other.device_);
-  return *this;
-}
-
-DeviceBytes::~DeviceBytes() {
-  if (data_ != nullptr) {
-    const OnDevice on(device_, std::nothrow);
-    static_cast<void>(cudaFree(data_));
-  }
-}
-
-PinnedBytes::PinnedBytes(uint64_t bytes, int device) : device_(device) {
+template <>
+PinnedMemory allocate(uint64_t bytes, int device) {
+  void* data = nullptr;
   if (bytes == 0) {
-    return;
+    return {data, {device}};
   }
   const OnDevice on(device);
   const cudaError_t status =
-      cudaHostAlloc(&data_, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+      cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
   if (status == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
     throw OutOfMemory(cat("[cuda] the host refused ", bytes,
@@ -328,26 +295,7 @@ PinnedBytes::PinnedBytes(uint64_t bytes, int device) : device_(device) {
                           "limit on locked memory (ulimit -l)"));
   }
   check_cuda(status, "cudaHostAlloc");
-  bytes_ = bytes;
-}
-
-PinnedBytes::PinnedBytes(PinnedBytes&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)),
-      device_(std::exchange(other.device_, -1)) {}
-
-PinnedBytes& PinnedBytes::operator=(PinnedBytes&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(device_, other.device_);
-  return *this;
-}
-
-PinnedBytes::~PinnedBytes() {
-  if (data_ != nullptr) {
-    const OnDevice on(device_, std::nothrow);
-    static_cast<void>(cudaFreeHost(data_));
-  }
+  return {data, {device}};
 }
 
 }  // namespace gear::base

@@ -2,9 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
-#include <utility>
 
 /// What the CUDA sources share (*.cu and *_cuda.cpp; no other file may include this): checked
 /// calls, and owners of what the runtime gives out. Owners are movable, and their destructors never
@@ -68,18 +69,27 @@ class OnDevice {
 /// The calling thread's current GPU. Throws CudaError where there is none at all.
 int current_device();
 
+/// Gives a handle of the runtime back on the GPU that it belongs to: the deleter of its owner.
+template <auto kFree>
+struct FreeOn {
+  int device = -1;
+
+  template <class Handle>
+  void operator()(Handle handle) const noexcept {
+    const OnDevice on(device, std::nothrow);
+    static_cast<void>(kFree(handle));
+  }
+};
+
 /// A stream of its own: ordered with no other (cudaStreamNonBlocking), ahead of those of ordinary
 /// priority.
 class Stream {
  public:
   Stream() = default;
   explicit Stream(int device);
-  Stream(Stream&& other) noexcept;
-  Stream& operator=(Stream&& other) noexcept;
-  ~Stream();
 
-  operator cudaStream_t() const noexcept { return stream_; }
-  int device() const noexcept { return device_; }
+  operator cudaStream_t() const noexcept { return stream_.get(); }
+  int device() const noexcept { return stream_.get_deleter().device; }
 
   /// Waits for all that was put on it.
   void synchronize() const;
@@ -87,8 +97,7 @@ class Stream {
   void drain() const noexcept;
 
  private:
-  cudaStream_t stream_ = nullptr;
-  int device_ = -1;
+  std::unique_ptr<CUstream_st, FreeOn<cudaStreamDestroy>> stream_;
 };
 
 /// A point in a stream's work. Made on the current GPU, and recorded on streams of that GPU only.
@@ -97,14 +106,6 @@ class Event {
  public:
   Event() : Event(false) {}
   explicit Event(bool timing);
-  Event(Event&& other) noexcept
-      : event_(std::exchange(other.event_, nullptr)), device_(other.device_) {}
-  Event& operator=(Event&& other) noexcept {
-    std::swap(event_, other.event_);
-    std::swap(device_, other.device_);
-    return *this;
-  }
-  ~Event();
 
   void record(cudaStream_t stream);
 
@@ -123,83 +124,51 @@ class Event {
   /// Milliseconds from `earlier` to this one; both were made with timing and are done.
   float ms_since(const Event& earlier) const;
 
-  operator cudaEvent_t() const noexcept { return event_; }
-
  private:
-  cudaEvent_t event_ = nullptr;
-  int device_ = -1;
+  int device() const noexcept { return event_.get_deleter().device; }
+
+  std::unique_ptr<CUevent_st, FreeOn<cudaEventDestroy>> event_;
 };
 
-/// Memory of one GPU, not zeroed. Throws OutOfMemory with the bytes asked for, what the GPU has
-/// free, and what to change; InvalidArgument never. 0 bytes are a null pointer.
-class DeviceBytes {
+/// Memory of one GPU; page-locked memory of the host, that every GPU reads and writes at the very
+/// address that the host uses (portable, mapped).
+using DeviceMemory = std::unique_ptr<void, FreeOn<cudaFree>>;
+using PinnedMemory = std::unique_ptr<void, FreeOn<cudaFreeHost>>;
+
+/// Either of them, not zeroed; of 0 bytes, null. `device` is the GPU whose memory it is, or whose
+/// context holds it: that of whoever asks, so that no other GPU gets a context. Throws OutOfMemory
+/// with the bytes asked for, what the GPU has free, and what to change.
+template <class Memory>
+Memory allocate(uint64_t bytes, int device);
+template <>
+DeviceMemory allocate<DeviceMemory>(uint64_t bytes, int device);
+template <>
+PinnedMemory allocate<PinnedMemory>(uint64_t bytes, int device);
+
+/// `count` objects there, as allocate() gives it; aligned to 256 bytes.
+template <class T, class Memory>
+class CudaArray {
  public:
-  DeviceBytes() = default;
-  DeviceBytes(uint64_t bytes, int device);
-  DeviceBytes(DeviceBytes&& other) noexcept;
-  DeviceBytes& operator=(DeviceBytes&& other) noexcept;
-  ~DeviceBytes();
-
-  void* get() const noexcept { return data_; }
-  uint64_t bytes() const noexcept { return bytes_; }
-  int device() const noexcept { return device_; }
-
- private:
-  void* data_ = nullptr;
-  uint64_t bytes_ = 0;
-  int device_ = -1;
-};
-
-/// Page-locked memory of the host, not zeroed, that every GPU reads and writes at the very address
-/// that the host uses (portable, mapped). `device` is the GPU whose context holds it: that of
-/// whoever asks, so that no other GPU gets a context. Throws OutOfMemory, likewise.
-class PinnedBytes {
- public:
-  PinnedBytes() = default;
-  PinnedBytes(uint64_t bytes, int device);
-  PinnedBytes(PinnedBytes&& other) noexcept;
-  PinnedBytes& operator=(PinnedBytes&& other) noexcept;
-  ~PinnedBytes();
-
-  void* get() const noexcept { return data_; }
-  uint64_t bytes() const noexcept { return bytes_; }
-
- private:
-  void* data_ = nullptr;
-  uint64_t bytes_ = 0;
-  int device_ = -1;
-};
-
-/// `count` objects in a GPU's memory; aligned to 256 bytes.
-template <class T>
-class DeviceArray {
- public:
-  DeviceArray() = default;
-  DeviceArray(uint64_t count, int device) : memory_(count * sizeof(T), device) {}
-
-  T* get() const noexcept { return static_cast<T*>(memory_.get()); }
-  uint64_t size() const noexcept { return memory_.bytes() / sizeof(T); }
-  uint64_t bytes() const noexcept { return memory_.bytes(); }
-  int device() const noexcept { return memory_.device(); }
-
- private:
-  DeviceBytes memory_;
-};
-
-/// `count` objects in page-locked memory of the host.
-template <class T>
-class PinnedArray {
- public:
-  PinnedArray() = default;
-  PinnedArray(uint64_t count, int device) : memory_(count * sizeof(T), device) {}
+  CudaArray() = default;
+  CudaArray(uint64_t count, int device)
+      : memory_(allocate<Memory>(count * sizeof(T), device)), size_(count) {}
 
   T* get() const noexcept { return static_cast<T*>(memory_.get()); }
   T& operator[](uint64_t i) const noexcept { return get()[i]; }
-  uint64_t size() const noexcept { return memory_.bytes() / sizeof(T); }
-  uint64_t bytes() const noexcept { return memory_.bytes(); }
+  uint64_t size() const noexcept { return memory_ ? size_ : 0; }
+  uint64_t bytes() const noexcept { return size() * sizeof(T); }
+  int device() const noexcept { return memory_.get_deleter().device; }
 
  private:
-  PinnedBytes memory_;
+  Memory memory_;
+  uint64_t size_ = 0;
 };
+
+template <class T>
+using DeviceArray = CudaArray<T, DeviceMemory>;
+template <class T>
+using PinnedArray = CudaArray<T, PinnedMemory>;
+using DeviceBytes = DeviceArray<std::byte>;
+using PinnedBytes = PinnedArray<std::byte>;
 
 }  // namespace gear::base

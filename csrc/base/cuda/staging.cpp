@@ -68,12 +68,4 @@ void Staging::release(cudaStream_t stream) {
   next_ = (next_ + 1) % parts_.size();
 }
 
-uint64_t Staging::device_bytes() const {
-  uint64_t bytes = 0;
-  for (const Part& part : parts_) {
-    bytes += part.device.bytes();
-  }
-  return bytes;
-}
-
 }  // namespace gear::base

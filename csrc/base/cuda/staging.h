@@ -66,9 +66,6 @@ class Staging {
   /// The acquired part may be filled again once `stream` has run what was put on it so far.
   void release(cudaStream_t stream);
 
-  /// Of the GPU's memory.
-  uint64_t device_bytes() const;
-
  private:
   struct Part {
     GrowingBuffer host;

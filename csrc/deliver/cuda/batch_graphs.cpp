@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "deliver/cuda/batch_graphs.h"
 
 namespace gear::deliver {
@@ -39,33 +37,24 @@ class Capture {
 
 }  // namespace
 
-BatchGraphs::~BatchGraphs() {
-  const base::OnDevice on(device_, std::nothrow);
-  for (const Entry& entry : entries_) {
-    if (entry.graph != nullptr) {
-      static_cast<void>(cudaGraphExecDestroy(entry.graph));
-    }
-  }
-}
-
 void BatchGraphs::run(const void* block, cudaStream_t stream,
                       const std::function<void()>& launches) {
-  const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const Entry& entry) { return entry.block == block; });
-  if (found == entries_.end()) {
+  const auto found = graphs_.find(block);
+  if (found == graphs_.end()) {
     // Not captured the first time: a kernel is loaded by its first launch, which no capture allows.
-    if (entries_.size() < most_) {
-      entries_.push_back({block, nullptr});
+    if (graphs_.size() < most_) {
+      graphs_[block] = nullptr;
     }
     launches();
     return;
   }
-  if (found->graph == nullptr) {
+  Graph& graph = found->second;
+  if (!graph) {
     Capture capture(stream);
     launches();
-    found->graph = capture.instantiate();
+    graph = {capture.instantiate(), {device_}};
   }
-  GEAR_CUDA_TRY(cudaGraphLaunch(found->graph, stream));
+  GEAR_CUDA_TRY(cudaGraphLaunch(graph.get(), stream));
 }
 
 }  // namespace gear::deliver

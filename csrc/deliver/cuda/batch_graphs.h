@@ -1,7 +1,8 @@
 #pragma once
 
 #include <functional>
-#include <vector>
+#include <map>
+#include <memory>
 
 #include "base/cuda/cuda.h"
 
@@ -15,22 +16,16 @@ class BatchGraphs {
   /// For the first `most` blocks, on streams of `device`; what fills others is launched piece by
   /// piece.
   BatchGraphs(size_t most, int device) : most_(most), device_(device) {}
-  ~BatchGraphs();
-  BatchGraphs(const BatchGraphs&) = delete;
-  BatchGraphs& operator=(const BatchGraphs&) = delete;
 
   /// Puts on `stream` what launches() puts there, which is always the same for a block.
   void run(const void* block, cudaStream_t stream, const std::function<void()>& launches);
 
  private:
-  struct Entry {
-    const void* block;
-    cudaGraphExec_t graph;  ///< null until the second use
-  };
+  using Graph = std::unique_ptr<CUgraphExec_st, base::FreeOn<cudaGraphExecDestroy>>;
 
   size_t most_;
   int device_;
-  std::vector<Entry> entries_;
+  std::map<const void*, Graph> graphs_;  ///< by block; null until its second use
 };
 
 }  // namespace gear::deliver

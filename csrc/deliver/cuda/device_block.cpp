@@ -115,8 +115,12 @@ void DeviceBlock::read(std::span<std::byte> out) {
     std::memcpy(out.data(), data(), out.size());
     return;
   }
+  // Not the default stream, which would wait for the work of others and they for this.
   const base::OnDevice on(fill_device_);
-  GEAR_CUDA_TRY(cudaMemcpy(out.data(), device_data(), out.size(), cudaMemcpyDeviceToHost));
+  const base::Stream stream(fill_device_);
+  GEAR_CUDA_TRY(
+      cudaMemcpyAsync(out.data(), device_data(), out.size(), cudaMemcpyDeviceToHost, stream));
+  stream.synchronize();
 }
 
 bool DeviceBlock::release() noexcept {
@@ -143,11 +147,10 @@ bool DeviceBlock::release() noexcept {
 
 std::shared_ptr<DeviceBlockPool> make_device_blocks(uint64_t block_bytes, size_t max_idle,
                                                     memory::Tier tier, int device) {
-  return std::make_shared<DeviceBlockPool>(
-      max_idle, DeviceBlockPool::Next::kOldest, [block_bytes, tier, device] {
-        const base::OnDevice on(device);
-        return std::make_unique<DeviceBlock>(block_bytes, tier, device);
-      });
+  return std::make_shared<DeviceBlockPool>(max_idle, [block_bytes, tier, device] {
+    const base::OnDevice on(device);
+    return std::make_unique<DeviceBlock>(block_bytes, tier, device);
+  });
 }
 
 void put_block(std::shared_ptr<DeviceBlock> block, plan::Batch& batch) {

@@ -88,8 +88,8 @@ select::DeviceDraw DeviceRoute::draw_into(std::byte* block) const {
           reinterpret_cast<float*>(block + layout_->weights)};
 }
 
-DeviceRoute::Filled DeviceRoute::gather(
-    const Filling& filling, const std::function<void(const select::DeviceDraw&)>& select) {
+Filled DeviceRoute::gather(const Filling& filling,
+                           const std::function<void(const select::DeviceDraw&)>& select) {
   DeviceBlock& block = *filling.block;
   std::byte* const target = this->target(block);
   const auto select_into_target = [&] {
@@ -99,10 +99,12 @@ DeviceRoute::Filled DeviceRoute::gather(
   block.begin_fill(stream());
   if (joint_) {
     select_into_target();
-    JointGather::Place place = joint_->add(plan_, mirror_->view(), filling.unit, filling.items,
-                                           filling.block, filling.totals);
-    const bool full = filling.items == layout_->batch_size;
-    return {std::move(place.end), full ? place.batches : 0};
+    Filled filled = joint_->add(plan_, mirror_->view(), filling.unit, filling.items, filling.block,
+                                filling.totals);
+    if (filling.items != layout_->batch_size) {
+      filled.timed_batches = 0;
+    }
+    return filled;
   }
   const auto launches = [&] {
     select_into_target();

@@ -45,14 +45,6 @@ class DeviceRoute {
     bool repeats;              ///< what is launched is the same each time for a block
   };
 
-  /// How a block is filled.
-  struct Filled {
-    /// When its pages are read no more; null where the stream orders what writes them behind it.
-    std::shared_ptr<const store::ReadEnd> end;
-    /// Batches that the time of the block's fill stands for; 0: none.
-    uint64_t timed_batches = 1;
-  };
-
   /// `device` is the current GPU. Throws InvalidArgument where it cannot read the pages,
   /// OutOfMemory.
   DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchLayout> layout, int device,

@@ -214,14 +214,14 @@ void DeviceSource::fill(Job& filled, std::span<const std::byte> bytes) {
 
 void DeviceSource::drop() { route_->drop(); }
 
+select::Law& DeviceSource::law() {
+  return device_sampler_ ? static_cast<select::Law&>(*device_sampler_) : *host_sampler_;
+}
+
 void DeviceSource::set_beta(double beta) {
   const base::OnDevice on(device_);
   const auto lock = shard_->lock();
-  if (device_sampler_) {
-    device_sampler_->set_beta(beta);
-  } else {
-    host_sampler_->set_beta(beta);
-  }
+  law().set_beta(beta);
 }
 
 uint64_t DeviceSource::batches_per_epoch() {
@@ -232,17 +232,13 @@ uint64_t DeviceSource::batches_per_epoch() {
 select::SamplerPosition DeviceSource::position() {
   const base::OnDevice on(device_);
   const auto lock = shard_->lock();
-  return device_sampler_ ? device_sampler_->position() : host_sampler_->position();
+  return law().position();
 }
 
 void DeviceSource::restore(const select::SamplerPosition& position) {
   const base::OnDevice on(device_);
   const auto lock = shard_->lock();
-  if (device_sampler_) {
-    device_sampler_->restore(position);
-  } else {
-    host_sampler_->restore(position);
-  }
+  law().restore(position);
 }
 
 void DeviceSource::report(Stats& stats) {

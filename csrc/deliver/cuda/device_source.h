@@ -50,13 +50,14 @@ class DeviceSource final : public Source {
  private:
   struct Fill : Job {
     base::PinnedArray<plan::PlanTotals> totals;  ///< packed: by window
-    DeviceRoute::Filled filled;
+    Filled filled;
     bool resolved = true;  ///< rows and bytes of the batch are known
   };
 
   /// Accounts for the next selection: how many items it holds. The host's is made, the GPU's is
   /// not.
   uint64_t select();
+  select::Law& law();
   void launch_select(uint64_t items, const select::DeviceDraw& draw);
   void gather(Fill& job, std::shared_ptr<DeviceBlock> block, uint64_t items);
   /// Now and then, the time that the last fill of a block took.

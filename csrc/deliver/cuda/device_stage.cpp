@@ -33,7 +33,7 @@ void DeviceStage::send(plan::Batch& batch) {
   }
   block->end_fill(stream_);
   done.record(stream_);
-  copies_.push_back({std::move(batch.block), std::move(done)});
+  copies_.emplace_back(std::move(batch.block), std::move(done));
   put_block(std::move(block), batch);
 }
 
@@ -47,10 +47,10 @@ void DeviceStage::copy(const plan::Batch& batch, uint64_t begin, uint64_t end, s
 
 void DeviceStage::give_back() {
   if (copies_.size() >= depth_) {
-    copies_.front().done.synchronize();
+    copies_.front().second.synchronize();
   }
-  while (!copies_.empty() && copies_.front().done.done()) {
-    idle_.push_back(std::move(copies_.front().done));
+  while (!copies_.empty() && copies_.front().second.done()) {
+    idle_.push_back(std::move(copies_.front().second));
     copies_.pop_front();
   }
 }

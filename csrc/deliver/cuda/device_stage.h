@@ -3,6 +3,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "deliver/cuda/device_block.h"
@@ -22,11 +23,6 @@ class DeviceStage final : public Stage {
   void send(plan::Batch& batch) override;
 
  private:
-  struct Copy {
-    std::shared_ptr<std::byte> source;
-    base::Event done;
-  };
-
   void copy(const plan::Batch& batch, uint64_t begin, uint64_t end, std::byte* target);
   void give_back();
 
@@ -36,7 +32,8 @@ class DeviceStage final : public Stage {
   std::mutex mutex_;  ///< of what follows
   base::Stream stream_;
   std::shared_ptr<DeviceBlockPool> blocks_;
-  std::deque<Copy> copies_;  ///< in the order of the stream
+  /// What is copied, and until when; in the order of the stream.
+  std::deque<std::pair<std::shared_ptr<std::byte>, base::Event>> copies_;
   std::vector<base::Event> idle_;
 };
 

@@ -91,9 +91,9 @@ JointGather::~JointGather() {
   access_->joint = nullptr;
 }
 
-JointGather::Place JointGather::add(plan::DevicePlan& plan, const store::DeviceView& view,
-                                    store::Unit unit, uint64_t items,
-                                    std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals) {
+Filled JointGather::add(plan::DevicePlan& plan, const store::DeviceView& view, store::Unit unit,
+                        uint64_t items, std::shared_ptr<DeviceBlock> block,
+                        plan::PlanTotals* totals) {
   const std::lock_guard guard(access_->mutex);
   if (error_) {
     std::rethrow_exception(error_);
@@ -116,14 +116,14 @@ JointGather::Place JointGather::add(plan::DevicePlan& plan, const store::DeviceV
   plan_ = &plan;
   items_ += items;
   blocks_.push_back(std::move(block));
-  Place place{end_};
+  Filled filled{end_, 0};
   // A short batch is the last of its pass, so that a row's number tells its block.
   if (blocks_.size() < most_ && items == layout_->batch_size) {
-    return place;
+    return filled;
   }
-  place.batches = blocks_.size();
+  filled.timed_batches = blocks_.size();
   gather_open();
-  return place;
+  return filled;
 }
 
 void JointGather::raise_failed() const {

@@ -13,6 +13,14 @@
 
 namespace gear::deliver {
 
+/// How a block is filled.
+struct Filled {
+  /// When its pages are read no more; null where the stream orders what writes them behind it.
+  std::shared_ptr<const store::ReadEnd> end;
+  /// Batches that the time of the block's fill stands for; 0: none, or others too.
+  uint64_t timed_batches = 1;
+};
+
 /// Batches that are planned one by one, each in its own call, and gathered together in the order of
 /// their addresses: what bounds such a gather is not how many rows it reads but how many parts of
 /// the host's memory it visits, and together they visit each part once.
@@ -26,12 +34,6 @@ namespace gear::deliver {
 /// filled that holds the rows of an earlier fill.
 class JointGather {
  public:
-  /// Where a batch went.
-  struct Place {
-    std::shared_ptr<const store::ReadEnd> end;  ///< of the reads of its pass
-    size_t batches = 0;                         ///< gathered by this call; 0: the pass is open
-  };
-
   /// Passes of at most `most` batches (gather::kMostGatherBlocks). Launches go to `stream`.
   JointGather(const std::byte* pages_on_device, std::shared_ptr<const plan::BatchLayout> layout,
               const store::PageLayout& pages, uint64_t num_pages, size_t most, int device,
@@ -42,9 +44,10 @@ class JointGather {
   JointGather& operator=(const JointGather&) = delete;
 
   /// Plans a batch, whose anchors are in plan.slots(), into `block`, whose fill has begun, and adds
-  /// it.
-  Place add(plan::DevicePlan& plan, const store::DeviceView& view, store::Unit unit, uint64_t items,
-            std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals);
+  /// it. The `end` is that of the pass; timed_batches those that this call gathered, 0 where the
+  /// pass stays open.
+  Filled add(plan::DevicePlan& plan, const store::DeviceView& view, store::Unit unit,
+             uint64_t items, std::shared_ptr<DeviceBlock> block, plan::PlanTotals* totals);
   /// Throws what failed since the last drop(). From any thread.
   void raise_failed() const;
   /// Ends the fill of the open pass's blocks without a gather, and forgets what failed.

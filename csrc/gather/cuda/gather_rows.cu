@@ -127,16 +127,61 @@ struct Mover {
     }
   }
 
+  // One of the vectors that a thread moves.
+  struct Vector {
+    uint32_t row;   // of the list, then (where it names an order) of the batches
+    uint32_t at;    // in the row, vectors
+    uint32_t slot;  // that it comes from; kNone: none, it is zero
+    bool moved;     // else it lies behind the end of the tile or of the list
+  };
+
+  // The i-th vector of a tile that has `vectors`, from vector `begin` of row `first_row` on.
+  static __device__ Vector locate(const RowMove& output, uint32_t i, uint32_t first_row,
+                                  uint32_t begin, uint32_t vectors, uint32_t row_vectors,
+                                  uint32_t num_rows, const uint32_t* slots) {
+    const uint32_t rows_on = output.tile_rows > 0 ? output.divider.divide(i) : 0;
+    const uint32_t row = first_row + rows_on;
+    const bool moved = i < vectors && row < num_rows;
+    return {row, begin + i - rows_on * row_vectors, moved ? __ldg(slots + row) : kNone, moved};
+  }
+
+  static __device__ Source load(const RowJob& job, const Vector& vector, const std::byte* source,
+                                uint64_t page_bytes, uint32_t row_vectors) {
+    const uint32_t page = job.page_steps.divide(vector.slot);
+    const uint64_t in_column =
+        uint64_t{job.page_steps.remainder(vector.slot, page)} * row_vectors + vector.at;
+    return load_row<kAddressed, Source>(vector.slot != kNone,
+                                        source + page * page_bytes + in_column * sizeof(Source));
+  }
+
+  // `block`: the first, which is all there is unless kAddressed.
+  static __device__ void store(const RowJob& job, const RowMove& output, Vector vector,
+                               const Source& value, std::byte* block, uint32_t row_vectors) {
+    if constexpr (kAddressed) {
+      if (vector.slot == kNone && !job.padded) {
+        return;
+      }
+      const uint32_t number = output.block_rows.divide(vector.row);
+      vector.row = output.block_rows.remainder(vector.row, number);
+      block = job.blocks[number];
+    }
+    Target target = convert(value, output.scale);
+    // A zero that is converted may have a sign.
+    if (kCast != plan::Cast::kNone && vector.slot == kNone) {
+      target = Target{};
+    }
+    auto* targets = reinterpret_cast<Target*>(block + output.data);
+    store_row<kAddressed>(targets + uint64_t{vector.row} * row_vectors + vector.at, target);
+  }
+
+  // Four passes over the vectors of this thread, so that the loads of each are under way together:
+  // where they come from, where they go, load, store.
   static __device__ void move(const RowJob& job, const RowMove& output, uint32_t tile) {
-    const bool narrow = output.tile_rows > 0;
     const uint32_t row_vectors = in_register(output.row_vectors);
-    uint32_t first_row;
-    uint32_t begin = 0;  // of the tile in a wide row
-    uint32_t vectors;
-    if (narrow) {
-      first_row = tile * output.tile_rows;
-      vectors = output.tile_rows * row_vectors;
-    } else {
+    uint32_t first_row = tile * output.tile_rows;
+    uint32_t begin = 0;
+    uint32_t vectors = output.tile_rows * row_vectors;
+    if (output.tile_rows == 0) {  // a part of a wide row
       first_row = output.divider.divide(tile);
       begin = output.divider.remainder(tile, first_row) * output.part_vectors;
       vectors = min(output.part_vectors, row_vectors - begin);
@@ -146,26 +191,19 @@ struct Mover {
     if (first_row >= num_rows) {
       return;
     }
-    uint32_t row[kInFlight];
-    uint32_t vector[kInFlight];
-    uint32_t slot[kInFlight];
-    bool active[kInFlight];
+    Vector vector[kInFlight];
     const uint32_t* slots = in_register(output.slots);
 #pragma unroll
     for (uint32_t k = 0; k < kInFlight; ++k) {
-      const uint32_t i = k * kThreads + threadIdx.x;
-      const uint32_t ahead = narrow ? output.divider.divide(i) : 0;
-      row[k] = first_row + ahead;
-      vector[k] = begin + i - ahead * row_vectors;
-      active[k] = i < vectors && row[k] < num_rows;
-      slot[k] = active[k] ? __ldg(slots + row[k]) : kNone;
+      vector[k] = locate(output, k * kThreads + threadIdx.x, first_row, begin, vectors, row_vectors,
+                         num_rows, slots);
     }
     if constexpr (kForm != RowForm::kDelivered) {
       const uint32_t* order = in_register(output.order);
 #pragma unroll
       for (uint32_t k = 0; k < kInFlight; ++k) {
-        if (active[k]) {
-          row[k] = __ldg(order + row[k]);
+        if (vector[k].moved) {
+          vector[k].row = __ldg(order + vector[k].row);
         }
       }
     }
@@ -174,33 +212,14 @@ struct Mover {
     Source value[kInFlight];
 #pragma unroll
     for (uint32_t k = 0; k < kInFlight; ++k) {
-      const uint32_t page = job.page_steps.divide(slot[k]);
-      const uint64_t in_column =
-          uint64_t{job.page_steps.remainder(slot[k], page)} * row_vectors + vector[k];
-      value[k] = load_row<kAddressed, Source>(
-          slot[k] != kNone, source + page * page_bytes + in_column * sizeof(Source));
+      value[k] = load(job, vector[k], source, page_bytes, row_vectors);
     }
     std::byte* block = in_register(job.blocks[0]);
 #pragma unroll
     for (uint32_t k = 0; k < kInFlight; ++k) {
-      if (!active[k]) {
-        continue;
+      if (vector[k].moved) {
+        store(job, output, vector[k], value[k], block, row_vectors);
       }
-      if constexpr (kAddressed) {
-        if (slot[k] == kNone && !job.padded) {
-          continue;
-        }
-        const uint32_t number = output.block_rows.divide(row[k]);
-        row[k] = output.block_rows.remainder(row[k], number);
-        block = job.blocks[number];
-      }
-      Target moved = convert(value[k], output.scale);
-      // A zero that is converted may have a sign.
-      if (kCast != plan::Cast::kNone && slot[k] == kNone) {
-        moved = Target{};
-      }
-      auto* target = reinterpret_cast<Target*>(block + output.data);
-      store_row<kAddressed>(target + uint64_t{row[k]} * row_vectors + vector[k], moved);
     }
   }
 };
@@ -208,7 +227,7 @@ struct Mover {
 template <RowForm kForm, plan::Cast kCast>
 __device__ void move_cast(const RowJob& job, const RowMove& output, uint32_t tile) {
   constexpr uint32_t kMost = most_elements(kCast);
-  switch (output.variant.elements) {
+  switch (output.elements) {
     case 16:
       if constexpr (kMost >= 16) {
         return Mover<kForm, kCast, 16>::move(job, output, tile);
@@ -237,7 +256,7 @@ __global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ 
     }
     const RowMove& output = job.moves[o];
     const uint32_t own = tile - output.first_tile;
-    switch (output.variant.cast) {
+    switch (output.cast) {
       case plan::Cast::kNone:
         move_cast<kForm, plan::Cast::kNone>(job, output, own);
         break;
@@ -295,7 +314,8 @@ RowMove describe_move(uint64_t step_bytes, plan::Cast cast, float scale, RowForm
     move.divider = base::Divider(parts);
   }
   move.scale = scale;
-  move.variant = {cast, static_cast<uint8_t>(elements)};
+  move.cast = cast;
+  move.elements = static_cast<uint8_t>(elements);
   return move;
 }
 

@@ -26,13 +26,6 @@ enum class RowForm : uint8_t {
   kListed,     ///< entry i is row order[i] of one batch, in any order
 };
 
-/// How the elements of a vector are moved: a conversion, and how many elements at a time. Plain
-/// moves count bytes.
-struct MoveVariant {
-  plan::Cast cast;
-  uint8_t elements;
-};
-
 /// The rows of one column. A tile is the rows or the part of a row that a thread block moves at a
 /// time:
 ///
@@ -52,7 +45,8 @@ struct RowMove {
   base::Divider divider;     ///< narrow: by row_vectors; wide: by row_parts
   base::Divider block_rows;  ///< kAddressed: of a full block
   float scale;
-  MoveVariant variant;
+  plan::Cast cast;
+  uint8_t elements;  ///< of a vector; of a plain move, bytes
 };
 
 struct RowJob {

@@ -337,8 +337,9 @@ DevicePlan::DevicePlan(std::shared_ptr<const BatchLayout> layout, const store::P
     sums_ = base::DeviceArray<uint32_t>(parts * layout_->windows.size(), device);
   }
   progress_ = base::DeviceArray<uint64_t>(2 * layout_->windows.size(), device);
-  GEAR_CUDA_TRY(cudaMemset(progress_.get(), 0, progress_.bytes()));
-  GEAR_CUDA_TRY(cudaStreamSynchronize(cudaStreamLegacy));  // no other stream waits for it
+  const base::Stream stream(device);
+  GEAR_CUDA_TRY(cudaMemsetAsync(progress_.get(), 0, progress_.bytes(), stream));
+  stream.synchronize();  // no other stream waits for it
   uint32_t* rows = row_slots_.get();
   for (const BatchLayout::SharedWindow& shared : layout_->windows) {
     rows_.push_back({rows});

@@ -39,8 +39,8 @@ TEST_CASE("what fails in a joint gather is thrown until its batches are dropped"
 
   for (const bool by_writer : {false, true}) {
     CAPTURE(by_writer);
-    const JointGather::Place first = add(broken);
-    CHECK(first.batches == 0);
+    const Filled first = add(broken);
+    CHECK(first.timed_batches == 0);
     if (by_writer) {
       first.end->hurry();
     } else {
@@ -52,9 +52,9 @@ TEST_CASE("what fails in a joint gather is thrown until its batches are dropped"
     CHECK_THROWS_AS(joint.raise_failed(), std::logic_error);
     joint.drop();
     joint.raise_failed();
-    const JointGather::Place again = add(plan);
-    CHECK(again.batches == 0);
-    CHECK(add(plan).batches == 2);
+    const Filled again = add(plan);
+    CHECK(again.timed_batches == 0);
+    CHECK(add(plan).timed_batches == 2);
     stream.synchronize();
     CHECK(again.end->done());
   }

@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/numbers/philox.h"
 #include "device_memory.h"
+#include "index_view.h"
 #include "select/cuda/device_select.h"
 
 using namespace gear;
@@ -40,7 +41,7 @@ class Twins {
       counter_ = at;
       const uint32_t e = index->open_episode();
       for (uint64_t i = 0; i < steps; ++i) {
-        if (!index->has_room(e)) {
+        if (!has_room(*index, e)) {
           index->next_free_page(e);
           index->attach_page(e);
         }
@@ -275,7 +276,7 @@ TEST_CASE("topk finds its place among equal priorities, zeros and more items tha
     for (int i = 0; i < 90; ++i) {
       const uint32_t e = index->open_episode();
       for (uint64_t step = 0; step < 48; ++step) {
-        if (!index->has_room(e)) {
+        if (!has_room(*index, e)) {
           index->next_free_page(e);
           index->attach_page(e);
         }

@@ -8,6 +8,7 @@
 #include "../native/described_rows.h"
 #include "../native/mirrored_history.h"
 #include "device_memory.h"
+#include "index_view.h"
 #include "memory/region.h"
 #include "store/mirror/cuda/device_index.h"
 
@@ -76,7 +77,7 @@ void live(const MirroredHistory::Options& options, uint64_t operations) {
 uint32_t add_episode(Index& index, uint64_t steps) {
   const uint32_t e = index.open_episode();
   for (uint64_t i = 0; i < steps; ++i) {
-    if (!index.has_room(e)) {
+    if (!has_room(index, e)) {
       index.next_free_page(e);
       index.attach_page(e);
     }
