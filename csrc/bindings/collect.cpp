@@ -133,7 +133,7 @@ int parse_device(const std::string& device) {
 
 // What a loader was asked for, checked against its buffer.
 struct LoaderOptions {
-  deliver::CollectorOptions collector;
+  deliver::LoaderOptions loader;
   group::GroupOptions group;
 };
 
@@ -152,10 +152,10 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
        device,
        parse_path(path)},
       {group::parse_locality(locality), nccl, timeout_s}};
-  plan::check_outputs(options.collector.outputs, shard.schema(), batch_size,
+  plan::check_outputs(options.loader.outputs, shard.schema(), batch_size,
                       shard.index().num_slots());
-  deliver::check_options(options.collector, shard.options().tier);
-  select::check_options(options.collector.sampler);
+  deliver::check_options(options.loader, shard.options().tier);
+  select::check_options(options.loader.sampler);
   return options;
 }
 
@@ -166,9 +166,9 @@ class PyCollector {
       : schema_(shard->shared_schema()), peers_(std::move(peers).value_or(nullptr)) {
     const py::gil_scoped_release release;
     if (peers_) {
-      pipeline_ = group::make_pipeline(peers_, options.collector, options.group);
+      pipeline_ = group::make_pipeline(peers_, options.loader, options.group);
     } else {
-      pipeline_ = deliver::make_pipeline(std::move(shard), options.collector);
+      pipeline_ = deliver::make_pipeline(std::move(shard), options.loader);
     }
   }
 

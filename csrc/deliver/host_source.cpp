@@ -18,7 +18,7 @@ constexpr std::chrono::microseconds kWorkerSpin{60};  // about one cycle of draw
 
 }  // namespace
 
-HostSource::HostSource(std::shared_ptr<store::Shard> shard, CollectorOptions options,
+HostSource::HostSource(std::shared_ptr<store::Shard> shard, LoaderOptions options,
                        std::unique_ptr<Stage> stage)
     : shard_(std::move(shard)),
       options_(std::move(options)),

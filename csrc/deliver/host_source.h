@@ -40,7 +40,7 @@ namespace gear::deliver {
 class HostSource final : public Source {
  public:
   /// Throws InvalidArgument as check_outputs and make_sampler do.
-  HostSource(std::shared_ptr<store::Shard> shard, CollectorOptions options,
+  HostSource(std::shared_ptr<store::Shard> shard, LoaderOptions options,
              std::unique_ptr<Stage> stage = nullptr);
   /// Waits for the gathers in flight.
   ~HostSource() override;
@@ -73,7 +73,7 @@ class HostSource final : public Source {
   void gather(Gather& job);
 
   std::shared_ptr<store::Shard> shard_;
-  CollectorOptions options_;
+  LoaderOptions options_;
   std::shared_ptr<HostBlockPool> blocks_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<select::Sampler> sampler_;

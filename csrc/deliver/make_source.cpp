@@ -16,7 +16,7 @@ bool needs_gpu(const store::Shard& shard, int device) {
 }  // namespace
 
 std::unique_ptr<Pipeline> make_pipeline(std::shared_ptr<store::Shard> shard,
-                                        const CollectorOptions& options) {
+                                        const LoaderOptions& options) {
   check_options(options, shard->options().tier);
   const bool gpu = needs_gpu(*shard, options.device);
   std::unique_ptr<Source> source = gpu ? make_device_source(std::move(shard), options)

@@ -14,7 +14,7 @@ namespace gear::deliver {
 
 /// Throws InvalidArgument for what does not go together, and as check_outputs and make_sampler do.
 std::unique_ptr<Pipeline> make_pipeline(std::shared_ptr<store::Shard> shard,
-                                        const CollectorOptions& options);
+                                        const LoaderOptions& options);
 
 /// Delivers exactly the steps named, to host memory (device -1) or a GPU. Throws InvalidArgument
 /// for an id that is not stored.
@@ -26,16 +26,16 @@ int choose_gpu(int wanted);
 
 /// Whether kernels read the pages by pointer; if not, the host gathers, for a GPU into pinned
 /// memory. Throws InvalidArgument for what does not go together.
-bool uses_kernels(store::Shard& shard, const CollectorOptions& options,
+bool uses_kernels(store::Shard& shard, const LoaderOptions& options,
                   const plan::BatchLayout& layout);
 /// What takes batches on from there to options.device.
 std::unique_ptr<Stage> make_stage(std::shared_ptr<const plan::BatchLayout> layout,
-                                  const CollectorOptions& options);
+                                  const LoaderOptions& options);
 
 // ---- the parts of the above ----
 /// For a tier or a destination that a GPU has a part in: options.device >= 0, or tier kDevice.
 std::unique_ptr<Source> make_device_source(std::shared_ptr<store::Shard> shard,
-                                           const CollectorOptions& options);
+                                           const LoaderOptions& options);
 plan::Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids,
                                   const std::vector<plan::Output>& outputs, bool packed,
                                   int device);

@@ -17,7 +17,7 @@ namespace {
 
 }  // namespace
 
-void check_options(const CollectorOptions& options, memory::Tier tier) {
+void check_options(const LoaderOptions& options, memory::Tier tier) {
   if (options.prefetch > kMostPrefetch) {
     throw base::InvalidArgument(base::cat(
         "[collect] prefetch ", options.prefetch, ": 0 to ", kMostPrefetch,
@@ -36,7 +36,7 @@ void check_options(const CollectorOptions& options, memory::Tier tier) {
 }
 
 bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
-                  const CollectorOptions& options, bool ahead, std::optional<double> timeout_s) {
+                  const LoaderOptions& options, bool ahead, std::optional<double> timeout_s) {
   const store::SumTree& offered = select::offered(options.sampler, shard.index()).counts;
   if (!shard.rate_limiter().active() && offered.total() == 0) {
     if (ahead) {

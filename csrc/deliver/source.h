@@ -19,7 +19,7 @@ namespace gear::deliver {
 
 constexpr uint64_t kMostPrefetch = 1024;
 
-struct CollectorOptions {
+struct LoaderOptions {
   std::vector<plan::Output> outputs;
   uint64_t batch_size = 0;
   bool packed = false;
@@ -125,12 +125,12 @@ class Source {
 
 /// Throws InvalidArgument for more than kMostPrefetch batches in flight, and when options.path does
 /// not lead from `tier` to options.device.
-void check_options(const CollectorOptions& options, memory::Tier tier);
+void check_options(const LoaderOptions& options, memory::Tier tier);
 
 /// Waits up to timeout_s until a batch may be drawn; false when it may not. Throws InvalidArgument
 /// where nothing is offered and no rate limiter says to wait for it, unless `ahead`.
 bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
-                  const CollectorOptions& options, bool ahead, std::optional<double> timeout_s);
+                  const LoaderOptions& options, bool ahead, std::optional<double> timeout_s);
 
 /// Ends a draw of `items` that were selected under `lock`, and gives the lock up: the rate limiter
 /// counts them, a ticket keeps the pages that they lie in, episodes that have no more to give are

@@ -13,19 +13,18 @@ namespace {
 
 }  // namespace
 
-std::unique_ptr<Source> make_device_source(std::shared_ptr<store::Shard>, const CollectorOptions&) {
+std::unique_ptr<Source> make_device_source(std::shared_ptr<store::Shard>, const LoaderOptions&) {
   refuse();
 }
 
-bool uses_kernels(store::Shard&, const CollectorOptions& options, const plan::BatchLayout&) {
+bool uses_kernels(store::Shard&, const LoaderOptions& options, const plan::BatchLayout&) {
   if (options.device >= 0) {
     refuse();
   }
   return false;
 }
 
-std::unique_ptr<Stage> make_stage(std::shared_ptr<const plan::BatchLayout>,
-                                  const CollectorOptions&) {
+std::unique_ptr<Stage> make_stage(std::shared_ptr<const plan::BatchLayout>, const LoaderOptions&) {
   refuse();
 }
 

@@ -25,7 +25,7 @@ uint64_t items_of_all(uint64_t batch_size, uint32_t ranks) {
 
 }  // namespace
 
-GlobalDraw::GlobalDraw(Peers& peers, const deliver::CollectorOptions& options, Locality locality,
+GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Locality locality,
                        std::shared_ptr<const plan::BatchLayout> layout,
                        std::vector<uint8_t> by_pointer, transport::Transport& control)
     : peers_(peers),
@@ -220,7 +220,7 @@ uint64_t GlobalDraw::batches_per_epoch() {
   return select::batches_per_epoch(sampler_options_, offered_by_all, items_);
 }
 
-void check_same_loader(const deliver::CollectorOptions& options, Locality locality, bool nccl,
+void check_same_loader(const deliver::LoaderOptions& options, Locality locality, bool nccl,
                        std::optional<double> timeout_s, transport::Transport& control) {
   const select::SamplerOptions& sampler = options.sampler;
   std::string outputs;

@@ -35,7 +35,7 @@ class GlobalDraw {
 
   /// `by_pointer`: [consumer, owner], whether it reads the owner's pages. Throws as
   /// make_group_sampler, and for a batch over all ranks of 2^32 items or more.
-  GlobalDraw(Peers& peers, const deliver::CollectorOptions& options, Locality locality,
+  GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Locality locality,
              std::shared_ptr<const plan::BatchLayout> layout, std::vector<uint8_t> by_pointer,
              transport::Transport& control);
 
@@ -81,7 +81,7 @@ class GlobalDraw {
 };
 
 /// Throws InvalidArgument, on all ranks alike, unless the loaders that they make are the same.
-void check_same_loader(const deliver::CollectorOptions& options, Locality locality, bool nccl,
+void check_same_loader(const deliver::LoaderOptions& options, Locality locality, bool nccl,
                        std::optional<double> timeout_s, transport::Transport& control);
 
 }  // namespace gear::group

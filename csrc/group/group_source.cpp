@@ -31,7 +31,7 @@ struct GroupSource::Share : deliver::Job {
   State state = State::kReady;
 };
 
-GroupSource::GroupSource(std::shared_ptr<Peers> peers, deliver::CollectorOptions options,
+GroupSource::GroupSource(std::shared_ptr<Peers> peers, deliver::LoaderOptions options,
                          GroupOptions group)
     : peers_(std::move(peers)),
       shard_(peers_->shard()),
@@ -343,7 +343,7 @@ void GroupSource::report(deliver::Stats& stats) {
 }
 
 std::unique_ptr<deliver::Pipeline> make_pipeline(std::shared_ptr<Peers> peers,
-                                                 const deliver::CollectorOptions& options,
+                                                 const deliver::LoaderOptions& options,
                                                  const GroupOptions& group) {
   return std::make_unique<deliver::Pipeline>(
       std::make_unique<GroupSource>(std::move(peers), options, group), options.prefetch);

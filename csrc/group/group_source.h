@@ -46,7 +46,7 @@ struct GroupOptions {
 class GroupSource final : public deliver::Source {
  public:
   /// Collective. Throws InvalidArgument, on all ranks alike, where their options differ.
-  GroupSource(std::shared_ptr<Peers> peers, deliver::CollectorOptions options, GroupOptions group);
+  GroupSource(std::shared_ptr<Peers> peers, deliver::LoaderOptions options, GroupOptions group);
   /// Waits for the batches in flight, for which other ranks are needed.
   ~GroupSource() override;
 
@@ -82,7 +82,7 @@ class GroupSource final : public deliver::Source {
 
   std::shared_ptr<Peers> peers_;
   store::Shard& shard_;
-  deliver::CollectorOptions options_;
+  deliver::LoaderOptions options_;
   GroupOptions group_;
   std::unique_ptr<transport::Transport> control_;
   std::unique_ptr<transport::Transport> data_;
@@ -108,7 +108,7 @@ class GroupSource final : public deliver::Source {
 
 /// Collective; what a loader over a group holds.
 std::unique_ptr<deliver::Pipeline> make_pipeline(std::shared_ptr<Peers> peers,
-                                                 const deliver::CollectorOptions& options,
+                                                 const deliver::LoaderOptions& options,
                                                  const GroupOptions& group);
 
 }  // namespace gear::group

@@ -74,7 +74,7 @@ class Rank {
     sampler.policy = law.policy;
     sampler.unit = law.unit;
     sampler.seed = 11;
-    deliver::CollectorOptions loader;
+    deliver::LoaderOptions loader;
     loader.outputs = {{"row", 0, 0, 1, plan::Pad::kBoth, false}};
     loader.batch_size = kBatchSize;
     loader.sampler = sampler;

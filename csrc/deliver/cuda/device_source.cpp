@@ -28,7 +28,7 @@ DeviceBlock* block_of(const Job& job) {
 
 }  // namespace
 
-DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, CollectorOptions options)
+DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, LoaderOptions options)
     : shard_(std::move(shard)),
       options_(std::move(options)),
       device_(options_.device >= 0 ? options_.device : shard_->region().device()) {

@@ -31,7 +31,7 @@ class DeviceSource final : public Source {
   /// Tiers kPinned (options.path kZeroCopy) and kDevice. options.device -1: gathered by the GPU
   /// that holds the pages, and copied to pinned host memory.
   /// Throws InvalidArgument as check_outputs and make_sampler do; OutOfMemory; CudaError.
-  DeviceSource(std::shared_ptr<store::Shard> shard, CollectorOptions options);
+  DeviceSource(std::shared_ptr<store::Shard> shard, LoaderOptions options);
   /// Waits for the work in flight.
   ~DeviceSource() override;
 
@@ -64,7 +64,7 @@ class DeviceSource final : public Source {
   void look_at_time(const DeviceBlock& block);
 
   std::shared_ptr<store::Shard> shard_;
-  CollectorOptions options_;
+  LoaderOptions options_;
   int device_;  ///< that gathers
   std::shared_ptr<DeviceBlockPool> blocks_;
   std::optional<DeviceRoute> route_;

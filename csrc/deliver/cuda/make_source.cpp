@@ -47,7 +47,7 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
 
 }  // namespace
 
-bool uses_kernels(store::Shard& shard, const CollectorOptions& options,
+bool uses_kernels(store::Shard& shard, const LoaderOptions& options,
                   const plan::BatchLayout& layout) {
   const memory::Tier tier = shard.options().tier;
   if (tier != memory::Tier::kPinned || options.device < 0) {
@@ -62,12 +62,12 @@ bool uses_kernels(store::Shard& shard, const CollectorOptions& options,
 }
 
 std::unique_ptr<Stage> make_stage(std::shared_ptr<const plan::BatchLayout> layout,
-                                  const CollectorOptions& options) {
+                                  const LoaderOptions& options) {
   return std::make_unique<DeviceStage>(std::move(layout), options.prefetch + 2, options.device);
 }
 
 std::unique_ptr<Source> make_device_source(std::shared_ptr<store::Shard> shard,
-                                           const CollectorOptions& options) {
+                                           const LoaderOptions& options) {
   if (shard->options().tier == memory::Tier::kDevice) {
     return std::make_unique<DeviceSource>(std::move(shard), options);
   }

@@ -29,7 +29,7 @@ struct PlanTotals {
 ///   slots() u32 [items] ──launch──► block: ids, lengths, masks or cu_seqlens, derived
 ///                                   rows(): u32 [items * length] a window
 ///
-/// Owns its memory, made once for a collector: 4 bytes a delivered row of each window. One stream:
+/// Owns its memory, made once for a loader: 4 bytes a delivered row of each window. One stream:
 /// what launch() wrote is read by what follows on the same stream, and overwritten by the next.
 class DevicePlan {
  public:

@@ -23,9 +23,9 @@ using namespace gear::testing;
 
 namespace {
 
-CollectorOptions collector_options(uint64_t batch_size, bool packed = false,
-                                   Policy policy = Policy::kUniform) {
-  CollectorOptions options;
+LoaderOptions loader_options(uint64_t batch_size, bool packed = false,
+                             Policy policy = Policy::kUniform) {
+  LoaderOptions options;
   options.outputs = windows();
   options.batch_size = batch_size;
   options.packed = packed;
@@ -50,7 +50,7 @@ TEST_CASE("a loader delivers whole windows, padded and packed, under every polic
                               Policy::kFifo, Policy::kLifo, Policy::kTopK}) {
     for (const bool packed : {false, true}) {
       for (const Unit unit : {Unit::kStep, Unit::kEpisode}) {
-        CollectorOptions options = collector_options(13, packed, policy);
+        LoaderOptions options = loader_options(13, packed, policy);
         options.sampler.unit = unit;
         const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, options);
         Batch batch;
@@ -70,7 +70,7 @@ TEST_CASE("a loader delivers whole windows, padded and packed, under every polic
 
 TEST_CASE("with nothing to draw the message says what is missing") {
   const auto shard = std::make_shared<Shard>(schema(), options_of(40));
-  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, collector_options(4));
+  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, loader_options(4));
   Batch batch;
   expect_message<gear::base::InvalidArgument>([&] { pipeline->next(1.0, batch); },
                                               "nothing to sample", "0 steps in 0 episodes",
@@ -91,7 +91,7 @@ TEST_CASE("prefetching does not change what is delivered") {
     for (uint64_t episode = 0; episode < 8; ++episode) {
       add_episode(writer, episode, 10);
     }
-    CollectorOptions options = collector_options(8, false, Policy::kWeighted);
+    LoaderOptions options = loader_options(8, false, Policy::kWeighted);
     options.prefetch = prefetch;
     const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, options);
     for (size_t i = 0; i < 20; ++i) {
@@ -113,8 +113,7 @@ TEST_CASE("a restored loader continues to the bit, prefetched batches and all") 
     for (uint64_t episode = 0; episode < 8; ++episode) {
       add_episode(writer, episode, 10);
     }
-    const std::unique_ptr<Pipeline> first =
-        make_pipeline(shard, collector_options(10, false, policy));
+    const std::unique_ptr<Pipeline> first = make_pipeline(shard, loader_options(10, false, policy));
     Batch batch;
     for (int i = 0; i < 4; ++i) {
       REQUIRE(first->next(std::nullopt, batch) == Next::kBatch);
@@ -122,7 +121,7 @@ TEST_CASE("a restored loader continues to the bit, prefetched batches and all") 
     const Pipeline::State state = first->state();
     CHECK(state.pending.size() == 2);
     const std::unique_ptr<Pipeline> second =
-        make_pipeline(shard, collector_options(10, false, policy));
+        make_pipeline(shard, loader_options(10, false, policy));
     REQUIRE(second->next(std::nullopt, batch) == Next::kBatch);  // dropped by restore
     second->restore(state);
     for (int i = 0; i < 20; ++i) {
@@ -134,7 +133,7 @@ TEST_CASE("a restored loader continues to the bit, prefetched batches and all") 
       }
     }
     const std::unique_ptr<Pipeline> smaller =
-        make_pipeline(shard, collector_options(9, false, policy));
+        make_pipeline(shard, loader_options(9, false, policy));
     expect_message<gear::base::InvalidArgument>([&] { smaller->restore(state); }, "saved with");
   }
 }
@@ -147,7 +146,7 @@ TEST_CASE("batches outlive their loader, their shard and its writers") {
     for (uint64_t episode = 0; episode < 9; ++episode) {
       add_episode(writer, episode, 5);
     }
-    const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, collector_options(16));
+    const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, loader_options(16));
     for (int i = 0; i < 5; ++i) {
       batches.emplace_back();
       REQUIRE(pipeline->next(std::nullopt, batches.back()) == Next::kBatch);
@@ -184,7 +183,7 @@ TEST_CASE("a loader waits for the rate limit and is woken by an append") {
   ShardOptions options = options_of(100);
   options.rate_limiter = RateLimiter(1, 8, 8);
   const auto shard = std::make_shared<Shard>(schema(), options);
-  CollectorOptions wanted = collector_options(8);
+  LoaderOptions wanted = loader_options(8);
   wanted.prefetch = 0;
   const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
   Batch batch;
@@ -204,7 +203,7 @@ TEST_CASE("a loader waits for the rate limit and is woken by an append") {
 
 TEST_CASE("more batches in flight than anybody needs are refused") {
   const auto shard = std::make_shared<Shard>(schema(), options_of(100));
-  CollectorOptions wanted = collector_options(8);
+  LoaderOptions wanted = loader_options(8);
   wanted.prefetch = kMostPrefetch;
   CHECK_NOTHROW(make_pipeline(shard, wanted));
   for (const uint64_t prefetch : {kMostPrefetch + 1, UINT64_MAX - 1, UINT64_MAX}) {
@@ -221,7 +220,7 @@ TEST_CASE("a batch for which there is no memory takes nothing from the buffer") 
   const auto shard = std::make_shared<Shard>(schema(), options);
   Writer writer(shard);
   add_episode(writer, 1, 8);
-  CollectorOptions wanted = collector_options(8, false, Policy::kFifo);
+  LoaderOptions wanted = loader_options(8, false, Policy::kFifo);
   const auto wanted_outputs = wanted.outputs;
   // 32 TiB: more than any process is given.
   const std::vector<Output> huge(1 << 9, Output{"row", 0, 1 - (1 << 27), 1});

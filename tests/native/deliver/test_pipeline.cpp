@@ -197,7 +197,7 @@ TEST_CASE("in a forked child a pipeline is refused, and destroyed without its pa
   const auto shard = std::make_shared<gear::store::Shard>(schema(), options_of(40));
   gear::store::Writer writer(shard);
   add_episode(writer, 1, 8);
-  CollectorOptions options;
+  LoaderOptions options;
   options.outputs = windows();
   options.batch_size = 4;
   std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, options);

@@ -47,7 +47,7 @@ TEST_CASE("a batch of more draws than 32 bits can number is refused") {
   auto ranks = gear::transport::make_loopback(1, 1);
   const std::shared_ptr<gear::transport::Transport> control = std::move(ranks[0]);
   Peers peers(small_shard(), control, {0}, false);
-  gear::deliver::CollectorOptions options;
+  gear::deliver::LoaderOptions options;
   options.outputs = windows();
   const auto layout =
       std::make_shared<gear::plan::BatchLayout>(peers.shard().schema(), options.outputs, 8, false);

@@ -105,7 +105,7 @@ void write_until(const std::atomic<bool>& stop, const std::shared_ptr<Shard>& sh
 
 // `batches` batches by a row of collectors, destroyed with gathers in flight and batches alive.
 uint64_t collect(const std::atomic<bool>& stop, const std::shared_ptr<Shard>& shard,
-                 const CollectorOptions& options, int batches, SeenIds& seen) {
+                 const LoaderOptions& options, int batches, SeenIds& seen) {
   uint64_t wrong = 0;
   std::deque<Batch> kept;
   std::unique_ptr<Pipeline> pipeline;
@@ -148,7 +148,7 @@ TEST_CASE("writers, collectors, updates and saves share a shard under constant e
     SeenIds seen;
     const auto collecting_with = [&](Policy policy, bool packed) {
       return [&, policy, packed] {
-        CollectorOptions wanted;
+        LoaderOptions wanted;
         wanted.outputs = windows();
         wanted.batch_size = 24;
         wanted.packed = packed;
@@ -210,7 +210,7 @@ TEST_CASE("two collectors on a queue deliver every step exactly once") {
       }
     });
     bodies.push_back([&, number] {
-      CollectorOptions wanted;
+      LoaderOptions wanted;
       wanted.outputs = windows();
       wanted.batch_size = 7;
       wanted.sampler.policy = number == 1 ? Policy::kFifo : Policy::kUniform;

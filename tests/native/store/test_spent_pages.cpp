@@ -44,7 +44,7 @@ TEST_CASE("a page that a batch has spent is written again only when the batch is
   options.max_times_sampled = 1;
   const auto shard = std::make_shared<Shard>(
       Schema({{"row", {static_cast<int64_t>(kRowNumbers)}, gear::base::DType::kU64}}), options);
-  CollectorOptions wanted;
+  LoaderOptions wanted;
   wanted.outputs = {{"row", 0, 0, 1, Pad::kBoth, false}};
   wanted.batch_size = kSteps;
   wanted.sampler.policy = gear::select::Policy::kFifo;
