@@ -256,12 +256,12 @@ float Event::ms_since(const Event& earlier) const {
   return milliseconds;
 }
 
-template <>
-DeviceMemory allocate(uint64_t bytes, int device) {
-  void* data = nullptr;
+void allocate(uint64_t bytes, int device, DeviceMemory& memory) {
+  memory = {nullptr, {device}};
   if (bytes == 0) {
-    return {data, {device}};
+    return;
   }
+  void* data = nullptr;
   const OnDevice on(device);
   const cudaError_t status = cudaMalloc(&data, bytes);
   if (status == cudaErrorMemoryAllocation) {
@@ -275,15 +275,15 @@ DeviceMemory allocate(uint64_t bytes, int device) {
             "in tier='pinned', or end what else uses this GPU (nvidia-smi)"));
   }
   check_cuda(status, "cudaMalloc");
-  return {data, {device}};
+  memory.reset(data);
 }
 
-template <>
-PinnedMemory allocate(uint64_t bytes, int device) {
-  void* data = nullptr;
+void allocate(uint64_t bytes, int device, PinnedMemory& memory) {
+  memory = {nullptr, {device}};
   if (bytes == 0) {
-    return {data, {device}};
+    return;
   }
+  void* data = nullptr;
   const OnDevice on(device);
   const cudaError_t status =
       cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
@@ -295,7 +295,7 @@ PinnedMemory allocate(uint64_t bytes, int device) {
                           "limit on locked memory (ulimit -l)"));
   }
   check_cuda(status, "cudaHostAlloc");
-  return {data, {device}};
+  memory.reset(data);
 }
 
 }  // namespace gear::base

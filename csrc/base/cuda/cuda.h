@@ -138,20 +138,17 @@ using PinnedMemory = std::unique_ptr<void, FreeOn<cudaFreeHost>>;
 /// Either of them, not zeroed; of 0 bytes, null. `device` is the GPU whose memory it is, or whose
 /// context holds it: that of whoever asks, so that no other GPU gets a context. Throws OutOfMemory
 /// with the bytes asked for, what the GPU has free, and what to change.
-template <class Memory>
-Memory allocate(uint64_t bytes, int device);
-template <>
-DeviceMemory allocate<DeviceMemory>(uint64_t bytes, int device);
-template <>
-PinnedMemory allocate<PinnedMemory>(uint64_t bytes, int device);
+void allocate(uint64_t bytes, int device, DeviceMemory& memory);
+void allocate(uint64_t bytes, int device, PinnedMemory& memory);
 
 /// `count` objects there, as allocate() gives it; aligned to 256 bytes.
 template <class T, class Memory>
 class CudaArray {
  public:
   CudaArray() = default;
-  CudaArray(uint64_t count, int device)
-      : memory_(allocate<Memory>(count * sizeof(T), device)), size_(count) {}
+  CudaArray(uint64_t count, int device) : size_(count) {
+    allocate(count * sizeof(T), device, memory_);
+  }
 
   T* get() const noexcept { return static_cast<T*>(memory_.get()); }
   T& operator[](uint64_t i) const noexcept { return get()[i]; }
