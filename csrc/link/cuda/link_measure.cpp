@@ -6,6 +6,7 @@
 #include "base/cuda/cuda.h"
 #include "base/errors.h"
 #include "base/numbers/philox.h"
+#include "base/threads/spin.h"
 #include "base/threads/thread_pool.h"
 #include "gather/cuda/address_order.h"
 #include "gather/cuda/row_gather.h"
@@ -50,10 +51,6 @@ std::unique_ptr<memory::Region> make_pool(int device) {
 }
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Of one measurement and its repeats; the first does not count.
 using Seconds = std::array<double, kRepeats + 1>;
@@ -135,7 +132,7 @@ class LinkTrial {
       if (repeat == kRepeats) {
         free.synchronize();
       }
-      seconds[repeat] = seconds_since(start);
+      seconds[repeat] = base::seconds_since(start);
     }
     return median(seconds);
   }
@@ -212,9 +209,9 @@ LinkModel::HostCost measure_host_cost() {
     selection.clear();
     const Clock::time_point start = Clock::now();
     sampler->select(index, kItems, selection);
-    select_s[repeat] = seconds_since(start);
+    select_s[repeat] = base::seconds_since(start);
     plan::make_plan(index, pages, selection, batch, plan);
-    plan_s[repeat] = seconds_since(start) - select_s[repeat];
+    plan_s[repeat] = base::seconds_since(start) - select_s[repeat];
   }
   return {median(select_s) / kItems, median(plan_s) / kItems};
 }

@@ -131,7 +131,7 @@ TEST_CASE("where a rank has no memory for a batch none is drawn, and nothing is 
     const auto peers = std::make_shared<Peers>(
         shard, std::shared_ptr<gear::transport::Transport>(control.duplicate()),
         std::vector<uint32_t>(2, 0), false);
-    gear::deliver::CollectorOptions loader;
+    gear::deliver::LoaderOptions loader;
     loader.outputs = {{"row", 0, 0, kWindow}};
     loader.batch_size = kBatch;
     loader.prefetch = 0;
