@@ -93,7 +93,8 @@ class ReplayBuffer:
                 most = check_count("[store] max_times_sampled", most, most=65535)
             return {
                 "schema": [repr(column) for column in schema.as_tuples()],
-                "tier": check_text("[store] tier", tier),
+                # Which GPU of its node it is on is each rank's own: "device:1".
+                "tier": check_text("[store] tier", tier).partition(":")[0],
                 "name": None if name is None else check_text("[store] name", name),
                 "page_steps": check_count("[store] page_steps", page_steps),
                 "evict": check_text("[store] evict", evict),
@@ -397,7 +398,8 @@ class ReplayBuffer:
         def check() -> dict[str, Any]:
             return {
                 "path": os.fsdecode(path),
-                "tier": check_text("[store] tier", tier),
+                # Which GPU of its node it is on is each rank's own: "device:1".
+                "tier": check_text("[store] tier", tier).partition(":")[0],
                 "name": None if name is None else check_text("[store] name", name),
                 "[made up]": secrets.token_hex(8),
             }

@@ -46,6 +46,16 @@ def test_different_tiers_are_refused_on_all_ranks() -> None:
         assert "tier is 'host' on rank 0, 'shared' on rank 1: give the same on all ranks" in error
 
 
+def test_each_rank_may_name_a_gpu_of_its_own() -> None:
+    """Whether there are such GPUs is another question, which the tier answers."""
+
+    def part(group: gear.Group) -> None:
+        gear.ReplayBuffer(SCHEMA, 64, group=group, tier=("device:0", "device:1")[group.rank])
+
+    for error in errors_of(part):
+        assert "give the same on all ranks" not in error
+
+
 def test_different_time_outs_are_refused_on_all_ranks() -> None:
     def part(group: gear.Group) -> None:
         filled(group).loader(4, timeout_s=(1.0, 5.0)[group.rank])
