@@ -79,8 +79,8 @@ def pytest_runtest_makereport(
     shared = item.session.stash[_shared]
     own = item.stash[_began].seconds() - sum(shared.values())
     report.user_properties.append(("machine_s", round(own, 1)))
-    if item.get_closest_marker("slow"):
-        return report
+    if item.get_closest_marker("slow") or item.get_closest_marker("gpu"):
+        return report  # of a GPU: not in either tier, and its driver spins on the cores of a server
     slowest = max(shared, key=lambda name: shared[name], default="")
     if slowest and shared[slowest] > SHARED_FAILS_S:
         report.outcome = "failed"
@@ -101,5 +101,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Names what is nearly too slow."""
     for report in terminalreporter.getreports("passed"):
         seconds = dict(report.user_properties).get("machine_s", 0.0)
-        if seconds > SLOW_S and "slow" not in report.keywords:
+        if seconds > SLOW_S and not {"slow", "gpu"} & set(report.keywords):
             terminalreporter.write_line(f"not marked slow: {seconds} s of {report.nodeid}")

@@ -31,18 +31,22 @@ def test_has_others_work():
 @pytest.mark.slow
 def test_says_so():
     exec(WORKS)
+
+@pytest.mark.gpu
+def test_of_a_gpu():
+    exec(WORKS)
 """
 
 
 def outcomes(folder: Path, **limits: float) -> dict[str, str]:
     """By test, with other limits."""
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: takes long\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: takes long\n    gpu: wants one\n")
     (folder / "test_it.py").write_text(TESTS)
     for name in ("conftest.py", "slowness.py"):
         shutil.copy(Path(__file__).parents[1] / name, folder)
     with (folder / "slowness.py").open("a") as file:
         file.writelines(f"{name} = {seconds}\n" for name, seconds in limits.items())
-    command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "--rehearse-gpu"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     said = [line.split() for line in done.stdout.splitlines() if "test_it.py::" in line]
     return {words[1].split("::")[1]: words[0] for words in said if words[0].isupper()}
@@ -57,4 +61,5 @@ def test_what_takes_long_fails(tmp_path: Path, kind: str) -> None:
         "test_works": own,
         "test_has_others_work": own,
         "test_says_so": "PASSED",
+        "test_of_a_gpu": "PASSED",
     }
