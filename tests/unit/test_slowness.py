@@ -40,7 +40,8 @@ def test_of_a_gpu():
 
 def outcomes(folder: Path, **limits: float) -> dict[str, str]:
     """By test, with other limits."""
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: takes long\n    gpu: wants one\n")
+    markers = "    slow: takes long\n    gpu: wants one\n"
+    (folder / "pytest.ini").write_text(f"[pytest]\nmarkers =\n{markers}")
     (folder / "test_it.py").write_text(TESTS)
     for name in ("conftest.py", "slowness.py"):
         shutil.copy(Path(__file__).parents[1] / name, folder)
