@@ -85,6 +85,8 @@ def launch_store(launch: Launch, timeout_s: float) -> Any:
     """
     key = (launch.address, launch.port)
     if key not in _stores:
+        import torch.distributed  # noqa: F401 - seconds on a busy machine: before the clock runs
+
         deadline = time.monotonic() + timeout_s
         serves = launch.rank == 0 and not served_by_agent()
         try:

@@ -37,15 +37,15 @@ def main(overrides: list[str]) -> int:
         if isinstance(stop.__cause__, EXPECTED):
             raise stop.__cause__ from None
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except (HydraException, OmegaConfBaseException) as error:  # some of Hydra's are OSErrors
+        refused = gear.InvalidArgument(f"[train] {_one_line(error)}")
+        decline_for(_typed(overrides), refused)
+        raise refused from error
     except OSError as error:  # before the run: Hydra makes its folder
         raise gear.IoError(
             f"[train] the folder for results cannot be made: {error.filename} in {os.getcwd()}: "
             f"{error.strerror}; start where you may write, or name a folder: hydra.run.dir=DIR"
         ) from error
-    except (HydraException, OmegaConfBaseException) as error:
-        refused = gear.InvalidArgument(f"[train] {_one_line(error)}")
-        decline_for(_typed(overrides), refused)
-        raise refused from error
     finally:
         sys.argv = argv
         if full_error is None:

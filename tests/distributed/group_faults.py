@@ -55,18 +55,21 @@ def endless(loader: gear.Loader) -> None:
 
 
 def meet() -> dict[str, Any]:
-    """A group, after DELAY seconds; then calls until it is told to end, for three seconds."""
+    """A group, after DELAY seconds; then calls for TALK seconds, or until one fails. The process
+    stays for another STAY seconds: who comes later finds its store."""
     time.sleep(float(os.environ.get("DELAY", "0")))
     found: dict[str, Any] = {"runs": []}
 
     def talk() -> None:
-        group = gear.Group.from_env()
+        group = gear.Group.from_env(timeout_s=30)
         until = time.monotonic() + float(os.environ.get("TALK", "0"))
         found["runs"] = group.exchange(os.environ.get("RUN", ""))
         while any(group.exchange(time.monotonic() < until)):
             time.sleep(0.05)
 
-    return {**error_of(talk), **found}
+    error = error_of(talk)
+    time.sleep(float(os.environ.get("STAY", "0")))
+    return {**error, **found}
 
 
 # ---- calls that do not go together ----

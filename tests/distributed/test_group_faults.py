@@ -33,7 +33,11 @@ def test_a_rank_of_another_run_is_not_taken_in_without_a_word(run: Run) -> None:
     """Run B comes between the ranks of A to the same port: nobody goes on in a mixed group."""
     a, b = plain(2, RUN="A", TALK="6"), plain(2, RUN="B", TALK="6")
     port = a[0]["MASTER_PORT"]
-    places = [a[0], a[1] | {"DELAY": "0.8"}, *(one | {"DELAY": "0.3"} for one in b)]
+    places = [
+        a[0] | {"STAY": "3"},
+        a[1] | {"DELAY": "0.8"},
+        *(one | {"DELAY": "0.3"} for one in b),
+    ]
     results = run("meet", [place | {"MASTER_PORT": port} for place in places])
     for result in results:
         assert result["kind"] in ("InvalidArgument", "TransportError"), results

@@ -144,12 +144,9 @@ def test_an_ordinary_user_trains(installation: Installation, open_folder: Path) 
         *loaded(installation.prefix),
         "gear check --manifest | tail -n 1",
         f"mpirun --oversubscribe --bind-to none -n 2 gear train dist=ddp {words} logger=csv",
-        "DS_ACCELERATOR=cpu deepspeed --num_accelerators 2 --master_port 29517 "
-        "$GEAR_HOME/share/gear/smoke/check_deepspeed.py",
         OMP_NUM_THREADS="1",
     )
     assert "the installation is as the manifest says" in said
     assert "ranks 2" in re.sub(r"[\s│┃]+", " ", said)
-    assert "2 ranks end five ZeRO-1 steps" in said
     mine = [path for path in Path("/dev/shm").iterdir() if path.lstat().st_uid == UID]
     assert [path for path in mine if path not in before] == []

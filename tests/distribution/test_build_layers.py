@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -269,7 +270,7 @@ def test_a_venv_of_a_user_sees_both_layers(installed: Path, tmp_path: Path) -> N
 
 def test_gear_itself_needs_no_torch(installation: Installation, tmp_path: Path) -> None:
     """Its wheel is the one of the whole site, on another base."""
-    site = small_site(tmp_path / "site.conf")
+    site = small_site(tmp_path / "site.conf", python=os.path.realpath(installation.python))
     said = Recipe(site, tmp_path / "prefix").succeed()
     assert "gear: the wheel of an earlier build" in said
     python = tmp_path / "prefix" / "gear" / NAME / "bin" / "python"

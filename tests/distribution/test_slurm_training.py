@@ -103,10 +103,10 @@ def test_pendulum_from_a_venv(
     extend = installation.home / "bin" / "extend-venv-activate"
     subprocess.run([extend, venv], check=True, capture_output=True)
     [packages] = venv.glob("lib/python3.*/site-packages")
-    (packages / "sitecustomize.py").write_text(
-        "import os, sys\n"
-        "if 'train' in sys.orig_argv:\n"
-        "    print('rank', os.environ['RANK'], 'runs', sys.executable)\n"
+    # Not sitecustomize: Debian's Python has one of its own, which comes first.
+    (packages / "says.pth").write_text(
+        "import os, sys; 'train' in sys.orig_argv and "
+        "print('rank', os.environ['RANK'], 'runs', sys.executable)\n"
     )
     words = (installation.home / "slurm" / "1node.sbatch", *SHORT, "total_steps=400")
     job = cluster.submit(*words, env={**user, "GEAR_VENV": str(venv)})
