@@ -61,7 +61,7 @@ def meet() -> dict[str, Any]:
     found: dict[str, Any] = {"runs": []}
 
     def talk() -> None:
-        group = gear.Group.from_env(timeout_s=30)
+        group = gear.Group.from_env()
         until = time.monotonic() + float(os.environ.get("TALK", "0"))
         found["runs"] = group.exchange(os.environ.get("RUN", ""))
         while any(group.exchange(time.monotonic() < until)):
