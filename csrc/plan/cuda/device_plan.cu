@@ -3,10 +3,8 @@
 #include <cub/block/block_scan.cuh>
 
 #include "base/errors.h"
-#include "base/numbers/divider.h"
 #include "plan/cuda/device_plan.h"
-#include "plan/derived.h"
-#include "store/id.h"
+#include "plan/cuda/plan_item.cuh"
 
 namespace gear::plan {
 namespace {
@@ -21,8 +19,7 @@ using BlockSum = cub::BlockReduce<uint64_t, kThreads>;
 using BlockScan = cub::BlockScan<uint32_t, kThreads>;
 
 struct WindowParameters {
-  int64_t start;
-  int64_t stop;
+  PlanWindow window;
   int32_t* lengths;
   bool* mask;
   int32_t* cu_seqlens;
@@ -30,22 +27,15 @@ struct WindowParameters {
   uint32_t* sums;
   uint64_t* progress;  // steps so far, blocks done
   PlanTotals* totals;
-  uint32_t column;
   uint32_t length;
   uint32_t lane_bits;  // 2^lane_bits threads share an item
-  Pad pad;
 };
 
 struct PlanParameters {
-  const store::Page* pages;
-  const store::DeviceEpisode* episodes;
+  PlanTables tables;
   const uint32_t* slots;
   int64_t* ids;  // null: written by another launch
   uint32_t items;
-  uint32_t num_pages;
-  uint32_t owner;
-  bool episode_ids;
-  base::Divider page_steps;
   WindowParameters windows[kWindowsPerLaunch];
 };
 
@@ -58,68 +48,14 @@ struct DerivedParameters {
 static_assert(sizeof(PlanParameters) + sizeof(DerivedParameters) <= 4096,
               "more needs a newer compiler and driver");
 
-// An anchor with what there is of a window around it.
-struct PlannedItem {
-  Extent extent;
-  Standing standing;
-  uint32_t page;  // the anchor's
-  uint64_t page_first;
-};
-
 __device__ PlannedItem plan_item(const PlanParameters& plan, const WindowParameters& window,
                                  uint32_t item, bool writes_id) {
-  PlannedItem planned{{0, 0, 0}, {0, false, false}, 0, 0};
-  const uint32_t slot = plan.slots[item];
-  const uint32_t number = plan.page_steps.divide(slot);
-  int64_t id = -1;
-  if (number < plan.num_pages) {
-    const store::Page page = plan.pages[number];
-    if (page.episode != kNone) {
-      const store::DeviceEpisode episode = plan.episodes[page.episode];
-      planned.page = number;
-      planned.page_first = page.first_step;
-      planned.extent = extent_of(episode.begin, episode.end, episode.closing_columns,
-                                 page.first_step + plan.page_steps.remainder(slot, number),
-                                 window.column, window.start, window.stop, window.pad);
-      planned.standing = standing_of(planned.extent, episode.end, episode.state);
-      id = store::StepId{slot, page.generation & store::StepId::kGenerationMask, plan.owner,
-                         plan.episode_ids}
-               .pack();
-    }
-  }
+  const PlannedItem planned = plan_item(plan.tables, window.window, plan.slots[item]);
   if (writes_id && plan.ids != nullptr) {
-    plan.ids[item] = id;
+    plan.ids[item] = planned.id;
   }
   return planned;
 }
-
-// Finds the slots of steps of one episode, asked for in ascending order, along its chain of pages.
-class SlotWalk {
- public:
-  __device__ SlotWalk(const PlanParameters& plan, const PlannedItem& item)
-      : pages_(plan.pages),
-        page_steps_(plan.page_steps.divisor()),
-        page_(item.page),
-        first_(item.page_first) {}
-
-  __device__ uint32_t slot_of(uint64_t step) {
-    while (step < first_) {
-      page_ = pages_[page_].previous;
-      first_ -= page_steps_;
-    }
-    while (step >= first_ + page_steps_) {
-      page_ = pages_[page_].next;
-      first_ += page_steps_;
-    }
-    return page_ * page_steps_ + static_cast<uint32_t>(step - first_);
-  }
-
- private:
-  const store::Page* pages_;
-  uint32_t page_steps_;
-  uint32_t page_;
-  uint64_t first_;
-};
 
 // Adds a block's steps to the window's; true in every thread of the block that is the last to do so
 // (of `blocks`), where `steps` becomes the window's. Called by whole blocks.
@@ -166,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
       window.lengths[item] = static_cast<int32_t>(extent.count);
       steps = extent.count;
     }
-    SlotWalk walk(plan, planned);
+    SlotWalk walk(plan.tables, planned);
     const uint64_t target = uint64_t{item} * window.length;
     for (uint32_t i = lane; i < window.length; i += lanes) {
       const bool there = i - extent.place < extent.count;  // false below place, by wrapping
@@ -255,7 +191,7 @@ __global__ void __launch_bounds__(kThreads)
     if (lane == 0) {
       window.cu_seqlens[item] = static_cast<int32_t>(target);
     }
-    SlotWalk walk(plan, planned);
+    SlotWalk walk(plan.tables, planned);
     for (uint32_t i = lane; i < planned.extent.count; i += lanes) {
       window.rows[target + i] = walk.slot_of(planned.extent.first + i);
     }
@@ -300,6 +236,10 @@ __global__ void __launch_bounds__(kThreads)
     reinterpret_cast<bool*>(derived.data)[target] =
         there && derived_flag(derived.kind, planned.standing, i, count);
   }
+}
+
+PlanWindow window_of(const Output& output) {
+  return {output.start, output.stop, static_cast<uint32_t>(output.column), output.pad};
 }
 
 uint32_t lane_bits_of(uint64_t length) {
@@ -355,14 +295,9 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
   const base::OnDevice current(slots_.device());
   const uint64_t parts = blocks_for(layout_->batch_size, kThreads);
   PlanParameters plan{};
-  plan.pages = view.pages;
-  plan.episodes = view.episodes;
+  plan.tables = plan_tables(view, unit);
   plan.slots = slots_.get();
   plan.items = static_cast<uint32_t>(items);
-  plan.num_pages = static_cast<uint32_t>(view.num_pages);
-  plan.owner = view.owner;
-  plan.episode_ids = unit == store::Unit::kEpisode;
-  plan.page_steps = base::Divider(static_cast<uint32_t>(page_steps_));
   const size_t num_windows = layout_->windows.size();
   for (size_t begin = 0; begin < num_windows; begin += kWindowsPerLaunch) {
     const size_t count = std::min<size_t>(kWindowsPerLaunch, num_windows - begin);
@@ -374,8 +309,7 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
       const uint64_t length = shared.window.length();
       lane_bits = std::max(lane_bits, lane_bits_of(length));
       plan.windows[i] = {
-          .start = shared.window.start,
-          .stop = shared.window.stop,
+          .window = window_of(shared.window),
           .lengths = reinterpret_cast<int32_t*>(block + shared.lengths),
           .mask = reinterpret_cast<bool*>(block + shared.mask),
           .cu_seqlens = reinterpret_cast<int32_t*>(block + shared.cu_seqlens),
@@ -383,10 +317,8 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
           .sums = layout_->packed ? sums_.get() + w * parts : nullptr,
           .progress = progress_.get() + 2 * w,
           .totals = totals == nullptr ? nullptr : totals + w,
-          .column = static_cast<uint32_t>(shared.window.column),
           .length = static_cast<uint32_t>(length),
           .lane_bits = lane_bits_of(length),
-          .pad = shared.window.pad,
       };
       rows_[w].count = static_cast<uint32_t>((first_item + items) * length);
       rows_[w].filled =
@@ -408,12 +340,9 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
     const BatchLayout::SharedWindow& shared = layout_->windows[one.window];
     const uint64_t length = one.output.length();
     plan.windows[0] = {};
-    plan.windows[0].start = one.output.start;
-    plan.windows[0].stop = one.output.stop;
+    plan.windows[0].window = window_of(one.output);
     plan.windows[0].cu_seqlens = reinterpret_cast<int32_t*>(block + shared.cu_seqlens);
-    plan.windows[0].column = static_cast<uint32_t>(one.output.column);
     plan.windows[0].length = static_cast<uint32_t>(length);
-    plan.windows[0].pad = one.output.pad;
     const DerivedParameters derived{block + one.data, one.output.derived, layout_->packed};
     derive_rows<<<blocks_for(items * length, kThreads), kThreads, 0, stream>>>(plan, derived);
     GEAR_CUDA_TRY(cudaGetLastError());

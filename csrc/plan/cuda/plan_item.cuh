@@ -1,0 +1,103 @@
+#pragma once
+
+#include "base/numbers/divider.h"
+#include "plan/derived.h"
+#include "plan/window.h"
+#include "store/id.h"
+#include "store/mirror/device_view.h"
+
+// One item of a batch, planned by one thread: what make_plan does for it on the host.
+
+namespace gear::plan {
+
+/// What the plan of an item reads; passed by value.
+struct PlanTables {
+  const store::Page* pages;
+  const store::DeviceEpisode* episodes;  ///< by Page::episode
+  uint32_t num_pages;
+  uint32_t owner;    ///< rank written into ids
+  bool episode_ids;  ///< ids name the episode in place of the step
+  base::Divider page_steps;
+};
+
+/// The tables of a mirror, whose pages are fewer than 2^32; `unit` marks the ids.
+inline PlanTables plan_tables(const store::DeviceView& view, store::Unit unit) {
+  return {view.pages,
+          view.episodes,
+          static_cast<uint32_t>(view.num_pages),
+          view.owner,
+          unit == store::Unit::kEpisode,
+          base::Divider(static_cast<uint32_t>(view.page_steps))};
+}
+
+/// Steps [anchor + start, anchor + stop) of a column.
+struct PlanWindow {
+  int64_t start;
+  int64_t stop;
+  uint32_t column;  ///< kNoColumn: of what is derived
+  Pad pad;
+};
+
+/// An anchor with what there is of a window around it.
+struct PlannedItem {
+  Extent extent{0, 0, 0};
+  Standing standing;
+  int64_t id = -1;    ///< of the anchor; -1: the slot holds no step, and nothing else is known
+  uint32_t page = 0;  ///< the anchor's
+  uint64_t page_first = 0;
+};
+
+/// `slot` may be any number.
+__device__ inline PlannedItem plan_item(const PlanTables& tables, const PlanWindow& window,
+                                        uint32_t slot) {
+  PlannedItem planned;
+  const uint32_t number = tables.page_steps.divide(slot);
+  if (number >= tables.num_pages) {
+    return planned;
+  }
+  const store::Page page = tables.pages[number];
+  if (page.episode == store::kNone) {
+    return planned;
+  }
+  const store::DeviceEpisode episode = tables.episodes[page.episode];
+  planned.page = number;
+  planned.page_first = page.first_step;
+  planned.extent = extent_of(episode.begin, episode.end, episode.closing_columns,
+                             page.first_step + tables.page_steps.remainder(slot, number),
+                             window.column, window.start, window.stop, window.pad);
+  planned.standing = standing_of(planned.extent, episode.end, episode.state);
+  planned.id = store::StepId{slot, page.generation & store::StepId::kGenerationMask, tables.owner,
+                             tables.episode_ids}
+                   .pack();
+  return planned;
+}
+
+/// Finds the slots of steps of one episode, asked for in ascending order, along its chain of pages.
+class SlotWalk {
+ public:
+  __device__ SlotWalk(const PlanTables& tables, const PlannedItem& item)
+      : pages_(tables.pages),
+        page_steps_(tables.page_steps.divisor()),
+        page_(item.page),
+        first_(item.page_first) {}
+
+  __device__ uint32_t slot_of(uint64_t step) {
+    while (step < first_) {
+      page_ = pages_[page_].previous;
+      first_ -= page_steps_;
+    }
+    while (step >= first_ + page_steps_) {
+      page_ = pages_[page_].next;
+      first_ += page_steps_;
+    }
+    return page_ * page_steps_ + static_cast<uint32_t>(step - first_);
+  }
+
+ private:
+  const store::Page* pages_;
+  uint32_t page_steps_;
+  uint32_t page_;
+  uint64_t first_;
+};
+
+}  // namespace gear::plan
