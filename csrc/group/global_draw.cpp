@@ -1,7 +1,6 @@
 #include "group/global_draw.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -23,6 +22,12 @@ uint64_t items_of_all(uint64_t batch_size, uint32_t ranks) {
   return batch_size * ranks;
 }
 
+select::SamplerOptions with_lookahead(const deliver::LoaderOptions& options) {
+  select::SamplerOptions sampler = options.sampler;
+  sampler.lookahead = plan::lookahead(options.outputs);
+  return sampler;
+}
+
 }  // namespace
 
 GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Locality locality,
@@ -30,11 +35,12 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Loca
                        std::vector<uint8_t> by_pointer, transport::Transport& control)
     : peers_(peers),
       shard_(peers.shard()),
-      sampler_options_(options.sampler),
+      sampler_options_(with_lookahead(options)),
       items_(items_of_all(options.batch_size, peers.size())),
       by_pointer_(std::move(by_pointer)),
       control_(control),
       layout_(std::move(layout)),
+      agreement_(peers, with_lookahead(options), control),
       assignment_(peers.nodes(), locality),
       writer_(*layout_, shard_.layout()),
       numbering_(peers.size()),
@@ -45,7 +51,6 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Loca
     shard_.settle();
   }
   shard_.rate_limiter().check_batch(options.batch_size);
-  sampler_options_.lookahead = plan::lookahead(options.outputs);
   sampler_ =
       select::make_group_sampler(sampler_options_, shard_.index(), peers.rank(), peers.size());
 }
@@ -57,78 +62,23 @@ uint64_t GlobalDraw::offered() const {
 
 GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out) {
   const base::NvtxRange range("gear.select");
-  struct Ready {
-    uint64_t kept_updates;
-    uint64_t offered;
-    uint16_t held_back;
-    uint16_t limited;
-    uint16_t out_of_time;
-    uint16_t no_memory;
-  };
-  const auto flag = [](bool set) { return static_cast<uint16_t>(set ? 1 : 0); };
-  const Ready own{peers_.kept_updates(),   offered(),
-                  flag(!terms.allowed),    flag(shard_.rate_limiter().active()),
-                  flag(terms.out_of_time), flag(terms.error != nullptr)};
-  const std::vector<Ready> by_rank = transport::allgather(control_, own);
-  Ready all{};
-  for (const Ready& one : by_rank) {
-    all.kept_updates += one.kept_updates;
-    all.offered += one.offered;
-    all.held_back |= one.held_back;
-    all.limited |= one.limited;
-    all.out_of_time |= one.out_of_time;
+  const Round round = agreement_.agree(
+      terms, sampler_->offer_bytes(items_),
+      [this](store::Index& index, std::span<std::byte> own) {
+        sampler_->offer(index, items_, own);
+      },
+      offers_);
+  if (round != Round::kDrawn) {
+    return round;
   }
-  if (all.kept_updates > 0) {
-    peers_.exchange_updates(control_);
-  }
-  if (terms.error) {
-    std::rethrow_exception(terms.error);
-  }
-  for (uint32_t r = 0; r < by_rank.size(); ++r) {
-    if (by_rank[r].no_memory != 0) {
-      throw base::OutOfMemory(base::cat(
-          "[collect] rank ", r, " has no memory for a batch (its own message says more), so that ",
-          "none is drawn on any rank: free some there, and call next on all of them again"));
-    }
-  }
-  if (all.offered == 0 && all.limited == 0) {
-    return Round::kNothing;
-  }
-  if (all.held_back != 0 || all.offered == 0) {
-    return all.out_of_time != 0 ? Round::kOutOfTime : Round::kNotAllowed;
-  }
-
-  std::unique_lock lock = shard_.lock_between_draws();
-  if (select::needs_priorities(sampler_options_)) {
-    shard_.settle();
-  }
-  shard_.begin_draw();
-  const auto end_draw = [&] {
-    if (!lock) {
-      lock = shard_.lock();
-    }
-    shard_.end_draw();
-  };
-  Round round{};
-  try {
-    offer();
-    lock.unlock();  // Python may run in the exchange, in this very thread
-    control_.allgather(offer_, offers_);
-    lock = shard_.lock();
-    round = resolve(lock, out);
-  } catch (...) {
-    end_draw();
-    throw;
-  }
-  end_draw();
-  return round;
+  const EndDraw end(shard_);
+  return resolve(out);
 }
 
-// The rank's part of the batch that the offers of all make. Under the lock, which it gives up.
-GlobalDraw::Round GlobalDraw::resolve(std::unique_lock<std::mutex>& lock, DrawnBatch& out) {
-  store::Index& index = shard_.index();
-  take_offers(index);
-  sampler_->select(index, offers_, items_, draw_);
+// The rank's part of the batch that the offers of all make.
+GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out) {
+  auto lock = shard_.lock();
+  sampler_->select(shard_.index(), offers_, items_, draw_);
   if (draw_.owners.empty()) {
     return Round::kEpochEnd;
   }
@@ -142,32 +92,6 @@ GlobalDraw::Round GlobalDraw::resolve(std::unique_lock<std::mutex>& lock, DrawnB
   shard_.flush_rows();
   out.ticket = deliver::commit_draw(shard_, lock, out.items);
   return Round::kDrawn;
-}
-
-// With each offer goes the largest priority seen so far, which new steps get, on every rank.
-void GlobalDraw::offer() {
-  store::Index& index = shard_.index();
-  const float largest = index.state().max_priority;
-  const size_t offer_bytes = sampler_->offer_bytes(items_);
-  const size_t message_bytes = offer_bytes + sizeof largest;
-  offer_.resize(message_bytes);
-  offers_.resize(message_bytes * peers_.size());
-  sampler_->offer(index, items_, {offer_.data(), offer_bytes});
-  std::memcpy(offer_.data() + offer_bytes, &largest, sizeof largest);
-}
-
-// Leaves the samplers' part of all offers in offers_.
-void GlobalDraw::take_offers(store::Index& index) {
-  const size_t offer_bytes = sampler_->offer_bytes(items_);
-  const size_t message_bytes = offer_.size();
-  for (uint32_t r = 0; r < peers_.size(); ++r) {
-    const std::byte* message = offers_.data() + r * message_bytes;
-    float theirs = 0;
-    std::memcpy(&theirs, message + offer_bytes, sizeof theirs);
-    index.raise_max_priority(theirs);
-    std::memmove(offers_.data() + r * offer_bytes, message, offer_bytes);
-  }
-  offers_.resize(offer_bytes * peers_.size());
 }
 
 // Which of this rank's draws each consumer receives, and in which places of its batch.

@@ -1,14 +1,12 @@
 #pragma once
 
-#include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "deliver/source.h"
+#include "group/agreement.h"
 #include "group/assignment.h"
-#include "group/numbering.h"
 #include "group/parcel_writer.h"
 #include "group/peers.h"
 #include "select/group/group_sampler.h"
@@ -19,19 +17,8 @@ namespace gear::group {
 /// the thread of next(); every call is collective over `control`, in the same order on every rank.
 class GlobalDraw {
  public:
-  enum class Round : uint8_t {
-    kDrawn,
-    kEpochEnd,
-    kNotAllowed,  ///< not yet: some rank's rate limiter
-    kNothing,     ///< no rank offers anything, and none has a rate limiter that says to wait
-    kOutOfTime,   ///< not yet, and some rank waits no longer
-  };
-  /// What this rank has to say to a batch.
-  struct Terms {
-    bool allowed;                        ///< by its rate limiter
-    bool out_of_time;                    ///< it waits no longer for the others'
-    std::exception_ptr error = nullptr;  ///< why it has no memory for one; null: it has
-  };
+  using Round = Agreement::Round;
+  using Terms = Agreement::Terms;
 
   /// `by_pointer`: [consumer, owner], whether it reads the owner's pages. Throws as
   /// make_group_sampler, and for a batch over all ranks of 2^32 items or more.
@@ -55,9 +42,7 @@ class GlobalDraw {
 
  private:
   uint64_t offered() const;
-  void offer();
-  void take_offers(store::Index& index);
-  Round resolve(std::unique_lock<std::mutex>& lock, DrawnBatch& out);
+  Round resolve(DrawnBatch& out);
   void sort_own_draws();
   void write_parcels(DrawnBatch& out);
 
@@ -69,10 +54,10 @@ class GlobalDraw {
   transport::Transport& control_;
   std::shared_ptr<const plan::BatchLayout> layout_;
   std::unique_ptr<select::GroupSampler> sampler_;
+  Agreement agreement_;
   Assignment assignment_;
   ParcelWriter writer_;
   /// Of one draw, kept for their memory.
-  std::vector<std::byte> offer_;
   std::vector<std::byte> offers_;
   select::GroupDraw draw_;
   Numbering numbering_;

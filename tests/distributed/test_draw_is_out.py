@@ -81,9 +81,9 @@ def run(rank):
         what = lambda: buffer.save(FOLDER)
     if rank == 0:  # as the interpreter runs a handler: between two of its instructions
         signal.signal(signal.SIGUSR1, lambda *_: what())
-        at[rank] = (2, lambda: signal.raise_signal(signal.SIGUSR1))
+        at[rank] = (1, lambda: signal.raise_signal(signal.SIGUSR1))
     else:
-        at[rank] = (2, what)  # 1: is there anything to draw; 2: the offers
+        at[rank] = (1, what)
     for _ in range(3):
         next(loader)
     assert rank not in at, "nothing was interrupted"

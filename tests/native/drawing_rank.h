@@ -18,7 +18,7 @@ inline constexpr uint64_t kBatchSize = 16;
 inline constexpr uint64_t kPages = 12;
 inline constexpr uint64_t kPageSteps = 4;  // of options_of()
 
-/// Runs `during`, with what all gave, in every exchange of offers: the second one of each draw.
+/// Runs `during`, with what all gave, in every exchange of offers.
 class Watched final : public transport::Transport {
  public:
   explicit Watched(std::unique_ptr<transport::Transport> inner) : inner_(std::move(inner)) {}
@@ -29,7 +29,7 @@ class Watched final : public transport::Transport {
   double timeout_s() const noexcept override { return inner_->timeout_s(); }
   void allgather(transport::ConstBytes mine, transport::Bytes all) override {
     inner_->allgather(mine, all);
-    if (during && ++gathers_ % 2 == 0) {
+    if (during) {
       during(all);
     }
   }
@@ -43,7 +43,6 @@ class Watched final : public transport::Transport {
 
  private:
   std::unique_ptr<transport::Transport> inner_;
-  uint64_t gathers_ = 0;
 };
 
 struct Law {

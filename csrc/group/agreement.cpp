@@ -1,0 +1,108 @@
+#include "group/agreement.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.h"
+
+namespace gear::group {
+
+EndDraw::~EndDraw() {
+  if (shard_ != nullptr) {
+    const auto lock = shard_->lock();
+    shard_->end_draw();
+  }
+}
+
+Agreement::Agreement(Peers& peers, const select::SamplerOptions& sampler,
+                     transport::Transport& control)
+    : peers_(peers), shard_(peers.shard()), sampler_(sampler), control_(control) {}
+
+Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, const MakeOffer& offer,
+                                  std::vector<std::byte>& offers) {
+  std::exception_ptr error = terms.error;
+  exchange(terms, error, offer_bytes, offer, offers);
+  const auto any = [&](Ready::Flag flag) {
+    return std::ranges::any_of(ranks_,
+                               [flag](const Ready& one) { return (one.flags & flag) != 0; });
+  };
+  if (any(Ready::kKeptUpdates)) {
+    {
+      const EndDraw end(shard_);
+    }
+    peers_.exchange_updates(control_);
+    exchange(terms, error, offer_bytes, offer, offers);
+  }
+  EndDraw end(shard_);
+  if (error) {
+    std::rethrow_exception(error);
+  }
+  for (uint32_t r = 0; r < ranks_.size(); ++r) {
+    if ((ranks_[r].flags & Ready::kNoMemory) != 0) {
+      throw base::OutOfMemory(base::cat(
+          "[collect] rank ", r, " has no memory for a batch (its own message says more), so that ",
+          "none is drawn on any rank: free some there, and call next on all of them again"));
+    }
+  }
+  const bool nothing = !any(Ready::kOffersSome);
+  if (nothing && !any(Ready::kLimited)) {
+    return Round::kNothing;
+  }
+  if (nothing || any(Ready::kHeldBack)) {
+    return any(Ready::kOutOfTime) ? Round::kOutOfTime : Round::kNotAllowed;
+  }
+  end.release();
+  const auto lock = shard_.lock();
+  for (const Ready& one : ranks_) {
+    shard_.index().raise_max_priority(one.largest);
+  }
+  return Round::kDrawn;
+}
+
+// Leaves what all ranks say in ranks_ and `offers`, and a draw out.
+void Agreement::exchange(const Terms& terms, std::exception_ptr& error, uint64_t offer_bytes,
+                         const MakeOffer& offer, std::vector<std::byte>& offers) {
+  const uint64_t message_bytes = sizeof(Ready) + offer_bytes;
+  own_.assign(message_bytes, std::byte{0});
+  all_.resize(message_bytes * peers_.size());
+  offers.resize(offer_bytes * peers_.size());
+  ranks_.resize(peers_.size());
+  const Ready own = begin(terms, error, offer, std::span(own_).subspan(sizeof(Ready)));
+  std::memcpy(own_.data(), &own, sizeof own);
+  EndDraw end(shard_);
+  control_.allgather(own_, all_);  // Python may run in it, in this very thread
+  end.release();
+  for (uint32_t r = 0; r < ranks_.size(); ++r) {
+    const std::byte* message = all_.data() + r * message_bytes;
+    std::memcpy(&ranks_[r], message, sizeof(Ready));
+    std::copy_n(message + sizeof(Ready), offer_bytes, offers.data() + r * offer_bytes);
+  }
+}
+
+Agreement::Ready Agreement::begin(const Terms& terms, std::exception_ptr& error,
+                                  const MakeOffer& offer, std::span<std::byte> out) {
+  const bool kept = peers_.kept_updates() > 0;
+  const auto lock = shard_.lock_between_draws();
+  if (select::needs_priorities(sampler_)) {
+    shard_.settle();
+  }
+  store::Index& index = shard_.index();
+  const bool offers_some = select::offered(sampler_, index).counts.total() > 0;
+  if (!error) {
+    try {
+      offer(index, out);
+    } catch (...) {  // the others are told
+      error = std::current_exception();
+    }
+  }
+  shard_.begin_draw();
+  const auto flag = [](bool set, Ready::Flag one) { return set ? uint32_t{one} : 0U; };
+  return {flag(kept, Ready::kKeptUpdates) | flag(offers_some, Ready::kOffersSome) |
+              flag(!terms.allowed, Ready::kHeldBack) |
+              flag(shard_.rate_limiter().active(), Ready::kLimited) |
+              flag(terms.out_of_time, Ready::kOutOfTime) | flag(error != nullptr, Ready::kNoMemory),
+          index.state().max_priority};
+}
+
+}  // namespace gear::group

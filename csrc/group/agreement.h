@@ -1,0 +1,92 @@
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "group/peers.h"
+#include "select/sampler.h"
+
+namespace gear::group {
+
+/// Whether the ranks of a group may draw a batch, and what everybody offers to it: one message of 8
+/// bytes and the offer from every rank to every other.
+///
+///     lock ── settle ── begin_draw ── offer ── unlock ── allgather ── verdict
+///        ▲                                                  │ some rank has kept updates
+///        └────────────────── updates to their owners ◄──────┘ (once)
+class Agreement {
+ public:
+  enum class Round : uint8_t {
+    kDrawn,
+    kEpochEnd,
+    kNotAllowed,  ///< not yet: some rank's rate limiter
+    kNothing,     ///< no rank offers anything, and none has a rate limiter that says to wait
+    kOutOfTime,   ///< not yet, and some rank waits no longer
+  };
+  /// What this rank has to say to a batch.
+  struct Terms {
+    bool allowed;                        ///< by its rate limiter
+    bool out_of_time;                    ///< it waits no longer for the others'
+    std::exception_ptr error = nullptr;  ///< why it has no memory for one; null: it has
+  };
+  /// Writes what this rank offers. Under the shard's lock; what it throws counts as Terms::error.
+  using MakeOffer = std::function<void(store::Index& index, std::span<std::byte> offer)>;
+
+  /// `sampler`: with the look-ahead of the outputs.
+  Agreement(Peers& peers, const select::SamplerOptions& sampler, transport::Transport& control);
+
+  /// Collective. On kDrawn, which is the same on all ranks, `offers` holds those of all, by rank,
+  /// of `offer_bytes` each, and the shard's draw is out: EndDraw. The largest priority seen so far,
+  /// which new steps get, is that of all ranks then. On any other outcome no draw is out. Where a
+  /// rank has no memory, it throws its error, the others an OutOfMemory that names it, and all may
+  /// go on. Throws InvalidArgument, before anything is sent, in a thread whose draw is out.
+  Round agree(const Terms& terms, uint64_t offer_bytes, const MakeOffer& offer,
+              std::vector<std::byte>& offers);
+
+ private:
+  /// What a rank says before its offer.
+  struct Ready {
+    enum Flag : uint32_t {
+      kKeptUpdates = 1,
+      kOffersSome = 2,
+      kHeldBack = 4,
+      kLimited = 8,
+      kOutOfTime = 16,
+      kNoMemory = 32,
+    };
+
+    uint32_t flags;
+    float largest;  ///< priority seen so far
+  };
+
+  void exchange(const Terms& terms, std::exception_ptr& error, uint64_t offer_bytes,
+                const MakeOffer& offer, std::vector<std::byte>& offers);
+  Ready begin(const Terms& terms, std::exception_ptr& error, const MakeOffer& offer,
+              std::span<std::byte> out);
+
+  Peers& peers_;
+  store::Shard& shard_;
+  select::SamplerOptions sampler_;
+  transport::Transport& control_;
+  std::vector<std::byte> own_;  ///< message; kept for its memory, as what follows
+  std::vector<std::byte> all_;
+  std::vector<Ready> ranks_;  ///< what they said
+};
+
+/// Ends the draw that is out on a shard, at the end of its scope; without the lock.
+class EndDraw {
+ public:
+  explicit EndDraw(store::Shard& shard) : shard_(&shard) {}
+  ~EndDraw();
+  EndDraw(const EndDraw&) = delete;
+  EndDraw& operator=(const EndDraw&) = delete;
+  /// Somebody else ends it.
+  void release() { shard_ = nullptr; }
+
+ private:
+  store::Shard* shard_;
+};
+
+}  // namespace gear::group
