@@ -29,7 +29,9 @@ from gear.statistics import BufferStats
 from gear.window import Outputs, output_numbers, output_tuples
 from gear.writer import Writer
 
-DEFAULT_PAGE_STEPS = 16
+LEAST_PAGE_STEPS, MOST_PAGE_STEPS = 16, 64
+PAGE_BYTES = 64 << 10
+NUM_PAGES = 1024
 
 
 class ReplayBuffer:
@@ -47,8 +49,10 @@ class ReplayBuffer:
             (memory of the current GPU, or of that one).
         name: name of the shared region, for ``tier="shared"``, and for ``tier="pinned"`` if other
             processes map it; None: GEAR makes one up. Over a group, GEAR appends ``-rank2``.
-        page_steps: steps in a page. 16 wastes little on episodes of any length. If all episodes
-            have one length, a page for each makes batches of small steps up to a third faster.
+        page_steps: steps in a page. None: 64, or 32 or 16, so that a page holds at most 64 KiB and
+            the buffer 1024 pages or more (over a group, that of least capacity). Long pages make
+            batches of sequences faster; short ones leave less room empty behind short episodes. If
+            all episodes have one length, a page for each is the fastest.
         evict: which episode gives up its oldest page when none is free: ``"fifo"`` the oldest;
             ``"lifo"`` the newest ended; ``"lowest_priority"`` the ended one of lowest priority.
         max_times_sampled: how often a step may be drawn. An ended episode is freed when it has
@@ -74,7 +78,7 @@ class ReplayBuffer:
         *,
         tier: str = "host",
         name: str | None = None,
-        page_steps: int = DEFAULT_PAGE_STEPS,
+        page_steps: int | None = None,
         evict: str = "fifo",
         max_times_sampled: int | None = None,
         rate_limit: RateLimit | None = None,
@@ -88,28 +92,35 @@ class ReplayBuffer:
                 raise InvalidArgument(f"[store] schema {schema!r}: give a gear.Schema")
             if not isinstance(rate_limit, RateLimit | None):
                 raise InvalidArgument(f"[store] rate_limit {rate_limit!r}: give a gear.RateLimit")
-            most = max_times_sampled
+            most, steps = max_times_sampled, page_steps
             if most is not None:
                 most = check_count("[store] max_times_sampled", most, most=65535)
+            if steps is not None:
+                steps = check_count("[store] page_steps", steps)
             return {
                 "schema": [repr(column) for column in schema.as_tuples()],
                 # Which GPU of its node it is on is each rank's own: "device:1".
                 "tier": check_text("[store] tier", tier).partition(":")[0],
                 "name": None if name is None else check_text("[store] name", name),
-                "page_steps": check_count("[store] page_steps", page_steps),
+                "page_steps": steps,
                 "evict": check_text("[store] evict", evict),
                 "max_times_sampled": most,
                 "rate_limit": None if rate_limit is None else list(rate_limit.as_tuple()),
+                "[capacity]": check_count("[store] capacity", capacity),
                 "[made up]": secrets.token_hex(8),
             }
 
         with group.doing("ReplayBuffer"):
-            made_up = alike(group, check, "[store] ReplayBuffer")[0]["[made up]"]
+            told = alike(group, check, "[store] ReplayBuffer")
+            made_up = told[0]["[made up]"]
+            if page_steps is None:
+                least = min(int(one["[capacity]"]) for one in told)
+                page_steps = default_page_steps(schema.step_bytes, least)
 
             def make_shard() -> _core.Shard:
                 return _core.Shard(
                     schema.as_tuples(),
-                    capacity=check_count("[store] capacity", capacity),
+                    capacity=capacity,
                     page_steps=page_steps,
                     evict=evict,
                     max_times_sampled=max_times_sampled or 0,
@@ -435,6 +446,17 @@ class ReplayBuffer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def default_page_steps(step_bytes: int, capacity: int) -> int:
+    """Steps in a page of a buffer that names none: a power of two.
+
+    The last page of an episode is half empty on average, and an eviction takes a page: hence the
+    many pages of few steps. A window costs a copy a page and column: hence not fewer, unless the
+    steps are so large that a copy of 16 is as fast.
+    """
+    most = min(MOST_PAGE_STEPS, PAGE_BYTES // step_bytes, capacity // NUM_PAGES)
+    return max(LEAST_PAGE_STEPS, 1 << most.bit_length() >> 1)
 
 
 def _checked_group(group: Group | None) -> Group:

@@ -233,13 +233,13 @@ def test_a_contestant_that_cannot_start_is_named_with_its_reason(tmp_path: Path)
     assert found["failures"] == {"absent": "absent ended during 'hello': no module absent"}
 
 
-@pytest.mark.parametrize("page_steps", [16, 0])
-def test_gear_inserts_what_the_workload_asks(page_steps: int) -> None:
+@pytest.mark.parametrize("episode_pages", [False, True])
+def test_gear_inserts_what_the_workload_asks(episode_pages: bool) -> None:
     import experience
     import workloads
     from gear_contestant import Gear
 
-    contestant = Gear(page_steps=page_steps)
+    contestant = Gear(episode_pages=episode_pages)
     contestant.data = experience.make("transitions", quick=True)
     contestant.fill()
     work = {workload.name: workload for workload in workloads.everything(quick=True)}

@@ -18,7 +18,7 @@ from protocol import Contestant, Tensors, serve
 from workloads import Workload
 
 import gear
-from gear.buffer import DEFAULT_PAGE_STEPS
+from gear.buffer import default_page_steps
 
 TRANSITION = {
     "obs": gear.Step(0),
@@ -31,12 +31,11 @@ PRIORITISED = gear.Weighted(alpha=0.6, beta=0.4)
 
 
 class Gear(Contestant):
-    """page_steps: steps in a page; 0: all of an episode and its closing step."""
+    """episode_pages: a page holds all of an episode and its closing step."""
 
-    def __init__(self, *, page_steps: int) -> None:
-        self.name = "gear" if page_steps else "gear_episode_pages"
-        self.page_steps = page_steps
-        self.setting = f"pages of {page_steps} steps" if page_steps else "pages of an episode"
+    def __init__(self, *, episode_pages: bool) -> None:
+        self.name = "gear_episode_pages" if episode_pages else "gear"
+        self.episode_pages = episode_pages
 
     def versions(self) -> dict[str, str]:
         return {**super().versions(), "gear": gear.__version__}
@@ -44,6 +43,8 @@ class Gear(Contestant):
     def fill(self) -> None:
         data = self.data
         self.buffer = self._make(data.num_episodes)
+        held = "an episode" if self.episode_pages else f"{self.buffer.page_steps} steps"
+        self.setting = f"pages of {held}"
         rng = np.random.default_rng(2)
         with self.buffer.writer() as writer:
             for e in range(data.num_episodes):
@@ -60,10 +61,11 @@ class Gear(Contestant):
         if not data.is_frames:
             columns += [gear.Column("action", (6,)), gear.Column("reward")]
             columns += [gear.Column("done", (), "bool")]
-        stored = data.episode_steps + 1
-        page = self.page_steps or stored
-        capacity = num_episodes * -(-stored // page) * page
-        return gear.ReplayBuffer(gear.Schema(columns), capacity, page_steps=page)
+        schema, stored = gear.Schema(columns), data.episode_steps + 1
+        if self.episode_pages:
+            return gear.ReplayBuffer(schema, num_episodes * stored, page_steps=stored)
+        page = default_page_steps(schema.step_bytes, num_episodes * stored)
+        return gear.ReplayBuffer(schema, num_episodes * -(-stored // page) * page)
 
     def nbytes(self) -> int:
         return int(self.buffer.nbytes)
@@ -191,4 +193,4 @@ class Gear(Contestant):
 
 
 if __name__ == "__main__":
-    serve(Gear(page_steps=DEFAULT_PAGE_STEPS if sys.argv[1] == "default_pages" else 0))
+    serve(Gear(episode_pages=sys.argv[1] == "episode_pages"))

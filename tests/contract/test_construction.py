@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import gear
+from gear.buffer import default_page_steps
 
 SCHEMA = gear.Schema([gear.Column("x", (), "int32"), gear.Column("y", (2,), "uint8")])
 
@@ -108,6 +110,39 @@ def test_memory_held_is_the_steps_and_64_bytes_each(tier) -> None:
 def test_buffer_arguments_are_checked(tier, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(gear.InvalidArgument, match=message):
         gear.ReplayBuffer(SCHEMA, **arguments, **tier.arguments())
+
+
+@pytest.mark.parametrize(
+    ("step_bytes", "capacity", "page_steps"),
+    [
+        (97, 1_000_000, 64),
+        (97, 100_000, 64),
+        (97, 1 << 16, 64),
+        (97, (1 << 16) - 1, 32),  # 1024 pages or more
+        (97, (1 << 15) - 1, 16),
+        (97, 16, 16),
+        (1 << 10, 1_000_000, 64),
+        ((1 << 10) + 1, 1_000_000, 32),  # 64 KiB a page or less
+        (7056, 1_000_000, 16),
+        (1 << 20, 1_000_000, 16),
+    ],
+)
+def test_pages_follow_from_schema_and_capacity(step_bytes, capacity, page_steps) -> None:
+    assert default_page_steps(step_bytes, capacity) == page_steps
+
+
+def test_the_default_pages_are_those_of_the_rank_of_least_capacity() -> None:
+    def page_steps(rank: int) -> int:
+        with gear.ReplayBuffer(SCHEMA, (1 << 20, 1 << 15)[rank], group=groups[rank]) as buffer:
+            return buffer.page_steps
+
+    groups = gear.Group.loopback(2, timeout_s=20)
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(page_steps, range(2))) == [32, 32]
+    with gear.ReplayBuffer(SCHEMA, 1 << 20) as buffer:
+        assert buffer.page_steps == 64
+    with gear.ReplayBuffer(SCHEMA, 1 << 20, page_steps=16) as buffer:
+        assert buffer.page_steps == 16
 
 
 def test_capacity_beyond_memory_raises_out_of_memory(tier) -> None:
