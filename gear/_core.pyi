@@ -211,6 +211,13 @@ class Peers:
         ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         priorities: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
     ) -> None: ...
+    def update_from_device(
+        self,
+        ids: typing.SupportsInt | typing.SupportsIndex,
+        priorities: typing.SupportsInt | typing.SupportsIndex,
+        count: typing.SupportsInt | typing.SupportsIndex,
+        stream: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
 
 class LoaderOptions:
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,19 +105,48 @@ def gpu_array(label: str, values: Any, *, integer: bool) -> GpuArray | None:
         return GpuArray(address, len(values), device, cupy.cuda.get_current_stream().ptr, values)
 
 
-def update_on_gpu(ids: Any, priorities: Any) -> tuple[GpuArray, GpuArray] | None:
-    """Ids and priorities on their GPU; None if they are not both on the same GPU.
+def update_on_gpu(ids: Any, priorities: Any, send: Callable[[int, int, int, int], None]) -> bool:
+    """Gives `send` the addresses of ids and priorities on their GPU, their number, and the stream
+    that makes them. False if they are not both on one GPU.
 
     Raises:
         InvalidArgument: the numbers of ids and priorities differ, or `gpu_array` refuses one.
     """
+    torch = sys.modules.get("torch")
+    if torch is not None and _is_update(torch, ids, priorities) and _core.runtime_version():
+        stream = torch_stream(torch)(ids.get_device())
+        count = ids.numel()
+        if count > 0:
+            send(ids.data_ptr(), priorities.data_ptr(), count, stream)
+        return True
     gpu_ids = gpu_array("ids", ids, integer=True)
     gpu_priorities = gpu_ids and gpu_array("priorities", priorities, integer=False)
     if not gpu_ids or not gpu_priorities or gpu_ids.device != gpu_priorities.device:
-        return None
+        return False
     if gpu_ids.size != gpu_priorities.size:
         raise InvalidArgument(
             f"[store] update takes one priority an id; given {gpu_ids.size} ids and "
             f"{gpu_priorities.size} priorities"
         )
-    return gpu_ids, gpu_priorities
+    if gpu_ids.size > 0:
+        send(gpu_ids.address, gpu_priorities.address, gpu_ids.size, gpu_ids.stream)
+    return True
+
+
+def _is_update(torch: Any, ids: Any, priorities: Any) -> bool:
+    """Whether these are torch tensors on one GPU that need no conversion: what nearly everybody
+    gives, and some microseconds cheaper to find out than by `gpu_array`."""
+    tensor = torch.Tensor
+    return (
+        isinstance(ids, tensor)
+        and isinstance(priorities, tensor)
+        and ids.is_cuda
+        and priorities.is_cuda
+        and ids.dtype is torch.int64
+        and priorities.dtype is torch.float32
+        and ids.dim() == 1
+        and ids.shape == priorities.shape
+        and ids.is_contiguous()
+        and priorities.is_contiguous()
+        and ids.get_device() == priorities.get_device()
+    )

@@ -242,23 +242,18 @@ class ReplayBuffer:
             arrays on one GPU: a count would have to wait for the GPU, and this call does not once
             a loader there selects by priority. None over a group of several ranks: the priorities
             travel to the steps' owners with the next ``next(loader)`` or `save`, and the owners
-            set them before that draw, in the order of the ranks.
+            set them before that draw, in the order of the ranks. Between the GPUs of one node they
+            travel from GPU to GPU, where a loader's draws are made there.
 
         Raises:
             InvalidArgument: a wrong priority or id; nothing is set. A GPU finds it later: then the
                 next call of the buffer or of its loaders there raises it.
         """
         shard = self._open()
-        if self._peers is not None:
-            self._peers.update(as_ids(ids), as_priorities(priorities))
+        to = shard if self._peers is None else self._peers
+        if update_on_gpu(ids, priorities, to.update_from_device):
             return None
-        on_gpu = update_on_gpu(ids, priorities)
-        if on_gpu is None:
-            return shard.update(as_ids(ids), as_priorities(priorities))
-        gpu, values = on_gpu
-        if gpu.size > 0:
-            shard.update_from_device(gpu.address, values.address, gpu.size, gpu.stream)
-        return None
+        return to.update(as_ids(ids), as_priorities(priorities))
 
     def priorities(self, ids: Any) -> npt.NDArray[np.float32]:
         """The priorities of stored steps, float32 ``[B]``."""

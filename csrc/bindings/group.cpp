@@ -27,6 +27,14 @@ void update_peers(BufferPeers& peers, const Ids& ids, const Priorities& prioriti
                {priorities.data(), static_cast<size_t>(priorities.size())});
 }
 
+// Arrays in a GPU's memory, by address.
+void update_peers_from_device(BufferPeers& peers, uintptr_t ids, uintptr_t priorities,
+                              uint64_t count, uintptr_t stream) {
+  const py::gil_scoped_release release;
+  peers.update_from_device(reinterpret_cast<const int64_t*>(ids),
+                           reinterpret_cast<const float*>(priorities), count, stream);
+}
+
 }  // namespace
 
 void register_group(py::module_& module) {
@@ -34,6 +42,8 @@ void register_group(py::module_& module) {
       .def(py::init(&make_peers), py::arg("shard"), py::arg("transport"), py::arg("nodes"),
            py::arg("hide_names"))
       .def("update", &update_peers, py::arg("ids"), py::arg("priorities"))
+      .def("update_from_device", &update_peers_from_device, py::arg("ids"), py::arg("priorities"),
+           py::arg("count"), py::arg("stream"))
       .def("exchange_updates", &exchange_updates);
 }
 

@@ -5,6 +5,7 @@
 #include <exception>
 #include <random>
 
+#include "base/devices.h"
 #include "base/errors.h"
 #include "base/log.h"
 #include "memory/tiers.h"
@@ -188,31 +189,86 @@ void Peers::update(std::span<const int64_t> ids, std::span<const float> prioriti
   GEAR_CHECK(ids.size() == priorities.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     const uint32_t owner = store::StepId::unpack(ids[i]).owner;
-    const uint64_t slots = owner < size() ? known_[owner].num_pages * known_[owner].page_steps : 0;
-    store::check_update(ids[i], priorities[i], i, owner, slots);
+    store::check_update(ids[i], priorities[i], i, owner, owner < size() ? num_slots(owner) : 0);
   }
-  const std::lock_guard guard(mutex_);
-  if (ids.size() > most_kept_ - kept_) {
-    throw base::OutOfMemory(base::cat(
-        "[group] ", ids.size(), " more priorities beside ", kept_, " that other ranks have yet to ",
-        "hear of: ", most_kept_, " at most are kept; call next or save, which tell them, on every ",
-        "rank between updates"));
+  const auto lock = shard_->lock();
+  if (!device_updates_) {
+    check_room(ids.size(), kept_);
+    put_into_outbox(ids, priorities);
+    return;
   }
+  device_updates_->raise_failed();
+  check_room(ids.size(), device_updates_->kept());
+  device_updates_->keep(ids.data(), priorities.data(), ids.size(), false, 0);
+}
+
+void Peers::update_from_device(const int64_t* ids, const float* priorities, uint64_t count,
+                               uintptr_t stream) {
+  {
+    const auto lock = shard_->lock();
+    if (device_updates_) {
+      device_updates_->raise_failed();
+      check_room(count, device_updates_->kept());
+      device_updates_->keep(ids, priorities, count, true, stream);
+      return;
+    }
+  }
+  std::vector<int64_t> host_ids(count);
+  std::vector<float> host_priorities(count);
+  base::fetch(std::as_writable_bytes(std::span(host_ids)), ids, stream);
+  base::fetch(std::as_writable_bytes(std::span(host_priorities)), priorities, stream);
+  update(host_ids, host_priorities);
+}
+
+void Peers::check_room(uint64_t count, uint64_t kept) const {
+  if (count <= most_kept_ && kept <= most_kept_ - count) {
+    return;
+  }
+  throw base::OutOfMemory(base::cat(
+      "[group] ", count, " more priorities beside ", kept, " that other ranks have yet to hear ",
+      "of: ", most_kept_, " at most are kept; call next or save, which tell them, on every rank ",
+      "between updates"));
+}
+
+void Peers::put_into_outbox(std::span<const int64_t> ids, std::span<const float> priorities) {
   kept_ += ids.size();
   for (size_t i = 0; i < ids.size(); ++i) {
     outbox_[store::StepId::unpack(ids[i]).owner].push_back({ids[i], priorities[i]});
   }
 }
 
+void Peers::set_device_updates(std::shared_ptr<DeviceUpdates> updates) {
+  const auto lock = shard_->lock();
+  GEAR_CHECK(!device_updates_);
+  std::vector<int64_t> ids;
+  std::vector<float> priorities;
+  for (std::vector<Update>& to_owner : outbox_) {
+    for (const Update& one : to_owner) {
+      ids.push_back(one.id);
+      priorities.push_back(one.priority);
+    }
+    to_owner.clear();
+  }
+  kept_ = 0;
+  device_updates_ = std::move(updates);
+  device_updates_->keep(ids.data(), priorities.data(), ids.size(), false, 0);
+}
+
 uint64_t Peers::kept_updates() {
-  const std::lock_guard guard(mutex_);
-  return kept_;
+  const auto lock = shard_->lock();
+  return kept_ + (device_updates_ ? device_updates_->kept() : 0);
 }
 
 void Peers::exchange_updates(transport::Transport& control) {
   std::vector<std::vector<Update>> sent(size());
   {
-    const std::lock_guard guard(mutex_);
+    const auto lock = shard_->lock();
+    if (device_updates_) {
+      std::vector<int64_t> ids;
+      std::vector<float> priorities;
+      device_updates_->take(ids, priorities);
+      put_into_outbox(ids, priorities);
+    }
     sent.swap(outbox_);
     kept_ = 0;
   }

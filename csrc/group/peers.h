@@ -2,7 +2,6 @@
 
 #include <array>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,8 +14,30 @@
 
 namespace gear::group {
 
+/// Priorities that a GPU keeps for the ranks whose steps they are: see UpdateExchange. Under the
+/// shard's lock.
+class DeviceUpdates {
+ public:
+  virtual ~DeviceUpdates() = default;
+
+  /// Keeps priorities of arrays as Mirror::update has them.
+  virtual void keep(const int64_t* ids, const float* priorities, uint64_t count, bool on_device,
+                    uintptr_t stream) = 0;
+  /// How many; of calls that were refused too.
+  virtual uint64_t kept() const = 0;
+  /// Appends what is kept, which it forgets. Waits for the GPU.
+  virtual void take(std::vector<int64_t>& ids, std::vector<float>& priorities) = 0;
+  /// As Mirror::raise_failed_update.
+  virtual void raise_failed() = 0;
+};
+
 /// The other ranks of a buffer: what this rank knows of their shards, and the priorities that it
 /// has yet to tell them. Shared by the buffer and its loaders.
+///
+/// One place keeps those priorities: this one, until a loader's draws select on the GPUs of all
+/// ranks; from there on what set_device_updates() was given, for as long as the buffer is. A draw
+/// of that kind sends them from GPU to GPU; where the host must tell them (in another loader's
+/// draw, in save), exchange_updates() takes them back first.
 class Peers {
  public:
   /// `nodes`: number of every rank's node. `hide_names`: the shared memory's name is for the ranks
@@ -48,10 +69,24 @@ class Peers {
   /// no rank; and OutOfMemory for more than kLeastKept and two for each step that the buffer has
   /// room for, which nobody exchanges. Any thread.
   void update(std::span<const int64_t> ids, std::span<const float> priorities);
+  /// The same of arrays on a GPU, see Mirror::update. Returns at once where a GPU keeps them, which
+  /// finds a wrong priority or id later: then the next update raises it. Else it waits for them.
+  void update_from_device(const int64_t* ids, const float* priorities, uint64_t count,
+                          uintptr_t stream);
   static constexpr uint64_t kLeastKept = 1 << 20;
   uint64_t kept_updates();
   /// Collective: what every rank kept reaches the owners, which apply it in the order of the ranks.
   void exchange_updates(transport::Transport& control);
+
+  /// From here on `updates` keeps the priorities, those that are kept already among them. On all
+  /// ranks at the same place.
+  void set_device_updates(std::shared_ptr<DeviceUpdates> updates);
+  /// Null: none.
+  const std::shared_ptr<DeviceUpdates>& device_updates() const { return device_updates_; }
+  /// Steps that a rank's shard has room for.
+  uint64_t num_slots(uint32_t rank) const {
+    return known_[rank].num_pages * known_[rank].page_steps;
+  }
 
  private:
   struct Update {
@@ -86,6 +121,8 @@ class Peers {
   std::vector<PeerPages> pages(int device);
   const memory::Region* map(uint32_t rank, int device);
   void apply(uint32_t from, std::span<const Update> updates);
+  void check_room(uint64_t count, uint64_t kept) const;
+  void put_into_outbox(std::span<const int64_t> ids, std::span<const float> priorities);
 
   std::shared_ptr<store::Shard> shard_;
   std::shared_ptr<transport::Transport> control_;
@@ -95,9 +132,10 @@ class Peers {
   std::vector<Mapped> mapped_;
   uint64_t loaders_ = 0;
   uint64_t most_kept_ = kLeastKept;
-  std::mutex mutex_;                         ///< of what follows
-  std::vector<std::vector<Update>> outbox_;  ///< by owner
-  uint64_t kept_ = 0;                        ///< in it
+  /// Under the shard's lock:
+  std::shared_ptr<DeviceUpdates> device_updates_;  ///< null: none
+  std::vector<std::vector<Update>> outbox_;        ///< by owner
+  uint64_t kept_ = 0;                              ///< in it
 };
 
 }  // namespace gear::group

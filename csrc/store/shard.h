@@ -123,6 +123,7 @@ class Shard {
   /// The mirror on that GPU of what laws of that look-ahead (none: of any) may draw; made, empty
   /// until its sync(), by the first call. Forgotten by a later call once nobody holds it.
   std::shared_ptr<Mirror> mirror(int device, std::optional<uint64_t> lookahead);
+  std::span<const std::shared_ptr<Mirror>> mirrors() const { return mirrors_; }
   /// Takes back the priorities that mirrors are ahead with; does nothing if none is, nor while a
   /// draw is out. Comes before the index's priorities are looked at.
   void settle();
