@@ -5,8 +5,8 @@
     python benchmarks/gpu.py --only small,weighted
     python benchmarks/gpu.py --rehearse             tiny sizes on the CPU: the figures mean nothing
 
-The JSON holds machine, check, limits, device, pinned, framework, small, weighted, transformer,
-targets, seconds and failures. GB/s count delivered bytes once.
+The JSON holds machine, check, limits, device, pinned, framework, small, turns, weighted,
+transformer, targets, seconds and failures. GB/s count delivered bytes once.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def gear_check(gpu: Gpu) -> Any:
 PARTS: dict[str, Callable[[Gpu], Any]] = {
     "check": gear_check,
     "small": gpu_small.small_batch,
+    "turns": gpu_small.turns,
     "weighted": gpu_small.weighted,
     "device": gpu_rows.device_rows,
     "transformer": gpu_transformer.transformer,

@@ -64,8 +64,12 @@ def print_tables(report: dict[str, Any]) -> None:
     if report.get("framework"):
         cells = [[size(r["row_bytes"]), short(r["gb_per_s"])] for r in report["framework"]]
         table(["row", '`tensor[idx].to("cuda")`, GB/s'], cells)
+    if report.get("turns"):
+        keys: tuple[str, ...] = ("batch_size", "sampler", "wall_us", "host_us", "gpu_us")
+        cells = [[*(short(row[key]) for key in keys)] for row in report["turns"]]
+        table(["batch", "sampler", "a turn, us", "of the host, us", "of kernels, us"], cells)
     if report.get("weighted"):
-        keys: tuple[str, ...] = ("draws_and_updates_us", "wall_us", "torch_draws_us")
+        keys = ("draws_and_updates_us", "wall_us", "torch_draws_us")
         cells = [
             [f"{r['leaves']:.0e}", *(short(r[key]) for key in keys)] for r in report["weighted"]
         ]

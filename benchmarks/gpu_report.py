@@ -26,7 +26,7 @@ def show(report: dict[str, Any]) -> None:
                 print(f"  {row['tier']} {row['row_bytes']} B: {row['kernels_us']}")
     if report.get("framework"):
         table("by hand", ("row_bytes", "batch_bytes", "us", "gb_per_s"), report["framework"])
-    for name in ("small", "weighted", "transformer"):
+    for name in ("small", "turns", "weighted", "transformer"):
         found = report.get(name)
         for row in [found] if isinstance(found, dict) else found or []:
             print(f"{name}: " + ", ".join(f"{k} {short(v)}" for k, v in row.items()))

@@ -72,6 +72,55 @@ def small_batch(gpu: Gpu) -> dict[str, Any]:
     }
 
 
+def turns(gpu: Gpu) -> list[dict[str, Any]]:
+    """What a training loop asks of a buffer each turn, of a million transitions in device memory: a
+    batch of 256 or 4096, drawn uniformly, or by priority with the priorities of that batch set."""
+    buffer = transitions(gpu, "device", 1_000_000)
+    rows = []
+    for batch_size in (256, 4096):
+        errors = torch.rand(batch_size, device=gpu.device) + 0.01
+        for sampler in (gear.Uniform(), gear.Weighted(alpha=0.6, beta=0.4)):
+            loader = buffer.loader(batch_size, sampler=sampler, **gpu.to_gpu())
+            updates = isinstance(sampler, gear.Weighted)
+
+            def work(loader: Any = loader, updates: bool = updates, errors: Any = errors) -> None:
+                batch = next(loader)
+                batch["obs"], batch["action"], batch["reward"], batch["done"]
+                if updates:
+                    buffer.update(batch.ids, errors)
+
+            for _ in range(gpu.size(100, 4)):
+                work()
+            wall = gpu.wall_us(work)
+            found = gpu.kernels(work, 200)
+            rows.append(
+                {
+                    "batch_size": batch_size,
+                    "sampler": sampler.policy,
+                    "wall_us": wall,
+                    "host_us": issue_us(gpu, work),
+                    "gpu_us": found.us(),
+                    "kernels_us": found.by_name(),
+                }
+            )
+            loader.close()
+    buffer.close()
+    forget(gpu)
+    return rows
+
+
+def issue_us(gpu: Gpu, work: Any) -> float:
+    """Microseconds of a call until it returns, few enough in a row that none waits for the GPU."""
+    times = []
+    for _ in range(gpu.size(50)):
+        gpu.synchronize()
+        began = time.perf_counter()
+        for _ in range(20):
+            work()
+        times.append((time.perf_counter() - began) / 20)
+    return statistics.median(times) * 1e6
+
+
 def weighted(gpu: Gpu) -> list[dict[str, Any]]:
     """4096 draws and as many updates by tensors on the GPU, at 1e6, 1e7 and 1e8 leaves."""
     rows = []

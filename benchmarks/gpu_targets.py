@@ -69,6 +69,9 @@ def targets(report: dict[str, Any]) -> list[dict[str, Any]]:
             "256 transitions: us of GPU time", "<=", 25, small["gpu_span_us"] or small["gpu_us"]
         )
         require("256 transitions: batches/s from Python", ">=", 20_000, small["batches_per_s"])
+    for row in report.get("turns", []):
+        if row["batch_size"] == 256 and row["sampler"] == "weighted":
+            require("256 by priority, with update: us a turn", "<=", 35, row["wall_us"])
     by_hand = {row["row_bytes"]: row["gb_per_s"] for row in report.get("framework", [])}
     for row in report.get("pinned", []):
         if row["asked"] != "zero_copy":

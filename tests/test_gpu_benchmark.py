@@ -28,7 +28,8 @@ def test_a_rehearsal_has_every_part(tmp_path: Path) -> None:
     done = run("gpu.py", "--rehearse", "--json", str(path))
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(path.read_text())
-    parts = {"check", "device", "pinned", "framework", "small", "weighted", "transformer"}
+    parts = {"check", "device", "pinned", "framework", "small", "turns", "weighted"}
+    parts |= {"transformer"}
     assert parts | {"machine", "targets", "seconds", "failures"} == set(report)
     assert {"cpu", "cores", "date", "command", "gpu", "torch"} <= set(report["machine"])
     assert {row["met"] for row in report["targets"]} == {None}, "a rehearsal is not judged"
@@ -36,7 +37,7 @@ def test_a_rehearsal_has_every_part(tmp_path: Path) -> None:
     shown = run("gpu_markdown.py", str(path))
     assert shown.returncode == 0, shown.stderr
     rules = [line for line in shown.stdout.splitlines() if line.startswith("| ---")]
-    assert len(rules) == 5, "a rule a table"
+    assert len(rules) == 6, "a rule a table"
 
 
 def test_unknown_parts_are_refused() -> None:
