@@ -22,6 +22,16 @@ constexpr unsigned kNoLeast = 0x7f800000;  ///< infinity
 __device__ inline uint64_t draw_target(uint64_t seed, uint64_t number, uint64_t total) {
   return base::scale_to(base::philox(seed, kDrawStream, number), total);
 }
+/// The same of a total that is known to be narrow.
+__device__ inline uint32_t draw_target(uint64_t seed, uint64_t number, uint32_t total) {
+  const base::Draw128 draw = base::philox(seed, kDrawStream, number);
+  uint64_t carried = 0;
+  for (const uint64_t half : {draw.lo, draw.hi}) {
+    carried = (static_cast<uint32_t>(half) * uint64_t{total} + carried) >> 32;
+    carried = ((half >> 32) * total + carried) >> 32;
+  }
+  return static_cast<uint32_t>(carried);
+}
 
 /// True in one thread of the kernel, when every block has come this far. All threads call it, and
 /// have read of the state what they need.

@@ -7,10 +7,11 @@ namespace gear::select {
 namespace {
 
 template <bool kMany>
-__global__ void walk_epoch(const __grid_constant__ store::DeviceTree tree, uint64_t page_steps,
-                           bool steps, base::Permutation order, uint64_t first, uint64_t count,
-                           float probability, DeviceDraw out) {
-  store::search<kMany>(
+__global__ void __launch_bounds__(store::kMostSearchThreads)
+    walk_epoch(const __grid_constant__ store::DeviceTree tree, uint64_t page_steps, bool steps,
+               base::Permutation order, uint64_t first, uint64_t count, float probability,
+               DeviceDraw out) {
+  store::search<uint32_t, kMany>(
       tree, count, [&](uint64_t item, uint64_t) { return order(first + item); },
       [&](uint64_t item, const store::TreeHit& hit) {
         const uint64_t row = steps ? hit.remainder : 0;
@@ -37,11 +38,10 @@ class DeviceSequential final : public DeviceSampler {
     const base::OnDevice current(mirror_.device());
     const store::DeviceView& view = mirror_.view();
     const bool steps = options_.unit == store::Unit::kStep;
-    const auto kernel = store::is_many(items) ? walk_epoch<true> : walk_epoch<false>;
-    kernel<<<store::search_blocks(items), store::kSearchBlock, 0, mirror_.stream()>>>(
-        steps ? view.anchors : view.heads, view.page_steps, steps, epoch_.order(options_.seed),
-        epoch_.first(), items, epoch_.probability(), out);
-    GEAR_CUDA_TRY(cudaGetLastError());
+    const store::DeviceTree& tree = steps ? view.anchors : view.heads;
+    store::launch_search<uint32_t>(
+        walk_epoch<false>, walk_epoch<true>, tree, items, mirror_.stream(), tree, view.page_steps,
+        steps, epoch_.order(options_.seed), epoch_.first(), items, epoch_.probability(), out);
   }
 
   bool capturable() const override { return false; }

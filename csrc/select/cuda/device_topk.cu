@@ -53,7 +53,7 @@ __device__ void choose_digit(SearchState* state, const unsigned* histogram, Digi
   uint64_t above = 0;
   for (unsigned first = kBins; first > 0; first -= store::kWarpSize) {
     const unsigned bin = first - 1 - static_cast<unsigned>(store::lane_id());
-    const uint64_t sum = above + store::warp_running_sum(histogram[bin]);
+    const uint64_t sum = above + store::warp_running_sum(uint64_t{histogram[bin]});
     const unsigned reached = __ballot_sync(store::kWholeWarp, sum >= state->wanted);
     if (reached != 0) {
       if (store::lane_id() == __ffs(static_cast<int>(reached)) - 1) {

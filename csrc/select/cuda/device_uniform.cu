@@ -1,17 +1,17 @@
-// Uniform with replacement, as uniform.cpp: a search of the tree of page counts per draw.
+// Uniform with replacement, as uniform.cpp: a search of the tree of page counts per draw, whose
+// sums are numbers of slots: 32 bits.
 #include "select/cuda/device_draw.cuh"
 
 namespace gear::select {
 namespace {
 
 template <bool kMany>
-__global__ void draw_uniform(const __grid_constant__ store::DeviceTree tree, uint64_t page_steps,
-                             bool steps, uint64_t seed, DrawState* state, uint64_t count,
-                             DeviceDraw out) {
+__global__ void __launch_bounds__(store::kMostSearchThreads)
+    draw_uniform(const __grid_constant__ store::DeviceTree tree, uint64_t page_steps, bool steps,
+                 uint64_t seed, DrawState* state, uint64_t count, DeviceDraw out) {
   const unsigned long long made = state->made;
-  store::search<kMany>(
-      tree, count,
-      [&](uint64_t item, uint64_t total) { return draw_target(seed, made + item, total); },
+  store::search<uint32_t, kMany>(
+      tree, count, [&](uint64_t item, auto total) { return draw_target(seed, made + item, total); },
       [&](uint64_t item, const store::TreeHit& hit) {
         const uint64_t row = steps ? hit.remainder : 0;
         out.slots[item] = static_cast<uint32_t>(hit.leaf * page_steps + row);
@@ -38,11 +38,10 @@ class DeviceUniform final : public DeviceSampler {
     const base::OnDevice current(mirror_.device());
     const store::DeviceView& view = mirror_.view();
     const bool steps = options_.unit == store::Unit::kStep;
-    const auto kernel = store::is_many(items) ? draw_uniform<true> : draw_uniform<false>;
-    kernel<<<store::search_blocks(items), store::kSearchBlock, 0, mirror_.stream()>>>(
-        steps ? view.anchors : view.heads, view.page_steps, steps, options_.seed, position_.get(),
-        items, out);
-    GEAR_CUDA_TRY(cudaGetLastError());
+    const store::DeviceTree& tree = steps ? view.anchors : view.heads;
+    store::launch_search<uint32_t>(draw_uniform<false>, draw_uniform<true>, tree, items,
+                                   mirror_.stream(), tree, view.page_steps, steps, options_.seed,
+                                   position_.get(), items, out);
   }
 
   bool capturable() const override { return true; }

@@ -9,11 +9,11 @@
 namespace gear::select {
 namespace {
 
-constexpr unsigned kBlock = store::kSearchBlock;
+constexpr unsigned kBlock = 256;
 
 // Lowers state->least to the least value of any thread of the block.
 __device__ void lower_least(DrawState* state, float value) {
-  __shared__ float of_warps[kBlock / store::kWarpSize];
+  __shared__ float of_warps[store::kMostSearchThreads / store::kWarpSize];
   for (int step = store::kWarpSize / 2; step > 0; step /= 2) {
     value = fminf(value, __shfl_xor_sync(store::kWholeWarp, value, step));
   }
@@ -24,18 +24,19 @@ __device__ void lower_least(DrawState* state, float value) {
   if (threadIdx.x != 0) {
     return;
   }
-  for (const float of_warp : of_warps) {
-    value = fminf(value, of_warp);
+  for (unsigned warp = 1; warp < blockDim.x / store::kWarpSize; ++warp) {
+    value = fminf(value, of_warps[warp]);
   }
   atomicMin(&state->least, __float_as_uint(value));  // positive: ordered as their bits
 }
 
 template <bool kMany>
-__global__ void draw_weighted(const __grid_constant__ store::DeviceTree tree, uint64_t seed,
-                              DrawState* state, uint64_t count, DeviceDraw out) {
+__global__ void __launch_bounds__(store::kMostSearchThreads)
+    draw_weighted(const __grid_constant__ store::DeviceTree tree, uint64_t seed, DrawState* state,
+                  uint64_t count, DeviceDraw out) {
   const unsigned long long made = state->made;
   float least = __uint_as_float(kNoLeast);
-  store::search<kMany>(
+  store::search<uint64_t, kMany>(
       tree, count,
       [&](uint64_t item, uint64_t total) { return draw_target(seed, made + item, total); },
       [&](uint64_t item, const store::TreeHit& hit) {
@@ -79,10 +80,8 @@ class DeviceWeighted final : public DeviceSampler {
 
   void launch(uint64_t items, const DeviceDraw& out) override {
     const base::OnDevice current(mirror_.device());
-    const auto kernel = store::is_many(items) ? draw_weighted<true> : draw_weighted<false>;
-    kernel<<<store::search_blocks(items), kBlock, 0, mirror_.stream()>>>(
-        *tree_, seed_, position_.get(), items, out);
-    GEAR_CUDA_TRY(cudaGetLastError());
+    store::launch_search<uint64_t>(draw_weighted<false>, draw_weighted<true>, *tree_, items,
+                                   mirror_.stream(), *tree_, seed_, position_.get(), items, out);
     const auto blocks = static_cast<unsigned>((items + kBlock - 1) / kBlock);
     weigh_importance<<<blocks, kBlock, 0, mirror_.stream()>>>(position_.get(), items, out);
     GEAR_CUDA_TRY(cudaGetLastError());

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/numbers/philox.h"
@@ -17,10 +18,11 @@ namespace {
 
 constexpr unsigned kBlock = 128;
 
-template <bool kMany>
-__global__ void find_all(const __grid_constant__ DeviceTree tree, const uint64_t* targets,
-                         uint64_t count, TreeHit* hits) {
-  search<kMany>(
+template <class Sum, bool kMany>
+__global__ void __launch_bounds__(kMostSearchThreads)
+    find_all(const __grid_constant__ DeviceTree tree, const uint64_t* targets, uint64_t count,
+             TreeHit* hits) {
+  search<Sum, kMany>(
       tree, count, [&](uint64_t item, uint64_t) { return targets[item]; },
       [&](uint64_t item, const TreeHit& hit) { hits[item] = hit; });
 }
@@ -84,8 +86,11 @@ void expect_levels(const DeviceTree& tree, const SumTree& wanted, cudaStream_t s
   REQUIRE(below == std::vector<uint64_t>{wanted.total()});
 }
 
+template <class Sum>
 void expect_finds(const DeviceTree& tree, const SumTree& wanted, cudaStream_t stream) {
-  for (const uint64_t count : {uint64_t{300}, kManyTargets + 5}) {
+  // A warp a target; blocks of 256 threads; of 1024, with a second round.
+  for (const uint64_t count : {uint64_t{300}, kManyTargets + 5, uint64_t{140'000}}) {
+    CAPTURE(count);
     std::vector<uint64_t> targets = {0, wanted.total() - 1};
     while (targets.size() < count) {
       targets.push_back(random(targets.size(), wanted.total()));
@@ -94,17 +99,15 @@ void expect_finds(const DeviceTree& tree, const SumTree& wanted, cudaStream_t st
     wanted.find(targets, expected);
     const auto on_device = to_device(std::span<const uint64_t>(targets));
     const base::DeviceArray<TreeHit> hits(count, 0);
-    const auto kernel = is_many(count) ? find_all<true> : find_all<false>;
-    kernel<<<search_blocks(count), kSearchBlock, 0, stream>>>(tree, on_device.get(), count,
-                                                              hits.get());
-    GEAR_CUDA_TRY(cudaGetLastError());
+    launch_search<Sum>(find_all<Sum, false>, find_all<Sum, true>, tree, count, stream, tree,
+                       on_device.get(), count, hits.get());
     const auto found = from_device(hits.get(), count, stream);
+    uint64_t wrong = 0;
     for (size_t i = 0; i < count; ++i) {
-      REQUIRE(found[i].leaf == expected[i].leaf);
-      REQUIRE(found[i].remainder == expected[i].remainder);
-      REQUIRE(found[i].weight == wanted[expected[i].leaf]);
-      REQUIRE(found[i].total == wanted.total());
+      wrong += found[i].leaf != expected[i].leaf || found[i].remainder != expected[i].remainder ||
+               found[i].weight != wanted[expected[i].leaf] || found[i].total != wanted.total();
     }
+    REQUIRE(wrong == 0);
   }
 }
 
@@ -112,7 +115,7 @@ void expect_finds(const DeviceTree& tree, const SumTree& wanted, cudaStream_t st
 
 TEST_CASE("a tree on the device equals the one of the host, leaf, level and hit") {
   const base::Stream stream(0);
-  for (const uint64_t leaves : {1, 2, 31, 32, 33, 1000, 1025, 2049, 70001}) {
+  for (const uint64_t leaves : {1, 2, 31, 32, 33, 1000, 1025, 2049, 70001, 131'100}) {
     CAPTURE(leaves);
     SumTree wanted(leaves);
     const TreeMemory memory(leaves, stream, 0);
@@ -130,7 +133,7 @@ TEST_CASE("a tree on the device equals the one of the host, leaf, level and hit"
       set_all<<<blocks_of_warps(leaves), kBlock, 0, stream>>>(tree, there.get());
       GEAR_CUDA_TRY(cudaGetLastError());
       expect_levels(tree, wanted, stream);
-      expect_finds(tree, wanted, stream);
+      expect_finds<uint64_t>(tree, wanted, stream);
     }
 
     const uint64_t first = leaves / 7;
@@ -146,7 +149,7 @@ TEST_CASE("a tree on the device equals the one of the host, leaf, level and hit"
           tree, first, count, there.get());
       GEAR_CUDA_TRY(cudaGetLastError());
       expect_levels(tree, wanted, stream);
-      expect_finds(tree, wanted, stream);
+      expect_finds<uint64_t>(tree, wanted, stream);
     }
 
     std::vector<uint64_t> places;
@@ -166,5 +169,35 @@ TEST_CASE("a tree on the device equals the one of the host, leaf, level and hit"
     }
     memory.sum_levels(stream);
     expect_levels(tree, wanted, stream);
+  }
+}
+
+TEST_CASE("a tree whose total fits 32 bits is searched with sums of 32 bits") {
+  const base::Stream stream(0);
+  // Tops of one level and of another, and totals of nearly 2^32.
+  for (const uint64_t leaves : {1, 2, 63, 65, 4096, 16384, 16385, 600'000}) {
+    CAPTURE(leaves);
+    std::vector<uint64_t> weights(leaves);
+    const uint64_t most = UINT32_MAX / leaves;
+    for (uint64_t i = 0; i < leaves; ++i) {
+      weights[i] = i % 5 == 0 ? 0 : i % 5 == 1 ? most : random(i, most);
+    }
+    weights[leaves - 1] = most;
+    SumTree wanted(leaves);
+    wanted.set_run(0, weights);
+    const TreeMemory memory(leaves, stream, 0);
+    const auto there = to_device(std::span<const uint64_t>(weights));
+    set_all<<<blocks_of_warps(leaves), kBlock, 0, stream>>>(memory.tree(), there.get());
+    GEAR_CUDA_TRY(cudaGetLastError());
+    expect_finds<uint32_t>(memory.tree(), wanted, stream);
+
+    // All in one leaf.
+    std::fill(weights.begin(), weights.end(), 0);
+    weights[leaves / 2] = UINT32_MAX;
+    wanted.set_run(0, weights);
+    const auto one = to_device(std::span<const uint64_t>(weights));
+    set_all<<<blocks_of_warps(leaves), kBlock, 0, stream>>>(memory.tree(), one.get());
+    GEAR_CUDA_TRY(cudaGetLastError());
+    expect_finds<uint32_t>(memory.tree(), wanted, stream);
   }
 }

@@ -1,77 +1,121 @@
 #pragma once
 
+#include <algorithm>
+#include <type_traits>
+
+#include "base/cuda/cuda.h"
+#include "base/host_device.h"
 #include "store/mirror/cuda/device_tree.cuh"
 
-// Search of a DeviceTree for many targets at once, by all threads of a kernel.
+// Search of a DeviceTree for many targets at once, by all threads of a kernel. `Sum` is what holds
+// every sum of the tree: uint32_t where the total is known to fit, which halves the work.
 
 namespace gear::store {
 
-constexpr unsigned kSearchBlock = 256;   ///< threads of a block that searches
 constexpr uint64_t kManyTargets = 8192;  ///< from here on a thread a target, below a warp a target
-constexpr unsigned kMostSearchBlocks = 1056;  ///< of many targets: 8 a multiprocessor of an H100
+constexpr unsigned kSearchBlock = 256;   ///< of a block with a warp a target
+constexpr unsigned kMostSearchThreads = 1024;  ///< of a block; every kernel that searches says so
+constexpr unsigned kSearchMultiprocessors = 132;  ///< of an H100: as many blocks, for many targets
 
 inline bool is_many(uint64_t targets) { return targets > kManyTargets; }
 
-inline unsigned search_blocks(uint64_t targets) {
-  const uint64_t each = is_many(targets) ? kSearchBlock : kSearchBlock / kWarpSize;
-  const uint64_t blocks = (targets + each - 1) / each;
-  return static_cast<unsigned>(is_many(targets) && blocks > kMostSearchBlocks ? kMostSearchBlocks
-                                                                              : blocks);
-}
+/// Nodes of the level that a block keeps in shared memory: 64 KiB of narrow sums, the most that
+/// every GPU has; 32 KiB of wide ones.
+template <class Sum>
+constexpr uint64_t kMostTopNodes = sizeof(Sum) == 4 ? 16384 : 4096;
 
-/// The upper levels of a tree as running sums in shared memory: of the lowest level that is short
-/// enough. Every block makes its own.
+/// The lowest level of a tree that is short enough, as a binary search tree of running sums in
+/// shared memory. Every block makes its own:
+///
+///   sums[0]     all nodes
+///   sums[1]     the first half
+///   sums[2, 3]  the first quarter, the first three
+///   sums[4..7]  the first eighth, the first three, five, seven      ...
+///
+/// What the lanes of a warp look at in one step lies side by side, and so in different banks; in an
+/// array of running sums it lies a power of two apart, in the same bank.
+template <class Sum>
 struct SearchTop {
-  static constexpr unsigned kNodes = 2048;
-  static constexpr unsigned kEach = kNodes / kSearchBlock;
+  Sum* sums;
+  unsigned nodes;  ///< of a full binary tree; those behind the level's are empty
+  int level;
 
-  uint64_t sums[kNodes];
-  uint64_t warps[kSearchBlock / kWarpSize];
-
-  /// By all threads of the block. Returns the level.
-  __device__ int make(const DeviceTree& tree) {
-    int level = 0;
-    while (tree.counts[level] > kNodes) {
+  GEAR_HD SearchTop(const DeviceTree& tree, Sum* memory) : sums(memory), nodes(kPair), level(0) {
+    while (tree.counts[level] > kMostTopNodes<Sum>) {
       ++level;
     }
-    uint64_t running[kEach];
-    uint64_t sum = 0;
-    for (unsigned k = 0; k < kEach; ++k) {
-      const unsigned node = threadIdx.x * kEach + k;
-      sum += node < tree.counts[level] ? __ldg(tree.levels[level] + node) : 0;
-      running[k] = sum;
+    while (nodes < tree.counts[level]) {
+      nodes *= 2;
     }
-    const uint64_t through = warp_running_sum(sum);
-    const unsigned warp = threadIdx.x / kWarpSize;
-    if (lane_id() == kWarpSize - 1) {
-      warps[warp] = through;
-    }
-    __syncthreads();
-    uint64_t before = through - sum;
-    for (unsigned w = 0; w < warp; ++w) {
-      before += warps[w];
-    }
-    for (unsigned k = 0; k < kEach; ++k) {
-      sums[threadIdx.x * kEach + k] = before + running[k];
-    }
-    __syncthreads();
-    return level;
   }
 
-  __device__ uint64_t total() const { return sums[kNodes - 1]; }
-
-  /// The node on which `target` falls; `target` becomes what is left of it.
-  __device__ unsigned find(uint64_t& target) const {
-    unsigned node = 0;
-    for (unsigned step = kNodes / 2; step > 0; step /= 2) {
-      if (sums[node + step - 1] <= target) {
-        node += step;
+  /// By all threads of the block, whose number is a power of two.
+  __device__ void make(const DeviceTree& tree) const {
+    const unsigned warp = threadIdx.x / kWarpSize;
+    const unsigned lane = static_cast<unsigned>(lane_id());
+    const unsigned part = max(nodes / (blockDim.x / kWarpSize), kPair);  // of a warp
+    const unsigned begin = warp * part;
+    const unsigned end = min(begin + part, nodes);
+    const auto last = min(end, static_cast<unsigned>(tree.counts[level]));  // zeros pad a level
+    Sum before = 0;
+    for (unsigned first = begin; first < end; first += kAhead * kPair) {
+      ulonglong2 pair[kAhead];
+#pragma unroll
+      for (unsigned k = 0; k < kAhead; ++k) {
+        const unsigned node = first + k * kPair + 2 * lane;
+        pair[k] = node < last
+                      ? __ldg(reinterpret_cast<const ulonglong2*>(tree.levels[level] + node))
+                      : ulonglong2{0, 0};
+      }
+#pragma unroll
+      for (unsigned k = 0; k < kAhead; ++k) {
+        if (first + k * kPair < end) {
+          const unsigned node = first + k * kPair + 2 * lane;
+          const Sum second = static_cast<Sum>(pair[k].y);
+          const Sum through = before + warp_running_sum(static_cast<Sum>(pair[k].x) + second);
+          sums[place(node + 1)] = through - second;
+          sums[place(node + 2)] = through;
+          before = __shfl_sync(kWholeWarp, through, kWarpSize - 1);
+        }
       }
     }
-    if (node > 0) {
-      target -= sums[node - 1];
+    __syncthreads();
+    // So far each warp counted from its own part on.
+    before = warp_sum(lane < warp && begin < nodes ? sums[place((lane + 1) * part)] : Sum{0});
+    __syncthreads();
+    if (warp > 0) {
+      for (unsigned node = begin + lane; node < end; node += kWarpSize) {
+        sums[place(node + 1)] += before;
+      }
     }
-    return node;
+    __syncthreads();
+  }
+
+  __device__ Sum total() const { return sums[0]; }
+
+  /// The node on which `target` falls; `target` becomes what is left of it.
+  __device__ unsigned find(Sum& target) const {
+    const auto* bytes = reinterpret_cast<const std::byte*>(sums);
+    unsigned at = sizeof(Sum);  // place 1, in bytes: one instruction less a step
+    Sum before = 0;
+#pragma unroll 2
+    for (unsigned step = nodes; step > 1; step /= 2) {
+      const Sum sum = *reinterpret_cast<const Sum*>(bytes + at);
+      const bool beyond = sum <= target;
+      before = beyond ? sum : before;
+      at = 2 * at + (beyond ? sizeof(Sum) : 0);
+    }
+    target -= before;
+    return at / sizeof(Sum) - nodes;
+  }
+
+ private:
+  static constexpr unsigned kPair = 2 * kWarpSize;  // that a warp loads at a time
+  static constexpr unsigned kAhead = 4;             // loads under way together
+
+  // Of the sum of the first `count` nodes, count > 0.
+  __device__ unsigned place(unsigned count) const {
+    return count == nodes ? 0 : (nodes + count) >> __ffs(static_cast<int>(count));
   }
 };
 
@@ -84,26 +128,28 @@ constexpr unsigned kPart = static_cast<unsigned>(DeviceTree::kFanout) / kTeamLan
 /// Where a target falls among the children of a node, `part` of which this lane reads, `wanted` the
 /// target; by a whole team. True in the one lane whose part holds it: there `child` becomes the
 /// child, and `wanted` what is left in it. (Of an empty node: in none.)
+template <class Sum>
 __device__ inline bool find_in_part(const uint64_t* children, unsigned part, unsigned& child,
-                                    uint64_t& wanted) {
+                                    Sum& wanted) {
   const auto* four = reinterpret_cast<const ulonglong2*>(children + part * kPart);
   const ulonglong2 low = __ldg(four);
   const ulonglong2 high = __ldg(four + 1);
-  const uint64_t one = low.x;  // running sums of the part
-  const uint64_t two = one + low.y;
-  const uint64_t three = two + high.x;
-  const uint64_t all = three + high.y;
-  uint64_t through = all;  // running sum of the parts
+  const Sum one = static_cast<Sum>(low.x);  // running sums of the part
+  const Sum two = one + static_cast<Sum>(low.y);
+  const Sum three = two + static_cast<Sum>(high.x);
+  const Sum all = three + static_cast<Sum>(high.y);
+  Sum through = all;  // running sum of the parts
   for (unsigned step = 1; step < kTeamLanes; step *= 2) {
-    const uint64_t below = __shfl_up_sync(kWholeWarp, through, step, kTeamLanes);
+    const Sum below = __shfl_up_sync(kWholeWarp, through, step, kTeamLanes);
     if (part >= step) {
       through += below;
     }
   }
-  // Sums stay below 2^63: a target that lies before this part wraps to a number above all of them.
-  const uint64_t here = wanted - (through - all);
+  // A target that lies before this part wraps to what is not below the part's sum: both sums
+  // together fit.
+  const Sum here = wanted - (through - all);
   const unsigned passed = (here >= one) + (here >= two) + (here >= three);
-  const uint64_t before = passed == 0 ? 0 : passed == 1 ? one : passed == 2 ? two : three;
+  const Sum before = passed == 0 ? 0 : passed == 1 ? one : passed == 2 ? two : three;
   child = part * kPart + passed;
   wanted = here - before;
   return here < all;
@@ -117,19 +163,20 @@ __device__ inline bool find_in_part(const uint64_t* children, unsigned part, uns
 ///
 /// So a lane looks for the target of lane 4r + team in round r, and learns of its own, which is
 /// that of team lane % 4, in round lane / 4.
-__device__ inline void warp_descend(const uint64_t* children, unsigned& node, uint64_t& target) {
+template <class Sum>
+__device__ inline void warp_descend(const uint64_t* children, unsigned& node, Sum& target) {
   const auto lane = static_cast<unsigned>(lane_id());
   const unsigned team = lane / kTeamLanes;
   const unsigned part = lane % kTeamLanes;
   const unsigned own_round = lane / kTeams;
   const unsigned own_team_begin = lane % kTeams * kTeamLanes;  // first lane of it
   unsigned next_node = 0;
-  uint64_t next_target = 0;
+  Sum next_target = 0;
 #pragma unroll 4
   for (unsigned round = 0; round < kTeamLanes; ++round) {
     const int owner = static_cast<int>(round * kTeams + team);
     const unsigned parent = __shfl_sync(kWholeWarp, node, owner);
-    uint64_t left = __shfl_sync(kWholeWarp, target, owner);
+    Sum left = __shfl_sync(kWholeWarp, target, owner);
     unsigned child = 0;
     const bool found =
         find_in_part(children + uint64_t{parent} * DeviceTree::kFanout, part, child, left);
@@ -148,9 +195,9 @@ __device__ inline void warp_descend(const uint64_t* children, unsigned& node, ui
 }
 
 /// Calls deliver(item, hit) once for every item in [0, count), in one thread of the kernel, with
-/// the hit of target_of(item, total). All threads of search_blocks(count) blocks of kSearchBlock
-/// threads take part; kMany is is_many(count). Trees of fewer than 2^32 leaves.
-template <bool kMany, class TargetOf, class Deliver>
+/// the hit of target_of(item, total), where total is a Sum or an uint64_t. Trees of fewer than 2^32
+/// leaves. In kernels that launch_search launches: `count` its targets, kMany which of the two.
+template <class Sum, bool kMany, class TargetOf, class Deliver>
 __device__ inline void search(const DeviceTree& tree, uint64_t count, TargetOf target_of,
                               Deliver deliver) {
   if constexpr (!kMany) {
@@ -164,18 +211,19 @@ __device__ inline void search(const DeviceTree& tree, uint64_t count, TargetOf t
       deliver(item, hit);
     }
   } else {
-    __shared__ SearchTop top;
-    const int top_level = top.make(tree);
-    const uint64_t total = top.total();
-    for (uint64_t first = uint64_t{blockIdx.x} * kSearchBlock; first < count;
-         first += uint64_t{gridDim.x} * kSearchBlock) {
+    extern __shared__ uint4 search_memory[];
+    const SearchTop<Sum> top(tree, reinterpret_cast<Sum*>(search_memory));
+    top.make(tree);
+    const Sum total = top.total();
+    for (uint64_t first = uint64_t{blockIdx.x} * blockDim.x; first < count;
+         first += uint64_t{gridDim.x} * blockDim.x) {
       const uint64_t item = first + threadIdx.x;
-      uint64_t target = item < count ? target_of(item, total) : 0;
+      Sum target = item < count ? static_cast<Sum>(target_of(item, total)) : 0;
       unsigned node = top.find(target);
-      if (node >= tree.counts[top_level]) {
+      if (node >= tree.counts[top.level]) {
         node = 0;  // of an empty tree
       }
-      for (int level = top_level - 1; level >= 0; --level) {
+      for (int level = top.level - 1; level >= 0; --level) {
         warp_descend(tree.levels[level], node, target);
       }
       if (item < count) {
@@ -183,6 +231,33 @@ __device__ inline void search(const DeviceTree& tree, uint64_t count, TargetOf t
       }
     }
   }
+}
+
+/// Launches a kernel that calls search() for `targets` targets of `tree`: `few` has kMany false,
+/// `many` has it true, both take `parameters`. The device is current. May be captured.
+template <class Sum, class... Parameters>
+void launch_search(void (*few)(Parameters...), void (*many)(Parameters...), const DeviceTree& tree,
+                   uint64_t targets, cudaStream_t stream,
+                   std::type_identity_t<Parameters>... parameters) {
+  if (!is_many(targets)) {
+    constexpr uint64_t kEach = kSearchBlock / kWarpSize;
+    const auto blocks = static_cast<unsigned>((targets + kEach - 1) / kEach);
+    few<<<blocks, kSearchBlock, 0, stream>>>(parameters...);
+    GEAR_CUDA_TRY(cudaGetLastError());
+    return;
+  }
+  // As few blocks as keep all multiprocessors busy: each makes a top of its own.
+  unsigned threads = kSearchBlock;
+  while (threads < kMostSearchThreads && targets > uint64_t{threads} * kSearchMultiprocessors) {
+    threads *= 2;
+  }
+  const auto blocks = static_cast<unsigned>(
+      std::min<uint64_t>(kSearchMultiprocessors, (targets + threads - 1) / threads));
+  const size_t bytes = SearchTop<Sum>(tree, nullptr).nodes * sizeof(Sum);
+  GEAR_CUDA_TRY(cudaFuncSetAttribute(many, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(kMostTopNodes<Sum> * sizeof(Sum))));
+  many<<<blocks, threads, bytes, stream>>>(parameters...);
+  GEAR_CUDA_TRY(cudaGetLastError());
 }
 
 }  // namespace gear::store

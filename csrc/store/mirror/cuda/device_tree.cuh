@@ -18,9 +18,10 @@ __device__ inline void add_to(uint64_t* node, uint64_t delta) {
 }
 
 /// Of the lanes up to this one.
-__device__ inline uint64_t warp_running_sum(uint64_t value) {
+template <class Sum>
+__device__ inline Sum warp_running_sum(Sum value) {
   for (int step = 1; step < kWarpSize; step *= 2) {
-    const uint64_t below = __shfl_up_sync(kWholeWarp, value, static_cast<unsigned>(step));
+    const Sum below = __shfl_up_sync(kWholeWarp, value, static_cast<unsigned>(step));
     if (lane_id() >= step) {
       value += below;
     }
@@ -28,7 +29,8 @@ __device__ inline uint64_t warp_running_sum(uint64_t value) {
   return value;
 }
 
-__device__ inline uint64_t warp_sum(uint64_t value) {
+template <class Sum>
+__device__ inline Sum warp_sum(Sum value) {
   for (int step = kWarpSize / 2; step > 0; step /= 2) {
     value += __shfl_xor_sync(kWholeWarp, value, step);
   }
@@ -87,8 +89,8 @@ __device__ inline void warp_add_run(const DeviceTree& tree, uint64_t first, uint
   const uint64_t group = first >> DeviceTree::kFanoutBits;
   const uint64_t leaf = first + static_cast<unsigned>(lane_id());
   const bool in_second = (leaf >> DeviceTree::kFanoutBits) != group;
-  const uint64_t first_gained = warp_sum(in_second ? 0 : gained);
-  const uint64_t second_gained = warp_sum(in_second ? gained : 0);
+  const uint64_t first_gained = warp_sum(in_second ? uint64_t{0} : gained);
+  const uint64_t second_gained = warp_sum(in_second ? gained : uint64_t{0});
   const bool second = lane_id() >= kWarpSize / 2;
   const int level = lane_id() % (kWarpSize / 2);
   const uint64_t sum = second ? second_gained : first_gained;
