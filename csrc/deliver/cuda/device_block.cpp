@@ -40,7 +40,7 @@ DeviceBlock::DeviceBlock(uint64_t bytes, memory::Tier tier, int device)
     : fill_device_(device),
       region_(memory::make_region(tier, bytes, {"", "", device})),
       begun_(true),
-      filled_(true) {}
+      ended_(true) {}
 
 DeviceBlock::~DeviceBlock() {
   filled_.drain();
@@ -52,20 +52,28 @@ DeviceBlock::~DeviceBlock() {
 }
 
 void DeviceBlock::begin_fill(cudaStream_t stream) {
-  {
-    const std::lock_guard guard(mutex_);
-    for (Reader& reader : readers_) {
-      if (!reader.reads) {
-        continue;
-      }
-      reader.released.make_wait(stream);
-      reader.reads = false;
+  const std::lock_guard guard(mutex_);
+  for (Reader& reader : readers_) {
+    if (!reader.reads) {
+      continue;
     }
+    reader.released.make_wait(stream);
+    reader.reads = false;
   }
-  begun_.record(stream);
 }
 
-void DeviceBlock::end_fill(cudaStream_t stream) { filled_.record(stream); }
+void DeviceBlock::begin_timing(cudaStream_t stream) {
+  begun_.record(stream);
+  timed_ = true;
+}
+
+void DeviceBlock::end_fill(cudaStream_t stream) {
+  if (timed_) {
+    ended_.record(stream);
+    timed_ = false;
+  }
+  filled_.record(stream);
+}
 
 void DeviceBlock::fill(std::span<const std::byte> bytes, cudaStream_t stream) {
   GEAR_CHECK(bytes.size() <= this->bytes());

@@ -36,8 +36,10 @@ class DeviceBlock final : public plan::Delivery {
   void begin_fill(cudaStream_t stream);
   void end_fill(cudaStream_t stream);
   bool filled() const { return filled_.done(); }
-  /// GPU time from begin_fill to end_fill, once filled().
-  double fill_s() const { return filled_.ms_since(begun_) * 1e-3; }
+  /// After begin_fill, for a fill whose time will be asked for.
+  void begin_timing(cudaStream_t stream);
+  /// GPU time from begin_timing to end_fill, once filled().
+  double fill_s() const { return ended_.ms_since(begun_) * 1e-3; }
   /// What the producer notes of a fill: bytes that it moved, 0 where its time means nothing.
   void note_bytes(uint64_t bytes) { noted_bytes_ = bytes; }
   uint64_t noted_bytes() const { return noted_bytes_; }
@@ -65,8 +67,10 @@ class DeviceBlock final : public plan::Delivery {
 
   int fill_device_;
   std::unique_ptr<memory::Region> region_;
-  base::Event begun_;
   base::Event filled_;
+  base::Event begun_;  ///< these two, of the last fill that was timed
+  base::Event ended_;
+  bool timed_ = false;  ///< the fill that is under way
   uint64_t noted_bytes_ = 0;
   std::mutex mutex_;  ///< of readers_
   std::vector<Reader> readers_;

@@ -97,6 +97,9 @@ Filled DeviceRoute::gather(const Filling& filling,
     select(draw_into(target));
   };
   block.begin_fill(stream());
+  if (filling.timed || joint_) {
+    block.begin_timing(stream());
+  }
   if (joint_) {
     select_into_target();
     Filled filled = joint_->add(plan_, mirror_->view(), filling.unit, filling.items, filling.block,
@@ -117,7 +120,7 @@ Filled DeviceRoute::gather(const Filling& filling,
     launches();
   }
   block.end_fill(stream());
-  return {end_of_reads()};
+  return {end_of_reads(), filling.timed ? 1U : 0U};
 }
 
 void DeviceRoute::launch(const Filling& filling, std::byte* block) {

@@ -43,6 +43,7 @@ class DeviceRoute {
     std::shared_ptr<DeviceBlock> block;
     plan::PlanTotals* totals;  ///< by window, pinned: where packed, what the batch holds
     bool repeats;              ///< what is launched is the same each time for a block
+    bool timed;                ///< its time on the GPU is wanted; that of a joint pass always is
   };
 
   /// `device` is the current GPU. Throws InvalidArgument where it cannot read the pages,

@@ -8,7 +8,7 @@
 namespace gear::deliver {
 namespace {
 
-// Batches: to ask events for their time costs some microseconds.
+// Batches: to record events, and to ask them for their time, costs some microseconds.
 constexpr uint64_t kTimedEvery = 8;
 
 // Bytes that leave the store; padding counts where nobody counts it.
@@ -152,18 +152,19 @@ void DeviceSource::gather(Fill& job, std::shared_ptr<DeviceBlock> block, uint64_
   job.resolved = !options_.packed;
   look_at_time(*block);
   block->note_bytes(0);
+  const bool timed = enqueued_++ % kTimedEvery == 0;
   const bool repeats = device_sampler_ && device_sampler_->capturable() && !options_.packed &&
                        items == options_.batch_size;
   job.filled =
-      route_->gather({options_.sampler.unit, items, block, job.totals.get(), repeats},
+      route_->gather({options_.sampler.unit, items, block, job.totals.get(), repeats, timed},
                      [this, items](const select::DeviceDraw& draw) { launch_select(items, draw); });
   put_block(std::move(block), batch);
 }
 
 void DeviceSource::finish(Job& wanted, Job*) {
   auto& job = static_cast<Fill&>(wanted);
-  const base::OnDevice on(device_);
   if (job.filled.end) {
+    const base::OnDevice on(device_);
     job.filled.end->hurry();
     route_->raise_failed();
   }
@@ -172,6 +173,7 @@ void DeviceSource::finish(Job& wanted, Job*) {
   if (job.resolved && !to_host) {
     return;
   }
+  const base::OnDevice on(device_);
   {
     const base::NvtxRange range("gear.wait");
     block->wait();
@@ -193,7 +195,7 @@ void DeviceSource::count(Job& delivered) {
 }
 
 void DeviceSource::look_at_time(const DeviceBlock& block) {
-  if (block.noted_bytes() == 0 || enqueued_++ % kTimedEvery != 0 || !block.filled()) {
+  if (block.noted_bytes() == 0 || !block.filled()) {
     return;
   }
   const std::lock_guard guard(mutex_);

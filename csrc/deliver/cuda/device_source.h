@@ -60,7 +60,7 @@ class DeviceSource final : public Source {
   select::Law& law();
   void launch_select(uint64_t items, const select::DeviceDraw& draw);
   void gather(Fill& job, std::shared_ptr<DeviceBlock> block, uint64_t items);
-  /// Now and then, the time that the last fill of a block took.
+  /// The time that the last fill of a block took, where it was timed.
   void look_at_time(const DeviceBlock& block);
 
   std::shared_ptr<store::Shard> shard_;
@@ -72,7 +72,7 @@ class DeviceSource final : public Source {
   std::unique_ptr<select::Sampler> host_sampler_;
   select::Selection selection_;                 ///< of the host's
   std::optional<gather::AnchorUpload> upload_;  ///< likewise
-  uint64_t enqueued_ = 0;                       ///< into blocks that were filled before
+  uint64_t enqueued_ = 0;                       ///< batches
   std::mutex mutex_;                            ///< of what follows
   uint64_t timed_bytes_ = 0;                    ///< of batches whose time on the GPU was looked at
   double timed_s_ = 0;

@@ -11,7 +11,8 @@ namespace {
 
 using store::kNone;
 
-constexpr uint32_t kThreads = 256;
+constexpr uint32_t kThreadBits = 8;
+constexpr uint32_t kThreads = 1U << kThreadBits;
 constexpr uint32_t kMaxLaneBits = 5;        // a warp an item
 constexpr uint32_t kWindowsPerLaunch = 32;  // keeps the parameters of a kernel below 4 KiB
 
@@ -48,9 +49,10 @@ struct DerivedParameters {
 static_assert(sizeof(PlanParameters) + sizeof(DerivedParameters) <= 4096,
               "more needs a newer compiler and driver");
 
+template <bool kStanding = false>
 __device__ PlannedItem plan_item(const PlanParameters& plan, const WindowParameters& window,
                                  uint32_t item, bool writes_id) {
-  const PlannedItem planned = plan_item(plan.tables, window.window, plan.slots[item]);
+  const PlannedItem planned = plan_item<kStanding>(plan.tables, window.window, plan.slots[item]);
   if (writes_id && plan.ids != nullptr) {
     plan.ids[item] = planned.id;
   }
@@ -86,14 +88,14 @@ __device__ bool last_to_add(const WindowParameters& window, uint32_t blocks, uin
 __global__ void __launch_bounds__(kThreads)
     plan_padded(const __grid_constant__ PlanParameters plan) {
   const WindowParameters& window = plan.windows[blockIdx.y];
-  const uint32_t per_block = kThreads >> window.lane_bits;
-  const uint32_t blocks = max(1U, (plan.items + per_block - 1) / per_block);
-  if (blockIdx.x >= blocks) {
+  const uint32_t items_bits = kThreadBits - window.lane_bits;  // of a block
+  const uint32_t begin = blockIdx.x << items_bits;
+  if (begin >= plan.items && blockIdx.x > 0) {
     return;
   }
   const uint32_t lanes = 1U << window.lane_bits;
   const uint32_t lane = threadIdx.x & (lanes - 1);
-  const uint32_t item = blockIdx.x * per_block + (threadIdx.x >> window.lane_bits);
+  const uint32_t item = begin + (threadIdx.x >> window.lane_bits);
   uint64_t steps = 0;
   if (item < plan.items) {
     const PlannedItem planned = plan_item(plan, window, item, lane == 0 && blockIdx.y == 0);
@@ -113,6 +115,7 @@ __global__ void __launch_bounds__(kThreads)
   if (window.totals == nullptr) {
     return;
   }
+  const uint32_t blocks = max(1U, (plan.items + (1U << items_bits) - 1) >> items_bits);
   if (last_to_add(window, blocks, steps) && threadIdx.x == 0) {
     *window.totals = {uint64_t{plan.items} * window.length, steps};
   }
@@ -217,7 +220,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const auto item = static_cast<uint32_t>(number / window.length);
   const auto row = static_cast<uint32_t>(number - uint64_t{item} * window.length);
-  const PlannedItem planned = plan_item(plan, window, item, false);
+  const PlannedItem planned = plan_item<true>(plan, window, item, false);
   const uint32_t count = planned.extent.count;
   uint64_t target = number;
   uint32_t i = row - planned.extent.place;  // not below count where row is below place, by wrapping

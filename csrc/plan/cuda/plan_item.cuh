@@ -41,13 +41,25 @@ struct PlanWindow {
 /// An anchor with what there is of a window around it.
 struct PlannedItem {
   Extent extent{0, 0, 0};
-  Standing standing;
+  Standing standing;  ///< where it is asked for
   int64_t id = -1;    ///< of the anchor; -1: the slot holds no step, and nothing else is known
   uint32_t page = 0;  ///< the anchor's
   uint64_t page_first = 0;
 };
 
-/// `slot` may be any number.
+/// In two loads of 16 bytes: member by member it would be more.
+__device__ inline store::Page load_page(const store::Page* page) {
+  const auto* const there = reinterpret_cast<const uint4*>(page);
+  const uint4 halves[2] = {there[0], there[1]};
+  static_assert(sizeof(halves) == sizeof(store::Page));
+  store::Page loaded;
+  __builtin_memcpy(&loaded, halves, sizeof(loaded));
+  return loaded;
+}
+
+/// `slot` may be any number. Where nobody asks for the standing, a window of the anchor alone is
+/// planned without a look at the episode.
+template <bool kStanding = true>
 __device__ inline PlannedItem plan_item(const PlanTables& tables, const PlanWindow& window,
                                         uint32_t slot) {
   PlannedItem planned;
@@ -55,20 +67,27 @@ __device__ inline PlannedItem plan_item(const PlanTables& tables, const PlanWind
   if (number >= tables.num_pages) {
     return planned;
   }
-  const store::Page page = tables.pages[number];
+  const store::Page page = load_page(tables.pages + number);
   if (page.episode == store::kNone) {
     return planned;
   }
-  const store::DeviceEpisode episode = tables.episodes[page.episode];
   planned.page = number;
   planned.page_first = page.first_step;
-  planned.extent = extent_of(episode.begin, episode.end, episode.closing_columns,
-                             page.first_step + tables.page_steps.remainder(slot, number),
-                             window.column, window.start, window.stop, window.pad);
-  planned.standing = standing_of(planned.extent, episode.end, episode.state);
   planned.id = store::StepId{slot, page.generation & store::StepId::kGenerationMask, tables.owner,
                              tables.episode_ids}
                    .pack();
+  const uint32_t row = tables.page_steps.remainder(slot, number);
+  const uint64_t step = page.first_step + row;
+  if (!kStanding && window.start == 0 && window.stop == 1 && row < page.anchors) {
+    planned.extent = {step, 1, 0};
+    return planned;
+  }
+  const store::DeviceEpisode episode = tables.episodes[page.episode];
+  planned.extent = extent_of(episode.begin, episode.end, episode.closing_columns, step,
+                             window.column, window.start, window.stop, window.pad);
+  if constexpr (kStanding) {
+    planned.standing = standing_of(planned.extent, episode.end, episode.state);
+  }
   return planned;
 }
 

@@ -1,6 +1,8 @@
 // The device's plan against the CPU's: ids, lengths, masks, cu_seqlens and, through a gather, rows.
 #include "planned_content.h"
 
+#include <numeric>
+
 #include "base/errors.h"
 
 using namespace gear::plan;
@@ -126,6 +128,42 @@ TEST_CASE("anchors that are nowhere deliver nothing") {
     CHECK(length == 0);
   }
   CHECK(download(plan.rows()[0].slots, 6) == std::vector<uint32_t>(6, kNone));
+}
+
+TEST_CASE("a window of the anchor alone finds what a longer one finds there, in any slot") {
+  const auto shard = make_content(small_columns(), 4, 420);
+  const UploadedShard uploaded(*shard);
+  const uint64_t slots = shard->index().num_slots();  // closing steps and free pages among them
+  for (size_t column = 0; column < 3; ++column) {
+    const auto layout = std::make_shared<BatchLayout>(
+        shard->schema(), std::vector<Output>{{"x", column, 0, 1}, {"y", column, 0, 2}}, slots,
+        false);
+    const gear::base::Stream stream(kDevice);
+    DevicePlan plan(layout, shard->layout(), slots, kDevice);
+    const GuardedBlock block(layout->bytes);
+    std::vector<uint32_t> anchors(slots);
+    std::iota(anchors.begin(), anchors.end(), 0U);
+    GEAR_CUDA_TRY(
+        cudaMemcpy(plan.slots(), anchors.data(), 4 * anchors.size(), cudaMemcpyHostToDevice));
+    GEAR_CUDA_TRY(cudaDeviceSynchronize());
+    plan.launch(uploaded.view, Unit::kStep, slots, block.get(), nullptr, stream);
+    stream.synchronize();
+    const std::vector<std::byte> planned = block.read();
+    const size_t one = layout->window_of[0];
+    const auto rows = download(plan.rows()[one].slots, slots);
+    const auto longer = download(plan.rows()[layout->window_of[1]].slots, 2 * slots);
+    uint64_t there = 0;
+    for (uint64_t i = 0; i < slots; ++i) {
+      CAPTURE(i);
+      REQUIRE(rows[i] == longer[2 * i]);
+      int32_t length = -1;
+      std::memcpy(&length, planned.data() + layout->windows[one].lengths + 4 * i, sizeof length);
+      REQUIRE(length == (rows[i] == kNone ? 0 : 1));
+      there += static_cast<uint64_t>(length);
+    }
+    CHECK(there > 0);
+    CHECK(there < slots);
+  }
 }
 
 TEST_CASE("as many slots as an id can name are refused") {
