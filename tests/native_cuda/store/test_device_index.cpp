@@ -160,6 +160,46 @@ TEST_CASE("arrays of the device are taken when their stream has made them, and m
   CHECK(index.state().counters.stale_updates == 0);
 }
 
+TEST_CASE("a caller's stream that is a whole ring ahead of the mirror's overwrites nothing") {
+  constexpr uint64_t kSteps = 40'000;  // more than the ring has room for
+  constexpr uint64_t kCall = 400;
+  Index index({kSteps / 100, 100, 0, Evict::kFifo, 0});
+  add_episode(index, kSteps);
+  DeviceIndex mirror(index, 0);
+  mirror.require_priorities();
+  mirror.sync();
+  std::vector<int64_t> ids;
+  std::vector<float> priorities;
+  for (uint32_t slot = 0; slot < kSteps; ++slot) {
+    ids.push_back(index.id({slot / 100, slot % 100}, Unit::kStep));
+    priorities.push_back(static_cast<float>(slot % 1013) + 0.5F);
+  }
+  const base::Stream consumer(0);
+  const auto device_ids = to_device(std::span<const int64_t>(ids));
+  const auto device_priorities = to_device(std::span<const float>(priorities));
+  std::atomic<bool> let_go{false};
+  GEAR_CUDA_TRY(cudaLaunchHostFunc(
+      mirror.stream(),
+      [](void* held) {
+        while (!static_cast<std::atomic<bool>*>(held)->load(std::memory_order_acquire)) {
+          std::this_thread::yield();
+        }
+      },
+      &let_go));
+  for (uint64_t first = 0; first < kSteps; first += kCall) {
+    mirror.update(device_ids.get() + first, device_priorities.get() + first, kCall, true,
+                  reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(consumer)));
+  }
+  let_go.store(true, std::memory_order_release);
+  mirror.settle();
+  mirror.raise_failed_update();
+  uint64_t wrong = 0;
+  for (uint32_t slot = 0; slot < kSteps; ++slot) {
+    wrong += index.priority({slot / 100, slot % 100}) != priorities[slot] ? 1 : 0;
+  }
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("saturated weights and stale ids are counted as by the index") {
   Index index({8, 16, 0, Evict::kFifo, 0});
   Index reference({8, 16, 0, Evict::kFifo, 0});

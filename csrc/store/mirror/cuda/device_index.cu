@@ -135,7 +135,7 @@ void DeviceIndex::require_priorities() {
   base::DeviceArray<float> priorities(slots, device());
   base::DeviceArray<double> episode_weights(episodes_.size(), device());
   base::DeviceArray<DeviceScalars> scalars(1, device());
-  updates_.emplace(slots, episodes_.size(), *stream_, device());
+  updates_.emplace(index_.options().owner, slots, episodes_.size(), *stream_);
   fill<<<blocks_for(slots), kBlock, 0, *stream_>>>(priorities.get(), slots, -0.0F);
   GEAR_CUDA_TRY(cudaGetLastError());
   set_scalars<<<1, 1, 0, *stream_>>>(scalars.get(), index_.state().max_priority);
@@ -185,7 +185,15 @@ void DeviceIndex::update(const int64_t* ids, const float* priorities, uint64_t c
   sync();
   const base::OnDevice current(device());
   updates_->enqueue(ids, priorities, count, on_device, reinterpret_cast<cudaStream_t>(stream),
-                    tables(), *stream_);
+                    tables());
+  ahead_ = true;
+}
+
+void DeviceIndex::apply(const UpdateSegments& updates, const base::Stream& made_on) {
+  GEAR_CHECK(holds_priorities());
+  sync();
+  const base::OnDevice current(device());
+  updates_->apply(updates, made_on, tables());
   ahead_ = true;
 }
 

@@ -57,6 +57,9 @@ class DeviceIndex final : public Mirror {
   /// once.
   std::shared_ptr<const DeviceTree> weights(double alpha);
 
+  /// As update(), of entries that were checked: see UpdateQueue::apply.
+  void apply(const UpdateSegments& updates, const base::Stream& made_on);
+
   /// The sink whose rows go before each sync; null: none.
   void set_rows(RowSink* rows) { rows_ = rows; }
 

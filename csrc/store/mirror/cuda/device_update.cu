@@ -1,9 +1,5 @@
 #include "store/mirror/cuda/device_update.h"
 
-#include <algorithm>
-#include <atomic>
-#include <cstring>
-
 #include "base/errors.h"
 #include "base/numbers/divider.h"
 #include "store/index/fixed_point.h"
@@ -14,27 +10,19 @@ namespace gear::store {
 namespace {
 
 constexpr unsigned kBlock = 128;
-constexpr uint64_t kLeastPartBytes = 48 << 10;  // 4096 updates
-constexpr unsigned long long kNoneBad = ~0ULL;
+constexpr uint64_t kMostInOneBlock = 512;
 
-// One call of update(), as its two kernels see it.
+// Updates, as their kernels see them.
 //
-// A claim says which position names a step (or an episode) last: 1 + that, 0 between two calls.
-// check_updates raises the claims; in apply_updates the thread of that position, and no other,
-// writes the step and resets the claim. The others may read the claim before or after that reset,
-// it makes no difference: it holds either the number of another position or 0, and neither is
-// theirs. If the call holds something wrong, every thread resets what it claimed, and nothing is
-// written.
+// A claim says which update names a step (or an episode) last: 1 + its number, 0 between two
+// launches. All raise the claims; then the thread of that update, and no other, writes the step and
+// resets the claim. The others may read the claim before or after that reset, it makes no
+// difference: it holds either the number of another update or 0, and neither is theirs.
 struct Updates {
-  const int64_t* ids;
-  const float* priorities;
-  uint64_t count;
-  uint32_t* step_claims;               // by slot
-  uint32_t* episode_claims;            // by episode
-  unsigned long long* first_bad;       // position, or kNoneBad
-  unsigned long long* next_first_bad;  // of the next call, which finds it reset
-  UpdateQueue::Failure* failure;       // where to report it
-  uint64_t number;                     // of the call
+  UpdateSegments segments;
+  base::Divider by_most;
+  uint32_t* step_claims;     // by slot
+  uint32_t* episode_claims;  // by episode
   base::Divider by_page_steps;
 };
 
@@ -45,6 +33,14 @@ struct Target {
   bool offered;
   uint32_t slot;
   uint32_t episode_number;
+};
+
+// The update of one thread.
+struct Named {
+  bool given;
+  float priority;
+  uint32_t claim;
+  Target target;
 };
 
 __device__ Target target_of(const DeviceTables& tables, const Updates& updates, int64_t packed) {
@@ -60,26 +56,47 @@ __device__ Target target_of(const DeviceTables& tables, const Updates& updates, 
           id.slot, page.episode};
 }
 
+__device__ Named look_up(const DeviceTables& tables, const Updates& updates, uint32_t thread) {
+  const UpdateSegments& segments = updates.segments;
+  const uint32_t segment = updates.by_most.divide(thread);
+  const uint32_t i = updates.by_most.remainder(thread, segment);
+  if (segment >= segments.num_segments) {
+    return {};
+  }
+  const uint64_t first = segments.first + segment * segments.stride;
+  const UpdateEntry entry = segments.entries[(first + i) & segments.mask];
+  if (segments.counted) {
+    const UpdateEntry* header = segments.entries + first - UpdateSegments::kHeader;
+    if (i >= *reinterpret_cast<const uint64_t*>(header)) {
+      return {};
+    }
+  }
+  if (entry.id < 0) {
+    return {};
+  }
+  return {true, entry.priority, 1 + segment * segments.orders + entry.order,
+          target_of(tables, updates, entry.id)};
+}
+
 __device__ uint32_t* claim_of(const Updates& updates, const Target& target) {
   return target.episode ? updates.episode_claims + target.episode_number
                         : updates.step_claims + target.slot;
 }
 
-__global__ void check_updates(const __grid_constant__ DeviceTables tables,
-                              const __grid_constant__ Updates updates) {
-  const uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
-  if (i >= updates.count) {
-    return;
+__device__ void raise_claim(const Updates& updates, const Named& named) {
+  if (named.target.stored) {
+    atomicMax(claim_of(updates, named.target), named.claim);
   }
-  const int64_t id = updates.ids[i];
-  if (!is_id_of(id, tables.owner, tables.num_slots) || !is_priority(updates.priorities[i])) {
-    atomicMin(updates.first_bad, i);
-    return;
+}
+
+// Whether the update is the last of its target, whose claim is then reset.
+__device__ bool take_claim(const Updates& updates, const Named& named) {
+  uint32_t* claim = claim_of(updates, named.target);
+  if (__ldcg(claim) != named.claim) {  // not from the L1 cache, which atomics pass by
+    return false;
   }
-  const Target target = target_of(tables, updates, id);
-  if (target.stored) {
-    atomicMax(claim_of(updates, target), static_cast<uint32_t>(i + 1));
-  }
+  *claim = 0;
+  return true;
 }
 
 __device__ void count_warp(bool counts, unsigned long long* counter) {
@@ -97,24 +114,6 @@ __device__ void raise_largest(float* largest, float priority) {
   if (lane_id() == 0) {
     atomicMax(reinterpret_cast<unsigned*>(largest), __float_as_uint(priority));
   }
-}
-
-// Whether position `i` is the last that names its target, whose claim is then reset.
-__device__ bool take_claim(const Updates& updates, const Target& target, uint64_t i) {
-  uint32_t* claim = claim_of(updates, target);
-  if (*claim != static_cast<uint32_t>(i + 1)) {
-    return false;
-  }
-  *claim = 0;
-  return true;
-}
-
-__device__ void report(const Updates& updates, uint64_t position, int64_t id, float priority) {
-  updates.failure->position = position;
-  updates.failure->id = id;
-  updates.failure->priority = priority;
-  __threadfence_system();
-  *reinterpret_cast<volatile uint64_t*>(&updates.failure->update) = updates.number;
 }
 
 // Weighs the targets of a warp anew in every tree: of the steps that are `offered` what is cut is
@@ -138,31 +137,14 @@ __device__ void weigh_warp(const DeviceTables& tables, const Target& target, flo
   }
 }
 
-// Whole warps come to the end: those threads that have no update of their own take part in sums.
-__global__ void apply_updates(const __grid_constant__ DeviceTables tables,
-                              const __grid_constant__ Updates updates) {
-  const uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
-  const unsigned long long bad = *updates.first_bad;
-  if (i == 0) {
-    *updates.next_first_bad = kNoneBad;
-  }
-  const int64_t id = i < updates.count ? updates.ids[i] : -1;
-  const float priority = i < updates.count ? updates.priorities[i] : 0.0F;
-  const bool valid = is_id_of(id, tables.owner, tables.num_slots);
-  const Target target = valid ? target_of(tables, updates, id) : Target{};
-  if (bad != kNoneBad) {
-    if (target.stored) {
-      *claim_of(updates, target) = 0;
-    }
-    if (i == bad) {
-      report(updates, i, id, priority);
-    }
-    return;
-  }
+// By whole warps: those threads that have no update of their own take part in sums.
+__device__ void settle(const DeviceTables& tables, const Updates& updates, const Named& named) {
+  const Target& target = named.target;
+  const float priority = named.priority;
   const bool step = target.stored && !target.episode;
-  count_warp(valid && !target.stored, &tables.scalars->stale_updates);
+  count_warp(named.given && !target.stored, &tables.scalars->stale_updates);
   raise_largest(&tables.scalars->max_priority[tables.largest], step ? fabsf(priority) : 0.0F);
-  const bool last = target.stored && take_claim(updates, target, i);
+  const bool last = target.stored && take_claim(updates, named);
   if (last && step) {
     tables.priorities[target.slot] = target.offered ? fabsf(priority) : -fabsf(priority);
   } else if (last) {
@@ -171,110 +153,106 @@ __global__ void apply_updates(const __grid_constant__ DeviceTables tables,
   weigh_warp(tables, target, priority, step && target.offered, last);
 }
 
-// The GPU whose memory this is.
-int device_of(const void* data) {
-  cudaPointerAttributes attributes{};
-  GEAR_CUDA_TRY(cudaPointerGetAttributes(&attributes, data));
-  if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
-    throw base::InvalidArgument(
-        "[store] ids or priorities that say they are on a GPU are in host memory: give CUDA "
-        "arrays, or NumPy arrays");
-  }
-  return attributes.device;
+__global__ void claim_updates(const __grid_constant__ DeviceTables tables,
+                              const __grid_constant__ Updates updates) {
+  raise_claim(updates, look_up(tables, updates, blockIdx.x * kBlock + threadIdx.x));
+}
+
+__global__ void apply_updates(const __grid_constant__ DeviceTables tables,
+                              const __grid_constant__ Updates updates) {
+  settle(tables, updates, look_up(tables, updates, blockIdx.x * kBlock + threadIdx.x));
+}
+
+// Both, of so few that one block has them all.
+__global__ void __launch_bounds__(kMostInOneBlock)
+    apply_few_updates(const __grid_constant__ DeviceTables tables,
+                      const __grid_constant__ Updates updates) {
+  const Named named = look_up(tables, updates, threadIdx.x);
+  raise_claim(updates, named);
+  __syncthreads();
+  settle(tables, updates, named);
 }
 
 }  // namespace
 
-UpdateQueue::UpdateQueue(uint64_t num_slots, uint64_t num_episodes, cudaStream_t stream, int device)
-    : device_(device),
-      claims_(num_slots, device),
-      episode_claims_(num_episodes, device),
-      first_bad_(2, device),
-      staging_(kParts, device) {
-  const base::OnDevice current(device);
-  failures_ = base::PinnedArray<Failure>(kFailures, device);
-  std::fill_n(failures_.get(), kFailures, Failure{});
-  arrived_ = base::Event();
-  GEAR_CUDA_TRY(cudaMemsetAsync(claims_.get(), 0, claims_.bytes(), stream));
-  GEAR_CUDA_TRY(cudaMemsetAsync(episode_claims_.get(), 0, episode_claims_.bytes(), stream));
-  GEAR_CUDA_TRY(cudaMemsetAsync(first_bad_.get(), 0xff, first_bad_.bytes(), stream));
-}
-
-void UpdateQueue::copy_from_device(std::byte* there, const int64_t* ids, const float* priorities,
-                                   uint64_t count, cudaStream_t made_on, cudaStream_t stream) {
-  const int source = device_of(ids);
-  const base::OnDevice current(source);
-  GEAR_CUDA_TRY(cudaMemcpyAsync(there, ids, count * sizeof(int64_t), cudaMemcpyDefault, made_on));
-  GEAR_CUDA_TRY(cudaMemcpyAsync(there + count * sizeof(int64_t), priorities, count * sizeof(float),
-                                cudaMemcpyDefault, made_on));
-  if (source == device_) {
-    arrived_.record(made_on);
-    arrived_.make_wait(stream);
-  } else {
-    base::Event arrived;  // of the GPU that the stream belongs to
-    arrived.record(made_on);
-    arrived.make_wait(stream);
-  }
+UpdateQueue::UpdateQueue(uint32_t owner, uint64_t num_slots, uint64_t num_episodes,
+                         const base::Stream& stream)
+    : stream_(stream),
+      claims_(num_slots, stream.device()),
+      episode_claims_(num_episodes, stream.device()),
+      intake_(owner, {&num_slots, 1}, stream),
+      staging_(kParts, stream.device()) {
+  const base::OnDevice current(stream.device());
+  GEAR_CUDA_TRY(cudaMemsetAsync(claims_.get(), 0, claims_.bytes(), stream_));
+  GEAR_CUDA_TRY(cudaMemsetAsync(episode_claims_.get(), 0, episode_claims_.bytes(), stream_));
 }
 
 void UpdateQueue::enqueue(const int64_t* ids, const float* priorities, uint64_t count,
-                          bool on_device, cudaStream_t made_on, const DeviceTables& tables,
-                          cudaStream_t stream) {
-  GEAR_CHECK(count < ~uint32_t{0});
+                          bool on_device, cudaStream_t made_on, const DeviceTables& tables) {
   if (count == 0) {
     return;
   }
-  const uint64_t bytes = count * (sizeof(int64_t) + sizeof(float));
-  const uint64_t room = std::max(bytes, kLeastPartBytes);
-  std::byte* there = nullptr;
-  if (on_device) {
-    there = staging_.acquire_on_device(room, made_on);
-    copy_from_device(there, ids, priorities, count, made_on, stream);
-  } else {
-    std::byte* const part = staging_.acquire(room);
-    std::memcpy(part, ids, count * sizeof(int64_t));
-    std::memcpy(part + count * sizeof(int64_t), priorities, count * sizeof(float));
-    there = staging_.send(bytes, stream);
-  }
-  ++number_;
-  const Updates updates{reinterpret_cast<const int64_t*>(there),
-                        reinterpret_cast<const float*>(there + count * sizeof(int64_t)),
-                        count,
-                        claims_.get(),
-                        episode_claims_.get(),
-                        first_bad_.get() + number_ % 2,
-                        first_bad_.get() + (number_ + 1) % 2,
-                        failures_.get() + number_ % kFailures,
-                        number_,
-                        base::Divider(static_cast<uint32_t>(tables.page_steps))};
-  const auto blocks = static_cast<unsigned>((count + kBlock - 1) / kBlock);
-  check_updates<<<blocks, kBlock, 0, stream>>>(tables, updates);
-  GEAR_CUDA_TRY(cudaGetLastError());
-  apply_updates<<<blocks, kBlock, 0, stream>>>(tables, updates);
-  GEAR_CUDA_TRY(cudaGetLastError());
-  staging_.release(stream);
+  intake_.keep(ids, priorities, count, on_device, made_on);
+  const auto most = static_cast<uint32_t>(count);
+  launch({intake_.ring(), intake_.mask(), intake_.begin(), 0, 1, most, most, false}, tables);
+  intake_.release(intake_.end());
 }
 
-void UpdateQueue::raise_failed() {
-  Failure* oldest = nullptr;
-  for (uint64_t i = 0; i < kFailures; ++i) {
-    Failure& failure = failures_[i];
-    // The GPU writes the number after the rest.
-    if (std::atomic_ref(failure.update).load(std::memory_order_acquire) == 0) {
-      continue;
-    }
-    if (oldest == nullptr || failure.update < oldest->update) {
-      oldest = &failure;
-    }
-  }
-  if (oldest == nullptr) {
+void UpdateQueue::apply(const UpdateSegments& updates, const base::Stream& made_on,
+                        const DeviceTables& tables) {
+  GEAR_CHECK(uint64_t{updates.num_segments} * updates.orders < ~uint32_t{0});
+  if (updates.most == 0) {
     return;
   }
-  const Failure failure = *oldest;
-  oldest->update = 0;
-  throw base::InvalidArgument(
-      base::cat(update_refusal(failure.id, failure.priority, failure.position), " (update ",
-                number_ - failure.update + 1, " calls ago, on GPU ", device_, ")"));
+  if (made_on.device() == stream_.device()) {
+    GEAR_CHECK(static_cast<cudaStream_t>(made_on) == static_cast<cudaStream_t>(stream_));
+    launch(updates, tables);
+    return;
+  }
+  launch(copy(updates, made_on), tables);
+  staging_.release(stream_);
+}
+
+// Of another GPU's memory.
+UpdateSegments UpdateQueue::copy(const UpdateSegments& updates, const base::Stream& made_on) {
+  GEAR_CHECK(updates.counted);
+  const uint64_t stride = UpdateSegments::kHeader + updates.most;
+  std::byte* const there =
+      staging_.acquire_on_device(updates.num_segments * stride * sizeof(UpdateEntry), made_on);
+  const base::OnDevice beside(made_on.device());
+  for (uint64_t s = 0; s < updates.num_segments; ++s) {
+    GEAR_CUDA_TRY(cudaMemcpyAsync(
+        there + s * stride * sizeof(UpdateEntry),
+        updates.entries + updates.first + s * updates.stride - UpdateSegments::kHeader,
+        stride * sizeof(UpdateEntry), cudaMemcpyDefault, made_on));
+  }
+  base::Event copied;
+  copied.record(made_on);
+  copied.make_wait(stream_);
+  UpdateSegments here = updates;
+  here.entries = reinterpret_cast<const UpdateEntry*>(there);
+  here.first = UpdateSegments::kHeader;
+  here.stride = stride;
+  return here;
+}
+
+void UpdateQueue::launch(const UpdateSegments& segments, const DeviceTables& tables) {
+  const Updates updates{segments, base::Divider(segments.most), claims_.get(),
+                        episode_claims_.get(),
+                        base::Divider(static_cast<uint32_t>(tables.page_steps))};
+  const uint64_t threads = uint64_t{segments.num_segments} * segments.most;
+  GEAR_CHECK(threads < ~uint32_t{0} - kBlock);
+  if (threads <= kMostInOneBlock) {
+    const uint64_t whole_warps = (threads + kWarpSize - 1) / kWarpSize * kWarpSize;
+    apply_few_updates<<<1, static_cast<unsigned>(whole_warps), 0, stream_>>>(tables, updates);
+    GEAR_CUDA_TRY(cudaGetLastError());
+    return;
+  }
+  const auto blocks = static_cast<unsigned>((threads + kBlock - 1) / kBlock);
+  claim_updates<<<blocks, kBlock, 0, stream_>>>(tables, updates);
+  GEAR_CUDA_TRY(cudaGetLastError());
+  apply_updates<<<blocks, kBlock, 0, stream_>>>(tables, updates);
+  GEAR_CUDA_TRY(cudaGetLastError());
 }
 
 }  // namespace gear::store
