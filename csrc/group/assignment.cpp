@@ -1,15 +1,11 @@
 #include "group/assignment.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/errors.h"
 
 namespace gear::group {
-namespace {
-
-constexpr uint16_t kNobody = UINT16_MAX;
-
-}  // namespace
 
 Locality parse_locality(std::string_view text) {
   if (text == "first") {
@@ -22,104 +18,80 @@ Locality parse_locality(std::string_view text) {
       base::cat("[collect] locality '", text, "': 'first' or 'off' is allowed"));
 }
 
-Assignment::Assignment(std::vector<uint32_t> nodes, Locality locality, uint64_t part_draws)
-    : nodes_(std::move(nodes)),
-      locality_(locality),
-      numbering_(nodes_.size(), part_draws),
-      lacks_(nodes_.size()) {
-  GEAR_CHECK(!nodes_.empty() && nodes_.size() < kNobody);
-  ranks_of_.resize(*std::max_element(nodes_.begin(), nodes_.end()) + size_t{1});
-  for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
-    ranks_of_[nodes_[rank]].ranks.push_back(static_cast<uint16_t>(rank));
-    everybody_.ranks.push_back(static_cast<uint16_t>(rank));
-  }
+Assignment::Assignment(std::vector<uint32_t> nodes)
+    : nodes_(std::move(nodes)), parts_(nodes_.size()) {
+  GEAR_CHECK(!nodes_.empty());
+  const size_t num_nodes = *std::ranges::max_element(nodes_) + size_t{1};
+  surplus_.resize(num_nodes);
+  lack_.resize(num_nodes);
 }
 
-uint64_t Assignment::share(uint32_t rank) const {
-  return consumers_.size() / num_ranks() + (rank < consumers_.size() % num_ranks() ? 1 : 0);
-}
-
-void Assignment::assign(std::span<const uint16_t> owners) {
-  GEAR_CHECK(owners.size() <= UINT32_MAX);  // places and surplus are of 32 bits
-  consumers_.resize(owners.size());
-  places_.resize(owners.size());
-  if (locality_ == Locality::kOff) {
-    assign_in_order();
-    return;
+std::span<const AssignedRun> Assignment::runs(std::span<const uint64_t> counts, uint32_t owner) {
+  GEAR_CHECK(counts.size() == nodes_.size());
+  divide(counts);
+  runs_.clear();
+  const Part& own = parts_[owner];
+  if (own.kept > 0) {
+    runs_.push_back({owner, 0, 0, static_cast<uint32_t>(own.kept)});
   }
-  keep_shares(owners);
-  give_surplus(owners);
-  numbering_.number(
-      owners.size(), [consumers = consumers_.data()](uint64_t draw) { return consumers[draw]; },
-      [places = places_.data()](size_t, uint64_t draw, uint32_t place) { places[draw] = place; });
-}
-
-void Assignment::assign_in_order() {
-  size_t first = 0;
-  for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
-    const size_t items = share(rank);
-    std::fill_n(consumers_.data() + first, items, static_cast<uint16_t>(rank));
-    for (size_t i = 0; i < items; ++i) {
-      places_[first + i] = static_cast<uint32_t>(i);
-    }
-    first += items;
+  if (own.surplus.size == 0) {
+    return runs_;
   }
-}
-
-// A rank keeps what it draws up to its share; what it draws beyond is surplus.
-void Assignment::keep_shares(std::span<const uint16_t> owners) {
-  for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
-    lacks_[rank] = static_cast<uint32_t>(share(rank));
-  }
-  surplus_.resize(numbering_.num_parts(owners.size()));
-  for (std::vector<uint32_t>& part : surplus_) {
-    part.clear();
-  }
-  const std::span<const uint32_t> drawn = numbering_.number(
-      owners.size(), [whose = owners.data()](uint64_t draw) { return whose[draw]; },
-      [whose = owners.data(), consumers = consumers_.data(), surplus = surplus_.data(),
-       shares = lacks_.data()](size_t part, uint64_t draw, uint32_t drawn_before) {
-        const uint16_t owner = whose[draw];
-        consumers[draw] = owner;
-        if (drawn_before >= shares[owner]) {
-          surplus[part].push_back(static_cast<uint32_t>(draw));
-        }
-      });
-  for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
-    lacks_[rank] -= std::min(lacks_[rank], drawn[rank]);
-  }
-}
-
-// To ranks of the owner's node as long as one lacks something; then what is left to others.
-void Assignment::give_surplus(std::span<const uint16_t> owners) {
-  for (Takers& node : ranks_of_) {
-    node.first = 0;
-  }
-  everybody_.first = 0;
-  left_.clear();
-  for (const std::vector<uint32_t>& part : surplus_) {
-    for (const uint32_t draw : part) {
-      consumers_[draw] = take(ranks_of_[nodes_[owners[draw]]]);
-      if (consumers_[draw] == kNobody) {
-        left_.push_back(draw);
-      }
+  const auto ranks = static_cast<uint32_t>(nodes_.size());
+  for (uint32_t c = 0; c < ranks; ++c) {
+    if (nodes_[c] == nodes_[owner]) {
+      meet(c, own.surplus, own.kept, parts_[c].lack, parts_[c].kept);
     }
   }
-  for (const uint32_t draw : left_) {
-    consumers_[draw] = take(everybody_);
+  const uint64_t first = own.kept + own.surplus.size - own.left_surplus.size;
+  for (uint32_t c = 0; c < ranks; ++c) {
+    const Part& part = parts_[c];
+    meet(c, own.left_surplus, first, part.left_lack,
+         part.kept + part.lack.size - part.left_lack.size);
+  }
+  return runs_;
+}
+
+void Assignment::divide(std::span<const uint64_t> counts) {
+  const uint64_t items = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  GEAR_CHECK(items <= UINT32_MAX);  // draws and places are of 32 bits
+  const auto ranks = static_cast<uint32_t>(nodes_.size());
+  std::ranges::fill(surplus_, Stretch{});
+  std::ranges::fill(lack_, Stretch{});
+  const auto add = [](Stretch& all, uint64_t size) {
+    const Stretch one{all.size, size};
+    all.size += size;
+    return one;
+  };
+  for (uint32_t r = 0; r < ranks; ++r) {
+    const uint64_t share = share_of(items, ranks, r);
+    Part& part = parts_[r];
+    part.kept = std::min(counts[r], share);
+    part.surplus = add(surplus_[nodes_[r]], counts[r] - part.kept);
+    part.lack = add(lack_[nodes_[r]], share - part.kept);
+  }
+  Stretch left_surplus;
+  Stretch left_lack;
+  const auto beyond = [](const Stretch& one, uint64_t met) {
+    return one.begin + one.size - std::clamp(met, one.begin, one.begin + one.size);
+  };
+  for (uint32_t r = 0; r < ranks; ++r) {
+    Part& part = parts_[r];
+    part.left_surplus = add(left_surplus, beyond(part.surplus, lack_[nodes_[r]].size));
+    part.left_lack = add(left_lack, beyond(part.lack, surplus_[nodes_[r]].size));
   }
 }
 
-uint16_t Assignment::take(Takers& takers) {
-  while (takers.first < takers.ranks.size() && lacks_[takers.ranks[takers.first]] == 0) {
-    ++takers.first;
+// `first`: of the surplus among the owner's draws; `place`: of the lack in the consumer's batch.
+void Assignment::meet(uint32_t consumer, Stretch surplus, uint64_t first, Stretch lack,
+                      uint64_t place) {
+  const uint64_t begin = std::max(surplus.begin, lack.begin);
+  const uint64_t end = std::min(surplus.begin + surplus.size, lack.begin + lack.size);
+  if (begin < end) {
+    runs_.push_back({consumer, static_cast<uint32_t>(first + begin - surplus.begin),
+                     static_cast<uint32_t>(place + begin - lack.begin),
+                     static_cast<uint32_t>(end - begin)});
   }
-  if (takers.first == takers.ranks.size()) {
-    return kNobody;
-  }
-  const uint16_t rank = takers.ranks[takers.first];
-  --lacks_[rank];
-  return rank;
 }
 
 }  // namespace gear::group

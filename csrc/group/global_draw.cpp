@@ -41,9 +41,9 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Loca
       control_(control),
       layout_(std::move(layout)),
       agreement_(peers, with_lookahead(options), control),
-      assignment_(peers.nodes(), locality),
+      locality_(locality),
+      assignment_(peers.nodes()),
       writer_(*layout_, shard_.layout()),
-      numbering_(peers.size()),
       which_(peers.size()),
       places_(peers.size()) {
   const auto lock = shard_.lock_between_draws();
@@ -78,16 +78,30 @@ GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out) {
 // The rank's part of the batch that the offers of all make.
 GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out) {
   auto lock = shard_.lock();
-  sampler_->select(shard_.index(), offers_, items_, draw_);
-  if (draw_.owners.empty()) {
+  const bool by_number = locality_ == Locality::kOff;
+  const auto gather = [&](std::span<const uint64_t> mine, std::span<const uint64_t> counts,
+                          std::span<uint64_t> all) {
+    lock.unlock();  // Python may run in the exchange, in this very thread
+    transport::gather(control_, mine, counts, all);
+    lock = shard_.lock();
+  };
+  sampler_->select(shard_.index(), {items_, offers_, by_number, gather}, draw_);
+  if (draw_.items == 0) {
     return Round::kEpochEnd;
   }
-  assignment_.assign(draw_.owners);
-  out.items = assignment_.share(peers_.rank());
+  out.items = share_of(draw_.items, peers_.size(), peers_.rank());
   out.most_bytes = writer_.most_bytes(out.items);
   out.beta = draw_.beta;
   out.least = draw_.least;
-  sort_own_draws();
+  for (uint32_t c = 0; c < peers_.size(); ++c) {
+    which_[c].clear();
+    places_[c].clear();
+  }
+  if (by_number) {
+    sort_by_number();
+  } else {
+    sort_by_counts();
+  }
   write_parcels(out);
   shard_.flush_rows();
   out.ticket = deliver::commit_draw(shard_, lock, out.items);
@@ -95,18 +109,28 @@ GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out) {
 }
 
 // Which of this rank's draws each consumer receives, and in which places of its batch.
-void GlobalDraw::sort_own_draws() {
-  const std::vector<uint32_t>& draws = draw_.own_draws;
-  const auto consumer = [&](uint64_t i) { return assignment_.consumer(draws[i]); };
-  const std::span<const uint32_t> items = numbering_.count(draws.size(), consumer);
-  for (uint32_t c = 0; c < items.size(); ++c) {
-    which_[c].resize(items[c]);
-    places_[c].resize(items[c]);
+void GlobalDraw::sort_by_counts() {
+  for (const AssignedRun& run : assignment_.runs(draw_.counts, peers_.rank())) {
+    for (uint32_t i = 0; i < run.count; ++i) {
+      which_[run.consumer].push_back(run.first + i);
+      places_[run.consumer].push_back(run.place + i);
+    }
   }
-  numbering_.number(draws.size(), consumer, [&](size_t, uint64_t i, uint32_t n) {
-    which_[consumer(i)][n] = static_cast<uint32_t>(i);
-    places_[consumer(i)][n] = assignment_.place(draws[i]);
-  });
+}
+
+// The same where draws go to the ranks in their order.
+void GlobalDraw::sort_by_number() {
+  uint32_t consumer = 0;
+  uint64_t begin = 0;  // of its batch
+  uint64_t share = share_of(draw_.items, peers_.size(), consumer);
+  for (uint32_t i = 0; i < draw_.own_draws.size(); ++i) {
+    while (draw_.own_draws[i] >= begin + share) {
+      begin += share;
+      share = share_of(draw_.items, peers_.size(), ++consumer);
+    }
+    which_[consumer].push_back(i);
+    places_[consumer].push_back(static_cast<uint32_t>(draw_.own_draws[i] - begin));
+  }
 }
 
 void GlobalDraw::write_parcels(DrawnBatch& out) {

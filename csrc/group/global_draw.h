@@ -43,7 +43,8 @@ class GlobalDraw {
  private:
   uint64_t offered() const;
   Round resolve(DrawnBatch& out);
-  void sort_own_draws();
+  void sort_by_counts();
+  void sort_by_number();
   void write_parcels(DrawnBatch& out);
 
   Peers& peers_;
@@ -55,12 +56,12 @@ class GlobalDraw {
   std::shared_ptr<const plan::BatchLayout> layout_;
   std::unique_ptr<select::GroupSampler> sampler_;
   Agreement agreement_;
+  Locality locality_;
   Assignment assignment_;
   ParcelWriter writer_;
   /// Of one draw, kept for their memory.
   std::vector<std::byte> offers_;
   select::GroupDraw draw_;
-  Numbering numbering_;
   std::vector<std::vector<uint32_t>> which_;   ///< by consumer: its items among this rank's draws
   std::vector<std::vector<uint32_t>> places_;  ///< likewise: in its batch
 };

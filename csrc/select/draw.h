@@ -37,6 +37,31 @@ class Draws {
   }
   void skip(uint64_t count) { made_ += count; }
 
+  /// Of the `count` draws from [0, part.all) that follow the next `ahead`, those that fall on
+  /// `part`: their numbers, from `ahead` on and ascending, and how far into it they fall; each with
+  /// room for `count`. Returns how many.
+  size_t scan(uint64_t ahead, uint32_t count, const base::RangePart& part, uint32_t* numbers,
+              uint64_t* offsets) const {
+    constexpr uint32_t kAtOnce = 256;  // stay in the nearest cache
+    std::array<uint32_t, kAtOnce + base::KeptDraws::kRoom> which;
+    std::array<uint64_t, kAtOnce + base::KeptDraws::kRoom> hi;
+    std::array<uint64_t, kAtOnce + base::KeptDraws::kRoom> lo;
+    size_t kept = 0;
+    for (uint32_t done = 0; done < count; done += std::min(kAtOnce, count - done)) {
+      const uint64_t first = ahead + done;
+      const size_t found =
+          base::philox_scan(seed_, kStream, made_ + first, std::min(kAtOnce, count - done),
+                            part.low, part.high, {which.data(), hi.data(), lo.data()});
+      for (size_t i = 0; i < found; ++i) {
+        const uint64_t offset = base::scale_to({hi[i], lo[i]}, part.all) - part.begin;
+        numbers[kept] = static_cast<uint32_t>(first + which[i]);
+        offsets[kept] = offset;
+        kept += offset < part.size ? 1 : 0;
+      }
+    }
+    return kept;
+  }
+
  private:
   static constexpr uint64_t kStream = 0;
   uint64_t seed_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 #include <vector>
 
@@ -30,6 +31,23 @@ std::vector<T> allgather(Transport& transport, const T& mine) {
   std::vector<T> all(transport.size());
   transport.allgather(bytes_of(mine), std::as_writable_bytes(std::span(all)));
   return all;
+}
+
+/// What every rank gave, rank after rank: counts[r] values of rank r, as all know. Collective.
+template <class T>
+void gather(Transport& transport, std::span<const T> mine, std::span<const uint64_t> counts,
+            std::span<T> all) {
+  if (std::ranges::all_of(counts, [&](uint64_t count) { return count == counts[0]; })) {
+    transport.allgather(std::as_bytes(mine), std::as_writable_bytes(all));
+    return;
+  }
+  const std::vector<ConstBytes> to(transport.size(), std::as_bytes(mine));
+  std::vector<Bytes> from;
+  for (const uint64_t count : counts) {
+    from.push_back(std::as_writable_bytes(all.first(count)));
+    all = all.subspan(count);
+  }
+  transport.alltoallv(to, from);
 }
 
 /// mine[r] goes to rank r; what every rank sent here, by rank. Collective.

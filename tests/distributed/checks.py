@@ -39,20 +39,35 @@ def expected(scenario: Scenario, ranks: list[Arrays]) -> list[Arrays | None]:
     return _expected[key]
 
 
-def places(numbers: np.ndarray, of: np.ndarray) -> np.ndarray:
-    """Where `numbers` stand in `of`, ascending: fails unless they are there in this order."""
-    found, place = [], 0
-    for number in numbers.tolist():
-        while place < len(of) and of[place] != number:
-            place += 1
-        assert place < len(of), f"{number} is not where the single rank has it"
-        found.append(place)
-        place += 1
-    return np.array(found, np.int64)
+def dealt(owners: np.ndarray, nodes: np.ndarray, locality: str) -> list[np.ndarray]:
+    """Which draws each rank receives, in the order of its batch, dealt one by one."""
+    ranks = range(len(nodes))
+    share = [len(owners) // len(nodes) + (rank < len(owners) % len(nodes)) for rank in ranks]
+    draws = list(range(len(owners)))
+    if locality == "off":
+        ends = np.cumsum(share)
+        return [np.arange(end - items, end) for end, items in zip(ends, share, strict=True)]
+    drawn = [[draw for draw in draws if owners[draw] == rank] for rank in ranks]
+    batches = [own[:items] for own, items in zip(drawn, share, strict=True)]
+    surplus = [own[items:] for own, items in zip(drawn, share, strict=True)]
+    for may_take in (lambda giver, taker: nodes[giver] == nodes[taker], lambda *_: True):
+        for giver in ranks:
+            takers = [rank for rank in ranks if may_take(giver, rank)]
+            free = [rank for rank in takers for _ in range(share[rank] - len(batches[rank]))]
+            for draw, taker in zip(surplus[giver], free, strict=False):
+                batches[taker].append(draw)
+            surplus[giver] = surplus[giver][len(free) :]
+    assert not any(surplus)
+    return [np.array(batch, np.int64) for batch in batches]
+
+
+def dealt_among(scenario: Scenario, whole: np.ndarray, ranks: int) -> list[np.ndarray]:
+    nodes = np.array(scenario.nodes(ranks))
+    return dealt(owner_of(whole), nodes, scenario.locality)
 
 
 def check_draws(scenario: Scenario, ranks: list[Arrays]) -> None:
-    """All ranks together have what one rank draws, and each has its share of it."""
+    """All ranks together have what one rank draws, and each has what is dealt to it."""
     for turn, one in enumerate(expected(scenario, ranks)):
         got = [at_turn(rank, turn) for rank in ranks]
         if one is None:
@@ -61,23 +76,21 @@ def check_draws(scenario: Scenario, ranks: list[Arrays]) -> None:
         numbers = [batch["data anchor"].reshape(-1) for batch in got]
         whole = one["data anchor"].reshape(-1)
         assert sorted(np.concatenate(numbers)) == sorted(whole), f"turn {turn}"
-        for rank, mine in enumerate(numbers):
-            share = len(whole) // len(ranks) + (rank < len(whole) % len(ranks))
-            assert len(mine) == share, f"turn {turn}: {len(mine)} items on rank {rank}"
-            places(mine, whole)
-            if scenario.locality == "off" and len(whole) % len(ranks) == 0:
-                assert np.array_equal(mine, whole[rank * share : (rank + 1) * share])
+        for rank, draws in enumerate(dealt_among(scenario, whole, len(ranks))):
+            assert numbers[rank].tolist() == whole[draws].tolist(), f"turn {turn}, rank {rank}"
 
 
 def check_batches(scenario: Scenario, ranks: list[Arrays]) -> None:
     """Data, masks, lengths, probabilities and weights are those of one rank, to the bit."""
     for turn, one in enumerate(expected(scenario, ranks)):
+        if one is None:
+            continue
+        dealt_to = dealt_among(scenario, one["data anchor"].reshape(-1), len(ranks))
         for rank, arrays in enumerate(ranks):
             got = at_turn(arrays, turn)
-            if one is None or got is None:
+            if got is None:
                 continue
-            chosen = places(got["data anchor"].reshape(-1), one["data anchor"].reshape(-1))
-            wanted = items_of(one, chosen)
+            wanted = items_of(one, dealt_to[rank])
             assert set(wanted) | {"ids"} == set(got)
             for name, array in wanted.items():
                 wrong = difference(got[name], array)

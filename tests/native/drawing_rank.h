@@ -18,7 +18,7 @@ inline constexpr uint64_t kBatchSize = 16;
 inline constexpr uint64_t kPages = 12;
 inline constexpr uint64_t kPageSteps = 4;  // of options_of()
 
-/// Runs `during`, with what all gave, in every exchange of offers.
+/// Runs `during`, with what all gave, in every exchange of offers, or in those of counts.
 class Watched final : public transport::Transport {
  public:
   explicit Watched(std::unique_ptr<transport::Transport> inner) : inner_(std::move(inner)) {}
@@ -29,7 +29,7 @@ class Watched final : public transport::Transport {
   double timeout_s() const noexcept override { return inner_->timeout_s(); }
   void allgather(transport::ConstBytes mine, transport::Bytes all) override {
     inner_->allgather(mine, all);
-    if (during) {
+    if (during && (mine.size() == sizeof(uint64_t)) == counts) {
       during(all);
     }
   }
@@ -40,6 +40,7 @@ class Watched final : public transport::Transport {
   std::unique_ptr<transport::Transport> duplicate() override { return inner_->duplicate(); }
 
   std::function<void(transport::ConstBytes)> during;
+  bool counts = false;
 
  private:
   std::unique_ptr<transport::Transport> inner_;
@@ -93,8 +94,9 @@ class Rank {
     return std::move(drawn.parcels);
   }
 
-  void during(std::function<void(transport::ConstBytes)> change) {
+  void during(std::function<void(transport::ConstBytes)> change, bool counts = false) {
     control_.during = std::move(change);
+    control_.counts = counts;
   }
 
   std::shared_ptr<store::Shard> shard;

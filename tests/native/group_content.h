@@ -11,7 +11,10 @@
 #include "base/errors.h"
 #include "base/numbers/philox.h"
 #include "index_view.h"
+#include "ranks.h"
 #include "select/group/group_sampler.h"
+#include "transport/loopback.h"
+#include "transport/typed.h"
 
 /// Content of many ranks, and the same in one buffer.
 namespace gear::testing {
@@ -123,11 +126,11 @@ class GroupContent {
   std::vector<std::pair<uint32_t, uint64_t>> names_;  // by uid in the whole: rank and uid there
 };
 
-// The samplers of all ranks, in one process.
+// The samplers of all ranks, in one process: each selects in a thread of its own.
 class GroupOfSamplers {
  public:
   GroupOfSamplers(GroupContent& content, const select::SamplerOptions& options)
-      : content_(content) {
+      : content_(content), transports_(transport::make_loopback(content.num_ranks(), 60)) {
     for (uint32_t rank = 0; rank < content.num_ranks(); ++rank) {
       samplers.push_back(
           select::make_group_sampler(options, *content.ranks[rank], rank, content.num_ranks()));
@@ -143,35 +146,21 @@ class GroupOfSamplers {
   };
 
   Batch select(uint64_t count) {
-    const size_t bytes = samplers[0]->offer_bytes(count);
-    std::vector<std::byte> offers(bytes * samplers.size());
-    for (uint32_t rank = 0; rank < samplers.size(); ++rank) {
-      samplers[rank]->offer(*content_.ranks[rank], count,
-                            std::span(offers).subspan(rank * bytes, bytes));
-    }
-    std::vector<select::GroupDraw> draws(samplers.size());
-    uint64_t threw = 0;
-    std::string message;
-    for (uint32_t rank = 0; rank < samplers.size(); ++rank) {
-      try {
-        samplers[rank]->select(*content_.ranks[rank], offers, count, draws[rank]);
-      } catch (const base::InvalidArgument& error) {
-        if (threw++ > 0) {
-          REQUIRE(message == error.what());
-        }
-        message = error.what();
+    const std::vector<select::GroupDraw> draws = select_on_all(count, true);
+    Batch batch;
+    batch.beta = draws[0].beta;
+    batch.owners.resize(draws[0].items, UINT16_MAX);
+    for (uint16_t rank = 0; rank < draws.size(); ++rank) {
+      for (const uint32_t draw : draws[rank].own_draws) {
+        REQUIRE(draw < batch.owners.size());
+        REQUIRE(batch.owners[draw] == UINT16_MAX);
+        batch.owners[draw] = rank;
       }
     }
-    if (threw > 0) {
-      REQUIRE(threw == samplers.size());  // on every rank alike
-      throw base::InvalidArgument(message);
-    }
-    Batch batch;
-    batch.owners = draws[0].owners;
-    batch.beta = draws[0].beta;
     std::vector<size_t> next(samplers.size(), 0);
     for (size_t draw = 0; draw < batch.owners.size(); ++draw) {
       const uint16_t owner = batch.owners[draw];
+      REQUIRE(owner < samplers.size());
       const size_t i = next[owner]++;
       REQUIRE(i < draws[owner].own.size());
       REQUIRE(draws[owner].own_draws[i] == draw);
@@ -179,18 +168,53 @@ class GroupOfSamplers {
       batch.steps.push_back(content_.step_of_rank(owner, batch.anchors.back()));
       batch.probabilities.push_back(draws[owner].own.probabilities[i]);
     }
-    for (uint32_t rank = 0; rank < samplers.size(); ++rank) {
-      REQUIRE(draws[rank].owners == batch.owners);
-      REQUIRE(draws[rank].own.size() == next[rank]);
-      REQUIRE(draws[rank].own_draws.size() == next[rank]);
-    }
     return batch;
+  }
+
+  // By rank. Fails unless they agree on how many draws fell on whom, or throw the same.
+  std::vector<select::GroupDraw> select_on_all(uint64_t count, bool numbered) {
+    std::vector<select::GroupDraw> draws(samplers.size());
+    const std::vector<std::string> errors =
+        errors_of(transports_, [&](transport::Transport& control) {
+          const uint32_t rank = control.rank();
+          store::Index& index = *content_.ranks[rank];
+          std::vector<std::byte> own(samplers[rank]->offer_bytes(count));
+          std::vector<std::byte> offers(own.size() * control.size());
+          samplers[rank]->offer(index, count, own);
+          control.allgather(own, offers);
+          const auto gather = [&](std::span<const uint64_t> mine, std::span<const uint64_t> counts,
+                                  std::span<uint64_t> all) {
+            transport::gather(control, mine, counts, all);
+          };
+          samplers[rank]->select(index, {count, offers, numbered, gather}, draws[rank]);
+        });
+    for (const std::string& error : errors) {
+      REQUIRE(error == errors[0]);  // on every rank alike
+    }
+    if (!errors[0].empty()) {
+      throw base::InvalidArgument(errors[0]);
+    }
+    uint64_t items = 0;
+    for (uint32_t rank = 0; rank < samplers.size(); ++rank) {
+      REQUIRE(draws[rank].items == draws[0].items);
+      REQUIRE(draws[rank].counts == draws[0].counts);
+      if (draws[0].items > 0) {
+        REQUIRE(draws[rank].own.size() == draws[0].counts[rank]);
+      }
+      if (numbered) {
+        REQUIRE(draws[rank].own_draws.size() == draws[rank].own.size());
+      }
+      items += draws[rank].own.size();
+    }
+    REQUIRE(items == draws[0].items);
+    return draws;
   }
 
   std::vector<std::unique_ptr<select::GroupSampler>> samplers;
 
  private:
   GroupContent& content_;
+  std::vector<std::unique_ptr<transport::Transport>> transports_;
 };
 
 }  // namespace gear::testing

@@ -1,8 +1,8 @@
 // Independent draws from the items of all ranks, uniform or with P(i) = w_i / W, W the weights of
 // all of them: draw n falls on one number below the total over all ranks, the same on every rank;
-// its owner resolves it as a sampler of one shard would. A rank offers its total. Cost: one number
-// and its owner a draw of the whole batch (13 ns with 8 ranks, 22 with 512, on one core), and what
-// Items costs for the own ones.
+// its owner resolves it as a sampler of one shard would. A rank offers its total, and tells how
+// many draws fell on it. Cost: one number a draw of the whole batch (see base::philox_scan), and
+// what Items costs for the own ones.
 #include <type_traits>
 
 #include "select/draw.h"
@@ -21,8 +21,9 @@ class GroupByChance final : public GroupSampler {
         items_(options, index),
         draws_(options.seed),
         beta_(kWeighted ? options.beta : 0),
+        size_(size),
         totals_(size),
-        own_(rank, size) {}
+        own_(rank) {}
 
   size_t offer_bytes(uint64_t) const override { return sizeof(uint64_t); }
 
@@ -31,24 +32,26 @@ class GroupByChance final : public GroupSampler {
     put_offer({&total, 1}, out);
   }
 
-  void select(store::Index& index, std::span<const std::byte> offers, uint64_t count,
-              GroupDraw& out) override {
-    GEAR_CHECK(offers.size() == totals_.size() * sizeof(uint64_t));
+  void select(store::Index& index, const GroupRequest& request, GroupDraw& out) override {
+    GEAR_CHECK(request.offers.size() == totals_.size() * sizeof(uint64_t));
     for (size_t r = 0; r < totals_.size(); ++r) {
-      totals_[r] = offer_at(offers, r);
+      totals_[r] = offer_at(request.offers, r);
     }
     own_.set_totals(totals_);
     if (own_.all() == 0) {
       throw_nothing_offered();
     }
-    const auto targets = [&](uint64_t first, std::span<uint64_t> numbers) {
-      draws_.fill_ahead(first, own_.all(), numbers);
+    const auto scan = [&](const base::RangePart& part, uint64_t first, uint32_t some,
+                          uint32_t* numbers, uint64_t* offsets) {
+      return draws_.scan(first, some, part, numbers, offsets);
     };
-    own_.draw(count, targets, index, items_, out);
-    draws_.skip(count);
+    own_.draw(request.items, scan, index, items_, out);
+    draws_.skip(request.items);
+    out.items = request.items;
     out.own.unit = unit_;
     out.beta = beta_;
     index.count_sampled(out.own.size());  // no draw withdraws anything: see make_group_sampler
+    gather_one(request, out.own.size(), size_, out.counts);
   }
 
   SamplerPosition position() const override { return {draws_.made(), 0, 0, beta_}; }
@@ -74,6 +77,7 @@ class GroupByChance final : public GroupSampler {
   Items items_;
   Draws draws_;
   double beta_;
+  uint32_t size_;
   std::vector<uint64_t> totals_;
   OwnDraws own_;
 };

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -12,29 +13,36 @@
 
 namespace gear::select {
 
+/// A batch over all ranks, as one of them is asked for it.
+struct GroupRequest {
+  /// Gives `mine` to every rank; `all`: what each gave, rank after rank, counts[r] numbers of rank
+  /// r's. Collective, with the same counts on all; the lock is not held meanwhile.
+  using Gather = std::function<void(std::span<const uint64_t> mine,
+                                    std::span<const uint64_t> counts, std::span<uint64_t> all)>;
+
+  uint64_t items;                     ///< over all ranks
+  std::span<const std::byte> offers;  ///< of all ranks, one after the other
+  bool numbered;                      ///< whether GroupDraw::own_draws is asked for
+  Gather gather;
+};
+
 /// The draws of one global batch.
 struct GroupDraw {
   static constexpr float kNone = std::numeric_limits<float>::infinity();
 
-  std::vector<uint16_t> owners;  ///< by draw: the rank whose shard holds it; empty: end of an epoch
-  std::vector<uint32_t> own_draws;  ///< which of them this rank holds, ascending
-  Selection own;                    ///< and what they are, one by one
+  uint64_t items = 0;               ///< over all ranks; 0: end of an epoch
+  std::vector<uint64_t> counts;     ///< by rank: how many of them its shard holds
+  Selection own;                    ///< those that this rank holds, in the order of the draws
+  std::vector<uint32_t> own_draws;  ///< and which of the draws each is: ascending
   /// Of the importance weights, see below; only kWeighted has any.
   double beta = 0;
   float least = kNone;  ///< probability of the own ones
 
   void clear() {
-    owners.clear();
-    own_draws.clear();
+    items = 0;
+    counts.clear();
     own.clear();
-  }
-
-  /// The next `count` draws fall on `rank`, which is this one or not.
-  void add(uint32_t rank, uint64_t count, bool is_own) {
-    for (uint64_t draw = owners.size(); is_own && draw < owners.size() + count; ++draw) {
-      own_draws.push_back(static_cast<uint32_t>(draw));
-    }
-    owners.insert(owners.end(), count, static_cast<uint16_t>(rank));
+    own_draws.clear();
   }
 };
 
@@ -43,7 +51,7 @@ struct GroupDraw {
 /// offers, all see all offers, and each resolves the draws that fall on its own; the same seed and
 /// contents give the same draws at any number of ranks.
 ///
-///   rank r, under its shard's lock:   offer() ──allgather──► select()
+///   rank r, under its shard's lock:   offer() ──allgather──► select() ◄──gather──► others
 ///
 /// kFifo and kLifo take episodes by age: the first ones of all ranks, by rank, before the second.
 ///
@@ -57,11 +65,9 @@ class GroupSampler : public Law {
   /// What the others need to know of this shard, whose index then stands still until select() is
   /// done: Shard::begin_draw(). Under the lock, as select().
   virtual void offer(store::Index& index, uint64_t count, std::span<std::byte> out) = 0;
-  /// `offers`: of all ranks, one after the other. `count`: items over all ranks; `out` is replaced.
-  /// Fewer when the policy has no more to give. Throws InvalidArgument, on every rank alike, where
-  /// no shard offers anything, and as Epoch::next does.
-  virtual void select(store::Index& index, std::span<const std::byte> offers, uint64_t count,
-                      GroupDraw& out) = 0;
+  /// Replaces `out`, with fewer items when the policy has no more to give. Collective. Throws
+  /// InvalidArgument, on every rank alike, where no shard offers anything, and as Epoch::next does.
+  virtual void select(store::Index& index, const GroupRequest& request, GroupDraw& out) = 0;
 };
 
 /// `rank` of `size` ranks. Throws as make_sampler; and InvalidArgument for more ranks than an id

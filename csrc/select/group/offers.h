@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "select/group/group_sampler.h"
 
 namespace gear::select {
 
@@ -19,6 +20,13 @@ inline uint64_t offer_at(std::span<const std::byte> offers, size_t i) {
   uint64_t number = 0;
   std::memcpy(&number, offers.data() + i * sizeof number, sizeof number);
   return number;
+}
+
+/// A number from every rank, by rank.
+inline void gather_one(const GroupRequest& request, uint64_t mine, uint32_t ranks,
+                       std::vector<uint64_t>& all) {
+  all.resize(ranks);
+  request.gather({&mine, 1}, std::vector<uint64_t>(ranks, 1), all);
 }
 
 /// Where nobody offers anything, every rank throws the same.

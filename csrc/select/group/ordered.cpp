@@ -1,13 +1,17 @@
-// The first ones of an order over all ranks: kFifo and kLifo by age, kTopK by priority. Every rank
-// offers the keys of its own first `count` items, in order; merged, they are the batch, and of its
-// own a rank gives as many as the merge took, from the front. Cost: what the policy costs on one
-// shard, 8 * count bytes a rank offered, and a heap of ranks.
+// The first ones of an order over all ranks: kFifo and kLifo by age, kTopK by priority. A rank
+// lists the keys of its own first `items` items, in order; how many of each list are among the
+// first ones of all is searched for together, without an item that travels: see GroupCut. Cost:
+// what the policy costs on one shard, and per round of the search GroupCut::kNumbers numbers a rank
+// received, and their sorting: one round for batches of up to kSamples items over all ranks, and
+// one more for every factor of kSamples / 2 that the lists of all hold per rank beyond that. Where
+// the draws' numbers are asked for (locality off), one more message: the keys of the batch, 8 bytes
+// an item.
 #include <algorithm>
 #include <bit>
-#include <functional>
 #include <limits>
 
 #include "select/best.h"
+#include "select/group/group_cut.h"
 #include "select/group/group_sampler.h"
 #include "select/group/offers.h"
 #include "select/ordered.h"
@@ -15,20 +19,7 @@
 namespace gear::select {
 namespace {
 
-// Of an offer that has ended: behind all others.
-constexpr uint64_t kNoKey = std::numeric_limits<uint64_t>::max();
-
-// The next key of a rank's offer. The least head goes first; no two have the same turn.
-struct Head {
-  uint64_t key;
-  uint32_t turn;
-  uint32_t rank;
-  uint64_t place;  // in the offer
-
-  bool operator>(const Head& other) const {
-    return key != other.key ? key > other.key : turn > other.turn;
-  }
-};
+constexpr uint64_t kLargestKey = std::numeric_limits<uint64_t>::max();
 
 class GroupOrdered final : public GroupSampler {
  public:
@@ -40,7 +31,7 @@ class GroupOrdered final : public GroupSampler {
         offer_(offer_of(options, index)),
         best_(options, index) {}
 
-  size_t offer_bytes(uint64_t count) const override { return count * sizeof(uint64_t); }
+  size_t offer_bytes(uint64_t) const override { return sizeof(GroupCut::Window); }
 
   void offer(store::Index& index, uint64_t count, std::span<std::byte> out) override {
     keys_.clear();
@@ -50,22 +41,34 @@ class GroupOrdered final : public GroupSampler {
     } else {
       list_by_age(index, count);
     }
-    keys_.resize(count, kNoKey);
-    put_offer(keys_, out);
+    put_offer(GroupCut::window_of(keys_, 0, keys_.size()), out);
   }
 
-  void select(store::Index& index, std::span<const std::byte> offers, uint64_t count,
-              GroupDraw& out) override {
-    GEAR_CHECK(offers.size() == size_ * offer_bytes(count));
+  void select(store::Index& index, const GroupRequest& request, GroupDraw& out) override {
+    GEAR_CHECK(request.offers.size() == size_ * offer_bytes(request.items));
     out.clear();
     out.own.unit = unit_;
-    merge(offers, count, out);
-    if (out.owners.empty()) {
+    GroupCut cut(keys_, rank_, size_, policy_ == Policy::kLifo);
+    for (size_t i = 0; i < cut.numbers().size(); ++i) {
+      cut.numbers()[i] = offer_at(request.offers, i);
+    }
+    while (!cut.narrow(request.items, out.counts)) {
+      request.gather(cut.own(), std::vector<uint64_t>(size_, GroupCut::kNumbers), cut.numbers());
+    }
+    for (const uint64_t one : out.counts) {
+      out.items += one;
+    }
+    if (out.items == 0) {
       throw_nothing_offered();
     }
-    for (size_t i = 0; i < out.own_draws.size(); ++i) {
+    for (size_t i = 0; i < out.counts[rank_]; ++i) {
       out.own.add(anchors_[i], 1.0F);
       index.mark_sampled(anchors_[i], unit_);
+    }
+    if (request.numbered) {
+      std::vector<uint64_t> keys(out.items);
+      request.gather(std::span(keys_).first(out.counts[rank_]), out.counts, keys);
+      cut.number(keys, out.counts, out.own_draws);
     }
   }
 
@@ -87,47 +90,9 @@ class GroupOrdered final : public GroupSampler {
     store::Anchor anchor{};
     while (anchors_.size() < count && walk.next(anchor)) {
       const uint64_t uid = index.episode(index.page(anchor.page).episode).uid;
-      keys_.push_back(oldest_first ? uid : kNoKey - uid);
+      keys_.push_back(oldest_first ? uid : kLargestKey - uid);
       anchors_.push_back(anchor);
     }
-  }
-
-  // Whose the first `count` of all offers are.
-  void merge(std::span<const std::byte> offers, uint64_t count, GroupDraw& out) {
-    heads_.clear();
-    for (uint32_t rank = 0; rank < size_; ++rank) {
-      push_head(head_at(offers, count, rank, 0));
-    }
-    Head head = pop_head();
-    while (head.key != kNoKey && out.owners.size() < count) {
-      // A rank's turn lasts until another one's head goes first.
-      const uint64_t first = head.place;
-      while (head.key != kNoKey && (heads_.empty() || heads_.front() > head)) {
-        head = head_at(offers, count, head.rank, head.place + 1);
-      }
-      const uint64_t items = std::min<uint64_t>(head.place - first, count - out.owners.size());
-      out.add(head.rank, items, head.rank == rank_);
-      push_head(head);
-      head = pop_head();
-    }
-  }
-
-  Head head_at(std::span<const std::byte> offers, uint64_t count, uint32_t rank,
-               uint64_t place) const {
-    const uint64_t key = place < count ? offer_at(offers, rank * count + place) : kNoKey;
-    return {key, policy_ == Policy::kLifo ? size_ - 1 - rank : rank, rank, place};
-  }
-
-  void push_head(const Head& head) {
-    heads_.push_back(head);
-    std::ranges::push_heap(heads_, std::greater<>{});
-  }
-
-  Head pop_head() {
-    std::ranges::pop_heap(heads_, std::greater<>{});
-    const Head head = heads_.back();
-    heads_.pop_back();
-    return head;
   }
 
   Policy policy_;
@@ -136,9 +101,8 @@ class GroupOrdered final : public GroupSampler {
   uint32_t size_;
   std::shared_ptr<store::Offer> offer_;
   Best best_;
-  std::vector<uint64_t> keys_;          // offered, padded to the batch
-  std::vector<store::Anchor> anchors_;  // whose keys they are
-  std::vector<Head> heads_;             // of a merge: a heap whose front goes first
+  std::vector<uint64_t> keys_;          // of the own first items, ascending
+  std::vector<store::Anchor> anchors_;  // whose they are
 };
 
 }  // namespace

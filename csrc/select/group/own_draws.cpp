@@ -4,22 +4,24 @@
 
 namespace gear::select {
 
-OwnDraws::OwnDraws(uint32_t rank, uint32_t size)
-    : rank_(rank), tree_(size), pool_(base::ThreadPool::shared()) {}
+OwnDraws::OwnDraws(uint32_t rank) : rank_(rank), pool_(base::ThreadPool::shared()) {}
 
 void OwnDraws::set_totals(std::span<const uint64_t> totals) {
-  GEAR_CHECK(totals.size() == tree_.num_leaves());
+  GEAR_CHECK(rank_ < totals.size());
   constexpr uint64_t kMost = (uint64_t{1} << 63) - 1;
-  uint64_t sum = 0;
-  for (const uint64_t total : totals) {
-    if (total > kMost - sum) {
+  all_ = 0;
+  for (uint32_t r = 0; r < totals.size(); ++r) {
+    if (totals[r] > kMost - all_) {
       throw base::InvalidArgument(
           "[select] the weights of all ranks add up to 2^63 or more: lower the priorities or "
           "alpha");
     }
-    sum += total;
+    if (r == rank_) {
+      begin_ = all_;
+    }
+    all_ += totals[r];
   }
-  tree_.set_run(0, totals);
+  size_ = totals[rank_];
 }
 
 }  // namespace gear::select

@@ -1,6 +1,10 @@
 // Epochs without replacement over all ranks: item n is the n-th of rank 0's, then rank 1's, ...;
 // every rank follows the same epoch and resolves the items that are its own. A rank offers how many
-// items it has, and the version of its content. Cost: see sequential.cpp, and one number an item.
+// items it has, and the version of its content, and tells how many fell on it. Cost: see
+// sequential.cpp; shuffled, one evaluation of the permutation a draw of the whole batch.
+#include <algorithm>
+#include <numeric>
+
 #include "select/epoch.h"
 #include "select/group/group_sampler.h"
 #include "select/group/offers.h"
@@ -14,11 +18,10 @@ class GroupSequential final : public GroupSampler {
  public:
   GroupSequential(const SamplerOptions& options, store::Index& index, uint32_t rank, uint32_t size)
       : options_(options),
-        rank_(rank),
         items_(options, index),
         in_order_(options, index),
         totals_(size),
-        own_(rank, size) {}
+        own_(rank) {}
 
   size_t offer_bytes(uint64_t) const override { return 2 * sizeof(uint64_t); }
 
@@ -27,21 +30,19 @@ class GroupSequential final : public GroupSampler {
     put_offer(offer, out);
   }
 
-  void select(store::Index& index, std::span<const std::byte> offers, uint64_t count,
-              GroupDraw& out) override {
-    GEAR_CHECK(offers.size() == totals_.size() * 2 * sizeof(uint64_t));
-    out.own.unit = options_.unit;
+  void select(store::Index& index, const GroupRequest& request, GroupDraw& out) override {
+    GEAR_CHECK(request.offers.size() == totals_.size() * 2 * sizeof(uint64_t));
     uint64_t version = 0;  // versions only grow: their sum changes whenever one of them does
     for (size_t r = 0; r < totals_.size(); ++r) {
-      totals_[r] = offer_at(offers, 2 * r);
-      version += offer_at(offers, 2 * r + 1);
+      totals_[r] = offer_at(request.offers, 2 * r);
+      version += offer_at(request.offers, 2 * r + 1);
     }
     own_.set_totals(totals_);
     if (own_.all() == 0 && epoch_.position().size == 0) {
       throw_nothing_offered();
     }
     const bool begins = epoch_.position().draws == 0;
-    const uint64_t items = epoch_.next(own_.all(), version, count, options_.drop_last);
+    const uint64_t items = epoch_.next(own_.all(), version, request.items, options_.drop_last);
     out.clear();
     if (items == 0) {
       return;
@@ -49,12 +50,15 @@ class GroupSequential final : public GroupSampler {
     if (begins) {
       in_order_.reset();
     }
+    out.items = items;
+    out.own.unit = options_.unit;
     if (options_.shuffle) {
       draw_shuffled(index, items, out);
     } else {
       draw_in_order(index, items, out);
     }
     index.count_sampled(out.own.size());  // no draw withdraws anything: see make_group_sampler
+    gather_one(request, out.own.size(), static_cast<uint32_t>(totals_.size()), out.counts);
   }
 
   SamplerPosition position() const override { return epoch_.position(); }
@@ -67,32 +71,33 @@ class GroupSequential final : public GroupSampler {
  private:
   void draw_shuffled(const store::Index& index, uint64_t items, GroupDraw& out) {
     const base::Permutation order = epoch_.order(options_.seed);
-    const auto targets = [&](uint64_t first, std::span<uint64_t> numbers) {
-      for (uint64_t& number : numbers) {
-        number = order(epoch_.first() + first++);
+    const auto scan = [&](const base::RangePart& part, uint64_t first, uint32_t some,
+                          uint32_t* numbers, uint64_t* offsets) {
+      size_t kept = 0;
+      for (uint64_t draw = first; draw < first + some; ++draw) {
+        const uint64_t offset = order(epoch_.first() + draw) - part.begin;
+        numbers[kept] = static_cast<uint32_t>(draw);
+        offsets[kept] = offset;
+        kept += offset < part.size ? 1 : 0;
       }
+      return kept;
     };
-    own_.draw(items, targets, index, items_, out);
+    own_.draw(items, scan, index, items_, out);
   }
 
-  // The batch is a run of what all ranks offer, and so is what falls on each of them.
+  // The batch is a run of what all ranks offer, and so is what falls on this one.
   void draw_in_order(const store::Index& index, uint64_t items, GroupDraw& out) {
-    uint64_t offered = 0;  // by the ranks before
-    for (uint32_t rank = 0; rank < totals_.size(); ++rank) {
-      const uint64_t first = std::max(offered, epoch_.first());
-      const uint64_t end = std::min(offered + totals_[rank], epoch_.first() + items);
-      if (first < end) {
-        out.add(rank, end - first, rank == rank_);
-      }
-      if (first < end && rank == rank_) {
-        in_order_.add(index, first - offered, end - first, epoch_.probability(), out.own);
-      }
-      offered += totals_[rank];
+    const uint64_t first = std::max(own_.begin(), epoch_.first());
+    const uint64_t end = std::min(own_.begin() + own_.size(), epoch_.first() + items);
+    if (first < end) {
+      in_order_.add(index, first - own_.begin(), end - first, epoch_.probability(), out.own);
+      out.own_draws.resize(end - first);
+      std::iota(out.own_draws.begin(), out.own_draws.end(),
+                static_cast<uint32_t>(first - epoch_.first()));
     }
   }
 
   SamplerOptions options_;
-  uint32_t rank_;
   Epoch epoch_;
   EqualItems items_;
   InOrder in_order_;

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "base/errors.h"
@@ -13,102 +14,171 @@ using gear::testing::expect_message;
 
 namespace {
 
-using Owners = std::vector<uint16_t>;
+using Counts = std::vector<uint64_t>;
+using Nodes = std::vector<uint32_t>;
 
-// Draws that fall on ranks in proportion to `weights`.
-Owners random_owners(uint64_t seed, uint64_t draws, const std::vector<uint64_t>& weights) {
-  uint64_t sum = 0;
-  for (const uint64_t weight : weights) {
-    sum += weight;
-  }
-  Owners owners;
-  for (uint64_t n = 0; n < draws; ++n) {
-    uint64_t target = gear::base::scale_to(gear::base::philox(seed, 0, n), sum);
-    uint16_t rank = 0;
-    while (target >= weights[rank]) {
-      target -= weights[rank++];
+// One draw of one rank's.
+struct Drawn {
+  uint32_t owner;
+  uint64_t number;  // among the owner's
+
+  friend bool operator==(const Drawn&, const Drawn&) = default;
+};
+using Batches = std::vector<std::vector<Drawn>>;  // by consumer
+
+uint64_t below(uint64_t& seed, uint64_t range) {
+  return gear::base::scale_to(gear::base::philox(++seed, 5, 0), range);
+}
+
+// The law as it is said, draw by draw.
+Batches dealt_one_by_one(const Counts& counts, const Nodes& nodes) {
+  const auto ranks = static_cast<uint32_t>(counts.size());
+  const uint64_t items = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  Batches batches(ranks);
+  std::vector<std::vector<Drawn>> surplus(ranks);
+  for (uint32_t r = 0; r < ranks; ++r) {
+    for (uint64_t n = 0; n < counts[r]; ++n) {
+      (n < share_of(items, ranks, r) ? batches[r] : surplus[r]).push_back({r, n});
     }
-    owners.push_back(rank);
   }
-  return owners;
+  const auto take = [&](std::vector<Drawn>& from, const auto& may_take) {
+    std::vector<Drawn> left;
+    for (const Drawn& one : from) {
+      uint32_t r = 0;
+      while (r < ranks && !(may_take(r) && batches[r].size() < share_of(items, ranks, r))) {
+        ++r;
+      }
+      if (r < ranks) {
+        batches[r].push_back(one);
+      } else {
+        left.push_back(one);
+      }
+    }
+    from = left;
+  };
+  for (uint32_t r = 0; r < ranks; ++r) {
+    take(surplus[r], [&](uint32_t taker) { return nodes[taker] == nodes[r]; });
+  }
+  for (uint32_t r = 0; r < ranks; ++r) {
+    take(surplus[r], [](uint32_t) { return true; });
+    REQUIRE(surplus[r].empty());
+  }
+  return batches;
 }
 
-std::vector<uint64_t> count_of(const Owners& owners, size_t ranks) {
-  std::vector<uint64_t> counts(ranks, 0);
-  for (const uint16_t owner : owners) {
-    ++counts[owner];
+Batches dealt_by_runs(const Counts& counts, const Nodes& nodes) {
+  const auto ranks = static_cast<uint32_t>(counts.size());
+  const uint64_t items = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  constexpr Drawn kNobody{UINT32_MAX, 0};
+  Batches batches(ranks);
+  for (uint32_t r = 0; r < ranks; ++r) {
+    batches[r].resize(share_of(items, ranks, r), kNobody);
   }
-  return counts;
+  Assignment assignment(nodes);
+  for (uint32_t owner = 0; owner < ranks; ++owner) {
+    std::vector<uint32_t> runs_to(ranks, 0);
+    std::vector<uint64_t> next_place(ranks, 0);
+    uint64_t given = 0;
+    for (const AssignedRun& run : assignment.runs(counts, owner)) {
+      REQUIRE(run.count > 0);
+      REQUIRE(++runs_to[run.consumer] <= (run.consumer == owner ? 1 : 2));
+      REQUIRE(run.first + run.count <= counts[owner]);
+      REQUIRE(run.place >= next_place[run.consumer]);  // places of a parcel ascend
+      next_place[run.consumer] = run.place + run.count;
+      for (uint32_t i = 0; i < run.count; ++i) {
+        REQUIRE(run.place + i < batches[run.consumer].size());
+        Drawn& place = batches[run.consumer][run.place + i];
+        REQUIRE(place == kNobody);
+        place = {owner, run.first + i};
+      }
+      given += run.count;
+    }
+    REQUIRE(given == counts[owner]);
+  }
+  return batches;
 }
 
-// Every rank gets its share, in places 0, 1, ... in the order of the draws.
-void expect_complete(const Assignment& assignment, uint64_t draws) {
-  std::vector<uint32_t> next(assignment.num_ranks(), 0);
-  for (uint64_t draw = 0; draw < draws; ++draw) {
-    REQUIRE(assignment.consumer(draw) < assignment.num_ranks());
-    REQUIRE(assignment.place(draw) == next[assignment.consumer(draw)]++);
+Nodes nodes_of(uint32_t ranks, uint32_t ranks_per_node) {
+  Nodes nodes;
+  for (uint32_t r = 0; r < ranks; ++r) {
+    nodes.push_back(r / ranks_per_node);
   }
-  uint64_t sum = 0;
-  for (uint32_t rank = 0; rank < assignment.num_ranks(); ++rank) {
-    REQUIRE(next[rank] == assignment.share(rank));
-    REQUIRE(assignment.share(rank) - draws / assignment.num_ranks() <= 1);
-    sum += assignment.share(rank);
-  }
-  REQUIRE(sum == draws);
+  return nodes;
 }
 
 }  // namespace
 
-TEST_CASE("assignment: every rank receives its share, whatever fell on whom") {
-  const std::vector<std::vector<uint64_t>> cases = {
-      {1}, {1, 1}, {90, 0, 5, 5}, {0, 0, 1}, {1, 2, 3, 4, 5, 6, 7}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}};
+TEST_CASE("assignment: runs say what dealing out draw by draw does") {
   uint64_t seed = 0;
-  for (const auto& weights : cases) {
-    for (const uint32_t ranks_per_node : {1U, 2U, 3U, 100U}) {
-      std::vector<uint32_t> nodes;
-      for (uint32_t r = 0; r < weights.size(); ++r) {
-        nodes.push_back(r / ranks_per_node);
-      }
-      Assignment first(nodes, Locality::kFirst);
-      Assignment in_parts(nodes, Locality::kFirst, 1 + seed % 30);
-      Assignment off(nodes, Locality::kOff);
-      // Full batches, and what the end of an epoch leaves.
-      for (const uint64_t draws :
-           {64 * weights.size(), 64 * weights.size() - 1, size_t{1}, size_t{0}}) {
-        const Owners owners = random_owners(++seed, draws, weights);
-        first.assign(owners);
-        expect_complete(first, draws);
-        in_parts.assign(owners);
-        for (uint64_t draw = 0; draw < draws; ++draw) {
-          REQUIRE(in_parts.consumer(draw) == first.consumer(draw));
-          REQUIRE(in_parts.place(draw) == first.place(draw));
-        }
-        off.assign(owners);
-        expect_complete(off, draws);
-        for (uint64_t draw = 1; draw < draws; ++draw) {
-          REQUIRE(off.consumer(draw) >= off.consumer(draw - 1));
-        }
-      }
+  for (int round = 0; round < 500; ++round) {
+    const auto ranks = static_cast<uint32_t>(1 + below(seed, 12));
+    Nodes nodes;
+    for (uint32_t r = 0; r < ranks; ++r) {
+      nodes.push_back(round % 2 == 0 ? r / static_cast<uint32_t>(1 + round % 5)
+                                     : static_cast<uint32_t>(below(seed, 4)));
     }
+    Counts counts(ranks, 0);
+    const uint64_t most = round % 10 == 0 ? 1 : 1 + below(seed, 80);
+    for (uint64_t& count : counts) {  // empty shards, and items that no ranks divide
+      count = below(seed, 3) == 0 ? 0 : below(seed, most + 1);
+    }
+    if (round % 7 == 0) {
+      counts[below(seed, ranks)] += 300;  // nearly all on one
+    }
+    CAPTURE(round);
+    REQUIRE(dealt_by_runs(counts, nodes) == dealt_one_by_one(counts, nodes));
   }
 }
 
+TEST_CASE("assignment: batches of one item and of a million a rank") {
+  for (const Counts& counts : {Counts{0, 0, 0, 0}, Counts{1, 0, 0, 0}, Counts{0, 0, 0, 4},
+                               Counts{1, 1, 1, 1}, Counts{0, 2, 2, 0}}) {
+    CHECK(dealt_by_runs(counts, {0, 0, 1, 1}) == dealt_one_by_one(counts, {0, 0, 1, 1}));
+  }
+  constexpr uint64_t kMany = 1 << 20;
+  CHECK(dealt_by_runs({3 * kMany - 5, 5, 0}, {0, 1, 1}) ==
+        dealt_one_by_one({3 * kMany - 5, 5, 0}, {0, 1, 1}));
+  // As many as draws have numbers.
+  Assignment assignment({0, 1});
+  const auto runs = assignment.runs(Counts{UINT32_MAX, 0}, 0);
+  REQUIRE(runs.size() == 2);
+  CHECK(runs[0] == AssignedRun{0, 0, 0, 1U << 31});
+  CHECK(runs[1] == AssignedRun{1, 1U << 31, 0, (1U << 31) - 1});
+}
+
+TEST_CASE("assignment: surplus meets lacks in the order of the ranks, in the node first") {
+  // Shares of 2. Ranks 0 and 1 share a node: it lacks 2 of rank 0's surplus of 4; what is left goes
+  // to rank 3, which its own node had one for.
+  const Counts counts = {6, 0, 3, 0, 1};
+  const Nodes nodes = {0, 0, 1, 1, 2};
+  Assignment assignment(nodes);
+  const auto of = [&](uint32_t owner) {
+    const auto runs = assignment.runs(counts, owner);
+    return std::vector<AssignedRun>(runs.begin(), runs.end());
+  };
+  CHECK(of(0) == std::vector<AssignedRun>{{0, 0, 0, 2}, {1, 2, 0, 2}, {3, 4, 1, 1}, {4, 5, 1, 1}});
+  CHECK(of(1).empty());
+  CHECK(of(2) == std::vector<AssignedRun>{{2, 0, 0, 2}, {3, 2, 0, 1}});
+  CHECK(of(4) == std::vector<AssignedRun>{{4, 0, 0, 1}});
+}
+
 TEST_CASE("assignment: locality first sends the least that shares allow, within nodes first") {
-  const std::vector<uint64_t> weights = {5, 1, 1, 1, 0, 4, 2, 2};
-  const std::vector<uint32_t> nodes = {0, 1, 0, 1, 2, 2, 0, 1};
-  Assignment assignment(nodes, Locality::kFirst);
-  for (uint64_t seed = 0; seed < 200; ++seed) {
-    const uint64_t draws = 8 * 32 - seed % 8;
-    const Owners owners = random_owners(seed, draws, weights);
-    assignment.assign(owners);
-    const std::vector<uint64_t> drawn = count_of(owners, weights.size());
+  const Nodes nodes = {0, 1, 0, 1, 2, 2, 0, 1};
+  for (uint64_t seed = 0; seed < 20000; seed += 100) {
+    uint64_t next = seed;
+    Counts counts(nodes.size());
+    for (uint64_t& count : counts) {
+      count = below(next, 70);
+    }
+    const uint64_t items = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+    uint64_t surplus = 0;
     std::vector<uint64_t> node_drawn(3, 0);
     std::vector<uint64_t> node_share(3, 0);
-    uint64_t surplus = 0;
-    for (uint32_t rank = 0; rank < weights.size(); ++rank) {
-      surplus += drawn[rank] - std::min(drawn[rank], assignment.share(rank));
-      node_drawn[nodes[rank]] += drawn[rank];
-      node_share[nodes[rank]] += assignment.share(rank);
+    for (uint32_t r = 0; r < counts.size(); ++r) {
+      const uint64_t share = share_of(items, static_cast<uint32_t>(counts.size()), r);
+      surplus += counts[r] - std::min(counts[r], share);
+      node_drawn[nodes[r]] += counts[r];
+      node_share[nodes[r]] += share;
     }
     uint64_t remote_surplus = 0;
     for (size_t node = 0; node < 3; ++node) {
@@ -116,10 +186,12 @@ TEST_CASE("assignment: locality first sends the least that shares allow, within 
     }
     uint64_t moved = 0;
     uint64_t remote = 0;
-    for (uint64_t draw = 0; draw < draws; ++draw) {
-      const uint16_t consumer = assignment.consumer(draw);
-      moved += consumer != owners[draw];
-      remote += nodes[consumer] != nodes[owners[draw]];
+    Assignment assignment(nodes);
+    for (uint32_t owner = 0; owner < counts.size(); ++owner) {
+      for (const AssignedRun& run : assignment.runs(counts, owner)) {
+        moved += run.consumer != owner ? run.count : 0;
+        remote += nodes[run.consumer] != nodes[owner] ? run.count : 0;
+      }
     }
     CAPTURE(seed);
     REQUIRE(moved == surplus);
@@ -127,39 +199,27 @@ TEST_CASE("assignment: locality first sends the least that shares allow, within 
   }
 }
 
-TEST_CASE("assignment: surplus goes to the ranks that lack some, in the order of their numbers") {
-  Assignment assignment({0, 0, 1, 1}, Locality::kFirst);
-  const Owners owners = {0, 0, 0, 0, 0, 2, 0, 2};  // shares of 2
-  assignment.assign(owners);
-  Owners consumers;
-  for (uint64_t draw = 0; draw < owners.size(); ++draw) {
-    consumers.push_back(assignment.consumer(draw));
-  }
-  CHECK(consumers == Owners{0, 0, 1, 1, 3, 2, 3, 2});
-  CHECK(assignment.place(4) == 0);
-  CHECK(assignment.place(6) == 1);
-}
-
-TEST_CASE("assignment: with balanced shards, about the root of the batch is moved") {
-  constexpr uint64_t kRanks = 64;
+TEST_CASE("assignment: with balanced shards, about the root of the batch leaves its node") {
+  constexpr uint32_t kRanks = 64;
   constexpr uint64_t kBatch = 256;
-  std::vector<uint32_t> nodes;
-  for (uint32_t r = 0; r < kRanks; ++r) {
-    nodes.push_back(r / 8);
-  }
-  uint64_t remote[2] = {0, 0};
-  for (const Locality locality : {Locality::kFirst, Locality::kOff}) {
-    Assignment assignment(nodes, locality);
-    for (uint64_t seed = 0; seed < 20; ++seed) {
-      const Owners owners = random_owners(seed, kRanks * kBatch, std::vector<uint64_t>(kRanks, 1));
-      assignment.assign(owners);
-      for (uint64_t draw = 0; draw < owners.size(); ++draw) {
-        remote[locality == Locality::kOff] +=
-            nodes[assignment.consumer(draw)] != nodes[owners[draw]];
+  const Nodes nodes = nodes_of(kRanks, 8);
+  Assignment assignment(nodes);
+  uint64_t remote = 0;
+  constexpr uint64_t kRounds = 20;
+  uint64_t seed = 0;
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    Counts counts(kRanks, 0);
+    for (uint64_t n = 0; n < kRanks * kBatch; ++n) {
+      ++counts[below(seed, kRanks)];
+    }
+    for (uint32_t owner = 0; owner < kRanks; ++owner) {
+      for (const AssignedRun& run : assignment.runs(counts, owner)) {
+        remote += nodes[run.consumer] != nodes[owner] ? run.count : 0;
       }
     }
   }
-  CHECK(remote[1] > 80 * remote[0]);
+  CHECK(70 * remote < kRounds * kRanks * kBatch);
+  CHECK(remote > 0);
 }
 
 TEST_CASE("assignment: locality is first or off") {

@@ -95,7 +95,9 @@ void draw_among_writers(Transport& control, Policy policy, int batches) {
       const auto lock = shard.lock();
       version = shard.index().steps().version();
       gear::select::GroupDraw draw;
-      reference->select(shard.index(), offers, kBatchSize * ranks, draw);
+      const auto alone = [](std::span<const uint64_t>, std::span<const uint64_t>,
+                            std::span<uint64_t>) {};
+      reference->select(shard.index(), {kBatchSize * ranks, offers, false, alone}, draw);
       wanted.clear();
       for (size_t i = 0; i < draw.own.size(); ++i) {
         wanted.push_back(

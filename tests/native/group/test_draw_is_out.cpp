@@ -127,12 +127,18 @@ TEST_CASE("what comes while a draw is out, from its own thread, comes after it")
       rank.during([&](ConstBytes) { story.changes_without_a_page(); });
       return rank.draw();
     });
+    const bool by_chance = law.policy == Policy::kUniform || law.policy == Policy::kWeighted;
+    const auto later = told_by_ranks(2, law, [&](Rank& rank, Story& story) {
+      rank.during([&](ConstBytes) { story.changes_without_a_page(); }, by_chance);
+      return rank.draw();
+    });
     const auto after = told_by_ranks(2, law, [](Rank& rank, Story& story) {
       auto parcels = rank.draw();
       story.changes_without_a_page();
       return parcels;
     });
     CHECK(during == after);
+    CHECK(later == after);
   }
 }
 

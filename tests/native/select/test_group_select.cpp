@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "expect_message.h"
 #include "group_content.h"
+#include "select/draw.h"
 #include "select/group/own_draws.h"
 
 using namespace gear::select;
@@ -282,29 +284,165 @@ struct Located {
 
 }  // namespace
 
-TEST_CASE("own draws: whose a target is, and how far into the rank's range") {
+TEST_CASE("own draws: those that fall on the rank, and how far into its range") {
   const Index index(IndexOptions{4, kRankPageSteps});
-  OwnDraws draws(4, 6);
+  OwnDraws draws(4);
   draws.set_totals(std::vector<uint64_t>(6, 100));  // replaced
   draws.set_totals(std::vector<uint64_t>{3, 0, 1, 0, 2, 0});
   REQUIRE(draws.all() == 6);
+  REQUIRE(draws.begin() == 4);
+  REQUIRE(draws.size() == 2);
   const std::vector<uint64_t> targets = {0, 5, 2, 3, 4};
-  const auto given = [&](uint64_t first, std::span<uint64_t> out) {
-    std::copy_n(targets.begin() + static_cast<int64_t>(first), out.size(), out.begin());
+  const auto scan = [&](const gear::base::RangePart& part, uint64_t first, uint32_t some,
+                        uint32_t* numbers, uint64_t* offsets) {
+    size_t kept = 0;
+    for (uint64_t draw = first; draw < first + some; ++draw) {
+      if (targets[draw] >= part.begin && targets[draw] < part.begin + part.size) {
+        numbers[kept] = static_cast<uint32_t>(draw);
+        offsets[kept++] = targets[draw] - part.begin;
+      }
+    }
+    return kept;
   };
   GroupDraw drawn;
-  draws.draw(targets.size(), given, index, Located{}, drawn);
-  CHECK(drawn.owners == std::vector<uint16_t>{0, 4, 0, 2, 4});
+  draws.draw(targets.size(), scan, index, Located{}, drawn);
   CHECK(drawn.own_draws == std::vector<uint32_t>{1, 4});
   REQUIRE(drawn.own.size() == 2);
   CHECK(drawn.own.anchors[0].page == 1);
   CHECK(drawn.own.anchors[1].page == 0);
   CHECK(drawn.least == 1.0F / 3);
-  draws.draw(1, given, index, Located{}, drawn);
+  draws.draw(1, scan, index, Located{}, drawn);
   CHECK(drawn.own.size() == 0);
   CHECK(drawn.least == GroupDraw::kNone);
+  draws.set_totals(std::vector<uint64_t>{3, 0, 1, 0, 0, 2});  // nothing lies here
+  draws.draw(targets.size(), scan, index, Located{}, drawn);
+  CHECK(drawn.own.size() == 0);
   const uint64_t half = uint64_t{1} << 62;
   CHECK_NOTHROW(draws.set_totals(std::vector<uint64_t>{half, half - 1, 0, 0, 0, 0}));
   expect_message<gear::base::InvalidArgument>(
       [&] { draws.set_totals(std::vector<uint64_t>{half, half, 0, 0, 0, 0}); }, "2^63");
+}
+
+namespace {
+
+// Items that are where their targets are, of any size.
+struct AnyTotal {
+  void resolve(const Index&, std::span<const uint64_t> targets, uint64_t, Anchor* anchors,
+               float* probabilities) const {
+    for (size_t i = 0; i < targets.size(); ++i) {
+      anchors[i] = {static_cast<uint32_t>(targets[i]), static_cast<uint32_t>(targets[i] >> 32)};
+      probabilities[i] = 1;
+    }
+  }
+};
+
+// What all ranks of these totals draw together: by draw, the rank and the target in its range.
+std::vector<std::pair<uint32_t, uint64_t>> drawn_by_all(const std::vector<uint64_t>& totals,
+                                                        uint64_t count, const Draws& law) {
+  const Index index(IndexOptions{4, kRankPageSteps});
+  std::vector<std::pair<uint32_t, uint64_t>> all(count, {UINT32_MAX, 0});
+  for (uint32_t rank = 0; rank < totals.size(); ++rank) {
+    OwnDraws own(rank);
+    own.set_totals(totals);
+    GroupDraw drawn;
+    own.draw(
+        count,
+        [&](const gear::base::RangePart& part, uint64_t first, uint32_t some, uint32_t* numbers,
+            uint64_t* offsets) { return law.scan(first, some, part, numbers, offsets); },
+        index, AnyTotal{}, drawn);
+    for (size_t i = 0; i < drawn.own_draws.size(); ++i) {
+      const Anchor& at = drawn.own.anchors[i];
+      REQUIRE(all[drawn.own_draws[i]].first == UINT32_MAX);
+      all[drawn.own_draws[i]] = {rank, uint64_t{at.row} << 32 | at.page};
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("own draws: whatever the ranks offer, each draw is found by the rank that it falls on") {
+  constexpr uint64_t kMost = (uint64_t{1} << 63) - 1;
+  uint64_t seed = 0;
+  const auto below = [&](uint64_t range) { return random_below(++seed, 0, range); };
+  for (int round = 0; round < 60; ++round) {
+    std::vector<uint64_t> totals(1 + below(70));
+    uint64_t room = round % 4 == 0 ? kMost : uint64_t{1} << below(63);
+    for (uint64_t& total : totals) {  // empty ones, and one that has nearly all
+      total = below(3) == 0 ? 0 : below(round % 3 == 0 ? room : room / totals.size() + 1);
+      room -= total;
+    }
+    if (round % 4 == 0) {
+      totals.back() += room;  // 2^63 - 1 in all
+    }
+    const uint64_t all = std::accumulate(totals.begin(), totals.end(), uint64_t{0});
+    if (all == 0) {
+      continue;
+    }
+    Draws law(static_cast<uint64_t>(round));
+    law.restore(below(uint64_t{1} << 40));
+    const uint64_t count = round == 1 ? uint64_t{1} << 20 : 1 + below(9000);
+    std::vector<uint64_t> targets(count);
+    law.fill_ahead(0, all, targets);
+    const auto found = drawn_by_all(totals, count, law);
+    for (uint64_t n = 0; n < count; ++n) {
+      uint32_t owner = 0;
+      uint64_t target = targets[n];
+      while (target >= totals[owner]) {
+        target -= totals[owner++];
+      }
+      REQUIRE(found[n] == std::pair(owner, target));
+    }
+  }
+}
+
+TEST_CASE("own draws: 64 ranks draw their shares of what they offer") {
+  std::vector<uint64_t> totals;
+  for (uint64_t r = 0; r < 64; ++r) {
+    totals.push_back(r % 7 == 3 ? 0 : 1 + (r * r) % 97);
+  }
+  totals[5] = 5000;  // as much as all others together, or so
+  const auto all = static_cast<double>(std::accumulate(totals.begin(), totals.end(), uint64_t{0}));
+  constexpr uint64_t kCount = 400'000;
+  std::vector<uint64_t> found(totals.size());
+  for (const auto& [rank, target] : drawn_by_all(totals, kCount, Draws(3))) {
+    ++found[rank];
+  }
+  double chi_square = 0;
+  double degrees = -1;
+  for (size_t r = 0; r < totals.size(); ++r) {
+    if (totals[r] == 0) {
+      CHECK(found[r] == 0);
+      continue;
+    }
+    const double expected = static_cast<double>(totals[r]) / all * kCount;
+    const double off = static_cast<double>(found[r]) - expected;
+    chi_square += off * off / expected;
+    degrees += 1;
+  }
+  CHECK(chi_square < degrees + 4 * std::sqrt(2 * degrees));
+  CHECK(chi_square > degrees - 4 * std::sqrt(2 * degrees));
+}
+
+TEST_CASE("a group by order takes as many from each rank, numbered or not") {
+  for (const Policy policy : {Policy::kFifo, Policy::kLifo, Policy::kTopK}) {
+    for (const uint32_t size : kSizes) {
+      GroupContent content(size, 20 + size, GroupContent::Single::kInTurn);
+      GroupOfSamplers numbered(content, options_of(policy));
+      GroupOfSamplers counted(content, options_of(policy));
+      for (const uint64_t count : {5 * size, 600U}) {  // of more than one round
+        const auto first = numbered.select_on_all(count, true);
+        const auto second = counted.select_on_all(count, false);
+        for (uint32_t rank = 0; rank < size; ++rank) {
+          REQUIRE(first[rank].own.size() == second[rank].own.size());
+          for (size_t i = 0; i < first[rank].own.size(); ++i) {
+            REQUIRE(content.step_of_rank(rank, first[rank].own.anchors[i]) ==
+                    content.step_of_rank(rank, second[rank].own.anchors[i]));
+          }
+          REQUIRE(first[rank].counts == second[rank].counts);
+          REQUIRE(second[rank].own_draws.empty());
+        }
+      }
+    }
+  }
 }

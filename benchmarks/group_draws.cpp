@@ -1,0 +1,249 @@
+// What the draws of a group cost a rank, and what it receives for them: one line of JSON for every
+// number of ranks and sampler. Built by `cmake --build FOLDER --target gear_group_draws`; see
+// group_draws.py.
+//
+//   gear_group_draws BATCH_SIZE RANKS...
+//
+// cpu_us: of one rank, in one thread that waits for nobody: draws and who consumes which, the other
+// ranks' counts being given. received_bytes, messages: of a rank and batch, where ranks are threads
+// of this process; rank_us: CPU time of such a thread, with the copies that it makes of messages.
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/numbers/philox.h"
+#include "group/assignment.h"
+#include "group/global_draw.h"
+#include "store/writer.h"
+#include "transport/loopback.h"
+
+using namespace gear;
+
+namespace {
+
+constexpr uint64_t kEpisodes = 20;  // of every rank
+constexpr uint64_t kEpisodeSteps = 100;
+constexpr uint32_t kRanksPerNode = 8;
+constexpr int kBatches = 5;
+
+struct Law {
+  const char* name;
+  select::Policy policy;
+};
+constexpr Law kByChance[] = {{"uniform", select::Policy::kUniform},
+                             {"weighted", select::Policy::kWeighted},
+                             {"epochs", select::Policy::kSequential}};
+constexpr Law kOrdered[] = {{"fifo", select::Policy::kFifo}, {"topk", select::Policy::kTopK}};
+
+double thread_us() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+}
+
+double median(std::vector<double> of) {
+  std::ranges::nth_element(of, of.begin() + static_cast<int64_t>(of.size() / 2));
+  return of[of.size() / 2];
+}
+
+std::shared_ptr<store::Shard> filled_shard(uint32_t rank) {
+  store::ShardOptions options;
+  options.capacity = kEpisodes * kEpisodeSteps;
+  options.page_steps = kEpisodeSteps;
+  options.owner = rank;
+  auto shard =
+      std::make_shared<store::Shard>(store::Schema({{"x", {}, base::DType::kF32}}), options);
+  store::Writer writer(shard);
+  const std::vector<float> rows(kEpisodeSteps, 0.0F);
+  const std::byte* columns[] = {reinterpret_cast<const std::byte*>(rows.data())};
+  for (uint64_t e = 0; e < kEpisodes; ++e) {
+    std::vector<float> priorities;
+    for (uint64_t i = 0; i < kEpisodeSteps; ++i) {
+      const uint64_t n = (rank * kEpisodes + e) * kEpisodeSteps + i;
+      priorities.push_back(static_cast<float>(base::philox(1, 2, n).hi >> 40) + 1.0F);
+    }
+    writer.append(columns, kEpisodeSteps, priorities);
+    writer.end_episode(store::EpisodeState::kTerminated, -1.0, {});
+  }
+  return shard;
+}
+
+std::vector<uint32_t> nodes_of(uint32_t ranks) {
+  std::vector<uint32_t> nodes;
+  for (uint32_t r = 0; r < ranks; ++r) {
+    nodes.push_back(r / kRanksPerNode);
+  }
+  return nodes;
+}
+
+double time_alone(const Law& law, uint32_t ranks, uint64_t batch_size) {
+  const uint32_t rank = ranks / 2;
+  const auto shard = filled_shard(rank);
+  select::SamplerOptions options;
+  options.policy = law.policy;
+  options.seed = 7;
+  const auto sampler = select::make_group_sampler(options, shard->index(), rank, ranks);
+  const uint64_t items = batch_size * ranks;
+  const size_t offer_bytes = sampler->offer_bytes(items);
+  std::vector<std::byte> offers(offer_bytes * ranks);
+  for (uint32_t r = 0; r < ranks; ++r) {
+    sampler->offer(shard->index(), items, std::span(offers).subspan(r * offer_bytes, offer_bytes));
+  }
+  // The others' counts: apart from the mean as a random draw's are.
+  const auto gather = [&](std::span<const uint64_t> mine, std::span<const uint64_t>,
+                          std::span<uint64_t> all) {
+    uint64_t left = items - mine[0];
+    for (uint32_t r = 0; r < ranks; ++r) {
+      const uint64_t off = (r * 7919) % 33;
+      const uint64_t others = ranks - r - (r <= rank ? 1 : 0);
+      all[r] = r == rank     ? mine[0]
+               : others <= 1 ? left
+                             : std::min(left, left / others + off - off / 2 - 8);
+      left -= r == rank ? 0 : all[r];
+    }
+  };
+  group::Assignment assignment(nodes_of(ranks));
+  std::vector<double> times;
+  std::vector<uint32_t> places;
+  select::GroupDraw draw;
+  for (int i = 0; i < 60; ++i) {
+    const double start = thread_us();
+    do {
+      sampler->select(shard->index(), {items, offers, false, gather}, draw);
+    } while (draw.items == 0);
+    uint64_t assigned = 0;
+    places.clear();
+    for (const group::AssignedRun& run : assignment.runs(draw.counts, rank)) {
+      for (uint32_t k = 0; k < run.count; ++k) {
+        places.push_back(run.place + k);
+      }
+      assigned += run.count;
+    }
+    times.push_back(thread_us() - start);
+    if (assigned != draw.own.size()) {
+      std::abort();
+    }
+  }
+  return median(times);
+}
+
+// Counts what a rank receives.
+class Counted final : public transport::Transport {
+ public:
+  explicit Counted(std::unique_ptr<transport::Transport> inner) : inner_(std::move(inner)) {}
+
+  std::string_view name() const noexcept override { return inner_->name(); }
+  uint32_t rank() const noexcept override { return inner_->rank(); }
+  uint32_t size() const noexcept override { return inner_->size(); }
+  double timeout_s() const noexcept override { return inner_->timeout_s(); }
+  void allgather(transport::ConstBytes mine, transport::Bytes all) override {
+    inner_->allgather(mine, all);
+    bytes += all.size() - mine.size();
+    ++messages;
+  }
+  void alltoallv(std::span<const transport::ConstBytes> to,
+                 std::span<const transport::Bytes> from) override {
+    inner_->alltoallv(to, from);
+    for (uint32_t r = 0; r < from.size(); ++r) {
+      bytes += r == rank() ? 0 : from[r].size();
+    }
+    ++messages;
+  }
+  std::unique_ptr<transport::Transport> duplicate() override { return inner_->duplicate(); }
+
+  uint64_t bytes = 0;
+  uint64_t messages = 0;
+
+ private:
+  std::unique_ptr<transport::Transport> inner_;
+};
+
+struct Received {
+  double bytes = 0;
+  double messages = 0;
+  double rank_us = 0;
+};
+
+Received draw_together(const Law& law, uint32_t ranks, uint64_t batch_size) {
+  auto loopback = transport::make_loopback(ranks, 600);
+  std::vector<Received> by_rank(ranks);
+  std::vector<std::thread> threads;
+  for (uint32_t r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      const auto shard = filled_shard(r);
+      const std::shared_ptr<transport::Transport> transport(std::move(loopback[r]));
+      group::Peers peers(shard, transport, nodes_of(ranks), false);
+      deliver::LoaderOptions options;
+      options.outputs = {{"x", 0, 0, 1, plan::Pad::kBoth, false}};
+      options.batch_size = batch_size;
+      options.sampler.policy = law.policy;
+      options.sampler.seed = 7;
+      const auto layout =
+          std::make_shared<plan::BatchLayout>(shard->schema(), options.outputs, batch_size, false);
+      Counted control(transport->duplicate());
+      group::GlobalDraw draws(peers, options, group::Locality::kFirst, layout,
+                              std::vector<uint8_t>(size_t{ranks} * ranks, 1), control);
+      std::vector<double> times;
+      for (int i = 0; i < kBatches; ++i) {
+        group::DrawnBatch drawn;
+        const double start = thread_us();
+        if (draws.draw({true, false}, drawn) == group::GlobalDraw::Round::kDrawn) {
+          shard->end_read(drawn.ticket);
+        }
+        times.push_back(thread_us() - start);
+      }
+      by_rank[r] = {static_cast<double>(control.bytes) / kBatches,
+                    static_cast<double>(control.messages) / kBatches, median(times)};
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  Received most;
+  std::vector<double> times;
+  for (const Received& one : by_rank) {
+    most.bytes = std::max(most.bytes, one.bytes);
+    most.messages = std::max(most.messages, one.messages);
+    times.push_back(one.rank_us);
+  }
+  most.rank_us = median(times);
+  return most;
+}
+
+void report(const Law& law, uint32_t ranks, uint64_t batch_size, double cpu_us) {
+  const Received received = draw_together(law, ranks, batch_size);
+  std::printf("{\"sampler\": \"%s\", \"ranks\": %u, \"batch_size\": %llu, ", law.name, ranks,
+              static_cast<unsigned long long>(batch_size));
+  if (cpu_us > 0) {
+    std::printf("\"cpu_us\": %.2f, ", cpu_us);
+  }
+  std::printf("\"rank_us\": %.1f, \"received_bytes\": %.0f, \"messages\": %.1f}\n",
+              received.rank_us, received.bytes, received.messages);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fputs("gear_group_draws BATCH_SIZE RANKS...\n", stderr);
+    return 2;
+  }
+  setenv("GEAR_NUM_THREADS", "1", 1);
+  const uint64_t batch_size = std::strtoull(argv[1], nullptr, 10);
+  for (int i = 2; i < argc; ++i) {
+    const auto ranks = static_cast<uint32_t>(std::strtoul(argv[i], nullptr, 10));
+    for (const Law& law : kByChance) {
+      report(law, ranks, batch_size, time_alone(law, ranks, batch_size));
+    }
+    for (const Law& law : kOrdered) {
+      report(law, ranks, batch_size, 0);
+    }
+  }
+}
