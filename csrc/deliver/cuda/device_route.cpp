@@ -83,9 +83,16 @@ std::byte* DeviceRoute::target(const DeviceBlock& block) const {
   return staging_.size() > 0 ? staging_.get() : block.device_data();
 }
 
-select::DeviceDraw DeviceRoute::draw_into(std::byte* block) const {
-  return {plan_.slots(), reinterpret_cast<float*>(block + layout_->probabilities),
-          reinterpret_cast<float*>(block + layout_->weights)};
+select::DeviceDraw DeviceRoute::draw_into(std::byte* block, bool named) const {
+  select::DeviceDraw draw{plan_.slots(), reinterpret_cast<float*>(block + layout_->probabilities),
+                          reinterpret_cast<float*>(block + layout_->weights)};
+  if (named) {
+    const plan::BatchLayout::SharedWindow& window = layout_->windows[*plan_.anchors_window()];
+    draw.ids = reinterpret_cast<int64_t*>(block + layout_->ids);
+    draw.lengths = reinterpret_cast<int32_t*>(block + window.lengths);
+    draw.mask = reinterpret_cast<bool*>(block + window.mask);
+  }
+  return draw;
 }
 
 Filled DeviceRoute::gather(const Filling& filling,
@@ -94,7 +101,7 @@ Filled DeviceRoute::gather(const Filling& filling,
   std::byte* const target = this->target(block);
   const auto select_into_target = [&] {
     const base::NvtxRange range("gear.select");
-    select(draw_into(target));
+    select(draw_into(target, takes_names(filling)));
   };
   block.begin_fill(stream());
   if (filling.timed || joint_) {
@@ -126,7 +133,8 @@ Filled DeviceRoute::gather(const Filling& filling,
 void DeviceRoute::launch(const Filling& filling, std::byte* block) {
   {
     const base::NvtxRange range("gear.plan");
-    plan_.launch(mirror_->view(), filling.unit, filling.items, block, filling.totals, stream());
+    plan_.launch(mirror_->view(), filling.unit, filling.items, block, filling.totals, stream(), 0,
+                 takes_names(filling));
   }
   const base::NvtxRange range("gear.gather");
   const gather::RowGather::Part part{pages_, plan_.rows()};

@@ -44,6 +44,7 @@ class DeviceRoute {
     plan::PlanTotals* totals;  ///< by window, pinned: where packed, what the batch holds
     bool repeats;              ///< what is launched is the same each time for a block
     bool timed;                ///< its time on the GPU is wanted; that of a joint pass always is
+    bool named;                ///< `select` writes all that a DeviceDraw asks for
   };
 
   /// `device` is the current GPU. Throws InvalidArgument where it cannot read the pages,
@@ -76,7 +77,11 @@ class DeviceRoute {
 
   /// Where batches are gathered in this GPU's memory.
   std::byte* target(const DeviceBlock& block) const;
-  select::DeviceDraw draw_into(std::byte* block) const;
+  select::DeviceDraw draw_into(std::byte* block, bool named) const;
+  /// Whether what selects the anchors of a batch writes their ids too.
+  bool takes_names(const Filling& filling) const {
+    return filling.named && !joint_ && plan_.anchors_window();
+  }
   void launch(const Filling& filling, std::byte* block);
   std::shared_ptr<const store::ReadEnd> end_of_reads();
 

@@ -156,7 +156,8 @@ void DeviceSource::gather(Fill& job, std::shared_ptr<DeviceBlock> block, uint64_
   const bool repeats = device_sampler_ && device_sampler_->capturable() && !options_.packed &&
                        items == options_.batch_size;
   job.filled =
-      route_->gather({options_.sampler.unit, items, block, job.totals.get(), repeats, timed},
+      route_->gather({options_.sampler.unit, items, block, job.totals.get(), repeats, timed,
+                      device_sampler_ != nullptr},
                      [this, items](const select::DeviceDraw& draw) { launch_select(items, draw); });
   put_block(std::move(block), batch);
 }

@@ -285,6 +285,11 @@ DevicePlan::DevicePlan(std::shared_ptr<const BatchLayout> layout, const store::P
   stream.synchronize();  // no other stream waits for it
   uint32_t* rows = row_slots_.get();
   for (const BatchLayout::SharedWindow& shared : layout_->windows) {
+    if (!layout_->packed && !anchors_window_ && shared.window.start == 0 &&
+        shared.window.stop == 1) {
+      anchors_window_ = rows_.size();
+    }
+    row_slots_of_.push_back(rows);
     rows_.push_back({rows});
     rows += most_items_ * shared.window.length();
   }
@@ -292,8 +297,9 @@ DevicePlan::DevicePlan(std::shared_ptr<const BatchLayout> layout, const store::P
 
 void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_t items,
                         std::byte* block, PlanTotals* totals, cudaStream_t stream,
-                        uint64_t first_item) {
+                        uint64_t first_item, bool named) {
   GEAR_CHECK(items <= layout_->batch_size && first_item + items <= most_items_);
+  GEAR_CHECK(!named || (anchors_window_ && totals == nullptr && first_item == 0));
   GEAR_CHECK(view.page_steps == page_steps_);
   const base::OnDevice current(slots_.device());
   const uint64_t parts = blocks_for(layout_->batch_size, kThreads);
@@ -301,31 +307,38 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
   plan.tables = plan_tables(view, unit);
   plan.slots = slots_.get();
   plan.items = static_cast<uint32_t>(items);
+  plan.ids = named ? nullptr : reinterpret_cast<int64_t*>(block + layout_->ids);
   const size_t num_windows = layout_->windows.size();
-  for (size_t begin = 0; begin < num_windows; begin += kWindowsPerLaunch) {
-    const size_t count = std::min<size_t>(kWindowsPerLaunch, num_windows - begin);
-    plan.ids = begin == 0 ? reinterpret_cast<int64_t*>(block + layout_->ids) : nullptr;
+  for (size_t w = 0; w < num_windows;) {
     uint32_t lane_bits = 0;
-    for (size_t i = 0; i < count; ++i) {
-      const size_t w = begin + i;
+    size_t count = 0;
+    for (; w < num_windows && count < kWindowsPerLaunch; ++w) {
+      if (named && w == anchors_window_) {
+        rows_[w] = {slots_.get(), nullptr, plan.items, nullptr};
+        continue;
+      }
       const BatchLayout::SharedWindow& shared = layout_->windows[w];
       const uint64_t length = shared.window.length();
       lane_bits = std::max(lane_bits, lane_bits_of(length));
-      plan.windows[i] = {
+      WindowParameters& window = plan.windows[count++];
+      window = {
           .window = window_of(shared.window),
           .lengths = reinterpret_cast<int32_t*>(block + shared.lengths),
           .mask = reinterpret_cast<bool*>(block + shared.mask),
           .cu_seqlens = reinterpret_cast<int32_t*>(block + shared.cu_seqlens),
-          .rows = const_cast<uint32_t*>(rows_[w].slots) + first_item * length,
+          .rows = row_slots_of_[w] + first_item * length,
           .sums = layout_->packed ? sums_.get() + w * parts : nullptr,
           .progress = progress_.get() + 2 * w,
           .totals = totals == nullptr ? nullptr : totals + w,
           .length = static_cast<uint32_t>(length),
           .lane_bits = lane_bits_of(length),
       };
+      rows_[w].slots = row_slots_of_[w];
       rows_[w].count = static_cast<uint32_t>((first_item + items) * length);
-      rows_[w].filled =
-          layout_->packed && first_item == 0 ? plan.windows[i].cu_seqlens + items : nullptr;
+      rows_[w].filled = layout_->packed && first_item == 0 ? window.cu_seqlens + items : nullptr;
+    }
+    if (count == 0) {
+      break;
     }
     const auto windows = static_cast<unsigned>(count);
     const dim3 by_group(blocks_for(items, kThreads >> lane_bits), windows);
@@ -337,8 +350,8 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
       plan_padded<<<by_group, kThreads, 0, stream>>>(plan);
     }
     GEAR_CUDA_TRY(cudaGetLastError());
+    plan.ids = nullptr;
   }
-  plan.ids = nullptr;
   for (const BatchLayout::DerivedOutput& one : layout_->derived) {
     const BatchLayout::SharedWindow& shared = layout_->windows[one.window];
     const uint64_t length = one.output.length();

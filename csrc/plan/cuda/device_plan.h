@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/cuda/cuda.h"
@@ -45,8 +46,13 @@ class DevicePlan {
   /// the ids. `totals`, by window: memory that the device can write (mapped host memory, say),
   /// valid when the stream has passed; null: not wanted. One launch, two when packed. May be
   /// captured into a graph. The rows go behind those of `first_item` items that are there already.
+  /// `named`: whoever wrote the anchors wrote the block's ids, and what there is to say of
+  /// anchors_window(); without totals, and of one batch.
   void launch(const store::DeviceView& view, store::Unit unit, uint64_t items, std::byte* block,
-              PlanTotals* totals, cudaStream_t stream, uint64_t first_item = 0);
+              PlanTotals* totals, cudaStream_t stream, uint64_t first_item = 0, bool named = false);
+
+  /// Of a padded batch, the window of the anchor alone, if there is one: its rows are the anchors.
+  std::optional<size_t> anchors_window() const { return anchors_window_; }
 
   /// By window of the layout: of all that the last launch and those before it in its row planned,
   /// items * length rows; of a packed batch only the first cu_seqlens[items] count, and the rest
@@ -61,7 +67,9 @@ class DevicePlan {
   base::DeviceArray<uint32_t> row_slots_;  ///< window after window
   base::DeviceArray<uint32_t> sums_;       ///< packed: steps of each block's items, by window
   base::DeviceArray<uint64_t> progress_;   ///< by window: steps so far, blocks done
+  std::vector<uint32_t*> row_slots_of_;    ///< by window
   std::vector<RowList> rows_;
+  std::optional<size_t> anchors_window_;
 };
 
 }  // namespace gear::plan

@@ -1,7 +1,9 @@
 #pragma once
 
+#include "base/numbers/divider.h"
 #include "base/numbers/philox.h"
 #include "select/cuda/device_select.h"
+#include "store/id.h"
 #include "store/mirror/cuda/device_search.cuh"
 
 namespace gear::select {
@@ -46,6 +48,32 @@ __device__ inline bool last_to_finish(DrawState* state) {
   }
   state->blocks_done = 0;
   return true;
+}
+
+/// What names an anchor; passed by value.
+struct AnchorTables {
+  const store::Page* pages;
+  base::Divider page_steps;
+  uint32_t owner;
+  bool episodes;  ///< ids name the episode in place of the step
+};
+
+inline AnchorTables anchor_tables(const store::DeviceView& view, store::Unit unit) {
+  return {view.pages, base::Divider(static_cast<uint32_t>(view.page_steps)), view.owner,
+          unit == store::Unit::kEpisode};
+}
+
+/// Writes all of `out` but probability and weight: of an anchor in `page`.
+__device__ inline void write_anchor(const DeviceDraw& out, const AnchorTables& tables,
+                                    uint64_t item, uint32_t slot, uint32_t page) {
+  out.slots[item] = slot;
+  if (out.ids == nullptr) {
+    return;
+  }
+  const uint32_t generation = tables.pages[page].generation & store::StepId::kGenerationMask;
+  out.ids[item] = store::StepId{slot, generation, tables.owner, tables.episodes}.pack();
+  out.lengths[item] = 1;
+  out.mask[item] = true;
 }
 
 /// The device's copy of a position, and the host's.

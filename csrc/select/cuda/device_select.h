@@ -12,6 +12,10 @@ struct DeviceDraw {
   uint32_t* slots;       ///< of the anchors
   float* probabilities;  ///< with which each was drawn; 1 where there was no chance in it
   float* weights;        ///< importance weights; 1 unless the sampler has any
+  /// These three, or none of them: what a plan would say of the anchors by themselves.
+  int64_t* ids = nullptr;
+  int32_t* lengths = nullptr;  ///< 1: the anchor's own step is there
+  bool* mask = nullptr;        ///< true
 };
 
 /// A policy whose selections are made on the GPU, from a mirror: the same steps, probabilities and

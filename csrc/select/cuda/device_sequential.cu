@@ -8,14 +8,15 @@ namespace {
 
 template <bool kMany>
 __global__ void __launch_bounds__(store::kMostSearchThreads)
-    walk_epoch(const __grid_constant__ store::DeviceTree tree, uint64_t page_steps, bool steps,
+    walk_epoch(const __grid_constant__ store::DeviceTree tree, AnchorTables tables,
                base::Permutation order, uint64_t first, uint64_t count, float probability,
                DeviceDraw out) {
   store::search<uint32_t, kMany>(
       tree, count, [&](uint64_t item, uint64_t) { return order(first + item); },
       [&](uint64_t item, const store::TreeHit& hit) {
-        const uint64_t row = steps ? hit.remainder : 0;
-        out.slots[item] = static_cast<uint32_t>(hit.leaf * page_steps + row);
+        const auto page = static_cast<uint32_t>(hit.leaf);
+        const uint32_t row = tables.episodes ? 0 : static_cast<uint32_t>(hit.remainder);
+        write_anchor(out, tables, item, page * tables.page_steps.divisor() + row, page);
         out.probabilities[item] = probability;
         out.weights[item] = 1.0F;
       });
@@ -37,11 +38,11 @@ class DeviceSequential final : public DeviceSampler {
   void launch(uint64_t items, const DeviceDraw& out) override {
     const base::OnDevice current(mirror_.device());
     const store::DeviceView& view = mirror_.view();
-    const bool steps = options_.unit == store::Unit::kStep;
-    const store::DeviceTree& tree = steps ? view.anchors : view.heads;
-    store::launch_search<uint32_t>(
-        walk_epoch<false>, walk_epoch<true>, tree, items, mirror_.stream(), tree, view.page_steps,
-        steps, epoch_.order(options_.seed), epoch_.first(), items, epoch_.probability(), out);
+    const AnchorTables tables = anchor_tables(view, options_.unit);
+    const store::DeviceTree& tree = tables.episodes ? view.heads : view.anchors;
+    store::launch_search<uint32_t>(walk_epoch<false>, walk_epoch<true>, tree, items,
+                                   mirror_.stream(), tree, tables, epoch_.order(options_.seed),
+                                   epoch_.first(), items, epoch_.probability(), out);
   }
 
   bool capturable() const override { return false; }

@@ -7,14 +7,15 @@ namespace {
 
 template <bool kMany>
 __global__ void __launch_bounds__(store::kMostSearchThreads)
-    draw_uniform(const __grid_constant__ store::DeviceTree tree, uint64_t page_steps, bool steps,
-                 uint64_t seed, DrawState* state, uint64_t count, DeviceDraw out) {
+    draw_uniform(const __grid_constant__ store::DeviceTree tree, AnchorTables tables, uint64_t seed,
+                 DrawState* state, uint64_t count, DeviceDraw out) {
   const unsigned long long made = state->made;
   store::search<uint32_t, kMany>(
       tree, count, [&](uint64_t item, auto total) { return draw_target(seed, made + item, total); },
       [&](uint64_t item, const store::TreeHit& hit) {
-        const uint64_t row = steps ? hit.remainder : 0;
-        out.slots[item] = static_cast<uint32_t>(hit.leaf * page_steps + row);
+        const auto page = static_cast<uint32_t>(hit.leaf);
+        const uint32_t row = tables.episodes ? 0 : static_cast<uint32_t>(hit.remainder);
+        write_anchor(out, tables, item, page * tables.page_steps.divisor() + row, page);
         out.probabilities[item] = static_cast<float>(1.0 / static_cast<double>(hit.total));
         out.weights[item] = 1.0F;
       });
@@ -37,11 +38,11 @@ class DeviceUniform final : public DeviceSampler {
   void launch(uint64_t items, const DeviceDraw& out) override {
     const base::OnDevice current(mirror_.device());
     const store::DeviceView& view = mirror_.view();
-    const bool steps = options_.unit == store::Unit::kStep;
-    const store::DeviceTree& tree = steps ? view.anchors : view.heads;
+    const AnchorTables tables = anchor_tables(view, options_.unit);
+    const store::DeviceTree& tree = tables.episodes ? view.heads : view.anchors;
     store::launch_search<uint32_t>(draw_uniform<false>, draw_uniform<true>, tree, items,
-                                   mirror_.stream(), tree, view.page_steps, steps, options_.seed,
-                                   position_.get(), items, out);
+                                   mirror_.stream(), tree, tables, options_.seed, position_.get(),
+                                   items, out);
   }
 
   bool capturable() const override { return true; }

@@ -11,29 +11,37 @@ namespace {
 
 constexpr unsigned kBlock = 256;
 
-// Lowers state->least to the least value of any thread of the block.
-__device__ void lower_least(DrawState* state, float value) {
-  __shared__ float of_warps[store::kMostSearchThreads / store::kWarpSize];
+__device__ float warp_least(float value) {
   for (int step = store::kWarpSize / 2; step > 0; step /= 2) {
     value = fminf(value, __shfl_xor_sync(store::kWholeWarp, value, step));
   }
+  return value;
+}
+
+// Lowers state->least to the least value of any thread of the block.
+__device__ void lower_least(DrawState* state, float value) {
+  __shared__ float of_warps[store::kMostSearchThreads / store::kWarpSize];
+  value = warp_least(value);
   if (store::lane_id() == 0) {
     of_warps[threadIdx.x / store::kWarpSize] = value;
   }
   __syncthreads();
-  if (threadIdx.x != 0) {
+  if (threadIdx.x >= store::kWarpSize) {
     return;
   }
-  for (unsigned warp = 1; warp < blockDim.x / store::kWarpSize; ++warp) {
-    value = fminf(value, of_warps[warp]);
+  if (threadIdx.x < blockDim.x / store::kWarpSize) {
+    value = of_warps[threadIdx.x];
   }
-  atomicMin(&state->least, __float_as_uint(value));  // positive: ordered as their bits
+  value = warp_least(value);
+  if (threadIdx.x == 0) {
+    atomicMin(&state->least, __float_as_uint(value));  // positive: ordered as their bits
+  }
 }
 
 template <bool kMany>
 __global__ void __launch_bounds__(store::kMostSearchThreads)
-    draw_weighted(const __grid_constant__ store::DeviceTree tree, uint64_t seed, DrawState* state,
-                  uint64_t count, DeviceDraw out) {
+    draw_weighted(const __grid_constant__ store::DeviceTree tree, AnchorTables tables,
+                  uint64_t seed, DrawState* state, uint64_t count, DeviceDraw out) {
   const unsigned long long made = state->made;
   float least = __uint_as_float(kNoLeast);
   store::search<uint64_t, kMany>(
@@ -42,7 +50,8 @@ __global__ void __launch_bounds__(store::kMostSearchThreads)
       [&](uint64_t item, const store::TreeHit& hit) {
         const double scale = 1.0 / static_cast<double>(hit.total);
         const auto probability = static_cast<float>(static_cast<double>(hit.weight) * scale);
-        out.slots[item] = static_cast<uint32_t>(hit.leaf);
+        const auto slot = static_cast<uint32_t>(hit.leaf);
+        write_anchor(out, tables, item, slot, tables.page_steps.divide(slot));
         out.probabilities[item] = probability;
         least = fminf(least, probability);
       });
@@ -80,8 +89,9 @@ class DeviceWeighted final : public DeviceSampler {
 
   void launch(uint64_t items, const DeviceDraw& out) override {
     const base::OnDevice current(mirror_.device());
-    store::launch_search<uint64_t>(draw_weighted<false>, draw_weighted<true>, *tree_, items,
-                                   mirror_.stream(), *tree_, seed_, position_.get(), items, out);
+    store::launch_search<uint64_t>(
+        draw_weighted<false>, draw_weighted<true>, *tree_, items, mirror_.stream(), *tree_,
+        anchor_tables(mirror_.view(), store::Unit::kStep), seed_, position_.get(), items, out);
     const auto blocks = static_cast<unsigned>((items + kBlock - 1) / kBlock);
     weigh_importance<<<blocks, kBlock, 0, mirror_.stream()>>>(position_.get(), items, out);
     GEAR_CUDA_TRY(cudaGetLastError());

@@ -1,6 +1,7 @@
 // The device's plan against the CPU's: ids, lengths, masks, cu_seqlens and, through a gather, rows.
 #include "planned_content.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/errors.h"
@@ -163,6 +164,67 @@ TEST_CASE("a window of the anchor alone finds what a longer one finds there, in 
     }
     CHECK(there > 0);
     CHECK(there < slots);
+  }
+}
+
+TEST_CASE("what is named already is left alone, and its window's rows are the anchors") {
+  const auto shard = make_content(small_columns(), 4, 420);
+  const UploadedShard uploaded(*shard);
+  const std::vector<Anchor> anchors = stored_steps(shard->index());
+  std::vector<uint32_t> slots;
+  for (const Anchor& anchor : anchors) {
+    slots.push_back(static_cast<uint32_t>(shard->index().slot(anchor)));
+  }
+  for (const bool longer : {false, true}) {
+    std::vector<Output> outputs = {{"x", 0, 0, 1}, {"y", 1, 0, 1}};
+    if (longer) {
+      outputs.push_back({"z", 2, -1, 2});
+    }
+    const auto layout =
+        std::make_shared<BatchLayout>(shard->schema(), outputs, slots.size(), false);
+    const gear::base::Stream stream(kDevice);
+    DevicePlan plan(layout, shard->layout(), shard->index().num_slots(), kDevice);
+    REQUIRE(plan.anchors_window() == layout->window_of[0]);
+    GEAR_CUDA_TRY(cudaMemcpy(plan.slots(), slots.data(), 4 * slots.size(), cudaMemcpyHostToDevice));
+    GEAR_CUDA_TRY(cudaDeviceSynchronize());
+    const GuardedBlock whole(layout->bytes);
+    plan.launch(uploaded.view, Unit::kStep, slots.size(), whole.get(), nullptr, stream);
+    stream.synchronize();
+    std::vector<std::vector<uint32_t>> rows;
+    for (const RowList& list : plan.rows()) {
+      rows.push_back(download(list.slots, list.count));
+    }
+    CHECK(rows[*plan.anchors_window()] == slots);
+
+    const GuardedBlock rest(layout->bytes);
+    plan.launch(uploaded.view, Unit::kStep, slots.size(), rest.get(), nullptr, stream, 0, true);
+    stream.synchronize();
+    REQUIRE(plan.rows().size() == rows.size());
+    for (size_t w = 0; w < rows.size(); ++w) {
+      CHECK(download(plan.rows()[w].slots, plan.rows()[w].count) == rows[w]);
+    }
+    // Of what the whole plan writes, ids and the anchors' window are as they were: poison.
+    const std::vector<std::byte> written = whole.read();
+    const std::vector<std::byte> left = rest.read();
+    const auto same = [&](uint64_t begin, uint64_t bytes) {
+      return std::memcmp(written.data() + begin, left.data() + begin, bytes) == 0;
+    };
+    const auto poison = [&](uint64_t begin, uint64_t bytes) {
+      return std::all_of(left.begin() + static_cast<std::ptrdiff_t>(begin),
+                         left.begin() + static_cast<std::ptrdiff_t>(begin + bytes),
+                         [](std::byte b) { return b == std::byte{kPoison}; });
+    };
+    CHECK(poison(layout->ids, 8 * slots.size()));
+    for (size_t w = 0; w < rows.size(); ++w) {
+      const BatchLayout::SharedWindow& shared = layout->windows[w];
+      if (w == *plan.anchors_window()) {
+        CHECK(poison(shared.lengths, 4 * slots.size()));
+        CHECK(poison(shared.mask, slots.size()));
+      } else {
+        CHECK(same(shared.lengths, 4 * slots.size()));
+        CHECK(same(shared.mask, slots.size() * shared.window.length()));
+      }
+    }
   }
 }
 

@@ -105,12 +105,16 @@ class SamePair {
     const auto slots = from_device(slots_.get(), items, stream);
     CHECK(from_device(probabilities_.get(), items, stream) == wanted.probabilities);
     CHECK(from_device(weights_.get(), items, stream) == wanted.weights);
+    CHECK(from_device(lengths_.get(), items, stream) == std::vector<int32_t>(items, 1));
+    CHECK(from_device(mask_.get(), items, stream) == std::vector<uint8_t>(items, 1));
+    const auto named = from_device(ids_.get(), items, stream);
     std::vector<int64_t> ids;
     for (uint64_t i = 0; i < items; ++i) {
       CAPTURE(i);
       REQUIRE(slots[i] == twins_.cpu.slot(wanted.anchors[i]));
       ids.push_back(twins_.cpu.id(wanted.anchors[i], options_.unit));
     }
+    CHECK(named == ids);
     CHECK(twins_.gpu.state().counters.steps_sampled == twins_.cpu.state().counters.steps_sampled);
     return ids;
   }
@@ -146,7 +150,10 @@ class SamePair {
   SamplerPosition position() const { return gpu_->position(); }
 
  private:
-  DeviceDraw out() const { return {slots_.get(), probabilities_.get(), weights_.get()}; }
+  DeviceDraw out() const {
+    return {slots_.get(), probabilities_.get(), weights_.get(),
+            ids_.get(),   lengths_.get(),       reinterpret_cast<bool*>(mask_.get())};
+  }
 
   void expect_position() const {
     CHECK(gpu_->position().draws == cpu_->position().draws);
@@ -162,6 +169,9 @@ class SamePair {
   base::DeviceArray<uint32_t> slots_{kMostItems, 0};
   base::DeviceArray<float> probabilities_{kMostItems, 0};
   base::DeviceArray<float> weights_{kMostItems, 0};
+  base::DeviceArray<int64_t> ids_{kMostItems, 0};
+  base::DeviceArray<int32_t> lengths_{kMostItems, 0};
+  base::DeviceArray<uint8_t> mask_{kMostItems, 0};
   cudaGraphExec_t graph_ = nullptr;
   uint64_t captured_items_ = 0;
 };

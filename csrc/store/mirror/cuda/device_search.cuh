@@ -20,9 +20,11 @@ constexpr unsigned kSearchMultiprocessors = 132;  ///< of an H100: as many block
 inline bool is_many(uint64_t targets) { return targets > kManyTargets; }
 
 /// Nodes of the level that a block keeps in shared memory: 64 KiB of narrow sums, the most that
-/// every GPU has; 32 KiB of wide ones.
+/// every GPU has, 32 KiB of wide ones; and no more than its threads load in about a microsecond.
 template <class Sum>
 constexpr uint64_t kMostTopNodes = sizeof(Sum) == 4 ? 16384 : 4096;
+template <class Sum>
+constexpr uint64_t kTopNodesEach = 64 / sizeof(Sum);  ///< of a thread
 
 /// The lowest level of a tree that is short enough, as a binary search tree of running sums in
 /// shared memory. Every block makes its own:
@@ -40,8 +42,12 @@ struct SearchTop {
   unsigned nodes;  ///< of a full binary tree; those behind the level's are empty
   int level;
 
-  GEAR_HD SearchTop(const DeviceTree& tree, Sum* memory) : sums(memory), nodes(kPair), level(0) {
-    while (tree.counts[level] > kMostTopNodes<Sum>) {
+  /// Of blocks of `threads` threads.
+  GEAR_HD SearchTop(const DeviceTree& tree, unsigned threads, Sum* memory)
+      : sums(memory), nodes(kPair), level(0) {
+    const uint64_t loaded = threads * kTopNodesEach<Sum>;
+    const uint64_t most = loaded < kMostTopNodes<Sum> ? loaded : kMostTopNodes<Sum>;
+    while (tree.counts[level] > most) {
       ++level;
     }
     while (nodes < tree.counts[level]) {
@@ -212,7 +218,7 @@ __device__ inline void search(const DeviceTree& tree, uint64_t count, TargetOf t
     }
   } else {
     extern __shared__ uint4 search_memory[];
-    const SearchTop<Sum> top(tree, reinterpret_cast<Sum*>(search_memory));
+    const SearchTop<Sum> top(tree, blockDim.x, reinterpret_cast<Sum*>(search_memory));
     top.make(tree);
     const Sum total = top.total();
     for (uint64_t first = uint64_t{blockIdx.x} * blockDim.x; first < count;
@@ -253,7 +259,7 @@ void launch_search(void (*few)(Parameters...), void (*many)(Parameters...), cons
   }
   const auto blocks = static_cast<unsigned>(
       std::min<uint64_t>(kSearchMultiprocessors, (targets + threads - 1) / threads));
-  const size_t bytes = SearchTop<Sum>(tree, nullptr).nodes * sizeof(Sum);
+  const size_t bytes = SearchTop<Sum>(tree, threads, nullptr).nodes * sizeof(Sum);
   GEAR_CUDA_TRY(cudaFuncSetAttribute(many, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      static_cast<int>(kMostTopNodes<Sum> * sizeof(Sum))));
   many<<<blocks, threads, bytes, stream>>>(parameters...);
