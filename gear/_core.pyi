@@ -136,6 +136,7 @@ class Batch:
         output: typing.SupportsInt | typing.SupportsIndex = 0,
         stream: typing.SupportsInt | typing.SupportsIndex | None = None,
     ) -> typing_extensions.CapsuleType: ...
+    def dlpack_all(self) -> list: ...
     def numpy(
         self,
         kind: typing.SupportsInt | typing.SupportsIndex,

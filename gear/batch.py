@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any
 
 from gear import _core
-from gear.frameworks import MakeTensor
+from gear.frameworks import TensorMaker
 
 DATA = _core.Batch.DATA
 
@@ -19,34 +19,58 @@ class Batch(Mapping[str, Any]):
     With B items and L steps in the output's window, ``batch[name]`` has shape ``[B, L, *shape]``;
     ``[B, *shape]`` for a `Step`; ``[sum(lengths[name]), *shape]`` when packed.
 
-    GEAR makes a tensor when you first ask for it, and reuses the batch's memory only after the last
-    tensor is gone: keep a batch as long as you like. On a GPU, the stream that is current when you
+    GEAR makes a tensor when you first ask for it (torch on the CPU: those of all outputs), and
+    reuses the batch's memory only after the last tensor is gone: keep a batch as long as you like.
+    On a GPU, the stream that is current when you
     first ask waits for the batch, and the memory is reused after the work that this stream has by
     the time the last tensor goes. If another stream uses a tensor, wait for it before that.
     """
 
-    __slots__ = ("_core", "_make", "_outputs", "_tensors")
+    __slots__ = ("_core", "_data", "_make", "_outputs", "_tensors")
 
-    def __init__(self, core: _core.Batch, outputs: Mapping[str, int], make: MakeTensor) -> None:
+    def __init__(self, core: _core.Batch, outputs: Mapping[str, int], make: TensorMaker) -> None:
         self._core = core
         self._outputs = outputs
         self._make = make
-        self._tensors: dict[int, Any] = {}
+        self._data: dict[str, Any] = {}
+        self._tensors: dict[int, Any] = {}  # what is no output's data, by kind and output
 
     def _tensor(self, kind: int, output: int = 0) -> Any:
         key = kind << 16 | output
         tensor = self._tensors.get(key)
         if tensor is None:
-            tensor = self._tensors[key] = self._make(self._core, kind, output)
+            tensor = self._tensors[key] = self._make.one(self._core, kind, output)
         return tensor
 
     def __getitem__(self, name: str) -> Any:
-        output = self._outputs[name]
-        key = DATA << 16 | output  # as _tensor() does, without a call: this is in everybody's loop
-        tensor = self._tensors.get(key)
-        if tensor is None:
-            tensor = self._tensors[key] = self._make(self._core, DATA, output)
+        try:
+            return self._data[name]
+        except KeyError:
+            output = self._outputs[name]
+        if self._make.data is not None:
+            return self._all()[name]
+        tensor = self._data[name] = self._make.one(self._core, DATA, output)
         return tensor
+
+    def _all(self) -> dict[str, Any]:
+        """The tensors of all outputs."""
+        data, outputs, make = self._data, self._outputs, self._make
+        if len(data) < len(outputs):
+            if make.data is not None:
+                tensors = make.data(self._core)
+                for name, output in outputs.items():
+                    data[name] = tensors[output]
+            else:
+                self._data = data = {name: self[name] for name in outputs}
+        return data
+
+    def values(self) -> ValuesView[Any]:
+        """The tensors, in the order of the outputs."""
+        return self._all().values()
+
+    def items(self) -> ItemsView[str, Any]:
+        """Names and tensors, in the order of the outputs."""
+        return self._all().items()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._outputs)

@@ -27,8 +27,9 @@ class Loader(Iterator[Batch]):
     """Endless batches of a buffer; made by `ReplayBuffer.loader`.
 
     The loader draws batch k when you ask for batch ``k - prefetch``, and copies it in the
-    background, by a thread or by a GPU. Draws have a fixed place in the sequence of appends,
-    updates and ``next`` calls, so runs are reproducible, on every device and whatever the timing.
+    background, by a thread or by a GPU (to host memory: less than 64 KiB at once). Draws have a
+    fixed place in the sequence of appends, updates and ``next`` calls, so runs are reproducible, on
+    every device and whatever the timing.
 
     With `Sequential`, one iteration is one epoch; iterate again for the next. Only one thread at a
     time may use a loader.

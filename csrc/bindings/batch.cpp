@@ -90,6 +90,16 @@ py::capsule PyBatch::dlpack(int kind, size_t output, std::optional<int64_t> stre
   return to_dlpack(view(kind, output));
 }
 
+py::list PyBatch::dlpack_all() const {
+  GEAR_CHECK(device() < 0);
+  const size_t count = batch_.layout->outputs.size() + batch_.layout->derived.size();
+  py::list capsules(count);
+  for (size_t output = 0; output < count; ++output) {
+    capsules[output] = to_dlpack(view(kData, output));
+  }
+  return capsules;
+}
+
 void register_batch(py::module_& module) {
   py::class_<PyBatch> batch(module, "Batch");
   batch.def_property_readonly("items", &PyBatch::items)
@@ -97,6 +107,7 @@ void register_batch(py::module_& module) {
       .def_property_readonly("path", &PyBatch::path)
       .def_property_readonly("device", &PyBatch::device)
       .def("numpy", &PyBatch::numpy, py::arg("kind"), py::arg("output") = 0)
+      .def("dlpack_all", &PyBatch::dlpack_all)
       .def("dlpack", &PyBatch::dlpack, py::arg("kind"), py::arg("output") = 0,
            py::arg("stream") = py::none());
   batch.attr("DATA") = static_cast<int>(PyBatch::kData);

@@ -27,6 +27,8 @@ class PyBatch {
   /// stream. -1 asks for no order: whoever does reads on the default stream, or sees to it that its
   /// streams are done before the tensors go.
   py::capsule dlpack(int kind, size_t output, std::optional<int64_t> stream) const;
+  /// The data of all outputs, by number, in host memory: one call in place of one each.
+  py::list dlpack_all() const;
 
  private:
   TensorView view(int kind, size_t output) const;

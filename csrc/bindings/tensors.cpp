@@ -1,5 +1,7 @@
 #include "bindings/tensors.h"
 
+#include <utility>
+
 #include "bindings/dtypes.h"
 
 namespace gear::bindings {
@@ -11,17 +13,18 @@ py::array to_numpy(const TensorView& view) {
   return py::array(numpy_dtype(view.dtype), view.shape, view.data, base);
 }
 
-py::capsule to_dlpack(const TensorView& view) {
+py::capsule to_dlpack(TensorView view) {
   struct Managed {
     DLManagedTensor tensor;
     TensorView view;
   };
-  auto* managed = new Managed{{}, view};
+  auto* managed = new Managed{{}, std::move(view)};
+  const TensorView& kept = managed->view;
   managed->tensor.dl_tensor = {
-      view.data,
-      view.device < 0 ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, view.device},
-      static_cast<int32_t>(view.shape.size()),
-      dlpack_dtype(view.dtype),
+      kept.data,
+      kept.device < 0 ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, kept.device},
+      static_cast<int32_t>(kept.shape.size()),
+      dlpack_dtype(kept.dtype),
       managed->view.shape.data(),
       nullptr,
       0};

@@ -24,6 +24,6 @@ struct TensorView {
 py::array to_numpy(const TensorView& view);
 
 /// A capsule "dltensor" (unversioned DLPack) for from_dlpack of any framework.
-py::capsule to_dlpack(const TensorView& view);
+py::capsule to_dlpack(TensorView view);
 
 }  // namespace gear::bindings

@@ -89,7 +89,11 @@ bool HostSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s) {
     make_plan(index, shard_->layout(), job.selection, job.batch, job.plan);
   }
   job.ticket = commit_draw(*shard_, lock, job.selection.size());
-  queue(job);
+  if (!stage_ && job.batch.bytes < options_.hand_over_bytes) {
+    gather(job);
+  } else {
+    queue(job);
+  }
   return true;
 }
 

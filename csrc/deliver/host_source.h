@@ -21,6 +21,8 @@ namespace gear::deliver {
 ///     caller's thread   draw: select + plan batch k + prefetch, under the lock ... finish batch k
 ///     own thread                gather k + 1 | gather k + 2 | ...
 ///
+/// A batch of less than options.hand_over_bytes never enters the queue: draw() gathers it.
+///
 /// Batches lie in host memory; with a stage, they pass through pinned memory to where it sends
 /// them.
 ///

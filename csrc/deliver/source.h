@@ -27,6 +27,9 @@ struct LoaderOptions {
   select::SamplerOptions sampler;
   int device = -1;                      ///< GPU that the batches go to; -1: host memory
   plan::Path path = plan::Path::kAuto;  ///< kAuto, kZeroCopy or kStaged; tier kPinned to a GPU only
+  /// Of a batch to host memory: from here on the source's own thread gathers it. A smaller one is
+  /// gathered by the thread that draws it, which takes less time than to wake another.
+  uint64_t hand_over_bytes = 64 << 10;
 };
 
 /// What a loader counts.

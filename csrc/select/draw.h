@@ -82,10 +82,11 @@ void draw_all(store::Index& index, Items& items, Draws& draws, uint64_t count, S
     }
     const uint64_t chunk = withdraws ? 1 : std::min(kDrawChunk, count - done);
     draws.fill(total, {targets.data(), chunk});
-    const size_t first = out.size();
     items.add(index, {targets.data(), chunk}, total, out);
-    for (size_t i = first; i < out.size(); ++i) {
-      index.mark_sampled(out.anchors[i], out.unit);
+    if (withdraws) {
+      index.mark_sampled(out.anchors.back(), out.unit);
+    } else {
+      index.count_sampled(chunk);
     }
     done += chunk;
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -102,3 +103,27 @@ def test_update_takes_bfloat16_priorities(buffer: gear.ReplayBuffer) -> None:
     priorities = torch.tensor([0.5, 3.0], dtype=torch.bfloat16, requires_grad=True)
     assert buffer.update(ids, priorities) == 2
     assert buffer.priorities(ids).tolist() == [0.5, 3.0]
+
+
+@pytest.mark.parametrize("framework", ["torch", "numpy"])
+def test_a_batch_is_a_mapping_of_one_tensor_an_output(
+    buffer: gear.ReplayBuffer, framework: str
+) -> None:
+    """In the order in which the outputs were given, where derived ones come behind in the core."""
+    pytest.importorskip(framework)
+    asked = {
+        "last": gear.IsLast(),
+        "following": gear.Step(1, column="reward"),
+        "reward": gear.Step(),
+    }
+    for batch in islice(buffer.loader(16, outputs=asked, framework=framework), 2):
+        first = batch["reward"]
+        assert [*batch] == [name for name, _ in batch.items()] == [*asked]
+        assert all(tensor is batch[name] for name, tensor in batch.items())
+        assert [id(tensor) for tensor in batch.values()] == [id(batch[name]) for name in asked]
+        assert batch["reward"] is first
+        last, following, reward = (np.asarray(tensor) for tensor in batch.values())
+        assert np.array_equal(last, reward == 7)
+        assert np.array_equal(following, np.where(last, 0, reward + 1))
+        with pytest.raises(KeyError):
+            batch["obs"]

@@ -68,6 +68,18 @@ void step_portable(const int64_t* nodes, size_t count, Descent& descent) {
     enter_child(sums, passed, descent.left[i], descent.place[i]);
   }
 }
+
+[[gnu::target("avx512f,popcnt")]] void step_avx512(const int64_t* nodes, size_t count,
+                                                   Descent& descent) {
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t* sums = nodes + descent.place[i] * SumTree::kFanout;
+    const __m512i target = _mm512_set1_epi64(descent.left[i]);
+    const unsigned low = _mm512_cmple_epi64_mask(_mm512_loadu_si512(sums), target);
+    const unsigned high = _mm512_cmple_epi64_mask(_mm512_loadu_si512(sums + 8), target);
+    const auto passed = static_cast<unsigned>(__builtin_popcount(high << 8 | low));
+    enter_child(sums, passed, descent.left[i], descent.place[i]);
+  }
+}
 #endif
 
 // Adds to the weight of one child of every level, from the first of `levels` up; `node` counts at
@@ -106,7 +118,8 @@ void add_portable(int64_t* nodes, std::span<const uint64_t> levels, uint64_t nod
 
 #if defined(__x86_64__)
 const bool kAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
-const Step kStep = kAvx2 ? step_avx2 : step_portable;
+const bool kAvx512 = kAvx2 && __builtin_cpu_supports("avx512f");
+const Step kStep = kAvx512 ? step_avx512 : kAvx2 ? step_avx2 : step_portable;
 const Add kAdd = kAvx2 ? add_avx2 : add_portable;
 #else
 const Step kStep = step_portable;

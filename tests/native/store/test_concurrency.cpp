@@ -152,6 +152,7 @@ TEST_CASE("writers, collectors, updates and saves share a shard under constant e
         wanted.outputs = windows();
         wanted.batch_size = 24;
         wanted.packed = packed;
+        wanted.hand_over_bytes = packed ? 0 : wanted.hand_over_bytes;
         wanted.sampler.policy = policy;
         wrong += collect(stop, shard, wanted, 200, seen);
         if (--collecting == 0) {
