@@ -81,7 +81,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 def plot(rows: Rows, beside: Rows, chosen: argparse.Namespace) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    figure = Figure(figsize=(10, 5), layout="constrained")
     panels = figure.subplots(1, 2)
     for axes, key in zip(panels, ("cpu_us", "received_bytes"), strict=True):
         for number, sampler in enumerate(SAMPLERS):
@@ -97,9 +97,9 @@ def plot(rows: Rows, beside: Rows, chosen: argparse.Namespace) -> None:
         axes.grid(alpha=0.3, which="both")
     panels[0].set(ylabel="CPU time of a rank, us", title="draws, and who consumes which")
     panels[1].set(ylabel="bytes that a rank receives", title="messages of the draws")
-    panels[1].legend(fontsize="small", ncols=2)
+    figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     figure.suptitle(f"one batch of {chosen.batch_size} items a rank")
-    figure.savefig(chosen.plot, dpi=120)
+    figure.savefig(chosen.plot, dpi=90)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 // items it has, and the version of its content, and tells how many fell on it. Cost: see
 // sequential.cpp; shuffled, one evaluation of the permutation a draw of the whole batch.
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "select/epoch.h"
@@ -73,12 +74,17 @@ class GroupSequential final : public GroupSampler {
     const base::Permutation order = epoch_.order(options_.seed);
     const auto scan = [&](const base::RangePart& part, uint64_t first, uint32_t some,
                           uint32_t* numbers, uint64_t* offsets) {
+      std::array<uint64_t, 512> elements;
       size_t kept = 0;
-      for (uint64_t draw = first; draw < first + some; ++draw) {
-        const uint64_t offset = order(epoch_.first() + draw) - part.begin;
-        numbers[kept] = static_cast<uint32_t>(draw);
-        offsets[kept] = offset;
-        kept += offset < part.size ? 1 : 0;
+      for (uint32_t done = 0; done < some; done += elements.size()) {
+        const size_t count = std::min<size_t>(elements.size(), some - done);
+        order.elements_from(epoch_.first() + first + done, {elements.data(), count});
+        for (size_t i = 0; i < count; ++i) {
+          const uint64_t offset = elements[i] - part.begin;
+          numbers[kept] = static_cast<uint32_t>(first + done + i);
+          offsets[kept] = offset;
+          kept += offset < part.size ? 1 : 0;
+        }
       }
       return kept;
     };

@@ -138,3 +138,17 @@ TEST_CASE("half of the orders of sixteen elements are odd") {
   CHECK(odd > kKeys * 45 / 100);
   CHECK(odd < kKeys * 55 / 100);
 }
+
+TEST_CASE("the elements of many positions are those of each one") {
+  for (const uint64_t size : {1ULL, 2ULL, 63ULL, 64ULL, 65ULL, 257ULL, 1000ULL, 4096ULL, 4097ULL,
+                              (1ULL << 32) + 1, ~0ULL}) {
+    const Permutation order(size, 11, 13 * size);
+    for (const uint64_t first : {uint64_t{0}, size / 3, size - 1}) {
+      std::vector<uint64_t> elements(std::min<uint64_t>(size - first, 1500));
+      order.elements_from(first, elements);
+      for (uint64_t i = 0; i < elements.size(); ++i) {
+        REQUIRE(elements[i] == order(first + i));
+      }
+    }
+  }
+}
