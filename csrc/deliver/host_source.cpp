@@ -168,7 +168,10 @@ void HostSource::finish(Job& wanted, Job*) {
 
 void HostSource::run() {
   for (;;) {
-    base::spin_until(kWorkerSpin, [this] { return queued_.load(std::memory_order_acquire) > 0; });
+    base::spin_until(kWorkerSpin, [this] {
+      std::this_thread::yield();  // where cores are few, the caller may be waiting for this one
+      return queued_.load(std::memory_order_acquire) > 0;
+    });
     std::unique_lock guard(mutex_);
     work_.wait(guard, [this] { return stop_ || !queue_.empty(); });
     Gather* const job = take();
