@@ -36,7 +36,7 @@ SamplerOptions options_of(Policy policy, Unit unit = Unit::kStep) {
 
 bool by_age(Policy policy) { return policy == Policy::kFifo || policy == Policy::kLifo; }
 
-constexpr uint32_t kSizes[] = {1, 2, 3, 4, 7};
+constexpr uint32_t kSizes[] = {1, 2, 3, 4, 8};
 constexpr Policy kAll[] = {Policy::kUniform, Policy::kWeighted, Policy::kSequential,
                            Policy::kFifo,    Policy::kLifo,     Policy::kTopK};
 
