@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 import threading
 import time
@@ -105,6 +107,52 @@ def other_sizes_are_refused() -> None:
     transport = _core.mpi_transport(WORLD, 1.0)
     with pytest.raises(TransportError, match=r"both must know the same size|TRUNCATE"):
         transport.allgather(b"x" * (9 if transport.rank == 0 else 8))
+
+
+def gather_on(transport) -> None:
+    while True:
+        transport.allgather(b"x")
+
+
+def interrupts_are_heard() -> None:
+    """Ctrl-C in a call of rank 0. Rank 1 waits in the same, rank 2 comes later. What rank 0 had
+    sent for that call is there: they hear of it in that one or the next."""
+    transport = _core.mpi_transport(WORLD, 60.0)
+    transport.allgather(b"x")
+    if transport.rank == 0:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        with pytest.raises(KeyboardInterrupt):
+            transport.allgather(b"x")
+        with pytest.raises(TransportError, match=r"rank 0 \(pid \d+\) was interrupted in allg"):
+            transport.allgather(b"x")
+        return
+    if transport.rank == 2:
+        time.sleep(1.5)
+    said = r"rank [01] has given up while others wait for it in allgather: its own output says why"
+    with pytest.raises(TransportError, match=said):
+        gather_on(transport)
+
+
+def interrupts_while_it_is_made() -> None:
+    """Ctrl-C while rank 0 waits for the others to make a transport, too."""
+    late = _core.mpi_transport(WORLD, 60.0)
+    if late.rank == 0:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            _core.mpi_transport(WORLD, 60.0)
+    # The others do not make it: MPI is not finalised, which would wait for that.
+
+
+def forks_may_end() -> None:
+    """A forked child has no part in MPI, and does not finalise it."""
+    transport = _core.mpi_transport(WORLD, 60.0)
+    pid = os.fork()
+    if pid == 0:
+        ctypes.pythonapi.Py_Exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    work(transport, 3)
 
 
 def arguments_are_checked() -> None:

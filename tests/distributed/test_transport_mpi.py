@@ -56,10 +56,17 @@ def test_contract(subject, size):
         "a_late_rank_is_named",
         "other_calls_are_refused",
         "other_sizes_are_refused",
+        "interrupts_are_heard",
+        "interrupts_while_it_is_made",
     ],
 )
 def test_failures(subject):
     mpirun(3, RANKS, subject, fails=True)
+
+
+@pytest.mark.mpi
+def test_forks_may_end():
+    mpirun(2, RANKS, "forks_may_end")
 
 
 @pytest.mark.mpi

@@ -1,5 +1,7 @@
 #include "transport/mpi/runtime.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -12,7 +14,7 @@ namespace {
 std::mutex g_start;
 std::mutex g_turn;
 std::atomic<bool> g_one_at_a_time{false};
-std::atomic<bool> g_finalise{false};
+std::atomic<pid_t> g_finalise{0};  // the process that is to; a forked child has no part in it
 
 const char* level_name(int level) {
   switch (level) {
@@ -28,7 +30,7 @@ const char* level_name(int level) {
 }
 
 void finalise() {
-  if (g_finalise && is_running()) {
+  if (g_finalise == ::getpid() && is_running()) {
     MPI_Finalize();
   }
 }
@@ -36,7 +38,7 @@ void finalise() {
 void initialise() {
   int level = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
-  g_finalise = true;
+  g_finalise = ::getpid();
   if (std::atexit(finalise) != 0) {
     throw base::OutOfMemory(
         "[transport] MPI cannot be finalised at exit: the system has no room left");
@@ -95,6 +97,6 @@ void check(int code, const char* what) {
                                            : std::string(text, static_cast<size_t>(length))));
 }
 
-void never_finalise() { g_finalise = false; }
+void never_finalise() { g_finalise = 0; }
 
 }  // namespace gear::transport::mpi

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -20,39 +21,50 @@ using mpi::check;
 using mpi::Messages;
 using mpi::Turn;
 
+// Waits until the ranks have made a duplicate.
+void await(MPI_Request request, double timeout_s, Failure& failure) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
+  auto next_look = std::chrono::steady_clock::now() + base::kInterruptEvery;
+  Backoff backoff;
+  for (int done = 0; done == 0; backoff.pause()) {
+    {
+      const Turn turn;
+      check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Comm_idup");
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (done == 0 && now >= next_look) {
+      failure.check();
+      base::check_interrupt();
+      next_look = now + base::kInterruptEvery;
+    }
+    if (done == 0 && now >= deadline) {
+      throw base::TransportError(
+          base::cat("[transport] a rank of the MPI communicator did not take part in making a "
+                    "transport within ",
+                    timeout_s, " s: make it on all ranks"));
+    }
+  }
+}
+
 // A communicator of one's own.
 class Communicator {
  public:
   // Duplicates `original`. Collective.
-  Communicator(MPI_Comm original, double timeout_s, const Failure& failure) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    {
-      const Turn turn;
-      check(MPI_Comm_idup(original, &handle_, &request), "MPI_Comm_idup");
-    }
-    const auto deadline =
-        std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
-    auto next_look = std::chrono::steady_clock::now() + base::kInterruptEvery;
-    Backoff backoff;
-    for (int done = 0; done == 0; backoff.pause()) {
+  Communicator(MPI_Comm original, double timeout_s, Failure& failure) {
+    auto made = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+    try {
+      MPI_Request request = MPI_REQUEST_NULL;
       {
         const Turn turn;
-        check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Comm_idup");
+        check(MPI_Comm_idup(original, made.get(), &request), "MPI_Comm_idup");
       }
-      const auto now = std::chrono::steady_clock::now();
-      if (done == 0 && now >= next_look) {
-        failure.check();
-        base::check_interrupt();
-        next_look = now + base::kInterruptEvery;
-      }
-      if (done == 0 && now >= deadline) {
-        mpi::never_finalise();
-        throw base::TransportError(
-            base::cat("[transport] a rank of the MPI communicator did not take part in "
-                      "making a transport within ",
-                      timeout_s, " s: make it on all ranks"));
-      }
+      await(request, timeout_s, failure);
+    } catch (...) {
+      static_cast<void>(made.release());  // MPI writes there when the others come after all
+      mpi::never_finalise();
+      throw;
     }
+    handle_ = *made;
     const Turn turn;
     check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }
