@@ -11,13 +11,17 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import gear
 from distributed.forked import RANKS, Run, clean_environment, plain, results_in, run
 
+if TYPE_CHECKING:
+    from distribution.slurm_cluster import Cluster
+
+pytest_plugins = ["distribution.slurm_cluster"]
 LIMIT_S = 60
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
@@ -126,6 +130,26 @@ def test_srun(run: Run) -> None:
         for rank in range(3)
     ]
     check_talk(run("talk", places), "srun")
+
+
+@needs_torch
+@pytest.mark.slurm
+@pytest.mark.slow
+@pytest.mark.xdist_group("slurm")
+def test_srun_on_two_nodes(cluster: Cluster) -> None:
+    """A real step: its ranks meet by what Slurm says of it alone, and memory of the other node,
+    which has a /dev/shm of its own, is not mapped."""
+    step = ["srun", "--nodes=2", "--ntasks=3", "--ntasks-per-node=2", "--quiet"]
+    environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    done = cluster.run(*step, sys.executable, RANKS, "talk", env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = sorted(results_in(done.stdout), key=lambda result: result["place"])
+    check_talk(results, "srun")
+    assert [result["places"][:3] for result in results] == [
+        [[0, 0, 1], 0, 2],
+        [[0, 0, 1], 0, 2],
+        [[0, 0, 1], 1, 2],
+    ]
 
 
 @needs_torch
