@@ -1,31 +1,34 @@
 #!/usr/bin/env python3
-"""Four ranks that learn, and are stopped, continued, killed and interrupted at random.
+"""`gear train` by four ranks that are stopped, continued, killed and interrupted at random.
 
     python tests/distributed/soak.py --minutes 20 [--seed 1] [--ranks 4]
 
-Every turn starts the ranks on one port, with one name of shared memory, from the newest checkpoint;
-a schedule made of the seed says what is done to whom. When the time is up, a last turn without
-disturbance goes on to the next multiple of CHECKPOINT_EVERY steps, and the same number of steps is
-run without any. Checked are every row of every batch against what was written; that ranks end in
-time and with words; that nothing is left in /dev/shm and no process; and that networks, buffers and
-loaders of both runs are equal to the bit.
+One run after the other is trained twice with the same seed: in one go, and disturbed, with as many
+starts as it takes to come to its end. A schedule made of the seed says what is done to whom. Every
+start is the same command on the same port, with `checkpoint=auto`. Checked are that ranks end in
+time, with the exit codes and words that they should have, and leave no process and nothing in
+/dev/shm; that the networks, optimisers, generators and loaders of every rank and every byte of the
+replay are those of the run that nobody disturbed; and every row of the replay against the laws of
+the pendulum.
 
-One line a turn, then a verdict. Exit code 1 on any fault.
+One line a start, then a verdict. Exit code 1 on any fault.
 """
 
 from __future__ import annotations
 
 import argparse
-import atexit
+import contextlib
+import ctypes
 import hashlib
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
-import traceback
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,141 +40,36 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 import torch.distributed
+from gymnasium.envs.classic_control import pendulum  # noqa: F401 - imported once for all ranks
 from ports import fresh_port
 
 import gear
+from gear.cli import app
+from gear.train import app as train_app  # noqa: F401 - as above
+from gear.train.checkpoint import Checkpoint, checkpoints
 
 TIMEOUT_S = 6.0  # of the group
 LIMIT_S = TIMEOUT_S + 25  # for all ranks to end after a disturbance
-CHECKPOINT_EVERY = 50
-CAPACITY, BATCH, FEATURES = 512, 16, 8
-LOST, INTERRUPTED, WRONG = 3, 130, 9  # exit codes
-SCHEMA = gear.Schema(
-    [gear.Column("key", (3,), "int64"), gear.Column("x", (FEATURES,)), gear.Column("y")]
+# SIGINT: of an interpreter that has ended its work, and its handlers.
+GONE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
+LOST, INTERRUPTED, TERMINATED = 2, 130, 143  # exit codes
+TRAIN = (
+    "dist=ddp",
+    f"dist.timeout_s={TIMEOUT_S:g}",
+    "dist.exchange_every=5",
+    "env=pendulum",
+    "algo.learning_starts=100",
+    "algo.batch_size=16",
+    "model.hidden=[16]",
+    "logger=csv",
+    "replay.capacity=400",
+    "replay.tier=shared",
+    "checkpoint=auto",
+    "hydra.run.dir=runs/run",
 )
-OUTPUTS = {
-    "key": gear.Step(),
-    "x": gear.Step(),
-    "y": gear.Step(),
-    "window": gear.Window(-2, 3, "key"),
-}
 
 
 # ---- a rank ----
-
-
-def rows_of(rank: int, episode: int, steps: int) -> dict[str, np.ndarray]:
-    key = np.stack([np.full(steps, rank), np.full(steps, episode), np.arange(steps)], axis=1)
-    mixed = (key @ np.array([7919, 104729, 1299709])) % 65521
-    x = np.sin(mixed[:, None] * np.arange(1, FEATURES + 1)).astype(np.float32)
-    return {"key": key.astype(np.int64), "x": x, "y": x[:, 0] - x[:, 3]}
-
-
-def check_rows(batch: gear.Batch) -> None:
-    """Every row is what its key says, and its window holds its neighbours."""
-    key = np.asarray(batch["key"])
-    for i, (rank, episode, step) in enumerate(key.tolist()):
-        want = rows_of(rank, episode, step + 1)
-        same = (batch["x"][i] == want["x"][-1]).all() and batch["y"][i] == want["y"][-1]
-        same &= bool((batch.ids[i] >> 50) == rank)
-        for place, mask in enumerate(np.asarray(batch.masks["window"])[i]):
-            near = [rank, episode, step + place - 2] if mask else [0, 0, 0]
-            same &= bool((batch["window"][i][place] == near).all())
-        if not same:
-            raise AssertionError(f"row {i}, {key[i]}, is not what was written: {batch['x'][i]}")
-
-
-def learn(folder: Path, until: int, progress: Any) -> None:
-    """This process as a rank: from the newest checkpoint in `folder` to step `until`."""
-    group = gear.Group.from_env(timeout_s=TIMEOUT_S)
-    found = newest(folder)
-    start = group.exchange(str(found) if found else None)[0]
-    net = torch.nn.Linear(FEATURES, 1)
-    torch.nn.init.constant_(net.weight, 0.1)
-    torch.nn.init.zeros_(net.bias)
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
-    place = {"tier": "shared", "name": "soak", "group": group}
-    options = {"outputs": OUTPUTS, "framework": "numpy", "seed": 5}
-    sampler = gear.Weighted(alpha=0.6, beta=0.4)
-    if start is None:
-        first = 0
-        buffer = gear.ReplayBuffer(SCHEMA, CAPACITY, **place)
-        write_episode(buffer, group.rank, 0)
-        loader = buffer.loader(BATCH, sampler=sampler, **options)
-    else:
-        state = torch.load(Path(start) / f"rank-{group.rank}.pt", weights_only=True)
-        first = state["step"]
-        net.load_state_dict(state["net"])
-        optimizer.load_state_dict(state["optimizer"])
-        buffer = gear.ReplayBuffer.load(Path(start) / "replay", **place)
-        loader = buffer.loader(BATCH, sampler=sampler, **options)
-        loader.load_state_dict(state["loader"])
-    for step in range(first + 1, until + 1):
-        progress[group.rank] = step
-        write_episode(buffer, group.rank, step)
-        batch = next(loader)
-        check_rows(batch)
-        error = net(torch.from_numpy(batch["x"]))[:, 0] - torch.from_numpy(batch["y"])
-        optimizer.zero_grad()
-        (torch.from_numpy(batch.weights) * error**2).mean().backward()
-        average([p.grad for p in net.parameters()], group)
-        optimizer.step()
-        buffer.update(batch.ids, error.detach().abs().numpy() + 1e-3)
-        if step % CHECKPOINT_EVERY == 0:
-            save(
-                folder,
-                step,
-                group,
-                buffer,
-                {
-                    "step": step,
-                    "net": net.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "loader": loader.state_dict(),
-                },
-            )
-    loader.close()
-    buffer.close()
-    group.barrier()
-    group.close()
-
-
-def write_episode(buffer: gear.ReplayBuffer, rank: int, episode: int) -> None:
-    with buffer.writer() as writer:
-        writer.extend(**rows_of(rank, episode, 3 + (7 * episode + rank) % 11))
-        writer.end_episode(terminated=True)
-
-
-def average(gradients: list[torch.Tensor], group: gear.Group) -> None:
-    """By the group's own exchange: text of a double is exact."""
-    told = group.exchange([g.double().reshape(-1).tolist() for g in gradients])
-    for i, gradient in enumerate(gradients):
-        mean = np.mean([np.array(one[i]) for one in told], axis=0)
-        gradient.copy_(torch.from_numpy(mean).reshape(gradient.shape))
-
-
-def save(
-    folder: Path, step: int, group: gear.Group, buffer: gear.ReplayBuffer, state: dict[str, Any]
-) -> None:
-    beside = folder / "saving"
-    if group.rank == 0:
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir()
-    group.barrier()
-    buffer.save(beside / "replay")
-    torch.save(state, beside / f"rank-{group.rank}.pt")
-    group.barrier()
-    if group.rank == 0:
-        beside.rename(folder / f"step-{step:06d}")
-        for old in sorted(folder.glob("step-*"))[:-2]:
-            shutil.rmtree(old)
-
-
-def newest(folder: Path) -> Path | None:
-    return max(folder.glob("step-*"), default=None)
-
-
-# ---- a turn ----
 
 
 @dataclass
@@ -192,72 +90,100 @@ class Rank:
         if self.look() is None:
             os.kill(self.pid, number)
 
+    def text(self) -> str:
+        return self.output.read_text(errors="replace")
+
     def last_words(self) -> str:
-        lines = [line for line in self.output.read_text(errors="replace").splitlines() if line]
+        lines = [line for line in self.text().splitlines() if line.strip()]
         return lines[-1] if lines else ""
 
 
-def start(
-    size: int, port: int, folder: Path, until: int, outputs: Path, progress: Any
-) -> list[Rank]:
+def start(size: int, folder: Path, words: list[str]) -> list[Rank]:
     ranks = []
     # A child that is interrupted before it is a rank would go on as this process.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    outputs.mkdir(parents=True, exist_ok=True)
     for rank in range(size):
-        output = outputs / f"rank-{rank}"
+        output = folder / f"rank-{rank}"
         output.write_bytes(b"")
         sys.stdout.flush()
         pid = os.fork()
         if pid == 0:
-            play(rank, size, port, folder, until, output, progress)
+            play(folder, output, [*words, f"rank={rank}", f"world_size={size}"])
         ranks.append(Rank(pid, output))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     return ranks
 
 
-def play(
-    rank: int, size: int, port: int, folder: Path, until: int, output: Path, progress: Any
-) -> None:
-    """The forked child: never returns."""
-    code = WRONG
+def play(folder: Path, output: Path, words: list[str]) -> None:
+    """The forked child: `gear train`, to the end of the interpreter."""
+    code = 9
     try:
         to = os.open(output, os.O_WRONLY | os.O_APPEND)
         os.dup2(to, 1)
         os.dup2(to, 2)
+        os.chdir(folder)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        places = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "MASTER_PORT": port}
-        os.environ.update({name: str(value) for name, value in places.items()})
-        os.environ["MASTER_ADDR"] = "127.0.0.1"
-        learn(folder, until, progress)
-        code = 0
-    except BaseException as error:  # noqa: BLE001 - ends as the interpreter does
-        sys.last_value = error
-        code = LOST if isinstance(error, gear.TransportError) else WRONG
-        if isinstance(error, KeyboardInterrupt):
-            code = INTERRUPTED
-        traceback.print_exc()
+        code = app.main(["train", *words])
+        ctypes.pythonapi.Py_Exit(code)
+    except KeyboardInterrupt:  # before the command has begun, or when it is over
+        code = INTERRUPTED
     finally:
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
 
 
+# ---- a run ----
+
+
 class Soak:
-    def __init__(self, seed: int, size: int, folder: Path) -> None:
+    def __init__(self, seed: int, size: int, folder: Path, total_steps: int) -> None:
         self.random = random.Random(seed)
         self.size = size
         self.folder = folder
+        self.total_steps = total_steps
         self.port = fresh_port()
         self.faults: list[str] = []
         self.done: Counter[str] = Counter()
-        self.progress = np.memmap(folder / "progress", np.int64, "w+", shape=(size,))
+        self.starts = 0
+        self.rows = 0
+        self.took_s = 10.0  # an undisturbed run
 
     def fault(self, text: str) -> None:
         self.faults.append(text)
         print(f"FAULT: {text}", flush=True)
+
+    def words(self, seed: int) -> list[str]:
+        own = [f"seed={seed}", f"total_steps={self.total_steps}"]
+        every = self.total_steps // 5
+        return [*TRAIN, *own, f"checkpoint_every={every}", f"dist.master_port={self.port}"]
+
+    def run(self, seed: int, until: float) -> bool:
+        """One run, twice; False: the time was up before the disturbed one came to its end."""
+        folders = [self.folder / f"{seed}-{name}" for name in ("undisturbed", "disturbed")]
+        for folder in folders:
+            folder.mkdir()
+        began = time.monotonic()
+        ranks = start(self.size, folders[0], self.words(seed))
+        self.wait(ranks, 240, f"run {seed}, undisturbed")
+        self.took_s = time.monotonic() - began
+        for i, rank in enumerate(ranks):
+            if rank.code != 0:
+                self.fault(
+                    f"run {seed}, undisturbed: rank {i} ended with {rank.code}: {rank.text()}"
+                )
+                return False
+        begun = self.starts
+        while not self.turn(seed, folders[1]):
+            if len(self.faults) >= 5 or self.starts - begun > 60:
+                self.fault(f"run {seed} does not come to its end")
+                return False
+            if time.monotonic() > until + 60:
+                return False
+        self.compare(seed, *folders)
+        for folder in folders:
+            shutil.rmtree(folder)
+        print(f"run {seed}: {self.starts - begun} starts, {self.took_s:.1f} s undisturbed")
+        return True
 
     def wait(self, ranks: list[Rank], limit_s: float, what: str) -> None:
         deadline = time.monotonic() + limit_s
@@ -265,128 +191,164 @@ class Soak:
             time.sleep(0.01)
         for number, rank in enumerate(ranks):
             if rank.look() is None:
-                self.fault(f"{what}: rank {number} is still there after {limit_s:g} s")
+                self.fault(
+                    f"{what}: rank {number} is still there after {limit_s:g} s: {rank.text()}"
+                )
                 os.kill(rank.pid, signal.SIGCONT)
                 os.kill(rank.pid, signal.SIGKILL)
                 os.waitpid(rank.pid, 0)
                 rank.code = -signal.SIGKILL
 
-    def turn(self, number: int) -> None:
-        """One start, what is done to it, and how it ends."""
-        folder = self.folder / "disturbed"
+    def turn(self, seed: int, folder: Path) -> bool:
+        """One start, what is done to it, and how it ends. Whether the run came to its end."""
+        self.starts += 1
         before = newest(folder)
-        ranks = start(self.size, self.port, folder, 10**9, self.folder / "outputs", self.progress)
-        time.sleep(self.random.choice([0.0, 0.3, 1.0]) + self.random.uniform(0.2, 2.5))
-        what = self.random.choice(
-            ["kill one", "kill one", "kill all", "interrupt one", "terminate one", "pause", "stop"]
-        )
-        victim = self.random.randrange(self.size)
-        self.done[what] += 1
-        ended = self.disturb(ranks, what, victim)
-        if not ended:  # they were to go on, and do
-            began = int(self.progress[0])
-            until = time.monotonic() + LIMIT_S
-            while int(self.progress[0]) <= began and time.monotonic() < until:
-                time.sleep(0.05)
-            if int(self.progress[0]) <= began:
-                self.fault(f"turn {number}: no step after {what} of rank {victim}")
+        ranks = start(self.size, folder, self.words(seed))
+        done = []
+        while any(rank.look() is None for rank in ranks):
+            self.sleep(ranks, self.random.uniform(0.2, 0.5 * self.took_s))
             victim = self.random.randrange(self.size)
-            ranks[victim].send(signal.SIGKILL)
-        self.wait(ranks, LIMIT_S, f"turn {number}, {what} of rank {victim}")
-        self.check_ends(number, what, victim, ranks)
+            what = self.random.choice(
+                "kill one,kill one,kill all,interrupt one,interrupt all,terminate one,"
+                "pause,pause,stop".split(",")
+            )
+            if all(rank.look() is not None for rank in ranks):
+                break
+            self.done[what] += 1
+            done.append((what, victim))
+            if self.disturb(ranks, what, victim):
+                self.wait(ranks, LIMIT_S, f"start {self.starts}, {what} of rank {victim}")
+        self.check_ends(done, ranks)
         after = newest(folder)
-        if before and (after is None or after < before):
-            self.fault(f"turn {number}: checkpoint {before} is gone")
+        if after < before:
+            self.fault(f"start {self.starts}: checkpoint {before} is gone")
         codes = [rank.code for rank in ranks]
-        words = next((r.last_words() for i, r in enumerate(ranks) if i != victim), "")
-        print(
-            f"turn {number}: {what} of rank {victim}; exit {codes}; "
-            f"{after.name if after else 'no checkpoint'}; {words[:150]}",
-            flush=True,
-        )
+        said = ", ".join(f"{what} of rank {victim}" for what, victim in done) or "nothing"
+        victims = {victim for _, victim in done}
+        words = next((r.last_words() for i, r in enumerate(ranks) if i not in victims), "")
+        print(f"start {self.starts}: {said}; exit {codes}; step {after}; {words[:120]}", flush=True)
+        return codes == [0] * self.size
+
+    def sleep(self, ranks: list[Rank], time_s: float) -> None:
+        until = time.monotonic() + time_s
+        while time.monotonic() < until and any(rank.look() is None for rank in ranks):
+            time.sleep(0.01)
 
     def disturb(self, ranks: list[Rank], what: str, victim: int) -> bool:
         """Whether the ranks end of it."""
         numbers = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "terminate": signal.SIGTERM}
-        if what == "kill all":
-            for rank in ranks:
-                rank.send(signal.SIGKILL)
-        elif what == "pause":  # shorter than the time-out: nobody minds
+        if what == "pause":  # shorter than the time-out: nobody minds
             ranks[victim].send(signal.SIGSTOP)
             time.sleep(self.random.uniform(0.05, TIMEOUT_S / 4))
             ranks[victim].send(signal.SIGCONT)
             return False
-        elif what == "stop":  # longer: the others give up, and it hears of that
+        if what == "stop":  # longer: the others give up, and it hears of that
             ranks[victim].send(signal.SIGSTOP)
             others = [rank for i, rank in enumerate(ranks) if i != victim]
-            self.wait(others, LIMIT_S, f"stop of rank {victim}")
+            self.wait(others, LIMIT_S, f"start {self.starts}, stop of rank {victim}")
             ranks[victim].send(signal.SIGCONT)
-        else:
-            ranks[victim].send(numbers[what.split()[0]])
+            return True
+        whom, number = what.split()[1], numbers[what.split()[0]]
+        for rank in ranks if whom == "all" else [ranks[victim]]:
+            rank.send(number)
         return True
 
-    def check_ends(self, number: int, what: str, victim: int, ranks: list[Rank]) -> None:
+    def check_ends(self, done: list[tuple[str, int]], ranks: list[Rank]) -> None:
+        victims = {victim for _, victim in done}
+        if any(what.endswith("all") for what, _ in done):
+            victims = set(range(self.size))
         for i, rank in enumerate(ranks):
-            text = rank.output.read_text(errors="replace")
-            allowed = {0, LOST}
-            if i == victim or what == "kill all":
-                allowed |= {INTERRUPTED, -signal.SIGKILL, -signal.SIGTERM}
-            if rank.code not in allowed:
-                self.fault(f"turn {number}, {what}: rank {i} ended with {rank.code}:\n{text}")
-            elif rank.code == LOST and "TransportError: [" not in text:
-                self.fault(f"turn {number}, {what}: rank {i} has no words:\n{text}")
-            if "terminate called" in text or "c10d] waitForInput" in text:
-                self.fault(f"turn {number}, {what}: rank {i} says:\n{text}")
+            text = rank.text()
+            allowed = {0, LOST, INTERRUPTED, TERMINATED, *(GONE if i in victims else ())}
+            about = f"start {self.starts}, {done}: rank {i}, exit {rank.code}, says:\n{text}"
+            if rank.code not in allowed or (rank.code != 0 and not done):
+                self.fault(about)
+            elif rank.code == LOST and not re.search(r"^gear: \[\w+\] .*ranks? \d", text, re.M):
+                self.fault(f"without words: {about}")
+            if re.search("terminate called|FATAL|Fatal|waitForInput|core dumped", text):
+                self.fault(about)
+            if "Traceback" in text and i not in victims:
+                self.fault(about)
 
-    def finish(self) -> None:
-        """On to a checkpoint without disturbance, the same steps from the start, and compares."""
-        found = newest(self.folder / "disturbed")
-        steps = (int(found.name[5:]) if found else 0) + CHECKPOINT_EVERY
-        for name in ("disturbed", "undisturbed"):
-            folder = self.folder / name
-            folder.mkdir(exist_ok=True)
-            ranks = start(
-                self.size, self.port, folder, steps, self.folder / name / "outputs", self.progress
-            )
-            self.wait(ranks, 60 + steps, f"the {name} run")
-            for i, rank in enumerate(ranks):
-                if rank.code != 0:
-                    text = rank.output.read_text(errors="replace")
-                    self.fault(f"the {name} run: rank {i} ended with {rank.code}:\n{text}")
-        last = f"step-{steps:06d}"
-        one = content(self.folder / "disturbed" / last)
-        other = content(self.folder / "undisturbed" / last)
+    # ---- what came of it ----
+
+    def compare(self, seed: int, undisturbed: Path, disturbed: Path) -> None:
+        last = f"runs/run/checkpoints/step_{self.total_steps}"
+        one, other = (content(folder / last, self.size) for folder in (undisturbed, disturbed))
         if not one or one != other:
             names = sorted(k for k in {*one, *other} if one.get(k) != other.get(k))
-            self.fault(f"after {steps} steps the runs differ in {names or 'everything'}")
-        print(f"compared {len(one)} things after {steps} steps", flush=True)
+            self.fault(f"run {seed} ends with other {names or 'nothing at all'}")
+        wrong, rows = check_rows(disturbed / last / "replay", self.size)
+        self.rows += rows
+        for text in wrong[:3]:
+            self.fault(f"run {seed}: {text}")
         left = [p.name for p in Path("/dev/shm").glob(f"*{os.environ['GEAR_SHM_PREFIX']}*")]
         if left:
-            self.fault(f"left in /dev/shm: {left}")
+            self.fault(f"run {seed} left in /dev/shm: {left}")
 
 
-def content(folder: Path) -> dict[str, str]:
-    """Digests of what a checkpoint holds: the networks, loaders and optimisers, and every file of
-    the buffer."""
+def newest(folder: Path) -> int:
+    return max((saved.step for saved in checkpoints(folder / "runs" / "run")), default=0)
+
+
+def content(saved: Path, size: int) -> dict[str, str]:
+    """Digests of what a checkpoint holds: every part of every rank's state but the clocks, and
+    every file of the replay."""
     found: dict[str, str] = {}
-    for path in sorted(folder.rglob("*")):
-        if path.suffix == ".pt":
-            state = torch.load(path, weights_only=True)
-            for key, value in state.items():
-                found[f"{path.name} {key}"] = hashlib.sha256(text_of(value)).hexdigest()
-        elif path.is_file():
-            found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    for rank in range(size):
+        state = Checkpoint(saved).state(rank, size)
+        for clock in ("seconds", "replay_seconds"):
+            del state["counters"][clock]
+        for key, value in state.items():
+            found[f"{key} of rank {rank}"] = hashlib.sha256(bytes_of(value)).hexdigest()
+    for path in sorted((saved / "replay").rglob("*")):
+        if path.is_file():
+            found[str(path.relative_to(saved))] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 
 
-def text_of(value: Any) -> bytes:
+def bytes_of(value: Any) -> bytes:
     if isinstance(value, dict):
-        return b"".join(repr(k).encode() + text_of(v) for k, v in value.items())
+        return b"".join(repr(k).encode() + bytes_of(v) for k, v in value.items())
     if isinstance(value, (list, tuple)):
-        return b"".join(map(text_of, value))
-    if isinstance(value, torch.Tensor):
-        return value.numpy().tobytes()
+        return b"".join(map(bytes_of, value))
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return np.asarray(value).tobytes()
     return value if isinstance(value, bytes) else repr(value).encode()
+
+
+def check_rows(path: Path, size: int) -> tuple[list[str], int]:
+    """(what is wrong, number of rows): every reward is that of its observation and action, and
+    every step follows from the one before."""
+    wrong: list[str] = []
+    counts = [0] * size
+
+    def check(group: gear.Group) -> None:
+        with gear.ReplayBuffer.load(path, group=group) as buffer:
+            for episode in buffer.episodes():
+                batch = buffer.collect(np.asarray(episode.ids), framework="numpy")
+                cos, sin, speed = (np.asarray(batch["obs"], np.float64)[:, i] for i in range(3))
+                force = 2 * np.clip(np.asarray(batch["action"], np.float64)[:, 0], -1, 1)
+                angle = np.arctan2(sin, cos)
+                reward = -(angle**2 + 0.1 * speed**2 + 0.001 * force**2)
+                then = np.clip(speed + (15.0 * sin + 3.0 * force) * 0.05, -8, 8)
+                same = np.isclose(batch["reward"], reward, rtol=1e-3, atol=1e-3)
+                same[1:] &= np.isclose(speed[1:], then[:-1], rtol=1e-3, atol=1e-3)
+                counts[group.rank] += len(same)
+                wrong.extend(
+                    f"rank {group.rank}, episode {episode.uid}: row {row} is not of the pendulum"
+                    for row in np.flatnonzero(~same)
+                )
+
+    groups = gear.Group.loopback(size, timeout_s=60)
+    threads = [threading.Thread(target=check, args=(group,)) for group in groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if not all(counts):
+        wrong.append(f"the ranks' replays hold {counts} rows")
+    return wrong, sum(counts)
 
 
 def main() -> int:
@@ -394,6 +356,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=1000, help="of a run, by all ranks")
     options = parser.parse_args()
     torch.set_num_threads(1)
     # What is imported at the first use of an optimiser, once for all ranks.
@@ -403,21 +366,25 @@ def main() -> int:
     until = time.monotonic() + 60 * options.minutes
     # Not a TemporaryDirectory, which the ranks would remove when they end.
     folder = Path(tempfile.mkdtemp(prefix="soak"))
+    soak = Soak(options.seed, options.ranks, folder, options.steps)
+    runs = 0
     try:
-        soak = Soak(options.seed, options.ranks, folder)
-        (folder / "disturbed").mkdir()
-        number = 0
-        while time.monotonic() < until and len(soak.faults) < 5:
-            number += 1
-            soak.turn(number)
-        soak.finish()
+        while not soak.faults and (not runs or time.monotonic() < until):
+            if not soak.run(options.seed * 1000 + runs, until):
+                break
+            runs += 1
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            shutil.rmtree(folder)
     for name in Path("/dev/shm").glob(f"*{os.environ['GEAR_SHM_PREFIX']}*"):
         name.unlink(missing_ok=True)
     done = ", ".join(f"{count} x {what}" for what, count in sorted(soak.done.items()))
     verdict = "well" if not soak.faults else f"{len(soak.faults)} FAULTS"
-    print(f"soak: {number} turns ({done}), seed {options.seed}: {verdict}", flush=True)
+    print(
+        f"soak: {runs} runs, {soak.starts} starts ({done}), {soak.rows} rows, "
+        f"seed {options.seed}: {verdict}",
+        flush=True,
+    )
     return 1 if soak.faults else 0
 
 
