@@ -18,6 +18,7 @@ __all__: list[str] = [
     "MpiTransport",
     "Peers",
     "Shard",
+    "SharedRoom",
     "Transport",
     "Writer",
     "build_info",
@@ -198,6 +199,12 @@ class MpiTransport(Transport):
         Whether this MPI says that it takes addresses of GPU memory.
         """
 
+class SharedRoom:
+    """
+    The memory of a shared_memory transport.
+    """
+    def __init__(self, name: str, size: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+
 class Peers:
     def __init__(
         self,
@@ -258,6 +265,7 @@ class LoaderOptions:
 class Collector:
     def __init__(self, shard: Shard, options: LoaderOptions, peers: Peers | None) -> None: ...
     def batches_per_epoch(self) -> int: ...
+    def end(self) -> None: ...
     def next(
         self, timeout_s: typing.SupportsFloat | typing.SupportsIndex | None = None
     ) -> typing.Any: ...
@@ -393,9 +401,11 @@ def shared_memory_transport(
     size: typing.SupportsInt | typing.SupportsIndex,
     timeout_s: typing.SupportsFloat | typing.SupportsIndex,
     failure: Failure | None = None,
+    made: SharedRoom | None = None,
 ) -> Transport:
     """
     A rank of a group on this node; `name` is this group's alone. Collective.
+    made: rank 0's SharedRoom of that name, where it has made one.
     """
 
 CHECKPOINT_FORMAT: int = 1

@@ -12,6 +12,7 @@ from gear import _core
 from gear.arguments import check_count, check_flag, check_number, check_text, check_timeout
 from gear.batch import Batch
 from gear.distributed import Group
+from gear.distributed.process_life import closed_at_exit
 from gear.distributed.together import alike, ending_the_group
 from gear.errors import InvalidArgument
 from gear.frameworks import tensor_maker
@@ -117,6 +118,8 @@ class Loader(Iterator[Batch]):
             shard, options = made[0]
             with ending_the_group(group, "could not make its part of a loader"):
                 self._core = _core.Collector(shard, options, peers)
+        if group.size > 1:
+            closed_at_exit.add(self)
 
     def _open(self) -> _core.Collector:
         if self._core is None:
@@ -136,7 +139,11 @@ class Loader(Iterator[Batch]):
                 it.
             StopIteration: an epoch of `Sequential` is over.
         """
-        core = (self._core or self._open()).next(self._timeout_s)
+        try:
+            core = (self._core or self._open()).next(self._timeout_s)
+        except BaseException as error:
+            self._group.pass_on(error, "next")
+            raise
         if core is None:
             raise StopIteration
         return Batch(core, self._outputs, self._make)
@@ -224,7 +231,14 @@ class Loader(Iterator[Batch]):
 
     def close(self) -> None:
         """Ends the background work. Batches already delivered stay valid."""
-        self._core = None
+        core, self._core = self._core, None
+        if core is None:
+            return
+        try:
+            core.end()
+        except BaseException as error:
+            self._group.pass_on(error, "Loader.close")
+            raise
 
     def __enter__(self) -> Loader:
         return self

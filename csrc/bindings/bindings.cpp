@@ -65,7 +65,7 @@ void send_log_to(py::object sink) {
   auto* kept = new py::object(std::move(sink));
   base::set_log_sink(
       [kept](base::Level level, std::string_view message) {
-        if (!Py_IsInitialized()) {
+        if (!may_take_gil()) {
           return;
         }
         const py::gil_scoped_acquire acquire;

@@ -22,6 +22,16 @@ void register_collect(py::module_& module);    ///< Collector
 
 /// gear.TransportError.
 py::handle transport_error();
+/// Whether this thread may ask for the GIL. Another than the one that ends the interpreter is ended
+/// itself where it asks then, in the middle of C++: by SIGABRT, with the process.
+inline bool may_take_gil() {
+#if PY_VERSION_HEX >= 0x030D0000
+  const bool ending = Py_IsFinalizing() != 0;
+#else
+  const bool ending = _Py_IsFinalizing() != 0;
+#endif
+  return Py_IsInitialized() != 0 && (!ending || PyGILState_Check() != 0);
+}
 /// Calls `attempt(slice_s)` without the GIL until it returns true or `timeout_s` (none: for ever)
 /// has passed, looking for Ctrl-C between slices. Returns what the last call returned.
 template <class Attempt>

@@ -207,6 +207,12 @@ class PyCollector {
                     py::return_value_policy::take_ownership);
   }
 
+  void end() {
+    const py::gil_scoped_release release;
+    const OneThread::Turn turn(calls_);
+    pipeline_->end();
+  }
+
   py::dict state() {
     Pipeline::State state;
     {
@@ -345,6 +351,7 @@ void register_collect(py::module_& module) {
                     std::optional<std::shared_ptr<BufferPeers>>>(),
            py::arg("shard"), py::arg("options"), py::arg("peers"))
       .def("next", &PyCollector::next, py::arg("timeout_s") = py::none())
+      .def("end", &PyCollector::end)
       .def("state", &PyCollector::state)
       .def("restore", &PyCollector::restore, py::arg("state"))
       .def("stats", &PyCollector::stats)

@@ -57,7 +57,7 @@ class GroupTransport final : public transport::Transport {
       : channel_(std::move(channel)), rank_(rank), size_(size), timeout_s_(timeout_s) {}
 
   ~GroupTransport() override {
-    if (Py_IsInitialized()) {
+    if (may_take_gil()) {
       const py::gil_scoped_acquire acquire;
       channel_ = py::object();
     } else {
@@ -92,6 +92,10 @@ class GroupTransport final : public transport::Transport {
  private:
   template <class Call>
   void call(const char* name, const Call& run) {
+    if (!may_take_gil()) {
+      throw base::TransportError(
+          base::cat("[transport] ", name, " by the group: Python is ending, close loaders first"));
+    }
     const py::gil_scoped_acquire acquire;
     try {
       run();

@@ -76,6 +76,14 @@ std::vector<py::bytes> alltoallv(Transport& self, const std::vector<py::bytes>& 
   return received;
 }
 
+// Memory that rank 0 made for a transport.
+struct SharedRoom {
+  SharedRoom(const std::string& name, uint32_t size)
+      : region(transport::make_shared_memory_region(name, size)) {}
+
+  std::shared_ptr<memory::Region> region;
+};
+
 using OfGroup = std::optional<std::shared_ptr<Failure>>;
 
 std::vector<SharedTransport> loopback_transports(
@@ -97,10 +105,17 @@ SharedTransport group_transport(py::object channel, uint32_t rank, uint32_t size
 }
 
 SharedTransport shared_memory_transport(const std::string& name, uint32_t rank, uint32_t size,
-                                        double timeout_s, OfGroup failure) {
+                                        double timeout_s, OfGroup failure,
+                                        const std::optional<SharedRoom>& made) {
   const py::gil_scoped_release release;
-  return transport::make_shared_memory(name, rank, size, timeout_s,
-                                       std::move(failure).value_or(nullptr));
+  if (!made) {
+    return transport::make_shared_memory(name, rank, size, timeout_s,
+                                         std::move(failure).value_or(nullptr));
+  }
+  SharedTransport joined = transport::make_shared_memory(made->region, rank, size, timeout_s,
+                                                         std::move(failure).value_or(nullptr));
+  made->region->hide_name();
+  return joined;
 }
 
 std::shared_ptr<transport::MpiTransport> mpi_transport(int communicator, double timeout_s,
@@ -137,12 +152,16 @@ void register_transport(py::module_& module) {
       module, "MpiTransport")
       .def_property_readonly("gpu_aware", &transport::MpiTransport::gpu_aware,
                              "Whether this MPI says that it takes addresses of GPU memory.");
+  py::class_<SharedRoom>(module, "SharedRoom", "The memory of a shared_memory transport.")
+      .def(py::init<const std::string&, uint32_t>(), py::arg("name"), py::arg("size"));
   module.def("loopback_transports", &loopback_transports, py::arg("size"), py::arg("timeout_s"),
              py::arg("failures") = std::vector<std::shared_ptr<Failure>>(),
              "The ranks of a group whose ranks are threads of this process.");
   module.def("shared_memory_transport", &shared_memory_transport, py::arg("name"), py::arg("rank"),
              py::arg("size"), py::arg("timeout_s"), py::arg("failure") = py::none(),
-             "A rank of a group on this node; `name` is this group's alone. Collective.");
+             py::arg("made") = py::none(),
+             "A rank of a group on this node; `name` is this group's alone. Collective.\n"
+             "made: rank 0's SharedRoom of that name, where it has made one.");
   module.def("mpi_transport", &mpi_transport, py::arg("communicator"), py::arg("timeout_s"),
              py::kw_only(), py::arg("message_bytes") = transport::MpiOptions{}.message_bytes,
              py::arg("failure") = py::none(),

@@ -70,6 +70,12 @@ Pipeline::~Pipeline() {
   }
 }
 
+void Pipeline::end() {
+  if (!origin_.forked()) {
+    in_->source->end();
+  }
+}
+
 Source& Pipeline::source() const {
   if (origin_.forked()) {
     throw base::InvalidArgument(

@@ -53,6 +53,9 @@ class Pipeline {
   /// drawn; without a rate limiter, throws InvalidArgument when there is nothing to draw.
   Next next(std::optional<double> timeout_s, plan::Batch& out);
 
+  /// Before it is destroyed, where that may wait long: base::check_interrupt ends this wait.
+  void end();
+
   void set_beta(double beta);
   uint64_t batches_per_epoch();
 

@@ -109,6 +109,10 @@ class Source {
   /// Makes of the job a finished batch of these bytes; its items and rows are set.
   virtual void fill(Job& job, std::span<const std::byte> bytes) = 0;
 
+  /// No batch is drawn any more: waits until threads of the source's own have come to their end,
+  /// which destroying it does too, deaf to base::check_interrupt.
+  virtual void end() {}
+
   /// Nobody will look at the batches in flight; finish() of each follows.
   virtual void drop() {}
 

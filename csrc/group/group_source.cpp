@@ -53,11 +53,7 @@ GroupSource::GroupSource(std::shared_ptr<Peers> peers, deliver::LoaderOptions op
 }
 
 GroupSource::~GroupSource() {
-  {
-    const std::lock_guard guard(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_all();
+  stop();
   thread_.join();
   board_->passed(UINT64_MAX);
   // A GPU's memory must be there for as long as another one reads it; that of the host is.
@@ -69,6 +65,24 @@ GroupSource::~GroupSource() {
     while (!end->done() && base::seconds_since(start) < data_->timeout_s()) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
+  }
+}
+
+void GroupSource::stop() {
+  {
+    const std::lock_guard guard(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+}
+
+void GroupSource::end() {
+  stop();
+  std::unique_lock guard(mutex_);
+  while (!changed_.wait_for(guard, base::kInterruptEvery, [this] { return ended_; })) {
+    guard.unlock();
+    base::check_interrupt();
+    guard.lock();
   }
 }
 
@@ -190,6 +204,8 @@ void GroupSource::run() {
     }
     changed_.wait(guard, [&] { return stop_ || !queue_.empty(); });
     if (queue_.empty()) {
+      ended_ = true;
+      changed_.notify_all();
       return;
     }
     Share& job = *queue_.front();

@@ -54,6 +54,7 @@ class GroupSource final : public deliver::Source {
   bool draw(deliver::Job& job, bool ahead, std::optional<double> timeout_s) override;
   void finish(deliver::Job& job, deliver::Job* next) override;
   void count(deliver::Job& job) override;
+  void end() override;
   void fill(deliver::Job& job, std::span<const std::byte> bytes) override;
   void set_beta(double beta) override;
   uint64_t batches_per_epoch() override;
@@ -75,6 +76,7 @@ class GroupSource final : public deliver::Source {
   GlobalDraw::Round attempt(Share& job, const GlobalDraw::Terms& terms);
   bool allowed(double within_s);
   void run();
+  void stop();
   void end_reading(const Reading& read);
   void prepare(Share& job);
   void finish_one(Share& job);
@@ -102,6 +104,7 @@ class GroupSource final : public deliver::Source {
   std::condition_variable changed_;
   std::deque<Share*> queue_;
   bool stop_ = false;
+  bool ended_ = false;      ///< the own thread
   deliver::Stats counted_;  ///< gather_s, and bytes by where they came from
   std::thread thread_;
 };

@@ -2,94 +2,25 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import copy
-import ctypes
 import json
-import math
-import os
-import struct
-import sys
 import threading
-import time
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from gear import _core
+from gear.distributed import process_life
+from gear.distributed.frame import NUMBERS, ROOM, Frame, copy_beginning, room
 from gear.distributed.member import Member
+from gear.distributed.timeout import Limit
 from gear.errors import InvalidArgument, TransportError
-
-TIMEOUT_S = 300.0
-SLICE_S = 0.1  # of a wait, between two looks whether it is to end
-LOOK_S = 0.5  # between two looks at what asks another process
-
-# A message between two ranks: FIRST_BYTES that begin with the frame, then what they do not hold.
-FIRST_BYTES = 512
-FRAME = struct.Struct("<4sHHIQ44s")  # "gear", version, kind, number of the call, length, label
-FRAME_BYTES = FRAME.size
-ROOM = FIRST_BYTES - FRAME_BYTES
-FRAME_VERSION = 1
-KINDS = ("", "barrier", "exchange", "allgather", "alltoallv")
 
 Views = Sequence[memoryview]
 Parts = Sequence[Sequence[memoryview]]
 C = TypeVar("C", bound="Channel")
-
-_alive: weakref.WeakSet[Channel] = weakref.WeakSet()
-
-
-@dataclass(frozen=True)
-class Frame:
-    """What a rank says of the call that it is in.
-
-    Attributes:
-        kind: one of KINDS.
-        number: of the channel's calls, this one counted.
-        doing: what the user called, "ReplayBuffer.save".
-    """
-
-    kind: str
-    number: int
-    doing: str
-
-    def packed(self, length: int) -> bytes:
-        kind, label = KINDS.index(self.kind), self.doing.encode()[:44]
-        return FRAME.pack(b"gear", FRAME_VERSION, kind, self.number & 0xFFFFFFFF, length, label)
-
-    @staticmethod
-    def unpack(first: memoryview) -> tuple[Frame, int]:
-        """(frame, length of the message)."""
-        mark, version, kind, number, length, label = FRAME.unpack_from(first)
-        if mark != b"gear" or version != FRAME_VERSION or kind >= len(KINDS):
-            raise TransportError(
-                "[transport] a rank speaks another protocol: ranks of one group must run the same "
-                "version of GEAR"
-            )
-        return Frame(KINDS[kind], number, label.rstrip(b"\0").decode(errors="replace")), length
-
-    def __str__(self) -> str:
-        doing = "" if self.doing in (self.kind, f"Group.{self.kind}") else f" of {self.doing}"
-        return f"{self.kind}{doing} (call {self.number})"
-
-
-def resolve_timeout(timeout_s: float | None) -> float:
-    """The seconds that a wait may take: as given, else GEAR_TIMEOUT_S, else 300."""
-    name, given = "timeout_s", str(timeout_s)
-    if timeout_s is None:
-        name, given = "GEAR_TIMEOUT_S", os.environ.get("GEAR_TIMEOUT_S") or str(TIMEOUT_S)
-    try:
-        value = float(given)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise InvalidArgument(
-            f"[group] {name}={given}: seconds, a number above 0, are allowed; correct or unset it"
-        )
-    return value
 
 
 @dataclass(frozen=True)
@@ -151,7 +82,7 @@ class Channel(ABC):
         self.failure = _core.Failure()  # of the group: shared with duplicates and transports
         self._family = _Family()
         self._start()
-        _alive.add(self)
+        process_life.speakers.add(self)
 
     def _start(self) -> None:
         """What a duplicate has for itself."""
@@ -163,7 +94,7 @@ class Channel(ABC):
         """Another channel over the same connections."""
         twin = copy.copy(self)
         twin._start()
-        _alive.add(twin)
+        process_life.speakers.add(twin)
         return twin
 
     @property
@@ -202,7 +133,7 @@ class Channel(ABC):
         except Exception:
             raise
         except BaseException:  # Ctrl-C: the others are in the middle of the same
-            self._say_interrupted()
+            self._say_interrupted(self._doing)
             raise
         finally:
             self._doing = before
@@ -223,7 +154,7 @@ class Channel(ABC):
         """Returns when all ranks are here."""
         nothing = [memoryview(bytearray())] * self.size
         with self.doing("Group.barrier"):
-            self._look()
+            self.look()
             self._call("barrier", nothing, nothing, timeout_s, always=True)
 
     def exchange(self, value: Any) -> list[Any]:
@@ -233,14 +164,14 @@ class Channel(ABC):
             InvalidArgument: on all ranks, where one gave something else; names it.
         """
         with self.doing("Group.exchange"):
-            self._look()
+            self.look()
             return self._exchange(value)
 
     def _exchange(self, value: Any) -> list[Any]:
         failed = ""
         try:
             text = json.dumps({"value": value}).encode()
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             failed = (
                 f"[group] exchange of {type(value).__name__}: {error}; numbers, strings, None, and "
                 "lists and dicts of them are allowed"
@@ -269,14 +200,13 @@ class Channel(ABC):
         always: also between ranks that send each other nothing.
         """
         with self.doing(kind):
-            self._number += 1
+            self._number = (self._number + 1) % NUMBERS
             self._raise_if_failed()  # what the others sent since is for another call
             if from_ is not None and to[self.rank].nbytes:
                 from_[self.rank][:] = to[self.rank]
             if self.size == 1:
                 return to if from_ is None else from_
-            wait_s = self.timeout_s if timeout_s is None else timeout_s
-            deadline = time.monotonic() + wait_s
+            limit = Limit.of(self.timeout_s if timeout_s is None else timeout_s)
             own = Frame(kind, self._number, self._doing)
             parts_to = [self._parts(own, view, always) for view in to]
             parts_from = [
@@ -290,51 +220,44 @@ class Channel(ABC):
                 expected = from_[peer] if from_ else None
                 told[peer] = self._check(peer, own, parts_from[peer][0], expected)
 
-            self._finish(self._move(parts_to, parts_from, deadline, arrived), wait_s)
+            self._finish(self._move(parts_to, parts_from, limit, arrived), limit)
             if from_ is None:
-                return self._rests(to, parts_from, told, deadline, wait_s)
+                return self._rests(to, parts_from, told, limit)
             for view, parts in zip(from_, parts_from, strict=True):
                 if parts:
-                    head = min(view.nbytes, ROOM)
-                    view[:head] = parts[0][FRAME_BYTES : FRAME_BYTES + head]
+                    copy_beginning(parts[0], view)
             return from_
 
-    def _rests(
-        self, to: Views, frames: Parts, told: list[int], deadline: float, wait_s: float
-    ) -> Views:
-        """The whole messages of `frames`, of which each rank has said how long they are."""
+    def _rests(self, to: Views, firsts: Parts, told: list[int], limit: Limit) -> Views:
+        """The whole messages of which `firsts` began, each rank having said how long they are."""
         texts = [memoryview(bytearray(length)) for length in told]
         texts[self.rank] = to[self.rank]
-        for text, parts in zip(texts, frames, strict=True):
+        for text, parts in zip(texts, firsts, strict=True):
             if parts:
-                head = min(text.nbytes, ROOM)
-                text[:head] = parts[0][FRAME_BYTES : FRAME_BYTES + head]
+                copy_beginning(parts[0], text)
         rest_to = [[view[ROOM:]] if view.nbytes > ROOM else [] for view in to]
         rest_from = [[text[ROOM:]] if text.nbytes > ROOM else [] for text in texts]
         rest_to[self.rank] = rest_from[self.rank] = []
         if any(rest_to) or any(rest_from):
-            absence = self._move(rest_to, rest_from, deadline, lambda _: None)
-            self._finish(absence, wait_s)
+            self._finish(self._move(rest_to, rest_from, limit, lambda _: None), limit)
         return texts
 
     def _parts(self, own: Frame, view: memoryview, always: bool) -> list[memoryview]:
-        """A message as its frame, which has the first bytes too, and what is left of it."""
+        """A message as its first part, and what is left of it."""
         if not (view.nbytes or always or own.kind == "exchange"):
             return []
-        frame = own.packed(view.nbytes) + bytes(view[:ROOM])
-        first = memoryview(frame.ljust(FIRST_BYTES, b"\0"))
+        first = own.first_part(view)
         return [first, view[ROOM:]] if view.nbytes > ROOM and own.kind != "exchange" else [first]
 
     def _room(self, view: memoryview | None, always: bool) -> list[memoryview]:
         """Where a message of a known or unknown (None) length is received."""
         if not (view is None or view.nbytes or always):
             return []
-        first = memoryview(bytearray(FIRST_BYTES))
-        return [first, view[ROOM:]] if view is not None and view.nbytes > ROOM else [first]
+        return [room(), view[ROOM:]] if view is not None and view.nbytes > ROOM else [room()]
 
     def _check(self, peer: int, own: Frame, first: memoryview, expected: memoryview | None) -> int:
         """The length of the message of `first`; TransportError where it is of another call."""
-        frame, length = Frame.unpack(first)
+        frame, length = Frame.of_first_part(first)
         if (frame.kind, frame.number) != (own.kind, own.number):
             both = sorted([(self.rank, own), (peer, frame)], key=lambda pair: pair[0])
             texts = [f"{self._who(rank)} is in {one}" for rank, one in both]
@@ -350,9 +273,9 @@ class Channel(ABC):
             )
         return length
 
-    def _finish(self, absence: Absence, wait_s: float) -> None:
+    def _finish(self, absence: Absence, limit: Limit) -> None:
         if absence:
-            self._give_up(str(self.failure_of(absence, wait_s)))
+            self._give_up(str(self.failure_of(absence, limit.seconds)))
 
     def _give_up(self, text: str) -> NoReturn:
         self.fail(text)
@@ -365,9 +288,26 @@ class Channel(ABC):
         self.failure.tell(text)
         self._tell_others()
 
-    def _say_interrupted(self) -> None:
+    def look(self) -> None:
+        """Raises TransportError where the group has failed, as far as can be told at once."""
+        self._raise_if_failed()
+        self._look()
+
+    def pass_on(self, error: BaseException, what: str) -> None:
+        """Tells the other ranks what ended a wait of this one elsewhere: in the core, in `what`."""
+        if not isinstance(error, Exception):
+            self._say_interrupted(what)
+        elif self.failed:
+            self._tell_others()
+
+    def say_ended(self, error: BaseException) -> None:
+        """Tells the other ranks that `error` ends this process."""
+        if self.size > 1 and not self._family.forked:
+            self.fail(f"{self._who(self.rank)} ended with {process_life.described(error)}")
+
+    def _say_interrupted(self, what: str) -> None:
         if self.size > 1:
-            self.fail(f"{self._who(self.rank)} was interrupted in {self._doing}")
+            self.fail(f"{self._who(self.rank)} was interrupted in {what}")
 
     def _raise_if_failed(self) -> None:
         if self.failed:
@@ -381,13 +321,13 @@ class Channel(ABC):
 
     @abstractmethod
     def _move(
-        self, to: Parts, from_: Parts, deadline: float, arrived: Callable[[int], None]
+        self, to: Parts, from_: Parts, limit: Limit, arrived: Callable[[int], None]
     ) -> Absence:
         """Sends all parts of ``to[r]`` to rank r and fills those of ``from_[r]`` with what r sends.
 
         Calls ``arrived(r)`` when the first part from r is in; what that raises ends the call, as
         does what `_raise_if_failed` raises, which is asked every SLICE_S. Returns who did not take
-        part until `deadline` (time.monotonic); once it returns, no byte is touched any more.
+        part within `limit`; once it returns, no byte is touched any more.
         """
 
     @abstractmethod
@@ -409,7 +349,7 @@ class Channel(ABC):
 
     def close(self) -> None:
         """Gives back what the channel holds."""
-        _alive.discard(self)
+        process_life.speakers.discard(self)
 
     def forget(self) -> None:
         """In a forked child: keeps what the channel holds from being destroyed, which would wait
@@ -473,51 +413,9 @@ class Alone(Channel):
         super().__init__(0, 1, timeout_s)
 
     def _move(
-        self, to: Parts, from_: Parts, deadline: float, arrived: Callable[[int], None]
+        self, to: Parts, from_: Parts, limit: Limit, arrived: Callable[[int], None]
     ) -> Absence:
         return Absence()
 
     def duplicate(self) -> Channel:
         return self._twin()
-
-
-# ---- the process forks, and ends ----
-
-
-def keep_for_ever(thing: Any) -> None:
-    """Sees to it that `thing` is never destroyed."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-
-
-def _after_fork() -> None:
-    for channel in list(_alive):
-        channel.forget()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-@atexit.register
-def _say_why() -> None:
-    """Tells the other ranks the exception that ends this process: they would see it gone only."""
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    if error is None or isinstance(error, TransportError):
-        return
-    for channel in list(_alive):
-        if channel.size > 1 and not channel._family.forked:
-            channel.fail(f"{channel._who(channel.rank)} ended with {described(error)}")
-
-
-def described(error: BaseException) -> str:
-    """An exception in a few words: its class, what it says, and where in the user's program."""
-    if isinstance(error, KeyboardInterrupt):
-        return "Ctrl-C (KeyboardInterrupt)"
-    said = next(iter(str(error).splitlines()), "")[:200]
-    trace = error.__traceback__
-    where = ""
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if f"{os.sep}gear{os.sep}" not in code.co_filename:
-            where = f" ({os.path.basename(code.co_filename)}, line {trace.tb_lineno})"
-        trace = trace.tb_next
-    return f"{type(error).__name__}{': ' if said else ''}{said}{where}"

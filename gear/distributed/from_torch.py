@@ -7,36 +7,37 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from gear.distributed.calls import Late, in_time
 from gear.distributed.channel import Alone, Channel
 from gear.distributed.launch import Launch, launcher_name
 from gear.distributed.meeting import Meeting
 from gear.distributed.meeting_point import (
-    Late,
     default_store,
-    in_time,
     launch_store,
     own_store,
     run_of,
     served_by_agent,
     take_place,
+    time_to_meet,
 )
+from gear.distributed.timeout import Limit
 from gear.distributed.torch_channel import TorchChannel
 from gear.errors import InvalidArgument, TransportError
 
 
 def meet_at_store(launch: Launch, timeout_s: float) -> Meeting:
     """The ranks of a launch that meet at a store."""
-    deadline = time.monotonic() + timeout_s
-    store = launch_store(launch, timeout_s)
+    meeting = time_to_meet(timeout_s)
+    store = launch_store(launch, meeting)
     own = own_store(store, range(launch.size))
     address = f"{launch.address}:{launch.port}"
     try:
-        run = run_of(store, deadline)
-        take_place(own, launch.rank, launch.size, deadline, address, run)
+        run = run_of(store, meeting.end)
+        take_place(own, launch.rank, launch.size, meeting.end, address, run)
     except (Late, RuntimeError) as error:
         raise _silent(address, error) from error
     server = None if served_by_agent() else 0
-    channel = TorchChannel(own, launch.rank, launch.size, timeout_s, server)
+    channel = TorchChannel(own, launch.rank, launch.size, timeout_s, server=server, meeting=meeting)
     return Meeting(channel, launch.launcher)
 
 
@@ -103,11 +104,12 @@ def _meeting_of(ranks: Sequence[int], timeout_s: float, replicas: Meeting | None
         server = ranks.index(0) if 0 in ranks and not served_by_agent() else None
         rank = ranks.index(dist.get_rank())
         place = "the store of torch.distributed"
+        meeting = Limit.of(timeout_s)
         try:
-            take_place(store, rank, len(ranks), time.monotonic() + timeout_s, place, None)
+            take_place(store, rank, len(ranks), meeting.end, place, None)
         except (Late, RuntimeError) as error:
             raise _silent(place, error) from error
-        channel = TorchChannel(store, rank, len(ranks), timeout_s, server)
+        channel = TorchChannel(store, rank, len(ranks), timeout_s, server=server, meeting=meeting)
     return Meeting(channel, launcher_name(dist.get_world_size()), replicas)
 
 

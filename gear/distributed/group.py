@@ -9,7 +9,7 @@ from typing import Any
 
 from gear import _core
 from gear.arguments import check_count
-from gear.distributed.channel import TIMEOUT_S, Absence, Alone, Channel, resolve_timeout
+from gear.distributed.channel import Absence, Alone, Channel
 from gear.distributed.from_environment import meet_by_environment, meet_by_horovod, meet_by_mpi
 from gear.distributed.from_torch import meet_along_mesh, meet_by_torch, meet_in_grid
 from gear.distributed.loopback import Board, ThreadChannel
@@ -17,6 +17,7 @@ from gear.distributed.meeting import Meeting
 from gear.distributed.member import Member
 from gear.distributed.places import Places
 from gear.distributed.same import check_same
+from gear.distributed.timeout import TIMEOUT_S, resolve_timeout
 from gear.distributed.transports import check_transport, choose_transport, open_transport
 from gear.errors import InvalidArgument, TransportError
 
@@ -266,6 +267,17 @@ class Group:
         if self.size > 1:
             channel.fail(f"{self.members[self.rank]} {what}")
 
+    def look(self) -> None:
+        """Raises TransportError where another rank has told that the group has ended; asks at most
+        every half second, and waits for nobody. For the time of a wait that is not the group's."""
+        if self.size > 1:
+            self._open().look()
+
+    def pass_on(self, error: BaseException, what: str) -> None:
+        """Tells the other ranks what ended a wait of this one in the core, in its call `what`."""
+        if self._channel is not None:
+            self._channel.pass_on(error, what)
+
     def channel(self) -> Channel:
         """As `transport`, for Python bytes: over the library by which the ranks met."""
         return self._open().duplicate()
@@ -308,7 +320,8 @@ class Group:
         return self._replicas
 
     def close(self) -> None:
-        """Closes this group's own connections; transports and others' process groups stay open."""
+        """Closes this group's own part in the connections between the ranks: channels, transports
+        and others' process groups stay open."""
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gear.distributed.channel import LOOK_S, Absence, Channel, Parts
+from gear.distributed.channel import Absence, Channel, Parts
+from gear.distributed.timeout import LOOK_S, Limit
 
 _made = itertools.count()  # groups are made in the same order on all ranks
 
@@ -38,7 +39,7 @@ class HorovodChannel(Channel):
         self._duplicates = itertools.count()
 
     def _move(
-        self, to: Parts, from_: Parts, deadline: float, arrived: Callable[[int], None]
+        self, to: Parts, from_: Parts, limit: Limit, arrived: Callable[[int], None]
     ) -> Absence:
         import horovod.torch as hvd
         import torch
@@ -60,7 +61,7 @@ class HorovodChannel(Channel):
             begin = time.monotonic()
             while not hvd.poll(handle):
                 now = time.monotonic()
-                if now >= deadline:
+                if now >= limit.end:
                     return Absence(late=tuple(others), some=True)
                 self._raise_if_failed()
                 if now >= next_look:

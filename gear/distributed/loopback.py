@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from gear import _core
-from gear.distributed.channel import SLICE_S, Absence, Channel, Parts, Views
+from gear.distributed.channel import Absence, Channel, Parts, Views
+from gear.distributed.timeout import SLICE_S, Limit
 
 
 class Board:
@@ -48,7 +48,7 @@ class ThreadChannel(Channel):
         self._duplicates = 0
 
     def _move(
-        self, to: Parts, from_: Parts, deadline: float, arrived: Callable[[int], None]
+        self, to: Parts, from_: Parts, limit: Limit, arrived: Callable[[int], None]
     ) -> Absence:
         board, number = self._board, self._moves
         self._moves += 1
@@ -58,7 +58,7 @@ class ThreadChannel(Channel):
             for peer in missing:
                 board.posted[self._name, number, self.rank, peer] = [bytes(p) for p in to[peer]]
             board.changed.notify_all()
-        while missing and (left := deadline - time.monotonic()) > 0:
+        while missing and (left := limit.left()) > 0:
             with board.changed:
                 for peer in list(missing):
                     parts = board.posted.pop((self._name, number, peer, self.rank), None)

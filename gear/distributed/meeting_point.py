@@ -13,25 +13,24 @@ import hashlib
 import json
 import os
 import socket
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from gear.distributed.channel import SLICE_S, keep_for_ever
+from gear.distributed.calls import STORE_WAIT_S, Late, in_time, soon
 from gear.distributed.launch import Launch
+from gear.distributed.process_life import keep_for_ever
 from gear.distributed.run_identity import RunIdentity, attempt
+from gear.distributed.timeout import SLICE_S, Limit
 from gear.errors import InvalidArgument, TransportError
 
-T = TypeVar("T")
-
-STORE_WAIT_S = 2.0  # for a store whose host may be gone
 DECLINE_S = 20.0  # for the others to hear that this process does not come
 AGAIN_S = 0.2  # between two attempts to reach rank 0
-POLL_S = 0.05  # between two looks at who has come
+POLL_S = 0.05  # between two looks whether all have come
+WHO_S = 1.0  # between two looks at who has, rank by rank
 SILENT = (
     "something listens there and does not answer as a rank 0 does: another program has that port, "
     "or rank 0 is stopped"
@@ -71,35 +70,40 @@ def _part(store: Any, ranks: Sequence[int], number: int) -> Any:
 
 # ---- the store of a launch ----
 
+
+def time_to_meet(seconds: float) -> Limit:
+    """From when torch is imported, which takes seconds on a busy machine."""
+    import torch.distributed  # noqa: F401
+
+    return Limit.of(seconds)
+
+
 _stores: dict[tuple[str, int], Any] = {}  # the address can be served once
 
 
-def launch_store(launch: Launch, timeout_s: float) -> Any:
+def launch_store(launch: Launch, limit: Limit) -> Any:
     """The store at the address of `launch`: torchrun's, else rank 0 serves it.
 
     A later init_process_group at the same address shares it.
 
     Raises:
         InvalidArgument: the address belongs to another run; names its rank 0.
-        TransportError: no rank 0 within `timeout_s`; says what is there instead.
+        TransportError: no rank 0 within `limit`; says what is there instead.
     """
     key = (launch.address, launch.port)
     if key not in _stores:
-        import torch.distributed  # noqa: F401 - seconds on a busy machine: before the clock runs
-
-        deadline = time.monotonic() + timeout_s
         serves = launch.rank == 0 and not served_by_agent()
         try:
-            store = _open(launch, serves, deadline)
-            _check_run(store, launch, deadline)
+            store = _open(launch, serves, limit.end)
+            _check_run(store, launch, limit.end)
         except Late as late:
-            raise _unreachable(launch, serves, timeout_s, late.reason) from None
+            raise _unreachable(launch, serves, limit.seconds, late.reason) from None
         except (RuntimeError, ValueError, OSError) as error:
             if isinstance(error, InvalidArgument):
                 raise
             if serves:
                 _refuse_where_another_serves(launch)
-            raise _unreachable(launch, serves, timeout_s, _first_line(error)) from error
+            raise _unreachable(launch, serves, limit.seconds, _first_line(error)) from error
         _stores[key] = store
     return _stores[key]
 
@@ -198,13 +202,9 @@ def _refuse_where_another_serves(launch: Launch) -> None:
         server = run_of(store, deadline)
         part = _part(store, range(launch.size), 1)
         mine = RunIdentity.here(launch.rank, launch.size)
-        if not mine.run and mine.likeness != server.likeness:
-            _end_if_mixed(
-                part,
-                mine,
-                server,
-                in_time(deadline, lambda: _one_like(mine, part, launch.size), SILENT),
-            )
+        other = in_time(deadline, lambda: _taken_in(mine, server, part, launch.size), SILENT)
+        if other is not None:
+            _end_mixed(part, mine, server, other)
     except (Late, RuntimeError, ValueError, OSError):
         return
     raise InvalidArgument(_taken(mine, server, f"{launch.address}:{launch.port}"))
@@ -227,8 +227,8 @@ def take_place(
     """Takes this rank's place in a group whose part of a store this is.
 
     A place that is taken belongs to another run, or the rank was started twice. Whose run it is
-    cannot be told for certain where no launcher names it: where the holder is less like the store's
-    rank 0 than ranks of one run mostly are, its group is told to end.
+    cannot be told for certain where no launcher names it: where this process is more like the
+    store's rank 0 than the holder is, the group is told to end.
 
     server: the rank 0 of a launch's store; None: the ranks are torch.distributed's.
 
@@ -240,8 +240,8 @@ def take_place(
     holder = RunIdentity.from_text(text)
     if holder == mine:
         return
-    if server and not mine.run and holder.likeness != server.likeness:
-        _end_if_mixed(store, mine, server, holder)
+    if server and mine.likeness(server) > holder.likeness(server):
+        _end_mixed(store, mine, server, holder)
     raise InvalidArgument(_taken(mine, holder, address))
 
 
@@ -253,25 +253,21 @@ def _taken(mine: RunIdentity, holder: RunIdentity, address: str) -> str:
     )
 
 
-def _end_if_mixed(
-    store: Any, mine: RunIdentity, server: RunIdentity, other: RunIdentity | None
-) -> None:
-    if other is not None:
-        tell_failed(
-            store,
-            f"[group] two runs meet at one address: {server.who} has taken in {other.who} of "
-            f"another run, and {mine.who} finds its place taken: give each run a MASTER_PORT of "
-            "its own",
-        )
+def _end_mixed(store: Any, mine: RunIdentity, server: RunIdentity, other: RunIdentity) -> None:
+    tell_failed(
+        store,
+        f"[group] two runs meet at one address: {server.who} has taken in {other.who} of another "
+        f"run, and {mine.who} finds its place taken: give each run a MASTER_PORT of its own",
+    )
 
 
-def _one_like(mine: RunIdentity, store: Any, size: int) -> RunIdentity | None:
-    """The first rank of the group that is like this process."""
+def _taken_in(mine: RunIdentity, server: RunIdentity, store: Any, size: int) -> RunIdentity | None:
+    """The first rank of the server's group that is more like this process than like the server."""
     for rank in range(1, size):
         key = f"rank {rank}"
         if store.check([key]):
             one = RunIdentity.from_text(store.get(key))
-            if one.likeness == mine.likeness:
+            if one.likeness(mine) > one.likeness(server):
                 return one
     return None
 
@@ -283,25 +279,34 @@ def wait_for_places(store: Any, size: int, deadline: float) -> list[int]:
         TransportError: one of them has said that it does not come.
     """
     absent = list(range(size))
+    ask_who = time.monotonic() + WHO_S
     while absent:
-        missing = list(absent)
+        now = time.monotonic()
+        each = now >= min(ask_who, deadline - POLL_S)
         try:
-            absent, told = in_time(deadline, partial(_come, store, missing), SILENT)
+            absent, told = in_time(deadline, partial(_come, store, absent, each=each), SILENT)
         except (RuntimeError, Late):
             if len(absent) == size:
                 raise
             break  # whoever served the store gave up just before: go by the last look
         if told:
             raise TransportError(told)
-        if not absent or time.monotonic() >= deadline:
+        if each:
+            ask_who = now + WHO_S
+        if now >= deadline:
             break
         time.sleep(min(POLL_S, max(deadline - time.monotonic(), 0)))
     return absent
 
 
-def _come(store: Any, missing: Sequence[int]) -> tuple[list[int], str]:
-    """(those of `missing` that are not there yet, what one of the ranks told of its end)."""
-    return [rank for rank in missing if not store.check([f"rank {rank}"])], told_failed(store)
+def _come(store: Any, missing: list[int], *, each: bool) -> tuple[list[int], str]:
+    """(those of `missing` that are not there yet, what one of the ranks told of its end); without
+    `each`, one question for all of them: that many ranks ask at once."""
+    keys = {rank: f"rank {rank}" for rank in missing}
+    if store.check(list(keys.values())):
+        return [], told_failed(store)
+    absent = [rank for rank in missing if not store.check([keys[rank]])] if each else missing
+    return absent, told_failed(store)
 
 
 def tell_failed(store: Any, text: str) -> None:
@@ -325,60 +330,19 @@ def decline(launch: Launch, reason: str) -> None:
     """
     if launch.via != "torch" or launch.size < 2:
         return
-    deadline = time.monotonic() + DECLINE_S
+    limit = time_to_meet(DECLINE_S)
     who = RunIdentity.here(launch.rank, launch.size).who
     try:
-        store = own_store(launch_store(launch, DECLINE_S), range(launch.size))
+        store = own_store(launch_store(launch, limit), range(launch.size))
         tell_failed(store, f"{reason} (on {who}, which did not start)")
         if launch.rank > 0 or served_by_agent():
             return
-        others = range(1, launch.size)
-        while _come(store, others)[0] and time.monotonic() < deadline:
+        others = list(range(1, launch.size))
+        while _come(store, others, each=False)[0] and limit.left():
             time.sleep(POLL_S)
         time.sleep(SLICE_S * 5)  # they look every POLL_S
     except (TransportError, InvalidArgument, RuntimeError):
         return
-
-
-# ---- calls that may not come back ----
-
-
-class Late(Exception):
-    """A call took too long; `reason` says what that may mean."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-def in_time(deadline: float, call: Callable[[], T], reason: str) -> T:
-    """What `call` returns or raises, in a thread of its own; Late with `reason` where it takes
-    longer. Ctrl-C ends the wait."""
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def make() -> None:
-        try:
-            results.append(call())
-        except BaseException as error:  # noqa: BLE001 - raised again by who waits
-            errors.append(error)
-
-    thread = threading.Thread(target=make, daemon=True)
-    thread.start()
-    thread.join(max(deadline - time.monotonic(), 0.001))
-    if errors:
-        raise errors[0]
-    if not results:
-        raise Late(reason)
-    return results[0]
-
-
-def soon(call: Callable[[], T], wait_s: float = STORE_WAIT_S) -> T | None:
-    """What `call` to a store returns; None where the store fails or does not answer."""
-    try:
-        return in_time(time.monotonic() + wait_s, call, "")
-    except (Late, RuntimeError):  # the store is gone
-        return None
 
 
 def forget_stores() -> None:

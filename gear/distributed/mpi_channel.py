@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from gear.distributed.channel import LOOK_S, Absence, Channel, Parts
+from gear.distributed import process_life
+from gear.distributed.channel import Absence, Channel, Parts
+from gear.distributed.timeout import LOOK_S, Limit
 from gear.errors import InvalidArgument
 
 MOST_BYTES = 1 << 30  # of one message: MPI counts with a C int
@@ -30,7 +32,7 @@ def initialise_mpi(timeout_s: float) -> None:
 
     if "mpi4py.MPI" not in sys.modules and mpi4py.rc.finalize is None:
         mpi4py.rc.finalize = False
-        atexit.register(_finalise, timeout_s)
+        process_life.last.append(partial(_finalise, timeout_s))
     from mpi4py import MPI
 
     if not MPI.Is_initialized():
@@ -76,16 +78,16 @@ class MpiChannel(Channel):
         self._roll = self._twin_of(communicator)
 
     def _move(
-        self, to: Parts, from_: Parts, deadline: float, arrived: Callable[[int], None]
+        self, to: Parts, from_: Parts, limit: Limit, arrived: Callable[[int], None]
     ) -> Absence:
-        return self._carry(self._communicator, to, from_, deadline, arrived)
+        return self._carry(self._communicator, to, from_, limit, arrived)
 
     def _carry(
         self,
         communicator: Any,
         to: Parts,
         from_: Parts,
-        deadline: float,
+        limit: Limit,
         arrived: Callable[[int], None] | None,
     ) -> Absence:
         """`_move`; without `arrived`, a call after a failure: nothing ends it but the time."""
@@ -109,7 +111,7 @@ class MpiChannel(Channel):
                 now = time.monotonic()
                 if not waiting:
                     return Absence()
-                if now >= deadline:
+                if now >= limit.end:
                     break
                 if arrived:
                     self._raise_if_failed()
@@ -120,7 +122,7 @@ class MpiChannel(Channel):
                         break
                     next_look = now + LOOK_S
                 if now - begin > 0.001:
-                    time.sleep(min(0.0005, deadline - now))
+                    time.sleep(min(0.0005, limit.end - now))
         finally:
             receiving = {id(request) for _, _, request in receives}
             for _, _, request in waiting:
@@ -173,8 +175,7 @@ class MpiChannel(Channel):
     def answered(self, wait_s: float) -> set[int]:
         mine, theirs = memoryview(b"?"), memoryview(bytearray(self.size))
         parts = [[theirs[peer : peer + 1]] for peer in range(self.size)]
-        deadline = time.monotonic() + wait_s
-        absence = self._carry(self._roll, [[mine]] * self.size, parts, deadline, None)
+        absence = self._carry(self._roll, [[mine]] * self.size, parts, Limit.of(wait_s), None)
         return set(range(self.size)) - set(absence.late)
 
     def library(self) -> str:

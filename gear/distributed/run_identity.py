@@ -11,14 +11,18 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-# What launchers call a run, with what tells its parts and restarts apart.
+from gear.distributed.member import Member
+from gear.errors import InvalidArgument
+
+# What launchers call a run, with what tells its parts and restarts apart; the inner ones first:
+# mpirun starts ranks of one run in several steps of Slurm, and on its own node in none.
 RUNS = (
-    ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
-    ("PMIX_NAMESPACE",),
-    ("OMPI_MCA_ess_base_jobid",),
-    ("PMI_JOBID",),
-    ("PBS_JOBID",),
-    ("LSB_JOBID",),
+    ["PMIX_NAMESPACE"],
+    ["OMPI_MCA_ess_base_jobid"],
+    ["PMI_JOBID"],
+    ["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"],
+    ["PBS_JOBID"],
+    ["LSB_JOBID"],
 )
 # Variables that may differ between ranks of one run: of the rank, of the host, of the terminal.
 OF_A_PROCESS = re.compile(
@@ -35,14 +39,16 @@ class RunIdentity:
     Attributes:
         run: what its launcher, or GEAR_RUN_ID, calls it; empty: nothing does. Ranks of one run have
             equal ones.
-        likeness: of user, program and the variables that processes of one run mostly share. Unequal
-            ones may still be of one run: started by hand, in two terminals.
+        program: of user, program and the variables that processes of one run mostly share.
+        parent: the process that started this one. What processes of one run mostly share, too;
+            both may differ all the same, where they were started by hand in two terminals.
         size: ranks of the run.
         who: the process, for messages.
     """
 
     run: str
-    likeness: str
+    program: str
+    parent: str
     size: int
     who: str
 
@@ -50,14 +56,21 @@ class RunIdentity:
     def here(rank: int, size: int, environ: Mapping[str, str] = os.environ) -> RunIdentity:
         return RunIdentity(
             run=_run(environ),
-            likeness=_likeness(environ),
+            program=_program(environ),
+            parent=f"{os.getppid()} on {Member.here(rank).host}",
             size=size,
             who=f"rank {rank} (pid {os.getpid()} on {socket.gethostname()})",
         )
 
     @staticmethod
     def from_text(text: bytes) -> RunIdentity:
-        return RunIdentity(**json.loads(text))
+        try:
+            return RunIdentity(**json.loads(text))
+        except (TypeError, ValueError):
+            raise InvalidArgument(
+                f"[group] a rank that has come says {text[:80]!r} of itself, which this version of "
+                "GEAR does not understand: ranks of one group must run the same version of GEAR"
+            ) from None
 
     def as_text(self) -> str:
         return json.dumps(asdict(self))
@@ -65,6 +78,10 @@ class RunIdentity:
     def differs(self, other: RunIdentity) -> bool:
         """Whether the two are certainly of different runs."""
         return bool(self.run and other.run and self.run != other.run)
+
+    def likeness(self, other: RunIdentity) -> tuple[bool, bool]:
+        """The greater, the likelier they are of one run."""
+        return self.program == other.program, self.parent == other.parent
 
 
 def attempt(environ: Mapping[str, str] = os.environ) -> str:
@@ -78,13 +95,15 @@ def _run(environ: Mapping[str, str]) -> str:
     torchrun = environ.get("TORCHELASTIC_RUN_ID", "none")
     if torchrun != "none":
         return f"TORCHELASTIC_RUN_ID={torchrun}"
+    by_hand = "RANK" in environ  # then by something in a job, in one step of it or in several
     for names in RUNS:
         if environ.get(names[0]):
+            names = [name for name in names if not (by_hand and name == "SLURM_STEP_ID")]
             return " ".join(f"{name}={environ[name]}" for name in names if environ.get(name))
     return ""
 
 
-def _likeness(environ: Mapping[str, str]) -> str:
+def _program(environ: Mapping[str, str]) -> str:
     shared = sorted(f"{k}={v}" for k, v in environ.items() if not OF_A_PROCESS.fullmatch(k))
     words = [word for word in sys.argv if "rank" not in word]
     text = json.dumps([os.getuid(), words, shared])

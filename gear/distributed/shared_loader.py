@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gear.arguments import check_text
+from gear.distributed.channel import Channel
 from gear.distributed.group import Group
 from gear.distributed.together import together
 from gear.errors import GearError, InvalidArgument, TransportError
@@ -144,7 +145,7 @@ class SharedLoader(Iterator[SharedBatch]):
         self._owner = owners[0]
         self._wishes: list[list[str] | None] = [wanted for _, wanted in told]
         self._loader = loader
-        self._channel = replicas.channel()
+        self._channel: Channel | None = replicas.channel()
 
     def __iter__(self) -> SharedLoader:
         return self
@@ -156,14 +157,21 @@ class SharedLoader(Iterator[SharedBatch]):
             StopIteration: the owner's loader has ended.
             TransportError: the owner failed, whatever it was, with its message; a rank is missing.
         """
-        return self._receive() if self._loader is None else self._send(self._loader)
+        if self._channel is None:
+            raise InvalidArgument("[group] this SharedLoader is closed: make another")
+        with self._channel.doing("SharedLoader.next"):
+            if self._loader is None:
+                return self._receive(self._channel)
+            return self._send(self._channel, self._loader)
 
     def close(self) -> None:
         """Lets go of the owner's loader, which stays open."""
         self._loader = None
-        self._channel.close()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
 
-    def _send(self, loader: Iterator[Batch]) -> SharedBatch:
+    def _send(self, channel: Channel, loader: Iterator[Batch]) -> SharedBatch:
         try:
             batch = next(loader)
             wishes = [list(batch) if wish is None else wish for wish in self._wishes]
@@ -178,25 +186,25 @@ class SharedLoader(Iterator[SharedBatch]):
             parcels = {wish: _message({}, _tensors_of(batch, wish)) for wish in peers}
             messages = [parcels.get(tuple(wish), bytearray()) for wish in wishes]
         except StopIteration:
-            self._deliver([_message({"end": True}, {})] * self._group.size)
+            self._deliver(channel, [_message({"end": True}, {})] * self._group.size)
             raise
         except Exception as error:  # whatever it is, the other ranks are waiting
             text = str(error) if isinstance(error, GearError) else _described(error)
-            self._deliver([_message({"error": text}, {})] * self._group.size)
+            self._deliver(channel, [_message({"error": text}, {})] * self._group.size)
             raise
-        self._deliver(messages)
+        self._deliver(channel, messages)
         return SharedBatch(_tensors_of(batch, own), own)
 
-    def _deliver(self, messages: Sequence[bytearray]) -> None:
+    def _deliver(self, channel: Channel, messages: Sequence[bytearray]) -> None:
         nothing = [memoryview(bytearray())] * self._group.size
         for parts in ([LENGTH.pack(len(message)) for message in messages], messages):
             to = [memoryview(part) for part in parts]
             to[self._owner] = nothing[self._owner]
-            self._channel.alltoallv(to, nothing)
+            channel.alltoallv(to, nothing)
 
-    def _receive(self) -> SharedBatch:
-        length = self._take(LENGTH.size)
-        message = self._take(LENGTH.unpack(length)[0])
+    def _receive(self, channel: Channel) -> SharedBatch:
+        length = self._take(channel, LENGTH.size)
+        message = self._take(channel, LENGTH.unpack(length)[0])
         header, tensors = _open_message(message)
         if header.get("end"):
             raise StopIteration
@@ -206,12 +214,12 @@ class SharedLoader(Iterator[SharedBatch]):
             )
         return SharedBatch(tensors, [name for kind, name in tensors if kind == "data"])
 
-    def _take(self, num_bytes: int) -> bytearray:
+    def _take(self, channel: Channel, num_bytes: int) -> bytearray:
         taken = bytearray(num_bytes)
         nothing = [memoryview(bytearray())] * self._group.size
         from_ = list(nothing)
         from_[self._owner] = memoryview(taken)
-        self._channel.alltoallv(nothing, from_)
+        channel.alltoallv(nothing, from_)
         return taken
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from gear.distributed.group import Group
 from gear.distributed.same import check_same
 from gear.errors import (
     CorruptData,
@@ -18,12 +18,24 @@ from gear.errors import (
     TransportError,
 )
 
+if TYPE_CHECKING:
+    from gear.distributed.group import Group
+
 T = TypeVar("T")
 _KINDS = (CorruptData, CudaError, InvalidArgument, IoError, OutOfMemory, TypeError, ValueError)
 _ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in _KINDS}
 
 
-def together(group: Group, step: Callable[[], T], what: str) -> T:
+class Ranks(Protocol):
+    """A `Group`, or the channel that one is made of."""
+
+    size: int
+
+    def doing(self, what: str) -> AbstractContextManager[None]: ...
+    def exchange(self, value: Any) -> list[Any]: ...
+
+
+def together(group: Ranks, step: Callable[[], T], what: str) -> T:
     """What ``step`` returns on this rank, once it has ended on all.
 
     Args:
@@ -38,7 +50,7 @@ def together(group: Group, step: Callable[[], T], what: str) -> T:
     return _exchanged(group, step, lambda _: None, what)[0]
 
 
-def alike(group: Group, give: Callable[[], dict[str, Any]], what: str) -> list[dict[str, Any]]:
+def alike(group: Ranks, give: Callable[[], dict[str, Any]], what: str) -> list[dict[str, Any]]:
     """What ``give`` returned on every rank, by rank, which must be the same but for keys in
     brackets: ``"[made up]"``. Values that JSON can carry. Collective.
 
@@ -55,7 +67,7 @@ def alike(group: Group, give: Callable[[], dict[str, Any]], what: str) -> list[d
 
 
 def _exchanged(
-    group: Group, step: Callable[[], T], tell: Callable[[T], Any], what: str
+    group: Ranks, step: Callable[[], T], tell: Callable[[T], Any], what: str
 ) -> tuple[T, list[Any]]:
     """What ``step`` returned here, and what ``tell`` makes of it on every rank."""
     failure: Exception | None = None
@@ -89,7 +101,7 @@ def _exchanged(
     return result, told
 
 
-def agreed(group: Group, label: str, value: str, what: str) -> str:
+def agreed(group: Ranks, label: str, value: str, what: str) -> str:
     """`value`, which must be the same on all ranks. Collective.
 
     Raises:

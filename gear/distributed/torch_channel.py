@@ -12,8 +12,9 @@ import json
 import queue
 import threading
 import time
+import weakref
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,15 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from gear.distributed.channel import LOOK_S, SLICE_S, Absence, Channel, Parts, keep_for_ever
-from gear.distributed.meeting_point import (
-    STORE_WAIT_S,
-    Late,
-    in_time,
-    soon,
-    tell_failed,
-    wait_for_places,
-)
+from gear.distributed.calls import STORE_WAIT_S, Late, in_time, soon
+from gear.distributed.channel import Absence, Channel, Parts
+from gear.distributed.meeting_point import tell_failed, wait_for_places
+from gear.distributed.process_life import keep_for_ever
+from gear.distributed.same import named
+from gear.distributed.timeout import LOOK_S, SLICE_S, Limit
 from gear.errors import TransportError
 
 MOMENT = timedelta(milliseconds=1)
@@ -39,7 +37,7 @@ DEAF_S = 10.0  # no look at a store for so long that has not answered
 
 @dataclass
 class _Link:
-    """What a channel and its duplicates have in common."""
+    """What a channel and its duplicates have in common; the connections end with the last one."""
 
     store: Any
     pg: Any = None
@@ -53,36 +51,46 @@ class TorchChannel(Channel):
     Args:
         store: a torch.distributed store for these ranks alone, in which this one has its place.
         server: the rank whose process serves the store; None: none of them.
+        meeting: how long the ranks have for coming.
 
     Raises:
-        TransportError: a rank did not come to the store within `timeout_s`, or its gloo cannot be
-            reached.
+        TransportError: a rank did not come to the store in time, or its gloo cannot be reached.
     """
 
     kind = "gloo"
 
     def __init__(
-        self, store: Any, rank: int, size: int, timeout_s: float, server: int | None
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout_s: float,
+        *,
+        server: int | None,
+        meeting: Limit,
     ) -> None:
         super().__init__(rank, size, timeout_s)
         self._link = _Link(store)
         self._server = server
         self._tag = 0
         self._rolls = 0
-        self._link.pg = _connect(store, rank, size, timeout_s)
+        try:
+            self._link.pg = _connect(store, rank, size, meeting)
+        except KeyboardInterrupt:
+            self._say_interrupted("Group")
+            raise
 
     def _start(self) -> None:
         super()._start()
         self._waiter: _Waiter | None = None
 
     def _move(
-        self, to: Parts, from_: Parts, deadline: float, arrived: Callable[[int], None]
+        self, to: Parts, from_: Parts, limit: Limit, arrived: Callable[[int], None]
     ) -> Absence:
-        timeout_s = round(deadline - time.monotonic(), 3)
-        waiter = self._waiter = self._waiter or _Waiter()
+        waiter = self._waiter = self._waiter or self._new_waiter()
         pg = self._link.pg
         calls: list[_Post] = []
-        lost: list[tuple[int, str]] = []
+        lost: list[int] = []
         for call, parts in ((pg.recv, from_), (pg.send, to)):
             for number in range(max(map(len, parts))):
                 for step in range(1, self.size):
@@ -92,15 +100,15 @@ class TorchChannel(Channel):
                     view = parts[peer][number]
                     try:
                         work = call([_tensor(view)], peer, self._tag_of(number, view))
-                    except RuntimeError as error:
-                        lost.append((peer, str(error)))
+                    except RuntimeError:
+                        lost.append(peer)
                         continue
                     calls.append(_Post(peer, call == pg.recv and number == 0, work))
         try:
-            return self._wait(waiter, calls, lost, deadline, timeout_s, arrived)
+            return self._wait(waiter, calls, lost, limit, arrived)
         except BaseException as error:
             if not isinstance(error, Exception):
-                self._say_interrupted()  # before the others see the connections close
+                self._say_interrupted(self._doing)  # before the others see the connections close
             self._waiter = None
             waiter.abandon(lambda: self._close_connections(pg))
             raise
@@ -109,9 +117,8 @@ class TorchChannel(Channel):
         self,
         waiter: _Waiter,
         calls: list[_Post],
-        lost: list[tuple[int, str]],
-        deadline: float,
-        timeout_s: float,
+        lost: list[int],
+        limit: Limit,
         arrived: Callable[[int], None],
     ) -> Absence:
         """Until the waiter has seen all calls to their end."""
@@ -119,9 +126,9 @@ class TorchChannel(Channel):
         closed: set[int] = set()
         verdict: Absence | None = None
         if lost:
-            closed.update(peer for peer, _ in lost)
-            verdict = self._agree(Absence(ended=(lost[0][0],)))
-        waiter.begin(calls, deadline, broken=bool(lost))
+            closed.update(lost)
+            verdict = self._agree(Absence(ended=(lost[0],)))
+        waiter.begin(calls, limit, broken=bool(lost))
         while True:
             event = waiter.hear(SLICE_S)
             if event is None:
@@ -146,7 +153,7 @@ class TorchChannel(Channel):
             return verdict or Absence(ended=tuple(sorted(self._causes(closed))))
         if not late:
             return Absence()
-        mine = Absence(late=tuple(sorted(late)), timeout_s=timeout_s)
+        mine = Absence(late=tuple(sorted(late)), timeout_s=limit.seconds)
         return self._agree(mine) or mine
 
     def _close_connections(self, pg: Any) -> None:
@@ -199,13 +206,16 @@ class TorchChannel(Channel):
         if now < link.next_look or link.store is None:
             return
         link.next_look = now + LOOK_S
-        found = soon(
-            lambda: link.store.get("failed") if link.store.check(["failed"]) else b"", SLICE_S * 3
-        )
+        found = self._said(SLICE_S * 3)
         if found is None:
             link.next_look = now + DEAF_S
         elif found:
-            self._finish(self._told(found), self.timeout_s)
+            self._finish(self._told(found), Limit.of(self.timeout_s))
+
+    def _said(self, wait_s: float) -> bytes | None:
+        """What a rank wrote when the group failed; empty: nothing; None: the store is silent."""
+        store = self._link.store
+        return soon(lambda: store.get("failed") if store.check(["failed"]) else b"", wait_s)
 
     def duplicate(self) -> Channel:
         # Messages of another tag: the connections are the same.
@@ -235,7 +245,18 @@ class TorchChannel(Channel):
         super().close()
         if self._waiter is not None:
             self._waiter.close()
-        self._link.pg = self._link.store = None
+        self._link = _Link(None)
+
+    def say_ended(self, error: BaseException) -> None:
+        first = not self._family.told_others
+        super().say_ended(error)
+        if first and self._family.told_others and self._server == self.rank:
+            time.sleep(2 * LOOK_S)  # the words go with this process
+
+    def _new_waiter(self) -> _Waiter:
+        waiter = _Waiter()
+        weakref.finalize(self, waiter.close).atexit = False
+        return waiter
 
     def forget(self) -> None:
         if not self._family.forked:
@@ -263,15 +284,15 @@ class _Waiter:
     times out closes the connection. So Python sees signals meanwhile, and hears of failures."""
 
     def __init__(self) -> None:
-        self._tasks: queue.SimpleQueue[tuple[list[_Post], float, bool] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[list[_Post], Limit, bool] | None] = queue.SimpleQueue()
         self._news: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._may_go_on: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._abandoned = False
         threading.Thread(target=self._run, name="gear-gloo", daemon=True).start()
 
-    def begin(self, calls: list[_Post], deadline: float, *, broken: bool) -> None:
+    def begin(self, calls: list[_Post], limit: Limit, *, broken: bool) -> None:
         """broken: a connection is closed, which others need not be waited for."""
-        self._tasks.put((calls, deadline, broken))
+        self._tasks.put((calls, limit, broken))
 
     def hear(self, wait_s: float) -> tuple[int, str] | None:
         """(peer, "") of a first message; (peer, error); (-1, "") at the end; None: nothing yet."""
@@ -306,14 +327,14 @@ class _Waiter:
             del task
             self._news.put((-1, ""))
 
-    def _wait(self, calls: list[_Post], deadline: float, broken: bool) -> None:
+    def _wait(self, calls: list[_Post], limit: Limit, broken: bool) -> None:
         # A wait that times out closes its connection, so each is made once; with the others it is
         # made too, since only then gloo is done with their memory.
         for post in list(calls):
-            left = timedelta(seconds=max(deadline - time.monotonic(), 0))
+            left = timedelta(seconds=limit.left())
             try:
                 post.work.wait(MOMENT if broken or self._abandoned else max(left, MOMENT))
-            except RuntimeError as error:
+            except Exception as error:  # noqa: BLE001 - who waits for this thread is to hear of it
                 self._news.put((post.peer, str(error) or "closed"))
                 if not broken and not _timed_out(str(error)):
                     broken = True
@@ -328,11 +349,11 @@ def _timed_out(error: str) -> bool:
     return "Timed out" in error or "timeout" in error
 
 
-def _connect(store: Any, rank: int, size: int, timeout_s: float) -> Any:
+def _connect(store: Any, rank: int, size: int, meeting: Limit) -> Any:
     try:
-        absent = wait_for_places(store, size, time.monotonic() + timeout_s)
+        absent = wait_for_places(store, size, meeting.end)
         if not absent:
-            return _connected(store, rank, size, timeout_s)
+            return _connected(store, rank, size, meeting)
     except (RuntimeError, ValueError, Late) as error:
         if isinstance(error, TransportError):
             raise
@@ -342,25 +363,21 @@ def _connect(store: Any, rank: int, size: int, timeout_s: float) -> Any:
             "look at their output, or name the network interface in GLOO_SOCKET_IFNAME"
         ) from error
     raise TransportError(
-        f"[transport] {_ranks(absent)} did not start within {timeout_s:g} s: look at the "
+        f"[transport] {named(absent)} did not start within {meeting.seconds:g} s: look at the "
         "launcher's output, or raise timeout_s (GEAR_TIMEOUT_S)"
     )
 
 
-def _connected(store: Any, rank: int, size: int, timeout_s: float) -> Any:
+def _connected(store: Any, rank: int, size: int, meeting: Limit) -> Any:
     """gloo's connections; made in a thread, so that Ctrl-C ends the wait for ranks that went."""
     from torch.distributed import ProcessGroupGloo
 
-    limit = timedelta(seconds=timeout_s)
+    limit = timedelta(seconds=max(meeting.left(), STORE_WAIT_S))
     return in_time(
-        time.monotonic() + timeout_s + STORE_WAIT_S,
+        time.monotonic() + limit.total_seconds() + STORE_WAIT_S,
         lambda: ProcessGroupGloo(store, rank, size, limit),
         "a rank does not answer",
     )
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
 
 
 def _tensor(view: memoryview) -> Any:

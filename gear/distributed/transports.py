@@ -10,6 +10,7 @@ from gear.distributed.channel import Channel
 from gear.distributed.loopback import ThreadChannel
 from gear.distributed.mpi_channel import MpiChannel
 from gear.distributed.places import Places
+from gear.distributed.together import together
 from gear.errors import InvalidArgument
 
 TRANSPORTS = ("auto", "shared_memory", "mpi", "group")
@@ -75,7 +76,15 @@ def open_transport(channel: Channel, kind: str) -> _core.Transport:
             transport = make()[0]
     elif kind == "shared_memory":
         name = channel.exchange(f"group-{secrets.token_hex(8)}")[0]
-        transport = _core.shared_memory_transport(name, rank, size, timeout_s, channel.failure)
+
+        def make_room() -> _core.SharedRoom | None:
+            return _core.SharedRoom(name, size) if rank == 0 else None
+
+        # The others look for it when they have heard that it is there.
+        made = together(channel, make_room, "Group.transport")
+        transport = _core.shared_memory_transport(
+            name, rank, size, timeout_s, channel.failure, made
+        )
     elif kind == "mpi":
         handle = channel.fortran_handle() if isinstance(channel, MpiChannel) else WORLD
         transport = _core.mpi_transport(handle, timeout_s, failure=channel.failure)

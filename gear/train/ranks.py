@@ -13,25 +13,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 import gear
-from gear.distributed.channel import described
+from gear.distributed.calls import Late, in_time, soon
 from gear.distributed.launch import Launch, find_launch
 from gear.distributed.meeting_point import decline
+from gear.distributed.process_life import described
+from gear.distributed.timeout import SLICE_S, Limit
 from gear.distributed.together import alike, together
 from gear.train.config import Ddp, Place
 from gear.train.watch import Watch
 
 T = TypeVar("T")
 
-POLL_S = 1.0  # between looks at whether the others still live, while waiting for them
 MOMENT_S = 1.0  # a rank that closed its connections is gone after that
-LINGER_S = 3.0  # a failed rank stays so long, that the others name the one that failed first
+# A rank that failed stays so long, or until the others of its node have ended: that they name the
+# one that failed first, and what rank 0 has said is there for them to read.
+LINGER_S = 3.0
 
 
 def decline_for(words: Mapping[str, object], error: Exception) -> None:
@@ -110,8 +113,12 @@ class Ranks:
         self.backend = ""  # what averages gradients: gloo, nccl
         if self.size > 1:
             self.backend = _backend(self.exchange(_gpu(self.device)))
-            with self._naming_the_missing():
-                self._process_group = joined = _join(group, self.backend)
+            try:
+                with group.doing("gear train: joining"), self._naming_the_missing():
+                    self._process_group = joined = self._join()
+            except BaseException as error:
+                self.__exit__(type(error), error, error.__traceback__)
+                raise
             if self.backend == "nccl":
                 self._watch = Watch(
                     lambda: group.missing(0.0), joined.abort, timeout_s=group.timeout_s
@@ -245,32 +252,48 @@ class Ranks:
             if error is not None and not isinstance(error, (gear.TransportError, SystemExit)):
                 self.group.fail(f"ended with {described(error)}")
             code = 130 if issubclass(kind, KeyboardInterrupt) else 2
-            linger_s = LINGER_S if issubclass(kind, gear.TransportError) else 0.0
+            lingers = self.rank == 0 or issubclass(kind, gear.TransportError)
             # The trace keeps alive what the frames hold.
-            atexit.register(_leave, code, linger_s, trace)
+            atexit.register(_leave, code, self.group if lingers else None, trace)
+
+    def _join(self) -> dist.ProcessGroup:
+        """A process group of torch.distributed for the gradients, whatever launched the ranks."""
+        limit = Limit.of(self.group.timeout_s)
+        try:
+            return _join(
+                self.group,
+                self.backend,
+                lambda call: in_time(limit.end, call, "", self._look_at_others),
+            )
+        except Late:
+            raise RuntimeError(f"no answer within {limit.seconds:g} s") from None
 
     def _wait(self, work: dist.Work) -> None:
-        """Waits for a collective; a peer that has died ends the wait before the time-out does."""
-        deadline = time.monotonic() + self.group.timeout_s
-        while not work.is_completed():
-            self._look(work)
-            if not work.is_completed():
-                if self.group.missing(0.0):
-                    raise RuntimeError("a rank has ended")
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"no answer within {self.group.timeout_s:g} s")
+        """Waits for a collective; a peer that has ended, or has told why it will, ends the wait
+        before the time-out does."""
+        limit = Limit.of(self.group.timeout_s)
+        while not self._is_done_soon(work):
+            self._look_at_others()
+            if not limit.left():
+                raise RuntimeError(f"no answer within {limit.seconds:g} s")
         work.wait()
 
-    def _look(self, work: dist.Work) -> None:
-        """Returns when `work` is done, well or not, or after POLL_S."""
+    def _look_at_others(self) -> None:
+        self.group.look()
+        if self.group.missing(0.0):
+            raise RuntimeError("a rank has ended")
+
+    def _is_done_soon(self, work: dist.Work) -> bool:
+        """Whether `work` is done, well or not, within SLICE_S."""
         if self.backend == "gloo":
             with contextlib.suppress(RuntimeError):
-                work.wait(timedelta(seconds=POLL_S))
-            return
-        # wait() of NCCL only makes the stream wait: the next read of a result would then hang.
-        until = time.monotonic() + POLL_S
-        while not work.is_completed() and time.monotonic() < until:
-            time.sleep(20e-6)
+                work.wait(timedelta(seconds=SLICE_S))
+        else:
+            # wait() of NCCL only makes the stream wait: the next read of a result would then hang.
+            until = time.monotonic() + SLICE_S
+            while not work.is_completed() and time.monotonic() < until:
+                time.sleep(20e-6)
+        return bool(work.is_completed())
 
     @contextlib.contextmanager
     def _naming_the_missing(self) -> Iterator[None]:
@@ -281,13 +304,16 @@ class Ranks:
             raise
         except RuntimeError as error:
             if self.backend == "gloo" and self._process_group is not None:
-                # Ranks that wait for this one learn of it by the closed connection.
+                # Ranks that wait for this one learn of it by the closed connection. That of a rank
+                # which hangs is closed at gloo's own time-out, which nobody waits for.
                 traceback.clear_frames(error.__traceback__)  # the work holds connections, too
-                dist.destroy_process_group(self._process_group)
+                held = [self._process_group]
                 self._process_group = None
+                soon(lambda: dist.destroy_process_group(held.pop()), MOMENT_S)
             # A process that is ending closes its connections a moment before it is gone.
             until = time.monotonic() + MOMENT_S
             while not self.group.missing(0.0) and time.monotonic() < until:
+                self.group.look()
                 time.sleep(0.02)
             raise self.group.lost(error) from error
 
@@ -324,10 +350,12 @@ class _OnStream:
             return self._work.is_completed() and not self.done()
 
 
-def _leave(code: int, linger_s: float, _: TracebackType | None) -> None:
+def _leave(code: int, lingers_in: gear.Group | None, _: TracebackType | None) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    time.sleep(linger_s)
+    limit = Limit.of(0.0 if lingers_in is None else LINGER_S)
+    while lingers_in and limit.left() and len(lingers_in.missing(0.0)) < lingers_in.local_size - 1:
+        time.sleep(0.02)
     os._exit(code)
 
 
@@ -382,15 +410,17 @@ def _backend(gpus: list[str]) -> str:
     return "nccl"
 
 
-def _join(group: gear.Group, backend: str) -> dist.ProcessGroup:
-    """A process group of torch.distributed for the gradients, whatever launched the ranks."""
+def _join(
+    group: gear.Group, backend: str, in_time: Callable[[Callable[[], Any]], Any]
+) -> dist.ProcessGroup:
+    """in_time: makes a call of torch's, which waits for the other ranks."""
     # torch's own watch of NCCL would abort the process without a word: Watch is in its place.
     if backend == "nccl":
         os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     timeout = timedelta(seconds=2 * group.timeout_s)
     made: dist.ProcessGroup | None
     if dist.is_initialized():
-        made = dist.new_group(backend=backend, timeout=timeout)
+        made = in_time(lambda: dist.new_group(backend=backend, timeout=timeout))
         assert made is not None
         return made
     host = "127.0.0.1" if group.num_nodes == 1 else socket.gethostname()
@@ -402,9 +432,15 @@ def _join(group: gear.Group, backend: str) -> dist.ProcessGroup:
         port = store.port
     host, port = group.exchange([host, port])[0]
     if store is None:
-        store = dist.TCPStore(host, port, group.size, False, timeout)  # type: ignore[attr-defined]
-    dist.init_process_group(
-        backend, store=store, rank=group.rank, world_size=group.size, timeout=timeout
+        store = in_time(
+            lambda: dist.TCPStore(  # type: ignore[attr-defined]
+                host, port, group.size, False, timeout
+            )
+        )
+    in_time(
+        lambda: dist.init_process_group(
+            backend, store=store, rank=group.rank, world_size=group.size, timeout=timeout
+        )
     )
     made = dist.group.WORLD
     assert made is not None

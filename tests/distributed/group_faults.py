@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import json
 import os
+import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import gear
-from gear.distributed import channel
+from gear.distributed import process_life
 
 SCHEMA = gear.Schema([gear.Column("x", (512,), "float32")])
 ROWS = np.zeros((16, 512), np.float32)
@@ -56,19 +60,22 @@ def endless(loader: gear.Loader) -> None:
 
 def meet() -> dict[str, Any]:
     """A group, after DELAY seconds; then calls for TALK seconds, or until one fails. The process
-    stays for another STAY seconds: who comes later finds its store."""
-    time.sleep(float(os.environ.get("DELAY", "0")))
+    stays for another STAY seconds: who comes later finds its store. PARENT: who started it."""
+    told = {name: os.environ.pop(name, "0") for name in ("DELAY", "TALK", "STAY", "PARENT")}
+    if told["PARENT"] != "0":
+        os.getppid = lambda: int(told["PARENT"])
+    time.sleep(float(told["DELAY"]))
     found: dict[str, Any] = {"runs": []}
 
     def talk() -> None:
         group = gear.Group.from_env()
-        until = time.monotonic() + float(os.environ.get("TALK", "0"))
+        until = time.monotonic() + float(told["TALK"])
         found["runs"] = group.exchange(os.environ.get("RUN", ""))
         while any(group.exchange(time.monotonic() < until)):
             time.sleep(0.05)
 
     error = error_of(talk)
-    time.sleep(float(os.environ.get("STAY", "0")))
+    time.sleep(float(told["STAY"]))
     return {**error, **found}
 
 
@@ -86,6 +93,37 @@ def other_lengths() -> dict[str, Any]:
     channel = group.channel()
     all = memoryview(bytearray(size * group.size))
     return error_of(lambda: channel.allgather(memoryview(bytes(size)), all))
+
+
+# ---- what one rank has to do alone ----
+
+
+def no_room() -> dict[str, Any]:
+    """Rank 0 finds no memory for what the ranks are to share."""
+    group = gear.Group.from_env(timeout_s=60)
+    if group.rank == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+    result = error_of(group.transport)
+    if group.rank == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    return result
+
+
+def closed_channel() -> dict[str, Any]:
+    """A channel is closed, another forgotten: the group goes on, and their threads end."""
+    group = gear.Group.from_env(timeout_s=60)
+    for close in (True, False):
+        channel = group.channel()
+        channel.barrier()
+        if close:
+            channel.close()
+        del channel
+    said = group.exchange(group.rank)
+    gc.collect()
+    while len([t for t in threading.enumerate() if t.name == "gear-gloo"]) > 1:
+        time.sleep(0.01)
+    return {"said": said}
 
 
 # ---- signals and exceptions ----
@@ -121,25 +159,92 @@ def interrupted() -> dict[str, Any]:
 
 
 def waits_for_a_rank() -> dict[str, Any]:
-    """Ctrl-C while a group is made, of which rank 1 never comes."""
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    """Ctrl-C in rank 1 while a group is made, of which rank 2 never comes."""
+    if os.environ["RANK"] == "1":
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
     return error_of(lambda: gear.Group.from_env(timeout_s=60))
 
 
+def interrupted_elsewhere() -> dict[str, Any]:
+    """Ctrl-C in a batch of rank 0, which goes on living, while rank 1 makes a call of the group."""
+    group = gear.Group.from_env(timeout_s=60)
+    loader = filled(group).loader(8, framework="numpy")
+    next(loader)
+    if group.rank == 1:
+        return error_of(group.barrier)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    result = error_of(lambda: endless(loader))
+    time.sleep(1.5)
+    return result
+
+
+def interrupted_close() -> dict[str, Any]:
+    """Ctrl-C while rank 0 closes a loader whose batches in flight wait for a busy rank 1."""
+    group = gear.Group.from_env(timeout_s=60, transport="group")
+    buffer = filled(group)
+    loader = buffer.loader(8, framework="numpy", prefetch=200, locality="off")
+    until_closed = os.open(os.environ["FIFO"], os.O_RDWR)
+    next(loader)
+    if group.rank == 1:
+        byte = ctypes.create_string_buffer(1)
+        ctypes.PyDLL(None).read(until_closed, byte, 1)  # with the interpreter's lock
+        return error_of(lambda: endless(loader))
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    result = error_of(loader.close)
+    os.write(until_closed, b"!")
+    return result
+
+
+def exits() -> dict[str, Any]:
+    """The interpreter ends while a loader is open, whose thread moves bytes by Python."""
+    group = gear.Group.from_env(timeout_s=60, transport="group")
+    buffer = filled(group)
+    loader = buffer.loader(8, framework="numpy", prefetch=4, locality="off")
+    for _ in range(4):
+        next(loader)
+    print("RESULT " + json.dumps({"size": group.size}), flush=True)
+    ctypes.pythonapi.Py_Exit(0)
+    return {}
+
+
+def joins() -> dict[str, Any]:
+    """Ctrl-C while `gear train` connects its ranks, of which rank 1 is elsewhere."""
+    from gear.train.ranks import Ranks
+
+    gone = Path(os.environ["FOLDER"]) / "gone"
+    group = gear.Group.from_env(timeout_s=60)
+    if group.rank == 0:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+    else:
+        # What Ranks exchanges until torch waits for the others: errors, GPUs, the address.
+        for value in (["", "", None], "", ["", 0]):
+            group.exchange(value)
+        wait_for(gone)
+    result = error_of(lambda: Ranks(group))
+    gone.touch()
+    if group.rank == 0:  # with the store
+        wait_for(gone.with_name("heard"))
+    gone.with_name("heard").touch()
+    return result
+
+
 def exception() -> dict[str, Any]:
-    """Rank 1 ends with an exception, in the middle of batches."""
+    """Rank WHO ends with an exception, in the middle of batches."""
     group = gear.Group.from_env(timeout_s=60, transport=os.environ["CARRY_BY"])
     loader = filled(group).loader(8, framework="numpy")
     for _ in range(3):
         next(loader)
-    if group.rank == 0:
+    if group.rank != int(os.environ["WHO"]):
         return error_of(lambda: endless(loader))
     try:
         raise ValueError("mine")
     except ValueError as error:
         sys.last_value = error  # as the interpreter does before it ends
-    channel._say_why()
+    process_life.end()
     return {}
 
 

@@ -10,6 +10,7 @@ import atexit
 import importlib
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -251,10 +252,15 @@ def serve() -> None:
     importlib.import_module("group_faults")
     for line in sys.stdin:
         scenario, places = json.loads(line)
-        with tempfile.TemporaryDirectory() as folder:
-            pids = [_fork(scenario, place, Path(folder) / str(n)) for n, place in enumerate(places)]
+        # Not a TemporaryDirectory, which a rank that ends its interpreter would remove.
+        folder = tempfile.mkdtemp()
+        outputs = [Path(folder) / str(n) for n in range(len(places))]
+        try:
+            pids = [_fork(scenario, *rank) for rank in zip(places, outputs, strict=True)]
             codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-            texts = [(Path(folder) / str(n)).read_text() for n in range(len(places))]
+            texts = [output.read_text() for output in outputs]
+        finally:
+            shutil.rmtree(folder)
         print(json.dumps(list(zip(codes, texts, strict=True))), flush=True)
 
 

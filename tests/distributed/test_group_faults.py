@@ -6,6 +6,7 @@ Time-outs are those of a group that would wait a minute; a test that took so lon
 from __future__ import annotations
 
 import itertools
+import os
 import queue
 import re
 import socket
@@ -71,6 +72,20 @@ def test_runs_with_names_are_told_apart_for_certain(run: Run) -> None:
     assert "belongs to the run GEAR_RUN_ID=a, rank 0 is rank 0 (pid " in results[3]["error"]
 
 
+def test_runs_that_differ_in_nothing_are_told_apart_by_who_started_them(run: Run) -> None:
+    a, b = plain(2, PARENT="1001", TALK="6"), plain(2, PARENT="1002", TALK="6")
+    port = a[0]["MASTER_PORT"]
+    places = [
+        a[0] | {"STAY": "1"},
+        a[1] | {"DELAY": "0.4"},
+        *(one | {"DELAY": "0.1"} for one in b),
+    ]
+    results = run("meet", [place | {"MASTER_PORT": port} for place in places])
+    assert "two runs meet at one address" in results[0]["error"]
+    assert [result["kind"] for result in results[1:3]] == ["InvalidArgument"] * 2, results
+    assert results[3]["kind"] == "TransportError", results
+
+
 def test_a_port_of_something_that_never_answers(run: Run) -> None:
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", 0))
@@ -125,6 +140,20 @@ def test_other_lengths_are_told_apart_before_a_byte_is_taken(run: Run, length: i
         assert re.search(r"allgather .* gives \d+ bytes and .* expects \d+", result["error"])
 
 
+# ---- what one rank has to do alone ----
+
+
+def test_ranks_do_not_wait_for_memory_that_rank_0_cannot_make(run: Run) -> None:
+    first, second = run("no_room", plain(2))
+    assert first["kind"] == second["kind"] != "nothing"
+    assert second["error"] == f"on rank 0: {first['error']}"
+
+
+def test_the_end_of_one_channel_leaves_the_others(run: Run) -> None:
+    for result in run("closed_channel", plain(2)):
+        assert result["said"] == [0, 1]
+
+
 # ---- signals and exceptions ----
 
 
@@ -148,17 +177,50 @@ def test_ctrl_c_ends_every_call_and_the_others_hear_of_it(
     assert re.search(r"rank 0 \(pid \d+.*\) (was interrupted in|has ended)", second["error"])
 
 
+def test_ctrl_c_in_a_batch_is_heard_in_other_calls(run: Run) -> None:
+    first, second = run("interrupted_elsewhere", plain(2))
+    assert first["kind"] == "KeyboardInterrupt"
+    assert second["kind"] == "TransportError", second
+    assert re.search(r"rank 0 \(pid \d+.*\) was interrupted in", second["error"])
+
+
+def test_ctrl_c_ends_the_closing_of_a_loader(run: Run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    first, second = run("interrupted_close", plain(2, FIFO=str(tmp_path / "fifo")))
+    assert first["kind"] == "KeyboardInterrupt"
+    assert re.search(rf"rank 0 {WHO} was interrupted in Loader.close", second["error"]), second
+
+
+def test_ctrl_c_ends_the_connecting_of_training_ranks(run: Run, tmp_path: Path) -> None:
+    first, second = run("joins", plain(2, FOLDER=str(tmp_path)))
+    assert first["kind"] == "KeyboardInterrupt"
+    assert second["kind"] == "TransportError", second
+    assert re.search(rf"rank 0 {WHO} was interrupted in gear train", second["error"]), second
+
+
+def test_an_interpreter_may_end_before_its_loaders(run: Run) -> None:
+    for result in run("exits", plain(2)):
+        assert result["size"] == 2
+
+
 def test_ctrl_c_ends_the_wait_for_a_rank_that_does_not_come(run: Run) -> None:
-    (result,) = run("waits_for_a_rank", plain(2)[:1])
-    assert result["kind"] == "KeyboardInterrupt"
+    """Those that wait for it, too, hear of it."""
+    other, interrupted = run("waits_for_a_rank", plain(3)[:2])
+    assert interrupted["kind"] == "KeyboardInterrupt"
+    assert other["kind"] == "TransportError"
+    assert "rank 1 was interrupted in Group: start the run again" in other["error"]
 
 
-@pytest.mark.parametrize("carried", ["shared_memory", "group"])
-def test_an_exception_of_one_rank_is_told_to_the_others(run: Run, carried: str) -> None:
-    first, _ = run("exception", plain(2, CARRY_BY=carried))
-    assert first["kind"] == "TransportError"
+@pytest.mark.parametrize(
+    ("carried", "who"), [("shared_memory", 1), ("group", 1), ("shared_memory", 0), ("group", 0)]
+)
+def test_an_exception_of_one_rank_is_told_to_the_others(run: Run, carried: str, who: int) -> None:
+    """Of rank 0, too, with whose process the store goes in which the words are."""
+    other = run("exception", plain(2, CARRY_BY=carried, WHO=str(who)))[1 - who]
+    assert other["kind"] == "TransportError"
     assert re.search(
-        rf"rank 1 {WHO} ended with ValueError: mine \(group_faults.py, line \d+\)", first["error"]
+        rf"rank {who} {WHO} ended with ValueError: mine \(group_faults.py, line \d+\)",
+        other["error"],
     )
 
 

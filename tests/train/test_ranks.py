@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -37,7 +38,7 @@ def by_rank(size, work, *, device="cpu"):
 @pytest.fixture(autouse=True)
 def without_gradients(monkeypatch):
     """torch's process group is one for a process."""
-    monkeypatch.setattr(ranks, "_join", lambda group, backend: None)
+    monkeypatch.setattr(ranks, "_join", lambda group, backend, in_time: None)
 
 
 @pytest.mark.parametrize("kind", [gear.InvalidArgument, ZeroDivisionError])
@@ -150,6 +151,66 @@ def test_every_key_of_the_configuration_is_compared(overrides, said):
     assert isinstance(first, gear.InvalidArgument)
     assert re.search(rf"^\[train\] gear train: {said}: give the same on all ranks$", str(first))
     assert isinstance(second, SystemExit)
+
+
+# ---- waits ----
+
+
+class Work:
+    """A collective that ends at the fifth look, or never."""
+
+    def __init__(self, *, ends=True):
+        self.looks = []
+        self.ends = ends
+
+    def is_completed(self):
+        return self.ends and len(self.looks) >= 5
+
+    def wait(self, limit=None):
+        if limit is not None:
+            self.looks.append(limit.total_seconds())
+            raise RuntimeError("Operation timed out!")
+
+
+def test_a_collective_is_waited_for_in_slices_that_ctrl_c_ends():
+    work = Work()
+    one = Ranks.single()
+    one.backend = "gloo"
+    one._wait(work)
+    assert len(work.looks) == 5
+    assert max(work.looks) <= 0.1
+
+
+def test_words_of_another_rank_end_a_collective():
+    def wait(ranks):
+        if ranks.rank == 1:
+            ranks.group.fail("ended with ValueError: mine")
+            return None
+        with ranks._naming_the_missing():
+            ranks._wait(Work(ends=False))
+        return None
+
+    first, _ = by_rank(2, wait)
+    assert isinstance(first, gear.TransportError)
+    assert "ended with ValueError: mine" in str(first)
+
+
+def test_connections_that_do_not_close_hold_nobody_up(monkeypatch):
+    """gloo's wait for a rank that hangs, until its own time-out."""
+    hangs = threading.Event()
+    monkeypatch.setattr(ranks.dist, "destroy_process_group", lambda group: hangs.wait())
+    monkeypatch.setattr(ranks, "MOMENT_S", 0.05)
+
+    def give_up(ranks):
+        ranks._process_group = object()
+        with ranks._naming_the_missing():
+            raise RuntimeError("no answer within 60 s")
+
+    found = by_rank(2, give_up)
+    hangs.set()
+    for error in found:
+        assert isinstance(error, gear.TransportError)
+        assert "no answer within 60 s" in str(error)
 
 
 # ---- GPUs that are not here ----

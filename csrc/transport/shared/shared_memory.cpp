@@ -49,8 +49,8 @@ std::string fresh_name() {
   return name;
 }
 
-std::shared_ptr<memory::SharedRegion> attach(std::string_view name, double timeout_s,
-                                             const Failure& failure) {
+std::shared_ptr<memory::Region> attach(std::string_view name, double timeout_s,
+                                       const Failure& failure) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
   for (;;) {
     try {
@@ -200,7 +200,7 @@ bool SharedMemory::unpack(uint32_t r, std::span<const ConstBytes> to, std::span<
 }
 
 // The name is not needed once all are there, nor if they do not come.
-std::unique_ptr<Transport> join(const std::shared_ptr<memory::SharedRegion>& region, uint32_t rank,
+std::unique_ptr<Transport> join(const std::shared_ptr<memory::Region>& region, uint32_t rank,
                                 uint32_t size, double timeout_s, std::shared_ptr<Failure> failure) {
   try {
     auto transport =
@@ -216,12 +216,12 @@ std::unique_ptr<Transport> join(const std::shared_ptr<memory::SharedRegion>& reg
 std::unique_ptr<Transport> SharedMemory::duplicate() {
   // Rank 0 makes the region first, so that the others find it; none of them if that fails.
   std::array<char, 64> name{};
-  std::shared_ptr<memory::SharedRegion> region;
+  std::shared_ptr<memory::Region> region;
   std::string why;
   if (rank() == 0) {
     const std::string fresh = fresh_name();
     try {
-      region = memory::SharedRegion::create(fresh, shared_memory_bytes(size()), kLayoutHash);
+      region = make_shared_memory_region(fresh, size());
       std::ranges::copy(fresh, name.begin());
     } catch (const base::OutOfMemory& error) {
       why = error.what();
@@ -244,6 +244,11 @@ std::unique_ptr<Transport> SharedMemory::duplicate() {
 
 uint64_t shared_memory_bytes(uint32_t size) { return SharedLayout(size).bytes(); }
 
+std::shared_ptr<memory::Region> make_shared_memory_region(std::string_view name, uint32_t size) {
+  check_size(size);
+  return memory::SharedRegion::create(name, shared_memory_bytes(size), kLayoutHash);
+}
+
 std::unique_ptr<Transport> make_shared_memory(std::shared_ptr<memory::Region> region, uint32_t rank,
                                               uint32_t size, double timeout_s,
                                               std::shared_ptr<Failure> failure) {
@@ -258,12 +263,8 @@ std::unique_ptr<Transport> make_shared_memory(std::string_view name, uint32_t ra
   check_membership(rank, size, timeout_s);
   check_size(size);
   failure = or_own(std::move(failure));
-  std::shared_ptr<memory::SharedRegion> region;
-  if (rank == 0) {
-    region = memory::SharedRegion::create(name, shared_memory_bytes(size), kLayoutHash);
-  } else {
-    region = attach(name, timeout_s, *failure);
-  }
+  const auto region =
+      rank == 0 ? make_shared_memory_region(name, size) : attach(name, timeout_s, *failure);
   return join(region, rank, size, timeout_s, std::move(failure));
 }
 

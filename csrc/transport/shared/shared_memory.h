@@ -25,6 +25,10 @@ std::unique_ptr<Transport> make_shared_memory(std::string_view name, uint32_t ra
                                               double timeout_s,
                                               std::shared_ptr<Failure> failure = nullptr);
 
+/// Rank 0's region, for a group that hears first whether there is one; rank 0 then goes on with it
+/// as below, the others with its name as above. Throws OutOfMemory where /dev/shm is too small.
+std::shared_ptr<memory::Region> make_shared_memory_region(std::string_view name, uint32_t size);
+
 /// The same for ranks that have a region in common already, of shared_memory_bytes(size) zeros.
 std::unique_ptr<Transport> make_shared_memory(std::shared_ptr<memory::Region> region, uint32_t rank,
                                               uint32_t size, double timeout_s,

@@ -1,0 +1,83 @@
+"""A process forks, and ends: what becomes of its channels, and of threads that call Python."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gear.errors import GearError, TransportError
+
+PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+
+
+class Speaker(Protocol):
+    """A channel to other ranks."""
+
+    def forget(self) -> None:
+        """In a forked child: nothing that the parent uses is touched any more."""
+        ...
+
+    def say_ended(self, error: BaseException) -> None:
+        """Tells the other ranks what ends this process."""
+        ...
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+speakers: weakref.WeakSet[Any] = weakref.WeakSet()  # of Speaker
+# Closed before the interpreter ends, which ends any thread that then wants its lock: in the middle
+# of C++ that is the end of the process, by SIGABRT.
+closed_at_exit: weakref.WeakSet[Any] = weakref.WeakSet()  # of Closable
+last: list[Callable[[], None]] = []  # of what is called after that
+
+
+def keep_for_ever(thing: Any) -> None:
+    """Sees to it that `thing` is never destroyed."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def _after_fork() -> None:
+    for speaker in list(speakers):
+        speaker.forget()
+    closed_at_exit.clear()
+    last.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@atexit.register
+def end() -> None:
+    """Says the exception that ends this process, which other ranks would see gone only."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if error is not None and not isinstance(error, TransportError):
+        for speaker in list(speakers):
+            speaker.say_ended(error)
+    for closable in list(closed_at_exit):
+        with contextlib.suppress(GearError):  # said already, or of no matter any more
+            closable.close()
+    for call in last:
+        call()
+
+
+def described(error: BaseException) -> str:
+    """An exception in a few words: its class, what it says, and where in the user's program."""
+    if isinstance(error, KeyboardInterrupt):
+        return "Ctrl-C (KeyboardInterrupt)"
+    said = next(iter(str(error).splitlines()), "")[:200]
+    trace = error.__traceback__
+    where = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith(PACKAGE):
+            where = f" ({os.path.basename(code.co_filename)}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return f"{type(error).__name__}{': ' if said else ''}{said}{where}"
