@@ -285,15 +285,15 @@ class Group:
     def missing(self, wait_s: float = 2.0) -> list[int]:
         """Returns the ranks that are gone, as far as this rank can tell.
 
-        For ranks of this node it looks at their processes, at once. For the others, the remaining
-        ranks make a roll call together after a failure: who does not answer within `wait_s` is
-        missing. With `wait_s` 0, and over Horovod and threads, there is no roll call.
+        For ranks of this node it looks at their processes, at once. Where that does not tell, as
+        for ranks of other nodes and those that hang, the remaining ranks make a roll call together
+        after a failure: who does not answer within `wait_s` is missing. With `wait_s` 0, and over
+        Horovod and threads, there is no roll call.
         """
         channel = self._open()
         gone = channel.ended(range(self.size))
-        if self.num_nodes > 1 and wait_s > 0:
-            away = {rank for rank in range(self.size) if self.nodes[rank] != self.node}
-            gone |= away - channel.answered(wait_s)
+        if wait_s > 0 and (self.num_nodes > 1 or not gone):
+            gone |= set(range(self.size)) - channel.answered(wait_s)
         return sorted(gone)
 
     def lost(self, error: BaseException, wait_s: float = 2.0) -> TransportError:
@@ -304,9 +304,11 @@ class Group:
         channel = self._open()
         if channel.failed:
             return TransportError(channel.failed)
-        missing = self.missing(wait_s)
+        missing = set(self.missing(wait_s))
         if missing:
-            return channel.failure_of(Absence(ended=tuple(missing)), wait_s)
+            ended = channel.ended(missing)
+            absence = Absence(ended=tuple(ended), late=tuple(missing - ended))
+            return channel.failure_of(absence, wait_s)
         said = next(iter(str(error).splitlines()), "") or type(error).__name__
         return TransportError(
             f"[transport] {said}: no rank seems to be missing; look at the output of all ranks"

@@ -31,6 +31,7 @@ from gear.train.watch import Watch
 
 T = TypeVar("T")
 
+ROLL_CALL_S = 5.0  # for ranks that wait from other moments on to give up, too
 MOMENT_S = 1.0  # a rank that closed its connections is gone after that
 # A rank that failed stays so long, or until the others of its node have ended: that they name the
 # one that failed first, and what rank 0 has said is there for them to read.
@@ -315,7 +316,7 @@ class Ranks:
             while not self.group.missing(0.0) and time.monotonic() < until:
                 self.group.look()
                 time.sleep(0.02)
-            raise self.group.lost(error) from error
+            raise self.group.lost(error, ROLL_CALL_S) from error
 
 
 class _Noted:

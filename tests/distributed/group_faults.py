@@ -95,6 +95,15 @@ def other_lengths() -> dict[str, Any]:
     return error_of(lambda: channel.allgather(memoryview(bytes(size)), all))
 
 
+def hangs() -> dict[str, Any]:
+    """Rank 1 lives and does nothing, and what waits for it is a collective of another library."""
+    group = gear.Group.from_env(timeout_s=60)
+    if group.rank == 1:
+        time.sleep(2)
+        return {}
+    return {"error": str(group.lost(RuntimeError("no answer within 6 s"), 1.0))}
+
+
 # ---- what one rank has to do alone ----
 
 

@@ -140,6 +140,14 @@ def test_other_lengths_are_told_apart_before_a_byte_is_taken(run: Run, length: i
         assert re.search(r"allgather .* gives \d+ bytes and .* expects \d+", result["error"])
 
 
+def test_a_rank_that_hangs_in_another_library_is_named(run: Run) -> None:
+    first, _, third = run("hangs", plain(3))
+    for result in (first, third):
+        assert re.match(
+            rf"\[transport\] rank 1 {WHO} did not take part within 1 s: look for", result["error"]
+        ), result
+
+
 # ---- what one rank has to do alone ----
 
 
