@@ -34,12 +34,13 @@ SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 # name -> what the ranks measure, the least of them, their variables, whether each is a node
 PARTS: dict[str, tuple[str, int, dict[str, str], bool]] = {
     "scaling": ("scaling", 1, {}, False),
+    "draws": ("draws", 1, {}, False),
     "from_peers": ("from_peers", 2, {}, False),
     "overlap": ("overlap", 1, {}, False),
     "messages": ("messages", 2, {}, True),
     "messages_by_sockets": ("messages", 2, SOCKETS, True),
 }
-EVERY_SIZE = {"scaling"}  # the others: with all GPUs
+EVERY_SIZE = {"scaling", "draws"}  # the others: with all GPUs
 
 
 def options(arguments: list[str] | None) -> argparse.Namespace:
@@ -136,7 +137,23 @@ def targets(report: dict[str, Any]) -> list[dict[str, Any]]:
             {"name": name, "sign": sign, "required": required, "measured": measured, "met": met}
         )
 
+    alone = {
+        (row["law"], row["items"], row["row_bytes"]): row["us"]
+        for row in report["runs"]
+        if row["part"] == "draws" and row["ranks"] == 1
+    }
     for row in report["runs"]:
+        if row["part"] == "draws" and row["ranks"] > 1:
+            of_one = alone[row["law"], row["items"], row["row_bytes"]]
+            name = f"{row['ranks']} ranks, {row['law']}, {row['items']} x {row['row_bytes']} B: us"
+            require(name, "<=", 1.5 * of_one + 15, row["us"])
+        if row["part"] == "scaling" and row["ranks"] == 2:
+            steps = f" x {row['steps']}" if row["steps"] > 1 else ""
+            name = f"2 ranks, {row['tier']}, {row['row_bytes']} B{steps} x {row['items']}"
+            if row["tier"] == "device" and row["items"] > 256:
+                require(f"{name}: what comes over NVLink / its bound", ">=", 0.8, row["link_share"])
+            if row["tier"] == "pinned" and row["row_bytes"] == 256 and row["steps"] == 1:
+                require(f"{name}: GB/s of both", ">=", 90, row["gb_per_s_all"])
         if row["part"] == "from_peers":
             steps = f" x {row['steps']}" if row["steps"] > 1 else ""
             name = f"{row['row_bytes']} B{steps} from peers' GPUs: gather kernel / bare gather"
@@ -156,7 +173,8 @@ def show(report: dict[str, Any]) -> None:
         gpu_report.table(part, tuple(k for k in rows[0] if k not in left_out), rows)
         for row in rows:
             if "kernels_us" in row:
-                print(f"  {row['ranks']} ranks, {row['row_bytes']} B: {row['kernels_us']}")
+                what = " ".join(str(row.get(key, "")) for key in ("law", "items", "row_bytes"))
+                print(f"  {row['ranks']} ranks, {what} B: {row['kernels_us']}")
     for name, reason in report["failures"].items():
         print(f"failed: {name}: {reason.strip().splitlines()[-1]}")
     print("targets")
@@ -196,6 +214,11 @@ def main(arguments: list[str] | None = None) -> int:
             report["seconds"][part] = round(time.perf_counter() - began, 1)
             print(f"group_gpu: {part}: {report['seconds'][part]} s", flush=True)
             for row in report["runs"]:
+                if row["part"] == "scaling":
+                    batch_bytes = row["row_bytes"] * row["steps"] * row["items"]
+                    limit = limits.gather("peer_gather", row["row_bytes"], batch_bytes)
+                    over_links = row["gb_per_s"] * row["remote_share"]
+                    row["link_share"] = over_links / limit if limit else None
                 if row["part"] == "from_peers":
                     limit = limits.gather("peer_gather", row["row_bytes"], row["batch_bytes"])
                     row["limit_gb_per_s"] = limit

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpu_small import TRANSITION
 from gpu_timing import Gpu
 
 import gear
@@ -31,6 +32,15 @@ WINDOWS = (
     (256, 64),
     (1024, 64),
 )  # bytes of a row, steps of an item
+LAWS = {"uniform": gear.Uniform(), "prioritised with update": gear.Weighted(alpha=0.6, beta=0.4)}
+DRAWN = (256, 4096, 65536, 1 << 20)  # transitions a rank
+OUTPUTS: dict[str, Any] = {
+    "obs": gear.Step(),
+    "next_obs": gear.Window(1, 2, column="obs"),
+    "action": gear.Step(),
+    "reward": gear.Step(),
+    "done": gear.Step(),
+}
 Rows = list[dict[str, Any]]
 
 
@@ -134,6 +144,79 @@ def scaling(rank: Rank) -> Rows:
     return rows
 
 
+def draws(rank: Rank) -> Rows:
+    """Transitions from the GPUs of all ranks, which keep what they draw: locality='first'."""
+    rows = []
+    for law, items in [(law, items) for law in LAWS for items in DRAWN]:
+        steps = rank.gpu.size(1_000_000, 4000)
+        items = rank.gpu.size(items, 16)
+        buffer = gear.ReplayBuffer(
+            gear.Schema(TRANSITION), steps, tier=rank.tier("device"), group=rank.group
+        )
+        rng = np.random.default_rng(rank.group.rank)
+        episode = {c.name: rng.random((1000, *c.shape), np.float32) for c in TRANSITION}
+        with buffer.writer() as writer:
+            for _ in range(0, steps, 1000):
+                writer.extend(**episode)
+                writer.end_episode(terminated=True)
+        loader = buffer.loader(items, sampler=LAWS[law], outputs=OUTPUTS, **rank.gpu.to_gpu(None))
+        errors = None if law == "uniform" else torch.rand(items, device=rank.gpu.device) + 0.01
+        rows.append({"law": law, **turns(rank, buffer, loader, items, errors)})
+        loader.close()
+        buffer.close()
+    for law, row_bytes, items in [("uniform", 4096, 4096)]:
+        items = rank.gpu.size(items, 16)
+        with (
+            rank.filled("device", row_bytes, rank.gpu.size(1024 * MIB, 4 * MIB), True) as buffer,
+            buffer.loader(items, outputs={"x": gear.Step()}, **rank.gpu.to_gpu(None)) as loader,
+        ):
+            rows.append({"law": law, **turns(rank, buffer, loader, items, None, row_bytes)})
+    return rows
+
+
+def turns(
+    rank: Rank,
+    buffer: gear.ReplayBuffer,
+    loader: gear.Loader,
+    items: int,
+    errors: torch.Tensor | None,
+    row_bytes: int = 168,
+) -> dict[str, Any]:
+    """Microseconds of a batch, and of what comes with it: the median of rounds, their range."""
+
+    def work() -> None:
+        batch = next(loader)
+        if errors is not None:
+            buffer.update(batch.ids, errors)
+
+    for _ in range(20):
+        work()
+    calls = 4 if rank.gpu.rehearsal else max(20, min(2000, 20_000_000 // items))
+    times = []
+    for _ in range(ROUNDS):
+        rank.gpu.synchronize()
+        rank.group.barrier()
+        began = time.perf_counter()
+        for _ in range(calls):
+            work()
+        rank.gpu.synchronize()
+        times.append((time.perf_counter() - began) / calls * 1e6)
+    us = statistics.median(times)
+    kernels = rank.gpu.kernels(work, 20)
+    stats = loader.stats()
+    return {
+        "items": items,
+        "row_bytes": row_bytes,
+        "us": us,
+        "least_us": min(times),
+        "most_us": max(times),
+        "gb_per_s": items * row_bytes / us * 1e-3,
+        "gather_gb_per_s": 0.0,
+        "kernels_us": kernels.by_name(),
+        "remote_share": 1 - stats["local_bytes"] / stats["bytes"] if stats["bytes"] else 0.0,
+    }
+
+
 def from_peers(rank: Rank) -> Rows:
     """Rank 0 stores nothing: all that it gets lies in the others' memory."""
     rows = []
@@ -229,6 +312,7 @@ def overlap(rank: Rank) -> dict[str, Any]:
 
 PARTS: dict[str, Callable[[Rank], Any]] = {
     "scaling": scaling,
+    "draws": draws,
     "from_peers": from_peers,
     "messages": messages,
     "overlap": overlap,

@@ -16,8 +16,12 @@ EndDraw::~EndDraw() {
 }
 
 Agreement::Agreement(Peers& peers, const select::SamplerOptions& sampler,
-                     transport::Transport& control)
-    : peers_(peers), shard_(peers.shard()), sampler_(sampler), control_(control) {}
+                     transport::Transport& control, Updates updates)
+    : peers_(peers),
+      shard_(peers.shard()),
+      sampler_(sampler),
+      control_(control),
+      updates_(updates) {}
 
 Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, const MakeOffer& offer,
                                   std::vector<std::byte>& offers) {
@@ -82,7 +86,7 @@ void Agreement::exchange(const Terms& terms, std::exception_ptr& error, uint64_t
 
 Agreement::Ready Agreement::begin(const Terms& terms, std::exception_ptr& error,
                                   const MakeOffer& offer, std::span<std::byte> out) {
-  const bool kept = peers_.kept_updates() > 0;
+  const bool kept = updates_ == Updates::kByHosts && peers_.kept_updates() > 0;
   const auto lock = shard_.lock_between_draws();
   if (select::needs_priorities(sampler_)) {
     shard_.settle();

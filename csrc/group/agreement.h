@@ -34,8 +34,12 @@ class Agreement {
   /// Writes what this rank offers. Under the shard's lock; what it throws counts as Terms::error.
   using MakeOffer = std::function<void(store::Index& index, std::span<std::byte> offer)>;
 
+  /// Who sends the updates that ranks have kept, before a draw.
+  enum class Updates : uint8_t { kByHosts, kByCaller };
+
   /// `sampler`: with the look-ahead of the outputs.
-  Agreement(Peers& peers, const select::SamplerOptions& sampler, transport::Transport& control);
+  Agreement(Peers& peers, const select::SamplerOptions& sampler, transport::Transport& control,
+            Updates updates = Updates::kByHosts);
 
   /// Collective. On kDrawn, which is the same on all ranks, `offers` holds those of all, by rank,
   /// of `offer_bytes` each, and the shard's draw is out: EndDraw. The largest priority seen so far,
@@ -70,6 +74,7 @@ class Agreement {
   store::Shard& shard_;
   select::SamplerOptions sampler_;
   transport::Transport& control_;
+  Updates updates_;
   std::vector<std::byte> own_;  ///< message; kept for its memory, as what follows
   std::vector<std::byte> all_;
   std::vector<Ready> ranks_;  ///< what they said

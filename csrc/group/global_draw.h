@@ -7,7 +7,7 @@
 #include "deliver/source.h"
 #include "group/agreement.h"
 #include "group/assignment.h"
-#include "group/parcel_writer.h"
+#include "group/parcels/parcel_writer.h"
 #include "group/peers.h"
 #include "select/group/group_sampler.h"
 

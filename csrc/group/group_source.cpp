@@ -31,22 +31,19 @@ struct GroupSource::Share : deliver::Job {
   State state = State::kReady;
 };
 
-GroupSource::GroupSource(std::shared_ptr<Peers> peers, deliver::LoaderOptions options,
-                         GroupOptions group)
-    : peers_(std::move(peers)),
+GroupSource::GroupSource(LoaderParts parts)
+    : peers_(std::move(parts.peers)),
       shard_(peers_->shard()),
-      options_(std::move(options)),
-      group_(group),
-      control_(peers_->control().duplicate()),
-      data_(peers_->control().duplicate()) {
-  check_outputs(options_.outputs, shard_.schema(), options_.batch_size, shard_.index().num_slots());
-  facts_.layout = std::make_shared<plan::BatchLayout>(shard_.schema(), options_.outputs,
-                                                      options_.batch_size, options_.packed);
+      options_(std::move(parts.options)),
+      group_(parts.group),
+      control_(std::move(parts.control)),
+      data_(peers_->control().duplicate()),
+      by_kernels_(parts.by_kernels),
+      access_(std::move(parts.access)) {
+  facts_.layout = std::move(parts.layout);
   facts_.tier = shard_.options().tier;
-  check_same_loader(options_, group_.locality, group_.nccl, group_.timeout_s, *control_);
-  const uint64_t loader = peers_->next_loader();
   mover_ = make_mover();
-  board_ = std::make_shared<ReadBoard>(*peers_, loader, *control_);
+  board_ = std::make_shared<ReadBoard>(*peers_, parts.number, *control_);
   draw_ = std::make_unique<GlobalDraw>(*peers_, options_, group_.locality, facts_.layout,
                                        access_.by_pointer, *control_);
   thread_ = std::thread([this] { run(); });
@@ -87,19 +84,6 @@ void GroupSource::end() {
 }
 
 std::unique_ptr<GroupMover> GroupSource::make_mover() {
-  const memory::Tier tier = shard_.options().tier;
-  deliver::check_options(options_, tier);
-  if (tier == memory::Tier::kDevice && options_.device < 0) {
-    throw base::InvalidArgument(
-        "[collect] device 'cpu' from tier 'device' over several ranks: give device='cuda'");
-  }
-  // One for all: path='auto' goes by what each rank has measured.
-  uint8_t by_kernels = deliver::uses_kernels(shard_, options_, *facts_.layout) ? 1 : 0;
-  for (const uint8_t one : transport::allgather(*control_, by_kernels)) {
-    by_kernels &= one;
-  }
-  by_kernels_ = by_kernels != 0;
-  access_ = peers_->agree_on_access(by_kernels_ ? options_.device : -1, *control_);
   MoverParts parts{facts_.layout,  shard_.layout(),   access_.pages,
                    peers_->rank(), options_.prefetch, *data_};
   if (!by_kernels_) {
@@ -108,7 +92,7 @@ std::unique_ptr<GroupMover> GroupSource::make_mover() {
                                                  ? deliver::make_stage(facts_.layout, options_)
                                                  : nullptr);
   }
-  facts_.path = tier == memory::Tier::kDevice ? plan::Path::kDevice : plan::Path::kZeroCopy;
+  facts_.path = facts_.tier == memory::Tier::kDevice ? plan::Path::kDevice : plan::Path::kZeroCopy;
   const bool nccl = group_.nccl && access_.messages;
   return make_device_mover(std::move(parts), options_.device,
                            nccl ? transport::make_nccl(*control_, options_.device) : nullptr);
@@ -126,8 +110,6 @@ std::unique_ptr<deliver::Job> GroupSource::make_job() {
   return job;
 }
 
-// Attempts are collective: no rank waits where the others cannot hear of it for longer than a
-// moment. None is made again in vain where batches are ahead.
 bool GroupSource::draw(deliver::Job& drawn, bool ahead, std::optional<double> timeout_s) {
   auto& job = static_cast<Share&>(drawn);
   std::exception_ptr error;
@@ -136,33 +118,8 @@ bool GroupSource::draw(deliver::Job& drawn, bool ahead, std::optional<double> ti
   } catch (...) {  // the others are told, by a draw that then fails on all
     error = std::current_exception();
   }
-  if (ahead) {
-    const GlobalDraw::Round round = attempt(job, {allowed(0.0), true, error});
-    return round == GlobalDraw::Round::kDrawn || round == GlobalDraw::Round::kEpochEnd;
-  }
-  constexpr double kMoment = 1e-3;
-  const Clock::time_point start = Clock::now();
-  for (;;) {
-    const bool is_allowed = allowed(kMoment);
-    const bool out_of_time = timeout_s && base::seconds_since(start) >= *timeout_s;
-    switch (attempt(job, {is_allowed, out_of_time, error})) {
-      case GlobalDraw::Round::kDrawn:
-      case GlobalDraw::Round::kEpochEnd:  // delivered like a batch
-        return true;
-      case GlobalDraw::Round::kOutOfTime:
-        return false;
-      case GlobalDraw::Round::kNothing:
-        refuse_to_draw();
-      case GlobalDraw::Round::kNotAllowed:
-        std::this_thread::sleep_for(std::chrono::duration<double>(kMoment));
-        break;
-    }
-  }
-}
-
-bool GroupSource::allowed(double within_s) {
-  auto lock = shard_.lock();
-  return shard_.wait_sample(lock, options_.batch_size, nullptr, within_s);
+  return draw_by_attempts(*peers_, options_, ahead, timeout_s, error,
+                          [&](const GlobalDraw::Terms& terms) { return attempt(job, terms); });
 }
 
 GlobalDraw::Round GroupSource::attempt(Share& job, const GlobalDraw::Terms& terms) {
@@ -310,15 +267,6 @@ void GroupSource::fill(deliver::Job& job, std::span<const std::byte> bytes) {
   mover_->fill(job.batch, bytes);
 }
 
-void GroupSource::refuse_to_draw() const {
-  throw base::InvalidArgument(base::cat(
-      "[select] nothing to sample: none of the ", peers_->size(), " ranks offers an anchor; ",
-      options_.sampler.unit == store::Unit::kStep
-          ? "a step of an open episode is offered once its windows are complete: append more or "
-            "end the episode"
-          : "an episode is offered once it has ended: end one"));
-}
-
 void GroupSource::count(deliver::Job& delivered) {
   const auto& job = static_cast<const Share&>(delivered);
   if (job.batch.bytes == 0) {
@@ -343,7 +291,9 @@ void GroupSource::count(deliver::Job& delivered) {
 
 void GroupSource::set_beta(double beta) { draw_->set_beta(beta); }
 
-uint64_t GroupSource::batches_per_epoch() { return draw_->batches_per_epoch(); }
+uint64_t GroupSource::batches_per_epoch() {
+  return group::batches_per_epoch(*peers_, options_, *control_);
+}
 
 select::SamplerPosition GroupSource::position() { return draw_->position(); }
 
@@ -356,13 +306,6 @@ void GroupSource::report(deliver::Stats& stats) {
   stats.same_node_bytes = counted_.same_node_bytes;
   stats.remote_bytes = counted_.remote_bytes;
   stats.message_bytes = counted_.message_bytes;
-}
-
-std::unique_ptr<deliver::Pipeline> make_pipeline(std::shared_ptr<Peers> peers,
-                                                 const deliver::LoaderOptions& options,
-                                                 const GroupOptions& group) {
-  return std::make_unique<deliver::Pipeline>(
-      std::make_unique<GroupSource>(std::move(peers), options, group), options.prefetch);
 }
 
 }  // namespace gear::group

@@ -11,18 +11,12 @@
 
 #include "deliver/pipeline.h"
 #include "group/global_draw.h"
+#include "group/group_loader.h"
 #include "group/mover.h"
 #include "group/peers.h"
 #include "group/read_board.h"
 
 namespace gear::group {
-
-struct GroupOptions {
-  Locality locality = Locality::kFirst;
-  bool nccl =
-      false;  ///< rows between GPUs that are not mapped travel by NCCL, not through the host
-  std::optional<double> timeout_s = std::nullopt;  ///< of the calls of next(): to be the same
-};
 
 /// Batches that all ranks of a group draw together, as if their shards were one buffer.
 ///
@@ -45,8 +39,8 @@ struct GroupOptions {
 ///                                no messages, messages by the own thread, or an error
 class GroupSource final : public deliver::Source {
  public:
-  /// Collective. Throws InvalidArgument, on all ranks alike, where their options differ.
-  GroupSource(std::shared_ptr<Peers> peers, deliver::LoaderOptions options, GroupOptions group);
+  /// Collective.
+  explicit GroupSource(LoaderParts parts);
   /// Waits for the batches in flight, for which other ranks are needed.
   ~GroupSource() override;
 
@@ -74,13 +68,11 @@ class GroupSource final : public deliver::Source {
   std::unique_ptr<GroupMover> make_mover();
   /// One collective attempt to draw a batch.
   GlobalDraw::Round attempt(Share& job, const GlobalDraw::Terms& terms);
-  bool allowed(double within_s);
   void run();
   void stop();
   void end_reading(const Reading& read);
   void prepare(Share& job);
   void finish_one(Share& job);
-  [[noreturn]] void refuse_to_draw() const;
 
   std::shared_ptr<Peers> peers_;
   store::Shard& shard_;
@@ -108,10 +100,5 @@ class GroupSource final : public deliver::Source {
   deliver::Stats counted_;  ///< gather_s, and bytes by where they came from
   std::thread thread_;
 };
-
-/// Collective; what a loader over a group holds.
-std::unique_ptr<deliver::Pipeline> make_pipeline(std::shared_ptr<Peers> peers,
-                                                 const deliver::LoaderOptions& options,
-                                                 const GroupOptions& group);
 
 }  // namespace gear::group

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "deliver/stage.h"
-#include "group/batch_assembly.h"
 #include "group/page_access.h"
+#include "group/parcels/batch_assembly.h"
 #include "transport/device_transport.h"
 #include "transport/transport.h"
 

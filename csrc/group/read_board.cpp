@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "memory/shared/shared_region.h"
+#include "memory/tiers.h"
 
 namespace gear::group {
 
@@ -38,6 +39,11 @@ void ReadBoard::passed(uint64_t number) {
   if (number > counter.load(std::memory_order_relaxed)) {
     counter.store(number, std::memory_order_release);
   }
+}
+
+uint64_t* ReadBoard::passed_by_gpu(int device) {
+  counters_[rank_] = memory::pin_region(std::move(counters_[rank_]), device);
+  return reinterpret_cast<uint64_t*>(counters_[rank_]->device_data());
 }
 
 bool ReadBoard::has_passed(uint32_t rank, uint64_t number) const noexcept {

@@ -20,8 +20,12 @@ class ReadBoard {
 
   /// This rank has read all that it will of batches below `number`.
   void passed(uint64_t number);
+  /// The word that passed() sets, for kernels of GPU `device` that set it instead.
+  uint64_t* passed_by_gpu(int device);
   /// Whether `rank`, of the same node, has; also once it has ended.
   bool has_passed(uint32_t rank, uint64_t number) const noexcept;
+  /// Whether the process of `rank` has.
+  bool has_ended(uint32_t rank) const noexcept;
   /// Throws TransportError naming those of `readers` that have not passed `number`, where a writer
   /// has waited for them longer than the group's time-out.
   void check_waited(std::span<const uint32_t> readers, uint64_t number,
@@ -34,8 +38,6 @@ class ReadBoard {
     std::atomic<bool> ended{false};     ///< once seen, for good
     std::atomic<int64_t> look_from{0};  ///< when to look again: nanoseconds of the steady clock
   };
-
-  bool has_ended(uint32_t rank) const noexcept;
 
   std::vector<std::unique_ptr<memory::Region>> counters_;  ///< by rank; null: of another node
   mutable std::vector<Reader> readers_;                    ///< by rank

@@ -7,7 +7,9 @@
 
 namespace gear::select {
 
-void Law::set_beta(double) {
+void Law::set_beta(double) { refuse_beta(); }
+
+void refuse_beta() {
   throw base::InvalidArgument(
       "[select] only the Weighted sampler has a beta: this loader draws by another");
 }

@@ -70,6 +70,9 @@ class Law {
   virtual void set_beta(double beta);
 };
 
+/// Throws the InvalidArgument of a law that has no beta.
+[[noreturn]] void refuse_beta();
+
 /// Chooses steps (or episodes). One method; each policy is one file and states its cost.
 ///
 /// Draws come from a counter-based generator (seed, number of the draw): a sampler has no hidden

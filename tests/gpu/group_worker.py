@@ -11,7 +11,9 @@ how many were, and what the loader says of the bytes.
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +48,7 @@ class Case:
         tier: "device" or "pinned", of the buffer under test.
         empty: this rank stores nothing; -1: all ranks do.
         batches: how many; between them steps come in and priorities change.
+        dies: this rank ends in the middle, without a word; -1: none does.
         rehearsal: without a GPU, both buffers in host memory.
     """
 
@@ -57,6 +60,7 @@ class Case:
     empty: int = -1
     batches: int = 12
     batch_size: int = 97
+    dies: int = -1
     rehearsal: bool = False
 
 
@@ -118,7 +122,15 @@ def play(group: gear.Group, case: Case, framework: str = "torch") -> dict[str, A
             write(buffer, first, lengths, np.random.default_rng(group.rank))
     ours, theirs = loaders(both, group, case, framework)
     for turn in range(case.batches):
-        batch, expected = next(ours, None), next(theirs, None)
+        if turn == case.batches // 2 and case.dies == group.rank:
+            print(json.dumps([{"died": True}]), flush=True)
+            os._exit(0)  # closes nothing
+        try:
+            batch, expected = next(ours, None), next(theirs, None)
+        except gear.TransportError as error:
+            if case.dies < 0:
+                raise
+            return {"error": str(error)}
         if batch is None or expected is None:
             assert batch is expected, f"batch {turn}: one epoch ends before the other"
             continue
@@ -150,6 +162,7 @@ def play(group: gear.Group, case: Case, framework: str = "torch") -> dict[str, A
 
 def main() -> None:
     cases = [Case(**case) for case in json.loads(sys.argv[1])]
+    faulthandler.dump_traceback_later(100, exit=True)  # before who started it gives up
     group = gear.Group.from_env(timeout_s=60)
     if not cases[0].rehearsal:
         import torch
@@ -160,6 +173,8 @@ def main() -> None:
         print(case, flush=True)  # which one failed
         found.append(play(group, case))
     print(json.dumps(found), flush=True)
+    if cases[-1].dies >= 0:
+        os._exit(0)  # nobody is there to close it with
     group.barrier()
     group.close()
 

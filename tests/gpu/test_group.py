@@ -25,10 +25,9 @@ def over_sockets(rank: int) -> dict[str, str]:
 
 
 def case(sampler: str, **more: Any) -> dict[str, Any]:
-    """Packed batches of some samplers; of sequential as many as the first epoch has."""
-    packed = sampler in ("weighted", "topk")
+    """Packed batches of topk; of sequential as many as the first epoch has."""
     batches = 9 if sampler == "sequential" else 12
-    return {"sampler": sampler, "packed": packed, "batches": batches, **more}
+    return {"sampler": sampler, "packed": sampler == "topk", "batches": batches} | more
 
 
 @pytest.fixture
@@ -56,14 +55,37 @@ def play(gpu) -> Play:
 @pytest.mark.parametrize("locality", ["off", "first"])
 @pytest.mark.parametrize("tier", ["device", "pinned"])
 def test_ranks_read_each_other_by_pointer(play: Play, tier: str, locality: str) -> None:
-    for rank in play([case(one, tier=tier, locality=locality) for one in SAMPLERS]):
-        for sampler, stats in zip(SAMPLERS, rank, strict=True):
+    cases = [case(one, tier=tier, locality=locality) for one in SAMPLERS]
+    packed = case("weighted", tier=tier, locality=locality, packed=True)
+    for rank in play([*cases, packed]):
+        for sampler, stats in zip([*SAMPLERS, "weighted"], rank, strict=True):
             assert stats["message_bytes"] == 0
             assert stats["remote_bytes"] == 0
             if locality == "off" and sampler in ("uniform", "weighted"):
                 assert stats["same_node_bytes"] > 0.2 * stats["bytes"], sampler
             elif sampler == "uniform":
                 assert stats["local_bytes"] > 0.8 * stats["bytes"]
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_ranks_that_share_gpus_draw_the_same(gpu, ranks: int) -> None:
+    cases = [
+        case(sampler, locality=locality, batches=6, rehearsal=gpu.rehearsal)
+        for sampler in ("uniform", "weighted")
+        for locality in ("first", "off")
+    ]
+    for rank in run_ranks(ranks, cases):
+        assert [one["same"] for one in rank] == [6] * len(cases)
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("sampler", ["uniform", "weighted"])
+def test_a_rank_that_dies_is_named(gpu, sampler: str) -> None:
+    cases = [case(sampler, dies=1, rehearsal=gpu.rehearsal)]
+    [first], [second] = run_ranks(2, cases)
+    assert second == {"died": True}
+    assert "rank 1 (pid " in first["error"]
 
 
 @pytest.mark.timeout(150)
@@ -89,7 +111,7 @@ def test_rows_travel_through_the_host_between_nodes(play: Play, tier: str) -> No
 def test_rows_travel_by_nccl_between_nodes(play: Play, way) -> None:
     cases = [
         case("uniform", locality="off", nccl=True),
-        case("weighted", locality="first", nccl=True),
+        case("weighted", locality="first", nccl=True, packed=True),
         case("sequential", locality="off", nccl=True),
         case("uniform", tier="pinned", locality="off", nccl=True),
     ]

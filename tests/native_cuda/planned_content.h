@@ -227,7 +227,7 @@ inline void expect_same_batch(store::Shard& shard, const UploadedShard& uploaded
 
   const base::Stream stream(kDevice);
   plan::DevicePlan plan(layout, shard.layout(), shard.index().num_slots(), kDevice);
-  gather::AddressOrder order(shard.layout(), shard.index().options().num_pages, kDevice);
+  gather::AddressOrder order(shard.layout(), shard.index().num_slots(), kDevice);
   uint64_t longest = 0;
   for (const auto& shared : layout->windows) {
     longest = std::max(longest, layout->batch_size * shared.window.length());

@@ -60,7 +60,7 @@ JointGather::JointGather(const std::byte* pages_on_device,
                          const store::PageLayout& pages, uint64_t num_pages, size_t most,
                          int device, cudaStream_t stream)
     : layout_(std::move(layout)),
-      order_(pages, num_pages, device),
+      order_(pages, num_pages * pages.page_steps, device),
       gather_(layout_, pages, gather::RowForm::kAddressed),
       pages_(pages_on_device),
       most_(most),

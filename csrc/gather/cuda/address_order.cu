@@ -14,12 +14,11 @@ constexpr uint64_t kHostPageBytes = 4096;
 
 }  // namespace
 
-AddressOrder::AddressOrder(const store::PageLayout& pages, uint64_t num_pages, int device)
+AddressOrder::AddressOrder(const store::PageLayout& pages, uint64_t num_slots, int device)
     : device_(device),
       rows_(base::GrowingBuffer::Place::kDevice, device),
       scratch_(base::GrowingBuffer::Place::kDevice, device) {
   // Above every slot lies the number of bits that kNone fills with ones: zeros come last.
-  const uint64_t num_slots = num_pages * pages.page_steps;
   GEAR_CHECK(num_slots >= 1 && num_slots <= store::kNone);
   end_bit_ = static_cast<int>(std::bit_width(num_slots));
   const uint64_t part_slots =

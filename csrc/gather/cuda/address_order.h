@@ -19,8 +19,8 @@ namespace gear::gather {
 /// follows on the same stream, and overwritten by the next.
 class AddressOrder {
  public:
-  /// For slots of at most `num_pages` pages.
-  AddressOrder(const store::PageLayout& pages, uint64_t num_pages, int device);
+  /// For slots below `num_slots`, which is below 2^32.
+  AddressOrder(const store::PageLayout& pages, uint64_t num_slots, int device);
 
   /// Makes the memory ahead for lists of `rows` rows together, of which one has at most `longest`.
   /// Lists without targets need it: the numbers that stand for those are made here.

@@ -108,6 +108,7 @@ __device__ void store_row(T* target, const T& value) {
 template <RowForm kForm, plan::Cast kCast, uint32_t kElements>
 struct Mover {
   static constexpr bool kAddressed = kForm == RowForm::kAddressed;
+  static constexpr bool kNamesOwners = kAddressed || kForm == RowForm::kOwned;
   static constexpr uint32_t kInFlight = vectors_in_flight(kForm);
   using Source = Bits<kElements * source_bytes(kCast)>;
   using Target = Bits<kElements * target_bytes(kCast)>;
@@ -147,9 +148,15 @@ struct Mover {
 
   static __device__ Source load(const RowJob& job, const Vector& vector, const std::byte* source,
                                 uint64_t page_bytes, uint32_t row_vectors) {
-    const uint32_t page = job.page_steps.divide(vector.slot);
+    uint32_t slot = vector.slot;
+    if constexpr (kNamesOwners) {
+      const auto owner = static_cast<uint32_t>(uint64_t{slot} >> job.slot_bits);
+      slot -= static_cast<uint32_t>(uint64_t{owner} << job.slot_bits);
+      source += reinterpret_cast<uintptr_t>(job.sources[owner]);
+    }
+    const uint32_t page = job.page_steps.divide(slot);
     const uint64_t in_column =
-        uint64_t{job.page_steps.remainder(vector.slot, page)} * row_vectors + vector.at;
+        uint64_t{job.page_steps.remainder(slot, page)} * row_vectors + vector.at;
     return load_row<kAddressed, Source>(vector.slot != kNone,
                                         source + page * page_bytes + in_column * sizeof(Source));
   }
@@ -198,7 +205,7 @@ struct Mover {
       vector[k] = locate(output, k * kThreads + threadIdx.x, first_row, begin, vectors, row_vectors,
                          num_rows, slots);
     }
-    if constexpr (kForm != RowForm::kDelivered) {
+    if constexpr (kForm == RowForm::kAddressed || kForm == RowForm::kListed) {
       const uint32_t* order = in_register(output.order);
 #pragma unroll
       for (uint32_t k = 0; k < kInFlight; ++k) {
@@ -247,6 +254,16 @@ __device__ void move_cast(const RowJob& job, const RowMove& output, uint32_t til
   }
 }
 
+// By all threads of every block, which have read what they will.
+__device__ void set_mark(const ReadMark& mark) {
+  __syncthreads();
+  if (threadIdx.x != 0 || mark.word == nullptr || atomicAdd(mark.blocks_done, 1U) + 1 < gridDim.x) {
+    return;
+  }
+  *mark.blocks_done = 0;
+  *static_cast<volatile uint64_t*>(mark.word) = mark.value;
+}
+
 template <RowForm kForm>
 __global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ RowJob job) {
   for (uint32_t tile = blockIdx.x; tile < job.num_tiles; tile += gridDim.x) {
@@ -276,6 +293,9 @@ __global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ 
         move_cast<kForm, plan::Cast::kF32ToBF16>(job, output, own);
         break;
     }
+  }
+  if constexpr (kForm == RowForm::kOwned || kForm == RowForm::kAddressed) {
+    set_mark(job.mark);
   }
 }
 
@@ -334,6 +354,8 @@ void launch_rows(RowForm form, RowJob& job, uint32_t most_blocks, cudaStream_t s
   const uint32_t num_blocks = std::min(job.num_tiles, most_blocks);
   if (form == RowForm::kDelivered) {
     gather_rows<RowForm::kDelivered><<<num_blocks, kThreads, 0, stream>>>(job);
+  } else if (form == RowForm::kOwned) {
+    gather_rows<RowForm::kOwned><<<num_blocks, kThreads, 0, stream>>>(job);
   } else if (form == RowForm::kAddressed) {
     gather_rows<RowForm::kAddressed><<<num_blocks, kThreads, 0, stream>>>(job);
   } else {

@@ -16,7 +16,15 @@ class RowGather::Launch {
     job_.page_steps = base::Divider(page_steps);
     job_.padded = padded;
     std::copy(blocks.begin(), blocks.end(), job_.blocks);
+    job_.slot_bits = 32;
   }
+
+  void name_owners(std::span<const std::byte* const> sources, uint32_t slot_bits) {
+    std::copy(sources.begin(), sources.end(), job_.sources);
+    job_.slot_bits = slot_bits;
+  }
+
+  void mark_end(const ReadMark& mark) { job_.mark = mark; }
 
   void add(const RowMove& shape, const std::byte* source, uint64_t data,
            const plan::RowList& list) {
@@ -87,6 +95,23 @@ void RowGather::gather(std::span<const Part> parts, std::span<std::byte* const> 
       launch.add(moves_[o], part.source + column_offset_[o], layout_->data[o], list);
     }
   }
+  launch.flush();
+}
+
+void RowGather::gather_owned(std::span<const std::byte* const> sources, uint32_t slot_bits,
+                             std::span<const plan::RowList> lists, std::byte* block,
+                             const ReadMark& mark, uint32_t most_blocks,
+                             cudaStream_t stream) const {
+  GEAR_CHECK(form_ == RowForm::kOwned || form_ == RowForm::kAddressed);
+  GEAR_CHECK(sources.size() <= kMostSources);
+  Launch launch(form_, page_bytes_, page_steps_, true, {&block, 1}, most_blocks, stream);
+  launch.name_owners(sources, slot_bits);
+  for (size_t o = 0; o < moves_.size(); ++o) {
+    const std::byte* in_page = nullptr;
+    in_page += column_offset_[o];
+    launch.add(moves_[o], in_page, layout_->data[o], lists[layout_->window_of[o]]);
+  }
+  launch.mark_end(mark);
   launch.flush();
 }
 

@@ -22,8 +22,8 @@ namespace gear::gather {
 /// thread blocks each. No allocation, no synchronisation; may be captured into a graph.
 class RowGather {
  public:
-  /// `form` of the lists of rows in pages: kDelivered for those of DevicePlan, kAddressed for those
-  /// of AddressOrder, kListed for any other.
+  /// `form` of the lists of rows in pages: kDelivered for those of DevicePlan, kOwned where their
+  /// slots name owners, kAddressed for those of AddressOrder, kListed for any other.
   RowGather(std::shared_ptr<const plan::BatchLayout> layout, const store::PageLayout& pages,
             RowForm form);
 
@@ -38,6 +38,11 @@ class RowGather {
   /// kMostGatherBlocks, of which all but the last are full; their rows are numbered through.
   void gather(std::span<const Part> parts, std::span<std::byte* const> blocks, uint32_t most_blocks,
               cudaStream_t stream) const;
+  /// The same of rows of several owners in one list a window, kOwned or kAddressed: page 0 of owner
+  /// slot >> slot_bits is sources[that], at most kMostSources; the slot is what is below.
+  void gather_owned(std::span<const std::byte* const> sources, uint32_t slot_bits,
+                    std::span<const plan::RowList> lists, std::byte* block, const ReadMark& mark,
+                    uint32_t most_blocks, cudaStream_t stream) const;
   /// From packed rows into the data of `block`.
   void unpack(std::span<const Part> parts, std::byte* block, uint32_t most_blocks,
               cudaStream_t stream) const;

@@ -58,7 +58,7 @@ class DeviceMover final : public GroupMover {
         ordered_(on_host_ && order_pays(parts_, device)),
         gather_(parts_.layout, parts_.pages,
                 ordered_ ? gather::RowForm::kAddressed : gather::RowForm::kListed),
-        order_(parts_.pages, most_pages(parts_.peers), device),
+        order_(parts_.pages, most_pages(parts_.peers) * parts_.pages.page_steps, device),
         pool_(base::ThreadPool::shared()),
         uploads_(device),
         reading_(device),

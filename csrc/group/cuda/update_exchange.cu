@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "group/cuda/device_meeting.cuh"
 #include "store/id.h"
 
 namespace gear::group {
@@ -39,7 +40,8 @@ __device__ uint64_t place_of(UpdateExchange::Counts* counts, uint32_t owner) {
   return base + static_cast<unsigned>(__popc(alike & ((1U << lane) - 1)));
 }
 
-__global__ void scatter_updates(const __grid_constant__ Scatter job) {
+__global__ void scatter_updates(const __grid_constant__ Meeting meeting,
+                                const __grid_constant__ Scatter job) {
   const uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
   UpdateEntry entry{-1, 0.0F, 0};
   if (i < job.count) {
@@ -51,13 +53,13 @@ __global__ void scatter_updates(const __grid_constant__ Scatter job) {
     entry.order = static_cast<uint32_t>(i);
     job.segments[owner][UpdateSegments::kHeader + place] = entry;
   }
-  // The last block to come here writes how many there are.
+  // The last block to come here writes how many there are, and tells the other ranks.
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence();
+    __threadfence_system();
     last = atomicAdd(&job.counts->blocks_done, 1U) + 1 == gridDim.x;
-    __threadfence();
+    __threadfence_system();
   }
   __syncthreads();
   if (!last) {
@@ -68,6 +70,10 @@ __global__ void scatter_updates(const __grid_constant__ Scatter job) {
   }
   if (threadIdx.x == 0) {
     job.counts->blocks_done = 0;
+  }
+  __syncthreads();
+  if (meeting.number != 0 && threadIdx.x < meeting::kWarp) {
+    meeting::come(meeting);
   }
 }
 
@@ -140,7 +146,7 @@ bool UpdateExchange::next_round() {
   return most_ > 0;
 }
 
-void UpdateExchange::scatter(std::span<std::byte* const> inboxes) {
+void UpdateExchange::scatter(std::span<std::byte* const> inboxes, const Meeting& meeting) {
   GEAR_CHECK(inboxes.size() == ranks() && most_ > 0);
   const base::OnDevice current(device());
   Scatter job{intake_.ring(), intake_.mask(), intake_.begin(), own_, counts_.get(), ranks(), {}};
@@ -148,7 +154,7 @@ void UpdateExchange::scatter(std::span<std::byte* const> inboxes) {
     job.segments[r] = reinterpret_cast<UpdateEntry*>(inboxes[r]) + half_begin() + rank_ * stride();
   }
   const auto blocks = static_cast<unsigned>(std::max<uint64_t>(1, (own_ + kBlock - 1) / kBlock));
-  scatter_updates<<<blocks, kBlock, 0, mirror_->stream()>>>(job);
+  scatter_updates<<<blocks, kBlock, 0, mirror_->stream()>>>(meeting, job);
   GEAR_CUDA_TRY(cudaGetLastError());
   intake_.release(intake_.begin() + own_);
 }

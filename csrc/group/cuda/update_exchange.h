@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "group/cuda/device_meeting.h"
 #include "group/peers.h"
 #include "store/mirror/cuda/device_index.h"
 #include "store/mirror/cuda/update_intake.h"
@@ -24,8 +25,7 @@ namespace gear::group {
 ///
 ///     exchange.begin(kept);                  // what kept() was on each rank: agreed by the hosts
 ///     while (exchange.next_round()) {
-///       exchange.scatter(inboxes);           // on the mirror's stream, as all of these
-///       ...                                  // until every rank's GPU has done so
+///       exchange.scatter(inboxes, meeting);  // on the mirror's stream, as all of these
 ///       exchange.apply(inboxes[rank]);
 ///     }
 ///
@@ -63,8 +63,9 @@ class UpdateExchange final : public DeviceUpdates {
   void begin(std::span<const uint64_t> kept);
   /// False where everything was sent: the exchange is over.
   bool next_round();
-  /// Sends this rank's part of the round. `inboxes`: by rank, as this rank's GPU addresses them.
-  void scatter(std::span<std::byte* const> inboxes);
+  /// Sends this rank's part of the round, then comes to the meeting (number 0: to none). `inboxes`:
+  /// by rank, as this rank's GPU addresses them.
+  void scatter(std::span<std::byte* const> inboxes, const Meeting& meeting = {});
   /// Applies what all ranks sent in this round to the shard's mirrors that hold priorities.
   void apply(std::byte* own_inbox);
 

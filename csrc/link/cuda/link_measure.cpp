@@ -74,7 +74,7 @@ class LinkTrial {
         stream_(device),
         gather_(layout_, pages_, gather::RowForm::kDelivered),
         gather_ordered_(layout_, pages_, gather::RowForm::kAddressed),
-        order_(pages_, num_pages_, device),
+        order_(pages_, num_pages_ * pages_.page_steps, device),
         block_(layout_->bytes, device),
         slots_(items_ * (kRepeats + 1), device) {
     host_slots_.resize(slots_.size());

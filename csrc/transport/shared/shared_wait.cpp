@@ -17,7 +17,10 @@ using Clock = std::chrono::steady_clock;
 
 // A rank that is about to arrive does so within these; a wake-up costs 50 us and more.
 constexpr std::chrono::microseconds kSpin{3};  // longer hurts ranks that share a CPU
-constexpr std::chrono::microseconds kYield{60};
+constexpr std::chrono::microseconds kYieldCrowded{60};
+// With a CPU each: a turn of ranks whose GPUs draw takes 50 to 150, and one that has slept comes so
+// late that the others sleep too.
+constexpr std::chrono::microseconds kYield{300};
 
 // Shared between processes: not FUTEX_PRIVATE_FLAG.
 void futex(std::atomic<uint32_t>& word, int operation, uint32_t value,
@@ -45,7 +48,7 @@ bool spin_for(const Member& member, uint32_t round, bool crowded) noexcept {
       return true;
     }
     ::sched_yield();
-  } while (Clock::now() - started < kYield);
+  } while (Clock::now() - started < (crowded ? kYieldCrowded : kYield));
   return has_published(member, round);
 }
 

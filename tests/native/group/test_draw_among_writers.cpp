@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "drawing_rank.h"
-#include "group/parcel_format.h"
+#include "group/parcels/parcel_format.h"
 #include "transport/loopback.h"
 
 using namespace gear::group;

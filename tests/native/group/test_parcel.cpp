@@ -12,8 +12,8 @@
 #include "deliver/block_pool.h"
 #include "expect_message.h"
 #include "gather/gather_cpu.h"
-#include "group/batch_assembly.h"
-#include "group/parcel_writer.h"
+#include "group/parcels/batch_assembly.h"
+#include "group/parcels/parcel_writer.h"
 #include "varied_content.h"
 
 using namespace gear::deliver;

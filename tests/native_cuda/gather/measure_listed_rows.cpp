@@ -62,7 +62,7 @@ void measure(uint64_t row_bytes, uint64_t page_bytes) {
   RowUpload upload(static_cast<uint32_t>(pages.page_steps), 1, kDevice);
   upload.add(plan, gear::base::ThreadPool::shared());
   upload.upload(stream);
-  AddressOrder order(pages, num_pages, kDevice);
+  AddressOrder order(pages, num_pages * pages.page_steps, kDevice);
   const gear::base::DeviceArray<std::byte> block(layout->bytes, kDevice);
   std::byte* const target = block.get();
   const auto say = [&](const char* what, uint32_t blocks, double us) {

@@ -35,7 +35,7 @@ TEST_CASE("rows are put in the order of host pages, each once, zeros last") {
   for (const auto& [bytes, bits] : {std::pair<int64_t, int>{1 << 20, 0}, {64, 6}}) {
     const Schema schema({{"a", {bytes}, DType::kU8}});
     const PageLayout pages(schema, 4);
-    AddressOrder order(pages, kPages, kDevice);
+    AddressOrder order(pages, kPages * pages.page_steps, kDevice);
     order.reserve(4 * kItems, 3 * kItems);
     const auto planned = random_rows(kPages * pages.page_steps);
     const auto first = upload(planned[0]);
@@ -74,7 +74,7 @@ TEST_CASE("a shard smaller than a host page is ordered all the same") {
   const Schema schema({{"a", {}, DType::kF32}});
   const PageLayout pages(schema, 16);
   for (const uint64_t num_pages : {1, 2, 100}) {
-    AddressOrder order(pages, num_pages, kDevice);
+    AddressOrder order(pages, num_pages * pages.page_steps, kDevice);
     order.reserve(100, 100);
     std::vector<uint32_t> slots;
     for (uint64_t i = 0; i < 100; ++i) {

@@ -139,7 +139,7 @@ TEST_CASE("rows of several owners arrive whole, with conversions and zeros") {
       CAPTURE(items);
       const Planned planned = planned_batch(*shard, 150, items, packed, ++round);
       const gear::base::Stream stream(kDevice);
-      AddressOrder order(shard->layout(), shard->index().options().num_pages, kDevice);
+      AddressOrder order(shard->layout(), shard->index().num_slots(), kDevice);
       RowUpload upload(static_cast<uint32_t>(shard->layout().page_steps),
                        planned.layout->windows.size(), kDevice);
       for (const auto& [form, most_blocks] : {std::pair{RowForm::kListed, 3U},

@@ -67,7 +67,7 @@ TEST_CASE("batches planned one by one are gathered together") {
     const auto layout = std::make_shared<BatchLayout>(
         shard->schema(), all_columns(shard->schema(), -2, 2), kBatch, packed);
     DevicePlan plan(layout, shard->layout(), shard->index().num_slots(), kDevice, 3);
-    AddressOrder order(shard->layout(), shard->index().options().num_pages, kDevice);
+    AddressOrder order(shard->layout(), shard->index().num_slots(), kDevice);
     order.reserve(3 * kBatch * 4, 3 * kBatch * 4);
     const RowGather gather(layout, shard->layout(), RowForm::kAddressed);
     const gear::base::Stream stream(kDevice);

@@ -11,7 +11,7 @@
 #include "deliver/block_pool.h"
 #include "gather/gather_cpu.h"
 #include "group/mover.h"
-#include "group/parcel_writer.h"
+#include "group/parcels/parcel_writer.h"
 #include "memory/peer_device_region.h"
 #include "memory/region.h"
 #include "transport/loopback.h"

@@ -57,6 +57,10 @@ class DeviceIndex final : public Mirror {
   /// once.
   std::shared_ptr<const DeviceTree> weights(double alpha);
 
+  /// Where the largest priority seen so far stands, as of what was put on the stream so far;
+  /// priorities are held.
+  float* largest_priority() const { return scalars_.get()->max_priority + largest_; }
+
   /// As update(), of entries that were checked: see UpdateQueue::apply.
   void apply(const UpdateSegments& updates, const base::Stream& made_on);
 

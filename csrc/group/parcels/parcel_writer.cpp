@@ -1,10 +1,10 @@
-#include "group/parcel_writer.h"
+#include "group/parcels/parcel_writer.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/errors.h"
-#include "group/parcel_format.h"
+#include "group/parcels/parcel_format.h"
 #include "plan/window_runs.h"
 #include "transport/typed.h"
 

@@ -1,9 +1,9 @@
-#include "group/batch_assembly.h"
+#include "group/parcels/batch_assembly.h"
 
 #include <utility>
 
 #include "base/errors.h"
-#include "group/parcel_format.h"
+#include "group/parcels/parcel_format.h"
 #include "plan/derived.h"
 #include "plan/window_runs.h"
 

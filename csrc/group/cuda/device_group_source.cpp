@@ -1,0 +1,554 @@
+#include "group/cuda/device_group_source.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/errors.h"
+#include "base/nvtx.h"
+#include "base/threads/interrupt.h"
+#include "base/threads/spin.h"
+#include "link/link_cache.h"
+#include "select/group/offers.h"
+#include "transport/typed.h"
+
+namespace gear::group {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Thread blocks of a gather over NVLink for each multiprocessor: enough for the link, and few
+// enough that the training step's own find room beside them.
+constexpr uint32_t kBlocksPerMultiprocessor = 4;
+constexpr uint64_t kPageBytes = 4096;
+// Of a batch whose gather takes so long that two more events cost less than the next draw does.
+constexpr uint64_t kOwnStreamBytes = 8 << 20;
+
+uint64_t mailbox_bytes() { return (sizeof(Mailbox) + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
+std::vector<Mailbox*> mailboxes(const PeerMemory& memory, uint32_t size) {
+  std::vector<Mailbox*> all;
+  for (uint32_t r = 0; r < size; ++r) {
+    all.push_back(reinterpret_cast<Mailbox*>(memory.of(r)));
+  }
+  return all;
+}
+
+// What begins there in every rank's memory.
+std::vector<std::byte*> parts_at(const PeerMemory& memory, uint32_t size, uint64_t offset) {
+  std::vector<std::byte*> all;
+  for (uint32_t r = 0; r < size; ++r) {
+    all.push_back(memory.of(r) + offset);
+  }
+  return all;
+}
+
+uint64_t updates_at(const plan::BatchLayout& layout) {
+  return mailbox_bytes() + DeviceParcels::bytes(layout);
+}
+
+// Updates that a rank sends another at once: those of a batch.
+uint64_t update_room(const LoaderParts& parts) {
+  constexpr uint64_t kLeast = 1 << 16;
+  return std::min(std::max(kLeast, parts.options.batch_size),
+                  UpdateExchange::most_room(parts.peers->size()));
+}
+
+std::shared_ptr<store::DeviceIndex> device_index(store::Shard& shard, int device,
+                                                 uint64_t lookahead) {
+  std::shared_ptr<store::Mirror> mirror = shard.mirror(device, lookahead);
+  store::DeviceIndex* index = mirror->device_index();
+  return {std::move(mirror), index};
+}
+
+// Whether this rank's GPU can draw its part; another rank's may not.
+bool fits(const LoaderParts& parts) {
+  const Peers& peers = *parts.peers;
+  store::Shard& shard = peers.shard();
+  const deliver::LoaderOptions& options = parts.options;
+  const bool one_node =
+      std::ranges::all_of(peers.nodes(), [&](uint32_t node) { return node == peers.nodes()[0]; });
+  const bool by_chance = options.sampler.policy == select::Policy::kUniform ||
+                         (options.sampler.policy == select::Policy::kWeighted &&
+                          options.sampler.unit == store::Unit::kStep);
+  const bool own_gpu =
+      shard.options().tier != memory::Tier::kDevice || shard.region().device() == options.device;
+  const uint64_t rows = options.batch_size * peers.size();
+  return parts.by_kernels && !parts.access.messages && options.device >= 0 && one_node &&
+         by_chance && own_gpu && shard.index().options().max_times_sampled == 0 &&
+         !options.packed && rows <= UINT32_MAX / 2 &&
+         OwnedSlots::fit(peers.size(), shard.index().num_slots());
+}
+
+// The buffer's exchange of updates between GPUs, made for its first loader that has weights; null
+// where that one is on another GPU.
+std::shared_ptr<UpdateExchange> updates_of(const LoaderParts& parts) {
+  Peers& peers = *parts.peers;
+  if (const auto& there = peers.device_updates()) {
+    auto exchange = std::dynamic_pointer_cast<UpdateExchange>(there);
+    return exchange && exchange->device() == parts.options.device ? exchange : nullptr;
+  }
+  store::Shard& shard = peers.shard();
+  std::vector<uint64_t> slots;
+  for (uint32_t r = 0; r < peers.size(); ++r) {
+    slots.push_back(peers.num_slots(r));
+  }
+  const auto lock = shard.lock();
+  shard.settle();
+  const auto mirror =
+      device_index(shard, parts.options.device, plan::lookahead(parts.options.outputs));
+  mirror->require_priorities();
+  return std::make_shared<UpdateExchange>(shard, mirror, peers.rank(), slots, update_room(parts));
+}
+
+select::SamplerOptions offered_as(select::SamplerOptions options,
+                                  const std::vector<plan::Output>& outputs) {
+  options.lookahead = plan::lookahead(outputs);
+  // What is offered is the same; that the GPU's priorities are not taken back is the point.
+  options.policy = select::Policy::kUniform;
+  return options;
+}
+
+}  // namespace
+
+struct DeviceGroupSource::Share : deliver::Job {
+  uint64_t number = 0;
+  uint64_t meeting = 0;  // 0: none, a resumed batch
+};
+
+std::unique_ptr<deliver::Source> DeviceGroupSource::make(LoaderParts& parts) {
+  const auto all = transport::allgather(*parts.control, static_cast<uint8_t>(fits(parts) ? 1 : 0));
+  if (std::ranges::find(all, uint8_t{0}) != all.end()) {
+    return nullptr;
+  }
+  const base::OnDevice on(parts.options.device);
+  const bool weighted = parts.options.sampler.policy == select::Policy::kWeighted;
+  const std::shared_ptr<UpdateExchange> updates = weighted ? updates_of(parts) : nullptr;
+  uint64_t bytes = updates_at(*parts.layout);
+  if (updates) {
+    bytes += UpdateExchange::inbox_bytes(parts.peers->size(), updates->room());
+  }
+  auto memory = PeerMemory::make(*parts.peers, bytes, parts.options.device, *parts.control);
+  if (!memory) {
+    return nullptr;
+  }
+  if (updates && !parts.peers->device_updates()) {
+    parts.peers->set_device_updates(updates);
+  }
+  return std::unique_ptr<DeviceGroupSource>(
+      new DeviceGroupSource(std::move(parts), std::move(memory), updates));
+}
+
+std::unique_ptr<deliver::Source> make_device_group_source(LoaderParts& parts) {
+  return DeviceGroupSource::make(parts);
+}
+
+DeviceGroupSource::DeviceGroupSource(LoaderParts parts, std::unique_ptr<PeerMemory> memory,
+                                     std::shared_ptr<UpdateExchange> updates)
+    : parts_(std::move(parts)),
+      shard_(parts_.peers->shard()),
+      weighted_(parts_.options.sampler.policy == select::Policy::kWeighted),
+      rank_(parts_.peers->rank()),
+      size_(parts_.peers->size()),
+      updates_(std::move(updates)),
+      memory_(std::move(memory)),
+      meeting_(rank_, mailboxes(*memory_, size_), parts_.control->timeout_s(),
+               parts_.options.device),
+      shares_(rank_, size_, parts_.options.batch_size, parts_.group.locality,
+              parts_.options.sampler.seed, parts_.options.device),
+      parcels_(parts_.layout, shard_.layout(), rank_, parts_.group.locality,
+               parts_at(*memory_, size_, mailbox_bytes()), parts_.options.device),
+      ordered_(shard_.options().tier == memory::Tier::kPinned &&
+               link::link_to(parts_.options.device)
+                   .order_pays(*parts_.layout, shard_.layout(),
+                               size_ * shard_.index().options().num_pages)),
+      gather_(parts_.layout, shard_.layout(),
+              ordered_ ? gather::RowForm::kAddressed : gather::RowForm::kOwned),
+      order_(shard_.layout(),
+             std::min<uint64_t>(uint64_t{size_} << OwnedSlots::of(size_).slot_bits, store::kNone),
+             parts_.options.device),
+      blocks_done_(1, parts_.options.device),
+      counts_(parts_.options.prefetch + 4, parts_.options.device),
+      assignment_(parts_.peers->nodes()),
+      board_(std::make_shared<ReadBoard>(*parts_.peers, parts_.number, *parts_.control)),
+      passed_(board_->passed_by_gpu(parts_.options.device)),
+      offered_(offered_as(parts_.options.sampler, parts_.options.outputs)),
+      agreement_(*parts_.peers, offered_, *parts_.control,
+                 updates_ ? Agreement::Updates::kByCaller : Agreement::Updates::kByHosts),
+      beta_(parts_.options.sampler.beta) {
+  const deliver::LoaderOptions& options = parts_.options;
+  const memory::Tier tier = shard_.options().tier;
+  const bool in_gpu = tier == memory::Tier::kDevice;
+  if (parts_.layout->bytes >= kOwnStreamBytes) {
+    gathers_.emplace(options.device);
+  }
+  facts_ = {parts_.layout, in_gpu ? plan::Path::kDevice : plan::Path::kZeroCopy, tier, true};
+  for (uint32_t r = 0; r < size_; ++r) {
+    pages_.push_back(parts_.access.pages[r].device);
+    if (r != rank_ || !in_gpu || gathers_) {
+      readers_.push_back(r);
+    }
+  }
+  if (in_gpu && parts_.group.locality == Locality::kOff) {
+    int multiprocessors = 0;
+    GEAR_CUDA_TRY(
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, options.device));
+    most_blocks_ = kBlocksPerMultiprocessor * static_cast<uint32_t>(multiprocessors);
+  } else if (!in_gpu && !ordered_) {
+    most_blocks_ = gather::kBlocksFromHost;
+  }
+  if (ordered_) {
+    uint64_t longest = 0;
+    uint64_t rows = 0;
+    for (const plan::RowList& list : parcels_.rows(0)) {
+      longest = std::max<uint64_t>(longest, list.count);
+      rows += list.count;
+    }
+    order_.reserve(rows, longest);
+  }
+  const size_t depth = options.prefetch + 2;
+  blocks_ = deliver::make_device_blocks(parts_.layout->bytes, depth, memory::Tier::kDevice,
+                                        options.device);
+  blocks_->make(depth);
+  const auto lock = shard_.lock();
+  const uint64_t lookahead = plan::lookahead(options.outputs);
+  mirror_ = device_index(shard_, options.device, lookahead);
+  if (in_gpu) {
+    home_ = device_index(shard_, options.device, 0);
+  }
+  // Before the first gather, on whatever stream that is.
+  GEAR_CUDA_TRY(cudaMemsetAsync(blocks_done_.get(), 0, blocks_done_.bytes(), mirror_->stream()));
+  mirror_->stream().synchronize();
+  if (weighted_) {
+    shard_.settle();
+    tree_ = mirror_->weights(options.sampler.alpha);
+  }
+}
+
+DeviceGroupSource::~DeviceGroupSource() {
+  const base::OnDevice on(parts_.options.device, std::nothrow);
+  const auto give_up_after = [&](const auto& done) {
+    const Clock::time_point start = Clock::now();
+    while (!done() && base::seconds_since(start) < parts_.control->timeout_s() &&
+           !someone_ended()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  };
+  if (failure_) {
+    meeting_.give_up();
+  }
+  try {
+    base::Event all;  // that waits for others
+    all.record(mirror_->stream());
+    give_up_after([&] { return all.done_or_lost(); });
+  } catch (const base::Error&) {  // the GPU is lost
+  }
+  meeting_.give_up();
+  mirror_->stream().drain();
+  if (gathers_) {
+    gathers_->drain();
+  }
+  memory_->close_peers();
+  board_->passed(UINT64_MAX);
+  // The others' kernels write into this rank's memory, and read its pages, until they come here.
+  give_up_after([&] {
+    return std::ranges::all_of(parts_.access.pages, [&](const PeerPages& pages) {
+      const auto r = static_cast<uint32_t>(&pages - parts_.access.pages.data());
+      return board_->has_passed(r, UINT64_MAX);
+    });
+  });
+}
+
+std::unique_ptr<deliver::Job> DeviceGroupSource::make_job() { return std::make_unique<Share>(); }
+
+bool DeviceGroupSource::draw(deliver::Job& drawn, bool ahead, std::optional<double> timeout_s) {
+  auto& job = static_cast<Share&>(drawn);
+  job.meeting = 0;
+  if (failure_) {
+    job.outcome = deliver::Job::Outcome::kFailed;
+    job.error = failure_;
+    return true;
+  }
+  const base::OnDevice on(parts_.options.device);
+  std::shared_ptr<deliver::DeviceBlock> block;
+  std::exception_ptr error;
+  try {
+    block = blocks_->acquire();
+  } catch (...) {  // the others are told, by a draw that then fails on all
+    error = std::current_exception();
+  }
+  try {
+    return draw_by_attempts(
+        *parts_.peers, parts_.options, ahead, timeout_s, error,
+        [&](const Agreement::Terms& terms) { return attempt(job, terms, block); });
+  } catch (const base::InvalidArgument&) {
+    throw;
+  } catch (const base::OutOfMemory&) {
+    throw;
+  } catch (...) {  // for good: this rank is out of step with the others
+    failure_ = std::current_exception();
+    meeting_.give_up();
+    throw;
+  }
+}
+
+Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& terms,
+                                            std::shared_ptr<deliver::DeviceBlock>& block) {
+  const base::NvtxRange range("gear.select");
+  const Agreement::Round round = agreement_.agree(
+      terms, sizeof(Offer),
+      [&](store::Index& index, std::span<std::byte> out) {
+        const Offer own{select::offered(offered_, index).counts.total(),
+                        updates_ ? updates_->kept() : 0};
+        std::memcpy(out.data(), &own, sizeof own);
+      },
+      offers_);
+  if (round != Agreement::Round::kDrawn) {
+    return round;
+  }
+  std::unique_lock<std::mutex> lock = shard_.lock();
+  uint64_t ticket = 0;
+  {
+    EndDraw end(shard_);
+    mirror_->sync();
+    if (home_ && home_ != mirror_) {
+      home_->sync();  // with the rows
+    }
+    job.number = number_++;
+    launch(job, *block);
+    shard_.index().count_sampled(parts_.options.batch_size);
+    ticket = deliver::commit_draw(shard_, lock, parts_.options.batch_size);
+  }
+  shard_.end_read_when(ticket, std::make_shared<ReadersEnd>(board_, job.number, readers_));
+  deliver::put_block(std::move(block), job.batch);
+  return round;
+}
+
+void DeviceGroupSource::launch(Share& job, deliver::DeviceBlock& block) {
+  const deliver::LoaderOptions& options = parts_.options;
+  const base::Stream& stream = mirror_->stream();
+  const store::DeviceView& view = mirror_->view();
+  plan::Batch& batch = job.batch;
+  batch.layout = facts_.layout;
+  batch.path = facts_.path;
+  batch.items = options.batch_size;
+  for (size_t o = 0; o < facts_.layout->outputs.size(); ++o) {
+    const uint64_t rows = options.batch_size * facts_.layout->outputs[o].length();
+    batch.bytes += rows * shard_.layout().step_bytes[facts_.layout->outputs[o].column];
+  }
+  for (const plan::BatchLayout::SharedWindow& shared : facts_.layout->windows) {
+    batch.rows.push_back(options.batch_size * shared.window.length());
+  }
+  OfferedTotals totals;
+  Meeting on_totals{};
+  if (weighted_) {
+    exchange_updates();
+    const store::DeviceTree& tree = *tree_;
+    on_totals = meeting_.next(
+        {.total = tree.levels[tree.num_levels - 1], .largest = mirror_->largest_priority()});
+    totals.heard = meeting_.said();
+  } else {
+    for (uint32_t r = 0; r < size_; ++r) {
+      totals.known[r] = offer_of(r).total;
+    }
+  }
+  shares_.launch(totals, on_totals, made_, stream);
+  made_ += shares_.draws();
+  const DeviceShare& share = shares_.share();
+  const bool steps = options.sampler.unit == store::Unit::kStep;
+  const DeviceParcels::Find find{weighted_ ? *tree_
+                                 : steps   ? view.anchors
+                                           : view.heads,
+                                 !weighted_, options.sampler.unit};
+  parcels_.write(job.number, find, view, totals, share, stream);
+  if (gathers_) {  // who has met for this batch may write into the inbox of the one before the last
+    gathered_[job.number % 2].make_wait(stream);
+  }
+  const Meeting on_parcels =
+      meeting_.next({.least = share.least,
+                     .to_note = share.drawn,
+                     .noted = reinterpret_cast<uint32_t*>(&counts_[job.number % counts_.size()])});
+  job.meeting = on_parcels.number;
+  block.begin_fill(stream);
+  parcels_.open(job.number, on_parcels, weighted_ ? meeting_.said() : nullptr, beta_,
+                block.device_data(), stream);
+  const base::Stream& gathers = gathers_ ? *gathers_ : stream;
+  if (gathers_) {
+    opened_.record(stream);
+    opened_.make_wait(gathers);
+  }
+  gather(job.number, block.device_data(), gathers);
+  if (gathers_) {
+    gathered_[job.number % 2].record(gathers);
+  }
+  block.end_fill(gathers);
+}
+
+DeviceGroupSource::Offer DeviceGroupSource::offer_of(uint32_t rank) const {
+  Offer offer{};
+  std::memcpy(&offer, offers_.data() + rank * sizeof offer, sizeof offer);
+  return offer;
+}
+
+void DeviceGroupSource::exchange_updates() {
+  if (!updates_) {
+    return;
+  }
+  std::vector<uint64_t> kept;
+  for (uint32_t r = 0; r < size_; ++r) {
+    kept.push_back(offer_of(r).kept);
+  }
+  const std::vector<std::byte*> inboxes = parts_at(*memory_, size_, updates_at(*facts_.layout));
+  updates_->begin(kept);
+  while (updates_->next_round()) {
+    updates_->scatter(inboxes, meeting_.next({}));
+    updates_->apply(inboxes[rank_]);
+  }
+}
+
+void DeviceGroupSource::gather(uint64_t number, std::byte* block, const base::Stream& stream) {
+  const base::NvtxRange range("gear.gather");
+  const std::vector<plan::RowList> rows = parcels_.rows(number);
+  const std::span<const plan::RowList> walked =
+      ordered_ ? order_.launch(rows, stream) : std::span<const plan::RowList>(rows);
+  gather_.gather_owned(pages_, OwnedSlots::of(size_).slot_bits, walked, block,
+                       {passed_, number + 1, blocks_done_.get()}, most_blocks_, stream);
+}
+
+void DeviceGroupSource::finish(deliver::Job& wanted, deliver::Job*) {
+  auto& job = static_cast<Share&>(wanted);
+  if (job.meeting == 0 || job.error) {
+    return;
+  }
+  try {
+    wait_met(job);
+  } catch (const base::TransportError&) {
+    failure_ = std::current_exception();
+    job.outcome = deliver::Job::Outcome::kFailed;
+    job.error = failure_;
+  } catch (const base::InvalidArgument&) {
+    job.outcome = deliver::Job::Outcome::kFailed;
+    job.error = std::current_exception();
+  }
+}
+
+void DeviceGroupSource::wait_met(const Share& job) {
+  const base::NvtxRange range("gear.wait");
+  DeviceMeeting::State state{};
+  const auto is_over = [&] {
+    state = meeting_.state();
+    return state.met >= job.meeting || state.missing != 0;
+  };
+  while (!base::spin_until(base::kInterruptEvery, is_over)) {
+    base::check_interrupt();
+    if (someone_ended()) {
+      meeting_.give_up();
+    }
+  }
+  if (state.met < job.meeting) {
+    raise_missing(state.missing);
+  }
+  const Counts& counts = counts_[job.number % counts_.size()];
+  if (std::ranges::all_of(counts.drawn, [](uint32_t drawn) { return drawn == 0; })) {
+    select::throw_too_heavy();
+  }
+}
+
+void DeviceGroupSource::raise_missing(uint32_t missing) const {
+  std::string ranks;
+  for (uint32_t r = 0; r < size_; ++r) {
+    if ((missing >> r & 1) != 0) {
+      ranks +=
+          base::cat(ranks.empty() ? "" : ", ", "rank ", r, " (pid ", parts_.peers->process(r).pid,
+                    ")", board_->has_ended(r) ? ", which has ended" : "");
+    }
+  }
+  throw base::TransportError(base::cat(
+      "[collect] ", ranks, " did not come to a batch that all ranks had begun to draw, within ",
+      parts_.control->timeout_s(), " s or before it ended: look at its own messages, or raise ",
+      "timeout_s (GEAR_TIMEOUT_S) where its GPU is only late"));
+}
+
+bool DeviceGroupSource::someone_ended() const {
+  for (uint32_t r = 0; r < size_; ++r) {
+    if (r != rank_ && board_->has_ended(r)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::vector<uint64_t> DeviceGroupSource::received(const Counts& counts) {
+  std::vector<uint64_t> items(size_);
+  if (parts_.group.locality == Locality::kOff) {
+    std::copy_n(counts.received, size_, items.begin());
+    return items;
+  }
+  const std::vector<uint64_t> drawn(counts.drawn, counts.drawn + size_);
+  for (uint32_t r = 0; r < size_; ++r) {
+    for (const AssignedRun& run : assignment_.runs(drawn, r)) {
+      items[r] += run.consumer == rank_ ? run.count : 0;
+    }
+  }
+  return items;
+}
+
+void DeviceGroupSource::count(deliver::Job& delivered) {
+  const auto& job = static_cast<const Share&>(delivered);
+  if (job.meeting == 0) {
+    return;  // resumed
+  }
+  const std::vector<uint64_t> items = received(counts_[job.number % counts_.size()]);
+  const uint64_t item_bytes = job.batch.bytes / parts_.options.batch_size;
+  const std::lock_guard guard(mutex_);
+  for (uint32_t r = 0; r < size_; ++r) {
+    (r == rank_ ? counted_.local_bytes : counted_.same_node_bytes) += items[r] * item_bytes;
+  }
+}
+
+void DeviceGroupSource::fill(deliver::Job& filled, std::span<const std::byte> bytes) {
+  auto& job = static_cast<Share&>(filled);
+  const base::OnDevice on(parts_.options.device);
+  std::shared_ptr<deliver::DeviceBlock> block = blocks_->acquire();
+  const auto lock = shard_.lock();
+  block->fill(bytes, mirror_->stream());
+  job.meeting = 0;
+  deliver::put_block(std::move(block), job.batch);
+}
+
+void DeviceGroupSource::set_beta(double beta) {
+  if (!weighted_) {
+    select::refuse_beta();
+  }
+  select::check_beta(beta);
+  const auto lock = shard_.lock();
+  beta_ = beta;
+}
+
+uint64_t DeviceGroupSource::batches_per_epoch() {
+  return group::batches_per_epoch(*parts_.peers, parts_.options, *parts_.control);
+}
+
+select::SamplerPosition DeviceGroupSource::position() {
+  const auto lock = shard_.lock();
+  return {made_, 0, 0, weighted_ ? beta_ : 0};
+}
+
+void DeviceGroupSource::restore(const select::SamplerPosition& position) {
+  if (weighted_) {
+    select::check_beta(position.beta);
+  }
+  const auto lock = shard_.lock();
+  made_ = position.draws;
+  beta_ = position.beta;
+}
+
+void DeviceGroupSource::report(deliver::Stats& stats) {
+  const std::lock_guard guard(mutex_);
+  stats.local_bytes = counted_.local_bytes;
+  stats.same_node_bytes = counted_.same_node_bytes;
+}
+
+}  // namespace gear::group

@@ -1,0 +1,124 @@
+#include "group/group_loader.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/threads/spin.h"
+#include "deliver/make_source.h"
+#include "group/global_draw.h"
+#include "group/group_source.h"
+#include "transport/typed.h"
+
+namespace gear::group {
+namespace {
+
+bool allowed(store::Shard& shard, uint64_t batch_size, double within_s) {
+  auto lock = shard.lock();
+  return shard.wait_sample(lock, batch_size, nullptr, within_s);
+}
+
+[[noreturn]] void refuse_to_draw(const Peers& peers, const deliver::LoaderOptions& options) {
+  throw base::InvalidArgument(base::cat(
+      "[select] nothing to sample: none of the ", peers.size(), " ranks offers an anchor; ",
+      options.sampler.unit == store::Unit::kStep
+          ? "a step of an open episode is offered once its windows are complete: append more or "
+            "end the episode"
+          : "an episode is offered once it has ended: end one"));
+}
+
+}  // namespace
+
+LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::LoaderOptions options,
+                            const GroupOptions& group) {
+  LoaderParts parts;
+  parts.peers = std::move(peers);
+  parts.options = std::move(options);
+  parts.group = group;
+  store::Shard& shard = parts.peers->shard();
+  parts.control = parts.peers->control().duplicate();
+  transport::Transport& control = *parts.control;
+  check_outputs(parts.options.outputs, shard.schema(), parts.options.batch_size,
+                shard.index().num_slots());
+  parts.layout = std::make_shared<const plan::BatchLayout>(
+      shard.schema(), parts.options.outputs, parts.options.batch_size, parts.options.packed);
+  check_same_loader(parts.options, group.locality, group.nccl, group.timeout_s, control);
+  parts.number = parts.peers->next_loader();
+  const memory::Tier tier = shard.options().tier;
+  deliver::check_options(parts.options, tier);
+  if (tier == memory::Tier::kDevice && parts.options.device < 0) {
+    throw base::InvalidArgument(
+        "[collect] device 'cpu' from tier 'device' over several ranks: give device='cuda'");
+  }
+  // One for all: path='auto' goes by what each rank has measured.
+  uint8_t by_kernels = deliver::uses_kernels(shard, parts.options, *parts.layout) ? 1 : 0;
+  for (const uint8_t one : transport::allgather(control, by_kernels)) {
+    by_kernels &= one;
+  }
+  parts.by_kernels = by_kernels != 0;
+  parts.access =
+      parts.peers->agree_on_access(parts.by_kernels ? parts.options.device : -1, control);
+  return parts;
+}
+
+std::unique_ptr<deliver::Pipeline> make_pipeline(std::shared_ptr<Peers> peers,
+                                                 const deliver::LoaderOptions& options,
+                                                 const GroupOptions& group) {
+  LoaderParts parts = agree_on_loader(std::move(peers), options, group);
+  std::unique_ptr<deliver::Source> source;
+  if (parts.by_kernels) {
+    source = make_device_group_source(parts);
+  }
+  if (!source) {
+    source = std::make_unique<GroupSource>(std::move(parts));
+  }
+  return std::make_unique<deliver::Pipeline>(std::move(source), options.prefetch);
+}
+
+bool draw_by_attempts(const Peers& peers, const deliver::LoaderOptions& options, bool ahead,
+                      std::optional<double> timeout_s, const std::exception_ptr& error,
+                      const std::function<Agreement::Round(const Agreement::Terms&)>& attempt) {
+  using Round = Agreement::Round;
+  store::Shard& shard = peers.shard();
+  if (ahead) {
+    const Round round = attempt({allowed(shard, options.batch_size, 0.0), true, error});
+    return round == Round::kDrawn || round == Round::kEpochEnd;
+  }
+  constexpr double kMoment = 1e-3;
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    const bool is_allowed = allowed(shard, options.batch_size, kMoment);
+    const bool out_of_time = timeout_s && base::seconds_since(start) >= *timeout_s;
+    switch (attempt({is_allowed, out_of_time, error})) {
+      case Round::kDrawn:
+      case Round::kEpochEnd:  // delivered like a batch
+        return true;
+      case Round::kOutOfTime:
+        return false;
+      case Round::kNothing:
+        refuse_to_draw(peers, options);
+      case Round::kNotAllowed:
+        std::this_thread::sleep_for(std::chrono::duration<double>(kMoment));
+        break;
+    }
+  }
+}
+
+uint64_t batches_per_epoch(const Peers& peers, const deliver::LoaderOptions& options,
+                           transport::Transport& control) {
+  select::SamplerOptions sampler = options.sampler;
+  sampler.lookahead = plan::lookahead(options.outputs);
+  uint64_t own = 0;
+  {
+    const auto lock = peers.shard().lock();
+    own = select::offered(sampler, peers.shard().index()).counts.total();
+  }
+  uint64_t all = 0;
+  for (const uint64_t one : transport::allgather(control, own)) {
+    all += one;
+  }
+  return select::batches_per_epoch(sampler, all, options.batch_size * peers.size());
+}
+
+}  // namespace gear::group
