@@ -228,6 +228,9 @@ class Ranks:
             if self._watch:
                 self._watch.close()
             dist.destroy_process_group(self._process_group)
+            # Ends gloo's threads with it: one that still held a tensor when the interpreter ends
+            # would end the process by SIGABRT.
+            self._process_group = None
             self.group.close()
 
     # ---- when a rank is gone ----
