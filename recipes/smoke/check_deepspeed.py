@@ -43,6 +43,6 @@ if dist.get_rank() == 0:
     )
 dist.destroy_process_group()
 # DeepSpeed keeps torch's groups. A gloo thread of theirs may let go of the last collective's
-# tensors while the interpreter ends, and then ends the process by SIGABRT: once in some 15 launches.
+# tensors while the interpreter ends, and then ends the process by SIGABRT: 1 of 15 launches.
 sys.stdout.flush()
 os._exit(0)
