@@ -40,6 +40,33 @@ def print_tables(report: dict[str, Any]) -> None:
             gather, limit, share, whole = (row[name] for name in names)
             lines.append([size(row), short(gather), short(limit), percent(share), short(whole)])
         table(heads, lines)
+    if rows("draws"):
+        alone = {
+            (row["law"], row["items"], row["row_bytes"]): row
+            for row in rows("draws")
+            if row["ranks"] == 1
+        }
+        lines = []
+        for row in rows("draws"):
+            if row["ranks"] > 1:
+                one = alone[row["law"], row["items"], row["row_bytes"]]
+                times = [
+                    f"{short(x['us'])} ({short(x['least_us'])}..{short(x['most_us'])})"
+                    for x in (one, row)
+                ]
+                limit = short(1.5 * one["us"] + 15)
+                lines.append(
+                    [row["law"], size({**row, "steps": 1}), str(row["items"]), *times, limit]
+                )
+        heads = [
+            "drawn",
+            "item",
+            "items a GPU",
+            "us a batch, one GPU",
+            "two",
+            "1.5 times one, and 15",
+        ]
+        table(heads, lines)
     if rows("scaling"):
         lines = []
         for row in sorted(
