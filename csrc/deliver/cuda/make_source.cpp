@@ -28,7 +28,7 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
   DeviceRoute route(shard, layout, device, {});
   route.sync();
   route.gather(
-      {store::Unit::kStep, ids.size(), block, totals.get(), false},
+      {store::Unit::kStep, ids.size(), block, totals.get(), false, false, false},
       [&](const select::DeviceDraw& draw) { upload.send(selection, draw, route.stream()); });
   // The ids as they were given: an episode's id stays an episode's.
   GEAR_CUDA_TRY(cudaMemcpyAsync(block->device_data() + layout->ids, ids.data(),

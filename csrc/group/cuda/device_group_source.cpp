@@ -229,20 +229,8 @@ DeviceGroupSource::DeviceGroupSource(LoaderParts parts, std::unique_ptr<PeerMemo
 
 DeviceGroupSource::~DeviceGroupSource() {
   const base::OnDevice on(parts_.options.device, std::nothrow);
-  const auto give_up_after = [&](const auto& done) {
-    const Clock::time_point start = Clock::now();
-    while (!done() && base::seconds_since(start) < parts_.control->timeout_s() &&
-           !someone_ended()) {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  };
-  if (failure_) {
-    meeting_.give_up();
-  }
   try {
-    base::Event all;  // that waits for others
-    all.record(mirror_->stream());
-    give_up_after([&] { return all.done_or_lost(); });
+    leave([] {});
   } catch (const base::Error&) {  // the GPU is lost
   }
   meeting_.give_up();
@@ -250,14 +238,47 @@ DeviceGroupSource::~DeviceGroupSource() {
   if (gathers_) {
     gathers_->drain();
   }
+}
+
+void DeviceGroupSource::end() {
+  const base::OnDevice on(parts_.options.device);
+  leave(base::check_interrupt);
+}
+
+// Waits for the batches in flight, then for the others, whose kernels write into this rank's memory
+// and read its pages until they come here or end; neither longer than the group's time-out. `look`
+// may throw.
+void DeviceGroupSource::leave(const std::function<void()>& look) {
+  const auto wait = [&](const auto& done) {
+    const Clock::time_point start = Clock::now();
+    Clock::time_point next_look = start + base::kInterruptEvery;
+    while (!done() && base::seconds_since(start) < parts_.control->timeout_s()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      if (Clock::now() >= next_look) {
+        look();
+        next_look = Clock::now() + base::kInterruptEvery;
+      }
+    }
+  };
+  if (failure_) {
+    meeting_.give_up();
+  }
+  base::Event met;
+  met.record(mirror_->stream());
+  wait([&] { return met.done_or_lost() || someone_ended(); });
+  meeting_.give_up();
+  mirror_->stream().drain();
+  if (gathers_) {
+    gathers_->drain();
+  }
   memory_->close_peers();
   board_->passed(UINT64_MAX);
-  // The others' kernels write into this rank's memory, and read its pages, until they come here.
-  give_up_after([&] {
-    return std::ranges::all_of(parts_.access.pages, [&](const PeerPages& pages) {
-      const auto r = static_cast<uint32_t>(&pages - parts_.access.pages.data());
-      return board_->has_passed(r, UINT64_MAX);
-    });
+  wait([&] {
+    bool all = true;
+    for (uint32_t r = 0; r < size_; ++r) {
+      all = all && board_->has_passed(r, UINT64_MAX);
+    }
+    return all;
   });
 }
 

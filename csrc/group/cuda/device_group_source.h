@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -50,6 +51,7 @@ class DeviceGroupSource final : public deliver::Source {
   void finish(deliver::Job& job, deliver::Job* next) override;
   void count(deliver::Job& job) override;
   void fill(deliver::Job& job, std::span<const std::byte> bytes) override;
+  void end() override;
   void set_beta(double beta) override;
   uint64_t batches_per_epoch() override;
   select::SamplerPosition position() override;
@@ -82,6 +84,7 @@ class DeviceGroupSource final : public deliver::Source {
   void gather(uint64_t number, std::byte* block, const base::Stream& stream);
   /// Throws TransportError where a rank did not come to the batch's meeting.
   void wait_met(const Share& job);
+  void leave(const std::function<void()>& look);
   [[noreturn]] void raise_missing(uint32_t missing) const;
   bool someone_ended() const;
   /// Of this rank's batch, how many items each owner sent.
