@@ -126,6 +126,7 @@ ARGUMENTS: dict[str, Callable[[Made], tuple[tuple[Any, ...], dict[str, Any]]]] =
     "exchange": lambda made: ((1,), {}),
     "doing": lambda made: (("a test",), {}),
     "fail": lambda made: (("ended in a test",), {}),
+    "pass_on": lambda made: ((RuntimeError("gone"), "a test"), {}),
     "lost": lambda made: ((RuntimeError("gone"), 0.0), {}),
     "missing": lambda made: ((0.0,), {}),
     "loopback": lambda made: ((2,), {}),
