@@ -17,7 +17,7 @@ for package in ("torch", "hydra", "gymnasium"):
 def test_ranks_that_are_disturbed_end_with_words_and_go_on_to_the_same_end() -> None:
     program = Path(__file__).with_name("soak.py")
     done = subprocess.run(
-        [sys.executable, program, "--minutes", "0", "--ranks", "3", "--steps", "400"],
+        [sys.executable, program, "--minutes", "0", "--ranks", "3", "--steps", "600"],
         capture_output=True,
         text=True,
         timeout=230,
