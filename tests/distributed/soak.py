@@ -359,7 +359,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1000, help="of a run, by all ranks")
     options = parser.parse_args()
     if options.steps % (5 * options.ranks) != 0:
-        parser.error(f"--steps {options.steps}: a multiple of 5 times {options.ranks} ranks is needed")
+        parser.error(f"--steps {options.steps}: a multiple of {5 * options.ranks} is needed")
     torch.set_num_threads(1)
     # What is imported at the first use of an optimiser, once for all ranks.
     torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
