@@ -329,10 +329,10 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
   if (round != Agreement::Round::kDrawn) {
     return round;
   }
+  const EndDraw end(shard_);  // takes the lock, which is given up before
   std::unique_lock<std::mutex> lock = shard_.lock();
   uint64_t ticket = 0;
-  {
-    EndDraw end(shard_);
+  try {
     mirror_->sync();
     if (home_ && home_ != mirror_) {
       home_->sync();  // with the rows
@@ -341,6 +341,10 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
     launch(job, *block);
     shard_.index().count_sampled(parts_.options.batch_size);
     ticket = deliver::commit_draw(shard_, lock, parts_.options.batch_size);
+  } catch (...) {  // whatever it is: the others have begun this batch
+    failure_ = std::current_exception();
+    meeting_.give_up();
+    throw;
   }
   shard_.end_read_when(ticket, std::make_shared<ReadersEnd>(board_, job.number, readers_));
   deliver::put_block(std::move(block), job.batch);
