@@ -1,0 +1,246 @@
+#include "c10d/call.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/errors.h"
+#include "transport/mpi/runtime.h"
+
+namespace gear::c10d {
+namespace {
+
+using transport::mpi::check;
+
+constexpr int kPiecesAtOnce = 4;  // of a transfer
+constexpr std::chrono::milliseconds kCancelFor{250};
+
+}  // namespace
+
+void Call::limit(double timeout_s) {
+  const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                        std::chrono::duration<double>(std::min(timeout_s, 1e9)));
+  if (until < deadline) {
+    deadline = until;
+    timeout_s_ = timeout_s;
+  }
+}
+
+Collective::Collective(std::shared_ptr<Ring> ring, Kind kind, Schedule schedule,
+                       uint64_t segment_bytes, double timeout_s)
+    : Call(std::move(ring), kind, timeout_s),
+      number_(ring_->communicator.take_number(kind)),
+      tag_(Communicator::tag_of(number_, kind)),
+      schedule_(std::move(schedule)),
+      segment_bytes_(segment_bytes) {
+  for (const Round& round : schedule_.rounds) {
+    for (const Transfer& transfer : round.transfers) {
+      room_bytes_ = std::max(room_bytes_, std::min(segment_bytes_, transfer.length));
+    }
+  }
+}
+
+Step Collective::advance() {
+  bool moved = false;
+  for (;;) {
+    if (round_ == schedule_.rounds.size()) {
+      return Step::kEnded;
+    }
+    if (!round_begun_) {
+      begin_round();
+    }
+    moved = fill() || moved;
+    if (!requests_.empty()) {
+      if (!test()) {
+        return moved ? Step::kMoved : Step::kIdle;
+      }
+      moved = true;
+      continue;
+    }
+    if (schedule_.rounds[round_].then) {
+      schedule_.rounds[round_].then();
+    }
+    ++round_;
+    round_begun_ = false;
+  }
+}
+
+void Collective::begin_round() {
+  lanes_.assign(schedule_.rounds[round_].transfers.size(), {});
+  round_begun_ = true;
+}
+
+// Receives are posted before sends: MPI then writes what comes where it belongs.
+bool Collective::fill() {
+  const auto& transfers = schedule_.rounds[round_].transfers;
+  bool posted = false;
+  for (const bool receives : {true, false}) {
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      while (transfers[i].receives == receives && lanes_[i].posted < transfers[i].length &&
+             lanes_[i].in_flight < kPiecesAtOnce) {
+        post(i);
+        posted = true;
+      }
+    }
+  }
+  return posted;
+}
+
+void Collective::post(size_t lane) {
+  const Transfer& transfer = schedule_.rounds[round_].transfers[lane];
+  Piece piece{lane, lanes_[lane].posted, 0, nullptr};
+  piece.length = std::min(segment_bytes_, transfer.length - piece.begin);
+  const Wire wire = schedule_.arithmetic.wire;
+  std::byte* bytes = transfer.bytes + piece.begin;
+  if (wire != Wire::kSame || transfer.reduces) {
+    piece.room = room();
+    if (!transfer.receives) {
+      narrow(wire, bytes, piece.room.get(), piece.length / sizeof(float));
+    }
+    bytes = piece.room.get();
+  }
+  const auto sent = static_cast<int>(wire == Wire::kSame ? piece.length : piece.length / 2);
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (transfer.receives) {
+    check(MPI_Irecv(bytes, sent, MPI_BYTE, transfer.peer, tag_, ring_->communicator.collectives(),
+                    &request),
+          "MPI_Irecv");
+  } else {
+    check(MPI_Isend(bytes, sent, MPI_BYTE, transfer.peer, tag_, ring_->communicator.collectives(),
+                    &request),
+          "MPI_Isend");
+  }
+  lanes_[lane].posted += piece.length;
+  ++lanes_[lane].in_flight;
+  requests_.push_back(request);
+  pieces_.push_back(std::move(piece));
+}
+
+bool Collective::test() {
+  ended_.resize(requests_.size());
+  statuses_.resize(requests_.size());
+  int count = 0;
+  const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
+                                ended_.data(), statuses_.data());
+  if (code != MPI_ERR_IN_STATUS) {
+    check(code, "MPI_Testsome");
+  }
+  count = std::max(count, 0);  // MPI_UNDEFINED: none was open
+  for (int i = 0; i < count; ++i) {
+    const auto slot = static_cast<size_t>(i);
+    Piece& piece = pieces_[static_cast<size_t>(ended_[slot])];
+    const Transfer& transfer = schedule_.rounds[round_].transfers[piece.lane];
+    if (code == MPI_ERR_IN_STATUS && statuses_[slot].MPI_ERROR != MPI_SUCCESS) {
+      int kind = MPI_SUCCESS;
+      MPI_Error_class(statuses_[slot].MPI_ERROR, &kind);
+      if (kind == MPI_ERR_TRUNCATE) {
+        fail_size(transfer.peer, 0, piece.length);
+      }
+      check(statuses_[slot].MPI_ERROR, transfer.receives ? "receiving by MPI" : "sending by MPI");
+    }
+    take(piece, statuses_[slot]);
+    lanes_[piece.lane].ended += piece.length;
+    --lanes_[piece.lane].in_flight;
+    if (piece.room) {
+      rooms_.push_back(std::move(piece.room));
+    }
+  }
+  if (count > 0) {
+    size_t kept = 0;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i] != MPI_REQUEST_NULL) {
+        if (kept != i) {
+          requests_[kept] = requests_[i];
+          pieces_[kept] = std::move(pieces_[i]);
+        }
+        ++kept;
+      }
+    }
+    requests_.resize(kept);
+    pieces_.resize(kept);
+  }
+  return count > 0;
+}
+
+void Collective::take(Piece& piece, const MPI_Status& status) {
+  const Transfer& transfer = schedule_.rounds[round_].transfers[piece.lane];
+  if (!transfer.receives) {
+    return;
+  }
+  const Arithmetic& arithmetic = schedule_.arithmetic;
+  const bool narrowed = arithmetic.wire != Wire::kSame;
+  int bytes = 0;
+  check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+  const uint64_t expected = narrowed ? piece.length / 2 : piece.length;
+  if (static_cast<uint64_t>(bytes) != expected) {
+    fail_size(transfer.peer, static_cast<uint64_t>(bytes), expected);
+  }
+  std::byte* const to = transfer.bytes + piece.begin;
+  if (!narrowed && transfer.reduces) {
+    combine(arithmetic.element, arithmetic.reduction, to, to, piece.room.get(),
+            piece.length / arithmetic.bytes());
+  } else if (narrowed && !transfer.reduces) {
+    widen(arithmetic.wire, piece.room.get(), to, piece.length / sizeof(float));
+  } else if (narrowed) {
+    auto wide = room();
+    widen(arithmetic.wire, piece.room.get(), wide.get(), piece.length / sizeof(float));
+    combine(arithmetic.element, arithmetic.reduction, to, to, wide.get(),
+            piece.length / sizeof(float));
+    rooms_.push_back(std::move(wide));
+  }
+}
+
+std::unique_ptr<std::byte[]> Collective::room() {
+  if (rooms_.empty()) {
+    return std::unique_ptr<std::byte[]>(new std::byte[room_bytes_]);
+  }
+  auto found = std::move(rooms_.back());
+  rooms_.pop_back();
+  return found;
+}
+
+void Collective::fail_size(int peer, uint64_t bytes, uint64_t expected) const {
+  throw base::TransportError(base::cat(
+      "[mpi] rank ", peer, " sent ", bytes == 0 ? std::string("more") : base::cat(bytes, " bytes"),
+      " in ", kind_name(kind_), " (call ", number_, " of the group) where rank ",
+      ring_->communicator.place().rank, " expects ", expected,
+      " bytes: give tensors of matching sizes and dtypes on all ranks"));
+}
+
+std::optional<std::string> Collective::late(Clock::time_point now) {
+  std::vector<int> waited_for;
+  for (const Piece& piece : pieces_) {
+    waited_for.push_back(schedule_.rounds[round_].transfers[piece.lane].peer);
+  }
+  std::ranges::sort(waited_for);
+  waited_for.erase(std::ranges::unique(waited_for).begin(), waited_for.end());
+  return ring_->roll_call.ask(number_, kind_, waited_for, timeout_s_, now);
+}
+
+void Collective::cancel() noexcept {
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    if (requests_[i] != MPI_REQUEST_NULL &&
+        schedule_.rounds[round_].transfers[pieces_[i].lane].receives) {
+      MPI_Cancel(&requests_[i]);
+    }
+  }
+  const auto until = Clock::now() + kCancelFor;
+  int all_ended = requests_.empty() ? 1 : 0;
+  while (all_ended == 0 && Clock::now() < until) {
+    if (MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all_ended,
+                    MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  if (all_ended == 0) {
+    // MPI may still read or write there, whoever frees what.
+    for (Piece& piece : pieces_) {
+      static_cast<void>(piece.room.release());
+    }
+    for (auto& memory : schedule_.memory) {
+      static_cast<void>(memory.release());
+    }
+  }
+}
+
+}  // namespace gear::c10d

@@ -1,0 +1,91 @@
+#include "c10d/communicator.h"
+
+#include <functional>
+
+#include "base/errors.h"
+#include "transport/mpi/runtime.h"
+
+namespace gear::c10d {
+namespace {
+
+using transport::mpi::check;
+
+constexpr uint64_t kNumbers = 1 << 15;  // calls of one group that are told apart by their tag
+constexpr int kKinds = 16;
+constexpr int kFirstTag = 16;
+
+int highest_tag_of(MPI_Comm communicator) {
+  int* value = nullptr;
+  int found = 0;
+  check(MPI_Comm_get_attr(communicator, MPI_TAG_UB, static_cast<void*>(&value), &found),
+        "MPI_Comm_get_attr");
+  return found != 0 ? *value : 32767;
+}
+
+}  // namespace
+
+std::string_view kind_name(Kind kind) {
+  constexpr std::string_view kNames[] = {
+      "broadcast",      "all_reduce", "reduce",  "all_gather",        "gather", "scatter",
+      "reduce_scatter", "all_to_all", "barrier", "monitored_barrier", "send",   "recv"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+Communicator::Communicator(const std::vector<int>& world_ranks, const std::string& name) {
+  transport::mpi::require_runtime();
+  int level = MPI_THREAD_SINGLE;
+  check(MPI_Query_thread(&level), "MPI_Query_thread");
+  if (level < MPI_THREAD_MULTIPLE) {
+    throw base::TransportError(
+        "[mpi] MPI was initialised without MPI_THREAD_MULTIPLE, which gear_mpi needs: initialise "
+        "it "
+        "with that (mpi4py does), or leave it to gear.mpi");
+  }
+  MPI_Group world = MPI_GROUP_NULL;
+  MPI_Group members = MPI_GROUP_NULL;
+  check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  check(MPI_Group_incl(world, static_cast<int>(world_ranks.size()), world_ranks.data(), &members),
+        "MPI_Group_incl");
+  const auto tag = static_cast<int>(std::hash<std::string>{}(name) % 30000);
+  check(MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &collectives_),
+        "MPI_Comm_create_group");
+  check(MPI_Group_free(&members), "MPI_Group_free");
+  check(MPI_Group_free(&world), "MPI_Group_free");
+  check(MPI_Comm_dup(collectives_, &messages_), "MPI_Comm_dup");
+  check(MPI_Comm_set_errhandler(collectives_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(MPI_Comm_set_errhandler(messages_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(MPI_Comm_rank(collectives_, &place_.rank), "MPI_Comm_rank");
+  check(MPI_Comm_size(collectives_, &place_.size), "MPI_Comm_size");
+  highest_tag_ = highest_tag_of(messages_);
+  if (highest_tag_ < tag_of(kNumbers - 1, Kind::kReceive)) {
+    throw base::TransportError(base::cat("[mpi] this MPI has tags up to ", highest_tag_,
+                                         ", and gear_mpi needs ",
+                                         tag_of(kNumbers - 1, Kind::kReceive)));
+  }
+}
+
+Communicator::~Communicator() {
+  if (!failure_.empty() || !transport::mpi::is_running()) {
+    return;
+  }
+  MPI_Comm_free(&messages_);
+  MPI_Comm_free(&collectives_);
+}
+
+uint64_t Communicator::take_number(Kind kind) {
+  kinds_[next_number_ % kinds_.size()] = kind;
+  return next_number_++;
+}
+
+int Communicator::tag_of(uint64_t number, Kind kind) {
+  return kFirstTag + static_cast<int>(number % kNumbers) * kKinds + static_cast<int>(kind);
+}
+
+void Communicator::fail(const std::string& words) noexcept {
+  if (failure_.empty()) {
+    failure_ = words;
+    transport::mpi::never_finalise();
+  }
+}
+
+}  // namespace gear::c10d

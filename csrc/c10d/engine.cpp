@@ -1,0 +1,247 @@
+#include "c10d/engine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+
+#include "base/errors.h"
+#include "base/threads/interrupt.h"
+
+namespace gear::c10d {
+namespace {
+
+constexpr uint32_t kBusyTurns = 2'000;    // of a waiter: a millisecond or less
+constexpr uint32_t kYieldTurns = 20'000;  // some ten milliseconds
+constexpr uint32_t kThreadTurns = 2'000;  // of the thread, before it sleeps between two looks
+constexpr std::chrono::microseconds kShortSleep{50};
+constexpr std::chrono::milliseconds kListenEvery{2};
+
+// Whether every rank of this host has a core, as far as its launcher tells: a waiter may then keep
+// its own for a while. Given away on a busy machine, it comes back milliseconds later.
+bool has_core() {
+  cpu_set_t cores;
+  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) {
+    return false;
+  }
+  for (const char* const name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
+    if (const char* const ranks = std::getenv(name)) {
+      return std::atoi(ranks) <= CPU_COUNT(&cores);
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Engine& Engine::instance() {
+  static auto* const engine = new Engine;
+  return *engine;
+}
+
+void Engine::submit(const std::function<std::shared_ptr<Call>()>& make, bool awaited) {
+  Calls ended;
+  {
+    const std::lock_guard guard(mutex_);
+    const std::shared_ptr<Call> call = make();
+    const std::string& failure = call->ring().communicator.failure();
+    if (!failure.empty()) {
+      throw base::TransportError(failure);
+    }
+    call->limit(call->timeout_s());
+    if (advance(*call, Clock::now())) {
+      ended.push_back(call);
+    } else {
+      open_.push_back(call);
+      num_open_ = open_.size();
+    }
+  }
+  finish(ended);
+  if (ended.empty() && !awaited) {
+    wake();
+  }
+}
+
+// Whether the call has ended, well or not.
+bool Engine::advance(Call& call, Clock::time_point now) {
+  Ring& ring = call.ring();
+  try {
+    if (!ring.communicator.failure().empty()) {
+      throw base::TransportError(ring.communicator.failure());
+    }
+    const Step step = call.advance();
+    if (step == Step::kEnded) {
+      return true;
+    }
+    if (step == Step::kIdle && now >= call.deadline) {
+      if (const auto words = call.late(now)) {
+        throw base::TransportError(*words);
+      }
+    }
+    return false;
+  } catch (const std::exception& error) {
+    call.failure = error.what();
+    call.cancel();
+    if (call.shared() && ring.communicator.failure().empty()) {
+      ring.roll_call.tell(call.failure);
+      ring.communicator.fail(call.failure);
+    }
+    return true;
+  }
+}
+
+void Engine::listen(Ring& ring, Clock::time_point now) {
+  if (now - ring.listened < kListenEvery) {
+    return;
+  }
+  ring.listened = now;
+  try {
+    ring.roll_call.listen();
+  } catch (const base::TransportError& error) {
+    ring.communicator.fail(error.what());
+  }
+}
+
+bool Engine::drive() {
+  Calls ended;
+  {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) {
+      return false;
+    }
+    const auto now = Clock::now();
+    for (size_t i = 0; i < open_.size();) {
+      listen(open_[i]->ring(), now);
+      if (advance(*open_[i], now)) {
+        ended.push_back(std::move(open_[i]));
+        open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+    num_open_ = open_.size();
+  }
+  finish(ended);
+  return !ended.empty();
+}
+
+void Engine::finish(const Calls& ended) {
+  for (const auto& call : ended) {
+    if (call->on_end) {
+      call->on_end();
+    }
+    call->done.store(true, std::memory_order_release);
+    if (call->on_done) {
+      call->on_done();
+    }
+    call->on_end = nullptr;
+    call->on_done = nullptr;
+  }
+}
+
+void Engine::wait(Call& call, std::optional<double> timeout_s) {
+  const auto is_done = [&] { return call.done.load(std::memory_order_acquire); };
+  if (is_done()) {
+    return;
+  }
+  struct Waiting {
+    explicit Waiting(Engine& of) : engine(of) { ++engine.num_waiting_; }
+    ~Waiting() {
+      if (--engine.num_waiting_ == 0 && engine.num_open_ > 0) {
+        engine.wake();  // for the calls that nobody waits for
+      }
+    }
+    Engine& engine;
+  } waiting(*this);
+  if (timeout_s) {
+    const std::lock_guard guard(mutex_);
+    call.limit(*timeout_s);
+  }
+  static const bool keeps_core = has_core();
+  auto next_look = Clock::now() + base::kInterruptEvery;
+  for (uint32_t turn = 0; !is_done(); ++turn) {
+    if (drive()) {
+      turn = 0;
+      continue;
+    }
+    if (turn < kBusyTurns) {
+      if (!keeps_core && turn % 16 == 15) {
+        ::sched_yield();
+      }
+      continue;
+    }
+    const auto now = Clock::now();
+    if (now >= next_look) {
+      base::check_interrupt();
+      next_look = now + base::kInterruptEvery;
+    }
+    if (turn < kYieldTurns) {
+      ::sched_yield();
+    } else {
+      std::this_thread::sleep_for(kShortSleep);
+    }
+  }
+}
+
+void Engine::wake() {
+  if (started_ && !asleep_) {
+    return;  // it looks at num_open_ between asleep_ and its sleep
+  }
+  {
+    const std::lock_guard guard(sleep_mutex_);
+    if (stopped_) {
+      return;
+    }
+    wanted_ = true;
+    if (!thread_) {
+      thread_.emplace([this] { run(); });
+      started_ = true;
+    }
+  }
+  awake_.notify_one();
+}
+
+void Engine::run() {
+  for (uint32_t turn = 0;; ++turn) {
+    if (num_open_ == 0) {
+      std::unique_lock lock(sleep_mutex_);
+      asleep_ = true;
+      awake_.wait(lock, [&] { return wanted_ || stopped_ || num_open_ > 0; });
+      asleep_ = false;
+      wanted_ = false;
+      turn = 0;
+    }
+    {
+      const std::lock_guard guard(sleep_mutex_);
+      if (stopped_) {
+        return;
+      }
+    }
+    if (num_waiting_ > 0) {
+      std::this_thread::sleep_for(kShortSleep);
+      turn = 0;
+    } else if (drive()) {
+      turn = 0;
+    } else if (turn < kThreadTurns) {
+      ::sched_yield();
+    } else {
+      std::this_thread::sleep_for(kShortSleep);
+    }
+  }
+}
+
+void Engine::stop() {
+  std::optional<std::thread> thread;
+  {
+    const std::lock_guard guard(sleep_mutex_);
+    stopped_ = true;
+    thread.swap(thread_);
+  }
+  awake_.notify_all();
+  if (thread) {
+    thread->join();
+  }
+}
+
+}  // namespace gear::c10d

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "c10d/elements.h"
+
+namespace gear::c10d {
+
+/// Bytes between this rank and one other. What is sent is not written to.
+struct Transfer {
+  int peer;
+  bool receives;
+  std::byte* bytes;
+  uint64_t length;
+  bool reduces = false;  ///< what is received is reduced into `bytes`
+};
+
+/// Transfers that are under way together, at most one a peer and direction; when all have ended,
+/// `then` is called, and the next round begins.
+struct Round {
+  std::vector<Transfer> transfers;
+  std::function<void()> then;
+};
+
+/// What a reduction does with elements.
+struct Arithmetic {
+  Element element = Element::kU8;
+  Reduction reduction = Reduction::kSum;
+  int64_t divisor = 1;      ///< the result is divided by it
+  Wire wire = Wire::kSame;  ///< other than kSame: of float32 alone
+
+  uint64_t bytes() const { return element_bytes(element); }
+};
+
+/// One rank's part of a collective operation: rounds, with the memory that they need between them.
+struct Schedule {
+  std::vector<Round> rounds;
+  Arithmetic arithmetic;
+  std::vector<std::unique_ptr<std::byte[]>> memory;
+
+  std::byte* room(uint64_t bytes) {
+    return memory.emplace_back(new std::byte[bytes]).get();  // not zeroed
+  }
+};
+
+}  // namespace gear::c10d

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "c10d/torch/tensors.h"
+
+namespace gear::c10d {
+
+/// The process group `gear_mpi` of torch.distributed: tensors in the memory of the host, by MPI.
+class Backend final : public ::c10d::Backend {
+ public:
+  struct Options final : ::c10d::Backend::Options {
+    explicit Options(std::chrono::milliseconds wait) : ::c10d::Backend::Options("gear_mpi", wait) {}
+
+    /// Pieces of collective operations; the same on all ranks, a multiple of 64.
+    uint64_t segment_bytes = 1 << 20;
+  };
+
+  /// Collective over `world_ranks`, the ranks of MPI_COMM_WORLD by rank of the group. `name`: of
+  /// the group, the same on all its ranks.
+  Backend(int rank, const std::vector<int>& world_ranks, const std::string& name,
+          c10::intrusive_ptr<Options> options);
+
+  const std::string getBackendName() const override { return "gear_mpi"; }
+  c10::intrusive_ptr<::c10d::Backend::Options> getBackendOptions() override { return options_; }
+  void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override;
+  ::c10d::ErrorType getError() override { return ::c10d::ErrorType::SUCCESS; }
+
+  using WorkPointer = c10::intrusive_ptr<::c10d::Work>;
+  using List = std::vector<at::Tensor>;
+  using Lists = std::vector<std::vector<at::Tensor>>;
+
+  /// How sums of float32 travel from here on, in large operations; the same on all ranks.
+  Wire wire() const noexcept { return wire_; }
+  void set_wire(Wire wire) noexcept { wire_ = wire; }
+
+  WorkPointer broadcast(List& tensors, const ::c10d::BroadcastOptions& options) override;
+  WorkPointer allreduce(List& tensors, const ::c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_coalesced(List& tensors,
+                                  const ::c10d::AllreduceCoalescedOptions& options) override;
+  WorkPointer reduce(List& tensors, const ::c10d::ReduceOptions& options) override;
+  WorkPointer allgather(Lists& outputs, List& inputs,
+                        const ::c10d::AllgatherOptions& options) override;
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
+                              const ::c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_coalesced(Lists& outputs, List& inputs,
+                                  const ::c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_into_tensor_coalesced(List& outputs, List& inputs,
+                                              const ::c10d::AllgatherOptions& options) override;
+  WorkPointer gather(Lists& outputs, List& inputs, const ::c10d::GatherOptions& options) override;
+  WorkPointer scatter(List& outputs, Lists& inputs, const ::c10d::ScatterOptions& options) override;
+  WorkPointer reduce_scatter(List& outputs, Lists& inputs,
+                             const ::c10d::ReduceScatterOptions& options) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const ::c10d::ReduceScatterOptions& options) override;
+  WorkPointer reduce_scatter_tensor_coalesced(List& outputs, List& inputs,
+                                              const ::c10d::ReduceScatterOptions& options) override;
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
+                            std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+                            const ::c10d::AllToAllOptions& options) override;
+  WorkPointer alltoall(List& outputs, List& inputs,
+                       const ::c10d::AllToAllOptions& options) override;
+  WorkPointer send(List& tensors, int target, int tag) override;
+  WorkPointer recv(List& tensors, int source, int tag) override;
+  WorkPointer recvAnysource(List& tensors, int tag) override;
+  WorkPointer barrier(const ::c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const ::c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+ private:
+  /// How an operation is called in profiles, by torch, and by the other ranks.
+  struct Name {
+    Kind kind;
+    ::c10d::OpType type;
+    const char* title;
+  };
+  struct Limits {
+    std::chrono::milliseconds timeout;
+    bool async;
+  };
+  static const Name kAllReduceName, kAllGatherName, kReduceScatterName;
+
+  WorkPointer run(const Name& name, std::vector<Schedule> schedules, Tensors tensors,
+                  Limits limits);
+  WorkPointer run_message(const Name& name, const at::Tensor& tensor, int peer, int tag);
+  double timeout_s(std::chrono::milliseconds asked) const;
+  /// What the reduction computes, and how it travels.
+  Arithmetic arithmetic_of(const at::Tensor& tensor, const ::c10d::ReduceOp& op) const;
+
+  Schedule reducing(const at::Tensor& tensor, const ::c10d::ReduceOp& op, Tensors& tensors);
+  Schedule gathering(const List& outputs, const at::Tensor& input, Tensors& tensors);
+  Schedule gathering_flat(const at::Tensor& output, const at::Tensor& input, Tensors& tensors);
+  Schedule scattering_sum(const at::Tensor& output, const List& inputs, const ::c10d::ReduceOp& op,
+                          Tensors& tensors);
+  Schedule scattering_sum_flat(const at::Tensor& output, const at::Tensor& input,
+                               const ::c10d::ReduceOp& op, Tensors& tensors);
+  void check_each_rank(size_t given, const char* what) const;
+  void check_root(int64_t root) const;
+
+  Place place_;
+  std::shared_ptr<Ring> ring_;
+  c10::intrusive_ptr<Options> options_;
+  std::atomic<Wire> wire_{Wire::kSame};
+};
+
+}  // namespace gear::c10d

@@ -1,0 +1,106 @@
+// The Python extension gear._c10d.
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "base/errors.h"
+#include "base/threads/interrupt.h"
+#include "c10d/torch/backend.h"
+#include "transport/mpi/runtime.h"
+
+namespace py = pybind11;
+
+namespace gear::c10d {
+namespace {
+
+// Python's answer to Ctrl-C, in the middle of a wait.
+void check_signals() {
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) {
+    throw py::error_already_set();
+  }
+}
+
+// This process among those that MPI has started: (rank, size). Initialises MPI.
+std::pair<int, int> world() {
+  using transport::mpi::check;
+  transport::mpi::require_runtime();
+  int rank = 0;
+  int size = 0;
+  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+  check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  return {rank, size};
+}
+
+// This process among those on its host. Collective over all that MPI has started.
+int local_rank() {
+  using transport::mpi::check;
+  transport::mpi::require_runtime();
+  MPI_Comm host = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
+        "MPI_Comm_split_type");
+  int local = 0;
+  check(MPI_Comm_rank(host, &local), "MPI_Comm_rank");
+  check(MPI_Comm_free(&host), "MPI_Comm_free");
+  return local;
+}
+
+// What rank 0 says, on all ranks of MPI_COMM_WORLD.
+std::string from_rank_0(const std::string& text) {
+  using transport::mpi::check;
+  transport::mpi::require_runtime();
+  auto length = static_cast<int>(text.size());
+  check(MPI_Bcast(&length, 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  std::string said = text;
+  said.resize(static_cast<size_t>(length));
+  check(MPI_Bcast(said.data(), length, MPI_CHAR, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  return said;
+}
+
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  transport::mpi::check(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+  return {text, static_cast<size_t>(length)};
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  module.doc() = "torch.distributed over MPI.";
+  base::interrupt_check.store(&check_signals);
+
+  py::enum_<Wire>(module, "Wire")
+      .value("SAME", Wire::kSame)
+      .value("BF16", Wire::kBf16)
+      .value("F16", Wire::kF16);
+  using Options = Backend::Options;
+  py::class_<Options, ::c10d::Backend::Options, c10::intrusive_ptr<Options>>(module, "Options")
+      .def(py::init([](double timeout_s, uint64_t segment_bytes) {
+             auto options = c10::make_intrusive<Options>(
+                 std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3)));
+             options->segment_bytes = segment_bytes;
+             return options;
+           }),
+           py::arg("timeout_s"), py::arg("segment_bytes"));
+  py::class_<Backend, ::c10d::Backend, c10::intrusive_ptr<Backend>>(module, "Backend")
+      .def(py::init([](int rank, const std::vector<int>& world_ranks, const std::string& name,
+                       c10::intrusive_ptr<Options> options) {
+             return c10::make_intrusive<Backend>(rank, world_ranks, name, std::move(options));
+           }),
+           py::arg("rank"), py::arg("world_ranks"), py::arg("name"), py::arg("options"),
+           py::call_guard<py::gil_scoped_release>())
+      .def_property("wire", &Backend::wire, &Backend::set_wire);
+  module.def("world", &world, py::call_guard<py::gil_scoped_release>());
+  module.def("local_rank", &local_rank, py::call_guard<py::gil_scoped_release>());
+  module.def("from_rank_0", &from_rank_0, py::arg("text"),
+             py::call_guard<py::gil_scoped_release>());
+  module.def("mpi_version", &mpi_version);
+  module.def("is_running", &transport::mpi::is_running);
+  module.def("never_finalise", &transport::mpi::never_finalise);
+  module.def("stop", [] { Engine::instance().stop(); }, py::call_guard<py::gil_scoped_release>());
+  module.attr("version") = GEAR_VERSION;
+}
+
+}  // namespace gear::c10d

@@ -1,0 +1,137 @@
+#include "c10d/torch/tensors.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+
+namespace gear::c10d {
+namespace {
+
+void check_tensor(const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(tensor.defined(), "[mpi] an undefined tensor was given");
+  TORCH_CHECK_VALUE(
+      tensor.device().is_cpu(), "[mpi] a tensor on ", tensor.device(),
+      " was given, and gear_mpi takes tensors in the memory of the host: make the process group of "
+      "\"cpu:gear_mpi,cuda:nccl\", by which NCCL takes those of GPUs, or move it with .cpu()");
+  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "[mpi] a tensor of layout ", tensor.layout(),
+                    " was given: dense (strided) ones are allowed; use .to_dense()");
+}
+
+Block bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+Element element_of(at::ScalarType type) {
+  switch (type) {
+    case at::kBool:
+      return Element::kBool;
+    case at::kByte:
+      return Element::kU8;
+    case at::kChar:
+      return Element::kI8;
+    case at::kShort:
+      return Element::kI16;
+    case at::kInt:
+      return Element::kI32;
+    case at::kLong:
+      return Element::kI64;
+    case at::kHalf:
+      return Element::kF16;
+    case at::kBFloat16:
+      return Element::kBf16;
+    case at::kFloat:
+    case at::kComplexFloat:
+      return Element::kF32;
+    case at::kDouble:
+    case at::kComplexDouble:
+      return Element::kF64;
+    default:
+      C10_THROW_ERROR(ValueError,
+                      c10::str("[mpi] tensors of ", type,
+                               " cannot be reduced: bool, uint8, int8 to int64, float16, bfloat16, "
+                               "float32, float64, complex64 and complex128 can; other dtypes can "
+                               "be sent, gathered and scattered"));
+  }
+}
+
+Reduction reduction_of(const ::c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case ::c10d::ReduceOp::SUM:
+    case ::c10d::ReduceOp::AVG:
+    case ::c10d::ReduceOp::PREMUL_SUM:
+      return Reduction::kSum;
+    case ::c10d::ReduceOp::PRODUCT:
+      return Reduction::kProduct;
+    case ::c10d::ReduceOp::MIN:
+      return Reduction::kMin;
+    case ::c10d::ReduceOp::MAX:
+      return Reduction::kMax;
+    case ::c10d::ReduceOp::BAND:
+      return Reduction::kAnd;
+    case ::c10d::ReduceOp::BOR:
+      return Reduction::kOr;
+    case ::c10d::ReduceOp::BXOR:
+      return Reduction::kXor;
+    default:
+      C10_THROW_ERROR(ValueError, "[mpi] an unknown reduction was given");
+  }
+}
+
+}  // namespace
+
+Block input(const at::Tensor& tensor, Tensors& tensors) {
+  check_tensor(tensor);
+  at::Tensor dense = tensor.contiguous();
+  tensors.kept.push_back(dense);
+  return bytes_of(dense);
+}
+
+Block output(const at::Tensor& tensor, Tensors& tensors) {
+  check_tensor(tensor);
+  at::Tensor dense = tensor.contiguous();
+  if (!dense.is_same(tensor)) {
+    tensors.copies.emplace_back(dense, tensor);
+  }
+  tensors.kept.push_back(dense);
+  return bytes_of(dense);
+}
+
+at::Tensor& only(std::vector<at::Tensor>& list) {
+  TORCH_CHECK_VALUE(list.size() == 1, "[mpi] ", list.size(), " tensors were given: one is allowed");
+  return list.front();
+}
+
+Arithmetic arithmetic_of(const at::Tensor& tensor, const ::c10d::ReduceOp& op, int size) {
+  check_tensor(tensor);
+  Arithmetic arithmetic;
+  arithmetic.element = element_of(tensor.scalar_type());
+  arithmetic.reduction = reduction_of(op);
+  const bool is_average = op.op_ == ::c10d::ReduceOp::AVG;
+  if (is_average) {
+    arithmetic.divisor = size;
+  }
+  const bool possible = can_reduce(arithmetic.element, arithmetic.reduction) &&
+                        !(tensor.is_complex() && arithmetic.reduction != Reduction::kSum) &&
+                        !(arithmetic.element == Element::kBool && is_average);
+  TORCH_CHECK_VALUE(possible, "[mpi] ", is_average ? "AVG" : reduction_name(arithmetic.reduction),
+                    " of ", tensor.scalar_type(),
+                    " was asked for: bitwise reductions take integers and bool, AVG all but bool, "
+                    "and of complex numbers there are SUM and AVG");
+  return arithmetic;
+}
+
+bool scales(const ::c10d::ReduceOp& op) { return op.op_ == ::c10d::ReduceOp::PREMUL_SUM; }
+
+void scale(at::Tensor& tensor, const ::c10d::ReduceOp& op) {
+  const c10::NoGradGuard no_grad;
+  const auto* const factor = dynamic_cast<const ::c10d::PreMulSumSupplement*>(op.supplement_.get());
+  TORCH_CHECK_VALUE(factor != nullptr, "[mpi] PREMUL_SUM has no factor");
+  TORCH_CHECK_VALUE(tensor.is_floating_point() || tensor.is_complex(), "[mpi] PREMUL_SUM of ",
+                    tensor.scalar_type(), " was asked for: floating point is allowed");
+  if (factor->tensor_factor.defined()) {
+    tensor.mul_(factor->tensor_factor.cpu());
+  } else {
+    tensor.mul_(factor->double_factor);
+  }
+}
+
+}  // namespace gear::c10d

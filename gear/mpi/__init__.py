@@ -1,0 +1,25 @@
+"""`gear_mpi`: torch.distributed over MPI, for the PyTorch that pip installs.
+
+    import gear.mpi                                   # makes the backend known to torch
+    torch.distributed.init_process_group("gear_mpi")  # under mpirun or srun, nothing else
+
+See docs/process-group.md. It needs the extension `gear._c10d`, which `tools/c10d.sh` builds for one
+torch and one MPI; importing this module without it raises nothing, making a process group does.
+"""
+
+from gear.mpi.backend import NAME, Options, monitored_barrier, register
+from gear.mpi.compression import get_compression, set_compression
+from gear.mpi.library import available
+from gear.mpi.place import set_environment
+
+__all__ = [
+    "NAME",
+    "Options",
+    "available",
+    "get_compression",
+    "monitored_barrier",
+    "set_compression",
+    "set_environment",
+]
+
+register()

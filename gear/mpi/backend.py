@@ -1,0 +1,170 @@
+"""The backend `gear_mpi` of torch.distributed."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import sys
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+import gear
+from gear.errors import InvalidArgument, TransportError
+from gear.mpi.compression import KINDS, check_compression, default_compression
+from gear.mpi.library import load
+from gear.mpi.place import register_meeting
+
+NAME = "gear_mpi"
+DEFAULT_SEGMENT = "1M"
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may be given as `pg_options` of ``init_process_group`` and ``new_group``.
+
+    Attributes:
+        segment_bytes: collective operations send pieces of at most so many bytes; the next ones are
+            on their way while one is reduced. The same on all ranks. None: ``GEAR_MPI_SEGMENT``,
+            else 1M.
+        compression: how sums of float32 travel at first, as in `set_compression`. The same on all
+            ranks. None: ``GEAR_MPI_COMPRESSION``, else ``"none"``.
+    """
+
+    segment_bytes: int | None = None
+    compression: str | None = None
+
+    def resolved(self) -> int:
+        if self.segment_bytes is not None:
+            given, value = str(self.segment_bytes), self.segment_bytes
+        else:
+            given = os.environ.get("GEAR_MPI_SEGMENT") or DEFAULT_SEGMENT
+            value = bytes_of(given)
+        if not 64 <= value < 1 << 31:
+            raise InvalidArgument(
+                f"[mpi] GEAR_MPI_SEGMENT={given}: 64 bytes to less than 2G are allowed"
+            )
+        return value // 64 * 64
+
+
+def bytes_of(text: str) -> int:
+    """The number of bytes that ``4M``, ``256K`` or ``100`` say."""
+    match = re.fullmatch(r"(\d{1,12})([KMG]?)", text.strip().upper())
+    if match is None:
+        raise InvalidArgument(
+            f"[mpi] {text!r} is no number of bytes: write one as 4M, 256K or 100000"
+        )
+    return int(match[1]) * UNITS[match[2]]
+
+
+def register() -> None:
+    """Makes ``gear_mpi`` known to torch.distributed; once a process."""
+    if hasattr(dist.Backend, NAME.upper()):
+        return
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+    register_meeting()
+    atexit.register(_end, os.getpid())
+
+
+def monitored_barrier(
+    group: dist.ProcessGroup | None = None, timeout: timedelta | None = None
+) -> None:
+    """As ``torch.distributed.monitored_barrier``, which torch allows with gloo alone.
+
+    Returns when all ranks have called it.
+
+    Raises:
+        RuntimeError: ranks did not come within `timeout` (None: that of the group); the message
+            names them, on every rank that did.
+    """
+    found: Any = group or dist.group.WORLD
+    if found is None:
+        raise InvalidArgument("[mpi] there is no process group: call init_process_group first")
+    if timeout is None:
+        timeout = timedelta(milliseconds=-1)
+    found.monitored_barrier(timeout)
+
+
+def _create(given: Any, pg_options: Options | None) -> Any:
+    """The backend of one group; torch calls it on the ranks of the group."""
+    if pg_options is not None and not isinstance(pg_options, Options):
+        raise InvalidArgument(
+            f"[mpi] pg_options of {type(pg_options).__name__}: gear.mpi.Options are allowed"
+        )
+    wanted = pg_options or Options()
+    segment_bytes = wanted.resolved()
+    compression = check_compression(wanted.compression or default_compression())
+    module = load()
+    world_rank, world_size = module.world()
+    timeout_s = given.timeout.total_seconds()
+    own = {"world_rank": world_rank, "segment_bytes": segment_bytes, "gear": gear.__version__}
+    own["compression"] = compression
+    told = _exchange(given.store, given.group_rank, given.group_size, own, timeout_s)
+    _check(told, world_size)
+    options = module.Options(timeout_s=timeout_s, segment_bytes=segment_bytes)
+    places = [one["world_rank"] for one in told]
+    backend = module.Backend(given.group_rank, places, str(given.group_id), options)
+    backend.wire = getattr(module.Wire, KINDS[compression])
+    return backend
+
+
+def _exchange(
+    store: Any, rank: int, size: int, own: dict[str, Any], timeout_s: float
+) -> list[dict[str, Any]]:
+    """What all ranks say, by rank. The last one to come collects it: so many reads in all, not
+    their square."""
+    end = time.monotonic() + timeout_s
+    store.set(f"gear_mpi/{rank}", json.dumps(own))
+    if store.add("gear_mpi/here", 1) == size:
+        all_said = [store.get(f"gear_mpi/{one}").decode() for one in range(size)]
+        store.set("gear_mpi/all", json.dumps(all_said))
+    pause_s = 0.001
+    while not store.check(["gear_mpi/all"]):
+        if time.monotonic() > end:
+            missing = [one for one in range(size) if not store.check([f"gear_mpi/{one}"])]
+            raise TransportError(
+                f"[mpi] ranks {missing} of {size} did not come to make a process group within "
+                f"{timeout_s:g} s: look at their output, or give a longer timeout"
+            )
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, 0.1)
+    return [json.loads(said) for said in json.loads(store.get("gear_mpi/all"))]
+
+
+def _check(told: list[dict[str, Any]], world_size: int) -> None:
+    places = [one["world_rank"] for one in told]
+    if len(set(places)) < len(places):
+        raise InvalidArgument(
+            f"[mpi] the group has {len(places)} ranks, and MPI sees {world_size} in this process: "
+            "start the ranks with the launcher of the MPI that gear_mpi was built for (mpirun, or "
+            "srun --mpi=pmix or pmi2), not with torchrun"
+        )
+    for name, what in [
+        ("segment_bytes", "segments of {} bytes"),
+        ("compression", "compression {}"),
+        ("gear", "GEAR {}"),
+    ]:
+        values = [one[name] for one in told]
+        for rank, value in enumerate(values):
+            if value != values[0]:
+                raise InvalidArgument(
+                    f"[mpi] rank 0 has {what.format(values[0])} and rank {rank} "
+                    f"{what.format(value)}: they must be the same on all ranks"
+                )
+
+
+def _end(process: int) -> None:
+    """Before the interpreter ends. A process that an exception ends does not wait in MPI_Finalize
+    for ranks that wait for it: its launcher sees that, and ends them."""
+    module = sys.modules.get("gear._c10d")
+    if module is None or os.getpid() != process:
+        return  # a forked child has no part in MPI, nor the thread
+    if getattr(sys, "last_value", None) is not None:
+        module.never_finalise()
+    module.stop()

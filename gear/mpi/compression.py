@@ -1,0 +1,60 @@
+"""Sums of float32 that travel as numbers of half the size."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gear.errors import InvalidArgument
+from gear.mpi.library import load
+
+KINDS = {"none": "SAME", "bf16": "BF16", "f16": "F16"}  # as users write them -> _c10d.Wire
+
+
+def check_compression(kind: str, name: str = "compression") -> str:
+    if kind not in KINDS:
+        raise InvalidArgument(f"[mpi] {name}={kind!r}: one of {', '.join(KINDS)} is allowed")
+    return kind
+
+
+def default_compression() -> str:
+    name = "GEAR_MPI_COMPRESSION"
+    return check_compression(os.environ.get("GEAR_MPI_COMPRESSION") or "none", name)
+
+
+def get_compression(group: dist.ProcessGroup | None = None) -> str:
+    """How the sums of a group (None: the default one) travel: ``"none"``, ``"bf16"``, ``"f16"``."""
+    wire = _backend(group).wire
+    return next(kind for kind, name in KINDS.items() if wire == getattr(load().Wire, name))
+
+
+def set_compression(kind: str, group: dist.ProcessGroup | None = None) -> None:
+    """Sets how sums of float32 travel in a group (None: the default one).
+
+    It holds for all_reduce, reduce and reduce_scatter by SUM, AVG and PREMUL_SUM, of more than 16
+    KiB (of what a rank receives, for reduce_scatter), that are called from here on. Set the same on
+    all ranks, between the same calls. See docs/process-group.md for the error.
+
+    Args:
+        kind: ``"none"``, ``"bf16"`` or ``"f16"``.
+
+    Raises:
+        InvalidArgument: another `kind`, or a group that gear_mpi does not carry.
+    """
+    _backend(group).wire = getattr(load().Wire, KINDS[check_compression(kind)])
+
+
+def _backend(group: dist.ProcessGroup | None) -> Any:
+    found: Any = group or dist.group.WORLD
+    if found is None:
+        raise InvalidArgument("[mpi] there is no process group: call init_process_group first")
+    backend = found._get_backend(torch.device("cpu"))
+    if not isinstance(backend, load().Backend):
+        raise InvalidArgument(
+            f"[mpi] a group whose tensors of the host go by {backend.name()}: one of gear_mpi is "
+            "allowed"
+        )
+    return backend

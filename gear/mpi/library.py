@@ -1,0 +1,78 @@
+"""Where the extension `gear._c10d` is: one library for each torch and MPI that a site has."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+import gear
+from gear.errors import InvalidArgument
+
+NAME = "gear._c10d"
+PACKAGE = Path(gear.__file__).parent
+# Of the installed package, and of a folder that it is developed in.
+FOLDERS = (PACKAGE / "c10d", PACKAGE.parent / "build" / "c10d" / "lib")
+# Variables that an MPI's launcher sets -> how the folders of its libraries begin.
+LAUNCHERS = {"OMPI_COMM_WORLD_RANK": "open-mpi-", "PMI_RANK": "mpich-"}
+
+
+def candidates() -> list[Path]:
+    """The libraries for this torch and Python; first those for the MPI whose launcher started this
+    process. ``GEAR_C10D`` names a folder to look in before all others."""
+    own = os.environ.get("GEAR_C10D")
+    file = "_c10d" + str(sysconfig.get_config_var("EXT_SUFFIX"))
+    folders = [Path(own)] if own else []
+    found = [
+        library
+        for folder in [*folders, *FOLDERS]
+        for library in sorted(folder.glob(f"torch-{torch.__version__}_*/{file}"))
+        if (library.parent / "stamp").exists()
+    ]
+    wanted = [prefix for variable, prefix in LAUNCHERS.items() if variable in os.environ]
+    return sorted(found, key=lambda library: not _is_for(library, wanted))
+
+
+def _is_for(library: Path, prefixes: list[str]) -> bool:
+    mpi = library.parent.name.split("_", 1)[1]
+    return any(mpi.startswith(prefix) for prefix in prefixes)
+
+
+def available() -> bool:
+    """Whether there is a library for this torch and Python. It is not loaded."""
+    return bool(candidates())
+
+
+@functools.cache
+def load() -> ModuleType:
+    """The extension. It brings MPI into the process, and does not initialise it.
+
+    Raises:
+        InvalidArgument: there is none for this torch.
+        ImportError: it, or the MPI that it was built for, cannot be loaded.
+    """
+    found = candidates()
+    if not found:
+        raise InvalidArgument(
+            f"[mpi] the backend gear_mpi has not been built for torch {torch.__version__} and "
+            f"Python {sysconfig.get_python_version()}: run tools/c10d.sh with an MPI's mpicxx on "
+            f"PATH (looked in {', '.join(map(str, FOLDERS))})"
+        )
+    spec = importlib.util.spec_from_file_location(NAME, found[0])
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if module.version != gear.__version__:
+        raise InvalidArgument(
+            f"[mpi] {found[0]} belongs to GEAR {module.version}, and this is {gear.__version__}: "
+            "run tools/c10d.sh again"
+        )
+    sys.modules[NAME] = module
+    return module

@@ -1,0 +1,1 @@
+"""gear_mpi against gloo: a package, so that no other of this name is found before it."""

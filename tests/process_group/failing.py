@@ -1,0 +1,130 @@
+"""One rank of groups in which something goes wrong: `failing.py FOLDER`, started by mpirun. Writes
+what each case raised to FOLDER/RANK.json; a group that has failed is not used again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import gear.mpi
+
+LIMIT = timedelta(seconds=2)
+
+
+def absent(group: Any, rank: int) -> None:
+    """Rank 1 is elsewhere, in an operation of several rounds."""
+    if rank != 1:
+        dist.all_reduce(torch.ones(100_000), group=group)
+
+
+def absent_of_small(group: Any, rank: int) -> None:
+    if rank != 1:
+        dist.all_reduce(torch.ones(1), group=group)
+
+
+def absent_of_broadcast(group: Any, rank: int) -> None:
+    if rank != 0:
+        dist.broadcast(torch.ones(1), 0, group=group)
+
+
+def absent_of_barrier(group: Any, rank: int) -> None:
+    if rank != 2:
+        gear.mpi.monitored_barrier(group)
+
+
+def nobody_waits(group: Any, rank: int) -> None:
+    """The thread finds out; whoever asks later is told."""
+    if rank != 1:
+        dist.all_reduce(torch.ones(1000), group=group, async_op=True).get_future().wait()
+
+
+def other_call(group: Any, rank: int) -> None:
+    if rank == 1:
+        dist.broadcast(torch.ones(10), 0, group=group)
+    else:
+        dist.all_reduce(torch.ones(10), group=group)
+
+
+def other_size(group: Any, rank: int) -> None:
+    dist.all_reduce(torch.ones(10 if rank == 1 else 12), group=group)
+
+
+def other_compression(group: Any, rank: int) -> None:
+    if rank == 1:
+        gear.mpi.set_compression("bf16", group)
+    dist.all_reduce(torch.ones(60_000), group=group)
+
+
+def failed_before(group: Any, rank: int) -> None:
+    try:
+        absent(group, rank)
+    except RuntimeError:
+        dist.barrier(group=group)
+
+
+def no_message(group: Any, rank: int) -> None:
+    """A message that does not come ends nothing but its own recv."""
+    words = None
+    if rank == 0:
+        try:
+            dist.irecv(torch.ones(3), 1, group=group, tag=7).wait(timedelta(seconds=0.5))
+        except RuntimeError as error:
+            words = error
+    total = torch.ones(3)
+    dist.all_reduce(total, group=group)
+    assert total.tolist() == [3, 3, 3]
+    if words is not None:
+        raise words
+
+
+def other_length(group: Any, rank: int) -> None:
+    if rank == 0:
+        dist.recv(torch.ones(3), 1, group=group)
+    elif rank == 1:
+        dist.send(torch.ones(2), 0, group=group)
+
+
+CASES: dict[str, Callable[[Any, int], None]] = {
+    function.__name__: function
+    for function in (
+        absent,
+        absent_of_small,
+        absent_of_broadcast,
+        absent_of_barrier,
+        nobody_waits,
+        other_call,
+        other_size,
+        other_compression,
+        failed_before,
+        no_message,
+        other_length,
+    )
+}
+
+
+def main() -> None:
+    dist.init_process_group(gear.mpi.NAME)
+    rank = dist.get_rank()
+    meeting = dist.new_group(backend="gloo")
+    said = {}
+    for name, call in CASES.items():
+        group = dist.new_group(backend=gear.mpi.NAME, timeout=LIMIT)
+        said[name] = ""
+        try:
+            call(group, rank)
+        except RuntimeError as error:
+            said[name] = str(error).splitlines()[0]
+        dist.barrier(group=meeting)
+    Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(said))
+    dist.barrier(group=meeting)
+
+
+if __name__ == "__main__":
+    main()

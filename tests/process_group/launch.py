@@ -1,0 +1,41 @@
+"""Ranks by mpirun, each a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+REPOSITORY = FOLDER.parents[1]
+# Ranks beyond the cores, bound to one, would wait for each other.
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+
+
+def run_ranks(
+    size: int, script: str, *arguments: str, timeout_s: float = 500, options: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """What the ranks of `script`, a file of this folder, wrote and returned."""
+    command = [*MPIRUN, *options, "-n", str(size), sys.executable, str(FOLDER / script), *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # mpirun ends what it started when it is asked to
+        try:
+            output, _ = process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+        output += f"\nended after {timeout_s} s"
+    return subprocess.CompletedProcess(command, process.returncode, output)

@@ -1,0 +1,45 @@
+"""One rank that meets the others in every way there is, one after the other: started by mpirun."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+import gear.mpi
+
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+def check(backend: str, method: str | None = None) -> None:
+    dist.init_process_group(backend, init_method=method)
+    total = torch.tensor([dist.get_rank() + 1])
+    dist.all_reduce(total)
+    size = dist.get_world_size()
+    assert total.item() == size * (size + 1) // 2, total
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    check("gear_mpi")
+    check("gear_mpi")  # the same ranks again
+    check("cpu:gear_mpi")
+    assert not any(name in os.environ for name in VARIABLES)
+    gear.mpi.set_environment()
+    assert os.environ["RANK"] == os.environ["OMPI_COMM_WORLD_RANK"]
+    assert os.environ["LOCAL_RANK"] == os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]
+    check("gear_mpi")  # as torch does by itself
+    check("gloo")
+    check("gear_mpi", "mpi://")
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)  # ends as Python does, and touches nothing of its parent's
+    assert os.waitpid(child, 0)[1] == 0
+    check("gear_mpi", "mpi://")
+    print("met")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""How ranks meet, and what is refused before they do."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+import gear
+from gear.mpi.backend import Options, bytes_of
+from gear.mpi.compression import default_compression
+from gear.mpi.library import load
+from process_group.launch import run_ranks
+
+pytestmark = [pytest.mark.xdist_group("process_group")]
+
+
+@pytest.mark.slow
+@pytest.mark.gear_mpi
+def test_ranks_meet_in_every_way() -> None:
+    ended = run_ranks(2, "meeting.py")
+    assert ended.returncode == 0, ended.stdout[-3000:]
+    assert ended.stdout.count("met") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("4M", 4 << 20), ("256k", 256 << 10), (" 100 ", 100), ("1G", 1 << 30)]
+)
+def test_numbers_of_bytes(text: str, number: int) -> None:
+    assert bytes_of(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "M", "4 apples", "-1", "1.5M"])
+def test_what_is_no_number_of_bytes(text: str) -> None:
+    with pytest.raises(gear.InvalidArgument, match="write one as 4M"):
+        bytes_of(text)
+
+
+@pytest.mark.parametrize("number", [0, 63, 1 << 31])
+def test_segments_out_of_range(number: int) -> None:
+    with pytest.raises(gear.InvalidArgument, match="64 bytes to less than 2G"):
+        Options(segment_bytes=number).resolved()
+
+
+def test_segment_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEAR_MPI_SEGMENT", "4M")
+    assert Options().resolved() == 4 << 20
+
+
+def test_compressions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert default_compression() == "none"
+    monkeypatch.setenv("GEAR_MPI_COMPRESSION", "bf16")
+    assert default_compression() == "bf16"
+    monkeypatch.setenv("GEAR_MPI_COMPRESSION", "int4")
+    with pytest.raises(gear.InvalidArgument, match="GEAR_MPI_COMPRESSION='int4': one of none"):
+        default_compression()
+
+
+def test_no_library_for_this_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "1.0")
+    load.cache_clear()
+    with pytest.raises(gear.InvalidArgument, match=r"not been built for torch 1\.0"):
+        load()

@@ -1,0 +1,66 @@
+"""One rank: `worker.py FOLDER`, started by mpirun. Plays every case on groups of 1, 2, 3 and all
+ranks, and writes what went wrong, by case and group, to FOLDER/RANK.json."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import gear.mpi
+from process_group.cases import CASES, Pair, overlapping
+
+# Ranks of the world, by rank of the group: also one rank, and some that are not in order.
+GROUPS = [(0, 1, 2, 3), (2,), (0, 1), (3, 1), (1, 2, 3)]
+
+
+def pairs() -> list[Pair]:
+    limit = timedelta(seconds=60)
+    made = []
+    for ranks in GROUPS:
+        mpi = dist.new_group(ranks, backend=gear.mpi.NAME, timeout=limit)
+        gloo = dist.new_group(ranks, backend="gloo", timeout=limit)
+        made.append(Pair(mpi, gloo, tuple(sorted(ranks))))
+    return made
+
+
+def play(made: list[Pair]) -> Iterator[tuple[str, str | None]]:
+    rank = dist.get_rank()
+
+    def attempt(name: str, call: Callable[[], None]) -> tuple[str, str | None]:
+        try:
+            call()
+        except Exception:  # noqa: BLE001  # pytest says what it is
+            print(traceback.format_exc(), file=sys.stderr, flush=True)
+            return name, traceback.format_exc()
+        return name, None
+
+    for name, case in CASES.items():
+        for pair in made:
+            if rank in pair.ranks:
+                yield attempt(f"{name}-{len(pair.ranks)}", lambda c=case, p=pair: c(p))  # type: ignore[misc]
+    yield attempt("overlapping", lambda: overlapping(made, 1000))
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(gear.mpi.NAME, timeout=timedelta(seconds=60))
+    rank = dist.get_rank()
+    said: dict[str, str] = {}
+    for name, error in play(pairs()):
+        said.setdefault(name, "")
+        said[name] += error or ""
+    Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(said))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Builds the extension gear._c10d, the process group gear_mpi of torch.distributed, for the torch of a
+# Python and the MPI whose mpicxx is first on PATH (or MPICXX). GEAR works without it.
+#
+#   tools/c10d.sh [--python=PYTHON] [--to=FOLDER] [--sanitize=LIST]
+#
+# PYTHON: .venv/bin/python by default. FOLDER: build/c10d/lib by default, where a GEAR that is installed
+# from this folder looks; a site gives gear/c10d in the installed package. In it, one folder a torch and
+# MPI. Prints the library's path. Nothing is compiled if it is up to date. Exit 3: this machine has no
+# mpicxx or no torch with its headers.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python=.venv/bin/python
+to=build/c10d/lib
+sanitize=
+for argument in "$@"; do
+  case $argument in
+    --python=*) python=${argument#*=} ;;
+    --to=*) to=${argument#*=} ;;
+    --sanitize=*) sanitize=${argument#*=} ;;
+    *) echo "c10d: unknown '$argument': --python=, --to= and --sanitize= are allowed" >&2; exit 2 ;;
+  esac
+done
+mpicxx=${MPICXX:-mpicxx}
+
+command -v "$mpicxx" >/dev/null || { echo "c10d: no $mpicxx here: install an MPI with its headers, or set MPICXX" >&2; exit 3; }
+facts=$("$python" - <<'EOF'
+import os, sys, sysconfig
+try:
+    import torch
+except ImportError:
+    sys.exit(3)
+folder = os.path.dirname(torch.__file__)
+if not os.path.exists(os.path.join(folder, "include/torch/csrc/distributed/c10d/Backend.hpp")):
+    sys.exit(3)
+print(torch.__version__, folder, int(torch._C._GLIBCXX_USE_CXX11_ABI), sysconfig.get_path("include"),
+      sysconfig.get_config_var("EXT_SUFFIX"), sep="\n")
+EOF
+) || { echo "c10d: $python has no torch with headers: pip install torch" >&2; exit 3; }
+mapfile -t fact <<<"$facts"
+torch=${fact[0]} torch_folder=${fact[1]} abi=${fact[2]} include=${fact[3]} suffix=${fact[4]}
+[ -f "$include/Python.h" ] || { echo "c10d: no Python.h in $include: install Python's headers" >&2; exit 3; }
+
+# Which MPI, by its library: "Open MPI v4.1.4" -> open-mpi-4.1.4.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cat >"$work/name.cpp" <<'EOF'
+#include <mpi.h>
+#include <cstdio>
+int main() { char text[MPI_MAX_LIBRARY_VERSION_STRING]; int n; MPI_Get_library_version(text, &n); std::puts(text); }
+EOF
+"$mpicxx" -DOMPI_SKIP_MPICXX "$work/name.cpp" -o "$work/name"
+version=$("$work/name" | tr '\n\t' '  ')
+case $version in
+  Open\ MPI\ v*) mpi=open-mpi-$(sed -E 's/^Open MPI v([0-9.]+).*/\1/' <<<"$version") ;;
+  MPICH*) mpi=mpich-$(sed -E 's/^MPICH[^0-9]*([0-9.]+).*/\1/' <<<"$version") ;;
+  *) mpi=mpi-$(sha256sum <<<"$version" | cut -c 1-8) ;;
+esac
+name=torch-${torch}_$mpi${sanitize:+_${sanitize//,/-}}
+folder=$to/$name
+library=$folder/_c10d$suffix
+
+mkdir -p build "$folder"
+folder=$(cd "$folder" && pwd)
+exec 9>build/c10d.lock
+flock 9
+inputs=$({
+  echo "$torch_folder $mpi $mpicxx $sanitize $suffix"
+  find csrc/c10d csrc/base csrc/transport/mpi -type f -print0 | sort -z | xargs -0 sha256sum
+  sha256sum tools/c10d.sh
+} | sha256sum | cut -d' ' -f1)
+if [ -f "$library" ] && [ "$(cat "$folder/stamp" 2>/dev/null)" = "$inputs" ]; then
+  echo "$library"
+  exit 0
+fi
+rm -f "$folder/stamp"
+generator=()
+PATH="$PWD/.venv/bin:$PATH"
+if command -v ninja >/dev/null; then generator=(-G Ninja); fi
+build=build/c10d/$name
+gear_version=$(sed -nE 's/^version = "(.*)"$/\1/p' pyproject.toml)
+mkdir -p "$build"
+if ! {
+  cmake -S csrc/c10d -B "$build" "${generator[@]}" -DMPI_CXX_COMPILER="$(command -v "$mpicxx")" \
+    -DGEAR_VERSION="$gear_version" -DGEAR_TORCH="$torch_folder" -DGEAR_TORCH_ABI="$abi" \
+    -DGEAR_PYTHON_INCLUDE="$include" -DGEAR_PYTHON_SUFFIX="$suffix" -DGEAR_SANITIZE="$sanitize" &&
+    cmake --build "$build" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
+} >"$build/build.log" 2>&1; then
+  grep -E 'error|Error' -A 5 "$build/build.log" | head -60 >&2 || true
+  echo "c10d: the build failed: $build/build.log" >&2
+  exit 1
+fi
+cp "$build/_c10d$suffix" "$library"
+echo "$version" >"$folder/mpi"
+echo "$inputs" >"$folder/stamp"
+echo "$library"
