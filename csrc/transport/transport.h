@@ -12,6 +12,8 @@ namespace gear::transport {
 using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
 
+class RemoteMemory;
+
 /// Moves bytes of host memory between the ranks of a group.
 ///
 /// Every call but name(), rank(), size() and timeout_s() is collective: all ranks make the same
@@ -24,7 +26,7 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  /// "loopback", "shared_memory", "mpi", "group".
+  /// "loopback", "shared_memory", "mpi", "group", "verbs".
   virtual std::string_view name() const noexcept = 0;
   virtual uint32_t rank() const noexcept = 0;
   virtual uint32_t size() const noexcept = 0;
@@ -42,6 +44,10 @@ class Transport {
   /// Another transport between the same ranks, whose calls have no order with this one's: for
   /// another thread.
   virtual std::unique_ptr<Transport> duplicate() = 0;
+
+  /// Lets the other ranks read `memory` of this one, which stays the caller's and outlives what is
+  /// returned. Collective; null on all ranks where the transport has no reads without a partner.
+  virtual std::unique_ptr<RemoteMemory> expose(Bytes memory);
 
  protected:
   Transport() = default;

@@ -18,6 +18,7 @@ constexpr uint32_t kBusyTurns = 16;      // a few microseconds
 constexpr uint32_t kYieldTurns = 5'000;  // some milliseconds
 constexpr std::chrono::microseconds kShortSleep{50};
 constexpr std::chrono::milliseconds kCancelFor{250};
+constexpr std::chrono::seconds kWordsWithin{1};  // they have been sent at once
 
 }  // namespace
 
@@ -121,9 +122,7 @@ int Messages::test() {
 
 void Messages::check_received(const Post& post, const MPI_Status& status) const {
   if (status.MPI_TAG == static_cast<int>(Call::kGaveUp)) {
-    throw base::TransportError(base::cat("[transport] rank ", post.peer, " has given up while ",
-                                         "others wait for it in ", call_name(call_),
-                                         ": its own output says why"));
+    throw base::TransportError(words_of(post.peer));
   }
   if (status.MPI_TAG != static_cast<int>(call_)) {
     throw base::TransportError(other_call_text(
@@ -135,6 +134,31 @@ void Messages::check_received(const Post& post, const MPI_Status& status) const 
     throw base::TransportError(other_size_text(post.peer, static_cast<uint64_t>(bytes), rank_,
                                                post.bytes, call_name(call_)));
   }
+}
+
+std::string Messages::words_of(uint32_t peer) const {
+  const auto deadline = Clock::now() + kWordsWithin;
+  while (Clock::now() < deadline) {
+    {
+      const Turn turn;
+      int there = 0;
+      MPI_Status status;
+      check(MPI_Iprobe(static_cast<int>(peer), kWordsTag, communicator_, &there, &status),
+            "MPI_Iprobe");
+      if (there != 0) {
+        int bytes = 0;
+        check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+        std::string words(static_cast<size_t>(bytes), '\0');
+        check(MPI_Recv(words.data(), bytes, MPI_BYTE, static_cast<int>(peer), kWordsTag,
+                       communicator_, MPI_STATUS_IGNORE),
+              "MPI_Recv");
+        return words;
+      }
+    }
+    std::this_thread::sleep_for(kShortSleep);
+  }
+  return base::cat("[transport] rank ", peer, " has given up while others wait for it in ",
+                   call_name(call_), ": its own output says why");
 }
 
 void Messages::fail_late(double timeout_s) {

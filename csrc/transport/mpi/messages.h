@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "transport/collective.h"
@@ -10,6 +11,10 @@
 #include "transport/transport.h"
 
 namespace gear::transport::mpi {
+
+/// The tag of the words with which a rank has given up. They follow its Call::kGaveUp, which has
+/// the size of no message and so fits whatever is waited for.
+constexpr int kWordsTag = 64;
 
 /// The messages of one collective call of one rank: all are posted, then waited for together, so
 /// that no order of the ranks can block it.
@@ -42,6 +47,8 @@ class Messages {
   /// Looks once; returns how many ended.
   int test();
   void check_received(const Post& post, const MPI_Status& status) const;
+  /// With which `peer` has given up; made here where they do not come.
+  std::string words_of(uint32_t peer) const;
   [[noreturn]] void fail_late(double timeout_s);
   void cancel() noexcept;
 

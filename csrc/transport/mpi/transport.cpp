@@ -4,6 +4,8 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <string>
 #include <utility>
 
 #include "base/errors.h"
@@ -20,6 +22,8 @@ using mpi::Backoff;
 using mpi::check;
 using mpi::Messages;
 using mpi::Turn;
+
+constexpr size_t kMostWords = 2000;
 
 // Waits until the ranks have made a duplicate.
 void await(MPI_Request request, double timeout_s, Failure& failure) {
@@ -149,21 +153,38 @@ class PointToPoint final : public MpiTransport, private Failure::Listener {
   }
 
  private:
-  // Whoever waits for a message of this rank gets this one, which is no call's.
+  // Whoever waits for a message of this rank gets this one, which is no call's, and then the words:
+  // of the rank where it began, whichever passes them on.
   void hear(const std::string& text) noexcept override {
-    static_cast<void>(text);
     const std::lock_guard guard(hearing_mutex_);
     if (communicator_.handle() == MPI_COMM_NULL || !mpi::is_running()) {
       return;
     }
+    // Kept for ever: MPI may read them as long as the process lives.
+    const std::string* const words = keep(text);
     for (uint32_t i = 1; i < size_; ++i) {
-      const Turn turn;
-      MPI_Request request = MPI_REQUEST_NULL;
-      if (MPI_Isend(nullptr, 0, MPI_BYTE, static_cast<int>((rank_ + i) % size_),
-                    static_cast<int>(Call::kGaveUp), communicator_.handle(),
-                    &request) == MPI_SUCCESS) {
-        MPI_Request_free(&request);
+      const auto peer = static_cast<int>((rank_ + i) % size_);
+      send_away(nullptr, 0, peer, static_cast<int>(Call::kGaveUp));
+      if (words != nullptr) {
+        send_away(words->data(), static_cast<int>(words->size()), peer, mpi::kWordsTag);
       }
+    }
+  }
+
+  static const std::string* keep(const std::string& text) noexcept {
+    try {
+      return std::make_unique<std::string>(text, 0, kMostWords).release();
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+  }
+
+  void send_away(const void* bytes, int count, int peer, int tag) noexcept {
+    const Turn turn;
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (MPI_Isend(bytes, count, MPI_BYTE, peer, tag, communicator_.handle(), &request) ==
+        MPI_SUCCESS) {
+      MPI_Request_free(&request);
     }
   }
 

@@ -164,8 +164,9 @@ void SharedRounds::check_interrupt() const {
 }
 
 void SharedRounds::fail(const std::string& text) {
+  hear(text);
+  throw_if_failed();  // with the words of another rank, where those came first
   failure_->tell(text);
-  throw_if_failed();
   throw base::TransportError(text);
 }
 

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "transport/transport.h"
+
+namespace gear::transport {
+
+/// Bytes [from, from + bytes) of what rank `owner` exposes go to [to, to + bytes) of where a reader
+/// puts them.
+struct RemoteRead {
+  uint32_t owner;
+  uint64_t from;
+  uint64_t bytes;
+  uint64_t to;
+};
+
+/// Reads what the other ranks expose, without their taking part: they may compute, sleep or be
+/// stopped meanwhile. One thread at a time.
+class RemoteReader {
+ public:
+  virtual ~RemoteReader() = default;
+
+  /// Returns `bytes` bytes, of which those that `reads` name are filled; they stay until the next
+  /// call. `reads` are grouped by owner, never the own rank, and none is empty. What an owner
+  /// writes meanwhile may come torn: who reads sees to it that nobody does.
+  ///
+  /// Throws TransportError, which names the owner and says in words what became of the read; the
+  /// reader is of no use after that. Waits no longer than the transport's timeout_s().
+  virtual ConstBytes read(std::span<const RemoteRead> reads, uint64_t bytes) = 0;
+};
+
+/// Memory that every rank of a group exposes to the others' reads, for as long as this lives.
+class RemoteMemory {
+ public:
+  virtual ~RemoteMemory() = default;
+
+  /// Of use until the RemoteMemory of any rank goes. Collective over `control`, like what made it.
+  virtual std::unique_ptr<RemoteReader> connect(Transport& control) = 0;
+};
+
+}  // namespace gear::transport

@@ -1,0 +1,247 @@
+// What a device and its operator can get wrong, and how it is said: with a fake device.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/errors.h"
+#include "scoped_variable.h"
+#include "transport/failure.h"
+#include "transport/verbs/fake_verbs.h"
+#include "transport/verbs/queue_pair.h"
+#include "transport/verbs/verbs_ranks.h"
+
+using namespace gear::testing;
+using namespace gear::transport;
+using gear::base::TransportError;
+using gear::transport::verbs::VerbsLibrary;
+
+const VerbsLibrary& gear::testing::verbs_under_test() { return FakeVerbs::library(); }
+
+namespace {
+
+struct Fresh {
+  Fresh() { FakeVerbs::reset(); }
+  ~Fresh() { FakeVerbs::reset(); }
+  Fresh(const Fresh&) = delete;
+  Fresh& operator=(const Fresh&) = delete;
+};
+
+thread_local uint32_t t_rank = 0;
+
+// Opens the transport on two ranks, `find` being asked by each with its number in t_rank; what
+// each of them throws.
+std::vector<std::string> errors_of_opening(const VerbsLibrary& (*find)()) {
+  Ranks messages = make_loopback(2, 20);
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> threads;
+  for (uint32_t r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      t_rank = r;
+      try {
+        static_cast<void>(verbs::open_verbs(std::move(messages[r]), {}, find));
+      } catch (const TransportError& error) {
+        errors[r] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return errors;
+}
+
+void check_both(const std::vector<std::string>& errors, const std::string& part) {
+  for (const std::string& error : errors) {
+    INFO(error);
+    CHECK(error.starts_with("[transport] verbs: rank "));
+    CHECK(error.find(part) != std::string::npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("verbs faults: a rank that cannot open a device is named by all, with its reason") {
+  const Fresh fresh;
+  const auto errors = errors_of_opening([]() -> const VerbsLibrary& {
+    if (t_rank == 1) {
+      throw TransportError("[transport] libibverbs cannot be loaded: no such file");
+    }
+    return FakeVerbs::library();
+  });
+  check_both(errors, "verbs: rank 1: libibverbs cannot be loaded: no such file");
+  FakeVerbs::settings.num_devices = 0;
+  const auto without = errors_of_opening(verbs_under_test);
+  check_both(without, "rank 0: no RDMA device was found: ibv_devinfo");
+  check_both(without, "; rank 1: no RDMA device was found: ibv_devinfo");
+}
+
+TEST_CASE("verbs faults: a port, address or partition that is not there is named") {
+  const Fresh fresh;
+  FakeVerbs::settings.num_devices = 2;
+  const auto said = [](const char* variable, const char* value, const char* part) {
+    const ScopedVariable set(variable, value);
+    check_both(errors_of_opening(verbs_under_test), part);
+  };
+  said("GEAR_VERBS_DEVICE", "mlx5_0",
+       "GEAR_VERBS_DEVICE='mlx5_0' is no RDMA device or port here: there are fake0, fake1");
+  said("GEAR_VERBS_DEVICE", "fake1:3",
+       "GEAR_VERBS_DEVICE='fake1:3' is no RDMA device or port here");
+  said("GEAR_VERBS_DEVICE", "fake1:1",
+       "no RDMA port can be used: fake1 port 1 is not active: see ibv_devinfo");
+  said("GEAR_VERBS_DEVICE", "fake1:x", "set a device's name, or name:port, as mlx5_0:1");
+  said("GEAR_VERBS_GID", "9",
+       "GEAR_VERBS_GID=9: fake0 port 2 has no such address; it has 0 fe80::1, 1 fe80::1, 2 "
+       "::ffff:10.0.0.1");
+  said("GEAR_VERBS_GID", "x", "GEAR_VERBS_GID='x' is not accepted: set an integer from 0");
+  said("GEAR_VERBS_PKEY", "9", "GEAR_VERBS_PKEY=9: fake0 port 2 is in no such partition");
+  FakeVerbs::settings.has_gids = false;
+  check_both(errors_of_opening(verbs_under_test),
+             "fake0 port 2 has no GID: give its network interface an address");
+  FakeVerbs::settings.active = false;
+  check_both(errors_of_opening(verbs_under_test),
+             "no RDMA port can be used: fake0 port 1 is not active, fake0 port 2 is not active, ");
+}
+
+TEST_CASE("verbs faults: the best address and partition are taken, or those asked for") {
+  const Fresh fresh;
+  const auto text = [] {
+    return verbs::VerbsPort(FakeVerbs::library(), verbs::port_choice()).text();
+  };
+  CHECK(text() == "fake0 port 2, RoCE, GID 2 ::ffff:10.0.0.1, MTU 4096");
+  const ScopedVariable gid("GEAR_VERBS_GID", "1");
+  CHECK(text() == "fake0 port 2, RoCE, GID 1 fe80::1, MTU 4096");
+  const ScopedVariable key("GEAR_VERBS_PKEY", "32775");  // 0x8007
+  CHECK(verbs::VerbsPort(FakeVerbs::library(), verbs::port_choice()).pkey_index() == 1);
+}
+
+TEST_CASE("verbs faults: addresses of two families are named on both ranks") {
+  const Fresh fresh;
+  const auto errors = errors_of_opening([]() -> const VerbsLibrary& {
+    FakeVerbs::family = static_cast<int>(t_rank);
+    return FakeVerbs::library();
+  });
+  check_both(errors, "rank 0: RoCE, GID ::ffff:10.0.0.1 cannot reach rank 1, RoCE, GID fd00::2");
+  check_both(errors, "set GEAR_VERBS_DEVICE and GEAR_VERBS_GID so that all ranks use");
+}
+
+TEST_CASE("verbs faults: memory that cannot be registered is refused on all ranks") {
+  const Fresh fresh;
+  Ranks ranks = make_verbs_ranks(2, 20, {1 << 16, 1, nullptr});
+  FakeVerbs::settings.most_registered = 5 << 16;
+  const auto errors = errors_of(ranks, [](Transport& transport) {
+    // The first rank's fits.
+    std::vector<std::byte> mine(transport.rank() == 0 ? 1 << 16 : 20 << 16);
+    static_cast<void>(transport.expose(mine));
+  });
+  check_both(errors, "rank 1: fake0 registers ");
+  check_both(errors,
+             " of 1310720 bytes, and then fails (Cannot allocate memory): this process may "
+             "lock ");
+  check_both(errors, "raise the limit (ulimit -l, LimitMEMLOCK of slurmd), or use less memory");
+}
+
+TEST_CASE("verbs faults: the device's limits are kept") {
+  const Fresh fresh;
+  FakeVerbs::settings.most_bytes_of_region = 40'000;  // no multiple of a page
+  FakeVerbs::settings.most_bytes_of_message = 1000;
+  FakeVerbs::settings.depth = 5;
+  FakeVerbs::settings.completions = 7;
+  Ranks ranks = make_verbs_ranks(2, 20, {uint64_t{1} << 30, 2, nullptr});
+  const auto errors = errors_of(ranks, [](Transport& transport) {
+    std::vector<std::byte> mine(200'000, static_cast<std::byte>(transport.rank() + 1));
+    const auto memory = transport.expose(mine);
+    const auto reader = memory->connect(transport);
+    const std::vector<RemoteRead> reads{{1 - transport.rank(), 1, 199'999, 0}};
+    const ConstBytes read = reader->read(reads, 199'999);
+    const auto other = static_cast<std::byte>(2 - transport.rank());
+    expect(std::ranges::all_of(read, [&](std::byte one) { return one == other; }), "other bytes");
+    transport.allgather({}, {});
+  });
+  CHECK(errors == std::vector<std::string>(2));
+  CHECK(FakeVerbs::counts().longest_chain == 5);
+  CHECK(FakeVerbs::counts().reads >= 2 * 200);
+}
+
+TEST_CASE("verbs faults: reads are posted in chains") {
+  const Fresh fresh;
+  Ranks ranks = make_verbs_ranks(2, 20, {uint64_t{1} << 30, 2, nullptr});
+  const auto errors = errors_of(ranks, [](Transport& transport) {
+    std::vector<std::byte> mine(64 << 10);
+    const auto memory = transport.expose(mine);
+    const auto reader = memory->connect(transport);
+    std::vector<RemoteRead> reads;
+    for (uint64_t i = 0; i < 1000; ++i) {
+      reads.push_back({1 - transport.rank(), 64 * i, 64, 64 * i});
+    }
+    static_cast<void>(reader->read(reads, 64'000));
+    transport.allgather({}, {});
+  });
+  CHECK(errors == std::vector<std::string>(2));
+  CHECK(FakeVerbs::counts().reads == 2000);
+  CHECK(FakeVerbs::counts().longest_chain == 32);
+  CHECK(FakeVerbs::counts().chains == 2 * 32);
+}
+
+TEST_CASE("verbs faults: what became of a read is said in words, and to the group") {
+  const Fresh fresh;
+  const auto failure = std::make_shared<Failure>();
+  Ranks ranks = make_verbs_ranks(2, 20, {uint64_t{1} << 30, 1, failure});
+  const auto errors = errors_of(ranks, [](Transport& transport) {
+    std::vector<std::byte> mine(4096);
+    auto memory = transport.expose(mine);
+    const auto reader = memory->connect(transport);
+    if (transport.rank() == 1) {
+      memory.reset();
+    }
+    transport.allgather({}, {});
+    if (transport.rank() == 0) {
+      const std::vector<RemoteRead> reads(40, {1, 0, 64, 0});
+      std::string first;
+      try {
+        static_cast<void>(reader->read(reads, 64));
+      } catch (const TransportError& error) {
+        first = error.what();
+      }
+      try {
+        static_cast<void>(reader->read(reads, 64));
+      } catch (const TransportError& error) {
+        expect(error.what() == first, "the second failure is another");
+        transport.allgather({}, {});
+        throw;
+      }
+    }
+    transport.allgather({}, {});
+  });
+  CHECK(errors[1] == "");
+  CHECK(errors[0] ==
+        "[transport] rank 0 reads rows of rank 1 by verbs (fake0 port 2, RoCE, GID 2 "
+        "::ffff:10.0.0.1, MTU 4096 from RoCE, GID ::ffff:10.0.0.1): remote access error (10): it "
+        "does not offer the memory asked for: it has closed its buffer, or runs another build");
+  CHECK(failure->text() == errors[0]);
+}
+
+TEST_CASE("verbs faults: reads that never end are given up in time") {
+  const Fresh fresh;
+  Ranks ranks = make_verbs_ranks(2, 0.3, {uint64_t{1} << 30, 1, nullptr});
+  FakeVerbs::settings.answers = false;
+  const auto errors = errors_of(ranks, [](Transport& transport) {
+    std::vector<std::byte> mine(4096);
+    const auto memory = transport.expose(mine);
+    const auto reader = memory->connect(transport);
+    const std::vector<RemoteRead> reads{{1 - transport.rank(), 0, 64, 0}};
+    static_cast<void>(reader->read(reads, 64));
+  });
+  CHECK(errors[0] ==
+        "[transport] reads of rank 1 by verbs did not end within 0.3 s: see "
+        "ibv_devinfo there, or set a longer time-out");
+  CHECK(errors[1].find("reads of rank 0 by verbs did not end within") != std::string::npos);
+}
+
+TEST_CASE("verbs faults: lost packets are given up within the group's time-out") {
+  CHECK(verbs::packet_timeout(300) == 18);
+  CHECK(verbs::packet_timeout(2) == 15);
+  CHECK(verbs::packet_timeout(0.1) == 12);
+}
