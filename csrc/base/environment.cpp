@@ -26,6 +26,13 @@ constexpr auto kTable = std::to_array<EnvVar>({
      "tells runs apart that meet at one address: the same for all ranks of a run"},
     {"GEAR_NCCL", "the copy that is loaded, else libnccl.so.2 on the loader's path",
      "NCCL library that carries rows between GPUs of different nodes"},
+    {"GEAR_VERBS", "libibverbs.so.1 on the loader's path",
+     "libibverbs that reads rows of other nodes by RDMA"},
+    {"GEAR_VERBS_DEVICE", "the nearest with an active port",
+     "RDMA device, or device:port, of this rank: mlx5_0, mlx5_0:1"},
+    {"GEAR_VERBS_GID", "RoCE v2 over IPv4, else over IPv6, else the first",
+     "index of the port's address (GID)"},
+    {"GEAR_VERBS_PKEY", "the first of the port", "partition key, as a decimal number"},
 });
 
 std::optional<std::string> value_of(const char* name) {

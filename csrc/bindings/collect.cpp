@@ -225,6 +225,7 @@ class PyCollector {
       const py::array_t<uint8_t> data(static_cast<py::ssize_t>(batch.data.size()),
                                       reinterpret_cast<const uint8_t*>(batch.data.data()));
       py::dict entry;
+      entry["before"] = py::make_tuple(batch.before.draws, batch.before.epoch, batch.before.size);
       entry["epoch_end"] = batch.epoch_end;
       entry["items"] = batch.items;
       entry["rows"] = batch.rows;
@@ -252,6 +253,11 @@ class PyCollector {
                       saved["size"].cast<uint64_t>(), saved["beta"].cast<double>()};
     for (const py::handle entry : saved["pending"]) {
       Pipeline::PendingBatch pending;
+      if (entry.contains("before")) {  // a state of an earlier version lacks it
+        const auto [draws, epoch, size] =
+            entry["before"].cast<std::tuple<uint64_t, uint64_t, uint64_t>>();
+        pending.before = {draws, epoch, size, state.position.beta};
+      }
       pending.epoch_end = entry["epoch_end"].cast<bool>();
       pending.items = entry["items"].cast<uint64_t>();
       pending.rows = entry["rows"].cast<std::vector<uint64_t>>();
@@ -294,6 +300,7 @@ class PyCollector {
     out["same_node_bytes"] = stats.same_node_bytes;
     out["remote_bytes"] = stats.remote_bytes;
     out["message_bytes"] = stats.message_bytes;
+    out["one_sided_bytes"] = stats.one_sided_bytes;
     return out;
   }
 

@@ -3,6 +3,7 @@
 
 #include "bindings/buffer_peers.h"
 #include "bindings/input_rows.h"
+#include "store/checkpoint/snapshot.h"
 
 namespace gear::bindings {
 namespace {
@@ -16,9 +17,9 @@ std::shared_ptr<BufferPeers> make_peers(std::shared_ptr<store::Shard> shard,
                                        hide_names);
 }
 
-void exchange_updates(BufferPeers& peers) {
+void save_part(BufferPeers& peers, const std::string& path) {
   const py::gil_scoped_release release;
-  peers.exchange_updates(peers.control());
+  store::save_shard(peers.shard(), path, peers.kept_updates());
 }
 
 void update_peers(BufferPeers& peers, const Ids& ids, const Priorities& priorities) {
@@ -44,7 +45,7 @@ void register_group(py::module_& module) {
       .def("update", &update_peers, py::arg("ids"), py::arg("priorities"))
       .def("update_from_device", &update_peers_from_device, py::arg("ids"), py::arg("priorities"),
            py::arg("count"), py::arg("stream"))
-      .def("exchange_updates", &exchange_updates);
+      .def("save", &save_part, py::arg("path"));
 }
 
 }  // namespace gear::bindings

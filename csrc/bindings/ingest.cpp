@@ -215,8 +215,7 @@ class PyWriter {
 
   OneThread calls_{
       "[ingest] another thread's call of this writer has not returned: one thread at a time may "
-      "use "
-      "a writer; make one a thread"};
+      "use a writer; make one a thread"};
   std::atomic<bool> closing_{false};
   std::shared_ptr<store::Shard> shard_;
   std::unique_ptr<store::Writer> writer_;

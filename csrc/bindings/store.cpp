@@ -189,11 +189,33 @@ void save(store::Shard& shard, const std::string& path) {
   store::save_shard(shard, path);
 }
 
-std::shared_ptr<store::Shard> load(const std::string& path, const std::string& tier,
-                                   const std::string& name, uint32_t owner) {
+// The shard, and what Peers::update is to be given: ids and priorities.
+std::tuple<std::shared_ptr<store::Shard>, py::array_t<int64_t>, py::array_t<float>> load(
+    const std::string& path, const std::string& tier, const std::string& name, uint32_t owner) {
+  const memory::TierChoice choice = memory::parse_tier_choice(tier);
+  store::LoadedShard loaded;
+  {
+    const py::gil_scoped_release release;
+    loaded = store::load_shard(path, choice, name, owner);
+  }
+  const auto count = static_cast<py::ssize_t>(loaded.kept_updates.size());
+  py::array_t<int64_t> ids(count);
+  py::array_t<float> priorities(count);
+  int64_t* id = ids.mutable_data();
+  float* priority = priorities.mutable_data();
+  for (const store::KeptUpdate& one : loaded.kept_updates) {
+    *id++ = one.id;
+    *priority++ = one.priority;
+  }
+  return {std::move(loaded.shard), std::move(ids), std::move(priorities)};
+}
+
+std::shared_ptr<store::Shard> load_share(const std::vector<std::string>& paths,
+                                         const std::string& tier, const std::string& name,
+                                         uint32_t rank, uint32_t size) {
   const memory::TierChoice choice = memory::parse_tier_choice(tier);
   const py::gil_scoped_release release;
-  return store::load_shard(path, choice, name, owner);
+  return store::load_share(paths, choice, name, rank, size);
 }
 
 py::dict inspect(const std::string& path) {
@@ -265,6 +287,8 @@ void register_store(py::module_& module) {
   module.def("save", &save, py::arg("shard"), py::arg("path"));
   module.def("load", &load, py::arg("path"), py::kw_only(), py::arg("tier"), py::arg("name"),
              py::arg("owner"));
+  module.def("load_share", &load_share, py::arg("paths"), py::kw_only(), py::arg("tier"),
+             py::arg("name"), py::arg("rank"), py::arg("size"));
   module.def("inspect", &inspect, py::arg("path"));
 }
 

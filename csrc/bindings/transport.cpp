@@ -16,6 +16,7 @@
 #include "transport/loopback.h"
 #include "transport/mpi.h"
 #include "transport/shared/shared_memory.h"
+#include "transport/verbs.h"
 
 namespace gear::bindings {
 namespace {
@@ -125,6 +126,13 @@ std::shared_ptr<transport::MpiTransport> mpi_transport(int communicator, double 
       {communicator, timeout_s, message_bytes, std::move(failure).value_or(nullptr)});
 }
 
+SharedTransport verbs_transport(SharedTransport messages, OfGroup failure) {
+  const py::gil_scoped_release release;
+  transport::VerbsOptions options;
+  options.failure = std::move(failure).value_or(nullptr);
+  return transport::make_verbs(std::move(messages), options);
+}
+
 }  // namespace
 
 void register_transport(py::module_& module) {
@@ -166,6 +174,12 @@ void register_transport(py::module_& module) {
              py::kw_only(), py::arg("message_bytes") = transport::MpiOptions{}.message_bytes,
              py::arg("failure") = py::none(),
              "The ranks of an MPI communicator: its handle in Fortran, 0 for all. Collective.");
+  module.def("verbs_transport", &verbs_transport, py::arg("messages"),
+             py::arg("failure") = py::none(),
+             "A transport that reads rows by RDMA; all else goes by `messages`. Collective.");
+  module.def("verbs_port", &transport::describe_verbs_port,
+             py::call_guard<py::gil_scoped_release>(),
+             "The RDMA port that verbs_transport would take here, in words.");
   module.def("group_transport", &group_transport, py::arg("channel"), py::arg("rank"),
              py::arg("size"), py::arg("timeout_s"),
              "A transport over channel.allgather(mine, all), .alltoallv(to, from_), .duplicate().");

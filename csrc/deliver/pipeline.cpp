@@ -103,6 +103,7 @@ void Pipeline::recycle(std::unique_ptr<Job> job) {
 
 bool Pipeline::draw(bool ahead, std::optional<double> timeout_s) {
   std::unique_ptr<Job> job = idle_job();
+  job->before = in_->source->position();
   if (!in_->source->draw(*job, ahead, timeout_s)) {
     recycle(std::move(job));
     return false;
@@ -167,7 +168,7 @@ Pipeline::State Pipeline::state() {
     if (job->error) {
       std::rethrow_exception(job->error);
     }
-    PendingBatch pending{job->outcome == Job::Outcome::kEpochEnd, 0, {}, {}};
+    PendingBatch pending{job->before, job->outcome == Job::Outcome::kEpochEnd, 0, {}, {}};
     if (!pending.epoch_end) {
       pending.items = job->batch.items;
       pending.rows = job->batch.rows;
@@ -194,6 +195,7 @@ void Pipeline::restore(const State& state) {
   drop_pending();
   for (const PendingBatch& pending : state.pending) {
     std::unique_ptr<Job> job = idle_job();
+    job->before = pending.before;
     if (pending.epoch_end) {
       job->outcome = Job::Outcome::kEpochEnd;
     } else {

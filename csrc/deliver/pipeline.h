@@ -33,6 +33,7 @@ class Pipeline {
   /// not delivered, with their data (they may show steps that have been evicted since). The same
   /// for every source.
   struct PendingBatch {
+    select::SamplerPosition before;  ///< where the sampler was when it drew this
     bool epoch_end = false;
     uint64_t items = 0;
     std::vector<uint64_t> rows;

@@ -48,6 +48,7 @@ struct Stats {
   uint64_t same_node_bytes = 0;
   uint64_t remote_bytes = 0;
   uint64_t message_bytes = 0;
+  uint64_t one_sided_bytes = 0;
 };
 
 /// A batch on its way through a pipeline. Each source has its own kind of job.
@@ -62,6 +63,8 @@ struct Job {
 
   plan::Batch batch;
   Outcome outcome = Outcome::kBatch;
+  /// Where the sampler was before the draw.
+  select::SamplerPosition before;
   /// What failed, delivered in the batch's place: the draw, or what came after it.
   std::exception_ptr error;
 };

@@ -86,7 +86,7 @@ void Agreement::exchange(const Terms& terms, std::exception_ptr& error, uint64_t
 
 Agreement::Ready Agreement::begin(const Terms& terms, std::exception_ptr& error,
                                   const MakeOffer& offer, std::span<std::byte> out) {
-  const bool kept = updates_ == Updates::kByHosts && peers_.kept_updates() > 0;
+  const bool kept = updates_ == Updates::kByHosts && peers_.num_kept() > 0;
   const auto lock = shard_.lock_between_draws();
   if (select::needs_priorities(sampler_)) {
     shard_.settle();

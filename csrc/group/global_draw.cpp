@@ -31,13 +31,12 @@ select::SamplerOptions with_lookahead(const deliver::LoaderOptions& options) {
 }  // namespace
 
 GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Locality locality,
-                       std::shared_ptr<const plan::BatchLayout> layout,
-                       std::vector<uint8_t> by_pointer, transport::Transport& control)
+                       std::shared_ptr<const plan::BatchLayout> layout, std::vector<uint8_t> told,
+                       transport::Transport& control)
     : peers_(peers),
       shard_(peers.shard()),
-      sampler_options_(with_lookahead(options)),
       items_(items_of_all(options.batch_size, peers.size())),
-      by_pointer_(std::move(by_pointer)),
+      told_(std::move(told)),
       control_(control),
       layout_(std::move(layout)),
       agreement_(peers, with_lookahead(options), control),
@@ -46,18 +45,13 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Loca
       writer_(*layout_, shard_.layout()),
       which_(peers.size()),
       places_(peers.size()) {
+  const select::SamplerOptions sampler = with_lookahead(options);
   const auto lock = shard_.lock_between_draws();
-  if (select::needs_priorities(sampler_options_)) {
+  if (select::needs_priorities(sampler)) {
     shard_.settle();
   }
   shard_.rate_limiter().check_batch(options.batch_size);
-  sampler_ =
-      select::make_group_sampler(sampler_options_, shard_.index(), peers.rank(), peers.size());
-}
-
-uint64_t GlobalDraw::offered() const {
-  const auto lock = shard_.lock();
-  return select::offered(sampler_options_, shard_.index()).counts.total();
+  sampler_ = select::make_group_sampler(sampler, shard_.index(), peers.rank(), peers.size());
 }
 
 GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out) {
@@ -139,8 +133,8 @@ void GlobalDraw::write_parcels(DrawnBatch& out) {
   out.parcels.resize(ranks);
   for (uint32_t c = 0; c < ranks; ++c) {
     Parcel& parcel = out.parcels[c];
-    const bool by_pointer = by_pointer_[size_t{c} * ranks + rank] != 0;
-    parcel.rows = writer_.write(shard_.index(), draw_.own, which_[c], places_[c], by_pointer,
+    const bool told = told_[size_t{c} * ranks + rank] != 0;
+    parcel.rows = writer_.write(shard_.index(), draw_.own, which_[c], places_[c], told,
                                 parcel.bytes, parcel.plan);
   }
 }
@@ -158,14 +152,6 @@ select::SamplerPosition GlobalDraw::position() const {
 void GlobalDraw::restore(const select::SamplerPosition& position) {
   const auto lock = shard_.lock();
   sampler_->restore(position);
-}
-
-uint64_t GlobalDraw::batches_per_epoch() {
-  uint64_t offered_by_all = 0;
-  for (const uint64_t one : transport::allgather(control_, offered())) {
-    offered_by_all += one;
-  }
-  return select::batches_per_epoch(sampler_options_, offered_by_all, items_);
 }
 
 void check_same_loader(const deliver::LoaderOptions& options, Locality locality, bool nccl,

@@ -20,10 +20,10 @@ class GlobalDraw {
   using Round = Agreement::Round;
   using Terms = Agreement::Terms;
 
-  /// `by_pointer`: [consumer, owner], whether it reads the owner's pages. Throws as
+  /// `told`: [consumer, owner], whether it reads the owner's pages itself. Throws as
   /// make_group_sampler, and for a batch over all ranks of 2^32 items or more.
   GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Locality locality,
-             std::shared_ptr<const plan::BatchLayout> layout, std::vector<uint8_t> by_pointer,
+             std::shared_ptr<const plan::BatchLayout> layout, std::vector<uint8_t> told,
              transport::Transport& control);
 
   /// Draws a batch if every rank is allowed to, has memory for it, and one offers anything. Ends on
@@ -38,10 +38,8 @@ class GlobalDraw {
   void set_beta(double beta);
   select::SamplerPosition position() const;
   void restore(const select::SamplerPosition& position);
-  uint64_t batches_per_epoch();
 
  private:
-  uint64_t offered() const;
   Round resolve(DrawnBatch& out);
   void sort_by_counts();
   void sort_by_number();
@@ -49,9 +47,8 @@ class GlobalDraw {
 
   Peers& peers_;
   store::Shard& shard_;
-  select::SamplerOptions sampler_options_;
   uint64_t items_;  ///< of all ranks
-  std::vector<uint8_t> by_pointer_;
+  std::vector<uint8_t> told_;
   transport::Transport& control_;
   std::shared_ptr<const plan::BatchLayout> layout_;
   std::unique_ptr<select::GroupSampler> sampler_;

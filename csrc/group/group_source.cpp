@@ -45,7 +45,7 @@ GroupSource::GroupSource(LoaderParts parts)
   mover_ = make_mover();
   board_ = std::make_shared<ReadBoard>(*peers_, parts.number, *control_);
   draw_ = std::make_unique<GlobalDraw>(*peers_, options_, group_.locality, facts_.layout,
-                                       access_.by_pointer, *control_);
+                                       access_.told(), *control_);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -86,6 +86,9 @@ void GroupSource::end() {
 std::unique_ptr<GroupMover> GroupSource::make_mover() {
   MoverParts parts{facts_.layout,  shard_.layout(),   access_.pages,
                    peers_->rank(), options_.prefetch, *data_};
+  if (access_.one_sided) {
+    parts.reader = peers_->remote()->connect(*control_);
+  }
   if (!by_kernels_) {
     facts_.path = options_.device >= 0 ? plan::Path::kStaged : plan::Path::kHost;
     return make_host_mover(std::move(parts), options_.device >= 0
@@ -222,7 +225,7 @@ void GroupSource::prepare(Share& job) {
                          {job.batch.at<float>(facts_.layout->weights), job.drawn.items});
   for (uint32_t c = 0; c < ranks; ++c) {
     const Parcel& parcel = job.drawn.parcels[c];
-    if (c == rank || access_.reads(c, rank) || parcel.bytes.empty()) {
+    if (c == rank || access_.one_sided || access_.reads(c, rank) || parcel.bytes.empty()) {
       continue;
     }
     mover_->pack(c, parcel.plan, parcel.rows);
@@ -284,7 +287,7 @@ void GroupSource::count(deliver::Job& delivered) {
       counted_.remote_bytes += bytes;
     }
     if (!access_.reads(rank, o)) {
-      counted_.message_bytes += bytes;
+      (access_.one_sided ? counted_.one_sided_bytes : counted_.message_bytes) += bytes;
     }
   }
 }
@@ -306,6 +309,7 @@ void GroupSource::report(deliver::Stats& stats) {
   stats.same_node_bytes = counted_.same_node_bytes;
   stats.remote_bytes = counted_.remote_bytes;
   stats.message_bytes = counted_.message_bytes;
+  stats.one_sided_bytes = counted_.one_sided_bytes;
 }
 
 }  // namespace gear::group

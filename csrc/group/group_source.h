@@ -24,6 +24,7 @@ namespace gear::group {
 ///       updates to their owners ─ offers of the shards ─ own draws ─ who consumes which ─ parcels
 ///     own thread, batch after batch:
 ///       parcels to their consumers ─ rows: own and mapped pages by pointer, others by message
+///                                  or, by Peers::remote(), read out of their owners' pages
 ///
 /// The first line is collective on `control`, the second on `data`: two transports, since the
 /// threads have no order between them. options.batch_size is the rank's. A source of every rank is

@@ -4,6 +4,8 @@
 #include "deliver/block_pool.h"
 #include "gather/gather_cpu.h"
 #include "group/mover.h"
+#include "group/remote_rows.h"
+#include "transport/typed.h"
 
 namespace gear::group {
 namespace {
@@ -19,6 +21,9 @@ class HostMover final : public GroupMover {
         pool_(base::ThreadPool::shared()),
         sent_(parts_.peers.size()),
         received_(parts_.peers.size()) {
+    if (parts_.reader) {
+      remote_ = std::make_unique<RemoteRows>(*parts_.layout, parts_.pages, *parts_.reader);
+    }
     // Of staged batches as many again are on their way to the GPU.
     const size_t most_blocks = (parts_.prefetch + 2) * (stage_ ? 2 : 1);
     blocks_ = deliver::make_host_blocks(parts_.layout->bytes, most_blocks,
@@ -60,6 +65,30 @@ class HostMover final : public GroupMover {
   void wait_read(uint64_t) override {}
 
   void exchange(uint64_t, const BatchAssembly& assembly, plan::Batch& batch) override {
+    if (remote_) {
+      read(assembly, batch);
+    } else {
+      receive(assembly, batch);
+    }
+    if (stage_) {
+      stage_->send(batch);
+    }
+  }
+
+ private:
+  void read(const BatchAssembly& assembly, plan::Batch& batch) {
+    remote_->begin();
+    for (uint32_t o = 0; o < parts_.peers.size(); ++o) {
+      if (parts_.peers[o].host == nullptr) {
+        remote_->add(o, assembly.plan(o));
+      }
+    }
+    remote_->finish(batch, pool_);
+    // From here on the owners may write the pages again.
+    static_cast<void>(transport::allgather(parts_.data, uint8_t{1}));
+  }
+
+  void receive(const BatchAssembly& assembly, plan::Batch& batch) {
     std::vector<ConstBytes> to(parts_.peers.size());
     std::vector<Bytes> arriving(parts_.peers.size());
     for (uint32_t r = 0; r < parts_.peers.size(); ++r) {
@@ -75,13 +104,10 @@ class HostMover final : public GroupMover {
                            batch, pool_);
       }
     }
-    if (stage_) {
-      stage_->send(batch);
-    }
   }
 
- private:
   MoverParts parts_;
+  std::unique_ptr<RemoteRows> remote_;  // null: rows come by message
   std::unique_ptr<deliver::Stage> stage_;
   base::ThreadPool& pool_;
   std::shared_ptr<deliver::HostBlockPool> blocks_;

@@ -9,6 +9,7 @@
 #include "group/page_access.h"
 #include "group/parcels/batch_assembly.h"
 #include "transport/device_transport.h"
+#include "transport/remote_memory.h"
 #include "transport/transport.h"
 
 namespace gear::group {
@@ -18,6 +19,9 @@ namespace gear::group {
 ///
 ///   acquire ── begin ── pack(c), for every rank c that receives rows by message ── gather
 ///           ── wait_read ── exchange             (not where every rank reads every other's pages)
+///
+/// Where there is a reader, no rank packs: exchange() reads the rows out of their owners' pages,
+/// and returns when all ranks have done so.
 ///
 /// Called by the source's own thread; acquire() by that of next(), and exchange() too where
 /// on_stream(): there it only enqueues work, at the call that delivers the batch before, which is a
@@ -44,8 +48,9 @@ class GroupMover {
                       bool messages) = 0;
   /// Returns when nothing reads pages any more for the batches up to `number`.
   virtual void wait_read(uint64_t number) = 0;
-  /// Sends what was packed for batch `number`, receives what comes packed for this rank, and moves
-  /// that into the data of `batch`, which may be delivered from then on.
+  /// Sends what was packed for batch `number`, receives what comes packed for this rank, or reads
+  /// what it is told of, and moves that into the data of `batch`, which may be delivered from then
+  /// on.
   virtual void exchange(uint64_t number, const BatchAssembly& assembly, plan::Batch& batch) = 0;
 };
 
@@ -54,9 +59,11 @@ struct MoverParts {
   std::shared_ptr<const plan::BatchLayout> layout;  ///< of all batches
   store::PageLayout pages;
   std::vector<PeerPages> peers;  ///< by rank, the own one included; without address: it sends rows
+                                 ///< or, with num_pages, `reader` reads them
   uint32_t rank;
   size_t prefetch;             ///< so many batches are behind the one that is delivered
   transport::Transport& data;  ///< rows travel by it
+  std::unique_ptr<transport::RemoteReader> reader = nullptr;  ///< of the host mover
 };
 
 /// By host threads, into host memory or, with `stage`, on to a GPU.

@@ -10,14 +10,20 @@ namespace gear::group {
 struct PeerPages {
   const std::byte* host = nullptr;    ///< by the host; null: not at all
   const std::byte* device = nullptr;  ///< by kernels on the consumer's GPU; null: not at all
-  uint64_t num_pages = 0;             ///< that are read so; 0: rows are sent
+  uint64_t num_pages = 0;             ///< that this rank reads; 0: rows are sent
 };
 
-/// Which rank reads which rank's pages by pointer, for one loader.
+/// Which rank reads which rank's pages by pointer, for one loader, and how the other rows come.
 struct PageAccess {
   std::vector<PeerPages> pages;     ///< by owner: as this rank reads them
   std::vector<uint8_t> by_pointer;  ///< [consumer, owner]
-  bool messages = false;            ///< some rank does not read some other's
+  bool messages = false;            ///< some rank does not read some other's so
+  bool one_sided = false;           ///< consumers fetch those rows by Peers::remote(); else sent
+
+  /// [consumer, owner]: whether the consumer is told where the rows lie in the owner's pages.
+  std::vector<uint8_t> told() const {
+    return one_sided ? std::vector<uint8_t>(by_pointer.size(), 1) : by_pointer;
+  }
 
   bool reads(uint32_t consumer, uint32_t owner) const {
     return by_pointer[consumer * pages.size() + owner] != 0;

@@ -60,11 +60,23 @@ Peers::Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Tra
       map(r, -1);
     }
   }
+  expose();
   if (!hide_names) {
     return;
   }
   static_cast<void>(transport::allgather(*control_, uint8_t{1}));  // all have mapped
   shard_->region().hide_name();
+}
+
+// Once for all loaders, and only where some rank cannot map another's pages: all ranks see that.
+void Peers::expose() {
+  const bool all_mapped =
+      std::ranges::all_of(nodes_, [&](uint32_t node) { return node == nodes_[0]; }) &&
+      std::ranges::all_of(known_, [](const Known& one) { return memory::mappable(one.region); });
+  memory::Region& region = shard_->region();
+  if (size() > 1 && !all_mapped && region.host_accessible()) {
+    remote_ = control_->expose({region.data(), region.bytes()});
+  }
 }
 
 void Peers::check_known() const {
@@ -147,13 +159,17 @@ PageAccess Peers::agree_on_access(int device, transport::Transport& control) {
   std::vector<uint8_t> own;
   own.reserve(access.pages.size());
   for (const PeerPages& one : access.pages) {
-    own.push_back(one.num_pages > 0 ? 1 : 0);
+    own.push_back(one.host != nullptr || one.device != nullptr ? 1 : 0);
   }
   access.by_pointer.resize(own.size() * own.size());
   control.allgather(std::as_bytes(std::span(own)),
                     std::as_writable_bytes(std::span(access.by_pointer)));
   access.messages =
       !std::ranges::all_of(access.by_pointer, [](uint8_t reads) { return reads != 0; });
+  access.one_sided = access.messages && remote_ != nullptr && device < 0;
+  for (uint32_t r = 0; r < size() && access.one_sided; ++r) {
+    access.pages[r].num_pages = known_[r].num_pages;
+  }
   return access;
 }
 
@@ -226,8 +242,8 @@ void Peers::check_room(uint64_t count, uint64_t kept) const {
   }
   throw base::OutOfMemory(base::cat(
       "[group] ", count, " more priorities beside ", kept, " that other ranks have yet to hear ",
-      "of: ", most_kept_, " at most are kept; call next or save, which tell them, on every rank ",
-      "between updates"));
+      "of: ", most_kept_, " at most are kept; call next, which tells them, on every rank between ",
+      "updates"));
 }
 
 void Peers::put_into_outbox(std::span<const int64_t> ids, std::span<const float> priorities) {
@@ -254,9 +270,27 @@ void Peers::set_device_updates(std::shared_ptr<DeviceUpdates> updates) {
   device_updates_->keep(ids.data(), priorities.data(), ids.size(), false, 0);
 }
 
-uint64_t Peers::kept_updates() {
+uint64_t Peers::num_kept() {
   const auto lock = shard_->lock();
   return kept_ + (device_updates_ ? device_updates_->kept() : 0);
+}
+
+std::vector<store::KeptUpdate> Peers::kept_updates() {
+  const auto lock = shard_->lock();
+  std::vector<Update> kept;
+  for (const std::vector<Update>& to_owner : outbox_) {
+    kept.insert(kept.end(), to_owner.begin(), to_owner.end());
+  }
+  if (device_updates_) {
+    std::vector<int64_t> ids;
+    std::vector<float> priorities;
+    device_updates_->take(ids, priorities);
+    device_updates_->keep(ids.data(), priorities.data(), ids.size(), false, 0);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      kept.push_back({ids[i], priorities[i]});
+    }
+  }
+  return kept;
 }
 
 void Peers::exchange_updates(transport::Transport& control) {

@@ -9,7 +9,9 @@
 #include "group/page_access.h"
 #include "memory/peer_region.h"
 #include "memory/shared/process_identity.h"
+#include "store/checkpoint/kept_updates.h"
 #include "store/shard.h"
+#include "transport/remote_memory.h"
 #include "transport/transport.h"
 
 namespace gear::group {
@@ -37,7 +39,8 @@ class DeviceUpdates {
 /// One place keeps those priorities: this one, until a loader's draws select on the GPUs of all
 /// ranks; from there on what set_device_updates() was given, for as long as the buffer is. A draw
 /// of that kind sends them from GPU to GPU; where the host must tell them (in another loader's
-/// draw, in save), exchange_updates() takes them back first.
+/// draw), exchange_updates() takes them back first. Between draws nothing tells them: a checkpoint
+/// holds them as they are, so that a run goes on from it, or beside it, as if none had been made.
 class Peers {
  public:
   /// `nodes`: number of every rank's node. `hide_names`: the shared memory's name is for the ranks
@@ -49,6 +52,8 @@ class Peers {
 
   store::Shard& shard() const { return *shard_; }
   transport::Transport& control() const { return *control_; }
+  /// The pages of all ranks, where the transport reads them without their owners' part; else null.
+  transport::RemoteMemory* remote() const { return remote_.get(); }
   uint32_t rank() const { return rank_; }
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
   const std::vector<uint32_t>& nodes() const { return nodes_; }
@@ -60,8 +65,9 @@ class Peers {
 
   /// Maps what can be mapped, for kernels of GPU `device` or (-1) for the host, and tells the
   /// others. What cannot be mapped has no address: tier kHost, another node, and (logged) what
-  /// open_peer_region refuses. Collective over `control`. Throws CudaError and OutOfMemory as that
-  /// does, and InvalidArgument on the ranks whose mapping did not fail.
+  /// open_peer_region refuses. The host reads that one-sided where there is remote(). Collective
+  /// over `control`. Throws CudaError and OutOfMemory as that does, and InvalidArgument on the
+  /// ranks whose mapping did not fail.
   PageAccess agree_on_access(int device, transport::Transport& control);
 
   /// Keeps priorities until the next exchange_updates(), on whatever rank's steps they are. Throws
@@ -74,7 +80,9 @@ class Peers {
   void update_from_device(const int64_t* ids, const float* priorities, uint64_t count,
                           uintptr_t stream);
   static constexpr uint64_t kLeastKept = 1 << 20;
-  uint64_t kept_updates();
+  uint64_t num_kept();
+  /// A copy of what is kept, for store::save_shard(). Waits for the GPU that keeps it.
+  std::vector<store::KeptUpdate> kept_updates();
   /// Collective: what every rank kept reaches the owners, which apply it in the order of the ranks.
   void exchange_updates(transport::Transport& control);
 
@@ -89,11 +97,7 @@ class Peers {
   }
 
  private:
-  struct Update {
-    int64_t id;
-    float priority;
-    uint32_t zero = 0;  ///< no indeterminate bytes on the wire
-  };
+  using Update = store::KeptUpdate;
 
   /// What every rank tells the others at the start.
   struct Known {
@@ -118,6 +122,7 @@ class Peers {
   };
 
   void check_known() const;
+  void expose();
   std::vector<PeerPages> pages(int device);
   const memory::Region* map(uint32_t rank, int device);
   void apply(uint32_t from, std::span<const Update> updates);
@@ -126,6 +131,7 @@ class Peers {
 
   std::shared_ptr<store::Shard> shard_;
   std::shared_ptr<transport::Transport> control_;
+  std::unique_ptr<transport::RemoteMemory> remote_;
   std::vector<uint32_t> nodes_;
   uint32_t rank_;
   std::vector<Known> known_;

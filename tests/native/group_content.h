@@ -39,24 +39,15 @@ class GroupContent {
  public:
   enum class Single : uint8_t { kRankByRank, kInTurn };
 
-  GroupContent(uint32_t num_ranks, uint64_t seed, Single single, uint32_t max_times_sampled = 0) {
-    // The first rank has most, the last of several none, and no number of episodes is the same.
-    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
-      uint64_t episodes = rank == 0 ? 12 * num_ranks : 1 + random_below(seed, rank, 5);
-      if (num_ranks > 1 && rank + 1 == num_ranks) {
-        episodes = 0;
-      }
-      shares_.emplace_back();
-      for (uint64_t k = 0; k < episodes; ++k) {
-        EpisodeContent episode{rank, {}, k + 1 < episodes};  // the last one is open
-        const uint64_t steps = 1 + random_below(seed, 100 * rank + k, 11);
-        for (uint64_t i = 0; i < steps; ++i) {  // with equal ones among them
-          episode.priorities.push_back(
-              static_cast<float>(random_below(seed + 1, 10000 * rank + 100 * k + i, 9)) / 2);
-        }
-        shares_.back().push_back(episode);
-      }
-    }
+  using Share = std::vector<EpisodeContent>;
+
+  GroupContent(uint32_t num_ranks, uint64_t seed, Single single, uint32_t max_times_sampled = 0)
+      : GroupContent(made_up(num_ranks, seed), single, max_times_sampled) {}
+
+  // By rank; an episode's rank is the one whose share it is in.
+  explicit GroupContent(std::vector<Share> shares, Single single = Single::kRankByRank,
+                        uint32_t max_times_sampled = 0)
+      : shares_(std::move(shares)) {
     for (const auto& share : shares_) {
       ranks.push_back(make_index(share, max_times_sampled));
     }
@@ -74,7 +65,7 @@ class GroupContent {
         }
       }
     }
-    std::vector<uint64_t> next(num_ranks, 1);
+    std::vector<uint64_t> next(shares_.size(), 1);
     for (const EpisodeContent& episode : all) {
       names_.emplace_back(episode.rank, next[episode.rank]++);
     }
@@ -98,6 +89,27 @@ class GroupContent {
   std::unique_ptr<store::Index> whole;
 
  private:
+  // The first rank has most, the last of several none, and no number of episodes is the same.
+  static std::vector<Share> made_up(uint32_t num_ranks, uint64_t seed) {
+    std::vector<Share> shares(num_ranks);
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+      uint64_t episodes = rank == 0 ? 12 * num_ranks : 1 + random_below(seed, rank, 5);
+      if (num_ranks > 1 && rank + 1 == num_ranks) {
+        episodes = 0;
+      }
+      for (uint64_t k = 0; k < episodes; ++k) {
+        EpisodeContent episode{rank, {}, k + 1 < episodes};  // the last one is open
+        const uint64_t steps = 1 + random_below(seed, 100 * rank + k, 11);
+        for (uint64_t i = 0; i < steps; ++i) {  // with equal ones among them
+          episode.priorities.push_back(
+              static_cast<float>(random_below(seed + 1, 10000 * rank + 100 * k + i, 9)) / 2);
+        }
+        shares[rank].push_back(episode);
+      }
+    }
+    return shares;
+  }
+
   static std::unique_ptr<store::Index> make_index(const std::vector<EpisodeContent>& episodes,
                                                   uint32_t max_times_sampled) {
     uint64_t pages = 4;
@@ -122,7 +134,7 @@ class GroupContent {
     return index;
   }
 
-  std::vector<std::vector<EpisodeContent>> shares_;
+  std::vector<Share> shares_;
   std::vector<std::pair<uint32_t, uint64_t>> names_;  // by uid in the whole: rank and uid there
 };
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "base/cuda/following.cuh"
 #include "base/errors.h"
 #include "gather/cuda/gather_rows.h"
 #include "store/episode.h"
@@ -266,6 +267,8 @@ __device__ void set_mark(const ReadMark& mark) {
 
 template <RowForm kForm>
 __global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ RowJob job) {
+  base::follow();
+  base::let_next_in();
   for (uint32_t tile = blockIdx.x; tile < job.num_tiles; tile += gridDim.x) {
     uint32_t o = 0;
     while (o + 1 < job.num_moves && job.moves[o + 1].first_tile <= tile) {
@@ -353,15 +356,14 @@ void launch_rows(RowForm form, RowJob& job, uint32_t most_blocks, cudaStream_t s
   job.num_tiles = static_cast<uint32_t>(tiles);
   const uint32_t num_blocks = std::min(job.num_tiles, most_blocks);
   if (form == RowForm::kDelivered) {
-    gather_rows<RowForm::kDelivered><<<num_blocks, kThreads, 0, stream>>>(job);
+    base::launch_following<gather_rows<RowForm::kDelivered>>(num_blocks, kThreads, stream, job);
   } else if (form == RowForm::kOwned) {
-    gather_rows<RowForm::kOwned><<<num_blocks, kThreads, 0, stream>>>(job);
+    base::launch_following<gather_rows<RowForm::kOwned>>(num_blocks, kThreads, stream, job);
   } else if (form == RowForm::kAddressed) {
-    gather_rows<RowForm::kAddressed><<<num_blocks, kThreads, 0, stream>>>(job);
+    base::launch_following<gather_rows<RowForm::kAddressed>>(num_blocks, kThreads, stream, job);
   } else {
-    gather_rows<RowForm::kListed><<<num_blocks, kThreads, 0, stream>>>(job);
+    base::launch_following<gather_rows<RowForm::kListed>>(num_blocks, kThreads, stream, job);
   }
-  GEAR_CUDA_TRY(cudaGetLastError());
 }
 
 }  // namespace gear::gather

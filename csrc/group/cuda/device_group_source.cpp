@@ -1,7 +1,6 @@
 #include "group/cuda/device_group_source.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -10,7 +9,6 @@
 #include "base/nvtx.h"
 #include "base/threads/interrupt.h"
 #include "base/threads/spin.h"
-#include "link/link_cache.h"
 #include "select/group/offers.h"
 #include "transport/typed.h"
 
@@ -19,48 +17,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Thread blocks of a gather over NVLink for each multiprocessor: enough for the link, and few
-// enough that the training step's own find room beside them.
-constexpr uint32_t kBlocksPerMultiprocessor = 4;
-constexpr uint64_t kPageBytes = 4096;
-// Of a batch whose gather takes so long that two more events cost less than the next draw does.
-constexpr uint64_t kOwnStreamBytes = 8 << 20;
-
-uint64_t mailbox_bytes() { return (sizeof(Mailbox) + kPageBytes - 1) / kPageBytes * kPageBytes; }
-
-std::vector<Mailbox*> mailboxes(const PeerMemory& memory, uint32_t size) {
-  std::vector<Mailbox*> all;
-  for (uint32_t r = 0; r < size; ++r) {
-    all.push_back(reinterpret_cast<Mailbox*>(memory.of(r)));
-  }
-  return all;
-}
-
-// What begins there in every rank's memory.
-std::vector<std::byte*> parts_at(const PeerMemory& memory, uint32_t size, uint64_t offset) {
-  std::vector<std::byte*> all;
-  for (uint32_t r = 0; r < size; ++r) {
-    all.push_back(memory.of(r) + offset);
-  }
-  return all;
-}
-
-uint64_t updates_at(const plan::BatchLayout& layout) {
-  return mailbox_bytes() + DeviceParcels::bytes(layout);
-}
-
 // Updates that a rank sends another at once: those of a batch.
 uint64_t update_room(const LoaderParts& parts) {
   constexpr uint64_t kLeast = 1 << 16;
   return std::min(std::max(kLeast, parts.options.batch_size),
                   UpdateExchange::most_room(parts.peers->size()));
-}
-
-std::shared_ptr<store::DeviceIndex> device_index(store::Shard& shard, int device,
-                                                 uint64_t lookahead) {
-  std::shared_ptr<store::Mirror> mirror = shard.mirror(device, lookahead);
-  store::DeviceIndex* index = mirror->device_index();
-  return {std::move(mirror), index};
 }
 
 // Whether this rank's GPU can draw its part; another rank's may not.
@@ -97,9 +58,9 @@ std::shared_ptr<UpdateExchange> updates_of(const LoaderParts& parts) {
   }
   const auto lock = shard.lock();
   shard.settle();
-  const auto mirror =
-      device_index(shard, parts.options.device, plan::lookahead(parts.options.outputs));
-  mirror->require_priorities();
+  const std::shared_ptr<store::Mirror> mirror =
+      shard.mirror(parts.options.device, plan::lookahead(parts.options.outputs));
+  mirror->device_index()->require_priorities();
   return std::make_shared<UpdateExchange>(shard, mirror, peers.rank(), slots, update_room(parts));
 }
 
@@ -126,10 +87,7 @@ std::unique_ptr<deliver::Source> DeviceGroupSource::make(LoaderParts& parts) {
   const base::OnDevice on(parts.options.device);
   const bool weighted = parts.options.sampler.policy == select::Policy::kWeighted;
   const std::shared_ptr<UpdateExchange> updates = weighted ? updates_of(parts) : nullptr;
-  uint64_t bytes = updates_at(*parts.layout);
-  if (updates) {
-    bytes += UpdateExchange::inbox_bytes(parts.peers->size(), updates->room());
-  }
+  const uint64_t bytes = DeviceGroupDraw::memory_bytes(parts, updates.get());
   auto memory = PeerMemory::make(*parts.peers, bytes, parts.options.device, *parts.control);
   if (!memory) {
     return nullptr;
@@ -153,27 +111,11 @@ DeviceGroupSource::DeviceGroupSource(LoaderParts parts, std::unique_ptr<PeerMemo
       rank_(parts_.peers->rank()),
       size_(parts_.peers->size()),
       updates_(std::move(updates)),
-      memory_(std::move(memory)),
-      meeting_(rank_, mailboxes(*memory_, size_), parts_.control->timeout_s(),
-               parts_.options.device),
-      shares_(rank_, size_, parts_.options.batch_size, parts_.group.locality,
-              parts_.options.sampler.seed, parts_.options.device),
-      parcels_(parts_.layout, shard_.layout(), rank_, parts_.group.locality,
-               parts_at(*memory_, size_, mailbox_bytes()), parts_.options.device),
-      ordered_(shard_.options().tier == memory::Tier::kPinned &&
-               link::link_to(parts_.options.device)
-                   .order_pays(*parts_.layout, shard_.layout(),
-                               size_ * shard_.index().options().num_pages)),
-      gather_(parts_.layout, shard_.layout(),
-              ordered_ ? gather::RowForm::kAddressed : gather::RowForm::kOwned),
-      order_(shard_.layout(),
-             std::min<uint64_t>(uint64_t{size_} << OwnedSlots::of(size_).slot_bits, store::kNone),
-             parts_.options.device),
-      blocks_done_(1, parts_.options.device),
-      counts_(parts_.options.prefetch + 4, parts_.options.device),
+      draw_(parts_, std::move(memory), updates_),
       assignment_(parts_.peers->nodes()),
       board_(std::make_shared<ReadBoard>(*parts_.peers, parts_.number, *parts_.control)),
       passed_(board_->passed_by_gpu(parts_.options.device)),
+      readers_(draw_.readers()),
       offered_(offered_as(parts_.options.sampler, parts_.options.outputs)),
       agreement_(*parts_.peers, offered_, *parts_.control,
                  updates_ ? Agreement::Updates::kByCaller : Agreement::Updates::kByHosts),
@@ -181,50 +123,11 @@ DeviceGroupSource::DeviceGroupSource(LoaderParts parts, std::unique_ptr<PeerMemo
   const deliver::LoaderOptions& options = parts_.options;
   const memory::Tier tier = shard_.options().tier;
   const bool in_gpu = tier == memory::Tier::kDevice;
-  if (parts_.layout->bytes >= kOwnStreamBytes) {
-    gathers_.emplace(options.device);
-  }
   facts_ = {parts_.layout, in_gpu ? plan::Path::kDevice : plan::Path::kZeroCopy, tier, true};
-  for (uint32_t r = 0; r < size_; ++r) {
-    pages_.push_back(parts_.access.pages[r].device);
-    if (r != rank_ || !in_gpu || gathers_) {
-      readers_.push_back(r);
-    }
-  }
-  if (in_gpu && parts_.group.locality == Locality::kOff) {
-    int multiprocessors = 0;
-    GEAR_CUDA_TRY(
-        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, options.device));
-    most_blocks_ = kBlocksPerMultiprocessor * static_cast<uint32_t>(multiprocessors);
-  } else if (!in_gpu && !ordered_) {
-    most_blocks_ = gather::kBlocksFromHost;
-  }
-  if (ordered_) {
-    uint64_t longest = 0;
-    uint64_t rows = 0;
-    for (const plan::RowList& list : parcels_.rows(0)) {
-      longest = std::max<uint64_t>(longest, list.count);
-      rows += list.count;
-    }
-    order_.reserve(rows, longest);
-  }
   const size_t depth = options.prefetch + 2;
   blocks_ = deliver::make_device_blocks(parts_.layout->bytes, depth, memory::Tier::kDevice,
                                         options.device);
   blocks_->make(depth);
-  const auto lock = shard_.lock();
-  const uint64_t lookahead = plan::lookahead(options.outputs);
-  mirror_ = device_index(shard_, options.device, lookahead);
-  if (in_gpu) {
-    home_ = device_index(shard_, options.device, 0);
-  }
-  // Before the first gather, on whatever stream that is.
-  GEAR_CUDA_TRY(cudaMemsetAsync(blocks_done_.get(), 0, blocks_done_.bytes(), mirror_->stream()));
-  mirror_->stream().synchronize();
-  if (weighted_) {
-    shard_.settle();
-    tree_ = mirror_->weights(options.sampler.alpha);
-  }
 }
 
 DeviceGroupSource::~DeviceGroupSource() {
@@ -233,11 +136,8 @@ DeviceGroupSource::~DeviceGroupSource() {
     leave([] {});
   } catch (const base::Error&) {  // the GPU is lost
   }
-  meeting_.give_up();
-  mirror_->stream().drain();
-  if (gathers_) {
-    gathers_->drain();
-  }
+  draw_.meeting().give_up();
+  draw_.drain();
 }
 
 void DeviceGroupSource::end() {
@@ -261,17 +161,14 @@ void DeviceGroupSource::leave(const std::function<void()>& look) {
     }
   };
   if (failure_) {
-    meeting_.give_up();
+    draw_.meeting().give_up();
   }
   base::Event met;
-  met.record(mirror_->stream());
+  met.record(draw_.stream());
   wait([&] { return met.done_or_lost() || someone_ended(); });
-  meeting_.give_up();
-  mirror_->stream().drain();
-  if (gathers_) {
-    gathers_->drain();
-  }
-  memory_->close_peers();
+  draw_.meeting().give_up();
+  draw_.drain();
+  draw_.close_peers();
   board_->passed(UINT64_MAX);
   wait([&] {
     bool all = true;
@@ -310,7 +207,7 @@ bool DeviceGroupSource::draw(deliver::Job& drawn, bool ahead, std::optional<doub
     throw;
   } catch (...) {  // for good: this rank is out of step with the others
     failure_ = std::current_exception();
-    meeting_.give_up();
+    draw_.meeting().give_up();
     throw;
   }
 }
@@ -319,10 +216,10 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
                                             std::shared_ptr<deliver::DeviceBlock>& block) {
   const base::NvtxRange range("gear.select");
   const Agreement::Round round = agreement_.agree(
-      terms, sizeof(Offer),
+      terms, sizeof(DeviceGroupDraw::Offer),
       [&](store::Index& index, std::span<std::byte> out) {
-        const Offer own{select::offered(offered_, index).counts.total(),
-                        updates_ ? updates_->kept() : 0};
+        const DeviceGroupDraw::Offer own{select::offered(offered_, index).counts.total(),
+                                         updates_ ? updates_->kept() : 0};
         std::memcpy(out.data(), &own, sizeof own);
       },
       offers_);
@@ -333,17 +230,20 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
   std::unique_lock<std::mutex> lock = shard_.lock();
   uint64_t ticket = 0;
   try {
-    mirror_->sync();
-    if (home_ && home_ != mirror_) {
-      home_->sync();  // with the rows
-    }
+    draw_.sync();
     job.number = number_++;
-    launch(job, *block);
+    describe(job.batch);
+    std::vector<DeviceGroupDraw::Offer> offers(size_);
+    std::memcpy(offers.data(), offers_.data(), size_ * sizeof(DeviceGroupDraw::Offer));
+    job.meeting = draw_.launch(
+        {.number = job.number, .made = made_, .beta = beta_, .offers = offers, .passed = passed_},
+        *block);
+    made_ += draw_.draws();
     shard_.index().count_sampled(parts_.options.batch_size);
     ticket = deliver::commit_draw(shard_, lock, parts_.options.batch_size);
   } catch (...) {  // whatever it is: the others have begun this batch
     failure_ = std::current_exception();
-    meeting_.give_up();
+    draw_.meeting().give_up();
     throw;
   }
   shard_.end_read_when(ticket, std::make_shared<ReadersEnd>(board_, job.number, readers_));
@@ -351,11 +251,8 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
   return round;
 }
 
-void DeviceGroupSource::launch(Share& job, deliver::DeviceBlock& block) {
+void DeviceGroupSource::describe(plan::Batch& batch) const {
   const deliver::LoaderOptions& options = parts_.options;
-  const base::Stream& stream = mirror_->stream();
-  const store::DeviceView& view = mirror_->view();
-  plan::Batch& batch = job.batch;
   batch.layout = facts_.layout;
   batch.path = facts_.path;
   batch.items = options.batch_size;
@@ -366,80 +263,6 @@ void DeviceGroupSource::launch(Share& job, deliver::DeviceBlock& block) {
   for (const plan::BatchLayout::SharedWindow& shared : facts_.layout->windows) {
     batch.rows.push_back(options.batch_size * shared.window.length());
   }
-  OfferedTotals totals;
-  Meeting on_totals{};
-  if (weighted_) {
-    exchange_updates();
-    const store::DeviceTree& tree = *tree_;
-    on_totals = meeting_.next(
-        {.total = tree.levels[tree.num_levels - 1], .largest = mirror_->largest_priority()});
-    totals.heard = meeting_.said();
-  } else {
-    for (uint32_t r = 0; r < size_; ++r) {
-      totals.known[r] = offer_of(r).total;
-    }
-  }
-  shares_.launch(totals, on_totals, made_, stream);
-  made_ += shares_.draws();
-  const DeviceShare& share = shares_.share();
-  const bool steps = options.sampler.unit == store::Unit::kStep;
-  const DeviceParcels::Find find{weighted_ ? *tree_
-                                 : steps   ? view.anchors
-                                           : view.heads,
-                                 !weighted_, options.sampler.unit};
-  parcels_.write(job.number, find, view, totals, share, stream);
-  if (gathers_) {  // who has met for this batch may write into the inbox of the one before the last
-    gathered_[job.number % 2].make_wait(stream);
-  }
-  const Meeting on_parcels =
-      meeting_.next({.least = share.least,
-                     .to_note = share.drawn,
-                     .noted = reinterpret_cast<uint32_t*>(&counts_[job.number % counts_.size()])});
-  job.meeting = on_parcels.number;
-  block.begin_fill(stream);
-  parcels_.open(job.number, on_parcels, weighted_ ? meeting_.said() : nullptr, beta_,
-                block.device_data(), stream);
-  const base::Stream& gathers = gathers_ ? *gathers_ : stream;
-  if (gathers_) {
-    opened_.record(stream);
-    opened_.make_wait(gathers);
-  }
-  gather(job.number, block.device_data(), gathers);
-  if (gathers_) {
-    gathered_[job.number % 2].record(gathers);
-  }
-  block.end_fill(gathers);
-}
-
-DeviceGroupSource::Offer DeviceGroupSource::offer_of(uint32_t rank) const {
-  Offer offer{};
-  std::memcpy(&offer, offers_.data() + rank * sizeof offer, sizeof offer);
-  return offer;
-}
-
-void DeviceGroupSource::exchange_updates() {
-  if (!updates_) {
-    return;
-  }
-  std::vector<uint64_t> kept;
-  for (uint32_t r = 0; r < size_; ++r) {
-    kept.push_back(offer_of(r).kept);
-  }
-  const std::vector<std::byte*> inboxes = parts_at(*memory_, size_, updates_at(*facts_.layout));
-  updates_->begin(kept);
-  while (updates_->next_round()) {
-    updates_->scatter(inboxes, meeting_.next({}));
-    updates_->apply(inboxes[rank_]);
-  }
-}
-
-void DeviceGroupSource::gather(uint64_t number, std::byte* block, const base::Stream& stream) {
-  const base::NvtxRange range("gear.gather");
-  const std::vector<plan::RowList> rows = parcels_.rows(number);
-  const std::span<const plan::RowList> walked =
-      ordered_ ? order_.launch(rows, stream) : std::span<const plan::RowList>(rows);
-  gather_.gather_owned(pages_, OwnedSlots::of(size_).slot_bits, walked, block,
-                       {passed_, number + 1, blocks_done_.get()}, most_blocks_, stream);
 }
 
 void DeviceGroupSource::finish(deliver::Job& wanted, deliver::Job*) {
@@ -463,19 +286,19 @@ void DeviceGroupSource::wait_met(const Share& job) {
   const base::NvtxRange range("gear.wait");
   DeviceMeeting::State state{};
   const auto is_over = [&] {
-    state = meeting_.state();
+    state = draw_.meeting().state();
     return state.met >= job.meeting || state.missing != 0;
   };
   while (!base::spin_until(base::kInterruptEvery, is_over)) {
     base::check_interrupt();
     if (someone_ended()) {
-      meeting_.give_up();
+      draw_.meeting().give_up();
     }
   }
   if (state.met < job.meeting) {
     raise_missing(state.missing);
   }
-  const Counts& counts = counts_[job.number % counts_.size()];
+  const DeviceGroupDraw::Counts& counts = draw_.counts(job.number);
   if (std::ranges::all_of(counts.drawn, [](uint32_t drawn) { return drawn == 0; })) {
     select::throw_too_heavy();
   }
@@ -505,7 +328,7 @@ bool DeviceGroupSource::someone_ended() const {
   return false;
 }
 
-std::vector<uint64_t> DeviceGroupSource::received(const Counts& counts) {
+std::vector<uint64_t> DeviceGroupSource::received(const DeviceGroupDraw::Counts& counts) {
   std::vector<uint64_t> items(size_);
   if (parts_.group.locality == Locality::kOff) {
     std::copy_n(counts.received, size_, items.begin());
@@ -525,7 +348,7 @@ void DeviceGroupSource::count(deliver::Job& delivered) {
   if (job.meeting == 0) {
     return;  // resumed
   }
-  const std::vector<uint64_t> items = received(counts_[job.number % counts_.size()]);
+  const std::vector<uint64_t> items = received(draw_.counts(job.number));
   const uint64_t item_bytes = job.batch.bytes / parts_.options.batch_size;
   const std::lock_guard guard(mutex_);
   for (uint32_t r = 0; r < size_; ++r) {
@@ -538,7 +361,7 @@ void DeviceGroupSource::fill(deliver::Job& filled, std::span<const std::byte> by
   const base::OnDevice on(parts_.options.device);
   std::shared_ptr<deliver::DeviceBlock> block = blocks_->acquire();
   const auto lock = shard_.lock();
-  block->fill(bytes, mirror_->stream());
+  block->fill(bytes, draw_.stream());
   job.meeting = 0;
   deliver::put_block(std::move(block), job.batch);
 }

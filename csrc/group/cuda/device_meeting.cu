@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/cuda/following.cuh"
 #include "base/errors.h"
 #include "group/cuda/device_meeting.cuh"
 
@@ -9,6 +10,7 @@ namespace {
 
 __global__ void __launch_bounds__(meeting::kWarp)
     meet_ranks(const __grid_constant__ Meeting meeting) {
+  base::follow();
   come_to(meeting);
 }
 
@@ -50,8 +52,7 @@ void DeviceMeeting::give_up() {
 }
 
 void meet(const Meeting& meeting, cudaStream_t stream) {
-  meet_ranks<<<1, meeting::kWarp, 0, stream>>>(meeting);
-  GEAR_CUDA_TRY(cudaGetLastError());
+  base::launch_following<meet_ranks>(1, meeting::kWarp, stream, meeting);
 }
 
 Meeting meet_first(const Meeting& meeting, uint64_t blocks, cudaStream_t stream) {

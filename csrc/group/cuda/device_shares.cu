@@ -1,6 +1,7 @@
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
 
+#include "base/cuda/following.cuh"
 #include "base/errors.h"
 #include "base/numbers/philox.h"
 #include "group/cuda/device_meeting.cuh"
@@ -82,11 +83,13 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ OfferedRanges ranges;
   __shared__ uint32_t drawn[kMostGpuRanks];
   __shared__ uint32_t received[kMostGpuRanks];
+  base::follow();
   if (threadIdx.x < kMostGpuRanks) {
     drawn[threadIdx.x] = 0;
     received[threadIdx.x] = 0;
   }
   come_to(meeting);
+  base::let_next_in();
   ranges.make(job.totals, job.size);
   __syncthreads();
   const uint32_t first = (blockIdx.x * kThreads + threadIdx.x) * kEach;
@@ -175,10 +178,13 @@ void DeviceShares::launch(const OfferedTotals& totals, const Meeting& meeting, u
                  .draws = static_cast<uint32_t>(draws()),
                  .rank = rank_,
                  .size = size_};
-  const auto kernel = draws() <= kOneEach ? look_at_draws<1> : look_at_draws<kMostEach>;
   const uint32_t blocks = blocks_of(draws());
-  kernel<<<blocks, kThreads, 0, stream>>>(meet_first(meeting, blocks, stream), job);
-  GEAR_CUDA_TRY(cudaGetLastError());
+  const Meeting first_meets = meet_first(meeting, blocks, stream);
+  if (draws() <= kOneEach) {
+    base::launch_following<look_at_draws<1>>(blocks, kThreads, stream, first_meets, job);
+  } else {
+    base::launch_following<look_at_draws<kMostEach>>(blocks, kThreads, stream, first_meets, job);
+  }
 }
 
 }  // namespace gear::group

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/cuda/following.cuh"
 #include "base/errors.h"
 #include "group/cuda/device_meeting.cuh"
 #include "store/id.h"
@@ -42,6 +43,7 @@ __device__ uint64_t place_of(UpdateExchange::Counts* counts, uint32_t owner) {
 
 __global__ void scatter_updates(const __grid_constant__ Meeting meeting,
                                 const __grid_constant__ Scatter job) {
+  base::follow();
   const uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
   UpdateEntry entry{-1, 0.0F, 0};
   if (i < job.count) {
@@ -154,8 +156,7 @@ void UpdateExchange::scatter(std::span<std::byte* const> inboxes, const Meeting&
     job.segments[r] = reinterpret_cast<UpdateEntry*>(inboxes[r]) + half_begin() + rank_ * stride();
   }
   const auto blocks = static_cast<unsigned>(std::max<uint64_t>(1, (own_ + kBlock - 1) / kBlock));
-  scatter_updates<<<blocks, kBlock, 0, mirror_->stream()>>>(meeting, job);
-  GEAR_CUDA_TRY(cudaGetLastError());
+  base::launch_following<scatter_updates>(blocks, kBlock, mirror_->stream(), meeting, job);
   intake_.release(intake_.begin() + own_);
 }
 

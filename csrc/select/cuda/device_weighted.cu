@@ -1,5 +1,6 @@
 // Prioritised with replacement, as weighted.cpp: a warp a draw on the tree of weights, then a
-// thread an importance weight, since these need the least probability of all.
+// thread an importance weight, since these need the least probability of all: of few draws in the
+// block that is the last to make its own, of many in another kernel.
 #include <cmath>
 
 #include "base/errors.h"
@@ -10,6 +11,8 @@ namespace gear::select {
 namespace {
 
 constexpr unsigned kBlock = 256;
+constexpr uint64_t kWeighedAtOnce = 1024;  // draws
+static_assert(kWeighedAtOnce <= store::kManyTargets);
 
 __device__ float warp_least(float value) {
   for (int step = store::kWarpSize / 2; step > 0; step /= 2) {
@@ -38,6 +41,18 @@ __device__ void lower_least(DrawState* state, float value) {
   }
 }
 
+__device__ void weigh(const DrawState* state, uint64_t item, double reference,
+                      const DeviceDraw& out) {
+  const float probability = __ldcg(out.probabilities + item);  // another block may have written it
+  out.weights[item] =
+      static_cast<float>(store::power_portable(probability, reference, -state->beta));
+}
+
+__device__ double reference_of(const DrawState* state) {
+  const float least = __uint_as_float(__ldcg(&state->least));
+  return store::log2_portable(static_cast<double>(least));
+}
+
 template <bool kMany>
 __global__ void __launch_bounds__(store::kMostSearchThreads)
     draw_weighted(const __grid_constant__ store::DeviceTree tree, AnchorTables tables,
@@ -56,15 +71,36 @@ __global__ void __launch_bounds__(store::kMostSearchThreads)
         least = fminf(least, probability);
       });
   lower_least(state, least);
+  if (kMany || count > kWeighedAtOnce) {
+    return;
+  }
+  __shared__ bool last;
+  const bool finishes = last_to_finish(state);
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = finishes;
+  }
+  __syncthreads();
+  if (!last) {
+    return;
+  }
+  const double reference = reference_of(state);
+  for (uint64_t item = threadIdx.x; item < count; item += blockDim.x) {
+    weigh(state, item, reference, out);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    state->least = kNoLeast;
+    state->made = made + count;
+  }
 }
 
 __global__ void weigh_importance(DrawState* state, uint64_t count, DeviceDraw out) {
   const unsigned long long made = state->made;
-  const double reference = store::log2_portable(static_cast<double>(__uint_as_float(state->least)));
+  const double reference = reference_of(state);
   const uint64_t item = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
   if (item < count) {
-    out.weights[item] =
-        static_cast<float>(store::power_portable(out.probabilities[item], reference, -state->beta));
+    weigh(state, item, reference, out);
   }
   if (last_to_finish(state)) {
     state->least = kNoLeast;
@@ -92,6 +128,9 @@ class DeviceWeighted final : public DeviceSampler {
     store::launch_search<uint64_t>(
         draw_weighted<false>, draw_weighted<true>, *tree_, items, mirror_.stream(), *tree_,
         anchor_tables(mirror_.view(), store::Unit::kStep), seed_, position_.get(), items, out);
+    if (items <= kWeighedAtOnce) {
+      return;
+    }
     const auto blocks = static_cast<unsigned>((items + kBlock - 1) / kBlock);
     weigh_importance<<<blocks, kBlock, 0, mirror_.stream()>>>(position_.get(), items, out);
     GEAR_CUDA_TRY(cudaGetLastError());

@@ -1,6 +1,7 @@
 #include "select/group/own_draws.h"
 
 #include "base/errors.h"
+#include "select/group/offers.h"
 
 namespace gear::select {
 
@@ -12,9 +13,7 @@ void OwnDraws::set_totals(std::span<const uint64_t> totals) {
   all_ = 0;
   for (uint32_t r = 0; r < totals.size(); ++r) {
     if (totals[r] > kMost - all_) {
-      throw base::InvalidArgument(
-          "[select] the weights of all ranks add up to 2^63 or more: lower the priorities or "
-          "alpha");
+      throw_too_heavy();
     }
     if (r == rank_) {
       begin_ = all_;

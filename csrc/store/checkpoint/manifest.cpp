@@ -37,7 +37,7 @@ std::string hex(uint32_t value) {
 std::string text_of(const Manifest& manifest) {
   // std::to_string: base::cat groups digits where the process's locale does.
   const std::string body =
-      base::cat("gear-checkpoint ", std::to_string(kCheckpointFormat), "\nsave ",
+      base::cat("gear-checkpoint ", std::to_string(manifest.format), "\nsave ",
                 std::to_string(manifest.save), "\nshard 0 1 ", manifest.shard_file, ' ',
                 std::to_string(manifest.shard_bytes), ' ', hex(manifest.header_crc), '\n');
   return base::cat(body, "end ", hex(base::crc32c(body.data(), body.size())), '\n');
@@ -50,17 +50,16 @@ Manifest parse(const std::string& text, const std::string& path) {
   std::istringstream in(text);
   in.imbue(std::locale::classic());
   std::string magic, word;
-  uint32_t format = 0;
-  if (!(in >> magic >> format) || magic != "gear-checkpoint") {
+  Manifest manifest;
+  if (!(in >> magic >> manifest.format) || magic != "gear-checkpoint") {
     throw corrupt("no manifest of a GEAR checkpoint");
   }
-  if (format > kCheckpointFormat) {
+  if (manifest.format > kCheckpointFormat) {
     throw corrupt(
-        base::cat("format ", format, " is newer than format ", kCheckpointFormat,
+        base::cat("format ", manifest.format, " is newer than format ", kCheckpointFormat,
                   ", which this version reads: load it with the version that wrote it, or "
                   "later"));
   }
-  Manifest manifest;
   unsigned shard = 0;
   unsigned shards = 0;
   in >> word >> manifest.save >> word >> shard >> shards >> manifest.shard_file >>

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "store/checkpoint/byte_stream.h"
 #include "store/checkpoint/manifest.h"
+#include "store/checkpoint/share.h"
 #include "store/checkpoint/snapshot_index.h"
 
 namespace gear::store {
@@ -21,6 +22,7 @@ constexpr uint64_t kIoBytes = 8 << 20;  // of one read or write
 
 // header [64] | index, zeros to 4096 | used pages | CRC-32C of each used page, u32
 struct Header {
+  uint32_t format = 1;
   uint64_t index_bytes = 0;
   uint64_t page_bytes = 0;
   uint64_t pages_used = 0;
@@ -37,7 +39,7 @@ struct Header {
 std::vector<std::byte> encode(const Header& header) {
   ByteWriter out;
   out.put_span(std::span<const char>(kMagic));
-  out.put(kCheckpointFormat);
+  out.put(header.format);
   out.put(uint32_t{0});
   out.put(header.index_bytes);
   out.put(header.page_bytes);
@@ -91,13 +93,13 @@ Header read_header(const base::File& file) {
   if (std::memcmp(magic, kMagic, sizeof magic) != 0) {
     corrupt(file.path(), " is no GEAR shard file");
   }
-  const auto format = in.get<uint32_t>();
-  if (format > kCheckpointFormat) {
-    corrupt(file.path(), ": format ", format, " is newer than format ", kCheckpointFormat,
+  Header header;
+  header.format = in.get<uint32_t>();
+  if (header.format > kCheckpointFormat) {
+    corrupt(file.path(), ": format ", header.format, " is newer than format ", kCheckpointFormat,
             ", which this version reads");
   }
   in.get<uint32_t>();
-  Header header;
   header.index_bytes = in.get<uint64_t>();
   header.page_bytes = in.get<uint64_t>();
   header.pages_used = in.get<uint64_t>();
@@ -170,8 +172,15 @@ OpenShard open_shard(const std::string& directory) {
   return open;
 }
 
-std::string bad_page(const OpenShard& open, const IndexState& index, uint64_t i) {
-  const uint32_t p = open.saved.used_pages[i];
+// What a file says of the pages that it holds.
+struct FileIndex {
+  const std::vector<uint32_t>& pages;
+  const IndexState& state;
+};
+
+std::string bad_page(const OpenShard& open, const FileIndex& of, uint64_t i) {
+  const IndexState& index = of.state;
+  const uint32_t p = of.pages[i];
   const Page& page = index.pages[p];
   return base::cat("[checkpoint] ", open.file.path(), ": page ", p, " at byte ",
                    open.header.pages_offset() + i * open.header.page_bytes, " (episode ",
@@ -266,10 +275,12 @@ std::vector<uint32_t> write_pages(Shard& shard, const std::vector<uint32_t>& pag
   return crcs;
 }
 
-void write_shard_file(Shard& shard, base::File& file, Manifest& manifest) {
-  std::vector<std::byte> index = encode_index(shard);
+void write_shard_file(Shard& shard, std::span<const KeptUpdate> kept, base::File& file,
+                      Manifest& manifest) {
+  std::vector<std::byte> index = encode_index(shard, kept);
   const std::vector<uint32_t> pages = used_pages(shard.index().state());
   Header header;
+  header.format = manifest.format = format_of(!kept.empty());
   header.index_bytes = index.size();
   header.page_bytes = shard.layout().page_bytes;
   header.pages_used = pages.size();
@@ -286,9 +297,40 @@ void write_shard_file(Shard& shard, base::File& file, Manifest& manifest) {
   manifest.header_crc = header_crc(encoded);
 }
 
+// `count` pages of a file from its `nth` on, checked.
+void read_pages(const OpenShard& open, const FileIndex& of, uint64_t nth, uint64_t count,
+                std::byte* data) {
+  const uint64_t page_bytes = open.header.page_bytes;
+  const uint64_t offset = open.header.pages_offset() + nth * page_bytes;
+  if (open.file.read_at(offset, {data, count * page_bytes}) != count * page_bytes) {
+    corrupt(open.file.path(), " is truncated at byte ", offset);
+  }
+  for (uint64_t k = 0; k < count; ++k) {
+    if (base::crc32c(data + k * page_bytes, page_bytes) != open.page_crcs[nth + k]) {
+      throw base::CorruptData(bad_page(open, of, nth + k));
+    }
+  }
+}
+
+// With the pages' bytes still to come.
+std::shared_ptr<Shard> make_shard(SavedIndex&& saved, memory::TierChoice tier,
+                                  const std::string& name, uint32_t owner) {
+  ShardOptions options;
+  options.page_steps = saved.options.page_steps;
+  options.capacity = saved.options.num_slots();
+  options.tier = tier.tier;
+  options.device = tier.device;
+  options.name = name;
+  options.evict = saved.options.evict;
+  options.max_times_sampled = saved.options.max_times_sampled;
+  options.owner = owner;
+  options.rate_limiter = saved.rate_limiter;
+  return std::make_shared<Shard>(Schema::parse(saved.schema_text), options, std::move(saved.index));
+}
+
 }  // namespace
 
-void save_shard(Shard& shard, const std::string& directory) {
+void save_shard(Shard& shard, const std::string& directory, std::span<const KeptUpdate> kept) {
   const auto lock = shard.lock();
   shard.settle();
   shard.flush_rows();
@@ -301,7 +343,7 @@ void save_shard(Shard& shard, const std::string& directory) {
   base::remove_file(path);  // left by a save that was killed
   try {
     base::File file = base::File::create(path);
-    write_shard_file(shard, file, manifest);
+    write_shard_file(shard, kept, file, manifest);
     file.sync();
     file.close();
     base::sync_directory(directory);
@@ -313,37 +355,47 @@ void save_shard(Shard& shard, const std::string& directory) {
   tidy_directory(directory, manifest);
 }
 
-std::shared_ptr<Shard> load_shard(const std::string& directory, memory::TierChoice tier,
-                                  const std::string& name, uint32_t owner) {
+LoadedShard load_shard(const std::string& directory, memory::TierChoice tier,
+                       const std::string& name, uint32_t owner) {
   OpenShard open = open_shard(directory);
-  ShardOptions options;
-  const IndexOptions& saved = open.saved.options;
-  options.page_steps = saved.page_steps;
-  options.capacity = saved.num_slots();
-  options.tier = tier.tier;
-  options.device = tier.device;
-  options.name = name;
-  options.evict = saved.evict;
-  options.max_times_sampled = saved.max_times_sampled;
-  options.owner = owner;
-  options.rate_limiter = open.saved.rate_limiter;
-  const auto shard = std::make_shared<Shard>(Schema::parse(open.saved.schema_text), options,
-                                             std::move(open.saved.index));
-  const uint64_t page_bytes = shard->layout().page_bytes;
-  const std::vector<uint32_t>& pages = open.saved.used_pages;
+  const std::vector<uint32_t> pages = open.saved.used_pages;
+  const std::vector<KeptUpdate> kept_updates = open.saved.kept_updates;
+  const auto shard = make_shard(std::move(open.saved), tier, name, owner);
+  const FileIndex index{pages, shard->index().state()};
   PageAccess access(*shard);
   for (uint64_t i = 0; i < pages.size();) {
-    const uint64_t count = run_length(pages, i, page_bytes, [](uint64_t) { return true; });
-    std::byte* data = access.space(pages[i], count);
-    const uint64_t offset = open.header.pages_offset() + i * page_bytes;
-    if (open.file.read_at(offset, {data, count * page_bytes}) != count * page_bytes) {
-      corrupt(open.file.path(), " is truncated at byte ", offset);
-    }
-    for (uint64_t k = 0; k < count; ++k) {
-      if (base::crc32c(data + k * page_bytes, page_bytes) != open.page_crcs[i + k]) {
-        throw base::CorruptData(bad_page(open, shard->index().state(), i + k));
-      }
-    }
+    const uint64_t count =
+        run_length(pages, i, open.header.page_bytes, [](uint64_t) { return true; });
+    read_pages(open, index, i, count, access.space(pages[i], count));
+    access.commit(pages[i]);
+    i += count;
+  }
+  return {shard, kept_updates};
+}
+
+std::shared_ptr<Shard> load_share(const std::vector<std::string>& directories,
+                                  memory::TierChoice tier, const std::string& name, uint32_t rank,
+                                  uint32_t size) {
+  std::vector<OpenShard> opened;
+  std::vector<SavedIndex> parts;
+  for (const std::string& directory : directories) {
+    opened.push_back(open_shard(directory));
+    parts.push_back(std::move(opened.back().saved));
+  }
+  apply_kept_updates(parts);
+  Share share = share_of(parts, rank, size);
+  const std::vector<uint32_t> pages = share.saved.used_pages;
+  const auto shard = make_shard(std::move(share.saved), tier, name, rank);
+  PageAccess access(*shard);
+  for (uint64_t i = 0; i < pages.size();) {
+    const Share::Origin from = share.origins[i];
+    const OpenShard& open = opened[from.part];
+    const uint64_t count = run_length(pages, i, open.header.page_bytes, [&](uint64_t k) {
+      return share.origins[k].part == from.part && share.origins[k].nth == from.nth + (k - i);
+    });
+    const SavedIndex& part = parts[from.part];
+    read_pages(open, {part.used_pages, part.index.state}, from.nth, count,
+               access.space(pages[i], count));
     access.commit(pages[i]);
     i += count;
   }
@@ -354,7 +406,7 @@ CheckpointInfo inspect_checkpoint(const std::string& directory) {
   const OpenShard open = open_shard(directory);
   const Schema schema = Schema::parse(open.saved.schema_text);
   CheckpointInfo info;
-  info.format = kCheckpointFormat;
+  info.format = open.header.format;
   info.schema_text = open.saved.schema_text;
   info.schema_hash = schema.hash();
   info.step_bytes = schema.step_bytes();
@@ -369,7 +421,7 @@ CheckpointInfo inspect_checkpoint(const std::string& directory) {
     const uint64_t offset = open.header.pages_offset() + i * page.size();
     if (open.file.read_at(offset, page) != page.size() ||
         base::crc32c(page.data(), page.size()) != open.page_crcs[i]) {
-      info.errors.push_back(bad_page(open, open.saved.index.state, i));
+      info.errors.push_back(bad_page(open, {open.saved.used_pages, open.saved.index.state}, i));
     }
   }
   return info;

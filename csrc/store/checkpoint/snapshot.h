@@ -1,22 +1,36 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "memory/region.h"
+#include "store/checkpoint/kept_updates.h"
 #include "store/shard.h"
 
 namespace gear::store {
 
 /// Writes the shard into a checkpoint directory; format and guarantees: docs/format.md. Holds the
 /// shard's lock throughout: writers and loaders wait. On any failure the checkpoint that was there
-/// stays, and no partial file is left.
-void save_shard(Shard& shard, const std::string& directory);
+/// stays, and no partial file is left. `kept`: what this rank has yet to tell the others.
+void save_shard(Shard& shard, const std::string& directory, std::span<const KeptUpdate> kept = {});
 
-/// The shard that was saved. Throws CorruptData naming the file and what is wrong with it.
-std::shared_ptr<Shard> load_shard(const std::string& directory, memory::TierChoice tier,
-                                  const std::string& name, uint32_t owner);
+struct LoadedShard {
+  std::shared_ptr<Shard> shard;
+  std::vector<KeptUpdate> kept_updates;  ///< for its Peers
+};
+
+/// What was saved. Throws CorruptData naming the file and what is wrong with it.
+LoadedShard load_shard(const std::string& directory, memory::TierChoice tier,
+                       const std::string& name, uint32_t owner);
+
+/// The share of rank `rank` of `size` of the shards that another number of ranks saved, each into
+/// one of `directories`, in their order; see share_of(). Ids are new ones. Throws as load_shard().
+/// Cost: beside the share, memory for the indexes of all shards while it loads.
+std::shared_ptr<Shard> load_share(const std::vector<std::string>& directories,
+                                  memory::TierChoice tier, const std::string& name, uint32_t rank,
+                                  uint32_t size);
 
 struct CheckpointInfo {
   uint32_t format = 0;

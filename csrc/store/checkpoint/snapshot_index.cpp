@@ -5,6 +5,7 @@
 
 #include "store/checkpoint/byte_stream.h"
 #include "store/checkpoint/index_check.h"
+#include "store/index/update_check.h"
 
 namespace gear::store {
 namespace {
@@ -97,9 +98,21 @@ void decode_slots(SavedIndex& saved, ByteReader& in) {
   }
 }
 
+void decode_kept_updates(SavedIndex& saved, ByteReader& in) {
+  const uint64_t count = in.get_count(sizeof(int64_t) + sizeof(float));
+  for (uint64_t i = 0; i < count; ++i) {
+    const auto id = in.get<int64_t>();
+    const auto priority = in.get<float>();
+    if (id < 0 || !is_priority(priority)) {
+      corrupt(base::cat("priority ", priority, " of id ", id, ", to be told to other ranks"));
+    }
+    saved.kept_updates.push_back({id, priority});
+  }
+}
+
 }  // namespace
 
-std::vector<std::byte> encode_index(Shard& shard) {
+std::vector<std::byte> encode_index(Shard& shard, std::span<const KeptUpdate> kept) {
   const Index& index = shard.index();
   const IndexState& state = index.state();
   const RateLimiter& limiter = shard.rate_limiter();
@@ -143,6 +156,13 @@ std::vector<std::byte> encode_index(Shard& shard) {
       break;
     }
     out.put_span(std::span(state.times_sampled).subspan(p * page_steps, page_steps));
+  }
+  if (!kept.empty()) {
+    out.put(static_cast<uint64_t>(kept.size()));
+  }
+  for (const KeptUpdate& one : kept) {
+    out.put(one.id);
+    out.put(one.priority);
   }
   return out.bytes();
 }
@@ -198,6 +218,9 @@ SavedIndex decode(std::span<const std::byte> bytes) {
     state.newest = e;
   }
   decode_slots(saved, in);
+  if (!in.empty()) {
+    decode_kept_updates(saved, in);
+  }
   if (!in.empty()) {
     corrupt("bytes are left over at its end");
   }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "store/checkpoint/kept_updates.h"
 #include "store/shard.h"
 
 namespace gear::store {
@@ -14,11 +15,13 @@ struct SavedIndex {
   IndexOptions options;  ///< but the owner, which is not saved
   RateLimiter rate_limiter;
   SavedState index;
+  /// What the rank had yet to tell the others, of whose steps some are; none of it is applied.
+  std::vector<KeptUpdate> kept_updates;
   std::vector<uint32_t> used_pages;  // in the order in which the pages section holds them
 };
 
-/// Under the shard's lock.
-std::vector<std::byte> encode_index(Shard& shard);
+/// Under the shard's lock; `kept` what this rank has yet to tell the others.
+std::vector<std::byte> encode_index(Shard& shard, std::span<const KeptUpdate> kept = {});
 
 /// Throws CorruptData for bytes that are no index, or one that check_saved() refuses. Cost: memory
 /// in proportion to `bytes`.

@@ -118,7 +118,7 @@ TEST_CASE("agreement: kept updates reach their owners before the offers that cou
     const EndDraw end(*rank.shard);
     expect(rank.made == 2, "offered once");
     expect(rank.offered() == std::vector<uint64_t>{110, 111, 112}, "the offers before the updates");
-    expect(rank.peers.kept_updates() == 0, "an update was kept");
+    expect(rank.peers.num_kept() == 0, "an update was kept");
     expect(rank.shard->index().state().max_priority == 50, "another largest priority");
   });
 }

@@ -92,9 +92,9 @@ TEST_CASE("what a GPU keeps has what was kept before, and the host takes all of 
     rank.update(0, 3, 30 * own);
     rank.update(1, 5, 40 * own);
     expect(kept->kept() == 4, "it keeps what comes");
-    expect(rank.peers->kept_updates() == 4, "and is counted");
+    expect(rank.peers->num_kept() == 4, "and is counted");
     rank.peers->exchange_updates(control);
-    expect(rank.peers->kept_updates() == 0, "all of it was told");
+    expect(rank.peers->num_kept() == 0, "all of it was told");
     if (control.rank() == 0) {
       expect(rank.priority(3) == 60, "of the last rank's last call");
     } else {

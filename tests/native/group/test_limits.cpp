@@ -80,11 +80,11 @@ TEST_CASE("priorities that no rank exchanges are kept up to a bound") {
   update(most - 1);
   expect_message<gear::base::OutOfMemory>([&] { update(2); }, "[group] 2 more priorities",
                                           std::to_string(most) + " at most");
-  CHECK(peers.kept_updates() == most - 1);
+  CHECK(peers.num_kept() == most - 1);
   update(1);
   CHECK_THROWS_AS(update(1), gear::base::OutOfMemory);
   peers.exchange_updates(*control);
-  CHECK(peers.kept_updates() == 0);
+  CHECK(peers.num_kept() == 0);
   update(most);
 }
 

@@ -167,7 +167,7 @@ TEST_CASE("writers, collectors, updates and saves share a shard under constant e
                  [&] {
                    do {
                      save_shard(*shard, folder / "c");
-                     wrong += wrong_rows_stored(*load_shard(folder / "c", {}, "", 0));
+                     wrong += wrong_rows_stored(*load_shard(folder / "c", {}, "", 0).shard);
                    } while (!stop);
                  },
                  [&] {

@@ -1,5 +1,6 @@
 #include "store/mirror/cuda/device_update.h"
 
+#include "base/cuda/following.cuh"
 #include "base/errors.h"
 #include "base/numbers/divider.h"
 #include "store/index/fixed_point.h"
@@ -155,11 +156,15 @@ __device__ void settle(const DeviceTables& tables, const Updates& updates, const
 
 __global__ void claim_updates(const __grid_constant__ DeviceTables tables,
                               const __grid_constant__ Updates updates) {
+  base::follow();
+  base::let_next_in();
   raise_claim(updates, look_up(tables, updates, blockIdx.x * kBlock + threadIdx.x));
 }
 
 __global__ void apply_updates(const __grid_constant__ DeviceTables tables,
                               const __grid_constant__ Updates updates) {
+  base::follow();
+  base::let_next_in();
   settle(tables, updates, look_up(tables, updates, blockIdx.x * kBlock + threadIdx.x));
 }
 
@@ -167,6 +172,8 @@ __global__ void apply_updates(const __grid_constant__ DeviceTables tables,
 __global__ void __launch_bounds__(kMostInOneBlock)
     apply_few_updates(const __grid_constant__ DeviceTables tables,
                       const __grid_constant__ Updates updates) {
+  base::follow();
+  base::let_next_in();
   const Named named = look_up(tables, updates, threadIdx.x);
   raise_claim(updates, named);
   __syncthreads();
@@ -244,15 +251,13 @@ void UpdateQueue::launch(const UpdateSegments& segments, const DeviceTables& tab
   GEAR_CHECK(threads < ~uint32_t{0} - kBlock);
   if (threads <= kMostInOneBlock) {
     const uint64_t whole_warps = (threads + kWarpSize - 1) / kWarpSize * kWarpSize;
-    apply_few_updates<<<1, static_cast<unsigned>(whole_warps), 0, stream_>>>(tables, updates);
-    GEAR_CUDA_TRY(cudaGetLastError());
+    base::launch_following<apply_few_updates>(1, static_cast<unsigned>(whole_warps), stream_,
+                                              tables, updates);
     return;
   }
   const auto blocks = static_cast<unsigned>((threads + kBlock - 1) / kBlock);
-  claim_updates<<<blocks, kBlock, 0, stream_>>>(tables, updates);
-  GEAR_CUDA_TRY(cudaGetLastError());
-  apply_updates<<<blocks, kBlock, 0, stream_>>>(tables, updates);
-  GEAR_CUDA_TRY(cudaGetLastError());
+  base::launch_following<claim_updates>(blocks, kBlock, stream_, tables, updates);
+  base::launch_following<apply_updates>(blocks, kBlock, stream_, tables, updates);
 }
 
 }  // namespace gear::store

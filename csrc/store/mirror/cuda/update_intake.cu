@@ -12,7 +12,7 @@ namespace gear::store {
 namespace {
 
 constexpr unsigned kBlock = 256;
-constexpr uint64_t kLeastRing = 16384;  // entries: 64 calls of 256
+constexpr uint64_t kLeastRing = 1 << 18;  // entries: 64 calls of 4096
 constexpr unsigned long long kNoneBad = ~0ULL;
 
 struct Call {

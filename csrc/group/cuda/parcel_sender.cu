@@ -1,38 +1,21 @@
+#include "group/cuda/parcel_sender.h"
+
 #include <algorithm>
 #include <bit>
 
+#include "base/cuda/following.cuh"
 #include "base/errors.h"
-#include "base/numbers/divider.h"
-#include "group/cuda/device_meeting.cuh"
-#include "group/cuda/device_parcels.h"
 #include "group/cuda/offered_ranges.cuh"
+#include "group/cuda/parcel_launch.h"
 #include "plan/cuda/plan_item.cuh"
-#include "plan/derived.h"
 #include "select/cuda/device_draw.cuh"
-#include "store/index/fixed_point.h"
 
 namespace gear::group {
 namespace {
 
 using store::kNone;
 
-constexpr uint32_t kThreads = 256;
-constexpr uint64_t kMostBlocks = 1056;  // 8 a multiprocessor of an H100
-constexpr uint32_t kMaxLaneBits = 5;    // a warp an item
-constexpr uint32_t kWindowsPerLaunch = 32;
-
-// A part of the inbox; by 256 bytes, so that each begins a line.
-uint64_t part(uint64_t& end, uint64_t bytes) {
-  const uint64_t begin = end;
-  end = (end + bytes + 255) / 256 * 256;
-  return begin;
-}
-
-unsigned blocks_for(uint64_t count, uint64_t each) {
-  return static_cast<unsigned>(std::clamp<uint64_t>((count + each - 1) / each, 1, kMostBlocks));
-}
-
-// ---- the owner's part ----
+constexpr uint32_t kMaxLaneBits = 5;  // a warp an item
 
 struct FoundItems {
   uint32_t* slots;
@@ -82,6 +65,8 @@ template <class Sum>
 __global__ void __launch_bounds__(store::kMostSearchThreads)
     find_items(const __grid_constant__ FindJob job) {
   __shared__ OfferedRanges ranges;
+  base::follow();
+  base::let_next_in();
   ranges.make(job.totals, job.size);
   __syncthreads();
   const uint64_t count = job.share.drawn[job.rank];
@@ -206,14 +191,17 @@ __device__ void write_probability(const WriteJob& job, const Place& place, float
 }
 
 // A group of threads an item and window.
-__global__ void __launch_bounds__(kThreads) write_items(const __grid_constant__ WriteJob job) {
+__global__ void __launch_bounds__(kParcelThreads)
+    write_items(const __grid_constant__ WriteJob job) {
   __shared__ Consumers consumers;
+  base::follow();
+  base::let_next_in();
   consumers.make(job.share.drawn, job.batch_size, job.rank, job.size);
   __syncthreads();
   const WrittenWindow& window = job.windows[blockIdx.y];
   const uint32_t lanes = 1U << job.lane_bits;
   const uint32_t lane = threadIdx.x & (lanes - 1);
-  const uint32_t groups = kThreads >> job.lane_bits;
+  const uint32_t groups = kParcelThreads >> job.lane_bits;
   const uint32_t count = job.share.drawn[job.rank];
   for (uint32_t item = blockIdx.x * groups + (threadIdx.x >> job.lane_bits); item < count;
        item += gridDim.x * groups) {
@@ -231,6 +219,8 @@ __global__ void __launch_bounds__(store::kSearchBlock)
     find_and_write(const __grid_constant__ FindJob find, const __grid_constant__ WriteJob job) {
   __shared__ OfferedRanges ranges;
   __shared__ Consumers consumers;
+  base::follow();
+  base::let_next_in();
   ranges.make(find.totals, find.size);
   consumers.make(job.share.drawn, job.batch_size, job.rank, job.size);
   __syncthreads();
@@ -258,128 +248,11 @@ __global__ void __launch_bounds__(store::kSearchBlock)
   lower_least(job.share.least, least);
 }
 
-// ---- the consumer's part ----
-
-struct OpenedWindow {
-  const uint2* pieces;
-  int32_t* lengths;
-  bool* mask;
-  base::Divider length;
-};
-
-struct OpenJob {
-  const int64_t* ids;  // of the inbox; null: opened by another launch
-  const float* probabilities;
-  int64_t* item_ids;
-  float* item_probabilities;
-  float* weights;
-  const Said* heard;
-  double beta;
-  uint32_t items;
-  uint32_t size;
-  OpenedWindow windows[kWindowsPerLaunch];
-};
-static_assert(sizeof(OpenJob) + sizeof(Meeting) <= 4096, "more needs a newer compiler and driver");
-
-// A thread a row of the window.
-__global__ void __launch_bounds__(kThreads)
-    open_items(const __grid_constant__ Meeting meeting, const __grid_constant__ OpenJob job) {
-  come_to(meeting);
-  const OpenedWindow& window = job.windows[blockIdx.y];
-  const bool writes_items = job.ids != nullptr && blockIdx.y == 0;
-  double reference = 0;
-  if (writes_items && job.heard != nullptr) {
-    float least = job.heard[0].least;
-    for (uint32_t r = 1; r < job.size; ++r) {
-      least = fminf(least, job.heard[r].least);
-    }
-    reference = store::log2_portable(static_cast<double>(least));
-  }
-  const uint64_t rows = uint64_t{job.items} * window.length.divisor();
-  for (uint64_t row = uint64_t{blockIdx.x} * kThreads + threadIdx.x; row < rows;
-       row += uint64_t{gridDim.x} * kThreads) {
-    const auto number = static_cast<uint32_t>(row);
-    const uint32_t item = window.length.divide(number);
-    const uint32_t i = window.length.remainder(number, item);
-    const uint2 piece = window.pieces[item];
-    window.mask[row] = i - piece.y < piece.x;  // false below its place, by wrapping
-    if (i != 0) {
-      continue;
-    }
-    window.lengths[item] = static_cast<int32_t>(piece.x);
-    if (!writes_items) {
-      continue;
-    }
-    const float probability = job.probabilities[item];
-    job.item_ids[item] = job.ids[item];
-    job.item_probabilities[item] = probability;
-    job.weights[item] =
-        job.heard == nullptr
-            ? 1.0F
-            : static_cast<float>(store::power_portable(probability, reference, -job.beta));
-  }
-}
-
-struct DeriveJob {
-  const uint2* pieces;
-  const uint64_t* standings;
-  std::byte* data;
-  base::Divider length;
-  uint32_t items;
-  plan::Derived kind;
-};
-
-// A thread a row.
-__global__ void __launch_bounds__(kThreads) derive_items(const __grid_constant__ DeriveJob job) {
-  const uint64_t rows = uint64_t{job.items} * job.length.divisor();
-  for (uint64_t row = uint64_t{blockIdx.x} * kThreads + threadIdx.x; row < rows;
-       row += uint64_t{gridDim.x} * kThreads) {
-    const auto number = static_cast<uint32_t>(row);
-    const uint32_t item = job.length.divide(number);
-    const uint2 piece = job.pieces[item];
-    const uint32_t i = job.length.remainder(number, item) - piece.y;
-    const bool there = i < piece.x;
-    const plan::Standing standing = plan::Standing::unpack(job.standings[item]);
-    if (job.kind == plan::Derived::kStepIndex) {
-      reinterpret_cast<int64_t*>(job.data)[row] =
-          there ? static_cast<int64_t>(standing.first + i) : 0;
-    } else {
-      reinterpret_cast<bool*>(job.data)[row] =
-          there && plan::derived_flag(job.kind, standing, i, piece.x);
-    }
-  }
-}
-
 }  // namespace
 
-bool OwnedSlots::fit(uint32_t ranks, uint64_t num_slots) {
-  return ranks <= kMostGpuRanks && num_slots < uint64_t{1} << of(ranks).slot_bits;
-}
-
-OwnedSlots OwnedSlots::of(uint32_t ranks) {
-  return {32 - static_cast<uint32_t>(std::bit_width(ranks - 1))};
-}
-
-DeviceParcels::Places::Places(const plan::BatchLayout& layout) {
-  const uint64_t items = layout.batch_size;
-  ids = part(bytes, items * sizeof(int64_t));
-  probabilities = part(bytes, items * sizeof(float));
-  for (const plan::BatchLayout::SharedWindow& shared : layout.windows) {
-    Window window{};
-    window.pieces = part(bytes, items * sizeof(uint2));
-    window.standings = part(bytes, shared.derives ? items * sizeof(uint64_t) : 0);
-    window.rows = part(bytes, items * shared.window.length() * sizeof(uint32_t));
-    windows.push_back(window);
-  }
-}
-
-uint64_t DeviceParcels::bytes(const plan::BatchLayout& layout) {
-  return kInboxes * Places(layout).bytes;
-}
-
-DeviceParcels::DeviceParcels(std::shared_ptr<const plan::BatchLayout> layout,
-                             const store::PageLayout& pages, uint32_t rank, Locality locality,
-                             std::span<std::byte* const> inboxes, int device)
+ParcelSender::ParcelSender(std::shared_ptr<const plan::BatchLayout> layout,
+                           const store::PageLayout& pages, uint32_t rank, Locality locality,
+                           std::span<std::byte* const> inboxes, int device)
     : layout_(std::move(layout)),
       page_steps_(pages.page_steps),
       rank_(rank),
@@ -389,13 +262,13 @@ DeviceParcels::DeviceParcels(std::shared_ptr<const plan::BatchLayout> layout,
       places_(*layout_),
       slots_(layout_->batch_size * size_, device),
       probabilities_(layout_->batch_size * size_, device) {
-  GEAR_CHECK(!layout_->packed && size_ <= kMostGpuRanks);
+  GEAR_CHECK(size_ <= kMostGpuRanks);
   std::ranges::copy(inboxes, inboxes_);
 }
 
-void DeviceParcels::write(uint64_t number, const Find& find, const store::DeviceView& view,
-                          const OfferedTotals& totals, const DeviceShare& share,
-                          cudaStream_t stream) {
+void ParcelSender::write(uint64_t number, const Find& find, const store::DeviceView& view,
+                         const OfferedTotals& totals, const DeviceShare& share,
+                         cudaStream_t stream) {
   const base::OnDevice on(device_);
   const uint64_t items = layout_->batch_size;
   const FoundItems found{slots_.get(), probabilities_.get()};
@@ -424,7 +297,7 @@ void DeviceParcels::write(uint64_t number, const Find& find, const store::Device
   job.share = share;
   job.found = found;
   for (uint32_t r = 0; r < size_; ++r) {
-    job.inboxes[r] = inboxes_[r] + begin(number);
+    job.inboxes[r] = inboxes_[r] + places_.begin(number);
   }
   job.ids = places_.ids;
   job.probabilities = places_.probabilities;
@@ -438,7 +311,7 @@ void DeviceParcels::write(uint64_t number, const Find& find, const store::Device
     uint64_t longest = 1;
     for (size_t i = 0; i < count; ++i) {
       const plan::BatchLayout::SharedWindow& shared = layout_->windows[first + i];
-      const Window& places = places_.windows[first + i];
+      const ParcelInbox::Window& places = places_.windows[first + i];
       longest = std::max(longest, shared.window.length());
       job.windows[i] = {.window = {shared.window.start, shared.window.stop,
                                    static_cast<uint32_t>(shared.window.column), shared.window.pad},
@@ -455,75 +328,14 @@ void DeviceParcels::write(uint64_t number, const Find& find, const store::Device
       const uint32_t spare = kMaxLaneBits - static_cast<uint32_t>(std::bit_width(count - 1));
       job.lane_bits = std::min(job.lane_bits, spare);
       constexpr uint64_t kWarps = store::kSearchBlock / store::kWarpSize;
-      find_and_write<<<blocks_for(items, kWarps), store::kSearchBlock, 0, stream>>>(finding, job);
+      base::launch_following<find_and_write>(parcel_blocks(items, kWarps), store::kSearchBlock,
+                                             stream, finding, job);
     } else {
-      const dim3 grid(blocks_for(items, kThreads >> job.lane_bits), static_cast<unsigned>(count));
-      write_items<<<grid, kThreads, 0, stream>>>(job);
+      const dim3 grid(parcel_blocks(items, kParcelThreads >> job.lane_bits),
+                      static_cast<unsigned>(count));
+      base::launch_following<write_items>(grid, kParcelThreads, stream, job);
     }
-    GEAR_CUDA_TRY(cudaGetLastError());
   }
-}
-
-void DeviceParcels::open(uint64_t number, const Meeting& meeting, const Said* heard, double beta,
-                         std::byte* block, cudaStream_t stream) {
-  const base::OnDevice on(device_);
-  Meeting first_meets = meeting;
-  const std::byte* const inbox = inboxes_[rank_] + begin(number);
-  const uint64_t items = layout_->batch_size;
-  const auto pieces_of = [&](size_t w) {
-    return reinterpret_cast<const uint2*>(inbox + places_.windows[w].pieces);
-  };
-  OpenJob job{};
-  job.probabilities = reinterpret_cast<const float*>(inbox + places_.probabilities);
-  job.item_ids = reinterpret_cast<int64_t*>(block + layout_->ids);
-  job.item_probabilities = reinterpret_cast<float*>(block + layout_->probabilities);
-  job.weights = reinterpret_cast<float*>(block + layout_->weights);
-  job.heard = heard;
-  job.beta = beta;
-  job.items = static_cast<uint32_t>(items);
-  job.size = size_;
-  for (size_t first = 0; first < layout_->windows.size(); first += kWindowsPerLaunch) {
-    const size_t count = std::min<size_t>(kWindowsPerLaunch, layout_->windows.size() - first);
-    job.ids = first == 0 ? reinterpret_cast<const int64_t*>(inbox + places_.ids) : nullptr;
-    uint64_t longest = 1;
-    for (size_t i = 0; i < count; ++i) {
-      const plan::BatchLayout::SharedWindow& shared = layout_->windows[first + i];
-      longest = std::max(longest, shared.window.length());
-      job.windows[i] = {.pieces = pieces_of(first + i),
-                        .lengths = reinterpret_cast<int32_t*>(block + shared.lengths),
-                        .mask = reinterpret_cast<bool*>(block + shared.mask),
-                        .length = base::Divider(static_cast<uint32_t>(shared.window.length()))};
-    }
-    const dim3 grid(blocks_for(items * longest, kThreads), static_cast<unsigned>(count));
-    first_meets = meet_first(first_meets, uint64_t{grid.x} * grid.y, stream);
-    open_items<<<grid, kThreads, 0, stream>>>(first_meets, job);
-    first_meets = {};
-    GEAR_CUDA_TRY(cudaGetLastError());
-  }
-  for (const plan::BatchLayout::DerivedOutput& derived : layout_->derived) {
-    const plan::BatchLayout::SharedWindow& shared = layout_->windows[derived.window];
-    const DeriveJob derive{.pieces = pieces_of(derived.window),
-                           .standings = reinterpret_cast<const uint64_t*>(
-                               inbox + places_.windows[derived.window].standings),
-                           .data = block + derived.data,
-                           .length = base::Divider(static_cast<uint32_t>(shared.window.length())),
-                           .items = static_cast<uint32_t>(items),
-                           .kind = derived.output.derived};
-    derive_items<<<blocks_for(items * shared.window.length(), kThreads), kThreads, 0, stream>>>(
-        derive);
-    GEAR_CUDA_TRY(cudaGetLastError());
-  }
-}
-
-std::vector<plan::RowList> DeviceParcels::rows(uint64_t number) const {
-  const std::byte* const inbox = inboxes_[rank_] + begin(number);
-  std::vector<plan::RowList> rows;
-  for (size_t w = 0; w < layout_->windows.size(); ++w) {
-    const uint64_t count = layout_->batch_size * layout_->windows[w].window.length();
-    rows.push_back({reinterpret_cast<const uint32_t*>(inbox + places_.windows[w].rows), nullptr,
-                    static_cast<uint32_t>(count)});
-  }
-  return rows;
 }
 
 }  // namespace gear::group
