@@ -14,7 +14,8 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 import gear
-from gear.train.ranks import decline_for
+from gear.train.interrupt import GOES_ON, Taken, taken_outside_of_runs
+from gear.train.meeting import decline_for
 from gear.train.run import Interrupted, train
 
 CONF = Path(__file__).parent / "conf"
@@ -24,7 +25,9 @@ EXPECTED = (gear.GearError, OSError)
 def main(overrides: list[str]) -> int:
     """Run Hydra with these command-line words: `env=cartpole seed=1`, `--multirun`, `--cfg job` ...
 
-    Returns the exit code: 0, 130 after Ctrl-C, 143 after SIGTERM, 2 for flags that Hydra refuses.
+    Returns the exit code: 0, 130 after Ctrl-C, 2 for flags that Hydra refuses, and 75 after SIGTERM
+    or SIGUSR1: all is saved, and the same command with checkpoint=auto goes on. So it does after
+    one that came before the run began: a sentence says so.
     Raises gear.GearError or OSError (a full disk ...) with one line for what the user can mend.
     """
     argv, sys.argv = sys.argv, ["gear train", *overrides]
@@ -32,11 +35,18 @@ def main(overrides: list[str]) -> int:
     full_error = os.environ.get("HYDRA_FULL_ERROR")
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        _application()
+        with taken_outside_of_runs():
+            _application()
     except SystemExit as stop:
         if isinstance(stop.__cause__, EXPECTED):
             raise stop.__cause__ from None
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except KeyboardInterrupt as stop:
+        decline_for(_typed(overrides), stop)
+        if not isinstance(stop, Taken):
+            raise
+        print(f"gear: {stop}", file=sys.stderr)
+        return GOES_ON
     except (HydraException, OmegaConfBaseException) as error:  # some of Hydra's are OSErrors
         refused = gear.InvalidArgument(f"[train] {_one_line(error)}")
         decline_for(_typed(overrides), refused)

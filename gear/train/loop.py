@@ -2,59 +2,60 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict, astuple, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 import gear
-from gear.train import checkpoint
-from gear.train.algo import make_algorithm
-from gear.train.config import Config, Ddp, Prioritized
-from gear.train.envs import Environment
+from gear.train.acting import Acting
+from gear.train.algo import Offline, OffPolicy, make_algorithm
+from gear.train.config import ActingAlgo, Config, Ddp, Prioritized, Puzzles
+from gear.train.counters import Counters, Ended
 from gear.train.ranks import Ranks
-from gear.train.replay import annealed_beta, make_buffer, make_loader
-from gear.train.seeding import rank_seed, restore_rng, rng_state, seed_everything
+from gear.train.record import checkpoint
+from gear.train.tasks.make import make_environment
+from gear.train.tasks.replay import annealed_beta, make_buffer, make_loader
+from gear.train.tasks.seeding import (
+    later_seed,
+    rank_seed,
+    restore_rng,
+    rng_state,
+    seed_everything,
+    seed_generators,
+)
 
 
-@dataclass
-class Counters:
-    """Totals since the run's first step, over all its continuations and, but for `episode` and the
-    times, over all ranks."""
-
-    env_steps: int = 0
-    updates: int = 0
-    episode: int = 0  # number of this rank's running episode
-    seconds: float = 0.0  # wall time inside `step`
-    replay_seconds: float = 0.0  # of which inside calls of the replay buffer
-    return_steps: list[int] = field(default_factory=list)  # env_steps at each episode's end
-    returns: list[float] = field(default_factory=list)  # undiscounted, unclipped, one per episode
-
-
-@dataclass(frozen=True)
-class Ended:
-    """An episode of some rank that has ended."""
-
-    env_steps: int  # then
-    episode_return: float
-    length: int
+def check_finite(learned: Mapping[str, float], step: int) -> None:
+    """Raises InvalidArgument unless all that was learned with up to this step are numbers."""
+    for name, value in learned.items():
+        if not math.isfinite(value):
+            raise gear.InvalidArgument(
+                f"[train] {name} is {value} at step {step:,}: learning has diverged, and the run "
+                "ends; its last checkpoint is from before. Look for rewards or observations that "
+                "are no numbers, or start afresh with a smaller optim.lr"
+            )
 
 
 class Learner:
-    """A run between two environment steps; a Learner made from its `save` continues bit-equal.
+    """A run between two steps; a Learner made from its `save` continues bit-equal.
 
     Every rank takes every step in its own environment, stores it in its own shard and learns from
     its own share of the batch, so all ranks are at the same place at all times: what a call of one
     does with the others, the same call of the others does with it. Ranks differ in the seeds of
     environment and exploration; networks and optimisers are bit-equal.
 
-    The simulator's state is not saved. An episode's reset is seeded by its number and the actions
-    taken so far are kept: a continued run plays them again. A simulator that then shows another
-    observation is not deterministic; the run says so through `note` and starts the next episode.
+    With `dist.learners` the first ranks learn and the others only act: they hold the networks that
+    the learners had at the last exchange, and what they draw of each batch is not learned from.
+
+    An algorithm that does not act learns from saved data: then a step is an update.
+
+    Attributes:
+        acting: None where the algorithm does not act.
+        facts: of the data that it learns from, where it does not.
+        stop: number of the signal after which the ranks stop; 0: none.
     """
 
     def __init__(
@@ -68,21 +69,33 @@ class Learner:
         self.config = config
         self.ranks = ranks or Ranks.single(config.device)
         self.counters = Counters()
-        self.episode_return = 0.0
+        self.facts: object = None
         self.stop = 0
-        self._ended: list[Ended] = []
-        self._actions: list[NDArray[Any] | int] = []
         self._weighted = config.replay if isinstance(config.replay, Prioritized) else None
+        # What `config` was before it was fitted to these ranks stays in the checkpoints.
+        self._config_ranks = start.config_ranks if start else self.ranks.size
         self._exchange_every = config.dist.exchange_every if isinstance(config.dist, Ddp) else 1
+        size = self.ranks.size
+        learners = config.dist.num_learners(size) if isinstance(config.dist, Ddp) else size
+        self._learns, self._all_learn = self.ranks.rank < learners, learners == size
         state = self.ranks.together(lambda: self._make_own(start))
-        self.buffer = make_buffer(config, self.env, self.ranks.group, start)
+        group = self.ranks.group
+        self.buffer: gear.ReplayBuffer = (
+            self.algorithm.open(group)
+            if isinstance(self.algorithm, Offline)
+            else make_buffer(config, self.envs[0], group, start)
+        )
         self.loader = make_loader(config, self.buffer, self.algorithm, self.ranks)
+        self.algorithm.share()
         if start and state:
-            self._restore(start, state, note)
-        else:
-            self.algorithm.share()
-            self.writer = self.buffer.writer()
-            self.env.reset(0)
+            self._restore(start, state)
+        self.acting: Acting | None = None
+        if isinstance(config.algo, ActingAlgo):
+            self.acting = Acting(
+                self.envs, self.buffer, self.counters, config.algo, note=note, saved=state
+            )
+        if state:  # last, since playing an episode again may draw from the global generators
+            self._restore_rng(state)
 
     def _make_own(self, start: checkpoint.Checkpoint | None) -> dict[str, Any] | None:
         """What is made without the other ranks; returns the state to continue from."""
@@ -90,12 +103,22 @@ class Learner:
         state = start.state(ranks.rank, ranks.size) if start else None
         seed = rank_seed(config.seed, ranks.rank)
         seed_everything(seed, config.threads, deterministic=config.deterministic)
-        self.env = Environment(config.env, seed)
-        self.algorithm = make_algorithm(config, self.env, ranks)
+        num_envs = config.env.num_envs if isinstance(config.algo, ActingAlgo) else 1
+        if isinstance(config.data, Puzzles):
+            num_envs = 0
+        self.envs = [make_environment(config.env, seed) for _ in range(num_envs)]
+        self.algorithm = make_algorithm(config, self.envs[0] if self.envs else None, ranks)
+        if isinstance(self.algorithm, Offline):
+            self.facts = self.algorithm.look()
         return state
 
+    @property
+    def steps(self) -> int:
+        """What `total_steps` counts: environment steps of all ranks, or updates if none acts."""
+        return self.counters.env_steps if self.acting else self.counters.updates
+
     def step(self, stop: int = 0) -> list[Ended]:
-        """One environment step of every rank and the updates that are due.
+        """One step of every environment of every rank and the updates that are due.
 
         stop: number of a signal that asks this rank to stop. `self.stop` is then set, not at once
         but on all ranks after the same step.
@@ -103,132 +126,123 @@ class Learner:
         `dist.exchange_every` steps of a rank, and at the run's end.
         """
         began = time.perf_counter()
-        c, algo = self.counters, self.config.algo
-        obs = self.env.obs
-        action = self.algorithm.act(self.env.view, c.env_steps)
-        self.ranks.check()  # acting waits for a GPU, in vain if a peer has ended
-        reward, terminated, truncated = self.env.step(action)
-        self._actions.append(action)
-        self.episode_return += reward
-        c.env_steps += self.ranks.size
-
-        stored = time.perf_counter()
-        self.writer.append(
-            obs=obs,
-            action=action,
-            reward=self.env.learning_reward(reward),
-            terminated=terminated,
-        )
-        if terminated or truncated:
-            self.writer.end_episode(terminated=terminated, final={"obs": self.env.obs})
-        c.replay_seconds += time.perf_counter() - stored
-
-        if terminated or truncated:
-            self._ended.append(Ended(c.env_steps, self.episode_return, len(self._actions)))
-            self._next_episode()
-        own_steps = c.env_steps // self.ranks.size
-        if c.env_steps >= algo.learning_starts and own_steps % algo.train_every == 0:
-            for _ in range(algo.updates):
-                self._update()
+        c = self.counters
+        for _ in range(self._act()):
+            self._update()
+        own_steps = c.env_steps // self.ranks.size if self.acting else c.updates
         news = self._exchange(stop) if self._exchange_is_due(own_steps) else []
         c.seconds += time.perf_counter() - began
         return news
 
     def save(self, run_dir: Path) -> checkpoint.Checkpoint:
-        """Collective; returns where it was saved."""
+        """Collective; returns where it was saved.
+
+        Raises InvalidArgument in place of saving networks that have learned from a loss that is no
+        number.
+        """
+        began = time.perf_counter()
+        self.ranks.together(lambda: check_finite(self.algorithm.peek(), self.steps))
+        self._hand_over()
         own = {
             "rng": rng_state(),
             "counters": asdict(self.counters),
-            "ended": [asdict(ended) for ended in self._ended],
             "networks": self.algorithm.digest(),
+            "strategy": self.config.dist.name,
+            "recorded": self.algorithm.recorded(),
             "loader": self.loader.state_dict(),
-            "episode": {
-                "uid": self.writer.episode,
-                "actions": np.array(self._actions),
-                "view": self.env.view,
-                "return": self.episode_return,
-            },
+            **(self.acting.state() if self.acting else {}),
         }
-        return checkpoint.save(
+        saved = checkpoint.save(
             run_dir,
-            self.counters.env_steps,
+            self.steps,
             config=self.config.yaml,
-            shared={"algorithm": self.algorithm.state_dict()},
+            shared={
+                "algorithm": self.algorithm.state_dict(),
+                "config_ranks": self._config_ranks,
+            },
             own=own,
-            buffer=self.buffer,
+            buffer=self.buffer if self.acting else None,
             ranks=self.ranks,
             keep=self.config.keep_checkpoints,
         )
+        self.counters.checkpoint_seconds += time.perf_counter() - began
+        return saved
 
     def close(self) -> None:
         """Collective."""
         self.loader.close()
         self.buffer.close()
-        self.env.close()
+        for env in self.envs:
+            env.close()
 
     def _update(self) -> None:
         c = self.counters
         called = time.perf_counter()
         if self._weighted:
-            self.loader.beta = annealed_beta(self._weighted, c.env_steps)
+            self.loader.beta = annealed_beta(self._weighted, self.steps)
         batch = next(self.loader)
         c.replay_seconds += time.perf_counter() - called
+        c.updates += 1
+        if not self._learns:
+            self.algorithm.stand_by()
+            return
         errors = self.algorithm.learn(batch)
         if self._weighted:
             called = time.perf_counter()
-            self.buffer.update(batch.ids, errors)
+            try:
+                self.buffer.update(batch.ids, errors)
+            except gear.InvalidArgument:  # no priorities: say what they come from
+                check_finite(self.algorithm.peek(), self.steps)
+                raise
             c.replay_seconds += time.perf_counter() - called
-        c.updates += 1
+
+    def _hand_over(self) -> None:
+        if not self._all_learn:
+            self.algorithm.hand_over()
+
+    def _act(self) -> int:
+        """Acts, if that is what the algorithm does; returns how many updates are due."""
+        if self.acting and isinstance(self.algorithm, OffPolicy):
+            return self.acting.step(self.algorithm, self.ranks)
+        return 1
 
     def _exchange_is_due(self, own_steps: int) -> bool:
-        if self.ranks.size == 1 or self.counters.env_steps >= self.config.total_steps:
+        if self.ranks.size == 1 or self.steps >= self.config.total_steps:
             return True
-        return own_steps % self._exchange_every == 0
+        before = own_steps - (len(self.envs) if self.acting else 1)
+        return own_steps // self._exchange_every > before // self._exchange_every
 
     def _exchange(self, stop: int) -> list[Ended]:
         """Tells all ranks which episodes have ended here and whether to stop."""
-        news: list[Any] = self.ranks.exchange([stop, [astuple(ended) for ended in self._ended]])
-        self._ended = []
+        mine = self.acting.ended if self.acting else []
+        news: list[Any] = self.ranks.exchange([stop, [astuple(ended) for ended in mine]])
+        mine.clear()
         self.stop = max(asked for asked, _ in news)
         ended = sorted((Ended(*e) for _, each in news for e in each), key=lambda e: e.env_steps)
         self.counters.return_steps += [e.env_steps for e in ended]
         self.counters.returns += [e.episode_return for e in ended]
+        self._hand_over()
         return ended
 
-    def _next_episode(self) -> None:
-        self.counters.episode += 1
-        self.episode_return = 0.0
-        self._actions = []
-        self.env.reset(self.counters.episode)
-
-    def _restore(
-        self, start: checkpoint.Checkpoint, state: dict[str, Any], note: Callable[[str], None]
-    ) -> None:
+    def _restore(self, start: checkpoint.Checkpoint, state: dict[str, Any]) -> None:
         self.counters = Counters(**state["counters"])
         self.ranks.together(lambda: self._restore_networks(start, state))
+        if "recorded" in state:
+            self.algorithm.restore_recorded(state["recorded"])
         self.loader.load_state_dict(state["loader"])
-        self._ended = [Ended(**ended) for ended in state.get("ended", [])]
-        episode = state["episode"]
-        self.writer = self.buffer.writer(episode=episode["uid"])
-        self.episode_return = episode["return"]
-        self._actions = list(episode["actions"])
-        self.env.replay(self.counters.episode, episode["actions"])
-        if not np.array_equal(self.env.view, episode["view"], equal_nan=True):
-            note(
-                f"warning: {self.config.env.id} did not reproduce episode {self.counters.episode} "
-                "from its seed and actions: starting the next one. "
-                "This run will differ from an uninterrupted one."
-            )
-            if self.writer.episode is not None:  # it has a step
-                self.writer.end_episode(final={"obs": episode["view"][-1]})
-            self._next_episode()
-        # Last, since replaying an episode may draw from the global generators.
-        restore_rng(state["rng"])
+
+    def _restore_rng(self, state: dict[str, Any]) -> None:
+        if "rng" in state:
+            restore_rng(state["rng"])
+        else:  # this rank is new
+            seed_generators(later_seed(rank_seed(self.config.seed, self.ranks.rank), self.steps))
 
     def _restore_networks(self, start: checkpoint.Checkpoint, state: dict[str, Any]) -> None:
-        """The networks are saved once: what this rank had then must be what it gets here."""
+        """The networks are saved once: what this rank had then must be what it gets here. Another
+        strategy keeps them in another form, which cannot be compared."""
         self.algorithm.load_state_dict(state["algorithm"])
-        if self.algorithm.digest() != state["networks"]:
+        same_form = state.get("strategy", self.config.dist.name) == self.config.dist.name
+        if same_form and self.algorithm.digest() != state["networks"]:
             raise gear.CorruptData(
                 f"[train] {start.path} holds other networks than rank {self.ranks.rank} had when "
                 "it was saved: the ranks had diverged, or files of several saves are mixed; "

@@ -9,9 +9,9 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from importlib.util import find_spec
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -20,13 +20,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 import gear
+from gear.distributed import process_life
 from gear.distributed.calls import Late, in_time, soon
-from gear.distributed.launch import Launch, find_launch
-from gear.distributed.meeting_point import decline
 from gear.distributed.process_life import described
 from gear.distributed.timeout import SLICE_S, Limit
 from gear.distributed.together import alike, together
-from gear.train.config import Ddp, Place
+from gear.train.interrupt import GOES_ON, Taken
 from gear.train.watch import Watch
 
 T = TypeVar("T")
@@ -38,62 +37,11 @@ MOMENT_S = 1.0  # a rank that closed its connections is gone after that
 LINGER_S = 3.0
 
 
-def decline_for(words: Mapping[str, object], error: Exception) -> None:
-    """Before the ranks have met: tells the others of this launch the error that keeps this process
-    from coming, so that they end at once.
-
-    words: rank, world_size, dist.master_addr and dist.master_port where they are given by hand.
-    """
-    try:
-        if words.get("world_size") is None:
-            launch = find_launch(os.environ, lambda package: find_spec(package) is not None)
-        else:
-            launch = Launch(
-                "environment",
-                int(str(words["rank"])),
-                int(str(words["world_size"])),
-                "torch",
-                str(words.get("dist.master_addr", "127.0.0.1")),
-                int(str(words.get("dist.master_port", 29500))),
-            )
-    except (KeyError, ValueError):
-        return  # nothing tells who the others are
-    decline(launch, str(error))
-
-
-def start_ranks(place: Place) -> Ranks:
-    """The ranks that the group `dist` asks for; waits for all of them.
-
-    Raises InvalidArgument if several processes were started and would train apart or a rank has not
-    the device, TransportError if one does not come.
-    """
-    launch = find_launch(os.environ, lambda package: find_spec(package) is not None)
-    by_hand = place.world_size is not None
-    if not isinstance(place.dist, Ddp):
-        size = place.world_size if by_hand else launch.size
-        if size != 1:
-            who = "rank= and world_size= say" if by_hand else f"{launch.launcher} says"
-            raise gear.InvalidArgument(
-                f"[train] {who} that this is one of {size or 'several'} processes, and each would "
-                "train by itself: add dist=ddp, or start one process"
-            )
-        return Ranks.single(place.device)
-    if by_hand:
-        own = {"RANK": place.rank, "WORLD_SIZE": place.world_size}
-        master = {"MASTER_ADDR": place.dist.master_addr, "MASTER_PORT": place.dist.master_port}
-        os.environ.update({name: str(value) for name, value in {**own, **master}.items()})
-    return Ranks(gear.Group.from_env(timeout_s=place.dist.timeout_s), place.device)
-
-
 class Ranks:
     """This process and its peers in a data-parallel run. With one rank every call costs nothing.
 
-    Gradients are averaged in one all-reduce per optimiser step (`average`), between backward and
-    step: exact for any number of networks, losses and optimisers, where DistributedDataParallel
-    would wrap each network's forward pass, which actor-critic methods call several times per
-    backward pass and also without gradients. What DDP gains by overlapping the reduction with the
-    backward pass is small for networks of this size. With NCCL the all-reduce is on the current
-    stream: the host goes on at once, and `check` says later what became of it.
+    With NCCL what averages tensors is on the current stream: the host goes on at once, and `check`
+    says later what became of it.
 
     As a context manager: leaving it through an exception does not wait for peers, see `__exit__`.
 
@@ -108,22 +56,26 @@ class Ranks:
         self.group = group
         self.rank = group.rank
         self.size = group.size
-        self._process_group: dist.ProcessGroup | None = None
+        self.process_group: dist.ProcessGroup | None = None  # of more than one rank, for torch
         self._watch: Watch | None = None
+        self._at_close: list[Callable[[], None]] = []
         self.device = self.together(lambda: _local_device(device, group), "gear train: the device")
-        self.backend = ""  # what averages gradients: gloo, nccl
+        self.backend = ""  # what averages gradients: gloo, nccl, horovod
         if self.size > 1:
-            self.backend = _backend(self.exchange(_gpu(self.device)))
-            try:
-                with group.doing("gear train: joining"), self._naming_the_missing():
-                    self._process_group = joined = self._join()
-            except BaseException as error:
-                self.__exit__(type(error), error, error.__traceback__)
-                raise
-            if self.backend == "nccl":
-                self._watch = Watch(
-                    lambda: group.missing(0.0), joined.abort, timeout_s=group.timeout_s
-                )
+            self._connect()
+
+    def _connect(self) -> None:
+        """Makes what moves tensors between ranks; collective."""
+        group = self.group
+        self.backend = _backend(self.exchange(_gpu(self.device)))
+        try:
+            with group.doing("gear train: joining"), self._naming_the_missing():
+                self.process_group = joined = self._join()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        if self.backend == "nccl":
+            self._watch = Watch(lambda: group.missing(0.0), joined.abort, timeout_s=group.timeout_s)
 
     def device_name(self) -> str:
         """`"cpu"`, or what the GPU is called."""
@@ -170,17 +122,30 @@ class Ranks:
         self.check()
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         with self._naming_the_missing():
-            work = dist.all_reduce(flat, group=self._process_group, async_op=True)
-            if self._watch:
-                work.wait()  # the stream, not the host
-                self._watch.expect(_OnStream(work))
-            else:
-                self._wait(work)
+            self._sum(flat)
         flat /= self.size
         parts = torch.split(flat, [tensor.numel() for tensor in tensors])
         torch._foreach_copy_(
             list(tensors), [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
         )
+
+    def joined(self) -> dist.ProcessGroup:
+        """`process_group`, made first if there is one rank, which needs it for no other purpose."""
+        if self.process_group is None:
+            self.backend = _backend([_gpu(self.device)])
+            self.process_group = self._join()
+        return self.process_group
+
+    @contextlib.contextmanager
+    def torch_collectives(self) -> Iterator[None]:
+        """Around calls by which torch itself moves tensors over `process_group`: an error in that
+        names the rank that has ended, any other passes. With NCCL the current stream, not the host,
+        waits for the tensors."""
+        self.check()
+        with self._naming_the_missing(_is_of_transport):
+            yield
+        if self._watch:
+            self._watch.expect(_OnStream())
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Replaces every tensor by that of rank 0."""
@@ -189,7 +154,7 @@ class Ranks:
         with self._naming_the_missing(), torch.no_grad():
             for tensor in tensors:
                 same = tensor.contiguous()
-                self._wait(dist.broadcast(same, 0, group=self._process_group, async_op=True))
+                self._send(same)
                 tensor.copy_(same)
 
     def together(self, work: Callable[[], T], what: str = "gear train") -> T:
@@ -221,16 +186,25 @@ class Ranks:
                 raise SystemExit(2) from None
             raise
 
+    def at_close(self, work: Callable[[], None]) -> None:
+        """Has `close` call `work` before it ends torch's process group: for a library that keeps it
+        beyond this run, and would use it in the next run of this process."""
+        self._at_close.append(work)
+
     def close(self) -> None:
         """Ends the connections; collective."""
         if self.size > 1:
             self.barrier()
-            if self._watch:
-                self._watch.close()
-            dist.destroy_process_group(self._process_group)
+        if self._watch:
+            self._watch.close()
+        while self._at_close:
+            self._at_close.pop()()
+        if self.process_group is not None:
+            dist.destroy_process_group(self.process_group)
             # Ends gloo's threads with it: one that still held a tensor when the interpreter ends
             # would end the process by SIGABRT.
-            self._process_group = None
+            self.process_group = None
+        if self.size > 1:
             self.group.close()
 
     # ---- when a rank is gone ----
@@ -242,7 +216,7 @@ class Ranks:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        _: TracebackType | None,
     ) -> None:
         """Closes; after an exception it leaves that to the end of the process.
 
@@ -250,15 +224,25 @@ class Ranks:
         Whoever catches the exception has its say; when Python ends, the process does, at once, and
         runs no destructor that would wait.
         """
-        if kind is None:
+        if error is not None and self.size > 1:
+            self._will_leave(error)
+            return
+        try:
             self.close()
-        elif self.size > 1:
-            if error is not None and not isinstance(error, (gear.TransportError, SystemExit)):
+        except BaseException as ended:
+            if self.size > 1:
+                self._will_leave(ended)
+            raise
+
+    def _will_leave(self, error: BaseException) -> None:
+        lingers = self.rank == 0 or isinstance(error, gear.TransportError)
+        if not isinstance(error, (gear.TransportError, SystemExit)):
+            try:
                 self.group.fail(f"ended with {described(error)}")
-            code = 130 if issubclass(kind, KeyboardInterrupt) else 2
-            lingers = self.rank == 0 or issubclass(kind, gear.TransportError)
-            # The trace keeps alive what the frames hold.
-            atexit.register(_leave, code, self.group if lingers else None, trace)
+            except gear.InvalidArgument:  # the group is closed already
+                lingers = False
+        lingers_in = self.group if lingers else None
+        atexit.register(_leave, _code(error), lingers_in, error.__traceback__)
 
     def _join(self) -> dist.ProcessGroup:
         """A process group of torch.distributed for the gradients, whatever launched the ranks."""
@@ -272,15 +256,31 @@ class Ranks:
         except Late:
             raise RuntimeError(f"no answer within {limit.seconds:g} s") from None
 
+    def _sum(self, flat: Tensor) -> None:
+        """Replaces `flat` by its sum over the ranks."""
+        work = dist.all_reduce(flat, group=self.process_group, async_op=True)
+        if self._watch:
+            work.wait()  # the stream, not the host
+            self._watch.expect(_OnStream(work))
+        else:
+            self._wait(work)
+
+    def _send(self, tensor: Tensor) -> None:
+        """Replaces `tensor` by that of rank 0."""
+        self._wait(dist.broadcast(tensor, 0, group=self.process_group, async_op=True))
+
     def _wait(self, work: dist.Work) -> None:
         """Waits for a collective; a peer that has ended, or has told why it will, ends the wait
         before the time-out does."""
+        self._wait_for(lambda: self._is_done_soon(work))
+        work.wait()
+
+    def _wait_for(self, is_done: Callable[[], bool]) -> None:
         limit = Limit.of(self.group.timeout_s)
-        while not self._is_done_soon(work):
+        while not is_done():
             self._look_at_others()
             if not limit.left():
                 raise RuntimeError(f"no answer within {limit.seconds:g} s")
-        work.wait()
 
     def _look_at_others(self) -> None:
         self.group.look()
@@ -300,19 +300,23 @@ class Ranks:
         return bool(work.is_completed())
 
     @contextlib.contextmanager
-    def _naming_the_missing(self) -> Iterator[None]:
+    def _naming_the_missing(
+        self, concerns: Callable[[RuntimeError], bool] = lambda _: True
+    ) -> Iterator[None]:
         """torch says which socket was closed; this says which rank has ended."""
         try:
             yield
         except gear.GearError:
             raise
         except RuntimeError as error:
-            if self.backend == "gloo" and self._process_group is not None:
+            if not concerns(error):
+                raise
+            if self.backend == "gloo" and self.process_group is not None:
                 # Ranks that wait for this one learn of it by the closed connection. That of a rank
                 # which hangs is closed at gloo's own time-out, which nobody waits for.
                 traceback.clear_frames(error.__traceback__)  # the work holds connections, too
-                held = [self._process_group]
-                self._process_group = None
+                held = [self.process_group]
+                self.process_group = None
                 soon(lambda: dist.destroy_process_group(held.pop()), MOMENT_S)
             # A process that is ending closes its connections a moment before it is gone.
             until = time.monotonic() + MOMENT_S
@@ -320,6 +324,13 @@ class Ranks:
                 self.group.look()
                 time.sleep(0.02)
             raise self.group.lost(error, ROLL_CALL_S) from error
+
+
+def _is_of_transport(error: RuntimeError) -> bool:
+    """Gloo's errors have no class of their own: they name its source."""
+    kind = type(error).__name__  # Horovod's is not imported for this
+    of_torch = isinstance(error, dist.DistError) or "gloo" in str(error)
+    return of_torch or kind == "HorovodInternalError"
 
 
 class _Noted:
@@ -335,9 +346,12 @@ class _Noted:
 
 
 class _OnStream:
-    """A collective behind which the current stream waits; as watch.Expected."""
+    """A collective behind which the current stream waits; as watch.Expected.
 
-    def __init__(self, work: dist.Work) -> None:
+    work: the collective, where torch gives it out.
+    """
+
+    def __init__(self, work: dist.Work | None = None) -> None:
         self._work = work
         self._device = torch.cuda.current_device()
         self._passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -349,18 +363,36 @@ class _OnStream:
             return bool(self._passed.query())  # type: ignore[no-untyped-call]
 
     def failed(self) -> bool:
+        if self._work is None:
+            return False  # the time-out tells
         # NCCL's error ends the work, not its kernel.
         with torch.cuda.device(self._device):
             return self._work.is_completed() and not self.done()
 
 
+def leave_unmet(error: BaseException) -> None:
+    """Where the ranks did not meet: as `Ranks.__exit__`, for threads that still connect."""
+    process_life.last.append(partial(_leave, _code(error), None, error.__traceback__))
+
+
+def _code(error: BaseException) -> int:
+    if isinstance(error, Taken):
+        return GOES_ON
+    return 130 if isinstance(error, KeyboardInterrupt) else 2
+
+
 def _leave(code: int, lingers_in: gear.Group | None, _: TracebackType | None) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    """The trace keeps alive what the frames hold."""
     limit = Limit.of(0.0 if lingers_in is None else LINGER_S)
-    while lingers_in and limit.left() and len(lingers_in.missing(0.0)) < lingers_in.local_size - 1:
-        time.sleep(0.02)
-    os._exit(code)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        while lingers_in and limit.left():
+            if len(lingers_in.missing(0.0)) == lingers_in.local_size - 1:
+                break
+            time.sleep(0.02)
+    finally:  # after Ctrl-C, too: else Python's end would go on
+        os._exit(code)
 
 
 def _local_device(device: str, group: gear.Group) -> str:
@@ -421,7 +453,8 @@ def _join(
     # torch's own watch of NCCL would abort the process without a word: Watch is in its place.
     if backend == "nccl":
         os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
-    timeout = timedelta(seconds=2 * group.timeout_s)
+    # Of NCCL it is Watch that counts, and says more; gloo's own is what ends DDP's waits.
+    timeout = timedelta(seconds=group.timeout_s * (2 if backend == "nccl" else 1))
     made: dist.ProcessGroup | None
     if dist.is_initialized():
         made = in_time(lambda: dist.new_group(backend=backend, timeout=timeout))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,26 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 import gear
-from gear.train import report, start_table
-from gear.train.checkpoint import Checkpoint, checkpoints
-from gear.train.config import Config, of_the_run, read, read_place
-from gear.train.display import Display
-from gear.train.interrupt import Interrupt
-from gear.train.loggers import MetricWriter, make_writers
-from gear.train.loop import Ended, Learner
-from gear.train.ranks import Ranks, decline_for, start_ranks
-from gear.train.resume import choose
+from gear.train.config import Config, Ddp, of_the_run, read, read_place
+from gear.train.interrupt import Interrupt, exit_code
+from gear.train.loop import Learner
+from gear.train.meeting import decline_for, start_ranks
+from gear.train.ranks import Ranks
+from gear.train.record import report
+from gear.train.record.checkpoint import Checkpoint, checkpoints
+from gear.train.record.display import Display
+from gear.train.record.loggers import check_installed
+from gear.train.record.metrics import Metrics
+from gear.train.record.resume import choose
+from gear.train.record.start_table import start_table
+from gear.train.record.warned import to_stderr, warnings_told
+from gear.train.tasks.evaluation import Evaluation
 
 REPEAT_S = 10.0  # a launcher passes on the Ctrl-C that the terminal has given to the ranks, too
 
 
 class Interrupted(Exception):
-    """A signal ended the run; everything is saved. `exit_code` is 128 + the signal's number."""
+    """A signal ended the run; everything is saved."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"interrupted, exit code {exit_code}")
@@ -47,7 +51,7 @@ def train(
     try:
         chosen, start = choose(cfg, overrides, run_dir)
         place = read_place(chosen)
-    except (gear.GearError, OSError) as error:
+    except (gear.GearError, OSError, KeyboardInterrupt) as error:
         decline_for(_by_hand(cfg), error)
         raise
     cfg = chosen
@@ -59,28 +63,40 @@ def train(
         config = ranks.together(lambda: _checked(cfg, ranks.size))
         run_dir, start = _agree(ranks, run_dir, start, continue_in_place)
         ranks.together(lambda: _check_folder(run_dir, start))
+        config = ranks.together(lambda: _fitted(config, ranks.size, start))
         console = Console(quiet=ranks.rank > 0)
         title = f"{config.algo.name.upper()} on {config.env.id}"
-        with Display(console, title, config.total_steps) as display:
+        display = Display(console, title, config.total_steps)
+        with display, warnings_told(_warn(display, ranks)):
             learner = Learner(config, start=start, note=_note(display, ranks.rank), ranks=ranks)
             ranks.together(lambda: _make_folder(run_dir, config) if ranks.rank == 0 else None)
-            start_table.show(console, learner)
+            if ranks.rank == 0:
+                display.log_to(run_dir / "train.log")
+            display.show(start_table(learner, title))
             origin = f"continues {_relative(start.path)}" if start else "starts"
             display.note(f"{title}, seed {config.seed}: {origin}, writing to {run_dir}")
+            if learner.algorithm.launching:
+                display.note(f"updates: {learner.algorithm.launching}")
+            if start and start.num_ranks != ranks.size:
+                display.note(_of_other_ranks(start.num_ranks, config, ranks.size))
             summary = _run(learner, signals, display, run_dir)
+            display.rest()
+            if learner.stop:
+                _say_stopped(display, learner, run_dir)
+            elif ranks.rank == 0:
+                named = f"{title}, seed {config.seed}"
+                curve = report.draw_curve(run_dir, learner.counters, named, config=config)
+                report.show(display, config, run_dir, summary, curve)
     if learner.stop:
-        launcher = f"  (by {ranks.size} ranks)" if ranks.size > 1 else ""
-        console.print(
-            f"{signal.Signals(learner.stop).name}: stopped at step {summary['env_steps']:,}, "
-            f"saved; continue with\n  gear train checkpoint={run_dir}{launcher}",
-            highlight=False,
-            soft_wrap=True,
-        )
-        raise Interrupted(128 + learner.stop)
-    if ranks.rank == 0:
-        curve = report.draw_curve(run_dir, learner.counters, f"{title}, seed {config.seed}")
-        report.print_report(console, config, run_dir, summary, curve)
+        raise Interrupted(exit_code(learner.stop))
     return summary
+
+
+def _say_stopped(display: Display, learner: Learner, run_dir: Path) -> None:
+    size, name = learner.ranks.size, signal.Signals(learner.stop).name
+    launcher = f"  (by {size} ranks)" if size > 1 else ""
+    display.note(f"{name}: stopped at step {learner.steps:,}, saved; continue with")
+    display.note(f"  gear train checkpoint={run_dir}{launcher}")
 
 
 def _by_hand(cfg: DictConfig) -> dict[str, object]:
@@ -93,14 +109,57 @@ def _by_hand(cfg: DictConfig) -> dict[str, object]:
 def _checked(cfg: DictConfig, num_ranks: int) -> Config:
     config = read(cfg)
     config.check_ranks(num_ranks)
+    check_installed(config.logger.writers)
     return config
+
+
+def _fitted(config: Config, num_ranks: int, start: Checkpoint | None) -> Config:
+    """`config` for so many ranks; refuses what would learn from larger or smaller batches."""
+    if start is None:
+        return config
+    of = start.config_ranks
+    fitted = config.over(num_ranks, of)
+    learners = min(OmegaConf.select(start.config(), "dist.learners") or of, of)
+    before = config.algo.batch_size * learners
+    now = fitted.algo.batch_size * _learners(config, num_ranks)
+    if now != before:
+        raise gear.InvalidArgument(
+            f"[train] {_relative(start.path)} is of a run that learns from {before} items at a "
+            f"time, on {learners} of {of} ranks, and this one would learn from {now}: give "
+            "dist.learners= so that the same share of the ranks learns"
+        )
+    return fitted
+
+
+def _learners(config: Config, num_ranks: int) -> int:
+    dist = config.dist
+    return dist.num_learners(num_ranks) if isinstance(dist, Ddp) else num_ranks
+
+
+def _of_other_ranks(saved: int, config: Config, now: int) -> str:
+    """What a run keeps on another number of ranks, and what it does not."""
+    share, learners = config.algo.batch_size, _learners(config, now)
+    afresh = f"; ranks from {saved} on start afresh" if now > saved else ""
+    return (
+        f"saved by {saved} rank(s), continued by {now}: batches of {share * learners:,} in all as "
+        f"before, {share:,} a rank{afresh}"
+    )
 
 
 def _note(display: Display, rank: int) -> Callable[[str], None]:
     """Where the learner's warnings go: ranks that show nothing say them, too."""
-    if rank == 0:
-        return display.note
-    return lambda message: print(f"rank {rank}: {message}", file=sys.stderr, flush=True)
+    return display.note if rank == 0 else to_stderr(rank, 2)
+
+
+def _warn(display: Display, ranks: Ranks) -> Callable[[str], None]:
+    """Where warnings of Python and of libraries go: those of rank 0 into the log, too."""
+    say = to_stderr(ranks.rank, ranks.size)
+
+    def told(text: str) -> None:
+        say(text)
+        display.log(text)
+
+    return told
 
 
 def _check_folder(run_dir: Path, start: Checkpoint | None) -> None:
@@ -140,13 +199,15 @@ def _run(learner: Learner, signals: Interrupt, display: Display, run_dir: Path) 
     config, ranks = learner.config, learner.ranks
     try:
         _learn(learner, signals, display, run_dir)
+        if learner.stop or config.checkpoint_every:
+            _save(learner, display, run_dir)
         summary = report.summarise(
             learner.counters, batch_size=config.algo.batch_size * ranks.size, seed=config.seed
         )
+        learner.algorithm.ready_to_play()
         if ranks.rank == 0:
             report.write_summary(run_dir, summary)
-        if learner.stop or config.checkpoint_every:
-            learner.save(run_dir)
+            report.write_policy(run_dir, learner)
     except BaseException:
         # Closing is collective: among several ranks, after an error, it would wait for the others.
         if ranks.size == 1:
@@ -157,67 +218,32 @@ def _run(learner: Learner, signals: Interrupt, display: Display, run_dir: Path) 
 
 
 def _learn(learner: Learner, signals: Interrupt, display: Display, run_dir: Path) -> None:
-    config, c = learner.config, learner.counters
-    metrics = _Metrics(learner, display, run_dir)
+    config, counters = learner.config, learner.counters
+    metrics = Metrics(learner, display, run_dir)
+    evaluation = Evaluation(config, learner.ranks)
     try:
-        while c.env_steps < config.total_steps and not learner.stop:
-            before = c.env_steps
+        while learner.steps < config.total_steps and not learner.stop:
+            before = learner.steps
             metrics.write(learner.step(signals.signum))
+            if evaluation.is_due(learner.steps, counters.eval_steps):
+                found = evaluation.run(learner.algorithm, lambda: bool(signals.signum))
+                if found:
+                    metrics.write_evaluation(found)
             every = config.checkpoint_every
-            if every and c.env_steps // every > before // every:
-                learner.save(run_dir)
+            if every and learner.steps // every > before // every:
+                _save(learner, display, run_dir)
             display.update(learner)
         display.update(learner, force=True)
     finally:
         metrics.close()
+        evaluation.close()
 
 
-class _Metrics:
-    """A row for every episode, written by rank 0: what it learned from is as good as any share."""
-
-    def __init__(self, learner: Learner, display: Display, run_dir: Path) -> None:
-        config, c = learner.config, learner.counters
-        columns = [
-            *("episode", "return", "length", "seconds", "env_steps_per_s", "samples_per_s"),
-            *("replay_fill", *learner.algorithm.metric_names),
-        ]
-        self._learner = learner
-        self._display = display
-        self._writers: list[MetricWriter] = []
-        if learner.ranks.rank == 0:
-            self._writers = make_writers(config.logger.writers, run_dir, columns, c.env_steps)
-        self._seen = (c.seconds, c.env_steps, c.updates)
-
-    def write(self, news: Sequence[Ended]) -> None:
-        if not news or self._learner.ranks.rank > 0:
-            return
-        learned = self._learner.algorithm.metrics()
-        if learned:
-            self._display.loss(next(iter(learned.values())))
-        rates = self._rates()
-        first = len(self._learner.counters.returns) - len(news)
-        for number, ended in enumerate(news, first):
-            row = {"episode": number, "return": ended.episode_return, "length": ended.length}
-            for writer in self._writers:
-                writer.write(self._learner.counters.env_steps, {**row, **rates, **learned})
-
-    def _rates(self) -> Mapping[str, float]:
-        """Since the previous rows."""
-        learner, c = self._learner, self._learner.counters
-        passed = max(c.seconds - self._seen[0], 1e-9)
-        samples = (c.updates - self._seen[2]) * learner.config.algo.batch_size * learner.ranks.size
-        rates = {
-            "seconds": c.seconds,
-            "env_steps_per_s": (c.env_steps - self._seen[1]) / passed,
-            "samples_per_s": samples / passed,
-            "replay_fill": len(learner.buffer) / learner.buffer.capacity,
-        }
-        self._seen = (c.seconds, c.env_steps, c.updates)
-        return rates
-
-    def close(self) -> None:
-        for writer in self._writers:
-            writer.close()
+def _save(learner: Learner, display: Display, run_dir: Path) -> None:
+    before = learner.counters.checkpoint_seconds
+    saved = learner.save(run_dir)
+    paused = learner.counters.checkpoint_seconds - before
+    display.log(f"step {saved.step:,}: checkpoint saved, learning paused for {paused:.2f} s")
 
 
 def _relative(path: Path) -> Path:

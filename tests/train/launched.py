@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ports import fresh_port
+
+from gear.train.record.checkpoint import checkpoints
 
 TRAIN = ("-m", "gear.cli.app", "train")
 
 
 class Launch:
-    """Ranks of `gear train dist=ddp` as processes of their own; all of them are gone at the end."""
+    """Ranks of `gear train` as processes of their own; all of them are gone at the end."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._started: list[subprocess.Popen] = []
 
-    def start(self, *command: str) -> subprocess.Popen:
+    def start(self, *command: str, **variables: str) -> subprocess.Popen:
         """One process in `folder`, its two streams kept apart."""
         # One thread each: the ranks share the cores that the tests have.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100", **variables}
         process = subprocess.Popen(
             command,
             cwd=self.folder,
@@ -36,10 +40,10 @@ class Launch:
         return process
 
     def by_hand(
-        self, size: int, *overrides: str, of_rank_1: Sequence[str] = ()
+        self, size: int, *overrides: str, of_rank_1: Sequence[str] = (), dist: str = "ddp"
     ) -> list[subprocess.Popen]:
         """One process per rank, told by the configuration where it is."""
-        meeting = ["dist=ddp", f"world_size={size}", f"dist.master_port={fresh_port()}"]
+        meeting = [f"dist={dist}", f"world_size={size}", f"dist.master_port={fresh_port()}"]
         shared = [*TRAIN, *meeting, *overrides]
         own = [of_rank_1 if rank == 1 else () for rank in range(size)]
         return [
@@ -48,9 +52,42 @@ class Launch:
 
     def finish(self, *processes: subprocess.Popen) -> list[tuple[str, str]]:
         """Waits for all; what each wrote to its streams."""
-        return [process.communicate(timeout=110) for process in processes]
+        return [process.communicate(timeout=240) for process in processes]
 
     def close(self) -> None:
         for process in self._started:
             process.kill()
             process.communicate()
+
+
+def train_offline(
+    folder: Path, size: int, *words: str
+) -> tuple[list[dict[str, str]], dict[str, Any]]:
+    """The rows of the metrics and the weights at the end of `run`, trained by so many ranks that
+    divide a batch of 8."""
+    start_offline(folder, size, *words)
+    return learned_in(folder / "run")
+
+
+def start_offline(folder: Path, size: int, *words: str) -> None:
+    """Runs that so many ranks train, to their end; the ranks divide a batch of 8."""
+    command = [sys.executable, *TRAIN, *words, f"algo.batch_size={8 // size}"]
+    # By variables, since a sweep over the strategies has no place for the keys of one.
+    meeting = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
+    if size > 1:
+        meeting["MASTER_PORT"] = str(fresh_port())
+    launched = Launch(folder)
+    try:
+        processes = [launched.start(*command, **meeting, RANK=str(rank)) for rank in range(size)]
+        streams = launched.finish(*processes)
+        assert [p.returncode for p in processes] == [0] * size, streams
+    finally:
+        launched.close()
+
+
+def learned_in(run: Path) -> tuple[list[dict[str, str]], dict[str, Any]]:
+    """The rows of a run's metrics, and the weights of its last checkpoint."""
+    with (run / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    state = checkpoints(run)[-1].state()
+    return rows, state["algorithm"]["trained"]["model"]["model"]

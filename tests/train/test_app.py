@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
+import re
+import warnings
 from pathlib import Path
 
 import gymnasium
@@ -13,7 +16,7 @@ import pytest
 import gear
 import gear.cli.app
 from gear.train.app import main
-from gear.train.checkpoint import checkpoints
+from gear.train.record.checkpoint import checkpoints
 
 SHORT = [
     "total_steps=450",
@@ -24,7 +27,7 @@ SHORT = [
 ]
 KEYS = {
     *("final_return", "env_steps", "env_steps_per_s", "samples_per_s", "replay_share", "seed"),
-    *("seconds", "episodes", "updates"),
+    *("seconds", "episodes", "updates", "eval_return", "checkpoint_seconds"),
 }
 
 
@@ -61,6 +64,83 @@ def test_run_directory(capsys):
     out = capsys.readouterr().out
     for words in ("return, last 10 episodes", "time in replay", "learning curve: ", "try next"):
         assert words in out
+
+
+def test_log_file_is_appended_to():
+    """What the screen showed, with the time of each line, over all continuations."""
+    assert main([*SHORT, "hydra.run.dir=run", "eval_every=150", "eval_episodes=2"]) == 0
+    first = Path("run/train.log").read_text()
+    for words in ("strategy", "in all", "every 200 environment steps", "starts, writing to run"):
+        assert words in first
+    assert "step 150: evaluation of 2 greedy episodes: return -" in first
+    assert "time in replay" in first
+    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d step 450/450  return ", first, re.M)
+    assert main(["checkpoint=run", "total_steps=500", "eval_every=0"]) == 0
+    both = Path("run/train.log").read_text()
+    assert both.startswith(first)
+    assert "continues run/checkpoints/step_450" in both.removeprefix(first)
+
+
+class Crashing(gymnasium.Env):
+    """A user's environment with a fault in its 20th step, or in its constructor."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, at_once: bool = False) -> None:
+        self.steps = 0
+        if at_once:
+            len(3)
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(2, np.float32), 1 / (20 - self.steps), False, False, {}
+
+
+class Warns(Crashing):
+    """A user's environment that warns, and whose library logs a warning."""
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 30:
+            warnings.warn("this simulator is slow", UserWarning, stacklevel=1)
+            logging.getLogger("simulator").warning("low on memory")
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+def test_warnings_are_seen_and_logged(capsys):
+    gymnasium.register("Warning-v0", Warns)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            assert main([*SHORT, "env.id=Warning-v0", "total_steps=40", "hydra.run.dir=run"]) == 0
+    finally:
+        del gymnasium.registry["Warning-v0"]
+    log, said = Path("run/train.log").read_text(), capsys.readouterr().err
+    for words in ("UserWarning: this simulator is slow", "simulator: low on memory"):
+        assert said.count(words) == log.count(words) == 1
+
+
+def test_evaluations_are_rows_and_survive(capsys):
+    """The training they stand beside is the same to the bit, and a continued run has them all."""
+    short = [*SHORT, "logger=csv"]
+    assert main([*short, "hydra.run.dir=with", "eval_every=150", "eval_episodes=1"]) == 0
+    assert main([*short, "hydra.run.dir=without", "eval_every=0"]) == 0
+    evaluated = [row for row in rows(Path("with")) if row["eval_return"]]
+    assert [row["step"] for row in evaluated] == ["150", "300", "450"]
+    episodes = [[r["return"] for r in rows(Path(n)) if r["return"]] for n in ("with", "without")]
+    assert episodes[0] == episodes[1]
+    digests = [checkpoints(Path(n))[-1].state()["networks"] for n in ("with", "without")]
+    assert digests[0] == digests[1]
+    summary = json.loads(Path("with/summary.json").read_text())
+    assert summary["eval_return"] == pytest.approx(float(evaluated[-1]["eval_return"]), rel=1e-4)
+    assert main(["checkpoint=with", "total_steps=600"]) == 0
+    counters = checkpoints(Path("with"))[-1].state()["counters"]
+    assert counters["eval_steps"] == [150, 300, 450, 600]
+    assert "return, last evaluation" in capsys.readouterr().out
 
 
 def test_same_seed_same_run():
@@ -139,7 +219,7 @@ def test_configuration_is_shown(capsys):
     assert "id: ALE/Breakout-v5" in capsys.readouterr().out
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert "env: atari, cartpole, halfcheetah, hopper, pendulum" in out
+    assert "env: atari, cartpole, halfcheetah, hopper, hunt, pendulum" in out
     assert not Path("outputs").exists()
 
 
@@ -151,7 +231,10 @@ def test_unknown_key_can_be_added():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["env=foo"], r"\[train\] .*'env/foo' .*atari, cartpole, halfcheetah, hopper, pendulum$"),
+        (
+            ["env=foo"],
+            r"\[train\] .*'env/foo' .*atari, cartpole, .*hopper, hunt, pendulum$",
+        ),
         (["env.id=Foo-v0"], r"\[train\] cannot make environment env\.id=Foo-v0: .*doesn't exist"),
         (["+env.kwargs.x=1"], r"\[train\] cannot make environment env\.id=Pendulum-v1: .*'x'"),
         (["algo=dqn"], r"algo=dqn does not fit Pendulum-v1, .*: use algo=sac"),
@@ -177,25 +260,6 @@ def test_refusals(overrides, message):
         main(overrides)
     assert "\n" not in str(refused.value)
     assert not list(Path().glob("outputs/*/*"))
-
-
-class Crashing(gymnasium.Env):
-    """A user's environment with a fault in its 20th step, or in its constructor."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-
-    def __init__(self, at_once: bool = False) -> None:
-        self.steps = 0
-        if at_once:
-            len(3)
-
-    def reset(self, seed=None, options=None):
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.zeros(2, np.float32), 1 / (20 - self.steps), False, False, {}
 
 
 @pytest.mark.parametrize(
@@ -237,7 +301,7 @@ def test_checkpoint_of_another_configuration():
 
 
 def test_suggested_commands_are_accepted(configure):
-    from gear.train.report import suggestions
+    from gear.train.record.report import suggestions
 
     for overrides in ([], ["env=cartpole"], ["env=atari"], ["env=hopper", "replay=prioritized"]):
         for command in suggestions(configure(*overrides), Path("run")):

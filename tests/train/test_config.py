@@ -7,6 +7,7 @@ import dataclasses
 from functools import cache
 
 import pytest
+import torch
 import yaml
 from omegaconf import OmegaConf, open_dict
 from train.composed import compose
@@ -14,16 +15,28 @@ from train.composed import compose
 import gear
 from gear.train.app import CONF
 from gear.train.config import read, read_place
+from gear.train.models.decision_transformer import DecisionTransformer
 
 DQN = ("env=cartpole",)
 DDP = ("dist=ddp",)
 WEIGHTED = ("replay=prioritized",)
+DT = ("data=saved", "data.path=somewhere")
+BC = (*DT, "algo=bc", "model=mlp")
+WANDB = ("logger=wandb",)
 
 # Overrides that make every option of every group appear once.
 RUNS = [
     *((f"env={path.stem}",) for path in sorted((CONF / "env").glob("*.yaml"))),
     ("replay=uniform", "optim=adamw", "logger=csv", "dist=ddp"),
+    *((*DT, f"model={path.stem}") for path in sorted((CONF / "model").glob("dt_*.yaml"))),
+    BC,
+    ("env=hunt", "algo=iql", "model=mlp"),
+    ("data=puzzles",),
+    ("data=puzzles_large",),
     ("env=cartpole", "replay=prioritized", "logger=tensorboard"),
+    ("logger=wandb", "dist=fsdp2"),
+    ("dist=deepspeed",),
+    ("dist=horovod",),
 ]
 
 
@@ -39,9 +52,13 @@ def changed(overrides, key, value):
     return cfg
 
 
+# Each with what it may not hold.
+MAPPINGS = {"env.kwargs": [None], "dist.config": {"optimizer": {}}}
+
+
 def leaves(value, key=""):
     """Dotted keys of everything below; a mapping of arguments and a list are leaves."""
-    if isinstance(value, dict) and key != "env.kwargs":
+    if isinstance(value, dict) and key not in MAPPINGS:
         return [leaf for name in value for leaf in leaves(value[name], f"{key}.{name}".strip("."))]
     return [key]
 
@@ -66,7 +83,7 @@ def every_leaf():
 def test_every_key_is_checked():
     """A value of no use is refused at every leaf of conf/: no key can be forgotten."""
     for overrides, key in every_leaf():
-        cfg = changed(overrides, key, [None] if key == "env.kwargs" else {"no": 1})
+        cfg = changed(overrides, key, MAPPINGS.get(key, {"no": 1}))
         with pytest.raises(gear.InvalidArgument) as refused:
             read(cfg)
         assert f"[train] {key}=" in str(refused.value)
@@ -82,6 +99,19 @@ def test_every_key_is_asked_for():
         with pytest.raises(gear.InvalidArgument) as refused:
             read(cfg)
         assert str(refused.value).startswith((f"[train] {key} is missing", f"[train] {key}=null"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["zero_optimization.stage=4", "zero_optimization=2", "train_batch_size=8", "scheduler={}"],
+)
+def test_json_of_deepspeed_is_checked_where_gear_knows_better(given):
+    with pytest.raises(gear.InvalidArgument) as refused:
+        read(compose("dist=deepspeed", f"++dist.config.{given}"))
+    said = str(refused.value)
+    assert said.startswith("[train] dist.config={")
+    assert "zero_optimization.stage from 0 to 3" in said
+    assert "train_batch_size (see algo.batch_size)" in said
 
 
 @pytest.mark.parametrize(
@@ -102,6 +132,8 @@ def test_every_key_is_asked_for():
         ((), "algo.gamma=true", "a number, 0 < gamma <= 1"),
         ((), "algo.batch_size=1.5", "a whole number of at least 1"),
         ((), "algo.updates=0", "a whole number of at least 1"),
+        ((), "algo.compile=max", "one of auto, off"),
+        ((), "algo.policy_every=0", "a whole number of at least 1"),
         ((), "optim.betas=[0.9]", "two numbers, each 0 <= beta < 1"),
         ((), "optim.betas=[0.9,1.0]", "two numbers, each 0 <= beta < 1"),
         ((), "optim.eps=-1", "a number, eps > 0"),
@@ -120,7 +152,13 @@ def test_every_key_is_asked_for():
         ((), "env.reward_clip=-1", "null or a number, reward_clip > 0"),
         ((), "env.frames=1", "true or false"),
         ((), "env.stack=0", "a whole number of at least 1"),
+        ((), "env.num_envs=0", "a whole number from 1 to 4096"),
         ((), "logger.writers=[wandb]", "a list of csv, tensorboard or both"),
+        (WANDB, "logger.writers=[paper]", "a list of csv, tensorboard and wandb"),
+        (WANDB, "logger.mode=later", "one of offline, online"),
+        ((), "logger.name=paper", "one of files, wandb"),
+        ((), "eval_every=-1", "a whole number of at least 0"),
+        ((), "eval_episodes=0", "a whole number of at least 1"),
         ((), "device=foo", "cpu, cuda, or one GPU as in cuda:0"),
         ((), "device=cuda:-1", "cpu, cuda, or one GPU as in cuda:0"),
         ((), "deterministic=1", "true or false"),
@@ -134,6 +172,28 @@ def test_every_key_is_asked_for():
         (DDP, "dist.exchange_every=0", "a whole number of at least 1"),
         (DDP, "dist.locality=near", "one of first, off"),
         (DDP, "dist.transport=mail", "one of auto, nccl, host"),
+        (("dist=fsdp2",), "dist.param_dtype=int8", "one of float32, bfloat16"),
+        (("dist=fsdp2",), "dist.reduce_dtype=8", "one of float32, bfloat16"),
+        (("dist=fsdp2",), "dist.reshard_after_forward=1", "true or false"),
+        (DT, "algo.context=0", "a whole number of at least 1"),
+        (DT, "algo.packed=1", "true or false"),
+        (DT, "algo.target_return=high", "null or a number"),
+        (DT, "algo.warmup=-1", "a whole number of at least 0"),
+        (DT, "algo.final_lr=2", "a number, 0 <= final_lr <= 1"),
+        (DT, "algo.max_grad_norm=0", "a number, max_grad_norm > 0"),
+        (DT, "algo.precision=float16", "one of float32, bfloat16"),
+        (DT, "algo.recompute=0", "true or false"),
+        (DT, "algo.compile=always", "one of auto, off"),
+        (DT, "algo.batch_size=0", "a whole number of at least 1"),
+        (DT, "model.width=0", "a whole number of at least 1"),
+        (DT, "model.layers=0", "a whole number of at least 1"),
+        (DT, "model.heads=3", "a number that divides model.width=128"),
+        (DT, "model.max_steps=0", "a whole number of at least 1"),
+        (DT, "model.dropout=1", "a number, 0 <= dropout < 1"),
+        (DT, "data.path=null", "data=saved data.path=DIR: algo=dt learns from saved data"),
+        (DT, "data.path=''", "null or the directory of a run"),
+        ((), "data.path=somewhere", "null, as algo=sac learns from what it stores itself"),
+        (("dist=horovod",), "dist.compression=zip", "one of none, fp16"),
         ((), "dist.name=many", "one of single, ddp"),
     ],
 )
@@ -205,3 +265,73 @@ def test_more_ranks_need_a_later_start(configure):
     config.check_ranks(3)
     with pytest.raises(gear.InvalidArgument, match=r"more than algo\.n_step=3 times 4 ranks"):
         config.check_ranks(4)
+    message = r"more than algo\.n_step=3 times 2 ranks times env\.num_envs=2"
+    with pytest.raises(gear.InvalidArgument, match=message):
+        configure("algo.learning_starts=10", "algo.n_step=3", "env.num_envs=2").check_ranks(2)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "allowed"),
+    [
+        ((*DT, "model=mlp"), "transformer, as in model=dt_1m, which fits algo=dt"),
+        ((*BC, "model=cnn"), "mlp or transformer, as in model=dt_1m, which fits algo=bc"),
+        (("model=dt_1m",), "mlp or cnn, which fits algo=sac"),
+        ((*DQN, "model=dt_1m"), "mlp or cnn, which fits algo=dqn"),
+    ],
+)
+def test_a_model_that_is_not_the_algorithms(overrides, allowed):
+    with pytest.raises(
+        gear.InvalidArgument, match=rf"model\.name=\w+ is not possible: give {allowed}"
+    ):
+        read(composed(*overrides))
+
+
+@pytest.mark.parametrize("env", ["pendulum", "cartpole", "atari"])
+def test_saved_data_decides_what_an_environment_would(env):
+    config = read(composed(*DT, f"env={env}"))
+    assert (config.algo.name, config.model.name, config.optim.name) == (
+        "dt",
+        "transformer",
+        "adamw",
+    )
+    assert (config.replay.sampler, config.total_steps) == ("uniform", 10000)
+
+
+@pytest.mark.parametrize(
+    ("preset", "millions"), [("1m", 1), ("10m", 10), ("100m", 100), ("1b", 1000)]
+)
+def test_presets_have_as_many_parameters_as_they_say(preset, millions):
+    model = read(composed(*DT, f"model=dt_{preset}")).model
+    with torch.device("meta"):
+        made = DecisionTransformer(
+            obs_shape=(3,),
+            num_actions=0,
+            action_dim=1,
+            width=model.width,
+            layers=model.layers,
+            heads=model.heads,
+            max_steps=model.max_steps,
+        )
+    assert sum(p.numel() for p in made.parameters()) == pytest.approx(millions * 1e6, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("written", "of", "ranks", "expected"),
+    [
+        ((32, 1, 1), 2, 1, (64, 2, 1)),
+        ((32, 1, 1), 1, 2, (16, 1, 2)),
+        ((24, 1, 1), 2, 3, (16, 2, 3)),
+        ((8, 6, 5), 4, 8, (4, 3, 5)),
+        ((32, 4, 2), 2, 2, (32, 4, 2)),
+    ],
+)
+def test_over_other_ranks_keeps_the_batch_and_the_updates_of_all(written, of, ranks, expected):
+    keys = ("batch_size", "train_every", "updates")
+    overrides = [f"algo.{key}={value}" for key, value in zip(keys, written, strict=True)]
+    before = read(compose(*overrides, "replay.capacity=1000"))
+    after = before.over(ranks, of)
+    assert tuple(getattr(after.algo, key) for key in keys) == expected
+    assert after.replay.capacity * ranks >= 1000 * of > (after.replay.capacity - 1) * ranks
+    a, b = before.algo, after.algo
+    assert a.updates * b.train_every * ranks == b.updates * a.train_every * of
+    assert after.yaml == before.yaml

@@ -15,8 +15,9 @@ from train.launched import Launch
 
 import gear
 from gear.train.app import main
-from gear.train.checkpoint import Checkpoint, checkpoints
-from gear.train.seeding import rank_seed
+from gear.train.config import read
+from gear.train.record.checkpoint import Checkpoint, checkpoints
+from gear.train.tasks.seeding import rank_seed
 
 SHORT = (
     "algo.learning_starts=250",
@@ -26,8 +27,9 @@ SHORT = (
     "hydra.run.dir=run",
 )
 PENDULUM = (*SHORT, "total_steps=500", "checkpoint_every=200", "keep_checkpoints=9")
+PENDULUM = (*PENDULUM, "eval_every=200", "eval_episodes=3")
 CARTPOLE = (*SHORT, "env=cartpole", "total_steps=400", "checkpoint_every=400")
-CLOCKS = ("seconds", "replay_seconds")
+CLOCKS = ("seconds", "replay_seconds", "checkpoint_seconds")
 
 
 def succeed(processes, streams):
@@ -40,9 +42,9 @@ def rows(run_dir):
         return list(csv.DictReader(file))
 
 
-def states(saved, size):
+def states_of(saved):
     """Every rank's part, without the clocks."""
-    found = [saved.state(rank, size) for rank in range(size)]
+    found = [saved.state(rank) for rank in range(saved.num_ranks)]
     for state in found:
         for clock in CLOCKS:
             del state["counters"][clock]
@@ -76,10 +78,10 @@ def two(tmp_path_factory):
     return folder / "run", streams
 
 
-def branch(run_dir, tmp_path):
-    """A copy of the checkpoint of step 400, in a run of its own."""
-    older = Path("parts/checkpoints/step_400")
-    shutil.copytree(run_dir / "checkpoints" / "step_400", tmp_path / older)
+def branch(run_dir, tmp_path, step=400):
+    """A copy of the checkpoint of this step, in a run of its own."""
+    older = Path(f"parts/checkpoints/step_{step}")
+    shutil.copytree(run_dir / "checkpoints" / f"step_{step}", tmp_path / older)
     return older
 
 
@@ -94,16 +96,21 @@ def test_two_ranks_by_hand(two):
     summary = json.loads((run_dir / "summary.json").read_text())
     assert summary["env_steps"] == 500
     assert summary["updates"] == (500 - 250) // 2 + 1
-    assert [row["step"] for row in rows(run_dir)] == ["400", "400"]
-    assert [row["episode"] for row in rows(run_dir)] == ["0", "1"]
-    assert rows(run_dir)[0]["return"] != rows(run_dir)[1]["return"]
+    ended = [row for row in rows(run_dir) if row["return"]]
+    assert [row["step"] for row in ended] == ["400", "400"]
+    assert [row["episode"] for row in ended] == ["0", "1"]
+    assert ended[0]["return"] != ended[1]["return"]
+    # Three greedy episodes each time, two of rank 0's and one of rank 1's.
+    assert [row["step"] for row in rows(run_dir) if row["eval_return"]] == ["200", "400"]
+    assert "evaluation of 3 greedy episodes" in shown
     # Networks are equal to the bit, environments and noise are not.
     whole = checkpoints(run_dir)
     assert [saved.step for saved in whole] == [200, 400, 500]
-    first, second = states(whole[-1], 2)
+    first, second = states_of(whole[-1])
     assert first["networks"] == second["networks"]
     assert first["counters"]["returns"] == second["counters"]["returns"]
-    assert not np.array_equal(first["episode"]["view"], second["episode"]["view"])
+    assert first["counters"]["eval_returns"] == second["counters"]["eval_returns"]
+    assert not np.array_equal(first["episodes"][0]["view"], second["episodes"][0]["view"])
     assert not torch.equal(first["rng"]["torch"], second["rng"]["torch"])
 
 
@@ -115,15 +122,54 @@ def test_two_ranks_continue_bit_equal(two, launch, tmp_path):
     succeed(processes, launch.finish(*processes))
     whole, parts = checkpoints(run_dir)[-1], checkpoints(tmp_path / "parts")[-1]
     assert parts.step == whole.step == 500
-    assert differing(states(whole, 2), states(parts, 2)) == []
+    assert differing(states_of(whole), states_of(parts)) == []
     for file in (path for path in (whole.path / "replay").rglob("*") if path.is_file()):
         assert file.read_bytes() == (parts.path / file.relative_to(whole.path)).read_bytes()
 
 
-def test_another_number_of_ranks_would_be_another_run(two):
-    run_dir, _ = two
-    with pytest.raises(gear.InvalidArgument, match="saved by 2 ranks and this run has 1 rank"):
-        main([f"checkpoint={run_dir}", "total_steps=1000"])
+@pytest.mark.slow
+def test_one_rank_goes_on_after_two_and_two_after_one(two, launch, tmp_path, monkeypatch):
+    """With the batch of all, the replay of all and the updates of before; rank 0 where it was, and
+    the others' open episodes end."""
+    older = branch(two[0], tmp_path, 200)
+    monkeypatch.chdir(tmp_path)
+    assert main([f"checkpoint={older}", "total_steps=290"]) == 0
+    run = tmp_path / "parts"
+    before, after = Checkpoint(tmp_path / older), checkpoints(run)[-1]
+    assert (before.num_ranks, after.num_ranks, after.config_ranks) == (2, 1, 2)
+    log = (run / "train.log").read_text()
+    assert "saved by 2 rank(s), continued by 1: batches of 32 in all as before, 32 a rank" in log
+    assert "rank 1 is there no more: its episode 0 ends here" in log
+    was, now = before.state(0, 2), after.state()
+    assert now["counters"]["updates"] == (290 - 250) // 2 + 1
+    assert now["episodes"][0]["actions"][: len(was["episodes"][0]["actions"])].tolist() == (
+        was["episodes"][0]["actions"].tolist()
+    )
+    with gear.ReplayBuffer.load(after.path / "replay") as buffer:
+        states = [(e.state, e.end - e.begin) for e in buffer.episodes()]
+        assert sorted(states) == [("open", 190), ("truncated", 100)]
+
+    processes = launch.by_hand(2, f"checkpoint={run}", "total_steps=330")
+    streams = launch.finish(*processes)
+    succeed(processes, streams)
+    last = checkpoints(run)[-1]
+    assert (last.step, last.num_ranks) == (330, 2)
+    assert "continued by 2: batches of 32 in all as before, 16 a rank; ranks from 1 on start" in (
+        " ".join(streams[0][0].split())
+    )
+    first, second = states_of(last)
+    assert first["networks"] == second["networks"]
+    assert first["counters"]["updates"] - now["counters"]["updates"] == 40 // 2
+    # The new rank has an environment and noise of its own, and its own episode.
+    assert second["episodes"][0]["number"] == len(now["counters"]["returns"]) + 1
+    assert not torch.equal(first["rng"]["torch"], second["rng"]["torch"])
+
+
+def test_ranks_that_cannot_share_the_batch_are_refused(two):
+    """32 items for 3 ranks."""
+    config = read(Checkpoint(two[0] / "checkpoints" / "step_400").config())
+    with pytest.raises(gear.InvalidArgument, match="number of ranks that divides 32"):
+        config.over(3, of=2)
 
 
 @pytest.mark.slow
@@ -132,7 +178,7 @@ def test_warning_of_the_second_rank_is_shown(two, launch, tmp_path):
     older = branch(two[0], tmp_path)
     path = tmp_path / older / "trainer-00001-of-00002.pt"
     state = torch.load(path, weights_only=True)
-    state["episode"]["view"]["data"][0] += 1
+    state["episodes"][0]["view"]["data"][0] += 1
     torch.save(state, path)
     processes = launch.by_hand(2, f"checkpoint={older}")
     streams = launch.finish(*processes)
@@ -148,7 +194,7 @@ def test_torchrun(launch, tmp_path):
     ((stdout, stderr),) = launch.finish(process)
     assert process.returncode == 0, stderr
     assert "2, started by torchrun" in stdout
-    first, second = states(checkpoints(tmp_path / "run")[-1], 2)
+    first, second = states_of(checkpoints(tmp_path / "run")[-1])
     assert first["networks"] == second["networks"]
     assert first["algorithm"]["updates"] == (400 - 250) // 2 + 1
 
@@ -162,7 +208,7 @@ def test_mpirun(launch, tmp_path):
     ((stdout, stderr),) = launch.finish(process)
     assert process.returncode == 0, stderr
     assert "2, started by mpirun" in stdout
-    first, second = states(checkpoints(tmp_path / "run")[-1], 2)
+    first, second = states_of(checkpoints(tmp_path / "run")[-1])
     assert first["networks"] == second["networks"]
 
 
@@ -185,7 +231,8 @@ def test_mpirun(launch, tmp_path):
         ({}, ["dist=ddp", "dist.locality=near"], "dist.locality=near .*: give one of first, off"),
         ({}, ["dist=ddp", "dist.timeout_s=0"], "dist.timeout_s=0 .*: give a number, timeout_s > 0"),
         ({}, ["dist=ddp", "dist.exchange_every=0"], "dist.exchange_every=0 .* of at least 1"),
-        ({}, ["dist=dpp"], "dist/dpp.* ddp, single"),
+        ({}, ["dist=fsdp2"], "dist=fsdp2 trains models with one loss, .* use dist=ddp"),
+        ({}, ["dist=dpp"], "dist/dpp.* ddp, .*single"),
     ],
 )
 def test_refusals(tmp_path, monkeypatch, variables, overrides, message):
@@ -202,16 +249,8 @@ def test_one_rank_may_ask_for_ddp(tmp_path, monkeypatch):
     short = [*SHORT, "total_steps=300", "checkpoint_every=300"]
     for dist in ("ddp", "single"):
         assert main([*short, f"dist={dist}", f"hydra.run.dir={dist}"]) == 0
-    a, b = (states(Checkpoint(Path(d, "checkpoints/step_300")), 1) for d in ("ddp", "single"))
-    assert differing(a, b) == []
-
-
-def test_two_ranks_refuse_a_checkpoint_of_one(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main([*SHORT, "total_steps=260"]) == 0
-    (saved,) = checkpoints(tmp_path / "run")
-    with pytest.raises(gear.InvalidArgument, match="saved by 1 rank and this run has 2 ranks"):
-        saved.state(1, 2)
+    a, b = (states_of(Checkpoint(Path(d, "checkpoints/step_300"))) for d in ("ddp", "single"))
+    assert differing(a, b) == ["/0/strategy"]
 
 
 def test_seeds_differ_by_rank():

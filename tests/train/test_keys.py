@@ -13,7 +13,7 @@ import gear
 from gear.train.config import read
 from gear.train.loop import Learner
 from gear.train.ranks import Ranks
-from gear.train.replay import annealed_beta
+from gear.train.tasks.replay import annealed_beta
 
 SHORT = ("algo.learning_starts=20", "algo.batch_size=8", "model.hidden=[4]", "total_steps=30")
 
@@ -60,6 +60,8 @@ def run(*overrides):
         (("algo.train_every=5",), 3),
         (("algo.train_every=5", "algo.updates=2"), 6),
         (("algo.learning_starts=25",), 6),
+        (("env.num_envs=4",), 16),  # 32 steps by fours, four updates after each from the 20th on
+        (("env.num_envs=4", "algo.train_every=8", "algo.updates=3"), 6),
     ],
 )
 def test_updates(overrides, updates):
@@ -135,7 +137,7 @@ def test_reward_clip():
     """Of what is learned from; what is reported is as the simulator gave it."""
     learner = run("env.reward_clip=0.5", "algo.n_step=1")
     assert next(learner.loader)["reward"].min() == -0.5
-    assert learner.episode_return < -15.0
+    assert learner.acting.playing[0].episode_return < -15.0
 
 
 @pytest.mark.parametrize(

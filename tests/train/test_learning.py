@@ -140,7 +140,7 @@ def test_view_is_the_stored_window(configure):
     learner = Learner(cfg)
     views = []
     for _ in range(60):
-        views.append(learner.env.view.copy())
+        views.append(learner.envs[0].view.copy())
         learner.step()
     batch = next(learner.loader)
     stacks = {view.tobytes() for view in views}

@@ -12,9 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from train.written_out import check_gradient, close, dense, huber, part
 
 import gear
 from gear.train.algo import make_algorithm
+from gear.train.algo.dqn import epsilon_at
 from gear.train.ranks import Ranks
 
 GAMMA = 0.9
@@ -50,6 +52,7 @@ class Case:
             view=np.zeros((1, OBS), np.float32),
             obs_shape=(OBS,),
             obs_dtype="float32",
+            num_agents=0,
             num_actions=ACTIONS if discrete else 0,
             action_dim=0 if discrete else DIM,
         )
@@ -123,46 +126,6 @@ class Case:
         return {key: value.detach().double().numpy() for key, value in module.named_parameters()}
 
 
-def close(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
-
-
-def dense(weights, x, prefix):
-    """Two Linear layers with ReLU between them."""
-    hidden = np.maximum(x @ weights[f"{prefix}.0.weight"].T + weights[f"{prefix}.0.bias"], 0)
-    return hidden @ weights[f"{prefix}.2.weight"].T + weights[f"{prefix}.2.bias"]
-
-
-def slope(function, weights, key, index):
-    """Derivative of function(weights) by weights[key][index], by central differences."""
-    step, values = 1e-5, []
-    for sign in (1, -1):
-        moved = {name: value.copy() for name, value in weights.items()}
-        moved[key][index] += sign * step
-        values.append(function(moved))
-    return (values[0] - values[1]) / (2 * step)
-
-
-def check_gradient(found, function, weights):
-    """Of a loss written in NumPy, at two places of every parameter and at the steepest."""
-    assert found.keys() == weights.keys()
-    for key, gradient in found.items():
-        places = {(0,) * gradient.ndim, tuple(n - 1 for n in gradient.shape)}
-        places.add(np.unravel_index(np.abs(gradient).argmax(), gradient.shape))
-        for index in places:
-            np.testing.assert_allclose(
-                gradient[index],
-                slope(function, weights, key, index),
-                rtol=2e-3,
-                atol=1e-4,
-                err_msg=f"{key}[{index}]",
-            )
-
-
-def part(gradients, name):
-    return {key[len(name) + 1 :]: value for key, value in gradients.items() if key.startswith(name)}
-
-
 # ---- DQN ----
 
 
@@ -171,11 +134,6 @@ def dqn_target(case):
     best = dense(online, case.later, "head").argmax(1)
     value = dense(target, case.later, "head")[np.arange(len(best)), best]
     return case.returns + case.discount * value
-
-
-def huber(error):
-    size = np.abs(error)
-    return np.where(size < 1, 0.5 * size**2, size - 0.5)
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
@@ -218,13 +176,12 @@ def test_dqn_target_is_copied_every_so_many_updates(configure):
 
 
 def test_epsilon_falls_from_the_start_of_learning(configure):
-    algorithm = Case(
-        configure,
+    algo = configure(
+        "env=cartpole",
         *("algo.learning_starts=100", "algo.epsilon_start=0.9", "algo.epsilon_final=0.1"),
         "algo.epsilon_steps=200",
-        discrete=True,
-    ).algorithm
-    found = [algorithm.epsilon(step) for step in (0, 99, 100, 200, 300, 10_000)]
+    ).algo
+    found = [epsilon_at(algo, step) for step in (0, 99, 100, 200, 300, 10_000)]
     assert found == pytest.approx([1, 1, 0.9, 0.5, 0.1, 0.1])
 
 
@@ -331,7 +288,7 @@ def test_sac_target_follows_by_tau(configure):
 
 def test_density_integrates_to_one():
     """The squash correction, by itself: over all actions the density of the policy sums to 1."""
-    from gear.train.nets import GaussianPolicy
+    from gear.train.models.networks import GaussianPolicy
 
     torch.manual_seed(0)
     policy = GaussianPolicy(OBS, 1, [5])
@@ -345,7 +302,7 @@ def test_density_integrates_to_one():
 
 @pytest.mark.parametrize(("asked", "used"), [(-100, -5), (100, 2), (1, 1)])
 def test_spread_of_the_policy_has_limits(asked, used):
-    from gear.train.nets import GaussianPolicy
+    from gear.train.models.networks import GaussianPolicy
 
     policy = GaussianPolicy(OBS, 1, [5])
     with torch.no_grad():

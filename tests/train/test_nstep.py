@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gear
-from gear.train.nstep import outputs, powers_of, transitions
+from gear.train.tasks.nstep import outputs, powers_of, read, transitions
 
 GAMMA = 0.9
 
@@ -72,7 +72,7 @@ def test_equals_slow_reference(n, stack, shape):
     loader = store(episodes, shape).loader(256, outputs=outputs(n, stack), framework="torch")
     seen = set()
     for _ in range(4):
-        result = transitions(next(loader), powers=powers_of(GAMMA, n), stack=stack)
+        result = transitions(read(next(loader)), powers=powers_of(GAMMA, n), stack=stack)
         for row, action in enumerate(result.action.tolist()):
             number, t = divmod(action, 1000)
             seen.add(action)

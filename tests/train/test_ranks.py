@@ -14,12 +14,13 @@ from rich.console import Console
 from train.composed import compose
 
 import gear
-from gear.train import checkpoint, ranks, run
+from gear.train import app, meeting, ranks, run
 from gear.train.app import main
 from gear.train.config import of_the_run, read
-from gear.train.display import Display
 from gear.train.loop import Learner
 from gear.train.ranks import Ranks, check_gpus
+from gear.train.record import checkpoint
+from gear.train.record.display import Display
 
 
 def by_rank(size, work, *, device="cpu"):
@@ -112,7 +113,7 @@ def test_resume_refuses_networks_that_differ_from_the_saved(tmp_path, configure)
     saved = learner.save(tmp_path)
     path = saved.path / "trainer.pt"
     state = torch.load(path, weights_only=True)
-    state["algorithm"]["modules"]["policy"]["body.0.bias"][0] += 1
+    state["algorithm"]["trained"]["all"]["model"]["policy.body.0.bias"][0] += 1
     torch.save(state, path)
     message = r"\[train\] .*step_12 holds other networks than rank 0 had .* older checkpoint"
     with pytest.raises(gear.CorruptData, match=message):
@@ -151,6 +152,27 @@ def test_every_key_of_the_configuration_is_compared(overrides, said):
     assert isinstance(first, gear.InvalidArgument)
     assert re.search(rf"^\[train\] gear train: {said}: give the same on all ranks$", str(first))
     assert isinstance(second, SystemExit)
+
+
+def test_ctrl_c_before_the_ranks_have_met_is_told_to_those_that_wait(monkeypatch, tmp_path):
+    told = []
+    monkeypatch.setattr(meeting, "decline", lambda *given: told.append(given))
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    words = ("env=pendulum", "dist=ddp", "rank=1", "world_size=2")
+    monkeypatch.setattr(run, "choose", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.train(compose(*words), [], tmp_path)
+    monkeypatch.setattr(app, "_application", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        main(words)
+    assert len(told) == 2
+    for launch, said, wait_s in told:
+        assert (launch.rank, launch.size) == (1, 2)
+        assert "Ctrl-C" in said
+        assert wait_s < 0.5
 
 
 # ---- waits ----
@@ -202,7 +224,7 @@ def test_connections_that_do_not_close_hold_nobody_up(monkeypatch):
     monkeypatch.setattr(ranks, "MOMENT_S", 0.05)
 
     def give_up(ranks):
-        ranks._process_group = object()
+        ranks.process_group = object()
         with ranks._naming_the_missing():
             raise RuntimeError("no answer within 60 s")
 

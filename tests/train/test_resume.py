@@ -11,9 +11,10 @@ import torch
 from train import needs
 
 import gear
-from gear.train import checkpoint
+from gear.train.algo.base import Algorithm
 from gear.train.config import read
 from gear.train.loop import Learner
+from gear.train.record import checkpoint
 
 PENDULUM = (
     "algo.learning_starts=250",
@@ -61,10 +62,14 @@ def fingerprint(learner):
         parts |= {f"batch{number}.{name}": batch[name] for name in batch}
         parts |= {f"batch{number}.ids": batch.ids, f"batch{number}.weights": batch.weights}
     parts["torch"] = torch.get_rng_state()
-    parts["view"] = torch.from_numpy(learner.env.view)
+    parts["view"] = torch.from_numpy(np.stack([env.view for env in learner.envs]))
     found = {key: value.detach().numpy().tobytes() for key, value in parts.items()}
     found["returns"] = learner.counters.returns
-    found["running"] = (learner.counters.episode, learner.episode_return, learner.writer.episode)
+    found["episodes"] = learner.counters.episodes
+    found["running"] = [
+        (one.number, one.length, one.episode_return, one.writer.episode)
+        for one in learner.acting.playing
+    ]
     return found
 
 
@@ -75,10 +80,21 @@ def fingerprint(learner):
         (PENDULUM, 400),
         (PENDULUM, 90),
         (CARTPOLE, 333),
+        ((*PENDULUM, "algo.policy_every=7"), 405),
+        ((*CARTPOLE, "env.num_envs=3", "algo.train_every=2"), 333),
         pytest.param(HOPPER, 211, marks=[pytest.mark.slow, needs.mujoco]),
         pytest.param(ATARI, 150, marks=[pytest.mark.slow, needs.atari]),
     ],
-    ids=["pendulum", "episode-end", "before-learning", "cartpole", "hopper", "atari"],
+    ids=[
+        "pendulum",
+        "episode-end",
+        "before-learning",
+        "cartpole",
+        "older-policy",
+        "three-envs",
+        "hopper",
+        "atari",
+    ],
 )
 def test_bit_equal(configure, tmp_path, overrides, at):
     cfg = configure(*overrides)
@@ -112,13 +128,15 @@ def test_simulator_that_does_not_reproduce(configure, tmp_path, at):
     """The run warns, closes the episode as truncated and goes on."""
     cfg = configure(*PENDULUM, "algo.learning_starts=440")
     learner = advance(Learner(cfg), at)
-    learner.env.view = learner.env.view + np.float32(0.25)  # a state that no replay reaches
+    (env,) = learner.envs
+    env.view = env.view + np.float32(0.25)  # a state that no replay reaches
     saved = learner.save(tmp_path)
     notes = []
     continued = Learner(cfg, start=saved, note=notes.append)
     assert "did not reproduce episode 2" in notes[0]
-    assert continued.counters.episode == 3
-    assert continued.writer.episode is None
+    (playing,) = continued.acting.playing
+    assert (playing.number, continued.counters.episodes) == (3, 4)
+    assert playing.writer.episode is None
     advance(continued, 650)
     assert len(continued.counters.returns) == 3
 
@@ -200,6 +218,15 @@ def test_torn_and_newer_files_are_refused(configure, tmp_path):
         torch.save({"format": checkpoint.FORMAT + other}, path)
         with pytest.raises(gear.CorruptData, match=f"by another version of GEAR .*: {remedy}"):
             saved.state()
+
+
+def test_networks_are_compared_with_those_of_the_same_strategy(configure, tmp_path, monkeypatch):
+    """Another one may keep them in parts."""
+    saved = advance(Learner(configure(*PENDULUM)), 20).save(tmp_path)
+    monkeypatch.setattr(Algorithm, "digest", lambda self: "of something else")
+    with pytest.raises(gear.CorruptData, match="holds other networks than rank 0 had"):
+        Learner(configure(*PENDULUM), start=saved)
+    Learner(configure(*PENDULUM, "dist=ddp"), start=saved).close()
 
 
 def test_no_code_runs_when_reading(tmp_path):

@@ -5,20 +5,24 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 import gear
-from gear.train.algo.base import Algorithm
-from gear.train.config import Config, Dqn
-from gear.train.envs import Environment
-from gear.train.nets import QNetwork
+from gear.train.algo.base import Player
+from gear.train.algo.off_policy import OffPolicy
+from gear.train.config import Config, Dense, Dqn
+from gear.train.models.exported import Exported
+from gear.train.models.networks import QNetwork
 from gear.train.ranks import Ranks
+from gear.train.tasks import nstep
+from gear.train.tasks.environment import Environment
 
 
-class DoubleDQN(Algorithm):
+class DoubleDQN(OffPolicy[QNetwork]):
     """The online network chooses the bootstrap action, a frozen copy values it.
 
     Epsilon-greedy with a linear fall; Huber loss; with prioritised replay (arXiv:1511.05952) the
@@ -30,48 +34,66 @@ class DoubleDQN(Algorithm):
     def __init__(self, config: Config, env: Environment, ranks: Ranks) -> None:
         super().__init__(config, env, ranks)
         assert isinstance(config.algo, Dqn)
+        assert isinstance(config.model, Dense)
         self._algo = config.algo
         self._num_actions = env.num_actions
-        self._updates = 0
         frames = config.model.name == "cnn"
-        network = QNetwork(env.view.shape, env.num_actions, config.model.hidden, frames=frames)
-        self._online = network.to(self.device)
+        self._shape: dict[str, Any] = {
+            "obs_shape": env.view.shape,
+            "num_actions": env.num_actions,
+            "hidden": config.model.hidden,
+            "frames": frames,
+        }
+        self._online = QNetwork(**self._shape).to(self.device)
         self._target = deepcopy(self._online).requires_grad_(False)
+        self._online_values = [p.detach() for p in self._online.parameters()]
+        self._target_values = [p.detach() for p in self._target.parameters()]
         self.modules = {"online": self._online, "target": self._target}
-        self.optimizers = {"online": self.make_optimizer(self._online.parameters())}
-
-    def epsilon(self, step: int) -> float:
-        """Share of random actions at environment step `step`; 1 until learning starts."""
-        a = self._algo
-        passed = (step - a.learning_starts) / max(1, a.epsilon_steps)
-        fall = a.epsilon_final - a.epsilon_start
-        return a.epsilon_start + fall * min(1.0, passed) if passed >= 0 else 1.0
+        self._learned = self.strategy.prepare(self._online, config.optim)
+        self.trained = {"online": self._learned}
+        self._start(self._online, self._learned)
 
     @torch.no_grad()
-    def act(self, view: NDArray[Any], step: int) -> int:
-        if torch.rand(()).item() < self.epsilon(step):
-            return int(torch.randint(self._num_actions, ()).item())
-        return int(self._online(self.observe(view)).argmax(1).item())
+    def act(self, views: NDArray[Any], step: int) -> NDArray[Any]:
+        explores = torch.rand(len(views)) < epsilon_at(self._algo, step)
+        actions = torch.randint(self._num_actions, (len(views),))
+        if not explores.all():
+            actions = torch.where(explores, actions, self._best_actions(views))
+        return actions.numpy()
+
+    def player(self) -> Player:
+        return lambda view, reward: int(self._best_actions(view[np.newaxis]).item())
+
+    @torch.no_grad()
+    def _best_actions(self, views: NDArray[Any]) -> Tensor:
+        with self.policy.acting() as online:
+            best = online.greedy(self.observe(views)).cpu()
+        return best
+
+    def exported(self) -> Exported:
+        return Exported(self._online, self._shape)
 
     def learn(self, batch: gear.Batch) -> Tensor:
-        t = self.transitions(batch)
+        errors = super().learn(batch)
+        if self.updates % self._algo.target_every == 0:
+            torch._foreach_copy_(self._target_values, self._online_values)
+        return errors
+
+    def update(self, t: nstep.Transitions, weights: Tensor) -> Tensor:
         with torch.no_grad():
             best = self._online(t.next_obs).argmax(1, keepdim=True)
             value = self._target(t.next_obs).gather(1, best).squeeze(1)
             target = t.returns + t.discount * value
         q = self._online(t.obs).gather(1, t.action[:, None]).squeeze(1)
-        loss = (batch.weights * F.huber_loss(q, target, reduction="none")).mean()
-        self.descend(self.optimizers["online"], loss, max_norm=self._algo.max_grad_norm)
-        self._updates += 1
-        if self._updates % self._algo.target_every == 0:
-            self._target.load_state_dict(self._online.state_dict())
+        loss = (weights * F.huber_loss(q, target, reduction="none")).mean()
+        self._learned.descend(loss, max_norm=self._algo.max_grad_norm)
         self.record(loss, q.mean())
         priorities: Tensor = (q - target).detach().abs()
         return priorities
 
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "updates": self._updates}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._updates = state["updates"]
+def epsilon_at(algo: Dqn, step: int) -> float:
+    """Share of random actions at environment step `step`; 1 until learning starts."""
+    passed = (step - algo.learning_starts) / max(1, algo.epsilon_steps)
+    fall = algo.epsilon_final - algo.epsilon_start
+    return algo.epsilon_start + fall * min(1.0, passed) if passed >= 0 else 1.0

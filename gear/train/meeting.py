@@ -1,0 +1,74 @@
+"""How the ranks of a run meet: whatever started them, or by hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+import gear
+from gear.distributed.meeting.launch import Launch, find_launch
+from gear.distributed.meeting.meeting_point import decline, has_come
+from gear.distributed.timeout import SLICE_S
+from gear.train.config import Ddp, Horovod, Place
+from gear.train.horovod_ranks import start_horovod
+from gear.train.ranks import Ranks, leave_unmet
+
+
+def decline_for(words: Mapping[str, object], error: BaseException) -> None:
+    """Before the ranks have met: tells the others of this launch the error that keeps this process
+    from coming, so that they end at once. Ctrl-C is told to those that can hear of it at once.
+
+    words: rank, world_size, dist.master_addr and dist.master_port where they are given by hand.
+    """
+    try:
+        if words.get("world_size") is None:
+            launch = find_launch(os.environ, lambda package: find_spec(package) is not None)
+        else:
+            launch = Launch(
+                "environment",
+                int(str(words["rank"])),
+                int(str(words["world_size"])),
+                "torch",
+                str(words.get("dist.master_addr", "127.0.0.1")),
+                int(str(words.get("dist.master_port", 29500))),
+            )
+    except (KeyError, ValueError):
+        return  # nothing tells who the others are
+    if isinstance(error, KeyboardInterrupt):
+        if has_come(launch):
+            return
+        decline(launch, str(error) or "[train] gear train: Ctrl-C", SLICE_S * 3)
+    else:
+        decline(launch, str(error))
+
+
+def start_ranks(place: Place) -> Ranks:
+    """The ranks that the group `dist` asks for; waits for all of them.
+
+    Raises InvalidArgument if several processes were started and would train apart or a rank has not
+    the device, TransportError if one does not come.
+    """
+    if isinstance(place.dist, Horovod):
+        return start_horovod(place, place.dist.timeout_s)
+    launch = find_launch(os.environ, lambda package: find_spec(package) is not None)
+    by_hand = place.world_size is not None
+    if not isinstance(place.dist, Ddp):
+        size = place.world_size if by_hand else launch.size
+        if size != 1:
+            who = "rank= and world_size= say" if by_hand else f"{launch.launcher} says"
+            raise gear.InvalidArgument(
+                f"[train] {who} that this is one of {size or 'several'} processes, and each would "
+                "train by itself: add dist=ddp, or start one process"
+            )
+        return Ranks.single(place.device)
+    if by_hand:
+        own = {"RANK": place.rank, "WORLD_SIZE": place.world_size}
+        master = {"MASTER_ADDR": place.dist.master_addr, "MASTER_PORT": place.dist.master_port}
+        os.environ.update({name: str(value) for name, value in {**own, **master}.items()})
+    try:
+        group = gear.Group.from_env(timeout_s=place.dist.timeout_s)
+    except (gear.TransportError, KeyboardInterrupt) as error:
+        leave_unmet(error)
+        raise
+    return Ranks(group, place.device)

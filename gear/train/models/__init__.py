@@ -1,0 +1,1 @@
+"""Networks, by what they compute; none knows of replay, ranks or optimisers."""

@@ -1,0 +1,108 @@
+"""`policy.pt`: a trained policy as a plain state dict with its configuration, and nothing else.
+
+A file read with `weights_only=True`, which cannot run code:
+
+    format      1
+    network     class of gear.train.models, as `networks:GaussianPolicy`
+    arguments   of that class
+    state_dict  name -> tensor
+    interface   {"stack": observations that it sees, and "first": the first of discrete actions, or
+                "low": [...], "high": [...]: the bounds of continuous ones}
+    config      the run's configuration, YAML
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import gear
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A network and the arguments that make another like it.
+
+    The class is one of gear.train.models and has `greedy`: observations as stored [B, stack, *obs]
+    to the best actions [B, ...].
+    """
+
+    network: nn.Module
+    arguments: Mapping[str, Any]
+
+
+class Policy:
+    """Plays greedily.
+
+    Attributes:
+        network: as it was trained.
+        config: the run's configuration, YAML.
+    """
+
+    def __init__(self, network: nn.Module, interface: Mapping[str, Any], config: str) -> None:
+        self.network = network.eval().requires_grad_(False)
+        self.config = config
+        self._interface = interface
+
+    def __call__(self, obs: NDArray[Any]) -> Any:
+        """What the environment is told: an integer, or float32 within its bounds; for several
+        agents [agents] of them.
+
+        obs: as the environment shows it; if the run stacked them, the newest ones [stack, ...].
+        """
+        view = torch.from_numpy(np.array(obs))
+        if view.dtype is not torch.uint8:
+            view = view.float()
+        given = self._interface
+        if given["stack"] == 1:
+            view = view.unsqueeze(0)
+        found: Tensor = self.network.greedy(view.unsqueeze(0))[0]  # type: ignore[operator]
+        action = found.numpy()
+        if "first" in given:
+            return given["first"] + (int(action) if action.ndim == 0 else action)
+        low, high = (np.array(given[key], np.float32) for key in ("low", "high"))
+        return low + (action.reshape(low.shape) + 1) * (high - low) / 2
+
+
+def save_policy(path: Path, of: Exported, interface: Mapping[str, Any], config: str) -> Path:
+    """Writes it whole or not at all."""
+    kind = type(of.network)
+    module = kind.__module__.removeprefix("gear.train.models.")
+    saved = {
+        "format": FORMAT,
+        "network": f"{module}:{kind.__name__}",
+        "arguments": dict(of.arguments),
+        "state_dict": {name: t.detach().cpu() for name, t in of.network.state_dict().items()},
+        "interface": dict(interface),
+        "config": config,
+    }
+    beside = path.with_suffix(".pt.part")
+    torch.save(saved, beside)
+    beside.replace(path)
+    return path
+
+
+def load_policy(path: str | Path) -> Policy:
+    """Raises CorruptData if it is no policy that this version of GEAR reads."""
+    saved = torch.load(path, map_location="cpu", weights_only=True)
+    found = saved.get("format") if isinstance(saved, dict) else None
+    if found != FORMAT:
+        raise gear.CorruptData(
+            f"[train] {path} is no policy of format {FORMAT} but {found or 'another file'}: give "
+            "the policy.pt that gear train writes at its end"
+        )
+    module, _, name = saved["network"].partition(":")
+    kind = getattr(importlib.import_module(f"gear.train.models.{module}"), name)
+    network: nn.Module = kind(**saved["arguments"])
+    network.load_state_dict(saved["state_dict"])
+    return Policy(network, saved["interface"], saved["config"])

@@ -1,0 +1,1 @@
+"""What was trained, used: played and shown, or made to collect experience."""

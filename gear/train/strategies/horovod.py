@@ -1,0 +1,80 @@
+"""Every rank holds the whole model; Horovod averages the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+from gear.train.config import Horovod, Optim
+from gear.train.ranks import Ranks
+from gear.train.strategies.base import Strategy, Trained
+from gear.train.strategies.ddp import Averaged
+from gear.train.strategies.single import Replica
+
+
+class Overlapped(Replica):
+    """Horovod's DistributedOptimizer: gradients are averaged while others are still worked out.
+
+    Its `broadcast_optimizer_state` is not called: an optimiser that has not stepped is the same on
+    all ranks, and Horovod would step it to learn what it keeps. Later ones load one state.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optim: Optim,
+        undecayed: Iterable[Tensor],
+        ranks: Ranks,
+        dist: Horovod,
+    ) -> None:
+        super().__init__(module, optim, undecayed)
+        self._ranks = ranks
+        self._compression = dist.compression
+
+    def share(self) -> None:
+        import horovod.torch as hvd
+
+        with self._ranks.torch_collectives():
+            hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)
+            trained = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
+            self.optimizer = hvd.DistributedOptimizer(
+                self.optimizer,
+                named_parameters=trained,
+                compression=getattr(hvd.Compression, self._compression),
+            )
+
+    def uncapturable(self) -> str:
+        return "Horovod averages gradients in the middle of an update"
+
+    def _backward(self, loss: Tensor) -> None:
+        horovod: Any = self.optimizer
+        with self._ranks.torch_collectives():
+            super()._backward(loss)
+            horovod.synchronize()
+
+    def _step(self) -> None:
+        horovod: Any = self.optimizer
+        with horovod.skip_synchronize():
+            horovod.step()
+
+
+class HorovodStrategy(Strategy):
+    """Data-parallel ranks by Horovod."""
+
+    def __init__(self, ranks: Ranks, dist: Horovod) -> None:
+        super().__init__(ranks)
+        self._dist = dist
+
+    def prepare(
+        self,
+        module: nn.Module,
+        optim: Optim,
+        *,
+        undecayed: Iterable[Tensor] = (),
+        overlap: bool = False,
+    ) -> Trained:
+        if overlap and self.ranks.size > 1:
+            return Overlapped(module, optim, undecayed, self.ranks, self._dist)
+        return Averaged(module, optim, undecayed, self.ranks)

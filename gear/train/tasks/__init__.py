@@ -1,0 +1,1 @@
+"""Where experience comes from and how it is kept: environments, seeds, the replay buffer."""
