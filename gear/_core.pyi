@@ -31,6 +31,7 @@ __all__: list[str] = [
     "inspect",
     "link_speeds",
     "load",
+    "load_share",
     "loopback_transports",
     "measure_bandwidth",
     "mpi_transport",
@@ -40,6 +41,8 @@ __all__: list[str] = [
     "save",
     "send_log_to",
     "shared_memory_transport",
+    "verbs_port",
+    "verbs_transport",
 ]
 
 class Shard:
@@ -213,7 +216,7 @@ class Peers:
         nodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         hide_names: bool,
     ) -> None: ...
-    def exchange_updates(self) -> None: ...
+    def save(self, path: str) -> None: ...
     def update(
         self,
         ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
@@ -340,6 +343,14 @@ def link_speeds(device: typing.SupportsInt | typing.SupportsIndex, *, measure: b
 
 def load(
     path: str, *, tier: str, name: str, owner: typing.SupportsInt | typing.SupportsIndex
+) -> tuple[Shard, numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.float32]]: ...
+def load_share(
+    paths: collections.abc.Sequence[str],
+    *,
+    tier: str,
+    name: str,
+    rank: typing.SupportsInt | typing.SupportsIndex,
+    size: typing.SupportsInt | typing.SupportsIndex,
 ) -> Shard: ...
 def loopback_transports(
     size: typing.SupportsInt | typing.SupportsIndex,
@@ -408,4 +419,14 @@ def shared_memory_transport(
     made: rank 0's SharedRoom of that name, where it has made one.
     """
 
-CHECKPOINT_FORMAT: int = 1
+def verbs_port() -> str:
+    """
+    The RDMA port that verbs_transport would take here, in words.
+    """
+
+def verbs_transport(messages: Transport, failure: Failure | None = None) -> Transport:
+    """
+    A transport that reads rows by RDMA; all else goes by `messages`. Collective.
+    """
+
+CHECKPOINT_FORMAT: int = 2

@@ -152,6 +152,11 @@ class ReplayBuffer:
             raise InvalidArgument("[store] this buffer is closed: make another, or load one")
         return self._shard
 
+    def _open_peers(self) -> _core.Peers:
+        self._open()
+        assert self._peers is not None
+        return self._peers
+
     # ---- what it is ----
 
     @property
@@ -368,7 +373,8 @@ class ReplayBuffer:
 
         Over a group, the call is collective: every rank writes its part,
         ``path/rank-00002-of-00004``. The checkpoint is complete when the call returns on every
-        rank.
+        rank. It changes nothing: priorities that the owners hear of with the next draw wait for it,
+        and are saved as what waits.
 
         Raises:
             IoError: the file system refused (full, read-only); says how much was written.
@@ -378,7 +384,7 @@ class ReplayBuffer:
             checkpoint.save(self._open(), path)
         else:
             with self._group.doing("ReplayBuffer.save"):
-                checkpoint.save_rank(self._open, self._peers, path, self._group)
+                checkpoint.save_rank(self._open_peers, path, self._group)
 
     @classmethod
     def load(
@@ -392,10 +398,17 @@ class ReplayBuffer:
         """Loads a saved buffer, with its ids, priorities and counts.
 
         Open episodes stay open: ``writer(episode=uid)`` continues one. Over a group, the call is
-        collective, and needs as many ranks as saved the buffer.
+        collective.
+
+        Another number of ranks than saved the buffer may load it, R say. They share out what was
+        saved, whole episodes each, and the capacity: all steps and priorities are there, and draws
+        have the same distribution (docs/format.md says where they are the same draws). Ids and
+        uids are new ones. uids go on from 1 over all ranks, in the order of the former ones and,
+        where these are equal, of the ranks that saved them; an open episode of rank k comes to rank
+        k modulo R.
 
         Raises:
-            InvalidArgument: another number of ranks saved it, or the arguments differ among ranks.
+            InvalidArgument: the arguments differ among ranks, or parts of several saves are mixed.
             CorruptData: it is torn, truncated, foreign or of a newer format; says what and where.
         """
         connect_core_log()
@@ -413,10 +426,12 @@ class ReplayBuffer:
         with group.doing("ReplayBuffer.load"):
             made_up = alike(group, check, "[checkpoint] ReplayBuffer.load")[0]["[made up]"]
             place = checked_place(tier, name, group, made_up)
-            shard = checkpoint.load_rank(path, group, place)
+            shard, kept = checkpoint.load_rank(path, group, place)
             schema = Schema(Column(*column) for column in shard.columns)
             buffer = cls.__new__(cls)
             buffer._set(shard, schema, tier, name, group)
+            if kept and buffer._peers is not None:
+                buffer._peers.update(*kept)
         return buffer
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -24,14 +25,8 @@ def save(shard: _core.Shard, path: str | os.PathLike[str]) -> None:
     _core.save(shard, os.fspath(path))
 
 
-def load(path: str | os.PathLike[str], *, owner: int, **place: str) -> _core.Shard:
-    """Loads the shard in the directory ``path`` onto tier and name; see `ReplayBuffer.load`."""
-    return _core.load(os.fspath(path), owner=owner, **place)
-
-
 def save_rank(
-    open_shard: Callable[[], _core.Shard],
-    peers: _core.Peers | None,
+    open_peers: Callable[[], _core.Peers],
     path: str | os.PathLike[str],
     group: Group,
 ) -> None:
@@ -45,13 +40,11 @@ def save_rank(
             the buffer is closed on a rank.
     """
 
-    def check() -> tuple[_core.Shard, str]:
-        return open_shard(), os.fsdecode(path)
+    def check() -> tuple[_core.Peers, str]:
+        return open_peers(), os.fsdecode(path)
 
-    shard, text = together(group, check, SAVE)
+    peers, text = together(group, check, SAVE)
     target = Path(agreed(group, "[checkpoint] path", text, SAVE))
-    if peers is not None:
-        peers.exchange_updates()
     beside = saving(target)
 
     def prepare() -> None:
@@ -67,7 +60,7 @@ def save_rank(
                 f"[checkpoint] rank {group.rank} does not see {beside}, which rank 0 made: give a "
                 "path on a file system that all ranks share"
             )
-        save(shard, beside / _rank_folder(group.rank, group.size))
+        peers.save(os.fspath(beside / _rank_folder(group.rank, group.size)))
 
     def commit() -> None:
         if group.rank == 0:
@@ -77,30 +70,45 @@ def save_rank(
         together(group, step, SAVE)
 
 
-def load_rank(path: str | os.PathLike[str], group: Group, place: dict[str, str]) -> _core.Shard:
-    """Loads this rank's shard onto the tier and name of `place`; collective, with one path.
+def load_rank(
+    path: str | os.PathLike[str], group: Group, place: dict[str, str]
+) -> tuple[_core.Shard, list[Any]]:
+    """Loads this rank's shard, or its share of the shards that another number of ranks saved, onto
+    the tier and name of `place`; collective, with one path.
+
+    Beside it the ids and priorities, if any, that the rank had yet to tell the others.
 
     Raises:
-        InvalidArgument: another number of ranks saved it.
-        CorruptData: as `load`; on every rank, naming the one that failed.
+        InvalidArgument: the folder has parts of several saves.
+        CorruptData: as `ReplayBuffer.load`; on every rank, naming the one that failed.
     """
     folder = Path(os.fsdecode(path))
 
-    def read() -> _core.Shard:
+    def read() -> tuple[_core.Shard, list[Any]]:
         saved_by = _ranks_that_saved(folder)
-        if saved_by == {group.size} and group.size > 1:
-            part = folder / _rank_folder(group.rank, group.size)
-            return load(part, owner=group.rank, **place)
-        if saved_by or (group.size > 1 and folder.exists()):
-            ranks = _several(saved_by) or "one"
+        if len(saved_by) > 1:
             raise InvalidArgument(
-                f"[checkpoint] {folder} was saved by {ranks} rank(s), and {group.size} load it: "
-                "start as many as saved it"
+                f"[checkpoint] {folder} has parts of {_several(saved_by)} ranks: those of several "
+                "saves are mixed; remove those that do not belong there"
             )
-        return load(folder, owner=group.rank, **place)
+        saved = max(saved_by, default=1)
+        parts = [folder / _rank_folder(r, saved) for r in range(saved)] if saved_by else [folder]
+        if saved == group.size:
+            part = os.fspath(parts[group.rank])
+            shard, ids, priorities = _core.load(part, owner=group.rank, **place)
+            if len(ids) and group.size == 1:
+                logging.getLogger("gear").warning(
+                    "[checkpoint] %s is one rank's part of a checkpoint: the %d priorities that "
+                    "this rank had yet to tell the others are left out; load the folder above it",
+                    folder,
+                    len(ids),
+                )
+            return shard, [ids, priorities]
+        paths = [os.fspath(part) for part in parts]
+        return _core.load_share(paths, rank=group.rank, size=group.size, **place), []
 
     what = "ReplayBuffer.load"
-    together(group, lambda: recover(folder) if group.size > 1 and group.rank == 0 else None, what)
+    together(group, lambda: recover(folder) if group.rank == 0 else None, what)
     return together(group, read, what)
 
 
@@ -137,8 +145,7 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not folder.exists() and replaced(folder).is_dir():
         raise CorruptData(
             f"[checkpoint] {folder} is missing, but {replaced(folder)} exists: a save by several "
-            f"ranks was killed between its two renames; load {folder} with as many ranks, and "
-            "they put it back"
+            f"ranks was killed between its two renames; load {folder}, which puts it back"
         )
     sizes = _ranks_that_saved(folder)
     if not sizes:

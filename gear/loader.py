@@ -75,7 +75,7 @@ class Loader(Iterator[Batch]):
             self._outputs = output_numbers(tuples)
             self._seed = check_count("[select] seed", seed, least=-(1 << 63), most=(1 << 64) - 1)
             self._beta = check_number("[select] beta", getattr(sampler, "beta", 0.0))
-            size = check_count("[collect] batch_size", batch_size)
+            size = self._batch_size = check_count("[collect] batch_size", batch_size)
             pack = check_flag("[collect] packed", packed)
             self._batch_text = repr((size, pack, tuples))
             options = _core.LoaderOptions(
@@ -179,7 +179,8 @@ class Loader(Iterator[Batch]):
         state = self._open().state()
         for batch in state["pending"]:
             batch["data"] = batch["data"].tobytes()
-        return {**self._own_state(), **state}
+        shape = {"ranks": self._group.size, "batch_size": self._batch_size}
+        return {**self._own_state(), **shape, **state}
 
     def _own_state(self) -> dict[str, Any]:
         """What must be equal in a loader and in the one that it continues."""
@@ -201,6 +202,10 @@ class Loader(Iterator[Batch]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from the `state_dict` of a loader with the same options.
 
+        Over a group of another number of ranks, every rank gives the same state, of any rank that
+        saved one, and `batch_size` is such that all ranks together get as many items as before.
+        Batches in flight are drawn again, from the buffer as it is.
+
         Raises:
             InvalidArgument: the state has another version, seed, sampler or batch layout, or stands
                 at another batch than that of other ranks.
@@ -211,19 +216,35 @@ class Loader(Iterator[Batch]):
                 raise InvalidArgument(
                     f"[collect] loader state {state!r}: give what state_dict() returned"
                 )
+            of_ranks = state.get("ranks", self._group.size)
+            found = state if of_ranks == self._group.size else self._redrawn(state)
             for key, value in self._own_state().items():
-                if state.get(key) != value:
+                if found.get(key) != value:
                     raise InvalidArgument(
-                        f"[collect] loader state with {key} {state.get(key)!r}: this loader takes "
+                        f"[collect] loader state with {key} {found.get(key)!r}: this loader takes "
                         f"{value!r}; make it with the options it was saved with"
                     )
-            pending = _arrays_of(state.get("pending"))
-            self._open().restore({**state, "pending": pending})
-            return {key: state[key] for key in ("draws", "epoch", "beta")}
+            pending = _arrays_of(found.get("pending"))
+            self._open().restore({**found, "pending": pending})
+            return {key: found[key] for key in ("draws", "epoch", "beta")}
 
         self._beta = float(
             alike(self._group, restore, "[collect] Loader.load_state_dict")[0]["beta"]
         )
+
+    def _redrawn(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """The state of a loader over another number of ranks, before it drew what is in flight."""
+        before, now = state["ranks"] * state["batch_size"], self._group.size * self._batch_size
+        if now != before:
+            raise InvalidArgument(
+                f"[collect] loader state with {before} items in a batch of all {state['ranks']} "
+                f"rank(s): this loader has {now}, {self._batch_size} on each of "
+                f"{self._group.size}; make it with as many items in all"
+            )
+        batch = state["batch"].replace(str(state["batch_size"]), str(self._batch_size), 1)
+        drawn = [one["before"] for one in state["pending"]]
+        position = dict(zip(("draws", "epoch", "size"), drawn[0], strict=True)) if drawn else {}
+        return {**state, **position, "batch": batch, "pending": []}
 
     def stats(self) -> LoaderStats:
         """Counts and times of the batches delivered so far."""

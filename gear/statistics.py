@@ -45,6 +45,7 @@ class LoaderStats(TypedDict):
         local_bytes, same_node_bytes, remote_bytes: the parts of ``bytes`` that this rank, other
             ranks of its node, and ranks of other nodes held.
         message_bytes: the part of ``bytes`` that was sent to this rank, not read in place.
+        one_sided_bytes: the part of ``bytes`` that this rank read by RDMA (transport ``verbs``).
     """
 
     batches: int
@@ -61,3 +62,4 @@ class LoaderStats(TypedDict):
     same_node_bytes: int
     remote_bytes: int
     message_bytes: int
+    one_sided_bytes: int

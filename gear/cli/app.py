@@ -10,7 +10,9 @@ code: its traceback comes before that line, always.
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 
@@ -23,8 +25,21 @@ class UsageError(ValueError):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; `arguments` defaults to the command line's. Returns the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Run one command; `arguments` defaults to the command line's. Returns the exit code.
+
+    A Ctrl-C after the command line's command ends the process at once: what it did is done, and in
+    Python's own end it would cut off the clearing up of libraries.
+    """
+    if arguments is not None:
+        return _main(list(arguments))
+    try:
+        return _main(sys.argv[1:])
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _main(given: list[str]) -> int:
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
     try:

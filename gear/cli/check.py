@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import gear
 from gear import _core
 from gear.cli.finding import COLOURS, Finding
-from gear.cli.gpus import find_gpus, gpu_findings
+from gear.cli.gpu.gpus import find_gpus, gpu_findings
 from gear.namesake import ITS_FILE, REMEDY
 
 TRAIN = "pip install 'gear-replay[train]'"

@@ -3,8 +3,7 @@
 The manifest is `share/gear/manifest.json` of the installation, written by recipes/build.sh. It is
 compared with the installation that it lies in and with the base that this stands on, `base` in it,
 whichever Python asks: a venv that extends the module has packages of its own, and they are no
-difference. Compared are versions, patches, and
-which files there are, by size: files are not read.
+difference. Compared are versions, patches, and which files there are, by size: files are not read.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 
@@ -11,6 +13,8 @@ import click
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="gear-replay", message="gear %(version)s")
+# The launcher `deepspeed` puts it before all other words; LOCAL_RANK says the same.
+@click.option("--local_rank", type=int, hidden=True, expose_value=False)
 def gear() -> None:
     """Experience replay for reinforcement learning."""
 
@@ -67,6 +71,36 @@ def inspect(path: str, as_json: bool) -> int:
     return run(path, as_json)
 
 
+@data.command()
+@click.argument("words", nargs=-1)
+def collect(words: tuple[str, ...]) -> int:
+    """Play an environment and save what was seen, for `gear train data=saved`.
+
+    WORDS: env=NAME policy=CHECKPOINT|random steps=10000 out=DIR seed=1 random=0.0
+
+    Whole episodes, until there are `steps` steps. A checkpoint's policy is greedy, but for a share
+    `random` of its actions.
+    """
+    from gear.cli.play import collect
+
+    return collect(list(words))
+
+
+@gear.command(name="eval")
+@click.argument("checkpoint", type=click.Path(exists=True, file_okay=False))
+@click.argument("words", nargs=-1)
+def evaluate(checkpoint: str, words: tuple[str, ...]) -> int:
+    """Play what was trained, greedily; write a table and a picture of an episode.
+
+    CHECKPOINT is a run's folder, or one of its checkpoints, of any number of ranks.
+
+    WORDS: env=NAME episodes=10 video=FILE.gif out=DIR seed=0 device=cpu
+    """
+    from gear.cli.play import evaluate
+
+    return evaluate(checkpoint, list(words))
+
+
 @gear.group(no_args_is_help=False)
 def gpu() -> None:
     """Look at the GPUs of this machine."""
@@ -79,9 +113,26 @@ def query(as_json: bool) -> int:
 
     All GPUs of the machine, or of the job or container, whatever CUDA_VISIBLE_DEVICES says.
     """
-    from gear.cli.gpu_query import run
+    from gear.cli.gpu.query import run
 
     return run(as_json)
+
+
+@gpu.command()
+@click.option(
+    "--user",
+    is_flag=False,
+    flag_value="",
+    metavar="[NAME]",
+    help="Only processes of this user; without a name, yours.",
+)
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def ps(user: str | None, watch: bool, as_json: bool) -> int:
+    """Show the processes on the GPUs of this machine: user, command, memory, utilisation."""
+    from gear.cli.gpu.ps import run
+
+    return run(user, watch, as_json)
 
 
 @gear.command(
@@ -97,3 +148,72 @@ def train(overrides: tuple[str, ...]) -> int:
     from gear.cli.train import run
 
     return run(list(overrides))
+
+
+@gear.group(no_args_is_help=False)
+def slurm() -> None:
+    """Make job scripts from GEAR's templates, and submit them."""
+
+
+def _of_a_job(command: Callable[..., int]) -> Callable[..., int]:
+    """What render and submit take."""
+    for option in (
+        click.option(
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="OPTION=VALUE",
+            help="Any other option of sbatch, as in partition=gpu; 1:nodes=4 sets it for the "
+            "second part of a heterogeneous job.",
+        ),
+        click.option("--time", metavar="TIME", help="Time limit: minutes, H:MM:SS or D-HH:MM:SS."),
+        click.option("--nodes", metavar="N", help="Number of nodes."),
+        click.argument("template"),
+    ):
+        command = option(command)
+    return command
+
+
+@slurm.command()
+@_of_a_job
+def render(template: str, nodes: str | None, time: str | None, settings: tuple[str, ...]) -> int:
+    """Print the job script TEMPLATE with its #SBATCH lines set.
+
+    TEMPLATE is a name, as 1node, or a file. Refuses what `sinfo` says the partition cannot give.
+    """
+    from gear.cli.slurm import job
+
+    print(job.render(template, nodes, time, settings), end="")
+    return 0
+
+
+@slurm.command(context_settings={"ignore_unknown_options": True})
+@_of_a_job
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def submit(
+    template: str,
+    nodes: str | None,
+    time: str | None,
+    settings: tuple[str, ...],
+    words: tuple[str, ...],
+) -> int:
+    """Submit the job script TEMPLATE with its #SBATCH lines set; WORDS go to `gear train`.
+
+    TEMPLATE is a name, as 1node, or a file. Refuses what `sinfo` says the partition cannot give.
+    """
+    from gear.cli.slurm import job
+
+    return job.submit(job.render(template, nodes, time, settings), template, words)
+
+
+@gear.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
+def compare(folders: tuple[str, ...]) -> int:
+    """Compare training runs: one table and one plot, a curve for each of FOLDERS.
+
+    The runs below a folder are repetitions with other seeds: a curve is their mean, with its 95 %
+    interval. The plot is compare.png in the first folder.
+    """
+    from gear.train.record.compare import run
+
+    return run(folders)

@@ -9,16 +9,25 @@ from typing import Any
 
 from gear import _core
 from gear.arguments import check_count
-from gear.distributed.channel import Absence, Alone, Channel
-from gear.distributed.from_environment import meet_by_environment, meet_by_horovod, meet_by_mpi
-from gear.distributed.from_torch import meet_along_mesh, meet_by_torch, meet_in_grid
-from gear.distributed.loopback import Board, ThreadChannel
-from gear.distributed.meeting import Meeting
+from gear.distributed.channels.base import Absence, Alone, Channel
+from gear.distributed.channels.loopback import Board, ThreadChannel
+from gear.distributed.channels.transports import (
+    check_transport,
+    choose_transport,
+    open_one_sided,
+    open_transport,
+)
+from gear.distributed.meeting.from_environment import (
+    meet_by_environment,
+    meet_by_horovod,
+    meet_by_mpi,
+)
+from gear.distributed.meeting.from_torch import meet_along_mesh, meet_by_torch, meet_in_grid
+from gear.distributed.meeting.meeting import Meeting
 from gear.distributed.member import Member
 from gear.distributed.places import Places
 from gear.distributed.same import check_same
 from gear.distributed.timeout import TIMEOUT_S, resolve_timeout
-from gear.distributed.transports import check_transport, choose_transport, open_transport
 from gear.errors import InvalidArgument, TransportError
 
 log = logging.getLogger("gear")
@@ -50,7 +59,8 @@ class Group:
         timeout_s: longest wait of every collective call of the group and its transports. By default
             ``GEAR_TIMEOUT_S``, else 300.
         transport_name: what carries bytes between the ranks: ``"shared_memory"``, ``"mpi"``,
-            ``"group"`` or ``"loopback"`` (within a process).
+            ``"group"``, ``"loopback"`` (within a process), or ``"verbs"``: rows by RDMA, the rest
+            by what ``"auto"`` chooses.
         launcher: ``"single"``, ``"torchrun"``, ``"srun"``, ``"mpirun"``, ``"horovodrun"``,
             ``"environment"`` (variables set by hand or another program) or ``"loopback"``.
         replicas: the ranks of other groups that train on the same batches as this one; see
@@ -77,6 +87,9 @@ class Group:
         self.timeout_s = channel.timeout_s
         self.launcher = launcher
         self.transport_name, why = choose_transport(channel, places, launcher, transport)
+        self._messages = self.transport_name
+        if self.transport_name == "verbs":
+            self._messages, _ = choose_transport(channel, places, launcher, "auto")
         if self.rank == 0 and self.size > 1:
             log.info("[transport] bytes between ranks go by %s: %s", self.transport_name, why)
 
@@ -104,7 +117,8 @@ class Group:
             timeout_s: see the class.
             transport: how the ranks' bytes travel: ``"shared_memory"`` (one host), ``"mpi"`` (in
                 builds with MPI), ``"group"`` (gloo, mpi4py or Horovod, by which the ranks met),
-                ``"auto"``: the first of these that fits.
+                ``"auto"``: the first of these that fits. ``"verbs"``: as ``"auto"``, but ranks
+                read rows that they cannot map by RDMA (InfiniBand, RoCE).
 
         Each rank has one place at ``MASTER_ADDR:MASTER_PORT``. Whoever comes for a place that is
         taken, or from a run that its launcher (Slurm, torchrun, MPI, ``GEAR_RUN_ID``) calls by
@@ -254,7 +268,9 @@ class Group:
         """
         channel = self._open()
         with channel.doing("Group.transport"):
-            return open_transport(channel, self.transport_name)
+            if self.transport_name == "verbs":
+                return open_one_sided(channel, self._messages)
+            return open_transport(channel, self._messages)
 
     def doing(self, what: str) -> AbstractContextManager[None]:
         """Around what one call of the user does with other ranks; see `Channel.doing`."""
@@ -307,7 +323,10 @@ class Group:
         missing = set(self.missing(wait_s))
         if missing:
             ended = channel.ended(missing)
-            absence = Absence(ended=tuple(ended), late=tuple(missing - ended))
+            try:
+                absence = channel.agreed(Absence(tuple(ended), tuple(missing - ended)))
+            except TransportError as told:
+                return told
             return channel.failure_of(absence, wait_s)
         said = next(iter(str(error).splitlines()), "") or type(error).__name__
         return TransportError(

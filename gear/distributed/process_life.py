@@ -62,7 +62,8 @@ def end() -> None:
         for speaker in list(speakers):
             speaker.say_ended(error)
     for closable in list(closed_at_exit):
-        with contextlib.suppress(GearError):  # said already, or of no matter any more
+        # Said already, or of no matter any more; and a Ctrl-C ends one wait, not the closing.
+        with contextlib.suppress(GearError, KeyboardInterrupt):
             closable.close()
     for call in last:
         call()

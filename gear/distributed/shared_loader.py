@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gear.arguments import check_text
-from gear.distributed.channel import Channel
+from gear.distributed.channels.base import Channel
 from gear.distributed.group import Group
 from gear.distributed.together import together
 from gear.errors import GearError, InvalidArgument, TransportError

@@ -210,7 +210,7 @@ def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     for package, name in (("torch", "PyTorch"), ("mpi4py", "mpi4py")):
         row = found["frameworks", name]
         assert row["status"] == "found"
-        assert row["detail"] == importlib.metadata.version(package)
+        assert row["detail"] == importlib.import_module(package).__version__
 
 
 @pytest.mark.parametrize("options", [["--build", "--measure"], ["--build", "--manifest"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import subprocess
 import sys
 
@@ -136,6 +137,18 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_group_without_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["data"]) == 2
     assert one_line(capsys).startswith("gear: [cli] Missing command")
+
+
+def test_ctrl_c_after_the_command_ends_the_process_at_once() -> None:
+    """In Python's own end it would cut off what libraries do there."""
+    program = (
+        "import os, signal, sys; from gear.cli.app import main; sys.argv = ['gear', '--help']; "
+        "main(); os.kill(os.getpid(), signal.SIGINT); print('still there')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGINT
+    assert "still there" not in done.stdout
+    assert done.stderr == ""
 
 
 def test_entry_point() -> None:

@@ -19,7 +19,8 @@ def test_arguments_and_exit_code_pass_through(code: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(trainer, "main", train)
     given = ["env=cartpole", "--cfg", "job", "-m", "seed=0,1", "--help", "+x.y=[1,2]"]
     assert app.main(["train", *given]) == code
-    assert seen == [given]
+    assert app.main(["--local_rank=1", "train", *given]) == code  # by the launcher of DeepSpeed
+    assert seen == [given, given]
 
 
 def test_bad_override_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

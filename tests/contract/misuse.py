@@ -28,7 +28,7 @@ SCHEMA = gear.Schema([gear.Column("x", (3,), "float32"), gear.Column("n", (), "i
 ROW = {"x": np.ones(3, np.float32), "n": 1}
 ROWS = {"x": np.ones((5, 3), np.float32), "n": np.arange(5, dtype=np.int32)}
 TIMEOUT_S = 0.3  # of waits for other ranks and for the rate limit
-HANG_S = 40.0  # then all threads' tracebacks are printed and the process ends
+HANG_S = 150.0  # then all threads' tracebacks are printed and the process ends
 DUNDERS = ("__len__", "__bool__", "__iter__", "__next__", "__repr__", "__enter__", "__contains__")
 DUNDERS += ("__getitem__", "__exit__", "__hash__", "__eq__")
 

@@ -262,6 +262,6 @@ resource.setrlimit(resource.RLIMIT_AS, (mapped + (64 << 20), resource.RLIM_INFIN
 print(checkpoint.inspect({str(tmp_path / "replay")!r})["pages_used"])
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr

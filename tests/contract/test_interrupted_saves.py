@@ -92,7 +92,7 @@ def test_file_size_limit_during_save(saved: Path) -> None:
     """Stands for a full disk wherever a small file system cannot be mounted."""
     expected, before = load_content(saved), listing(saved.parent)
     process = run(FILL + LIMITED, saved)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert re.fullmatch(r"\d+ .*replay.*\n\d+ .*replay-first.*\n200000\n", out), out
     assert load_content(saved) == expected
@@ -152,7 +152,7 @@ def test_kill_during_save_leaves_a_whole_checkpoint(saved: Path) -> None:
             assert process.stdout.readline() in ("ready\n", "saved\n")
         time.sleep(rng.random() * 0.05)
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=240)
         with gear.ReplayBuffer.load(saved) as buffer:
             assert len(buffer) in (50, 200_000)
     with gear.ReplayBuffer(SCHEMA, 128) as buffer:

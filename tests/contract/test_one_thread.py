@@ -71,7 +71,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 def run(program: str, *arguments: str) -> None:
     command = [sys.executable, "-c", MAKE + program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 7, done.stderr
 
 

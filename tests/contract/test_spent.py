@@ -119,7 +119,7 @@ def test_an_episode_in_the_slot_of_one_that_was_spent_is_left_alone() -> None:
         [sys.executable, "-c", OUT_OF_MEMORY],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

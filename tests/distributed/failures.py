@@ -5,8 +5,6 @@ These programs end the group: they are played by themselves, by three ranks or m
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -17,12 +15,6 @@ import numpy as np
 import gear
 from distributed.content import SCHEMA
 from distributed.participant import Participant
-
-
-def play_death(missing: int, me: Participant) -> None:
-    """kill -9 while all ranks call next as fast as they can."""
-    end = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start
-    _play(me, missing, end)
 
 
 def play_absent(missing: int, me: Participant) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import gc
 import json
@@ -12,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ import numpy as np
 
 import gear
 from gear.distributed import process_life
+from gear.distributed.member import Member
 
 SCHEMA = gear.Schema([gear.Column("x", (512,), "float32")])
 ROWS = np.zeros((16, 512), np.float32)
@@ -96,12 +100,21 @@ def other_lengths() -> dict[str, Any]:
 
 
 def hangs() -> dict[str, Any]:
-    """Rank 1 lives and does nothing, and what waits for it is a collective of another library."""
+    """Rank WHO is stopped, and what waits for it is a collective of another library."""
     group = gear.Group.from_env(timeout_s=60)
-    if group.rank == 1:
-        time.sleep(2)
-        return {}
-    return {"error": str(group.lost(RuntimeError("no answer within 6 s"), 1.0))}
+    who, told = int(os.environ["WHO"]), Path(os.environ["FOLDER"])
+    pid = group.exchange(os.getpid())[who]
+    first = next(rank for rank in range(group.size) if rank != who)
+    result = {}
+    if group.rank != who:
+        os.kill(pid, signal.SIGSTOP)
+        result["error"] = str(group.lost(RuntimeError("no answer within 6 s"), 1.0))
+        (told / str(group.rank)).touch()
+    if group.rank == first:
+        for rank in set(range(group.size)) - {who}:
+            wait_for(told / str(rank))
+        os.kill(pid, signal.SIGCONT)
+    return result
 
 
 # ---- what one rank has to do alone ----
@@ -167,9 +180,71 @@ def interrupted() -> dict[str, Any]:
     return result
 
 
+def dies_connecting() -> dict[str, Any]:
+    """Rank WHO is killed when it has taken its place: BEFORE it connects, or while it waits for
+    rank 1, which is later."""
+    from torch import distributed
+
+    connect = distributed.ProcessGroupGloo
+    dies = os.environ["RANK"] == os.environ["WHO"]
+
+    def die_or_connect(*arguments: Any) -> Any:
+        if dies and os.environ["WHEN"] == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if dies:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        elif os.environ["RANK"] == "1" and os.environ["WHEN"] == "while":
+            time.sleep(1.0)
+        return connect(*arguments)
+
+    distributed.ProcessGroupGloo = die_or_connect
+    return error_of(lambda: gear.Group.from_env(timeout_s=float(os.environ["PATIENT_S"])))
+
+
+def goes_missing() -> dict[str, Any]:
+    """While all draw as fast as they can, rank WHO is killed, or lives and draws no more until all
+    others have given up (HOW)."""
+    patience = float(os.environ["PATIENT_S"])
+    group = gear.Group.from_env(timeout_s=patience, transport=os.environ["CARRY_BY"])
+    who, gave_up = int(os.environ["WHO"]), Path(os.environ["FOLDER"])
+    buffer = filled(group, "shared")
+    loader = buffer.loader(64, framework="numpy")
+    for _ in range(5):
+        next(loader)
+    if group.rank != who:
+        result = error_of(lambda: endless(loader))
+    elif os.environ["HOW"] == "dies":
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        endless(loader)
+    else:
+        result = {}
+        for rank in set(range(group.size)) - {who}:
+            wait_for(gave_up / str(rank))
+    (gave_up / str(group.rank)).touch()
+    loader.close()
+    buffer.close()
+    return result
+
+
+def learns_late() -> dict[str, Any]:
+    """Rank WHO is killed; the rank before it ends of that; the one behind makes the same call only
+    then."""
+    group = gear.Group.from_env(timeout_s=60, transport="group")
+    who, gave_up = int(os.environ["WHO"]), Path(os.environ["FOLDER"]) / "gave up"
+    if group.rank == who:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if group.rank == (who + 1) % 3:
+        wait_for(gave_up)
+        while who == 0 and not group.members[2].has_ended():
+            time.sleep(0.01)
+    result = error_of(group.barrier)
+    gave_up.touch()
+    return result
+
+
 def waits_for_a_rank() -> dict[str, Any]:
-    """Ctrl-C in rank 1 while a group is made, of which rank 2 never comes."""
-    if os.environ["RANK"] == "1":
+    """Ctrl-C in rank WHO while a group is made, of which rank 2 never comes."""
+    if os.environ["RANK"] == os.environ["WHO"]:
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 0.5)
     return error_of(lambda: gear.Group.from_env(timeout_s=60))
@@ -204,7 +279,34 @@ def interrupted_close() -> dict[str, Any]:
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     result = error_of(loader.close)
     os.write(until_closed, b"!")
+    time.sleep(1.5)  # the words go with this process
     return result
+
+
+def ends_unheard() -> dict[str, Any]:
+    """Ctrl-C in rank 0, which then ends, while rank 1 is elsewhere until then."""
+    from torch.distributed import HashStore
+
+    group = gear.Group.from_env(timeout_s=60)
+    if group.rank == 1:
+        while not group.members[0].has_ended():
+            time.sleep(0.01)
+        return {"size": group.size}
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    result = error_of(lambda: group.exchange(1))
+    print("RESULT " + json.dumps(result), flush=True)
+    asks = Member.has_ended
+
+    def ask_slowly(member: Member) -> bool:
+        """In C++, as every question to a store; Python's end takes a while, too."""
+        with contextlib.suppress(RuntimeError):
+            HashStore().wait(["nothing"], timedelta(milliseconds=80))
+        return asks(member)
+
+    Member.has_ended = ask_slowly
+    ctypes.pythonapi.Py_Exit(0)
+    return {}
 
 
 def exits() -> dict[str, Any]:
@@ -239,6 +341,25 @@ def joins() -> dict[str, Any]:
         wait_for(gone.with_name("heard"))
     gone.with_name("heard").touch()
     return result
+
+
+def parts() -> dict[str, Any]:
+    """Ctrl-C while `gear train` closes its ranks, for which rank 1 is late."""
+    from gear.train import ranks
+
+    mine = ranks.Ranks(gear.Group.from_env(timeout_s=60))
+    if mine.rank == 0:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+    else:
+        time.sleep(1.0)
+    before = atexit._ncallbacks()
+    result = error_of(lambda: mine.__exit__(None, None, None))
+    leaves = atexit._ncallbacks() > before
+    atexit.unregister(ranks._leave)
+    if mine.rank == 0:
+        time.sleep(1.5)  # with the store, as that would
+    return result | {"leaves": leaves}
 
 
 def exception() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import gear
-from gear.distributed import SharedLoader
+from gear.distributed import SharedLoader, process_life
 
 COLUMNS = [gear.Column("obs", (3,), "float32"), gear.Column("reward", (), "float32")]
 
@@ -100,9 +100,9 @@ def carry() -> dict[str, Any]:
 
 
 def refused() -> dict[str, Any]:
-    """A transport that ranks without MPI cannot have."""
+    """A transport, REFUSED, that these ranks cannot have."""
     try:
-        gear.Group.from_env(timeout_s=30, transport="mpi")
+        gear.Group.from_env(timeout_s=30, transport=os.environ["REFUSED"])
     except gear.InvalidArgument as error:
         return {"error": str(error)}
     return {}
@@ -276,6 +276,7 @@ def _fork(scenario: str, place: dict[str, str], output: Path) -> int:
         os.dup2(out, 2)
         os.environ.update(place)
         main(scenario)
+        process_life.end()  # as the interpreter's end
         code = 0
     except BaseException:  # noqa: BLE001 - a forked child never returns into the parent's code
         traceback.print_exc()

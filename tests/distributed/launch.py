@@ -101,7 +101,7 @@ def launch(
     programs: Sequence[str],
     folder: Path,
     *,
-    timeout_s: float = 100,
+    timeout_s: float = 400,
     group_timeout_s: float = 20,
 ) -> Ended:
     """Plays the programs, one after the other; `folder` is new."""

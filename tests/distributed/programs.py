@@ -11,7 +11,7 @@ import numpy as np
 
 import gear
 from distributed.content import SCHEMA, StoredShard, updated_priorities
-from distributed.failures import play_absent, play_death, play_hang
+from distributed.failures import play_absent, play_hang
 from distributed.life import (
     NUMBER,
     play_pressure,
@@ -158,7 +158,6 @@ PROGRAMS: dict[str, Callable[[Participant], None]] = {
     "rate_limit": play_rate_limit,
     **{program: partial(play_refusals, program) for program in attempts()},
     "toy": play_toy,
-    **{f"death-{rank}": partial(play_death, rank) for rank in range(3)},
     **{f"absent-{rank}": partial(play_absent, rank) for rank in range(3)},
     "hang": play_hang,
 }

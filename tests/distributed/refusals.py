@@ -129,8 +129,7 @@ def attempts() -> dict[str, Attempts]:
             "priority": lambda me: update(me, me.size - 1, 0, float("nan")),
         },
         "refuse_loads": {
-            "saved_by_one": lambda me: load_other(me, alone=True),
-            "saved_by_all": lambda me: load_other(me, alone=False),
+            "mixed": load_mixed,
             "missing": lambda me: gear.ReplayBuffer.load("/nowhere/replay", group=me.group()),
         },
         "refuse_saves": {
@@ -147,7 +146,7 @@ def attempts() -> dict[str, Attempts]:
 
 
 # One rank has nobody to differ from.
-NEED_OTHERS = {*BUFFERS, *LOADERS, "by_chance", "saved_by_one", "saved_by_all"}
+NEED_OTHERS = {*BUFFERS, *LOADERS, "by_chance"}
 NEED_OTHERS |= {"save-path", "load-path", "buffer-name", "buffer-name-number"}
 
 
@@ -243,17 +242,11 @@ def save(me: Participant, path: str) -> None:
         buffer.save(path)
 
 
-def load_other(me: Participant, *, alone: bool) -> None:
-    """A checkpoint of one rank by all of them, or the other way round."""
-    path = me.shared_folder("alone" if alone else "together")
-    group, other = me.group(), gear.Group.single()
-    if alone:
-        if me.rank == 0:
-            with gear.ReplayBuffer(SCHEMA, 64, page_steps=4) as buffer:
-                buffer.save(path)
-        group.barrier()
-        group, other = other, group
-    else:
-        with me.buffer(SCHEMA, 64, page_steps=4) as buffer:
-            buffer.save(path)
-    gear.ReplayBuffer.load(path, group=other).close()
+def load_mixed(me: Participant) -> None:
+    """Parts of two saves in one folder."""
+    path = me.shared_folder("mixed")
+    if me.rank == 0:
+        for part in ("rank-00000-of-00002", "rank-00000-of-00003"):
+            (path / part).mkdir(parents=True)
+    me.group().barrier()
+    gear.ReplayBuffer.load(path, group=me.group()).close()

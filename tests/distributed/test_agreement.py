@@ -13,7 +13,6 @@ from distributed.life import RESUMED, RESUMED_AFTER, RESUMED_BEFORE
 from distributed.refusals import BUFFERS, LOADERS, NEED_OTHERS, WRONG, WRONG_WRITERS, attempts
 from distributed.toy import SAMPLERS, STEPS
 
-pytestmark = pytest.mark.timeout(300)
 every_group = pytest.mark.parametrize("group", groups(), indirect=True)
 
 
@@ -61,7 +60,7 @@ REFUSED = [(program, name) for program, tried in attempts().items() for name in 
 WORDS = {name: word for name, (word, _) in (WRONG | WRONG_WRITERS).items()}
 WORDS |= {"alpha": "sampler", "unit": "sampler"}
 WORDS |= {"empty": "nothing to sample", "owner": "id ", "slot": "id ", "missing": "is no directory"}
-WORDS |= {"by_chance": "max_times_sampled", "saved_by_one": "saved by", "saved_by_all": "saved by"}
+WORDS |= {"by_chance": "max_times_sampled", "mixed": "parts of 2 and of 3 ranks"}
 WORDS |= {"unwritable": "/dev/null", "closed-loader": "closed", "closed-save": "closed"}
 WORDS |= {"save-path": "path '/nowhere/1' on rank 1", "save-path-number": "float"}
 WORDS |= {"state-list": "state", "state-incomplete": "lacks 'draws'"}

@@ -13,8 +13,8 @@ PROGRAM = """
 import gc, signal, sys, threading
 import numpy as np
 import gear
-from gear.distributed.channel import Channel
-from gear.distributed.loopback import Board, ThreadChannel
+from gear.distributed.channels.base import Channel
+from gear.distributed.channels.loopback import Board, ThreadChannel
 from gear.distributed.member import Member
 
 WHAT, FOLDER = sys.argv[1:]
@@ -104,7 +104,7 @@ def test_python_in_the_exchange_of_a_draw(what: str, tmp_path: Path) -> None:
         [sys.executable, "-c", PROGRAM, what, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert run.returncode == 0, run.stderr
     steps = {"collection": (3, 42), "append": (2, 42)}.get(what, (2, 41))

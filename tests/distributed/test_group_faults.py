@@ -121,6 +121,37 @@ def test_arguments_of_the_group_are_compared(run: Run) -> None:
         )
 
 
+@pytest.mark.parametrize(("who", "when"), [(2, "before"), (2, "while"), (0, "before")])
+def test_a_rank_that_is_killed_while_ranks_connect_is_named(run: Run, who: int, when: str) -> None:
+    places = plain(3, WHO=str(who), WHEN=when, PATIENT_S="60")
+    results = run("dies_connecting", places, killed=[who])
+    # Who rank 0 is stood in the store, which went with it.
+    named = f"rank {who} {WHO}" if who else f"rank 0( {WHO})?"
+    for result in results[:who] + results[who + 1 :]:
+        assert re.match(rf"\[transport\] {named} has ended: ", result["error"]), result
+
+
+def test_a_rank_of_another_node_that_does_not_connect_is_named(run: Run) -> None:
+    """Nobody can look at its process: those that are there call the roll."""
+    places = plain(3, WHO="2", WHEN="before", PATIENT_S="2")
+    for rank, place in enumerate(places):
+        place["GEAR_NODE"] = str(rank)
+    for result in run("dies_connecting", places, killed=[2])[:2]:
+        assert re.match(
+            rf"\[transport\] rank 2 {WHO} did not take part within 2 s: ", result["error"]
+        ), result
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_who_ended_because_of_another_is_not_taken_for_the_cause(
+    run: Run, tmp_path: Path, who: int
+) -> None:
+    """Also where a rank finds both gone, and with rank 0 the store in which it stood."""
+    results = run("learns_late", plain(3, WHO=str(who), FOLDER=str(tmp_path)), killed=[who])
+    for result in results[:who] + results[who + 1 :]:
+        assert re.match(rf"\[transport\] rank {who} {WHO} has ended: ", result["error"]), result
+
+
 # ---- calls that do not go together ----
 
 
@@ -140,11 +171,14 @@ def test_other_lengths_are_told_apart_before_a_byte_is_taken(run: Run, length: i
         assert re.search(r"allgather .* gives \d+ bytes and .* expects \d+", result["error"])
 
 
-def test_a_rank_that_hangs_in_another_library_is_named(run: Run) -> None:
-    first, _, third = run("hangs", plain(3))
-    for result in (first, third):
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_rank_that_hangs_in_another_library_is_named(run: Run, tmp_path: Path, who: int) -> None:
+    """Rank 0, too, whose store is silent then, so that no roll can be called."""
+    results = run("hangs", plain(3, WHO=str(who), FOLDER=str(tmp_path)))
+    for result in results[:who] + results[who + 1 :]:
         assert re.match(
-            rf"\[transport\] rank 1 {WHO} did not take part within 1 s: look for", result["error"]
+            rf"\[transport\] rank {who} {WHO} did not take part within 1 s: look for",
+            result["error"],
         ), result
 
 
@@ -206,17 +240,33 @@ def test_ctrl_c_ends_the_connecting_of_training_ranks(run: Run, tmp_path: Path) 
     assert re.search(rf"rank 0 {WHO} was interrupted in gear train", second["error"]), second
 
 
+def test_ctrl_c_in_the_closing_of_training_ranks_is_told(run: Run) -> None:
+    """And it is as any other error: the process ends before gloo's threads see Python end."""
+    first, second = run("parts", plain(2))
+    assert first["kind"] == "KeyboardInterrupt"
+    assert first["leaves"]
+    assert second["kind"] == "TransportError", second
+    assert re.search(rf"rank 0 {WHO} was interrupted in", second["error"]), second
+
+
+def test_an_interpreter_may_end_before_the_others_have_heard(run: Run) -> None:
+    """It waits for that, and then no thread of it is in the middle of a question."""
+    assert run("ends_unheard", plain(2))[0]["kind"] == "KeyboardInterrupt"
+
+
 def test_an_interpreter_may_end_before_its_loaders(run: Run) -> None:
     for result in run("exits", plain(2)):
         assert result["size"] == 2
 
 
-def test_ctrl_c_ends_the_wait_for_a_rank_that_does_not_come(run: Run) -> None:
-    """Those that wait for it, too, hear of it."""
-    other, interrupted = run("waits_for_a_rank", plain(3)[:2])
-    assert interrupted["kind"] == "KeyboardInterrupt"
+@pytest.mark.parametrize("who", [0, 1])
+def test_ctrl_c_ends_the_wait_for_a_rank_that_does_not_come(run: Run, who: int) -> None:
+    """Those that wait for it, too, hear of it: also of rank 0, with whom the store goes."""
+    results = run("waits_for_a_rank", plain(3, WHO=str(who))[:2])
+    assert results[who]["kind"] == "KeyboardInterrupt"
+    other = results[1 - who]
     assert other["kind"] == "TransportError"
-    assert "rank 1 was interrupted in Group: start the run again" in other["error"]
+    assert f"rank {who} was interrupted in Group: start the run again" in other["error"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gear
-from gear.distributed.launch import Launch, find_launch, first_host, slurm_port
+from gear.distributed.meeting.launch import Launch, find_launch, first_host, slurm_port
 
 PLAIN = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "gear1", "MASTER_PORT": "29500"}
 STEP = {

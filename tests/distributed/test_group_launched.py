@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distribution.slurm_cluster import Cluster
 
 pytest_plugins = ["distribution.slurm_cluster"]
-LIMIT_S = 60
+LIMIT_S = 240
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 needs_mpi4py = pytest.mark.skipif(find_spec("mpi4py") is None, reason="needs mpi4py")
@@ -323,9 +323,21 @@ def test_transport(run: Run, asked: str, nodes: str, given: str) -> None:
 
 @needs_torch
 def test_mpi_needs_ranks_of_mpi(run: Run) -> None:
-    for result in run("refused", plain(2)):
+    for result in run("refused", plain(2, REFUSED="mpi")):
         assert result["error"].startswith("[transport] transport 'mpi' needs GEAR built with MPI")
         assert "started by environment and connected by gloo; use 'auto'" in result["error"]
+
+
+@needs_torch
+@pytest.mark.skipif(any(Path("/sys/class/infiniband").glob("*")), reason="there is an RDMA device")
+def test_verbs_needs_an_rdma_port_on_every_rank(run: Run) -> None:
+    for result in run("refused", plain(2, REFUSED="verbs")):
+        reason = r"(no RDMA device was found|libibverbs cannot be loaded|this build of GEAR has no)"
+        said = (
+            rf"\[transport\] transport 'verbs' needs an RDMA port on every rank: "
+            rf"rank 0: {reason}.*; rank 1: {reason}.*"
+        )
+        assert re.fullmatch(said, result["error"]), result["error"]
 
 
 @pytest.mark.mpi

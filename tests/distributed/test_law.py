@@ -25,10 +25,7 @@ from distributed.programs import (
     law_shares,
 )
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    pytest.mark.parametrize("group", groups(), indirect=True),
-]
+pytestmark = pytest.mark.parametrize("group", groups(), indirect=True)
 
 
 @pytest.mark.parametrize("locality", ["first", "off"])

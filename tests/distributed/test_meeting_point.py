@@ -11,8 +11,8 @@ import pytest
 import gear
 from gear.distributed import calls
 from gear.distributed.calls import Late, in_time, soon
-from gear.distributed.meeting_point import wait_for_places
-from gear.distributed.run_identity import RunIdentity
+from gear.distributed.channels.roster import wait_for_places
+from gear.distributed.meeting.run_identity import RunIdentity
 
 STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
 

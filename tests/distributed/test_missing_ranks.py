@@ -2,87 +2,77 @@
 
 from __future__ import annotations
 
+import os
 import re
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from distributed.forked import Run, plain, run
 from distributed.groups import MARKS
-from distributed.launch import IMPLEMENTATIONS, Ended, launch
+from distributed.launch import IMPLEMENTATIONS, launch
 
-# Of the group. A killed rank is noticed without it: whoever waits that long is ended first.
-TIMEOUT_S = {"absent": 8.0, "death": 600.0}
+__all__ = ["run"]  # a fixture
+pytest.importorskip("torch")
+
 SIZE = 3
-Case = tuple[str, str, int]  # implementation, "death" or "absent", the missing rank
-# mpirun ends all ranks itself when one is killed. Rank 0 serves what others meet at.
-KILLED: list[Case] = [
-    ("shared_memory", "death", 1),
-    ("shared_memory", "death", 0),
-    ("gloo", "death", 2),
-    ("gloo", "death", 0),
-]
-ABSENT: list[Case] = [
-    ("loopback", "absent", 1),
-    ("shared_memory", "absent", 2),
-    ("gloo", "absent", 1),
-    ("mpi", "absent", 0),
-]
+LATE_S = 8.0  # time-out of a group that is to wait for a rank which draws no more
 
 pytestmark = pytest.mark.slow
 
 
-def parameters(cases: list[Case]) -> list[object]:
-    return [
-        pytest.param(case, id=f"{case[0]}-rank-{case[2]}", marks=MARKS.get(case[0], []))
-        for case in cases
-    ]
+# mpirun ends all ranks itself when one is killed. Rank 0 serves what others meet at.
+@pytest.mark.parametrize(
+    ("carried", "who"), [("shared_memory", 1), ("shared_memory", 0), ("group", 2), ("group", 0)]
+)
+def test_a_killed_rank_is_named_by_the_others(
+    run: Run, tmp_path: Path, carried: str, who: int
+) -> None:
+    """Without the time-out of ten minutes."""
+    results = go_missing(run, tmp_path, carried, who, HOW="dies", PATIENT_S="600")
+    for result in results[:who] + results[who + 1 :]:
+        check_message(result["error"], who)
 
 
-@pytest.fixture(scope="module")
-def endings(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[Case, Future[Ended]]:
-    """How the groups of the chosen tests ended: two at a time, since they wait for most of it."""
-    cases = {
-        item.callspec.params["case"]
-        for item in request.session.items
-        if item.path == request.path and "case" in getattr(item, "fixturenames", ())
-    }
-    folder = tmp_path_factory.mktemp("missing")
-    with ThreadPoolExecutor(2) as pool:
-        return {case: pool.submit(play_to_the_end, case, folder) for case in sorted(cases)}
+@pytest.mark.parametrize(("carried", "who"), [("shared_memory", 2), ("group", 1)])
+def test_a_rank_that_draws_no_more_is_named_by_the_others(
+    run: Run, tmp_path: Path, carried: str, who: int
+) -> None:
+    results = go_missing(run, tmp_path, carried, who, HOW="lives", PATIENT_S=str(LATE_S))
+    for result in results[:who] + results[who + 1 :]:
+        check_message(result["error"], who)
 
 
-def play_to_the_end(case: Case, folder: Path) -> Ended:
-    return launch(
-        IMPLEMENTATIONS[case[0]],
+def go_missing(run: Run, folder: Path, carried: str, who: int, **more: str) -> list[dict[str, Any]]:
+    prefix = f"missing{os.getpid()}"
+    places = plain(SIZE, CARRY_BY=carried, WHO=str(who), FOLDER=str(folder), **more)
+    places = [{**place, "GEAR_SHM_PREFIX": prefix} for place in places]
+    results = run("goes_missing", places, killed=[who] if more["HOW"] == "dies" else [])
+    left = [path.name for path in Path("/dev/shm").glob(f"*{prefix}*")]
+    assert left == [], "names in /dev/shm outlive the ranks"
+    return results
+
+
+@pytest.mark.parametrize(
+    ("implementation", "missing"), [("loopback", 1), pytest.param("mpi", 0, marks=MARKS["mpi"])]
+)
+def test_a_rank_that_does_not_come_is_named_by_the_others(
+    tmp_path: Path, implementation: str, missing: int
+) -> None:
+    ended = launch(
+        IMPLEMENTATIONS[implementation],
         SIZE,
-        [f"{case[1]}-{case[2]}"],
-        folder / "-".join(map(str, case)),
+        [f"absent-{missing}"],
+        tmp_path / "ranks",
         timeout_s=60,
-        group_timeout_s=TIMEOUT_S[case[1]],
+        group_timeout_s=LATE_S,
     )
-
-
-@pytest.mark.parametrize("case", parameters(KILLED))
-def test_a_killed_rank_is_named_by_the_others(endings, case: Case) -> None:
-    ended, missing = endings[case].result(), case[2]
-    assert ended.codes[missing] == -9, ended.output
-    for rank in set(range(SIZE)) - {missing}:
-        arrays = ended.recorded(rank, f"death-{missing}")
-        check_message(str(arrays["message"]), missing)
-    assert ended.left_behind == [], "names in /dev/shm outlive the ranks"
-
-
-@pytest.mark.parametrize("case", parameters(ABSENT))
-def test_a_rank_that_does_not_come_is_named_by_the_others(endings, case: Case) -> None:
-    ended, missing = endings[case].result(), case[2]
     assert ended.recorded(missing, f"absent-{missing}")["slept"]
     for rank in set(range(SIZE)) - {missing}:
         arrays = ended.recorded(rank, f"absent-{missing}")
         check_message(str(arrays["message"]), missing)
-        assert arrays["waited_s"] > TIMEOUT_S["absent"] / 2
+        assert arrays["waited_s"] > LATE_S / 2
     assert ended.left_behind == []
 
 

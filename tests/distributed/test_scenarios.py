@@ -9,7 +9,6 @@ from distributed.groups import Group, groups
 from distributed.scenarios import SCENARIOS, Scenario
 
 pytestmark = [
-    pytest.mark.timeout(300),
     pytest.mark.parametrize("group", groups(), indirect=True),
     pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name),
 ]

@@ -28,7 +28,7 @@ def mpirun(size: int, *command: object, fails: bool = False) -> None:
         [*launcher, sys.executable, *map(str, command)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         env=os.environ
         | {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", "LINGER_S": "4" if fails else "0"},
     )

@@ -10,7 +10,6 @@ What stands in it, below ``gear/`` and the restart's number:
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import socket
 import time
@@ -20,21 +19,16 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from gear.distributed.calls import STORE_WAIT_S, Late, in_time, soon
-from gear.distributed.launch import Launch
+from gear.distributed.calls import STORE_WAIT_S, Late, in_time
+from gear.distributed.channels.roster import POLL_S, SILENT, still_absent, tell_failed
+from gear.distributed.meeting.launch import Launch
+from gear.distributed.meeting.run_identity import RunIdentity, attempt
 from gear.distributed.process_life import keep_for_ever
-from gear.distributed.run_identity import RunIdentity, attempt
 from gear.distributed.timeout import SLICE_S, Limit
 from gear.errors import InvalidArgument, TransportError
 
 DECLINE_S = 20.0  # for the others to hear that this process does not come
 AGAIN_S = 0.2  # between two attempts to reach rank 0
-POLL_S = 0.05  # between two looks whether all have come
-WHO_S = 1.0  # between two looks at who has, rank by rank
-SILENT = (
-    "something listens there and does not answer as a rank 0 does: another program has that port, "
-    "or rank 0 is stopped"
-)
 
 
 def served_by_agent() -> bool:
@@ -272,65 +266,21 @@ def _taken_in(mine: RunIdentity, server: RunIdentity, store: Any, size: int) -> 
     return None
 
 
-def wait_for_places(store: Any, size: int, deadline: float) -> list[int]:
-    """The ranks that have not come until `deadline`.
-
-    Raises:
-        TransportError: one of them has said that it does not come.
-    """
-    absent = list(range(size))
-    ask_who = time.monotonic() + WHO_S
-    while absent:
-        now = time.monotonic()
-        each = now >= min(ask_who, deadline - POLL_S)
-        try:
-            absent, told = in_time(deadline, partial(_come, store, absent, each=each), SILENT)
-        except (RuntimeError, Late):
-            if len(absent) == size:
-                raise
-            break  # whoever served the store gave up just before: go by the last look
-        if told:
-            raise TransportError(told)
-        if each:
-            ask_who = now + WHO_S
-        if now >= deadline:
-            break
-        time.sleep(min(POLL_S, max(deadline - time.monotonic(), 0)))
-    return absent
+def has_come(launch: Launch) -> bool:
+    """Whether this process has met the ranks of the launch, or tried to: a group tells them then
+    what becomes of it."""
+    return bool(_made[tuple(range(launch.size))])
 
 
-def _come(store: Any, missing: list[int], *, each: bool) -> tuple[list[int], str]:
-    """(those of `missing` that are not there yet, what one of the ranks told of its end); without
-    `each`, one question for all of them: that many ranks ask at once."""
-    keys = {rank: f"rank {rank}" for rank in missing}
-    if store.check(list(keys.values())):
-        return [], told_failed(store)
-    absent = [rank for rank in missing if not store.check([keys[rank]])] if each else missing
-    return absent, told_failed(store)
-
-
-def tell_failed(store: Any, text: str) -> None:
-    """Tells the ranks of a group why it has ended; the first words count."""
-    said = json.dumps({"text": text})
-    soon(lambda: store.compare_set("failed", "", said), SLICE_S * 3)
-
-
-def told_failed(store: Any) -> str:
-    """What was told so; may raise RuntimeError or block where the store is gone."""
-    if not store.check(["failed"]):
-        return ""
-    return str(json.loads(store.get("failed")).get("text", ""))
-
-
-def decline(launch: Launch, reason: str) -> None:
+def decline(launch: Launch, reason: str, wait_s: float = DECLINE_S) -> None:
     """Tells the ranks of a launch that this process does not come, and why; they end at once.
 
     Does nothing where no store of torch.distributed joins them: MPI's launcher ends the others.
-    Takes DECLINE_S at most; a rank 0 that serves the store stays until the others have read it.
+    Takes `wait_s` at most; a rank 0 that serves the store stays until the others have read it.
     """
     if launch.via != "torch" or launch.size < 2:
         return
-    limit = time_to_meet(DECLINE_S)
+    limit = time_to_meet(wait_s)
     who = RunIdentity.here(launch.rank, launch.size).who
     try:
         store = own_store(launch_store(launch, limit), range(launch.size))
@@ -338,7 +288,7 @@ def decline(launch: Launch, reason: str) -> None:
         if launch.rank > 0 or served_by_agent():
             return
         others = list(range(1, launch.size))
-        while _come(store, others, each=False)[0] and limit.left():
+        while still_absent(store, others, each=False)[0] and limit.left():
             time.sleep(POLL_S)
         time.sleep(SLICE_S * 5)  # they look every POLL_S
     except (TransportError, InvalidArgument, RuntimeError):

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 from gear import _core
 from gear.distributed import process_life
-from gear.distributed.frame import NUMBERS, ROOM, Frame, copy_beginning, room
+from gear.distributed.channels.frame import NUMBERS, ROOM, Frame, copy_beginning, room
 from gear.distributed.member import Member
 from gear.distributed.timeout import Limit
 from gear.errors import InvalidArgument, TransportError
@@ -49,10 +49,12 @@ class _Family:
     Attributes:
         forked: this process is a fork of the one that made them.
         told_others: the other ranks have been told that the group has failed.
+        by_itself: this rank ended it, by Ctrl-C or an exception.
     """
 
     forked: bool = False
     told_others: bool = False
+    by_itself: bool = False
 
 
 class Channel(ABC):
@@ -303,10 +305,12 @@ class Channel(ABC):
     def say_ended(self, error: BaseException) -> None:
         """Tells the other ranks that `error` ends this process."""
         if self.size > 1 and not self._family.forked:
+            self._family.by_itself = True
             self.fail(f"{self._who(self.rank)} ended with {process_life.described(error)}")
 
     def _say_interrupted(self, what: str) -> None:
         if self.size > 1:
+            self._family.by_itself = True
             self.fail(f"{self._who(self.rank)} was interrupted in {what}")
 
     def _raise_if_failed(self) -> None:
@@ -343,6 +347,12 @@ class Channel(ABC):
         every LOOK_S."""
         return
 
+    def agreed(self, absence: Absence) -> Absence:
+        """What the first rank to fail found: who only sees others go may take those for the cause
+        that gave up because of it. Raises TransportError where that rank told it in words."""
+        self._look()
+        return absence
+
     def answered(self, wait_s: float) -> set[int]:
         """The ranks that make this call too, within `wait_s`; all where nothing can tell."""
         return set(range(self.size))
@@ -360,14 +370,14 @@ class Channel(ABC):
 
     def ended(self, ranks: Iterable[int]) -> set[int]:
         """Those of `ranks` on this process's node that have ended; asks nobody."""
+        here = self._on_this_node()
+        return {rank for rank in ranks if rank in here and self.members[rank].has_ended()}
+
+    def _on_this_node(self) -> set[int]:
         if not self.members:
             return set()
         node = self.members[self.rank].node
-        return {
-            rank
-            for rank in ranks
-            if self.members[rank].node == node and self.members[rank].has_ended()
-        }
+        return {member.rank for member in self.members if member.node == node}
 
     def failure_of(self, absence: Absence, wait_s: float) -> TransportError:
         """The error that names the absent ranks."""

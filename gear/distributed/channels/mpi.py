@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from gear.distributed import process_life
-from gear.distributed.channel import Absence, Channel, Parts
+from gear.distributed.channels.base import Absence, Channel, Parts
 from gear.distributed.timeout import LOOK_S, Limit
 from gear.errors import InvalidArgument
 
@@ -116,8 +116,8 @@ class MpiChannel(Channel):
                 if arrived:
                     self._raise_if_failed()
                 if arrived and now >= next_look:
-                    self._look()
                     ended = self.ended({peer for peer, _, _ in waiting})
+                    self._look()  # after that: who ended because of another has told it before
                     if ended:
                         break
                     next_look = now + LOOK_S

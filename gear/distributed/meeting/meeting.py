@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gear.distributed.channel import Channel
+from gear.distributed.channels.base import Channel
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import time
 import weakref
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -23,15 +23,23 @@ from typing import Any
 import numpy as np
 
 from gear.distributed.calls import STORE_WAIT_S, Late, in_time, soon
-from gear.distributed.channel import Absence, Channel, Parts
-from gear.distributed.meeting_point import tell_failed, wait_for_places
-from gear.distributed.process_life import keep_for_ever
+from gear.distributed.channels.base import Absence, Channel, Parts
+from gear.distributed.channels.roster import (
+    AGREE_S,
+    SILENT,
+    stay_until_heard,
+    tell_failed,
+    wait_for_places,
+    who_came,
+)
+from gear.distributed.process_life import keep_for_ever, last
 from gear.distributed.same import named
 from gear.distributed.timeout import LOOK_S, SLICE_S, Limit
 from gear.errors import TransportError
 
 MOMENT = timedelta(milliseconds=1)
 NO_TAG = (1 << 31) - 1  # of no message
+HEARD_S = 1.0  # for ranks that are in a call, to hear why another ends
 DEAF_S = 10.0  # no look at a store for so long that has not answered
 
 
@@ -43,6 +51,7 @@ class _Link:
     pg: Any = None
     tags: int = 0  # given out
     next_look: float = 0.0
+    absent: set[int] = field(default_factory=set)  # for whom the group has failed
 
 
 class TorchChannel(Channel):
@@ -74,11 +83,8 @@ class TorchChannel(Channel):
         self._server = server
         self._tag = 0
         self._rolls = 0
-        try:
-            self._link.pg = _connect(store, rank, size, meeting)
-        except KeyboardInterrupt:
-            self._say_interrupted("Group")
-            raise
+        with self.doing("Group"):
+            self._link.pg = self._connect(meeting)
 
     def _start(self) -> None:
         super()._start()
@@ -154,7 +160,7 @@ class TorchChannel(Channel):
         if not late:
             return Absence()
         mine = Absence(late=tuple(sorted(late)), timeout_s=limit.seconds)
-        return self._agree(mine) or mine
+        return self.agreed(mine)
 
     def _close_connections(self, pg: Any) -> None:
         """As gloo does when a wait has timed out: nothing else takes messages back."""
@@ -173,21 +179,30 @@ class TorchChannel(Channel):
 
     def _causes(self, closed: set[int]) -> set[int]:
         """Those of the ranks that closed their connections which did not just give up as well."""
-        node = self.members[self.rank].node if self.members else None
-        here = {peer for peer in closed if self.members and self.members[peer].node == node}
         ended = self.ended(closed)
-        return closed - (here - ended) if ended else closed
+        return closed - (self._on_this_node() - ended) if ended else closed
+
+    def agreed(self, absence: Absence) -> Absence:
+        return self._agree(absence) or absence
 
     def _agree(self, absence: Absence) -> Absence | None:
-        """What the first rank to fail found, so that a rank which only sees others go does not
-        take them for the cause; None where the store is gone."""
-        if self._server is not None and (
-            self._server in absence.ended or self.ended([self._server])
-        ):
-            return None
+        """`agreed`; None where the store does not answer. Where it is gone, the rank that served it
+        has ended first: otherwise it would have stayed until its words were heard."""
+        gone = None if self._server is None else Absence(ended=(self._server,))
+        if gone and self.ended(gone.ended):
+            return gone
         mine = json.dumps({"absence": [absence.ended, absence.late, absence.timeout_s]})
-        found = soon(lambda: self._link.store.compare_set("failed", "", mine))
-        return self._told(found) if found else None
+        # Where that rank is late, the store may well be silent.
+        wait_s = STORE_WAIT_S if self._server in absence.late else AGREE_S
+        store = self._link.store
+        until = time.monotonic() + wait_s
+        try:
+            found = in_time(until, lambda: store.compare_set("failed", "", mine), "")
+        except RuntimeError:
+            return gone
+        except Late:
+            return None
+        return self._told(found)
 
     def _told(self, found: bytes) -> Absence:
         """What a rank wrote into the store when the group failed; raises its words."""
@@ -195,11 +210,21 @@ class TorchChannel(Channel):
         if "text" in told:
             self._give_up(told["text"])
         ended, late, timeout_s = told["absence"]
+        self._link.absent = {*ended, *late}
         return Absence(tuple(ended), tuple(late), timeout_s)
 
     def _pass_on(self, text: str) -> None:
-        if self._link.store is not None:
-            tell_failed(self._link.store, text)
+        store = self._link.store
+        if store is None:
+            return
+        tell_failed(store, text, heard_by=self.rank)
+        # With the rank that serves the store go the words.
+        ranks = set(range(self.size)) if self._server == self.rank else {self.rank}
+        ranks -= self._link.absent
+        here = [self.members[rank] for rank in ranks & self._on_this_node()]
+        # Where this rank is the cause itself, all that who hears nothing lacks is why.
+        most_s = HEARD_S if self._family.by_itself else AGREE_S
+        last.append(partial(stay_until_heard, store, ranks, here, most_s))
 
     def _look(self) -> None:
         link, now = self._link, time.monotonic()
@@ -228,14 +253,18 @@ class TorchChannel(Channel):
         self._rolls += 1
         store = self._link.store
         keys = {rank: f"call {self._rolls} {rank}" for rank in range(self.size)}
-        if soon(lambda: store.set(keys[self.rank], "here") or True) is None:
-            return {self.rank}
         there = {self.rank}
+
+        def hear() -> bool:
+            """Never false: that is what a silent store answers."""
+            store.set(keys[self.rank], "here")
+            there.update(rank for rank in set(keys) - there if store.check([keys[rank]]))
+            return True
+
         deadline = time.monotonic() + wait_s
         while len(there) < self.size:
-            for rank in set(keys) - there:
-                if soon(partial(store.check, [keys[rank]])):
-                    there.add(rank)
+            if not soon(hear):
+                return set(keys) - {self._server}  # no more can be told
             if time.monotonic() >= deadline:
                 break
             time.sleep(0.02)
@@ -247,11 +276,74 @@ class TorchChannel(Channel):
             self._waiter.close()
         self._link = _Link(None)
 
-    def say_ended(self, error: BaseException) -> None:
-        first = not self._family.told_others
-        super().say_ended(error)
-        if first and self._family.told_others and self._server == self.rank:
-            time.sleep(2 * LOOK_S)  # the words go with this process
+    # ---- connecting ----
+
+    def _connect(self, meeting: Limit) -> Any:
+        store, size = self._link.store, self.size
+        try:
+            absent = wait_for_places(store, size, meeting.end)
+            if not absent:
+                deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S)
+                self.members = in_time(deadline, lambda: who_came(store, size), SILENT)
+                return self._connected(meeting)
+        except (RuntimeError, ValueError, Late) as error:
+            if isinstance(error, TransportError):
+                self._give_up(str(error))
+            if self._server not in (None, self.rank) and self._said(STORE_WAIT_S) is None:
+                self._finish(Absence(ended=(self._server,)), meeting)
+            reason = next(iter(str(error).splitlines()), "")
+            raise TransportError(
+                f"[transport] rank {self.rank} could not connect to the other {size - 1} ranks: "
+                f"{reason}; look at their output, or name the network interface in "
+                "GLOO_SOCKET_IFNAME"
+            ) from error
+        raise TransportError(
+            f"[transport] {named(absent)} did not start within {meeting.seconds:g} s: look at the "
+            "launcher's output, or raise timeout_s (GEAR_TIMEOUT_S)"
+        )
+
+    def _connected(self, meeting: Limit) -> Any:
+        """gloo's connections; made in a thread, so that the wait for ranks that went may end."""
+        from torch.distributed import ProcessGroupGloo
+
+        store, left = self._link.store, max(meeting.left(), STORE_WAIT_S)
+
+        def connect() -> Any:
+            # While gloo waits for a key, nothing else gets through its connection to the store.
+            # torch before 2.7 makes no other: then the dead are found when gloo's time is up.
+            own = store.clone() if hasattr(store, "clone") else store
+            return ProcessGroupGloo(own, self.rank, self.size, timedelta(seconds=left))
+
+        try:
+            return in_time(
+                time.monotonic() + left + STORE_WAIT_S,
+                connect,
+                "a rank does not answer",
+                self._look_for_the_connecting,
+            )
+        except (RuntimeError, Late) as error:
+            if isinstance(error, TransportError):
+                raise
+            # A roll call, which those hear of that still connect.
+            soon(lambda: store.set("roll call", "here"))
+            silent = set(range(self.size)) - self.answered(STORE_WAIT_S)
+            if silent:
+                late = Absence(late=tuple(sorted(silent)), timeout_s=meeting.seconds)
+                self._finish(self.agreed(late), meeting)
+            raise
+
+    def _look_for_the_connecting(self) -> None:
+        """At those that connect, every LOOK_S: the group's first calls do not begin without all."""
+        due = time.monotonic() >= self._link.next_look
+        self._raise_if_failed()
+        self._look()
+        if not due:
+            return
+        ended = self.ended(range(self.size))
+        if ended:
+            self._finish(self.agreed(Absence(ended=tuple(sorted(ended)))), Limit.of(self.timeout_s))
+        if soon(lambda: self._link.store.check(["roll call"])):
+            raise Late("another rank could not connect to all")
 
     def _new_waiter(self) -> _Waiter:
         waiter = _Waiter()
@@ -347,37 +439,6 @@ class _Waiter:
 
 def _timed_out(error: str) -> bool:
     return "Timed out" in error or "timeout" in error
-
-
-def _connect(store: Any, rank: int, size: int, meeting: Limit) -> Any:
-    try:
-        absent = wait_for_places(store, size, meeting.end)
-        if not absent:
-            return _connected(store, rank, size, meeting)
-    except (RuntimeError, ValueError, Late) as error:
-        if isinstance(error, TransportError):
-            raise
-        reason = next(iter(str(error).splitlines()), "")
-        raise TransportError(
-            f"[transport] rank {rank} could not connect to the other {size - 1} ranks: {reason}; "
-            "look at their output, or name the network interface in GLOO_SOCKET_IFNAME"
-        ) from error
-    raise TransportError(
-        f"[transport] {named(absent)} did not start within {meeting.seconds:g} s: look at the "
-        "launcher's output, or raise timeout_s (GEAR_TIMEOUT_S)"
-    )
-
-
-def _connected(store: Any, rank: int, size: int, meeting: Limit) -> Any:
-    """gloo's connections; made in a thread, so that Ctrl-C ends the wait for ranks that went."""
-    from torch.distributed import ProcessGroupGloo
-
-    limit = timedelta(seconds=max(meeting.left(), STORE_WAIT_S))
-    return in_time(
-        time.monotonic() + limit.total_seconds() + STORE_WAIT_S,
-        lambda: ProcessGroupGloo(store, rank, size, limit),
-        "a rank does not answer",
-    )
 
 
 def _tensor(view: memoryview) -> Any:

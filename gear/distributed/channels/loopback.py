@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gear import _core
-from gear.distributed.channel import Absence, Channel, Parts, Views
+from gear.distributed.channels.base import Absence, Channel, Parts, Views
 from gear.distributed.timeout import SLICE_S, Limit
 
 

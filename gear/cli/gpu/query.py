@@ -5,18 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gear.cli import nvml
-from gear.errors import CudaError
+from gear.cli.gpu import nvml
 
 
 def run(as_json: bool) -> int:
-    try:
-        gpus = nvml.list_gpus()
-    except nvml.NvmlError as error:
-        raise CudaError(
-            f"[gpu] the driver does not answer: {error}: nvidia-smi must work first; containers "
-            "need the driver's libraries too (--gpus all, --nv)"
-        ) from error
+    gpus = nvml.list_gpus()
     for gpu in gpus:
         gpu["gencode"] = _gencode(_architecture(gpu))
     if as_json:

@@ -8,12 +8,12 @@ import os
 import sys
 from typing import Any
 
-from gear.distributed.channel import Alone
-from gear.distributed.from_torch import meet_at_store, meet_by_torch
-from gear.distributed.horovod_channel import HorovodChannel
-from gear.distributed.launch import Launch, find_launch, launcher_name
-from gear.distributed.meeting import Meeting
-from gear.distributed.mpi_channel import MpiChannel, initialise_mpi
+from gear.distributed.channels.base import Alone
+from gear.distributed.channels.horovod import HorovodChannel
+from gear.distributed.channels.mpi import MpiChannel, initialise_mpi
+from gear.distributed.meeting.from_torch import meet_at_store, meet_by_torch
+from gear.distributed.meeting.launch import Launch, find_launch, launcher_name
+from gear.distributed.meeting.meeting import Meeting
 from gear.errors import InvalidArgument
 
 log = logging.getLogger("gear")

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gear.distributed.calls import Late, in_time
-from gear.distributed.channel import Alone, Channel
-from gear.distributed.launch import Launch, launcher_name
-from gear.distributed.meeting import Meeting
-from gear.distributed.meeting_point import (
+from gear.distributed.channels.base import Alone, Channel
+from gear.distributed.channels.gloo import TorchChannel
+from gear.distributed.meeting.launch import Launch, launcher_name
+from gear.distributed.meeting.meeting import Meeting
+from gear.distributed.meeting.meeting_point import (
     default_store,
     launch_store,
     own_store,
@@ -21,7 +22,6 @@ from gear.distributed.meeting_point import (
     time_to_meet,
 )
 from gear.distributed.timeout import Limit
-from gear.distributed.torch_channel import TorchChannel
 from gear.errors import InvalidArgument, TransportError
 
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -43,30 +42,32 @@ class RunIdentity:
         parent: the process that started this one. What processes of one run mostly share, too;
             both may differ all the same, where they were started by hand in two terminals.
         size: ranks of the run.
-        who: the process, for messages.
+        member: the process as a rank.
     """
 
     run: str
     program: str
     parent: str
     size: int
-    who: str
+    member: Member
 
     @staticmethod
     def here(rank: int, size: int, environ: Mapping[str, str] = os.environ) -> RunIdentity:
+        member = Member.here(rank)
         return RunIdentity(
             run=_run(environ),
             program=_program(environ),
-            parent=f"{os.getppid()} on {Member.here(rank).host}",
+            parent=f"{os.getppid()} on {member.host}",
             size=size,
-            who=f"rank {rank} (pid {os.getpid()} on {socket.gethostname()})",
+            member=member,
         )
 
     @staticmethod
     def from_text(text: bytes) -> RunIdentity:
         try:
-            return RunIdentity(**json.loads(text))
-        except (TypeError, ValueError):
+            said = json.loads(text)
+            return RunIdentity(**{**said, "member": Member.from_json(said["member"])})
+        except (KeyError, TypeError, ValueError):
             raise InvalidArgument(
                 f"[group] a rank that has come says {text[:80]!r} of itself, which this version of "
                 "GEAR does not understand: ranks of one group must run the same version of GEAR"
@@ -74,6 +75,11 @@ class RunIdentity:
 
     def as_text(self) -> str:
         return json.dumps(asdict(self))
+
+    @property
+    def who(self) -> str:
+        """The process, for messages."""
+        return str(self.member)
 
     def differs(self, other: RunIdentity) -> bool:
         """Whether the two are certainly of different runs."""

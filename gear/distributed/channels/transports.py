@@ -6,14 +6,14 @@ import secrets
 from typing import Any
 
 from gear import _core
-from gear.distributed.channel import Channel
-from gear.distributed.loopback import ThreadChannel
-from gear.distributed.mpi_channel import MpiChannel
+from gear.distributed.channels.base import Channel
+from gear.distributed.channels.loopback import ThreadChannel
+from gear.distributed.channels.mpi import MpiChannel
 from gear.distributed.places import Places
 from gear.distributed.together import together
-from gear.errors import InvalidArgument
+from gear.errors import GearError, InvalidArgument
 
-TRANSPORTS = ("auto", "shared_memory", "mpi", "group")
+TRANSPORTS = ("auto", "shared_memory", "mpi", "group", "verbs")
 WORLD = 0  # the Fortran handle that stands for MPI_COMM_WORLD
 
 
@@ -50,6 +50,8 @@ def choose_transport(
             "[transport] transport 'shared_memory' needs all ranks on one host: these "
             f"{places.size} ranks are on {hosts} hosts; use 'auto'"
         )
+    if wanted == "verbs":
+        return wanted, f"it was asked for; rank 0 has {_verbs_ports(channel)[0]}"
     if wanted != "auto":
         return wanted, "it was asked for"
     if places.num_nodes == 1 and hosts == 1:
@@ -61,8 +63,13 @@ def choose_transport(
     )
 
 
+def open_one_sided(channel: Channel, messages: str) -> _core.Transport:
+    """A new transport that reads rows by RDMA, beside one of kind `messages`. Collective."""
+    return _core.verbs_transport(open_transport(channel, messages), channel.failure)
+
+
 def open_transport(channel: Channel, kind: str) -> _core.Transport:
-    """A new transport of the kind chosen. Collective."""
+    """A new transport of a kind other than ``verbs``. Collective."""
     rank, size, timeout_s = channel.rank, channel.size, channel.timeout_s
     transport: _core.Transport
     if kind == "loopback":
@@ -99,6 +106,22 @@ def _has_mpi(channel: Channel, launcher: str) -> bool:
         # Handles mean nothing to an MPI of another maker.
         return bool(built) and built.split()[0] == channel.library().split()[0]
     return bool(built) and launcher == "mpirun"
+
+
+def _verbs_ports(channel: Channel) -> list[str]:
+    """The RDMA port of every rank, in words. Collective."""
+    port, why = "", ""
+    try:
+        port = _core.verbs_port()
+    except GearError as error:
+        why = str(error).removeprefix("[transport] ")
+    told = channel.exchange([port, why])
+    failed = [f"rank {rank}: {why}" for rank, (_, why) in enumerate(told) if why]
+    if failed:
+        raise InvalidArgument(
+            f"[transport] transport 'verbs' needs an RDMA port on every rank: {'; '.join(failed)}"
+        )
+    return [port for port, _ in told]
 
 
 def _build() -> str:

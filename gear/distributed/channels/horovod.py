@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gear.distributed.channel import Absence, Channel, Parts
+from gear.distributed.channels.base import Absence, Channel, Parts
 from gear.distributed.timeout import LOOK_S, Limit
 
 _made = itertools.count()  # groups are made in the same order on all ranks

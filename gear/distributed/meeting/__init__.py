@@ -1,0 +1,1 @@
+"""How the ranks of a launch find each other."""
