@@ -53,7 +53,12 @@ why_no_python() {
   printf '%s' "${text#, }"
 }
 
-first_line() { "$@" 2>/dev/null | head -n 1; }
+# Of what a command prints, which may print to the end: cut off, it would fail.
+first_line() {
+  local text
+  text=$("$@" 2>/dev/null) || return
+  printf '%s' "${text%%$'\n'*}"
+}
 
 # The version of a tool in one line; 'none' where it is not used or not there.
 tool_version() { # python | compiler | cmake | mpi | cuda

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Step modulefiles: what a user of the installation meets first: the module files (kept in the build
-# until it is switched to), extend-venv-activate, and the Slurm templates. Sourced by build.sh.
+# until it is switched to), extend-venv-activate, display-gpu-info.sh, and the Slurm templates. Sourced by
+# build.sh.
 # shellcheck disable=SC2153  # variables of build.sh
 
 modulefiles_step() {
@@ -12,7 +13,9 @@ modulefiles_step() {
   run mkdir -p "$BUILD/share/gear/modulefiles" "$BUILD/slurm"
   run "$PYTHON" "$SOURCE/modulefiles/render.py" tcl --output "$BUILD/share/gear/modulefiles/$NAME" "${values[@]}"
   run "$PYTHON" "$SOURCE/modulefiles/render.py" lua --output "$BUILD/share/gear/modulefiles/$NAME.lua" "${values[@]}"
-  run install -m 755 "$SOURCE/extend-venv-activate" "$BUILD/bin/extend-venv-activate"
+  for name in extend-venv-activate display-gpu-info.sh; do
+    run install -m 755 "$SOURCE/$name" "$BUILD/bin/$name"
+  done
   for template in "$SOURCE"/slurm/*; do
     install_template "$template" "$BUILD/slurm/${template##*/}"
   done

@@ -14,4 +14,4 @@ venv_step() {
 }
 
 # GEAR needs CMake 3.20; Horovod's third-party code refuses 4 and later unless told otherwise.
-cmake_will_do() { cmake --version 2>/dev/null | grep -qE 'version 3\.(2[0-9]|3[0-9])'; }
+cmake_will_do() { [[ $(first_line cmake --version) =~ version\ 3\.[23][0-9] ]]; }

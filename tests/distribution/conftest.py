@@ -20,6 +20,7 @@ from distribution.recipe import ALL_STEPS, SITES, Installation, Recipe, small_si
 SITE = SITES / "debian12-ci.conf"
 FOLDER = REPOSITORY / "build" / "distribution"
 FIRST_BUILD_S = 3600  # Horovod is compiled where its wheel is not in the cache
+SLURM_S = 1200  # the longest that a job of a test waits for this machine, and ends well
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -32,6 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.installation)
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.timeout(FIRST_BUILD_S))
+        elif "slurm_conf" in fixtures:
+            item.add_marker(pytest.mark.timeout(SLURM_S))
         for group, shared in {
             "slurm": "slurm_conf",
             "installation": "installation",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from distribution.shells import start_up_folder
+
 UID = 65534
 ORDINARY = ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]
 BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
@@ -29,6 +31,12 @@ def home_of(folder: Path) -> Path:
     home.mkdir(mode=0o700)
     os.chown(home, UID, UID)
     return home
+
+
+def loaded(prefix: Path) -> list[str]:
+    """The lines by which a user loads the module."""
+    init = start_up_folder("modules")
+    return [f". {init}/bash", f"module use {prefix}/modulefiles", "module load gear"]
 
 
 def as_ordinary(home: Path, *script: str, **env: str) -> str:

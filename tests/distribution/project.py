@@ -56,7 +56,7 @@ def toy_source(version: str) -> Path:
     source = toy_folder() / version
     for name in ("recipes", "modulefiles", "slurm", "requirements"):
         shutil.copytree(REPOSITORY / name, source / name)
-    for name in ("README.md", "LICENSE", "extend-venv-activate"):
+    for name in ("README.md", "LICENSE", "extend-venv-activate", "display-gpu-info.sh"):
         shutil.copy2(REPOSITORY / name, source / name)
     for name in ("csrc", "cmake", "gear/cli"):
         (source / name).mkdir(parents=True)

@@ -53,7 +53,7 @@ def run_part(
         script,
     ]
     return subprocess.run(
-        ["bash", "-c", "\n".join(lines)], capture_output=True, text=True, timeout=100, cwd=folder
+        ["bash", "-c", "\n".join(lines)], capture_output=True, text=True, timeout=240, cwd=folder
     )
 
 

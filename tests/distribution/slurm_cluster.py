@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -46,6 +46,7 @@ class Cluster:
     conf: str
     home: Path
     become: tuple[str, ...] = ()
+    started: list[int] = field(default_factory=list)
 
     def use_modules(self, tool: str) -> None:
         """`module` of `modules` or `lmod` in login shells, whatever the machine's own is."""
@@ -55,7 +56,7 @@ class Cluster:
         (self.home / ".bash_profile").write_text(line)
 
     def run(
-        self, *command: str | Path, env: Mapping[str, str] | None = None, timeout_s: float = 60
+        self, *command: str | Path, env: Mapping[str, str] | None = None, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
         """Not checked: returncode, stdout and stderr are the caller's."""
         bare = {"HOME": str(self.home), "PATH": BARE_PATH, "LC_ALL": "C.UTF-8"}
@@ -74,9 +75,15 @@ class Cluster:
         """`sbatch words...`: options, the script, its arguments. Returns the job's number."""
         done = self.run("sbatch", "--parsable", *words, env=env)
         assert done.returncode == 0, done.stderr
-        return int(done.stdout)
+        self.started.append(int(done.stdout))
+        return self.started[-1]
 
-    def finish(self, number: int, timeout_s: float = 240) -> Job:
+    def cancel_all(self) -> None:
+        """Ends the jobs that were started here and run still: they would starve the next ones."""
+        if self.started:
+            self.run("scancel", "--quiet", *map(str, self.started))
+
+    def finish(self, number: int, timeout_s: float = 600) -> Job:
         """Waits for a job; cancels it and fails if it takes longer."""
         deadline = time.monotonic() + timeout_s
         shown = self.run("scontrol", "show", "job", str(number)).stdout
@@ -88,10 +95,10 @@ class Cluster:
                 break
             if time.monotonic() > deadline:
                 self.run("scancel", str(number))
-                pytest.fail(f"job {number} still runs:\n{log.read_text()}")
+                pytest.fail(f"job {number} still runs:\n{log.read_text(errors='replace')}")
             time.sleep(0.1)
         exit_code = int(facts["ExitCode"].split(":")[0])
-        return Job(number, facts["JobState"], exit_code, log.read_text())
+        return Job(number, facts["JobState"], exit_code, log.read_text(errors="replace"))
 
     def submit(self, *words: str | Path, env: Mapping[str, str] | None = None) -> Job:
         """`start` and `finish`."""
@@ -116,7 +123,9 @@ def slurm_conf() -> Iterator[str]:
 
 
 @pytest.fixture
-def cluster(slurm_conf: str, tmp_path: Path) -> Cluster:
+def cluster(slurm_conf: str, tmp_path: Path) -> Iterator[Cluster]:
     home = tmp_path / "home of a user"
     home.mkdir()
-    return Cluster(slurm_conf, home)
+    cluster = Cluster(slurm_conf, home)
+    yield cluster
+    cluster.cancel_all()

@@ -16,9 +16,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distribution.conftest import Installation
-from distribution.ordinary_user import ORDINARY, UID, as_ordinary, as_root, home_of
+from distribution.ordinary_user import (
+    ORDINARY,
+    UID,
+    as_ordinary,
+    as_root,
+    home_of,
+    loaded,
+)
 from distribution.recipe import GEAR_STEPS, Recipe, done_steps, list_files, small_site, toy_recipe
-from distribution.shells import start_up_folder
 from gear.cli import check_manifest
 
 if TYPE_CHECKING:
@@ -29,12 +35,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.modules, as_root]
 
 KILLS = 10
 LONGEST_S = 2.0  # after a step has begun; most take about as long
-
-
-def loaded(prefix: Path) -> list[str]:
-    """The lines by which a user loads the module."""
-    init = start_up_folder("modules")
-    return [f". {init}/bash", f"module use {prefix}/modulefiles", "module load gear"]
 
 
 def build_under_kills(recipe: Recipe, seed: int) -> None:
@@ -67,7 +67,6 @@ def build_under_kills(recipe: Recipe, seed: int) -> None:
 
 
 @pytest.mark.slurm
-@pytest.mark.timeout(300)
 def test_the_day(cluster: Cluster, open_folder: Path) -> None:
     prefix, site = open_folder / "apps", open_folder / "site.conf"
     temporary = open_folder / "tmp"  # where a pip that is killed leaves what it unpacked

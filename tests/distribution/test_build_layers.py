@@ -50,6 +50,15 @@ def hashes(folder: Path, source: Path = REPOSITORY, **site: str) -> list[str]:
     return done.stdout.split()
 
 
+def test_what_a_tool_says_behind_its_version_does_not_matter(tmp_path: Path) -> None:
+    tool = tmp_path / "cmake"
+    tool.write_text("#!/bin/sh\necho 'cmake version 3.25.1'\nsleep 0.2\nseq 20000\n")
+    tool.chmod(0o755)
+    ask = f'PATH={tmp_path}:$PATH\ntool_version compiler\ncmake_will_do && echo ", which will do"'
+    done = run_part("steps/venv.sh", ask, tmp_path, site={"cxx": str(tool)})
+    assert done.stdout == "cmake version 3.25.1, which will do\n", done.stderr
+
+
 @pytest.mark.parametrize(
     ("values", "changed"),
     [

@@ -11,7 +11,8 @@ import pytest
 from distribution.recipe import Installation
 from distribution.shells import Shell, every_shell, every_tool, read_snapshot
 
-COMMANDS = "gear python python3 torchrun horovodrun deepspeed extend-venv-activate".split()
+COMMANDS = "gear python python3 torchrun horovodrun deepspeed".split()
+COMMANDS += ["extend-venv-activate", "display-gpu-info.sh"]
 TEMPLATES = {"env.sh", "1node.sbatch", "multinode-srun.sbatch"}
 LOGIN_FILES = [Path("/etc/profile.d/modules.sh"), Path("/etc/profile.d/lmod.sh")]
 
@@ -60,7 +61,7 @@ def test_login_shell(installation: Installation, tmp_path: Path) -> None:
         env={"HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.stdout == f"{installation.home.resolve()}/bin/gear\n", done.stderr

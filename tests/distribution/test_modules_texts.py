@@ -91,7 +91,7 @@ def test_lint_by_lmod(tree: ModuleTree, mistake: str | None) -> None:
     assert start_up is not None
     check = start_up.parent / "libexec" / "check_module_tree_syntax"
     done = subprocess.run(
-        [check, str(tree.folder)], capture_output=True, text=True, timeout=60, check=False
+        [check, str(tree.folder)], capture_output=True, text=True, timeout=240, check=False
     )
     assert ("No errors found" in done.stdout + done.stderr) is (mistake is None)
 

@@ -46,7 +46,9 @@ def scontrol(tmp_path: Path) -> Path:
     program = tmp_path / "bin" / "scontrol"
     program.parent.mkdir()
     program.write_text(
-        '#!/bin/sh\n[ "$*" = "show hostnames two nodes" ] || exit 1\n'
+        "#!/bin/sh\n"
+        '[ "$*" != "show config" ] || exec echo "TaskPlugin              = task/none"\n'
+        '[ "$*" = "show hostnames two nodes" ] || exit 1\n'
         "printf 'localhost\\n127.0.0.1\\n'\n"
     )
     program.chmod(0o755)
@@ -60,7 +62,7 @@ def bash(script: str, env: dict[str, str], path: Path | None = None) -> subproce
         env={"PATH": f"{before}{os.environ['PATH']}", **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 
@@ -95,7 +97,7 @@ def test_the_batch_script_gets_a_meeting_point_and_nothing_else(scontrol):
     assert set(before.splitlines()) <= set(after.splitlines())
     assert set(after.splitlines()) - set(before.splitlines()) == {
         *("MASTER_ADDR", "MASTER_PORT", "GEAR_JOB_NODES"),
-        *("SRUN_CPUS_PER_TASK", "SLURM_EXPORT_ENV"),
+        *("SRUN_CPUS_PER_TASK", "SLURM_EXPORT_ENV", "SLURM_WAIT", "SLURM_KILL_BAD_EXIT"),
     }
     for setting in (
         'MASTER_ADDR="localhost"',
@@ -103,6 +105,8 @@ def test_the_batch_script_gets_a_meeting_point_and_nothing_else(scontrol):
         'GEAR_JOB_NODES="localhost 127.0.0.1"',
         'SRUN_CPUS_PER_TASK="4"',
         'SLURM_EXPORT_ENV="ALL"',
+        'SLURM_WAIT="60"',
+        'SLURM_KILL_BAD_EXIT="0"',
     ):
         assert f"declare -x {setting}\n" in exported
 
@@ -140,6 +144,10 @@ def test_a_meeting_point_of_before_is_replaced(scontrol):
         ({"SLURM_JOB_ID": ""}, "this is no Slurm job"),
         ({"SLURM_JOB_NODELIST": ""}, "submit the script with sbatch"),
         ({"SLURM_JOB_NODELIST": "odd]"}, "scontrol does not understand SLURM_JOB_NODELIST=odd]"),
+        (
+            {"SLURM_JOB_NODELIST_HET_GROUP_1": "odd]"},
+            "scontrol does not understand SLURM_JOB_NODELIST=two nodes,odd]",
+        ),
     ],
 )
 def test_a_batch_script_is_refused(scontrol, change, sentence):
@@ -150,6 +158,80 @@ def test_a_batch_script_is_refused(scontrol, change, sentence):
     assert sentence in done.stderr
     strict = bash(f"set -eu; source {ENV}; echo reached", env, scontrol)
     assert (strict.returncode, strict.stdout) == (2, "")
+
+
+def test_a_cluster_that_does_not_show_its_configuration_binds_nothing_and_says_so(scontrol):
+    program = scontrol / "scontrol"
+    program.write_text(program.read_text().replace('exec echo "TaskPlugin ', 'exit 1 # "'))
+    done = in_batch(BATCH, scontrol, 'echo "${SLURM_CPU_BIND-unset}"')
+    assert (done.returncode, done.stdout) == (0, "unset\n")
+    assert "tasks are not bound to CPUs; export SLURM_CPU_BIND=cores" in done.stderr
+
+
+def test_the_second_node_of_a_heterogeneous_job_may_be_of_its_second_part(scontrol):
+    (scontrol / "scontrol").write_text(
+        "#!/bin/sh\n[ \"$*\" = 'show hostnames n1,n[7-8]' ] && printf 'n1\\nn7\\nn8\\n'\n"
+    )
+    parts = {"SLURM_JOB_NODELIST": "n1", "SLURM_JOB_NODELIST_HET_GROUP_1": "n[7-8]"}
+    found = {**BATCH, **parts, "SLURMD_NODENAME": "n1"}
+    done = in_batch(found, scontrol, 'echo "$MASTER_ADDR; $GEAR_JOB_NODES"')
+    assert done.stdout == "n1; n1 n7\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("plugins", "preset", "expected"),
+    [
+        ("task/affinity,task/cgroup", "", "cores"),
+        ("task/cgroup", "none", "none"),
+        ("task/none", "", "unset"),
+    ],
+)
+def test_tasks_are_bound_where_the_cluster_can(scontrol, plugins, preset, expected):
+    with (scontrol / "scontrol").open("w") as program:
+        program.write(
+            '#!/bin/sh\n[ "$2" = config ] || exec echo localhost\n'
+            f"echo 'TaskPlugin              = {plugins}'\n"
+            "sleep 0.2; seq 20000 # what comes behind it, when whoever looks for it may have gone\n"
+        )
+    env = {**BATCH, **({"SLURM_CPU_BIND": preset} if preset else {})}
+    done = in_batch(env, scontrol, 'echo "${SLURM_CPU_BIND-unset}"')
+    assert done.stdout == f"{expected}\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [
+        ({}, "requeue 42"),
+        ({"SLURM_ARRAY_JOB_ID": "40", "SLURM_ARRAY_TASK_ID": "3"}, "requeue 40_3"),
+    ],
+)
+def test_a_job_whose_ranks_go_on_is_requeued(scontrol, tmp_path, more, asked):
+    # Slurm ends the script of a job that it requeues; the stand-in does so to its caller.
+    (scontrol / "scontrol").write_text(
+        f"#!/bin/sh\necho \"$*\" >'{tmp_path}/asked'\n(sleep 0.5; kill $PPID) &\n"
+    )
+    done = bash(f"{ENV} --ended 75", {**BATCH, **more}, scontrol)
+    assert done.returncode not in (0, 75)
+    assert (tmp_path / "asked").read_text() == f"{asked}\n"
+    assert done.stderr.startswith("[slurm] job 42 saved its state and goes on when Slurm starts it")
+
+
+def test_a_job_that_failed_is_not_requeued(scontrol):
+    done = bash(f"{ENV} --ended 2", BATCH, scontrol)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+def test_a_warning_before_the_ranks_had_begun_says_so(scontrol):
+    done = bash(f"{ENV} --ended 138", BATCH, scontrol)
+    assert done.returncode == 2
+    assert done.stderr.startswith("[slurm] SIGUSR1 came to job 42 before its ranks had begun")
+
+
+def test_a_job_that_slurm_does_not_requeue_says_so(scontrol):
+    (scontrol / "scontrol").write_text("#!/bin/sh\necho 'Job is not requeueable' >&2; exit 1\n")
+    done = bash(f"{ENV} --ended 75", BATCH, scontrol)
+    assert done.returncode == 2
+    assert "Job is not requeueable\n[slurm] job 42 saved its state, and Slurm does" in done.stderr
 
 
 def test_without_python_there_is_no_port(scontrol):
@@ -210,6 +292,29 @@ def test_what_is_preset_stays():
     assert {name: seen[name] for name in preset} == preset
     half = variables({**TASK, "NCCL_SOCKET_IFNAME": "hsn"})
     assert (half["GLOO_SOCKET_IFNAME"], half["NCCL_SOCKET_IFNAME"]) == ("lo", "hsn")
+
+
+def test_a_command_that_starts_ranks_itself_finds_the_nodes():
+    """torchrun takes its defaults from PET_*, and tells its ranks who they are."""
+    done = in_task({**TASK, "SLURM_CPUS_PER_TASK": "9"}, "--ranks", "4", "env")
+    assert done.returncode == 0, done.stderr
+    seen = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    expected = {
+        "PET_NNODES": "3",
+        "PET_NODE_RANK": "1",
+        "PET_NPROC_PER_NODE": "4",
+        "PET_MASTER_ADDR": "localhost",
+        "PET_MASTER_PORT": "24242",
+        "OMP_NUM_THREADS": "2",
+    }
+    assert {name: seen.get(name) for name in expected} == expected
+    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK"} & seen.keys()
+    told = in_task({**TASK, "SLURM_PROCID": "0"}, "--ranks", "4", "true").stderr
+    assert "job 42: ranks: 12, nodes: 2" in told
+    for words in (["--ranks", "none", "env"], ["--ranks", "4"], ["--ranks"]):
+        done = in_task(TASK, *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "[slurm] --ranks" in done.stderr
 
 
 def test_on_one_node_no_interface_is_chosen():

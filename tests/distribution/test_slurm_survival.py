@@ -1,0 +1,135 @@
+"""preempt-requeue on a real Slurm: preempted, at its time limit, and with a node that goes down."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from distribution.slurm_cluster import Job
+    from distribution.slurm_site import Site
+
+pytest_plugins = ["distribution.slurm_cluster", "distribution.slurm_site"]
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.modules,
+    pytest.mark.slow,
+]
+
+RUN = (
+    *("device=cpu", "algo.learning_starts=400", "algo.batch_size=32", "model.hidden=[32]"),
+    *("logger=csv", "checkpoint_every=1000000", "dist.exchange_every=10"),
+)
+EVERY = 400  # ends are multiples of it: the ranks' episodes end there
+
+
+def start(site: Site, name: str, *words: str, options: tuple[str, ...] = ()) -> int:
+    """A run without an end until `let_end` gives it one."""
+    at = str(site.cluster.home / f"{name}.end")
+    run = f"hydra.run.dir={name}/run"
+    return site.start("preempt-requeue", *RUN, run, *words, options=options, TEST_END=at)
+
+
+def let_end(site: Site, name: str, after: int) -> None:
+    """Some steps later than `after`."""
+    beside = site.cluster.home / f"{name}.part"
+    beside.write_text(str((after // EVERY + 2) * EVERY))
+    beside.rename(site.cluster.home / f"{name}.end")
+
+
+def end(site: Site, name: str) -> int:
+    return int((site.cluster.home / f"{name}.end").read_text())
+
+
+def episodes(site: Site, name: str) -> int:
+    metrics = site.cluster.home / name / "run" / "metrics.csv"
+    return metrics.read_text().count("\n") - 1 if metrics.exists() else 0
+
+
+def weights(run: Path, step: int) -> dict[str, Any]:
+    torch = pytest.importorskip("torch")
+    saved = torch.load(run / f"checkpoints/step_{step}/trainer.pt", weights_only=True)
+    return saved["algorithm"]
+
+
+def differing(a: Any, b: Any, where: str = "") -> list[str]:
+    """Paths of the leaves in which two nested states differ, to the bit."""
+    if isinstance(a, dict):
+        assert a.keys() == b.keys(), where
+        return [path for key in a for path in differing(a[key], b[key], f"{where}/{key}")]
+    same = a.equal(b) if hasattr(a, "equal") else a == b
+    return [] if same else [where]
+
+
+def continued(site: Site, number: int, name: str, signal: str) -> Job:
+    """It was told, saved, was requeued, and went on to the end that it is given here."""
+    requeued = "goes on when Slurm starts it again"
+    site.wait(lambda: requeued in site.log(number) or site.has_ended(number), "the requeue")
+    told = re.search(rf"{signal}: stopped at step ([\d,]+), saved", site.log(number))
+    assert told, site.log(number)
+    step = int(told[1].replace(",", ""))
+    let_end(site, name, step)
+    job = site.succeed(number)
+    _, again, second = job.log.partition(f"[slurm] job {number} was requeued (restart 1)")
+    assert again, job.log
+    assert re.search(rf"continues \S*step_{step},", second), job.log
+    return job
+
+
+@pytest.fixture(scope="module")
+def limited(site: Site) -> int:
+    """Told between 75 and 135 s before its end: the ranks have begun by then, and time to save."""
+    options = ("--nodes", "1", "--time", "3", "--set", "signal=USR1@75", "--set", "nodelist=gear1")
+    return start(site, "limited", options=options)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def started(limited: int) -> None:
+    """The slow one first."""
+
+
+def test_preempted_by_a_higher_partition(site: Site) -> None:
+    options = ("--nodes", "1", "--set", "partition=spare", "--set", "nodelist=gear2")
+    number = start(site, "preempted", options=options)
+    site.wait(lambda: episodes(site, "preempted") >= 2, "two episodes")
+    urgent = site.cluster.start("--exclusive", "--nodelist=gear2", "--wrap", "true")
+    continued(site, number, "preempted", "SIGTERM")
+    assert site.state(urgent) == "COMPLETED"
+
+
+def test_at_its_time_limit(site: Site, limited: int) -> None:
+    continued(site, limited, "limited", "SIGUSR1")
+
+
+def test_weights_are_those_of_an_uninterrupted_run(site: Site) -> None:
+    """To the bit."""
+    step = end(site, "preempted")
+    words = (f"total_steps={step}", "hydra.run.dir=whole/run")
+    site.succeed(site.start("1node", *RUN, *words))
+    mine, whole = (
+        weights(site.cluster.home / name / "run", step) for name in ("preempted", "whole")
+    )
+    assert differing(mine, whole) == []
+
+
+def test_a_node_that_goes_down(site: Site) -> None:
+    """Slurm ends the job with a sentence, starts it again, and it goes on from a checkpoint."""
+    number = start(site, "down", "checkpoint_every=400", options=("--set", "ntasks-per-node=1"))
+    folder = site.cluster.home / "down" / "run" / "checkpoints"
+    site.wait(lambda: list(folder.glob("step_*")), "a checkpoint")
+    scontrol = ("scontrol", "update", "nodename=gear2")
+    site.cluster.run(*scontrol, "state=down", "reason=test")
+    try:
+        site.wait(lambda: site.state(number) == "PENDING", "the requeue")
+        steps = [int(path.name[5:]) for path in folder.glob("step_*")]
+        let_end(site, "down", max(steps))
+    finally:
+        site.cluster.run(*scontrol, "state=resume")
+    job = site.succeed(number)
+    first, again, second = job.log.partition(f"[slurm] job {number} was requeued (restart 1)")
+    assert again, job.log
+    assert re.search(r"DUE TO NODE FAILURE", first), job.log
+    assert re.search(rf"continues \S*step_{max(steps)},", second), job.log
