@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -29,6 +30,15 @@ def has_mpi() -> bool:
     import gear
 
     return shutil.which("mpirun") is not None and bool(gear._core.build_info()["mpi"])
+
+
+def has_gear_mpi() -> bool:
+    """MPI's launcher is here, and the extension that tools/c10d.sh builds for this torch."""
+    if shutil.which("mpirun") is None or find_spec("torch") is None:
+        return False
+    import gear.mpi
+
+    return gear.mpi.available()
 
 
 def has_slurm() -> bool:
@@ -65,6 +75,7 @@ RESOURCES = {
     "jax": lambda: find_spec("jax") is not None,
     "rdma": lambda: any(Path("/sys/class/infiniband").glob("*")),
     "mpi": has_mpi,
+    "gear_mpi": has_gear_mpi,
     "slurm": has_slurm,
     "site": lambda: "GEAR_SITE" in os.environ,
     "installation": lambda: all(map(shutil.which, ("g++", "mpicc", "mpirun", "patch"))),
@@ -120,6 +131,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    _forget_closed_streams()
     needed = {mark.name for mark in item.iter_markers()} & set(RESOURCES)
     gpus = item.get_closest_marker("gpus")
     if gpus and num_gpus() < gpus.args[0]:
@@ -129,6 +141,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for name in sorted(needed):
         if not RESOURCES[name]():
             _absent(item, name, name)
+
+
+def _forget_closed_streams() -> None:
+    """Hydra logs to the stdout that a test had, and leaves that to later ones of the process."""
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        stream = getattr(handler, "stream", None)
+        if stream is not None and stream.closed:
+            root.removeHandler(handler)
 
 
 def _required(config: pytest.Config) -> set[str]:

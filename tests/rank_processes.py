@@ -20,7 +20,7 @@ def run_ranks(
     cases: Sequence[dict[str, Any]],
     variables: Callable[[int], dict[str, str]] = lambda _: {},
     *,
-    timeout_s: float = 110,
+    timeout_s: float = 240,
 ) -> list[list[dict[str, Any]]]:
     """What each rank says of every case.
 

@@ -22,7 +22,6 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_rehearsal_has_every_part(tmp_path: Path) -> None:
     path = tmp_path / "gpu.json"
     done = run("gpu.py", "--rehearse", "--json", str(path))
@@ -47,7 +46,6 @@ def test_unknown_parts_are_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_rehearsal_over_ranks_has_every_part(tmp_path: Path) -> None:
     path = tmp_path / "group.json"
     done = run("group_gpu.py", "--rehearse", "--json", str(path))

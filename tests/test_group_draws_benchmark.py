@@ -26,7 +26,7 @@ def test_figures_are_kept_and_drawn_beside_others(tmp_path: Path) -> None:
     kept, plot = tmp_path / "kept.json", tmp_path / "plot.png"
     command = [sys.executable, str(GROUP_DRAWS), str(binary), "--batch-size", "4"]
     command += ["--ranks", "2,8", "--json", str(kept), "--beside", str(beside), "--plot", str(plot)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     assert json.loads(kept.read_text())["results"] == ROWS
     assert "77.7" in done.stdout

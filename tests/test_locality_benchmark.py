@@ -17,7 +17,7 @@ def test_locality_first_moves_ten_times_fewer_bytes(tmp_path: Path) -> None:
     path = tmp_path / "locality.json"
     command = [sys.executable, str(LOCALITY), "--ranks", "1,2,6", "--ranks-per-node", "2"]
     command += ["--batches", "2", "--require", "--json", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     outcome = json.loads(path.read_text())
     assert [row["ranks"] for row in outcome["results"]] == [1, 2, 6]

@@ -8,6 +8,9 @@ cd "$(dirname "$0")/.."
 root=$PWD
 export CMAKE_ARGS="${CMAKE_ARGS:-} -DGEAR_WITH_CUDA=OFF"
 work=$(mktemp -d)
+# Not build/: others may be building there. And one for all: the core knows no Python, so that it is compiled
+# for the first of them and linked for all.
+export SKBUILD_BUILD_DIR=$work/build
 trap 'rm -rf "$work"' EXIT
 
 find_python() { # minor version

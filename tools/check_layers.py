@@ -37,6 +37,7 @@ CPP_BELOW = {
     },
 }
 CPP_BELOW["bindings"] = set(CPP_BELOW)
+CPP_BELOW["c10d"] = {"base", "memory", "transport"}  # an extension of its own
 
 MOST_IN_A_FOLDER = 12  # a header and its sources count as one
 FULLER_FOLDERS = {"csrc/bindings": "one file a subject of the face"}  # folder -> reason
@@ -49,14 +50,16 @@ TOOLKIT_INCLUDE = re.compile(
 )
 STAND_INS = "without_cuda"  # defines what a room's toolkit folder defines, in a build without it
 
-# What goes into libgear_mpi.so.
-MPI_FOLDER = "csrc/transport/mpi/"
+# What goes into libgear_mpi.so, and into the extension gear._c10d.
+MPI_FOLDERS = ("csrc/transport/mpi/", "csrc/c10d/")
+TORCH_FOLDER = "csrc/c10d/torch/"
+TORCH = {"torch", "ATen", "c10/"}
 MPI_INCLUDE = re.compile(r"\s*#\s*include\s*[<\"]mpi(-ext)?\.h")
 
 # gear/: a module or package imports only what stands on an earlier line, and itself. Imports inside
 # functions count; those under TYPE_CHECKING do not.
 PYTHON_LAYERS = [
-    {"_core", "namesake"},
+    {"_core", "_c10d", "namesake"},
     {"errors"},
     {"arguments", "device", "frameworks", "log", "whole"},
     {"arrays", "episode", "rate_limit", "schema", "samplers", "statistics"},
@@ -64,14 +67,14 @@ PYTHON_LAYERS = [
     {"loader", "checkpoint"},
     {"buffer"},
     {"datasets"},
-    {"integrations"},
+    {"integrations", "mpi"},
     {"train"},
     {"cli"},
 ]
 FACE = "buffer"  # up to this layer, modules name each other; those above may `import gear`
 
 FRAMEWORKS = {"torch", "deepspeed", "horovod", "mpi4py"}
-FRAMEWORK_FOLDERS = {"distributed", "integrations", "train"}
+FRAMEWORK_FOLDERS = {"distributed", "integrations", "mpi", "train"}
 LAZY_FOLDERS = {
     "distributed"
 }  # part of the face, which imports no framework: inside functions only
@@ -124,11 +127,13 @@ def check_includes(root: Path, path: Path) -> Iterator[str]:
     allowed = CPP_BELOW[room] | {room}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         where = f"{name}:{number}"
-        foreign = re.match(r"\s*#\s*include\s*[<\"](pybind11|Python\.h|torch)", line)
-        if foreign and (room != "bindings" or foreign.group(1) == "torch"):
-            yield f"{where}: {line.strip()}: only bindings/ knows Python, none torch"
-        if MPI_INCLUDE.match(line) and not name.startswith(MPI_FOLDER):
-            yield f"{where}: {line.strip()}: only {MPI_FOLDER} knows MPI"
+        foreign = re.match(r"\s*#\s*include\s*[<\"](pybind11|Python\.h|torch|ATen|c10/)", line)
+        at_home = name.startswith(TORCH_FOLDER) or room == "bindings"
+        if foreign and (not at_home or (room == "bindings" and foreign.group(1) in TORCH)):
+            at = f"bindings/ knows Python, {TORCH_FOLDER} torch too"
+            yield f"{where}: {line.strip()}: only {at}"
+        if MPI_INCLUDE.match(line) and not name.startswith(MPI_FOLDERS):
+            yield f"{where}: {line.strip()}: only {' and '.join(MPI_FOLDERS)} know MPI"
         if TOOLKIT_INCLUDE.match(line) and not needs_toolkit(name):
             yield f"{where}: {line.strip()}: only cuda/ and nccl/ know the toolkit"
         found = re.match(r'\s*#\s*include\s*"([^"]+)"', line)

@@ -5,7 +5,7 @@
 #   tools/test.sh [--all] [pytest arguments]
 #
 # Without --all: no test that is marked slow, and the native tests under the first sanitizers alone.
-# Tests run side by side, one process a core; `-n 0` runs them in this one.
+# Tests run side by side, three processes for two cores; `-n 0` runs them in this one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,10 +25,13 @@ if echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1; then
   tools/native.sh "--sanitizers=$sanitizers"
 fi
 
+tools/c10d.sh >/dev/null || [ $? = 3 ] # 3: no MPI here, and the tests that need it are skipped
+
 log=build/pytest.log
 status=0
-# A core more is of no use, and memory is not endless where cores are many.
-processes=$(nproc)
+# More than cores: what waits for a job, for ranks or for packages leaves its core to others. Memory is not
+# endless where cores are many.
+processes=$(($(nproc) * 3 / 2))
 [ "$processes" -le 8 ] || processes=8
 .venv/bin/python -m pytest -n "$processes" --dist loadgroup --durations=40 "${tier[@]}" "$@" 2>&1 |
   tee "$log" || status=$?

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from docs.documents import ROOT, commands
+from train.saved_data import write_arc, write_cartpole
 
 import gear
 
@@ -24,6 +25,8 @@ RUN_ELSEWHERE = {
     r"make stubs": ("tools/lint.sh", "tools/check_stubs.sh"),
     r"tools/setup\.sh train": ("tools/demo.sh", "tools/setup.sh train"),
     r"tools/native\.sh .*": ("tools/test.sh", "tools/native.sh"),
+    r"tools/c10d\.sh": ("tools/test.sh", "tools/c10d.sh"),
+    r"mpirun -n 4 python train\.py": ("tests/process_group/launch.py", '"mpirun"'),
     r"python3 -m venv ~/gear-venv": ("tools/check_install.sh", "-m venv"),
     r"~/gear-venv/bin/pip install \.": ("tools/check_install.sh", "wheel --no-deps"),
     r"~/gear-venv/bin/pip install '\.\[cli\]'": ("tools/check_install.sh", "[cli]"),
@@ -33,6 +36,10 @@ RUN_ELSEWHERE = {
     ),
     r"torchrun .* gear train dist=ddp": ("tests/train/test_ddp.py", "torch.distributed.run"),
     r"mpirun .* gear train dist=ddp": ("tests/train/test_ddp.py", "mpirun"),
+    r"deepspeed .* --module gear\.cli\.app train dist=deepspeed .*": (
+        "tests/train/test_deepspeed_launched.py",
+        "--module",
+    ),
     r'sbatch "\$GEAR_HOME/slurm/1node\.sbatch" .*': (
         "tests/distribution/test_slurm_templates.py",
         "1node.sbatch",
@@ -61,6 +68,10 @@ RUN_ELSEWHERE = {
 
 # Training runs are cut short; the command is otherwise the one in the document.
 SHORT = "total_steps=300 algo.learning_starts=200 checkpoint_every=0"
+SHORT_OFFLINE = "total_steps=4 eval_every=2 checkpoint_every=0"
+SHORT_PUZZLES = (
+    f"{SHORT_OFFLINE} data.eval_puzzles=2 data.puzzles=40 model.width=16 algo.batch_size=2"
+)
 
 SHOWN = commands()
 RUN_HERE = sorted(
@@ -103,7 +114,13 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
         start = [sys.executable]
     else:
         start = [sys.executable, "-m", "gear.cli.app"]
-    if trains(command):
+    if "data=puzzles" in command:
+        write_arc(tmp_path / "arc" / "data")
+        arguments += SHORT_PUZZLES.split()
+    elif "data=saved" in command:
+        write_cartpole(tmp_path / "teacher", (30,) * 12)
+        arguments += SHORT_OFFLINE.split()
+    elif trains(command):
         arguments += SHORT.split()
     done = subprocess.run(
         [*start, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gear import _core
-from gear.cli.gpus import find_gpus, gpu_findings
+from gear.cli.gpu.gpus import find_gpus, gpu_findings
 
 
 @pytest.fixture(autouse=True)

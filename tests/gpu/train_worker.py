@@ -1,6 +1,6 @@
 """One learner on a GPU, in a process of its own; prints one JSON line.
 
-train_worker.py learn FOLDER KEY=VALUE...    updates during which torch refuses to wait for the GPU
+train_worker.py learn FOLDER KEY=VALUE...    steps during which torch refuses to wait for the GPU
 train_worker.py whole FOLDER KEY=VALUE...    a run, saved at its middle into FOLDER
 train_worker.py rest FOLDER                  that run, continued from there
 """
@@ -19,9 +19,9 @@ import torch
 from hydra import compose, initialize_config_dir
 
 import gear.train
-from gear.train.checkpoint import find
 from gear.train.config import read
 from gear.train.loop import Learner
+from gear.train.record.checkpoint import find
 
 MIDDLE, END = 170, 300
 mode, folder, overrides = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
@@ -59,11 +59,10 @@ else:
     advance(learner, MIDDLE)
 
 if mode == "learn":
-    batches = [next(learner.loader) for _ in range(3)]
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
-    for batch in batches:
-        learner.algorithm.learn(batch)
+    for _ in range(5):
+        learner.step()  # of a small network: it acts with the host's copy
     torch.cuda.set_sync_debug_mode("default")
 else:
     if mode == "whole":
@@ -76,6 +75,7 @@ said = {
     "device": str(next(networks[0].parameters()).device),
     "cublas": os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""),
     "finite": all(math.isfinite(value) for value in learner.algorithm.metrics().values()),
+    "launching": learner.algorithm.launching,
     "digest": digest(learner),
 }
 learner.close()

@@ -8,16 +8,21 @@
 #
 # Each node has a network, a host name, a /dev/shm and mounts of its own, and shares the file system:
 # what is wrong on two machines, such as MASTER_ADDR=localhost, is wrong here. CPUS (4) and GPUS (2,
-# devices that compute nothing) say what each node claims to have. Needs root and, on Debian,
-# slurm-wlm munge libpmix2 iproute2 procps. All it makes is in /run/gear-slurm, but for the network
-# br-gear and /dev/fakegpu*: another Slurm on the machine stays as it is.
+# devices that compute nothing) say what each node claims to have. Jobs of the partition `standard` preempt
+# those of `spare`, which are told 30 s before and requeued. PLACE (0 to 9) tells clusters apart that
+# live on one machine at once. Needs root and, on Debian, slurm-wlm munge libpmix2 iproute2 procps. All
+# it makes is in /run/gear-slurm-PLACE, but for its networks and /dev/fakegpu*: another Slurm on the
+# machine stays as it is.
 set -euo pipefail
 
+place=${PLACE:-0}
 nodes=(gear1 gear2)
-net=10.77.0
-state=/run/gear-slurm
+net=10.77.$place
+bridge=br-gear$place
+state=/run/gear-slurm-$place
 cpus=${CPUS:-4}
 gpus=${GPUS:-2}
+gpu=/dev/fakegpu$place
 export SLURM_CONF=$state/slurm.conf
 
 say() { echo "cluster: $*" >&2; }
@@ -26,7 +31,7 @@ die() { say "$@"; exit 1; }
 check_machine() {
   local tool missing=()
   [ "$(id -u)" = 0 ] || die "making network namespaces needs root: run it with sudo"
-  for tool in slurmctld slurmd sinfo munged ip nsenter unshare pgrep; do
+  for tool in slurmctld slurmd sinfo munged ip nsenter unshare pgrep mountpoint; do
     command -v "$tool" >/dev/null || missing+=("$tool")
   done
   [ ${#missing[@]} = 0 ] ||
@@ -37,7 +42,7 @@ slurm_conf() {
   cat <<CONF
 ClusterName=gear
 SlurmctldHost=$(hostname | cut -d. -f1)($net.1)
-SlurmctldPort=16817
+SlurmctldPort=$((16817 + place))
 SlurmUser=root
 SlurmdUser=root
 # A job that is requeued waits until its credential has expired: 120 s unless told otherwise.
@@ -62,12 +67,15 @@ KillWait=5
 # There is no accounting: finished jobs are shown for so many seconds.
 MinJobAge=3600
 MailProg=/bin/true
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 # A node may claim more cores than the machine has.
 SlurmdParameters=config_overrides
 GresTypes=gpu
 NodeName=DEFAULT CPUs=$cpus Boards=1 Sockets=1 CoresPerSocket=$cpus ThreadsPerCore=1 RealMemory=8000 $([ "$gpus" = 0 ] || echo "Gres=gpu:$gpus")
 $(for i in "${!nodes[@]}"; do echo "NodeName=${nodes[i]} NodeAddr=$net.$((11 + i))"; done)
-PartitionName=standard Nodes=ALL Default=YES MaxTime=60
+PartitionName=standard Nodes=ALL Default=YES MaxTime=60 PriorityTier=2 PreemptMode=OFF
+PartitionName=spare Nodes=ALL MaxTime=60 PriorityTier=1 GraceTime=30
 CONF
 }
 
@@ -86,28 +94,28 @@ start_munge() {
 
 # Fake GPUs are device files, since only those appear in CUDA_VISIBLE_DEVICES.
 make_gpus() {
-  local gpu
+  local number
   : >"$state/gres.conf"
   [ "$gpus" != 0 ] || return 0
-  for ((gpu = 0; gpu < gpus; gpu++)); do
-    [ -e "/dev/fakegpu$gpu" ] || mknod "/dev/fakegpu$gpu" c 1 3 # as /dev/null
+  for ((number = 0; number < gpus; number++)); do
+    [ -e "$gpu$number" ] || mknod "$gpu$number" c 1 3 # as /dev/null
   done
-  echo "Name=gpu File=/dev/fakegpu[0-$((gpus - 1))]" >"$state/gres.conf"
+  echo "Name=gpu File=${gpu}[0-$((gpus - 1))]" >"$state/gres.conf"
 }
 
 # The namespaces live as long as slurmd and its jobs do; nsenter and not `ip netns exec`, whose new
 # /sys hides the control groups that slurmd looks for.
 start_node() { # index
-  local node=${nodes[$1]}
+  local node=${nodes[$1]} own=${nodes[$1]}-$place
   install -d "$state/$node"
-  ip netns add "$node"
-  ip link add "v-$node" type veth peer name eth0 netns "$node"
-  ip link set "v-$node" master br-gear up
-  ip -n "$node" addr add "$net.$((11 + $1))/24" dev eth0
-  ip -n "$node" link set lo up
-  ip -n "$node" link set eth0 up
+  ip netns add "$own"
+  ip link add "v-$own" type veth peer name eth0 netns "$own"
+  ip link set "v-$own" master "$bridge" up
+  ip -n "$own" addr add "$net.$((11 + $1))/24" dev eth0
+  ip -n "$own" link set lo up
+  ip -n "$own" link set eth0 up
   # shellcheck disable=SC2016  # expanded by the inner shell
-  nsenter --net="/run/netns/$node" unshare --uts --ipc --mount --propagation private sh -euc '
+  nsenter --net="/run/netns/$own" unshare --uts --ipc --mount --propagation private sh -euc '
     hostname "$1"
     mount -t tmpfs -o mode=1777 tmpfs /dev/shm
     mount -t tmpfs tmpfs "$2/own"
@@ -132,7 +140,10 @@ up() {
     return 0
   fi
   stop
-  install -d "$state" "$state/log" "$state/controller" "$state/own"
+  install -d "$state"
+  # The controller answers nobody while it waits for a disk, which others may keep busy for minutes.
+  mount -t tmpfs -o mode=755 tmpfs "$state"
+  install -d "$state/log" "$state/controller" "$state/own"
   trap 'tail -n 20 "$state"/log/*.log >&2; stop; say "did not start; the logs are above"' EXIT
   slurm_conf >"$SLURM_CONF"
   hosts >"$state/hosts"
@@ -140,10 +151,10 @@ up() {
   echo "PMIxCliTmpDirBase=$state/own" >"$state/mpi.conf" # the nodes share /tmp
   make_gpus
   start_munge 9>&-
-  ip link add br-gear type bridge
-  ip addr add "$net.1/24" dev br-gear
-  ip link set br-gear up
-  slurmctld 9>&-
+  ip link add "$bridge" type bridge
+  ip addr add "$net.1/24" dev "$bridge"
+  ip link set "$bridge" up
+  nice -n -5 slurmctld 9>&- # jobs that poll have all cores
   for node in "${!nodes[@]}"; do start_node "$node" 9>&-; done
   for ((i = 0; i < 100; i++)); do
     [ "$(num_nodes_up)" != ${#nodes[@]} ] || break
@@ -159,7 +170,7 @@ up() {
 # pid file, a process) has no pids: that is no failure.
 pids() {
   local node
-  for node in "${nodes[@]}"; do ip netns pids "$node" 2>/dev/null || true; done
+  for node in "${nodes[@]}"; do ip netns pids "$node-$place" 2>/dev/null || true; done
   pgrep --pidfile "$state/controller.pid" slurmctld 2>/dev/null || true
   pgrep --pidfile "$state/munge/pid" munged 2>/dev/null || true
 }
@@ -175,11 +186,12 @@ stop() {
   done
   [ -z "$(pids)" ] || die "processes of the cluster do not end: $(pids | xargs)"
   for node in "${nodes[@]}"; do
-    [ ! -e "/run/netns/$node" ] || ip netns del "$node"
-    ip link del "v-$node" 2>/dev/null || true # goes with its network, but in its own time
+    [ ! -e "/run/netns/$node-$place" ] || ip netns del "$node-$place"
+    ip link del "v-$node-$place" 2>/dev/null || true # goes with its network, but in its own time
   done
-  [ ! -e /sys/class/net/br-gear ] || ip link del br-gear
-  rm -rf "$state" /dev/fakegpu[0-9]*
+  [ ! -e "/sys/class/net/$bridge" ] || ip link del "$bridge"
+  while mountpoint -q "$state"; do umount "$state"; done
+  rm -rf "$state" "$gpu"[0-9]
 }
 
 case ${1:-} in

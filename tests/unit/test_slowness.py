@@ -1,4 +1,4 @@
-"""An unmarked test that takes long of the machine fails; one that waits for its turn does not."""
+"""An unmarked test that takes much CPU time fails; one that waits does not."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ def test_works():
 
 def test_has_others_work():
     subprocess.run([sys.executable, "-c", WORKS], check=True)
+
+def test_waits():
+    time.sleep(0.5)
 
 @pytest.mark.slow
 def test_says_so():
@@ -61,6 +64,7 @@ def test_what_takes_long_fails(tmp_path: Path, kind: str) -> None:
         "test_of_a_shared_fixture": shared,
         "test_works": own,
         "test_has_others_work": own,
+        "test_waits": "PASSED",
         "test_says_so": "PASSED",
         "test_of_a_gpu": "PASSED",
     }

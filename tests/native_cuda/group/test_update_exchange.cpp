@@ -304,25 +304,26 @@ TEST_CASE("what is kept behind the count that ranks agreed on waits for the next
 TEST_CASE("the host takes back what a GPU keeps, without what was refused") {
   auto ranks = make_ranks(64);
   const base::Stream stream(0);
-  std::vector<int64_t> ids;
-  std::vector<float> priorities;
-  for (uint64_t c = 0; c < 40; ++c) {  // more than the ring has room for at first
-    Call call = make_call(ranks, c, 1000);
-    if (c % 7 == 3) {
-      call.priorities[700] = -1.0F;
-    } else {
-      ids.insert(ids.end(), call.ids.begin(), call.ids.end());
-      priorities.insert(priorities.end(), call.priorities.begin(), call.priorities.end());
-    }
-    keep(ranks[0], std::move(call), c % 2 == 0, stream);
-  }
-  CHECK(ranks[0].exchange->kept() == 40'000);
   std::vector<int64_t> taken_ids{-5};
   std::vector<float> taken{0.5F};
-  ranks[0].exchange->take(taken_ids, taken);
-  CHECK(ranks[0].exchange->kept() == 0);
-  ids.insert(ids.begin(), -5);
-  priorities.insert(priorities.begin(), 0.5F);
-  CHECK(taken_ids == ids);
-  CHECK(taken == priorities);
+  for (const uint64_t calls : {12, 40}) {  // within the ring's room; more, across its end
+    CAPTURE(calls);
+    std::vector<int64_t> ids = taken_ids;
+    std::vector<float> priorities = taken;
+    for (uint64_t c = 0; c < calls; ++c) {
+      Call call = make_call(ranks, calls + c, 8000);
+      if (c % 7 == 3) {
+        call.priorities[7000] = -1.0F;
+      } else {
+        ids.insert(ids.end(), call.ids.begin(), call.ids.end());
+        priorities.insert(priorities.end(), call.priorities.begin(), call.priorities.end());
+      }
+      keep(ranks[0], std::move(call), c % 2 == 0, stream);
+    }
+    CHECK(ranks[0].exchange->kept() == calls * 8000);
+    ranks[0].exchange->take(taken_ids, taken);
+    CHECK(ranks[0].exchange->kept() == 0);
+    CHECK(taken_ids == ids);
+    CHECK(taken == priorities);
+  }
 }

@@ -161,8 +161,8 @@ TEST_CASE("arrays of the device are taken when their stream has made them, and m
 }
 
 TEST_CASE("a caller's stream that is a whole ring ahead of the mirror's overwrites nothing") {
-  constexpr uint64_t kSteps = 40'000;  // more than the ring has room for
-  constexpr uint64_t kCall = 400;
+  constexpr uint64_t kSteps = 400'000;  // more than the ring has room for
+  constexpr uint64_t kCall = 4000;
   Index index({kSteps / 100, 100, 0, Evict::kFifo, 0});
   add_episode(index, kSteps);
   DeviceIndex mirror(index, 0);
