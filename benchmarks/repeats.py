@@ -25,6 +25,7 @@ def merge(runs: list[dict[str, Any]]) -> dict[str, Any]:
         items_per_s, gb_per_s    Span
         p99_us                   median
         gear_ratio               Span: GEAR's items per second over this contestant's, in one run
+        cpu_ratio                Span: this contestant's CPU time an item over GEAR's, in one run
         verdict                  of GEAR: "faster", "slower", "noise" where the two ranges of items
                                  per second overlap, "too few runs", or "" (for GEAR itself)
 
@@ -58,12 +59,19 @@ def _merge_workload(runs: list[dict[str, Any]]) -> dict[str, Any]:
     merged = {name: _merge_contestant([run[name] for run in runs if name in run]) for name in names}
     for name, figures in merged.items():
         both = [run for run in runs if GEAR in run and name in run]
-        figures["gear_ratio"] = figures["verdict"] = None
+        figures["gear_ratio"] = figures["cpu_ratio"] = figures["verdict"] = None
         if both:
             ratios = [timing.paired_ratio(run[GEAR], run[name]) for run in both]
             figures["gear_ratio"] = span(ratios)
+            figures["cpu_ratio"] = span(
+                [_cpu_an_item(r[name]) / _cpu_an_item(r[GEAR]) for r in both]
+            )
             figures["verdict"] = "" if name == GEAR else _verdict(merged[GEAR], figures, len(both))
     return merged
+
+
+def _cpu_an_item(result: dict[str, Any]) -> float:
+    return float(result["cpu_us"] / result["items_per_call"])
 
 
 def _merge_contestant(runs: list[dict[str, Any]]) -> dict[str, Any]:

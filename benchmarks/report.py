@@ -32,7 +32,7 @@ def show(report: dict[str, Any]) -> None:
     for dataset, memory in report["memory"].items():
         head = ["", "resident B/step", "said B/step", "steps", "fill s"]
         table(f"memory: {dataset}", head, [_memory(*item) for item in memory.items()])
-    head = ["", "against", "required", "measured", "verdict"]
+    head = ["", "of", "against", "required", "measured", "verdict"]
     table("required ratios", head, [_target(row) for row in report["targets"]])
     for who, why in report["failures"].items():
         print(f"{who} failed: {why}")
@@ -87,7 +87,14 @@ def _target(row: dict[str, Any]) -> Row:
     sign = "<=" if row["workload"].startswith("memory") else ">="
     measured = ranged(row["measured"])
     shown = row["verdict"].upper() if row["verdict"] == "fail" else row["verdict"]
-    return [row["workload"], row["against"], f"{sign} {row['required']:.2f}", measured, shown]
+    return [
+        row["workload"],
+        row["of"],
+        row["against"],
+        f"{sign} {row['required']:.2f}",
+        measured,
+        shown,
+    ]
 
 
 def table(title: str, head: Row, rows: list[Row]) -> None:
