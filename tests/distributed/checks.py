@@ -117,10 +117,11 @@ def check_ids(scenario: Scenario, ranks: list[Arrays]) -> None:
 def check_what_travels(scenario: Scenario, ranks: list[Arrays], *, padding: bool) -> None:
     """Owners keep what they can; the rest stays on their node if there is room; stats() say so.
 
-    `padding`: rows of padding count in all bytes.
+    `padding`: rows of padding count in all bytes, and where a GPU selects, in their parts.
     """
     nodes = np.array(scenario.nodes(len(ranks)))
     reckoned = [Counter() for _ in ranks]
+    all_stats = [json.loads(str(arrays["stats"])) for arrays in ranks]
     for turn, one in enumerate(expected(scenario, ranks)):
         if one is None:
             continue
@@ -129,11 +130,12 @@ def check_what_travels(scenario: Scenario, ranks: list[Arrays], *, padding: bool
         if scenario.locality == "first":
             check_kept(owners, nodes)
         for rank, batch in enumerate(got):
-            for owner, size in zip(owners[rank], item_bytes(scenario, batch), strict=True):
+            padded = all_stats[rank]["selection"] == "device"
+            sizes = item_bytes(scenario, batch, padded=padded)
+            for owner, size in zip(owners[rank], sizes, strict=True):
                 near = "same_node" if nodes[owner] == nodes[rank] else "remote"
                 reckoned[rank]["local" if owner == rank else near] += int(size)
-    for rank, arrays in enumerate(ranks):
-        stats = json.loads(str(arrays["stats"]))
+    for rank, stats in enumerate(all_stats):
         for near in ("local", "same_node", "remote"):
             assert stats[f"{near}_bytes"] == reckoned[rank][near], (rank, near, stats)
         if not padding:
@@ -155,8 +157,8 @@ def check_kept(owners: list[np.ndarray], nodes: np.ndarray) -> None:
         assert within == min(surplus[here].sum(), lack[here].sum())
 
 
-def item_bytes(scenario: Scenario, batch: Arrays) -> np.ndarray:
-    """Bytes of rows of every item."""
+def item_bytes(scenario: Scenario, batch: Arrays, *, padded: bool) -> np.ndarray:
+    """Bytes of rows of every item; of all rows of its windows, if `padded`."""
     total = np.zeros(len(batch["ids"]), np.int64)
     for name, output in scenario.outputs.items():
         if isinstance(output, gear.Derived):  # read from no page
@@ -164,5 +166,6 @@ def item_bytes(scenario: Scenario, batch: Arrays) -> np.ndarray:
         column = SCHEMA[output.column or name]
         array = batch[f"data {name}"]
         row = array.itemsize * int(np.prod(column.shape))
-        total += batch[f"lengths {name}"].astype(np.int64) * row
+        rows = array.nbytes // (row * len(total)) if padded else batch[f"lengths {name}"]
+        total += np.asarray(rows, np.int64) * row
     return total

@@ -18,6 +18,9 @@ import pytest
 from distribution.shells import start_up_folder
 
 REPOSITORY = Path(__file__).parents[2]
+# As `scontrol show job` names them. Others may come before: SIGNALING, REQUEUED...
+ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY")
+ENDED += ("PREEMPTED", "TIMEOUT")
 CLUSTER = REPOSITORY / "tests" / "slurm" / "cluster.sh"
 BARE_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -91,7 +94,7 @@ class Cluster:
         while True:
             shown = self.run("scontrol", "show", "job", str(number)).stdout
             facts = dict(re.findall(r"(JobState|ExitCode)=(\S+)", shown))
-            if facts["JobState"] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"):
+            if facts["JobState"] in ENDED:
                 break
             if time.monotonic() > deadline:
                 self.run("scancel", str(number))

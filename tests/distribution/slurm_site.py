@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from distribution.slurm_cluster import Cluster, Job
+from distribution.slurm_cluster import ENDED, Cluster, Job
 
 SLURM = Path(__file__).parents[2] / "slurm"
 
@@ -32,7 +32,6 @@ if [ -n "${TEST_END:-}" ] && [ "$1" = train ]; then
 fi
 exec %s -m gear.cli.app "$@" "${more[@]}"
 """
-WAITING = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
 PROGRAMS = {
     "gear": GEAR % sys.executable,
     "python3": f'#!/bin/bash\nexec {sys.executable} "$@"\n',
@@ -68,7 +67,7 @@ class Site:
         return re.search(r"JobState=(\S+)", shown)[1]
 
     def has_ended(self, number: int | str) -> bool:
-        return self.state(number) not in WAITING
+        return self.state(number) in ENDED
 
     def wait(self, is_so: Callable[[], object], what: str, timeout_s: float = 240) -> None:
         until = time.monotonic() + timeout_s
