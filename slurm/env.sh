@@ -11,8 +11,6 @@
 #   GEAR_JOB_NODES                          its first two nodes, for what follows
 #   GEAR_REQUEUED                           checkpoint=auto in a job that was requeued, else nothing
 #   SLURM_CPU_BIND                          cores, where the cluster can bind tasks to CPUs
-#                                           (GPUs are left unbound: each rank sees all of the job's on its
-#                                           node, and device=cuda takes the one of its number there)
 #   SLURM_WAIT, SLURM_KILL_BAD_EXIT         a minute after its first task has ended, srun ends the others;
 #                                           not at once: ranks that save and stop do not end together
 # and each task
@@ -22,6 +20,10 @@
 #   TMPDIR                                  a folder for temporary files on its own node
 # `env.sh --ranks N torchrun ...` is for a command that starts N ranks itself, one task on each node: the
 # ranks share the task's CPUs, and torchrun finds in PET_* the other nodes and how many ranks to start.
+# GPUs are bound as the job asks. Without a word a task sees all of the job's on its node, and device=cuda
+# takes the one of its LOCAL_RANK; with --gpus-per-task=1 or --gpu-bind it sees its own, and takes that. To
+# bind them here, or to lift a binding, would be wrong: where Slurm does not close the devices of others to a
+# job, SLURM_GPU_BIND shows those, too.
 # Interfaces, binding and threads that are set already stay as they are. TMPDIR is the first folder that
 # can be written to of GEAR_SCRATCH (which has to be one), SLURM_TMPDIR, TMPDIR and /tmp.
 if [ -z "${BASH_VERSION:-}" ]; then
@@ -207,10 +209,14 @@ interface_to() { # node
 }
 
 tell() { # ranks
-  local by=""
+  local by="" gpus=""
   [ -z "${GLOO_SOCKET_IFNAME:-}" ] || by=" by $GLOO_SOCKET_IFNAME (NCCL: ${NCCL_SOCKET_IFNAME:-any})"
+  if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+    gpus=${CUDA_VISIBLE_DEVICES//[^,]/} # a comma less than numbers
+    gpus=", GPUs that a rank sees: $((${#gpus} + 1))"
+  fi
   echo "[slurm] job $SLURM_JOB_ID: ranks: $1, nodes: ${SLURM_STEP_NUM_NODES:-$SLURM_NNODES}," \
-    "meeting at $MASTER_ADDR:$MASTER_PORT$by, threads of a rank: $OMP_NUM_THREADS," \
+    "meeting at $MASTER_ADDR:$MASTER_PORT$by, threads of a rank: $OMP_NUM_THREADS$gpus," \
     "temporary files: $TMPDIR" >&2
 }
 

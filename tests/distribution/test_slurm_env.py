@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -279,6 +280,30 @@ def test_rank_0_says_what_was_derived():
         "[slurm] job 42: ranks: 3, nodes: 2, meeting at localhost:24242 by lo (NCCL: lo), "
         "threads of a rank: 1, temporary files: /tmp\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_GPUS_ON_NODE": "4"}, 4),
+        ({"CUDA_VISIBLE_DEVICES": "2", "SLURM_GPUS_PER_TASK": "1"}, 1),
+        ({"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_GPU_BIND": "closest"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-0d3a,MIG-77e1"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": ""}, None),
+        ({}, None),
+    ],
+)
+def test_gpus_are_left_as_slurm_binds_them_and_counted(scontrol, given, count):
+    """In the batch script and in a task; SLURM_GPU_BIND=none would show those of other jobs."""
+    names = ("CUDA_VISIBLE_DEVICES", "SLURM_GPU_BIND", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_ON_NODE")
+    show = " ".join(f'"${{{name}-unset}}"' for name in names)
+    kept = "".join(f"{given.get(name, 'unset')}\n" for name in names)
+    batch = in_batch({**BATCH, **given}, scontrol, f"printf '%s\\n' {show}")
+    assert (batch.stdout, batch.stderr) == (kept, "")
+    task = in_task({**TASK, **given, "SLURM_PROCID": "0"}, "sh", "-c", f"printf '%s\\n' {show}")
+    assert task.stdout == kept
+    told = re.findall(r", GPUs that a rank sees: (\d+), temporary files", task.stderr)
+    assert told == ([] if count is None else [str(count)]), task.stderr
 
 
 def test_what_is_preset_stays():
