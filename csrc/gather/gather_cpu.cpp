@@ -13,8 +13,10 @@ namespace gear::gather {
 namespace {
 
 constexpr uint64_t kLine = 64;
-constexpr size_t kPrefetchRuns = 24;      // random rows in flight: about the line-fill buffers
-constexpr uint64_t kPrefetchBytes = 256;  // of one run; the hardware prefetcher takes over then
+// What is asked for ahead of its copy, into the second-level cache: that takes some 48 lines at
+// once where the first takes 24, and a hint beyond those waits in place of being dropped.
+constexpr uint64_t kAheadBytes = 32 << 10;
+constexpr uint64_t kPrefetchBytes = 4 << 10;  // of one run; the hardware prefetcher takes over then
 // A task moves about this much, of every window: what two windows share is in the core's cache
 // then.
 constexpr uint64_t kBytesPerTask = 1 << 19;
@@ -131,15 +133,23 @@ class WindowGather {
   }
 
   void execute(std::span<const plan::Run> runs) const {
-    const size_t ahead = std::min(kPrefetchRuns, runs.size());
-    for (size_t i = 0; i < ahead; ++i) {
-      prefetch(runs[i]);
+    uint64_t step_bytes = 0;
+    uint64_t lines = 0;  // that the rows of one run share with others
+    for (const std::vector<Lane>* lanes : {&lanes_, &casts_}) {
+      for (const Lane& lane : *lanes) {
+        step_bytes += lane.step_bytes;
+        lines += kLine;
+      }
     }
+    size_t asked = 0;
+    uint64_t ahead = 0;  // bytes of runs [i, asked)
     for (size_t i = 0; i < runs.size(); ++i) {
-      if (i + ahead < runs.size()) {
-        prefetch(runs[i + ahead]);
+      for (; asked < runs.size() && ahead < kAheadBytes; ++asked) {
+        prefetch(runs[asked]);
+        ahead += runs[asked].count * step_bytes + lines;
       }
       move(runs[i]);
+      ahead -= runs[i].count * step_bytes + lines;
     }
     if (streams_) {
       end_streaming();
@@ -165,12 +175,13 @@ class WindowGather {
   }
 
   [[gnu::always_inline]] void prefetch(const plan::Run& run, const Lane& lane) const {
+    constexpr int kSecondLevel = 2;
     const std::byte* p = address(run, lane);
     const std::byte* last = p + std::min(run.count * lane.step_bytes, kPrefetchBytes) - 1;
     for (; p < last; p += kLine) {
-      __builtin_prefetch(p);
+      __builtin_prefetch(p, 0, kSecondLevel);
     }
-    __builtin_prefetch(last);
+    __builtin_prefetch(last, 0, kSecondLevel);
   }
 
   void move(const plan::Run& run) const {
