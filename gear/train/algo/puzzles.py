@@ -3,6 +3,7 @@ demonstrations in the input as by Garg et al. 2022 (arXiv:2208.01066)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from gear.train.ranks import Ranks
 from gear.train.tasks.puzzles import canvas, store
 from gear.train.tasks.puzzles.augment import draws, exchange_colours, mirror
 from gear.train.tasks.puzzles.canvas import OUTSIDE, Asked
+from gear.train.tasks.puzzles.puzzle import Puzzle
 from gear.train.tasks.puzzles.sets import Sets, make_sets
 
 SCORES = ("solved", "accuracy", "pixel_difference")
@@ -134,18 +136,21 @@ class PuzzleSolver(Offline):
         return found
 
     def scores(self) -> dict[str, float]:
-        """Of every set, its puzzles divided among the ranks."""
+        """Of every set."""
+        found = [value for puzzles in self._sets.scored.values() for value in self.score(puzzles)]
+        return dict(zip(self.score_names, found, strict=True))
+
+    def score(self, puzzles: Sequence[Puzzle]) -> list[float]:
+        """SCORES of these puzzles, which are divided among the ranks; collective."""
         from gear.train.tasks.puzzles.metrics import Solved  # takes half a second
 
-        found: list[float] = []
-        for puzzles in self._sets.scored.values():
-            metric, mine = Solved(self._ranks), puzzles[self._ranks.rank :: self._ranks.size]
-            for first in range(0, len(mine), self._algo.batch_size):
-                some = mine[first : first + self._algo.batch_size]
-                asked = canvas.ask_of(some, self._data.pairs, self._data.most)
-                metric.update(self.answer(asked), asked.answers.to(self.device))
-            found += metric.compute().tolist()
-        return dict(zip(self.score_names, found, strict=True))
+        metric, mine = Solved(self._ranks), puzzles[self._ranks.rank :: self._ranks.size]
+        for first in range(0, len(mine), self._algo.batch_size):
+            some = mine[first : first + self._algo.batch_size]
+            asked = canvas.ask_of(some, self._data.pairs, self._data.most)
+            metric.update(self.answer(asked), asked.answers.to(self.device))
+        found: list[float] = metric.compute().tolist()
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "updates": self._updates}

@@ -18,6 +18,7 @@ from gear.train.policies import film
 from gear.train.policies.trained import Trained
 from gear.train.tasks.puzzles import canvas
 from gear.train.tasks.puzzles.puzzle import Puzzle
+from gear.train.tasks.puzzles.sets import Sets
 
 SHOWN = 2  # puzzles of each set in the picture
 
@@ -33,26 +34,36 @@ class Answered:
 
 
 def score(trained: Trained, out: Path, console: Console) -> list[Path]:
-    """Prints the table of the run's sets; returns what was written: it, and a picture of grids."""
+    """Prints the table of the run's sets and of the families in them; returns what was written: it,
+    and a picture of grids."""
     algorithm, data = trained.algorithm, trained.config.data
     assert isinstance(algorithm, PuzzleSolver)
     assert isinstance(data, Puzzles)
     sets = algorithm.look()
-    found = algorithm.scores()
     table = Table("set", "puzzles", *(name.replace("_", " ") for name in SCORES))
     out.mkdir(parents=True, exist_ok=True)
     written = [out / "scores.csv", out / "puzzles.png"]
     with written[0].open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["set", "puzzles", *SCORES])
-        for name, puzzles in sets.scored.items():
-            solved, accuracy, difference = values = [found[f"{name}_{each}"] for each in SCORES]
-            writer.writerow([name, len(puzzles), *values])
+        writer.writerow(["set", "family", "puzzles", *SCORES])
+        for name, family, puzzles in _parts(sets):
+            solved, accuracy, difference = values = algorithm.score(puzzles)
+            writer.writerow([name, family, len(puzzles), *values])
             row = (f"{solved:.1%}", f"{accuracy:.1%}", f"{difference:.1f}")
-            table.add_row(name, f"{len(puzzles):,}", *row)
+            table.add_row(f"  {family}" if family else name, f"{len(puzzles):,}", *row)
     console.print(table)
     film.grids(written[1], [_row(each) for each in _answered(algorithm, data, sets.scored)])
     return written
+
+
+def _parts(sets: Sets) -> Iterator[tuple[str, str, Sequence[Puzzle]]]:
+    """Each set, its name, no family and its puzzles; then its families, where they are known."""
+    for name, puzzles in sets.scored.items():
+        yield name, "", puzzles
+        if sets.given:
+            continue
+        for family in dict.fromkeys(each.name for each in puzzles):
+            yield name, family, [each for each in puzzles if each.name == family]
 
 
 def _answered(
