@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from docs.documents import ROOT, commands
 from train.saved_data import write_arc, write_cartpole
+from warm_python import Warm
 
 import gear
 
@@ -110,10 +112,6 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
             writer.extend(obs=np.zeros((10, 3), np.float32))
         buffer.save(tmp_path / "replay")
     program, *arguments = shlex.split(command)
-    if program == "python3":
-        start = [sys.executable]
-    else:
-        start = [sys.executable, "-m", "gear.cli.app"]
     if "data=puzzles" in command:
         write_arc(tmp_path / "arc" / "data")
         arguments += SHORT_PUZZLES.split()
@@ -122,10 +120,19 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
         arguments += SHORT_OFFLINE.split()
     elif trains(command):
         arguments += SHORT.split()
-    done = subprocess.run(
-        [*start, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    if program == "python3":
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        code, out, err = done.returncode, done.stdout, done.stderr
+    else:
+        process = Warm("-m", "gear.cli.app", *arguments, cwd=tmp_path, env=os.environ)
+        try:
+            out, err = process.communicate(timeout=600)
+        finally:
+            process.kill()
+        code = process.returncode
+    assert code == 0, f"{command}\n{out[-2000:]}\n{err[-4000:]}"
 
 
 @pytest.mark.parametrize(

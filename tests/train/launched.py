@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ports import fresh_port
+from warm_python import Warm
 
 from gear.train.record.checkpoint import checkpoints
 
 TRAIN = ("-m", "gear.cli.app", "train")
+Process = subprocess.Popen | Warm
 
 
 class Launch:
@@ -22,26 +24,30 @@ class Launch:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._started: list[subprocess.Popen] = []
+        self._started: list[Process] = []
 
-    def start(self, *command: str, **variables: str) -> subprocess.Popen:
+    def start(self, *command: str, **variables: str) -> Process:
         """One process in `folder`, its two streams kept apart."""
         # One thread each: the ranks share the cores that the tests have.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100", **variables}
-        process = subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process: Process
+        if command[0] == sys.executable:
+            process = Warm(*command[1:], cwd=self.folder, env=environment)
+        else:
+            process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         self._started.append(process)
         return process
 
     def by_hand(
         self, size: int, *overrides: str, of_rank_1: Sequence[str] = (), dist: str = "ddp"
-    ) -> list[subprocess.Popen]:
+    ) -> list[Process]:
         """One process per rank, told by the configuration where it is."""
         meeting = [f"dist={dist}", f"world_size={size}", f"dist.master_port={fresh_port()}"]
         shared = [*TRAIN, *meeting, *overrides]
@@ -50,7 +56,7 @@ class Launch:
             self.start(sys.executable, *shared, f"rank={rank}", *own[rank]) for rank in range(size)
         ]
 
-    def finish(self, *processes: subprocess.Popen) -> list[tuple[str, str]]:
+    def finish(self, *processes: Process) -> list[tuple[str, str]]:
         """Waits for all; what each wrote to its streams."""
         return [process.communicate(timeout=240) for process in processes]
 

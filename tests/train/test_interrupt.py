@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 from ports import fresh_port
-from train.launched import TRAIN
+from train.launched import TRAIN, Launch, Process
 
 from gear.cli.app import main as command
 from gear.train import app
@@ -20,18 +19,14 @@ from gear.train.app import main
 from gear.train.interrupt import Interrupt, Taken, exit_code, taken_outside_of_runs
 from gear.train.record.checkpoint import checkpoints
 
-PROGRAM = "import sys; from gear.train.app import main; sys.exit(main(sys.argv[1:]))"
 
-
-def start(folder: Path, *overrides: str) -> subprocess.Popen:
-    command = [sys.executable, "-c", PROGRAM, *overrides, "total_steps=10000000", "logger=csv"]
+def start(launch: Launch, *overrides: str) -> Process:
+    command = [sys.executable, *TRAIN, *overrides, "total_steps=10000000", "logger=csv"]
     command += ["hydra.run.dir=run", "algo.learning_starts=50", "algo.batch_size=16"]
-    return subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    return launch.start(*command)
 
 
-def wait_for_episodes(folder: Path, process: subprocess.Popen) -> None:
+def wait_for_episodes(folder: Path, process: Process) -> None:
     metrics = folder / "run" / "metrics.csv"
     while process.poll() is None:
         if metrics.exists() and metrics.read_text().count("\n") >= 3:
@@ -48,12 +43,13 @@ def wait_for_episodes(folder: Path, process: subprocess.Popen) -> None:
         pytest.param(signal.SIGTERM, 75, marks=pytest.mark.slow),
     ],
 )
-def test_signal_saves_and_exits(tmp_path, monkeypatch, signum, code):
-    process = start(tmp_path)
+def test_signal_saves_and_exits(launch, tmp_path, monkeypatch, signum, code):
+    process = start(launch)
     wait_for_episodes(tmp_path, process)
     process.send_signal(signum)
-    out, _ = process.communicate(timeout=240)
-    assert process.returncode == code, out
+    ((out, err),) = launch.finish(process)
+    assert process.returncode == code, err
+    out += err
     assert "Traceback" not in out
     assert "gear train checkpoint=run" in out
     (saved,) = checkpoints(tmp_path / "run")
@@ -67,14 +63,12 @@ def test_signal_saves_and_exits(tmp_path, monkeypatch, signum, code):
 
 
 @pytest.mark.slow
-def test_sweep_stops(tmp_path):
-    process = start(
-        tmp_path, "--multirun", "seed=0,1", "hydra.sweep.dir=.", "hydra.sweep.subdir=run"
-    )
+def test_sweep_stops(launch, tmp_path):
+    process = start(launch, "--multirun", "seed=0,1", "hydra.sweep.dir=.", "hydra.sweep.subdir=run")
     wait_for_episodes(tmp_path, process)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=240)
-    assert process.returncode == 130, out
+    ((out, err),) = launch.finish(process)
+    assert process.returncode == 130, err
     assert "seed 1" not in out
 
 

@@ -11,16 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
-def _varlen() -> Callable[..., Any] | None:
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError:  # torch before 2.10
-        return None
-    return varlen_attn
-
-
-varlen_attn = _varlen()
 VARLEN_DTYPES = (torch.bfloat16, torch.float16)
 AMPERE = (8, 0)
 
@@ -58,10 +48,12 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, packed: Packed | None) -> 
     """
     if packed is None:
         return _padded(q, k, v)
-    if varlen_attn is None or obstacle_to_varlen(q.device, q.dtype):
+    if obstacle_to_varlen(q.device, q.dtype):
         return _by_padding(q, k, v, packed)
     cu, longest = packed.cu_seqlens, packed.longest
-    found: Tensor = varlen_attn(q, k, v, cu, cu, longest, longest, **_causal())
+    varlen_attn = _varlen_attn()
+    assert varlen_attn is not None
+    found: Tensor = varlen_attn(q, k, v, cu, cu, longest, longest, **_causal(varlen_attn))
     return found
 
 
@@ -70,15 +62,24 @@ def obstacle_to_varlen(device: torch.device, dtype: torch.dtype) -> str:
 
     They are then padded for the attention alone: all other layers stay packed.
     """
-    if varlen_attn is None:
-        return f"torch {torch.__version__} has no varlen_attn, torch 2.10 has"
     if device.type != "cuda":
         return f"varlen_attn is for GPUs, and this is {device.type}"
     if dtype not in VARLEN_DTYPES:
         return f"varlen_attn takes bfloat16, and this is {str(dtype).removeprefix('torch.')}"
     if torch.cuda.get_device_capability(device) < AMPERE:
         return "varlen_attn needs a GPU of compute capability 8.0 or more"
+    if _varlen_attn() is None:
+        return f"torch {torch.__version__} has no varlen_attn, torch 2.10 has"
     return ""
+
+
+def _varlen_attn() -> Callable[..., Any] | None:
+    """Imported where it is called: with it comes torch.compile, which takes as long as torch."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:  # torch before 2.10
+        return None
+    return varlen_attn
 
 
 def _padded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -96,8 +97,7 @@ def _by_padding(q: Tensor, k: Tensor, v: Tensor, packed: Packed) -> Tensor:
     return _padded(pad(q), pad(k), pad(v)).flatten(0, 1).index_select(0, packed.places)
 
 
-def _causal() -> dict[str, Any]:
+def _causal(varlen_attn: Callable[..., Any]) -> dict[str, Any]:
     """The argument's name changed between two versions of torch."""
-    assert varlen_attn is not None
     names = inspect.signature(varlen_attn).parameters
     return {"window_size": (-1, 0)} if "window_size" in names else {"is_causal": True}
