@@ -139,10 +139,11 @@ class Loader(Iterator[Batch]):
                 it.
             StopIteration: an epoch of `Sequential` is over.
         """
+        made = self._core or self._open()
         try:
-            core = (self._core or self._open()).next(self._timeout_s)
+            core = made.next(self._timeout_s)
         except BaseException as error:
-            self._group.pass_on(error, "next")
+            self._group.pass_on(error, "next", alone=made.out_of_step())
             raise
         if core is None:
             raise StopIteration

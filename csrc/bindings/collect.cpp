@@ -213,6 +213,8 @@ class PyCollector {
     pipeline_->end();
   }
 
+  bool out_of_step() const { return pipeline_->out_of_step(); }
+
   py::dict state() {
     Pipeline::State state;
     {
@@ -359,6 +361,7 @@ void register_collect(py::module_& module) {
            py::arg("shard"), py::arg("options"), py::arg("peers"))
       .def("next", &PyCollector::next, py::arg("timeout_s") = py::none())
       .def("end", &PyCollector::end)
+      .def("out_of_step", &PyCollector::out_of_step)
       .def("state", &PyCollector::state)
       .def("restore", &PyCollector::restore, py::arg("state"))
       .def("stats", &PyCollector::stats)

@@ -54,6 +54,9 @@ class Pipeline {
   /// drawn; without a rate limiter, throws InvalidArgument when there is nothing to draw.
   Next next(std::optional<double> timeout_s, plan::Batch& out);
 
+  /// Whether the others of its group wait for a rank that cannot go on: this one, after an error.
+  bool out_of_step() const { return !origin_.forked() && in_->source->out_of_step(); }
+
   /// Before it is destroyed, where that may wait long: base::check_interrupt ends this wait.
   void end();
 

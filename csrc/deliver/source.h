@@ -116,6 +116,10 @@ class Source {
   /// which destroying it does too, deaf to base::check_interrupt.
   virtual void end() {}
 
+  /// Whether an error of this rank alone has left it out of step with the others of its group: they
+  /// wait for it, and it cannot go on.
+  virtual bool out_of_step() const { return false; }
+
   /// Nobody will look at the batches in flight; finish() of each follows.
   virtual void drop() {}
 

@@ -66,7 +66,16 @@ GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out) {
     return round;
   }
   const EndDraw end(shard_);
-  return resolve(out);
+  try {
+    return resolve(out);
+  } catch (const base::InvalidArgument&) {  // on all ranks alike
+    throw;
+  } catch (const base::TransportError&) {  // the others hear of it by the transport
+    throw;
+  } catch (...) {
+    out_of_step_ = true;
+    throw;
+  }
 }
 
 // The rank's part of the batch that the offers of all make.

@@ -35,6 +35,9 @@ class GlobalDraw {
   /// comes before anybody reads them.
   Round draw(const Terms& terms, DrawnBatch& out);
 
+  /// Whether an error of this rank alone came behind the agreement: the others draw the batch.
+  bool out_of_step() const { return out_of_step_; }
+
   void set_beta(double beta);
   select::SamplerPosition position() const;
   void restore(const select::SamplerPosition& position);
@@ -54,6 +57,7 @@ class GlobalDraw {
   std::unique_ptr<select::GroupSampler> sampler_;
   Agreement agreement_;
   Locality locality_;
+  bool out_of_step_ = false;
   Assignment assignment_;
   ParcelWriter writer_;
   /// Of one draw, kept for their memory.

@@ -174,9 +174,12 @@ void GroupSource::run() {
     if (!failure_) {
       try {
         prepare(job);
+      } catch (const base::TransportError&) {
+        failure_ = std::current_exception();
       } catch (...) {
         // For good: this rank is out of step with the others.
         failure_ = std::current_exception();
+        lost_ = true;
       }
     }
     if (job.drawn.ticket != 0) {  // others may have been told of the pages all the same

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -50,6 +51,7 @@ class GroupSource final : public deliver::Source {
   void finish(deliver::Job& job, deliver::Job* next) override;
   void count(deliver::Job& job) override;
   void end() override;
+  bool out_of_step() const override { return lost_ || draw_->out_of_step(); }
   void fill(deliver::Job& job, std::span<const std::byte> bytes) override;
   void set_beta(double beta) override;
   uint64_t batches_per_epoch() override;
@@ -91,7 +93,8 @@ class GroupSource final : public deliver::Source {
   /// Of the own thread:
   std::deque<Reading> reading_;
   std::vector<std::shared_ptr<const ReadersEnd>> ends_;
-  std::exception_ptr failure_;  ///< the first, which ends the source's part in the group
+  std::exception_ptr failure_;     ///< the first, which ends the source's part in the group
+  std::atomic<bool> lost_{false};  ///< there is one, and the transport does not tell the others
 
   std::mutex mutex_;  ///< of what follows, and of a drawn batch's state
   std::condition_variable changed_;

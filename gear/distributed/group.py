@@ -289,10 +289,13 @@ class Group:
         if self.size > 1:
             self._open().look()
 
-    def pass_on(self, error: BaseException, what: str) -> None:
-        """Tells the other ranks what ended a wait of this one in the core, in its call `what`."""
+    def pass_on(self, error: BaseException, what: str, *, alone: bool = False) -> None:
+        """Tells the other ranks what ended a wait of this one in the core, in its call `what`.
+
+        alone: they wait for this rank, which cannot go on.
+        """
         if self._channel is not None:
-            self._channel.pass_on(error, what)
+            self._channel.pass_on(error, what, alone=alone)
 
     def channel(self) -> Channel:
         """As `transport`, for Python bytes: over the library by which the ranks met."""

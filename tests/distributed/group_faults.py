@@ -378,6 +378,23 @@ def exception() -> dict[str, Any]:
     return {}
 
 
+def no_memory_behind_the_agreement() -> dict[str, Any]:
+    """Rank WHO has memory for a batch, as it says to the others, but not for what it draws."""
+    group = gear.Group.from_env(timeout_s=60, transport=os.environ["CARRY_BY"])
+    buffer = gear.ReplayBuffer(gear.Schema([gear.Column("x", (), "uint8")]), 128, group=group)
+    with buffer.writer() as writer:
+        writer.extend(x=np.zeros(64, np.uint8))
+    loader = buffer.loader(1 << 20, framework="numpy", prefetch=0)
+    group.barrier()
+    if group.rank == int(os.environ["WHO"]):
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + (32 << 20)  # a batch has 22 bytes an item
+        resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+    found = error_of(lambda: next(loader))
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    return found
+
+
 def stopped_reader() -> dict[str, Any]:
     """Rank 1 is stopped while it may read what rank 0 writes over."""
     group = gear.Group.from_env(timeout_s=2)

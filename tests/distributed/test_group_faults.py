@@ -282,6 +282,20 @@ def test_an_exception_of_one_rank_is_told_to_the_others(run: Run, carried: str, 
     )
 
 
+@pytest.mark.parametrize(
+    ("carried", "who"), [("shared_memory", 1), ("group", 1), ("shared_memory", 0), ("group", 0)]
+)
+def test_an_error_of_one_rank_behind_the_agreement_is_told(
+    run: Run, carried: str, who: int
+) -> None:
+    """All had agreed to draw the batch, so the others wait for it."""
+    results = run("no_memory_behind_the_agreement", plain(2, CARRY_BY=carried, WHO=str(who)))
+    assert results[who]["kind"] == "MemoryError", results
+    other = results[1 - who]
+    assert other["kind"] == "TransportError"
+    assert re.search(rf"rank {who} {WHO} failed in next with MemoryError: ", other["error"])
+
+
 def test_a_writer_does_not_wait_for_a_stopped_reader_for_ever(run: Run) -> None:
     first, second = run("stopped_reader", plain(2))
     assert first["kind"] == "TransportError"

@@ -243,6 +243,7 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
     ticket = deliver::commit_draw(shard_, lock, parts_.options.batch_size);
   } catch (...) {  // whatever it is: the others have begun this batch
     failure_ = std::current_exception();
+    lost_ = true;
     draw_.meeting().give_up();
     throw;
   }

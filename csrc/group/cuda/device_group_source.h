@@ -39,6 +39,7 @@ class DeviceGroupSource final : public deliver::Source {
   void count(deliver::Job& job) override;
   void fill(deliver::Job& job, std::span<const std::byte> bytes) override;
   void end() override;
+  bool out_of_step() const override { return lost_; }
   void set_beta(double beta) override;
   uint64_t batches_per_epoch() override;
   select::SamplerPosition position() override;
@@ -82,6 +83,7 @@ class DeviceGroupSource final : public deliver::Source {
   uint64_t made_ = 0;              ///< draws
   double beta_;
   std::exception_ptr failure_;  ///< the first, which ends the source's part in the group
+  bool lost_ = false;           ///< there is one that came between the agreement and the launch
 
   std::mutex mutex_;        ///< of what follows
   deliver::Stats counted_;  ///< bytes by where they came from

@@ -295,12 +295,19 @@ class Channel(ABC):
         self._raise_if_failed()
         self._look()
 
-    def pass_on(self, error: BaseException, what: str) -> None:
-        """Tells the other ranks what ended a wait of this one elsewhere: in the core, in `what`."""
+    def pass_on(self, error: BaseException, what: str, *, alone: bool = False) -> None:
+        """Tells the other ranks what ended a wait of this one elsewhere: in the core, in `what`.
+
+        alone: they wait for this rank, which cannot go on, whatever `error` is.
+        """
         if not isinstance(error, Exception):
             self._say_interrupted(what)
         elif self.failed:
             self._tell_others()
+        elif alone and self.size > 1:
+            self._family.by_itself = True
+            kind = type(error).__name__
+            self.fail(f"{self._who(self.rank)} failed in {what} with {kind}: {error}")
 
     def say_ended(self, error: BaseException) -> None:
         """Tells the other ranks that `error` ends this process."""
