@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 from train.launched import train_offline
 from train.needs import needs
+
+from gear.cli import app
+from gear.train.algo.puzzles import SCORES
 
 pytestmark = [pytest.mark.slow, needs("torchmetrics")]
 
@@ -40,3 +45,16 @@ def test_two_ranks_learn_and_answer_as_one_does(alone, tmp_path, dist):
     assert {"loss", "seen_families_accuracy", "unseen_families_pixel_difference"} <= compared
     for name, expected in alone[1].items():
         assert weights[name].numpy() == pytest.approx(expected.numpy(), abs=1e-4), name
+    scores_on_one_process(tmp_path, rows[-1])
+
+
+def scores_on_one_process(folder, last):
+    """`gear eval` of the checkpoint of two ranks gives the last evaluation of both."""
+    assert app.main(["eval", str(folder / "run"), f"out={folder / 'eval'}"]) == 0
+    with (folder / "eval" / "scores.csv").open(newline="") as file:
+        sets = [row for row in csv.DictReader(file) if not row["family"]]
+    assert [row["set"] for row in sets] == ["seen_families", "unseen_parameters", "unseen_families"]
+    for row in sets:
+        for score in SCORES:
+            expected = float(last[f"{row['set']}_{score}"])
+            assert float(row[score]) == pytest.approx(expected, rel=1e-6), (row["set"], score)

@@ -27,6 +27,7 @@ from gear.train.models.team import AgentTransformer
 from gear.train.ranks import Ranks
 from gear.train.record import checkpoint
 from gear.train.record.report import write_policy
+from gear.train.tasks.evaluation import Evaluation
 from gear.train.tasks.hunt import ALONE, CATCH, MOVE, STAY, STRIKE, Hunt
 from gear.train.tasks.make import make_environment
 
@@ -343,6 +344,25 @@ def test_a_continued_run_is_bit_equal(tmp_path):
         digests.append((learner.algorithm.digest(), learner.counters.returns))
         learner.close()
     assert digests[0] == digests[1]
+
+
+def test_transformer_learns_to_strike_together():
+    """By 160 updates, on a small board. Who acts at random loses 2 an episode."""
+    sizes = (*("model.width=16", "model.layers=1", "model.heads=2"), "+env.kwargs.side=3")
+    pace = ("algo.learning_starts=160", "algo.epsilon_steps=800", "algo.target_every=20")
+    more = ("total_steps=1440", "algo.batch_size=32", "optim.lr=3e-3", "eval_episodes=4")
+    config = read(compose("env=hunt", *sizes, *pace, *more))
+    learner = Learner(config)
+    evaluation = Evaluation(config, learner.ranks)
+    before = evaluation.run(learner.algorithm, lambda: False).mean_return
+    while learner.steps < config.total_steps:
+        learner.step()
+    assert learner.counters.updates == 161
+    after = evaluation.run(learner.algorithm, lambda: False).mean_return
+    assert before < -1
+    assert after > 0
+    evaluation.close()
+    learner.close()
 
 
 @pytest.mark.slow
