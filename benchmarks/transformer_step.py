@@ -113,7 +113,7 @@ def main() -> None:
 
     import gear.train
     from gear.train.config import read
-    from gear.train.meeting import start_ranks
+    from gear.train.ranks.meeting import start_ranks
 
     with tempfile.TemporaryDirectory() as folder:
         write_episodes(Path(folder) / "replay")

@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 import gear
 from gear.train.interrupt import GOES_ON, Taken, taken_outside_of_runs
-from gear.train.meeting import decline_for
+from gear.train.ranks.meeting import decline_for
 from gear.train.run import Interrupted, train
 
 CONF = Path(__file__).parent / "conf"

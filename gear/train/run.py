@@ -15,8 +15,8 @@ import gear
 from gear.train.config import Config, Ddp, of_the_run, read, read_place
 from gear.train.interrupt import Interrupt, exit_code
 from gear.train.loop import Learner
-from gear.train.meeting import decline_for, start_ranks
 from gear.train.ranks import Ranks
+from gear.train.ranks.meeting import decline_for, start_ranks
 from gear.train.record import report
 from gear.train.record.checkpoint import Checkpoint, checkpoints
 from gear.train.record.display import Display

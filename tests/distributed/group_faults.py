@@ -345,9 +345,9 @@ def joins() -> dict[str, Any]:
 
 def parts() -> dict[str, Any]:
     """Ctrl-C while `gear train` closes its ranks, for which rank 1 is late."""
-    from gear.train import ranks
+    from gear.train.ranks import Ranks, leaving
 
-    mine = ranks.Ranks(gear.Group.from_env(timeout_s=60))
+    mine = Ranks(gear.Group.from_env(timeout_s=60))
     if mine.rank == 0:
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -356,7 +356,7 @@ def parts() -> dict[str, Any]:
     before = atexit._ncallbacks()
     result = error_of(lambda: mine.__exit__(None, None, None))
     leaves = atexit._ncallbacks() > before
-    atexit.unregister(ranks._leave)
+    atexit.unregister(leaving._leave)
     if mine.rank == 0:
         time.sleep(1.5)  # with the store, as that would
     return result | {"leaves": leaves}

@@ -85,7 +85,7 @@ def main(folder, overrides, runs):
     from train.composed import compose
 
     from gear.train.config import read
-    from gear.train.meeting import start_ranks
+    from gear.train.ranks.meeting import start_ranks
 
     named = dict(run.split("=", 1) for run in runs)
     configs = {n: read(compose(*overrides.split(","), *o.split(","))) for n, o in named.items()}

@@ -14,11 +14,12 @@ from rich.console import Console
 from train.composed import compose
 
 import gear
-from gear.train import app, meeting, ranks, run
+from gear.train import app, run
 from gear.train.app import main
 from gear.train.config import of_the_run, read
 from gear.train.loop import Learner
-from gear.train.ranks import Ranks, check_gpus
+from gear.train.ranks import Ranks, devices, meeting, ranks
+from gear.train.ranks.devices import check_gpus
 from gear.train.record import checkpoint
 from gear.train.record.display import Display
 
@@ -39,7 +40,7 @@ def by_rank(size, work, *, device="cpu"):
 @pytest.fixture(autouse=True)
 def without_gradients(monkeypatch):
     """torch's process group is one for a process."""
-    monkeypatch.setattr(ranks, "_join", lambda group, backend, in_time: None)
+    monkeypatch.setattr(ranks, "join", lambda group, backend, in_time: None)
 
 
 @pytest.mark.parametrize("kind", [gear.InvalidArgument, ZeroDivisionError])
@@ -244,7 +245,7 @@ def machine(monkeypatch):
 
     def make(*, core=True, torch_cuda="12.6", gpus=0):
         fake = SimpleNamespace(build_info=lambda: {"cuda": core})
-        monkeypatch.setattr(ranks.gear, "_core", fake)
+        monkeypatch.setattr(devices.gear, "_core", fake)
         monkeypatch.setattr(torch.version, "cuda", torch_cuda)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
 

@@ -15,10 +15,10 @@ from train.needs import needs
 from train.strategy_worker import MIDDLE, Transformer, train
 
 import gear
-from gear.train import horovod_ranks
 from gear.train.config import read
-from gear.train.meeting import start_ranks
 from gear.train.ranks import Ranks
+from gear.train.ranks import horovod as horovod_ranks
+from gear.train.ranks.meeting import start_ranks
 from gear.train.strategies import deepspeed as by_deepspeed
 from gear.train.strategies import make_strategy
 

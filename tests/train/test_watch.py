@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from gear.train.watch import Watch
+from gear.train.ranks.watch import Watch
 
 
 class Work:

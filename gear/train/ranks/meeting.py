@@ -11,8 +11,9 @@ from gear.distributed.meeting.launch import Launch, find_launch
 from gear.distributed.meeting.meeting_point import decline, has_come
 from gear.distributed.timeout import SLICE_S
 from gear.train.config import Ddp, Horovod, Place
-from gear.train.horovod_ranks import start_horovod
-from gear.train.ranks import Ranks, leave_unmet
+from gear.train.ranks.horovod import start_horovod
+from gear.train.ranks.leaving import leave_unmet
+from gear.train.ranks.ranks import Ranks
 
 
 def decline_for(words: Mapping[str, object], error: BaseException) -> None:

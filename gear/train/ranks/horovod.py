@@ -11,7 +11,7 @@ from torch import Tensor
 import gear
 from gear.distributed.meeting.launch import SINGLE, find_launch
 from gear.train.config import Place
-from gear.train.ranks import Ranks
+from gear.train.ranks.ranks import Ranks
 
 
 def start_horovod(place: Place, timeout_s: float) -> Ranks:

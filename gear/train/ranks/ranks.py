@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import os
-import socket
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 import gear
-from gear.distributed import process_life
 from gear.distributed.calls import Late, in_time, soon
-from gear.distributed.process_life import described
 from gear.distributed.timeout import SLICE_S, Limit
 from gear.distributed.together import alike, together
-from gear.train.interrupt import GOES_ON, Taken
-from gear.train.watch import Watch
+from gear.train.ranks.devices import gpu_of, local_device
+from gear.train.ranks.leaving import leave_after
+from gear.train.ranks.on_stream import OnStream
+from gear.train.ranks.torch_group import choose_backend, join
+from gear.train.ranks.watch import Watch
 
 T = TypeVar("T")
 
 ROLL_CALL_S = 5.0  # for ranks that wait from other moments on to give up, too
 MOMENT_S = 1.0  # a rank that closed its connections is gone after that
-# A rank that failed stays so long, or until the others of its node have ended: that they name the
-# one that failed first, and what rank 0 has said is there for them to read.
-LINGER_S = 3.0
 
 
 class Ranks:
@@ -59,7 +52,7 @@ class Ranks:
         self.process_group: dist.ProcessGroup | None = None  # of more than one rank, for torch
         self._watch: Watch | None = None
         self._at_close: list[Callable[[], None]] = []
-        self.device = self.together(lambda: _local_device(device, group), "gear train: the device")
+        self.device = self.together(lambda: local_device(device, group), "gear train: the device")
         self.backend = ""  # what averages gradients: gloo, nccl, horovod
         if self.size > 1:
             self._connect()
@@ -67,7 +60,7 @@ class Ranks:
     def _connect(self) -> None:
         """Makes what moves tensors between ranks; collective."""
         group = self.group
-        self.backend = _backend(self.exchange(_gpu(self.device)))
+        self.backend = choose_backend(self.exchange(gpu_of(self.device)))
         try:
             with group.doing("gear train: joining"), self._naming_the_missing():
                 self.process_group = joined = self._join()
@@ -132,7 +125,7 @@ class Ranks:
     def joined(self) -> dist.ProcessGroup:
         """`process_group`, made first if there is one rank, which needs it for no other purpose."""
         if self.process_group is None:
-            self.backend = _backend([_gpu(self.device)])
+            self.backend = choose_backend([gpu_of(self.device)])
             self.process_group = self._join()
         return self.process_group
 
@@ -145,7 +138,7 @@ class Ranks:
         with self._naming_the_missing(_is_of_transport):
             yield
         if self._watch:
-            self._watch.expect(_OnStream())
+            self._watch.expect(OnStream())
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Replaces every tensor by that of rank 0."""
@@ -225,30 +218,20 @@ class Ranks:
         runs no destructor that would wait.
         """
         if error is not None and self.size > 1:
-            self._will_leave(error)
+            leave_after(error, self.group)
             return
         try:
             self.close()
         except BaseException as ended:
             if self.size > 1:
-                self._will_leave(ended)
+                leave_after(ended, self.group)
             raise
-
-    def _will_leave(self, error: BaseException) -> None:
-        lingers = self.rank == 0 or isinstance(error, gear.TransportError)
-        if not isinstance(error, (gear.TransportError, SystemExit)):
-            try:
-                self.group.fail(f"ended with {described(error)}")
-            except gear.InvalidArgument:  # the group is closed already
-                lingers = False
-        lingers_in = self.group if lingers else None
-        atexit.register(_leave, _code(error), lingers_in, error.__traceback__)
 
     def _join(self) -> dist.ProcessGroup:
         """A process group of torch.distributed for the gradients, whatever launched the ranks."""
         limit = Limit.of(self.group.timeout_s)
         try:
-            return _join(
+            return join(
                 self.group,
                 self.backend,
                 lambda call: in_time(limit.end, call, "", self._look_at_others),
@@ -261,7 +244,7 @@ class Ranks:
         work = dist.all_reduce(flat, group=self.process_group, async_op=True)
         if self._watch:
             work.wait()  # the stream, not the host
-            self._watch.expect(_OnStream(work))
+            self._watch.expect(OnStream(work))
         else:
             self._wait(work)
 
@@ -343,142 +326,3 @@ class _Noted:
         result = work()
         self.failed = False
         return result
-
-
-class _OnStream:
-    """A collective behind which the current stream waits; as watch.Expected.
-
-    work: the collective, where torch gives it out.
-    """
-
-    def __init__(self, work: dist.Work | None = None) -> None:
-        self._work = work
-        self._device = torch.cuda.current_device()
-        self._passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._passed.record()
-
-    def done(self) -> bool:
-        # A thread starts with GPU 0 as its own, and would open a context there.
-        with torch.cuda.device(self._device):
-            return bool(self._passed.query())  # type: ignore[no-untyped-call]
-
-    def failed(self) -> bool:
-        if self._work is None:
-            return False  # the time-out tells
-        # NCCL's error ends the work, not its kernel.
-        with torch.cuda.device(self._device):
-            return self._work.is_completed() and not self.done()
-
-
-def leave_unmet(error: BaseException) -> None:
-    """Where the ranks did not meet: as `Ranks.__exit__`, for threads that still connect."""
-    process_life.last.append(partial(_leave, _code(error), None, error.__traceback__))
-
-
-def _code(error: BaseException) -> int:
-    if isinstance(error, Taken):
-        return GOES_ON
-    return 130 if isinstance(error, KeyboardInterrupt) else 2
-
-
-def _leave(code: int, lingers_in: gear.Group | None, _: TracebackType | None) -> None:
-    """The trace keeps alive what the frames hold."""
-    limit = Limit.of(0.0 if lingers_in is None else LINGER_S)
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        while lingers_in and limit.left():
-            if len(lingers_in.missing(0.0)) == lingers_in.local_size - 1:
-                break
-            time.sleep(0.02)
-    finally:  # after Ctrl-C, too: else Python's end would go on
-        os._exit(code)
-
-
-def _local_device(device: str, group: gear.Group) -> str:
-    """A GPU for each rank of a node where `device` is "cuda"; some launchers show it only that."""
-    if not device.startswith("cuda"):
-        return device
-    here = check_gpus(device)
-    if device == "cuda" and group.size > 1:
-        device = f"cuda:{group.local_rank % here}"
-    if device.startswith("cuda:"):
-        torch.cuda.set_device(device)
-    return device
-
-
-def check_gpus(device: str) -> int:
-    """How many GPUs are here; InvalidArgument where `device`, a GPU, cannot be used."""
-    why = ""
-    here = torch.cuda.device_count()
-    if not gear._core.build_info()["cuda"]:
-        why = (
-            "this GEAR was built without CUDA: load the module gear/VERSION-gpu or build with CUDA"
-        )
-    elif torch.version.cuda is None:
-        why = f"torch {torch.__version__} was built without CUDA: install one that has it"
-    elif here == 0:
-        why = "torch sees no GPU: start where there is one, and look at CUDA_VISIBLE_DEVICES"
-    elif device != "cuda" and int(device.split(":")[1]) >= here:
-        why = f"torch sees {here} GPU(s): give cuda:0 to cuda:{here - 1}"
-    if why:
-        raise gear.InvalidArgument(f"[train] device={device}: {why}, or use device=cpu")
-    return here
-
-
-def _gpu(device: str) -> str:
-    """What tells this GPU from every other; empty for a CPU."""
-    if not device.startswith("cuda"):
-        return ""
-    return str(torch.cuda.get_device_properties(device).uuid)
-
-
-def _backend(gpus: list[str]) -> str:
-    """NCCL if every rank has a GPU of its own, which it insists on, else gloo."""
-    own = all(gpus) and len(set(gpus)) == len(gpus)
-    if not (own and dist.is_nccl_available()):
-        return "gloo"
-    if not hasattr(dist.ProcessGroup, "abort"):
-        raise gear.InvalidArgument(
-            f"[train] torch {torch.__version__} cannot end a collective of NCCL after a rank has "
-            "died: dist=ddp with a GPU for each rank needs torch 2.6 or later"
-        )
-    return "nccl"
-
-
-def _join(
-    group: gear.Group, backend: str, in_time: Callable[[Callable[[], Any]], Any]
-) -> dist.ProcessGroup:
-    """in_time: makes a call of torch's, which waits for the other ranks."""
-    # torch's own watch of NCCL would abort the process without a word: Watch is in its place.
-    if backend == "nccl":
-        os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
-    # Of NCCL it is Watch that counts, and says more; gloo's own is what ends DDP's waits.
-    timeout = timedelta(seconds=group.timeout_s * (2 if backend == "nccl" else 1))
-    made: dist.ProcessGroup | None
-    if dist.is_initialized():
-        made = in_time(lambda: dist.new_group(backend=backend, timeout=timeout))
-        assert made is not None
-        return made
-    host = "127.0.0.1" if group.num_nodes == 1 else socket.gethostname()
-    store, port = None, 0
-    if group.rank == 0:
-        store = dist.TCPStore(  # type: ignore[attr-defined]
-            host, 0, group.size, True, timeout, wait_for_workers=False
-        )
-        port = store.port
-    host, port = group.exchange([host, port])[0]
-    if store is None:
-        store = in_time(
-            lambda: dist.TCPStore(  # type: ignore[attr-defined]
-                host, port, group.size, False, timeout
-            )
-        )
-    in_time(
-        lambda: dist.init_process_group(
-            backend, store=store, rank=group.rank, world_size=group.size, timeout=timeout
-        )
-    )
-    made = dist.group.WORLD
-    assert made is not None
-    return made

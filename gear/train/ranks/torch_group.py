@@ -1,0 +1,65 @@
+"""A process group of torch.distributed, whatever launched the ranks."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import gear
+
+
+def choose_backend(gpus: list[str]) -> str:
+    """NCCL if every rank has a GPU of its own, which it insists on, else gloo."""
+    own = all(gpus) and len(set(gpus)) == len(gpus)
+    if not (own and dist.is_nccl_available()):
+        return "gloo"
+    if not hasattr(dist.ProcessGroup, "abort"):
+        raise gear.InvalidArgument(
+            f"[train] torch {torch.__version__} cannot end a collective of NCCL after a rank has "
+            "died: dist=ddp with a GPU for each rank needs torch 2.6 or later"
+        )
+    return "nccl"
+
+
+def join(
+    group: gear.Group, backend: str, in_time: Callable[[Callable[[], Any]], Any]
+) -> dist.ProcessGroup:
+    """in_time: makes a call of torch's, which waits for the other ranks."""
+    # torch's own watch of NCCL would abort the process without a word: Watch is in its place.
+    if backend == "nccl":
+        os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+    # Of NCCL it is Watch that counts, and says more; gloo's own is what ends DDP's waits.
+    timeout = timedelta(seconds=group.timeout_s * (2 if backend == "nccl" else 1))
+    made: dist.ProcessGroup | None
+    if dist.is_initialized():
+        made = in_time(lambda: dist.new_group(backend=backend, timeout=timeout))
+        assert made is not None
+        return made
+    host = "127.0.0.1" if group.num_nodes == 1 else socket.gethostname()
+    store, port = None, 0
+    if group.rank == 0:
+        store = dist.TCPStore(  # type: ignore[attr-defined]
+            host, 0, group.size, True, timeout, wait_for_workers=False
+        )
+        port = store.port
+    host, port = group.exchange([host, port])[0]
+    if store is None:
+        store = in_time(
+            lambda: dist.TCPStore(  # type: ignore[attr-defined]
+                host, port, group.size, False, timeout
+            )
+        )
+    in_time(
+        lambda: dist.init_process_group(
+            backend, store=store, rank=group.rank, world_size=group.size, timeout=timeout
+        )
+    )
+    made = dist.group.WORLD
+    assert made is not None
+    return made
