@@ -332,7 +332,7 @@ def joins() -> dict[str, Any]:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
     else:
         # What Ranks exchanges until torch waits for the others: errors, GPUs, the address.
-        for value in (["", "", None], "", ["", 0]):
+        for value in (["", "", {"[gpus]": []}], "", ["", 0]):
             group.exchange(value)
         wait_for(gone)
     result = error_of(lambda: Ranks(group))

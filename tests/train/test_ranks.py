@@ -19,7 +19,7 @@ from gear.train.app import main
 from gear.train.config import of_the_run, read
 from gear.train.loop import Learner
 from gear.train.ranks import Ranks, devices, meeting, ranks
-from gear.train.ranks.devices import check_gpus
+from gear.train.ranks.devices import check_gpus, shared_out
 from gear.train.record import checkpoint
 from gear.train.record.display import Display
 
@@ -270,6 +270,40 @@ def test_an_unavailable_device_is_refused(machine, has, device, message):
 def test_check_gpus_counts_the_gpus(machine):
     machine(gpus=2)
     assert check_gpus("cuda") == check_gpus("cuda:1") == 2
+
+
+@pytest.mark.parametrize(
+    ("seen", "taken"),
+    [
+        (["abcd"] * 4, "abcd"),  # all of the job's
+        (["a", "b", "c", "d"], "abcd"),  # --gpus-per-task=1
+        (["ab", "cd", "ab", "cd"], "acbd"),  # --gpu-bind=closest, tasks by turns on two sockets
+        (["ab"] * 4, "abab"),  # more ranks than GPUs
+        (["b", "ab"], "ba"),  # device=cuda:1 of rank 0 alone
+        (["", "ab"], ["", "a"]),  # device=cpu of rank 0 alone
+    ],
+)
+def test_each_rank_takes_a_gpu_of_its_own_however_tasks_are_bound(seen, taken):
+    """A letter is a GPU; a rank sees those of its word."""
+    found = zip(seen, shared_out(seen), strict=True)
+    assert [mine[index : index + 1] for mine, index in found] == list(taken)
+
+
+def test_ranks_that_see_pairs_of_gpus_take_one_each(machine, monkeypatch):
+    """The numbers are those of the rank, the choice is that of the node."""
+    machine(gpus=2)
+    sees = threading.local()
+    monkeypatch.setattr(devices, "gpu_of", lambda device: sees.gpus[int(device[-1])])
+    monkeypatch.setattr(devices.torch.cuda, "set_device", lambda device: None)
+
+    def work(group):
+        sees.gpus = ("ab", "cd")[group.rank % 2]
+        told = group.exchange(devices.gpus_for("cuda", group.size))
+        return devices.take_device("cuda", group, told)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(work, gear.Group.loopback(4, timeout_s=60)))
+    assert found == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
 
 
 def test_gear_train_on_a_gpu_without_one_is_one_sentence(tmp_path, monkeypatch):

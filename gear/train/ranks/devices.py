@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import torch
 
 import gear
 
 
-def local_device(device: str, group: gear.Group) -> str:
-    """A GPU for each rank of a node where `device` is "cuda"; some launchers show it only that."""
+def gpus_for(device: str, num_ranks: int) -> list[str]:
+    """What a rank of several may take as `device`: GPUs as `gpu_of` calls them, in torch's order.
+
+    Raises InvalidArgument where `device` cannot be used.
+    """
     if not device.startswith("cuda"):
-        return device
+        return []
     here = check_gpus(device)
+    if num_ranks == 1:
+        return []
+    return [gpu_of(f"cuda:{i}") for i in range(here)] if device == "cuda" else [gpu_of(device)]
+
+
+def take_device(device: str, group: gear.Group, gpus: Sequence[Sequence[str]]) -> str:
+    """A GPU for each rank of a node where `device` is "cuda"; `gpus`: every rank's `gpus_for`."""
     if device == "cuda" and group.size > 1:
-        device = f"cuda:{group.local_rank % here}"
+        of_node = [
+            found for found, node in zip(gpus, group.nodes, strict=True) if node == group.node
+        ]
+        device = f"cuda:{shared_out(of_node)[group.local_rank]}"
     if device.startswith("cuda:"):
         torch.cuda.set_device(device)
     return device
+
+
+def shared_out(gpus: Sequence[Sequence[str]]) -> list[int]:
+    """Which of those that it may take each rank of a node takes: the first that the fewest ranks
+    before it have taken.
+
+    One each, where all see the same, and where a launcher has bound ranks, or some of them
+    together, to GPUs of their own.
+    """
+    taken: Counter[str] = Counter()
+    chosen = []
+    for mine in gpus:
+        best = min(range(len(mine)), key=lambda i: taken[mine[i]], default=0)
+        taken.update(mine[best : best + 1])
+        chosen.append(best)
+    return chosen
 
 
 def check_gpus(device: str) -> int:

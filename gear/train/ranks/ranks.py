@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,7 @@ import gear
 from gear.distributed.calls import Late, in_time, soon
 from gear.distributed.timeout import SLICE_S, Limit
 from gear.distributed.together import alike, together
-from gear.train.ranks.devices import gpu_of, local_device
+from gear.train.ranks.devices import gpu_of, gpus_for, take_device
 from gear.train.ranks.leaving import leave_after
 from gear.train.ranks.on_stream import OnStream
 from gear.train.ranks.torch_group import choose_backend, join
@@ -52,7 +52,10 @@ class Ranks:
         self.process_group: dist.ProcessGroup | None = None  # of more than one rank, for torch
         self._watch: Watch | None = None
         self._at_close: list[Callable[[], None]] = []
-        self.device = self.together(lambda: local_device(device, group), "gear train: the device")
+        told = self.alike(
+            lambda: {"[gpus]": gpus_for(device, self.size)}, "[train] gear train: the device"
+        )
+        self.device = take_device(device, group, [rank["[gpus]"] for rank in told])
         self.backend = ""  # what averages gradients: gloo, nccl, horovod
         if self.size > 1:
             self._connect()
@@ -159,10 +162,11 @@ class Ranks:
         with self._one_sentence() as noted:
             return together(self.group, lambda: noted.run(work), what)
 
-    def alike(self, give: Callable[[], dict[str, object]], what: str) -> None:
-        """Fails everywhere, as `together` does, unless ``give`` returns the same on all ranks."""
+    def alike(self, give: Callable[[], dict[str, Any]], what: str) -> list[dict[str, Any]]:
+        """What ``give`` returned on every rank. Fails everywhere, as `together` does, unless it
+        is the same on all but for keys in brackets."""
         with self._one_sentence() as noted:
-            alike(self.group, lambda: noted.run(give), what)
+            return alike(self.group, lambda: noted.run(give), what)
 
     @contextlib.contextmanager
     def _one_sentence(self) -> Iterator[_Noted]:
