@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import warnings
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
+from gear.train.record.display import Display
 from gear.train.record.warned import to_stderr, warnings_told
+from gear.train.run import _warn
 
 
 @pytest.fixture
@@ -41,3 +45,33 @@ def test_who_says_it(capsys):
     to_stderr(2, 4)("cold")
     to_stderr(0, 1)("alone")
     assert capsys.readouterr().err == "rank 2: cold\nalone\n"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_run_says_each_warning_of_each_rank_once(capsys, tmp_path, rank):
+    """Not once more by the handlers that Hydra gives to logging; rank 0's are in the log, too."""
+    log = tmp_path / "train.log"
+    root = logging.getLogger()
+    hydras = [logging.StreamHandler(), logging.FileHandler(log)]
+    for handler in hydras:
+        root.addHandler(handler)
+    try:
+        with Display(Console(quiet=rank > 0), "SAC", 10) as display, warnings.catch_warnings():
+            warnings.simplefilter("always")
+            if rank == 0:
+                display.log_to(log)
+            with warnings_told(_warn(display, SimpleNamespace(rank=rank, size=2))):
+                warnings.warn("too warm", UserWarning, stacklevel=1)
+                logging.getLogger("some.library").warning("%d left", 3)
+    finally:
+        for handler in hydras:
+            root.removeHandler(handler)
+            handler.close()
+    shown, said = capsys.readouterr()
+    assert shown == ""
+    first, second = said.splitlines()
+    assert first.startswith(f"rank {rank}: ")
+    assert first.endswith("UserWarning: too warm")
+    assert second == f"rank {rank}: some.library: 3 left"
+    words = log.read_text()
+    assert [words.count(w) for w in ("too warm", "3 left")] == [1 if rank == 0 else 0] * 2
