@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from train.saved_data import write_pendulum
 
 from distribution.ordinary_user import (
     ORDINARY,
@@ -21,6 +22,7 @@ from distribution.ordinary_user import (
     home_of,
     loaded,
 )
+from gear.train.app import main
 
 if TYPE_CHECKING:
     from distribution.conftest import Installation
@@ -31,6 +33,13 @@ pytestmark = [pytest.mark.slurm, pytest.mark.modules, pytest.mark.slow]
 
 # Pendulum as a test can afford it.
 SHORT = ("algo.learning_starts=400", "algo.batch_size=32", "model.hidden=[32]", "logger=csv")
+# A decision transformer whose learning rate does not depend on where the run ends.
+OFFLINE = (
+    *("data=saved", "data.path=replay", "model.width=16", "model.layers=1", "model.heads=2"),
+    *("algo.context=4", "algo.warmup=0", "algo.final_lr=1", "optim.lr=1e-4", "eval_every=0"),
+    *("model.max_steps=300", "replay.page_steps=16", "logger=csv"),
+)
+NO_END = "total_steps=1000000"
 
 
 @pytest.fixture
@@ -109,26 +118,50 @@ def test_by_horovod_and_by_deepspeed_on_two_nodes(
     assert summary["updates"] == 20
 
 
-def test_stopped_on_one_node_and_continued(
-    cluster: Cluster, user: dict[str, str], templates: Path
+def test_one_run_on_one_node_then_on_two_then_on_one(
+    cluster: Cluster, user: dict[str, str], templates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What --signal does before the time limit, and what the template says of it."""
-    words = (templates / "1node.sbatch", *SHORT, "checkpoint_every=1000000")
-    number = cluster.start(*words, "total_steps=1000000", env=user)
-    metrics = cluster.home / "outputs"
-    until = time.monotonic() + 100
-    while not any(metrics.rglob("metrics.csv")) and time.monotonic() < until:
+    """Stopped by what --signal sends before the time limit, and continued: its losses are those of
+    one process that nobody stopped, since the batch of all ranks stays what it was."""
+    write_pendulum(cluster.home / "replay", (30, 12, 5, 9, 40, 17, 25, 20, 14))
+    told = ("hydra.run.dir=run", "checkpoint_every=1000000", "keep_checkpoints=9")
+    number = cluster.start(
+        templates / "1node.sbatch", *OFFLINE, *told, "algo.batch_size=8", NO_END, env=user
+    )
+    metrics = cluster.home / "run" / "metrics.csv"
+    until = time.monotonic() + 240
+    while not (metrics.exists() and len(metrics.read_text().splitlines()) > 1):
+        assert time.monotonic() < until
         time.sleep(0.1)
     cluster.run("scancel", "--signal=TERM", str(number))
     stopped = cluster.finish(number)
     assert (stopped.state, stopped.exit_code) == ("FAILED", 75), stopped.log
-    step = int(
-        re.search(r"SIGTERM: stopped at step ([\d,]+), saved", stopped.log)[1].replace(",", "")
+    [step] = re.findall(r"SIGTERM: stopped at step ([\d,]+), saved", stopped.log)
+    steps = [int(step.replace(",", ""))]
+    for template, size in (("multinode-srun", 4), ("1node", 2)):
+        steps.append(steps[-1] // 100 * 100 + 200)  # a row of metrics is the mean of 100 updates
+        words = ("checkpoint=run", f"total_steps={steps[-1]}")
+        job = cluster.submit(templates / f"{template}.sbatch", *words, env=user)
+        assert (job.state, job.exit_code) == ("COMPLETED", 0), job.log
+        shown = re.sub(r"[\s│┃]+", " ", job.log)
+        assert f"continues run/checkpoints/step_{steps[-2]}," in shown
+        assert f"continued by {size}: batches of 16 in all as before, {16 // size} a rank" in shown
+    monkeypatch.chdir(cluster.home)
+    words = ("hydra.run.dir=alone", "algo.batch_size=16", f"total_steps={steps[-1]}")
+    assert main([*OFFLINE, *words]) == 0
+    found, expected = (losses(Path(run)) for run in ("run", "alone"))
+    assert found.keys() == expected.keys()
+    # Of what a stop divided, the row holds the rest.
+    whole = {row for row in found if not any(row - 100 < step < row for step in steps)}
+    assert len(whole) >= len(found) - 1 >= 4
+    assert {row: found[row] for row in whole} == pytest.approx(
+        {row: expected[row] for row in whole}, abs=1e-5
     )
-    steps = -(-(step + 200) // 400) * 400
-    job = cluster.submit(*words, f"total_steps={steps}", "checkpoint=auto", env=user)
-    assert re.search(rf"continues outputs/\S+/step_{step},", job.log), job.log
-    check_run(cluster, job, num_ranks=2, num_nodes=1, steps=steps)
+
+
+def losses(run: Path) -> dict[int, float]:
+    with (run / "metrics.csv").open(newline="") as file:
+        return {int(row["step"]): float(row["loss"]) for row in csv.DictReader(file)}
 
 
 @as_root
