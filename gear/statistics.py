@@ -45,7 +45,8 @@ class LoaderStats(TypedDict):
         local_bytes, same_node_bytes, remote_bytes: the parts of ``bytes`` that this rank, other
             ranks of its node, and ranks of other nodes held.
         message_bytes: the part of ``bytes`` that was sent to this rank, not read in place.
-        one_sided_bytes: the part of ``bytes`` that this rank read by RDMA (transport ``verbs``).
+        one_sided_bytes: the part of ``bytes`` that this rank read out of its owner's memory
+            (transports ``verbs`` and ``fabric``).
     """
 
     batches: int

@@ -14,6 +14,7 @@ log=build/apt.log
 
 have() { [ "$(command -v "$@" | wc -l)" = $# ]; }
 have_doctest() { have g++ && echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null; }
+have_fabric() { have g++ && echo '#include <rdma/fi_rma.h>' | g++ -x c++ -E - >/dev/null; }
 have_slurm() { have sbatch slurmctld slurmd munged ip && ldconfig -p | grep libpmix.so.2; }
 
 # Both module tools: Debian installs one, which this leaves as it is; the other is put beside it.
@@ -40,6 +41,7 @@ missing_to_test() {
   if system_has_lmod; then modules="tcl less procps"; fi
   unless "native C++ tests" "doctest-dev" have_doctest
   unless "tests of the transport mpi and of Horovod" "openmpi-bin libopenmpi-dev" have mpirun mpicxx
+  unless "tests of the transport fabric" "libfabric-dev" have_fabric
   unless "tests under Environment Modules" "$modules" have_modules
   unless "tests under Lmod" "lua5.3 lua-posix lua-term lua-json lua-filesystem tcl" have_lmod
   unless "tests of the site distribution" "patch" have patch

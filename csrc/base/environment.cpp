@@ -33,6 +33,12 @@ constexpr auto kTable = std::to_array<EnvVar>({
     {"GEAR_VERBS_GID", "RoCE v2 over IPv4, else over IPv6, else the first",
      "index of the port's address (GID)"},
     {"GEAR_VERBS_PKEY", "the first of the port", "partition key, as a decimal number"},
+    {"GEAR_FABRIC", "libfabric.so.1 on the loader's path",
+     "libfabric that reads rows of other nodes one-sided"},
+    {"GEAR_FABRIC_PROVIDER", "the first of cxi, efa, opx, psm3, verbs, psm2, tcp",
+     "provider of libfabric: cxi, verbs;ofi_rxm"},
+    {"GEAR_FABRIC_DOMAIN", "the nearest of the provider",
+     "network interface of libfabric, its domain: cxi0, eth0"},
 });
 
 std::optional<std::string> value_of(const char* name) {

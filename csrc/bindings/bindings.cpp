@@ -11,7 +11,9 @@
 #include "base/threads/thread_pool.h"
 #include "bindings/bindings.h"
 #include "store/checkpoint/manifest.h"
+#include "transport/fabric.h"
 #include "transport/mpi.h"
+#include "transport/verbs.h"
 
 namespace gear::bindings {
 namespace {
@@ -115,6 +117,8 @@ py::dict build_info() {
   info["cuda"] = cuda == 0 ? "" : base::cat(cuda / 1000, ".", cuda % 1000 / 10);
   info["cuda_architectures"] = GEAR_CUDA_ARCHITECTURES;
   info["mpi"] = transport::mpi_built_with();
+  info["verbs"] = transport::verbs_built();
+  info["fabric"] = transport::fabric_built();
 #if defined(__x86_64__)
   info["simd"] = __builtin_cpu_supports("avx2") ? "avx2, sse4.2 crc" : "sse2";
 #else
@@ -147,7 +151,8 @@ void register_base(py::module_& module) {
              py::arg("CorruptData"), py::arg("IoError"),
              "Says which Python class each error of the core becomes.");
   module.def("build_info", &build_info,
-             "What was built: version, compiler, CUDA and MPI (their versions; empty: without).");
+             "What was built: version, compiler, CUDA and MPI (their versions; empty: without),\n"
+             "verbs and fabric (whether).");
   module.def("environment", &environment,
              "The environment variables for operators: (name, default, meaning).");
   module.def("send_log_to", &send_log_to, py::arg("sink"),

@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "bindings/bindings.h"
 #include "bindings/group_transport.h"
+#include "transport/fabric.h"
 #include "transport/failure.h"
 #include "transport/loopback.h"
 #include "transport/mpi.h"
@@ -133,6 +134,13 @@ SharedTransport verbs_transport(SharedTransport messages, OfGroup failure) {
   return transport::make_verbs(std::move(messages), options);
 }
 
+SharedTransport fabric_transport(SharedTransport messages, OfGroup failure) {
+  const py::gil_scoped_release release;
+  transport::FabricOptions options;
+  options.failure = std::move(failure).value_or(nullptr);
+  return transport::make_fabric(std::move(messages), options);
+}
+
 }  // namespace
 
 void register_transport(py::module_& module) {
@@ -180,6 +188,12 @@ void register_transport(py::module_& module) {
   module.def("verbs_port", &transport::describe_verbs_port,
              py::call_guard<py::gil_scoped_release>(),
              "The RDMA port that verbs_transport would take here, in words.");
+  module.def("fabric_transport", &fabric_transport, py::arg("messages"),
+             py::arg("failure") = py::none(),
+             "A transport that reads rows through libfabric; all else goes by `messages`.\n"
+             "Collective.");
+  module.def("fabric_port", &transport::describe_fabric, py::call_guard<py::gil_scoped_release>(),
+             "What fabric_transport would take here, in words: \"cxi on cxi0\".");
   module.def("group_transport", &group_transport, py::arg("channel"), py::arg("rank"),
              py::arg("size"), py::arg("timeout_s"),
              "A transport over channel.allgather(mine, all), .alltoallv(to, from_), .duplicate().");

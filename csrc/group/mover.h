@@ -9,7 +9,7 @@
 #include "group/page_access.h"
 #include "group/parcels/batch_assembly.h"
 #include "transport/device_transport.h"
-#include "transport/remote_memory.h"
+#include "transport/one_sided/remote_memory.h"
 #include "transport/transport.h"
 
 namespace gear::group {

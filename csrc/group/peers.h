@@ -11,7 +11,7 @@
 #include "memory/shared/process_identity.h"
 #include "store/checkpoint/kept_updates.h"
 #include "store/shard.h"
-#include "transport/remote_memory.h"
+#include "transport/one_sided/remote_memory.h"
 #include "transport/transport.h"
 
 namespace gear::group {

@@ -6,7 +6,7 @@
 #include "base/threads/thread_pool.h"
 #include "plan/packed_rows.h"
 #include "plan/plan.h"
-#include "transport/remote_memory.h"
+#include "transport/one_sided/remote_memory.h"
 
 namespace gear::group {
 

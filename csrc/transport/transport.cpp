@@ -1,6 +1,6 @@
 #include "transport/transport.h"
 
-#include "transport/remote_memory.h"
+#include "transport/one_sided/remote_memory.h"
 
 namespace gear::transport {
 

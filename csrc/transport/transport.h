@@ -26,7 +26,7 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  /// "loopback", "shared_memory", "mpi", "group", "verbs".
+  /// "loopback", "shared_memory", "mpi", "group", "verbs", "fabric".
   virtual std::string_view name() const noexcept = 0;
   virtual uint32_t rank() const noexcept = 0;
   virtual uint32_t size() const noexcept = 0;

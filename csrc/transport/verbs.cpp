@@ -4,9 +4,9 @@
 
 #include "base/errors.h"
 #if GEAR_VERBS
+#include "transport/verbs/verbs_device.h"
 #include "transport/verbs/verbs_library.h"
 #include "transport/verbs/verbs_port.h"
-#include "transport/verbs/verbs_transport.h"
 #endif
 
 namespace gear::transport {

@@ -12,6 +12,7 @@ from gear.arguments import check_count
 from gear.distributed.channels.base import Absence, Alone, Channel
 from gear.distributed.channels.loopback import Board, ThreadChannel
 from gear.distributed.channels.transports import (
+    ONE_SIDED,
     check_transport,
     choose_transport,
     open_one_sided,
@@ -59,8 +60,8 @@ class Group:
         timeout_s: longest wait of every collective call of the group and its transports. By default
             ``GEAR_TIMEOUT_S``, else 300.
         transport_name: what carries bytes between the ranks: ``"shared_memory"``, ``"mpi"``,
-            ``"group"``, ``"loopback"`` (within a process), or ``"verbs"``: rows by RDMA, the rest
-            by what ``"auto"`` chooses.
+            ``"group"``, ``"loopback"`` (within a process), or ``"verbs"`` or ``"fabric"``: these
+            two read rows, and the rest goes by what ``"auto"`` chooses.
         launcher: ``"single"``, ``"torchrun"``, ``"srun"``, ``"mpirun"``, ``"horovodrun"``,
             ``"environment"`` (variables set by hand or another program) or ``"loopback"``.
         replicas: the ranks of other groups that train on the same batches as this one; see
@@ -88,7 +89,7 @@ class Group:
         self.launcher = launcher
         self.transport_name, why = choose_transport(channel, places, launcher, transport)
         self._messages = self.transport_name
-        if self.transport_name == "verbs":
+        if self.transport_name in ONE_SIDED:
             self._messages, _ = choose_transport(channel, places, launcher, "auto")
         if self.rank == 0 and self.size > 1:
             log.info("[transport] bytes between ranks go by %s: %s", self.transport_name, why)
@@ -118,7 +119,8 @@ class Group:
             transport: how the ranks' bytes travel: ``"shared_memory"`` (one host), ``"mpi"`` (in
                 builds with MPI), ``"group"`` (gloo, mpi4py or Horovod, by which the ranks met),
                 ``"auto"``: the first of these that fits. ``"verbs"``: as ``"auto"``, but ranks
-                read rows that they cannot map by RDMA (InfiniBand, RoCE).
+                read rows that they cannot map by RDMA (InfiniBand, RoCE). ``"fabric"``: the same
+                through libfabric (Slingshot, EFA, Omni-Path, TCP).
 
         Each rank has one place at ``MASTER_ADDR:MASTER_PORT``. Whoever comes for a place that is
         taken, or from a run that its launcher (Slurm, torchrun, MPI, ``GEAR_RUN_ID``) calls by
@@ -268,8 +270,8 @@ class Group:
         """
         channel = self._open()
         with channel.doing("Group.transport"):
-            if self.transport_name == "verbs":
-                return open_one_sided(channel, self._messages)
+            if self.transport_name in ONE_SIDED:
+                return open_one_sided(channel, self.transport_name, self._messages)
             return open_transport(channel, self._messages)
 
     def doing(self, what: str) -> AbstractContextManager[None]:

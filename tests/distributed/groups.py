@@ -15,10 +15,14 @@ import pytest
 from distributed.launch import IMPLEMENTATIONS, Arrays, Ended, launch
 from distributed.refusals import attempts
 from distributed.scenarios import SCENARIOS
+from gear import _core
 
-MARKS = {"mpi": [pytest.mark.mpi], "nccl": [pytest.mark.gpu]}
+without_fabric = pytest.mark.skipif(
+    not _core.build_info()["fabric"], reason="GEAR was built without the transport fabric"
+)
+MARKS = {"mpi": [pytest.mark.mpi], "nccl": [pytest.mark.gpu], "fabric": [without_fabric]}
 # One rank has the transport `loopback` whatever it asks for.
-SIZES = {"loopback": (1, 2, 3, 4), "nccl": (2, 4, 8)}
+SIZES = {"loopback": (1, 2, 3, 4), "nccl": (2, 4, 8), "fabric": (2,)}
 # Every implementation, with as few ranks as show what it does; more are slow.
 FAST = {("loopback", 2), ("loopback", 4), ("shared_memory", 3), ("gloo", 2), ("mpi", 2)}
 COMMON = [*(scenario.name for scenario in SCENARIOS), "epochs", "law", "resume", "queue"]

@@ -42,6 +42,7 @@ IMPLEMENTATIONS = {
         Implementation("shared_memory", "shared_memory", "processes"),
         Implementation("mpi", "mpi", "mpirun"),
         Implementation("nccl", "auto", "processes"),
+        Implementation("fabric", "fabric", "processes"),
     )
 }
 

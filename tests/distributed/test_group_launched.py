@@ -340,6 +340,21 @@ def test_verbs_needs_an_rdma_port_on_every_rank(run: Run) -> None:
         assert re.fullmatch(said, result["error"]), result["error"]
 
 
+@needs_torch
+@pytest.mark.skipif(
+    not gear._core.build_info()["fabric"], reason="GEAR was built without the transport fabric"
+)
+def test_fabric_needs_a_provider_on_every_rank(run: Run) -> None:
+    places = plain(2, REFUSED="fabric")
+    places[1]["GEAR_FABRIC_PROVIDER"] = "cxj"
+    for result in run("refused", places):
+        assert result["error"] == (
+            "[transport] transport 'fabric' needs libfabric with a provider on every rank: rank 1: "
+            "no provider of libfabric fits, GEAR_FABRIC_PROVIDER='cxj' (No data available): "
+            "fi_info shows those that there are"
+        )
+
+
 @pytest.mark.mpi
 @needs_mpi4py
 @pytest.mark.parametrize(

@@ -64,7 +64,21 @@ def shared_memory(size, timeout_s=60.0):
         return list(ranks)
 
 
-@pytest.fixture(params=[loopback, group, shared_memory], ids=lambda make: make.__name__)
+def fabric(size, timeout_s=60.0):
+    """Over this machine's network; messages go by a loopback transport."""
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(_core.fabric_transport, loopback(size, timeout_s)))
+
+
+without_fabric = pytest.mark.skipif(
+    not _core.build_info()["fabric"], reason="GEAR was built without the transport fabric"
+)
+
+
+@pytest.fixture(
+    params=[loopback, group, shared_memory, pytest.param(fabric, marks=without_fabric)],
+    ids=lambda make: make.__name__,
+)
 def make(request):
     return request.param
 

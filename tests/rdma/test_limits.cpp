@@ -5,7 +5,7 @@
 #include "base/errors.h"
 #include "rank_process.h"
 #include "transport/loopback.h"
-#include "transport/remote_memory.h"
+#include "transport/one_sided/remote_memory.h"
 #include "transport/verbs.h"
 
 using namespace gear::transport;

@@ -8,7 +8,7 @@
 #include "rank_process.h"
 #include "scoped_variable.h"
 #include "transport/failure.h"
-#include "transport/remote_memory.h"
+#include "transport/one_sided/remote_memory.h"
 #include "transport/shared/shared_memory.h"
 #include "transport/verbs.h"
 

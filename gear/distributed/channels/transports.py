@@ -13,7 +13,9 @@ from gear.distributed.places import Places
 from gear.distributed.together import together
 from gear.errors import GearError, InvalidArgument
 
-TRANSPORTS = ("auto", "shared_memory", "mpi", "group", "verbs")
+TRANSPORTS = ("auto", "shared_memory", "mpi", "group", "verbs", "fabric")
+# Read rows out of their owners' memory, beside a transport for messages. What a rank needs.
+ONE_SIDED = {"verbs": "an RDMA port", "fabric": "libfabric with a provider"}
 WORLD = 0  # the Fortran handle that stands for MPI_COMM_WORLD
 
 
@@ -50,8 +52,8 @@ def choose_transport(
             "[transport] transport 'shared_memory' needs all ranks on one host: these "
             f"{places.size} ranks are on {hosts} hosts; use 'auto'"
         )
-    if wanted == "verbs":
-        return wanted, f"it was asked for; rank 0 has {_verbs_ports(channel)[0]}"
+    if wanted in ONE_SIDED:
+        return wanted, f"it was asked for; rank 0 has {_ports(channel, wanted)[0]}"
     if wanted != "auto":
         return wanted, "it was asked for"
     if places.num_nodes == 1 and hosts == 1:
@@ -63,13 +65,14 @@ def choose_transport(
     )
 
 
-def open_one_sided(channel: Channel, messages: str) -> _core.Transport:
-    """A new transport that reads rows by RDMA, beside one of kind `messages`. Collective."""
-    return _core.verbs_transport(open_transport(channel, messages), channel.failure)
+def open_one_sided(channel: Channel, kind: str, messages: str) -> _core.Transport:
+    """A new transport of a kind in ONE_SIDED, beside one of kind `messages`. Collective."""
+    make = _core.verbs_transport if kind == "verbs" else _core.fabric_transport
+    return make(open_transport(channel, messages), channel.failure)
 
 
 def open_transport(channel: Channel, kind: str) -> _core.Transport:
-    """A new transport of a kind other than ``verbs``. Collective."""
+    """A new transport of a kind that carries messages. Collective."""
     rank, size, timeout_s = channel.rank, channel.size, channel.timeout_s
     transport: _core.Transport
     if kind == "loopback":
@@ -108,18 +111,19 @@ def _has_mpi(channel: Channel, launcher: str) -> bool:
     return bool(built) and launcher == "mpirun"
 
 
-def _verbs_ports(channel: Channel) -> list[str]:
-    """The RDMA port of every rank, in words. Collective."""
+def _ports(channel: Channel, kind: str) -> list[str]:
+    """What every rank has for a transport in ONE_SIDED, in words. Collective."""
     port, why = "", ""
     try:
-        port = _core.verbs_port()
+        port = _core.verbs_port() if kind == "verbs" else _core.fabric_port()
     except GearError as error:
         why = str(error).removeprefix("[transport] ")
     told = channel.exchange([port, why])
     failed = [f"rank {rank}: {why}" for rank, (_, why) in enumerate(told) if why]
     if failed:
         raise InvalidArgument(
-            f"[transport] transport 'verbs' needs an RDMA port on every rank: {'; '.join(failed)}"
+            f"[transport] transport {kind!r} needs {ONE_SIDED[kind]} on every rank: "
+            f"{'; '.join(failed)}"
         )
     return [port for port, _ in told]
 

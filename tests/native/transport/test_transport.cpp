@@ -17,10 +17,8 @@
 #include "memory/shared/shared_header.h"
 #include "ranks.h"
 #include "transport/loopback.h"
+#include "transport/one_sided_kinds.h"
 #include "transport/shared/shared_memory.h"
-#if GEAR_VERBS
-#include "transport/verbs/verbs_ranks.h"
-#endif
 
 // The contract of transport.h, for every transport whose ranks can be threads of one process.
 
@@ -72,15 +70,17 @@ struct Kind {
   return make_loopback(size, timeout_s);
 }
 
-#if GEAR_VERBS
-Ranks make_over_verbs(uint32_t size, double timeout_s) {
-  return gear::testing::make_verbs_ranks(size, timeout_s);
+template <size_t Number>
+Ranks make_one_sided(uint32_t size, double timeout_s) {
+  return gear::testing::kOneSidedKinds[Number].make(size, timeout_s, {});
 }
-#endif
 
 const Kind kKinds[] = {
 #if GEAR_VERBS
-    {"verbs", make_over_verbs, {1, 2, 3, 4}},
+    {"verbs", make_one_sided<0>, {1, 2, 3, 4}},
+#endif
+#if GEAR_FABRIC
+    {"fabric", make_one_sided<GEAR_VERBS>, {1, 2, 3, 4}},
 #endif
 #if !GEAR_RDMA_DEVICE  // these need none
     {"loopback", make_in_loopback, {1, 2, 3, 4, 64}},

@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "scoped_variable.h"
 #include "transport/failure.h"
+#include "transport/one_sided/remote_memory.h"
 #include "transport/verbs/fake_verbs.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/verbs_ranks.h"

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+#include <thread>
+
+#include "transport/fabric/fabric_memory.h"
+#include "transport/one_sided/device.h"
+
+namespace gear::transport::fabric {
+
+/// Memory that other ranks read through an endpoint of its own. Where the provider answers reads
+/// only while its owner calls it (tcp), a thread sleeps in those calls.
+class ExposedByFabric final : public Exposed {
+ public:
+  /// Throws TransportError.
+  ExposedByFabric(std::shared_ptr<const FabricDomain> domain, Bytes memory, uint64_t chunk_bytes);
+  ~ExposedByFabric() override;
+
+  const ChunkedMemory& chunked() const noexcept override { return memory_.chunked(); }
+  Opaque address() const override { return endpoint_.name(); }
+
+ private:
+  void serve(const std::stop_token& stop) const;
+
+  FabricEndpoint endpoint_;
+  FabricMemory memory_;
+  std::jthread thread_;
+};
+
+}  // namespace gear::transport::fabric

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "transport/fabric/fabric_library.h"
+
+namespace gear::transport::fabric {
+
+/// What an operator may say.
+struct FabricChoice {
+  std::string provider;  ///< "cxi", "verbs;ofi_rxm"; empty: the first of FabricDomain's order
+  std::string domain;    ///< "cxi0", "eth0"; empty: the nearest
+};
+
+/// GEAR_FABRIC_PROVIDER, GEAR_FABRIC_DOMAIN.
+FabricChoice fabric_choice();
+
+/// How other ranks are reached; travels to them as it is.
+struct FabricNetwork {
+  std::array<char, 60> provider;  ///< ends in zeros
+  uint32_t address_format;
+};
+
+/// A network interface, open by one provider. Any thread.
+class FabricDomain {
+ public:
+  /// Takes, of what `choice` allows, the first provider of cxi, efa, opx, psm3, verbs, psm2, tcp
+  /// (over ofi_rxm where it needs that), and its interface on the CPU's own NUMA node, else its
+  /// first. `library` outlives it. Throws TransportError.
+  FabricDomain(const FabricLibrary& library, const FabricChoice& choice);
+
+  const FabricLibrary& library() const { return library_; }
+  /// libfabric's calls take it as one that may be written.
+  fi_info* info() const { return info_.get(); }
+  fid_domain* domain() const { return domain_.get(); }
+  /// Whether the provider demands `mode`, an FI_MR_...
+  bool demands(int mode) const { return (info_->domain_attr->mr_mode & mode) != 0; }
+  /// A key of memory, where the provider gives none: each once.
+  uint64_t next_key() const { return next_key_++; }
+  FabricNetwork network() const;
+  /// "tcp;ofi_rxm on eth0".
+  std::string text() const;
+
+ private:
+  struct InfoCloser {
+    void (*close)(fi_info*) = nullptr;
+    void operator()(fi_info* info) const noexcept { close(info); }
+  };
+  using Info = std::unique_ptr<fi_info, InfoCloser>;
+
+  Info find(const FabricChoice& choice) const;
+
+  const FabricLibrary& library_;
+  Info info_;
+  Fid<fid_fabric> fabric_;
+  Fid<fid_domain> domain_;
+  mutable std::atomic<uint64_t> next_key_{1};
+};
+
+}  // namespace gear::transport::fabric

@@ -1,0 +1,25 @@
+#include "transport/one_sided/agreement.h"
+
+#include <array>
+
+#include "transport/typed.h"
+
+namespace gear::transport {
+
+void agree(Transport& messages, std::string_view kind, std::string_view failed) {
+  constexpr std::string_view kArea = "[transport] ";
+  std::array<char, 1024> mine{};
+  failed.copy(mine.data(), mine.size() - 1, failed.starts_with(kArea) ? kArea.size() : 0);
+  const auto all = allgather(messages, mine);
+  std::string reasons;
+  for (uint32_t r = 0; r < all.size(); ++r) {
+    if (all[r][0] != '\0') {
+      reasons += base::cat(reasons.empty() ? "" : "; ", "rank ", r, ": ", all[r].data());
+    }
+  }
+  if (!reasons.empty()) {
+    throw base::TransportError(base::cat("[transport] ", kind, ": ", reasons));
+  }
+}
+
+}  // namespace gear::transport

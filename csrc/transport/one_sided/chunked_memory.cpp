@@ -1,0 +1,56 @@
+#include "transport/one_sided/chunked_memory.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/errors.h"
+
+namespace gear::transport {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+std::string lock_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return "unlimited";
+  }
+  return base::cat(limit.rlim_cur, " bytes");
+}
+
+}  // namespace
+
+uint64_t ChunkedMemory::bytes() const {
+  uint64_t sum = 0;
+  for (const MemoryChunk& one : chunks_) {
+    sum += one.bytes;
+  }
+  return sum;
+}
+
+MemoryChunk ChunkedMemory::from(uint64_t offset) const {
+  const MemoryChunk& chunk = chunks_[offset / chunks_[0].bytes];
+  const uint64_t inside = offset % chunks_[0].bytes;
+  return {chunk.address + inside, chunk.bytes - inside, chunk.key};
+}
+
+std::vector<Bytes> pieces_of(Bytes memory, uint64_t most_bytes) {
+  const uint64_t step = std::max(most_bytes / kPage * kPage, kPage);
+  std::vector<Bytes> pieces;
+  for (uint64_t begin = 0; begin < memory.size(); begin += step) {
+    pieces.push_back(memory.subspan(begin, std::min(step, memory.size() - begin)));
+  }
+  return pieces;
+}
+
+std::string not_registered_text(std::string_view device, uint64_t done, uint64_t bytes,
+                                std::string_view why) {
+  return base::cat("[transport] ", device, " registers ", done, " of ", bytes,
+                   " bytes, and then fails (", why, "): this process may lock ", lock_limit(),
+                   " of memory; raise the limit (ulimit -l, LimitMEMLOCK of slurmd), or use less "
+                   "memory");
+}
+
+}  // namespace gear::transport

@@ -1,0 +1,116 @@
+#include "transport/one_sided/one_sided_transport.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transport/one_sided/agreement.h"
+#include "transport/one_sided/remote_memory.h"
+#include "transport/one_sided/run_reader.h"
+#include "transport/typed.h"
+
+namespace gear::transport {
+namespace {
+
+constexpr uint64_t kMostChunks = uint64_t{1} << 24;
+constexpr uint64_t kMostOpaque = uint64_t{1} << 20;
+
+// What every rank gives to all. Collective.
+template <class T>
+std::vector<std::vector<T>> gather_lists(Transport& messages, const std::vector<T>& mine,
+                                         uint64_t most) {
+  return alltoallv(messages, std::vector<std::vector<T>>(messages.size(), mine), most);
+}
+
+class OneSidedMemory final : public RemoteMemory {
+ public:
+  // Collective over `messages`.
+  OneSidedMemory(std::shared_ptr<const Device> device, Bytes memory,
+                 std::shared_ptr<Failure> failure, Transport& messages)
+      : device_(std::move(device)), failure_(std::move(failure)) {
+    agree(messages, device_->kind(), failure_of([&] { exposed_ = device_->expose(memory); }));
+    const auto chunks = gather_lists(messages, exposed_->chunked().chunks(), kMostChunks);
+    const auto addresses = gather_lists(messages, exposed_->address(), kMostOpaque);
+    for (uint32_t r = 0; r < chunks.size(); ++r) {
+      shards_.push_back({addresses[r], ChunkedMemory(chunks[r])});
+    }
+  }
+
+  std::unique_ptr<RemoteReader> connect(Transport& control) override {
+    std::unique_ptr<Lanes> lanes;
+    agree(control, device_->kind(), failure_of([&] {
+            lanes = device_->lanes(control.rank(), control.timeout_s(), shards_);
+          }));
+    std::vector<Opaque> introductions;
+    for (uint32_t r = 0; r < control.size(); ++r) {
+      introductions.push_back(lanes->introduction(r));
+    }
+    const auto others = alltoallv(control, introductions, kMostOpaque);
+    // Once all have connected, reads may come.
+    agree(control, device_->kind(), failure_of([&] { lanes->connect(others); }));
+    std::vector<ChunkedMemory> memories;
+    memories.reserve(shards_.size());
+    for (const ExposedShard& shard : shards_) {
+      memories.push_back(shard.memory);
+    }
+    return std::make_unique<RunReader>(
+        std::move(lanes), std::move(memories),
+        RunReader::Options{control.rank(), control.timeout_s(), std::string(device_->kind()),
+                           std::string(device_->tool()), failure_});
+  }
+
+ private:
+  std::shared_ptr<const Device> device_;
+  std::shared_ptr<Failure> failure_;
+  std::unique_ptr<Exposed> exposed_;
+  std::vector<ExposedShard> shards_;
+};
+
+class OneSidedTransport final : public Transport {
+ public:
+  OneSidedTransport(std::shared_ptr<Transport> messages, std::shared_ptr<const Device> device,
+                    std::shared_ptr<Failure> failure)
+      : messages_(std::move(messages)), device_(std::move(device)), failure_(std::move(failure)) {}
+
+  std::string_view name() const noexcept override { return device_->kind(); }
+  uint32_t rank() const noexcept override { return messages_->rank(); }
+  uint32_t size() const noexcept override { return messages_->size(); }
+  double timeout_s() const noexcept override { return messages_->timeout_s(); }
+
+  void allgather(ConstBytes mine, Bytes all) override { messages_->allgather(mine, all); }
+  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
+    messages_->alltoallv(to, from);
+  }
+
+  std::unique_ptr<Transport> duplicate() override {
+    return std::make_unique<OneSidedTransport>(messages_->duplicate(), device_, failure_);
+  }
+
+  std::unique_ptr<RemoteMemory> expose(Bytes memory) override {
+    return std::make_unique<OneSidedMemory>(device_, memory, failure_, *messages_);
+  }
+
+ private:
+  std::shared_ptr<Transport> messages_;
+  std::shared_ptr<const Device> device_;
+  std::shared_ptr<Failure> failure_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_one_sided(
+    std::shared_ptr<Transport> messages, std::string_view kind,
+    const std::function<std::shared_ptr<const Device>()>& open, std::shared_ptr<Failure> failure) {
+  std::shared_ptr<const Device> device;
+  agree(*messages, kind, failure_of([&] { device = open(); }));
+  const auto addresses = gather_lists(*messages, device->address(), kMostOpaque);
+  std::string obstacle;
+  for (uint32_t r = 0; r < addresses.size() && obstacle.empty(); ++r) {
+    obstacle = device->obstacle(r, addresses[r]);
+  }
+  agree(*messages, kind, obstacle);
+  return std::make_unique<OneSidedTransport>(std::move(messages), std::move(device),
+                                             std::move(failure));
+}
+
+}  // namespace gear::transport

@@ -1,0 +1,86 @@
+#include "transport/verbs/verbs_device.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "transport/one_sided/one_sided_transport.h"
+#include "transport/typed.h"
+#include "transport/verbs/registered_memory.h"
+#include "transport/verbs/verbs_lanes.h"
+
+namespace gear::transport::verbs {
+namespace {
+
+PortAddress unpack(const Opaque& opaque) {
+  PortAddress address{};
+  GEAR_CHECK(opaque.size() == sizeof address);
+  std::memcpy(&address, opaque.data(), sizeof address);
+  return address;
+}
+
+class ExposedByVerbs final : public Exposed {
+ public:
+  ExposedByVerbs(std::shared_ptr<const VerbsPort> port, Bytes memory, uint64_t chunk_bytes)
+      : port_(std::move(port)), registered_(*port_, memory, MemoryUse::kExposed, chunk_bytes) {}
+
+  const ChunkedMemory& chunked() const noexcept override { return registered_.chunked(); }
+  Opaque address() const override {
+    const ConstBytes bytes = bytes_of(port_->address());
+    return {bytes.begin(), bytes.end()};
+  }
+
+ private:
+  std::shared_ptr<const VerbsPort> port_;
+  RegisteredMemory registered_;
+};
+
+}  // namespace
+
+VerbsDevice::VerbsDevice(const VerbsLibrary& library, const VerbsOptions& options)
+    : port_(std::make_shared<const VerbsPort>(library, port_choice())), options_(options) {
+  GEAR_CHECK(options.queue_pairs > 0 && options.chunk_bytes > 0);
+}
+
+Opaque VerbsDevice::address() const {
+  const ConstBytes bytes = bytes_of(port_->address());
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string VerbsDevice::obstacle(uint32_t rank, const Opaque& address) const {
+  const PortAddress other = unpack(address);
+  if (same_family(port_->address(), other)) {
+    return {};
+  }
+  return base::cat(address_text(port_->address()), " cannot reach rank ", rank, ", ",
+                   address_text(other),
+                   ": set GEAR_VERBS_DEVICE and GEAR_VERBS_GID so that all ranks use addresses of "
+                   "one family");
+}
+
+std::unique_ptr<Exposed> VerbsDevice::expose(Bytes memory) const {
+  return std::make_unique<ExposedByVerbs>(port_, memory, options_.chunk_bytes);
+}
+
+std::unique_ptr<Lanes> VerbsDevice::lanes(uint32_t rank, double timeout_s,
+                                          std::vector<ExposedShard> shards) const {
+  std::vector<PortAddress> ports;
+  ports.reserve(shards.size());
+  for (const ExposedShard& shard : shards) {
+    ports.push_back(unpack(shard.address));
+  }
+  return std::make_unique<VerbsLanes>(
+      port_, std::move(ports),
+      VerbsLanes::Options{rank, options_.queue_pairs, timeout_s, options_.chunk_bytes});
+}
+
+std::unique_ptr<Transport> open_verbs(std::shared_ptr<Transport> messages,
+                                      const VerbsOptions& options, const VerbsLibrary& (*find)()) {
+  return make_one_sided(
+      std::move(messages), "verbs",
+      [&] { return std::make_shared<const VerbsDevice>(find(), options); }, options.failure);
+}
+
+}  // namespace gear::transport::verbs

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "transport/fabric.h"
+#include "transport/opened_ranks.h"
+#if GEAR_VERBS
+#include "transport/verbs/verbs_ranks.h"
+#endif
+
+namespace gear::testing {
+
+/// A transport that reads rows one-sided.
+struct OneSidedKind {
+  struct Options {
+    uint64_t chunk_bytes = uint64_t{1} << 30;
+    uint32_t queue_pairs = 4;  ///< where it has them
+  };
+
+  const char* name;
+  Ranks (*make)(uint32_t size, double timeout_s, const Options& options);
+  uint64_t rounds;  ///< of random tests: fewer, where bytes go through the kernel
+};
+
+inline const std::vector<OneSidedKind> kOneSidedKinds = {
+#if GEAR_VERBS
+    {"verbs",
+     [](uint32_t size, double timeout_s, const OneSidedKind::Options& options) {
+       return make_verbs_ranks(size, timeout_s,
+                               {options.chunk_bytes, options.queue_pairs, nullptr});
+     },
+     40},
+#endif
+#if GEAR_FABRIC  // of this machine's libfabric: over tcp, where it has no better network
+    {"fabric",
+     [](uint32_t size, double timeout_s, const OneSidedKind::Options& options) {
+       return open_ranks(size, timeout_s, [&](std::shared_ptr<transport::Transport> messages) {
+         return transport::make_fabric(std::move(messages), {options.chunk_bytes, nullptr});
+       });
+     },
+     8},
+#endif
+};
+
+}  // namespace gear::testing
