@@ -27,6 +27,8 @@ __all__: list[str] = [
     "devices",
     "driver_version",
     "environment",
+    "fabric_port",
+    "fabric_transport",
     "group_transport",
     "inspect",
     "link_speeds",
@@ -280,7 +282,8 @@ class Collector:
 
 def build_info() -> dict:
     """
-    What was built: version, compiler, CUDA and MPI (their versions; empty: without).
+    What was built: version, compiler, CUDA and MPI (their versions; empty: without),
+    verbs and fabric (whether).
     """
 
 def collect_ids(
@@ -324,6 +327,19 @@ def driver_version() -> int:
 def environment() -> list:
     """
     The environment variables for operators: (name, default, meaning).
+    """
+
+def fabric_port() -> str:
+    """
+    What fabric_transport would take here, in words: "cxi on cxi0".
+    """
+
+def fabric_transport(
+    messages: Transport, failure: Failure | None = None, required: bool = True
+) -> Transport:
+    """
+    A transport that reads rows through libfabric; all else goes by `messages`.
+    Collective.
     """
 
 def group_transport(
@@ -425,7 +441,9 @@ def verbs_port() -> str:
     The RDMA port that verbs_transport would take here, in words.
     """
 
-def verbs_transport(messages: Transport, failure: Failure | None = None) -> Transport:
+def verbs_transport(
+    messages: Transport, failure: Failure | None = None, required: bool = True
+) -> Transport:
     """
     A transport that reads rows by RDMA; all else goes by `messages`. Collective.
     """

@@ -111,7 +111,7 @@ class Loader(Iterator[Batch]):
             }
 
         self._sampler = sampler
-        self._group = group
+        self._group, self._nccl = group, nccl
         self._core: _core.Collector | None = None
         with group.doing("ReplayBuffer.loader"):
             alike(group, check, "[collect] ReplayBuffer.loader")
@@ -249,7 +249,13 @@ class Loader(Iterator[Batch]):
 
     def stats(self) -> LoaderStats:
         """Counts and times of the batches delivered so far."""
-        return cast(LoaderStats, self._open().stats())
+        counted = cast(LoaderStats, self._open().stats())
+        counted["remote_path"] = ""
+        if counted["one_sided_bytes"] > 0:
+            counted["remote_path"] = self._group.transport_name
+        elif counted["message_bytes"] > 0:
+            counted["remote_path"] = "nccl" if self._nccl else "messages"
+        return counted
 
     def close(self) -> None:
         """Ends the background work. Batches already delivered stay valid."""

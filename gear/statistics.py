@@ -47,6 +47,8 @@ class LoaderStats(TypedDict):
         message_bytes: the part of ``bytes`` that was sent to this rank, not read in place.
         one_sided_bytes: the part of ``bytes`` that this rank read out of its owner's memory
             (transports ``verbs`` and ``fabric``).
+        remote_path: how rows of ranks that this one cannot map came: ``"verbs"``, ``"fabric"``,
+            ``"nccl"``, ``"messages"``; ``""`` before there were any.
     """
 
     batches: int
@@ -64,3 +66,4 @@ class LoaderStats(TypedDict):
     remote_bytes: int
     message_bytes: int
     one_sided_bytes: int
+    remote_path: str

@@ -21,6 +21,8 @@ mpicc               command   mpicc
 mpicxx              command   mpicxx
 mpirun              words     mpirun
 mpirun_options      line
+verbs               auto|off  auto
+fabric              auto|off  auto
 torch               version   2.13.0
 torch_index         url
 pip_index           url

@@ -127,16 +127,18 @@ std::shared_ptr<transport::MpiTransport> mpi_transport(int communicator, double 
       {communicator, timeout_s, message_bytes, std::move(failure).value_or(nullptr)});
 }
 
-SharedTransport verbs_transport(SharedTransport messages, OfGroup failure) {
+SharedTransport verbs_transport(SharedTransport messages, OfGroup failure, bool required) {
   const py::gil_scoped_release release;
   transport::VerbsOptions options;
+  options.required = required;
   options.failure = std::move(failure).value_or(nullptr);
   return transport::make_verbs(std::move(messages), options);
 }
 
-SharedTransport fabric_transport(SharedTransport messages, OfGroup failure) {
+SharedTransport fabric_transport(SharedTransport messages, OfGroup failure, bool required) {
   const py::gil_scoped_release release;
   transport::FabricOptions options;
+  options.required = required;
   options.failure = std::move(failure).value_or(nullptr);
   return transport::make_fabric(std::move(messages), options);
 }
@@ -183,13 +185,13 @@ void register_transport(py::module_& module) {
              py::arg("failure") = py::none(),
              "The ranks of an MPI communicator: its handle in Fortran, 0 for all. Collective.");
   module.def("verbs_transport", &verbs_transport, py::arg("messages"),
-             py::arg("failure") = py::none(),
+             py::arg("failure") = py::none(), py::arg("required") = true,
              "A transport that reads rows by RDMA; all else goes by `messages`. Collective.");
   module.def("verbs_port", &transport::describe_verbs_port,
              py::call_guard<py::gil_scoped_release>(),
              "The RDMA port that verbs_transport would take here, in words.");
   module.def("fabric_transport", &fabric_transport, py::arg("messages"),
-             py::arg("failure") = py::none(),
+             py::arg("failure") = py::none(), py::arg("required") = true,
              "A transport that reads rows through libfabric; all else goes by `messages`.\n"
              "Collective.");
   module.def("fabric_port", &transport::describe_fabric, py::call_guard<py::gil_scoped_release>(),

@@ -14,6 +14,9 @@ struct FabricOptions {
   uint64_t chunk_bytes = uint64_t{16} << 30;
   /// Of the rank's group; null: nobody else hears of a failed read.
   std::shared_ptr<Failure> failure = nullptr;
+  /// false: memory that a rank cannot register is exposed by none, with a warning; rows then go by
+  /// messages.
+  bool required = true;
 };
 
 /// "fabric": rows are read one-sided through libfabric (FI_RMA), out of memory that its owner

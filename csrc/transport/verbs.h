@@ -17,6 +17,9 @@ struct VerbsOptions {
   uint32_t queue_pairs = 4;
   /// Of the rank's group; null: nobody else hears of a failed read.
   std::shared_ptr<Failure> failure = nullptr;
+  /// false: memory that a rank cannot register is exposed by none, with a warning; rows then go by
+  /// messages.
+  bool required = true;
 };
 
 /// "verbs": rows are read one-sided by RDMA READ (InfiniBand, RoCE), out of memory that its owner

@@ -14,6 +14,7 @@ import gear
 from gear import _core
 from gear.cli.finding import COLOURS, Finding
 from gear.cli.gpu.gpus import find_gpus, gpu_findings
+from gear.cli.network import locked_memory, one_sided
 from gear.namesake import ITS_FILE, REMEDY
 
 TRAIN = "pip install 'gear-replay[train]'"
@@ -72,6 +73,7 @@ def built() -> Iterator[Finding]:
     """What this build of the core contains."""
     info = dict(_core.build_info())
     cuda, mpi = info.pop("cuda"), info.pop("mpi")
+    del info["verbs"], info["fabric"]  # of the machine's findings
     architectures = info.pop("cuda_architectures")
     core = f"{info.pop('version')}, {info.pop('compiler')}, {info.pop('build_type')}"
     yield Finding("build", "core", "built", core)
@@ -103,6 +105,8 @@ def machine() -> Iterator[Finding]:
         )
     except OSError:
         yield Finding("machine", "shared memory", "missing", "no /dev/shm", "tier='shared' fails")
+    yield locked_memory()
+    yield from one_sided("machine")
 
 
 def packages() -> Iterator[Finding]:

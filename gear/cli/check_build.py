@@ -20,6 +20,7 @@ import gear
 from gear import _core
 from gear.cli import probe
 from gear.cli.finding import Finding
+from gear.cli.network import one_sided
 
 # Package -> its name in the table, and what its absence costs.
 PACKAGES = {
@@ -134,6 +135,7 @@ def operations(info: dict[str, Any], answers: Answers, working: Answers) -> Iter
     yield _row("operations", "NCCL", users, cost)
 
     yield _ibverbs()
+    yield from one_sided("operations")
 
     core = f"GEAR core ({info['mpi']})" if info["mpi"] else ""
     if "error" in answers.get("mpi_transport", {}):

@@ -12,10 +12,8 @@ from gear.arguments import check_count
 from gear.distributed.channels.base import Absence, Alone, Channel
 from gear.distributed.channels.loopback import Board, ThreadChannel
 from gear.distributed.channels.transports import (
-    ONE_SIDED,
     check_transport,
     choose_transport,
-    open_one_sided,
     open_transport,
 )
 from gear.distributed.meeting.from_environment import (
@@ -61,7 +59,8 @@ class Group:
             ``GEAR_TIMEOUT_S``, else 300.
         transport_name: what carries bytes between the ranks: ``"shared_memory"``, ``"mpi"``,
             ``"group"``, ``"loopback"`` (within a process), or ``"verbs"`` or ``"fabric"``: these
-            two read rows, and the rest goes by what ``"auto"`` chooses.
+            two read rows, and messages carry the rest.
+        transport_reason: why it was taken, in words.
         launcher: ``"single"``, ``"torchrun"``, ``"srun"``, ``"mpirun"``, ``"horovodrun"``,
             ``"environment"`` (variables set by hand or another program) or ``"loopback"``.
         replicas: the ranks of other groups that train on the same batches as this one; see
@@ -87,12 +86,14 @@ class Group:
         self.local_rank, self.local_size = places.local_rank, places.local_size
         self.timeout_s = channel.timeout_s
         self.launcher = launcher
-        self.transport_name, why = choose_transport(channel, places, launcher, transport)
-        self._messages = self.transport_name
-        if self.transport_name in ONE_SIDED:
-            self._messages, _ = choose_transport(channel, places, launcher, "auto")
+        self._choice = choose_transport(channel, places, launcher, transport)
+        self.transport_name, self.transport_reason = self._choice.name, self._choice.why
         if self.rank == 0 and self.size > 1:
-            log.info("[transport] bytes between ranks go by %s: %s", self.transport_name, why)
+            log.info(
+                "[transport] bytes between ranks go by %s: %s",
+                self.transport_name,
+                self.transport_reason,
+            )
 
     # ---- ways to make one ----
 
@@ -118,9 +119,10 @@ class Group:
             timeout_s: see the class.
             transport: how the ranks' bytes travel: ``"shared_memory"`` (one host), ``"mpi"`` (in
                 builds with MPI), ``"group"`` (gloo, mpi4py or Horovod, by which the ranks met),
-                ``"auto"``: the first of these that fits. ``"verbs"``: as ``"auto"``, but ranks
-                read rows that they cannot map by RDMA (InfiniBand, RoCE). ``"fabric"``: the same
-                through libfabric (Slingshot, EFA, Omni-Path, TCP).
+                ``"auto"``: the first of these that fits. Beside it, ``"verbs"``: ranks read rows
+                that they cannot map by RDMA (InfiniBand, RoCE), and ``"fabric"``: the same through
+                libfabric (Slingshot, EFA, Omni-Path, TCP). ``"auto"`` takes the first of these two,
+                over several nodes, if every rank has a card for it.
 
         Each rank has one place at ``MASTER_ADDR:MASTER_PORT``. Whoever comes for a place that is
         taken, or from a run that its launcher (Slurm, torchrun, MPI, ``GEAR_RUN_ID``) calls by
@@ -270,9 +272,7 @@ class Group:
         """
         channel = self._open()
         with channel.doing("Group.transport"):
-            if self.transport_name in ONE_SIDED:
-                return open_one_sided(channel, self.transport_name, self._messages)
-            return open_transport(channel, self._messages)
+            return open_transport(channel, self._choice)
 
     def doing(self, what: str) -> AbstractContextManager[None]:
         """Around what one call of the user does with other ranks; see `Channel.doing`."""

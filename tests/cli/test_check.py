@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gear
-from gear.cli import app
+from gear.cli import app, network
 from gear.cli import check as check_module
+from gear.distributed.channels import transports
 from gear.errors import CudaError
 
 
@@ -190,3 +192,43 @@ def test_a_build_without_cuda_beside_a_gpu(
     assert found["CUDA"]["status"] == "missing"
     assert "built without CUDA" in found["GPUs"]["cost"]
     assert "CUDA runtime" not in found
+
+
+def test_a_limit_on_locked_memory_has_a_cost(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    status = tmp_path / "status"
+    monkeypatch.setattr(network, "STATUS", status)
+    monkeypatch.setattr(network.resource, "getrlimit", lambda which: (8 << 20, 8 << 20))
+    status.write_text("Name:\tgear\nCapEff:\t0000000000000000\n")
+    row = rows(capsys)["locked memory"]
+    assert (row["status"], row["detail"]) == ("missing", "at most 8.0 MiB")
+    assert "ulimit -l" in row["cost"]
+    status.write_text("Name:\tgear\nCapEff:\t000001ffffffffff\n")
+    assert rows(capsys)["locked memory"]["detail"] == "without limit"
+
+
+def test_rows_of_other_nodes_name_the_port_or_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    built = gear._core.build_info() | {"verbs": True, "fabric": True}
+    monkeypatch.setattr(gear._core, "build_info", lambda: built)
+    monkeypatch.setattr(transports, "CARDS", (tmp_path / "infiniband",))
+    assert rows(capsys)["verbs"]["detail"] == "no RDMA device"
+    (tmp_path / "infiniband" / "mlx5_0").mkdir(parents=True)
+    port = "mlx5_0 port 1, RoCE, GID 3 ::ffff:10.0.0.1, MTU 4096"
+    monkeypatch.setattr(gear._core, "verbs_port", lambda: port)
+    monkeypatch.setattr(gear._core, "fabric_port", lambda: "tcp;ofi_rxm on eth0")
+    found = rows(capsys)
+    assert (found["verbs"]["status"], found["verbs"]["detail"]) == ("found", port)
+    assert found["fabric"]["detail"].startswith("tcp;ofi_rxm on eth0 only")
+
+    def refuse() -> str:
+        raise gear.TransportError("[transport] no RDMA port can be used: mlx5_0 port 1 is down")
+
+    monkeypatch.setattr(gear._core, "verbs_port", refuse)
+    row = rows(capsys)["verbs"]
+    assert row["detail"] == "none to use (no RDMA port can be used: mlx5_0 port 1 is down)"
+    assert row["cost"] == "rows of other nodes come by messages"
+    built["verbs"] = False
+    assert rows(capsys)["verbs"]["detail"].startswith("a build without infiniband/verbs.h")

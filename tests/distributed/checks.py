@@ -114,10 +114,13 @@ def check_ids(scenario: Scenario, ranks: list[Arrays]) -> None:
             assert set((ids & ~(1 << 62)).tolist()) <= known
 
 
-def check_what_travels(scenario: Scenario, ranks: list[Arrays], *, padding: bool) -> None:
+def check_what_travels(
+    scenario: Scenario, ranks: list[Arrays], *, padding: bool, path: str
+) -> None:
     """Owners keep what they can; the rest stays on their node if there is room; stats() say so.
 
     `padding`: rows of padding count in all bytes, and where a GPU selects, in their parts.
+    `path`: how rows come that are not mapped.
     """
     nodes = np.array(scenario.nodes(len(ranks)))
     reckoned = [Counter() for _ in ranks]
@@ -138,6 +141,8 @@ def check_what_travels(scenario: Scenario, ranks: list[Arrays], *, padding: bool
     for rank, stats in enumerate(all_stats):
         for near in ("local", "same_node", "remote"):
             assert stats[f"{near}_bytes"] == reckoned[rank][near], (rank, near, stats)
+        travelled = stats["message_bytes"] + stats["one_sided_bytes"]
+        assert stats["remote_path"] == (path if travelled else "")
         if not padding:
             assert stats["bytes"] == sum(reckoned[rank].values())
 

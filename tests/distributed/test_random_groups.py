@@ -141,4 +141,4 @@ def test_random_groups(data: st.DataObject, size: int) -> None:
     checks.check_draws(scenario, ranks)
     checks.check_batches(scenario, ranks)
     checks.check_ids(scenario, ranks)
-    checks.check_what_travels(scenario, ranks, padding=False)
+    checks.check_what_travels(scenario, ranks, padding=False, path="messages")

@@ -27,4 +27,9 @@ def test_ids_name_the_owner_and_its_slot(group: Group, scenario: Scenario) -> No
 
 
 def test_stats_count_the_bytes_that_travel(group: Group, scenario: Scenario) -> None:
-    checks.check_what_travels(scenario, group.arrays(scenario.name), padding=group.name == "nccl")
+    checks.check_what_travels(
+        scenario,
+        group.arrays(scenario.name),
+        padding=group.name == "nccl",
+        path=group.name if group.name in ("fabric", "nccl") else "messages",
+    )

@@ -58,7 +58,8 @@ std::unique_ptr<Transport> open_fabric(std::shared_ptr<Transport> messages,
                                        const FabricLibrary& (*find)()) {
   return make_one_sided(
       std::move(messages), "fabric",
-      [&] { return std::make_shared<const FabricDevice>(find(), options); }, options.failure);
+      [&] { return std::make_shared<const FabricDevice>(find(), options); }, options.failure,
+      options.required);
 }
 
 }  // namespace gear::transport::fabric

@@ -6,7 +6,7 @@
 
 namespace gear::transport {
 
-void agree(Transport& messages, std::string_view kind, std::string_view failed) {
+std::string failures(Transport& messages, std::string_view kind, std::string_view failed) {
   constexpr std::string_view kArea = "[transport] ";
   std::array<char, 1024> mine{};
   failed.copy(mine.data(), mine.size() - 1, failed.starts_with(kArea) ? kArea.size() : 0);
@@ -17,8 +17,12 @@ void agree(Transport& messages, std::string_view kind, std::string_view failed) 
       reasons += base::cat(reasons.empty() ? "" : "; ", "rank ", r, ": ", all[r].data());
     }
   }
-  if (!reasons.empty()) {
-    throw base::TransportError(base::cat("[transport] ", kind, ": ", reasons));
+  return reasons.empty() ? "" : base::cat("[transport] ", kind, ": ", reasons);
+}
+
+void agree(Transport& messages, std::string_view kind, std::string_view failed) {
+  if (const std::string text = failures(messages, kind, failed); !text.empty()) {
+    throw base::TransportError(text);
   }
 }
 

@@ -19,8 +19,11 @@ std::string failure_of(const Attempt& attempt) {
   return {};
 }
 
-/// Nobody goes on alone: throws TransportError on all ranks, with the words of each for which
-/// `failed` is not empty. `kind`: "verbs". Collective over `messages`.
+/// What failed on any rank, the same words on all: of each for which `failed` is not empty. Empty:
+/// nothing. `kind`: "verbs". Collective over `messages`.
+std::string failures(Transport& messages, std::string_view kind, std::string_view failed);
+
+/// Nobody goes on alone: throws TransportError on all ranks where there are failures().
 void agree(Transport& messages, std::string_view kind, std::string_view failed);
 
 }  // namespace gear::transport

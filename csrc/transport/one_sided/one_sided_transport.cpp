@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "transport/one_sided/agreement.h"
 #include "transport/one_sided/remote_memory.h"
 #include "transport/one_sided/run_reader.h"
@@ -25,10 +26,9 @@ std::vector<std::vector<T>> gather_lists(Transport& messages, const std::vector<
 class OneSidedMemory final : public RemoteMemory {
  public:
   // Collective over `messages`.
-  OneSidedMemory(std::shared_ptr<const Device> device, Bytes memory,
+  OneSidedMemory(std::shared_ptr<const Device> device, std::unique_ptr<Exposed> exposed,
                  std::shared_ptr<Failure> failure, Transport& messages)
-      : device_(std::move(device)), failure_(std::move(failure)) {
-    agree(messages, device_->kind(), failure_of([&] { exposed_ = device_->expose(memory); }));
+      : device_(std::move(device)), failure_(std::move(failure)), exposed_(std::move(exposed)) {
     const auto chunks = gather_lists(messages, exposed_->chunked().chunks(), kMostChunks);
     const auto addresses = gather_lists(messages, exposed_->address(), kMostOpaque);
     for (uint32_t r = 0; r < chunks.size(); ++r) {
@@ -69,8 +69,11 @@ class OneSidedMemory final : public RemoteMemory {
 class OneSidedTransport final : public Transport {
  public:
   OneSidedTransport(std::shared_ptr<Transport> messages, std::shared_ptr<const Device> device,
-                    std::shared_ptr<Failure> failure)
-      : messages_(std::move(messages)), device_(std::move(device)), failure_(std::move(failure)) {}
+                    std::shared_ptr<Failure> failure, bool required)
+      : messages_(std::move(messages)),
+        device_(std::move(device)),
+        failure_(std::move(failure)),
+        required_(required) {}
 
   std::string_view name() const noexcept override { return device_->kind(); }
   uint32_t rank() const noexcept override { return messages_->rank(); }
@@ -83,24 +86,38 @@ class OneSidedTransport final : public Transport {
   }
 
   std::unique_ptr<Transport> duplicate() override {
-    return std::make_unique<OneSidedTransport>(messages_->duplicate(), device_, failure_);
+    return std::make_unique<OneSidedTransport>(messages_->duplicate(), device_, failure_,
+                                               required_);
   }
 
   std::unique_ptr<RemoteMemory> expose(Bytes memory) override {
-    return std::make_unique<OneSidedMemory>(device_, memory, failure_, *messages_);
+    std::unique_ptr<Exposed> exposed;
+    const std::string failed =
+        failures(*messages_, name(), failure_of([&] { exposed = device_->expose(memory); }));
+    if (failed.empty()) {
+      return std::make_unique<OneSidedMemory>(device_, std::move(exposed), failure_, *messages_);
+    }
+    if (required_) {
+      throw base::TransportError(failed);
+    }
+    base::log(base::Level::kWarning,
+              base::cat(failed, ": rows go by ", messages_->name(), " instead"));
+    return nullptr;
   }
 
  private:
   std::shared_ptr<Transport> messages_;
   std::shared_ptr<const Device> device_;
   std::shared_ptr<Failure> failure_;
+  bool required_;
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> make_one_sided(
     std::shared_ptr<Transport> messages, std::string_view kind,
-    const std::function<std::shared_ptr<const Device>()>& open, std::shared_ptr<Failure> failure) {
+    const std::function<std::shared_ptr<const Device>()>& open, std::shared_ptr<Failure> failure,
+    bool required) {
   std::shared_ptr<const Device> device;
   agree(*messages, kind, failure_of([&] { device = open(); }));
   const auto addresses = gather_lists(*messages, device->address(), kMostOpaque);
@@ -110,7 +127,7 @@ std::unique_ptr<Transport> make_one_sided(
   }
   agree(*messages, kind, obstacle);
   return std::make_unique<OneSidedTransport>(std::move(messages), std::move(device),
-                                             std::move(failure));
+                                             std::move(failure), required);
 }
 
 }  // namespace gear::transport

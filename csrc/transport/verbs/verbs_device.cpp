@@ -80,7 +80,8 @@ std::unique_ptr<Transport> open_verbs(std::shared_ptr<Transport> messages,
                                       const VerbsOptions& options, const VerbsLibrary& (*find)()) {
   return make_one_sided(
       std::move(messages), "verbs",
-      [&] { return std::make_shared<const VerbsDevice>(find(), options); }, options.failure);
+      [&] { return std::make_shared<const VerbsDevice>(find(), options); }, options.failure,
+      options.required);
 }
 
 }  // namespace gear::transport::verbs

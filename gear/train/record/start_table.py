@@ -37,7 +37,8 @@ def _ranks(learner: Learner, devices: Sequence[str]) -> Iterator[tuple[str, str]
     if not several:
         yield "transport", "none: one rank has all batches in its own shard"
     elif isinstance(dist, Ddp):
-        yield "transport", f"batches moved by {group.transport_name}, locality {dist.locality}"
+        moved = f"batches moved by {group.transport_name}, locality {dist.locality}"
+        yield "transport", f"{moved}: {group.transport_reason}"
 
 
 def _work(learner: Learner) -> Iterator[tuple[str, str]]:

@@ -144,6 +144,24 @@ TEST_CASE("verbs faults: memory that cannot be registered is refused on all rank
   check_both(errors, "raise the limit (ulimit -l, LimitMEMLOCK of slurmd), or use less memory");
 }
 
+TEST_CASE(
+    "verbs faults: where it is not required, memory that one rank cannot register is nobody's") {
+  const Fresh fresh;
+  VerbsOptions options;
+  options.required = false;
+  Ranks ranks = make_verbs_ranks(2, 20, options);
+  FakeVerbs::settings.most_registered = 5 << 16;
+  const auto errors = errors_of(ranks, [](Transport& transport) {
+    std::vector<std::byte> mine(transport.rank() == 0 ? 1 << 16 : 20 << 16);
+    expect(transport.expose(mine) == nullptr, "one rank's memory was exposed");
+    expect(transport.duplicate()->expose(mine) == nullptr, "one rank's memory was exposed");
+    std::byte one{};
+    std::vector<std::byte> all(2);
+    transport.allgather({&one, 1}, all);  // and goes on
+  });
+  CHECK(errors == std::vector<std::string>(2));
+}
+
 TEST_CASE("verbs faults: the device's limits are kept") {
   const Fresh fresh;
   FakeVerbs::settings.most_bytes_of_region = 40'000;  // no multiple of a page
