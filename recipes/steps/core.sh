@@ -33,8 +33,8 @@ core_options() {
   else
     echo GEAR_WITH_MPI=OFF
   fi
-  echo "GEAR_WITH_VERBS=$(site verbs | tr a-z A-Z)"
-  echo "GEAR_WITH_FABRIC=$(site fabric | tr a-z A-Z)"
+  echo "GEAR_WITH_VERBS=$(site verbs | tr '[:lower:]' '[:upper:]')"
+  echo "GEAR_WITH_FABRIC=$(site fabric | tr '[:lower:]' '[:upper:]')"
 }
 
 compiled_files=(csrc cmake CMakeLists.txt pyproject.toml)

@@ -43,7 +43,7 @@ def test_require(
 ) -> None:
     (tmp_path / "pytest.ini").write_text(PYTEST_INI)
     (tmp_path / "test_resources.py").write_text(TESTS)
-    for name in ("conftest.py", "slowness.py"):
+    for name in ("conftest.py", "slowness.py", "warm_python.py"):
         shutil.copy(Path(__file__).parents[1] / name, tmp_path)
     environment = {name: value for name, value in os.environ.items() if name != "GEAR_SITE"}
     if site:

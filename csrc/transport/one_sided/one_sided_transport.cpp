@@ -42,6 +42,7 @@ class OneSidedMemory final : public RemoteMemory {
             lanes = device_->lanes(control.rank(), control.timeout_s(), shards_);
           }));
     std::vector<Opaque> introductions;
+    introductions.reserve(control.size());
     for (uint32_t r = 0; r < control.size(); ++r) {
       introductions.push_back(lanes->introduction(r));
     }
