@@ -76,8 +76,6 @@ RESOURCES = {
     "rdma": lambda: any(Path("/sys/class/infiniband").glob("*")),
     "mpi": has_mpi,
     "gear_mpi": has_gear_mpi,
-    "deepspeed": lambda: find_spec("deepspeed") is not None,
-    "horovod": lambda: find_spec("horovod") is not None,
     "slurm": has_slurm,
     "site": lambda: "GEAR_SITE" in os.environ,
     "installation": lambda: all(map(shutil.which, ("g++", "mpicc", "mpirun", "patch"))),

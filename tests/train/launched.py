@@ -75,10 +75,7 @@ def train_offline(
     return learned_in(folder / "run")
 
 
-MPIRUN = ("--oversubscribe", "--allow-run-as-root", "--bind-to", "none")
-
-
-def start_offline(folder: Path, size: int, *words: str, by_mpirun: bool = False) -> None:
+def start_offline(folder: Path, size: int, *words: str) -> None:
     """Runs that so many ranks train, to their end; the ranks divide a batch of 8."""
     command = [sys.executable, *TRAIN, *words, f"algo.batch_size={8 // size}"]
     # By variables, since a sweep over the strategies has no place for the keys of one.
@@ -87,14 +84,9 @@ def start_offline(folder: Path, size: int, *words: str, by_mpirun: bool = False)
         meeting["MASTER_PORT"] = str(fresh_port())
     launched = Launch(folder)
     try:
-        if by_mpirun:  # ranks that wait leave their core to those that work
-            idle = {"OMPI_MCA_mpi_yield_when_idle": "1"}
-            processes = [launched.start("mpirun", "-n", str(size), *MPIRUN, *command, **idle)]
-        else:
-            ranks = [str(rank) for rank in range(size)]
-            processes = [launched.start(*command, **meeting, RANK=rank) for rank in ranks]
+        processes = [launched.start(*command, **meeting, RANK=str(rank)) for rank in range(size)]
         streams = launched.finish(*processes)
-        assert {p.returncode for p in processes} == {0}, streams
+        assert [p.returncode for p in processes] == [0] * size, streams
     finally:
         launched.close()
 

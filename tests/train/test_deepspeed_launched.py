@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from ports import fresh_port
 from train.launched import TRAIN, Launch
+from train.needs import needs
 from train.saved_data import write_pendulum
 
 from gear.train.record.checkpoint import checkpoints
 
-pytestmark = [pytest.mark.slow, pytest.mark.deepspeed]
+pytestmark = [pytest.mark.slow, needs("deepspeed")]
 WORKER = str(Path(__file__).with_name("deepspeed_worker.py"))
 # Its main function is what the command `deepspeed` calls.
 DEEPSPEED = (sys.executable, "-c", "from deepspeed.launcher.runner import main; main()")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from train.launched import TRAIN, Launch
+from train.needs import needs
 from train.saved_data import write_pendulum
 
 from gear.train.record.checkpoint import checkpoints
@@ -21,7 +22,7 @@ ENDLESS = (
     *("model.width=16", "model.layers=2", "model.heads=2", "algo.context=4", "algo.warmup=0"),
     *("replay.page_steps=16", "total_steps=10000000", "checkpoint_every=200"),
 )
-STRATEGIES = ["ddp", "fsdp2", pytest.param("deepspeed", marks=pytest.mark.deepspeed)]
+STRATEGIES = ["ddp", "fsdp2", pytest.param("deepspeed", marks=needs("deepspeed"))]
 
 
 def wait_until_they_learn(folder, *processes):
@@ -56,7 +57,7 @@ def test_killed_rank_is_named_at_once(tmp_path, dist):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.horovod
+@needs("horovod")
 def test_killed_rank_of_horovod_is_named_by_mpirun(launch, tmp_path):
     """Which ends the others, as its ranks wait in MPI."""
     write_pendulum(tmp_path / "replay")

@@ -11,6 +11,7 @@ import torch
 from ports import fresh_port
 from train.composed import compose
 from train.launched import Launch
+from train.needs import needs
 from train.strategy_worker import MIDDLE, Transformer, train
 
 import gear
@@ -23,6 +24,7 @@ from gear.train.strategies import make_strategy
 
 OPTIM = ("optim=adamw", "optim.weight_decay=0.1", "optim.lr=0.01")
 STAGE = "dist.config.zero_optimization.stage"
+deepspeed = needs("deepspeed")
 WORKER = str(Path(__file__).with_name("strategy_worker.py"))
 
 
@@ -90,18 +92,20 @@ def test_four_ranks_train_as_one(tmp_path, alone):
 
 
 @pytest.mark.slow
-@pytest.mark.deepspeed
-def test_ranks_of_deepspeed_train_as_one(tmp_path, alone):
+@deepspeed
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_of_deepspeed_train_as_one(tmp_path, alone, size):
     """Four: shares that the weights' sizes do not divide into."""
     names = ["zero1", "zero2", "zero3", "zero2-rest", "zero3-rest"]
+    names = names if size == 2 else ["zero2-rest", "zero3"]
     runs = [f"{name}=dist=deepspeed,{STAGE}={name[4]}" for name in names]
-    for found in by_ranks(tmp_path, 4, alone, *runs, name="deepspeed").values():
+    for found in by_ranks(tmp_path, size, alone, *runs, name="deepspeed").values():
         check_same(found, alone)
         check_same(train(Ranks.single(), read(compose(*OPTIM)), found[1]), alone)
 
 
 @pytest.mark.slow
-@pytest.mark.deepspeed
+@deepspeed
 def test_one_rank_of_deepspeed(tmp_path, alone):
     """What it has of its own, by one process that runs them all, as a multirun does."""
     cpu = [
@@ -124,7 +128,7 @@ def test_one_rank_of_deepspeed(tmp_path, alone):
             assert {t.dtype for t in found[2]["model"].values()} == {torch.float32}
 
 
-@pytest.mark.deepspeed
+@deepspeed
 def test_what_deepspeed_refuses_is_one_sentence():
     overrides = ("dist=deepspeed", "+dist.config.zero_optimization.overlap_comm=perhaps")
     with Ranks.single() as ranks:
@@ -149,8 +153,36 @@ def test_deepspeed_that_is_not_installed_is_one_sentence(monkeypatch):
 
 
 @pytest.mark.slow
+def test_two_ranks_of_horovod_train_as_one(tmp_path, alone):
+    """Over a stand-in, which is there where Horovod is not."""
+    torch.save(alone[1], tmp_path / "middle.pt")
+    stand_in = Path(__file__).parents[1] / "distributed" / "stand_in"
+    port = str(fresh_port())
+    launch = Launch(tmp_path)
+    command = (sys.executable, WORKER, str(tmp_path), ",".join([*OPTIM, "dist=horovod"]))
+    try:
+        ranks = [
+            launch.start(
+                *(*command, "all=seed=0", "from-rest=seed=0"),
+                PYTHONPATH=str(stand_in),
+                HOROVOD_RANK=str(rank),
+                HOROVOD_SIZE="2",
+                HOROVOD_GLOO_RENDEZVOUS_ADDR="127.0.0.1",
+                HOROVOD_GLOO_RENDEZVOUS_PORT=port,
+            )
+            for rank in range(2)
+        ]
+        for process, (_, stderr) in zip(ranks, launch.finish(*ranks), strict=True):
+            assert process.returncode == 0, stderr
+    finally:
+        launch.close()
+    for name in ("all", "from-rest"):
+        check_same(torch.load(tmp_path / f"{name}.pt"), alone)
+
+
+@pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.horovod
+@needs("horovod")
 def test_two_ranks_of_the_real_horovod_train_as_one(tmp_path, alone, launch):
     torch.save(alone[1], tmp_path / "middle.pt")
     mpirun = ("mpirun", "-n", "2", "--oversubscribe", "--allow-run-as-root")

@@ -1,9 +1,11 @@
-"""What gear.distributed calls of horovod.torch 0.28. Calls are matched by name, as there."""
+"""The functions of horovod.torch 0.28 that GEAR uses. Calls are matched by name, as there."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -44,7 +46,26 @@ class Call(threading.Thread):
             return
 
 
+class Reduced(Call):
+    """A tensor of every rank, brought to every rank; `combine` makes the result of all."""
+
+    def __init__(self, tensor: torch.Tensor, name: str, combine: Any) -> None:
+        self.tensor, self.combine = tensor, combine
+        number = numbers[name] = numbers.get(name, 0) + 1
+        ranks = global_process_set
+        super().__init__([tensor.detach()] * ranks.size(), f"{name} {number}", ranks)
+
+    def finish(self) -> torch.Tensor:
+        self.join()
+        like = self.tensor.detach()
+        parts = [torch.frombuffer(bytearray(b), dtype=like.dtype) for b in self.received]
+        like.copy_(self.combine(torch.stack(parts)).view_as(like))
+        return self.tensor
+
+
+numbers: dict[str, int] = {}
 global_process_set = ProcessSet()
+Sum = "sum"
 
 
 def init() -> None:
@@ -71,7 +92,56 @@ def poll(handle: Call) -> bool:
     return len(handle.received) == len(handle.to)
 
 
+def size() -> int:
+    return global_process_set.size()
+
+
+def allreduce_async_(tensor: torch.Tensor, name: str, op: str) -> Reduced:
+    assert op == Sum
+    return Reduced(tensor, name, lambda parts: parts.sum(0))
+
+
+def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str) -> Reduced:
+    return Reduced(tensor, name, lambda parts: parts[root_rank])
+
+
+def broadcast_parameters(params: dict[str, torch.Tensor], root_rank: int) -> None:
+    for name, tensor in params.items():
+        broadcast_async_(tensor, root_rank, name).finish()
+
+
+class Compression:
+    none = "none"
+
+
+class _Distributed:
+    """What DistributedOptimizer adds to the optimiser that it is made from."""
+
+    def synchronize(self: Any) -> None:
+        for name, p in self.named_parameters:  # one at a time: a store waits for one key
+            Reduced(p.grad, name, lambda parts: parts.mean(0)).finish()
+        self.synchronized = True
+
+    @contextmanager
+    def skip_synchronize(self: Any) -> Iterator[None]:
+        assert self.synchronized
+        yield
+        self.synchronized = False
+
+
+def DistributedOptimizer(
+    optimizer: torch.optim.Optimizer, named_parameters: Any, compression: str
+) -> torch.optim.Optimizer:
+    assert compression == Compression.none
+    kind = type(optimizer)
+    made = type(kind.__name__, (_Distributed, kind), {})(optimizer.param_groups)
+    made.named_parameters = list(named_parameters)
+    return made
+
+
 def synchronize(handle: Call) -> Any:
+    if isinstance(handle, Reduced):
+        return handle.finish()
     data = bytearray(b"".join(handle.received))
     splits = torch.tensor([len(part) for part in handle.received], dtype=torch.int32)
     return torch.frombuffer(data, dtype=torch.uint8) if data else torch.zeros(0).byte(), splits
