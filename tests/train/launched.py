@@ -31,7 +31,7 @@ class Launch:
         # One thread each: the ranks share the cores that the tests have.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100", **variables}
         process: Process
-        if command[0] == sys.executable:
+        if command[0] == sys.executable and command[1] != "-c":  # a file, or -m
             process = Warm(*command[1:], cwd=self.folder, env=environment)
         else:
             process = subprocess.Popen(

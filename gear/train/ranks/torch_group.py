@@ -27,6 +27,12 @@ def choose_backend(gpus: list[str]) -> str:
     return "nccl"
 
 
+def timeout_of(group: gear.Group, backend: str) -> timedelta:
+    """For each process group of torch's that these ranks make."""
+    # Of NCCL it is Watch that counts, and says more; gloo's own is what ends DDP's waits.
+    return timedelta(seconds=group.timeout_s * (2 if backend == "nccl" else 1))
+
+
 def join(
     group: gear.Group, backend: str, in_time: Callable[[Callable[[], Any]], Any]
 ) -> dist.ProcessGroup:
@@ -34,8 +40,7 @@ def join(
     # torch's own watch of NCCL would abort the process without a word: Watch is in its place.
     if backend == "nccl":
         os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
-    # Of NCCL it is Watch that counts, and says more; gloo's own is what ends DDP's waits.
-    timeout = timedelta(seconds=group.timeout_s * (2 if backend == "nccl" else 1))
+    timeout = timeout_of(group, backend)
     made: dist.ProcessGroup | None
     if dist.is_initialized():
         made = in_time(lambda: dist.new_group(backend=backend, timeout=timeout))

@@ -7,6 +7,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 import gear
 from gear.train.config import Deepspeed, Optim
 from gear.train.ranks import Ranks
+from gear.train.ranks.torch_group import timeout_of
 from gear.train.strategies.base import (
     Strategy,
     Trained,
@@ -62,6 +64,10 @@ class Engine(Trained):
         ranks.at_close(_forget_groups)
         with ranks.torch_collectives():
             deepspeed.init_distributed(dist_backend=ranks.backend, dist_init_required=False)
+            # Groups that it makes of its own would wait for half an hour.
+            deepspeed.comm.comm.cdb.new_group = partial(
+                torch.distributed.new_group, timeout=timeout_of(ranks.group, ranks.backend)
+            )
             try:
                 self._engine, self.optimizer, _, _ = deepspeed.initialize(
                     model=self.module,
