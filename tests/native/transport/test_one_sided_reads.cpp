@@ -42,7 +42,7 @@ TEST_CASE(
     CAPTURE(kind.name);
     constexpr size_t kBytes = 300'001;
     for (const uint64_t chunk_bytes : {uint64_t{8192}, uint64_t{1} << 30}) {
-      for (const uint32_t queue_pairs : {1U, 3U}) {
+      for (const uint32_t queue_pairs : kind.queue_pairs) {
         for (const uint32_t size : {2U, 3U}) {
           CAPTURE(chunk_bytes);
           CAPTURE(queue_pairs);

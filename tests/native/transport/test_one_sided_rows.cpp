@@ -124,6 +124,9 @@ TEST_CASE("one-sided rows: batches are to the bit those whose rows were sent") {
 
 TEST_CASE("one-sided rows: no page is written again before all who read it have") {
   for (const OneSidedKind& kind : kOneSidedKinds) {
+    if (!seen_by_sanitizer(kind)) {
+      continue;
+    }
     CAPTURE(kind.name);
     constexpr int kBatches = 60;
     Ranks ranks = kind.make(2, kLong, {});
