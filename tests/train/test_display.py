@@ -15,6 +15,8 @@ from gear.train.record.display import Display
 @pytest.mark.parametrize("terminal", [True, False])
 def test_display_shows_return_loss_and_rates(configure, terminal, tmp_path, monkeypatch):
     monkeypatch.setattr("gear.train.record.display.LINE_INTERVAL_S", 1e9)  # the forced one alone
+    monkeypatch.setenv("TERM", "xterm")  # one with colours, wherever this runs
+    monkeypatch.delenv("NO_COLOR", raising=False)
     learner = Learner(configure("total_steps=300"))
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=80)
