@@ -102,6 +102,34 @@ def evaluate(checkpoint: str, words: tuple[str, ...]) -> int:
 
 
 @gear.group(no_args_is_help=False)
+def bench() -> None:
+    """Measure this machine."""
+
+
+@bench.command()
+@click.option(
+    "--row-bytes",
+    type=click.IntRange(1, 1 << 24),
+    multiple=True,
+    help="Size of a row; may be given several times. Default: 64, 256, 1024, ... 65536.",
+)
+@click.option("--seconds", type=click.FloatRange(0.001), default=1.0, help="Of each; default 1.")
+@click.option(
+    "--pool-mib", type=click.IntRange(1), default=256, help="The other's rows; default 256 MiB."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def links(row_bytes: tuple[int, ...], seconds: float, pool_mib: int, as_json: bool) -> int:
+    """Measure rows between two ranks, by everything that carries them, beside what bounds them.
+
+    Between two nodes: srun -N 2 -n 2 gear bench links. By itself, between two processes here.
+    """
+    from gear.cli.bench.links import run
+    from gear.cli.bench.rates import Work
+
+    return run(row_bytes, Work(pool_bytes=pool_mib << 20, seconds=seconds), as_json)
+
+
+@gear.group(no_args_is_help=False)
 def gpu() -> None:
     """Look at the GPUs of this machine."""
 

@@ -58,6 +58,19 @@ def talk() -> dict[str, Any]:
     }
 
 
+def links() -> dict[str, Any]:
+    """`gear bench links`, for a moment."""
+    from gear.cli.bench.links import measure
+    from gear.cli.bench.rates import Work
+
+    with gear.Group.from_env(timeout_s=60) as group:
+        work = Work(pool_bytes=1 << 18, batch_bytes=1 << 14, seconds=0.01)
+        report = measure(group, [64, 4096], work)
+    rates = [[row.kind, row.row_bytes, row.rows_per_s] for row in report.measured]
+    bounded = {row.kind for row in report.measured if row.bound is not None}
+    return {"rates": rates, "told": report.told, "bounded": sorted(bounded)}
+
+
 def _torch_is_untouched() -> bool:
     if "torch" not in sys.modules:
         return True

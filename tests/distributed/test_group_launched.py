@@ -355,6 +355,21 @@ def test_fabric_needs_a_provider_on_every_rank(run: Run) -> None:
         )
 
 
+@needs_torch
+def test_bench_links_measures_what_there_is_and_says_why_not_the_rest(run: Run) -> None:
+    result, other = run("links", plain(2))
+    rates = {(kind, row_bytes): rate for kind, row_bytes, rate in result["rates"]}
+    kinds = {kind for kind, _ in rates}
+    assert kinds >= {"mapped", "shared_memory", "group"}
+    assert set(rates) == {(kind, row_bytes) for kind in kinds for row_bytes in (64, 4096)}
+    assert all(rate > 0 for rate in rates.values())
+    assert set(result["bounded"]) >= kinds - {"verbs"}
+    assert "needs GEAR built with MPI and ranks that mpirun started" in result["told"]["mpi"]
+    assert result["told"].get("verbs", "").startswith("[transport]") is ("verbs" not in kinds)
+    assert ("fabric" in kinds) is bool(gear._core.build_info()["fabric"])
+    assert [rate for _, _, rate in other["rates"]] == [0] * len(rates)
+
+
 @pytest.mark.mpi
 @needs_mpi4py
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What a machine gives, measured: `gear bench`."""
