@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import shlex
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
+from docs.documents import blocks
 from train import needs
 
 from gear.train.loop import Learner
@@ -147,3 +149,36 @@ def test_view_is_the_stored_window(configure):
     stored = batch["obs"][:, :4].numpy()
     assert all(stack.tobytes() in stacks for stack in stored)
     assert any((stack[:3] == 0).all() for stack in stored)
+
+
+RESULTS = "".join(block.code for block in blocks("bash", "results")).replace("\\\n", "")
+
+# What makes a run of the document a short one, by the words that it begins with.
+CUT = {
+    "env=pendulum": [],
+    "env=cartpole": [],
+    "env=hopper": ["algo.learning_starts=16", "algo.batch_size=4", "model.hidden=[8]"],
+    "data=puzzles": [
+        *("data.puzzles=4", "data.eval_puzzles=1", "data.pairs=2", "algo.batch_size=2"),
+        *("model.width=16", "model.layers=1", "algo.precision=float32"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=[needs.mujoco] if "hopper" in command else [])
+        for command in RESULTS.splitlines()
+    ],
+)
+def test_command_of_the_results(configure, command):
+    """All its words are taken; it takes two steps with smaller sizes and no GPU."""
+    program, verb, *words = shlex.split(command.replace("device=cuda", "device=cpu"))
+    assert (program, verb) == ("gear", "train")
+    assert configure(*words).seed == 0
+    learner = Learner(configure(*words, "deterministic=true", *CUT[words[0]]))
+    learner.step()
+    learner.step()
+    assert learner.steps >= 2
+    learner.close()
