@@ -186,14 +186,37 @@ def test_warning_of_the_second_rank_is_shown(two, launch, tmp_path):
     assert streams[1][1].startswith("rank 1: warning: Pendulum-v1 did not reproduce episode 1 ")
 
 
+# An environment that warns, by a logger with a console of its own.
+WARMED = """
+import logging
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+log = logging.getLogger(__name__)
+log.addHandler(logging.StreamHandler())
+
+class Warmed(CartPoleEnv):
+    def __init__(self, **more):
+        super().__init__(**more)
+        log.warning("too warm")
+
+gymnasium.register("Warmed-v0", Warmed, max_episode_steps=500)
+"""
+
+
 @pytest.mark.slow
 def test_torchrun(launch, tmp_path):
+    """A warning of each rank is in the launcher's output once, with the rank's number."""
+    (tmp_path / "warmed.py").write_text(WARMED)
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     command = (sys.executable, *torchrun, "-m", "gear.cli.app", "train", "dist=ddp", *CARTPOLE)
-    process = launch.start(*command)
+    process = launch.start(*command, "env.id=warmed:Warmed-v0")
     ((stdout, stderr),) = launch.finish(process)
     assert process.returncode == 0, stderr
     assert "2, started by torchrun" in stdout
+    warned = sorted(line for line in (stdout + stderr).splitlines() if "too warm" in line)
+    assert warned == ["rank 0: warmed: too warm", "rank 1: warmed: too warm"]
+    assert (tmp_path / "run" / "train.log").read_text().count("too warm") == 1
     first, second = states_of(checkpoints(tmp_path / "run")[-1])
     assert first["networks"] == second["networks"]
     assert first["algorithm"]["updates"] == (400 - 250) // 2 + 1

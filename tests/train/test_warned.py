@@ -41,6 +41,46 @@ def test_a_warning_that_is_logged_is_told_once_and_nothing_less(told, capsys):
     console.close()
 
 
+def test_a_library_with_a_console_of_its_own_is_told_once(told, capsys, tmp_path):
+    """Its file has all; a logger that does not propagate goes on to say what is its own."""
+    library, part = logging.getLogger("own.console"), logging.getLogger("own.console.part")
+    alone = logging.getLogger("own.alone")
+    alone.propagate = False
+    made = [logging.StreamHandler(), logging.FileHandler(tmp_path / "own.log")]
+    apart = logging.StreamHandler()
+    for logger, handler in ((library, made[0]), (library, made[1]), (alone, apart)):
+        logger.addHandler(handler)
+    try:
+        part.warning("cold")
+        library.setLevel(logging.INFO)
+        library.info("going on")
+        alone.warning("by myself")
+    finally:
+        for logger in (library, alone):
+            for handler in list(logger.handlers):
+                logger.removeHandler(handler)
+                handler.close()
+        library.setLevel(logging.NOTSET)
+        alone.propagate = True
+    assert told == ["own.console.part: cold"]
+    assert capsys.readouterr() == ("", "going on\nby myself\n")
+    assert (tmp_path / "own.log").read_text() == "cold\ngoing on\n"
+
+
+def test_a_library_has_its_console_back_at_the_end(capsys):
+    library, handler = logging.getLogger("own.console"), logging.StreamHandler()
+    factory = logging.getLogRecordFactory()
+    library.addHandler(handler)
+    try:
+        with warnings_told(lambda _: None):
+            library.warning("cold")
+        library.warning("warm")
+    finally:
+        library.removeHandler(handler)
+    assert logging.getLogRecordFactory() is factory
+    assert capsys.readouterr().err == "warm\n"
+
+
 def test_who_says_it(capsys):
     to_stderr(2, 4)("cold")
     to_stderr(0, 1)("alone")
