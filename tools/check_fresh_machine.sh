@@ -40,8 +40,9 @@ curve, found = run / "learning_curve.png", json.loads((run / "summary.json").rea
 if curve.read_bytes()[:4] != b"\x89PNG":
     sys.exit(f"fresh machine: {curve} is no picture")
 learned = found["final_return"]
-if not learned >= float(least):
-    sys.exit(f"fresh machine: the demo ended at a return of {learned:.0f}, below {least}")
+for name, value in {"return": learned, "greedy return": found["eval_return"]}.items():
+    if not value >= float(least):
+        sys.exit(f"fresh machine: the demo ended at a {name} of {value:.0f}, below {least}")
 print(f"fresh machine: Python {platform.python_version()}: `make demo` took {seconds} s, "
       f"{setup} of them to set up; its last return is {learned:.0f}")
 ' "$least_return" "$setup" "$seconds"

@@ -13,6 +13,7 @@ from docs.documents import blocks
 from train import needs
 
 from gear.train.loop import Learner
+from gear.train.tasks.evaluation import Evaluation
 
 
 def run(cfg):
@@ -20,6 +21,11 @@ def run(cfg):
     while learner.counters.env_steps < cfg.total_steps:
         learner.step()
     return learner
+
+
+def greedy_return(learner):
+    """Mean of `eval_episodes` episodes, as the run would evaluate its networks."""
+    return Evaluation(learner.config, learner.ranks).run(learner.algorithm, lambda: False).value
 
 
 def assert_learned(learner):
@@ -65,10 +71,10 @@ def test_sac_on_mujoco(configure, env):
 
 @pytest.mark.slow
 def test_sac_learns_pendulum(configure):
-    """The run of `gear train`. Random play gets some -1200, standing upright some -150."""
-    learner = run(configure("total_steps=6000"))
+    """The beginning of `gear train`. Random play gets some -1200, standing upright some -150."""
+    learner = run(configure("total_steps=5000", "eval_episodes=10"))
     assert np.mean(learner.counters.returns[:5]) < -800
-    assert np.mean(learner.counters.returns[-10:]) > -400
+    assert greedy_return(learner) >= -300
     assert_learned(learner)
 
 
