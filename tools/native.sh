@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the native tests twice, with ASan + UBSan (and with CUDA, where there is a GPU to run it) and
-# with TSan, and runs both.
+# with TSan, and runs both; or with neither, over the core that is compiled for Python (tools/setup.sh).
 #
-#   tools/native.sh [--sanitizers=all|address|thread] [arguments of the test binary]
+#   tools/native.sh [--sanitizers=all|address|thread|none] [arguments of the test binary]
 #
 # e.g. --test-case='*sum tree*'.
 set -euo pipefail
@@ -10,17 +10,32 @@ cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
 sanitizers=all
 case ${1:-} in
-  --sanitizers=all | --sanitizers=address | --sanitizers=thread)
+  --sanitizers=all | --sanitizers=address | --sanitizers=thread | --sanitizers=none)
     sanitizers=${1#*=}
     shift
     ;;
   --sanitizers=*)
-    echo "native: unknown $1: all, address or thread" >&2
+    echo "native: unknown $1: all, address, thread or none" >&2
     exit 2
     ;;
 esac
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1
+
+if [ "$sanitizers" = none ]; then
+  core=build/$(.venv/bin/python -c 'import sys, sysconfig
+tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+print(tag, tag, sysconfig.get_platform().replace("-", "_").replace(".", "_"), sep="-")')
+  if ! { cmake -S . -B "$core" -DGEAR_BUILD_TESTS=ON &&
+    cmake --build "$core" --target gear_native_tests --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"; } \
+    >"$core/tests.log" 2>&1; then
+    tail -n 60 "$core/tests.log"
+    echo "native: the build failed: $core/tests.log" >&2
+    exit 1
+  fi
+  echo "native: without sanitizers"
+  exec "$core/gear_native_tests" "$@"
+fi
 
 generator=()
 if command -v ninja >/dev/null; then generator=(-G Ninja); fi

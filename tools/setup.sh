@@ -126,7 +126,7 @@ elif [ "$level" = train ] && [ -z "${GEAR_WITH_CUDA:-}" ]; then
   say "no GPU here: building for the CPU alone (GEAR_WITH_CUDA=AUTO builds GPU code where there is an nvcc)"
 fi
 CMAKE_ARGS="${CMAKE_ARGS:-} -DGEAR_WITH_CUDA=$cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)"
-CMAKE_ARGS+=" -DGEAR_WITH_MPI=${GEAR_WITH_MPI:-AUTO}"
+CMAKE_ARGS+=" -DGEAR_WITH_MPI=${GEAR_WITH_MPI:-AUTO} -DGEAR_BUILD_TESTS=OFF"
 # ccache and its like would refuse what was compiled with precompiled headers.
 [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || CMAKE_ARGS+=" -DGEAR_PRECOMPILED_HEADERS=ON"
 export CMAKE_ARGS CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
