@@ -20,6 +20,7 @@ using gear::base::TransportError;
 using gear::transport::verbs::VerbsLibrary;
 
 const VerbsLibrary& gear::testing::verbs_under_test() { return FakeVerbs::library(); }
+bool gear::testing::verbs_are_real() { return false; }
 
 namespace {
 
@@ -239,6 +240,40 @@ TEST_CASE("verbs faults: what became of a read is said in words, and to the grou
         "[transport] rank 0 reads rows of rank 1 by verbs (fake0 port 2, RoCE, GID 2 "
         "::ffff:10.0.0.1, MTU 4096 from RoCE, GID ::ffff:10.0.0.1): remote access error (10): it "
         "does not offer the memory asked for: it has closed its buffer, or runs another build");
+  CHECK(failure->text() == errors[0]);
+}
+
+TEST_CASE("verbs faults: memory for rows that cannot be registered is named, and to the group") {
+  const Fresh fresh;
+  const auto failure = std::make_shared<Failure>();
+  Ranks ranks = make_verbs_ranks(2, 20, {uint64_t{1} << 30, 1, failure});
+  const auto errors = errors_of(ranks, [](Transport& transport) {
+    std::vector<std::byte> mine(4096);
+    const auto memory = transport.expose(mine);
+    const auto reader = memory->connect(transport);
+    transport.allgather({}, {});
+    std::string said;
+    if (transport.rank() == 0) {
+      FakeVerbs::settings.most_registered = 1 << 16;
+      const std::vector<RemoteRead> reads{{1, 0, 64, 0}};
+      for (int time = 0; time < 2; ++time) {  // and it stays of no use
+        try {
+          static_cast<void>(reader->read(reads, 64));
+        } catch (const TransportError& error) {
+          expect(said.empty() || said == error.what(), "the second failure is another");
+          said = error.what();
+        }
+      }
+    }
+    transport.allgather({}, {});
+    if (!said.empty()) {
+      throw TransportError(said);
+    }
+  });
+  CHECK(errors[1] == "");
+  INFO(errors[0]);
+  CHECK(errors[0].starts_with("[transport] fake0 registers 0 of 1048576 bytes, and then fails ("));
+  CHECK(errors[0].find("raise the limit (ulimit -l, LimitMEMLOCK") != std::string::npos);
   CHECK(failure->text() == errors[0]);
 }
 
