@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,6 +49,13 @@ def has_slurm() -> bool:
     return os.geteuid() == 0 and all(shutil.which(part, path=path) for part in parts)
 
 
+def has_rdma() -> bool:
+    """What tests/rdma/run.sh boots a virtual machine with an RDMA device of."""
+    script = Path(__file__).parent / "rdma" / "vm.sh"
+    done = subprocess.run([script, "--missing"], capture_output=True, check=False)
+    return done.returncode == 0 and not done.stdout
+
+
 def has_shell(name: str) -> bool:
     from distribution import shells
 
@@ -73,7 +81,7 @@ RESOURCES = {
     "packages": lambda: not missing_packages(),
     "gpu": lambda: num_gpus() > 0,
     "jax": lambda: find_spec("jax") is not None,
-    "rdma": lambda: any(Path("/sys/class/infiniband").glob("*")),
+    "rdma": has_rdma,
     "mpi": has_mpi,
     "gear_mpi": has_gear_mpi,
     "slurm": has_slurm,

@@ -3,13 +3,19 @@
 # with TSan, and runs both; or with neither, over the core that is compiled for Python (tools/setup.sh).
 #
 #   tools/native.sh [--sanitizers=all|address|thread|none] [arguments of the test binary]
+#   tools/native.sh --build=TARGET      of ASan's folder, build/native; runs nothing
 #
-# e.g. --test-case='*sum tree*'.
+# e.g. --test-case='*sum tree*', --build=gear_rdma_tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
 sanitizers=all
+target=gear_native_tests
 case ${1:-} in
+  --build=*)
+    sanitizers=
+    target=${1#*=}
+    ;;
   --sanitizers=all | --sanitizers=address | --sanitizers=thread | --sanitizers=none)
     sanitizers=${1#*=}
     shift
@@ -59,7 +65,7 @@ build() { # folder, sanitizers, CUDA or not
       -DGEAR_BUILD_PYTHON=OFF -DGEAR_BUILD_TESTS=ON -DGEAR_SANITIZE="$2" \
       -DGEAR_PRECOMPILED_HEADERS="$precompiled" \
       -DGEAR_WITH_CUDA="$3" -DGEAR_CUDA_ARCHITECTURES=75 &&
-      cmake --build "build/$1" --target gear_native_tests --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
+      cmake --build "build/$1" --target "$target" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
   } >"build/$1/build.log" 2>&1; then
     tail -n 60 "build/$1/build.log"
     echo "native: the build with -fsanitize=$2 failed: build/$1/build.log" >&2
@@ -71,6 +77,10 @@ build() { # folder, sanitizers, CUDA or not
 fixed_addresses=()
 if setarch "$(uname -m)" -R true 2>/dev/null; then fixed_addresses=(setarch "$(uname -m)" -R); fi
 
+if [ -z "$sanitizers" ]; then
+  build native address,undefined "$with_cuda"
+  exit
+fi
 if [ "$sanitizers" != thread ]; then
   echo "native: address and undefined-behaviour sanitizers"
   build native address,undefined "$with_cuda"

@@ -27,6 +27,7 @@ RUN_ELSEWHERE = {
     r"make stubs": ("tools/lint.sh", "tools/check_stubs.sh"),
     r"tools/setup\.sh train": ("tools/demo.sh", "tools/setup.sh train"),
     r"tools/native\.sh .*": ("tools/test.sh", "tools/native.sh"),
+    r"tests/rdma/run\.sh": ("tests/rdma/test_in_vm.py", "run.sh"),
     r"tools/c10d\.sh": ("tools/test.sh", "tools/c10d.sh"),
     r"mpirun -n 4 python train\.py": ("tests/process_group/launch.py", '"mpirun"'),
     r"python3 -m venv ~/gear-venv": ("tools/check_install.sh", "-m venv"),

@@ -4,3 +4,4 @@
 const gear::transport::verbs::VerbsLibrary& gear::testing::verbs_under_test() {
   return gear::transport::verbs::verbs_library();
 }
+bool gear::testing::verbs_are_real() { return true; }

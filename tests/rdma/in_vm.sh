@@ -5,9 +5,6 @@
 set -euo pipefail
 tests=$1
 
-# libfabric over the same device, whose completion queues are small.
-export GEAR_FABRIC_PROVIDER='verbs;ofi_rxm' FI_UNIVERSE_SIZE=8
-
 echo "in_vm: $(uname -r), $(nproc) CPUs, path MTU 4096"
 "$tests" --duration=true --test-case-exclude='loopback*,rdma: a link that goes down'
 echo "in_vm: a link that goes down"

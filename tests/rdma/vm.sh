@@ -3,6 +3,7 @@
 #
 #   tests/rdma/vm.sh [--timeout S] [--boot-timeout S] -- COMMAND [ARGUMENT...]
 #   tests/rdma/vm.sh --prepare       fetches the kernel and builds the initramfs, nothing more
+#   tests/rdma/vm.sh --missing       one line per thing that this machine lacks: `what: needs package`
 #
 # The guest boots the distribution's kernel. Its root is this machine's, read-only, with a tmpfs over it;
 # the current folder is there too, writable, and the command runs in it, as root, with stdin from
@@ -11,8 +12,8 @@
 #   120 wrong use, or something is missing   121 no kernel   122 the guest ended before the command
 #   123 it did not start in time (240 s)     124 the command took too long (300 s)
 #
-# Needs, on Debian: qemu-system-x86 busybox-static iproute2 kmod, and apt-get to fetch a kernel (70 MB,
-# once). No right on the machine, no KVM: every instruction is emulated, and a start takes 4 s at best.
+# Needs x86-64 and, on Debian: qemu-system-x86 busybox-static iproute2 kmod libibverbs-dev
+# ibverbs-providers, and apt-get to fetch a kernel (70 MB, once). No right on the machine, no KVM: every instruction is emulated, and a start takes 4 s at best.
 # What is fetched and built stays in $XDG_CACHE_HOME/gear/rdma-vm.
 set -euo pipefail
 export LC_ALL=C
@@ -22,24 +23,52 @@ die() {
   exit "$1"
 }
 
-timeout=300 boot_timeout=240 prepare=
+timeout=300 boot_timeout=240 only=
 while [ $# -gt 0 ]; do
   case $1 in
     --timeout) timeout=$2; shift 2 ;;
     --boot-timeout) boot_timeout=$2; shift 2 ;;
-    --prepare) prepare=yes; shift ;;
+    --prepare | --missing) only=${1#--}; shift ;;
     --) shift; break ;;
     *) die 120 "unknown option $1" ;;
   esac
 done
-[ -n "$prepare" ] || [ $# -gt 0 ] || die 120 "no command: vm.sh [--timeout S] -- COMMAND..."
+[ -n "$only" ] || [ $# -gt 0 ] || die 120 "no command: vm.sh [--timeout S] -- COMMAND..."
 PATH=$PATH:/usr/sbin:/sbin
-for tool in qemu-system-x86_64 busybox ip rdma modprobe depmod python3; do
-  command -v "$tool" >/dev/null || die 120 "$tool is missing"
-done
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/gear/rdma-vm
+prepared() { [ "$(cat "$cache/ready" 2>/dev/null)" = "$(sha256sum <"$0")" ]; }
+
+missing() {
+  local tool package
+  [ "$(uname -m)" = x86_64 ] || echo "an x86-64 machine: this one is $(uname -m)"
+  while read -r tool package; do
+    command -v "$tool" >/dev/null || echo "$tool: needs $package"
+  done <<'TOOLS'
+qemu-system-x86_64 qemu-system-x86
+busybox busybox-static
+ip iproute2
+rdma iproute2
+modprobe kmod
+depmod kmod
+python3 python3
+TOOLS
+  case $(ldd "$(command -v busybox)" 2>&1) in
+    *"=>"*) echo "a static busybox: needs busybox-static" ;;
+  esac
+  compgen -G '/usr/lib/*/libibverbs/librxe-*' >/dev/null || echo "librxe: needs ibverbs-providers"
+  compgen -G '/usr/include/infiniband/verbs.h' >/dev/null || echo "infiniband/verbs.h: needs libibverbs-dev"
+  prepared || apt-cache show linux-image-amd64 >/dev/null 2>&1 ||
+    echo "a kernel: needs an apt-get that knows linux-image-amd64 (Debian, after apt-get update)"
+}
+
+lacks=$(missing)
+if [ "$only" = missing ]; then
+  [ -z "$lacks" ] || echo "$lacks"
+  exit 0
+fi
+[ -z "$lacks" ] || die 120 "$lacks"
 mkdir -p "$cache"
-modules="virtio_pci 9pnet_virtio 9p overlay virtio_rng dummy crc32_generic ib_uverbs rdma_rxe"
+modules="virtio_pci 9pnet_virtio 9p overlay virtio_rng dummy crc32_generic ib_uverbs rdma_ucm rdma_rxe"
 
 # ---- the kernel, and an initramfs with the modules that the guest needs; kept
 
@@ -145,16 +174,15 @@ build() {
   rm -rf "$cache/tree" "$folder"
 }
 
-key=$(sha256sum "$0" | cut -c 1-16)
 exec 9>"$cache/lock"
 flock 9
-if [ "$(cat "$cache/ready" 2>/dev/null)" != "$key" ]; then
+if ! prepared; then
   rm -f "$cache/ready"
   build
-  echo "$key" >"$cache/ready"
+  sha256sum <"$0" >"$cache/ready"
 fi
 flock -u 9
-[ -z "$prepare" ] || exit 0
+[ "$only" != prepare ] || exit 0
 
 # ---- the machine
 

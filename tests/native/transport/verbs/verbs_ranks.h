@@ -7,6 +7,7 @@ namespace gear::testing {
 
 /// What these tests are of: a fake in the native tests, the machine's libibverbs in tests/rdma.
 const transport::verbs::VerbsLibrary& verbs_under_test();
+bool verbs_are_real();
 
 inline Ranks make_verbs_ranks(uint32_t size, double timeout_s,
                               const transport::VerbsOptions& options = {},
