@@ -18,18 +18,19 @@ from gear.train import app, run
 from gear.train.app import main
 from gear.train.config import of_the_run, read
 from gear.train.loop import Learner
-from gear.train.ranks import Ranks, devices, meeting, ranks
+from gear.train.ranks import Ranks, devices, meeting, ranks, torch_group
 from gear.train.ranks.devices import check_gpus, shared_out
+from gear.train.ranks.torch_group import choose_backend
 from gear.train.record import checkpoint
 from gear.train.record.display import Display
 
 
-def by_rank(size, work, *, device="cpu"):
+def by_rank(size, work, *, device="cpu", backend="auto"):
     """What `work(ranks)` of every rank returned or raised, by rank."""
 
     def one(group):
         try:
-            return work(Ranks(group, device))
+            return work(Ranks(group, device, backend))
         except BaseException as error:  # noqa: BLE001 - SystemExit is what is looked for
             return error
 
@@ -216,6 +217,48 @@ def test_words_of_another_rank_end_a_collective():
     first, _ = by_rank(2, wait)
     assert isinstance(first, gear.TransportError)
     assert "ended with ValueError: mine" in str(first)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wanted", "backend"),
+    [
+        (["", ""], "auto", "gloo"),
+        (["a", "b"], "auto", "nccl"),
+        (["a", "a"], "auto", "gloo"),  # NCCL has no two ranks on a GPU
+        (["a", "b"], "gloo", "gloo"),
+        (["a", "b"], "nccl", "nccl"),
+        (["", ""], "gear_mpi", "gear_mpi"),
+    ],
+)
+def test_what_averages_gradients(monkeypatch, gpus, wanted, backend):
+    monkeypatch.setattr(torch_group.dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch_group, "_extension", lambda: None)
+    assert choose_backend(gpus, wanted) == backend
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wanted", "sentence"),
+    [
+        (["a", "a"], "nccl", "dist.backend=nccl: every rank needs a GPU of its own: give device="),
+        (["a", "b"], "nccl", "dist.backend=nccl: this torch has no NCCL: give device=cuda with"),
+        (["a", "b"], "gear_mpi", "moves tensors of the host's memory, .*: give device=cpu, or "),
+    ],
+)
+def test_a_backend_that_cannot_be_had_is_one_sentence(monkeypatch, gpus, wanted, sentence):
+    monkeypatch.setattr(torch_group.dist, "is_nccl_available", lambda: False)
+    with pytest.raises(gear.InvalidArgument, match=rf"^\[train\] .*{sentence}"):
+        choose_backend(gpus, wanted)
+
+
+def test_a_backend_that_one_rank_lacks_ends_all(monkeypatch):
+    """gear_mpi that is not built, say."""
+
+    def extension():
+        raise gear.InvalidArgument("[mpi] the backend gear_mpi has not been built")
+
+    monkeypatch.setattr(torch_group, "_extension", extension)
+    found = by_rank(2, lambda ranks: ranks, backend="gear_mpi")
+    assert [type(error) for error in found] == [gear.InvalidArgument, SystemExit]
 
 
 def test_connections_that_do_not_close_hold_nobody_up(monkeypatch):

@@ -13,6 +13,7 @@ from train.composed import compose
 from train.launched import Launch
 from train.needs import needs
 from train.strategy_worker import MIDDLE, Transformer, train
+from warm_mpirun import warm_ranks
 
 import gear
 from gear.train.config import read
@@ -89,6 +90,27 @@ def test_four_ranks_train_as_one(tmp_path, alone):
     runs = [f"{name}-rest=dist={name}" for name in ("ddp", "fsdp2")]
     for found in by_ranks(tmp_path, 4, alone, "ddp=dist=ddp", "fsdp2=dist=fsdp2", *runs).values():
         check_same(found, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.gear_mpi
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_of_gear_mpi_train_as_those_of_gloo(tmp_path, alone, size):
+    names = ("ddp", "fsdp2")
+    runs = [
+        f"{name}-{backend}=dist={name},dist.backend={backend}"
+        for name in names
+        for backend in ("gloo", "gear_mpi")
+    ]
+    with warm_ranks(size, tmp_path, WORKER, str(tmp_path), ",".join(OPTIM), *runs) as ranks:
+        for rank in ranks:
+            _, stderr = rank.communicate(timeout=240)
+            assert rank.returncode == 0, stderr
+            assert "Warning" not in stderr
+    for name in names:
+        gloo, mpi = (torch.load(tmp_path / f"{name}-{b}.pt") for b in ("gloo", "gear_mpi"))
+        assert mpi[0] == pytest.approx(gloo[0], abs=1e-6)
+        check_same(mpi, alone)
 
 
 @pytest.mark.slow

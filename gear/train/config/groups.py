@@ -45,6 +45,7 @@ class Ddp(ConfigGroup):
     timeout_s: float = key(number("timeout_s > 0", lambda x: x > 0))
     exchange_every: int = key(whole(1))
     locality: str = key(choice("first", "off"))
+    backend: str = key(choice("auto", "gloo", "nccl", "gear_mpi"))
     transport: str = key(choice("auto", "nccl", "host"))
     learners: int | None = key(or_null(whole(1)))
 
@@ -96,6 +97,12 @@ class Deepspeed(Ddp):
         )
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.backend == "gear_mpi":
+            allowed = "auto, gloo or nccl, as DeepSpeed has not been tried on gear_mpi"
+            refuse("dist.backend", self.backend, allowed)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Horovod(Ddp):
@@ -103,6 +110,11 @@ class Horovod(Ddp):
 
     name: str = key(choice("horovod"))
     compression: str = key(choice("none", "fp16"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.backend != "auto":
+            refuse("dist.backend", self.backend, "auto, as dist=horovod averages by Horovod")
 
 
 @dataclass(frozen=True, kw_only=True)

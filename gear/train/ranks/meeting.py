@@ -72,4 +72,4 @@ def start_ranks(place: Place) -> Ranks:
     except (gear.TransportError, KeyboardInterrupt) as error:
         leave_unmet(error)
         raise
-    return Ranks(group, place.device)
+    return Ranks(group, place.device, place.dist.backend)

@@ -41,11 +41,12 @@ class Ranks:
     Args:
         group: who the peers are.
         device: `"cpu"`, `"cuda"` (the local rank's GPU) or `"cuda:1"`.
+        backend: `dist.backend` of the configuration.
 
-    Raises InvalidArgument if a rank cannot have that device.
+    Raises InvalidArgument if a rank cannot have that device or backend.
     """
 
-    def __init__(self, group: gear.Group, device: str = "cpu") -> None:
+    def __init__(self, group: gear.Group, device: str = "cpu", backend: str = "auto") -> None:
         self.group = group
         self.rank = group.rank
         self.size = group.size
@@ -56,14 +57,16 @@ class Ranks:
             lambda: {"[gpus]": gpus_for(device, self.size)}, "[train] gear train: the device"
         )
         self.device = take_device(device, group, [rank["[gpus]"] for rank in told])
-        self.backend = ""  # what averages gradients: gloo, nccl, horovod
+        self.backend = ""  # what averages gradients: gloo, nccl, gear_mpi, horovod
+        self._wanted = backend
         if self.size > 1:
             self._connect()
 
     def _connect(self) -> None:
         """Makes what moves tensors between ranks; collective."""
         group = self.group
-        self.backend = choose_backend(self.exchange(gpu_of(self.device)))
+        gpus = self.exchange(gpu_of(self.device))
+        self.backend = self.together(lambda: choose_backend(gpus, self._wanted))
         try:
             with group.doing("gear train: joining"), self._naming_the_missing():
                 self.process_group = joined = self._join()
@@ -128,7 +131,7 @@ class Ranks:
     def joined(self) -> dist.ProcessGroup:
         """`process_group`, made first if there is one rank, which needs it for no other purpose."""
         if self.process_group is None:
-            self.backend = choose_backend([gpu_of(self.device)])
+            self.backend = choose_backend([gpu_of(self.device)], self._wanted)
             self.process_group = self._join()
         return self.process_group
 

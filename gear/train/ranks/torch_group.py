@@ -14,10 +14,29 @@ import torch.distributed as dist
 import gear
 
 
-def choose_backend(gpus: list[str]) -> str:
-    """NCCL if every rank has a GPU of its own, which it insists on, else gloo."""
+def choose_backend(gpus: list[str], wanted: str = "auto") -> str:
+    """What averages gradients; `wanted` is dist.backend, and "auto" NCCL if every rank has a GPU of
+    its own, which it insists on, else gloo.
+
+    gpus: of every rank, as `gpu_of` calls it.
+    Raises InvalidArgument where `wanted` cannot be had.
+    """
     own = all(gpus) and len(set(gpus)) == len(gpus)
-    if not (own and dist.is_nccl_available()):
+    if wanted == "gear_mpi":
+        if any(gpus):
+            raise gear.InvalidArgument(
+                "[train] dist.backend=gear_mpi moves tensors of the host's memory, and device=cuda "
+                "has the gradients on GPUs: give device=cpu, or dist.backend=auto"
+            )
+        _extension()
+        return wanted
+    if wanted == "nccl" and not (own and dist.is_nccl_available()):
+        lacks = "every rank needs a GPU of its own" if not own else "this torch has no NCCL"
+        raise gear.InvalidArgument(
+            f"[train] dist.backend=nccl: {lacks}: give device=cuda with a GPU for each rank and a "
+            "torch for CUDA, or dist.backend=auto"
+        )
+    if wanted == "gloo" or not (own and dist.is_nccl_available()):
         return "gloo"
     if not hasattr(dist.ProcessGroup, "abort"):
         raise gear.InvalidArgument(
@@ -25,6 +44,13 @@ def choose_backend(gpus: list[str]) -> str:
             "died: dist=ddp with a GPU for each rank needs torch 2.6 or later"
         )
     return "nccl"
+
+
+def _extension() -> Any:
+    """gear._c10d; torch knows gear_mpi from here on."""
+    from gear.mpi.library import load
+
+    return load()
 
 
 def timeout_of(group: gear.Group, backend: str) -> timedelta:
@@ -40,6 +66,8 @@ def join(
     # torch's own watch of NCCL would abort the process without a word: Watch is in its place.
     if backend == "nccl":
         os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+    if backend == "gear_mpi":
+        _extension().world()  # MPI starts in this thread, which lives as long as the process
     timeout = timeout_of(group, backend)
     made: dist.ProcessGroup | None
     if dist.is_initialized():
