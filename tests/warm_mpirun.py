@@ -51,6 +51,7 @@ def warm_ranks(size: int, folder: Path, *arguments: str) -> Iterator[list[Warm]]
                 code = 1
                 if rank < len(ranks):
                     ranks[rank].kill()
+                    ranks[rank].communicate()
                     code = ranks[rank].wait() & 255
                 part = meeting / f"{rank}.code.part"
                 part.write_text(str(code))

@@ -178,6 +178,45 @@ def train(overrides: tuple[str, ...]) -> int:
     return run(list(overrides))
 
 
+@gear.command(name="run", context_settings={"allow_interspersed_args": False})
+@click.option("-n", "size", type=click.IntRange(min=1), required=True, help="Number of ranks.")
+@click.option(
+    "--backend",
+    type=click.Choice(["gear_mpi", "gloo", "nccl"]),
+    help="What SCRIPT gives to init_process_group; default: gear_mpi where it is, else gloo.",
+)
+@click.option(
+    "--launcher",
+    type=click.Choice(["mpirun", "srun", "torchrun"]),
+    help="Default: srun in a job of Slurm, else mpirun, for gear_mpi; torchrun for the others.",
+)
+@click.option("--options", default="", help="Words for the launcher, as in '--oversubscribe'.")
+@click.option(
+    "--logs", metavar="DIR", help="Folder for what ranks write; default: outputs/run-TIME."
+)
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.argument("script")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def run_ranks(
+    size: int,
+    backend: str | None,
+    launcher: str | None,
+    options: str,
+    logs: str | None,
+    is_module: bool,
+    script: str,
+    words: tuple[str, ...],
+) -> int:
+    """Start the Python program SCRIPT on several ranks, with WORDS as its arguments.
+
+    Prints the launcher's command line and shows what rank 0 writes; DIR/rank-N.log holds what rank
+    N writes. The exit code is that of the rank that failed first.
+    """
+    from gear.cli.launch.run import run
+
+    return run(size, backend, launcher, options, logs, is_module, [script, *words])
+
+
 @gear.group(no_args_is_help=False)
 def slurm() -> None:
     """Make job scripts from GEAR's templates, and submit them."""

@@ -1,4 +1,4 @@
-"""Where the extension `gear._c10d` is: one library for each torch and MPI that a site has."""
+"""The extension `gear._c10d`, of the torch and the MPI of this process."""
 
 from __future__ import annotations
 
@@ -13,35 +13,20 @@ from types import ModuleType
 import torch
 
 import gear
+from gear.distributed.extension import FOLDERS, libraries, mpi_of
 from gear.errors import InvalidArgument
 
 NAME = "gear._c10d"
-PACKAGE = Path(gear.__file__).parent
-# Of the installed package, and of a folder that it is developed in.
-FOLDERS = (PACKAGE / "c10d", PACKAGE.parent / "build" / "c10d" / "lib")
 # Variables that an MPI's launcher sets -> how the folders of its libraries begin.
 LAUNCHERS = {"OMPI_COMM_WORLD_RANK": "open-mpi-", "PMI_RANK": "mpich-"}
 
 
 def candidates() -> list[Path]:
     """The libraries for this torch and Python; first those for the MPI whose launcher started this
-    process. ``GEAR_C10D`` names a folder to look in before all others."""
-    own = os.environ.get("GEAR_C10D")
-    file = "_c10d" + str(sysconfig.get_config_var("EXT_SUFFIX"))
-    folders = [Path(own)] if own else []
-    found = [
-        library
-        for folder in [*folders, *FOLDERS]
-        for library in sorted(folder.glob(f"torch-{torch.__version__}_*/{file}"))
-        if (library.parent / "stamp").exists()
-    ]
-    wanted = [prefix for variable, prefix in LAUNCHERS.items() if variable in os.environ]
-    return sorted(found, key=lambda library: not _is_for(library, wanted))
-
-
-def _is_for(library: Path, prefixes: list[str]) -> bool:
-    mpi = library.parent.name.split("_", 1)[1]
-    return any(mpi.startswith(prefix) for prefix in prefixes)
+    process."""
+    wanted = tuple(prefix for variable, prefix in LAUNCHERS.items() if variable in os.environ)
+    found = libraries(str(torch.__version__))
+    return sorted(found, key=lambda library: not mpi_of(library).startswith(wanted))
 
 
 def available() -> bool:

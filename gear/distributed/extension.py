@@ -1,0 +1,29 @@
+"""Where the extension `gear._c10d` is: one library for each torch and MPI that a site has."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+# Of the installed package, and of a folder that it is developed in.
+FOLDERS = (PACKAGE / "c10d", PACKAGE.parent / "build" / "c10d" / "lib")
+
+
+def libraries(torch_version: str) -> list[Path]:
+    """Those for that torch and this Python. ``GEAR_C10D`` names a folder to look in before all
+    others."""
+    own = os.environ.get("GEAR_C10D")
+    file = "_c10d" + str(sysconfig.get_config_var("EXT_SUFFIX"))
+    return [
+        library
+        for folder in [*([Path(own)] if own else []), *FOLDERS]
+        for library in sorted(folder.glob(f"torch-{torch_version}_*/{file}"))
+        if (library.parent / "stamp").exists()
+    ]
+
+
+def mpi_of(library: Path) -> str:
+    """The MPI that it was built for, as in ``open-mpi-4.1.4``."""
+    return library.parent.name.split("_", 1)[1]
