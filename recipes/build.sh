@@ -28,7 +28,7 @@ for part in report diagnose site users machine inputs pip install; do
 done
 
 base_steps=(venv torch packages mpi4py horovod deepspeed)
-all_steps=(preflight "${base_steps[@]}" core modulefiles smoke manifest)
+all_steps=(preflight "${base_steps[@]}" core c10d modulefiles smoke manifest)
 usage() { sed -n '2,/^# Exit code/s/^# \{0,1\}//p' "$here/build.sh"; }
 
 # --- arguments -----------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ active_steps() {
   local step
   for step in "${all_steps[@]}"; do
     case $step in
-      torch | mpi4py | horovod | deepspeed) if site_is "$step" off; then continue; fi ;;
+      torch | mpi4py | horovod | deepspeed | c10d) if site_is "$step" off; then continue; fi ;;
     esac
     printf '%s\n' "$step"
   done

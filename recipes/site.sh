@@ -33,6 +33,7 @@ horovod             on|off    on
 horovod_gloo        on|off    off
 deepspeed           on|off    on
 deepspeed_ops       words
+c10d                auto|on|off  auto
 default_module      on|off    on
 '
 
@@ -118,6 +119,12 @@ site_settle() { # file
   if [ "${SITE[nccl]}" = source ] && [ -z "${SITE[nccl_source]}" ]; then
     usage_error "[site] $file: nccl = source needs nccl_source: the URL or path of NCCL's source"
   fi
+  for key in torch mpi; do
+    if [ "${SITE[c10d]}" = on ] && [ "${SITE[$key]}" = off ]; then
+      usage_error "[site] $file: c10d = on needs $key: set $key, or c10d = off"
+    fi
+    if [ "${SITE[$key]}" = off ]; then SITE[c10d]=off; fi
+  done
   for key in horovod deepspeed; do
     if [ "${SITE[$key]}" = on ] && [ "${SITE[torch]}" = off ]; then
       usage_error "[site] $file: $key = on needs torch: set torch to a version, or $key = off"
@@ -151,7 +158,7 @@ site_inputs() { # base | build
     case $key in
       jobs | default_module | module_init | proxy | pip_index | wheelhouse) continue ;;
       name | mpirun | mpirun_options) continue ;;
-      env.*) [ "$1" = build ] || continue ;;
+      c10d | env.*) [ "$1" = build ] || continue ;;
     esac
     printf '%s = %s\n' "$key" "${SITE[$key]}"
   done | LC_ALL=C sort

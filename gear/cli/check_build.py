@@ -113,6 +113,8 @@ def controllers(working: Answers) -> Iterator[Finding]:
     users = [f"mpi4py ({mpi4py['library']})" if mpi4py else "", _horovod(horovod, "mpi")]
     yield _row("controllers", "MPI", users, "ranks that mpirun starts meet by MASTER_ADDR only")
 
+    yield _gear_mpi(torch.get("gear_mpi", {}))
+
     if horovod.get("gloo"):
         risk = "elastic runs let others run code (CVE-2024-10190): start none"
         yield Finding("controllers", "Gloo of Horovod", "found", "", risk)
@@ -147,6 +149,20 @@ def operations(info: dict[str, Any], answers: Answers, working: Answers) -> Iter
 
     users = ["PyTorch"] if "gloo" in torch.get("backends", []) else [""]
     yield _row("operations", "Gloo", users, "ranks on CPUs exchange by MPI only")
+
+
+def _gear_mpi(answer: dict[str, str]) -> Finding:
+    """The process group of torch.distributed over MPI."""
+    if not answer.get("for"):
+        remedy = "tools/c10d.sh builds it, and c10d = on in the site file has it in the module"
+        cost = f"torch.distributed has no MPI: {remedy}"
+        return Finding("controllers", "gear_mpi", "missing", "", cost)
+    if "error" in answer:
+        why = f"{answer['error']}: load the module of that MPI, or run tools/c10d.sh again"
+        return Finding(
+            "controllers", "gear_mpi", "broken", f"for {answer['for']} does not load", why
+        )
+    return Finding("controllers", "gear_mpi", "found", f"for {answer['for']}")
 
 
 def _horovod(horovod: dict[str, Any], part: str) -> str:

@@ -34,7 +34,21 @@ def torch() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "backends": backends,
         "nccl": ".".join(map(str, nccl)),
+        "gear_mpi": gear_mpi() if distributed.is_available() else {"for": ""},
     }
+
+
+def gear_mpi() -> dict[str, str]:
+    """The library that this process would take for its torch, and why it does not load."""
+    library = importlib.import_module("gear.mpi.library")
+    found = library.candidates()
+    answer = {"for": found[0].parent.name.replace("_", ", ", 1) if found else ""}
+    try:
+        if found:
+            library.load()
+    except (ImportError, ValueError) as error:
+        answer["error"] = f"{type(error).__name__}: {error}"
+    return answer
 
 
 def horovod() -> dict[str, Any]:

@@ -58,8 +58,9 @@ def toy_source(version: str) -> Path:
         shutil.copytree(REPOSITORY / name, source / name)
     for name in ("README.md", "LICENSE", "extend-venv-activate", "display-gpu-info.sh"):
         shutil.copy2(REPOSITORY / name, source / name)
-    for name in ("csrc", "cmake", "gear/cli"):
+    for name in ("csrc", "cmake", "gear/cli", "tools"):
         (source / name).mkdir(parents=True)
+    (source / "tools" / "c10d.sh").touch()  # a small site has no torch to compile it for
     (source / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.20)\nproject(gear LANGUAGES NONE)\n"
     )

@@ -21,10 +21,10 @@ from distribution.project import REPOSITORY, VERSION, toy_folder, toy_source
 BUILD = REPOSITORY / "recipes" / "build.sh"
 SITES = REPOSITORY / "recipes" / "sites"
 
-SMALL = {"torch": "off", "mpi4py": "off", "horovod": "off", "deepspeed": "off"}
+SMALL = {"torch": "off", "mpi4py": "off", "horovod": "off", "deepspeed": "off", "c10d": "off"}
 BASE_STEPS = ["venv", "torch", "packages", "mpi4py", "horovod", "deepspeed"]
 GEAR_STEPS = ["core", "modulefiles", "smoke", "manifest"]
-ALL_STEPS = ["preflight", *BASE_STEPS, *GEAR_STEPS]
+ALL_STEPS = ["preflight", *BASE_STEPS, *GEAR_STEPS]  # c10d comes after core; test_build_c10d.py
 SMALL_STEPS = [step for step in ALL_STEPS if step not in SMALL]
 UPDATE_STEPS = ["preflight", *GEAR_STEPS]  # on a base that is there
 

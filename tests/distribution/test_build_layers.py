@@ -68,6 +68,7 @@ def test_what_a_tool_says_behind_its_version_does_not_matter(tmp_path: Path) -> 
         ({"name": "another name"}, []),
         ({"mpirun_options": "--oversubscribe"}, []),
         ({"env.NCCL_DEBUG": "INFO"}, ["build"]),
+        ({"c10d": "off"}, ["build"]),
         ({"jobs": "2"}, []),
         ({"pip_index": "https://host/simple"}, []),
         ({"module_init": "/init/bash"}, []),

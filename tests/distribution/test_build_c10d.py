@@ -1,0 +1,109 @@
+"""The step c10d: gear_mpi in the installed package, by a stand-in of tools/c10d.sh."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from distribution.project import REPOSITORY
+from distribution.recipe import Recipe, small_site
+from distribution.recipe_part import run_part
+
+LIBRARY = "torch-2.13.0_open-mpi-4.1.4/_c10d.so"
+BUILD = """#!/bin/sh
+echo "$MPICXX" "$@" >>"{folder}/calls"
+for word in "$@"; do case $word in --to=*) to=${{word#*=}} ;; esac; done
+mkdir -p "$to/torch-2.13.0_open-mpi-4.1.4"
+for file in _c10d.so stamp; do echo "$PWD" >"$to/torch-2.13.0_open-mpi-4.1.4/$file"; done
+"""
+ON = {"torch": "2.13.0", "mpi": "on", "mpicc": "true", "mpicxx": "true", "c10d": "on"}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """The sources, with tools/c10d.sh that takes no time."""
+    made = tmp_path / "source"
+    shutil.copytree(REPOSITORY / "recipes", made / "recipes")
+    for folder in ("csrc/c10d", "csrc/base", "csrc/transport/mpi", "tools"):
+        (made / folder).mkdir(parents=True)
+        (made / folder / "file").touch()
+    shutil.copy(REPOSITORY / "pyproject.toml", made)
+    put(made, BUILD.format(folder=tmp_path))
+    python = tmp_path / "build" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        f"""#!/bin/sh
+case $* in *gear.__file__*) echo "{tmp_path}/gear" ;; *) echo 2.13.0 ;; esac
+"""
+    )
+    python.chmod(0o755)
+    (tmp_path / "gear").mkdir()
+    return made
+
+
+def put(source: Path, script: str) -> None:
+    program = source / "tools" / "c10d.sh"
+    program.write_text(script)
+    program.chmod(0o755)
+
+
+def step(source: Path, c10d: str = "on") -> subprocess.CompletedProcess[str]:
+    folder = source.parent
+    script = "STEP=c10d; c10d_step; rm -rf $LAYER/work"
+    return run_part("steps/c10d.sh", script, folder, site=ON | {"c10d": c10d}, source=source)
+
+
+def test_the_library_is_in_the_package_and_kept_for_later_builds(source: Path) -> None:
+    folder = source.parent
+    for said in ("", "the library of an earlier build"):
+        done = step(source)
+        assert done.returncode == 0, done.stderr
+        assert said in done.stdout
+        assert (folder / "gear" / "c10d" / LIBRARY).is_file()
+        assert (folder / "gear" / "c10d" / LIBRARY).with_name("stamp").is_file()
+    (call,) = (folder / "calls").read_text().splitlines()
+    lib = folder / "build" / "work" / "c10d" / "lib"
+    assert call == f"true --python={folder}/build/bin/python --to={lib}"
+    (source / "csrc" / "c10d" / "file").write_text("changed")
+    assert step(source).returncode == 0
+    assert len((folder / "calls").read_text().splitlines()) == 2
+    assert not (source / "build").exists()  # nothing is written into the source
+
+
+def test_what_does_not_compile_is_left_out_with_a_warning(source: Path) -> None:
+    put(source, "#!/bin/sh\necho 'error: no mpi.h' >&2\nexit 1\n")
+    done = step(source, "auto")
+    assert done.returncode == 0, done.stderr
+    assert "warning: gear_mpi could not be compiled, and is left out" in done.stderr
+    assert not (source.parent / "gear" / "c10d").exists()
+
+
+def test_what_does_not_compile_fails_where_the_site_wants_it(source: Path) -> None:
+    put(source, "#!/bin/sh\nexit 1\n")
+    done = step(source)
+    assert done.returncode == 1
+    assert "[c10d] gear_mpi could not be compiled" in done.stderr
+    assert "c10d = off in the site file leaves it out" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"c10d": "on"}, "c10d = on needs torch: set torch, or c10d = off"),
+        ({"c10d": "on", "torch": "2.13.0", "mpi": "off"}, "c10d = on needs mpi: set mpi, or"),
+        ({"c10d": "yes"}, "given 'yes', allowed auto or on or off"),
+    ],
+)
+def test_sites_that_contradict_themselves(
+    tmp_path: Path, values: dict[str, str], sentence: str
+) -> None:
+    site = small_site(tmp_path / "site.conf", **values)
+    assert sentence in Recipe(site, tmp_path / "prefix").run("--dry-run").sentence()
+
+
+def test_without_torch_there_is_no_such_step(tmp_path: Path) -> None:
+    site = small_site(tmp_path / "site.conf", c10d="auto")
+    assert "] c10d" not in Recipe(site, tmp_path / "prefix").succeed("--dry-run")
