@@ -1,0 +1,52 @@
+"""Programs of every kind give the same numbers on gear_mpi as on gloo. Each number of ranks is
+started once, from a process that has imported torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from warm_mpirun import warm_ranks
+
+from process_group.launch import FOLDER
+from process_group.programs import PROGRAMS
+
+pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
+
+Said = list[dict[str, list[list[float]]]]
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
+    """What each rank's programs returned, on gear_mpi and on gloo."""
+    folder = tmp_path_factory.mktemp("programs")
+    with warm_ranks(request.param, folder, str(FOLDER / "programs_worker.py"), str(folder)) as all_:
+        for rank in all_:
+            _, stderr = rank.communicate(timeout=500)
+            assert rank.returncode == 0, stderr
+    return [json.loads(Path(folder, f"{r}.json").read_text()) for r in range(request.param)]
+
+
+@pytest.mark.parametrize(
+    "program", [name for name in PROGRAMS if name != "compression"] + ["uncompressed"]
+)
+def test_as_on_gloo(said: Said, program: str) -> None:
+    for one in said:
+        mpi, gloo = one[program]
+        assert mpi == pytest.approx(gloo, rel=1e-6, abs=1e-6)
+
+
+def test_compressed_gradients_change_losses_by_less_than_a_hundredth(said: Said) -> None:
+    for one in said:
+        mpi, gloo = one["compression"]
+        assert mpi == pytest.approx(gloo, rel=0.01)
+        assert mpi[1:] != pytest.approx(gloo[1:], rel=1e-7)
+
+
+def test_what_trains_learns(said: Said) -> None:
+    losses = said[0]["mnist"][0]
+    assert losses[-1] < losses[0]
