@@ -1,7 +1,8 @@
-"""Ranks by mpirun, each a process."""
+"""Ranks by mpirun, each a process. MPIRUN names that of another MPI, as mpirun.mpich."""
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -11,14 +12,23 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 REPOSITORY = FOLDER.parents[1]
 # Ranks beyond the cores, bound to one, would wait for each other.
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+OPEN_MPI = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+
+
+@functools.cache
+def mpirun() -> tuple[str, ...]:
+    """The launcher, and what it is told on a machine with few cores."""
+    name = os.environ.get("MPIRUN") or "mpirun"
+    said = subprocess.run([name, "--version"], capture_output=True, text=True, check=True).stdout
+    return (name, *(OPEN_MPI if "Open MPI" in said else ()))
 
 
 def run_ranks(
     size: int, script: str, *arguments: str, timeout_s: float = 500, options: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     """What the ranks of `script`, a file of this folder, wrote and returned."""
-    command = [*MPIRUN, *options, "-n", str(size), sys.executable, str(FOLDER / script), *arguments]
+    program = [sys.executable, str(FOLDER / script), *arguments]
+    command = [*mpirun(), *options, "-n", str(size), *program]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command,
