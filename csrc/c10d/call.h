@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "c10d/roll_call.h"
@@ -16,9 +17,10 @@ namespace gear::c10d {
 
 /// A process group, as its calls see it.
 struct Ring {
-  Ring(const std::vector<int>& world_ranks, const std::string& name)
-      : communicator(world_ranks, name), roll_call(communicator) {}
+  Ring(const std::vector<int>& world_ranks, std::string of_group)
+      : name(std::move(of_group)), communicator(world_ranks, name), roll_call(communicator) {}
 
+  const std::string name;
   Communicator communicator;
   RollCall roll_call;
   Clock::time_point listened{};
@@ -42,6 +44,8 @@ class Call {
   virtual std::optional<std::string> late(Clock::time_point now) = 0;
   /// Sees to it that nothing is written to the caller's memory later.
   virtual void cancel() noexcept = 0;
+  /// Of a collective call in its group; -1 of a message.
+  virtual int64_t number() const noexcept { return -1; }
   /// Whether its failure ends the group.
   virtual bool shared() const noexcept { return true; }
 
@@ -79,6 +83,7 @@ class Collective final : public Call {
   Step advance() override;
   std::optional<std::string> late(Clock::time_point now) override;
   void cancel() noexcept override;
+  int64_t number() const noexcept override { return static_cast<int64_t>(number_); }
 
  private:
   struct Lane {

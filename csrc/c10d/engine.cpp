@@ -63,6 +63,11 @@ void Engine::submit(const std::function<std::shared_ptr<Call>()>& make, bool awa
   }
 }
 
+void Engine::exclusively(const std::function<void()>& what) {
+  const std::lock_guard guard(mutex_);
+  what();
+}
+
 // Whether the call has ended, well or not.
 bool Engine::advance(Call& call, Clock::time_point now) {
   Ring& ring = call.ring();

@@ -25,6 +25,9 @@ class Engine {
   /// `awaited`: wait() follows at once, so that the thread is not woken.
   void submit(const std::function<std::shared_ptr<Call>()>& make, bool awaited);
 
+  /// Runs `what` under the engine's lock.
+  void exclusively(const std::function<void()>& what);
+
   /// Returns when `call` is done. Past `timeout_s`, if given, the call fails. Ends early with what
   /// base::check_interrupt throws; the call goes on then.
   void wait(Call& call, std::optional<double> timeout_s);

@@ -11,15 +11,18 @@ from gear.mpi.backend import NAME, Options, monitored_barrier, register
 from gear.mpi.compression import get_compression, set_compression
 from gear.mpi.library import available
 from gear.mpi.place import set_environment
+from gear.mpi.routing import get_route, set_route
 
 __all__ = [
     "NAME",
     "Options",
     "available",
     "get_compression",
+    "get_route",
     "monitored_barrier",
     "set_compression",
     "set_environment",
+    "set_route",
 ]
 
 register()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import re
 import sys
 import time
 from dataclasses import dataclass
@@ -17,12 +16,16 @@ import torch.distributed as dist
 import gear
 from gear.errors import InvalidArgument, TransportError
 from gear.mpi.compression import KINDS, check_compression, default_compression
+from gear.mpi.groups import group_or_default
 from gear.mpi.library import load
+from gear.mpi.log import begin as begin_log
 from gear.mpi.place import register_meeting
+from gear.mpi.routing import apply as apply_route
+from gear.mpi.routing import check_route, default_route, parse, text_of
+from gear.mpi.sizes import bytes_of
 
 NAME = "gear_mpi"
 DEFAULT_SEGMENT = "1M"
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,13 @@ class Options:
             else 1M.
         compression: how sums of float32 travel at first, as in `set_compression`. The same on all
             ranks. None: ``GEAR_MPI_COMPRESSION``, else ``"none"``.
+        route: which operations go by gloo at first, as in `set_route`. The same on all ranks. None:
+            ``GEAR_MPI_ROUTE``, else none.
     """
 
     segment_bytes: int | None = None
     compression: str | None = None
+    route: str | None = None
 
     def resolved(self) -> int:
         if self.segment_bytes is not None:
@@ -51,16 +57,6 @@ class Options:
                 f"[mpi] GEAR_MPI_SEGMENT={given}: 64 bytes to less than 2G are allowed"
             )
         return value // 64 * 64
-
-
-def bytes_of(text: str) -> int:
-    """The number of bytes that ``4M``, ``256K`` or ``100`` say."""
-    match = re.fullmatch(r"(\d{1,12})([KMG]?)", text.strip().upper())
-    if match is None:
-        raise InvalidArgument(
-            f"[mpi] {text!r} is no number of bytes: write one as 4M, 256K or 100000"
-        )
-    return int(match[1]) * UNITS[match[2]]
 
 
 def register() -> None:
@@ -83,12 +79,9 @@ def monitored_barrier(
         RuntimeError: ranks did not come within `timeout` (None: that of the group); the message
             names them, on every rank that did.
     """
-    found: Any = group or dist.group.WORLD
-    if found is None:
-        raise InvalidArgument("[mpi] there is no process group: call init_process_group first")
     if timeout is None:
         timeout = timedelta(milliseconds=-1)
-    found.monitored_barrier(timeout)
+    group_or_default(group).monitored_barrier(timeout)
 
 
 def _create(given: Any, pg_options: Options | None) -> Any:
@@ -100,17 +93,22 @@ def _create(given: Any, pg_options: Options | None) -> Any:
     wanted = pg_options or Options()
     segment_bytes = wanted.resolved()
     compression = check_compression(wanted.compression or default_compression())
+    route = default_route() if wanted.route is None else text_of(parse(wanted.route))
     module = load()
     world_rank, world_size = module.world()
+    begin_log(module, world_rank)
     timeout_s = given.timeout.total_seconds()
     own = {"world_rank": world_rank, "segment_bytes": segment_bytes, "gear": gear.__version__}
     own["compression"] = compression
+    own["route"] = route
     told = _exchange(given.store, given.group_rank, given.group_size, own, timeout_s)
     _check(told, world_size)
+    check_route([one["route"] for one in told])
     options = module.Options(timeout_s=timeout_s, segment_bytes=segment_bytes)
     places = [one["world_rank"] for one in told]
     backend = module.Backend(given.group_rank, places, str(given.group_id), options)
     backend.wire = getattr(module.Wire, KINDS[compression])
+    apply_route(backend, parse(route), given.store, given.timeout)
     return backend
 
 

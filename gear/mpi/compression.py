@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from gear.errors import InvalidArgument
+from gear.mpi.groups import backend_of
 from gear.mpi.library import load
 
 KINDS = {"none": "SAME", "bf16": "BF16", "f16": "F16"}  # as users write them -> _c10d.Wire
@@ -27,7 +26,7 @@ def default_compression() -> str:
 
 def get_compression(group: dist.ProcessGroup | None = None) -> str:
     """How the sums of a group (None: the default one) travel: ``"none"``, ``"bf16"``, ``"f16"``."""
-    wire = _backend(group).wire
+    wire = backend_of(group).wire
     return next(kind for kind, name in KINDS.items() if wire == getattr(load().Wire, name))
 
 
@@ -44,17 +43,4 @@ def set_compression(kind: str, group: dist.ProcessGroup | None = None) -> None:
     Raises:
         InvalidArgument: another `kind`, or a group that gear_mpi does not carry.
     """
-    _backend(group).wire = getattr(load().Wire, KINDS[check_compression(kind)])
-
-
-def _backend(group: dist.ProcessGroup | None) -> Any:
-    found: Any = group or dist.group.WORLD
-    if found is None:
-        raise InvalidArgument("[mpi] there is no process group: call init_process_group first")
-    backend = found._get_backend(torch.device("cpu"))
-    if not isinstance(backend, load().Backend):
-        raise InvalidArgument(
-            f"[mpi] a group whose tensors of the host go by {backend.name()}: one of gear_mpi is "
-            "allowed"
-        )
-    return backend
+    backend_of(group).wire = getattr(load().Wire, KINDS[check_compression(kind)])

@@ -12,6 +12,8 @@ import torch.distributed as dist
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+OPERATIONS = ["broadcast", "all_reduce", "reduce", "all_gather", "reduce_scatter", "gather"]
+OPERATIONS += ["scatter", "all_to_all", "barrier"]
 COMPLEX = [torch.complex64, torch.complex128]
 DTYPES = [torch.bool, *INTEGERS, *FLOATS, *COMPLEX]
 # Elements: nothing, one, odd; more than the small path takes; more than two pieces of a part.
@@ -546,6 +548,90 @@ def compressed(pair: Pair) -> None:
         dist.all_reduce(doubles, group=pair.mpi)
         torch.testing.assert_close(doubles, torch.full_like(doubles, pair.size / 3))
     gear.mpi.set_compression("none", pair.mpi)
+
+
+@case
+def routed(pair: Pair) -> None:
+    """All by gloo: the same results; what gloo lacks is refused."""
+    import pytest
+
+    import gear.mpi
+
+    everything = (all_gather_coalesced, gather, scatter, broadcast_by_gloo, objects, futures)
+    rules = [f"{name}=gloo" for name in OPERATIONS]
+    gear.mpi.set_route(",".join(rules), pair.mpi)
+    assert set(gear.mpi.get_route(pair.mpi).split(",")) == set(rules)
+    parts = pair.every(lambda rank: values(rank, (777,), torch.float32))
+    total = reduced(parts, dist.ReduceOp.SUM)
+    for call in everything:
+        call(pair)
+    given = parts[pair.rank].clone()
+    dist.reduce(given, pair.ranks[-1], group=pair.mpi)
+    if pair.rank == pair.size - 1:
+        same(given, total, "reduce")
+    given = torch.empty_like(total)
+    whole = torch.cat([parts[pair.rank]] * pair.size)
+    dist.reduce_scatter_tensor(given, whole, group=pair.mpi)
+    same(given, total, "reduce_scatter")
+    coalesced = [parts[pair.rank].clone(), parts[pair.rank].clone()]
+    pair.mpi.allreduce_coalesced(coalesced, dist.AllreduceCoalescedOptions()).wait()
+    same(coalesced[1], total, "coalesced")
+    all_to_all_of_random_splits(pair)
+    dist.barrier(group=pair.mpi)
+    for tensor, op, words in (
+        (torch.ones(3, dtype=torch.int16), dist.ReduceOp.SUM, "Short goes by gloo, .* this dtype"),
+        (torch.ones(3), dist.ReduceOp.AVG, "gloo has no AVG: route all_reduce by mpi"),
+        (torch.ones(3), dist.ReduceOp.BAND, "gloo has no bitwise reductions of this dtype"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            dist.all_reduce(tensor, op, group=pair.mpi)
+    gear.mpi.set_route("all_reduce>1K=gloo", pair.mpi)
+    for size, refused in ((512, False), (513, True)):
+        shorts = torch.ones(size, dtype=torch.int16)
+        if refused:
+            with pytest.raises(ValueError, match="Short goes by gloo"):
+                dist.all_reduce(shorts, group=pair.mpi)
+        else:
+            dist.all_reduce(shorts, group=pair.mpi)
+            assert (shorts == pair.size).all()
+    gear.mpi.set_route("", pair.mpi)
+    assert gear.mpi.get_route(pair.mpi) == ""
+    averages(pair)
+
+
+def broadcast_by_gloo(pair: Pair) -> None:
+    for root in range(pair.size):
+        parts = pair.every(lambda rank: values(rank, (20_011,), torch.bfloat16))
+        given = parts[pair.rank].clone()
+        dist.broadcast(given, pair.ranks[root], group=pair.mpi)
+        same(given, parts[root], f"{root}")
+
+
+def of_random_groups(count: int) -> None:
+    """`count` groups of random ranks, each of which exchanges random splits and adds random numbers
+    up; the same groups and numbers on all ranks, as they come from one seed."""
+    choice = random.Random(29)
+    everyone = list(range(dist.get_world_size()))
+    for _ in range(count):
+        ranks = choice.sample(everyone, choice.randint(1, len(everyone)))
+        mpi = dist.new_group(ranks, backend="gear_mpi")
+        size = choice.choice([0, 1, 33, 5_000, 70_001])
+        seed = choice.randrange(1000)
+        splits = [[choice.randint(0, 300) for _ in ranks] for _ in ranks]
+        if dist.get_rank() not in ranks:
+            continue
+        pair = Pair(mpi, None, tuple(sorted(ranks)))
+        parts = pair.every(lambda rank, n=size, s=seed: values(rank, (n,), torch.int64, s))
+        given = parts[pair.rank].clone()
+        dist.all_reduce(given, group=mpi)
+        same(given, reduced(parts, dist.ReduceOp.SUM), f"{ranks} {size}")
+        whole = [values(r, (sum(splits[r]),), torch.float64, seed + 1) for r in range(pair.size)]
+        wanted = torch.cat([whole[r].split(splits[r])[pair.rank] for r in range(pair.size)])
+        taken = [splits[r][pair.rank] for r in range(pair.size)]
+        given = torch.empty_like(wanted)
+        dist.all_to_all_single(given, whole[pair.rank], taken, splits[pair.rank], group=mpi)
+        same(given, wanted, f"{ranks} {splits}")
+        dist.destroy_process_group(mpi)
 
 
 def overlapping(pairs: list[Pair], count: int) -> None:

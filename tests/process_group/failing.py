@@ -91,6 +91,23 @@ def other_length(group: Any, rank: int) -> None:
         dist.send(torch.ones(2), 0, group=group)
 
 
+def other_route(group: Any, rank: int) -> None:
+    gear.mpi.set_route("all_reduce=gloo" if rank == 1 else "", group)
+
+
+def wrong_route(group: Any, rank: int) -> None:
+    gear.mpi.set_route("all_reduce=tcp" if rank == 1 else "", group)
+
+
+def by_both_routes(group: Any, rank: int) -> None:
+    """Of one group, what is large goes by gloo."""
+    gear.mpi.set_route("all_reduce>1K=gloo", group)
+    for size in (10, 1000, 10):
+        total = torch.ones(size)
+        dist.all_reduce(total, group=group)
+        assert (total == 3).all()
+
+
 CASES: dict[str, Callable[[Any, int], None]] = {
     function.__name__: function
     for function in (
@@ -105,6 +122,9 @@ CASES: dict[str, Callable[[Any, int], None]] = {
         failed_before,
         no_message,
         other_length,
+        other_route,
+        wrong_route,
+        by_both_routes,
     )
 }
 
@@ -119,7 +139,7 @@ def main() -> None:
         said[name] = ""
         try:
             call(group, rank)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             said[name] = str(error).splitlines()[0]
         dist.barrier(group=meeting)
     Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(said))

@@ -24,15 +24,19 @@ def mpirun() -> tuple[str, ...]:
 
 
 def run_ranks(
-    size: int, script: str, *arguments: str, timeout_s: float = 500, options: tuple[str, ...] = ()
+    size: int,
+    script: str,
+    *arguments: str,
+    timeout_s: float = 500,
+    options: tuple[str, ...] = (),
+    environment: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """What the ranks of `script`, a file of this folder, wrote and returned."""
     program = [sys.executable, str(FOLDER / script), *arguments]
     command = [*mpirun(), *options, "-n", str(size), *program]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command,
-        env=environment,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

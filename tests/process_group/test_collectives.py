@@ -34,6 +34,11 @@ def test_as_gloo(said: dict[int, dict[str, str]], case: str, size: int) -> None:
         assert said[rank][f"{case}-{size}"] == ""
 
 
+def test_groups_of_random_ranks_with_random_splits(said: dict[int, dict[str, str]]) -> None:
+    for rank in range(4):
+        assert said[rank]["random_groups"] == ""
+
+
 def test_a_thousand_overlapping_operations(said: dict[int, dict[str, str]]) -> None:
     for rank in range(4):
         assert said[rank]["overlapping"] == ""

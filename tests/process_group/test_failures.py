@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("torch")
 
-from process_group.launch import run_ranks
+from process_group.conftest import Failing
 
 pytestmark = [pytest.mark.gear_mpi, pytest.mark.xdist_group("process_group")]
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
-    """What each case raised, by rank. mpirun is not content: failed groups are never finalised."""
-    folder = tmp_path_factory.mktemp("failing")
-    ended = run_ranks(3, "failing.py", str(folder))
-    files = [Path(folder, f"{rank}.json") for rank in range(3)]
-    assert all(file.exists() for file in files), ended.stdout[-6000:]
-    return [json.loads(file.read_text()) for file in files]
+def said(failing: Failing) -> list[dict[str, str]]:
+    """What each case raised, by rank."""
+    return failing.said
 
 
 @pytest.mark.parametrize(
@@ -64,3 +57,17 @@ def test_missing_message_leaves_the_group_as_it_is(said: list[dict[str, str]]) -
 
 def test_message_of_another_length(said: list[dict[str, str]]) -> None:
     assert "recv of 12 bytes with tag 0: rank 1 sent 8" in said[0]["other_length"]
+
+
+def test_other_route_is_refused_on_every_rank(said: list[dict[str, str]]) -> None:
+    for one in said:
+        assert (
+            "route differs (rank 0: '', rank 1: 'all_reduce=gloo', rank 2: '')"
+            in one["other_route"]
+        )
+
+
+def test_rule_that_is_none_is_refused_on_every_rank(said: list[dict[str, str]]) -> None:
+    assert "route='all_reduce=tcp': 'all_reduce=tcp' is no rule" in said[1]["wrong_route"]
+    for one in (said[0], said[2]):
+        assert "(rank 0: '', rank 1: no rule, rank 2: '')" in one["wrong_route"]

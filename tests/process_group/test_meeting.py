@@ -9,9 +9,10 @@ pytest.importorskip("torch")
 import torch
 
 import gear
-from gear.mpi.backend import Options, bytes_of
+from gear.mpi.backend import Options
 from gear.mpi.compression import default_compression
 from gear.mpi.library import load
+from gear.mpi.sizes import bytes_of
 from process_group.launch import run_ranks
 
 pytestmark = [pytest.mark.xdist_group("process_group")]

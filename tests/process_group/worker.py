@@ -16,7 +16,7 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import gear.mpi
-from process_group.cases import CASES, Pair, overlapping
+from process_group.cases import CASES, Pair, of_random_groups, overlapping
 
 # Ranks of the world, by rank of the group: also one rank, and some that are not in order.
 GROUPS = [(0, 1, 2, 3), (2,), (0, 1), (3, 1), (1, 2, 3)]
@@ -48,6 +48,7 @@ def play(made: list[Pair]) -> Iterator[tuple[str, str | None]]:
             if rank in pair.ranks:
                 yield attempt(f"{name}-{len(pair.ranks)}", lambda c=case, p=pair: c(p))  # type: ignore[misc]
     yield attempt("overlapping", lambda: overlapping(made, 1000))
+    yield attempt("random_groups", lambda: of_random_groups(20))
 
 
 def main() -> None:

@@ -7,7 +7,9 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "c10d/torch/tensors.h"
+#include "c10d/torch/gloo.h"
+#include "c10d/torch/operations.h"
+#include "c10d/torch/work.h"
 
 namespace gear::c10d {
 
@@ -25,10 +27,13 @@ class Backend final : public ::c10d::Backend {
   /// the group, the same on all its ranks.
   Backend(int rank, const std::vector<int>& world_ranks, const std::string& name,
           c10::intrusive_ptr<Options> options);
+  ~Backend() override;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
 
   const std::string getBackendName() const override { return "gear_mpi"; }
   c10::intrusive_ptr<::c10d::Backend::Options> getBackendOptions() override { return options_; }
-  void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override;
   ::c10d::ErrorType getError() override { return ::c10d::ErrorType::SUCCESS; }
@@ -40,6 +45,8 @@ class Backend final : public ::c10d::Backend {
   /// How sums of float32 travel from here on, in large operations; the same on all ranks.
   Wire wire() const noexcept { return wire_; }
   void set_wire(Wire wire) noexcept { wire_ = wire; }
+  /// Which operations go by gloo.
+  Gloo& gloo() noexcept { return gloo_; }
 
   WorkPointer broadcast(List& tensors, const ::c10d::BroadcastOptions& options) override;
   WorkPointer allreduce(List& tensors, const ::c10d::AllreduceOptions& options) override;
@@ -80,33 +87,31 @@ class Backend final : public ::c10d::Backend {
     ::c10d::OpType type;
     const char* title;
   };
-  struct Limits {
+  struct Terms {
     std::chrono::milliseconds timeout;
     bool async;
+    const ::c10d::ReduceOp* reduction = nullptr;
   };
-  static const Name kAllReduceName, kAllGatherName, kReduceScatterName;
+  static const Name kBroadcast, kAllReduce, kReduce, kAllGather, kGather, kScatter, kReduceScatter,
+      kAllToAll, kAllToAllRows, kBarrier, kMonitoredBarrier, kSend, kReceive, kReceiveAny;
 
-  WorkPointer run(const Name& name, std::vector<Schedule> schedules, Tensors tensors,
-                  Limits limits);
+  /// By gloo or by MPI, as the route says; `by_gloo` begins it, `by_mpi` makes it.
+  template <class ByGloo, class ByMpi>
+  WorkPointer run(const Name& name, const Cargo& cargo, const Terms& terms, const ByGloo& by_gloo,
+                  const ByMpi& by_mpi);
+  WorkPointer run_by_mpi(const Name& name, const Cargo& cargo, const Terms& terms,
+                         Operation operation);
   WorkPointer run_message(const Name& name, const at::Tensor& tensor, int peer, int tag);
+  c10::intrusive_ptr<Work> work_of(const Name& name, const Cargo& cargo, Tensors tensors) const;
+  std::optional<Entry> entry_of(const Name& name, const Cargo& cargo, const char* route) const;
   double timeout_s(std::chrono::milliseconds asked) const;
-  /// What the reduction computes, and how it travels.
-  Arithmetic arithmetic_of(const at::Tensor& tensor, const ::c10d::ReduceOp& op) const;
-
-  Schedule reducing(const at::Tensor& tensor, const ::c10d::ReduceOp& op, Tensors& tensors);
-  Schedule gathering(const List& outputs, const at::Tensor& input, Tensors& tensors);
-  Schedule gathering_flat(const at::Tensor& output, const at::Tensor& input, Tensors& tensors);
-  Schedule scattering_sum(const at::Tensor& output, const List& inputs, const ::c10d::ReduceOp& op,
-                          Tensors& tensors);
-  Schedule scattering_sum_flat(const at::Tensor& output, const at::Tensor& input,
-                               const ::c10d::ReduceOp& op, Tensors& tensors);
-  void check_each_rank(size_t given, const char* what) const;
-  void check_root(int64_t root) const;
+  void check_peer(int rank) const;
 
   Place place_;
   std::shared_ptr<Ring> ring_;
   c10::intrusive_ptr<Options> options_;
   std::atomic<Wire> wire_{Wire::kSame};
+  Gloo gloo_;
 };
 
 }  // namespace gear::c10d

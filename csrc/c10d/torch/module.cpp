@@ -1,11 +1,13 @@
 // The Python extension gear._c10d.
 
+#include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
+#include "c10d/log.h"
 #include "c10d/torch/backend.h"
 #include "transport/mpi/runtime.h"
 
@@ -75,6 +77,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .value("SAME", Wire::kSame)
       .value("BF16", Wire::kBf16)
       .value("F16", Wire::kF16);
+  py::enum_<Kind> kinds(module, "Kind");
+  for (auto kind = Kind::kBroadcast; kind <= Kind::kReceive;
+       kind = static_cast<Kind>(static_cast<uint8_t>(kind) + 1)) {
+    kinds.value(kind_name(kind).data(), kind);
+  }
   using Options = Backend::Options;
   py::class_<Options, ::c10d::Backend::Options, c10::intrusive_ptr<Options>>(module, "Options")
       .def(py::init([](double timeout_s, uint64_t segment_bytes) {
@@ -91,7 +98,23 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
            }),
            py::arg("rank"), py::arg("world_ranks"), py::arg("name"), py::arg("options"),
            py::call_guard<py::gil_scoped_release>())
-      .def_property("wire", &Backend::wire, &Backend::set_wire);
+      .def_property("wire", &Backend::wire, &Backend::set_wire)
+      .def_property_readonly("timeout",
+                             [](Backend& backend) { return backend.getBackendOptions()->timeout; })
+      .def_property_readonly("has_gloo",
+                             [](Backend& backend) { return backend.gloo().has_joined(); })
+      .def("join_gloo",
+           [](Backend& backend, ::c10d::Backend& group) {
+             backend.gloo().join(
+                 c10::intrusive_ptr<::c10d::Backend>::unsafe_reclaim_from_nonowning(&group));
+           })
+      .def(
+          "set_route",
+          [](Backend& backend, Kind kind, uint64_t from, uint64_t to) {
+            backend.gloo().set(kind, from, to);
+          },
+          py::arg("kind"), py::arg("from_bytes"), py::arg("to_bytes"))
+      .def("route", [](Backend& backend, Kind kind) { return backend.gloo().range(kind); });
   module.def("world", &world, py::call_guard<py::gil_scoped_release>());
   module.def("local_rank", &local_rank, py::call_guard<py::gil_scoped_release>());
   module.def("from_rank_0", &from_rank_0, py::arg("text"),
@@ -99,7 +122,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("mpi_version", &mpi_version);
   module.def("is_running", &transport::mpi::is_running);
   module.def("never_finalise", &transport::mpi::never_finalise);
-  module.def("stop", [] { Engine::instance().stop(); }, py::call_guard<py::gil_scoped_release>());
+  module.def("begin_log", &Log::begin, py::arg("rank"), py::arg("file"), py::arg("prints"));
+  module.def(
+      "stop",
+      [] {
+        Engine::instance().stop();
+        if (Log* const log = Log::current()) {
+          log->flush();
+        }
+      },
+      py::call_guard<py::gil_scoped_release>());
   module.attr("version") = GEAR_VERSION;
 }
 

@@ -95,6 +95,27 @@ Block output(const at::Tensor& tensor, Tensors& tensors) {
   return bytes_of(dense);
 }
 
+Cargo cargo_of(const std::vector<at::Tensor>& tensors) {
+  Cargo cargo;
+  for (const at::Tensor& tensor : tensors) {
+    check_tensor(tensor);
+    cargo.bytes += tensor.nbytes();
+  }
+  if (!tensors.empty()) {
+    cargo.type = tensors.front().scalar_type();
+  }
+  return cargo;
+}
+
+Cargo cargo_of(const std::vector<std::vector<at::Tensor>>& lists) {
+  Cargo cargo;
+  for (const auto& list : lists) {
+    const Cargo one = cargo_of(list);
+    cargo = {cargo.bytes + one.bytes, one.type};
+  }
+  return cargo;
+}
+
 at::Tensor& only(std::vector<at::Tensor>& list) {
   TORCH_CHECK_VALUE(list.size() == 1, "[mpi] ", list.size(), " tensors were given: one is allowed");
   return list.front();

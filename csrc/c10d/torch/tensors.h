@@ -2,14 +2,33 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
+#include <utility>
 #include <vector>
 
 #include "c10d/collectives.h"
 #include "c10d/schedule.h"
-#include "c10d/torch/work.h"
 
 namespace gear::c10d {
+
+/// The tensors of an operation.
+struct Tensors {
+  std::vector<at::Tensor> results;  ///< what the operation's future gives
+  std::vector<at::Tensor> kept;     ///< read or written until the end
+  /// Contiguous stand-ins of outputs, and the outputs: copied at the end.
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+};
+
+/// What an operation moves, as its route and its log go by.
+struct Cargo {
+  uint64_t bytes = 0;
+  std::optional<at::ScalarType> type;  ///< of the first tensor
+
+  /// Lives for ever.
+  const char* dtype() const { return type ? c10::toString(*type) : ""; }
+};
 
 /// Tensors of torch as bytes for schedules. Each throws ValueError for tensors that gear_mpi cannot
 /// take: those of a GPU, and sparse ones.
@@ -18,6 +37,9 @@ namespace gear::c10d {
 Block input(const at::Tensor& tensor, Tensors& tensors);
 /// Of one that is written, or read and written; what is not contiguous is copied back at the end.
 Block output(const at::Tensor& tensor, Tensors& tensors);
+
+Cargo cargo_of(const std::vector<at::Tensor>& tensors);
+Cargo cargo_of(const std::vector<std::vector<at::Tensor>>& lists);
 
 /// The only one of `list`, as most operations of torch.distributed have it.
 at::Tensor& only(std::vector<at::Tensor>& list);

@@ -67,6 +67,12 @@ void Work::settle() {
   }
   tensors_.kept.clear();
   tensors_.copies.clear();
+  if (entry_) {
+    entry_->end = Clock::now();
+    entry_->number = calls_.empty() ? -1 : calls_.front()->number();
+    entry_->failed = failure_ != nullptr;
+    Log::current()->write(*entry_);
+  }
 }
 
 void Work::announce() {

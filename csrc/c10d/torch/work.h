@@ -6,26 +6,24 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
 
 #include "c10d/engine.h"
+#include "c10d/log.h"
+#include "c10d/torch/tensors.h"
 
 namespace gear::c10d {
-
-/// The tensors of an operation.
-struct Tensors {
-  std::vector<at::Tensor> results;  ///< what the operation's future gives
-  std::vector<at::Tensor> kept;     ///< read or written until the end
-  /// Contiguous stand-ins of outputs, and the outputs: copied at the end.
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
-};
 
 /// What an operation of torch.distributed returns: one or several calls of the engine.
 class Work final : public ::c10d::Work {
  public:
   Work(int rank, ::c10d::OpType type, const char* title, Tensors tensors);
+
+  /// Its entry in the log, which has everything but the end, if there is a log; before begin().
+  void log_as(std::optional<Entry> entry) { entry_ = entry; }
 
   /// Submits each; `awaited` as of Engine::submit.
   void begin(const std::vector<std::function<std::shared_ptr<Call>()>>& makes, bool awaited);
@@ -51,6 +49,7 @@ class Work final : public ::c10d::Work {
   std::atomic<size_t> unsettled_{0};
   std::atomic<size_t> unannounced_{0};
   std::exception_ptr failure_;
+  std::optional<Entry> entry_;
   mutable std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   bool announced_ = false;

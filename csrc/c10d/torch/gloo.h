@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
+
+#include "c10d/call.h"
+#include "c10d/log.h"
+#include "c10d/torch/tensors.h"
+
+namespace gear::c10d {
+
+/// The other route: a group of torch's gloo over the ranks of a group of MPI, and which operations
+/// it carries: of each kind, those of a range of bytes. What is set is the same on all ranks, and
+/// set between the same calls.
+class Gloo {
+ public:
+  using WorkPointer = c10::intrusive_ptr<::c10d::Work>;
+
+  explicit Gloo(std::shared_ptr<Ring> ring) : ring_(std::move(ring)) {}
+  /// Waits for gloo's threads, without Python's lock: they may be about to ask for it.
+  ~Gloo();
+  Gloo(const Gloo&) = delete;
+  Gloo& operator=(const Gloo&) = delete;
+
+  /// The group, once.
+  void join(c10::intrusive_ptr<::c10d::Backend> group) { group_ = std::move(group); }
+  bool has_joined() const noexcept { return group_.defined(); }
+  void set_timeout(std::chrono::milliseconds timeout);
+
+  /// It carries those of from <= bytes < to. Throws ValueError before join().
+  void set(Kind kind, uint64_t from, uint64_t to);
+  /// [from, to): what was set.
+  std::pair<uint64_t, uint64_t> range(Kind kind) const;
+  bool carries(Kind kind, uint64_t bytes) const noexcept {
+    const Range& range = ranges_[static_cast<size_t>(kind)];
+    return bytes >= range.from.load(std::memory_order_relaxed) &&
+           bytes < range.to.load(std::memory_order_relaxed);
+  }
+
+  /// Begins an operation by `call`, as the group's next. `entry`: for the log, if there is one;
+  /// `reduction`: of those that reduce. Throws ValueError where gloo does not take the dtype or the
+  /// reduction, and DistBackendError where the group of MPI has failed.
+  WorkPointer run(Kind kind, const Cargo& cargo, const ::c10d::ReduceOp* reduction,
+                  const std::optional<Entry>& entry,
+                  const std::function<WorkPointer(::c10d::Backend&)>& call);
+
+ private:
+  struct Range {
+    std::atomic<uint64_t> from{0};
+    std::atomic<uint64_t> to{0};
+  };
+
+  std::shared_ptr<Ring> ring_;
+  c10::intrusive_ptr<::c10d::Backend> group_;
+  std::array<Range, static_cast<size_t>(Kind::kReceive) + 1> ranges_;
+};
+
+}  // namespace gear::c10d

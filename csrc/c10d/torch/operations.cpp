@@ -1,0 +1,284 @@
+#include "c10d/torch/operations.h"
+
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+namespace gear::c10d {
+
+void Operations::check_each_rank(size_t given, const char* what) const {
+  TORCH_CHECK_VALUE(given == size(), "[mpi] ", what, ": ", given,
+                    " tensors were given, and the group has ", size(), " ranks: give one a rank");
+}
+
+void Operations::check_own(Block given, Block taken, const char* what) const {
+  TORCH_CHECK_VALUE(given.length == taken.length, "[mpi] ", what, ": rank ", place_.rank,
+                    " gives itself ", given.length, " bytes and takes ", taken.length,
+                    " of itself: give tensors of the same size");
+}
+
+bool Operations::is_root(int64_t root) const {
+  TORCH_CHECK_VALUE(root >= 0 && root < place_.size, "[mpi] rank ", root,
+                    " is not in the group: 0 to ", place_.size - 1, " is allowed");
+  return root == place_.rank;
+}
+
+Arithmetic Operations::arithmetic_of(const at::Tensor& tensor, const Op& op) const {
+  Arithmetic arithmetic = gear::c10d::arithmetic_of(tensor, op, place_.size);
+  if (arithmetic.element == Element::kF32 && arithmetic.reduction == Reduction::kSum) {
+    arithmetic.wire = wire_;
+  }
+  return arithmetic;
+}
+
+Operation Operations::broadcast(const at::Tensor& tensor, int64_t root) const {
+  Operation made;
+  const Block bytes = is_root(root) ? input(tensor, made.tensors) : output(tensor, made.tensors);
+  made.tensors.results = {tensor};
+  made.schedules.push_back(gear::c10d::broadcast(place_, bytes, static_cast<int>(root)));
+  return made;
+}
+
+Operation Operations::all_reduce(const List& tensors, const Op& op) const {
+  Operation made;
+  for (const at::Tensor& tensor : tensors) {
+    const Arithmetic arithmetic = arithmetic_of(tensor, op);
+    const Block bytes = output(tensor, made.tensors);
+    if (scales(op)) {
+      scale(made.tensors.kept.back(), op);
+    }
+    made.schedules.push_back(
+        gear::c10d::all_reduce(place_, arithmetic, bytes.bytes, bytes.length / arithmetic.bytes()));
+  }
+  made.tensors.results = tensors;
+  return made;
+}
+
+Operation Operations::reduce(const at::Tensor& tensor, const Op& op, int64_t root) const {
+  Operation made;
+  const Arithmetic arithmetic = arithmetic_of(tensor, op);
+  const bool keeps = is_root(root);
+  Block bytes{};
+  if (scales(op)) {
+    at::Tensor scaled = keeps ? tensor : tensor.clone();
+    bytes = output(scaled, made.tensors);
+    scale(made.tensors.kept.back(), op);
+  } else {
+    bytes = keeps ? output(tensor, made.tensors) : input(tensor, made.tensors);
+  }
+  made.tensors.results = {tensor};
+  made.schedules.push_back(gear::c10d::reduce(
+      place_, arithmetic, bytes.bytes, bytes.length / arithmetic.bytes(), static_cast<int>(root)));
+  return made;
+}
+
+Operation Operations::barrier() const {
+  Operation made;
+  made.schedules.push_back(gear::c10d::barrier(place_));
+  return made;
+}
+
+Operation Operations::monitored_barrier() const {
+  Operation made;
+  made.schedules.push_back(gear::c10d::monitored_barrier(place_));
+  return made;
+}
+
+// ---- gathering and scattering ----
+
+Operation Operations::all_gather(const Lists& outputs, const List& inputs) const {
+  Operation made;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_each_rank(outputs[i].size(), "all_gather");
+    const Block given = input(inputs[i], made.tensors);
+    std::vector<Block> from;
+    for (const at::Tensor& one : outputs[i]) {
+      from.push_back(output(one, made.tensors));
+      made.tensors.results.push_back(one);
+    }
+    check_own(given, from[own()], "all_gather");
+    made.schedules.push_back(exchange(place_, std::vector<Block>(size(), given), from));
+  }
+  return made;
+}
+
+Operation Operations::all_gather_flat(const List& outputs, const List& inputs) const {
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(),
+                    "[mpi] all_gather_into_tensor: ", inputs.size(), " inputs and ", outputs.size(),
+                    " outputs");
+  Operation made;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& to = outputs[i];
+    const at::Tensor& from = inputs[i];
+    const Block given = input(from, made.tensors);
+    const Block all = output(to, made.tensors);
+    TORCH_CHECK_VALUE(all.length == given.length * size(),
+                      "[mpi] all_gather_into_tensor: the output has ", to.numel(), " elements of ",
+                      to.scalar_type(), ", and ", size(), " ranks give ", from.numel(), " of ",
+                      from.scalar_type(), " each");
+    std::vector<Block> blocks;
+    for (uint64_t rank = 0; rank < size(); ++rank) {
+      blocks.push_back({all.bytes + rank * given.length, given.length});
+    }
+    made.schedules.push_back(exchange(place_, std::vector<Block>(size(), given), blocks));
+  }
+  made.tensors.results = outputs;
+  return made;
+}
+
+Operation Operations::gather(const Lists& outputs, const at::Tensor& given, int64_t root) const {
+  Operation made;
+  const bool gathers = is_root(root);
+  std::vector<Block> to(size());
+  std::vector<Block> from(size());
+  to[static_cast<size_t>(root)] = input(given, made.tensors);
+  if (gathers) {
+    TORCH_CHECK_VALUE(outputs.size() == 1, "[mpi] gather: ", outputs.size(),
+                      " lists of outputs were given: the rank that gathers gives one");
+    check_each_rank(outputs.front().size(), "gather");
+    for (size_t i = 0; i < from.size(); ++i) {
+      from[i] = output(outputs.front()[i], made.tensors);
+    }
+    made.tensors.results = outputs.front();
+    check_own(to[own()], from[own()], "gather");
+  }
+  made.schedules.push_back(exchange(place_, to, from));
+  return made;
+}
+
+Operation Operations::scatter(const at::Tensor& taken, const Lists& inputs, int64_t root) const {
+  Operation made;
+  const bool scatters = is_root(root);
+  std::vector<Block> to(size());
+  std::vector<Block> from(size());
+  from[static_cast<size_t>(root)] = output(taken, made.tensors);
+  made.tensors.results = {taken};
+  if (scatters) {
+    TORCH_CHECK_VALUE(inputs.size() == 1, "[mpi] scatter: ", inputs.size(),
+                      " lists of inputs were given: the rank that scatters gives one");
+    check_each_rank(inputs.front().size(), "scatter");
+    for (size_t i = 0; i < to.size(); ++i) {
+      to[i] = input(inputs.front()[i], made.tensors);
+    }
+    check_own(to[own()], from[own()], "scatter");
+  }
+  made.schedules.push_back(exchange(place_, to, from));
+  return made;
+}
+
+// ---- reducing and scattering ----
+
+Schedule Operations::scattering_sum(const at::Tensor& to, const List& inputs, const Op& op,
+                                    Tensors& tensors) const {
+  check_each_rank(inputs.size(), "reduce_scatter");
+  const Arithmetic arithmetic = arithmetic_of(to, op);
+  std::vector<Block> from;
+  for (const at::Tensor& one : inputs) {
+    TORCH_CHECK_VALUE(one.scalar_type() == to.scalar_type(), "[mpi] reduce_scatter: inputs of ",
+                      one.scalar_type(), " and an output of ", to.scalar_type());
+    if (scales(op)) {
+      at::Tensor scaled = one.clone(at::MemoryFormat::Contiguous);
+      scale(scaled, op);
+      from.push_back(input(scaled, tensors));
+    } else {
+      from.push_back(input(one, tensors));
+    }
+  }
+  const Block taken = output(to, tensors);
+  check_own(from[own()], taken, "reduce_scatter");
+  tensors.results.push_back(to);
+  return gear::c10d::reduce_scatter(place_, arithmetic, from, taken);
+}
+
+Operation Operations::reduce_scatter(const at::Tensor& to, const List& inputs, const Op& op) const {
+  Operation made;
+  made.schedules.push_back(scattering_sum(to, inputs, op, made.tensors));
+  return made;
+}
+
+Operation Operations::reduce_scatter_flat(const List& outputs, const List& inputs,
+                                          const Op& op) const {
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "[mpi] reduce_scatter_tensor: ", inputs.size(),
+                    " inputs and ", outputs.size(), " outputs");
+  Operation made;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& to = outputs[i];
+    const at::Tensor& from = inputs[i];
+    TORCH_CHECK_VALUE(from.numel() == to.numel() * place_.size,
+                      "[mpi] reduce_scatter_tensor: the input has ", from.numel(),
+                      " elements, and ", size(), " ranks take ", to.numel(), " each");
+    List parts;
+    const at::Tensor flat = from.reshape({place_.size, to.numel()});
+    for (int64_t rank = 0; rank < place_.size; ++rank) {
+      parts.push_back(flat.select(0, rank));
+    }
+    made.schedules.push_back(scattering_sum(to, parts, op, made.tensors));
+  }
+  return made;
+}
+
+// ---- all to all ----
+
+Operation Operations::all_to_all(const List& outputs, const List& inputs) const {
+  check_each_rank(outputs.size(), "all_to_all");
+  check_each_rank(inputs.size(), "all_to_all");
+  Operation made;
+  made.tensors.results = outputs;
+  std::vector<Block> to;
+  std::vector<Block> from;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    to.push_back(input(inputs[i], made.tensors));
+    from.push_back(output(outputs[i], made.tensors));
+  }
+  check_own(to[own()], from[own()], "all_to_all");
+  made.schedules.push_back(exchange(place_, to, from));
+  return made;
+}
+
+Operation Operations::all_to_all_rows(const at::Tensor& to, const at::Tensor& from,
+                                      const std::vector<int64_t>& output_splits,
+                                      const std::vector<int64_t>& input_splits) const {
+  Operation made;
+  const Block sent = input(from, made.tensors);
+  const Block received = output(to, made.tensors);
+  made.tensors.results = {to};
+  const auto blocks_to = rows_of(from, sent, input_splits, "input");
+  const auto blocks_from = rows_of(to, received, output_splits, "output");
+  check_own(blocks_to[own()], blocks_from[own()], "all_to_all_single");
+  made.schedules.push_back(exchange(place_, blocks_to, blocks_from));
+  return made;
+}
+
+// The blocks of `splits` rows each; without splits, equal ones.
+std::vector<Block> Operations::rows_of(const at::Tensor& tensor, Block bytes,
+                                       const std::vector<int64_t>& splits, const char* what) const {
+  std::vector<Block> blocks;
+  const int64_t num_rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  if (splits.empty()) {
+    TORCH_CHECK_VALUE(num_rows % place_.size == 0, "[mpi] all_to_all_single: the ", what, " has ",
+                      num_rows, " rows, which ", size(),
+                      " ranks do not divide: give split sizes, or another number of rows");
+    for (uint64_t rank = 0; rank < size(); ++rank) {
+      blocks.push_back({bytes.bytes + rank * (bytes.length / size()), bytes.length / size()});
+    }
+    return blocks;
+  }
+  TORCH_CHECK_VALUE(splits.size() == size(), "[mpi] all_to_all_single: ", splits.size(),
+                    " split sizes of the ", what, " were given, and the group has ", size(),
+                    " ranks");
+  const uint64_t row_bytes = num_rows == 0 ? 0 : bytes.length / static_cast<uint64_t>(num_rows);
+  uint64_t begin = 0;
+  int64_t sum = 0;
+  for (const int64_t split : splits) {
+    TORCH_CHECK_VALUE(split >= 0, "[mpi] all_to_all_single: a split of ", split, " rows");
+    const uint64_t length = static_cast<uint64_t>(split) * row_bytes;
+    blocks.push_back({bytes.bytes + begin, length});
+    begin += length;
+    sum += split;
+  }
+  TORCH_CHECK_VALUE(sum == num_rows, "[mpi] all_to_all_single: the split sizes of the ", what,
+                    " make ", sum, " rows, and it has ", num_rows);
+  return blocks;
+}
+
+}  // namespace gear::c10d

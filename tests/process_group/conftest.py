@@ -1,0 +1,32 @@
+"""Ranks that are started once for the tests of several files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from process_group.launch import run_ranks
+
+
+@dataclass(frozen=True)
+class Failing:
+    """What the three ranks of failing.py left."""
+
+    said: list[dict[str, str]]  # what each case raised, by rank
+    output: str
+    log: Path
+
+
+@pytest.fixture(scope="session")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Failing:
+    """mpirun is not content with them: failed groups are never finalised."""
+    folder = tmp_path_factory.mktemp("failing")
+    log = folder / "log"
+    environment = {"GEAR_MPI_LOG": str(log), "GEAR_DEBUG": "1"}
+    ended = run_ranks(3, "failing.py", str(folder), environment=environment)
+    files = [Path(folder, f"{rank}.json") for rank in range(3)]
+    assert all(file.exists() for file in files), ended.stdout[-6000:]
+    return Failing([json.loads(file.read_text()) for file in files], ended.stdout, log)
