@@ -35,8 +35,8 @@ install_nvcc() {
   ln -sfn libcudart.so.13 .venv/cuda/nvidia/cu13/lib/libcudart.so
 }
 
-# What to compile GPU code for while developing: the GPUs here, else the first and the last of those
-# that a release is built for (CMakeLists.txt).
+# What to compile GPU code for while developing: the GPUs here, else the first of those that a release is
+# built for (CMakeLists.txt).
 cuda_architectures() {
   local here=""
   if [ -n "${GEAR_CUDA_ARCHITECTURES:-}" ]; then echo "$GEAR_CUDA_ARCHITECTURES"; return; fi
@@ -44,7 +44,7 @@ cuda_architectures() {
     here=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
       grep -x '[0-9]*\.[0-9]' | tr -d . | sort -nu | paste -sd ';') || here=""
   fi
-  echo "${here:-75;120}"
+  echo "${here:-75}"
 }
 
 gpu_is_here() { [[ "$(nvidia-smi -L 2>/dev/null)" == GPU* ]]; }

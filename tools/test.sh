@@ -25,7 +25,8 @@ if echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1; then
   tools/native.sh "--sanitizers=$sanitizers"
 fi
 
-tools/c10d.sh >/dev/null || [ $? = 3 ] # 3: no MPI here, and the tests that need it are skipped
+# Only slow tests need it; 3: no MPI here, and they are skipped.
+[ ${#tier[@]} -gt 0 ] || tools/c10d.sh >/dev/null || [ $? = 3 ]
 
 log=build/pytest.log
 status=0

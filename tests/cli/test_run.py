@@ -188,6 +188,7 @@ def test_gear_mpi_that_is_not_built_is_refused(here, capsys, monkeypatch):
     assert "run tools/c10d.sh" in said
 
 
+@pytest.mark.slow
 @pytest.mark.gear_mpi
 def test_the_real_mpirun(tmp_path, capsys, monkeypatch):
     """It ends the rank that waits, and tells the code of the one that failed."""

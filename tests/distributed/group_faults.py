@@ -331,8 +331,8 @@ def joins() -> dict[str, Any]:
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 0.3)
     else:
-        # What Ranks exchanges until torch waits for the others: errors, GPUs, the address.
-        for value in (["", "", {"[gpus]": []}], "", ["", 0]):
+        # What Ranks exchanges until torch waits for the others: devices, GPUs, backend, address.
+        for value in (["", "", {"[gpus]": []}], "", ["", "", None], ["", 0]):
             group.exchange(value)
         wait_for(gone)
     result = error_of(lambda: Ranks(group))

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 from process_group.conftest import Failing
 
-pytestmark = [pytest.mark.gear_mpi, pytest.mark.xdist_group("process_group")]
+pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
 
 
 @pytest.fixture(scope="module")

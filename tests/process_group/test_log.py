@@ -28,6 +28,7 @@ def rows(failing: Failing, rank: int) -> list[dict[str, str]]:
 
 
 @pytest.mark.gear_mpi
+@pytest.mark.slow
 def test_operations_are_logged_with_what_they_moved(failing: Failing) -> None:
     of_no_message = {"operation": "recv", "bytes": "12", "call": "", "failed": "1"}
     wanted = {"dtype": "Float", "ranks": "3", "route": "mpi"}
@@ -43,6 +44,7 @@ def test_operations_are_logged_with_what_they_moved(failing: Failing) -> None:
 
 
 @pytest.mark.gear_mpi
+@pytest.mark.slow
 def test_route_of_each_operation_is_logged(failing: Failing) -> None:
     for rank in range(3):
         gloo = [row for row in rows(failing, rank) if row["route"] == "gloo"]
@@ -56,6 +58,7 @@ def test_route_of_each_operation_is_logged(failing: Failing) -> None:
 
 
 @pytest.mark.gear_mpi
+@pytest.mark.slow
 def test_every_operation_prints_a_line(failing: Failing) -> None:
     call = r"gear_mpi: rank 1: all_reduce \(call \d+ of group \w+, 3 ranks\), "
     assert re.search(call + r"4000 bytes of Float, by gloo, [\d.]+ us", failing.output)
@@ -63,6 +66,7 @@ def test_every_operation_prints_a_line(failing: Failing) -> None:
 
 
 @pytest.mark.gear_mpi
+@pytest.mark.slow
 def test_trace_of_all_ranks(failing: Failing) -> None:
     made = list(trace.events(failing.log))
     assert {event["pid"] for event in made} == {0, 1, 2}
