@@ -24,8 +24,8 @@ struct Entry {
 };
 
 /// What this process's operations took: a file of comma separated values, and lines on stderr.
-/// Entries are collected and written some thousand at a time, so that one costs a few tens of
-/// nanoseconds; write() and flush() may be called by any thread.
+/// Entries are collected and written some thousand at a time. write() and flush() may be called by
+/// any thread.
 class Log {
  public:
   /// The one of this process; null while there is none.
