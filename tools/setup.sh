@@ -8,9 +8,9 @@
 # PYTHON=/path/to/python chooses the interpreter (tools/find_python.sh). What comes from the
 # distribution is installed if this is root, else named (tools/debian_packages.sh).
 #
-# CUDA: `train` compiles GPU code where there is a GPU and an nvcc. `dev` always does, and takes an nvcc
-# from PyPI where there is none. GEAR_WITH_CUDA=OFF, AUTO (if there is an nvcc) or ON says otherwise, at
-# either level; GEAR_CUDA_ARCHITECTURES="90" says what to compile for.
+# CUDA: GPU code is compiled where there is a GPU; without an nvcc, `train` does without it and `dev` takes
+# one from PyPI. GEAR_WITH_CUDA=OFF, AUTO (if there is an nvcc) or ON says otherwise;
+# GEAR_CUDA_ARCHITECTURES="90" says what to compile for.
 # MPI: the transport mpi is built where there is an mpicxx; GEAR_WITH_MPI=OFF builds without.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -51,9 +51,9 @@ gpu_is_here() { [[ "$(nvidia-smi -L 2>/dev/null)" == GPU* ]]; }
 
 with_cuda() {
   if [ -n "${GEAR_WITH_CUDA:-}" ]; then echo "$GEAR_WITH_CUDA"
+  elif ! gpu_is_here; then echo OFF
   elif [ "$level" = dev ]; then echo ON
-  elif gpu_is_here; then echo AUTO
-  else echo OFF; fi
+  else echo AUTO; fi
 }
 
 build_inputs_hash() {
@@ -68,11 +68,13 @@ build_inputs_hash() {
 }
 
 up_to_date() {
-  local other
+  local other cuda
   [ -x .venv/bin/python ] && .venv/bin/python -c '' 2>/dev/null || return 1
   for other in "$level" dev; do # dev contains train
     [ -f ".venv/gear-$other.stamp" ] || continue
-    [ "$(cat ".venv/gear-$other.stamp")" = "$(level=$other build_inputs_hash)" ] && return 0
+    for cuda in "$(with_cuda)" "${GEAR_WITH_CUDA:-ON}"; do # and ON, which make test-all asks for, OFF
+      [ "$(cat ".venv/gear-$other.stamp")" = "$(level=$other GEAR_WITH_CUDA=$cuda build_inputs_hash)" ] && return 0
+    done
   done
   return 1
 }
@@ -122,7 +124,7 @@ if [ "$cuda" != OFF ]; then
   elif [ "$level" = train ]; then
     say "no CUDA compiler here: building for the CPU alone. With a GPU, set CUDACXX to an nvcc"
   fi
-elif [ "$level" = train ] && [ -z "${GEAR_WITH_CUDA:-}" ]; then
+elif [ -z "${GEAR_WITH_CUDA:-}" ]; then
   say "no GPU here: building for the CPU alone (GEAR_WITH_CUDA=AUTO builds GPU code where there is an nvcc)"
 fi
 CMAKE_ARGS="${CMAKE_ARGS:-} -DGEAR_WITH_CUDA=$cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)"

@@ -4,7 +4,8 @@
 #
 #   tools/test.sh [--all] [pytest arguments]
 #
-# Without --all: no test that is marked slow, and the native tests over the core as it is, without sanitizers.
+# Without --all: no test that is marked slow, the native tests over the core as it is, without sanitizers, and
+# GPU code is compiled where there is a GPU alone.
 # Tests run side by side, three processes for two cores; `-n 0` runs them in this one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,6 +16,7 @@ if [ "${1:-}" = --all ]; then
   shift
   tier=()
   sanitizers=all
+  export GEAR_WITH_CUDA=${GEAR_WITH_CUDA:-ON}
 fi
 
 tools/setup.sh dev
