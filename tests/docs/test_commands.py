@@ -67,6 +67,7 @@ RUN_ELSEWHERE = {
         "--uninstall",
     ),
     r"\.venv/bin/python -m pytest tests/unit .*": ("tools/test.sh", "-m pytest"),
+    r"\.venv/bin/python tools/draw_results\.py": ("tests/docs/test_results.py", "draw_results.py"),
 }
 
 # Training runs are cut short; the command is otherwise the one in the document.

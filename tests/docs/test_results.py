@@ -1,0 +1,53 @@
+"""The pictures and tables of docs/results.md are what the kept evaluations say."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from docs.documents import ROOT
+
+pytest.importorskip("matplotlib")
+from matplotlib.image import imread
+
+DOCUMENT = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+TOOL = runpy.run_path(str(ROOT / "tools" / "draw_results.py"))
+
+
+def test_the_command_draws_the_pictures_of_the_document(tmp_path: Path) -> None:
+    """Another version of what draws moves some letters; a curve would take more."""
+    TOOL["main"](tmp_path)
+    drawn = sorted(path.name for path in tmp_path.iterdir())
+    assert drawn == sorted(re.findall(r"\]\((\w+\.png)\)", DOCUMENT))
+    for name in drawn:
+        ours, theirs = imread(tmp_path / name), imread(ROOT / "docs" / name)
+        assert ours.shape == theirs.shape, name
+        differs = (np.abs(ours - theirs).max(axis=2) > 0.2).mean()
+        assert differs < 0.0005, f"docs/{name}: run tools/draw_results.py ({differs:.1%} differs)"
+
+
+def rows(heading: str, first: str) -> list[list[str]]:
+    """The cells of the lines under `heading` whose first begins so."""
+    section = DOCUMENT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line] for line in lines if line[0].strip().startswith(first)]
+
+
+def test_the_table_of_hopper_has_the_last_and_the_best_evaluation() -> None:
+    runs = TOOL["read"]("hopper")
+    shown = {row[0]: row for row in rows("Hopper", "") if row[0].isdigit()}
+    assert runs.keys() == shown.keys()
+    for seed, curve in runs.items():
+        best, last = (float(cell.replace(",", "")) for cell in shown[seed][2:4])
+        assert best == round(max(curve["eval_return"]))
+        assert last == round(curve["eval_return"][-1])
+
+
+def test_the_table_of_puzzles_has_the_last_evaluation() -> None:
+    (curve,) = TOOL["read"]("puzzles").values()
+    for name in ("seen_families", "unseen_parameters"):
+        ((*_, solved),) = rows("Grid puzzles", f"`{name}`")
+        assert solved == f"{100 * curve[f'{name}_solved'][-1]:.1f} %"
