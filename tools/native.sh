@@ -81,13 +81,22 @@ if [ -z "$sanitizers" ]; then
   build native address,undefined "$with_cuda"
   exit
 fi
+status=0
+building=
 if [ "$sanitizers" != thread ]; then
   echo "native: address and undefined-behaviour sanitizers"
   build native address,undefined "$with_cuda"
-  build/native/gear_native_tests "$@"
+  if [ "$sanitizers" = all ]; then # the tests wait more than they compute
+    trap 'kill 0' INT              # what runs beside them would not hear it
+    build native-thread thread OFF &
+    building=$!
+  fi
+  build/native/gear_native_tests "$@" || status=$?
 fi
 if [ "$sanitizers" != address ]; then
+  if [ -n "$building" ]; then wait "$building"; else build native-thread thread OFF; fi
+  [ "$status" = 0 ] || exit "$status"
   echo "native: thread sanitizer"
-  build native-thread thread OFF
   "${fixed_addresses[@]}" build/native-thread/gear_native_tests "$@"
 fi
+exit "$status"

@@ -20,18 +20,29 @@ if [ "${1:-}" = --all ]; then
 fi
 
 tools/setup.sh dev
-tools/lint.sh
 
+# Beside lint: native tests wait more than they compute, and lint ends with one process.
+native=
 mapfile -t not_run < <(tools/debian_packages.sh missing)
 if echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1; then
-  tools/native.sh "--sanitizers=$sanitizers"
+  setsid tools/native.sh "--sanitizers=$sanitizers" >build/native.log 2>&1 &
+  native=$!
+  trap 'kill -- "-$native" 2>/dev/null || true' EXIT
 fi
+tools/lint.sh
 
 # Only slow tests need it; 3: no MPI here, and they are skipped.
 [ ${#tier[@]} -gt 0 ] || tools/c10d.sh >/dev/null || [ $? = 3 ]
 
-log=build/pytest.log
 status=0
+if [ -n "$native" ]; then
+  wait "$native" || status=$?
+  trap - EXIT
+  cat build/native.log
+  [ "$status" = 0 ] || exit "$status"
+fi
+
+log=build/pytest.log
 # More than cores: what waits for a job, for ranks or for packages leaves its core to others. Memory is not
 # endless where cores are many.
 processes=$(($(nproc) * 3 / 2))
