@@ -35,6 +35,7 @@ __all__: list[str] = [
     "load",
     "load_share",
     "loopback_transports",
+    "made_up_name",
     "measure_bandwidth",
     "mpi_transport",
     "parse_device",
@@ -376,6 +377,12 @@ def loopback_transports(
 ) -> list[Transport]:
     """
     The ranks of a group whose ranks are threads of this process.
+    """
+
+def made_up_name() -> str:
+    """
+    A name for memory that the ranks of one group map, which nobody else learns. Removes
+    what ranks left behind under such names that were killed before the others mapped it.
     """
 
 def measure_bandwidth(device: typing.SupportsInt | typing.SupportsIndex) -> dict:

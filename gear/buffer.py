@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 from typing import Any, cast
 
 import numpy as np
@@ -107,7 +106,7 @@ class ReplayBuffer:
                 "max_times_sampled": most,
                 "rate_limit": None if rate_limit is None else list(rate_limit.as_tuple()),
                 "[capacity]": check_count("[store] capacity", capacity),
-                "[made up]": secrets.token_hex(8),
+                "[made up]": _core.made_up_name(),
             }
 
         with group.doing("ReplayBuffer"):
@@ -420,7 +419,7 @@ class ReplayBuffer:
                 # Which GPU of its node it is on is each rank's own: "device:1".
                 "tier": check_text("[store] tier", tier).partition(":")[0],
                 "name": None if name is None else check_text("[store] name", name),
-                "[made up]": secrets.token_hex(8),
+                "[made up]": _core.made_up_name(),
             }
 
         with group.doing("ReplayBuffer.load"):

@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "bindings/bindings.h"
 #include "bindings/group_transport.h"
+#include "memory/shared/made_up_name.h"
 #include "transport/fabric.h"
 #include "transport/failure.h"
 #include "transport/loopback.h"
@@ -180,6 +181,10 @@ void register_transport(py::module_& module) {
              py::arg("made") = py::none(),
              "A rank of a group on this node; `name` is this group's alone. Collective.\n"
              "made: rank 0's SharedRoom of that name, where it has made one.");
+  module.def(
+      "made_up_name", &memory::made_up_name,
+      "A name for memory that the ranks of one group map, which nobody else learns. Removes\n"
+      "what ranks left behind under such names that were killed before the others mapped it.");
   module.def("mpi_transport", &mpi_transport, py::arg("communicator"), py::arg("timeout_s"),
              py::kw_only(), py::arg("message_bytes") = transport::MpiOptions{}.message_bytes,
              py::arg("failure") = py::none(),

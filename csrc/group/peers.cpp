@@ -3,26 +3,17 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <random>
 
 #include "base/devices.h"
 #include "base/errors.h"
 #include "base/log.h"
+#include "memory/shared/made_up_name.h"
 #include "memory/tiers.h"
 #include "store/id.h"
 #include "store/index/update_check.h"
 #include "transport/typed.h"
 
 namespace gear::group {
-namespace {
-
-uint64_t random_token() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
-
-}  // namespace
-
 Peers::Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Transport> control,
              std::vector<uint32_t> nodes, bool hide_names)
     : shard_(std::move(shard)),
@@ -44,7 +35,7 @@ Peers::Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Tra
   own.process = memory::this_process();
   own.page_steps = shard_->layout().page_steps;
   own.num_pages = shard_->index().options().num_pages;
-  own.token = random_token();
+  memory::made_up_name().copy(own.made_up.data(), own.made_up.size() - 1);
   own.owner = shard_->options().owner;
   own.max_times_sampled = shard_->options().max_times_sampled;
   own.evict = shard_->options().evict;
@@ -118,7 +109,7 @@ void Peers::check_known() const {
 }
 
 std::string Peers::shared_name(uint32_t rank, uint64_t loader) const {
-  return base::cat(std::hex, known_[0].token, std::dec, "-l", loader, "-r", rank);
+  return base::cat(known_[0].made_up.data(), "-l", loader, "-r", rank);
 }
 
 std::vector<PeerPages> Peers::pages(int device) {

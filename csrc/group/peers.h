@@ -105,7 +105,7 @@ class Peers {
     memory::ProcessIdentity process;
     uint64_t page_steps;
     uint64_t num_pages;
-    uint64_t token;
+    std::array<char, 24> made_up;  ///< a name; rank 0's begins those of memory for loaders
     uint32_t owner;
     uint32_t max_times_sampled;
     store::Evict evict;

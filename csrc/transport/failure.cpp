@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "memory/shared/made_up_name.h"
 
 namespace gear::transport {
 
@@ -22,19 +23,22 @@ Failure::Hearing::~Hearing() {
 }
 
 void Failure::tell(std::string_view text) noexcept {
-  const std::lock_guard guard(mutex_);
-  if (told_) {
-    return;
+  {
+    const std::lock_guard guard(mutex_);
+    if (told_) {
+      return;
+    }
+    try {
+      text_ = text;
+    } catch (const std::bad_alloc&) {  // then without words
+      text_ = "[transport]";
+    }
+    told_.store(true, std::memory_order_release);
+    for (Listener* listener : listeners_) {
+      listener->hear(text_);
+    }
   }
-  try {
-    text_ = text;
-  } catch (const std::bad_alloc&) {  // then without words
-    text_ = "[transport]";
-  }
-  told_.store(true, std::memory_order_release);
-  for (Listener* listener : listeners_) {
-    listener->hear(text_);
-  }
+  memory::remove_abandoned();
 }
 
 std::string Failure::text() const {

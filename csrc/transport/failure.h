@@ -39,7 +39,8 @@ class Failure {
     Listener* listener_;
   };
 
-  /// The first words count. Any thread.
+  /// The first words count. Any thread. A rank that was killed may have left memory behind that the
+  /// others had not mapped: it is removed.
   void tell(std::string_view text) noexcept;
   /// What was told; empty: nothing.
   std::string text() const;

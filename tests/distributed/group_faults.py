@@ -201,6 +201,19 @@ def dies_connecting() -> dict[str, Any]:
     return error_of(lambda: gear.Group.from_env(timeout_s=float(os.environ["PATIENT_S"])))
 
 
+def dies_sharing() -> dict[str, Any]:
+    """Rank WHO is killed when it has made its part of a buffer, which the others wait to map."""
+
+    def die(*_: Any, **__: Any) -> None:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if os.environ["RANK"] == os.environ["WHO"]:
+        gear._core.Peers = die
+    group = gear.Group.from_env(timeout_s=60, transport="shared_memory")
+    return error_of(lambda: filled(group, "shared"))
+
+
 def goes_missing() -> dict[str, Any]:
     """While all draw as fast as they can, rank WHO is killed, or lives and draws no more until all
     others have given up (HOW)."""

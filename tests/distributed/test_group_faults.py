@@ -131,6 +131,18 @@ def test_a_rank_that_is_killed_while_ranks_connect_is_named(run: Run, who: int, 
         assert re.match(rf"\[transport\] {named} has ended: ", result["error"]), result
 
 
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_rank_that_is_killed_before_others_map_its_memory_leaves_none_behind(
+    run: Run, who: int
+) -> None:
+    prefix = f"sharing{os.getpid()}"
+    places = plain(3, WHO=str(who), GEAR_SHM_PREFIX=prefix)
+    results = run("dies_sharing", places, killed=[who])
+    for result in results[:who] + results[who + 1 :]:
+        assert re.match(rf"\[transport\] rank {who} \(pid \d+.*\) has ended: ", result["error"])
+    assert not list(Path("/dev/shm").glob(f"{prefix}*"))
+
+
 def test_a_rank_of_another_node_that_does_not_connect_is_named(run: Run) -> None:
     """Nobody can look at its process: those that are there call the roll."""
     places = plain(3, WHO="2", WHEN="before", PATIENT_S="2")

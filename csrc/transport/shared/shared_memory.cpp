@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -12,6 +11,7 @@
 
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
+#include "memory/shared/made_up_name.h"
 #include "memory/shared/shared_region.h"
 #include "transport/collective.h"
 #include "transport/shared/shared_rounds.h"
@@ -37,16 +37,6 @@ void check_size(uint32_t size) {
     throw base::InvalidArgument(base::cat(
         "[transport] ", size, " ranks on one node: shared_memory carries ", kMaxRanks, " at most"));
   }
-}
-
-// A name that no other group has.
-std::string fresh_name() {
-  std::random_device random;
-  std::string name = "transport-";
-  for (int i = 0; i < 16; ++i) {
-    name += "0123456789abcdef"[random() % 16];
-  }
-  return name;
 }
 
 std::shared_ptr<memory::Region> attach(std::string_view name, double timeout_s,
@@ -219,7 +209,7 @@ std::unique_ptr<Transport> SharedMemory::duplicate() {
   std::shared_ptr<memory::Region> region;
   std::string why;
   if (rank() == 0) {
-    const std::string fresh = fresh_name();
+    const std::string fresh = memory::made_up_name();
     try {
       region = make_shared_memory_region(fresh, size());
       std::ranges::copy(fresh, name.begin());

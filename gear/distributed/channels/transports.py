@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +149,7 @@ def _open_messages(channel: Channel, kind: str) -> _core.Transport:
         else:
             transport = make()[0]
     elif kind == "shared_memory":
-        name = channel.exchange(f"group-{secrets.token_hex(8)}")[0]
+        name = channel.exchange(_core.made_up_name())[0]
 
         def make_room() -> _core.SharedRoom | None:
             return _core.SharedRoom(name, size) if rank == 0 else None

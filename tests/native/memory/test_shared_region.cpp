@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "child_process.h"
 #include "expect_message.h"
+#include "memory/shared/made_up_name.h"
 #include "memory/shared/shared_header.h"
 #include "memory/shared/shared_region.h"
 #include "scoped_variable.h"
@@ -150,6 +151,30 @@ TEST_CASE("what an ended process left behind is removed, logged and replaced") {
   REQUIRE(logged.size() == 1);
   CHECK(logged[0].find("removed shared region") != std::string::npos);
   CHECK(logged[0].find("300 bytes") != std::string::npos);
+}
+
+TEST_CASE("under a made-up name, what an ended process left behind is removed") {
+  const std::string ended = made_up_name();
+  const std::string alive = made_up_name();
+  const Name other("not-made-up");
+  leave_stale(other, 300);
+  REQUIRE(in_child([&] {
+            const auto region = SharedRegion::create(ended, 100, kHash);
+            ::_exit(0);
+            return 1;
+          }) == 0);
+  const auto exists = [](std::string_view name) {
+    return ::access(("/dev/shm" + shared_object_name(name)).c_str(), F_OK) == 0;
+  };
+  CHECK(exists(ended));
+  {
+    const auto region = SharedRegion::create(alive, 100, kHash);
+    remove_abandoned();
+    CHECK(!exists(ended));
+    CHECK(exists(alive));
+    CHECK(other.exists());  // whoever gives that name again removes it
+  }
+  CHECK(!exists(alive));
 }
 
 TEST_CASE("a reused pid does not keep a stale region alive") {
