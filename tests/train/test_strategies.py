@@ -178,22 +178,10 @@ def test_deepspeed_that_is_not_installed_is_one_sentence(monkeypatch):
 def test_two_ranks_of_horovod_train_as_one(tmp_path, alone):
     """Over a stand-in, which is there where Horovod is not."""
     torch.save(alone[1], tmp_path / "middle.pt")
-    stand_in = Path(__file__).parents[1] / "distributed" / "stand_in"
-    port = str(fresh_port())
     launch = Launch(tmp_path)
-    command = (sys.executable, WORKER, str(tmp_path), ",".join([*OPTIM, "dist=horovod"]))
+    words = (WORKER, str(tmp_path), ",".join([*OPTIM, "dist=horovod"]))
     try:
-        ranks = [
-            launch.start(
-                *(*command, "all=seed=0", "from-rest=seed=0"),
-                PYTHONPATH=str(stand_in),
-                HOROVOD_RANK=str(rank),
-                HOROVOD_SIZE="2",
-                HOROVOD_GLOO_RENDEZVOUS_ADDR="127.0.0.1",
-                HOROVOD_GLOO_RENDEZVOUS_PORT=port,
-            )
-            for rank in range(2)
-        ]
+        ranks = launch.by_horovod(2, *words, "all=seed=0", "from-rest=seed=0")
         for process, (_, stderr) in zip(ranks, launch.finish(*ranks), strict=True):
             assert process.returncode == 0, stderr
     finally:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -10,8 +13,9 @@ from torch import Tensor
 
 import gear
 from gear.distributed.meeting.launch import SINGLE, find_launch
+from gear.distributed.timeout import SLICE_S
 from gear.train.config import Place
-from gear.train.ranks.ranks import Ranks
+from gear.train.ranks.ranks import ROLL_CALL_S, Ranks
 
 
 def start_horovod(place: Place, timeout_s: float) -> Ranks:
@@ -53,16 +57,42 @@ class HorovodRanks(Ranks):
     def _sum(self, flat: Tensor) -> None:
         import horovod.torch as hvd
 
-        self._until_done(hvd.allreduce_async_(flat, name="gear.average", op=hvd.Sum))
+        self._finish(hvd.allreduce_async_(flat, name="gear.average", op=hvd.Sum))
 
     def _send(self, tensor: Tensor) -> None:
         import horovod.torch as hvd
 
-        self._until_done(hvd.broadcast_async_(tensor, 0, name="gear.broadcast"))
+        self._finish(hvd.broadcast_async_(tensor, 0, name="gear.broadcast"))
 
-    def _until_done(self, handle: Any) -> None:
-        """As Ranks._wait: a peer that has ended ends the wait."""
+    def until_done(self, handles: Iterable[Any]) -> None:
+        """Returns when Horovod has done what these stand for, well or not. Its own `synchronize`
+        knows no time-out: here a peer that has ended, or that hangs, ends the wait."""
+        with self._naming_the_missing():
+            for handle in handles:
+                self._wait_for(partial(_is_done_soon, handle))
+
+    def _finish(self, handle: Any) -> None:
         import horovod.torch as hvd
 
-        self._wait_for(lambda: bool(hvd.poll(handle)))
+        self._wait_for(partial(_is_done_soon, handle))
         hvd.synchronize(handle)
+
+    def _wait_for(self, is_done: Callable[[], bool]) -> None:
+        try:
+            super()._wait_for(is_done)
+        except RuntimeError:
+            if not self.group.missing(0.0):
+                self.group.barrier(ROLL_CALL_S)  # names those that hang
+            raise
+
+
+def _is_done_soon(handle: Any) -> bool:
+    """Whether it is, within SLICE_S."""
+    import horovod.torch as hvd
+
+    until = time.monotonic() + SLICE_S
+    while not hvd.poll(handle):
+        if time.monotonic() > until:
+            return False
+        time.sleep(20e-6)
+    return True

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from gear.train.config import Horovod, Optim
 from gear.train.ranks import Ranks
+from gear.train.ranks.horovod import HorovodRanks
 from gear.train.strategies.base import Strategy, Trained
 from gear.train.strategies.ddp import Averaged
 from gear.train.strategies.single import Replica
@@ -26,7 +27,7 @@ class Overlapped(Replica):
         module: nn.Module,
         optim: Optim,
         undecayed: Iterable[Tensor],
-        ranks: Ranks,
+        ranks: HorovodRanks,
         dist: Horovod,
     ) -> None:
         super().__init__(module, optim, undecayed)
@@ -36,8 +37,8 @@ class Overlapped(Replica):
     def share(self) -> None:
         import horovod.torch as hvd
 
+        self._ranks.broadcast(self.module.state_dict().values())
         with self._ranks.torch_collectives():
-            hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)
             trained = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
             self.optimizer = hvd.DistributedOptimizer(
                 self.optimizer,
@@ -52,6 +53,8 @@ class Overlapped(Replica):
         horovod: Any = self.optimizer
         with self._ranks.torch_collectives():
             super()._backward(loss)
+            started = [handle for handle, _ in horovod._handles.values()]
+            self._ranks.until_done(handle for handle in started if handle is not None)
             horovod.synchronize()
 
     def _step(self) -> None:
@@ -76,5 +79,6 @@ class HorovodStrategy(Strategy):
         overlap: bool = False,
     ) -> Trained:
         if overlap and self.ranks.size > 1:
+            assert isinstance(self.ranks, HorovodRanks)
             return Overlapped(module, optim, undecayed, self.ranks, self._dist)
         return Averaged(module, optim, undecayed, self.ranks)

@@ -1,1 +1,1 @@
-"""Stands in for Horovod where that is not built: what gear.distributed calls, over a store."""
+"""Stands in for Horovod where that is not built: what gear.distributed calls, over files."""

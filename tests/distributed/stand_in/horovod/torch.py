@@ -1,28 +1,38 @@
-"""The functions of horovod.torch 0.28 that GEAR uses. Calls are matched by name, as there."""
+"""The functions of horovod.torch 0.28 that GEAR uses. Calls are matched by name, as there.
+
+What a rank sends is a file in the folder HOROVOD_STAND_IN: it is there for its reader, however late
+that comes, whether or not the sender still runs.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed import TCPStore
+
+POLL_S = 0.0005
 
 
 class ProcessSet:
     """All ranks that HOROVOD_RANK and HOROVOD_SIZE tell of."""
 
-    store: TCPStore | None = None
+    folder: Path | None = None
 
     def rank(self) -> int:
         return int(os.environ["HOROVOD_RANK"])
 
     def size(self) -> int:
         return int(os.environ["HOROVOD_SIZE"])
+
+    def path(self, call: str, sender: int, reader: int) -> Path:
+        assert self.folder is not None
+        return self.folder / f"{call} {sender} {reader}"
 
 
 class Call(threading.Thread):
@@ -35,15 +45,26 @@ class Call(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        store, me = self.ranks.store, self.ranks.rank()
+        me = self.ranks.rank()
         for peer, tensor in enumerate(self.to):
-            store.set(f"{self.call} {me} {peer}", tensor.numpy().tobytes())
-        keys = [f"{self.call} {peer} {me}" for peer in range(self.ranks.size())]
-        try:
-            store.wait(keys, timedelta(seconds=20))
-            self.received = [store.get(key) for key in keys]
-        except RuntimeError:
-            return
+            _write(self.ranks.path(self.call, me, peer), tensor.numpy().tobytes())
+        peers = range(self.ranks.size())
+        self.received = [_read(self.ranks.path(self.call, peer, me)) for peer in peers]
+
+
+def _write(path: Path, data: bytes) -> None:
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(data)
+    part.rename(path)
+
+
+def _read(path: Path) -> bytes:
+    """Once it is there, however long that takes: who waits has a time-out of its own."""
+    while not path.exists():
+        time.sleep(POLL_S)
+    data = path.read_bytes()
+    path.unlink()
+    return data
 
 
 class Reduced(Call):
@@ -69,15 +90,11 @@ Sum = "sum"
 
 
 def init() -> None:
-    if is_initialized():
-        return
-    address, port = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], "HOROVOD_GLOO_RENDEZVOUS_PORT"
-    is_master = global_process_set.rank() == 0
-    global_process_set.store = TCPStore(address, int(os.environ[port]), is_master=is_master)
+    global_process_set.folder = Path(os.environ["HOROVOD_STAND_IN"])
 
 
 def is_initialized() -> bool:
-    return global_process_set.store is not None
+    return global_process_set.folder is not None
 
 
 def alltoall_async(
@@ -105,11 +122,6 @@ def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str) -> Reduced
     return Reduced(tensor, name, lambda parts: parts[root_rank])
 
 
-def broadcast_parameters(params: dict[str, torch.Tensor], root_rank: int) -> None:
-    for name, tensor in params.items():
-        broadcast_async_(tensor, root_rank, name).finish()
-
-
 class Compression:
     none = "none"
 
@@ -117,9 +129,16 @@ class Compression:
 class _Distributed:
     """What DistributedOptimizer adds to the optimiser that it is made from."""
 
+    def begin(self: Any, p: torch.Tensor) -> None:
+        reduced = Reduced(p.grad, self.names[p], lambda parts: parts.mean(0))
+        self._handles[p] = (reduced, None)
+
     def synchronize(self: Any) -> None:
-        for name, p in self.named_parameters:  # one at a time: a store waits for one key
-            Reduced(p.grad, name, lambda parts: parts.mean(0)).finish()
+        for p in self.names.keys() - self._handles.keys():
+            self.begin(p)
+        for handle, _ in self._handles.values():
+            handle.finish()
+        self._handles.clear()
         self.synchronized = True
 
     @contextmanager
@@ -135,7 +154,9 @@ def DistributedOptimizer(
     assert compression == Compression.none
     kind = type(optimizer)
     made = type(kind.__name__, (_Distributed, kind), {})(optimizer.param_groups)
-    made.named_parameters = list(named_parameters)
+    made._handles, made.names = {}, {p: name for name, p in named_parameters}
+    for p in made.names:
+        p.register_post_accumulate_grad_hook(made.begin)
     return made
 
 
