@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import sysconfig
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
 # Of the installed package, and of a folder that it is developed in.
 FOLDERS = (PACKAGE / "c10d", PACKAGE.parent / "build" / "c10d" / "lib")
+
+
+def torch_version() -> str:
+    """What the installed torch says of itself, as in ``2.13.0+cu130``, without an import: the
+    metadata of PyPI's package leave out what follows the ``+``. ``""``: there is no torch."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return ""
+    said = Path(spec.origin).with_name("version.py").read_text()
+    found = re.search(r"^__version__ = '([^']+)'", said, re.M)
+    return found[1] if found else ""
 
 
 def libraries(torch_version: str) -> list[Path]:

@@ -17,14 +17,16 @@ from gear.distributed.extension import FOLDERS, libraries, mpi_of
 from gear.errors import InvalidArgument
 
 NAME = "gear._c10d"
-# Variables that an MPI's launcher sets -> how the folders of its libraries begin.
-LAUNCHERS = {"OMPI_COMM_WORLD_RANK": "open-mpi-", "PMI_RANK": "mpich-"}
+# Variables that launchers set -> how the folders of the MPI's libraries begin that they start. The
+# last is srun's, for Open MPI.
+LAUNCHERS = {"OMPI_COMM_WORLD_RANK": "open-mpi-", "PMI_RANK": "mpich-", "PMIX_RANK": "open-mpi-"}
 
 
 def candidates() -> list[Path]:
     """The libraries for this torch and Python; first those for the MPI whose launcher started this
     process."""
-    wanted = tuple(prefix for variable, prefix in LAUNCHERS.items() if variable in os.environ)
+    named = (prefix for variable, prefix in LAUNCHERS.items() if variable in os.environ)
+    wanted = next(named, "")
     found = libraries(str(torch.__version__))
     return sorted(found, key=lambda library: not mpi_of(library).startswith(wanted))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import shlex
 import sys
@@ -13,6 +12,8 @@ import pytest
 
 pytest.importorskip("click")
 pytest.importorskip("torch")
+
+import torch
 
 from gear.cli.app import main
 from gear.distributed import extension
@@ -65,8 +66,8 @@ def put(here: Path, name: str, variable: str, says: str = "", code: int = 1) -> 
     program.chmod(0o755)
 
 
-def build(here: Path, mpi: str) -> None:
-    folder = here / "c10d" / f"torch-{importlib.metadata.version('torch')}_{mpi}"
+def build(here: Path, mpi: str, torch_version: str = torch.__version__) -> None:
+    folder = here / "c10d" / f"torch-{torch_version}_{mpi}"
     folder.mkdir(parents=True)
     (folder / f"_c10d{sysconfig.get_config_var('EXT_SUFFIX')}").touch()
     (folder / "stamp").touch()
@@ -145,6 +146,21 @@ def test_gloo_is_started_by_torchrun(here, capsys, monkeypatch):
     line = "-m torch.distributed.run --standalone --nproc-per-node=2 --no-python sh "
     assert line in err
     assert f"rank.sh {here}/logs RANK {sys.executable} -u -m some.module -x\n" in err
+
+
+def test_torch_is_found_whatever_its_package_is_called(here, capsys, monkeypatch):
+    """PyPI's torch 2.13.0 says 2.13.0+cu130 of itself."""
+    package = here / "site" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('nobody needs it yet')")
+    (package / "version.py").write_text("__version__ = '2.13.0+cu130'\ndebug = False\n")
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.syspath_prepend(here / "site")
+    assert extension.torch_version() == "2.13.0+cu130"
+    (here / "c10d").rename(here / "built")
+    build(here, "open-mpi-5.0.3", "2.13.0+cu130")
+    assert main(["run", "-n", "2", "program.py"]) == 0
+    assert "for gear_mpi of open-mpi-5.0.3, which is here" in capsys.readouterr().err
 
 
 def test_without_the_extension_it_is_gloo_and_says_why(here, capsys, monkeypatch):

@@ -1,5 +1,5 @@
-"""One rank: `worker.py FOLDER`, started by mpirun. Plays every case on groups of 1, 2, 3 and all
-ranks, and writes what went wrong, by case and group, to FOLDER/RANK.json."""
+"""One rank of four or of two: `worker.py FOLDER`, started by mpirun or srun. Plays every case on
+groups of one to all ranks, and writes what went wrong, by case and group, to FOLDER/RANK.json."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import gear.mpi
 from process_group.cases import CASES, Pair, of_random_groups, overlapping
 
 # Ranks of the world, by rank of the group: also one rank, and some that are not in order.
-GROUPS = [(0, 1, 2, 3), (2,), (0, 1), (3, 1), (1, 2, 3)]
+GROUPS = {4: [(0, 1, 2, 3), (2,), (0, 1), (3, 1), (1, 2, 3)], 2: [(1, 0), (1,)]}
 
 
 def pairs() -> list[Pair]:
     limit = timedelta(seconds=60)
     made = []
-    for ranks in GROUPS:
+    for ranks in GROUPS[dist.get_world_size()]:
         mpi = dist.new_group(ranks, backend=gear.mpi.NAME, timeout=limit)
         gloo = dist.new_group(ranks, backend="gloo", timeout=limit)
         made.append(Pair(mpi, gloo, tuple(sorted(ranks))))

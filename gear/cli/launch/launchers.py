@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
 import shutil
@@ -11,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gear.distributed.extension import libraries, mpi_of
+from gear.distributed.extension import libraries, mpi_of, torch_version
 from gear.errors import InvalidArgument
 
 BACKENDS = ("gear_mpi", "gloo", "nccl")
@@ -96,12 +95,9 @@ def _backend_for(launcher: str | None) -> tuple[str, str]:
 
 
 def _mpi_of_extension() -> str:
-    try:
-        version = importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        raise InvalidArgument(
-            "[run] torch is not installed: pip install 'gear-replay[torch]'"
-        ) from None
+    version = torch_version()
+    if not version:
+        raise InvalidArgument("[run] torch is not installed: pip install 'gear-replay[torch]'")
     found = libraries(version)
     if not found:
         raise InvalidArgument(
