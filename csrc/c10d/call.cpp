@@ -1,6 +1,8 @@
 #include "c10d/call.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <thread>
 
 #include "base/errors.h"
@@ -13,6 +15,47 @@ using transport::mpi::check;
 
 constexpr int kPiecesAtOnce = 4;  // of a transfer
 constexpr std::chrono::milliseconds kCancelFor{250};
+constexpr uint64_t kKeptBytes = 16 << 20;
+
+// Memory of pieces, kept for those to come: fresh from the system, it costs a page fault every 4
+// KiB, which is more than a piece takes to travel. Under the engine's lock.
+class Rooms {
+ public:
+  std::unique_ptr<std::byte[]> take(uint64_t bytes) {
+    auto& free = free_[class_of(bytes)];
+    if (free.empty()) {
+      return std::unique_ptr<std::byte[]>(new std::byte[std::bit_ceil(bytes)]);
+    }
+    auto found = std::move(free.back());
+    free.pop_back();
+    kept_bytes_ -= std::bit_ceil(bytes);
+    return found;
+  }
+
+  // What take(bytes) gave.
+  void give(std::unique_ptr<std::byte[]> room, uint64_t bytes) {
+    if (kept_bytes_ + std::bit_ceil(bytes) > kKeptBytes) {
+      free_ = {};  // other sizes are in use by now
+      kept_bytes_ = 0;
+    }
+    free_[class_of(bytes)].push_back(std::move(room));
+    kept_bytes_ += std::bit_ceil(bytes);
+  }
+
+ private:
+  static size_t class_of(uint64_t bytes) {
+    return static_cast<size_t>(std::countr_zero(std::bit_ceil(bytes)));
+  }
+
+  std::array<std::vector<std::unique_ptr<std::byte[]>>, 64> free_;  // by the power of two
+  uint64_t kept_bytes_ = 0;
+};
+
+// Of this process, for ever: calls may be open at the end.
+Rooms& rooms() {
+  static auto* const all = new Rooms;
+  return *all;
+}
 
 }  // namespace
 
@@ -31,13 +74,7 @@ Collective::Collective(std::shared_ptr<Ring> ring, Kind kind, Schedule schedule,
       number_(ring_->communicator.take_number(kind)),
       tag_(Communicator::tag_of(number_, kind)),
       schedule_(std::move(schedule)),
-      segment_bytes_(segment_bytes) {
-  for (const Round& round : schedule_.rounds) {
-    for (const Transfer& transfer : round.transfers) {
-      room_bytes_ = std::max(room_bytes_, std::min(segment_bytes_, transfer.length));
-    }
-  }
-}
+      segment_bytes_(segment_bytes) {}
 
 Step Collective::advance() {
   bool moved = false;
@@ -92,7 +129,7 @@ void Collective::post(size_t lane) {
   const Wire wire = schedule_.arithmetic.wire;
   std::byte* bytes = transfer.bytes + piece.begin;
   if (wire != Wire::kSame || transfer.reduces) {
-    piece.room = room();
+    piece.room = rooms().take(piece.length);
     if (!transfer.receives) {
       narrow(wire, bytes, piece.room.get(), piece.length / sizeof(float));
     }
@@ -141,7 +178,7 @@ bool Collective::test() {
     lanes_[piece.lane].ended += piece.length;
     --lanes_[piece.lane].in_flight;
     if (piece.room) {
-      rooms_.push_back(std::move(piece.room));
+      rooms().give(std::move(piece.room), piece.length);
     }
   }
   if (count > 0) {
@@ -181,21 +218,12 @@ void Collective::take(Piece& piece, const MPI_Status& status) {
   } else if (narrowed && !transfer.reduces) {
     widen(arithmetic.wire, piece.room.get(), to, piece.length / sizeof(float));
   } else if (narrowed) {
-    auto wide = room();
+    auto wide = rooms().take(piece.length);
     widen(arithmetic.wire, piece.room.get(), wide.get(), piece.length / sizeof(float));
     combine(arithmetic.element, arithmetic.reduction, to, to, wide.get(),
             piece.length / sizeof(float));
-    rooms_.push_back(std::move(wide));
+    rooms().give(std::move(wide), piece.length);
   }
-}
-
-std::unique_ptr<std::byte[]> Collective::room() {
-  if (rooms_.empty()) {
-    return std::unique_ptr<std::byte[]>(new std::byte[room_bytes_]);
-  }
-  auto found = std::move(rooms_.back());
-  rooms_.pop_back();
-  return found;
 }
 
 void Collective::fail_size(int peer, uint64_t bytes, uint64_t expected) const {

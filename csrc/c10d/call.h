@@ -105,14 +105,10 @@ class Collective final : public Call {
   void begin_round();
   [[noreturn]] void fail_size(int peer, uint64_t bytes, uint64_t expected) const;
 
-  /// Of room_bytes_.
-  std::unique_ptr<std::byte[]> room();
-
   uint64_t number_;
   int tag_;
   Schedule schedule_;
   uint64_t segment_bytes_;
-  uint64_t room_bytes_ = 0;  // of the longest piece
   size_t round_ = 0;
   bool round_begun_ = false;
   std::vector<Lane> lanes_;
@@ -120,7 +116,6 @@ class Collective final : public Call {
   std::vector<MPI_Request> requests_;
   std::vector<int> ended_;
   std::vector<MPI_Status> statuses_;
-  std::vector<std::unique_ptr<std::byte[]>> rooms_;  // free
 };
 
 }  // namespace gear::c10d

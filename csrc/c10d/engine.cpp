@@ -50,7 +50,7 @@ void Engine::submit(const std::function<std::shared_ptr<Call>()>& make, bool awa
       throw base::TransportError(failure);
     }
     call->limit(call->timeout_s());
-    if (advance(*call, Clock::now())) {
+    if (advance(*call, Clock::now()) == Step::kEnded) {
       ended.push_back(call);
     } else {
       open_.push_back(call);
@@ -68,23 +68,20 @@ void Engine::exclusively(const std::function<void()>& what) {
   what();
 }
 
-// Whether the call has ended, well or not.
-bool Engine::advance(Call& call, Clock::time_point now) {
+// A call that fails has ended, too.
+Step Engine::advance(Call& call, Clock::time_point now) {
   Ring& ring = call.ring();
   try {
     if (!ring.communicator.failure().empty()) {
       throw base::TransportError(ring.communicator.failure());
     }
     const Step step = call.advance();
-    if (step == Step::kEnded) {
-      return true;
-    }
     if (step == Step::kIdle && now >= call.deadline) {
       if (const auto words = call.late(now)) {
         throw base::TransportError(*words);
       }
     }
-    return false;
+    return step;
   } catch (const std::exception& error) {
     call.failure = error.what();
     call.cancel();
@@ -92,7 +89,7 @@ bool Engine::advance(Call& call, Clock::time_point now) {
       ring.roll_call.tell(call.failure);
       ring.communicator.fail(call.failure);
     }
-    return true;
+    return Step::kEnded;
   }
 }
 
@@ -110,6 +107,7 @@ void Engine::listen(Ring& ring, Clock::time_point now) {
 
 bool Engine::drive() {
   Calls ended;
+  bool moved = false;
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) {
@@ -118,7 +116,9 @@ bool Engine::drive() {
     const auto now = Clock::now();
     for (size_t i = 0; i < open_.size();) {
       listen(open_[i]->ring(), now);
-      if (advance(*open_[i], now)) {
+      const Step step = advance(*open_[i], now);
+      moved = moved || step != Step::kIdle;
+      if (step == Step::kEnded) {
         ended.push_back(std::move(open_[i]));
         open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
       } else {
@@ -128,7 +128,7 @@ bool Engine::drive() {
     num_open_ = open_.size();
   }
   finish(ended);
-  return !ended.empty();
+  return moved;
 }
 
 void Engine::finish(const Calls& ended) {

@@ -41,7 +41,7 @@ class Engine {
  private:
   using Calls = std::vector<std::shared_ptr<Call>>;
 
-  bool advance(Call& call, Clock::time_point now);
+  static Step advance(Call& call, Clock::time_point now);
   void listen(Ring& ring, Clock::time_point now);
   static void finish(const Calls& ended);
   void run();
