@@ -39,14 +39,18 @@ def torch() -> dict[str, Any]:
 
 
 def gear_mpi() -> dict[str, str]:
-    """The library that this process would take for its torch, and why it does not load."""
+    """The libraries for the torch of this process, each for an MPI, and why one does not load."""
     library = importlib.import_module("gear.mpi.library")
     found = library.candidates()
-    answer = {"for": found[0].parent.name.replace("_", ", ", 1) if found else ""}
+    if not found:
+        return {"for": ""}
+    torch = found[0].parent.name.split("_")[0]
+    answer = {"for": f"{torch}, {' and '.join(map(library.mpi_of, found))}"}
     try:
-        if found:
-            library.load()
-    except (ImportError, ValueError) as error:
+        for other in found[1:]:
+            ctypes.CDLL(str(other))  # one of them is all that Python can take as a module
+        library.load()
+    except (ImportError, OSError, ValueError) as error:
         answer["error"] = f"{type(error).__name__}: {error}"
     return answer
 
