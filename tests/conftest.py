@@ -42,6 +42,16 @@ def has_gear_mpi() -> bool:
     return gear.mpi.available()
 
 
+def has_mpich() -> bool:
+    """Debian's MPICH where tools/unpack_mpich.sh puts it, and the extension for it."""
+    from process_group.launch import MPICH
+
+    from gear.distributed.extension import libraries, mpi_of, torch_version
+
+    found = libraries(torch_version())
+    return Path(MPICH).exists() and any(mpi_of(one).startswith("mpich-") for one in found)
+
+
 def has_slurm() -> bool:
     """What tests/slurm/cluster.sh makes a cluster of, and the right to do so."""
     parts = ["slurmctld", "slurmd", "sbatch", "munged", "ip"]
@@ -84,6 +94,7 @@ RESOURCES = {
     "rdma": has_rdma,
     "mpi": has_mpi,
     "gear_mpi": has_gear_mpi,
+    "mpich": has_mpich,
     "slurm": has_slurm,
     "site": lambda: "GEAR_SITE" in os.environ,
     "installation": lambda: all(map(shutil.which, ("g++", "mpicc", "mpirun", "patch"))),

@@ -1,4 +1,4 @@
-"""Ranks by mpirun, each a process. MPIRUN names that of another MPI, as mpirun.mpich."""
+"""Ranks by mpirun, each a process. MPIRUN names that of another MPI, as build/mpich/bin/mpirun."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ FOLDER = Path(__file__).parent
 REPOSITORY = FOLDER.parents[1]
 # Ranks beyond the cores, bound to one, would wait for each other.
 OPEN_MPI = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+MPICH = str(REPOSITORY / "build" / "mpich" / "bin" / "mpirun")  # by tools/unpack_mpich.sh
 
 
 @functools.cache
-def mpirun() -> tuple[str, ...]:
-    """The launcher, and what it is told on a machine with few cores."""
-    name = os.environ.get("MPIRUN") or "mpirun"
+def mpirun(name: str) -> tuple[str, ...]:
+    """A launcher, and what it is told on a machine with few cores."""
     said = subprocess.run([name, "--version"], capture_output=True, text=True, check=True).stdout
     return (name, *(OPEN_MPI if "Open MPI" in said else ()))
 
@@ -30,10 +30,12 @@ def run_ranks(
     timeout_s: float = 500,
     options: tuple[str, ...] = (),
     environment: dict[str, str] | None = None,
+    launcher: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """What the ranks of `script`, a file of this folder, wrote and returned."""
     program = [sys.executable, str(FOLDER / script), *arguments]
-    command = [*mpirun(), *options, "-n", str(size), *program]
+    launcher = launcher or os.environ.get("MPIRUN") or "mpirun"
+    command = [*mpirun(launcher), *options, "-n", str(size), *program]
     process = subprocess.Popen(
         command,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
