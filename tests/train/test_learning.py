@@ -70,21 +70,20 @@ def test_sac_on_mujoco(configure, env):
 
 
 @pytest.mark.slow
-def test_sac_learns_pendulum(configure):
-    """The beginning of `gear train`. Random play gets some -1200, standing upright some -150."""
-    learner = run(configure("total_steps=5000", "eval_episodes=10"))
-    assert np.mean(learner.counters.returns[:5]) < -800
-    assert greedy_return(learner) >= -300
-    assert_learned(learner)
-
-
-@pytest.mark.slow
-def test_double_dqn_improves_on_cartpole(configure):
-    """Random play balances for about 22 steps."""
-    learner = run(configure("env=cartpole", "total_steps=3500", "algo.epsilon_steps=1500"))
+def test_double_dqn_learns_cartpole(configure):
+    """By the words of docs/results.md, as far as it takes. Random play balances for 22 steps, 500
+    are the most. That SAC learns Pendulum, tools/check_fresh_machine.sh asserts of `make demo`."""
+    (command,) = (line for line in RESULTS.splitlines() if "env=cartpole" in line and "lr" in line)
+    learner = Learner(configure(*shlex.split(command)[2:], "eval_episodes=20"))
+    found = 0.0
+    while found < 400 and learner.steps < learner.config.total_steps:
+        learner.step()
+        if learner.steps % 4000 == 0:
+            found = greedy_return(learner)
     assert np.mean(learner.counters.returns[:10]) < 60
-    assert np.mean(learner.counters.returns[-10:]) > 100
+    assert found >= 400
     assert_learned(learner)
+    learner.close()
 
 
 @pytest.mark.slow
