@@ -1,4 +1,5 @@
-"""Ranks of the launcher `deepspeed` train with ZeRO-1, and end with the same weights."""
+"""Ranks train with ZeRO-1, and end with the same weights: those of the launcher `deepspeed`, or
+over gear_mpi those of `mpirun -n 2 python check_deepspeed.py gear_mpi`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 
-deepspeed.init_distributed()
+if "gear_mpi" in sys.argv:
+    import gear.mpi
+
+    gear.mpi.set_environment()  # DeepSpeed reads RANK and its like
+    deepspeed.init_distributed(dist_backend=gear.mpi.NAME)
+else:
+    deepspeed.init_distributed()
 assert dist.get_world_size() >= 2, "start it with deepspeed --num_accelerators 2 check_deepspeed.py"
 torch.manual_seed(dist.get_rank())
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
@@ -40,9 +47,11 @@ if dist.get_rank() == 0:
     print(
         f"DeepSpeed {deepspeed.__version__} on {get_accelerator().device_name()}: "
         f"{dist.get_world_size()} ranks end five ZeRO-1 steps with the same weights"
+        f", over {dist.get_backend()}"
     )
 dist.destroy_process_group()
 # DeepSpeed keeps torch's groups. A gloo thread of theirs may let go of the last collective's
 # tensors while the interpreter ends, and then ends the process by SIGABRT: 1 of 15 launches.
 sys.stdout.flush()
-os._exit(0)
+if "gear_mpi" not in sys.argv:  # whose processes end MPI
+    os._exit(0)
