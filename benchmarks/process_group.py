@@ -6,7 +6,8 @@
 The three take turns, round by round, on float32. A call's time is that of its round over the number
 of calls; a figure is the median over the rounds, with the range. A ratio is taken within a round,
 so that what slows all three cancels. "alone" is an all_reduce of four bytes in a group of one rank:
-what torch and gear_mpi cost without a message. Rank 0 prints and writes.
+what torch and gear_mpi cost without a message; "nothing" is torch's own backend that does nothing,
+so the difference is gear_mpi's overhead. Rank 0 prints and writes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import repeats
 import report
 import torch
 import torch.distributed as dist
+import torch.testing._internal.distributed.fake_pg  # the backend "fake"
 from mpi4py import MPI
 
 import gear.mpi
@@ -49,10 +51,21 @@ def main(arguments: list[str] | None = None) -> int:
     facts = machine.facts()
     dist.init_process_group(gear.mpi.NAME)
     gloo = dist.new_group(backend="gloo")
-    own = [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
+    own, nothing = (
+        [dist.new_group([rank], backend=name) for rank in range(dist.get_world_size())]
+        for name in (gear.mpi.NAME, "fake")
+    )
+    rank = dist.get_rank()
     rows = [compared(size, gloo, chosen.rounds) for size in SIZES if size <= chosen.most]
     one = torch.ones(1)
-    alone = rounds({"alone": lambda: dist.all_reduce(one, group=own)}, chosen.rounds)["alone"]
+    alone = rounds(
+        {
+            "alone": lambda: dist.all_reduce(one, group=own[rank]),
+            "nothing": lambda: dist.all_reduce(one, group=nothing[rank]),
+        },
+        chosen.rounds,
+    )
+    overhead = [a - b for a, b in zip(alone["alone"], alone["nothing"], strict=True)]
     if dist.get_rank() == 0:
         versions = {"torch": torch.__version__, "mpi": MPI.Get_library_version().split(",")[0]}
         outcome = {
@@ -60,7 +73,9 @@ def main(arguments: list[str] | None = None) -> int:
             "versions": versions,
             "ranks": dist.get_world_size(),
             "results": rows,
-            "alone_us": repeats.span(alone),
+            "alone_us": repeats.span(alone["alone"]),
+            "nothing_us": repeats.span(alone["nothing"]),
+            "overhead_us": repeats.span(overhead),
         }
         show(outcome)
         if chosen.json:
@@ -128,7 +143,8 @@ def show(outcome: dict[str, Any]) -> None:
     ]
     title = f"{outcome['ranks']} ranks, {outcome['versions']['mpi']}, torch "
     report.table(title + outcome["versions"]["torch"], head, table)
-    print(f"alone: {report.ranged(outcome['alone_us'])} us")
+    for name in ("alone", "nothing", "overhead"):
+        print(f"{name}: {report.ranged(outcome[name + '_us'])} us")
 
 
 if __name__ == "__main__":

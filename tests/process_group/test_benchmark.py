@@ -32,3 +32,4 @@ def test_figures_are_printed_and_kept(tmp_path: Path) -> None:
         assert set(row["us"]) == {"gear_mpi", "gloo", "mpi4py"}
         assert row["rate_over"]["gloo"]["median"] > 0
     assert outcome["alone_us"]["median"] > 0
+    assert outcome["nothing_us"]["median"] > 0
