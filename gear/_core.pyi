@@ -219,6 +219,7 @@ class Peers:
         nodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         hide_names: bool,
     ) -> None: ...
+    def publish(self) -> None: ...
     def save(self, path: str) -> None: ...
     def update(
         self,
@@ -232,6 +233,8 @@ class Peers:
         count: typing.SupportsInt | typing.SupportsIndex,
         stream: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
+    @property
+    def published(self) -> bool: ...
 
 class LoaderOptions:
     def __init__(
@@ -266,6 +269,7 @@ class LoaderOptions:
         locality: str,
         nccl: bool,
         timeout_s: typing.SupportsFloat | typing.SupportsIndex | None,
+        pull: bool,
     ) -> None: ...
 
 class Collector:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gear import _core, checkpoint
-from gear.arguments import check_count, check_text
+from gear.arguments import check_count, check_flag, check_text
 from gear.arrays import as_ids, as_priorities, update_on_gpu
 from gear.batch import Batch
 from gear.distributed import Group
@@ -57,6 +57,11 @@ class ReplayBuffer:
         max_times_sampled: how often a step may be drawn. An ended episode is freed when it has
             nothing left to draw. None: no limit.
         rate_limit: samples per insert; None: no limit.
+        publish: over a group: True lets ranks pull, with ``loader(remote="pull")``. Each rank then
+            publishes where its steps lie, in 97 bytes of shared memory for each page. It needs
+            host memory that the ranks of a node map (tier ``"shared"`` or ``"pinned"``) or read
+            one-sided (transport ``"verbs"`` or ``"fabric"``). Where ``group.stores`` names any, the
+            buffer always does.
         group: the ranks that share the buffer. With several ranks, the call is collective, and all
             arguments but `capacity` are the same on every rank. All ranks of a node read tiers
             ``"shared"`` and ``"pinned"`` in place, and their GPUs tier ``"device"``; rows of tier
@@ -81,6 +86,7 @@ class ReplayBuffer:
         evict: str = "fifo",
         max_times_sampled: int | None = None,
         rate_limit: RateLimit | None = None,
+        publish: bool = False,
         group: Group | None = None,
     ) -> None:
         connect_core_log()
@@ -105,6 +111,7 @@ class ReplayBuffer:
                 "evict": check_text("[store] evict", evict),
                 "max_times_sampled": most,
                 "rate_limit": None if rate_limit is None else list(rate_limit.as_tuple()),
+                "publish": check_flag("[store] publish", publish),
                 "[capacity]": check_count("[store] capacity", capacity),
                 "[made up]": _core.made_up_name(),
             }
@@ -129,10 +136,16 @@ class ReplayBuffer:
                 )
 
             shard = together(group, make_shard, "ReplayBuffer")
-            self._set(shard, schema, tier, name, group)
+            self._set(shard, schema, tier, name, group, publish)
 
     def _set(
-        self, shard: _core.Shard, schema: Schema, tier: str, name: str | None, group: Group
+        self,
+        shard: _core.Shard,
+        schema: Schema,
+        tier: str,
+        name: str | None,
+        group: Group,
+        publish: bool,
     ) -> None:
         self._shard: _core.Shard | None = shard
         self._schema = schema
@@ -145,6 +158,8 @@ class ReplayBuffer:
                 self._peers = _core.Peers(
                     shard, group.transport(), list(group.nodes), hide_names=name is None
                 )
+                if publish or group.stores:
+                    self._peers.publish()
 
     def _open(self) -> _core.Shard:
         if self._shard is None:
@@ -251,9 +266,15 @@ class ReplayBuffer:
 
         Raises:
             InvalidArgument: a wrong priority or id; nothing is set. A GPU finds it later: then the
-                next call of the buffer or of its loaders there raises it.
+                next call of the buffer or of its loaders there raises it. Or some rank has role
+                ``"store"``.
         """
         shard = self._open()
+        if self._group.stores:
+            raise InvalidArgument(
+                f"[store] update in a group whose ranks {list(self._group.stores)} have role "
+                "'store': pulls are uniform, and nothing carries priorities to the owners of steps"
+            )
         to = shard if self._peers is None else self._peers
         if update_on_gpu(ids, priorities, to.update_from_device):
             return None
@@ -280,6 +301,7 @@ class ReplayBuffer:
         timeout_s: float | None = None,
         locality: str = "first",
         nccl: bool = False,
+        remote: str | None = None,
     ) -> Loader:
         """Makes a loader: batches of ``batch_size`` items that a sampler draws.
 
@@ -315,6 +337,12 @@ class ReplayBuffer:
                 the number of a draw decides which rank gets it.
             nccl: over a group: True sends rows between GPUs of different nodes by NCCL; False
                 sends them through the host.
+            remote: over a group whose buffer has ``publish=True``. ``"pull"``: this rank draws
+                alone, from the steps that all ranks have published, and reads their rows while
+                their owners compute, sleep or are stopped. No call of the loader is collective, and
+                other arguments may differ from those of other ranks, who need no loader. Draws are
+                by `Uniform` over steps; which they are depends on when they are made, and the
+                `seed` gives each rank others. None: all ranks draw together.
 
         Raises:
             InvalidArgument: the message says which argument, and what is allowed.
@@ -340,6 +368,7 @@ class ReplayBuffer:
             peers=self._peers,
             locality=locality,
             nccl=nccl,
+            remote=remote,
         )
 
     def collect(
@@ -392,6 +421,7 @@ class ReplayBuffer:
         *,
         tier: str = "host",
         name: str | None = None,
+        publish: bool = False,
         group: Group | None = None,
     ) -> ReplayBuffer:
         """Loads a saved buffer, with its ids, priorities and counts.
@@ -419,6 +449,7 @@ class ReplayBuffer:
                 # Which GPU of its node it is on is each rank's own: "device:1".
                 "tier": check_text("[store] tier", tier).partition(":")[0],
                 "name": None if name is None else check_text("[store] name", name),
+                "publish": check_flag("[store] publish", publish),
                 "[made up]": _core.made_up_name(),
             }
 
@@ -428,7 +459,7 @@ class ReplayBuffer:
             shard, kept = checkpoint.load_rank(path, group, place)
             schema = Schema(Column(*column) for column in shard.columns)
             buffer = cls.__new__(cls)
-            buffer._set(shard, schema, tier, name, group)
+            buffer._set(shard, schema, tier, name, group, publish)
             if kept and buffer._peers is not None:
                 buffer._peers.update(*kept)
         return buffer

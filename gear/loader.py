@@ -36,7 +36,7 @@ class Loader(Iterator[Batch]):
     time may use a loader.
 
     Over a group of several ranks ``next``, ``len``, `state_dict`, `load_state_dict` and `close` are
-    collective.
+    collective, unless the loader pulls (``remote="pull"``): then nothing is.
     """
 
     def __init__(
@@ -58,11 +58,16 @@ class Loader(Iterator[Batch]):
         peers: _core.Peers | None,
         locality: str,
         nccl: bool,
+        remote: str | None,
     ) -> None:
+        pulls = remote is not None
+        _check_role(group, pulls)  # before other ranks are waited for
         made: list[tuple[_core.Shard, _core.LoaderOptions]] = []
 
         def check() -> dict[str, Any]:
             shard = open_shard()
+            if pulls:
+                _check_pull(remote, peers)
             if not isinstance(sampler, Sampler) or type(sampler) is Sampler:
                 raise InvalidArgument(
                     f"[select] sampler {sampler!r}: Uniform, Weighted, Sequential, Fifo, Lifo and "
@@ -96,6 +101,7 @@ class Loader(Iterator[Batch]):
                 locality=check_text("[collect] locality", locality),
                 nccl=check_flag("[collect] nccl", nccl),
                 timeout_s=self._timeout_s,
+                pull=pulls,
             )
             made.append((shard, options))
             return {
@@ -108,17 +114,21 @@ class Loader(Iterator[Batch]):
                 "locality": locality,
                 "nccl": nccl,
                 "timeout_s": self._timeout_s,
+                "remote": remote,
             }
 
         self._sampler = sampler
-        self._group, self._nccl = group, nccl
+        self._nccl, self._transport_name = nccl, group.transport_name
+        if pulls:  # other ranks have no part in it
+            group = Group.single()
+        self._group = group
         self._core: _core.Collector | None = None
         with group.doing("ReplayBuffer.loader"):
             alike(group, check, "[collect] ReplayBuffer.loader")
             shard, options = made[0]
             with ending_the_group(group, "could not make its part of a loader"):
                 self._core = _core.Collector(shard, options, peers)
-        if group.size > 1:
+        if pulls or group.size > 1:
             closed_at_exit.add(self)
 
     def _open(self) -> _core.Collector:
@@ -252,7 +262,7 @@ class Loader(Iterator[Batch]):
         counted = cast(LoaderStats, self._open().stats())
         counted["remote_path"] = ""
         if counted["one_sided_bytes"] > 0:
-            counted["remote_path"] = self._group.transport_name
+            counted["remote_path"] = self._transport_name
         elif counted["message_bytes"] > 0:
             counted["remote_path"] = "nccl" if self._nccl else "messages"
         return counted
@@ -273,6 +283,37 @@ class Loader(Iterator[Batch]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_role(group: Group, pulls: bool) -> None:
+    if group.role == "store":
+        raise InvalidArgument(
+            f"[collect] a loader on rank {group.rank}, whose role is 'store': it holds steps, and "
+            "the ranks with role 'train' draw"
+        )
+    if group.stores and not pulls:
+        raise InvalidArgument(
+            f"[collect] a loader that all ranks draw with, in a group whose ranks "
+            f"{list(group.stores)} have role 'store' and draw nothing: give remote='pull'"
+        )
+
+
+def _check_pull(remote: str | None, peers: _core.Peers | None) -> None:
+    if check_text("[collect] remote", remote) != "pull":
+        raise InvalidArgument(
+            f"[collect] remote {remote!r}: 'pull' (this rank draws alone, from what all ranks "
+            "publish) or None (all ranks draw together) are allowed"
+        )
+    if peers is None:
+        raise InvalidArgument(
+            "[collect] remote='pull' in a group of one rank: there is nobody to pull from; leave "
+            "remote out"
+        )
+    if not peers.published:
+        raise InvalidArgument(
+            "[collect] remote='pull' from a buffer that publishes nothing: make it with "
+            "publish=True on all ranks"
+        )
 
 
 def _with_floats(sampler: Sampler) -> Sampler:

@@ -47,6 +47,9 @@ class LoaderStats(TypedDict):
         message_bytes: the part of ``bytes`` that was sent to this rank, not read in place.
         one_sided_bytes: the part of ``bytes`` that this rank read out of its owner's memory
             (transports ``verbs`` and ``fabric``).
+        repeated, stale: of a loader that pulls: items that were read again, because their owner
+            used a page of theirs again meanwhile, and those of them that were drawn anew, because
+            their step was gone.
         remote_path: how rows of ranks that this one cannot map came: ``"verbs"``, ``"fabric"``,
             ``"nccl"``, ``"messages"``; ``""`` before there were any.
     """
@@ -66,4 +69,6 @@ class LoaderStats(TypedDict):
     remote_bytes: int
     message_bytes: int
     one_sided_bytes: int
+    repeated: int
+    stale: int
     remote_path: str

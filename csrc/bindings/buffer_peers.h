@@ -2,6 +2,7 @@
 
 #include "bindings/one_thread.h"
 #include "group/peers.h"
+#include "group/pull/published_shards.h"
 
 namespace gear::bindings {
 
@@ -10,6 +11,10 @@ namespace gear::bindings {
 class BufferPeers final : public group::Peers {
  public:
   using Peers::Peers;
+
+  /// From here on ranks may pull from one another. Collective.
+  void publish() { published = std::make_shared<group::PublishedShards>(*this); }
+  std::shared_ptr<group::PublishedShards> published;  ///< null: they may not
 
   OneThread draws{
       "[collect] another thread draws from this buffer, and over a group all loaders of a buffer "

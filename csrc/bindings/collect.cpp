@@ -10,6 +10,7 @@
 #include "bindings/buffer_peers.h"
 #include "deliver/make_source.h"
 #include "group/group_source.h"
+#include "group/pull/pull_source.h"
 
 namespace gear::bindings {
 namespace {
@@ -135,6 +136,7 @@ int parse_device(const std::string& device) {
 struct LoaderOptions {
   deliver::LoaderOptions loader;
   group::GroupOptions group;
+  bool pull;
 };
 
 LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTuple>& outputs,
@@ -142,7 +144,7 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
                            const std::string& policy, const std::string& unit, uint64_t seed,
                            double alpha, double beta, bool shuffle, bool drop_last, int device,
                            const std::string& path, const std::string& locality, bool nccl,
-                           std::optional<double> timeout_s) {
+                           std::optional<double> timeout_s, bool pull) {
   LoaderOptions options{
       {make_outputs(shard.schema(), outputs),
        batch_size,
@@ -151,7 +153,8 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
        {parse_policy(policy), parse_unit(unit), seed, alpha, beta, shuffle, drop_last},
        device,
        parse_path(path)},
-      {group::parse_locality(locality), nccl, timeout_s}};
+      {group::parse_locality(locality), nccl, timeout_s},
+      pull};
   plan::check_outputs(options.loader.outputs, shard.schema(), batch_size,
                       shard.index().num_slots());
   deliver::check_options(options.loader, shard.options().tier);
@@ -165,7 +168,11 @@ class PyCollector {
               std::optional<std::shared_ptr<BufferPeers>> peers)
       : schema_(shard->shared_schema()), peers_(std::move(peers).value_or(nullptr)) {
     const py::gil_scoped_release release;
-    if (peers_) {
+    if (options.pull) {
+      GEAR_CHECK(peers_ && peers_->published);
+      pulls_ = true;
+      pipeline_ = group::make_pull_pipeline(peers_, peers_->published, options.loader);
+    } else if (peers_) {
       pipeline_ = group::make_pipeline(peers_, options.loader, options.group);
     } else {
       pipeline_ = deliver::make_pipeline(std::move(shard), options.loader);
@@ -187,7 +194,7 @@ class PyCollector {
     const bool in_time = wait_interruptibly(timeout_s, [&](double slice) {
       const OneThread::Turn turn(calls_);
       std::optional<OneThread::Turn> draw;
-      if (peers_) {
+      if (peers_ && !pulls_) {
         draw.emplace(peers_->draws);
       }
       result = pipeline_->next(slice, batch);
@@ -303,6 +310,8 @@ class PyCollector {
     out["remote_bytes"] = stats.remote_bytes;
     out["message_bytes"] = stats.message_bytes;
     out["one_sided_bytes"] = stats.one_sided_bytes;
+    out["repeated"] = stats.repeated;
+    out["stale"] = stats.stale;
     return out;
   }
 
@@ -320,6 +329,7 @@ class PyCollector {
  private:
   std::shared_ptr<const store::Schema> schema_;
   std::shared_ptr<BufferPeers> peers_;  // null: no group
+  bool pulls_ = false;                  // alone: other loaders of the buffer do not mind
   std::unique_ptr<Pipeline> pipeline_;
   OneThread calls_{
       "[collect] another thread's call of this loader has not returned: one thread at a time may "
@@ -354,7 +364,7 @@ void register_collect(py::module_& module) {
            py::arg("batch_size"), py::arg("packed"), py::arg("prefetch"), py::arg("policy"),
            py::arg("unit"), py::arg("seed"), py::arg("alpha"), py::arg("beta"), py::arg("shuffle"),
            py::arg("drop_last"), py::arg("device"), py::arg("path"), py::arg("locality"),
-           py::arg("nccl"), py::arg("timeout_s"));
+           py::arg("nccl"), py::arg("timeout_s"), py::arg("pull"));
   py::class_<PyCollector>(module, "Collector")
       .def(py::init<std::shared_ptr<store::Shard>, const LoaderOptions&,
                     std::optional<std::shared_ptr<BufferPeers>>>(),

@@ -42,6 +42,9 @@ void register_group(py::module_& module) {
   py::class_<BufferPeers, std::shared_ptr<BufferPeers>>(module, "Peers")
       .def(py::init(&make_peers), py::arg("shard"), py::arg("transport"), py::arg("nodes"),
            py::arg("hide_names"))
+      .def("publish", &BufferPeers::publish, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("published",
+                             [](const BufferPeers& peers) { return peers.published != nullptr; })
       .def("update", &update_peers, py::arg("ids"), py::arg("priorities"))
       .def("update_from_device", &update_peers_from_device, py::arg("ids"), py::arg("priorities"),
            py::arg("count"), py::arg("stream"))

@@ -49,6 +49,9 @@ struct Stats {
   uint64_t remote_bytes = 0;
   uint64_t message_bytes = 0;
   uint64_t one_sided_bytes = 0;
+  /// Of a loader that pulls: items that were read again, and drawn anew.
+  uint64_t repeated = 0;
+  uint64_t stale = 0;
 };
 
 /// A batch on its way through a pipeline. Each source has its own kind of job.

@@ -58,7 +58,7 @@ Shard::Shard(Schema schema, const ShardOptions& options, std::optional<SavedStat
 
 uint64_t Shard::bytes() {
   const auto held = lock();
-  return region_->bytes() + index_.bytes();
+  return region_->bytes() + index_.bytes() + (publisher_ ? publisher_->bytes() : 0);
 }
 
 std::unique_lock<std::mutex> Shard::lock() {
@@ -134,7 +134,19 @@ void Shard::end_draw() {
   for (const auto& change : std::exchange(intake_, {})) {
     change();
   }
+  tell_readers();
   notify_progress();
+}
+
+void Shard::publish_index(std::shared_ptr<memory::Region> memory) {
+  GEAR_CHECK(!publisher_);
+  publisher_ = std::make_unique<IndexPublisher>(index_, std::move(memory));
+}
+
+void Shard::tell_readers() {
+  if (publisher_) {
+    publisher_->publish();
+  }
 }
 
 Shard::Place Shard::adopt(uint64_t uid) {
@@ -165,9 +177,11 @@ void Shard::attach_page(std::unique_lock<std::mutex>& held, Place& at) {
     // While this thread waits without the lock another writer may take the page, so that whichever
     // is next then is looked at anew.
     const uint64_t evicted_at = index_.chains_.evicted_at(index_.next_free_page(at.episode));
+    tell_readers();
     if (tickets_.passed(evicted_at)) {
       at.page = index_.attach_page(at.episode);
       at.row = 0;
+      tell_readers();
       if (rows_) {
         rows_->reused(at.page);
       }
@@ -238,6 +252,7 @@ void Shard::publish(Place& at, std::span<const float> priorities) {
     return;
   }
   index_.append(at.episode, priorities);
+  tell_readers();
   notify_progress();
 }
 
@@ -291,6 +306,7 @@ void Shard::end_episode(Place& at, EpisodeState state, double weight, Rows closi
     intake_.emplace_back(end);
   } else {
     end();
+    tell_readers();
   }
   at = {};
   held.unlock();

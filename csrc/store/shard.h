@@ -12,6 +12,7 @@
 #include "base/threads/blocking.h"
 #include "memory/region.h"
 #include "store/index/index.h"
+#include "store/index/index_publisher.h"
 #include "store/mirror/mirror.h"
 #include "store/page_layout.h"
 #include "store/rate_limiter.h"
@@ -78,7 +79,7 @@ class Shard {
   const Index& index() const { return index_; }
   RateLimiter& rate_limiter() { return rate_limiter_; }
 
-  /// Bytes held: region, index and trees.
+  /// Bytes held: region, index, trees, and what is published.
   uint64_t bytes();
 
   // ---- writing: what Writer does; takes the lock ----
@@ -137,6 +138,9 @@ class Shard {
   void flush_rows();
   /// Wakes who waits in append() or wait_sample(), after the counts or the index changed.
   void notify_progress() { progress_.notify_all(); }
+  /// From here on every change of the index is published into `memory`: see IndexPublisher. A page
+  /// is published as given up before it is written again. Once.
+  void publish_index(std::shared_ptr<memory::Region> memory);
 
   // ---- with or without the lock ----
   void end_read(uint64_t ticket) { tickets_.end(ticket); }
@@ -152,6 +156,7 @@ class Shard {
   uint64_t update_index(std::span<const int64_t> ids, std::span<const float> priorities);
   bool mirrors_hold_priorities() const;
   void raise_failed_updates();
+  void tell_readers();
   bool has_room(const Place& at) const { return at.page != kNone && at.row < layout_.page_steps; }
   uint64_t make_room(std::unique_lock<std::mutex>& lock, Place& at, uint64_t wanted,
                      std::optional<double> timeout_s);
@@ -177,8 +182,9 @@ class Shard {
   ReadTickets tickets_;
   std::shared_ptr<Mirror> home_;  // tier kDevice: on the pages' own GPU
   std::vector<std::shared_ptr<Mirror>> mirrors_;
-  std::unique_ptr<RowSink> rows_;          // tier kDevice
-  std::vector<float> default_priorities_;  // of a page of steps that were given none
+  std::unique_ptr<IndexPublisher> publisher_;  // null: nobody reads the index but by its lock
+  std::unique_ptr<RowSink> rows_;              // tier kDevice
+  std::vector<float> default_priorities_;      // of a page of steps that were given none
 };
 
 }  // namespace gear::store

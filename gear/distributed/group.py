@@ -23,7 +23,7 @@ from gear.distributed.meeting.from_environment import (
 )
 from gear.distributed.meeting.from_torch import meet_along_mesh, meet_by_torch, meet_in_grid
 from gear.distributed.meeting.meeting import Meeting
-from gear.distributed.member import Member
+from gear.distributed.member import ROLES, Member
 from gear.distributed.places import Places
 from gear.distributed.same import check_same
 from gear.distributed.timeout import TIMEOUT_S, resolve_timeout
@@ -61,6 +61,9 @@ class Group:
             ``"group"``, ``"loopback"`` (within a process), or ``"verbs"`` or ``"fabric"``: these
             two read rows, and messages carry the rest.
         transport_reason: why it was taken, in words.
+        role: ``"train"``, or ``"store"`` for a rank that holds steps and draws none.
+        stores: the ranks with role ``"store"``. Where there are any, the ranks that train pull:
+            ``buffer.loader(remote="pull")``.
         launcher: ``"single"``, ``"torchrun"``, ``"srun"``, ``"mpirun"``, ``"horovodrun"``,
             ``"environment"`` (variables set by hand or another program) or ``"loopback"``.
         replicas: the ranks of other groups that train on the same batches as this one; see
@@ -86,6 +89,8 @@ class Group:
         self.local_rank, self.local_size = places.local_rank, places.local_size
         self.timeout_s = channel.timeout_s
         self.launcher = launcher
+        self.role = self.members[self.rank].role
+        self.stores = tuple(one.rank for one in self.members if one.role == "store")
         self._choice = choose_transport(channel, places, launcher, transport)
         self.transport_name, self.transport_reason = self._choice.name, self._choice.why
         if self.rank == 0 and self.size > 1:
@@ -103,7 +108,9 @@ class Group:
         return Group(Alone(TIMEOUT_S), [Member.here(0)], launcher="single")
 
     @staticmethod
-    def from_env(*, timeout_s: float | None = None, transport: str = "auto") -> Group:
+    def from_env(
+        *, timeout_s: float | None = None, transport: str = "auto", role: str = "train"
+    ) -> Group:
         """The group of all processes that the launcher started.
 
         It takes an initialised torch.distributed, Horovod or mpi4py as it is. Otherwise it reads
@@ -123,6 +130,10 @@ class Group:
                 that they cannot map by RDMA (InfiniBand, RoCE), and ``"fabric"``: the same through
                 libfabric (Slingshot, EFA, Omni-Path, TCP). ``"auto"`` takes the first of these two,
                 over several nodes, if every rank has a card for it.
+            role: ``"store"`` for a rank that holds steps in its memory, fills them or lets others
+                fill them, and neither trains nor draws: for nodes with memory and no GPU. Each rank
+                says its own; one at least is ``"train"``. A store's buffers publish, and it stays
+                until the others need it no more: ``group.barrier(timeout_s=...)``, on all ranks.
 
         Each rank has one place at ``MASTER_ADDR:MASTER_PORT``. Whoever comes for a place that is
         taken, or from a run that its launcher (Slurm, torchrun, MPI, ``GEAR_RUN_ID``) calls by
@@ -134,21 +145,30 @@ class Group:
                 differ, or the address belongs to another run.
             TransportError: ranks did not come within `timeout_s`; the message names them.
         """
-        return Group._of(meet_by_environment, timeout_s, transport)
+        return Group._of(meet_by_environment, timeout_s, transport, role)
 
     @staticmethod
     def loopback(
-        size: int, *, ranks_per_node: int | None = None, timeout_s: float | None = None
+        size: int,
+        *,
+        ranks_per_node: int | None = None,
+        timeout_s: float | None = None,
+        stores: Sequence[int] = (),
     ) -> list[Group]:
         """One group for each of `size` ranks that are threads of this process.
 
         Args:
             ranks_per_node: emulates nodes with this many ranks each; None: one node.
+            stores: the ranks with role ``"store"``.
         """
         size = check_count("[group] size", size)
         per_node = check_count("[group] ranks_per_node", ranks_per_node or size)
         board, wait_s = Board(size), resolve_timeout(timeout_s)
-        members = [Member.here(rank, node=f"node {rank // per_node}") for rank in range(size)]
+        members = [
+            Member.here(rank, f"node {rank // per_node}", ROLES[rank in stores])
+            for rank in range(size)
+        ]
+        _check_roles(members)
         return [
             Group(ThreadChannel(board, rank, wait_s), members, launcher="loopback")
             for rank in range(size)
@@ -161,19 +181,30 @@ class Group:
         *,
         timeout_s: float | None = None,
         transport: str = "auto",
+        role: str = "train",
     ) -> Group:
         """The ranks of a process group of torch.distributed (None: all), of any backend.
 
-        GEAR does not move bytes through that process group.
+        GEAR does not move bytes through that process group. `role` as in `from_env`.
         """
-        return Group._of(lambda wait_s: meet_by_torch(process_group, wait_s), timeout_s, transport)
+        return Group._of(
+            lambda wait_s: meet_by_torch(process_group, wait_s), timeout_s, transport, role
+        )
 
     @classmethod
     def from_mpi(
-        cls, communicator: Any = None, *, timeout_s: float | None = None, transport: str = "auto"
+        cls,
+        communicator: Any = None,
+        *,
+        timeout_s: float | None = None,
+        transport: str = "auto",
+        role: str = "train",
     ) -> Group:
-        """The ranks of an mpi4py communicator (None: ``MPI.COMM_WORLD``)."""
-        return Group._of(lambda wait_s: meet_by_mpi(communicator, wait_s), timeout_s, transport)
+        """The ranks of an mpi4py communicator (None: ``MPI.COMM_WORLD``). `role` as in
+        `from_env`."""
+        return Group._of(
+            lambda wait_s: meet_by_mpi(communicator, wait_s), timeout_s, transport, role
+        )
 
     @classmethod
     def from_horovod(
@@ -219,19 +250,26 @@ class Group:
         return Group._of(lambda wait_s: meet_in_grid(mpu, wait_s), timeout_s, transport)
 
     @staticmethod
-    def _of(meet: Callable[[float], Meeting], timeout_s: float | None, transport: str) -> Group:
+    def _of(
+        meet: Callable[[float], Meeting],
+        timeout_s: float | None,
+        transport: str,
+        role: str = "train",
+    ) -> Group:
         check_transport(transport)
+        if role not in ROLES:
+            raise InvalidArgument(f"[group] role {role!r}: {' and '.join(ROLES)} are allowed")
         meeting = meet(resolve_timeout(timeout_s))
         with meeting.channel.doing("Group"):
-            return Group._between(meeting, transport)
+            return Group._between(meeting, transport, role)
 
     @staticmethod
-    def _between(meeting: Meeting, transport: str) -> Group:
+    def _between(meeting: Meeting, transport: str, role: str = "train") -> Group:
         """The group of ranks that have met, who tell each other where they are. Collective."""
         channel, replicas = meeting.channel, None
         if meeting.replicas is not None:
             replicas = Group._between(meeting.replicas, transport)
-        here = Member.here(channel.rank).as_json()
+        here = Member.here(channel.rank, role=role).as_json()
         own = {
             "transport": transport,
             "timeout_s": channel.timeout_s,
@@ -241,6 +279,7 @@ class Group:
         members = [Member.from_json(value) for value, _ in told]
         channel.members = tuple(members)
         check_same("[group] Group", [given for _, given in told])
+        _check_roles(members)
         return Group(
             channel, members, launcher=meeting.launcher, transport=transport, replicas=replicas
         )
@@ -370,3 +409,12 @@ class Group:
         if self._channel is None:
             raise InvalidArgument("[group] this group is closed: make another")
         return self._channel
+
+
+def _check_roles(members: Sequence[Member]) -> None:
+    """Refuses, on all ranks alike, a group in which nobody draws."""
+    if all(one.role == "store" for one in members):
+        raise InvalidArgument(
+            f"[group] role 'store' on all {len(members)} rank(s): nobody draws from what they "
+            "hold; give one at least role='train'"
+        )

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+ROLES = ("train", "store")  # who draws, and who only holds steps
+
 
 @dataclass(frozen=True)
 class Member:
@@ -19,6 +21,7 @@ class Member:
         host: the running system (boot id), its ``/dev/shm`` and its process numbers.
         hostname: for messages.
         pid, start_time: the process; clock ticks from boot (field 22 of ``/proc/<pid>/stat``).
+        role: one of ROLES.
     """
 
     rank: int
@@ -27,9 +30,10 @@ class Member:
     hostname: str
     pid: int
     start_time: int
+    role: str = "train"
 
     @staticmethod
-    def here(rank: int, node: str | None = None) -> Member:
+    def here(rank: int, node: str | None = None, role: str = "train") -> Member:
         """This process as a rank; `node`: in place of what the environment and the host say."""
         host = _host()
         pid = os.getpid()
@@ -41,6 +45,7 @@ class Member:
             hostname=socket.gethostname(),
             pid=pid,
             start_time=0 if stat is None else stat[1],
+            role=role,
         )
 
     @staticmethod

@@ -429,6 +429,73 @@ def stopped_reader() -> dict[str, Any]:
     return result
 
 
+# ---- rows that nobody hands over ----
+
+PULLED = gear.Schema([gear.Column("n", (), "int64"), gear.Column("row", (64,), "int64")])
+
+
+def number_steps(buffer: gear.ReplayBuffer, first: int, count: int) -> None:
+    """An episode whose rows all say which step they are."""
+    numbers = np.arange(first, first + count)
+    with buffer.writer() as writer:
+        writer.extend(n=numbers, row=numbers[:, None] * 64 + np.arange(64))
+
+
+def wrong_rows(batch: gear.Batch, window: int) -> int:
+    """Rows of a batch that are not whole, or not those behind one another."""
+    numbers, rows, mask = batch["n"], batch["row"], batch.masks["row"]
+    wanted = (numbers[:, None] + np.arange(window))[:, :, None] * 64 + np.arange(64)
+    return int((rows != np.where(mask[:, :, None], wanted, 0)).any(axis=2).sum())
+
+
+def pulls() -> dict[str, Any]:
+    """Rank 0 pulls from rank 1 while that is stopped, then while it evicts as fast as it can."""
+    group = gear.Group.from_env(timeout_s=60)
+    told = Path(os.environ["FOLDER"]) / "enough"
+    outputs = {"n": gear.Step(), "row": gear.Window(0, 3)}
+    with gear.ReplayBuffer(
+        PULLED, 4096, tier="shared", page_steps=16, publish=True, group=group
+    ) as buffer:
+        for episode in range(40):
+            number_steps(buffer, (group.rank << 40) + episode * 1000, 37)
+        pids = group.exchange(os.getpid())
+        if group.rank == 1:
+            group.barrier()
+            episode = 40
+            while not told.exists():
+                number_steps(buffer, (1 << 40) + episode * 1000, 1 + episode % 90)
+                episode += 1
+            group.barrier()
+            return {"written": episode}
+        os.kill(pids[1], signal.SIGSTOP)
+        with buffer.loader(
+            500, remote="pull", framework="numpy", outputs=outputs, seed=3
+        ) as loader:
+            batches = [next(loader) for _ in range(40)]
+            stats = loader.stats()
+            state = Path(f"/proc/{pids[1]}/stat").read_text().rpartition(")")[2].split()[0]
+        os.kill(pids[1], signal.SIGCONT)
+        result: dict[str, Any] = {
+            "state": state,
+            "rows": sum(batch.size for batch in batches),
+            "wrong": sum(wrong_rows(batch, 3) for batch in batches),
+            "from rank 1": int(sum((batch.ids >> 50 & 0xFFF == 1).sum() for batch in batches)),
+            "steps": len({int(one) for batch in batches for one in batch.ids}),
+            "chance": float(batches[0].probabilities[0]),
+            "stats": stats,
+        }
+        group.barrier()
+        loader = buffer.loader(64, remote="pull", framework="numpy", outputs=outputs)
+        try:
+            result["wrong while evicted"] = sum(wrong_rows(next(loader), 3) for _ in range(200))
+        finally:
+            told.touch()
+        result["evicted"] = loader.stats()
+        loader.close()
+        group.barrier()
+        return result
+
+
 # ---- a fork of a rank ----
 
 

@@ -315,6 +315,23 @@ def test_a_writer_does_not_wait_for_a_stopped_reader_for_ever(run: Run) -> None:
     assert second["kind"] == "TransportError"
 
 
+def test_rows_of_a_stopped_rank_are_pulled_and_those_of_one_that_evicts(
+    run: Run, tmp_path: Path
+) -> None:
+    puller, owner = run("pulls", plain(2, FOLDER=str(tmp_path)))
+    assert puller["state"] == "T"
+    assert (puller["rows"], puller["wrong"]) == (20_000, 0)
+    steps = 2 * 40 * 37
+    assert steps - 20 < puller["steps"] <= steps  # 3.4 of them are not drawn in 20,000 draws
+    assert puller["chance"] == pytest.approx(1 / steps)
+    assert abs(puller["from rank 1"] - 10_000) < 400  # 5.6 sigma
+    stats = puller["stats"]
+    assert (stats["repeated"], stats["stale"], stats["message_bytes"]) == (0, 0, 0)
+    assert stats["local_bytes"] + stats["same_node_bytes"] == stats["bytes"]
+    assert puller["wrong while evicted"] == 0
+    assert owner["written"] > 40
+
+
 # ---- forks and threads ----
 
 

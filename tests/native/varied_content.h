@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,14 +25,18 @@ inline uint8_t value_of(uint64_t uid, uint64_t step, size_t column, uint64_t i) 
 // Step s of its episode u holds what value_of(100 * rank + u, s) says.
 class VariedContent {
  public:
-  explicit VariedContent(uint32_t rank = 0) : rank_(rank) {
+  // `place`: puts the shard somewhere else than into host memory of its own.
+  explicit VariedContent(
+      uint32_t rank = 0,
+      const std::function<store::ShardOptions(store::ShardOptions)>& place = std::identity())
+      : rank_(rank) {
     const store::Schema schema(
         {{"a", {}, base::DType::kU8}, {"b", {7}, base::DType::kU8}, {"c", {3}, base::DType::kF64}});
     store::ShardOptions options;
     options.page_steps = 4;
     options.capacity = 120;
     options.owner = rank;
-    shard = std::make_shared<store::Shard>(schema, options);
+    shard = std::make_shared<store::Shard>(schema, place(options));
     store::Writer writer(shard);
     for (uint64_t uid = 1; uid <= 24; ++uid) {
       const uint64_t steps = uid % 3 == 0 ? 4 : 1 + base::philox(1 + rank, 1, uid).lo % 12;

@@ -12,7 +12,7 @@ echo "in_vm: a link that goes down"
 
 echo "in_vm: MTU 1500, so a row of 4096 bytes is 4 packets"
 ip link set eth0 mtu 1500
-"$tests" --test-case='rdma: 20?000 rows*,one-sided rows: no page*'
+"$tests" --test-case='rdma: 20?000*,one-sided rows: no page*,pulled rows: what is given up*'
 
 echo "in_vm: 1 MiB may be locked"
 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock prlimit --memlock=1048576:1048576 \

@@ -1,0 +1,117 @@
+#include "group/pull/published_shards.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "base/errors.h"
+#include "base/threads/fence.h"
+#include "memory/shared/shared_region.h"
+#include "transport/typed.h"
+
+namespace gear::group {
+namespace {
+
+constexpr std::string_view kNoSchema = "0000000000000000";
+
+// Word by word: each is whole.
+void copy_words(const std::byte* from, uint64_t bytes, std::byte* to) {
+  for (uint64_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+    auto* word = reinterpret_cast<uint64_t*>(const_cast<std::byte*>(from + i));
+    const uint64_t value = std::atomic_ref(*word).load(std::memory_order_acquire);
+    std::memcpy(to + i, &value, sizeof value);
+  }
+}
+
+}  // namespace
+
+PublishedShards::PublishedShards(Peers& peers) {
+  transport::Transport& control = peers.control();
+  const uint64_t page_steps = peers.shard().layout().page_steps;
+  for (uint32_t r = 0; r < peers.size(); ++r) {
+    layouts_.emplace_back(peers.num_slots(r) / page_steps);
+  }
+  const PageAccess access = peers.agree_on_access(-1, control);
+  if (access.messages && !access.one_sided) {
+    throw base::InvalidArgument(base::cat(
+        "[group] ranks cannot pull from one another: some rank's steps are neither in memory that "
+        "others map (tier 'shared' or 'pinned', on one node) nor read one-sided; give such a tier, "
+        "or transport 'verbs' or 'fabric' and a tier of host memory; ranks' bytes go by '",
+        control.name(), "'"));
+  }
+  pages_ = access.pages;
+  make_index(peers);
+  if (access.messages) {
+    page_reader_ = peers.remote()->connect(control);
+    index_reader_ = far_indexes_->connect(control);
+  }
+}
+
+// Named memory, which the ranks that map its owner's pages map too.
+void PublishedShards::make_index(Peers& peers) {
+  transport::Transport& control = peers.control();
+  const uint32_t rank = peers.rank();
+  const uint64_t number = peers.next_loader();
+  indexes_.resize(peers.size());
+  std::shared_ptr<memory::SharedRegion> own = memory::SharedRegion::create(
+      peers.shared_name(rank, number), layouts_[rank].bytes, kNoSchema);
+  indexes_[rank] = own;
+  {
+    const auto lock = peers.shard().lock_between_draws();
+    peers.shard().publish_index(own);
+  }
+  static_cast<void>(transport::allgather(control, uint8_t{1}));  // all have published
+  for (uint32_t r = 0; r < peers.size(); ++r) {
+    if (r != rank && by_pointer(r)) {
+      indexes_[r] = memory::SharedRegion::attach(peers.shared_name(r, number), kNoSchema);
+    }
+  }
+  static_cast<void>(transport::allgather(control, uint8_t{1}));  // all have attached
+  own->hide_name();
+  if (peers.remote() != nullptr) {
+    far_indexes_ = control.expose({own->data(), own->bytes()});
+    if (!far_indexes_) {
+      throw base::InvalidArgument(
+          "[group] ranks cannot pull from one another: a rank's index could not be registered for "
+          "reads, as its warning says");
+    }
+  }
+}
+
+void PublishedShards::read(Part part, std::span<const Read> reads) {
+  std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+  for (const Read& one : reads) {
+    if (!by_pointer(one.owner)) {
+      if (!lock) {
+        lock.lock();
+        far_.clear();
+      }
+      far_.push_back({{one.owner, one.from, one.bytes, 0}, one.to});
+    } else if (part == Part::kIndex) {
+      copy_words(indexes_[one.owner]->data() + one.from, one.bytes, one.to);
+    } else {
+      std::memcpy(one.to, pages_[one.owner].host + one.from, one.bytes);
+    }
+  }
+  if (lock) {
+    read_far(part == Part::kIndex ? *index_reader_ : *page_reader_);
+  }
+  base::full_fence();
+}
+
+void PublishedShards::read_far(transport::RemoteReader& reader) {
+  std::ranges::stable_sort(far_, {}, [](const Far& one) { return one.read.owner; });
+  uint64_t bytes = 0;
+  far_reads_.clear();
+  for (Far& one : far_) {
+    one.read.to = bytes;
+    bytes += (one.read.bytes + 7) / 8 * 8;
+    far_reads_.push_back(one.read);
+  }
+  const transport::ConstBytes landed = reader.read(far_reads_, bytes);
+  for (const Far& one : far_) {
+    std::memcpy(one.to, landed.data() + one.read.to, one.read.bytes);
+  }
+}
+
+}  // namespace gear::group

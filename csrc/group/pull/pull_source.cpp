@@ -1,0 +1,202 @@
+#include "group/pull/pull_source.h"
+
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/nvtx.h"
+#include "base/threads/interrupt.h"
+#include "base/threads/spin.h"
+#include "base/threads/thread_pool.h"
+#include "deliver/make_source.h"
+
+namespace gear::group {
+namespace {
+
+void check_pull(const store::Shard& shard, const deliver::LoaderOptions& options) {
+  if (options.sampler.policy != select::Policy::kUniform ||
+      options.sampler.unit != store::Unit::kStep) {
+    throw base::InvalidArgument(
+        "[select] remote='pull' draws steps with one chance each: give gear.Uniform(), or leave "
+        "remote out where all ranks draw together");
+  }
+  const bool counted = shard.options().max_times_sampled > 0;
+  if (counted || shard.options().rate_limiter.active()) {
+    throw base::InvalidArgument(base::cat(
+        "[select] remote='pull' over a buffer with ", counted ? "max_times_sampled" : "rate_limit",
+        ": owners do not see what is pulled, and cannot count it; make the buffer without it"));
+  }
+}
+
+}  // namespace
+
+struct PullSource::Pull : deliver::Job {
+  uint64_t number = 0;
+  bool ready = true;
+  std::vector<uint64_t> bytes;  // by owner
+};
+
+PullSource::PullSource(std::shared_ptr<Peers> peers, std::shared_ptr<PublishedShards> shards,
+                       const deliver::LoaderOptions& options)
+    : peers_(std::move(peers)), shards_(std::move(shards)), options_(options) {
+  store::Shard& shard = peers_->shard();
+  check_pull(shard, options_);
+  deliver::check_options(options_, shard.options().tier);
+  plan::check_outputs(options_.outputs, shard.schema(), options_.batch_size,
+                      shard.index().num_slots());
+  facts_.layout = std::make_shared<plan::BatchLayout>(shard.schema(), options_.outputs,
+                                                      options_.batch_size, options_.packed);
+  facts_.tier = shard.options().tier;
+  facts_.path = plan::Path::kHost;
+  if (options_.device >= 0) {
+    facts_.path = plan::Path::kStaged;
+    stage_ = deliver::make_stage(facts_.layout, options_);
+  }
+  // Of staged batches as many again are on their way to the GPU.
+  const size_t most_blocks = (options_.prefetch + 2) * (stage_ ? 2 : 1);
+  blocks_ =
+      deliver::make_host_blocks(facts_.layout->bytes, most_blocks, stage_ ? stage_->device() : -1);
+  if (stage_) {
+    blocks_->make(most_blocks);
+  }
+  items_ = std::make_unique<PulledItems>(
+      *shards_, shard, peers_->rank(), *facts_.layout,
+      PulledItems::Options{options_.sampler.seed, plan::lookahead(options_.outputs),
+                           peers_->control().timeout_s()});
+  bytes_.resize(peers_->size());
+  thread_ = std::thread([this] { run(); });
+}
+
+PullSource::~PullSource() {
+  {
+    const std::lock_guard guard(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::unique_ptr<deliver::Job> PullSource::make_job() { return std::make_unique<Pull>(); }
+
+bool PullSource::draw(deliver::Job& drawn, bool ahead, std::optional<double>) {
+  auto& job = static_cast<Pull&>(drawn);
+  job.batch.block = deliver::bytes_of(blocks_->acquire());
+  if (!ahead && !items_->any()) {
+    throw base::InvalidArgument(base::cat("[select] nothing to sample: none of the ",
+                                          shards_->size(), " ranks has published a step"));
+  }
+  job.number = number_++;
+  {
+    const std::lock_guard guard(mutex_);
+    job.ready = false;
+    queue_.push_back(&job);
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void PullSource::run() {
+  std::unique_lock guard(mutex_);
+  for (;;) {
+    changed_.wait(guard, [this] { return stop_ || !queue_.empty(); });
+    if (queue_.empty()) {
+      return;
+    }
+    Pull& job = *queue_.front();
+    queue_.pop_front();
+    guard.unlock();
+    const auto start = std::chrono::steady_clock::now();
+    std::exception_ptr error;
+    try {
+      pull(job);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    guard.lock();
+    gather_s_ += base::seconds_since(start);
+    counts_ = items_->counts();
+    job.error = error;
+    job.ready = true;
+    changed_.notify_all();
+  }
+}
+
+void PullSource::pull(Pull& job) {
+  const base::NvtxRange range("gear.gather");
+  job.batch.layout = facts_.layout;
+  job.batch.path = facts_.path;
+  items_->fetch(job.number);
+  items_->fill(job.batch, base::ThreadPool::shared());
+  job.bytes = items_->bytes();
+  if (stage_) {
+    stage_->send(job.batch);
+  }
+}
+
+void PullSource::finish(deliver::Job& wanted, deliver::Job*) {
+  const auto& job = static_cast<const Pull&>(wanted);
+  std::unique_lock guard(mutex_);
+  while (!changed_.wait_for(guard, base::kInterruptEvery, [&job] { return job.ready; })) {
+    guard.unlock();
+    base::check_interrupt();
+    guard.lock();
+  }
+}
+
+void PullSource::count(deliver::Job& delivered) {
+  const auto& job = static_cast<const Pull&>(delivered);
+  if (job.batch.bytes == 0) {
+    return;  // resumed
+  }
+  const std::lock_guard guard(mutex_);
+  for (size_t owner = 0; owner < bytes_.size(); ++owner) {
+    bytes_[owner] += job.bytes[owner];
+  }
+}
+
+void PullSource::fill(deliver::Job& job, std::span<const std::byte> bytes) {
+  job.batch.block = deliver::bytes_of(blocks_->acquire());
+  std::memcpy(job.batch.block.get(), bytes.data(), bytes.size());
+  if (stage_) {
+    stage_->send(job.batch);
+  }
+}
+
+void PullSource::set_beta(double) { select::refuse_beta(); }
+
+select::SamplerPosition PullSource::position() { return {number_ * options_.batch_size, 0, 0, 0}; }
+
+void PullSource::restore(const select::SamplerPosition& position) {
+  number_ = position.draws / options_.batch_size;
+}
+
+void PullSource::report(deliver::Stats& stats) {
+  const std::lock_guard guard(mutex_);
+  const uint32_t rank = peers_->rank();
+  stats.gather_s = gather_s_;
+  stats.repeated = counts_.repeated;
+  stats.stale = counts_.stale;
+  for (uint32_t owner = 0; owner < peers_->size(); ++owner) {
+    const uint64_t bytes = bytes_[owner];
+    if (owner == rank) {
+      stats.local_bytes += bytes;
+    } else if (peers_->nodes()[owner] == peers_->nodes()[rank]) {
+      stats.same_node_bytes += bytes;
+    } else {
+      stats.remote_bytes += bytes;
+    }
+    if (!shards_->by_pointer(owner)) {
+      stats.one_sided_bytes += bytes;
+    }
+  }
+}
+
+std::unique_ptr<deliver::Pipeline> make_pull_pipeline(std::shared_ptr<Peers> peers,
+                                                      std::shared_ptr<PublishedShards> shards,
+                                                      const deliver::LoaderOptions& options) {
+  return std::make_unique<deliver::Pipeline>(
+      std::make_unique<PullSource>(std::move(peers), std::move(shards), options), options.prefetch);
+}
+
+}  // namespace gear::group

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "memory/region.h"
+#include "store/index/change_log.h"
+#include "store/index/index.h"
+#include "store/index/published_index.h"
+
+namespace gear::store {
+
+/// Keeps what is published of an index up to date: see published_index.h. Under the shard's lock.
+///
+/// Cost: an append sets three or four words and one record; a page that changes hands two records.
+/// Beside what is published 13 bytes a page.
+class IndexPublisher {
+ public:
+  /// Publishes all of `index`, which outlives it, into `memory`, which is as large as
+  /// PublishedLayout says and zero.
+  IndexPublisher(Index& index, std::shared_ptr<memory::Region> memory);
+  ~IndexPublisher();
+  IndexPublisher(const IndexPublisher&) = delete;
+  IndexPublisher& operator=(const IndexPublisher&) = delete;
+
+  /// Publishes what has changed since. Readers see it before anything that is written afterwards:
+  /// a page is given up here before other steps are written into it.
+  void publish();
+
+  uint64_t bytes() const { return layout_.bytes + 13 * layout_.levels[0].count; }
+
+ private:
+  /// Of an episode: uid 0 for none.
+  struct Entry {
+    uint64_t uid = 0;
+    uint32_t number = kNone;
+  };
+
+  void give_back(uint32_t episode);
+  uint32_t entry_of(uint32_t episode);
+  void publish_episode(uint32_t episode, uint32_t entry);
+  void publish_page(uint32_t page);
+  void set_mass(uint32_t page, uint64_t mass);
+  template <class Record>
+  void write(uint64_t place, Record record);
+
+  const Index& index_;
+  std::shared_ptr<Offer> offer_;
+  std::shared_ptr<memory::Region> memory_;
+  PublishedLayout layout_;
+  ChangeLog log_;
+  std::vector<Entry> entries_;  // by episode
+  std::vector<uint32_t> free_;  // entries
+};
+
+}  // namespace gear::store
