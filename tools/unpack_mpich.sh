@@ -25,9 +25,12 @@ trap 'rm -rf "$download"' EXIT
 chmod a+rwx "$download" # apt downloads as a user of its own
 # Its launcher's libslurm is another one than that of Debian's Slurm.
 libraries='s/.*Depends: (libmpich[0-9a-z]*|libslurm[0-9a-z]*)$/\1/p'
-mapfile -t packages < <({ echo mpich; apt-cache depends mpich; apt-cache depends libmpich-dev; } | sed -nE "/^mpich$/p; $libraries" | sort -u)
-packages+=(libmpich-dev)
-(cd "$download" && apt-get -qq download "${packages[@]}")
+fetch() {
+  mapfile -t packages < <({ echo mpich; apt-cache depends mpich; apt-cache depends libmpich-dev; } | sed -nE "/^mpich$/p; $libraries" | sort -u)
+  packages+=(libmpich-dev)
+  (cd "$download" && apt-get -qq download "${packages[@]}")
+}
+fetch || { [ "$(id -u)" = 0 ] && apt-get -qq update && fetch; } # its lists may be old, or none
 rm -rf "$root"
 mkdir -p "$root/bin"
 for package in "${packages[@]}"; do dpkg --extract "$download/$package"_*.deb "$root"; done
