@@ -80,7 +80,9 @@ Step Collective::advance() {
   bool moved = false;
   for (;;) {
     if (round_ == schedule_.rounds.size()) {
-      return Step::kEnded;
+      // Until then the GPU may write to the memory that stands for its own.
+      const bool at_rest = !schedule_.staging || schedule_.staging->have_all_come();
+      return at_rest ? Step::kEnded : moved ? Step::kMoved : Step::kIdle;
     }
     if (!round_begun_) {
       begin_round();
@@ -93,11 +95,19 @@ Step Collective::advance() {
       moved = true;
       continue;
     }
-    if (schedule_.rounds[round_].then) {
-      schedule_.rounds[round_].then();
+    const Round& round = schedule_.rounds[round_];
+    if (schedule_.staging && !has_come_for(round)) {
+      return moved ? Step::kMoved : Step::kIdle;
+    }
+    if (round.then) {
+      round.then();
+    }
+    if (schedule_.staging) {
+      schedule_.staging->leave(round.complete.bytes, round.complete.length);
     }
     ++round_;
     round_begun_ = false;
+    moved = true;
   }
 }
 
@@ -113,13 +123,34 @@ bool Collective::fill() {
   for (const bool receives : {true, false}) {
     for (size_t i = 0; i < lanes_.size(); ++i) {
       while (transfers[i].receives == receives && lanes_[i].posted < transfers[i].length &&
-             lanes_[i].in_flight < kPiecesAtOnce) {
+             lanes_[i].in_flight < kPiecesAtOnce && may_post(transfers[i], lanes_[i].posted)) {
         post(i);
         posted = true;
       }
     }
   }
   return posted;
+}
+
+// What is sent, or reduced into, must have come from the GPU first.
+bool Collective::may_post(const Transfer& transfer, uint64_t begin) const {
+  return !schedule_.staging || (transfer.receives && !transfer.reduces) ||
+         schedule_.staging->has_come(transfer.bytes + begin,
+                                     std::min(segment_bytes_, transfer.length - begin));
+}
+
+// Whether the round has sent everything, and `then` may be called.
+bool Collective::has_come_for(const Round& round) const {
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i].posted < round.transfers[i].length) {
+      return false;
+    }
+  }
+  if (!round.then) {
+    return true;
+  }
+  return round.reads ? schedule_.staging->has_come(round.reads->bytes, round.reads->length)
+                     : schedule_.staging->have_all_come();
 }
 
 void Collective::post(size_t lane) {
@@ -224,6 +255,9 @@ void Collective::take(Piece& piece, const MPI_Status& status) {
             piece.length / sizeof(float));
     rooms().give(std::move(wide), piece.length);
   }
+  if (schedule_.staging && !transfer.reduces) {
+    schedule_.staging->leave(to, piece.length);
+  }
 }
 
 void Collective::fail_size(int peer, uint64_t bytes, uint64_t expected) const {
@@ -234,7 +268,16 @@ void Collective::fail_size(int peer, uint64_t bytes, uint64_t expected) const {
       " bytes: give tensors of matching sizes and dtypes on all ranks"));
 }
 
+std::string Call::late_gpu() const {
+  return base::cat("[mpi] the GPU of rank ", ring_->communicator.place().rank,
+                   " did not hand over the tensors of ", kind_name(kind_), " within ", timeout_s_,
+                   " s: what its stream does before takes longer, or hangs");
+}
+
 std::optional<std::string> Collective::late(Clock::time_point now) {
+  if (schedule_.staging && !schedule_.staging->have_all_come()) {
+    return late_gpu();
+  }
   std::vector<int> waited_for;
   for (const Piece& piece : pieces_) {
     waited_for.push_back(schedule_.rounds[round_].transfers[piece.lane].peer);

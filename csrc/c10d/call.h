@@ -65,6 +65,9 @@ class Call {
   std::atomic<bool> done{false};
 
  protected:
+  /// The words of a call whose tensors a GPU has not given in time.
+  std::string late_gpu() const;
+
   std::shared_ptr<Ring> ring_;
   Kind kind_;
   double timeout_s_;
@@ -99,6 +102,8 @@ class Collective final : public Call {
   };
 
   bool fill();
+  bool may_post(const Transfer& transfer, uint64_t begin) const;
+  bool has_come_for(const Round& round) const;
   void post(size_t lane);
   bool test();
   void take(Piece& piece, const MPI_Status& status);

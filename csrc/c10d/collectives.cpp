@@ -146,6 +146,8 @@ Schedule all_reduce(Place place, Arithmetic arithmetic, std::byte* data, uint64_
   const Block own = parts[static_cast<size_t>(place.rank)];
   add_reduction(schedule, place, parts, own);
   schedule.rounds.back().then = finishing(arithmetic, own, true);
+  schedule.rounds.back().reads = own;
+  schedule.rounds.back().complete = own;
   add_gathering(schedule, place, parts);
   return schedule;
 }
@@ -189,7 +191,7 @@ Schedule reduce_scatter(Place place, Arithmetic arithmetic, const std::vector<Bl
   }
   Schedule schedule{{}, arithmetic, {}};
   const Block own = inputs[static_cast<size_t>(place.rank)];
-  schedule.rounds.push_back({{}, [=] { copy(output, own); }});
+  schedule.rounds.push_back({{}, [=] { copy(output, own); }, own});
   add_reduction(schedule, place, inputs, output);
   schedule.rounds.push_back({{}, finishing(arithmetic, output, false)});
   return schedule;

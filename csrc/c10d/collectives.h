@@ -17,12 +17,6 @@ struct Place {
   int size;
 };
 
-/// Some bytes of a tensor.
-struct Block {
-  std::byte* bytes;
-  uint64_t length;
-};
-
 /// Below so many bytes, ranks exchange whole arrays in log2(size) rounds; above it each rank
 /// reduces a part and sends that to all, which moves 2 (size - 1) / size of the bytes.
 constexpr uint64_t kSmallBytes = 16 << 10;

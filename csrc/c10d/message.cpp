@@ -55,6 +55,9 @@ void Message::post() {
 Step Message::advance() {
   const bool first = !posted_;
   if (first) {
+    if (staging_ && !staging_->have_all_come()) {
+      return Step::kIdle;
+    }
     post();
   }
   int ended = 0;
@@ -85,6 +88,9 @@ Step Message::advance() {
 }
 
 std::optional<std::string> Message::late(Clock::time_point /*now*/) {
+  if (staging_ && !staging_->have_all_come()) {
+    return late_gpu();
+  }
   if (kind_ == Kind::kSend) {
     return base::cat("[mpi] rank ", peer_, " has not received what rank ",
                      ring_->communicator.place().rank, " sends with tag ", tag_, " within ",

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "c10d/call.h"
 
@@ -13,9 +14,15 @@ namespace gear::c10d {
 /// A message between two ranks, in one piece, of any length.
 class Message final : public Call {
  public:
-  /// `peer` is MPI_ANY_SOURCE to receive from whoever sends.
-  Message(std::shared_ptr<Ring> ring, Kind kind, Block bytes, int peer, int tag, double timeout_s)
-      : Call(std::move(ring), kind, timeout_s), bytes_(bytes), peer_(peer), tag_(tag) {}
+  /// `peer` is MPI_ANY_SOURCE to receive from whoever sends. `staging`: if `bytes` stand for those
+  /// of a GPU.
+  Message(std::shared_ptr<Ring> ring, Kind kind, Block bytes, int peer, int tag, double timeout_s,
+          std::shared_ptr<Staging> staging)
+      : Call(std::move(ring), kind, timeout_s),
+        bytes_(bytes),
+        peer_(peer),
+        tag_(tag),
+        staging_(std::move(staging)) {}
 
   Step advance() override;
   std::optional<std::string> late(Clock::time_point now) override;
@@ -29,6 +36,7 @@ class Message final : public Call {
   Block bytes_;
   int peer_;
   int tag_;
+  std::shared_ptr<Staging> staging_;
   bool posted_ = false;
   MPI_Request request_ = MPI_REQUEST_NULL;
 };

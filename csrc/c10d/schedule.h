@@ -4,11 +4,19 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "c10d/elements.h"
+#include "c10d/staging.h"
 
 namespace gear::c10d {
+
+/// Some bytes of a tensor.
+struct Block {
+  std::byte* bytes;
+  uint64_t length;
+};
 
 /// Bytes between this rank and one other. What is sent is not written to.
 struct Transfer {
@@ -24,6 +32,8 @@ struct Transfer {
 struct Round {
   std::vector<Transfer> transfers;
   std::function<void()> then;
+  std::optional<Block> reads = std::nullopt;  ///< by `then`, of tensors; none: perhaps all
+  Block complete{nullptr, 0};                 ///< what nothing writes after this round
 };
 
 /// What a reduction does with elements.
@@ -41,6 +51,7 @@ struct Schedule {
   std::vector<Round> rounds;
   Arithmetic arithmetic;
   std::vector<std::unique_ptr<std::byte[]>> memory;
+  std::shared_ptr<Staging> staging = nullptr;  ///< where tensors are in the memory of a GPU
 
   std::byte* room(uint64_t bytes) {
     return memory.emplace_back(new std::byte[bytes]).get();  // not zeroed

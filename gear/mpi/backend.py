@@ -104,12 +104,22 @@ def _create(given: Any, pg_options: Options | None) -> Any:
     told = _exchange(given.store, given.group_rank, given.group_size, own, timeout_s)
     _check(told, world_size)
     check_route([one["route"] for one in told])
-    options = module.Options(timeout_s=timeout_s, segment_bytes=segment_bytes)
+    options = module.Options(
+        timeout_s=timeout_s, segment_bytes=segment_bytes, takes_gpus=_takes_gpus()
+    )
     places = [one["world_rank"] for one in told]
     backend = module.Backend(given.group_rank, places, str(given.group_id), options)
     backend.wire = getattr(module.Wire, KINDS[compression])
     apply_route(backend, parse(route), given.store, given.timeout)
     return backend
+
+
+def _takes_gpus() -> bool:
+    """Whether tensors of GPUs are taken. Where torch has NCCL that is likely to be an oversight."""
+    given = os.environ.get("GEAR_MPI_CUDA") or ""
+    if given not in ("", "staged"):
+        raise InvalidArgument(f"[mpi] GEAR_MPI_CUDA={given!r}: 'staged' or nothing is allowed")
+    return given == "staged" or not dist.is_nccl_available()
 
 
 def _exchange(

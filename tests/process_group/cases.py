@@ -607,6 +607,14 @@ def broadcast_by_gloo(pair: Pair) -> None:
         same(given, parts[root], f"{root}")
 
 
+# What is played with tensors that go as those of a GPU do: every way of moving and of waiting.
+STAGED = ["averages", "premultiplied_sums", "all_reduce_coalesced", "reduce"]
+STAGED += ["broadcast", "all_gather", "all_gather_uneven", "all_gather_coalesced", "gather"]
+STAGED += ["scatter", "reduce_scatter_uneven", "reduce_scatter_coalesced", "all_to_all"]
+STAGED += ["all_to_all_of_random_splits", "other_strides", "messages", "messages_from_any"]
+STAGED += ["batches_of_messages", "futures", "waiting_by_looking", "compressed"]
+
+
 def of_random_groups(count: int) -> None:
     """`count` groups of random ranks, each of which exchanges random splits and adds random numbers
     up; the same groups and numbers on all ranks, as they come from one seed."""

@@ -16,10 +16,12 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import gear.mpi
-from process_group.cases import CASES, Pair, of_random_groups, overlapping
+from gear.mpi.groups import backend_of
+from process_group.cases import CASES, STAGED, Pair, of_random_groups, overlapping
 
 # Ranks of the world, by rank of the group: also one rank, and some that are not in order.
 GROUPS = {4: [(0, 1, 2, 3), (2,), (0, 1), (3, 1), (1, 2, 3)], 2: [(1, 0), (1,)]}
+STAGED_RANKS = (1, 2, 3)
 
 
 def pairs() -> list[Pair]:
@@ -30,6 +32,15 @@ def pairs() -> list[Pair]:
         gloo = dist.new_group(ranks, backend="gloo", timeout=limit)
         made.append(Pair(mpi, gloo, tuple(sorted(ranks))))
     return made
+
+
+def staged(plain: Pair) -> Pair:
+    """Of the same ranks, with tensors that go as those of a GPU do, in many pieces."""
+    options = gear.mpi.Options(segment_bytes=64 << 10)
+    mpi = dist.new_group(STAGED_RANKS, backend=gear.mpi.NAME, pg_options=options)
+    if dist.get_rank() in STAGED_RANKS:
+        backend_of(mpi).rehearse()
+    return Pair(mpi, plain.gloo, STAGED_RANKS)
 
 
 def play(made: list[Pair]) -> Iterator[tuple[str, str | None]]:
@@ -47,6 +58,15 @@ def play(made: list[Pair]) -> Iterator[tuple[str, str | None]]:
         for pair in made:
             if rank in pair.ranks:
                 yield attempt(f"{name}-{len(pair.ranks)}", lambda c=case, p=pair: c(p))  # type: ignore[misc]
+    for plain in made:
+        if plain.ranks != STAGED_RANKS:
+            continue
+        by_way = staged(plain)
+        if rank not in STAGED_RANKS:
+            continue
+        for name in STAGED:
+            yield attempt(f"{name}-staged", lambda c=CASES[name], p=by_way: c(p))  # type: ignore[misc]
+        yield attempt("overlapping-staged", lambda p=by_way: overlapping([p], 200))  # type: ignore[misc]
     yield attempt("overlapping", lambda: overlapping(made, 1000))
     yield attempt("random_groups", lambda: of_random_groups(20))
 

@@ -36,6 +36,7 @@ Backend::Backend(int rank, const std::vector<int>& world_ranks, const std::strin
       place_{rank, static_cast<int>(world_ranks.size())},
       ring_(std::make_shared<Ring>(world_ranks, name)),
       options_(std::move(options)),
+      devices_(options_->takes_gpus ? Devices::kGpus : Devices::kHost),
       gloo_(ring_) {
   TORCH_CHECK_VALUE(options_->segment_bytes > 0 && options_->segment_bytes % 64 == 0 &&
                         options_->segment_bytes < uint64_t{1} << 31,
@@ -93,11 +94,17 @@ Backend::WorkPointer Backend::run(const Name& name, const Cargo& cargo, const Te
   if (gloo_.carries(name.kind, cargo.bytes)) {
     return gloo_.run(name.kind, cargo, terms.reduction, entry_of(name, cargo, "gloo"), by_gloo);
   }
-  return run_by_mpi(name, cargo, terms, by_mpi(Operations(place_, wire_)));
+  return run_by_mpi(name, cargo, terms, by_mpi(operations()));
 }
 
 Backend::WorkPointer Backend::run_by_mpi(const Name& name, const Cargo& cargo, const Terms& terms,
                                          Operation operation) {
+  if (const auto& stage = operation.tensors.stage) {
+    stage->begin(operation.schedules, options_->segment_bytes);
+    for (Schedule& schedule : operation.schedules) {
+      schedule.staging = stage;
+    }
+  }
   auto work = work_of(name, cargo, std::move(operation.tensors));
   std::vector<std::function<std::shared_ptr<Call>()>> makes;
   const double wait_s = timeout_s(terms.timeout);
@@ -120,15 +127,19 @@ Backend::WorkPointer Backend::run_message(const Name& name, const at::Tensor& te
   const int highest = ring_->communicator.highest_tag();
   TORCH_CHECK_VALUE(tag >= 0 && tag <= highest, "[mpi] tag ", tag, ": 0 to ", highest,
                     " is allowed with this MPI");
-  Tensors tensors;
+  Tensors tensors{.devices = devices_};
   const Block bytes = name.kind == Kind::kSend ? input(tensor, tensors) : output(tensor, tensors);
   if (name.kind == Kind::kReceive) {
     tensors.results = {tensor};
   }
+  const std::shared_ptr<Stage> stage = tensors.stage;
+  if (stage) {
+    stage->begin({}, options_->segment_bytes);
+  }
   auto work = work_of(name, cargo_of({tensor}), std::move(tensors));
   const auto make = [&] {
     return std::make_shared<Message>(ring_, name.kind, bytes, peer, tag,
-                                     timeout_s(::c10d::kUnsetTimeout));
+                                     timeout_s(::c10d::kUnsetTimeout), stage);
   };
   try {
     work->begin({make}, false);
@@ -180,8 +191,7 @@ Backend::WorkPointer Backend::barrier(const ::c10d::BarrierOptions& options) {
 }
 
 void Backend::monitoredBarrier(const ::c10d::BarrierOptions& options, bool /*wait_all_ranks*/) {
-  run_by_mpi(kMonitoredBarrier, {}, {options.timeout, false},
-             Operations(place_, wire_).monitored_barrier())
+  run_by_mpi(kMonitoredBarrier, {}, {options.timeout, false}, operations().monitored_barrier())
       ->wait(kNoTimeout);
 }
 

@@ -21,6 +21,8 @@ class Backend final : public ::c10d::Backend {
 
     /// Pieces of collective operations; the same on all ranks, a multiple of 64.
     uint64_t segment_bytes = 1 << 20;
+    /// Whether it takes tensors of GPUs, by way of the host.
+    bool takes_gpus = false;
   };
 
   /// Collective over `world_ranks`, the ranks of MPI_COMM_WORLD by rank of the group. `name`: of
@@ -45,6 +47,8 @@ class Backend final : public ::c10d::Backend {
   /// How sums of float32 travel from here on, in large operations; the same on all ranks.
   Wire wire() const noexcept { return wire_; }
   void set_wire(Wire wire) noexcept { wire_ = wire; }
+  /// From here on tensors of the host are treated as those of a GPU are: for tests without one.
+  void rehearse() noexcept { devices_ = Devices::kRehearsal; }
   /// Which operations go by gloo.
   Gloo& gloo() noexcept { return gloo_; }
 
@@ -105,12 +109,14 @@ class Backend final : public ::c10d::Backend {
   c10::intrusive_ptr<Work> work_of(const Name& name, const Cargo& cargo, Tensors tensors) const;
   std::optional<Entry> entry_of(const Name& name, const Cargo& cargo, const char* route) const;
   double timeout_s(std::chrono::milliseconds asked) const;
+  Operations operations() const { return {place_, wire_, devices_}; }
   void check_peer(int rank) const;
 
   Place place_;
   std::shared_ptr<Ring> ring_;
   c10::intrusive_ptr<Options> options_;
   std::atomic<Wire> wire_{Wire::kSame};
+  std::atomic<Devices> devices_;
   Gloo gloo_;
 };
 

@@ -67,6 +67,10 @@ std::pair<uint64_t, uint64_t> Gloo::range(Kind kind) const {
 Gloo::WorkPointer Gloo::run(Kind kind, const Cargo& cargo, const ReduceOp* reduction,
                             const std::optional<Entry>& entry,
                             const std::function<WorkPointer(::c10d::Backend&)>& call) {
+  TORCH_CHECK_VALUE(
+      !cargo.on_gpu, "[mpi] ", kind_name(kind),
+      " goes by gloo, as its route says, and tensors of a GPU go by MPI alone: route ",
+      kind_name(kind), " by mpi");
   const char* const lacking = lacks(cargo, reduction);
   TORCH_CHECK_VALUE(lacking == nullptr, "[mpi] ", kind_name(kind), " of ", cargo.dtype(),
                     " goes by gloo, as its route says, and gloo has no ", lacking, ": route ",

@@ -32,7 +32,7 @@ Arithmetic Operations::arithmetic_of(const at::Tensor& tensor, const Op& op) con
 }
 
 Operation Operations::broadcast(const at::Tensor& tensor, int64_t root) const {
-  Operation made;
+  Operation made = begin();
   const Block bytes = is_root(root) ? input(tensor, made.tensors) : output(tensor, made.tensors);
   made.tensors.results = {tensor};
   made.schedules.push_back(gear::c10d::broadcast(place_, bytes, static_cast<int>(root)));
@@ -40,10 +40,10 @@ Operation Operations::broadcast(const at::Tensor& tensor, int64_t root) const {
 }
 
 Operation Operations::all_reduce(const List& tensors, const Op& op) const {
-  Operation made;
+  Operation made = begin();
   for (const at::Tensor& tensor : tensors) {
     const Arithmetic arithmetic = arithmetic_of(tensor, op);
-    const Block bytes = output(tensor, made.tensors);
+    const Block bytes = changed(tensor, made.tensors);
     if (scales(op)) {
       scale(made.tensors.kept.back(), op);
     }
@@ -55,16 +55,16 @@ Operation Operations::all_reduce(const List& tensors, const Op& op) const {
 }
 
 Operation Operations::reduce(const at::Tensor& tensor, const Op& op, int64_t root) const {
-  Operation made;
+  Operation made = begin();
   const Arithmetic arithmetic = arithmetic_of(tensor, op);
   const bool keeps = is_root(root);
   Block bytes{};
   if (scales(op)) {
     at::Tensor scaled = keeps ? tensor : tensor.clone();
-    bytes = output(scaled, made.tensors);
+    bytes = changed(scaled, made.tensors);
     scale(made.tensors.kept.back(), op);
   } else {
-    bytes = keeps ? output(tensor, made.tensors) : input(tensor, made.tensors);
+    bytes = keeps ? changed(tensor, made.tensors) : input(tensor, made.tensors);
   }
   made.tensors.results = {tensor};
   made.schedules.push_back(gear::c10d::reduce(
@@ -73,13 +73,13 @@ Operation Operations::reduce(const at::Tensor& tensor, const Op& op, int64_t roo
 }
 
 Operation Operations::barrier() const {
-  Operation made;
+  Operation made = begin();
   made.schedules.push_back(gear::c10d::barrier(place_));
   return made;
 }
 
 Operation Operations::monitored_barrier() const {
-  Operation made;
+  Operation made = begin();
   made.schedules.push_back(gear::c10d::monitored_barrier(place_));
   return made;
 }
@@ -87,7 +87,7 @@ Operation Operations::monitored_barrier() const {
 // ---- gathering and scattering ----
 
 Operation Operations::all_gather(const Lists& outputs, const List& inputs) const {
-  Operation made;
+  Operation made = begin();
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_each_rank(outputs[i].size(), "all_gather");
     const Block given = input(inputs[i], made.tensors);
@@ -106,7 +106,7 @@ Operation Operations::all_gather_flat(const List& outputs, const List& inputs) c
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(),
                     "[mpi] all_gather_into_tensor: ", inputs.size(), " inputs and ", outputs.size(),
                     " outputs");
-  Operation made;
+  Operation made = begin();
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& to = outputs[i];
     const at::Tensor& from = inputs[i];
@@ -127,7 +127,7 @@ Operation Operations::all_gather_flat(const List& outputs, const List& inputs) c
 }
 
 Operation Operations::gather(const Lists& outputs, const at::Tensor& given, int64_t root) const {
-  Operation made;
+  Operation made = begin();
   const bool gathers = is_root(root);
   std::vector<Block> to(size());
   std::vector<Block> from(size());
@@ -147,7 +147,7 @@ Operation Operations::gather(const Lists& outputs, const at::Tensor& given, int6
 }
 
 Operation Operations::scatter(const at::Tensor& taken, const Lists& inputs, int64_t root) const {
-  Operation made;
+  Operation made = begin();
   const bool scatters = is_root(root);
   std::vector<Block> to(size());
   std::vector<Block> from(size());
@@ -191,7 +191,7 @@ Schedule Operations::scattering_sum(const at::Tensor& to, const List& inputs, co
 }
 
 Operation Operations::reduce_scatter(const at::Tensor& to, const List& inputs, const Op& op) const {
-  Operation made;
+  Operation made = begin();
   made.schedules.push_back(scattering_sum(to, inputs, op, made.tensors));
   return made;
 }
@@ -200,7 +200,7 @@ Operation Operations::reduce_scatter_flat(const List& outputs, const List& input
                                           const Op& op) const {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "[mpi] reduce_scatter_tensor: ", inputs.size(),
                     " inputs and ", outputs.size(), " outputs");
-  Operation made;
+  Operation made = begin();
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& to = outputs[i];
     const at::Tensor& from = inputs[i];
@@ -222,7 +222,7 @@ Operation Operations::reduce_scatter_flat(const List& outputs, const List& input
 Operation Operations::all_to_all(const List& outputs, const List& inputs) const {
   check_each_rank(outputs.size(), "all_to_all");
   check_each_rank(inputs.size(), "all_to_all");
-  Operation made;
+  Operation made = begin();
   made.tensors.results = outputs;
   std::vector<Block> to;
   std::vector<Block> from;
@@ -238,7 +238,7 @@ Operation Operations::all_to_all(const List& outputs, const List& inputs) const 
 Operation Operations::all_to_all_rows(const at::Tensor& to, const at::Tensor& from,
                                       const std::vector<int64_t>& output_splits,
                                       const std::vector<int64_t>& input_splits) const {
-  Operation made;
+  Operation made = begin();
   const Block sent = input(from, made.tensors);
   const Block received = output(to, made.tensors);
   made.tensors.results = {to};

@@ -14,8 +14,8 @@ namespace gear::c10d {
 /// What an operation of torch.distributed does on this rank: schedules that run side by side, over
 /// the bytes of tensors.
 struct Operation {
-  std::vector<Schedule> schedules;
-  Tensors tensors;
+  std::vector<Schedule> schedules{};
+  Tensors tensors{};
 };
 
 /// Makes operations of the arguments that torch gives. Nothing has travelled where one throws
@@ -26,8 +26,9 @@ class Operations {
   using Lists = std::vector<List>;
   using Op = ::c10d::ReduceOp;
 
-  /// `wire`: how sums of float32 travel.
-  Operations(Place place, Wire wire) : place_(place), wire_(wire) {}
+  /// `wire`: how sums of float32 travel; `devices`: which tensors are taken.
+  Operations(Place place, Wire wire, Devices devices)
+      : place_(place), wire_(wire), devices_(devices) {}
 
   Operation broadcast(const at::Tensor& tensor, int64_t root) const;
   /// Each of `tensors` by itself, as everywhere below where there are several inputs.
@@ -53,6 +54,7 @@ class Operations {
                             const std::vector<int64_t>& input_splits) const;
 
  private:
+  Operation begin() const { return {.schedules = {}, .tensors = {.devices = devices_}}; }
   Arithmetic arithmetic_of(const at::Tensor& tensor, const Op& op) const;
   Schedule scattering_sum(const at::Tensor& output, const List& inputs, const Op& op,
                           Tensors& tensors) const;
@@ -67,6 +69,7 @@ class Operations {
 
   Place place_;
   Wire wire_;
+  Devices devices_;
 };
 
 }  // namespace gear::c10d

@@ -8,16 +8,40 @@ namespace {
 
 void check_tensor(const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.defined(), "[mpi] an undefined tensor was given");
-  TORCH_CHECK_VALUE(
-      tensor.device().is_cpu(), "[mpi] a tensor on ", tensor.device(),
-      " was given, and gear_mpi takes tensors in the memory of the host: make the process group of "
-      "\"cpu:gear_mpi,cuda:nccl\", by which NCCL takes those of GPUs, or move it with .cpu()");
+  TORCH_CHECK_VALUE(tensor.is_cpu() || tensor.is_cuda(), "[mpi] a tensor on ", tensor.device(),
+                    " was given: those on cpu and cuda are allowed; move it with .cpu()");
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "[mpi] a tensor of layout ", tensor.layout(),
                     " was given: dense (strided) ones are allowed; use .to_dense()");
 }
 
-Block bytes_of(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+Block bytes_of(const at::Tensor& dense, Tensors& tensors, bool comes, bool leaves) {
+  const bool is_host = dense.is_cpu();
+  if (is_host && tensors.devices != Devices::kRehearsal) {
+    return {static_cast<std::byte*>(dense.data_ptr()), dense.nbytes()};
+  }
+  TORCH_CHECK_VALUE(
+      is_host || tensors.devices == Devices::kGpus, "[mpi] a tensor on ", dense.device(),
+      " was given to gear_mpi, and this torch has NCCL, whose messages between GPUs need no memory "
+      "of the host: make the process group of \"cpu:gear_mpi,cuda:nccl\"; or set "
+      "GEAR_MPI_CUDA=staged, with which gear_mpi takes it by way of the host");
+  if (!tensors.stage) {
+    tensors.stage = std::make_shared<Stage>(
+        dense.device(), is_host ? make_rehearsal_copier() : make_stream_copier(dense.device()));
+  }
+  TORCH_CHECK_VALUE(tensors.stage->device() == dense.device(), "[mpi] tensors on ",
+                    tensors.stage->device(), " and on ", dense.device(),
+                    " were given to one operation: those of one GPU are allowed");
+  return tensors.stage->add(dense, comes, leaves);
+}
+
+Block written(const at::Tensor& tensor, Tensors& tensors, bool comes) {
+  check_tensor(tensor);
+  at::Tensor dense = tensor.contiguous();
+  if (!dense.is_same(tensor)) {
+    tensors.copies.emplace_back(dense, tensor);
+  }
+  tensors.kept.push_back(dense);
+  return bytes_of(dense, tensors, comes, true);
 }
 
 Element element_of(at::ScalarType type) {
@@ -82,24 +106,19 @@ Block input(const at::Tensor& tensor, Tensors& tensors) {
   check_tensor(tensor);
   at::Tensor dense = tensor.contiguous();
   tensors.kept.push_back(dense);
-  return bytes_of(dense);
+  return bytes_of(dense, tensors, true, false);
 }
 
-Block output(const at::Tensor& tensor, Tensors& tensors) {
-  check_tensor(tensor);
-  at::Tensor dense = tensor.contiguous();
-  if (!dense.is_same(tensor)) {
-    tensors.copies.emplace_back(dense, tensor);
-  }
-  tensors.kept.push_back(dense);
-  return bytes_of(dense);
-}
+Block output(const at::Tensor& tensor, Tensors& tensors) { return written(tensor, tensors, false); }
+
+Block changed(const at::Tensor& tensor, Tensors& tensors) { return written(tensor, tensors, true); }
 
 Cargo cargo_of(const std::vector<at::Tensor>& tensors) {
   Cargo cargo;
   for (const at::Tensor& tensor : tensors) {
     check_tensor(tensor);
     cargo.bytes += tensor.nbytes();
+    cargo.on_gpu = cargo.on_gpu || tensor.is_cuda();
   }
   if (!tensors.empty()) {
     cargo.type = tensors.front().scalar_type();
@@ -111,7 +130,7 @@ Cargo cargo_of(const std::vector<std::vector<at::Tensor>>& lists) {
   Cargo cargo;
   for (const auto& list : lists) {
     const Cargo one = cargo_of(list);
-    cargo = {cargo.bytes + one.bytes, one.type};
+    cargo = {cargo.bytes + one.bytes, one.type, cargo.on_gpu || one.on_gpu};
   }
   return cargo;
 }
@@ -149,7 +168,7 @@ void scale(at::Tensor& tensor, const ::c10d::ReduceOp& op) {
   TORCH_CHECK_VALUE(tensor.is_floating_point() || tensor.is_complex(), "[mpi] PREMUL_SUM of ",
                     tensor.scalar_type(), " was asked for: floating point is allowed");
   if (factor->tensor_factor.defined()) {
-    tensor.mul_(factor->tensor_factor.cpu());
+    tensor.mul_(factor->tensor_factor.to(tensor.device()));
   } else {
     tensor.mul_(factor->double_factor);
   }

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <utility>
@@ -10,33 +11,46 @@
 
 #include "c10d/collectives.h"
 #include "c10d/schedule.h"
+#include "c10d/torch/stage.h"
 
 namespace gear::c10d {
 
+/// Which tensors an operation takes, besides those of the host.
+enum class Devices : uint8_t {
+  kHost,      ///< no others
+  kGpus,      ///< those of a GPU, by way of the host
+  kRehearsal  ///< those of the host go that way, too
+};
+
 /// The tensors of an operation.
 struct Tensors {
-  std::vector<at::Tensor> results;  ///< what the operation's future gives
-  std::vector<at::Tensor> kept;     ///< read or written until the end
+  Devices devices = Devices::kHost;
+  std::shared_ptr<Stage> stage = nullptr;  ///< of those on a GPU, if there are any
+  std::vector<at::Tensor> results{};       ///< what the operation's future gives
+  std::vector<at::Tensor> kept{};          ///< read or written until the end
   /// Contiguous stand-ins of outputs, and the outputs: copied at the end.
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies{};
 };
 
 /// What an operation moves, as its route and its log go by.
 struct Cargo {
   uint64_t bytes = 0;
-  std::optional<at::ScalarType> type;  ///< of the first tensor
+  std::optional<at::ScalarType> type{};  ///< of the first tensor
+  bool on_gpu = false;
 
   /// Lives for ever.
   const char* dtype() const { return type ? c10::toString(*type) : ""; }
 };
 
 /// Tensors of torch as bytes for schedules. Each throws ValueError for tensors that gear_mpi cannot
-/// take: those of a GPU, and sparse ones.
+/// take: sparse ones, and those of a GPU unless `devices` has them.
 
 /// The bytes of a tensor that is read. What is not contiguous is copied.
 Block input(const at::Tensor& tensor, Tensors& tensors);
-/// Of one that is written, or read and written; what is not contiguous is copied back at the end.
+/// Of one that is written, all of it; what is not contiguous is copied back at the end.
 Block output(const at::Tensor& tensor, Tensors& tensors);
+/// Of one that is read, and then written.
+Block changed(const at::Tensor& tensor, Tensors& tensors);
 
 Cargo cargo_of(const std::vector<at::Tensor>& tensors);
 Cargo cargo_of(const std::vector<std::vector<at::Tensor>>& lists);

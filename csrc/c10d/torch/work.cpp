@@ -56,13 +56,15 @@ void Work::settle() {
           c10::SourceLocation{__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, call->failure));
       // MPI may still read what a rank that is gone was sent.
       static_cast<void>(new std::vector<at::Tensor>(std::move(tensors_.kept)));
+      static_cast<void>(new std::shared_ptr<Stage>(tensors_.stage));
       break;
     }
   }
   if (!failure_) {
-    const c10::NoGradGuard no_grad;
-    for (auto& [from, to] : tensors_.copies) {
-      to.copy_(from);
+    try {
+      deliver();
+    } catch (const std::exception&) {  // of a GPU
+      failure_ = std::current_exception();
     }
   }
   tensors_.kept.clear();
@@ -75,6 +77,28 @@ void Work::settle() {
   }
 }
 
+// Whatever is not in the tensors yet.
+void Work::deliver() {
+  if (tensors_.stage) {
+    tensors_.stage->finish(tensors_.copies);
+    return;
+  }
+  const c10::NoGradGuard no_grad;
+  for (auto& [from, to] : tensors_.copies) {
+    to.copy_(from);
+  }
+}
+
+void Work::complete(c10::ivalue::Future& future) const {
+  if (failure_) {
+    future.setError(failure_);
+  } else if (tensors_.stage) {
+    tensors_.stage->after_finish([&] { future.markCompleted(at::IValue(tensors_.results)); });
+  } else {
+    future.markCompleted(at::IValue(tensors_.results));
+  }
+}
+
 void Work::announce() {
   finish(failure_);
   c10::intrusive_ptr<c10::ivalue::Future> future;
@@ -83,13 +107,8 @@ void Work::announce() {
     announced_ = true;
     future = future_;
   }
-  if (!future) {
-    return;
-  }
-  if (failure_) {
-    future->setError(failure_);
-  } else {
-    future->markCompleted(at::IValue(tensors_.results));
+  if (future) {
+    complete(*future);
   }
 }
 
@@ -97,7 +116,7 @@ bool Work::isCompleted() {
   if (!all_done()) {
     Engine::instance().drive();
   }
-  return all_done();
+  return all_done() && (failure_ || !tensors_.stage || tensors_.stage->is_finished());
 }
 
 bool Work::isSuccess() const { return all_done() && !failure_; }
@@ -119,6 +138,9 @@ bool Work::wait(std::chrono::milliseconds timeout) {
   if (failure_) {
     std::rethrow_exception(failure_);
   }
+  if (tensors_.stage) {
+    tensors_.stage->hold_caller();
+  }
   return true;
 }
 
@@ -135,8 +157,12 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   {
     const std::lock_guard guard(future_mutex_);
     if (!future_) {
-      future_ =
-          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+      std::vector<c10::Device> devices;
+      if (tensors_.stage && !tensors_.stage->device().is_cpu()) {
+        devices.push_back(tensors_.stage->device());
+      }
+      future_ = c10::make_intrusive<c10::ivalue::Future>(
+          c10::ListType::create(c10::TensorType::get()), std::move(devices));
       if (announced_) {
         future = future_;
       }
@@ -145,11 +171,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
       return future_;
     }
   }
-  if (failure_) {
-    future->setError(failure_);
-  } else {
-    future->markCompleted(at::IValue(tensors_.results));
-  }
+  complete(*future);
   return future;
 }
 

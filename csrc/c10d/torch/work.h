@@ -41,8 +41,10 @@ class Work final : public ::c10d::Work {
 
  private:
   bool all_done() const;
-  void settle();    // after the last call: outputs are complete
+  void settle();  // after the last call: outputs are complete
+  void deliver();
   void announce();  // after that: whoever waits on the future may go on
+  void complete(c10::ivalue::Future& future) const;
 
   Tensors tensors_;
   std::vector<std::shared_ptr<Call>> calls_;
