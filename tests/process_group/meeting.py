@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from ports import fresh_port
 
 import gear.mpi
 
@@ -19,7 +24,11 @@ def check(backend: str, method: str | None = None) -> None:
     dist.all_reduce(total)
     size = dist.get_world_size()
     assert total.item() == size * (size + 1) // 2, total
+    port = [fresh_port()]
+    dist.broadcast_object_list(port)
     dist.destroy_process_group()
+    if "MASTER_PORT" in os.environ:  # a late rank would find the store that rank 0 is closing there
+        os.environ["MASTER_PORT"] = str(port[0])
 
 
 def of_launcher(*names: str) -> str:
