@@ -1,10 +1,33 @@
-"""What is closed when a process ends."""
+"""What is closed when a process ends, and what a signal does to it."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
+from gear import _core
 from gear.distributed import process_life
+
+# Whether libfabric is found or not: its own handlers are set while it is loaded.
+LOADED = """
+import os, signal, sys
+from gear import _core
+from gear.errors import TransportError
+if sys.argv[1] == "own":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+try:
+    print(_core.fabric_port(), file=sys.stderr)
+except TransportError as error:
+    print(error, file=sys.stderr)
+handled = int(next(line for line in open("/proc/self/status") if "SigCgt" in line).split()[1], 16)
+print([one.name for one in signal.Signals if handled >> (one - 1) & 1])
+sys.stdout.flush()
+os.kill(os.getpid(), signal.SIGTERM)
+signal.pause()
+"""
 
 
 def test_ctrl_c_in_one_closing_leaves_none_of_the_others_open(
@@ -22,3 +45,21 @@ def test_ctrl_c_in_one_closing_leaves_none_of_the_others_open(
     monkeypatch.setattr(process_life, "last", [lambda: closed.append(None)])
     process_life.end()
     assert closed == [*things, None]
+
+
+@pytest.mark.skipif(not _core.build_info()["fabric"], reason="GEAR was built without libfabric")
+@pytest.mark.parametrize(
+    ("handler", "handled", "code"),
+    [("none", ["SIGINT"], -signal.SIGTERM), ("own", ["SIGINT", "SIGTERM"], 5)],
+)
+def test_signals_are_the_programs_after_libfabric_was_loaded(
+    handler: str, handled: list[str], code: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, handler],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == (f"{handled}\n", code), done.stderr

@@ -11,6 +11,7 @@
 
 #include "base/environment.h"
 #include "base/errors.h"
+#include "transport/fabric/kept_signals.h"
 
 namespace gear::transport::fabric {
 namespace {
@@ -80,7 +81,10 @@ FabricDomain::Info FabricDomain::find(const FabricChoice& choice) const {
     hints->fabric_attr->prov_name = ::strdup(choice.provider.c_str());
   }
   fi_info* first = nullptr;
-  const int code = library_.getinfo(kVersion, nullptr, nullptr, 0, hints.get(), &first);
+  const int code = [&] {
+    const KeptSignals kept;  // the first call loads providers
+    return library_.getinfo(kVersion, nullptr, nullptr, 0, hints.get(), &first);
+  }();
   const Info list(first, closer);
   const fi_info* best = nullptr;
   std::string there;

@@ -4,6 +4,7 @@
 
 #include "base/environment.h"
 #include "base/errors.h"
+#include "transport/fabric/kept_signals.h"
 
 namespace gear::transport::fabric {
 namespace {
@@ -14,6 +15,7 @@ FabricLibrary load() {
   FabricLibrary found{};
   const auto chosen = base::env_string("GEAR_FABRIC");
   found.path = chosen.value_or(kName);
+  const KeptSignals kept;
   void* const handle = ::dlopen(found.path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* const why = ::dlerror();
