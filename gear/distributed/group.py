@@ -368,7 +368,8 @@ class Group:
         if missing:
             ended = channel.ended(missing)
             try:
-                absence = channel.agreed(Absence(tuple(ended), tuple(missing - ended)))
+                late = tuple(missing - ended)
+                absence = channel.agreed(Absence(tuple(ended), late, timeout_s=wait_s))
             except TransportError as told:
                 return told
             return channel.failure_of(absence, wait_s)

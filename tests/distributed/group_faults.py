@@ -104,9 +104,14 @@ def hangs() -> dict[str, Any]:
     group = gear.Group.from_env(timeout_s=60)
     who, told = int(os.environ["WHO"]), Path(os.environ["FOLDER"])
     pid = group.exchange(os.getpid())[who]
+    (told / f"exchanged {group.rank}").touch()
+    for rank in range(group.size):  # else it may be stopped amid the exchange
+        wait_for(told / f"exchanged {rank}")
     first = next(rank for rank in range(group.size) if rank != who)
     result = {}
-    if group.rank != who:
+    if group.rank == who:
+        result = error_of(group.barrier)
+    else:
         os.kill(pid, signal.SIGSTOP)
         result["error"] = str(group.lost(RuntimeError("no answer within 6 s"), 1.0))
         (told / str(group.rank)).touch()

@@ -192,6 +192,9 @@ def test_a_rank_that_hangs_in_another_library_is_named(run: Run, tmp_path: Path,
             rf"\[transport\] rank {who} {WHO} did not take part within 1 s: look for",
             result["error"],
         ), result
+    if who != 0:  # to rank 0 nobody could tell it
+        late = rf"\[transport\] rank {who} {WHO} came later than 1 s and the others went on"
+        assert re.match(late, results[who]["error"]), results[who]
 
 
 # ---- what one rank has to do alone ----

@@ -163,7 +163,8 @@ bool scales(const ::c10d::ReduceOp& op) { return op.op_ == ::c10d::ReduceOp::PRE
 
 void scale(at::Tensor& tensor, const ::c10d::ReduceOp& op) {
   const c10::NoGradGuard no_grad;
-  const auto* const factor = dynamic_cast<const ::c10d::PreMulSumSupplement*>(op.supplement_.get());
+  const auto* const factor =
+      dynamic_cast<const ::c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK_VALUE(factor != nullptr, "[mpi] PREMUL_SUM has no factor");
   TORCH_CHECK_VALUE(tensor.is_floating_point() || tensor.is_complex(), "[mpi] PREMUL_SUM of ",
                     tensor.scalar_type(), " was asked for: floating point is allowed");
