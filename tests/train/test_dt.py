@@ -11,7 +11,7 @@ from train.composed import compose
 from train.saved_data import write_pendulum
 
 import gear
-from gear.train.algo.imitation import share_of_lr
+from gear.train.algo.one_loss import share_of_lr
 from gear.train.config import read
 from gear.train.loop import Learner
 from gear.train.tasks.make import make_environment

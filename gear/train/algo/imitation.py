@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import gear
-from gear.train.algo.base import Offline, Player
+from gear.train.algo.base import Player
+from gear.train.algo.one_loss import OneLoss
 from gear.train.config import Config, Imitating, Transformer
 from gear.train.models.attention import Packed, obstacle_to_varlen
 from gear.train.models.decision_transformer import DecisionTransformer
@@ -27,25 +27,16 @@ from gear.train.tasks.saved import Facts, look, open_saved
 Network = DecisionTransformer | Reactive
 
 
-def share_of_lr(update: int, *, warmup: int, total: int, final: float) -> float:
-    """Of the learning rate at this update, from 0: a linear rise, then half a cosine to `final`."""
-    if update < warmup:
-        return (update + 1) / warmup
-    passed = min(1.0, (update - warmup) / max(1, total - warmup))
-    return final + (1.0 - final) * 0.5 * (1.0 + math.cos(math.pi * passed))
-
-
-class Imitation(Offline):
+class Imitation(OneLoss[Network]):
     """Learns from windows of saved episodes.
 
     Continuous actions by the squared error, mean over their dimensions; discrete ones by the cross
     entropy. The loss is the mean over the windows of each window's mean over its steps: so ranks
     that share a batch of windows have the loss of one rank that has it all.
-
-    make_network: also of the copy that plays where ranks share out the weights.
     """
 
     metric_names = ("loss", "action_error")
+    _plan: Imitating
 
     def __init__(
         self,
@@ -54,22 +45,13 @@ class Imitation(Offline):
         ranks: Ranks,
         make_network: Callable[[], Network],
     ) -> None:
-        super().__init__(config, env, ranks)
         assert isinstance(config.algo, Imitating)
-        self._config, self._plan, self._env = config, config.algo, env
-        self._updates = 0
+        super().__init__(config, env, ranks, make_network)
+        self._env = env
         self._discrete = env.num_actions > 0
-        self._make_network = make_network
-        self._model = make_network().to(self.device)
-        self._playing: nn.Module = self._model
         self._scales = Scales(env.obs_shape).to(self.device)
+        self.modules["scales"] = self._scales
         self.chosen = {"attention": self._attention()}
-        self.launching = self._compile()
-        self._trained = self.strategy.prepare(
-            self._model, config.optim, undecayed=self._model.undecayed(), overlap=True
-        )
-        self.modules = {"model": self._model, "scales": self._scales}
-        self.trained = {"model": self._trained}
 
     @abstractmethod
     def forward(
@@ -102,16 +84,9 @@ class Imitation(Offline):
 
     def learn(self, batch: gear.Batch) -> Tensor:
         """One update; returns the loss of each window, float32 [B]."""
-        a, total = self._plan, self._config.total_steps
-        share = share_of_lr(self._updates, warmup=a.warmup, total=total, final=a.final_lr)
-        self._trained.set_lr(self._config.optim.lr * share)
         losses, wrong = self._errors(self.predict(batch), batch["action"])
         losses, wrong = self._of_windows(batch, losses), self._of_windows(batch, wrong)
-        loss = (batch.weights * losses).mean()
-        self._trained.descend(loss, max_norm=a.max_grad_norm)
-        self._updates += 1
-        self.record(loss, wrong.mean())
-        return losses.detach()
+        return self.descend(batch, losses, wrong.mean())
 
     def predict(self, batch: gear.Batch) -> Tensor:
         """The predicted actions of all steps, float32 [B, L, actions], or [T, actions] if packed.
@@ -142,24 +117,6 @@ class Imitation(Offline):
 
         return play
 
-    def ready_to_play(self) -> None:
-        """Where ranks share out the weights, each gets a whole copy: they play apart."""
-        if any(True for _ in self._trained.replicated()) and _is_float32(self._model):
-            return
-        state = self._trained.state_dict()["model"]  # on rank 0
-        if self._playing is self._model:
-            self._playing = self._make_network().to(self.device)
-        if self._ranks.rank == 0:
-            self._playing.load_state_dict(state)
-        self._ranks.broadcast(self._playing.state_dict().values())
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "updates": self._updates}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._updates = state["updates"]
-
     def _errors(self, predicted: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Loss and distance of the action of each step, float32 of the steps' shape."""
         if self._discrete:
@@ -180,7 +137,7 @@ class Imitation(Offline):
             sums = torch.where(batch.masks["action"], of_steps, 0.0).sum(1)
         return sums / lengths
 
-    def _compile(self) -> str:
+    def compile(self) -> str:
         """Has torch.compile translate the blocks, all alike, once; returns what was chosen."""
         if self._plan.compile == "off":
             return "not compiled, as algo.compile says"
@@ -202,10 +159,6 @@ class Imitation(Offline):
         if obstacle:
             return f"packed windows, padded for the attention alone: {obstacle}"
         return "packed windows, varlen_attn"
-
-
-def _is_float32(module: nn.Module) -> bool:
-    return all(p.dtype is torch.float32 for p in module.parameters())
 
 
 def make_transformer(config: Config, env: Environment, *, returns: bool) -> DecisionTransformer:

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 import gear
-from gear.train.algo.base import Offline, Player
-from gear.train.algo.imitation import share_of_lr
+from gear.train.algo.base import Player
+from gear.train.algo.one_loss import OneLoss
 from gear.train.config import Config, Pixels, PuzzleAlgo, Puzzles
 from gear.train.models.pixels import PixelTransformer
 from gear.train.ranks import Ranks
@@ -25,7 +25,7 @@ from gear.train.tasks.puzzles.sets import Sets, make_sets
 SCORES = ("solved", "accuracy", "pixel_difference")
 
 
-class PuzzleSolver(Offline):
+class PuzzleSolver(OneLoss[PixelTransformer]):
     """Predicts the colours of the cells of an answer, from the puzzle's other pairs.
 
     In each update any pair of a puzzle may be the query, and colours and symmetries of the puzzle
@@ -38,14 +38,11 @@ class PuzzleSolver(Offline):
     unit = "episode"
 
     def __init__(self, config: Config, ranks: Ranks) -> None:
-        super().__init__(config, None, ranks)
         assert isinstance(config.algo, PuzzleAlgo)
         assert isinstance(config.data, Puzzles)
         assert isinstance(config.model, Pixels)
-        self._config, self._algo, self._data = config, config.algo, config.data
-        self._updates = 0
-        model = config.model
-        self._shape: dict[str, Any] = {
+        self._data, model = config.data, config.model
+        shape: dict[str, Any] = {
             "num_colours": canvas.NUM_COLOURS,
             "num_answers": OUTSIDE + 1,
             "outside": OUTSIDE,
@@ -57,16 +54,10 @@ class PuzzleSolver(Offline):
             "dropout": model.dropout,
             "precision": getattr(torch, config.algo.precision),
         }
-        self._model = PixelTransformer(**self._shape).to(self.device)
-        self._answering: nn.Module = self._model
+        super().__init__(config, None, ranks, lambda: PixelTransformer(**shape))
         cells = config.data.pairs * config.data.most**2
         self.chosen = {"attention": f"over {cells:,} cells a puzzle, scaled_dot_product_attention"}
         self.outputs = store.outputs(config.data)
-        self._trained = self.strategy.prepare(
-            self._model, config.optim, undecayed=self._model.undecayed(), overlap=True
-        )
-        self.modules = {"model": self._model}
-        self.trained = {"model": self._trained}
 
     def look(self) -> Sets:
         self._sets = make_sets(self._data, self._config.seed)
@@ -102,36 +93,18 @@ class PuzzleSolver(Offline):
 
     def learn(self, batch: gear.Batch) -> Tensor:
         """One update; returns the loss of each puzzle, float32 [B]."""
-        a, total = self._algo, self._config.total_steps
-        share = share_of_lr(self._updates, warmup=a.warmup, total=total, final=a.final_lr)
-        self._trained.set_lr(self._config.optim.lr * share)
         asked = self.asked(batch)
         logits = self._trained.model(asked.inputs, asked.outputs)
         losses = puzzle_losses(logits, asked.answers)
-        loss = (batch.weights * losses).mean()
-        self._trained.descend(loss, max_norm=a.max_grad_norm)
-        self._updates += 1
         wrong = (logits.detach().argmax(-1) != asked.answers).float().mean()
-        self.record(loss, wrong)
-        return losses.detach()
-
-    def ready_to_play(self) -> None:
-        """Where ranks share out the weights, each gets a whole copy: they answer apart."""
-        if any(True for _ in self._trained.replicated()):
-            return
-        state = self._trained.state_dict()["model"]  # on rank 0
-        if self._answering is self._model:
-            self._answering = PixelTransformer(**self._shape).to(self.device)
-        if self._ranks.rank == 0:
-            self._answering.load_state_dict(state)
-        self._ranks.broadcast(self._answering.state_dict().values())
+        return self.descend(batch, losses, wrong)
 
     @torch.no_grad()
     def answer(self, asked: Asked) -> Tensor:
         """The predicted colours, int64 [B, S, S]."""
-        self._answering.eval()
+        self._playing.eval()
         where = self.device
-        found: Tensor = self._answering(asked.inputs.to(where), asked.outputs.to(where)).argmax(-1)
+        found: Tensor = self._playing(asked.inputs.to(where), asked.outputs.to(where)).argmax(-1)
         self._model.train()
         return found
 
@@ -145,19 +118,12 @@ class PuzzleSolver(Offline):
         from gear.train.tasks.puzzles.metrics import Solved  # takes half a second
 
         metric, mine = Solved(self._ranks), puzzles[self._ranks.rank :: self._ranks.size]
-        for first in range(0, len(mine), self._algo.batch_size):
-            some = mine[first : first + self._algo.batch_size]
+        for first in range(0, len(mine), self._plan.batch_size):
+            some = mine[first : first + self._plan.batch_size]
             asked = canvas.ask_of(some, self._data.pairs, self._data.most)
             metric.update(self.answer(asked), asked.answers.to(self.device))
         found: list[float] = metric.compute().tolist()
         return found
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "updates": self._updates}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._updates = state["updates"]
 
 
 def puzzle_losses(logits: Tensor, answers: Tensor) -> Tensor:

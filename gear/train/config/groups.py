@@ -252,15 +252,21 @@ class Mat(Dqn):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imitating(Algo):
-    """What an algorithm has that predicts the actions of saved episodes."""
+class OfflineAlgo(Algo):
+    """What an algorithm has that learns from data by one loss of one model."""
 
-    context: int = key(whole(1))
-    packed: bool = key(flag())
     warmup: int = key(whole(0))
     final_lr: float = key(number("0 <= final_lr <= 1", lambda x: 0 <= x <= 1))
     max_grad_norm: float = key(number("max_grad_norm > 0", lambda x: x > 0))
     precision: str = key(choice("float32", "bfloat16"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imitating(OfflineAlgo):
+    """What an algorithm has that predicts the actions of saved episodes."""
+
+    context: int = key(whole(1))
+    packed: bool = key(flag())
     recompute: bool = key(flag())
     compile: str = key(choice("auto", "off"))
 
@@ -273,13 +279,8 @@ class Dt(Imitating):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PuzzleAlgo(Algo):
+class PuzzleAlgo(OfflineAlgo):
     """Answers grid puzzles."""
-
-    warmup: int = key(whole(0))
-    final_lr: float = key(number("0 <= final_lr <= 1", lambda x: 0 <= x <= 1))
-    max_grad_norm: float = key(number("max_grad_norm > 0", lambda x: x > 0))
-    precision: str = key(choice("float32", "bfloat16"))
 
 
 @dataclass(frozen=True, kw_only=True)
