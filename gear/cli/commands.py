@@ -78,8 +78,8 @@ def collect(words: tuple[str, ...]) -> int:
 
     WORDS: env=NAME policy=CHECKPOINT|random steps=10000 out=DIR seed=1 random=0.0
 
-    Whole episodes, until there are `steps` steps. A checkpoint's policy is greedy, but for a share
-    `random` of its actions.
+    Whole episodes, until there are `steps` steps. The policy of a checkpoint, or an exported one,
+    is greedy, but for a share `random` of its actions.
     """
     from gear.cli.play import collect
 
@@ -87,12 +87,13 @@ def collect(words: tuple[str, ...]) -> int:
 
 
 @gear.command(name="eval")
-@click.argument("checkpoint", type=click.Path(exists=True, file_okay=False))
+@click.argument("checkpoint", type=click.Path(exists=True))
 @click.argument("words", nargs=-1)
 def evaluate(checkpoint: str, words: tuple[str, ...]) -> int:
     """Play what was trained, greedily; write a table and a picture of an episode.
 
-    CHECKPOINT is a run's folder, or one of its checkpoints, of any number of ranks.
+    CHECKPOINT is a run's folder, or one of its checkpoints, of any number of ranks; or an exported
+    policy: policy.pt, or best_policy.pt of the best evaluation.
 
     WORDS: env=NAME episodes=10 video=FILE.gif out=DIR seed=0 device=cpu
     """

@@ -86,7 +86,13 @@ def train(
             elif ranks.rank == 0:
                 named = f"{title}, seed {config.seed}"
                 curve = report.draw_curve(run_dir, learner.counters, named, config=config)
-                report.show(display, config, run_dir, summary, curve)
+                counters = learner.counters
+                report.show(
+                    *(display, config, run_dir),
+                    summary=summary,
+                    counters=counters,
+                    curve=curve,
+                )
     if learner.stop:
         raise Interrupted(exit_code(learner.stop))
     return summary
@@ -207,7 +213,7 @@ def _run(learner: Learner, signals: Interrupt, display: Display, run_dir: Path) 
         learner.algorithm.ready_to_play()
         if ranks.rank == 0:
             report.write_summary(run_dir, summary)
-            report.write_policy(run_dir, learner)
+            report.write_policy(run_dir / report.POLICY, learner)
     except BaseException:
         # Closing is collective: among several ranks, after an error, it would wait for the others.
         if ranks.size == 1:
@@ -229,6 +235,8 @@ def _learn(learner: Learner, signals: Interrupt, display: Display, run_dir: Path
                 found = evaluation.run(learner.algorithm, lambda: bool(signals.signum))
                 if found:
                     metrics.write_evaluation(found)
+                    if learner.ranks.rank == 0:
+                        report.write_best_policy(run_dir, learner)
             every = config.checkpoint_every
             if every and learner.steps // every > before // every:
                 _save(learner, display, run_dir)

@@ -114,7 +114,7 @@ def test_policy_of_a_clone_acts_as_the_algorithm(env, tmp_path):
     learner = Learner(read(compose(*data, "model=mlp", "model.hidden=[8]", "algo.batch_size=4")))
     for _ in range(3):
         learner.step()
-    write_policy(tmp_path, learner)
+    write_policy(tmp_path / "policy.pt", learner)
     policy, size = load_policy(tmp_path / "policy.pt"), 3 if env == "pendulum" else 4
     for obs in np.random.default_rng(0).normal(size=(20, size)).astype(np.float32):
         expected = learner.algorithm.player()(obs[None], 0.0)

@@ -125,9 +125,22 @@ def test_warnings_are_seen_and_logged(capsys):
 
 
 def test_evaluations_are_rows_and_survive(capsys):
-    """The training they stand beside is the same to the bit, and a continued run has them all."""
+    """The training they stand beside is the same to the bit, and a continued run has them all. The
+    policy of the best one is kept, and plays its episodes again."""
     short = [*SHORT, "logger=csv"]
     assert main([*short, "hydra.run.dir=with", "eval_every=150", "eval_episodes=1"]) == 0
+    found = {
+        int(row["step"]): float(row["eval_return"])
+        for row in rows(Path("with"))
+        if row["eval_return"]
+    }
+    step = max(found, key=found.get)
+    said = capsys.readouterr().out
+    assert f"of the best evaluation, {found[step]:,.1f} after step {step}: with/best_policy" in said
+    assert gear.cli.app.main(["eval", "with/best_policy.pt", "episodes=1"]) == 0
+    with Path("with/eval/best_policy-pendulum/episodes.csv").open(newline="") as file:
+        (played,) = csv.DictReader(file)
+    assert float(played["return"]) == pytest.approx(found[step])
     assert main([*short, "hydra.run.dir=without", "eval_every=0"]) == 0
     evaluated = [row for row in rows(Path("with")) if row["eval_return"]]
     assert [row["step"] for row in evaluated] == ["150", "300", "450"]

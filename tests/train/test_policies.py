@@ -42,7 +42,7 @@ def train(folder, *overrides):
     while learner.steps < 40:
         learner.step()
     learner.save(folder)
-    write_policy(folder, learner)
+    write_policy(folder / "policy.pt", learner)
     return learner
 
 
@@ -283,16 +283,39 @@ def test_the_commands_of_the_document(runs, tmp_path, monkeypatch):
     """On a run of Pendulum's, which the document calls RUN; what trains is cut short."""
     shutil.copytree(runs["pendulum"][0], tmp_path / "RUN")
     (tmp_path / "RUN/checkpoints/step_40").rename(tmp_path / "RUN/checkpoints/step_2000")
+    (tmp_path / "RUN/policy.pt").rename(tmp_path / "RUN/best_policy.pt")
     monkeypatch.chdir(tmp_path)
     commands = [line for block in blocks("bash", "played") for line in block.code.splitlines()]
-    assert len(commands) == 5
+    assert len(commands) == 6
     for command in commands:
         program, *words = shlex.split(command)
         short = ["total_steps=2", "algo.batch_size=4", "model.width=8"] * (words[0] == "train")
         assert (program, app.main([*words, *short])) == ("gear", 0), command
 
 
-def test_another_file_is_no_policy(tmp_path):
-    torch.save({"format": 7}, tmp_path / "policy.pt")
-    with pytest.raises(gear.CorruptData, match=r"is no policy of format 1 but 7: give"):
-        load_policy(tmp_path / "policy.pt")
+@pytest.mark.parametrize(("content", "said"), [("7", "7"), ("text", "another file")])
+def test_another_file_is_no_policy(content, said, tmp_path, capsys):
+    path = tmp_path / "policy.pt"
+    if content == "text":
+        path.write_text("a policy\n")
+    else:
+        torch.save({"format": int(content)}, path)
+    with pytest.raises(gear.CorruptData, match=rf"is no policy of format 1 but {said}: give"):
+        load_policy(path)
+    assert app.main(["eval", str(path)]) == 2
+    assert "is no policy of format 1" in capsys.readouterr().err
+
+
+def test_a_policy_by_itself_is_played(runs, tmp_path):
+    """As the checkpoint of the same step, and experience is collected with it."""
+    folder, _ = runs["cartpole"]
+    policy = folder / "policy.pt"
+    for of in (folder, policy):
+        out = tmp_path / of.name
+        assert app.main(["eval", str(of), "episodes=3", f"out={out}"]) == 0
+    assert rows(tmp_path / "policy.pt" / "episodes.csv") == rows(
+        tmp_path / folder.name / "episodes.csv"
+    )
+    words = ["steps=20", f"out={tmp_path / 'collected'}"]
+    assert app.main(["data", "collect", f"policy={policy}", *words]) == 0
+    assert app.main(["eval", str(policy), "env=pendulum"]) == 2

@@ -384,7 +384,7 @@ def run(tmp_path_factory):
     while learner.steps < 60:
         learner.step()
     learner.save(folder)
-    write_policy(folder, learner)
+    write_policy(folder / "policy.pt", learner)
     return folder, learner
 
 

@@ -60,18 +60,23 @@ class Policy:
 
         obs: as the environment shows it; if the run stacked them, the newest ones [stack, ...].
         """
-        view = torch.from_numpy(np.array(obs))
-        if view.dtype is not torch.uint8:
-            view = view.float()
         given = self._interface
-        if given["stack"] == 1:
-            view = view.unsqueeze(0)
-        found: Tensor = self.network.greedy(view.unsqueeze(0))[0]  # type: ignore[operator]
-        action = found.numpy()
+        action = self.best(np.array(obs)[None] if given["stack"] == 1 else np.array(obs))
         if "first" in given:
             return given["first"] + (int(action) if action.ndim == 0 else action)
         low, high = (np.array(given[key], np.float32) for key in ("low", "high"))
         return low + (action.reshape(low.shape) + 1) * (high - low) / 2
+
+    def best(self, view: NDArray[Any]) -> NDArray[Any]:
+        """The best action as the network gives it: from 0 on, or within [-1, 1].
+
+        view: [stack, *obs].
+        """
+        seen = torch.from_numpy(view).to(next(self.network.parameters()).device)
+        if seen.dtype is not torch.uint8:
+            seen = seen.float()
+        found: Tensor = self.network.greedy(seen.unsqueeze(0))[0]  # type: ignore[operator]
+        return found.cpu().numpy()
 
 
 def save_policy(path: Path, of: Exported, interface: Mapping[str, Any], config: str) -> Path:
@@ -94,7 +99,12 @@ def save_policy(path: Path, of: Exported, interface: Mapping[str, Any], config: 
 
 def load_policy(path: str | Path) -> Policy:
     """Raises CorruptData if it is no policy that this version of GEAR reads."""
-    saved = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception:  # noqa: BLE001  # whatever the unpickler stumbles over
+        saved = None
     found = saved.get("format") if isinstance(saved, dict) else None
     if found != FORMAT:
         raise gear.CorruptData(

@@ -28,8 +28,9 @@ RANDOM = "random"
 def run(given: Sequence[str]) -> int:
     """Plays whole episodes until there are `steps` steps, saves them, and says what they are.
 
-    policy=random draws actions uniformly; policy=CHECKPOINT acts greedily, but for a share `random`
-    of the actions. Returns the exit code, 0; raises InvalidArgument before it plays.
+    policy=random draws actions uniformly; policy=CHECKPOINT, or an exported policy, acts greedily,
+    but for a share `random` of the actions. Returns the exit code, 0; raises InvalidArgument before
+    it plays.
     """
     keys = words.parse(given, KEYS, "data")
     steps = words.whole(keys, "steps", 10_000)
@@ -103,7 +104,7 @@ def _policy(
             f"[data] policy={policy} has learned to answer grid puzzles and plays no environment: "
             "give the checkpoint of a run that plays"
         )
-    return trained.config, trained.algorithm.player
+    return trained.config, trained.player
 
 
 def _share(keys: dict[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""`gear eval CHECKPOINT`: plays what was trained, and writes a table and pictures."""
+"""`gear eval CHECKPOINT|POLICY`: plays what was trained, and writes a table and pictures."""
 
 from __future__ import annotations
 
@@ -35,14 +35,13 @@ def run(checkpoint: str, given: Sequence[str]) -> int:
     keys = words.parse(given, KEYS, "eval")
     episodes = words.whole(keys, "episodes", 10)
     trained = load(Path(checkpoint), given, device=str(keys.get("device", "cpu")))
-    config, found = trained.config, trained.checkpoint
-    out = Path(
-        str(keys.get("out", found.run_dir / "eval" / f"step_{found.step}-{config.env.name}"))
-    )
+    config, found = trained.config, trained.path
+    of_it = f"{found.stem}-{config.env.name}"
+    out = Path(str(keys.get("out", trained.run_dir / "eval" / of_it)))
     console = Console()
-    title = f"{config.algo.name.upper()} on {config.env.id}, step {found.step:,}"
+    title = f"{config.algo.name.upper()} on {config.env.id}, {found.name.replace('_', ' ')}"
     if isinstance(config.data, Puzzles):
-        _only_scored(keys, found.path)
+        _only_scored(keys, found)
         _say(console, title)
         return _say_written(console, score(trained, out, console))
     seed = evaluation_seed(words.whole(keys, "seed", config.seed, least=0))
@@ -55,7 +54,7 @@ def run(checkpoint: str, given: Sequence[str]) -> int:
         )
     env = make_environment(config.env, seed)
     try:
-        others = [play(env, number, trained.algorithm.player()) for number in range(1, episodes)]
+        others = [play(env, number, trained.player()) for number in range(1, episodes)]
     finally:
         env.close()
     played = [first, *others]
@@ -83,7 +82,7 @@ def _only_scored(keys: Mapping[str, object], path: Path) -> None:
 
 def _drawn(trained: Trained, seed: int) -> tuple[Played, str]:
     """Episode 0 with its frames, or without them and why."""
-    config, player = trained.config.env, trained.algorithm.player
+    config, player = trained.config.env, trained.player
     plain = make_environment(config, seed)
     try:
         if not plain.draws:
@@ -107,7 +106,7 @@ def _with_frames(trained: Trained, seed: int) -> Played:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of libraries that look for a screen
-            return play(drawing, 0, trained.algorithm.player(), draws=True)
+            return play(drawing, 0, trained.player(), draws=True)
     finally:
         drawing.close()
 

@@ -1,16 +1,19 @@
-"""What a checkpoint holds, ready to play on one process: however many ranks saved it."""
+"""What a checkpoint or an exported policy holds, ready to play on one process: however many ranks
+saved it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 import gear
 from gear.train.algo import Algorithm, make_algorithm
+from gear.train.algo.base import Player
 from gear.train.config import Config, Puzzles, read
+from gear.train.models.exported import load_policy
 from gear.train.policies.words import environment
 from gear.train.ranks import Ranks
 from gear.train.record.checkpoint import Checkpoint, find
@@ -24,26 +27,31 @@ from gear.train.tasks.seeding import seed_everything
 class Trained:
     """
     Attributes:
+        path: of the checkpoint, or the file.
+        run_dir: where it is from.
         config: of the run, but for `env`, which is the one to play in.
-        algorithm: with the networks of the checkpoint.
+        player: makes what plays an episode.
+        algorithm: with the networks of the checkpoint; None: of a file.
     """
 
-    checkpoint: Checkpoint
+    path: Path
+    run_dir: Path
     config: Config
-    algorithm: Algorithm
+    player: Callable[[], Player]
+    algorithm: Algorithm | None
 
 
 def load(path: Path, words: Sequence[str], *, device: str) -> Trained:
-    """The checkpoint at `path`, or the last one of the run there.
+    """The exported policy or the checkpoint at `path`, or the last one of the run there.
 
     words: of `env` among them, the environment to play in; none: that of the run.
     Raises InvalidArgument if nothing is there, or if what was learned does not fit the environment;
     CorruptData if the checkpoint is damaged.
     """
+    if path.is_file():
+        return _exported(path, words, device)
     found = find(path)
-    saved = complete(found.config())
-    saved.dist = OmegaConf.create({"name": "single"})
-    saved.rank, saved.world_size, saved.device, saved.checkpoint = None, None, device, None
+    saved = _alone(found.config(), device)
     config = read(saved)
     if isinstance(config.data, Puzzles):
         return _answers(found, config, words)
@@ -55,12 +63,43 @@ def load(path: Path, words: Sequence[str], *, device: str) -> Trained:
         algorithm.share()
         algorithm.load_state_dict(found.state()["algorithm"])
         algorithm.ready_to_play()
-        saved.env = environment(words, saved).env
-        config = replace(config, env=read(saved).env)
-        _check(own, config, found)
+        config = _elsewhere(config, own, words, saved, found.path)
     finally:
         own.close()
-    return Trained(found, config, algorithm)
+    return Trained(found.path, found.run_dir, config, algorithm.player, algorithm)
+
+
+def _exported(path: Path, words: Sequence[str], device: str) -> Trained:
+    policy = load_policy(path)
+    of_the_run = OmegaConf.create(policy.config)
+    assert isinstance(of_the_run, DictConfig)
+    saved = _alone(of_the_run, device)
+    config = read(saved)
+    policy.network.to(Ranks.single(config.device).device)
+    own = make_environment(config.env, config.seed)
+    try:
+        config = _elsewhere(config, own, words, saved, path)
+    finally:
+        own.close()
+    return Trained(path, path.parent, config, lambda: lambda view, _: policy.best(view), None)
+
+
+def _alone(config: DictConfig, device: str) -> DictConfig:
+    """Of a run, for one process."""
+    saved = complete(config)
+    saved.dist = OmegaConf.create({"name": "single"})
+    saved.rank, saved.world_size, saved.device, saved.checkpoint = None, None, device, None
+    return saved
+
+
+def _elsewhere(
+    config: Config, own: Environment, words: Sequence[str], saved: DictConfig, path: Path
+) -> Config:
+    """`config` with the environment that the words name, which must be like the run's `own`."""
+    saved.env = environment(words, saved).env
+    config = replace(config, env=read(saved).env)
+    _check(own, config, path)
+    return config
 
 
 def _answers(found: Checkpoint, config: Config, words: Sequence[str]) -> Trained:
@@ -74,15 +113,15 @@ def _answers(found: Checkpoint, config: Config, words: Sequence[str]) -> Trained
     algorithm.share()
     algorithm.load_state_dict(found.state()["algorithm"])
     algorithm.ready_to_play()
-    return Trained(found, config, algorithm)
+    return Trained(found.path, found.run_dir, config, algorithm.player, algorithm)
 
 
-def _check(own: Environment, config: Config, found: Checkpoint) -> None:
+def _check(own: Environment, config: Config, path: Path) -> None:
     other = make_environment(config.env, config.seed)
     try:
         if _shown(own) != _shown(other):
             raise gear.InvalidArgument(
-                f"[train] {found.path} has learned {own.id}, with {_shown(own)}, and {other.id} "
+                f"[train] {path} has learned {own.id}, with {_shown(own)}, and {other.id} "
                 f"has {_shown(other)}: choose the env= that it is from, or one like it"
             )
     finally:

@@ -18,6 +18,8 @@ from gear.train.models.exported import save_policy
 from gear.train.record.display import Display
 
 FINAL_EPISODES = 10
+POLICY = "policy.pt"
+BEST_POLICY = "best_policy.pt"  # of the evaluation with the highest return
 
 
 def summarise(counters: Counters, *, batch_size: int, seed: int) -> dict[str, Any]:
@@ -56,12 +58,19 @@ def write_summary(run_dir: Path, summary: dict[str, Any]) -> Path:
     return path
 
 
-def write_policy(run_dir: Path, learner: Learner) -> None:
-    """RUN_DIR/policy.pt, where the algorithm's policy can be used by itself."""
+def write_policy(path: Path, learner: Learner) -> None:
+    """Where the algorithm's policy can be used by itself. After `ready_to_play`."""
     exported = learner.algorithm.exported()
     if exported:
         interface = learner.envs[0].interface
-        save_policy(run_dir / "policy.pt", exported, interface, learner.config.yaml)
+        save_policy(path, exported, interface, learner.config.yaml)
+
+
+def write_best_policy(run_dir: Path, learner: Learner) -> None:
+    """RUN_DIR/best_policy.pt, if the last evaluation was better than all before. After it."""
+    *before, last = learner.counters.eval_returns
+    if last > max(before, default=-np.inf):
+        write_policy(run_dir / BEST_POLICY, learner)
 
 
 def draw_curve(run_dir: Path, counters: Counters, title: str, *, config: Config) -> Path:
@@ -89,7 +98,13 @@ def draw_curve(run_dir: Path, counters: Counters, title: str, *, config: Config)
 
 
 def show(
-    display: Display, config: Config, run_dir: Path, summary: dict[str, Any], curve: Path
+    display: Display,
+    config: Config,
+    run_dir: Path,
+    *,
+    summary: dict[str, Any],
+    counters: Counters,
+    curve: Path,
 ) -> None:
     """The closing table and what to try next."""
     title = f"{config.algo.name.upper()} on {config.env.id}, seed {config.seed}"
@@ -107,12 +122,21 @@ def show(
     table.add_row("seconds held up by checkpoints", f"{summary['checkpoint_seconds']:,.1f}")
     display.show(table)
     display.note(f"learning curve: {curve}")
-    if (run_dir / "policy.pt").is_file():
-        display.note(f"policy: {run_dir / 'policy.pt'}")
+    for name, of in ((POLICY, ""), (BEST_POLICY, _best(counters))):
+        if (run_dir / name).is_file():
+            display.note(f"policy{of}: {run_dir / name}")
     launcher = ", each under the same launcher" if isinstance(config.dist, Ddp) else ""
     display.note(f"try next{launcher}:")
     for command in suggestions(config, run_dir):
         display.note(f"  {command}")
+
+
+def _best(counters: Counters) -> str:
+    if not counters.eval_returns:
+        return ""
+    best = int(np.argmax(counters.eval_returns))
+    value, step = counters.eval_returns[best], counters.eval_steps[best]
+    return f" of the best evaluation, {value:,.1f} after step {step:,}"
 
 
 def _number(value: float | None) -> str:
