@@ -55,8 +55,10 @@ def control() -> Figure:
 
 
 def hopper() -> Figure:
-    figure = Figure(figsize=(7, 3.4), layout="constrained")
-    returns(figure.subplots(), "hopper", "SAC on Hopper-v5, mean of 10 greedy episodes", 2000)
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    returns(left, "hopper", "SAC on Hopper-v5, mean of 10 greedy episodes", 2000)
+    returns(right, "hopper_starts_10000", "the same, algo.learning_starts=10000", 2000)
     return figure
 
 
