@@ -81,8 +81,11 @@ Step Collective::advance() {
   for (;;) {
     if (round_ == schedule_.rounds.size()) {
       // Until then the GPU may write to the memory that stands for its own.
-      const bool at_rest = !schedule_.staging || schedule_.staging->have_all_come();
-      return at_rest ? Step::kEnded : moved ? Step::kMoved : Step::kIdle;
+      if (schedule_.staging && !schedule_.staging->have_all_come()) {
+        return moved ? Step::kMoved : Step::kIdle;
+      }
+      ring_->roll_call.over(number_);
+      return Step::kEnded;
     }
     if (!round_begun_) {
       begin_round();

@@ -119,6 +119,12 @@ std::string RollCall::verdict(Kind kind, const std::vector<int>& waited_for,
                    " s: look at the network, or give init_process_group a longer timeout");
 }
 
+void RollCall::over(uint64_t number) noexcept {
+  if (asked_ == number) {
+    asked_.reset();
+  }
+}
+
 void RollCall::tell(const std::string& words) noexcept {
   const Place place = communicator_.place();
   for (int peer = 0; peer < place.size; ++peer) {

@@ -30,6 +30,9 @@ class RollCall {
   std::optional<std::string> ask(uint64_t number, Kind kind, const std::vector<int>& waited_for,
                                  double timeout_s, Clock::time_point now);
 
+  /// The call `number` has ended: others may be asked for.
+  void over(uint64_t number) noexcept;
+
   /// Ends the group on the ranks that are in a call.
   void tell(const std::string& words) noexcept;
 

@@ -31,7 +31,7 @@ def get_compression(group: dist.ProcessGroup | None = None) -> str:
 
 
 def set_compression(kind: str, group: dist.ProcessGroup | None = None) -> None:
-    """Sets how sums of float32 travel in a group (None: the default one).
+    """Sets how sums of float32, and of complex64, travel in a group (None: the default one).
 
     It holds for all_reduce, reduce and reduce_scatter by SUM, AVG and PREMUL_SUM, of more than 16
     KiB (of what a rank receives, for reduce_scatter), that are called from here on. Set the same on

@@ -26,7 +26,10 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> Failing:
     folder = tmp_path_factory.mktemp("failing")
     log = folder / "log"
     environment = {"GEAR_MPI_LOG": str(log), "GEAR_DEBUG": "1"}
-    ended = run_ranks(3, "failing.py", str(folder), environment=environment)
-    files = [Path(folder, f"{rank}.json") for rank in range(3)]
+    files = [folder / f"{rank}.json" for rank in range(3)]
+    # mpirun ends all ranks when what it started ends by a signal: shells, which outlive one.
+    waits = f'until [ -e "{files[0]}" ] && [ -e "{files[1]}" ]; do sleep 0.2; done'
+    shell = f'"$@"; code=$?; [ $code = 137 ] || exit $code; {waits}'
+    ended = run_ranks(3, "failing.py", str(folder), environment=environment, shell=shell)
     assert all(file.exists() for file in files), ended.stdout[-6000:]
     return Failing([json.loads(file.read_text()) for file in files], ended.stdout, log)

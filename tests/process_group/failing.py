@@ -1,10 +1,12 @@
 """One rank of groups in which something goes wrong: `failing.py FOLDER`, started by mpirun. Writes
-what each case raised to FOLDER/RANK.json; a group that has failed is not used again."""
+what each case raised to FOLDER/RANK.json; a group that has failed is not used again. Rank 2 is
+killed at the end."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +15,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import gear.mpi
+from process_group import killed
 
 LIMIT = timedelta(seconds=2)
 
@@ -43,6 +48,15 @@ def nobody_waits(group: Any, rank: int) -> None:
     """The thread finds out; whoever asks later is told."""
     if rank != 1:
         dist.all_reduce(torch.ones(1000), group=group, async_op=True).get_future().wait()
+
+
+def late_once(group: Any, rank: int) -> None:
+    """A rank that comes after it was asked for is asked for again when it is missing later."""
+    if rank == 1:
+        time.sleep(0.8)
+    work = dist.broadcast(torch.ones(1), 1, group=group, async_op=True)
+    work.wait(timedelta(seconds=10 if rank == 1 else 0.3))
+    absent_of_small(group, rank)
 
 
 def other_call(group: Any, rank: int) -> None:
@@ -116,6 +130,7 @@ CASES: dict[str, Callable[[Any, int], None]] = {
         absent_of_broadcast,
         absent_of_barrier,
         nobody_waits,
+        late_once,
         other_call,
         other_size,
         other_compression,
@@ -142,8 +157,17 @@ def main() -> None:
         except (RuntimeError, ValueError) as error:
             said[name] = str(error).splitlines()[0]
         dist.barrier(group=meeting)
-    Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(said))
+    of_kinds = killed.groups(LIMIT)
+    survivors = dist.new_group([0, 1], backend="gloo")
+    file = Path(sys.argv[1], f"{rank}.json")
     dist.barrier(group=meeting)
+    if rank == killed.VICTIM:
+        file.write_text(json.dumps(said))
+        killed.die(of_kinds)
+    for kind, words in killed.survive(of_kinds).items():
+        said[f"killed in {kind}"] = words
+    file.write_text(json.dumps(said))
+    dist.barrier(group=survivors)
 
 
 if __name__ == "__main__":

@@ -31,9 +31,13 @@ def run_ranks(
     options: tuple[str, ...] = (),
     environment: dict[str, str] | None = None,
     launcher: str | None = None,
+    shell: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """What the ranks of `script`, a file of this folder, wrote and returned."""
+    """What the ranks of `script`, a file of this folder, wrote and returned. `shell`: what a shell
+    does for each rank, whose command is "$@"."""
     program = [sys.executable, str(FOLDER / script), *arguments]
+    if shell:
+        program = ["sh", "-c", shell, "sh", *program]
     launcher = launcher or os.environ.get("MPIRUN") or "mpirun"
     command = [*mpirun(launcher), *options, "-n", str(size), *program]
     process = subprocess.Popen(

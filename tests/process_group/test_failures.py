@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from process_group.conftest import Failing
+from process_group.killed import KINDS
 
 pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
 
@@ -35,6 +36,22 @@ def test_missing_rank_is_named(
         assert f"rank {missing} did not come to {call}" in said[rank][case]
         assert "within 2 s" in said[rank][case]
     assert said[missing][case] == ""
+
+
+def test_rank_that_was_late_once_is_missed_again(said: list[dict[str, str]]) -> None:
+    for rank in (0, 2):
+        assert "rank 1 did not come to" in said[rank]["late_once"]
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_rank_killed_in_an_operation_is_named(said: list[dict[str, str]], kind: str) -> None:
+    for one in said[:2]:
+        assert "rank 2 did not come to" in one[f"killed in {kind}"]
+        assert "within 2 s" in one[f"killed in {kind}"]
+
+
+def test_ranks_end_after_that(failing: Failing) -> None:
+    assert "ended after" not in failing.output  # by run_ranks
 
 
 def test_other_call_is_named(said: list[dict[str, str]]) -> None:

@@ -46,7 +46,7 @@ def test_operations_are_logged_with_what_they_moved(failing: Failing) -> None:
 @pytest.mark.gear_mpi
 @pytest.mark.slow
 def test_route_of_each_operation_is_logged(failing: Failing) -> None:
-    for rank in range(3):
+    for rank in range(2):  # the third is killed, and with it its last lines
         gloo = [row for row in rows(failing, rank) if row["route"] == "gloo"]
         assert [(row["operation"], row["bytes"]) for row in gloo] == [("all_reduce", "4000")]
         small = [row for row in rows(failing, rank) if row["group"] == gloo[0]["group"]]
