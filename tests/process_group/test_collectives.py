@@ -49,3 +49,8 @@ def test_groups_of_random_ranks_with_random_splits(said: dict[int, dict[str, str
 def test_a_thousand_overlapping_operations(said: dict[int, dict[str, str]]) -> None:
     for rank in range(4):
         assert said[rank]["overlapping"] == ""
+
+
+def test_signals_reach_the_program(said: dict[int, dict[str, str]]) -> None:
+    for rank in range(4):
+        assert said[rank]["signals"] == ""

@@ -1,9 +1,12 @@
 """One rank of four or of two: `worker.py FOLDER`, started by mpirun or srun. Plays every case on
-groups of one to all ranks, and writes what went wrong, by case and group, to FOLDER/RANK.json."""
+groups of one to all ranks, and writes what went wrong, by case and group, to FOLDER/RANK.json. With
+a second argument, "sizes", it ends with tensors of different sizes, and writes what it was told."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -22,6 +25,8 @@ from process_group.cases import CASES, STAGED, Pair, of_random_groups, overlappi
 # Ranks of the world, by rank of the group: also one rank, and some that are not in order.
 GROUPS = {4: [(0, 1, 2, 3), (2,), (0, 1), (3, 1), (1, 2, 3)], 2: [(1, 0), (1,)]}
 STAGED_RANKS = (1, 2, 3)
+# What schedulers and programs stop or save by; libraries beneath MPI have taken some.
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2]
 
 
 def pairs() -> list[Pair]:
@@ -71,15 +76,34 @@ def play(made: list[Pair]) -> Iterator[tuple[str, str | None]]:
     yield attempt("random_groups", lambda: of_random_groups(20))
 
 
+def sizes() -> str:
+    """The words; the group fails, so that MPI is not finalised."""
+    group = dist.new_group(backend=gear.mpi.NAME)
+    try:
+        dist.all_reduce(torch.ones(10 + dist.get_rank()), group=group)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
 def main() -> None:
     torch.set_num_threads(1)
+    come: list[int] = []
+    for number in SIGNALS:
+        signal.signal(number, lambda got, _: come.append(got))
     dist.init_process_group(gear.mpi.NAME, timeout=timedelta(seconds=60))
     rank = dist.get_rank()
     said: dict[str, str] = {}
     for name, error in play(pairs()):
         said.setdefault(name, "")
         said[name] += error or ""
+    for number in SIGNALS:
+        os.kill(os.getpid(), number)
+    said["signals"] = "" if come == SIGNALS else f"of {SIGNALS}, the program got {come}"
+    if "sizes" in sys.argv[2:]:
+        said["sizes"] = sizes()
     Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(said))
+    dist.barrier()
     dist.destroy_process_group()
 
 

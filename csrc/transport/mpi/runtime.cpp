@@ -38,6 +38,10 @@ void finalise() {
 void initialise() {
   int level = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
+  // MPICH looks there, and not at a message's communicator, when one of many fails.
+  for (const MPI_Comm of_none : {MPI_COMM_WORLD, MPI_COMM_SELF}) {
+    check(MPI_Comm_set_errhandler(of_none, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
   g_finalise = ::getpid();
   if (std::atexit(finalise) != 0) {
     throw base::OutOfMemory(
