@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 SAC = ("env=pendulum", "logger=csv")
 DT = (
@@ -54,7 +55,7 @@ def player_of(run_dir: Path) -> tuple[Any, Callable[[], Any]]:
     return learner.config, learner.algorithm.player
 
 
-def at_random() -> Callable[[np.ndarray, float], np.ndarray]:
+def at_random() -> Callable[[NDArray[Any], float], NDArray[Any]]:
     rng = np.random.default_rng(0)
     return lambda view, reward: rng.uniform(-1, 1, 1).astype(np.float32)
 

@@ -49,7 +49,7 @@ class Experience:
     @property
     def step_bytes(self) -> int:
         """Bytes of one stored step: 97 for transitions, 7056 for frames (the frame alone)."""
-        obs = self.observations[0, 0].nbytes
+        obs: int = self.observations[0, 0].nbytes
         return obs if self.is_frames else obs + ACTION_DIM * 4 + 4 + 1
 
     def episode(self, e: int) -> dict[str, NDArray[np.generic]]:

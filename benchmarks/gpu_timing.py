@@ -71,7 +71,7 @@ class Gpu:
         if self.rehearsal:
             work()
             return Kernels(calls)
-        from torch.autograd import DeviceType
+        from torch.autograd import DeviceType  # type: ignore[attr-defined]
         from torch.profiler import ProfilerActivity, profile
 
         work()

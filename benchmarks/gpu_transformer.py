@@ -49,7 +49,8 @@ class Block(nn.Module):
         q, k, v = self.into_attention(self.before_attention(x)).view(shape).permute(2, 0, 3, 1, 4)
         attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         x = x + self.out_of_attention(attended.transpose(1, 2).reshape(size, length, width))
-        return x + self.mlp(self.before_mlp(x))
+        found: torch.Tensor = x + self.mlp(self.before_mlp(x))
+        return found
 
 
 class DecisionTransformer(nn.Module):
@@ -86,8 +87,9 @@ class DecisionTransformer(nn.Module):
         for block in self.blocks:
             x = block(x, mask)
         predicted = self.head(x[:, 1::3]).float()
-        loss = (predicted - batch["action"]).square().mean(-1) * there
-        return loss.sum() / there.sum()
+        losses = (predicted - batch["action"]).square().mean(-1) * there
+        loss: torch.Tensor = losses.sum() / there.sum()
+        return loss
 
 
 def experience(gpu: Gpu) -> gear.ReplayBuffer:
@@ -123,9 +125,9 @@ class Training:
 
     def step(self, batch: Any) -> torch.Tensor:
         with torch.autocast(self.gpu.device, torch.bfloat16):
-            loss = self.model(batch)
+            loss: torch.Tensor = self.model(batch)
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         return loss.detach()
 
@@ -157,7 +159,7 @@ def round_of_steps(
     gpu.synchronize()
     began = time.perf_counter()
     for _ in range(steps):
-        pair = None if gpu.rehearsal else [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        pair = None if gpu.rehearsal else [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
         if pair:
             pair[0].record()
         entered = time.perf_counter()

@@ -292,7 +292,8 @@ def overlap(rank: Rank) -> dict[str, Any]:
                 return (time.perf_counter() - began) / (2 if gpu.rehearsal else STEPS)
 
             def fresh() -> torch.Tensor:
-                return next(loader)["x"]
+                found: torch.Tensor = next(loader)["x"]
+                return found
 
             for fetch in (lambda: fixed, fresh):
                 timed(fetch)

@@ -155,7 +155,7 @@ def expected_bytes(row: dict[str, Any], locality: str, parts: int) -> float:
     Off, a draw is consumed in the part that holds it with chance 1 / parts. First, what leaves are
     the draws beyond a part's share: half the mean deviation of a binomial number, in all parts.
     """
-    draws = row["ranks"] * row["batch_size"]
+    draws: int = row["ranks"] * row["batch_size"]
     moved = draws * (1 - 1 / parts)
     if locality == "first":
         deviation = math.sqrt(2 / math.pi * draws * (1 / parts) * (1 - 1 / parts))

@@ -38,4 +38,5 @@ def paired_ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
     that what slows both cancels."""
     pairs = zip(ours["wall_us_rounds"], theirs["wall_us_rounds"], strict=True)
     scale = ours["items_per_call"] / theirs["items_per_call"]
-    return statistics.median(scale * b / a for a, b in pairs)
+    ratios = [float(scale * b / a) for a, b in pairs]
+    return statistics.median(ratios)

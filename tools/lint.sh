@@ -29,8 +29,7 @@ tidied() { wait "$tidy" || { cat build/clang-tidy.log; return 1; }; }
 
 check ruff ruff check .
 check ruff-format ruff format --check .
-check mypy mypy --strict gear
-check mypy-bench mypy --config-file benchmarks/mypy.ini benchmarks
+check mypy mypy gear benchmarks
 check clang-format clang-format --dry-run -Werror "${cpp[@]}"
 check shellcheck shellcheck "${shell[@]}"
 check codespell codespell

@@ -13,7 +13,7 @@ from workloads import Workload
 
 
 def tensors(tree: dict[str, jax.Array]) -> Tensors:
-    return {name: torch.from_dlpack(array) for name, array in tree.items()}
+    return {name: torch.utils.dlpack.from_dlpack(array) for name, array in tree.items()}
 
 
 class Flashbax(Contestant):
@@ -130,7 +130,7 @@ class Flashbax(Contestant):
 
         def call() -> Tensors:
             self.state = add(self.state, step)
-            jax.block_until_ready(self.state)
+            jax.block_until_ready(self.state)  # type: ignore[no-untyped-call]
             return {}
 
         return call
@@ -143,7 +143,7 @@ class Flashbax(Contestant):
         def call() -> Tensors:
             for piece in pieces:
                 self.state = add(self.state, piece)
-            jax.block_until_ready(self.state)
+            jax.block_until_ready(self.state)  # type: ignore[no-untyped-call]
             return {}
 
         return call
