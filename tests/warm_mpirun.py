@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from warm_python import Warm
 
@@ -27,8 +28,11 @@ POLL_S = 0.05
 
 
 @contextmanager
-def warm_ranks(size: int, folder: Path, *arguments: str) -> Iterator[list[Warm]]:
-    """`mpirun -n SIZE python ARGUMENTS...`, all in `folder`; at the end, they are gone."""
+def warm_ranks(size: int, folder: Path, *arguments: str, **of_python: Any) -> Iterator[list[Warm]]:
+    """`mpirun -n SIZE python ARGUMENTS...`, all in `folder`; at the end, they are gone.
+
+    of_python: as Warm takes it.
+    """
     meeting = folder / "mpirun"
     meeting.mkdir()
     started = [*MPIRUN, "-n", str(size), "sh", "-c", RANK, str(meeting)]
@@ -42,9 +46,8 @@ def warm_ranks(size: int, folder: Path, *arguments: str) -> Iterator[list[Warm]]
                     time.sleep(POLL_S)
                 words = filter(None, told.read_text().split("\0"))
                 environment = dict(word.split("=", 1) for word in words)
-                ranks.append(
-                    Warm(*arguments, cwd=folder, env={**environment, "OMP_NUM_THREADS": "1"})
-                )
+                environment["OMP_NUM_THREADS"] = "1"
+                ranks.append(Warm(*arguments, cwd=folder, env=environment, **of_python))
             yield ranks
         finally:
             for rank in range(size):

@@ -31,16 +31,28 @@ class Warm:
     """As subprocess.Popen of `python ARGUMENTS...`, with text on both streams: a file, or -m and a
     module, and what they are given.
 
+    Args:
+        python: of an installation, in place of that of the tests.
+        imported: modules that its server has imported besides IMPORTED.
+
     Attributes:
         pid: of the process, which is no child of this one.
         returncode: None while it runs; negative where a signal ended it.
     """
 
-    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        cwd: Path,
+        env: Mapping[str, str],
+        python: str = sys.executable,
+        imported: tuple[str, ...] = (),
+    ) -> None:
+        self._server = _server(python, imported)
         self.returncode: int | None = None
         self._told: tuple[str, str] | None = None
         self._streams = [tempfile.TemporaryFile("w+") for _ in range(2)]  # noqa: SIM115
-        self.pid = _server().ask(
+        self.pid = self._server.ask(
             start=[str(cwd), dict(env), list(arguments)],
             streams=[f"/proc/{os.getpid()}/fd/{stream.fileno()}" for stream in self._streams],
         )
@@ -48,7 +60,7 @@ class Warm:
     def poll(self) -> int | None:
         global spent_s
         if self.returncode is None:
-            self.returncode, seconds = _server().ask(poll=self.pid)
+            self.returncode, seconds = self._server.ask(poll=self.pid)
             spent_s += seconds
         return self.returncode
 
@@ -88,11 +100,11 @@ class Warm:
 class Server:
     """The process that forks; it ends with this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, python: str, imported: tuple[str, ...]) -> None:
         # One thread each, read when torch is imported: processes share the cores that tests have.
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, __file__],
+            [python, __file__, *imported],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -113,8 +125,8 @@ class Server:
 
 
 @functools.cache
-def _server() -> Server:
-    return Server()
+def _server(python: str, imported: tuple[str, ...]) -> Server:
+    return Server(python, imported)
 
 
 def _serve(asked: IO[str], told: IO[str]) -> list[str] | None:
@@ -149,10 +161,13 @@ def _become(
 
 
 def _main() -> None:
-    for name in IMPORTED:
-        __import__(name)
-    # What is asked comes by descriptors of their own: 0 and 1 are those of the processes.
+    # What is asked comes by descriptors of their own: 0 and 1 are those of the processes, and what
+    # is imported may print.
     asked, told = (os.fdopen(os.dup(descriptor), mode) for descriptor, mode in ((0, "r"), (1, "w")))
+    os.dup2(2, 1)
+    for name in (*IMPORTED, *sys.argv[1:]):
+        __import__(name)
+    sys.stdout.flush()
     arguments = _serve(asked, told)
     if arguments is None:
         return

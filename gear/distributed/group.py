@@ -294,15 +294,18 @@ class Group:
         """
         return self._open().exchange(value)
 
-    def barrier(self, timeout_s: float | None = None) -> None:
+    def barrier(self, timeout_s: float | None = None, *, waited_s: float = 0.0) -> None:
         """Returns when all ranks have called it.
+
+        Args:
+            waited_s: how long they were waited for before, which the message counts.
 
         Raises:
             TransportError: ranks did not come within `timeout_s` (None: that of the group); the
                 message names them.
         """
         wait_s = self.timeout_s if timeout_s is None else resolve_timeout(timeout_s)
-        self._open().barrier(wait_s)
+        self._open().barrier(wait_s, waited_s)
 
     def transport(self) -> _core.Transport:
         """Makes a transport between the ranks, independent of all others.

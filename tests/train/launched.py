@@ -16,7 +16,6 @@ from warm_python import Warm
 from gear.train.record.checkpoint import checkpoints
 
 TRAIN = ("-m", "gear.cli.app", "train")
-STAND_IN = str(Path(__file__).parents[1] / "distributed" / "stand_in")
 Process = subprocess.Popen | Warm
 
 
@@ -55,17 +54,6 @@ class Launch:
         own = [of_rank_1 if rank == 1 else () for rank in range(size)]
         return [
             self.start(sys.executable, *shared, f"rank={rank}", *own[rank]) for rank in range(size)
-        ]
-
-    def by_horovod(self, size: int, *words: str) -> list[Process]:
-        """Ranks of a file, or of -m and a module, that the stand-in for Horovod connects."""
-        meeting = {"PYTHONPATH": STAND_IN, "HOROVOD_STAND_IN": str(self.folder)}
-        return [
-            self.start(
-                *(sys.executable, *words),
-                **{**meeting, "HOROVOD_RANK": str(rank), "HOROVOD_SIZE": str(size)},
-            )
-            for rank in range(size)
         ]
 
     def finish(self, *processes: Process) -> list[tuple[str, str]]:

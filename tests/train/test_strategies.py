@@ -1,4 +1,7 @@
-"""Every strategy trains as one process does: losses, states, and what it refuses."""
+"""Every strategy trains as one process does: losses, states, and what it refuses.
+
+Most of DeepSpeed and all runs of Horovod are in distribution/test_train_installed.py.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,6 @@ from gear.train.strategies import make_strategy
 
 OPTIM = ("optim=adamw", "optim.weight_decay=0.1", "optim.lr=0.01")
 STAGE = "dist.config.zero_optimization.stage"
-deepspeed = needs("deepspeed")
 WORKER = str(Path(__file__).with_name("strategy_worker.py"))
 
 
@@ -114,54 +116,14 @@ def test_ranks_of_gear_mpi_train_as_those_of_gloo(tmp_path, alone, size):
 
 
 @pytest.mark.slow
-@deepspeed
-@pytest.mark.parametrize("size", [2, 4])
-def test_ranks_of_deepspeed_train_as_one(tmp_path, alone, size):
-    """Four: shares that the weights' sizes do not divide into."""
-    names = ["zero1", "zero2", "zero3", "zero2-rest", "zero3-rest"]
-    names = names if size == 2 else ["zero2-rest", "zero3"]
+@needs("deepspeed")
+def test_four_ranks_of_deepspeed_train_as_one(tmp_path, alone):
+    """Shares that the weights' sizes do not divide into."""
+    names = ["zero2-rest", "zero3"]
     runs = [f"{name}=dist=deepspeed,{STAGE}={name[4]}" for name in names]
-    for found in by_ranks(tmp_path, size, alone, *runs, name="deepspeed").values():
+    for found in by_ranks(tmp_path, 4, alone, *runs, name="deepspeed").values():
         check_same(found, alone)
         check_same(train(Ranks.single(), read(compose(*OPTIM)), found[1]), alone)
-
-
-@pytest.mark.slow
-@deepspeed
-def test_one_rank_of_deepspeed(tmp_path, alone):
-    """What it has of its own, by one process that runs them all, as a multirun does."""
-    cpu = [
-        f"dist.config.zero_optimization.offload_{what}.device=cpu"
-        for what in ("optimizer", "param")
-    ]
-    bf16 = "dist.config.bf16.enabled=true"
-    exact = {
-        "all": [f"{STAGE}=0"],
-        "offload": [f"{STAGE}=3", *cpu],
-        "offload-rest": [f"{STAGE}=2", cpu[0]],
-    }
-    near = {"bf16": [f"{STAGE}=2", bf16], "bf16-rest": [f"{STAGE}=3", bf16]}
-    runs = [f"{n}={','.join(['dist=deepspeed', *o])}" for n, o in {**exact, **near}.items()]
-    for name, found in by_ranks(tmp_path, 1, alone, *runs, name="deepspeed").items():
-        if name in exact:
-            check_same(found, alone)
-        else:
-            assert found[0] == pytest.approx(alone[0][-len(found[0]) :], abs=0.05)
-            assert {t.dtype for t in found[2]["model"].values()} == {torch.float32}
-
-
-@deepspeed
-def test_what_deepspeed_refuses_is_one_sentence():
-    overrides = ("dist=deepspeed", "+dist.config.zero_optimization.overlap_comm=perhaps")
-    with Ranks.single() as ranks:
-        trained = make_strategy(read(compose(*overrides)).dist, ranks).prepare(
-            Transformer(), read(compose()).optim, overlap=True
-        )
-        with pytest.raises(gear.InvalidArgument) as refused:
-            trained.share()
-    assert str(refused.value).startswith("[train] DeepSpeed refuses dist.config: ")
-    assert "overlap_comm" in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
 def test_deepspeed_that_is_not_installed_is_one_sentence(monkeypatch):
@@ -172,40 +134,6 @@ def test_deepspeed_that_is_not_installed_is_one_sentence(monkeypatch):
         make_strategy(config.dist, Ranks.single()).prepare(
             Transformer(), config.optim, overlap=True
         )
-
-
-@pytest.mark.slow
-def test_two_ranks_of_horovod_train_as_one(tmp_path, alone):
-    """Over a stand-in, which is there where Horovod is not."""
-    torch.save(alone[1], tmp_path / "middle.pt")
-    launch = Launch(tmp_path)
-    words = (WORKER, str(tmp_path), ",".join([*OPTIM, "dist=horovod"]))
-    try:
-        ranks = launch.by_horovod(2, *words, "all=seed=0", "from-rest=seed=0")
-        for process, (_, stderr) in zip(ranks, launch.finish(*ranks), strict=True):
-            assert process.returncode == 0, stderr
-    finally:
-        launch.close()
-    for name in ("all", "from-rest"):
-        check_same(torch.load(tmp_path / f"{name}.pt"), alone)
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-@needs("horovod")
-def test_two_ranks_of_the_real_horovod_train_as_one(tmp_path, alone, launch):
-    torch.save(alone[1], tmp_path / "middle.pt")
-    mpirun = ("mpirun", "-n", "2", "--oversubscribe", "--allow-run-as-root")
-    worker = (sys.executable, WORKER, str(tmp_path), ",".join([*OPTIM, "dist=horovod"]))
-    runs = ("all=seed=0", "from-rest=seed=0", "near=dist.compression=fp16")
-    process = launch.start(*mpirun, *worker, *runs)
-    ((_, stderr),) = launch.finish(process)
-    assert process.returncode == 0, stderr
-    for name in ("all", "from-rest"):
-        check_same(torch.load(tmp_path / f"{name}.pt"), alone)
-    losses, _, _ = torch.load(tmp_path / "near.pt")
-    assert losses == pytest.approx(alone[0], abs=0.01)
-    assert losses != pytest.approx(alone[0], abs=1e-7)
 
 
 def test_horovod_that_is_not_installed_is_one_sentence(monkeypatch):

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -152,12 +153,12 @@ class Channel(ABC):
         many bytes that is, maybe none. The own entry is copied."""
         self._call("alltoallv", to, from_, timeout_s)
 
-    def barrier(self, timeout_s: float | None = None) -> None:
-        """Returns when all ranks are here."""
+    def barrier(self, timeout_s: float | None = None, waited_s: float = 0.0) -> None:
+        """Returns when all ranks are here; waited_s: for them, before this call."""
         nothing = [memoryview(bytearray())] * self.size
         with self.doing("Group.barrier"):
             self.look()
-            self._call("barrier", nothing, nothing, timeout_s, always=True)
+            self._call("barrier", nothing, nothing, timeout_s, waited_s=waited_s, always=True)
 
     def exchange(self, value: Any) -> list[Any]:
         """What every rank gave, by rank: small values that JSON can carry.
@@ -195,10 +196,12 @@ class Channel(ABC):
         from_: Views | None,
         timeout_s: float | None = None,
         *,
+        waited_s: float = 0.0,
         always: bool = False,
     ) -> Views:
         """One collective call; `from_` None: as long as each rank says. Returns what came.
 
+        waited_s: for the same ranks, before this call; its error says how long it was in all.
         always: also between ranks that send each other nothing.
         """
         with self.doing(kind):
@@ -208,7 +211,8 @@ class Channel(ABC):
                 from_[self.rank][:] = to[self.rank]
             if self.size == 1:
                 return to if from_ is None else from_
-            limit = Limit.of(self.timeout_s if timeout_s is None else timeout_s)
+            left_s = self.timeout_s if timeout_s is None else timeout_s
+            limit = Limit(waited_s + left_s, time.monotonic() + left_s)
             own = Frame(kind, self._number, self._doing)
             parts_to = [self._parts(own, view, always) for view in to]
             parts_from = [

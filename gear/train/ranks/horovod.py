@@ -82,7 +82,8 @@ class HorovodRanks(Ranks):
             super()._wait_for(is_done)
         except RuntimeError:
             if not self.group.missing(0.0):
-                self.group.barrier(ROLL_CALL_S)  # names those that hang
+                # Names those that hang.
+                self.group.barrier(ROLL_CALL_S, waited_s=self.group.timeout_s)
             raise
 
 
