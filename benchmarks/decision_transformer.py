@@ -2,13 +2,15 @@
 
     taskset -c 0,1 python benchmarks/decision_transformer.py FOLDER --json found.json
 
-SAC learns Pendulum with `gear train` in FOLDER/sac; a decision transformer learns from the replay
-of that run's last checkpoint in FOLDER/dt; then both, and random actions, play the same episodes.
+SAC learns Pendulum with `gear train` in FOLDER/sac; its last policy collects experience in
+FOLDER/data, with a share of random actions: from greedy ones alone, which follow smoothly from each
+other, a transformer learns to go on as before. A decision transformer learns from that in
+FOLDER/dt; then both, and random actions, play the same episodes.
 Returns are negative here, so a share of one says nothing by itself: `share` is
 
     (return of the transformer - return of random actions) / (return of SAC - the same)
 
-1 is as good as SAC, 0 as bad as random actions. A run that is in FOLDER already is not run again.
+1 is as good as SAC, 0 as bad as random actions. What is in FOLDER already is not made again.
 """
 
 from __future__ import annotations
@@ -37,10 +39,13 @@ def train(run_dir: Path, *overrides: str) -> float:
     """Runs `gear train` unless it has run; the seconds that it took, 0 if it had."""
     if (run_dir / "summary.json").is_file():
         return 0.0
-    command = [sys.executable, "-m", "gear.cli.app", "train", f"hydra.run.dir={run_dir}"]
     began = time.perf_counter()
-    subprocess.run([*command, *overrides], check=True)
+    gear("train", f"hydra.run.dir={run_dir}", *overrides)
     return time.perf_counter() - began
+
+
+def gear(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "gear.cli.app", *words], check=True)
 
 
 def player_of(run_dir: Path) -> tuple[Any, Callable[[], Any]]:
@@ -79,20 +84,25 @@ def play(config: Any, make_player: Callable[[], Any], episodes: int) -> list[flo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=20000, help="environment steps of SAC")
-    parser.add_argument("--updates", type=int, default=1000, help="of the transformer")
+    parser.add_argument("--steps", type=int, default=8000, help="environment steps of SAC")
+    parser.add_argument("--collected", type=int, default=20000, help="steps to learn from")
+    parser.add_argument("--random", type=float, default=0.3, help="share of random actions in them")
+    parser.add_argument("--updates", type=int, default=2000, help="of the transformer")
     parser.add_argument("--episodes", type=int, default=50, help="that each of them plays")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--override", action="append", default=[], help="of the transformer's run")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", str(given.threads))
-    sac, dt = given.folder / "sac", given.folder / "dt"
+    sac, data, dt = (given.folder / name for name in ("sac", "data", "dt"))
     train(sac, *SAC, f"total_steps={given.steps}")
+    if not data.exists():
+        words = (f"steps={given.collected}", f"random={given.random}", f"out={data}")
+        gear("data", "collect", f"policy={sac}", *words)
     seconds = train(
         dt,
         *DT,
-        f"data.path={sac}",
+        f"data.path={data}",
         f"threads={given.threads}",
         f"total_steps={given.updates}",
         *given.override,
