@@ -162,16 +162,34 @@ def test_decision_transformer_has_the_losses_of_one_process(
             check_same_run(learned_in(trained / f"{name}-{size}"), expected)
 
 
-def test_rank_that_hangs_under_horovod_is_named_after_the_time_out(
-    installation: Installation, tmp_path: Path
-) -> None:
-    write_pendulum(tmp_path / "replay")
-    words = (*TRAIN, "dist=horovod", *ENDLESS, "dist.timeout_s=25")
-    with ranks_of(installation, tmp_path, *words) as (first, second):
-        wait_until_they_learn(tmp_path, first, second)
-        second.send_signal(signal.SIGSTOP)
+def lost(
+    installation: Installation, folder: Path, dist: str, signum: int, timeout_s: int
+) -> tuple[int, str]:
+    """(pid of rank 1, which got the signal while both learned; the words of rank 0, which ends)."""
+    write_pendulum(folder / "replay")
+    words = (*TRAIN, f"dist={dist}", *ENDLESS, f"dist.timeout_s={timeout_s}")
+    with ranks_of(installation, folder, *words) as (first, second):
+        wait_until_they_learn(folder, first, second)
+        second.send_signal(signum)
         _, said = first.communicate(timeout=240)
         assert first.returncode == 2, said
-        # By a call of Horovod's or by one of GEAR's, whichever it was stopped before.
-        who = rf"rank 1( \(pid {second.pid}[^)]*\))? did not take part( in \w+)?"
-        assert re.fullmatch(rf"gear: \[transport\] {who} within (25|30) s: [^\n]+\n", said), said
+        return second.pid, said
+
+
+def test_killed_rank_of_deepspeed_is_named_at_once(
+    installation: Installation, tmp_path: Path
+) -> None:
+    """The time-out is an hour, and nobody waits for that."""
+    pid, said = lost(installation, tmp_path, "deepspeed", signal.SIGKILL, 3600)
+    assert re.fullmatch(rf"gear: \[transport\] rank 1 \(pid {pid}[^)]*\) has ended: [^\n]+\n", said)
+
+
+@pytest.mark.parametrize("dist", ["deepspeed", "horovod"])
+def test_rank_that_hangs_is_named_after_the_time_out(
+    installation: Installation, tmp_path: Path, dist: str
+) -> None:
+    pid, said = lost(installation, tmp_path, dist, signal.SIGSTOP, 25)
+    # By a call of the library's or by one of GEAR's, whichever it was stopped before.
+    who = rf"rank 1( \(pid {pid}[^)]*\))? did not take part( in \w+)?"
+    within = "(25|30)" if dist == "horovod" else r"\d+"
+    assert re.fullmatch(rf"gear: \[transport\] {who} within {within} s: [^\n]+\n", said), said

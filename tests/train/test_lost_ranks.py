@@ -1,4 +1,7 @@
-"""A rank that is killed or hangs while torch, not GEAR, moves tensors: the others name it."""
+"""A rank that is killed or hangs while torch, not GEAR, moves tensors: the others name it.
+
+Those of DeepSpeed and Horovod are in distribution/test_train_installed.py.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ ENDLESS = (
     *("model.width=16", "model.layers=2", "model.heads=2", "algo.context=4", "algo.warmup=0"),
     *("replay.page_steps=16", "total_steps=10000000", "checkpoint_every=200"),
 )
-STRATEGIES = ["ddp", "fsdp2", pytest.param("deepspeed", marks=needs("deepspeed"))]
+STRATEGIES = ["ddp", "fsdp2"]
 
 
 def wait_until_they_learn(folder, *processes):
