@@ -282,6 +282,7 @@ std::optional<std::string> Collective::late(Clock::time_point now) {
     return late_gpu();
   }
   std::vector<int> waited_for;
+  waited_for.reserve(pieces_.size());
   for (const Piece& piece : pieces_) {
     waited_for.push_back(schedule_.rounds[round_].transfers[piece.lane].peer);
   }

@@ -107,6 +107,7 @@ Backend::WorkPointer Backend::run_by_mpi(const Name& name, const Cargo& cargo, c
   }
   auto work = work_of(name, cargo, std::move(operation.tensors));
   std::vector<std::function<std::shared_ptr<Call>()>> makes;
+  makes.reserve(operation.schedules.size());
   const double wait_s = timeout_s(terms.timeout);
   for (Schedule& schedule : operation.schedules) {
     makes.emplace_back([this, &name, &schedule, wait_s] {

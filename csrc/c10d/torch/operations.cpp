@@ -117,6 +117,7 @@ Operation Operations::all_gather_flat(const List& outputs, const List& inputs) c
                       to.scalar_type(), ", and ", size(), " ranks give ", from.numel(), " of ",
                       from.scalar_type(), " each");
     std::vector<Block> blocks;
+    blocks.reserve(size());
     for (uint64_t rank = 0; rank < size(); ++rank) {
       blocks.push_back({all.bytes + rank * given.length, given.length});
     }
