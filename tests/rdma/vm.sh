@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Runs a command in a throw-away virtual machine that has an RDMA device: rxe0, RoCE v2 in software.
 #
-#   tests/rdma/vm.sh [--timeout S] [--boot-timeout S] -- COMMAND [ARGUMENT...]
+#   tests/rdma/vm.sh [--timeout S] [--boot-timeout S] [--cable FOLDER 0|1] -- COMMAND [ARGUMENT...]
 #   tests/rdma/vm.sh --prepare       fetches the kernel and builds the initramfs, nothing more
 #   tests/rdma/vm.sh --missing       one line per thing that this machine lacks: `what: needs package`
+#
+# With --cable, eth0 leads to the machine that is started with the same FOLDER and the other number;
+# their addresses are 10.77.0.1 and 10.77.0.2. That needs qemu 7.2.
 #
 # The guest boots the distribution's kernel. Its root is this machine's, read-only, with a tmpfs over it;
 # the current folder is there too, writable, and the command runs in it, as root, with stdin from
@@ -23,11 +26,12 @@ die() {
   exit "$1"
 }
 
-timeout=300 boot_timeout=240 only=
+timeout=300 boot_timeout=240 only='' cable='' number=0
 while [ $# -gt 0 ]; do
   case $1 in
     --timeout) timeout=$2; shift 2 ;;
     --boot-timeout) boot_timeout=$2; shift 2 ;;
+    --cable) cable=$2 number=$3; shift 3 ;;
     --prepare | --missing) only=${1#--}; shift ;;
     --) shift; break ;;
     *) die 120 "unknown option $1" ;;
@@ -68,7 +72,7 @@ if [ "$only" = missing ]; then
 fi
 [ -z "$lacks" ] || die 120 "$lacks"
 mkdir -p "$cache"
-modules="virtio_pci 9pnet_virtio 9p overlay virtio_rng dummy crc32_generic ib_uverbs rdma_ucm rdma_rxe"
+modules="virtio_pci 9pnet_virtio 9p overlay virtio_rng virtio_net dummy crc32_generic ib_uverbs rdma_ucm rdma_rxe"
 
 # ---- the kernel, and an initramfs with the modules that the guest needs; kept
 
@@ -99,8 +103,9 @@ $b mkdir -p "$n$FOLDER"; $b mount -t 9p -o $p,rw,cache=loose folder "$n$FOLDER" 
 [ -e $n/dev/fd ] || $b ln -s /proc/self/fd $n/dev/fd
 c() { $b chroot $n /usr/bin/env PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
 c ip link set lo up
-c ip link add eth0 type dummy; c ip link set eth0 mtu 4200  # so that the path's is 4096
-c ip addr add 10.77.0.1/24 dev eth0; c ip link set eth0 up
+[ -e /sys/class/net/eth0 ] || c ip link add eth0 type dummy
+c ip link set eth0 mtu 4200  # so that the path's is 4096
+c ip addr add $ADDRESS/24 dev eth0; c ip link set eth0 up
 c rdma link add rxe0 type rxe netdev eth0 || fail "no RDMA device"
 i=0
 until $b grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state || [ $i -ge 100 ]; do
@@ -198,7 +203,7 @@ trap end EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-printf 'FOLDER=%q\n' "$PWD" >"$run/config"
+printf 'FOLDER=%q ADDRESS=10.77.0.%d\n' "$PWD" $((number + 1)) >"$run/config"
 {
   echo "export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb"
   printf 'ulimit -l unlimited; cd %q || exit 120\nexec' "$PWD"
@@ -215,6 +220,15 @@ share() { # tag, folder, readonly or nothing
 share root / readonly
 share run "$run"
 share folder "$PWD"
+if [ -n "$cable" ]; then
+  server=on
+  if [ "$number" = 1 ]; then
+    server=off
+    until [ -S "$cable/socket" ] || [ "$SECONDS" -ge "$boot_timeout" ]; do sleep 0.1; done
+  fi
+  options+=(-netdev "stream,id=cable,server=$server,addr.type=unix,addr.path=$cable/socket"
+    -device "virtio-net-pci,netdev=cable,mac=52:54:00:00:00:0$number,host_mtu=4200,romfile=")
+fi
 line="console=ttyS0 quiet loglevel=4 panic=-1 oops=panic mitigations=off nokaslr net.ifnames=0 no_timer_check random.trust_cpu=on cryptomgr.notests"
 # The guest's clock counts the host's cycles. On a busy host it would measure their rate wrongly.
 khz=$(awk -F: '/^bogomips/ {printf "%d", $2 * 500; exit}' /proc/cpuinfo)
