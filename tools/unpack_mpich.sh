@@ -15,7 +15,7 @@ lib=$root/usr/lib/$(uname -m)-linux-gnu
 
 runs() { "$root/bin/mpirun" -n 1 true; }
 
-if grep -qsF "$root/" "$root/bin/mpirun" && [ -x "$root/bin/mpicxx" ]; then # false too where the repository has moved
+if grep -qsF "$root/" "$root/bin/mpirun" && [ -x "$root/bin/mpicxx" ] && runs; then # false too where the repository has moved
   echo "$root/bin"
   exit 0
 fi
@@ -28,9 +28,10 @@ libraries='s/.*Depends: (libmpich[0-9a-z]*|libslurm[0-9a-z]*)$/\1/p'
 fetch() {
   mapfile -t packages < <({ echo mpich; apt-cache depends mpich; apt-cache depends libmpich-dev; } | sed -nE "/^mpich$/p; $libraries" | sort -u)
   packages+=(libmpich-dev)
-  (cd "$download" && apt-get -qq download "${packages[@]}")
+  (cd "$download" && apt-get -qq -o Acquire::Retries=3 download "${packages[@]}")
 }
-fetch || { [ "$(id -u)" = 0 ] && apt-get -qq update && fetch; } # its lists may be old, or none
+renew() { [ "$(id -u)" = 0 ] && apt-get -qq -o Acquire::Retries=3 update; } # its lists may be old, or none
+fetch || { renew && fetch; } || { echo "unpack_mpich: apt-get cannot download ${packages[*]}" >&2; exit 1; }
 rm -rf "$root"
 mkdir -p "$root/bin"
 for package in "${packages[@]}"; do dpkg --extract "$download/$package"_*.deb "$root"; done

@@ -81,6 +81,7 @@ def test_without_a_launcher_it_starts_the_second_rank_itself() -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     measured = json.loads(done.stdout)["measured"]

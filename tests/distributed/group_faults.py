@@ -111,6 +111,7 @@ def hangs() -> dict[str, Any]:
     result = {}
     if group.rank == who:
         result = error_of(group.barrier)
+        (told / "woken").touch()
     else:
         os.kill(pid, signal.SIGSTOP)
         result["error"] = str(group.lost(RuntimeError("no answer within 6 s"), 1.0))
@@ -119,6 +120,7 @@ def hangs() -> dict[str, Any]:
         for rank in set(range(group.size)) - {who}:
             wait_for(told / str(rank))
         os.kill(pid, signal.SIGCONT)
+        wait_for(told / "woken")  # with rank 0 go the words
     return result
 
 

@@ -103,10 +103,12 @@ def test_calls_of_two_channels_have_no_order() -> None:
 
 def test_a_late_rank_is_named() -> None:
     groups = gear.Group.loopback(4, timeout_s=20)
+    both = threading.Barrier(2)
 
     def wait(group: gear.Group) -> None:
         if group.rank not in (1, 3):
-            group.barrier(0.2, waited_s=3.0)
+            both.wait()
+            group.barrier(1.0, waited_s=2.2)
 
     errors = on_all(groups, wait)
     for rank in (0, 2):

@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("hydra")
+pytest.importorskip("gymnasium")
+
 import torch
 from train.composed import compose
 from train.launched import TRAIN, learned_in

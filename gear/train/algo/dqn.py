@@ -71,7 +71,8 @@ class DoubleDQN(OffPolicy[QNetwork]):
         return best
 
     def exported(self) -> Exported:
-        return Exported(self._online, self._shape)
+        with self.policy.acting() as playing:
+            return Exported(playing, self._shape)
 
     def learn(self, batch: gear.Batch) -> Tensor:
         errors = super().learn(batch)

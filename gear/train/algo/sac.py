@@ -87,7 +87,8 @@ class SAC(OffPolicy[GaussianPolicy]):
         return action
 
     def exported(self) -> Exported:
-        return Exported(self._policy, self._shape)
+        with self.policy.acting() as playing:
+            return Exported(playing, self._shape)
 
     def update(self, t: nstep.Transitions, weights: Tensor) -> Tensor:
         alpha = self._log_alpha.detach().exp()

@@ -9,6 +9,7 @@ A file read with `weights_only=True`, which cannot run code:
     interface   {"stack": observations that it sees, and "first": the first of discrete actions, or
                 "low": [...], "high": [...]: the bounds of continuous ones}
     config      the run's configuration, YAML
+    evaluation  the step and the mean return of the evaluation that chose it; null: none did
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 import gear
 
 FORMAT = 1
+NEEDED = {"network", "arguments", "state_dict", "interface", "config"}
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,13 @@ class Policy:
         return found.cpu().numpy()
 
 
-def save_policy(path: Path, of: Exported, interface: Mapping[str, Any], config: str) -> Path:
+def save_policy(
+    path: Path,
+    of: Exported,
+    interface: Mapping[str, Any],
+    config: str,
+    evaluation: tuple[int, float] | None = None,
+) -> Path:
     """Writes it whole or not at all."""
     kind = type(of.network)
     module = kind.__module__.removeprefix("gear.train.models.")
@@ -90,6 +98,7 @@ def save_policy(path: Path, of: Exported, interface: Mapping[str, Any], config: 
         "state_dict": {name: t.detach().cpu() for name, t in of.network.state_dict().items()},
         "interface": dict(interface),
         "config": config,
+        "evaluation": evaluation,
     }
     beside = path.with_suffix(".pt.part")
     torch.save(saved, beside)
@@ -99,6 +108,21 @@ def save_policy(path: Path, of: Exported, interface: Mapping[str, Any], config: 
 
 def load_policy(path: str | Path) -> Policy:
     """Raises CorruptData if it is no policy that this version of GEAR reads."""
+    saved = _read(path)
+    module, _, name = saved["network"].partition(":")
+    kind = getattr(importlib.import_module(f"gear.train.models.{module}"), name)
+    network: nn.Module = kind(**saved["arguments"])
+    network.load_state_dict(saved["state_dict"])
+    return Policy(network, saved["interface"], saved["config"])
+
+
+def evaluation_of(path: Path) -> tuple[int, float] | None:
+    """Step and mean return of the evaluation that chose the policy. CorruptData as above."""
+    found: tuple[int, float] | None = _read(path).get("evaluation")
+    return found
+
+
+def _read(path: str | Path) -> dict[str, Any]:
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
@@ -106,13 +130,10 @@ def load_policy(path: str | Path) -> Policy:
     except Exception:  # noqa: BLE001  # whatever the unpickler stumbles over
         saved = None
     found = saved.get("format") if isinstance(saved, dict) else None
-    if found != FORMAT:
+    if not isinstance(saved, dict) or found != FORMAT or not saved.keys() >= NEEDED:
+        what = f"one of format {FORMAT} that lacks a part" if found == FORMAT else found
         raise gear.CorruptData(
-            f"[train] {path} is no policy of format {FORMAT} but {found or 'another file'}: give "
+            f"[train] {path} is no policy of format {FORMAT} but {what or 'another file'}: give "
             "the policy.pt that gear train writes at its end"
         )
-    module, _, name = saved["network"].partition(":")
-    kind = getattr(importlib.import_module(f"gear.train.models.{module}"), name)
-    network: nn.Module = kind(**saved["arguments"])
-    network.load_state_dict(saved["state_dict"])
-    return Policy(network, saved["interface"], saved["config"])
+    return saved

@@ -75,6 +75,7 @@ def _exported(path: Path, words: Sequence[str], device: str) -> Trained:
     assert isinstance(of_the_run, DictConfig)
     saved = _alone(of_the_run, device)
     config = read(saved)
+    seed_everything(config.seed, config.threads, deterministic=config.deterministic)
     policy.network.to(Ranks.single(config.device).device)
     own = make_environment(config.env, config.seed)
     try:

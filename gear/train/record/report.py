@@ -14,7 +14,7 @@ from rich.table import Table
 from gear.train.config import ActingAlgo, Config, Ddp, Puzzles
 from gear.train.counters import Counters
 from gear.train.loop import Learner
-from gear.train.models.exported import save_policy
+from gear.train.models.exported import evaluation_of, save_policy
 from gear.train.record.display import Display
 
 FINAL_EPISODES = 10
@@ -58,19 +58,30 @@ def write_summary(run_dir: Path, summary: dict[str, Any]) -> Path:
     return path
 
 
-def write_policy(path: Path, learner: Learner) -> None:
+def write_policy(path: Path, learner: Learner, evaluation: tuple[int, float] | None = None) -> None:
     """Where the algorithm's policy can be used by itself. After `ready_to_play`."""
     exported = learner.algorithm.exported()
     if exported:
         interface = learner.envs[0].interface
-        save_policy(path, exported, interface, learner.config.yaml)
+        save_policy(path, exported, interface, learner.config.yaml, evaluation)
 
 
 def write_best_policy(run_dir: Path, learner: Learner) -> None:
-    """RUN_DIR/best_policy.pt, if the last evaluation was better than all before. After it."""
-    *before, last = learner.counters.eval_returns
-    if last > max(before, default=-np.inf):
-        write_policy(run_dir / BEST_POLICY, learner)
+    """RUN_DIR/best_policy.pt, if the last evaluation was better than the one it is of. After it."""
+    counters = learner.counters
+    step, value = counters.eval_steps[-1], counters.eval_returns[-1]
+    kept = _kept(run_dir, counters)
+    if value > (kept[1] if kept else -np.inf):
+        write_policy(run_dir / BEST_POLICY, learner, (step, value))
+
+
+def _kept(run_dir: Path, counters: Counters) -> tuple[int, float] | None:
+    """Step and value of the evaluation that RUN_DIR/best_policy.pt is of; None: there is none, or
+    it is of steps that this run, which went on from an earlier checkpoint, has not taken."""
+    path = run_dir / BEST_POLICY
+    found = evaluation_of(path) if path.is_file() else None
+    made = zip(counters.eval_steps, counters.eval_returns, strict=True)
+    return found if found is not None and found in made else None
 
 
 def draw_curve(run_dir: Path, counters: Counters, title: str, *, config: Config) -> Path:
@@ -122,21 +133,16 @@ def show(
     table.add_row("seconds held up by checkpoints", f"{summary['checkpoint_seconds']:,.1f}")
     display.show(table)
     display.note(f"learning curve: {curve}")
-    for name, of in ((POLICY, ""), (BEST_POLICY, _best(counters))):
-        if (run_dir / name).is_file():
-            display.note(f"policy{of}: {run_dir / name}")
+    if (run_dir / POLICY).is_file():
+        display.note(f"policy: {run_dir / POLICY}")
+    kept = _kept(run_dir, counters)
+    if kept:
+        of = f"of the best evaluation, {kept[1]:,.1f} after step {kept[0]:,}"
+        display.note(f"policy {of}: {run_dir / BEST_POLICY}")
     launcher = ", each under the same launcher" if isinstance(config.dist, Ddp) else ""
     display.note(f"try next{launcher}:")
     for command in suggestions(config, run_dir):
         display.note(f"  {command}")
-
-
-def _best(counters: Counters) -> str:
-    if not counters.eval_returns:
-        return ""
-    best = int(np.argmax(counters.eval_returns))
-    value, step = counters.eval_returns[best], counters.eval_steps[best]
-    return f" of the best evaluation, {value:,.1f} after step {step:,}"
 
 
 def _number(value: float | None) -> str:
