@@ -260,9 +260,10 @@ class ReplayBuffer:
             them in ``stats()["stale_updates"]``. None if both arguments are torch tensors or CuPy
             arrays on one GPU: a count would have to wait for the GPU, and this call does not once
             a loader there selects by priority. None over a group of several ranks: the priorities
-            travel to the steps' owners with the next ``next(loader)`` or `save`, and the owners
-            set them before that draw, in the order of the ranks. Between the GPUs of one node they
-            travel from GPU to GPU, where a loader's draws are made there.
+            travel to the steps' owners with the next ``next(loader)`` of a loader without
+            ``remote="pull"``, or with `save`, and the owners set them before that draw, in the
+            order of the ranks. Between the GPUs of one node they travel from GPU to GPU, where a
+            loader's draws are made there.
 
         Raises:
             InvalidArgument: a wrong priority or id; nothing is set. A GPU finds it later: then the
