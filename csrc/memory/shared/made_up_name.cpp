@@ -20,7 +20,7 @@ constexpr std::string_view kBegin = "ranks.";
 // False for what is still being made, too: it has no header yet, and its owner lives.
 bool is_abandoned(const SharedObject& object) {
   SharedHeader header{};
-  return object.read_at_start(std::as_writable_bytes(std::span(&header, 1))) &&
+  return object.is_mine() && object.read_at_start(std::as_writable_bytes(std::span(&header, 1))) &&
          header.magic == kSharedMagic && header.layout_version == kSharedLayoutVersion &&
          liveness(header.owner) == Liveness::kEnded;
 }
@@ -47,12 +47,12 @@ void remove_abandoned() noexcept {
       }
       try {
         std::optional<SharedObject> object = SharedObject::open(object_name);
-        if (object && is_abandoned(*object) && object->unlink()) {
+        if (object && is_abandoned(*object) && object->try_unlink()) {
           base::log(base::Level::kInfo,
                     base::cat("[memory] removed /dev/shm", object_name,
                               ", which a rank left behind that was killed as it started"));
         }
-      } catch (const base::Error&) {  // another user's
+      } catch (const base::Error&) {  // another user's, who lets nobody open it
       }
     }
   } catch (const std::exception& error) {

@@ -10,8 +10,8 @@ namespace gear::memory {
 std::string made_up_name();
 
 /// Removes such memory of processes that have ended, of this user and GEAR_SHM_PREFIX: of ranks
-/// that were killed before the others had mapped it. Logged as kInfo. What cannot be read is left
-/// alone.
+/// that were killed before the others had mapped it. Logged as kInfo. What cannot be read, belongs
+/// to another user or is locked is left alone; waits for nobody.
 void remove_abandoned() noexcept;
 
 }  // namespace gear::memory

@@ -164,10 +164,19 @@ Mapping SharedObject::map(size_t bytes) const {
   return Mapping(address, bytes);
 }
 
-bool SharedObject::unlink() noexcept {
-  // The lock is on the object, not on the name: who holds it and finds the name to be this object
-  // knows that nobody else removes that name meanwhile.
-  if (retrying([&] { return ::flock(descriptor_, LOCK_EX); }) != 0) {
+bool SharedObject::is_mine() const noexcept {
+  struct stat status;
+  return ::fstat(descriptor_, &status) == 0 && status.st_uid == ::geteuid();
+}
+
+bool SharedObject::unlink() noexcept { return unlink_under(LOCK_EX); }
+
+bool SharedObject::try_unlink() noexcept { return unlink_under(LOCK_EX | LOCK_NB); }
+
+// The lock is on the object, not on the name: who holds it and finds the name to be this object
+// knows that nobody else removes that name meanwhile.
+bool SharedObject::unlink_under(int lock) noexcept {
+  if (retrying([&] { return ::flock(descriptor_, lock); }) != 0) {
     return false;
   }
   const int current = retrying([&] { return ::shm_open(name_.c_str(), O_RDWR, 0); });

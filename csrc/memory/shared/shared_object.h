@@ -42,11 +42,20 @@ class SharedObject {
   /// name means something else or nothing.
   bool unlink() noexcept;
 
+  /// The same at once: false, too, while somebody holds the object's lock, who may be anybody who
+  /// can open it.
+  bool try_unlink() noexcept;
+
+  /// Whether it belongs to the user that this process runs as.
+  bool is_mine() const noexcept;
+
   const std::string& name() const noexcept { return name_; }
 
  private:
   SharedObject(std::string name, int descriptor)
       : name_(std::move(name)), descriptor_(descriptor) {}
+
+  bool unlink_under(int lock) noexcept;
 
   std::string name_;
   int descriptor_;

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -175,6 +176,37 @@ TEST_CASE("under a made-up name, what an ended process left behind is removed") 
     CHECK(other.exists());  // whoever gives that name again removes it
   }
   CHECK(!exists(alive));
+}
+
+TEST_CASE("under a made-up name, what is locked or another user's is left alone") {
+  const ScopedVariable prefix("GEAR_SHM_PREFIX", gear::base::cat("locked", ::getpid()).c_str());
+  const std::string ended = made_up_name();
+  REQUIRE(in_child([&] {
+            const auto region = SharedRegion::create(ended, 100, kHash);
+            ::_exit(0);
+            return 1;
+          }) == 0);
+  const std::string object = shared_object_name(ended);
+  const std::string path = "/dev/shm" + object;
+  const auto is_left = [&] {
+    CHECK(in_child([] {
+            ::alarm(240);  // the fault was to wait for ever
+            made_up_name();
+            return 0;
+          }) == 0);
+    return ::access(path.c_str(), F_OK) == 0;
+  };
+  const int holder = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(holder >= 0);
+  REQUIRE(::flock(holder, LOCK_EX) == 0);
+  CHECK(is_left());
+  REQUIRE(::close(holder) == 0);
+  if (::geteuid() == 0) {
+    REQUIRE(::chown(path.c_str(), 1, ::getegid()) == 0);
+    CHECK(is_left());
+    REQUIRE(::chown(path.c_str(), 0, ::getegid()) == 0);
+  }
+  CHECK(!is_left());
 }
 
 TEST_CASE("a reused pid does not keep a stale region alive") {
