@@ -143,6 +143,12 @@ void Shard::publish_index(std::shared_ptr<memory::Region> memory) {
   publisher_ = std::make_unique<IndexPublisher>(index_, std::move(memory));
 }
 
+void Shard::check_process() const {
+  if (publisher_) {
+    publisher_->check_process();
+  }
+}
+
 void Shard::tell_readers() {
   if (publisher_) {
     publisher_->publish();
@@ -261,6 +267,7 @@ bool Shard::append(Place& at, Rows columns, uint64_t count, std::span<const floa
   // Taking the lock waits for the stores before it, which miss in a page that was long unused: up
   // to this many bytes, copying under one lock is over sooner than taking it once a page.
   constexpr uint64_t kCopyLocked = 32 << 10;
+  check_process();
   GEAR_CHECK(columns.size() == layout_.step_bytes.size());
   GEAR_CHECK(priorities.empty() || priorities.size() == count);
   const bool locked = rows_ != nullptr || count * schema_->step_bytes() <= kCopyLocked;
@@ -287,6 +294,7 @@ bool Shard::append(Place& at, Rows columns, uint64_t count, std::span<const floa
 }
 
 void Shard::end_episode(Place& at, EpisodeState state, double weight, Rows closing) {
+  check_process();
   auto held = lock();
   uint64_t closing_columns = 0;
   if (!closing.empty()) {

@@ -104,11 +104,12 @@ class Shard {
   /// Waits for the rate limiter, up to timeout_s (none: for ever; false is returned then), for
   /// readers of a page that is to be used again, and for the end of a draw that is out; without the
   /// lock. Throws OutOfMemory where no page can be evicted, InvalidArgument in the thread whose
-  /// draw is out: the steps before that page are stored.
+  /// draw is out: the steps before that page are stored; and as check_process().
   bool append(Place& at, Rows columns, uint64_t count, std::span<const float> priorities,
               uint64_t& done, std::optional<double> timeout_s);
   /// Ends the episode of `at`, as Index::end_episode(). `closing[c]` is the closing step's row of
-  /// column c or null; empty for none. The rate limiter knows nothing of that step.
+  /// column c or null; empty for none. The rate limiter knows nothing of that step. Throws as
+  /// check_process().
   void end_episode(Place& at, EpisodeState state, double weight, Rows closing);
 
   // ---- under the lock ----
@@ -139,7 +140,7 @@ class Shard {
   /// Wakes who waits in append() or wait_sample(), after the counts or the index changed.
   void notify_progress() { progress_.notify_all(); }
   /// From here on every change of the index is published into `memory`: see IndexPublisher. A page
-  /// is published as given up before it is written again. Once.
+  /// is published as given up before it is written again. Once, before others know this shard.
   void publish_index(std::shared_ptr<memory::Region> memory);
 
   // ---- with or without the lock ----
@@ -148,6 +149,9 @@ class Shard {
     tickets_.end_when(ticket, std::move(end));
   }
   void poll_reads() { tickets_.poll(); }
+  /// Throws InvalidArgument in a forked child of the process that publishes this shard: neither its
+  /// pages nor its index may change there.
+  void check_process() const;
   void wait_rows();
 
  private:
