@@ -12,6 +12,7 @@
 
 #include "c10d/roll_call.h"
 #include "c10d/schedule.h"
+#include "c10d/send_order.h"
 
 namespace gear::c10d {
 
@@ -23,6 +24,7 @@ struct Ring {
   const std::string name;
   Communicator communicator;
   RollCall roll_call;
+  SendOrder sends;
   Clock::time_point listened{};
 };
 

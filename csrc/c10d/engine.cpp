@@ -165,9 +165,17 @@ void Engine::wait(Call& call, std::optional<double> timeout_s) {
   }
   static const bool keeps_core = has_core();
   auto next_look = Clock::now() + base::kInterruptEvery;
+  const auto look = [&] {
+    const auto now = Clock::now();
+    if (now >= next_look) {
+      base::check_interrupt();
+      next_look = now + base::kInterruptEvery;
+    }
+  };
   for (uint32_t turn = 0; !is_done(); ++turn) {
     if (drive()) {
       turn = 0;
+      look();
       continue;
     }
     if (turn < kBusyTurns) {
@@ -176,11 +184,7 @@ void Engine::wait(Call& call, std::optional<double> timeout_s) {
       }
       continue;
     }
-    const auto now = Clock::now();
-    if (now >= next_look) {
-      base::check_interrupt();
-      next_look = now + base::kInterruptEvery;
-    }
+    look();
     if (turn < kYieldTurns) {
       ::sched_yield();
     } else {

@@ -36,6 +36,11 @@ MPI_Datatype type_of(uint64_t length) {
 
 }  // namespace
 
+bool Message::may_post() const {
+  return (!staging_ || staging_->have_all_come()) &&
+         (kind_ != Kind::kSend || ring_->sends.is_first(peer_, tag_, place_));
+}
+
 void Message::post() {
   const bool large = bytes_.length > kMostBytes;
   MPI_Datatype type = large ? type_of(bytes_.length) : MPI_BYTE;
@@ -43,6 +48,7 @@ void Message::post() {
   const MPI_Comm communicator = ring_->communicator.messages();
   if (kind_ == Kind::kSend) {
     check(MPI_Isend(bytes_.bytes, count, type, peer_, tag_, communicator, &request_), "MPI_Isend");
+    ring_->sends.posted(peer_, tag_);
   } else {
     check(MPI_Irecv(bytes_.bytes, count, type, peer_, tag_, communicator, &request_), "MPI_Irecv");
   }
@@ -55,7 +61,7 @@ void Message::post() {
 Step Message::advance() {
   const bool first = !posted_;
   if (first) {
-    if (staging_ && !staging_->have_all_come()) {
+    if (!may_post()) {
       return Step::kIdle;
     }
     post();
@@ -88,8 +94,8 @@ Step Message::advance() {
 }
 
 std::optional<std::string> Message::late(Clock::time_point /*now*/) {
-  if (staging_ && !staging_->have_all_come()) {
-    return late_gpu();
+  if (!posted_) {
+    return late_gpu();  // its own tensor, or that of a send before it
   }
   if (kind_ == Kind::kSend) {
     return base::cat("[mpi] rank ", peer_, " has not received what rank ",

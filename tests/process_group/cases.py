@@ -411,6 +411,30 @@ def messages(pair: Pair) -> None:
 
 
 @case
+def messages_of_one_tag(pair: Pair) -> None:
+    """They come in the order in which they are sent, whatever each must wait for."""
+    if pair.size == 1:
+        return
+    to, source = (pair.rank + 1) % pair.size, (pair.rank - 1) % pair.size
+    sizes = [300_007, 1, 0, 7, 7, 300_007, 20_011, 1]
+
+    def made(rank: int, place: int) -> torch.Tensor:
+        return torch.full((sizes[place],), 100.0 * rank + place)
+
+    for _ in range(5):
+        works = [
+            dist.isend(made(pair.rank, place), pair.ranks[to], group=pair.mpi)
+            for place in range(len(sizes))
+        ]
+        for place, size in enumerate(sizes):
+            given = torch.empty(size)
+            dist.recv(given, pair.ranks[source], group=pair.mpi)
+            same(given, made(source, place), str(place))
+        for work in works:
+            work.wait()
+
+
+@case
 def messages_from_any(pair: Pair) -> None:
     if pair.size == 1:
         return
@@ -611,8 +635,9 @@ def broadcast_by_gloo(pair: Pair) -> None:
 STAGED = ["averages", "premultiplied_sums", "all_reduce_coalesced", "reduce"]
 STAGED += ["broadcast", "all_gather", "all_gather_uneven", "all_gather_coalesced", "gather"]
 STAGED += ["scatter", "reduce_scatter_uneven", "reduce_scatter_coalesced", "all_to_all"]
-STAGED += ["all_to_all_of_random_splits", "other_strides", "messages", "messages_from_any"]
-STAGED += ["batches_of_messages", "futures", "waiting_by_looking", "compressed"]
+STAGED += ["all_to_all_of_random_splits", "other_strides", "messages", "messages_of_one_tag"]
+STAGED += ["messages_from_any", "batches_of_messages", "futures", "waiting_by_looking"]
+STAGED += ["compressed"]
 
 
 def of_random_groups(count: int) -> None:

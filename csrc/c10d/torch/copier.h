@@ -48,8 +48,8 @@ class Copier {
 /// the one that runs may be built for CUDA or for ROCm, whatever this was compiled with.
 std::unique_ptr<Copier> make_stream_copier(at::Device device);
 
-/// For tensors of the host, by a thread that is late at random: what tests have where there is no
-/// GPU.
+/// For tensors of the host, by a thread that is late at random, and takes copies of several
+/// operations in any order, as a GPU does: what tests have where there is no GPU.
 std::unique_ptr<Copier> make_rehearsal_copier();
 
 }  // namespace gear::c10d

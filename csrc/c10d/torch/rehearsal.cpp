@@ -5,9 +5,14 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "c10d/torch/copier.h"
 
@@ -16,47 +21,60 @@ namespace {
 
 constexpr int64_t kNoise = 0x5A;  // what memory holds that nothing has come to
 
-// Does what it is asked, late, and in order; it lives as long as the process.
-class Queue {
+// Does what it is asked, late: that of one line in order, that of several as it comes, as streams
+// of a GPU do. It lives as long as the process.
+class Lines {
  public:
-  static Queue& instance() {
-    static auto* const queue = new Queue;
-    return *queue;
+  static Lines& instance() {
+    static auto* const lines = new Lines;
+    return *lines;
   }
 
-  void add(std::function<void()> what) {
+  uint64_t next() { return num_lines_++; }
+
+  void add(uint64_t line, std::function<void()> what) {
     {
       const std::lock_guard guard(mutex_);
-      waiting_.push_back(std::move(what));
+      waiting_[line].push_back(std::move(what));
     }
     changed_.notify_one();
   }
 
  private:
-  Queue() {
+  Lines() {
     std::thread([this] { run(); }).detach();
   }
 
   [[noreturn]] void run() {
     std::minstd_rand random;
     for (;;) {
-      std::function<void()> what;
       {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return !waiting_.empty(); });
-        what = std::move(waiting_.front());
-        waiting_.pop_front();
       }
       if (random() % 4 == 0) {
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 100));
       }
-      what();
+      take(random())();
     }
+  }
+
+  std::function<void()> take(uint64_t random) {
+    const std::lock_guard guard(mutex_);
+    const auto line =
+        std::next(waiting_.begin(), static_cast<std::ptrdiff_t>(random % waiting_.size()));
+    std::function<void()> what = std::move(line->second.front());
+    line->second.pop_front();
+    if (line->second.empty()) {
+      waiting_.erase(line);
+    }
+    return what;
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> waiting_;
+  std::map<uint64_t, std::deque<std::function<void()>>> waiting_;  // by line; none is empty
+  std::atomic<uint64_t> num_lines_{0};
 };
 
 class FlagMark final : public Mark {
@@ -76,25 +94,13 @@ class RehearsalCopier final : public Copier {
   void follow_caller() override {}
 
   std::unique_ptr<Mark> copy_in(const at::Tensor& to, const at::Tensor& from) override {
-    copy_out(to, from);
-    return mark_out();
+    copy(in_, to, from);
+    return mark(in_);
   }
 
-  void copy_out(const at::Tensor& to, const at::Tensor& from) override {
-    Queue::instance().add([to, from] {
-      const c10::NoGradGuard no_grad;
-      to.copy_(from);
-    });
-  }
+  void copy_out(const at::Tensor& to, const at::Tensor& from) override { copy(out_, to, from); }
 
-  std::unique_ptr<Mark> mark_out() override {
-    const auto flag = std::make_shared<std::atomic<bool>>(false);
-    Queue::instance().add([flag] {
-      flag->store(true, std::memory_order_release);
-      flag->notify_all();
-    });
-    return std::make_unique<FlagMark>(flag);
-  }
+  std::unique_ptr<Mark> mark_out() override { return mark(out_); }
 
   void keep(const at::Tensor& /*tensor*/) override {}
 
@@ -103,6 +109,26 @@ class RehearsalCopier final : public Copier {
     mark_out()->hold_caller();
     what();
   }
+
+ private:
+  static void copy(uint64_t line, const at::Tensor& to, const at::Tensor& from) {
+    Lines::instance().add(line, [to, from] {
+      const c10::NoGradGuard no_grad;
+      to.copy_(from);
+    });
+  }
+
+  static std::unique_ptr<Mark> mark(uint64_t line) {
+    const auto flag = std::make_shared<std::atomic<bool>>(false);
+    Lines::instance().add(line, [flag] {
+      flag->store(true, std::memory_order_release);
+      flag->notify_all();
+    });
+    return std::make_unique<FlagMark>(flag);
+  }
+
+  uint64_t in_ = Lines::instance().next();
+  uint64_t out_ = Lines::instance().next();
 };
 
 }  // namespace
