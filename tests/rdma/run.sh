@@ -21,13 +21,13 @@ if [ -n "$missing" ]; then
 fi
 binary=${1:-build/native/gear_rdma_tests}
 [ $# -gt 0 ] || tools/native.sh --build=gear_rdma_tests
-[ -n "$between" ] || exec tests/rdma/vm.sh --timeout 300 --boot-timeout 240 -- tests/rdma/in_vm.sh "$binary"
+[ -n "$between" ] || exec tests/rdma/vm.sh --timeout 900 --boot-timeout 240 -- tests/rdma/in_vm.sh "$binary"
 
 cable=$(mktemp -d)
 owner=''
 trap '[ -z "$owner" ] || kill "$owner" 2>/dev/null; rm -rf "$cable"' EXIT
 rank() { # number, test case
-  tests/rdma/vm.sh --timeout 300 --boot-timeout 240 --cable "$cable" "$1" -- \
+  tests/rdma/vm.sh --timeout 900 --boot-timeout 240 --cable "$cable" "$1" -- \
     "$binary" --no-skip --duration=true --test-case="rdma machines: $2*"
 }
 rank 1 "the owner's" &
