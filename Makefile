@@ -1,5 +1,5 @@
 # Two commands: `make demo` and `make test`. Each sets up what it needs in .venv first.
-# `make test-all` is every test, and both sanitizers: what CI runs.
+# `make test-all` is lint, every test, and both sanitizers: what CI runs.
 # `make test REQUIRE=mpi,slurm` fails where a test would be skipped for want of these.
 .PHONY: demo test test-all setup lint native stubs bench gpu docs dist clean
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# `make test` and `make test-all`: venv, build, lint, native tests, Python tests. Ends with what this
-# machine could not run, and pytest's closing line.
+# `make test`: venv, build, native tests, Python tests; `make test-all`: lint and slow tests, too. Ends with
+# what this machine could not run, and pytest's closing line.
 #
 #   tools/test.sh [--all] [pytest arguments]
 #
-# Without --all: no test that is marked slow, the native tests over the core as it is, without sanitizers, and
-# GPU code is compiled where there is a GPU alone.
+# Without --all: no lint (`make lint`), no test that is marked slow, the native tests over the core as it is,
+# without sanitizers, and GPU code is compiled where there is a GPU alone.
 # Tests run side by side, three processes for two cores; `-n 0` runs them in this one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,7 +21,7 @@ fi
 
 tools/setup.sh dev
 
-# Beside lint: native tests wait more than they compute, and lint ends with one process.
+# Native tests beside lint: they wait more than they compute, and lint ends with one process.
 native=
 mapfile -t not_run < <(tools/debian_packages.sh missing)
 if echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1; then
@@ -29,10 +29,9 @@ if echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1; then
   native=$!
   trap 'kill -- "-$native" 2>/dev/null || true' EXIT
 fi
-tools/lint.sh
-
-# Only slow tests need it; 3: no MPI here, and they are skipped. Once more for MPICH, where Debian's is to be had.
 if [ ${#tier[@]} = 0 ]; then
+  tools/lint.sh
+  # Only slow tests need it; 3: no MPI here, and they are skipped. Once more for MPICH, where Debian's is to be had.
   tools/c10d.sh >/dev/null || [ $? = 3 ]
   if mpich=$(tools/unpack_mpich.sh); then MPICXX=$mpich/mpicxx tools/c10d.sh >/dev/null || [ $? = 3 ]; fi
 fi

@@ -100,6 +100,7 @@ def test_torch_needs_no_small_room(tmp_path: Path) -> None:
     enough.succeed("--only", "preflight")
 
 
+@pytest.mark.slow
 def test_without_a_network(prefix: Path, tmp_path: Path) -> None:
     index = {"pip_index": "http://127.0.0.1:9/simple"}
     site = small_site(tmp_path / "site.conf", **OTHER_BASE, **index)
@@ -148,6 +149,7 @@ def wheelhouse(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
+@pytest.mark.slow
 def test_a_wheelhouse_that_lacks_something(wheelhouse: Path, prefix: Path, tmp_path: Path) -> None:
     poorer = tmp_path / "wheels"
     shutil.copytree(wheelhouse, poorer, ignore=shutil.ignore_patterns("pybind11*"))

@@ -129,6 +129,7 @@ def test_requirements_are_those_of_the_project(extra: str, tmp_path: Path) -> No
     assert done.stdout.splitlines() == expanded([*project["dependencies"], *extras[extra]])
 
 
+@pytest.mark.slow
 def test_an_update_leaves_base_and_previous_build_alone(prefix: Path, tmp_path: Path) -> None:
     builds = prefix / "gear" / ".builds"
     (base,) = builds.glob("base-*")
@@ -218,6 +219,7 @@ def test_a_base_goes_with_the_last_build_on_it(prefix: Path, tmp_path: Path) -> 
     assert not prefix.joinpath("gear").exists()
 
 
+@pytest.mark.slow
 def test_an_unfinished_base_goes_on_under_another_build(tmp_path: Path) -> None:
     """What was corrected in the site file was no matter of the base."""
     site = tmp_path / "site.conf"

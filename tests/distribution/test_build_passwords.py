@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from distribution.recipe import small_site, toy_recipe
 from distribution.recipe_part import run_part
 
@@ -22,6 +24,7 @@ def test_a_dry_run_shows_no_password(tmp_path: Path) -> None:
     assert "--proxy" not in said  # any list of processes would show it
 
 
+@pytest.mark.slow
 def test_log_and_error_show_no_password(tmp_path: Path) -> None:
     site = small_site(tmp_path / "site.conf", pip_index=SECRET, proxy=SECRET)
     env = {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "1"}

@@ -50,6 +50,7 @@ def test_killed_at_every_step_boundary_and_within_every_step(
     assert list_files(recipe) == list_files(whole)
 
 
+@pytest.mark.slow
 def test_an_unfinished_build_leaves_the_installed_one_alone(prefix: Path, tmp_path: Path) -> None:
     recipe = toy_recipe(small_site(tmp_path / "site.conf"), prefix)
     changed = toy_recipe(small_site(tmp_path / "changed.conf", env__A_CHANGE="1"), prefix)

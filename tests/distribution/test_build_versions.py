@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+
 from distribution.project import DISTRIBUTION, NAME, VERSION
 from distribution.recipe import (
     SITES,
@@ -37,6 +39,7 @@ def test_a_second_run_does_nothing(installation: Installation) -> None:
     assert when_changed(installation.prefix) == before
 
 
+@pytest.mark.slow
 def test_two_versions_side_by_side(prefix: Path, tmp_path: Path) -> None:
     site = small_site(tmp_path / "site.conf")
     old, new = toy_recipe(site, prefix), toy_recipe(site, prefix, version=NEXT)

@@ -70,6 +70,7 @@ def install(python: Path, wheel: Path) -> None:
     output_of(python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel)
 
 
+@pytest.mark.slow
 def test_what_pip_installs_wins_and_goes_again(module: ToyModule, tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)

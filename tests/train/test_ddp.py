@@ -259,7 +259,9 @@ def test_mpirun(launch, tmp_path):
     ],
 )
 def test_refusals(tmp_path, monkeypatch, variables, overrides, message):
+    """test_ranks.py has what the other ranks are told; here are none to wait for."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gear.train.ranks.meeting.decline", lambda *given: None)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(gear.InvalidArgument, match=message):

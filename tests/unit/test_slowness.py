@@ -56,7 +56,7 @@ def outcomes(folder: Path, **limits: float) -> dict[str, str]:
     return {words[1].split("::")[1]: words[0] for words in said if words[0].isupper()}
 
 
-@pytest.mark.parametrize("kind", ["own", "shared"])
+@pytest.mark.parametrize("kind", ["own", pytest.param("shared", marks=pytest.mark.slow)])
 def test_what_takes_long_fails(tmp_path: Path, kind: str) -> None:
     limits = {"FAILS_S": 0.3} if kind == "own" else {"SHARED_FAILS_S": 0.3, "FAILS_S": 60.0}
     own, shared = ("FAILED", "PASSED") if kind == "own" else ("PASSED", "FAILED")
