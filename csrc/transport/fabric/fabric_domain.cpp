@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <string_view>
 
 #include "base/environment.h"
@@ -51,6 +52,22 @@ bool is_near(const fi_info& info) {
   return node >= 0 && ::getcpu(nullptr, &own) == 0 && static_cast<unsigned>(node) == own;
 }
 
+// The first call of a process loads providers, which take signals.
+int get_info(const FabricLibrary& library, const fi_info& hints, fi_info** first) {
+  const auto ask = [&] { return library.getinfo(kVersion, nullptr, nullptr, 0, &hints, first); };
+  static std::mutex mutex;
+  static bool loaded = false;
+  {
+    const std::lock_guard one_thread(mutex);
+    if (!loaded) {
+      const KeptSignals kept;
+      loaded = true;
+      return ask();
+    }
+  }
+  return ask();
+}
+
 }  // namespace
 
 FabricChoice fabric_choice() {
@@ -81,10 +98,7 @@ FabricDomain::Info FabricDomain::find(const FabricChoice& choice) const {
     hints->fabric_attr->prov_name = ::strdup(choice.provider.c_str());
   }
   fi_info* first = nullptr;
-  const int code = [&] {
-    const KeptSignals kept;  // the first call loads providers
-    return library_.getinfo(kVersion, nullptr, nullptr, 0, hints.get(), &first);
-  }();
+  const int code = get_info(library_, *hints, &first);
   const Info list(first, closer);
   const fi_info* best = nullptr;
   std::string there;

@@ -6,8 +6,9 @@
 
 namespace gear::transport::fabric {
 
-/// While it lives, a library may set handlers of signals; afterwards every signal has the handler
-/// that it had before.
+/// While it lives, a library may set handlers of signals; afterwards those signals have the handler
+/// again that they had before. One thread of a process at a time may have one, and for a short
+/// while: a handler that another thread sets meanwhile cannot be told from the library's.
 ///
 /// libinfinipath, which Debian's libfabric brings along, takes SIGTERM and the signals of a crash
 /// when it is loaded: its handler calls exit(), which waits for ever where the signal came amid an
@@ -21,7 +22,10 @@ class KeptSignals {
   }
   ~KeptSignals() {
     for (int signal = 1; signal < NSIG; ++signal) {
-      if (known_[signal]) {
+      struct sigaction now{};
+      if (known_[signal] && ::sigaction(signal, nullptr, &now) == 0 &&
+          (now.sa_handler != before_[signal].sa_handler ||
+           now.sa_flags != before_[signal].sa_flags)) {
         ::sigaction(signal, &before_[signal], nullptr);
       }
     }
