@@ -231,10 +231,11 @@ void Peers::check_room(uint64_t count, uint64_t kept) const {
   if (count <= most_kept_ && kept <= most_kept_ - count) {
     return;
   }
-  throw base::OutOfMemory(base::cat(
-      "[group] ", count, " more priorities beside ", kept, " that other ranks have yet to hear ",
-      "of: ", most_kept_, " at most are kept; call next, which tells them, on every rank between ",
-      "updates"));
+  throw base::OutOfMemory(
+      base::cat("[group] ", count, " more priorities beside ", kept,
+                " that other ranks have yet to hear ", "of: ", most_kept_,
+                " at most are kept; call next of a loader that all ranks draw with, which ",
+                "tells them (one of remote='pull' does not), on every rank between updates"));
 }
 
 void Peers::put_into_outbox(std::span<const int64_t> ids, std::span<const float> priorities) {

@@ -28,7 +28,8 @@ std::string_view hint(int error) {
     case FI_ENOTCONN:
     case FI_ESHUTDOWN:
     case FI_EIO:
-      return "its connection has ended: it has ended itself, or has closed its buffer";
+      return "its connection has ended: it has ended itself, or has closed its buffer, which it "
+             "may do only once all ranks have closed their loaders";
     case FI_ETIMEDOUT:
     case FI_EHOSTUNREACH:
     case FI_ENETUNREACH:
@@ -36,8 +37,8 @@ std::string_view hint(int error) {
     case FI_EKEYREJECTED:
     case FI_EACCES:
     case FI_EREMOTEIO:
-      return "it does not offer the memory asked for: it has closed its buffer, or runs another "
-             "build";
+      return "it does not offer the memory asked for: it has closed its buffer, which it may do "
+             "only once all ranks have closed their loaders, or runs another build";
     default:
       return "see the system's log on both nodes, and what FI_LOG_LEVEL=warn prints";
   }

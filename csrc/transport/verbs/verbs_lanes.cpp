@@ -21,8 +21,8 @@ std::string_view hint(ibv_wc_status status) {
     case IBV_WC_REM_ACCESS_ERR:
     case IBV_WC_REM_INV_REQ_ERR:
     case IBV_WC_REM_OP_ERR:
-      return "it does not offer the memory asked for: it has closed its buffer, or runs another "
-             "build";
+      return "it does not offer the memory asked for: it has closed its buffer, which it may do "
+             "only once all ranks have closed their loaders, or runs another build";
     case IBV_WC_LOC_QP_OP_ERR:
       return "this rank's device cannot send: its link is down (ibv_devinfo, ip link)";
     case IBV_WC_WR_FLUSH_ERR:

@@ -239,7 +239,8 @@ TEST_CASE("verbs faults: what became of a read is said in words, and to the grou
   CHECK(errors[0] ==
         "[transport] rank 0 reads rows of rank 1 by verbs (fake0 port 2, RoCE, GID 2 "
         "::ffff:10.0.0.1, MTU 4096 from RoCE, GID ::ffff:10.0.0.1): remote access error (10): it "
-        "does not offer the memory asked for: it has closed its buffer, or runs another build");
+        "does not offer the memory asked for: it has closed its buffer, which it may do only "
+        "once all ranks have closed their loaders, or runs another build");
   CHECK(failure->text() == errors[0]);
 }
 
