@@ -268,7 +268,7 @@ class ReplayBuffer:
         Raises:
             InvalidArgument: a wrong priority or id; nothing is set. A GPU finds it later: then the
                 next call of the buffer or of its loaders there raises it. Or some rank has role
-                ``"store"``.
+                ``"store"``. Or the buffer publishes, and this is a forked child.
         """
         shard = self._open()
         if self._group.stores:

@@ -73,7 +73,7 @@ class Peers {
   /// Keeps priorities until the next exchange_updates(), on whatever rank's steps they are. Throws
   /// InvalidArgument, and keeps nothing, for a priority that is negative or not finite, or an id of
   /// no rank; and OutOfMemory for more than kLeastKept and two for each step that the buffer has
-  /// room for, which nobody exchanges. Any thread.
+  /// room for, which nobody exchanges; and as Shard::check_process(). Any thread.
   void update(std::span<const int64_t> ids, std::span<const float> priorities);
   /// The same of arrays on a GPU, see Mirror::update. Returns at once where a GPU keeps them, which
   /// finds a wrong priority or id later: then the next update raises it. Else it waits for them.

@@ -509,19 +509,32 @@ def pulls() -> dict[str, Any]:
 def fork() -> dict[str, Any]:
     """The child's calls are refused, and the group's end in it waits for nothing."""
     group = gear.Group.from_env(timeout_s=60)
+    schema = gear.Schema([gear.Column("n", (), "int64")])
+    buffer = gear.ReplayBuffer(schema, 256, tier="shared", group=group, publish=True)
+    writer = buffer.writer()
+    writer.append(n=group.rank)
     read, wrote = os.pipe()
     pid = os.fork()
     if pid == 0:
-        said = error_of(lambda: group.exchange(1))
-        del group
+        calls: list[Callable[[], Any]] = [
+            lambda: writer.append(n=7),
+            writer.end_episode,
+            lambda: buffer.update([0], [1.0]),
+            lambda: group.exchange(1),
+        ]
+        said = [error_of(call) for call in calls]
+        del group, buffer, writer, calls
         gc.collect()
-        os.write(wrote, said["error"].encode())
+        os.write(wrote, json.dumps(said).encode())
         os._exit(0)
     os.close(wrote)
     with os.fdopen(read) as pipe:
-        said = pipe.read()
+        said = json.loads(pipe.read())
     os.waitpid(pid, 0)
-    return {"said": said, "parent": group.exchange(group.rank)}
+    group.barrier()
+    with buffer.loader(64, remote="pull", framework="numpy") as loader:
+        drawn = sorted({int(n) for n in next(loader)["n"]})
+    return {"said": said, "drawn": drawn, "parent": group.exchange(group.rank)}
 
 
 def late_start() -> dict[str, Any]:

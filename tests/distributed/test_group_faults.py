@@ -340,7 +340,12 @@ def test_rows_of_a_stopped_rank_are_pulled_and_those_of_one_that_evicts(
 
 def test_a_fork_of_a_rank_is_no_rank(run: Run) -> None:
     for result in run("fork", plain(2)):
-        assert result["said"].startswith("[group] this group was made before this process was fork")
+        *changes, exchange = result["said"]
+        assert exchange["error"].startswith("[group] this group was made before this process was")
+        for said in changes:
+            assert said["kind"] == "InvalidArgument", said
+            assert said["error"].startswith("[store] this buffer was made before this process was")
+        assert result["drawn"] == [0, 1]
         assert result["parent"] == [0, 1]
 
 
