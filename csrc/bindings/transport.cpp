@@ -182,7 +182,7 @@ void register_transport(py::module_& module) {
              "A rank of a group on this node; `name` is this group's alone. Collective.\n"
              "made: rank 0's SharedRoom of that name, where it has made one.");
   module.def(
-      "made_up_name", &memory::made_up_name,
+      "made_up_name", &memory::made_up_name, py::call_guard<py::gil_scoped_release>(),
       "A name for memory that the ranks of one group map, which nobody else learns. Removes\n"
       "what ranks left behind under such names that were killed before the others mapped it.");
   module.def("mpi_transport", &mpi_transport, py::arg("communicator"), py::arg("timeout_s"),
