@@ -49,6 +49,7 @@ void IndexPublisher::publish() {
     return;
   }
   check_process();
+  base::store_fence();  // the rows, before what says that they are there
   for (const uint32_t e : log_.episodes()) {
     give_back(e);
   }
