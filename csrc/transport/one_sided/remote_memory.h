@@ -29,7 +29,8 @@ class RemoteReader {
   /// writes meanwhile may come torn: who reads sees to it that nobody does.
   ///
   /// Throws TransportError, which names the owner and says in words what became of the read; the
-  /// reader is of no use after that. Waits no longer than the transport's timeout_s().
+  /// reader is of no use after that. Waits no longer than the transport's timeout_s(), and what
+  /// base::check_interrupt throws meanwhile ends this call alone.
   virtual ConstBytes read(std::span<const RemoteRead> reads, uint64_t bytes) = 0;
 };
 

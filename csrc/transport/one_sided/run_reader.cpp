@@ -46,6 +46,7 @@ ConstBytes RunReader::read(std::span<const RemoteRead> reads, uint64_t bytes) {
     GEAR_CHECK(one.bytes <= there && one.from <= there - one.bytes);
   }
   try {
+    post_all({});  // what an interrupted call left under way fills the memory
     make_room(bytes);
     post_all(reads);
   } catch (const base::Error& error) {
@@ -53,9 +54,6 @@ ConstBytes RunReader::read(std::span<const RemoteRead> reads, uint64_t bytes) {
     if (options_.failure) {
       options_.failure->tell(failed_);
     }
-    throw;
-  } catch (...) {
-    failed_ = "[transport] a read of rows was interrupted: make the loader again";
     throw;
   }
   return {landing_->data(), bytes};

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace gear::testing {
 namespace {
@@ -19,6 +20,11 @@ struct FakeContext {
   int family = 0;
 };
 
+struct FakeRead {
+  ibv_send_wr request;
+  ibv_sge place;
+};
+
 struct FakePair {
   ibv_qp pair{};
   uint32_t other = 0;
@@ -26,6 +32,7 @@ struct FakePair {
   uint32_t open = 0;
   bool broken = false;
   std::deque<uint32_t> signalled;  // reads that each completion to come ends
+  std::vector<FakeRead> asked;     // and not answered yet
 };
 
 struct FakeCompletions {
@@ -216,8 +223,8 @@ bool inside(uint32_t key, uint64_t address, uint64_t bytes, int access) {
          address + bytes <= found->second.begin + found->second.bytes;
 }
 
-ibv_wc_status carry_out(const FakePair& pair, const ibv_send_wr& request) {
-  const ibv_sge& place = request.sg_list[0];
+ibv_wc_status carry_out(const FakePair& pair, const FakeRead& read) {
+  const auto& [request, place] = read;
   if (request.opcode != IBV_WR_RDMA_READ || request.num_sge != 1 ||
       pair.pair.state != IBV_QPS_RTS || place.length > FakeVerbs::settings.most_bytes_of_message ||
       place.length == 0) {
@@ -254,28 +261,34 @@ void complete(FakePair& pair, uint64_t id, ibv_wc_status status, uint32_t reads)
   pair.signalled.push_back(reads);
 }
 
+void answer(FakePair& pair) {
+  uint32_t unsignalled = 0;
+  for (const FakeRead& read : std::exchange(pair.asked, {})) {
+    ++unsignalled;
+    const ibv_wc_status status = pair.broken ? IBV_WC_WR_FLUSH_ERR : carry_out(pair, read);
+    pair.broken |= status != IBV_WC_SUCCESS;
+    if (pair.broken || (read.request.send_flags & IBV_SEND_SIGNALED) != 0) {
+      complete(pair, read.request.wr_id, status, std::exchange(unsignalled, 0));
+    }
+  }
+  if (unsignalled != 0) {
+    wrong("the last read of a chain tells nobody");
+  }
+}
+
 int post_send(ibv_qp* given, ibv_send_wr* first, ibv_send_wr**) {
   const std::lock_guard guard(g_mutex);
   auto& pair = *reinterpret_cast<FakePair*>(given);
   uint64_t length = 0;
-  uint32_t unsignalled = 0;
   for (const ibv_send_wr* request = first; request != nullptr; request = request->next) {
     ++length;
     if (++pair.open > pair.depth) {
       wrong("more reads under way than the queue pair is deep");
     }
-    ++unsignalled;
-    if (!FakeVerbs::settings.answers) {
-      continue;
-    }
-    const ibv_wc_status status = pair.broken ? IBV_WC_WR_FLUSH_ERR : carry_out(pair, *request);
-    pair.broken |= status != IBV_WC_SUCCESS;
-    if (pair.broken || (request->send_flags & IBV_SEND_SIGNALED) != 0) {
-      complete(pair, request->wr_id, status, std::exchange(unsignalled, 0));
-    }
+    pair.asked.push_back({*request, request->sg_list[0]});
   }
-  if (FakeVerbs::settings.answers && unsignalled != 0) {
-    wrong("the last read of a chain tells nobody");
+  if (FakeVerbs::settings.answers) {
+    answer(pair);
   }
   g_counts.reads += length;
   ++g_counts.chains;
@@ -286,6 +299,13 @@ int post_send(ibv_qp* given, ibv_send_wr* first, ibv_send_wr**) {
 int poll_cq(ibv_cq* given, int most, ibv_wc* out) {
   const std::lock_guard guard(g_mutex);
   auto& queue = *reinterpret_cast<FakeCompletions*>(given);
+  if (FakeVerbs::settings.answers) {
+    for (const auto& [number, pair] : g_pairs) {
+      if (pair->pair.send_cq == given && !pair->asked.empty()) {
+        answer(*pair);
+      }
+    }
+  }
   int count = 0;
   for (; count < most && !queue.entries.empty(); ++count) {
     out[count] = queue.entries.front();

@@ -22,7 +22,7 @@ class FakeVerbs {
     uint32_t most_bytes_of_message = 1U << 31;
     int depth = 1024;
     int completions = 32767;
-    bool answers = true;  ///< false: reads never end
+    bool answers = true;  ///< false: reads do not end until it is true
   };
 
   /// What has been seen.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/threads/interrupt.h"
 #include "scoped_variable.h"
 #include "transport/failure.h"
 #include "transport/one_sided/remote_memory.h"
@@ -32,6 +33,15 @@ struct Fresh {
 };
 
 thread_local uint32_t t_rank = 0;
+
+struct Interrupt {};
+thread_local bool t_interrupted = false;
+
+void interrupt() {
+  if (t_interrupted) {
+    throw Interrupt();
+  }
+}
 
 // Opens the transport on two ranks, `find` being asked by each with its number in t_rank; what
 // each of them throws.
@@ -293,6 +303,41 @@ TEST_CASE("verbs faults: reads that never end are given up in time") {
         "[transport] reads of rank 1 by verbs did not end within 0.3 s: see "
         "ibv_devinfo there, or set a longer time-out");
   CHECK(errors[1].find("reads of rank 0 by verbs did not end within") != std::string::npos);
+}
+
+TEST_CASE("verbs faults: an interrupt ends the read that it comes amid, and no other") {
+  const Fresh fresh;
+  const auto failure = std::make_shared<Failure>();
+  Ranks ranks = make_verbs_ranks(2, 240, {uint64_t{1} << 30, 1, failure});
+  gear::base::interrupt_check.store(&interrupt);
+  const auto errors = errors_of(ranks, [](Transport& transport) {
+    constexpr uint64_t kBytes = 8 << 20;  // for which the reader's memory has to grow
+    std::vector<std::byte> mine(kBytes, static_cast<std::byte>(transport.rank() + 1));
+    const auto memory = transport.expose(mine);
+    const auto reader = memory->connect(transport);
+    if (transport.rank() == 0) {
+      const std::vector<RemoteRead> some(40, {1, 0, 64, 0});
+      FakeVerbs::settings.answers = false;
+      t_interrupted = true;
+      bool ended = false;
+      try {
+        static_cast<void>(reader->read(some, 64));
+      } catch (const Interrupt&) {
+        ended = true;
+      }
+      t_interrupted = false;
+      FakeVerbs::settings.answers = true;
+      expect(ended, "it was not interrupted");
+      const std::vector<RemoteRead> all{{1, 0, kBytes, 0}};
+      const ConstBytes read = reader->read(all, kBytes);
+      expect(std::ranges::all_of(read, [](std::byte one) { return one == std::byte{2}; }),
+             "other bytes");
+    }
+    transport.allgather({}, {});
+  });
+  gear::base::interrupt_check.store(nullptr);
+  CHECK(errors == std::vector<std::string>(2));
+  CHECK(failure->text() == "");
 }
 
 TEST_CASE("verbs faults: lost packets are given up within the group's time-out") {
