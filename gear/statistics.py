@@ -47,6 +47,8 @@ class LoaderStats(TypedDict):
         message_bytes: the part of ``bytes`` that was sent to this rank, not read in place.
         one_sided_bytes: the part of ``bytes`` that this rank read out of its owner's memory
             (transports ``verbs`` and ``fabric``).
+        packed_bytes: the part of ``one_sided_bytes`` that its owner had packed before.
+        pack_below: owners pack runs of rows that are shorter than so many bytes; 0: none.
         repeated, stale: of a loader that pulls: items that were read again, because their owner
             used a page of theirs again meanwhile, and those of them that were drawn anew, because
             their step was gone.
@@ -69,6 +71,8 @@ class LoaderStats(TypedDict):
     remote_bytes: int
     message_bytes: int
     one_sided_bytes: int
+    packed_bytes: int
+    pack_below: int
     repeated: int
     stale: int
     remote_path: str

@@ -39,6 +39,8 @@ constexpr auto kTable = std::to_array<EnvVar>({
      "provider of libfabric: cxi, verbs;ofi_rxm"},
     {"GEAR_FABRIC_DOMAIN", "the nearest of the provider",
      "network interface of libfabric, its domain: cxi0, eth0"},
+    {"GEAR_PACK_BELOW", "measured between the ranks",
+     "bytes: owners pack shorter runs of rows for ranks that read one-sided; 0: never"},
 });
 
 std::optional<std::string> value_of(const char* name) {

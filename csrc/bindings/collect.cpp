@@ -310,6 +310,8 @@ class PyCollector {
     out["remote_bytes"] = stats.remote_bytes;
     out["message_bytes"] = stats.message_bytes;
     out["one_sided_bytes"] = stats.one_sided_bytes;
+    out["packed_bytes"] = stats.packed_bytes;
+    out["pack_below"] = stats.pack_below;
     out["repeated"] = stats.repeated;
     out["stale"] = stats.stale;
     return out;

@@ -49,6 +49,8 @@ struct Stats {
   uint64_t remote_bytes = 0;
   uint64_t message_bytes = 0;
   uint64_t one_sided_bytes = 0;
+  uint64_t packed_bytes = 0;  ///< of those one-sided
+  uint64_t pack_below = 0;    ///< runs shorter than so many bytes are packed
   /// Of a loader that pulls: items that were read again, and drawn anew.
   uint64_t repeated = 0;
   uint64_t stale = 0;

@@ -1,6 +1,7 @@
 #include "group/group_loader.h"
 
 #include <chrono>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -17,6 +18,25 @@ namespace {
 bool allowed(store::Shard& shard, uint64_t batch_size, double within_s) {
   auto lock = shard.lock();
   return shard.wait_sample(lock, batch_size, nullptr, within_s);
+}
+
+// Of a batch whose windows are whole: a run is a column's rows of one page. Outputs of a window
+// that show the same column share them.
+uint64_t mean_run_bytes(const plan::BatchLayout& layout, const store::PageLayout& pages) {
+  uint64_t runs = 0;
+  uint64_t bytes = 0;
+  for (const plan::BatchLayout::SharedWindow& shared : layout.windows) {
+    const auto length = static_cast<uint64_t>(shared.window.length());
+    std::set<size_t> columns;
+    for (const size_t output : shared.outputs) {
+      columns.insert(layout.outputs[output].column);
+    }
+    for (const size_t column : columns) {
+      runs += (length + pages.page_steps - 1) / pages.page_steps;
+      bytes += length * pages.step_bytes[column];
+    }
+  }
+  return runs == 0 ? 0 : bytes / runs;
 }
 
 [[noreturn]] void refuse_to_draw(const Peers& peers, const deliver::LoaderOptions& options) {
@@ -59,6 +79,12 @@ LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::LoaderOptions
   parts.by_kernels = by_kernels != 0;
   parts.access =
       parts.peers->agree_on_access(parts.by_kernels ? parts.options.device : -1, control);
+  if (parts.access.one_sided) {
+    parts.pack_below = parts.peers->pack_below(control);
+    if (mean_run_bytes(*parts.layout, shard.layout()) < parts.pack_below) {
+      parts.access.pack();
+    }
+  }
   return parts;
 }
 

@@ -30,6 +30,7 @@ struct LoaderParts {
   uint64_t number = 0;      ///< of the loader, the same on all ranks
   bool by_kernels = false;  ///< a GPU gathers
   PageAccess access;
+  uint64_t pack_below = 0;  ///< as Peers::pack_below; 0 where nothing is read one-sided
 };
 
 /// Collective. Throws InvalidArgument, on all ranks alike, where their options differ.

@@ -39,7 +39,8 @@ GroupSource::GroupSource(LoaderParts parts)
       control_(std::move(parts.control)),
       data_(peers_->control().duplicate()),
       by_kernels_(parts.by_kernels),
-      access_(std::move(parts.access)) {
+      access_(std::move(parts.access)),
+      pack_below_(parts.pack_below) {
   facts_.layout = std::move(parts.layout);
   facts_.tier = shard_.options().tier;
   mover_ = make_mover();
@@ -86,9 +87,10 @@ void GroupSource::end() {
 std::unique_ptr<GroupMover> GroupSource::make_mover() {
   MoverParts parts{facts_.layout,  shard_.layout(),   access_.pages,
                    peers_->rank(), options_.prefetch, *data_};
-  if (access_.one_sided) {
+  if (access_.by_run()) {
     parts.reader = peers_->remote()->connect(*control_);
   }
+  parts.in_arena = access_.packed;
   if (!by_kernels_) {
     facts_.path = options_.device >= 0 ? plan::Path::kStaged : plan::Path::kHost;
     return make_host_mover(std::move(parts), options_.device >= 0
@@ -228,7 +230,7 @@ void GroupSource::prepare(Share& job) {
                          {job.batch.at<float>(facts_.layout->weights), job.drawn.items});
   for (uint32_t c = 0; c < ranks; ++c) {
     const Parcel& parcel = job.drawn.parcels[c];
-    if (c == rank || access_.one_sided || access_.reads(c, rank) || parcel.bytes.empty()) {
+    if (c == rank || access_.by_run() || access_.reads(c, rank) || parcel.bytes.empty()) {
       continue;
     }
     mover_->pack(c, parcel.plan, parcel.rows);
@@ -291,6 +293,7 @@ void GroupSource::count(deliver::Job& delivered) {
     }
     if (!access_.reads(rank, o)) {
       (access_.one_sided ? counted_.one_sided_bytes : counted_.message_bytes) += bytes;
+      counted_.packed_bytes += access_.packed ? bytes : 0;
     }
   }
 }
@@ -313,6 +316,8 @@ void GroupSource::report(deliver::Stats& stats) {
   stats.remote_bytes = counted_.remote_bytes;
   stats.message_bytes = counted_.message_bytes;
   stats.one_sided_bytes = counted_.one_sided_bytes;
+  stats.packed_bytes = counted_.packed_bytes;
+  stats.pack_below = pack_below_;
 }
 
 }  // namespace gear::group

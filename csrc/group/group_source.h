@@ -25,7 +25,7 @@ namespace gear::group {
 ///       updates to their owners ─ offers of the shards ─ own draws ─ who consumes which ─ parcels
 ///     own thread, batch after batch:
 ///       parcels to their consumers ─ rows: own and mapped pages by pointer, others by message
-///                                  or, by Peers::remote(), read out of their owners' pages
+///                                  or read one-sided: in their owners' pages, or packed
 ///
 /// The first line is collective on `control`, the second on `data`: two transports, since the
 /// threads have no order between them. options.batch_size is the rank's. A source of every rank is
@@ -86,6 +86,7 @@ class GroupSource final : public deliver::Source {
   std::unique_ptr<GroupMover> mover_;
   bool by_kernels_ = false;  ///< a GPU gathers
   PageAccess access_;
+  uint64_t pack_below_;
   std::shared_ptr<ReadBoard> board_;
   std::unique_ptr<GlobalDraw> draw_;
   uint64_t drawn_ = 0;  ///< batches to gather; of the caller's thread

@@ -4,6 +4,7 @@
 #include "deliver/block_pool.h"
 #include "gather/gather_cpu.h"
 #include "group/mover.h"
+#include "group/parcels/parcel_arena.h"
 #include "group/remote_rows.h"
 #include "transport/typed.h"
 
@@ -23,6 +24,8 @@ class HostMover final : public GroupMover {
         received_(parts_.peers.size()) {
     if (parts_.reader) {
       remote_ = std::make_unique<RemoteRows>(*parts_.layout, parts_.pages, *parts_.reader);
+    } else if (parts_.in_arena) {
+      arena_ = std::make_unique<ParcelArena>(parts_.data);
     }
     // Of staged batches as many again are on their way to the GPU.
     const size_t most_blocks = (parts_.prefetch + 2) * (stage_ ? 2 : 1);
@@ -45,9 +48,12 @@ class HostMover final : public GroupMover {
   }
 
   void pack(uint32_t consumer, const plan::Plan& plan, const plan::PackedRows& rows) override {
-    sent_[consumer].resize(rows.bytes);
-    gather::pack_cpu(parts_.peers[parts_.rank].host, parts_.pages, *parts_.layout, plan, rows,
-                     sent_[consumer].data(), pool_);
+    if (!arena_) {
+      sent_[consumer].resize(rows.bytes);
+    }
+    std::byte* const out = arena_ ? arena_->place(consumer, rows.bytes) : sent_[consumer].data();
+    gather::pack_cpu(parts_.peers[parts_.rank].host, parts_.pages, *parts_.layout, plan, rows, out,
+                     pool_);
   }
 
   void gather(uint64_t, const BatchAssembly& assembly, plan::Batch& batch, bool messages) override {
@@ -89,30 +95,44 @@ class HostMover final : public GroupMover {
   }
 
   void receive(const BatchAssembly& assembly, plan::Batch& batch) {
-    std::vector<ConstBytes> to(parts_.peers.size());
-    std::vector<Bytes> arriving(parts_.peers.size());
+    std::vector<uint64_t> bytes(parts_.peers.size());
     for (uint32_t r = 0; r < parts_.peers.size(); ++r) {
-      to[r] = sent_[r];
-      received_[r].resize(assembly.packed(r).bytes);
-      arriving[r] = received_[r];
+      bytes[r] = assembly.packed(r).bytes;
     }
-    parts_.data.alltoallv(to, arriving);
+    const std::span<const ConstBytes> arrived = arena_ ? arena_->fetch(bytes) : exchange(bytes);
     for (uint32_t r = 0; r < parts_.peers.size(); ++r) {
-      sent_[r].clear();
-      if (!received_[r].empty()) {
-        gather::unpack_cpu(received_[r].data(), assembly.packed(r), parts_.pages, assembly.plan(r),
+      if (!arrived[r].empty()) {
+        gather::unpack_cpu(arrived[r].data(), assembly.packed(r), parts_.pages, assembly.plan(r),
                            batch, pool_);
       }
     }
   }
 
+  // What the owners send, bytes[o] each.
+  std::span<const ConstBytes> exchange(std::span<const uint64_t> bytes) {
+    const std::vector<ConstBytes> to(sent_.begin(), sent_.end());
+    std::vector<Bytes> arriving;
+    for (uint32_t r = 0; r < bytes.size(); ++r) {
+      received_[r].resize(bytes[r]);
+      arriving.emplace_back(received_[r]);
+    }
+    parts_.data.alltoallv(to, arriving);
+    for (std::vector<std::byte>& one : sent_) {
+      one.clear();
+    }
+    arrived_.assign(arriving.begin(), arriving.end());
+    return arrived_;
+  }
+
   MoverParts parts_;
-  std::unique_ptr<RemoteRows> remote_;  // null: rows come by message
+  std::unique_ptr<RemoteRows> remote_;  // null: rows come packed
+  std::unique_ptr<ParcelArena> arena_;  // null: those by message
   std::unique_ptr<deliver::Stage> stage_;
   base::ThreadPool& pool_;
   std::shared_ptr<deliver::HostBlockPool> blocks_;
   std::vector<std::vector<std::byte>> sent_;      // by consumer, until exchanged
   std::vector<std::vector<std::byte>> received_;  // by owner
+  std::vector<ConstBytes> arrived_;               // likewise
 };
 
 }  // namespace

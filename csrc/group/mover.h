@@ -20,8 +20,8 @@ namespace gear::group {
 ///   acquire ── begin ── pack(c), for every rank c that receives rows by message ── gather
 ///           ── wait_read ── exchange             (not where every rank reads every other's pages)
 ///
-/// Where there is a reader, no rank packs: exchange() reads the rows out of their owners' pages,
-/// and returns when all ranks have done so.
+/// Where there is a reader, no rank packs: exchange() reads the rows out of their owners' pages.
+/// Where rows are packed in an arena, it reads them there. Either returns when all ranks have read.
 ///
 /// Called by the source's own thread; acquire() by that of next(), and exchange() too where
 /// on_stream(): there it only enqueues work, at the call that delivers the batch before, which is a
@@ -64,6 +64,7 @@ struct MoverParts {
   size_t prefetch;             ///< so many batches are behind the one that is delivered
   transport::Transport& data;  ///< rows travel by it
   std::unique_ptr<transport::RemoteReader> reader = nullptr;  ///< of the host mover
+  bool in_arena = false;  ///< the host mover's packed rows are read one-sided, through `data`
 };
 
 /// By host threads, into host memory or, with `stage`, on to a GPU.

@@ -18,11 +18,23 @@ struct PageAccess {
   std::vector<PeerPages> pages;     ///< by owner: as this rank reads them
   std::vector<uint8_t> by_pointer;  ///< [consumer, owner]
   bool messages = false;            ///< some rank does not read some other's so
-  bool one_sided = false;           ///< consumers fetch those rows by Peers::remote(); else sent
+  bool one_sided = false;  ///< consumers read those rows in their owners' memory; else sent
+  bool packed = false;     ///< which packs them first: see ParcelArena
 
   /// [consumer, owner]: whether the consumer is told where the rows lie in the owner's pages.
   std::vector<uint8_t> told() const {
-    return one_sided ? std::vector<uint8_t>(by_pointer.size(), 1) : by_pointer;
+    return by_run() ? std::vector<uint8_t>(by_pointer.size(), 1) : by_pointer;
+  }
+
+  /// Whether consumers read those rows in their owners' pages, by Peers::remote().
+  bool by_run() const { return one_sided && !packed; }
+
+  /// Of one_sided: the owners pack from here on.
+  void pack() {
+    packed = true;
+    for (PeerPages& one : pages) {
+      one.num_pages = one.host != nullptr ? one.num_pages : 0;
+    }
   }
 
   bool reads(uint32_t consumer, uint32_t owner) const {

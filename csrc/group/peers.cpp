@@ -11,6 +11,7 @@
 #include "memory/tiers.h"
 #include "store/id.h"
 #include "store/index/update_check.h"
+#include "transport/one_sided/pack_limit.h"
 #include "transport/typed.h"
 
 namespace gear::group {
@@ -162,6 +163,23 @@ PageAccess Peers::agree_on_access(int device, transport::Transport& control) {
     access.pages[r].num_pages = known_[r].num_pages;
   }
   return access;
+}
+
+uint64_t Peers::pack_below(transport::Transport& control) {
+  if (!pack_below_) {
+    uint32_t owner = (rank_ + 1) % size();
+    for (uint32_t steps = 1; steps < size() && nodes_[owner] == nodes_[rank_]; ++steps) {
+      owner = (owner + 1) % size();
+    }
+    owner = owner == rank_ ? (rank_ + 1) % size() : owner;  // all are on one node
+    pack_below_ = transport::agree_on_pack_below(control, owner);
+    if (rank_ == 0) {
+      base::log(base::Level::kInfo,
+                base::cat("[transport] ", control.name(), ": owners pack runs of rows below ",
+                          *pack_below_, " bytes (GEAR_PACK_BELOW, else measured)"));
+    }
+  }
+  return *pack_below_;
 }
 
 // Named memory is mapped once, and page-locked when a GPU is to read it; another GPU's memory is

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -70,6 +71,11 @@ class Peers {
   /// ranks whose mapping did not fail.
   PageAccess agree_on_access(int device, transport::Transport& control);
 
+  /// Owners pack runs of rows that are shorter than so many bytes for those who read them
+  /// one-sided: see transport::agree_on_pack_below. Of use where one_sided; the first call is
+  /// collective over `control`, and a rank of another node is measured where there is one.
+  uint64_t pack_below(transport::Transport& control);
+
   /// Keeps priorities until the next exchange_updates(), on whatever rank's steps they are. Throws
   /// InvalidArgument, and keeps nothing, for a priority that is negative or not finite, or an id of
   /// no rank; and OutOfMemory for more than kLeastKept and two for each step that the buffer has
@@ -136,6 +142,7 @@ class Peers {
   uint32_t rank_;
   std::vector<Known> known_;
   std::vector<Mapped> mapped_;
+  std::optional<uint64_t> pack_below_;
   uint64_t loaders_ = 0;
   uint64_t most_kept_ = kLeastKept;
   /// Under the shard's lock:

@@ -143,6 +143,8 @@ def check_what_travels(
             assert stats[f"{near}_bytes"] == reckoned[rank][near], (rank, near, stats)
         travelled = stats["message_bytes"] + stats["one_sided_bytes"]
         assert stats["remote_path"] == (path if travelled else "")
+        assert stats["pack_below"] == 64 or not stats["one_sided_bytes"]
+        assert stats["packed_bytes"] in (0, stats["one_sided_bytes"])
         if not padding:
             assert stats["bytes"] == sum(reckoned[rank].values())
 

@@ -116,9 +116,12 @@ def carry() -> dict[str, Any]:
 
 
 def refused() -> dict[str, Any]:
-    """A transport, REFUSED, that these ranks cannot have."""
+    """A transport, REFUSED, that these ranks cannot have; what it is told wrongly, if they can."""
     try:
-        gear.Group.from_env(timeout_s=30, transport=os.environ["REFUSED"])
+        with gear.Group.from_env(timeout_s=30, transport=os.environ["REFUSED"]) as group:
+            from gear.cli.bench.rates import pack_below
+
+            pack_below(group)
     except gear.InvalidArgument as error:
         return {"error": str(error)}
     return {}

@@ -125,6 +125,7 @@ def launch(
             ("OMPI_", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_", "GEAR_")
         )
     } | {"GEAR_SHM_PREFIX": prefix, "GEAR_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    environment["GEAR_PACK_BELOW"] = "64"  # some scenarios' rows are packed, others' are read alone
     command = [sys.executable, str(WORKER), str(folder / "job.json")]
     began = time.monotonic()
     processes = []

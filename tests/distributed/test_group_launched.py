@@ -349,6 +349,21 @@ def test_fabric_needs_a_provider_on_every_rank(run: Run) -> None:
 
 
 @needs_torch
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not gear._core.build_info()["fabric"], reason="GEAR was built without the transport fabric"
+)
+def test_ranks_that_are_told_to_pack_otherwise_are_refused(run: Run) -> None:
+    places = plain(2, REFUSED="fabric", GEAR_FABRIC_PROVIDER="tcp")
+    places[1]["GEAR_PACK_BELOW"] = "20"
+    for result in run("refused", places):
+        assert result["error"] == (
+            "[transport] GEAR_PACK_BELOW on rank 1 is 20, on rank 0 not set: give every rank the "
+            "same, or none"
+        )
+
+
+@needs_torch
 def test_bench_links_measures_what_there_is_and_says_why_not_the_rest(run: Run) -> None:
     result, other = run("links", plain(2))
     rates = {(kind, row_bytes): rate for kind, row_bytes, rate in result["rates"]}
@@ -360,6 +375,9 @@ def test_bench_links_measures_what_there_is_and_says_why_not_the_rest(run: Run) 
     assert "needs GEAR built with MPI and ranks that mpirun started" in result["told"]["mpi"]
     assert result["told"].get("verbs", "").startswith("[transport]") is ("verbs" not in kinds)
     assert ("fabric" in kinds) is bool(gear._core.build_info()["fabric"])
+    assert ("fabric packed" in kinds) is ("fabric" in kinds)
+    if "fabric" in kinds:
+        assert re.search(r"; owners pack runs below [\d,]+ bytes$", result["told"]["fabric"])
     assert [rate for _, _, rate in other["rates"]] == [0] * len(rates)
 
 

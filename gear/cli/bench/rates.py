@@ -49,6 +49,16 @@ def rows_per_s(group: gear.Group, tier: str, row_bytes: int, work: Work) -> floa
     return received / row_bytes / took
 
 
+def pack_below(group: gear.Group) -> int:
+    """Runs shorter than so many bytes are packed by their owners. Collective."""
+    schema = gear.Schema([gear.Column("row")])
+    with (
+        gear.ReplayBuffer(schema, 1024, tier="host", group=group) as buffer,
+        buffer.loader(1, framework="numpy") as loader,
+    ):
+        return loader.stats()["pack_below"]
+
+
 def _fill(buffer: gear.ReplayBuffer, rows: int, row_bytes: int) -> None:
     with buffer.writer() as writer:
         for begin in range(0, rows, FILLED_AT_A_TIME):

@@ -15,6 +15,7 @@
 #include "deliver/pipeline.h"
 #include "described_rows.h"
 #include "group/group_loader.h"
+#include "scoped_variable.h"
 #include "transport/one_sided_kinds.h"
 #include "varied_content.h"
 
@@ -29,6 +30,10 @@ using gear::plan::BatchLayout;
 namespace {
 
 constexpr double kLong = 200;  // a wait that takes so long fails its test
+constexpr const char* kPackBelow = "GEAR_PACK_BELOW";
+
+// How owners pack: every run, or none.
+const char* pack_below(bool packed) { return packed ? "1000000000" : "0"; }
 
 uint64_t random_number(uint64_t seed, uint64_t n, uint64_t range) {
   return gear::base::scale_to(gear::base::philox(seed, 5, n), range);
@@ -91,9 +96,15 @@ void none(const std::vector<std::string>& errors) {
   }
 }
 
+bool as_told(const gear::deliver::Stats& stats, bool packed) {
+  return stats.packed_bytes == (packed ? stats.one_sided_bytes : 0) &&
+         std::to_string(stats.pack_below) == pack_below(packed);
+}
+
 // Reads batches until all ranks have `least` of them and `seconds` are over, while a writer of each
 // rank evicts as fast as it can. What rank 0 saw, in words.
-std::string read_while_evicted(const OneSidedKind& kind, int least, double seconds) {
+std::string read_while_evicted(const OneSidedKind& kind, bool packed, int least, double seconds) {
+  const ScopedVariable set(kPackBelow, pack_below(packed));
   Ranks ranks = kind.make(2, kLong, {});
   std::string told;
   none(errors_of(ranks, [&](Transport& transport) {
@@ -136,6 +147,7 @@ std::string read_while_evicted(const OneSidedKind& kind, int least, double secon
         go_on = all[0] != std::byte{0} || all[1] != std::byte{0};
       }
       expect(pipeline->stats().one_sided_bytes > 0, "nothing was read one-sided");
+      expect(as_told(pipeline->stats(), packed), "rows came another way");
     } catch (const std::exception& error) {
       failed = error.what();
     }
@@ -159,6 +171,8 @@ TEST_CASE("one-sided rows: batches are to the bit those whose rows were sent") {
     for (uint64_t round = 1; round <= kind.rounds; ++round) {
       CAPTURE(round);
       const auto size = static_cast<uint32_t>(2 + round % 2);
+      const bool packed = round / 2 % 2 == 1 && seen_by_sanitizer(kind);  // an arena is used again
+      const ScopedVariable set(kPackBelow, pack_below(packed));
       Ranks ranks = kind.make(size, kLong, {});
       Ranks senders = make_loopback(size, kLong);
       const Contents to_send = contents_of(size);
@@ -181,6 +195,7 @@ TEST_CASE("one-sided rows: batches are to the bit those whose rows were sent") {
                "bytes came another way");
         expect(one_sided.one_sided_bytes == by_messages.message_bytes, "other bytes are counted");
         expect(one_sided.one_sided_bytes == one_sided.same_node_bytes, "other bytes are counted");
+        expect(as_told(one_sided, packed), "rows came another way");
       }));
     }
   }
@@ -190,7 +205,8 @@ TEST_CASE("one-sided rows: no page is written again before all who read it have"
   for (const OneSidedKind& kind : kOneSidedKinds) {
     if (seen_by_sanitizer(kind)) {
       CAPTURE(kind.name);
-      static_cast<void>(read_while_evicted(kind, 60, 0));
+      static_cast<void>(read_while_evicted(kind, false, 60, 0));
+      static_cast<void>(read_while_evicted(kind, true, 60, 0));
     }
   }
 }
@@ -199,7 +215,8 @@ TEST_CASE("one-sided rows: no page is written again before all who read it have"
 TEST_CASE("one-sided rows: a minute of eviction at full speed" * doctest::skip()) {
   for (const OneSidedKind& kind : kOneSidedKinds) {
     if (seen_by_sanitizer(kind)) {
-      MESSAGE(kind.name, ": ", read_while_evicted(kind, 60, 60));
+      MESSAGE(kind.name, ": ", read_while_evicted(kind, false, 60, 60));
+      MESSAGE(kind.name, ", packed: ", read_while_evicted(kind, true, 60, 60));
     }
   }
 }

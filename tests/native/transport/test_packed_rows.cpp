@@ -1,0 +1,181 @@
+// Rows that their owners pack, and below which length they do: for every transport that reads
+// one-sided.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/numbers/philox.h"
+#include "group/parcels/parcel_arena.h"
+#include "scoped_variable.h"
+#include "transport/one_sided/pack_limit.h"
+#include "transport/one_sided_kinds.h"
+#include "transport/typed.h"
+
+using namespace gear::testing;
+using namespace gear::transport;
+using gear::group::ParcelArena;
+
+namespace {
+
+constexpr double kLong = 200;  // a wait that takes so long fails its test
+
+void none(const std::vector<std::string>& errors) {
+  for (const std::string& error : errors) {
+    CHECK(error == "");
+  }
+}
+
+// Of the rows that `owner` packs for `consumer`: now and then none, and more with every batch.
+uint64_t bytes_of(uint64_t batch, uint32_t owner, uint32_t consumer) {
+  const uint64_t number = gear::base::philox(batch, owner, consumer).lo;
+  return owner == consumer || number % 4 == 0 ? 0 : 1 + number % (6'000 << batch);
+}
+
+std::byte byte_of(uint64_t batch, uint32_t owner, uint32_t consumer, uint64_t i) {
+  return static_cast<std::byte>((i * 2654435761U + batch * 11 + owner * 97 + consumer * 193) >> 5);
+}
+
+void place(ParcelArena& arena, uint64_t batch, uint32_t owner, uint32_t consumer) {
+  const uint64_t bytes = bytes_of(batch, owner, consumer);
+  std::byte* const out = arena.place(consumer, bytes);
+  for (uint64_t i = 0; i < bytes; ++i) {
+    out[i] = byte_of(batch, owner, consumer, i);
+  }
+}
+
+bool came(ConstBytes rows, uint64_t batch, uint32_t owner, uint32_t consumer) {
+  if (rows.size() != bytes_of(batch, owner, consumer)) {
+    return false;
+  }
+  for (uint64_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] != byte_of(batch, owner, consumer, i)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("packed rows: all come, batch after batch, while arenas grow") {
+  for (const OneSidedKind& kind : kOneSidedKinds) {
+    if (!seen_by_sanitizer(kind)) {  // an arena is written again
+      continue;
+    }
+    for (const uint32_t size : {2U, 3U}) {
+      CAPTURE(kind.name);
+      CAPTURE(size);
+      Ranks ranks = kind.make(size, kLong, {});
+      none(errors_of(ranks, [&](Transport& transport) {
+        const uint32_t own = transport.rank();
+        ParcelArena arena(transport);
+        for (uint64_t batch = 0; batch < 5; ++batch) {
+          for (uint32_t consumer = 0; consumer < size; ++consumer) {
+            if (bytes_of(batch, own, consumer) > 0) {
+              place(arena, batch, own, consumer);
+            }
+          }
+          std::vector<uint64_t> coming;
+          for (uint32_t owner = 0; owner < size; ++owner) {
+            coming.push_back(bytes_of(batch, owner, own));
+          }
+          const auto arrived = arena.fetch(coming);
+          for (uint32_t owner = 0; owner < size; ++owner) {
+            expect(came(arrived[owner], batch, owner, own), "other rows came");
+          }
+        }
+      }));
+    }
+  }
+}
+
+TEST_CASE("packed rows: an owner of another mind, and one that is gone, are named") {
+  for (const OneSidedKind& kind : kOneSidedKinds) {
+    CAPTURE(kind.name);
+    if (!seen_by_sanitizer(kind)) {
+      continue;
+    }
+    Ranks ranks = kind.make(2, 20, {});
+    const auto errors = errors_of(ranks, [](Transport& transport) {
+      const bool owner = transport.rank() == 1;
+      const std::vector<uint64_t> coming{0, owner ? 0U : 64U};
+      std::optional<ParcelArena> arena(transport);
+      if (owner) {
+        std::memset(arena->place(0, 64), 1, 64);
+      }
+      static_cast<void>(arena->fetch(coming));
+      std::string said;
+      try {
+        if (owner) {
+          static_cast<void>(arena->place(0, 72));
+        }
+        static_cast<void>(arena->fetch(coming));
+      } catch (const gear::base::TransportError& error) {
+        said = error.what();
+      }
+      if (owner) {  // goes on alone, and then goes
+        arena.reset();
+        static_cast<void>(alltoall(
+            transport, std::vector<std::array<uint64_t, 3>>(2, {0, 64, ParcelArena::kLeastBytes})));
+        transport.allgather({}, {});
+        return;
+      }
+      static_cast<void>(allgather(transport, uint8_t{1}));  // the owner's fetch() ends
+      expect(said ==
+                 "[transport] rank 1 has packed 72 bytes of rows for rank 0 at 0 of 65536, and 64 "
+                 "are to come: ranks of one group must run the same build",
+             said.c_str());
+      try {
+        static_cast<void>(arena->fetch(coming));
+      } catch (const gear::base::TransportError& error) {
+        transport.allgather({}, {});  // the owner has gone, and still lives
+        throw;
+      }
+    });
+    INFO(errors[0]);
+    CHECK(errors[0].starts_with(
+        gear::base::cat("[transport] rank 0 reads rows of rank 1 by ", kind.name, " (")));
+    CHECK(errors[1] == "");
+  }
+}
+
+TEST_CASE("packed rows: below how many bytes is measured, and the same on all ranks") {
+  for (const OneSidedKind& kind : kOneSidedKinds) {
+    CAPTURE(kind.name);
+    Ranks ranks = kind.make(2, kLong, {});
+    std::array<uint64_t, 2> found{};
+    none(errors_of(ranks, [&](Transport& transport) {
+      const uint32_t own = transport.rank();
+      found[own] = agree_on_pack_below(transport, 1 - own);
+    }));
+    CHECK(found[0] == found[1]);
+    CHECK((found[0] == 0 || (found[0] >= 128 && found[0] <= 131072)));
+  }
+}
+
+TEST_CASE("packed rows: what was set counts, and what is no number of bytes is refused by all") {
+  Ranks ranks = make_loopback(2, kLong);
+  const auto below = [&](const char* value) {
+    const ScopedVariable set("GEAR_PACK_BELOW", value);
+    return errors_of(ranks, [&](Transport& transport) {
+      throw std::logic_error(gear::base::cat(agree_on_pack_below(transport, 1 - transport.rank())));
+    });
+  };
+  CHECK(below("777") == std::vector<std::string>(2, "777"));
+  CHECK(below("0") == std::vector<std::string>(2, "0"));
+  CHECK(below("") == std::vector<std::string>(2, "0"));  // no memory is exposed: nothing to measure
+  for (const char* wrong : {"-1", "4k", "1e9", "9999999999999"}) {
+    const auto errors = below(wrong);
+    CHECK(errors[0] == errors[1]);
+    CHECK(
+        errors[0] ==
+        gear::base::cat("[transport] GEAR_PACK_BELOW: rank 0: [environment] GEAR_PACK_BELOW='",
+                        wrong, "' is not accepted: set an integer from 0 to 1099511627776, or ",
+                        "unset it; rank 1: [environment] GEAR_PACK_BELOW='", wrong,
+                        "' is not accepted: set an integer from 0 to 1099511627776, or unset it"));
+  }
+}
