@@ -33,7 +33,7 @@ class RollCall {
   /// The call `number` has ended: others may be asked for.
   void over(uint64_t number) noexcept;
 
-  /// Ends the group on the ranks that are in a call.
+  /// Ends the group on the ranks that are in a call; of long words they hear the first 1000 bytes.
   void tell(const std::string& words) noexcept;
 
  private:

@@ -104,8 +104,12 @@ def _create(given: Any, pg_options: Options | None) -> Any:
     told = _exchange(given.store, given.group_rank, given.group_size, own, timeout_s)
     _check(told, world_size)
     check_route([one["route"] for one in told])
+    cuda = _cuda_way()
     options = module.Options(
-        timeout_s=timeout_s, segment_bytes=segment_bytes, takes_gpus=_takes_gpus()
+        timeout_s=timeout_s,
+        segment_bytes=segment_bytes,
+        takes_gpus=cuda != "",
+        shares_memory=cuda != "messages",
     )
     places = [one["world_rank"] for one in told]
     backend = module.Backend(given.group_rank, places, str(given.group_id), options)
@@ -114,12 +118,15 @@ def _create(given: Any, pg_options: Options | None) -> Any:
     return backend
 
 
-def _takes_gpus() -> bool:
-    """Whether tensors of GPUs are taken. Where torch has NCCL that is likely to be an oversight."""
+def _cuda_way() -> str:
+    """How tensors of GPUs go. With "" they are refused: where torch has NCCL, they are likely to
+    be an oversight."""
     given = os.environ.get("GEAR_MPI_CUDA") or ""
-    if given not in ("", "staged"):
-        raise InvalidArgument(f"[mpi] GEAR_MPI_CUDA={given!r}: 'staged' or nothing is allowed")
-    return given == "staged" or not dist.is_nccl_available()
+    if given not in ("", "staged", "messages"):
+        raise InvalidArgument(
+            f"[mpi] GEAR_MPI_CUDA={given!r}: 'staged', 'messages' or nothing is allowed"
+        )
+    return given or ("" if dist.is_nccl_available() else "staged")
 
 
 def _exchange(

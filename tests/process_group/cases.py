@@ -638,6 +638,9 @@ STAGED += ["scatter", "reduce_scatter_uneven", "reduce_scatter_coalesced", "all_
 STAGED += ["all_to_all_of_random_splits", "other_strides", "messages", "messages_of_one_tag"]
 STAGED += ["messages_from_any", "batches_of_messages", "futures", "waiting_by_looking"]
 STAGED += ["compressed"]
+# And those that GPUs of one node reduce themselves.
+SHARED = ["all_reduce", "all_reduce_as_gloo", "averages", "premultiplied_sums", "other_strides"]
+SHARED += ["all_reduce_coalesced", "futures", "waiting_by_looking", "compressed"]
 
 
 def of_random_groups(count: int) -> None:

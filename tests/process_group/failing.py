@@ -18,6 +18,7 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import gear.mpi
+from gear.mpi.groups import backend_of
 from process_group import killed
 
 LIMIT = timedelta(seconds=2)
@@ -57,6 +58,20 @@ def late_once(group: Any, rank: int) -> None:
     work = dist.broadcast(torch.ones(1), 1, group=group, async_op=True)
     work.wait(timedelta(seconds=10 if rank == 1 else 0.3))
     absent_of_small(group, rank)
+
+
+def absent_on_node(group: Any, rank: int) -> None:
+    """Rank 1 does not put down its part of what goes by memory of the node."""
+    backend_of(group).rehearse(shares_memory=True)
+    total = torch.ones(100_000)
+    dist.all_reduce(total, group=group)
+    assert (total == 3).all()
+    absent(group, rank)
+
+
+def other_size_on_node(group: Any, rank: int) -> None:
+    backend_of(group).rehearse(shares_memory=True)
+    dist.all_reduce(torch.ones(100_000 + rank), group=group)
 
 
 def other_call(group: Any, rank: int) -> None:
@@ -131,6 +146,8 @@ CASES: dict[str, Callable[[Any, int], None]] = {
         absent_of_barrier,
         nobody_waits,
         late_once,
+        absent_on_node,
+        other_size_on_node,
         other_call,
         other_size,
         other_compression,

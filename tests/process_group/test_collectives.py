@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from process_group.cases import CASES, STAGED
+from process_group.cases import CASES, SHARED, STAGED
 from process_group.launch import run_ranks
 
 pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
@@ -39,6 +39,13 @@ def test_by_way_of_other_memory(said: dict[int, dict[str, str]], case: str) -> N
     """As tensors of a GPU go; its copies are made by a thread that is late."""
     for rank in (1, 2, 3):
         assert said[rank][f"{case}-staged"] == ""
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_by_memory_of_the_node(said: dict[int, dict[str, str]], case: str) -> None:
+    """As GPUs of one node add up."""
+    for rank in (1, 2, 3):
+        assert said[rank][f"{case}-shared"] == ""
 
 
 def test_groups_of_random_ranks_with_random_splits(said: dict[int, dict[str, str]]) -> None:

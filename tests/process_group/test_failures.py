@@ -27,6 +27,7 @@ def said(failing: Failing) -> list[dict[str, str]]:
         ("absent_of_barrier", 2, "monitored_barrier"),
         ("nobody_waits", 1, "all_reduce"),
         ("failed_before", 1, "all_reduce"),
+        ("absent_on_node", 1, "all_reduce (call 1 of the group)"),
     ],
 )
 def test_missing_rank_is_named(
@@ -40,7 +41,9 @@ def test_missing_rank_is_named(
 
 def test_rank_that_was_late_once_is_missed_again(said: list[dict[str, str]]) -> None:
     for rank in (0, 2):
-        assert "rank 1 did not come to" in said[rank]["late_once"]
+        words = "[mpi] rank 1 did not come to all_reduce (call 1 of the group) within 2 s"
+        assert said[rank]["late_once"].startswith(words)
+    assert said[1]["late_once"] == ""
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -60,7 +63,7 @@ def test_other_call_is_named(said: list[dict[str, str]]) -> None:
         assert "make the same calls in the same order" in one["other_call"]
 
 
-@pytest.mark.parametrize("case", ["other_size", "other_compression"])
+@pytest.mark.parametrize("case", ["other_size", "other_size_on_node", "other_compression"])
 def test_other_size_is_named(said: list[dict[str, str]], case: str) -> None:
     for one in said:
         assert "give tensors of matching sizes and dtypes on all ranks" in one[case]

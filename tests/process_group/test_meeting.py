@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 import gear
-from gear.mpi.backend import Options, _takes_gpus
+from gear.mpi.backend import Options, _cuda_way
 from gear.mpi.compression import default_compression
 from gear.mpi.library import load
 from gear.mpi.sizes import bytes_of
@@ -60,17 +60,17 @@ def test_compressions(monkeypatch: pytest.MonkeyPatch) -> None:
         default_compression()
 
 
-def test_whether_tensors_of_gpus_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_tensors_of_gpus_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GEAR_MPI_CUDA", raising=False)
     for has_nccl in (True, False):
         monkeypatch.setattr(dist, "is_nccl_available", lambda has=has_nccl: has)
-        assert _takes_gpus() != has_nccl
-    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
-    monkeypatch.setenv("GEAR_MPI_CUDA", "staged")
-    assert _takes_gpus()
+        assert _cuda_way() == ("" if has_nccl else "staged")
+    for way in ("staged", "messages"):
+        monkeypatch.setenv("GEAR_MPI_CUDA", way)
+        assert _cuda_way() == way
     monkeypatch.setenv("GEAR_MPI_CUDA", "direct")
-    with pytest.raises(gear.InvalidArgument, match="GEAR_MPI_CUDA='direct': 'staged' or nothing"):
-        _takes_gpus()
+    with pytest.raises(gear.InvalidArgument, match="GEAR_MPI_CUDA='direct': 'staged', 'messages'"):
+        _cuda_way()
 
 
 def test_no_library_for_this_torch(monkeypatch: pytest.MonkeyPatch) -> None:

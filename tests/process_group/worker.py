@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import gear.mpi
 from gear.mpi.groups import backend_of
-from process_group.cases import CASES, STAGED, Pair, of_random_groups, overlapping
+from process_group.cases import CASES, SHARED, STAGED, Pair, of_random_groups, overlapping
 
 # Ranks of the world, by rank of the group: also one rank, and some that are not in order.
 GROUPS = {4: [(0, 1, 2, 3), (2,), (0, 1), (3, 1), (1, 2, 3)], 2: [(1, 0), (1,)]}
@@ -39,12 +39,13 @@ def pairs() -> list[Pair]:
     return made
 
 
-def staged(plain: Pair) -> Pair:
+def staged(plain: Pair, shares_memory: bool) -> Pair:
     """Of the same ranks, with tensors that go as those of a GPU do, in many pieces."""
-    options = gear.mpi.Options(segment_bytes=64 << 10)
+    options = gear.mpi.Options(segment_bytes=(4 if shares_memory else 64) << 10)
     mpi = dist.new_group(STAGED_RANKS, backend=gear.mpi.NAME, pg_options=options)
     if dist.get_rank() in STAGED_RANKS:
-        backend_of(mpi).rehearse()
+        backend_of(mpi).rehearse(shares_memory)
+        assert backend_of(mpi).shares_memory == shares_memory
     return Pair(mpi, plain.gloo, STAGED_RANKS)
 
 
@@ -66,12 +67,17 @@ def play(made: list[Pair]) -> Iterator[tuple[str, str | None]]:
     for plain in made:
         if plain.ranks != STAGED_RANKS:
             continue
-        by_way = staged(plain)
+        by_messages, by_memory = staged(plain, False), staged(plain, True)
         if rank not in STAGED_RANKS:
             continue
-        for name in STAGED:
-            yield attempt(f"{name}-staged", lambda c=CASES[name], p=by_way: c(p))  # type: ignore[misc]
-        yield attempt("overlapping-staged", lambda p=by_way: overlapping([p], 200))  # type: ignore[misc]
+        for way, pair, names in [
+            ("staged", by_messages, STAGED),
+            ("shared", by_memory, SHARED),
+        ]:
+            for name in names:
+                yield attempt(f"{name}-{way}", lambda c=CASES[name], p=pair: c(p))  # type: ignore[misc]
+        both = [by_messages, by_memory]
+        yield attempt("overlapping-staged", lambda p=both: overlapping(p, 300))  # type: ignore[misc]
     yield attempt("overlapping", lambda: overlapping(made, 1000))
     yield attempt("random_groups", lambda: of_random_groups(20))
 

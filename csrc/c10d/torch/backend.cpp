@@ -43,7 +43,22 @@ Backend::Backend(int rank, const std::vector<int>& world_ranks, const std::strin
                     "[mpi] pieces of ", options_->segment_bytes,
                     " bytes: a multiple of 64 below 2 GiB is allowed");
   GEAR_CHECK(ring_->communicator.place().rank == rank);
+  share_memory(options_->takes_gpus && options_->shares_memory && at::hasCUDA());
   init();
+}
+
+void Backend::share_memory(bool wanted) {
+  constexpr uint64_t kSegments = 4;  // of a piece, which costs a GPU more than a message costs MPI
+  auto memory = NodeMemory::make(ring_->communicator.collectives(), place_, wanted,
+                                 kSegments * options_->segment_bytes);
+  if (memory) {
+    node_ = std::make_shared<NodeStage>(std::move(memory));
+  }
+}
+
+void Backend::rehearse(bool shares_memory) {
+  devices_ = Devices::kRehearsal;
+  share_memory(shares_memory);
 }
 
 Backend::~Backend() {
@@ -81,10 +96,10 @@ std::optional<Entry> Backend::entry_of(const Name& name, const Cargo& cargo,
                .failed = false};
 }
 
-c10::intrusive_ptr<Work> Backend::work_of(const Name& name, const Cargo& cargo,
-                                          Tensors tensors) const {
+c10::intrusive_ptr<Work> Backend::work_of(const Name& name, const Cargo& cargo, Tensors tensors,
+                                          const char* route) const {
   auto work = c10::make_intrusive<Work>(place_.rank, name.type, name.title, std::move(tensors));
-  work->log_as(entry_of(name, cargo, "mpi"));
+  work->log_as(entry_of(name, cargo, route));
   return work;
 }
 
@@ -105,10 +120,17 @@ Backend::WorkPointer Backend::run_by_mpi(const Name& name, const Cargo& cargo, c
       schedule.staging = stage;
     }
   }
-  auto work = work_of(name, cargo, std::move(operation.tensors));
+  const std::shared_ptr<Stage> by_stage = operation.tensors.stage;
+  auto work =
+      work_of(name, cargo, std::move(operation.tensors), operation.sums.empty() ? "mpi" : "shared");
   std::vector<std::function<std::shared_ptr<Call>()>> makes;
-  makes.reserve(operation.schedules.size());
+  makes.reserve(operation.schedules.size() + operation.sums.size());
   const double wait_s = timeout_s(terms.timeout);
+  for (const Operation::Sum& sum : operation.sums) {
+    makes.emplace_back([this, &sum, &by_stage, wait_s] {
+      return std::make_shared<NodeSum>(ring_, node_, by_stage, sum.dense, sum.arithmetic, wait_s);
+    });
+  }
   for (Schedule& schedule : operation.schedules) {
     makes.emplace_back([this, &name, &schedule, wait_s] {
       return std::make_shared<Collective>(ring_, name.kind, std::move(schedule),
@@ -137,7 +159,7 @@ Backend::WorkPointer Backend::run_message(const Name& name, const at::Tensor& te
   if (stage) {
     stage->begin({}, options_->segment_bytes);
   }
-  auto work = work_of(name, cargo_of({tensor}), std::move(tensors));
+  auto work = work_of(name, cargo_of({tensor}), std::move(tensors), "mpi");
   const auto make = [&] {
     return std::make_shared<Message>(ring_, name.kind, bytes, peer, tag,
                                      timeout_s(::c10d::kUnsetTimeout), stage);

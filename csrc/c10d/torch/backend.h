@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "c10d/torch/gloo.h"
+#include "c10d/torch/node_sum.h"
 #include "c10d/torch/operations.h"
 #include "c10d/torch/work.h"
 
@@ -23,6 +24,8 @@ class Backend final : public ::c10d::Backend {
     uint64_t segment_bytes = 1 << 20;
     /// Whether it takes tensors of GPUs, by way of the host.
     bool takes_gpus = false;
+    /// Whether GPUs of one node add up by memory that its ranks share.
+    bool shares_memory = false;
   };
 
   /// Collective over `world_ranks`, the ranks of MPI_COMM_WORLD by rank of the group. `name`: of
@@ -48,7 +51,10 @@ class Backend final : public ::c10d::Backend {
   Wire wire() const noexcept { return wire_; }
   void set_wire(Wire wire) noexcept { wire_ = wire; }
   /// From here on tensors of the host are treated as those of a GPU are: for tests without one.
-  void rehearse() noexcept { devices_ = Devices::kRehearsal; }
+  /// Collective, as the constructor. `shares_memory`: as in Options.
+  void rehearse(bool shares_memory);
+  /// Whether all its ranks have such memory.
+  bool shares_memory() const noexcept { return node_ != nullptr; }
   /// Which operations go by gloo.
   Gloo& gloo() noexcept { return gloo_; }
 
@@ -106,10 +112,12 @@ class Backend final : public ::c10d::Backend {
   WorkPointer run_by_mpi(const Name& name, const Cargo& cargo, const Terms& terms,
                          Operation operation);
   WorkPointer run_message(const Name& name, const at::Tensor& tensor, int peer, int tag);
-  c10::intrusive_ptr<Work> work_of(const Name& name, const Cargo& cargo, Tensors tensors) const;
+  c10::intrusive_ptr<Work> work_of(const Name& name, const Cargo& cargo, Tensors tensors,
+                                   const char* route) const;
   std::optional<Entry> entry_of(const Name& name, const Cargo& cargo, const char* route) const;
   double timeout_s(std::chrono::milliseconds asked) const;
-  Operations operations() const { return {place_, wire_, devices_}; }
+  Operations operations() const { return {place_, wire_, devices_, node_ != nullptr}; }
+  void share_memory(bool wanted);
   void check_peer(int rank) const;
 
   Place place_;
@@ -117,6 +125,7 @@ class Backend final : public ::c10d::Backend {
   c10::intrusive_ptr<Options> options_;
   std::atomic<Wire> wire_{Wire::kSame};
   std::atomic<Devices> devices_;
+  std::shared_ptr<NodeStage> node_;
   Gloo gloo_;
 };
 

@@ -84,14 +84,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   }
   using Options = Backend::Options;
   py::class_<Options, ::c10d::Backend::Options, c10::intrusive_ptr<Options>>(module, "Options")
-      .def(py::init([](double timeout_s, uint64_t segment_bytes, bool takes_gpus) {
-             auto options = c10::make_intrusive<Options>(
-                 std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3)));
-             options->segment_bytes = segment_bytes;
-             options->takes_gpus = takes_gpus;
-             return options;
-           }),
-           py::arg("timeout_s"), py::arg("segment_bytes"), py::arg("takes_gpus"));
+      .def(py::init(
+               [](double timeout_s, uint64_t segment_bytes, bool takes_gpus, bool shares_memory) {
+                 auto options = c10::make_intrusive<Options>(
+                     std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3)));
+                 options->segment_bytes = segment_bytes;
+                 options->takes_gpus = takes_gpus;
+                 options->shares_memory = shares_memory;
+                 return options;
+               }),
+           py::arg("timeout_s"), py::arg("segment_bytes"), py::arg("takes_gpus"),
+           py::arg("shares_memory"));
   py::class_<Backend, ::c10d::Backend, c10::intrusive_ptr<Backend>>(module, "Backend")
       .def(py::init([](int rank, const std::vector<int>& world_ranks, const std::string& name,
                        c10::intrusive_ptr<Options> options) {
@@ -99,7 +102,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
            }),
            py::arg("rank"), py::arg("world_ranks"), py::arg("name"), py::arg("options"),
            py::call_guard<py::gil_scoped_release>())
-      .def("rehearse", &Backend::rehearse)
+      .def("rehearse", &Backend::rehearse, py::arg("shares_memory"),
+           py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("shares_memory", &Backend::shares_memory)
       .def_property("wire", &Backend::wire, &Backend::set_wire)
       .def_property_readonly("timeout",
                              [](Backend& backend) { return backend.getBackendOptions()->timeout; })

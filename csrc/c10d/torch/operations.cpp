@@ -2,9 +2,16 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace gear::c10d {
+namespace {
+
+constexpr uint64_t kNodeBytes = 1 << 20;            // less is sooner done by messages
+constexpr uint64_t kRehearsedNodeBytes = 64 << 10;  // for tests to be small
+
+}  // namespace
 
 void Operations::check_each_rank(size_t given, const char* what) const {
   TORCH_CHECK_VALUE(given == size(), "[mpi] ", what, ": ", given,
@@ -39,10 +46,28 @@ Operation Operations::broadcast(const at::Tensor& tensor, int64_t root) const {
   return made;
 }
 
+// All tensors of an operation go one way, which follows from what all ranks give alike.
+bool Operations::is_for_node(const List& tensors, const Op& op) const {
+  const bool rehearses = devices_ == Devices::kRehearsal;
+  const uint64_t least = rehearses ? kRehearsedNodeBytes : kNodeBytes;
+  return on_node_ && std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
+           return (tensor.is_cuda() || rehearses) && tensor.nbytes() >= least &&
+                  arithmetic_of(tensor, op).wire == Wire::kSame;
+         });
+}
+
 Operation Operations::all_reduce(const List& tensors, const Op& op) const {
   Operation made = begin();
+  const bool for_node = is_for_node(tensors, op);
   for (const at::Tensor& tensor : tensors) {
     const Arithmetic arithmetic = arithmetic_of(tensor, op);
+    if (for_node) {
+      made.sums.push_back({changed_in_place(tensor, made.tensors), arithmetic});
+      if (scales(op)) {
+        scale(made.tensors.kept.back(), op);
+      }
+      continue;
+    }
     const Block bytes = changed(tensor, made.tensors);
     if (scales(op)) {
       scale(made.tensors.kept.back(), op);

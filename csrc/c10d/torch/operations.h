@@ -14,7 +14,14 @@ namespace gear::c10d {
 /// What an operation of torch.distributed does on this rank: schedules that run side by side, over
 /// the bytes of tensors.
 struct Operation {
+  /// A tensor that GPUs of one node reduce in place, and how.
+  struct Sum {
+    at::Tensor dense;
+    Arithmetic arithmetic;
+  };
+
   std::vector<Schedule> schedules{};
+  std::vector<Sum> sums{};  ///< in place of schedules
   Tensors tensors{};
 };
 
@@ -26,9 +33,10 @@ class Operations {
   using Lists = std::vector<List>;
   using Op = ::c10d::ReduceOp;
 
-  /// `wire`: how sums of float32 travel; `devices`: which tensors are taken.
-  Operations(Place place, Wire wire, Devices devices)
-      : place_(place), wire_(wire), devices_(devices) {}
+  /// `wire`: how sums of float32 travel; `devices`: which tensors are taken; `on_node`: whether
+  /// GPUs may reduce by memory of the node.
+  Operations(Place place, Wire wire, Devices devices, bool on_node)
+      : place_(place), wire_(wire), devices_(devices), on_node_(on_node) {}
 
   Operation broadcast(const at::Tensor& tensor, int64_t root) const;
   /// Each of `tensors` by itself, as everywhere below where there are several inputs.
@@ -54,7 +62,8 @@ class Operations {
                             const std::vector<int64_t>& input_splits) const;
 
  private:
-  Operation begin() const { return {.schedules = {}, .tensors = {.devices = devices_}}; }
+  Operation begin() const { return {.tensors = {.devices = devices_}}; }
+  bool is_for_node(const List& tensors, const Op& op) const;
   Arithmetic arithmetic_of(const at::Tensor& tensor, const Op& op) const;
   Schedule scattering_sum(const at::Tensor& output, const List& inputs, const Op& op,
                           Tensors& tensors) const;
@@ -70,6 +79,7 @@ class Operations {
   Place place_;
   Wire wire_;
   Devices devices_;
+  bool on_node_;
 };
 
 }  // namespace gear::c10d

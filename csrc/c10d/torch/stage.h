@@ -26,6 +26,8 @@ class Stage final : public Staging {
       : device_(device), copier_(std::move(copier)) {}
 
   at::Device device() const noexcept { return device_; }
+  /// For operations that copy by themselves, instead of add().
+  Copier& copier() noexcept { return *copier_; }
 
   /// Stands for the bytes of a dense tensor. `comes`: the operation reads them; `leaves`: it writes
   /// them all.

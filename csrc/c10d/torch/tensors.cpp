@@ -14,11 +14,8 @@ void check_tensor(const at::Tensor& tensor) {
                     " was given: dense (strided) ones are allowed; use .to_dense()");
 }
 
-Block bytes_of(const at::Tensor& dense, Tensors& tensors, bool comes, bool leaves) {
+Stage& stage_of(const at::Tensor& dense, Tensors& tensors) {
   const bool is_host = dense.is_cpu();
-  if (is_host && tensors.devices != Devices::kRehearsal) {
-    return {static_cast<std::byte*>(dense.data_ptr()), dense.nbytes()};
-  }
   TORCH_CHECK_VALUE(
       is_host || tensors.devices == Devices::kGpus, "[mpi] a tensor on ", dense.device(),
       " was given to gear_mpi, and this torch has NCCL, whose messages between GPUs need no memory "
@@ -31,17 +28,29 @@ Block bytes_of(const at::Tensor& dense, Tensors& tensors, bool comes, bool leave
   TORCH_CHECK_VALUE(tensors.stage->device() == dense.device(), "[mpi] tensors on ",
                     tensors.stage->device(), " and on ", dense.device(),
                     " were given to one operation: those of one GPU are allowed");
-  return tensors.stage->add(dense, comes, leaves);
+  return *tensors.stage;
 }
 
-Block written(const at::Tensor& tensor, Tensors& tensors, bool comes) {
+Block bytes_of(const at::Tensor& dense, Tensors& tensors, bool comes, bool leaves) {
+  if (dense.is_cpu() && tensors.devices != Devices::kRehearsal) {
+    return {static_cast<std::byte*>(dense.data_ptr()), dense.nbytes()};
+  }
+  return stage_of(dense, tensors).add(dense, comes, leaves);
+}
+
+// Contiguous: itself, or a copy that is copied back at the end.
+at::Tensor dense_of_written(const at::Tensor& tensor, Tensors& tensors) {
   check_tensor(tensor);
   at::Tensor dense = tensor.contiguous();
   if (!dense.is_same(tensor)) {
     tensors.copies.emplace_back(dense, tensor);
   }
   tensors.kept.push_back(dense);
-  return bytes_of(dense, tensors, comes, true);
+  return dense;
+}
+
+Block written(const at::Tensor& tensor, Tensors& tensors, bool comes) {
+  return bytes_of(dense_of_written(tensor, tensors), tensors, comes, true);
 }
 
 Element element_of(at::ScalarType type) {
@@ -112,6 +121,12 @@ Block input(const at::Tensor& tensor, Tensors& tensors) {
 Block output(const at::Tensor& tensor, Tensors& tensors) { return written(tensor, tensors, false); }
 
 Block changed(const at::Tensor& tensor, Tensors& tensors) { return written(tensor, tensors, true); }
+
+at::Tensor changed_in_place(const at::Tensor& tensor, Tensors& tensors) {
+  at::Tensor dense = dense_of_written(tensor, tensors);
+  stage_of(dense, tensors);
+  return dense;
+}
 
 Cargo cargo_of(const std::vector<at::Tensor>& tensors) {
   Cargo cargo;

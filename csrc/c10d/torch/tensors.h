@@ -51,6 +51,8 @@ Block input(const at::Tensor& tensor, Tensors& tensors);
 Block output(const at::Tensor& tensor, Tensors& tensors);
 /// Of one that is read, and then written.
 Block changed(const at::Tensor& tensor, Tensors& tensors);
+/// The same of a tensor on a GPU, which is not copied to the host: contiguous, its copy if need be.
+at::Tensor changed_in_place(const at::Tensor& tensor, Tensors& tensors);
 
 Cargo cargo_of(const std::vector<at::Tensor>& tensors);
 Cargo cargo_of(const std::vector<std::vector<at::Tensor>>& lists);

@@ -21,26 +21,43 @@ void Work::begin(const std::vector<std::function<std::shared_ptr<Call>()>>& make
     return;
   }
   const auto self = c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this);
-  std::vector<std::shared_ptr<Call>> made;
+  const auto settled = [self](size_t count) {
+    if ((self->unsettled_ -= count) == 0) {
+      self->settle();
+    }
+  };
+  const auto announced = [self](size_t count) {
+    if ((self->unannounced_ -= count) == 0) {
+      self->announce();
+    }
+  };
   calls_.reserve(makes.size());
-  for (const auto& make : makes) {
-    Engine::instance().submit(
-        [&] {
-          std::shared_ptr<Call> call = make();
-          calls_.push_back(call);
-          call->on_end = [self] {
-            if (--self->unsettled_ == 0) {
-              self->settle();
-            }
-          };
-          call->on_done = [self] {
-            if (--self->unannounced_ == 0) {
-              self->announce();
-            }
-          };
-          return call;
-        },
-        awaited);
+  size_t begun = 0;
+  try {
+    for (; begun < makes.size(); ++begun) {
+      Engine::instance().submit(
+          [&] {
+            std::shared_ptr<Call> call = makes[begun]();
+            calls_.push_back(call);
+            call->on_end = [settled] { settled(1); };
+            call->on_done = [announced] { announced(1); };
+            return call;
+          },
+          awaited);
+    }
+  } catch (const std::exception& error) {
+    // The tensors stay until the calls have ended that have begun, and longer if one has failed.
+    refusal_ = error.what();
+    if (begun < calls_.size()) {
+      calls_[begun]->on_end = nullptr;
+      calls_[begun]->on_done = nullptr;
+      calls_.pop_back();
+    }
+    if (begun > 0) {
+      settled(makes.size() - begun);
+      announced(makes.size() - begun);
+    }
+    throw;
   }
 }
 
@@ -50,14 +67,19 @@ bool Work::all_done() const {
 }
 
 void Work::settle() {
+  std::string words = refusal_;
   for (const auto& call : calls_) {
-    if (!call->failure.empty()) {
-      failure_ = std::make_exception_ptr(c10::DistBackendError(
-          c10::SourceLocation{__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, call->failure));
+    if (words.empty()) {
+      words = call->failure;
+    }
+  }
+  if (!words.empty()) {
+    failure_ = std::make_exception_ptr(c10::DistBackendError(
+        c10::SourceLocation{__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, words));
+    if (!calls_.empty()) {
       // MPI may still read what a rank that is gone was sent.
       static_cast<void>(new std::vector<at::Tensor>(std::move(tensors_.kept)));
       static_cast<void>(new std::shared_ptr<Stage>(tensors_.stage));
-      break;
     }
   }
   if (!failure_) {

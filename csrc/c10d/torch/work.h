@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
@@ -50,6 +51,7 @@ class Work final : public ::c10d::Work {
   std::vector<std::shared_ptr<Call>> calls_;
   std::atomic<size_t> unsettled_{0};
   std::atomic<size_t> unannounced_{0};
+  std::string refusal_;  // of a call that the engine did not take
   std::exception_ptr failure_;
   std::optional<Entry> entry_;
   mutable std::mutex future_mutex_;
