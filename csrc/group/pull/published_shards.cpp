@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
+#include <optional>
+#include <string>
 
 #include "base/errors.h"
 #include "base/threads/fence.h"
+#include "base/threads/interrupt.h"
 #include "memory/shared/shared_region.h"
+#include "transport/one_sided/agreement.h"
 #include "transport/typed.h"
 
 namespace gear::group {
@@ -20,6 +25,28 @@ void copy_words(const std::byte* from, uint64_t bytes, std::byte* to) {
     auto* word = reinterpret_cast<uint64_t*>(const_cast<std::byte*>(from + i));
     const uint64_t value = std::atomic_ref(*word).load(std::memory_order_acquire);
     std::memcpy(to + i, &value, sizeof value);
+  }
+}
+
+// Nobody goes on alone: a rank throws what its attempt throws, and the others that it failed.
+template <class Attempt>
+void on_all(transport::Transport& control, const Attempt& attempt) {
+  std::exception_ptr error;
+  const std::string own = transport::failure_of([&] {
+    try {
+      attempt();
+    } catch (...) {
+      error = std::current_exception();
+      throw;
+    }
+  });
+  const std::string failed =
+      transport::failures(control, "the index that every rank publishes", own);
+  if (error) {
+    std::rethrow_exception(error);
+  }
+  if (!failed.empty()) {
+    throw base::TransportError(failed);
   }
 }
 
@@ -53,20 +80,21 @@ void PublishedShards::make_index(Peers& peers) {
   const uint32_t rank = peers.rank();
   const uint64_t number = peers.next_loader();
   indexes_.resize(peers.size());
-  std::shared_ptr<memory::SharedRegion> own = memory::SharedRegion::create(
-      peers.shared_name(rank, number), layouts_[rank].bytes, kNoSchema);
-  indexes_[rank] = own;
-  {
+  std::shared_ptr<memory::SharedRegion> own;
+  on_all(control, [&] {
+    own = memory::SharedRegion::create(peers.shared_name(rank, number), layouts_[rank].bytes,
+                                       kNoSchema);
+    indexes_[rank] = own;
     const auto lock = peers.shard().lock_between_draws();
     peers.shard().publish_index(own);
-  }
-  static_cast<void>(transport::allgather(control, uint8_t{1}));  // all have published
-  for (uint32_t r = 0; r < peers.size(); ++r) {
-    if (r != rank && by_pointer(r)) {
-      indexes_[r] = memory::SharedRegion::attach(peers.shared_name(r, number), kNoSchema);
+  });
+  on_all(control, [&] {
+    for (uint32_t r = 0; r < peers.size(); ++r) {
+      if (r != rank && by_pointer(r)) {
+        indexes_[r] = memory::SharedRegion::attach(peers.shared_name(r, number), kNoSchema);
+      }
     }
-  }
-  static_cast<void>(transport::allgather(control, uint8_t{1}));  // all have attached
+  });
   own->hide_name();
   if (peers.remote() != nullptr) {
     far_indexes_ = control.expose({own->data(), own->bytes()});

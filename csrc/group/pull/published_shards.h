@@ -31,7 +31,9 @@ class PublishedShards {
   };
 
   /// From here on this rank publishes. Collective over `peers.control()`. Throws InvalidArgument,
-  /// on all ranks alike, where some rank can read another's pages in neither way.
+  /// on all ranks alike, where some rank can read another's pages in neither way; and where a rank
+  /// cannot make or map an index what became of that, a TransportError with its words on the
+  /// others.
   explicit PublishedShards(Peers& peers);
 
   uint32_t size() const { return static_cast<uint32_t>(layouts_.size()); }

@@ -1,0 +1,158 @@
+// What a rank that pulls owes to itself and to others when reads are slow, in vain or impossible.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/threads/interrupt.h"
+#include "described_rows.h"
+#include "group/pull/pull_source.h"
+#include "ranks.h"
+#include "transport/loopback.h"
+#include "transport/one_sided/remote_memory.h"
+#include "transport/typed.h"
+
+using namespace gear::testing;
+using namespace gear::transport;
+using gear::deliver::LoaderOptions;
+using gear::deliver::Pipeline;
+using gear::group::Peers;
+using gear::group::PublishedShards;
+using gear::plan::Batch;
+using gear::store::Shard;
+
+namespace {
+
+constexpr double kLong = 240;
+
+/// What happens amid the calls of one rank's transport.
+struct Amid {
+  std::function<void()> allgather = [] {};
+  std::function<void(std::span<const RemoteRead>, Bytes landed)> read = [](auto, Bytes) {};
+};
+
+struct PeekReader final : RemoteReader {
+  ConstBytes read(std::span<const RemoteRead> reads, uint64_t bytes) override {
+    landed.assign(bytes, std::byte{});
+    for (const RemoteRead& one : reads) {
+      std::memcpy(landed.data() + one.to, there[one.owner] + one.from, one.bytes);
+    }
+    amid->read(reads, landed);
+    return landed;
+  }
+
+  std::vector<const std::byte*> there;
+  std::shared_ptr<Amid> amid;
+  std::vector<std::byte> landed;
+};
+
+struct PeekMemory final : RemoteMemory {
+  std::unique_ptr<RemoteReader> connect(Transport&) override {
+    auto reader = std::make_unique<PeekReader>();
+    reader->there = there;
+    reader->amid = amid;
+    return reader;
+  }
+
+  std::vector<const std::byte*> there;
+  std::shared_ptr<Amid> amid;
+};
+
+/// Ranks of one process, which read one another's memory where it lies.
+class PeekTransport final : public Transport {
+ public:
+  PeekTransport(std::unique_ptr<Transport> messages, std::shared_ptr<Amid> amid)
+      : messages_(std::move(messages)), amid_(std::move(amid)) {}
+
+  std::string_view name() const noexcept override { return "peek"; }
+  uint32_t rank() const noexcept override { return messages_->rank(); }
+  uint32_t size() const noexcept override { return messages_->size(); }
+  double timeout_s() const noexcept override { return messages_->timeout_s(); }
+  void allgather(ConstBytes mine, Bytes all) override {
+    messages_->allgather(mine, all);
+    amid_->allgather();
+  }
+  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
+    messages_->alltoallv(to, from);
+  }
+  std::unique_ptr<Transport> duplicate() override {
+    return std::make_unique<PeekTransport>(messages_->duplicate(), amid_);
+  }
+  std::unique_ptr<RemoteMemory> expose(Bytes memory) override {
+    auto exposed = std::make_unique<PeekMemory>();
+    const std::byte* const mine = memory.data();
+    exposed->there = gear::transport::allgather(*messages_, mine);
+    exposed->amid = amid_;
+    return exposed;
+  }
+
+ private:
+  std::unique_ptr<Transport> messages_;
+  std::shared_ptr<Amid> amid_;
+};
+
+/// A rank with episodes of 8 steps, which it publishes; of tier host, read one-sided.
+struct PeekRank {
+  explicit PeekRank(Transport& transport)
+      : shard(std::make_shared<Shard>(schema(), options_of_rank(transport.rank()))),
+        writer(shard),
+        peers(std::make_shared<Peers>(shard,
+                                      std::make_shared<PeekTransport>(transport.duplicate(), amid),
+                                      std::vector<uint32_t>(transport.size(), 0), false)),
+        published(std::make_shared<PublishedShards>(*peers)) {
+    for (uint64_t episode = 0; episode < 4; ++episode) {
+      add_episode(writer, 100 * transport.rank() + episode, 8);
+    }
+    transport.allgather({}, {});
+  }
+
+  static gear::store::ShardOptions options_of_rank(uint32_t rank) {
+    gear::store::ShardOptions options = options_of(40);
+    options.owner = rank;
+    return options;
+  }
+
+  std::shared_ptr<Amid> amid = std::make_shared<Amid>();
+  std::shared_ptr<Shard> shard;
+  gear::store::Writer writer;
+  std::shared_ptr<Peers> peers;
+  std::shared_ptr<PublishedShards> published;
+};
+
+}  // namespace
+
+TEST_CASE("pull faults: a rank that cannot map another's index is named by all") {
+  Ranks ranks = make_loopback(2, kLong);
+  const auto errors = errors_of(ranks, [](Transport& transport) {
+    const auto amid = std::make_shared<Amid>();
+    gear::store::ShardOptions options = PeekRank::options_of_rank(transport.rank());
+    options.tier = gear::memory::Tier::kShared;
+    options.name = gear::base::cat("test-pull-faults-", ::getpid(), "-", transport.rank());
+    Peers peers(std::make_shared<Shard>(schema(), options),
+                std::make_shared<PeekTransport>(transport.duplicate(), amid), {0, 0}, false);
+    if (transport.rank() == 1) {
+      amid->allgather = [name = peers.shared_name(0, 0)] {
+        for (const auto& file : std::filesystem::directory_iterator("/dev/shm")) {
+          if (file.path().string().ends_with(name)) {
+            std::filesystem::remove(file.path());
+          }
+        }
+      };
+    }
+    PublishedShards published(peers);
+  });
+  INFO(errors[0]);
+  INFO(errors[1]);
+  CHECK(errors[1].find("-l0-r0") != std::string::npos);
+  CHECK(errors[0] == "[transport] the index that every rank publishes: rank 1: " + errors[1]);
+}
