@@ -84,7 +84,6 @@ uint64_t PulledItems::step_of(const Item& item) const {
 }
 
 void PulledItems::fetch(uint64_t number) {
-  const OwnRead own(own_);
   const Clock::time_point start = Clock::now();
   batch_ = number;
   drawn_ = 0;
@@ -112,7 +111,7 @@ void PulledItems::fetch(uint64_t number) {
     }
     read_neighbours();
     read_rows();
-    check_uses();
+    read_own_rows();
     std::erase_if(open_, [this](uint32_t i) { return !items_[i].failed; });
     give_up_steps();
     if (!open_.empty() && base::seconds_since(start) >= options_.timeout_s) {
@@ -286,8 +285,23 @@ void PulledItems::read_neighbours() {
 }
 
 void PulledItems::read_rows() {
+  copy_rows(false);
+  check_uses(false);
+}
+
+void PulledItems::read_own_rows() {
+  const OwnRead own(own_);
+  check_uses(true);
+  copy_rows(true);
+}
+
+// Of the items of this rank's own, or of those of the others.
+void PulledItems::copy_rows(bool own) {
   reads_.clear();
-  for_each_open([this](uint32_t number, Item& item) {
+  for_each_open([this, own](uint32_t number, Item& item) {
+    if ((item.place.owner == rank_) != own) {
+      return;
+    }
     for (size_t w = 0; w < layout_.windows.size(); ++w) {
       const plan::Extent& shown = extent(number, w);
       const std::vector<size_t>& outputs = layout_.windows[w].outputs;
@@ -318,12 +332,19 @@ void PulledItems::read_rows() {
   shards_.read(Part::kPages, reads_);
 }
 
-void PulledItems::check_uses() {
+void PulledItems::check_uses(bool own) {
+  const auto each = [this, own](const auto& what) {
+    for_each_open([&](uint32_t, Item& item) {
+      if ((item.place.owner == rank_) == own) {
+        what(item);
+      }
+    });
+  };
   size_t pages = 0;
-  for_each_open([&](uint32_t, Item& item) { pages += item.pages.size(); });
+  each([&](Item& item) { pages += item.pages.size(); });
   uses_.assign(pages, 0);
   reads_.clear();
-  for_each_open([this](uint32_t, Item& item) {
+  each([this](Item& item) {
     for (const Shown& shown : item.pages) {
       reads_.push_back(read_of(item.place.owner, shards_.layout(item.place.owner).page(shown.page),
                                uses_[reads_.size()]));
@@ -331,13 +352,12 @@ void PulledItems::check_uses() {
   });
   shards_.read(Part::kIndex, reads_);
   size_t next = 0;
-  for_each_open([&](uint32_t, Item& item) {
+  each([&](Item& item) {
     bool same = true;
     for (const Shown& shown : item.pages) {
       same &= uses_[next++] == shown.found.use();
     }
-    // The own pages are kept for as long as they are read.
-    if (!same && item.place.owner != rank_) {
+    if (!same) {
       ++counts_.repeated;
       item.failed = true;
     }

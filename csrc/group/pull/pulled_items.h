@@ -21,7 +21,9 @@ namespace gear::group {
 ///      └──────────────────────────────────────────────────────────────┘ the step is gone
 ///
 /// A page is published as given up before other steps are written into it: if it is in the same
-/// use after its rows came as before, then they are whole and of that use.
+/// use after its rows came as before, then they are whole and of that use. Pages of this rank's
+/// own are kept while their rows are copied, behind those of the others: no writer of this rank
+/// waits for another rank.
 class PulledItems {
  public:
   struct Options {
@@ -84,7 +86,9 @@ class PulledItems {
   void set_extents(size_t number);
   void read_neighbours();
   void read_rows();
-  void check_uses();
+  void read_own_rows();
+  void copy_rows(bool own);
+  void check_uses(bool own);
   uint64_t step_of(const Item& item) const;
   plan::Extent& extent(size_t item, size_t window) {
     return extents_[item * layout_.windows.size() + window];

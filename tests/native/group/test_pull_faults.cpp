@@ -122,12 +122,42 @@ struct PeekRank {
     return options;
   }
 
+  std::unique_ptr<Pipeline> pull() const {
+    LoaderOptions options;
+    options.outputs = windows();
+    options.batch_size = 64;
+    options.prefetch = 2;
+    return gear::group::make_pull_pipeline(peers, published, options);
+  }
+
   std::shared_ptr<Amid> amid = std::make_shared<Amid>();
   std::shared_ptr<Shard> shard;
   gear::store::Writer writer;
   std::shared_ptr<Peers> peers;
   std::shared_ptr<PublishedShards> published;
 };
+
+struct Interrupt {};
+thread_local bool t_interrupted = false;
+
+void interrupt() {
+  if (t_interrupted) {
+    throw Interrupt();
+  }
+}
+
+struct Interrupts {
+  Interrupts() { gear::base::interrupt_check.store(&interrupt); }
+  ~Interrupts() { gear::base::interrupt_check.store(nullptr); }
+  Interrupts(const Interrupts&) = delete;
+  Interrupts& operator=(const Interrupts&) = delete;
+};
+
+void none(const std::vector<std::string>& errors) {
+  for (const std::string& error : errors) {
+    CHECK(error == "");
+  }
+}
 
 }  // namespace
 
@@ -155,4 +185,34 @@ TEST_CASE("pull faults: a rank that cannot map another's index is named by all")
   INFO(errors[1]);
   CHECK(errors[1].find("-l0-r0") != std::string::npos);
   CHECK(errors[0] == "[transport] the index that every rank publishes: rank 1: " + errors[1]);
+}
+
+TEST_CASE("pull faults: a rank's own writers do not wait while it reads from another") {
+  const Interrupts interrupts;
+  Ranks ranks = make_loopback(2, kLong);
+  none(errors_of(ranks, [](Transport& transport) {
+    PeekRank rank(transport);
+    if (transport.rank() == 0) {
+      std::atomic<int> written{0};
+      rank.amid->read = [&](auto, Bytes) {
+        if (written < 20) {
+          t_interrupted = true;  // if it waits for readers
+          add_episode(rank.writer, 1000 + ++written, 39);
+          t_interrupted = false;
+        }
+      };
+      const auto loader = rank.pull();
+      for (int number = 0; number < 4; ++number) {
+        Batch batch;
+        try {
+          expect(loader->next(kLong, batch) == Pipeline::Next::kBatch, "no batch");
+        } catch (const Interrupt&) {
+          throw std::logic_error("a writer waited");
+        }
+        expect(wrong_rows(batch) == 0, "rows are torn, or of another step");
+      }
+      expect(written == 20, "nothing was written meanwhile");
+    }
+    transport.allgather({}, {});
+  }));
 }
