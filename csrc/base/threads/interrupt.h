@@ -12,8 +12,34 @@ inline constexpr std::chrono::milliseconds kInterruptEvery{100};
 /// wait, as Python does after Ctrl-C. Nothing by default.
 inline std::atomic<void (*)()> interrupt_check{nullptr};
 
-/// Asks it. Without a lock that the host's code may want.
+/// Thrown in a thread that is to end, through all that it does: no error, and for nobody to see.
+struct Stopped {};
+
+/// While it lives, the waits of its thread, and check_stopped(), throw Stopped once `stop` is true.
+/// `stop` is the caller's and outlives it; one a thread.
+class StopsWaits {
+ public:
+  explicit StopsWaits(const std::atomic<bool>& stop) { current = &stop; }
+  ~StopsWaits() { current = nullptr; }
+  StopsWaits(const StopsWaits&) = delete;
+  StopsWaits& operator=(const StopsWaits&) = delete;
+
+  static bool now() { return current != nullptr && current->load(std::memory_order_acquire); }
+
+ private:
+  static inline thread_local const std::atomic<bool>* current = nullptr;
+};
+
+/// For a thread that waits for nothing but works long. Costs nothing.
+inline void check_stopped() {
+  if (StopsWaits::now()) {
+    throw Stopped();
+  }
+}
+
+/// Asks the host program, behind check_stopped(). Without a lock that the host's code may want.
 inline void check_interrupt() {
+  check_stopped();
   if (const auto check = interrupt_check.load(std::memory_order_acquire)) {
     check();
   }

@@ -106,12 +106,31 @@ void PublishedShards::make_index(Peers& peers) {
   }
 }
 
+PublishedShards::Turn::Turn(PublishedShards& shards) : shards_(shards) {
+  std::unique_lock guard(shards_.mutex_);
+  while (shards_.reading_) {
+    shards_.ended_.wait_for(guard, base::kInterruptEvery);
+    guard.unlock();
+    base::check_interrupt();
+    guard.lock();
+  }
+  shards_.reading_ = true;
+}
+
+PublishedShards::Turn::~Turn() {
+  {
+    const std::lock_guard guard(shards_.mutex_);
+    shards_.reading_ = false;
+  }
+  shards_.ended_.notify_one();
+}
+
 void PublishedShards::read(Part part, std::span<const Read> reads) {
-  std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+  std::optional<Turn> turn;
   for (const Read& one : reads) {
     if (!by_pointer(one.owner)) {
-      if (!lock) {
-        lock.lock();
+      if (!turn) {
+        turn.emplace(*this);
         far_.clear();
       }
       far_.push_back({{one.owner, one.from, one.bytes, 0}, one.to});
@@ -121,7 +140,7 @@ void PublishedShards::read(Part part, std::span<const Read> reads) {
       std::memcpy(one.to, pages_[one.owner].host + one.from, one.bytes);
     }
   }
-  if (lock) {
+  if (turn) {
     read_far(part == Part::kIndex ? *index_reader_ : *page_reader_);
   }
   base::full_fence();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -41,13 +42,26 @@ class PublishedShards {
   bool by_pointer(uint32_t owner) const { return pages_[owner].host != nullptr; }
 
   /// Reads. What an owner writes meanwhile may come torn; what a later call reads is of a later
-  /// time. Throws TransportError. Any thread.
+  /// time. Throws TransportError, and what base::check_interrupt throws. Any thread.
   void read(Part part, std::span<const Read> reads);
 
  private:
   struct Far {
     transport::RemoteRead read;
     std::byte* to;
+  };
+
+  /// One thread at a time reads one-sided. A read may take long: base::check_interrupt ends the
+  /// wait for it.
+  class Turn {
+   public:
+    explicit Turn(PublishedShards& shards);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    PublishedShards& shards_;
   };
 
   void make_index(Peers& peers);
@@ -57,7 +71,9 @@ class PublishedShards {
   std::vector<PeerPages> pages_;                          // likewise
   std::vector<std::shared_ptr<memory::Region>> indexes_;  // likewise; null: read one-sided
   std::unique_ptr<transport::RemoteMemory> far_indexes_;
-  std::mutex mutex_;                                       // of what follows
+  std::mutex mutex_;  // of reading_
+  std::condition_variable ended_;
+  bool reading_ = false;  // some thread has its Turn, and with it what follows
   std::unique_ptr<transport::RemoteReader> page_reader_;   // null: all are read by pointer
   std::unique_ptr<transport::RemoteReader> index_reader_;  // likewise
   std::vector<Far> far_;

@@ -29,6 +29,12 @@ void check_pull(const store::Shard& shard, const deliver::LoaderOptions& options
   }
 }
 
+// Of a batch that nobody looks at, unless what gives it up is interrupted.
+std::exception_ptr given_up() {
+  return std::make_exception_ptr(base::InvalidArgument(
+      "[collect] load_state_dict of this loader was interrupted: call it again"));
+}
+
 }  // namespace
 
 struct PullSource::Pull : deliver::Job {
@@ -72,6 +78,7 @@ PullSource::~PullSource() {
   {
     const std::lock_guard guard(mutex_);
     stop_ = true;
+    give_up_ = true;
   }
   changed_.notify_all();
   thread_.join();
@@ -97,25 +104,31 @@ bool PullSource::draw(deliver::Job& drawn, bool ahead, std::optional<double>) {
 }
 
 void PullSource::run() {
+  const base::StopsWaits stops(give_up_);
   std::unique_lock guard(mutex_);
   for (;;) {
     changed_.wait(guard, [this] { return stop_ || !queue_.empty(); });
-    if (queue_.empty()) {
+    if (stop_) {
       return;
     }
     Pull& job = *queue_.front();
     queue_.pop_front();
+    pulling_ = true;
     guard.unlock();
     const auto start = std::chrono::steady_clock::now();
     std::exception_ptr error;
     try {
       pull(job);
+    } catch (const base::Stopped&) {
+      error = given_up();
     } catch (...) {
       error = std::current_exception();
     }
     guard.lock();
     gather_s_ += base::seconds_since(start);
     counts_ = items_->counts();
+    pulling_ = false;
+    give_up_ = false;
     job.error = error;
     job.ready = true;
     changed_.notify_all();
@@ -161,6 +174,18 @@ void PullSource::fill(deliver::Job& job, std::span<const std::byte> bytes) {
   if (stage_) {
     stage_->send(job.batch);
   }
+}
+
+// An owner that evicts faster than this rank reads, or that does not answer, holds up nobody who
+// will not look at what comes.
+void PullSource::drop() {
+  const std::lock_guard guard(mutex_);
+  for (Pull* const job : queue_) {
+    job->error = given_up();
+    job->ready = true;
+  }
+  queue_.clear();
+  give_up_ = pulling_;
 }
 
 void PullSource::set_beta(double) { select::refuse_beta(); }

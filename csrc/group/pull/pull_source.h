@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -28,7 +29,7 @@ class PullSource final : public deliver::Source {
   /// counts draws: with max_times_sampled or a rate limit.
   PullSource(std::shared_ptr<Peers> peers, std::shared_ptr<PublishedShards> shards,
              const deliver::LoaderOptions& options);
-  /// Waits for the batches in flight.
+  /// Gives up the batches in flight.
   ~PullSource() override;
 
   std::unique_ptr<deliver::Job> make_job() override;
@@ -36,6 +37,7 @@ class PullSource final : public deliver::Source {
   void finish(deliver::Job& job, deliver::Job* next) override;
   void count(deliver::Job& job) override;
   void fill(deliver::Job& job, std::span<const std::byte> bytes) override;
+  void drop() override;
   void set_beta(double beta) override;
   uint64_t batches_per_epoch() override { return 0; }
   select::SamplerPosition position() override;
@@ -60,6 +62,8 @@ class PullSource final : public deliver::Source {
   std::condition_variable changed_;
   std::deque<Pull*> queue_;
   bool stop_ = false;
+  bool pulling_ = false;              // the own thread has a job
+  std::atomic<bool> give_up_{false};  // that job; set and reset under the mutex
   double gather_s_ = 0;
   PulledItems::Counts counts_;
   std::vector<uint64_t> bytes_;  // delivered, by owner

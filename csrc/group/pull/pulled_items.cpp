@@ -94,6 +94,7 @@ void PulledItems::fetch(uint64_t number) {
   }
   uint64_t in_vain = 0;
   while (!open_.empty()) {
+    base::check_stopped();
     for (const uint32_t i : open_) {
       items_[i].failed = false;
     }

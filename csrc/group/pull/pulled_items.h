@@ -46,7 +46,8 @@ class PulledItems {
   bool any();
 
   /// Draws batch `number` and reads its rows: layout.batch_size items. Throws InvalidArgument where
-  /// nothing may be drawn, TransportError where an owner cannot be read, or not within timeout_s.
+  /// nothing may be drawn, TransportError where an owner cannot be read, or not within timeout_s;
+  /// and as base::check_stopped().
   void fetch(uint64_t number);
 
   /// Fills in `batch`, which has memory, from what was fetched.

@@ -153,6 +153,19 @@ struct Interrupts {
   Interrupts& operator=(const Interrupts&) = delete;
 };
 
+bool next_is_interrupted(Pipeline& loader) {
+  t_interrupted = true;
+  bool ended = false;
+  try {
+    Batch batch;
+    loader.next(kLong, batch);
+  } catch (const Interrupt&) {
+    ended = true;
+  }
+  t_interrupted = false;
+  return ended;
+}
+
 void none(const std::vector<std::string>& errors) {
   for (const std::string& error : errors) {
     CHECK(error == "");
@@ -212,6 +225,68 @@ TEST_CASE("pull faults: a rank's own writers do not wait while it reads from ano
         expect(wrong_rows(batch) == 0, "rows are torn, or of another step");
       }
       expect(written == 20, "nothing was written meanwhile");
+    }
+    transport.allgather({}, {});
+  }));
+}
+
+TEST_CASE("pull faults: a loader that waits for others is closed, and set back, at once") {
+  const Interrupts interrupts;
+  Ranks ranks = make_loopback(2, kLong);
+  none(errors_of(ranks, [](Transport& transport) {
+    PeekRank rank(transport);
+    if (transport.rank() == 0) {
+      enum class Mode : uint8_t { kAnswers, kOtherUse, kSilent };
+      std::atomic<Mode> mode{Mode::kAnswers};
+      std::atomic<uint64_t> reads_at_close{0};
+      std::atomic<bool> closing{false};
+      std::atomic<uint64_t> amid_read{0};
+      rank.amid->read = [&](std::span<const RemoteRead> reads, Bytes landed) {
+        ++amid_read;
+        reads_at_close += closing ? 1 : 0;
+        while (mode == Mode::kSilent) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          gear::base::check_interrupt();
+        }
+        for (const RemoteRead& one : reads) {
+          if (mode == Mode::kOtherUse && one.bytes == sizeof(uint64_t)) {
+            const uint64_t use = ~amid_read.load();
+            std::memcpy(landed.data() + one.to, &use, sizeof use);
+          }
+        }
+      };
+      for (const Mode fault : {Mode::kOtherUse, Mode::kSilent}) {
+        auto loader = rank.pull();
+        const Pipeline::State start = loader->state();
+        Batch batch;
+        loader->next(kLong, batch);
+        mode = fault;
+        const uint64_t before = amid_read;
+        // Those in flight may be there already.
+        for (int number = 0; number < 8 && !next_is_interrupted(*loader); ++number) {
+        }
+        expect(amid_read > before, "nothing was read");
+        closing = true;
+        loader->restore(start);
+        closing = false;
+        expect(reads_at_close.exchange(0) < 100, "it went on reading for what was dropped");
+        mode = Mode::kAnswers;
+        loader->next(kLong, batch);
+        expect(wrong_rows(batch) == 0, "rows are torn, or of another step");
+        mode = fault;
+        for (int number = 0; number < 8 && !next_is_interrupted(*loader); ++number) {
+        }
+        closing = true;
+        loader.reset();
+        closing = false;
+        expect(reads_at_close.exchange(0) < 100, "it went on reading when it was closed");
+        mode = Mode::kAnswers;
+      }
+      // And the buffer goes on.
+      const auto loader = rank.pull();
+      Batch batch;
+      loader->next(kLong, batch);
+      expect(wrong_rows(batch) == 0, "rows are torn, or of another step");
     }
     transport.allgather({}, {});
   }));
