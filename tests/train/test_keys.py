@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ import gear
 from gear.train.config import read
 from gear.train.loop import Learner
 from gear.train.ranks import Ranks
+from gear.train.record.start_table import start_table
 from gear.train.tasks.replay import annealed_beta
 
 SHORT = ("algo.learning_starts=20", "algo.batch_size=8", "model.hidden=[4]", "total_steps=30")
@@ -153,3 +155,29 @@ def test_reward_clip():
 def test_dist_transport(transport, backend, nodes, by_nccl):
     ranks = SimpleNamespace(backend=backend, group=SimpleNamespace(num_nodes=nodes))
     assert Ranks.moves_by_nccl(ranks, transport) is by_nccl
+
+
+@pytest.mark.parametrize(
+    ("below", "said"), [(0, ""), (2048, "; owners pack runs below 2,048 bytes")]
+)
+def test_the_start_table_says_what_moves_batches(below, said, monkeypatch):
+    monkeypatch.setattr(gear.Loader, "stats", lambda self: {"pack_below": below})
+    with closing(Learner(read(compose(*SHORT, "dist=ddp")))) as learner:
+        group = SimpleNamespace(
+            nodes=[0, 1],
+            num_nodes=2,
+            launcher="srun",
+            transport_name="verbs",
+            transport_reason="every rank has an RDMA port",
+        )
+        learner.ranks = SimpleNamespace(
+            size=2,
+            group=group,
+            backend="gloo",
+            device_name=lambda: "cpu",
+            exchange=lambda value: [value, value],
+        )
+        names, values = (list(column.cells) for column in start_table(learner, "").columns)
+    told = dict(zip(names, values, strict=True))["transport"]
+    words = "batches moved by verbs, locality first: every rank has an RDMA port"
+    assert told == words + said

@@ -38,7 +38,9 @@ def _ranks(learner: Learner, devices: Sequence[str]) -> Iterator[tuple[str, str]
         yield "transport", "none: one rank has all batches in its own shard"
     elif isinstance(dist, Ddp):
         moved = f"batches moved by {group.transport_name}, locality {dist.locality}"
-        yield "transport", f"{moved}: {group.transport_reason}"
+        below = learner.loader.stats()["pack_below"]
+        packed = f"; owners pack runs below {below:,} bytes" if below else ""
+        yield "transport", f"{moved}: {group.transport_reason}{packed}"
 
 
 def _work(learner: Learner) -> Iterator[tuple[str, str]]:
