@@ -23,8 +23,8 @@ without_fabric = pytest.mark.skipif(
 MARKS = {"mpi": [pytest.mark.mpi], "nccl": [pytest.mark.gpu], "fabric": [without_fabric]}
 # One rank has the transport `loopback` whatever it asks for.
 SIZES = {"loopback": (1, 2, 3, 4), "nccl": (2, 4, 8), "fabric": (2,)}
-# Every implementation, with as few ranks as show what it does; more are slow.
-FAST = {("loopback", 2), ("loopback", 4), ("shared_memory", 3), ("mpi", 2)}
+# Threads and processes of one node, as few ranks as show what they do; gloo and more are slow.
+FAST = {("loopback", 4), ("shared_memory", 3), ("mpi", 2)}
 COMMON = [*(scenario.name for scenario in SCENARIOS), "epochs", "law", "resume", "queue"]
 COMMON += ["two_loaders", "rate_limit", "pressure", *attempts()]
 

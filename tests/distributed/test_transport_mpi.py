@@ -55,9 +55,9 @@ def test_contract(subject, size):
     [
         "a_late_rank_is_named",
         "other_calls_are_refused",
-        "other_sizes_are_refused",
+        pytest.param("other_sizes_are_refused", marks=pytest.mark.slow),
         "interrupts_are_heard",
-        "interrupts_while_it_is_made",
+        pytest.param("interrupts_while_it_is_made", marks=pytest.mark.slow),
     ],
 )
 def test_failures(subject):

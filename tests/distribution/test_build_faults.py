@@ -111,6 +111,7 @@ def test_without_a_network(prefix: Path, tmp_path: Path) -> None:
     assert f"  gear/{NAME}, installed before, is as it was" in errors
 
 
+@pytest.mark.slow
 def test_an_update_needs_no_network(prefix: Path, tmp_path: Path) -> None:
     site = small_site(tmp_path / "site.conf", env__A_CHANGE="1")
     recipe = toy_recipe(site, prefix, {**NO_NETWORK, "GEAR_BUILD_CACHE": str(tmp_path / "cache")})

@@ -94,6 +94,7 @@ def test_what_pip_installs_wins_and_goes_again(module: ToyModule, tmp_path: Path
     assert files_of(module.home) == of_module
 
 
+@pytest.mark.slow
 def test_a_venv_without_pip_of_its_own_installs_into_itself(
     module: ToyModule, tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def test_shared_memory_that_stays_is_no_success(tmp_path):
     assert not Path(said[1]).exists()
 
 
+@pytest.mark.slow
 def test_ranks_of_horovod_with_too_few_gpus_all_take_the_cpu(tmp_path):
     pytest.importorskip("torch")
     package = tmp_path / "horovod"

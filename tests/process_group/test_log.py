@@ -52,6 +52,8 @@ def test_memory_of_the_node_is_a_route(failing: Failing) -> None:
         assert {row["bytes"] for row in shared} >= {"400000", str(400_000 + 4 * rank)}
 
 
+@pytest.mark.gear_mpi
+@pytest.mark.slow
 def test_route_of_each_operation_is_logged(failing: Failing) -> None:
     for rank in range(2):  # the third is killed, and with it its last lines
         gloo = [row for row in rows(failing, rank) if row["route"] == "gloo"]

@@ -267,6 +267,7 @@ def test_what_does_not_fit_is_refused(configure, given, message):
 
 
 @needs("torchmetrics")
+@pytest.mark.slow
 def test_learns_an_easy_family(configure):
     """Recolouring, shown by one pair, with colours that are exchanged in every update."""
     given = (
