@@ -87,7 +87,11 @@ def check_message(message: str, missing: int) -> None:
 
 def test_a_launch_that_hangs_is_ended_and_shown(tmp_path: Path) -> None:
     """Of the suite itself: no test may wait for ever, or hide where the ranks stood."""
-    ended = launch(IMPLEMENTATIONS["loopback"], 2, ["hang"], tmp_path / "hang", timeout_s=8)
-    assert ended.codes != [0]
+    for timeout_s in (8, 60):  # a rank of a busy machine may not have begun after the first
+        folder = tmp_path / str(timeout_s)
+        ended = launch(IMPLEMENTATIONS["loopback"], 2, ["hang"], folder, timeout_s=timeout_s)
+        assert ended.codes != [0]
+        if "play_hang" in ended.output:
+            break
     with pytest.raises(AssertionError, match="play_hang"):
         ended.arrays("hang")
