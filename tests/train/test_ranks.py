@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import queue
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,7 @@ from train.composed import compose
 import gear
 from gear.train import app, run
 from gear.train.app import main
-from gear.train.config import of_the_run, read
+from gear.train.config import of_the_run, read, read_place
 from gear.train.loop import Learner
 from gear.train.ranks import Ranks, devices, meeting, ranks, torch_group
 from gear.train.ranks.devices import check_gpus, shared_out
@@ -347,6 +349,38 @@ def test_ranks_that_see_pairs_of_gpus_take_one_each(machine, monkeypatch):
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(work, gear.Group.loopback(4, timeout_s=60)))
     assert found == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+
+
+def test_ranks_by_hand_take_the_gpus_that_the_environment_shows(machine, monkeypatch):
+    """CUDA_VISIBLE_DEVICES=4,7 for both: GPU 4 is cuda:0 of both and GPU 7 is cuda:1."""
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "what the ranks set is gone at the end")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    shown = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+    machine(gpus=len(shown))
+    properties = {f"cuda:{i}": SimpleNamespace(uuid=gpu) for i, gpu in enumerate(shown)}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties.__getitem__)
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(device))
+    groups, met = gear.Group.loopback(2, timeout_s=60), queue.Queue()
+
+    def from_env(timeout_s):
+        rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
+        met.put((rank, size))
+        return groups[rank]
+
+    monkeypatch.setattr(gear.Group, "from_env", from_env)
+    words = ("dist=ddp", "dist.backend=gloo", "device=cuda", "world_size=2")
+    places = [read_place(compose(*words, f"rank={rank}")) for rank in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        started = []
+        for rank, place in enumerate(places):  # one after the other: they share an environment
+            started.append(pool.submit(meeting.start_ranks, place))
+            assert met.get(timeout=60) == (rank, 2)
+        devices_taken = [one.result().device for one in started]
+    assert devices_taken == sorted(chosen) == ["cuda:0", "cuda:1"]
+    assert [devices.gpu_of(device) for device in devices_taken] == ["4", "7"]
 
 
 def test_gear_train_on_a_gpu_without_one_is_one_sentence(tmp_path, monkeypatch):
