@@ -24,6 +24,30 @@ RUN = (
     *("logger=csv", "checkpoint_every=1000000", "dist.exchange_every=10"),
 )
 EVERY = 400  # ends are multiples of it: the ranks' episodes end there
+INTERRUPTED = ("preempted", "limited")
+
+# Pendulum that idles until its job is requeued, once its rank has learned for 100 steps: the run
+# that nobody interrupts has all steps to take again.
+SLOWED = """
+import os
+import time
+
+import gymnasium
+from gymnasium.envs.classic_control import PendulumEnv
+
+
+class Slowed(PendulumEnv):
+    steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps > 300 and "SLURM_RESTART_COUNT" not in os.environ:
+            time.sleep(0.3)
+        return super().step(action)
+
+
+gymnasium.register("Slowed-v0", Slowed, max_episode_steps=200)
+"""
 
 
 def start(site: Site, name: str, *words: str, options: tuple[str, ...] = ()) -> int:
@@ -83,7 +107,8 @@ def continued(site: Site, number: int, name: str, signal: str) -> Job:
 def limited(site: Site) -> int:
     """Told between 75 and 135 s before its end: the ranks have begun by then, and time to save."""
     options = ("--nodes", "1", "--time", "3", "--set", "signal=USR1@75", "--set", "nodelist=gear1")
-    return start(site, "limited", options=options)
+    (site.cluster.home / "slowed.py").write_text(SLOWED)
+    return start(site, "limited", "env.id=slowed:Slowed-v0", options=options)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -104,15 +129,20 @@ def test_at_its_time_limit(site: Site, limited: int) -> None:
     continued(site, limited, "limited", "SIGUSR1")
 
 
-def test_weights_are_those_of_an_uninterrupted_run(site: Site) -> None:
+@pytest.fixture(scope="module")
+def whole(site: Site) -> Path:
+    """The run that nobody interrupted, with checkpoints of the steps at which the others ended."""
+    first, last = sorted(end(site, name) for name in INTERRUPTED)
+    words = (f"total_steps={last}", f"checkpoint_every={first}", f"keep_checkpoints={last}")
+    site.succeed(site.start("1node", *RUN, *words, "hydra.run.dir=whole/run"))
+    return site.cluster.home / "whole" / "run"
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_weights_are_those_of_an_uninterrupted_run(site: Site, whole: Path, name: str) -> None:
     """To the bit."""
-    step = end(site, "preempted")
-    words = (f"total_steps={step}", "hydra.run.dir=whole/run")
-    site.succeed(site.start("1node", *RUN, *words))
-    mine, whole = (
-        weights(site.cluster.home / name / "run", step) for name in ("preempted", "whole")
-    )
-    assert differing(mine, whole) == []
+    step = end(site, name)
+    assert differing(weights(site.cluster.home / name / "run", step), weights(whole, step)) == []
 
 
 def test_a_node_that_goes_down(site: Site) -> None:
