@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "c10d/log.h"
-#include "c10d/message.h"
+#include "c10d/engine/log.h"
+#include "c10d/engine/message.h"
 
 namespace gear::c10d {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "c10d/torch/gloo.h"
-#include "c10d/torch/node_sum.h"
+#include "c10d/torch/gpu/node_sum.h"
 #include "c10d/torch/operations.h"
 #include "c10d/torch/work.h"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "c10d/engine.h"
+#include "c10d/engine/engine.h"
 
 namespace gear::c10d {
 namespace {

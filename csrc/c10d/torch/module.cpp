@@ -7,7 +7,7 @@
 
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
-#include "c10d/log.h"
+#include "c10d/engine/log.h"
 #include "c10d/torch/backend.h"
 #include "transport/mpi/runtime.h"
 

@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
-#include "c10d/collectives.h"
+#include "c10d/schedule/collectives.h"
 #include "c10d/torch/tensors.h"
 
 namespace gear::c10d {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "c10d/collectives.h"
-#include "c10d/schedule.h"
-#include "c10d/torch/stage.h"
+#include "c10d/schedule/collectives.h"
+#include "c10d/schedule/schedule.h"
+#include "c10d/torch/gpu/stage.h"
 
 namespace gear::c10d {
 

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "c10d/engine.h"
-#include "c10d/log.h"
+#include "c10d/engine/engine.h"
+#include "c10d/engine/log.h"
 #include "c10d/torch/tensors.h"
 
 namespace gear::c10d {

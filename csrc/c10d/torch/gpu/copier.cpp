@@ -1,4 +1,4 @@
-#include "c10d/torch/copier.h"
+#include "c10d/torch/gpu/copier.h"
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>

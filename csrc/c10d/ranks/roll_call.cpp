@@ -1,4 +1,4 @@
-#include "c10d/roll_call.h"
+#include "c10d/ranks/roll_call.h"
 
 #include <algorithm>
 #include <cstring>

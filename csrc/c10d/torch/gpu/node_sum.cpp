@@ -1,4 +1,4 @@
-#include "c10d/torch/node_sum.h"
+#include "c10d/torch/gpu/node_sum.h"
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>

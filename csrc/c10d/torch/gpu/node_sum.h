@@ -9,10 +9,10 @@
 #include <optional>
 #include <string>
 
-#include "c10d/call.h"
-#include "c10d/node_memory.h"
-#include "c10d/torch/page_lock.h"
-#include "c10d/torch/stage.h"
+#include "c10d/engine/call.h"
+#include "c10d/ranks/node_memory.h"
+#include "c10d/torch/gpu/page_lock.h"
+#include "c10d/torch/gpu/stage.h"
 
 namespace gear::c10d {
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "c10d/call.h"
+#include "c10d/engine/call.h"
 
 namespace gear::c10d {
 

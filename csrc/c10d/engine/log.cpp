@@ -1,4 +1,4 @@
-#include "c10d/log.h"
+#include "c10d/engine/log.h"
 
 #include <algorithm>
 #include <atomic>

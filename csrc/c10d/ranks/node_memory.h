@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "c10d/collectives.h"
+#include "c10d/schedule/collectives.h"
 
 namespace gear::c10d {
 

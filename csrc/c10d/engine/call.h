@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "c10d/roll_call.h"
-#include "c10d/schedule.h"
-#include "c10d/send_order.h"
+#include "c10d/ranks/roll_call.h"
+#include "c10d/ranks/send_order.h"
+#include "c10d/schedule/schedule.h"
 
 namespace gear::c10d {
 

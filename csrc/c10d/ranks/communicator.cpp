@@ -1,4 +1,4 @@
-#include "c10d/communicator.h"
+#include "c10d/ranks/communicator.h"
 
 #include <functional>
 

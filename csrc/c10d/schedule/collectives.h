@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "c10d/schedule.h"
+#include "c10d/schedule/schedule.h"
 
 namespace gear::c10d {
 

@@ -1,4 +1,4 @@
-#include "c10d/engine.h"
+#include "c10d/engine/engine.h"
 
 #include <sched.h>
 

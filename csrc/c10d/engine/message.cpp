@@ -1,4 +1,4 @@
-#include "c10d/message.h"
+#include "c10d/engine/message.h"
 
 #include <array>
 #include <limits>

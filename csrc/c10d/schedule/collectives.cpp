@@ -1,4 +1,4 @@
-#include "c10d/collectives.h"
+#include "c10d/schedule/collectives.h"
 
 #include <algorithm>
 #include <cstring>

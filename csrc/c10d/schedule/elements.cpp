@@ -1,4 +1,4 @@
-#include "c10d/elements.h"
+#include "c10d/schedule/elements.h"
 
 #include <bit>
 #include <type_traits>

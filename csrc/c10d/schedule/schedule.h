@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "c10d/elements.h"
-#include "c10d/staging.h"
+#include "c10d/schedule/elements.h"
+#include "c10d/schedule/staging.h"
 
 namespace gear::c10d {
 

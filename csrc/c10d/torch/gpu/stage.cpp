@@ -1,4 +1,4 @@
-#include "c10d/torch/stage.h"
+#include "c10d/torch/gpu/stage.h"
 
 #include <algorithm>
 

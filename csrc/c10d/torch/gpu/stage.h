@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "c10d/schedule.h"
-#include "c10d/torch/copier.h"
+#include "c10d/schedule/schedule.h"
+#include "c10d/torch/gpu/copier.h"
 
 namespace gear::c10d {
 

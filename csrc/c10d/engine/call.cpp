@@ -1,4 +1,4 @@
-#include "c10d/call.h"
+#include "c10d/engine/call.h"
 
 #include <algorithm>
 #include <array>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "c10d/communicator.h"
+#include "c10d/ranks/communicator.h"
 
 namespace gear::c10d {
 

@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "c10d/torch/copier.h"
+#include "c10d/torch/gpu/copier.h"
 
 namespace gear::c10d {
 namespace {

@@ -1,4 +1,4 @@
-#include "c10d/torch/page_lock.h"
+#include "c10d/torch/gpu/page_lock.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -1,4 +1,4 @@
-#include "c10d/node_memory.h"
+#include "c10d/ranks/node_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

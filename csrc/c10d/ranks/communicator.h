@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "c10d/collectives.h"
+#include "c10d/schedule/collectives.h"
 
 namespace gear::c10d {
 
