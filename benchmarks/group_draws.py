@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def show(rows: Rows, beside: Rows) -> None:
-    head = ["sampler", "ranks", "draws us", "thread us", "received bytes", "messages"]
+    head = ["sampler", "ranks", "draws us", "worst us", "thread us", "received bytes", "messages"]
     head += ["beside: draws us", "received bytes"] if beside else []
     table = []
     for row in rows:
@@ -62,6 +62,7 @@ def show(rows: Rows, beside: Rows) -> None:
             row["sampler"],
             str(row["ranks"]),
             f"{row['cpu_us']:.1f}" if "cpu_us" in row else "",
+            f"{row['worst_us']:.0f}" if "worst_us" in row else "",
             f"{row['rank_us']:.0f}",
             f"{row['received_bytes']:,.0f}",
             f"{row['messages']:.1f}",

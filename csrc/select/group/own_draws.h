@@ -40,6 +40,23 @@ class OwnDraws {
     resolve(index, items, out);
   }
 
+  /// The same where this rank's draws are known: their numbers, ascending, and how far into the
+  /// rank's range each falls.
+  template <class Items>
+  void take(std::span<const uint32_t> numbers, std::span<const uint64_t> offsets,
+            const store::Index& index, const Items& items, GroupDraw& out) {
+    parts_.resize((numbers.size() + kPartDraws - 1) / kPartDraws);
+    for (size_t p = 0; p < parts_.size(); ++p) {
+      const size_t first = p * kPartDraws;
+      const size_t some = std::min(kPartDraws, numbers.size() - first);
+      const auto draws = numbers.subspan(first, some);
+      const auto targets = offsets.subspan(first, some);
+      parts_[p].draws.assign(draws.begin(), draws.end());
+      parts_[p].targets.assign(targets.begin(), targets.end());
+    }
+    resolve(index, items, out);
+  }
+
  private:
   static constexpr uint64_t kPartDraws = 4096;  ///< some 10 microseconds
 

@@ -1,7 +1,8 @@
 // Epochs without replacement over all ranks: item n is the n-th of rank 0's, then rank 1's, ...;
 // every rank follows the same epoch and resolves the items that are its own. A rank offers how many
 // items it has, and the version of its content, and tells how many fell on it. Cost: see
-// sequential.cpp; shuffled, one evaluation of the permutation a draw of the whole batch.
+// sequential.cpp; shuffled, one evaluation of the permutation a draw of the whole batch, or what
+// OwnPlaces says where that is less.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include "select/group/group_sampler.h"
 #include "select/group/offers.h"
 #include "select/group/own_draws.h"
+#include "select/group/own_places.h"
 #include "select/ordered.h"
 
 namespace gear::select {
@@ -72,6 +74,11 @@ class GroupSequential final : public GroupSampler {
  private:
   void draw_shuffled(const store::Index& index, uint64_t items, GroupDraw& out) {
     const base::Permutation order = epoch_.order(options_.seed);
+    if (places_.pays(own_.all(), own_.size())) {
+      places_.find(order, own_.begin(), own_.size(), epoch_.first(), items, numbers_, offsets_);
+      own_.take(numbers_, offsets_, index, items_, out);
+      return;
+    }
     const auto scan = [&](const base::RangePart& part, uint64_t first, uint32_t some,
                           uint32_t* numbers, uint64_t* offsets) {
       std::array<uint64_t, 512> elements;
@@ -109,6 +116,9 @@ class GroupSequential final : public GroupSampler {
   InOrder in_order_;
   std::vector<uint64_t> totals_;
   OwnDraws own_;
+  OwnPlaces places_;
+  std::vector<uint32_t> numbers_;
+  std::vector<uint64_t> offsets_;
 };
 
 }  // namespace
