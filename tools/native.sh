@@ -58,14 +58,14 @@ export ASAN_OPTIONS=detect_stack_use_after_return=1:protect_shadow_gap=0
 precompiled=ON
 if [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ]; then precompiled=OFF; fi
 
-build() { # folder, sanitizers, CUDA or not
+build() { # folder, sanitizers, CUDA or not, targets...
   mkdir -p "build/$1"
   if ! {
     cmake -S . -B "build/$1" "${generator[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1" \
       -DGEAR_BUILD_PYTHON=OFF -DGEAR_BUILD_TESTS=ON -DGEAR_SANITIZE="$2" \
       -DGEAR_PRECOMPILED_HEADERS="$precompiled" \
       -DGEAR_WITH_CUDA="$3" -DGEAR_CUDA_ARCHITECTURES=75 &&
-      cmake --build "build/$1" --target "$target" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
+      cmake --build "build/$1" --target "${@:4}" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
   } >"build/$1/build.log" 2>&1; then
     tail -n 60 "build/$1/build.log"
     echo "native: the build with -fsanitize=$2 failed: build/$1/build.log" >&2
@@ -78,23 +78,28 @@ fixed_addresses=()
 if setarch "$(uname -m)" -R true 2>/dev/null; then fixed_addresses=(setarch "$(uname -m)" -R); fi
 
 if [ -z "$sanitizers" ]; then
-  build native address,undefined "$with_cuda"
+  build native address,undefined "$with_cuda" "$target"
   exit
 fi
 status=0
 building=
+benchmark=()
+[ $# -gt 0 ] || benchmark=(gear_group_draws)
 if [ "$sanitizers" != thread ]; then
   echo "native: address and undefined-behaviour sanitizers"
-  build native address,undefined "$with_cuda"
+  build native address,undefined "$with_cuda" "$target" "${benchmark[@]}"
   if [ "$sanitizers" = all ]; then # the tests wait more than they compute
     trap 'kill 0' INT              # what runs beside them would not hear it
-    build native-thread thread OFF &
+    build native-thread thread OFF "$target" &
     building=$!
   fi
   build/native/gear_native_tests "$@" || status=$?
+  if [ ${#benchmark[@]} -gt 0 ]; then
+    .venv/bin/python benchmarks/group_draws.py build/native/gear_group_draws --ranks 2,5 --batch-size 4 || status=$?
+  fi
 fi
 if [ "$sanitizers" != address ]; then
-  if [ -n "$building" ]; then wait "$building"; else build native-thread thread OFF; fi
+  if [ -n "$building" ]; then wait "$building"; else build native-thread thread OFF "$target"; fi
   [ "$status" = 0 ] || exit "$status"
   echo "native: thread sanitizer"
   "${fixed_addresses[@]}" build/native-thread/gear_native_tests "$@"
