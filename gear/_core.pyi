@@ -29,6 +29,7 @@ __all__: list[str] = [
     "environment",
     "fabric_port",
     "fabric_transport",
+    "first_exchange",
     "group_transport",
     "inspect",
     "link_speeds",
@@ -345,6 +346,16 @@ def fabric_transport(
     """
     A transport that reads rows through libfabric; all else goes by `messages`.
     Collective.
+    """
+
+def first_exchange(
+    transport: Transport,
+    sources: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    patience_s: typing.SupportsFloat | typing.SupportsIndex,
+) -> float:
+    """
+    Bytes a second of rank sources[r]'s rows that come to rank r: the slowest rank's, the same
+    on all. Collective.
     """
 
 def group_transport(

@@ -15,6 +15,7 @@
 #include "memory/shared/made_up_name.h"
 #include "transport/fabric.h"
 #include "transport/failure.h"
+#include "transport/first_exchange.h"
 #include "transport/loopback.h"
 #include "transport/mpi.h"
 #include "transport/shared/shared_memory.h"
@@ -201,6 +202,15 @@ void register_transport(py::module_& module) {
              "Collective.");
   module.def("fabric_port", &transport::describe_fabric, py::call_guard<py::gil_scoped_release>(),
              "What fabric_transport would take here, in words: \"cxi on cxi0\".");
+  module.def(
+      "first_exchange",
+      [](Transport& transport, const std::vector<uint32_t>& sources, double patience_s) {
+        return transport::first_exchange(transport, sources, patience_s);
+      },
+      py::arg("transport"), py::arg("sources"), py::arg("patience_s"),
+      py::call_guard<py::gil_scoped_release>(),
+      "Bytes a second of rank sources[r]'s rows that come to rank r: the slowest rank's, the same\n"
+      "on all. Collective.");
   module.def("group_transport", &group_transport, py::arg("channel"), py::arg("rank"),
              py::arg("size"), py::arg("timeout_s"),
              "A transport over channel.allgather(mine, all), .alltoallv(to, from_), .duplicate().");

@@ -126,10 +126,10 @@ class Group:
             timeout_s: see the class.
             transport: how the ranks' bytes travel: ``"shared_memory"`` (one host), ``"mpi"`` (in
                 builds with MPI), ``"group"`` (gloo, mpi4py or Horovod, by which the ranks met),
-                ``"auto"``: the first of these that fits. Beside it, ``"verbs"``: ranks read rows
+                ``"auto"``: the first of these on one node. Beside it, ``"verbs"``: ranks read rows
                 that they cannot map by RDMA (InfiniBand, RoCE), and ``"fabric"``: the same through
-                libfabric (Slingshot, EFA, Omni-Path, TCP). ``"auto"`` takes the first of these two,
-                over several nodes, if every rank has a card for it.
+                libfabric (Slingshot, EFA, Omni-Path, TCP). Over several nodes ``"auto"`` takes the
+                fastest of all that every rank has, by a first exchange of rows.
             role: ``"store"`` for a rank that holds steps in its memory, fills them or lets others
                 fill them, and neither trains nor draws: for nodes with memory and no GPU. Each rank
                 says its own; one at least is ``"train"``. A store's buffers publish, and it stays

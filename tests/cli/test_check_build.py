@@ -88,7 +88,7 @@ Operations:
     [X] CUDA in GEAR core (13.0 for 80 90), PyTorch (13.0), Horovod
     [X] NCCL in PyTorch (2.27.3), Horovod
     [ ] ibverbs without an RDMA device  NCCL and MPI go over sockets between nodes
-    [X] verbs mlx5_0 port 1, RoCE, GID 3 ::ffff:10.0.0.1, MTU 4096
+    [X] verbs mlx5_0 port 1, RoCE, GID 3 ::ffff:10.0.0.1, MTU 4096  {network.TAKEN}
     [ ] fabric tcp on eth0 only  rows of other nodes come by messages
     [X] MPI in GEAR core (Open MPI v4.1.4), Horovod
     [X] Gloo in PyTorch

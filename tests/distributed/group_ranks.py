@@ -115,6 +115,64 @@ def carry() -> dict[str, Any]:
     }
 
 
+def chosen() -> dict[str, Any]:
+    """A group by ``"auto"``, whose ranks take memory of this host for MPI, and with STORE, the rank
+    that only holds steps, libfabric over TCP for a network card. On rank WHO the former fails amid
+    its first exchange, or the rank is killed: WHAT."""
+    from gear import _core
+    from gear.distributed.channels import transports
+
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+    class Faulty:
+        """Fails in the sixth call."""
+
+        def __init__(self, transport: _core.Transport, failure: _core.Failure) -> None:
+            self.transport, self.failure, self.calls = transport, failure, 0
+
+        def count(self) -> None:
+            self.calls += 1
+            if self.calls == 6 and rank == int(os.environ.get("WHO", "-1")):
+                if os.environ["WHAT"] == "killed":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                self.failure.tell(f"[transport] rank {rank} lost its card")
+
+        def allgather(self, mine: memoryview, all: memoryview) -> None:
+            self.count()
+            all[:] = self.transport.allgather(bytes(mine))
+
+        def alltoallv(self, to: list[memoryview], from_: list[memoryview]) -> None:
+            self.count()
+            sent, lengths = [bytes(one) for one in to], [one.nbytes for one in from_]
+            for room, came in zip(from_, self.transport.alltoallv(sent, lengths), strict=True):
+                room[:] = came
+
+    made = []
+
+    def mpi(channel: Any, timeout_s: float, failure: _core.Failure) -> _core.Transport:
+        made.append(timeout_s)
+        name = channel.exchange(_core.made_up_name())[0]
+        there = _core.SharedRoom(name, size) if rank == 0 else None
+        channel.exchange(None)
+        memory = _core.shared_memory_transport(name, rank, size, timeout_s, failure, there)
+        return _core.group_transport(Faulty(memory, failure), rank, size, timeout_s)
+
+    transports._has_mpi, transports._mpi = lambda *_: True, mpi
+    role = "train"
+    if "STORE" in os.environ:
+        role = "store" if rank == int(os.environ["STORE"]) else role
+        offers = {"verbs": ("", "no RDMA device"), "fabric": ("tcp on lo", "")}
+        transports.one_sided_offer = offers.__getitem__
+    try:
+        group = gear.Group.from_env(timeout_s=40, role=role)
+    except gear.TransportError as error:
+        return {"error": str(error)}
+    names = group.exchange(group.transport_name)
+    for _ in range(2):
+        group.transport()
+    return {"names": names, "why": group.transport_reason, "made": made}
+
+
 def refused() -> dict[str, Any]:
     """A transport, REFUSED, that these ranks cannot have; what it is told wrongly, if they can."""
     try:

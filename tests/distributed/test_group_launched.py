@@ -314,6 +314,58 @@ def test_transport(run: Run, asked: str, nodes: str, given: str) -> None:
     check_carry(run("carry", places), given)
 
 
+def chosen(run: Run, nodes: str, killed: Sequence[int] = (), **more: str) -> list[dict[str, Any]]:
+    places = plain(len(nodes), **more)
+    for place, node in zip(places, nodes, strict=True):
+        place["GEAR_NODE"] = node
+    return run("chosen", places, killed=killed)
+
+
+@needs_torch
+def test_auto_takes_what_was_fastest_in_a_first_exchange_between_nodes(run: Run) -> None:
+    results = chosen(run, "aab")
+    (why,) = {result["why"] for result in results}
+    said = re.fullmatch(
+        r"(mpi|group) ([0-9.e-]+) GB/s, (mpi|group) ([0-9.e-]+): rows between 2 nodes, in a first "
+        r"exchange(?:; mpi, within 10 % of group, is preferred)?; rows one-sided: .*",
+        why,
+    )
+    assert said, why
+    first, rate, second, other = said.groups()
+    assert {first, second} == {"mpi", "group"}
+    (taken,) = {name for result in results for name in result["names"]}
+    assert taken == (first if float(other) < 0.85 * float(rate) else taken)
+    made = [10.0] + [40.0] * 2 * (taken == "mpi")  # a quarter of the time-out; then two transports
+    assert [result["made"] for result in results] == [made] * 3
+
+
+@needs_torch
+def test_what_fails_amid_its_first_exchange_is_left_out_and_named(run: Run) -> None:
+    for result in chosen(run, "ab", WHO="1", WHAT="fails"):
+        assert result["names"] == ["group", "group"]
+        assert "mpi left out: rank 1 lost its card" in result["why"]
+
+
+@needs_torch
+@pytest.mark.skipif(
+    not gear._core.build_info()["fabric"], reason="GEAR was built without the transport fabric"
+)
+def test_stores_are_read_one_sided_whatever_is_faster(run: Run) -> None:
+    for result in chosen(run, "ab", STORE="1"):
+        assert result["names"] == ["fabric", "fabric"]
+        kinds = re.findall(r"(?:^|, )(\w+) [0-9.e-]+", result["why"].partition(":")[0])
+        assert sorted(kinds) == ["fabric", "group", "mpi"]
+        assert "; stores are read one-sided; messages go by" in result["why"]
+
+
+@needs_torch
+def test_a_rank_that_is_killed_in_a_first_exchange_is_named(run: Run) -> None:
+    results = chosen(run, "abb", killed=[1], WHO="1", WHAT="killed")
+    for rank in (0, 2):
+        who = r"\[transport\] rank 1 \(pid \d+ on \S+\) has ended: "
+        assert re.match(who, results[rank]["error"]), results[rank]
+
+
 @needs_torch
 def test_mpi_needs_ranks_of_mpi(run: Run) -> None:
     for result in run("refused", plain(2, REFUSED="mpi")):
@@ -385,13 +437,15 @@ def test_bench_links_measures_what_there_is_and_says_why_not_the_rest(run: Run) 
 @needs_mpi4py
 @pytest.mark.parametrize(
     ("asked", "nodes", "given"),
-    [("group", "aaa", "group"), ("auto", "abb", "mpi"), ("mpi", "aaa", "mpi")],
+    [("group", "aaa", "group"), ("auto", "abb", "mpi or group"), ("mpi", "aaa", "mpi")],
 )
 def test_transport_under_mpirun(
     asked: str, nodes: str, given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if given == "mpi" and not gear._core.build_info()["mpi"]:
+    if "mpi" in given and not gear._core.build_info()["mpi"]:
         pytest.skip("this build of GEAR has no MPI")
     monkeypatch.setenv("CARRY_BY", asked)
     monkeypatch.setenv("CARRY_NODES", nodes)
-    check_carry(launch(mpirun(3, "carry"), 3), given)
+    results = launch(mpirun(3, "carry"), 3)
+    assert results[0]["name"] in given.split(" or ")  # auto: whichever was faster
+    check_carry(results, results[0]["name"])

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gear import _core
 from gear.distributed.channels.base import Channel
+from gear.distributed.channels.first_exchange import (
+    Tried,
+    fastest,
+    patience_s,
+    told,
+    try_out,
+)
 from gear.distributed.channels.loopback import ThreadChannel
 from gear.distributed.channels.mpi import MpiChannel
 from gear.distributed.places import Places
 from gear.distributed.together import together
-from gear.errors import GearError, InvalidArgument
+from gear.errors import GearError, InvalidArgument, TransportError
 
 TRANSPORTS = ("auto", "shared_memory", "mpi", "group", "verbs", "fabric")
 # Read rows out of their owners' memory, beside a transport for messages. What a rank needs.
@@ -51,10 +60,11 @@ class Choice:
 
 
 def choose_transport(channel: Channel, places: Places, launcher: str, wanted: str) -> Choice:
-    """Collective.
+    """Collective. ``"auto"`` between nodes: by a first exchange of rows, where there is a choice.
 
     Raises:
         InvalidArgument: `wanted` cannot be had for these ranks.
+        TransportError: a rank has ended meanwhile, or none of the kinds carries messages.
     """
     if isinstance(channel, ThreadChannel):
         return Choice("loopback", "loopback", "the ranks are threads of one process")
@@ -81,15 +91,50 @@ def choose_transport(channel: Channel, places: Places, launcher: str, wanted: st
         return Choice(wanted, messages, f"it was asked for; rank 0 has {port}")
     if messages == "shared_memory":
         return Choice(messages, messages, why)
-    missing = []
+    ports, missing = {}, []
     for kind in ONE_SIDED:
         offers = channel.exchange(one_sided_offer(kind))
         lacking = [f"rank {rank} has {lack}" for rank, (_, lack) in enumerate(offers) if lack]
-        if not lacking:
-            told = f"every rank has {ONE_SIDED[kind]} (rank 0: {offers[0][0]})"
-            return Choice(kind, messages, f"{told}; messages go by {messages}", required=False)
-        missing.append(f"{kind}: {lacking[0]}")
-    return Choice(messages, messages, f"{why}; rows one-sided: {'; '.join(missing)}")
+        if lacking:
+            missing.append(f"{kind}: {lacking[0]}")
+        else:
+            ports[kind] = f"rank 0 has {offers[0][0]}"
+    lacks = f"; rows one-sided: {'; '.join(missing)}" if missing else ""
+    carriers = ["mpi", "group"] if with_mpi else ["group"]
+    if places.num_nodes > 1 and len(ports) + len(carriers) > 1:
+        return _by_first_exchange(channel, places, list(ports), carriers, lacks)
+    for kind, port in ports.items():
+        why = f"every rank has {ONE_SIDED[kind]} ({port})"
+        return Choice(kind, messages, f"{why}; messages go by {messages}", required=False)
+    return Choice(messages, messages, f"{why}{lacks}")
+
+
+def _by_first_exchange(
+    channel: Channel, places: Places, kinds: list[str], carriers: list[str], lacks: str
+) -> Choice:
+    """What rows go by, of `kinds` that read them and `carriers` of messages, each in its order."""
+
+    def reader(kind: str) -> _core.Transport:
+        return _one_sided(kind, _trial_messages(channel, messages), _core.Failure(), required=True)
+
+    def attempt(kind: str, make: Callable[[], _core.Transport]) -> Tried:
+        return try_out(channel, places.nodes, kind, make)
+
+    by_message = [attempt(kind, partial(_trial_messages, channel, kind)) for kind in carriers]
+    messages = fastest(by_message).kind
+    if all(one.failed for one in by_message):
+        raise TransportError(f"[transport] no messages: {told(by_message, places.num_nodes, '')}")
+    one_sided = [attempt(kind, partial(reader, kind)) for kind in kinds]
+    tried = [*one_sided, *by_message]
+    # What ranks that only hold steps have is read one-sided or not at all.
+    stores = any(member.role == "store" for member in places.members)
+    answered = [one for one in one_sided if not one.failed]
+    taken = fastest(answered if stores and answered else tried).kind
+    why = told(tried, places.num_nodes, taken)
+    if taken in carriers:
+        return Choice(taken, taken, f"{why}{lacks}")
+    reads = "; stores are read one-sided" if stores else ""
+    return Choice(taken, messages, f"{why}{reads}; messages go by {messages}{lacks}", False)
 
 
 def one_sided_offer(kind: str) -> tuple[str, str]:
@@ -131,8 +176,26 @@ def open_transport(channel: Channel, choice: Choice) -> _core.Transport:
     messages = _open_messages(channel, choice.messages)
     if choice.name not in ONE_SIDED:
         return messages
-    make = _core.verbs_transport if choice.name == "verbs" else _core.fabric_transport
-    return make(messages, channel.failure, choice.required)
+    return _one_sided(choice.name, messages, channel.failure, choice.required)
+
+
+def _one_sided(
+    kind: str, messages: _core.Transport, failure: _core.Failure, required: bool
+) -> _core.Transport:
+    make = _core.verbs_transport if kind == "verbs" else _core.fabric_transport
+    return make(messages, failure, required)
+
+
+def _trial_messages(channel: Channel, kind: str) -> _core.Transport:
+    """For a first exchange: MPI's may fail without the group. Collective."""
+    if kind == "mpi":
+        return _mpi(channel, patience_s(channel), _core.Failure())
+    return _open_messages(channel, kind)
+
+
+def _mpi(channel: Channel, timeout_s: float, failure: _core.Failure) -> _core.Transport:
+    handle = channel.fortran_handle() if isinstance(channel, MpiChannel) else WORLD
+    return _core.mpi_transport(handle, timeout_s, failure=failure)
 
 
 def _open_messages(channel: Channel, kind: str) -> _core.Transport:
@@ -160,8 +223,7 @@ def _open_messages(channel: Channel, kind: str) -> _core.Transport:
             name, rank, size, timeout_s, channel.failure, made
         )
     elif kind == "mpi":
-        handle = channel.fortran_handle() if isinstance(channel, MpiChannel) else WORLD
-        transport = _core.mpi_transport(handle, timeout_s, failure=channel.failure)
+        transport = _mpi(channel, timeout_s, channel.failure)
     else:
         transport = _core.group_transport(channel.duplicate(), rank, size, timeout_s)
     return transport

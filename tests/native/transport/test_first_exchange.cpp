@@ -1,0 +1,143 @@
+// The first exchange of rows, for every transport that reads them, and for messages.
+#include "transport/first_exchange.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transport/loopback.h"
+#include "transport/one_sided/remote_memory.h"
+#include "transport/one_sided_kinds.h"
+#include "transport/typed.h"
+
+using namespace gear::testing;
+using namespace gear::transport;
+
+namespace {
+
+constexpr double kLong = 200;  // a wait that takes so long fails its test
+
+std::vector<uint32_t> next_ranks(uint32_t size) {
+  std::vector<uint32_t> sources;
+  for (uint32_t r = 0; r < size; ++r) {
+    sources.push_back((r + 1) % size);
+  }
+  return sources;
+}
+
+// One of the transport's reads ends badly on rank 1.
+class Faulty final : public Transport {
+ public:
+  enum class Fault { kOtherBytes, kNoRead };
+
+  Faulty(Transport& inner, Fault fault) : inner_(inner), fault_(fault) {}
+
+  std::string_view name() const noexcept override { return "faulty"; }
+  uint32_t rank() const noexcept override { return inner_.rank(); }
+  uint32_t size() const noexcept override { return inner_.size(); }
+  double timeout_s() const noexcept override { return inner_.timeout_s(); }
+  void allgather(ConstBytes mine, Bytes all) override { inner_.allgather(mine, all); }
+  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
+    inner_.alltoallv(to, from);
+    for (const Bytes bytes : from) {
+      if (rank() == 1 && bytes.size() > 100'000) {
+        bytes[70'000] ^= std::byte{1};
+      }
+    }
+  }
+  std::unique_ptr<Transport> duplicate() override { return inner_.duplicate(); }
+  std::unique_ptr<RemoteMemory> expose(Bytes) override {
+    return fault_ == Fault::kNoRead ? std::make_unique<Memory>() : nullptr;
+  }
+
+ private:
+  struct Reader final : RemoteReader {
+    explicit Reader(uint32_t rank) : rank(rank) {}
+    ConstBytes read(std::span<const RemoteRead>, uint64_t bytes) override {
+      if (rank == 1) {
+        throw gear::base::TransportError("[transport] reading from rank 2: the link is down");
+      }
+      landed.resize(bytes);
+      return landed;
+    }
+    uint32_t rank;
+    std::vector<std::byte> landed;
+  };
+  struct Memory final : RemoteMemory {
+    std::unique_ptr<RemoteReader> connect(Transport& control) override {
+      return std::make_unique<Reader>(control.rank());
+    }
+  };
+
+  Transport& inner_;
+  Fault fault_;
+};
+
+void check_all_alike(const std::vector<std::string>& errors, const std::string& text) {
+  for (const std::string& error : errors) {
+    CHECK(error == text);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("first exchange: all ranks come to one figure, by messages and by reads") {
+  std::vector<Ranks> kinds;
+  kinds.push_back(make_loopback(3, kLong));
+  for (const OneSidedKind& kind : kOneSidedKinds) {
+    kinds.push_back(kind.make(3, kLong, {}));
+  }
+  for (Ranks& ranks : kinds) {
+    CAPTURE(ranks[0]->name());
+    std::vector<double> rates(ranks.size());
+    const auto errors = errors_of(ranks, [&](Transport& transport) {
+      rates[transport.rank()] = first_exchange(transport, next_ranks(3), kLong / 2);
+      expect(allgather(transport, transport.rank())[2] == 2, "the transport is of no use");
+    });
+    check_all_alike(errors, "");
+    CHECK(rates[0] > 0);
+    CHECK(rates == std::vector<double>(3, rates[0]));
+  }
+}
+
+TEST_CASE("first exchange: a read that fails on one rank is named on all, and messages go on") {
+  Ranks ranks = make_loopback(3, kLong);
+  const auto errors = errors_of(ranks, [&](Transport& messages) {
+    Faulty transport(messages, Faulty::Fault::kNoRead);
+    std::string said;
+    try {
+      first_exchange(transport, next_ranks(3), kLong / 2);
+    } catch (const gear::base::TransportError& error) {
+      said = error.what();
+    }
+    expect(allgather(messages, messages.rank())[2] == 2, "the messages are of no use");
+    throw gear::base::TransportError(said);
+  });
+  check_all_alike(errors, "[transport] faulty: rank 1: reading from rank 2: the link is down");
+}
+
+TEST_CASE("first exchange: rows that came wrong are named") {
+  Ranks ranks = make_loopback(2, kLong);
+  const auto errors = errors_of(ranks, [&](Transport& messages) {
+    Faulty transport(messages, Faulty::Fault::kOtherBytes);
+    first_exchange(transport, next_ranks(2), kLong / 2);
+  });
+  check_all_alike(errors,
+                  "[transport] faulty: rank 1: row 68 of 1024 bytes of rank 0 came with other "
+                  "bytes than its owner has");
+}
+
+TEST_CASE("first exchange: sources that fit no ranks are refused") {
+  Ranks ranks = make_loopback(2, kLong);
+  CHECK_THROWS_WITH_AS(first_exchange(*ranks[0], std::vector<uint32_t>{1}, 1),
+                       "[transport] first exchange: 1 sources for 2 ranks: one of each is allowed",
+                       gear::base::InvalidArgument);
+  CHECK_THROWS_WITH_AS(first_exchange(*ranks[0], std::vector<uint32_t>{0, 0}, 1),
+                       "[transport] first exchange: rank 0 of 2 gets rows of rank 0: another rank "
+                       "is allowed",
+                       gear::base::InvalidArgument);
+  CHECK_THROWS_AS(first_exchange(*ranks[0], std::vector<uint32_t>{1, 2}, 1),
+                  gear::base::InvalidArgument);
+}
