@@ -1,5 +1,9 @@
 """Every template of slurm/ trains to its end on a real Slurm of two virtual nodes.
 
+They run on two nodes with two ranks each, as far as a template can: `1gpu` has one rank, `1node`
+two on its one node, `actors-learner` one and three, and `array-sweep` is two jobs here, each with
+a rank on either node.
+
 All jobs are submitted at once, and each test looks at one of them. Those that are interrupted are
 in test_slurm_survival.py, the first two templates in test_slurm_training.py.
 """
@@ -40,15 +44,13 @@ SOON = "dist.timeout_s=8"
 def jobs(site: Site) -> dict[str, int]:
     """The jobs of this module, by what they are for."""
     folder = "hydra.run.dir=runs/{}".format
-    one_cpu = ("--set", "cpus-per-task=1")
+    sweep = ("--nodes", "2", "--set", "array=0-1", "--set", "job-name=sweep")
     at_port = 'python3 -m http.server "$MASTER_PORT" >/dev/null 2>&1 & sleep 3'
     return {
         "1gpu": site.start("1gpu", *RUN, folder("1gpu")),
         "multinode-torchrun": site.start("multinode-torchrun", *RUN, folder("torchrun")),
         "actors-learner": site.start("actors-learner", *RUN, folder("actors-learner")),
-        "array-sweep": site.start(
-            "array-sweep", *RUN, options=("--set", "array=0-2", "--set", "job-name=sweep", *one_cpu)
-        ),
+        "array-sweep": site.start("array-sweep", *RUN, "dist=ddp", options=sweep),
         "bench": site.start("bench", *RUN, folder("bench")),
         "taken port": site.start(
             str(edited(site, "taken", before_srun=at_port)), *RUN, SOON, folder("taken")
@@ -137,13 +139,15 @@ def test_actors_learner(site: Site, jobs: dict[str, int]) -> None:
 
 
 def test_array_sweep(site: Site, jobs: dict[str, int]) -> None:
-    """Whoever ends last draws one table and one plot of all."""
+    """Whoever ends last draws one table and one plot of all. Each seed is trained by ranks on both
+    nodes."""
     first = jobs["array-sweep"]
     folder = site.cluster.home / f"outputs/sweep-{first}"
-    logs = [site.finish_task(first, seed, "sweep") for seed in range(3)]
-    whole = [log for log in logs if "3 runs" in log]
+    logs = [site.finish_task(first, seed, "sweep") for seed in range(2)]
+    whole = [log for log in logs if "2 runs" in log]
     assert whole, logs
-    for seed in range(3):
+    for seed in range(2):
+        assert "ranks: 2, nodes: 2, meeting at gear1:" in logs[seed]
         assert f"outputs/sweep-{first}/seed{seed}" in whole[0]
         with (folder / f"seed{seed}" / "metrics.csv").open(newline="") as file:
             assert len(list(csv.DictReader(file))) == 4
