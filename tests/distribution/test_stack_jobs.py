@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from docs.documents import launching
+from ports import fresh_port
+from train.saved_data import write_pendulum
 
 from distribution.shells import Shell
 
 pytestmark = pytest.mark.modules
 BASH = Shell("bash", "modules")
+TINY = (
+    *("total_steps=3", "eval_every=0", "logger=csv", "replay.page_steps=16"),
+    *("model.width=16", "model.layers=1", "model.heads=2", "algo.context=4"),
+)
 RANKS = "mpirun --oversubscribe --bind-to none -n 2"
 
 
@@ -77,15 +86,21 @@ def test_elastic_mode_is_refused(installation):
     assert "loads_base64" not in (folder / "rendezvous.py").read_text()
 
 
-def test_deepspeed_trains_with_zero_1_and_compiles_nothing(installation, tmp_path):
-    said = after_load(
+def test_command_of_the_guide_trains_by_deepspeed_and_compiles_nothing(installation, tmp_path):
+    """The launcher hands each rank --local_rank, before the words of the command."""
+    write_pendulum(tmp_path / "RUN_DIR")
+    port = fresh_port()
+    program, *words = launching("deepspeed", 2)
+    after_load(
         installation,
-        "deepspeed --num_accelerators 2 $GEAR_HOME/share/gear/smoke/check_deepspeed.py",
+        f"cd {shlex.quote(str(tmp_path))}",
+        shlex.join([program, f"--master_port={port}", *words, *TINY, "hydra.run.dir=run"]),
         env={"DS_ACCELERATOR": "cpu", "TORCH_EXTENSIONS_DIR": str(tmp_path / "extensions")},
     )
-    assert "on cpu: 2 ranks end five ZeRO-1 steps with the same weights" in said
+    assert json.loads((tmp_path / "run/summary.json").read_text())["updates"] == 3
+    assert (tmp_path / "run/checkpoints/step_3/trainer-00001-of-00002.pt").exists()
     assert not (tmp_path / "extensions").exists()
-    assert not list(Path("/dev/shm").glob("deepspeed_*_29500_*"))  # the launcher's own port
+    assert not list(Path("/dev/shm").glob(f"deepspeed_*_{port}_*"))
 
 
 def test_what_deepspeed_needs_on_cpus_is_compiled_already(installation):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,3 +64,12 @@ def commands() -> list[tuple[str, str]]:
             if command:
                 found.append((f"{block.document.relative_to(ROOT)}:{block.line + offset}", command))
     return found
+
+
+def launching(launcher: str, size: int) -> list[str]:
+    """The words of the guide's command by which this launcher starts `gear train`, of so many ranks
+    in place of four."""
+    [command] = {c for _, c in commands() if re.match(rf"{launcher} .*\btrain dist=", c)}
+    command, changed = re.subn(r"(?<=[ =])4(?= )", str(size), command)
+    assert changed == 1, f"{command}: this looks for the number of ranks"
+    return shlex.split(command)

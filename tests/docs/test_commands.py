@@ -37,11 +37,11 @@ RUN_ELSEWHERE = {
         "tools/setup.sh",
         "-DGEAR_WITH_CUDA=$cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)",
     ),
-    r"torchrun .* gear train dist=ddp": ("tests/train/test_ddp.py", "torch.distributed.run"),
-    r"mpirun .* gear train dist=ddp": ("tests/train/test_ddp.py", "mpirun"),
-    r"deepspeed .* --module gear\.cli\.app train dist=deepspeed .*": (
-        "tests/train/test_deepspeed_launched.py",
-        "--module",
+    r"torchrun .* gear train dist=ddp": ("tests/train/test_ddp.py", 'launching("torchrun", 2)'),
+    r"mpirun .* gear train dist=ddp": ("tests/train/test_ddp.py", 'launching("mpirun", 2)'),
+    r"deepspeed .* train dist=deepspeed .*": (
+        "tests/distribution/test_stack_jobs.py",
+        'launching("deepspeed", 2)',
     ),
     r'sbatch "\$GEAR_HOME/slurm/1node\.sbatch" .*': (
         "tests/distribution/test_slurm_templates.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from docs.documents import launching
+from ports import fresh_port
 from train.launched import Launch
 
 import gear
@@ -29,6 +32,7 @@ SHORT = (
 PENDULUM = (*SHORT, "total_steps=500", "checkpoint_every=200", "keep_checkpoints=9")
 PENDULUM = (*PENDULUM, "eval_every=200", "eval_episodes=3")
 CARTPOLE = (*SHORT, "env=cartpole", "total_steps=400", "checkpoint_every=400")
+INSTALLED = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 CLOCKS = ("seconds", "replay_seconds", "checkpoint_seconds")
 
 
@@ -206,11 +210,10 @@ gymnasium.register("Warmed-v0", Warmed, max_episode_steps=500)
 
 @pytest.mark.slow
 def test_torchrun(launch, tmp_path):
-    """A warning of each rank is in the launcher's output once, with the rank's number."""
+    """The guide's command. A warning of each rank is in its output once, with the rank's number."""
     (tmp_path / "warmed.py").write_text(WARMED)
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    command = (sys.executable, *torchrun, "-m", "gear.cli.app", "train", "dist=ddp", *CARTPOLE)
-    process = launch.start(*command, "env.id=warmed:Warmed-v0")
+    command = (*launching("torchrun", 2), *CARTPOLE, "env.id=warmed:Warmed-v0")
+    process = launch.start(*command, **INSTALLED, PYTHONPATH=".", PET_MASTER_PORT=str(fresh_port()))
     ((stdout, stderr),) = launch.finish(process)
     assert process.returncode == 0, stderr
     assert "2, started by torchrun" in stdout
@@ -225,9 +228,10 @@ def test_torchrun(launch, tmp_path):
 @pytest.mark.slow
 @pytest.mark.mpi
 def test_mpirun(launch, tmp_path):
-    mpirun = ("mpirun", "-n", "2", "--oversubscribe", "--allow-run-as-root")
-    command = (*mpirun, sys.executable, "-m", "gear.cli.app", "train", "dist=ddp", *CARTPOLE)
-    process = launch.start(*command)
+    """The guide's command, on a machine of any number of cores, by anybody."""
+    allowed = ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM", "MCA_rmaps_base_oversubscribe")
+    settings = dict.fromkeys((f"OMPI_{name}" for name in allowed), "1")
+    process = launch.start(*launching("mpirun", 2), *CARTPOLE, **INSTALLED, **settings)
     ((stdout, stderr),) = launch.finish(process)
     assert process.returncode == 0, stderr
     assert "2, started by mpirun" in stdout

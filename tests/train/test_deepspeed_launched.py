@@ -1,4 +1,7 @@
-"""Ranks that the launcher `deepspeed` starts, by each of its ways, and DeepSpeed's grids."""
+"""Ranks that the launcher `deepspeed` starts, by each of its ways, and DeepSpeed's grids.
+
+distribution/test_stack_jobs.py has it start `gear train`.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,8 @@ from pathlib import Path
 
 import pytest
 from ports import fresh_port
-from train.launched import TRAIN, Launch
+from train.launched import Launch
 from train.needs import needs
-from train.saved_data import write_pendulum
-
-from gear.train.record.checkpoint import checkpoints
 
 pytestmark = [pytest.mark.slow, needs("deepspeed")]
 WORKER = str(Path(__file__).with_name("deepspeed_worker.py"))
@@ -111,19 +111,6 @@ def test_ranks_of_each_way_to_launch_meet(
         assert found["launcher"] == launcher
         own = [f"--local_rank={local}"] if launcher == "environment" else []
         assert found["given"] == own
-
-
-def test_gear_train_by_deepspeed(launch, programs, tmp_path):
-    """Whose word --local_rank comes before the command's."""
-    write_pendulum(tmp_path / "replay")
-    by_deepspeed(
-        *(launch, programs, "--num_accelerators=2", f"--master_port={fresh_port()}"),
-        *("--module", *TRAIN[1:], "dist=deepspeed", "data=saved", "data.path=replay"),
-        *("hydra.run.dir=run", "total_steps=3", "eval_every=0", "model.width=16", "model.layers=1"),
-        *("model.heads=2", "algo.context=4", "replay.page_steps=16", "logger=csv"),
-    )
-    saved = checkpoints(tmp_path / "run")[-1]
-    assert (saved.step, saved.num_ranks) == (3, 2)
 
 
 def test_grids_of_deepspeed(tmp_path):
