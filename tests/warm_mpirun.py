@@ -33,7 +33,7 @@ def warm_ranks(size: int, folder: Path, *arguments: str, **of_python: Any) -> It
 
     of_python: as Warm takes it.
     """
-    meeting = folder / "mpirun"
+    meeting = folder / f"mpirun-{size}"
     meeting.mkdir()
     started = [*MPIRUN, "-n", str(size), "sh", "-c", RANK, str(meeting)]
     ranks: list[Warm] = []

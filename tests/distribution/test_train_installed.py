@@ -34,6 +34,7 @@ from distribution.project import REPOSITORY
 from gear.train.app import main
 from gear.train.config import read
 from gear.train.ranks import Ranks
+from gear.train.record import metrics
 
 if TYPE_CHECKING:
     from distribution.conftest import Installation
@@ -42,9 +43,12 @@ pytestmark = pytest.mark.mpi
 WORKER = str(REPOSITORY / "tests" / "train" / "libraries_worker.py")
 IMPORTED = ("deepspeed", "horovod.torch")
 SIZE = 2
+SIZES = (1, SIZE, 4)  # numbers of ranks that train the decision transformer
 ZERO = "dist.config.zero_optimization"
 OFFLOAD = [f"{ZERO}.offload_{what}.device=cpu" for what in ("optimizer", "param")]
 BF16 = "dist.config.bf16.enabled=true"
+# Of the decision transformer, with a row of the metrics every 10 updates.
+CURVE = (*RUN, "total_steps=30", "eval_every=30")
 # By name, what is changed of dist=deepspeed. Of `-rest`, the first steps were taken by one process.
 EXACT = {
     "zero0": [f"{STAGE}=0"],
@@ -61,7 +65,7 @@ NEAR = {"bf16": [f"{STAGE}=2", BF16], "bf16-rest": [f"{STAGE}=3", BF16]}
 
 def transformers(size: int) -> list[list[str]]:
     """Decision transformers that so many ranks train, each in a folder of its own."""
-    run = (*RUN, "algo.packed=true", f"algo.batch_size={8 // size}")
+    run = (*CURVE, "algo.packed=true", f"algo.batch_size={8 // size}")
     sweep = ("-m", f"{STAGE}=1,2,3", f"hydra.sweep.subdir=zero${{{STAGE}}}-{size}")
     return [
         ["gear", *sweep, "hydra.sweep.dir=.", *run, "dist=deepspeed"],
@@ -78,18 +82,19 @@ def jobs() -> list[list[str]]:
         ["refused", "dist=deepspeed", f"+{ZERO}.overlap_comm=perhaps"],
         ["steps", optim, *zero],
         ["steps", f"{optim},dist=horovod", *hvd],
-        *transformers(SIZE),
     ]
 
 
 @contextmanager
-def ranks_of(installation: Installation, folder: Path, *words: str) -> Iterator[list[Warm]]:
-    """Two ranks of mpirun, by the installation's Python, which has imported both libraries."""
+def ranks_of(
+    installation: Installation, size: int, folder: Path, *words: str
+) -> Iterator[list[Warm]]:
+    """Ranks of mpirun, by the installation's Python, which has imported both libraries."""
     with pytest.MonkeyPatch.context() as patch:
         # Ranks that wait leave their core to those that work.
         patch.setenv("OMPI_MCA_mpi_yield_when_idle", "1")
         python = str(installation.python)
-        with warm_ranks(SIZE, folder, *words, python=python, imported=IMPORTED) as ranks:
+        with warm_ranks(size, folder, *words, python=python, imported=IMPORTED) as ranks:
             yield ranks
 
 
@@ -112,9 +117,11 @@ def trained(
     """Where the ranks have left what they did."""
     folder = data_in(tmp_path_factory.mktemp("trained"))
     torch.save(alone[1], folder / "middle.pt")
-    with ranks_of(installation, folder, WORKER, str(folder), json.dumps(jobs())) as ranks:
-        for rank in ranks:
-            check_ended(rank)
+    for size in SIZES[1:]:
+        work = [*(jobs() if size == SIZE else []), *transformers(size)]
+        with ranks_of(installation, size, folder, WORKER, str(folder), json.dumps(work)) as ranks:
+            for rank in ranks:
+                check_ended(rank)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     words = (WORKER, str(folder), json.dumps(transformers(1)))
     python = str(installation.python)
@@ -160,10 +167,12 @@ def test_decision_transformer_has_the_losses_of_one_process(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(data_in(tmp_path))
-    assert main([*RUN, "algo.batch_size=8", "hydra.run.dir=run"]) == 0
+    monkeypatch.setattr(metrics, "UPDATES_A_ROW", 10)
+    assert main([*CURVE, "algo.batch_size=8", "hydra.run.dir=run"]) == 0
     expected = learned_in(tmp_path / "run")
+    assert len(expected[0]) == 4  # three losses and an evaluation
     for name in ("zero1", "zero2", "zero3", "horovod"):
-        for size in (1, SIZE):
+        for size in SIZES:
             check_same_run(learned_in(trained / f"{name}-{size}"), expected)
 
 
@@ -173,7 +182,7 @@ def lost(
     """(pid of rank 1, which got the signal while both learned; the words of rank 0, which ends)."""
     write_pendulum(folder / "replay")
     words = (*TRAIN, f"dist={dist}", *ENDLESS, f"dist.timeout_s={timeout_s}")
-    with ranks_of(installation, folder, *words) as (first, second):
+    with ranks_of(installation, SIZE, folder, *words) as (first, second):
         wait_until_they_learn(folder, first, second)
         second.send_signal(signum)
         _, said = first.communicate(timeout=240)

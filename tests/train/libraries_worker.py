@@ -2,7 +2,8 @@
 
 libraries_worker.py FOLDER [JOB, ...]       The jobs are JSON.
     ["steps", OVERRIDES, NAME=OVERRIDES...] What strategy_worker.py does with these words.
-    ["gear", WORD...]                       `gear train` with these words.
+    ["gear", WORD...]                       `gear train` with these words; its metrics have a row
+                                            every 10 updates.
     ["refused", WORD...]                    FOLDER/refused-RANK: why dist.config is refused.
 """
 
@@ -19,7 +20,9 @@ from strategy_worker import main as take_steps
 
 def train(*words):
     from gear.train.app import main
+    from gear.train.record import metrics
 
+    metrics.UPDATES_A_ROW = 10
     assert main(list(words)) == 0
 
 
