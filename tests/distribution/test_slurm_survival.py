@@ -147,7 +147,7 @@ def test_weights_are_those_of_an_uninterrupted_run(site: Site, whole: Path, name
 
 def test_a_node_that_goes_down(site: Site) -> None:
     """Slurm ends the job with a sentence, starts it again, and it goes on from a checkpoint."""
-    number = start(site, "down", "checkpoint_every=400", options=("--set", "ntasks-per-node=1"))
+    number = start(site, "down", "checkpoint_every=400")
     folder = site.cluster.home / "down" / "run" / "checkpoints"
     site.wait(lambda: list(folder.glob("step_*")), "a checkpoint")
     scontrol = ("scontrol", "update", "nodename=gear2")
