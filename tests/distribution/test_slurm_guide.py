@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from docs.documents import blocks
 
+from distribution.pendulum_run import check_run
+
 if TYPE_CHECKING:
     from distribution.slurm_site import Site
 
@@ -41,6 +43,9 @@ def test_the_commands_of_the_guide(site: Site) -> None:
                     assert any("3 runs" in log for log in logs), logs
                 else:
                     job = site.succeed(number)
+                    ranks = 2 if "mine" in line else 4
+                    seed = int(re.search(r"seed=(\d)", line)[1])
+                    check_run(site.cluster, job, ranks, num_nodes=2, steps=800, seed=seed)
                     assert "learning curve: outputs/pendulum-sac-seed" in job.log
     assert ran.count("sbatch") == 2
     assert "gear" in ran

@@ -4,8 +4,9 @@ They run on two nodes with two ranks each, as far as a template can: `1gpu` has 
 two on its one node, `actors-learner` one and three, and `array-sweep` is two jobs here, each with
 a rank on either node.
 
-All jobs are submitted at once, and each test looks at one of them. Those that are interrupted are
-in test_slurm_survival.py, the first two templates in test_slurm_training.py.
+All jobs are submitted at once, and each test looks at one of them; those that are to fail have one
+rank on each node. Those that are interrupted are in test_slurm_survival.py, the first two templates
+in test_slurm_training.py.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ SHORT = (
 RUN = (*SHORT, "total_steps=800")
 # Who would wait for ever gives up after that.
 SOON = "dist.timeout_s=8"
+ONE_EACH = ("--set", "ntasks-per-node=1")  # of two nodes
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,11 @@ def jobs(site: Site) -> dict[str, int]:
     """The jobs of this module, by what they are for."""
     folder = "hydra.run.dir=runs/{}".format
     sweep = ("--nodes", "2", "--set", "array=0-1", "--set", "job-name=sweep")
+
+    def fails(name: str, *words: str, **edits: str) -> int:
+        script = str(edited(site, name, **edits))
+        return site.start(script, *RUN, SOON, folder(name), *words, options=ONE_EACH)
+
     at_port = 'python3 -m http.server "$MASTER_PORT" >/dev/null 2>&1 & sleep 3'
     return {
         "1gpu": site.start("1gpu", *RUN, folder("1gpu")),
@@ -52,25 +59,12 @@ def jobs(site: Site) -> dict[str, int]:
         "actors-learner": site.start("actors-learner", *RUN, folder("actors-learner")),
         "array-sweep": site.start("array-sweep", *RUN, "dist=ddp", options=sweep),
         "bench": site.start("bench", *RUN, folder("bench")),
-        "taken port": site.start(
-            str(edited(site, "taken", before_srun=at_port)), *RUN, SOON, folder("taken")
+        "taken port": fails("taken", before_srun=at_port),
+        "unreachable": fails("unreachable", in_tasks='[ "$RANK" = 0 ] || MASTER_ADDR=10.77.250.1'),
+        "full scratch": fails(
+            "full", before_srun=FULL_FOLDER + " scratch; export GEAR_SCRATCH=scratch"
         ),
-        "unreachable": site.start(
-            str(edited(site, "unreachable", in_tasks='[ "$RANK" = 0 ] || MASTER_ADDR=10.77.250.1')),
-            *(*RUN, SOON, folder("unreachable")),
-        ),
-        "full scratch": site.start(
-            str(
-                edited(
-                    site, "full", before_srun=FULL_FOLDER + " scratch; export GEAR_SCRATCH=scratch"
-                )
-            ),
-            *(*RUN, SOON, folder("full-scratch")),
-        ),
-        "full disk": site.start(
-            str(edited(site, "disk", before_srun=FULL_FOLDER + " runs/full-disk")),
-            *(*RUN, SOON, "checkpoint_every=400", folder("full-disk")),
-        ),
+        "full disk": fails("disk", "checkpoint_every=400", before_srun=FULL_FOLDER + " runs/disk"),
     }
 
 
@@ -177,7 +171,7 @@ def refused(site: Site, number: int, *sentences: str) -> None:
 
 def test_a_taken_port(site: Site, jobs: dict[str, int]) -> None:
     refused(
-        site, jobs["taken port"], r"gear: \[transport\] rank 0 of 4 could not serve the .*in use"
+        site, jobs["taken port"], r"gear: \[transport\] rank 0 of 2 could not serve the .*in use"
     )
 
 
@@ -185,7 +179,7 @@ def test_a_meeting_point_out_of_reach(site: Site, jobs: dict[str, int]) -> None:
     refused(
         site,
         jobs["unreachable"],
-        r"gear: \[transport\] rank \d of 4 found no rank 0 at 10\.77\.250",
+        r"gear: \[transport\] rank \d of 2 found no rank 0 at 10\.77\.250",
     )
 
 

@@ -22,11 +22,12 @@ from distribution.ordinary_user import (
     home_of,
     loaded,
 )
+from distribution.pendulum_run import check_run
 from gear.train.app import main
 
 if TYPE_CHECKING:
     from distribution.conftest import Installation
-    from distribution.slurm_cluster import Cluster, Job
+    from distribution.slurm_cluster import Cluster
 
 pytest_plugins = ["distribution.slurm_cluster"]
 pytestmark = [pytest.mark.slurm, pytest.mark.modules, pytest.mark.slow]
@@ -51,44 +52,6 @@ def user(cluster: Cluster, installation: Installation) -> dict[str, str]:
 @pytest.fixture
 def templates(installation: Installation) -> Path:
     return installation.home / "slurm"
-
-
-def check_run(cluster: Cluster, job: Job, num_ranks: int, num_nodes: int, steps: int) -> None:
-    """The job trained to its end, and left what it should."""
-    assert (job.state, job.exit_code) == ("COMPLETED", 0), job.log
-    # Rank 0 alone speaks, once, and says what the run is made of.
-    shown = re.sub(r"[\s│┃]+", " ", job.log)
-    per_node = num_ranks // num_nodes
-    for words in (
-        f"ranks: {num_ranks}, nodes: {num_nodes}, meeting at gear",
-        f"ranks {num_ranks}, started by",
-        f"nodes {num_nodes}, ranks on each: {per_node} ",
-        f"devices {num_ranks} x cpu",
-        f"32 a rank, {32 * num_ranks} in all",
-        f"environment steps {steps:,} ",
-    ):
-        assert shown.count(words) == 1, (words, job.log)
-    [run_dir] = (cluster.home / "outputs" / "pendulum-sac-seed0").iterdir()
-    summary = json.loads((run_dir / "summary.json").read_text())
-    assert summary["env_steps"] == steps
-    assert summary["updates"] == (steps - 400) // num_ranks + 1
-    # Each rank's episodes of 200 steps end in the same step, and each is written once.
-    with (run_dir / "metrics.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert summary["episodes"] == len(rows) == steps // 200
-    assert [int(row["episode"]) for row in rows] == list(range(len(rows)))
-    returns = [float(row["return"]) for row in rows]
-    assert len(set(returns)) == len(returns)
-    assert all(-2000 < value < 0 for value in returns)
-    assert all(float(row["replay_fill"]) > 0 for row in rows)
-    assert (run_dir / "learning_curve.png").stat().st_size > 1000
-    assert (run_dir / "checkpoints" / f"step_{steps}").is_dir()
-
-
-def test_pendulum_on_two_nodes(cluster: Cluster, user: dict[str, str], templates: Path) -> None:
-    words = (*SHORT, "total_steps=800", "checkpoint_every=400")
-    job = cluster.submit(templates / "multinode-srun.sbatch", *words, env=user)
-    check_run(cluster, job, num_ranks=4, num_nodes=2, steps=800)
 
 
 def test_by_horovod_and_by_deepspeed_on_two_nodes(
