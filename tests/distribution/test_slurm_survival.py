@@ -25,6 +25,7 @@ RUN = (
 )
 EVERY = 400  # ends are multiples of it: the ranks' episodes end there
 INTERRUPTED = ("preempted", "limited")
+HALF_A_NODE = ("--set", "cpus-per-task=1")  # for two ranks on each
 
 # Pendulum that idles until its job is requeued, once its rank has learned for 100 steps: the run
 # that nobody interrupts has all steps to take again.
@@ -107,6 +108,7 @@ def continued(site: Site, number: int, name: str, signal: str) -> Job:
 def limited(site: Site) -> int:
     """Told between 75 and 135 s before its end: the ranks have begun by then, and time to save."""
     options = ("--nodes", "1", "--time", "3", "--set", "signal=USR1@75", "--set", "nodelist=gear1")
+    options = (*options, *HALF_A_NODE)
     (site.cluster.home / "slowed.py").write_text(SLOWED)
     return start(site, "limited", "env.id=slowed:Slowed-v0", options=options)
 
@@ -123,6 +125,26 @@ def test_preempted_by_a_higher_partition(site: Site) -> None:
     urgent = site.cluster.start("--exclusive", "--nodelist=gear2", "--wrap", "true")
     continued(site, number, "preempted", "SIGTERM")
     assert site.state(urgent) == "COMPLETED"
+
+
+def test_a_node_that_goes_down(site: Site) -> None:
+    """Slurm ends the job with a sentence, starts it again, and it goes on from a checkpoint."""
+    number = start(site, "down", "checkpoint_every=400", options=HALF_A_NODE)
+    folder = site.cluster.home / "down" / "run" / "checkpoints"
+    site.wait(lambda: list(folder.glob("step_*")), "a checkpoint")
+    scontrol = ("scontrol", "update", "nodename=gear2")
+    site.cluster.run(*scontrol, "state=down", "reason=test")
+    try:
+        site.wait(lambda: site.state(number) == "PENDING", "the requeue")
+        steps = [int(path.name[5:]) for path in folder.glob("step_*")]
+        let_end(site, "down", max(steps))
+    finally:
+        site.cluster.run(*scontrol, "state=resume")
+    job = site.succeed(number)
+    first, again, second = job.log.partition(f"[slurm] job {number} was requeued (restart 1)")
+    assert again, job.log
+    assert re.search(r"DUE TO NODE FAILURE", first), job.log
+    assert re.search(rf"continues \S*step_{max(steps)},", second), job.log
 
 
 def test_at_its_time_limit(site: Site, limited: int) -> None:
@@ -143,23 +165,3 @@ def test_weights_are_those_of_an_uninterrupted_run(site: Site, whole: Path, name
     """To the bit."""
     step = end(site, name)
     assert differing(weights(site.cluster.home / name / "run", step), weights(whole, step)) == []
-
-
-def test_a_node_that_goes_down(site: Site) -> None:
-    """Slurm ends the job with a sentence, starts it again, and it goes on from a checkpoint."""
-    number = start(site, "down", "checkpoint_every=400")
-    folder = site.cluster.home / "down" / "run" / "checkpoints"
-    site.wait(lambda: list(folder.glob("step_*")), "a checkpoint")
-    scontrol = ("scontrol", "update", "nodename=gear2")
-    site.cluster.run(*scontrol, "state=down", "reason=test")
-    try:
-        site.wait(lambda: site.state(number) == "PENDING", "the requeue")
-        steps = [int(path.name[5:]) for path in folder.glob("step_*")]
-        let_end(site, "down", max(steps))
-    finally:
-        site.cluster.run(*scontrol, "state=resume")
-    job = site.succeed(number)
-    first, again, second = job.log.partition(f"[slurm] job {number} was requeued (restart 1)")
-    assert again, job.log
-    assert re.search(r"DUE TO NODE FAILURE", first), job.log
-    assert re.search(rf"continues \S*step_{max(steps)},", second), job.log
