@@ -38,6 +38,19 @@ std::vector<std::string> errors_of(Ranks& ranks, const Body& body) {
   return errors;
 }
 
+// The same of those that take part alone.
+template <class Body>
+std::vector<std::string> errors_here(Ranks& ranks, const Body& body) {
+  std::vector<std::string> errors;
+  const std::vector<std::string> all = errors_of(ranks, body);
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    if (ranks[r]) {
+      errors.push_back(all[r]);
+    }
+  }
+  return errors;
+}
+
 // In a rank's thread, where doctest's assertions are not at home.
 inline void expect(bool condition, const char* what) {
   if (!condition) {

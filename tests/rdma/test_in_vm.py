@@ -1,4 +1,4 @@
-"""The native tests of rows read one-sided, on soft-RoCE in a virtual machine: tests/rdma/run.sh."""
+"""The native tests of rows read one-sided, on soft-RoCE in virtual machines: tests/rdma/run.sh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Two ranks in two machines, which run.sh --between starts: one owns rows, the other reads them.
+// Two ranks in two machines: one owns rows and is stopped, the other reads them.
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -33,8 +33,8 @@ std::vector<std::byte> rows_of(uint32_t rank) {
 
 // What both ranks have: rows that are exposed as they are, and a shard that is published.
 struct MachineRank {
-  MachineRank(const Connection& connection, uint32_t rank)
-      : transport(make_verbs(std::make_shared<TwoMachines>(connection, rank, kTimeout), {})),
+  explicit MachineRank(uint32_t rank)
+      : transport(make_verbs(std::move(messages_between_machines(rank, 2, kTimeout)[rank]), {})),
         rows(rows_of(rank)),
         memory(transport->expose(rows)),
         reader(memory->connect(*transport)),
@@ -76,9 +76,9 @@ void wait_for(const Connection& other) {
 }  // namespace
 
 TEST_CASE("rdma machines: the owner's, 10.77.0.2" * doctest::skip()) {
-  const Connection reader = Connection::accepted(kPort);
+  const Connection reader = Listener(kPort).accept();
   RankProcess owner([&] {
-    const MachineRank here(reader, 1);
+    const MachineRank here(1);
     ::raise(SIGSTOP);
   });
   while (owner.state() != "T" && owner.state() != "Z") {
@@ -95,18 +95,18 @@ TEST_CASE("rdma machines: the owner's, 10.77.0.2" * doctest::skip()) {
 
 TEST_CASE("rdma machines: the reader's, 10.77.0.1" * doctest::skip()) {
   const Connection owner = Connection::made("10.77.0.2", kPort);
-  const MachineRank here(owner, 0);
+  const MachineRank here(0);
   wait_for(owner);  // it is stopped
   const std::vector<std::byte> there = rows_of(1);
   uint64_t wrong = 0;
-  for (uint64_t seed = 0; seed < 5; ++seed) {
+  for (uint64_t seed = 0; seed < 2; ++seed) {
     wrong += here.wrong_rows(seed, there);
   }
   CHECK(wrong == 0);
-  const auto [wrong_items, stats] = here.published.pull(5);
+  const auto [wrong_items, stats] = here.published.pull(2);
   CHECK(wrong_items == 0);
   CHECK(stats.one_sided_bytes > 0);
-  MESSAGE("5000 rows of 4096 bytes, and 5000 items, ", stats.one_sided_bytes,
+  MESSAGE("2000 rows of 4096 bytes, and 2000 items, ", stats.one_sided_bytes,
           " bytes of them by RDMA");
   tell(owner);
   std::string said;

@@ -1,16 +1,22 @@
-// What GEAR's reader costs above the reads themselves: both in one run, alternately. By hand, with
-// --no-skip, and a binary without sanitizers.
+// How fast rows come by each way, all in one run, alternately: run.sh --rates, by hand.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
+#include <functional>
 #include <memory>
-#include <string>
+#include <optional>
 #include <vector>
 
 #include "base/numbers/philox.h"
+#include "base/threads/spin.h"
+#include "group/parcels/parcel_arena.h"
+#include "transport/mpi.h"
 #include "transport/one_sided/remote_memory.h"
+#include "transport/typed.h"
+#include "transport/verbs.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/registered_memory.h"
 #include "transport/verbs/verbs_ranks.h"
@@ -20,13 +26,12 @@ using namespace gear::transport;
 
 namespace {
 
-constexpr double kLong = 200;
 constexpr uint64_t kPoolBytes = uint64_t{16} << 20;
 constexpr uint32_t kPairs = 4;
 constexpr uint32_t kChain = 32;
 constexpr uint32_t kDepth = 256;  // reads of a pair that are under way at most
-constexpr int kTurns = 5;
-constexpr double kSeconds = 0.5;  // of a turn
+constexpr int kTurns = 9;
+constexpr double kSeconds = 0.3;  // of a turn
 
 uint64_t rows_of_a_batch(uint64_t row_bytes) {
   return std::min<uint64_t>(1024, kPoolBytes / row_bytes);
@@ -36,17 +41,15 @@ uint64_t random_place(uint64_t batch, uint64_t number, uint64_t row_bytes) {
   return gear::base::philox(batch, 6, number).lo % (kPoolBytes / row_bytes) * row_bytes;
 }
 
-// Rows a second of `read_batch(batch)`, called for kSeconds.
-template <class ReadBatch>
-double rate(uint64_t row_bytes, const ReadBatch& read_batch) {
-  const auto start = std::chrono::steady_clock::now();
-  std::chrono::duration<double> took{};
-  uint64_t batches = 0;
-  do {
-    read_batch(batches++);
-    took = std::chrono::steady_clock::now() - start;
-  } while (took.count() < kSeconds);
-  return static_cast<double>(batches * rows_of_a_batch(row_bytes)) / took.count();
+// Of rank 1; every word says where it lies.
+std::vector<std::byte> pool() {
+  std::vector<uint64_t> words(kPoolBytes / sizeof(uint64_t));
+  for (uint64_t i = 0; i < words.size(); ++i) {
+    words[i] = i * sizeof(uint64_t);
+  }
+  std::vector<std::byte> bytes(kPoolBytes);
+  std::memcpy(bytes.data(), words.data(), kPoolBytes);
+  return bytes;
 }
 
 // Lists of reads, the last of each signalled, posted and polled by hand; both ends are here.
@@ -61,7 +64,7 @@ class PlainReads {
     }
   }
 
-  void read(uint64_t batch, uint64_t row_bytes) {
+  ConstBytes read(uint64_t batch, uint64_t row_bytes) {
     const uint64_t rows = rows_of_a_batch(row_bytes);
     const MemoryChunk from = there_registered_.chunked().from(0);
     const MemoryChunk to = here_registered_.chunked().from(0);
@@ -97,11 +100,12 @@ class PlainReads {
         ended += static_cast<uint32_t>(id);
       }
     }
+    return ConstBytes(here_).first(rows * row_bytes);
   }
 
  private:
   verbs::VerbsPort port_{verbs_under_test(), verbs::port_choice()};
-  std::vector<std::byte> there_ = std::vector<std::byte>(kPoolBytes);
+  std::vector<std::byte> there_ = pool();
   std::vector<std::byte> here_ = std::vector<std::byte>(kPoolBytes);
   verbs::RegisteredMemory there_registered_{port_, there_, MemoryUse::kExposed, kPoolBytes};
   verbs::RegisteredMemory here_registered_{port_, here_, MemoryUse::kLanding, kPoolBytes};
@@ -115,35 +119,117 @@ class PlainReads {
   std::array<ibv_sge, kChain> places_{};
 };
 
-void read_by(RemoteReader& reader, uint64_t batch, uint64_t row_bytes) {
-  std::vector<RemoteRead> reads(rows_of_a_batch(row_bytes));
-  for (uint64_t i = 0; i < reads.size(); ++i) {
-    reads[i] = {1, random_place(batch, i, row_bytes), row_bytes, i * row_bytes};
+// Rank 0 of two gets a batch of rows of rank 1.
+class Ways {
+ public:
+  Ways(Transport& messages, Transport& verbs)
+      : messages_(messages), arena_(verbs), memory_(verbs.expose(pool_)), landed_(kPoolBytes) {
+    reader_ = memory_->connect(verbs);
   }
-  static_cast<void>(reader.read(reads, reads.size() * row_bytes));
+
+  // Rank 1 does nothing.
+  ConstBytes read(uint64_t batch, uint64_t row_bytes) {
+    std::vector<RemoteRead> reads(rows_of_a_batch(row_bytes));
+    for (uint64_t i = 0; i < reads.size(); ++i) {
+      reads[i] = {1, random_place(batch, i, row_bytes), row_bytes, i * row_bytes};
+    }
+    return reader_->read(reads, reads.size() * row_bytes);
+  }
+
+  // Collective, as the next.
+  ConstBytes read_packed(uint64_t batch, uint64_t row_bytes) {
+    const uint64_t bytes = rows_of_a_batch(row_bytes) * row_bytes;
+    if (messages_.rank() == 1) {
+      pack(batch, row_bytes, arena_.place(0, bytes));
+    }
+    const std::array<uint64_t, 2> coming{0, messages_.rank() == 0 ? bytes : 0};
+    return arena_.fetch(coming)[1];
+  }
+
+  ConstBytes receive(uint64_t batch, uint64_t row_bytes) {
+    const uint64_t bytes = rows_of_a_batch(row_bytes) * row_bytes;
+    const Bytes rows = Bytes(landed_).first(bytes);
+    std::array<ConstBytes, 2> to;
+    std::array<Bytes, 2> from;
+    if (messages_.rank() == 1) {
+      pack(batch, row_bytes, rows.data());
+      to[0] = rows;
+    } else {
+      from[1] = rows;
+    }
+    messages_.alltoallv(to, from);
+    return rows;
+  }
+
+ private:
+  void pack(uint64_t batch, uint64_t row_bytes, std::byte* out) const {
+    for (uint64_t i = 0; i < rows_of_a_batch(row_bytes); ++i) {
+      std::memcpy(out + i * row_bytes, pool_.data() + random_place(batch, i, row_bytes), row_bytes);
+    }
+  }
+
+  Transport& messages_;
+  std::vector<std::byte> pool_ = pool();
+  gear::group::ParcelArena arena_;
+  std::unique_ptr<RemoteMemory> memory_;
+  std::unique_ptr<RemoteReader> reader_;
+  std::vector<std::byte> landed_;
+};
+
+using Batch = std::function<ConstBytes(uint64_t batch)>;
+
+// The same on both ranks: rows a second of a turn of kSeconds, as rank 0 sees it.
+double rate(Transport& messages, uint64_t row_bytes, const Batch& get) {
+  const auto seconds_of = [&](uint64_t batches) {
+    static_cast<void>(allgather(messages, uint8_t{0}));  // both begin
+    const auto start = std::chrono::steady_clock::now();
+    for (uint64_t batch = 0; batch < batches; ++batch) {
+      const ConstBytes rows = get(batch);
+      for (uint64_t i = 0; batch == 0 && i < rows_of_a_batch(row_bytes); ++i) {
+        uint64_t word = 0;
+        std::memcpy(&word, rows.data() + i * row_bytes, rows.empty() ? 0 : sizeof word);
+        REQUIRE((rows.empty() || word == random_place(batch, i, row_bytes)));
+      }
+    }
+    return allgather(messages, gear::base::seconds_since(start))[0];
+  };
+  const auto batches = static_cast<uint64_t>(std::max(1.0, kSeconds / seconds_of(1)));
+  return static_cast<double>(batches * rows_of_a_batch(row_bytes)) / seconds_of(batches);
 }
 
 }  // namespace
 
-TEST_CASE("rdma rates: rows by a reader, beside plain chained reads" * doctest::skip()) {
-  Ranks ranks = make_verbs_ranks(2, kLong, {kPoolBytes, kPairs, nullptr});
-  PlainReads plain;
-  const auto errors = errors_of(ranks, [&](Transport& transport) {
-    std::vector<std::byte> mine(kPoolBytes);
-    const auto memory = transport.expose(mine);
-    const auto reader = memory->connect(transport);
-    for (uint64_t bytes = 64; bytes <= 65536 && transport.rank() == 0; bytes *= 4) {
-      double by_reader = 0;
-      double by_hand = 0;
-      for (int turn = 0; turn < kTurns; ++turn) {
-        by_hand = std::max(by_hand, rate(bytes, [&](uint64_t n) { plain.read(n, bytes); }));
-        by_reader =
-            std::max(by_reader, rate(bytes, [&](uint64_t n) { read_by(*reader, n, bytes); }));
+TEST_CASE("rdma rates: rows by a reader, by plain chained reads, packed, and by messages of MPI" *
+          doctest::skip()) {
+  const auto messages = make_mpi({});
+  REQUIRE(messages->size() == 2);
+  const auto verbs =
+      make_verbs(std::shared_ptr<Transport>(messages->duplicate()), {kPoolBytes, kPairs, nullptr});
+  Ways ways(*messages, *verbs);
+  const bool reads = messages->rank() == 0;
+  std::optional<PlainReads> plain;
+  if (reads) {
+    plain.emplace();
+  }
+  for (uint64_t bytes = 64; bytes <= 65536; bytes *= 4) {
+    const std::array<Batch, 4> all{
+        [&](uint64_t n) { return reads ? ways.read(n, bytes) : ConstBytes(); },
+        [&](uint64_t n) { return reads ? plain->read(n, bytes) : ConstBytes(); },
+        [&](uint64_t n) { return ways.read_packed(n, bytes); },
+        [&](uint64_t n) { return ways.receive(n, bytes); }};
+    std::array<double, 4> best{};
+    for (int turn = 0; turn < kTurns; ++turn) {
+      for (size_t way = 0; way < all.size(); ++way) {
+        best[way] = std::max(best[way], rate(*messages, bytes, all[way]));
       }
-      MESSAGE("rows of ", bytes, " bytes: ", by_reader, " a second by the reader, ", by_hand,
-              " by plain reads: ", by_reader / by_hand);
     }
-    transport.allgather({}, {});
-  });
-  CHECK(errors == std::vector<std::string>(2));
+    if (reads) {
+      const auto row = [&](size_t way) {
+        return gear::base::cat(best[way], " (", best[0] / best[way], ")");
+      };
+      MESSAGE("rows of ", bytes, " bytes: ", best[0],
+              " a second by the reader, beside (its ratio) ", row(1), " by plain reads, ", row(2),
+              " packed, ", row(3), " by MPI");
+    }
+  }
 }

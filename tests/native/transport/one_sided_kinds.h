@@ -55,7 +55,7 @@ inline const std::vector<OneSidedKind> kOneSidedKinds = [] {
                    },
                    {1, 3},
                    false,
-                   on_a_device() ? 8U : 40U});
+                   on_a_device() ? 8U / num_machines : 40U});
 #endif
 #if GEAR_FABRIC          // of this machine's libfabric: over tcp, where it has no better network
   if (!on_a_device()) {  // over soft-RoCE without KVM it takes minutes

@@ -69,7 +69,7 @@ struct PullingRank {
       : shard(std::move(own)),
         peers(std::make_shared<group::Peers>(
             shard, std::shared_ptr<transport::Transport>(transport.duplicate()),
-            std::vector<uint32_t>(transport.size(), 0), false)),
+            nodes_of(transport.size()), false)),
         published(std::make_shared<group::PublishedShards>(*peers)) {}
 
   std::unique_ptr<deliver::Pipeline> pull(const deliver::LoaderOptions& options) const {

@@ -23,6 +23,7 @@
 // The contract of transport.h, for every transport whose ranks can be threads of one process.
 
 using namespace gear::transport;
+using gear::testing::errors_here;
 using gear::testing::errors_of;
 using gear::testing::expect;
 using gear::testing::Ranks;
@@ -77,7 +78,9 @@ const std::vector<Kind>& kinds() {
   static const std::vector<Kind> kinds = [] {
     std::vector<Kind> made;
 #if GEAR_VERBS
-    made.push_back({"verbs", make_one_sided<0>, {1, 2, 3, 4}});
+    const bool apart = gear::testing::num_machines > 1;
+    made.push_back({"verbs", make_one_sided<0>,
+                    apart ? std::vector<uint32_t>{2, 3} : std::vector<uint32_t>{1, 2, 3, 4}});
 #endif
     if (!gear::testing::on_a_device()) {  // these need none, or send what verbs does
 #if GEAR_FABRIC
@@ -166,6 +169,9 @@ TEST_CASE("transport: ranks know who they are") {
     const Ranks ranks = kind.make(size, 2.5);
     REQUIRE(ranks.size() == size);
     for (uint32_t r = 0; r < size; ++r) {
+      if (!ranks[r]) {
+        continue;
+      }
       CHECK(ranks[r]->name() == kind.name);
       CHECK(ranks[r]->rank() == r);
       CHECK(ranks[r]->size() == size);
@@ -311,7 +317,7 @@ TEST_CASE("transport: a rank that has left is named at once") {
         CHECK(std::chrono::steady_clock::now() - started < std::chrono::seconds(20));
         for (uint32_t r = 0; r < size; ++r) {
           INFO(errors[r]);
-          CHECK((r == 1 || contains(errors[r], "closed its loader or ended while others")));
+          CHECK((!ranks[r] || contains(errors[r], "closed its loader or ended while others")));
         }
       },
       2);
@@ -321,7 +327,7 @@ TEST_CASE("transport: different calls on different ranks are refused on all") {
   for_every(
       [](const Kind& kind, uint32_t size) {
         Ranks calls = kind.make(size, kLong);
-        for (const std::string& error : errors_of(calls, [](Transport& transport) {
+        for (const std::string& error : errors_here(calls, [](Transport& transport) {
                if (transport.rank() == 1) {
                  exchange_once(transport, [](uint64_t, uint64_t) { return 0; });
                } else {
@@ -333,7 +339,7 @@ TEST_CASE("transport: different calls on different ranks are refused on all") {
           CHECK(contains(error, "is in allgather"));
         }
         Ranks gathers = kind.make(size, kLong);
-        for (const std::string& error : errors_of(gathers, [](Transport& transport) {
+        for (const std::string& error : errors_here(gathers, [](Transport& transport) {
                gather_once(transport, 1, transport.rank() == 1 ? 9 : 8);
              })) {
           INFO(error);
@@ -341,7 +347,7 @@ TEST_CASE("transport: different calls on different ranks are refused on all") {
         }
         // Found by the two that it concerns; the others, at the next call at the latest.
         Ranks exchanges = kind.make(size, kLong);
-        for (const std::string& error : errors_of(exchanges, [](Transport& transport) {
+        for (const std::string& error : errors_here(exchanges, [](Transport& transport) {
                const uint64_t own = transport.rank();
                exchange_once(transport, [&](uint64_t s, uint64_t r) {
                  return s == 0 && r == 1 && own == 1 ? 9 : 8;

@@ -1,0 +1,276 @@
+#include "two_machines.h"
+
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/errors.h"
+#include "transport/collective.h"
+#include "transport/loopback.h"
+
+namespace gear::testing {
+namespace {
+
+using transport::Bytes;
+using transport::Call;
+using transport::ConstBytes;
+using transport::Transport;
+
+constexpr const char* kFirst = "10.77.0.1";
+constexpr uint16_t kPort = 18516;
+constexpr int kAcceptMs = 200'000;
+
+sockaddr_in address_of(const char* text, uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  ::inet_pton(AF_INET, text, &address.sin_addr);
+  return address;
+}
+
+size_t moved(ssize_t count) {
+  if (count <= 0) {
+    throw base::TransportError(
+        base::cat("the other machine: ", count == 0 ? "gone" : base::errno_text(errno)));
+  }
+  return static_cast<size_t>(count);
+}
+
+template <class T>
+void put(const Connection& to, const T& value) {
+  to.send(std::as_bytes(std::span(&value, 1)));
+}
+
+template <class T>
+T get(const Connection& from) {
+  T value{};
+  from.receive(std::as_writable_bytes(std::span(&value, 1)));
+  return value;
+}
+
+struct Member {
+  uint32_t rank;
+  uint32_t size;
+  double timeout_s;
+  bool operator==(const Member&) const = default;
+};
+
+// How long the entries of a call are.
+using Lengths = std::vector<uint64_t>;
+
+template <class Entries>
+Lengths lengths_of(const Entries& entries) {
+  Lengths lengths;
+  for (const auto& entry : entries) {
+    lengths.push_back(entry.size());
+  }
+  return lengths;
+}
+
+std::vector<std::vector<std::byte>> room_for(const Lengths& lengths) {
+  std::vector<std::vector<std::byte>> room;
+  for (const uint64_t length : lengths) {
+    room.emplace_back(length);
+  }
+  return room;
+}
+
+// Of a rank in the second machine. A call is: which, the lengths of what is sent and of what is to
+// come, and the former; the answer, the words of an error or none, and the latter.
+class FarRank final : public Transport {
+ public:
+  FarRank(Connection connection, const Member& member)
+      : connection_(std::move(connection)), member_(member) {}
+
+  std::string_view name() const noexcept override { return "two machines"; }
+  uint32_t rank() const noexcept override { return member_.rank; }
+  uint32_t size() const noexcept override { return member_.size; }
+  double timeout_s() const noexcept override { return member_.timeout_s; }
+
+  void allgather(ConstBytes mine, Bytes all) override {
+    transport::check_allgather(size(), mine, all);
+    call(Call::kAllgather, {&mine, 1}, {&all, 1});
+  }
+  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
+    transport::check_alltoallv(rank(), size(), to, from);
+    call(Call::kAlltoallv, to, from);
+  }
+  std::unique_ptr<Transport> duplicate() override {
+    call(Call::kDuplicate, {}, {});
+    return std::make_unique<FarRank>(Connection::made(kFirst, get<uint16_t>(connection_)), member_);
+  }
+
+ private:
+  void call(Call call, std::span<const ConstBytes> to, std::span<const Bytes> from) {
+    put(connection_, call);
+    put(connection_, static_cast<uint32_t>(to.size()));  // as many as from
+    const Lengths sent = lengths_of(to);
+    const Lengths coming = lengths_of(from);
+    connection_.send(std::as_bytes(std::span(sent)));
+    connection_.send(std::as_bytes(std::span(coming)));
+    for (const ConstBytes entry : to) {
+      connection_.send(entry);
+    }
+    std::string error(get<uint64_t>(connection_), '\0');
+    connection_.receive(std::as_writable_bytes(std::span(error)));
+    if (!error.empty()) {
+      throw base::TransportError(error);
+    }
+    for (const Bytes entry : from) {
+      connection_.receive(entry);
+    }
+  }
+
+  Connection connection_;
+  Member member_;
+};
+
+// Makes the calls of a rank of the second machine until that goes.
+void serve(const Connection& far, const std::shared_ptr<Transport>& rank);
+
+void serve_in_background(Connection far, std::unique_ptr<Transport> rank) {
+  std::thread([far = std::move(far), rank = std::shared_ptr<Transport>(std::move(rank))]() mutable {
+    try {
+      serve(far, rank);
+    } catch (const base::TransportError&) {  // it is gone
+      rank.reset();
+    }
+  }).detach();
+}
+
+void serve(const Connection& far, const std::shared_ptr<Transport>& rank) {
+  for (;;) {
+    const auto call = get<Call>(far);
+    Lengths sent(get<uint32_t>(far));
+    Lengths coming(sent.size());
+    far.receive(std::as_writable_bytes(std::span(sent)));
+    far.receive(std::as_writable_bytes(std::span(coming)));
+    auto to = room_for(sent);
+    auto from = room_for(coming);
+    for (std::vector<std::byte>& entry : to) {
+      far.receive(entry);
+    }
+    std::unique_ptr<Transport> second;
+    std::string error;
+    try {
+      if (call == Call::kAllgather) {
+        rank->allgather(to.at(0), from.at(0));
+      } else if (call == Call::kAlltoallv) {
+        rank->alltoallv(std::vector<ConstBytes>(to.begin(), to.end()),
+                        std::vector<Bytes>(from.begin(), from.end()));
+      } else {
+        second = rank->duplicate();
+      }
+    } catch (const base::TransportError& failure) {
+      error = failure.what();
+    }
+    put(far, uint64_t{error.size()});
+    far.send(std::as_bytes(std::span(error)));
+    if (!error.empty()) {
+      continue;
+    }
+    for (const std::vector<std::byte>& entry : from) {
+      far.send(entry);
+    }
+    if (second) {
+      const Listener listener(0);
+      put(far, listener.port());
+      serve_in_background(listener.accept(), std::move(second));
+    }
+  }
+}
+
+}  // namespace
+
+Connection Connection::made(const char* to, uint16_t port) {
+  const sockaddr_in there = address_of(to, port);
+  for (;;) {
+    Connection made(::socket(AF_INET, SOCK_STREAM, 0));
+    if (::connect(made.socket_, reinterpret_cast<const sockaddr*>(&there), sizeof there) == 0) {
+      return made;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+Connection::Connection(int socket) : socket_(socket) {
+  const int on = 1;  // calls are short and wait for their answers
+  static_cast<void>(::setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
+}
+
+Connection::~Connection() { ::close(socket_); }
+
+void Connection::send(ConstBytes bytes) const {
+  while (!bytes.empty()) {
+    bytes = bytes.subspan(moved(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL)));
+  }
+}
+
+void Connection::receive(Bytes bytes) const {
+  while (!bytes.empty()) {
+    bytes = bytes.subspan(moved(::recv(socket_, bytes.data(), bytes.size(), 0)));
+  }
+}
+
+Listener::Listener(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  const sockaddr_in any = address_of("0.0.0.0", port);
+  const int on = 1;  // connections of an earlier process may linger
+  if (::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      ::bind(socket_, reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0 ||
+      ::listen(socket_, 16) != 0) {
+    throw base::TransportError(base::cat("port ", port, ": ", base::errno_text(errno)));
+  }
+}
+
+Listener::~Listener() { ::close(socket_); }
+
+uint16_t Listener::port() const {
+  sockaddr_in own{};
+  socklen_t bytes = sizeof own;
+  ::getsockname(socket_, reinterpret_cast<sockaddr*>(&own), &bytes);
+  return ntohs(own.sin_port);
+}
+
+Connection Listener::accept() const {
+  pollfd ready{socket_, POLLIN, 0};
+  if (::poll(&ready, 1, kAcceptMs) != 1) {
+    throw base::TransportError("the other machine has not come");
+  }
+  return Connection(::accept(socket_, nullptr, nullptr));
+}
+
+Ranks messages_between_machines(uint32_t machine, uint32_t size, double timeout_s) {
+  Ranks ranks(size);
+  if (machine == 1) {
+    for (uint32_t r = 1; r < size; r += 2) {
+      const Member member{r, size, timeout_s};
+      Connection connection = Connection::made(kFirst, kPort);
+      put(connection, member);
+      ranks[r] = std::make_unique<FarRank>(std::move(connection), member);
+    }
+    return ranks;
+  }
+  static const Listener listener(kPort);
+  ranks = transport::make_loopback(size, timeout_s);
+  for (uint32_t r = 1; r < size; r += 2) {
+    Connection far = listener.accept();
+    if (get<Member>(far) != Member{r, size, timeout_s}) {
+      throw base::TransportError("the other machine makes another group: are its tests the same?");
+    }
+    serve_in_background(std::move(far), std::move(ranks[r]));
+  }
+  return ranks;
+}
+
+}  // namespace gear::testing
