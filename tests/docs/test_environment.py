@@ -30,6 +30,7 @@ FOR_ITSELF = {
     "GEAR_REQUEUED": "slurm/env.sh, for the batch script",
     "GEAR_MPICXX": "recipes/steps/horovod.sh, for Horovod's build",
     "GEAR_SECRET": "tests/native/base/test_environment.cpp, to see it refused",
+    "GEAR_TEST_MACHINE": "tests/rdma/in_vm.sh, for the tests between two machines",
 }
 
 
