@@ -55,15 +55,15 @@ fi
 export ASAN_OPTIONS=detect_stack_use_after_return=1:protect_shadow_gap=0
 
 # ccache and its like would refuse what was compiled with these.
-precompiled=ON
-if [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ]; then precompiled=OFF; fi
+headers_once=ON
+if [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ]; then headers_once=OFF; fi
 
 build() { # folder, sanitizers, CUDA or not, targets...
   mkdir -p "build/$1"
   if ! {
     cmake -S . -B "build/$1" "${generator[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1" \
       -DGEAR_BUILD_PYTHON=OFF -DGEAR_BUILD_TESTS=ON -DGEAR_SANITIZE="$2" \
-      -DGEAR_PRECOMPILED_HEADERS="$precompiled" \
+      -DGEAR_HEADERS_ONCE="$headers_once" \
       -DGEAR_WITH_CUDA="$3" -DGEAR_CUDA_ARCHITECTURES=75 &&
       cmake --build "build/$1" --target "${@:4}" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
   } >"build/$1/build.log" 2>&1; then

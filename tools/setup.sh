@@ -129,8 +129,8 @@ elif [ -z "${GEAR_WITH_CUDA:-}" ]; then
 fi
 CMAKE_ARGS="${CMAKE_ARGS:-} -DGEAR_WITH_CUDA=$cuda -DGEAR_CUDA_ARCHITECTURES=$(cuda_architectures)"
 CMAKE_ARGS+=" -DGEAR_WITH_MPI=${GEAR_WITH_MPI:-AUTO} -DGEAR_BUILD_TESTS=OFF"
-# ccache and its like would refuse what was compiled with precompiled headers.
-[ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || CMAKE_ARGS+=" -DGEAR_PRECOMPILED_HEADERS=ON"
+# ccache and its like would refuse what was compiled with headers compiled beforehand.
+[ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || CMAKE_ARGS+=" -DGEAR_HEADERS_ONCE=ON"
 export CMAKE_ARGS CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 export PATH="$PWD/.venv/bin:$PATH"
 

@@ -17,7 +17,7 @@ namespace {
 
 // Thread blocks of a gather for each multiprocessor: enough for NVLink, and few enough that the
 // training step's own find room beside them.
-constexpr uint32_t kBlocksPerMultiprocessor = 4;
+constexpr uint32_t kMoverBlocksPerMultiprocessor = 4;
 
 bool in_gpu_memory(const std::byte* pages) {
   cudaPointerAttributes attributes{};
@@ -69,7 +69,8 @@ class DeviceMover final : public GroupMover {
     int multiprocessors = 0;
     GEAR_CUDA_TRY(
         cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
-    const uint32_t over_links = kBlocksPerMultiprocessor * static_cast<uint32_t>(multiprocessors);
+    const uint32_t over_links =
+        kMoverBlocksPerMultiprocessor * static_cast<uint32_t>(multiprocessors);
     // In address order every block asks for little: AddressOrder's gathers are not limited either.
     most_blocks_ = ordered_ ? UINT32_MAX : on_host_ ? gather::kBlocksFromHost : over_links;
     message_blocks_ = nccl_ ? over_links : gather::kBlocksFromHost;

@@ -10,12 +10,12 @@ namespace gear::link {
 namespace {
 
 constexpr uint64_t kBytes = uint64_t{256} << 20;
-constexpr size_t kRepeats = 7;
+constexpr size_t kCopies = 7;
 
 // Seconds of one copy, the median after one that is not counted.
 double median_seconds(void* to, const void* from, cudaMemcpyKind kind, cudaStream_t stream) {
   std::vector<base::Event> marks;
-  for (size_t i = 0; i <= kRepeats; ++i) {
+  for (size_t i = 0; i <= kCopies; ++i) {
     marks.emplace_back(true);
   }
   GEAR_CUDA_TRY(cudaMemcpyAsync(to, from, kBytes, kind, stream));
@@ -25,12 +25,12 @@ double median_seconds(void* to, const void* from, cudaMemcpyKind kind, cudaStrea
     marks[i].record(stream);
   }
   marks.back().synchronize();
-  std::array<float, kRepeats> milliseconds{};
-  for (size_t i = 0; i < kRepeats; ++i) {
+  std::array<float, kCopies> milliseconds{};
+  for (size_t i = 0; i < kCopies; ++i) {
     milliseconds[i] = marks[i + 1].ms_since(marks[i]);
   }
-  std::ranges::nth_element(milliseconds, milliseconds.begin() + kRepeats / 2);
-  return milliseconds[kRepeats / 2] / 1e3;
+  std::ranges::nth_element(milliseconds, milliseconds.begin() + kCopies / 2);
+  return milliseconds[kCopies / 2] / 1e3;
 }
 
 }  // namespace

@@ -7,15 +7,15 @@
 namespace gear::transport::fabric {
 namespace {
 
-constexpr size_t kDepth = 256;  // it reads nothing itself
-constexpr int kSleepMs = 100;   // where the end is not signalled
+constexpr size_t kQueueDepth = 256;  // it reads nothing itself
+constexpr int kSleepMs = 100;        // where the end is not signalled
 constexpr std::chrono::microseconds kNap{200};
 
 }  // namespace
 
 ExposedByFabric::ExposedByFabric(std::shared_ptr<const FabricDomain> domain, Bytes memory,
                                  uint64_t chunk_bytes)
-    : endpoint_(std::move(domain), kDepth, true),
+    : endpoint_(std::move(domain), kQueueDepth, true),
       memory_(endpoint_, memory, MemoryUse::kExposed, chunk_bytes) {
   if (endpoint_.domain().info()->domain_attr->data_progress == FI_PROGRESS_MANUAL) {
     thread_ = std::jthread([this](const std::stop_token& stop) { serve(stop); });
