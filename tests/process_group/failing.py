@@ -85,6 +85,20 @@ def other_size(group: Any, rank: int) -> None:
     dist.all_reduce(torch.ones(10 if rank == 1 else 12), group=group)
 
 
+def other_size_of_large(group: Any, rank: int) -> None:
+    """So large that Open MPI copies it from one process to another, all of it."""
+    dist.all_reduce(torch.ones(8192 if rank == 1 else 16384), group=group)
+
+
+def other_dtype_of_large(group: Any, rank: int) -> None:
+    dtype = torch.float16 if rank == 1 else torch.float32
+    dist.all_reduce(torch.ones(16384, dtype=dtype), group=group)
+
+
+def other_size_of_broadcast(group: Any, rank: int) -> None:
+    dist.broadcast(torch.ones(40_000 if rank == 0 else 20_000), 0, group=group)
+
+
 def other_compression(group: Any, rank: int) -> None:
     if rank == 1:
         gear.mpi.set_compression("bf16", group)
@@ -120,6 +134,41 @@ def other_length(group: Any, rank: int) -> None:
         dist.send(torch.ones(2), 0, group=group)
 
 
+def other_length_of_large(group: Any, rank: int) -> None:
+    """The message after the one that is too long is received."""
+    if rank == 1:
+        dist.send(torch.ones(100_000), 0, group=group)
+        dist.send(torch.full((100_000,), 2.0), 0, group=group)
+    elif rank == 0:
+        words = None
+        try:
+            dist.recv(torch.ones(1000), 1, group=group)
+        except RuntimeError as error:
+            words = error
+        second = torch.zeros(100_000)
+        dist.recv(second, 1, group=group)
+        assert (second == 2).all()
+        assert words is not None
+        raise words
+
+
+def in_order(group: Any, rank: int) -> None:
+    """Of receives that wait for the same messages, the first takes the first."""
+    if rank == 1:
+        for i in range(4):
+            dist.send(torch.full((20_000,), float(i)), 0, group=group, tag=3)
+    elif rank == 0:
+        come = [torch.empty(20_000) for _ in range(4)]
+        works = [
+            dist.irecv(tensor, None if i % 2 else 1, group=group, tag=3)
+            for i, tensor in enumerate(come)
+        ]
+        for work in works:
+            work.wait()
+        assert [tensor.unique().tolist() for tensor in come] == [[0], [1], [2], [3]]
+    dist.barrier(group=group)
+
+
 def other_route(group: Any, rank: int) -> None:
     gear.mpi.set_route("all_reduce=gloo" if rank == 1 else "", group)
 
@@ -150,10 +199,15 @@ CASES: dict[str, Callable[[Any, int], None]] = {
         other_size_on_node,
         other_call,
         other_size,
+        other_size_of_large,
+        other_dtype_of_large,
+        other_size_of_broadcast,
         other_compression,
         failed_before,
         no_message,
         other_length,
+        other_length_of_large,
+        in_order,
         other_route,
         wrong_route,
         by_both_routes,

@@ -63,7 +63,17 @@ def test_other_call_is_named(said: list[dict[str, str]]) -> None:
         assert "make the same calls in the same order" in one["other_call"]
 
 
-@pytest.mark.parametrize("case", ["other_size", "other_size_on_node", "other_compression"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "other_size",
+        "other_size_of_large",
+        "other_dtype_of_large",
+        "other_size_of_broadcast",
+        "other_size_on_node",
+        "other_compression",
+    ],
+)
 def test_other_size_is_named(said: list[dict[str, str]], case: str) -> None:
     for one in said:
         assert "give tensors of matching sizes and dtypes on all ranks" in one[case]
@@ -76,7 +86,14 @@ def test_missing_message_leaves_the_group_as_it_is(said: list[dict[str, str]]) -
 
 
 def test_message_of_another_length(said: list[dict[str, str]]) -> None:
-    assert "recv of 12 bytes with tag 0: rank 1 sent 8" in said[0]["other_length"]
+    assert "recv of 12 bytes with tag 0: rank 1 sent 8;" in said[0]["other_length"]
+    longer = "recv of 4000 bytes with tag 0: rank 1 sent 400000;"
+    assert longer in said[0]["other_length_of_large"]
+    assert said[1]["other_length_of_large"] == ""
+
+
+def test_receives_take_messages_in_the_order_of_their_calls(said: list[dict[str, str]]) -> None:
+    assert [one["in_order"] for one in said] == ["", "", ""]
 
 
 def test_other_route_is_refused_on_every_rank(said: list[dict[str, str]]) -> None:

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/errors.h"
+#include "c10d/engine/arrival.h"
 #include "transport/mpi/runtime.h"
 
 namespace gear::c10d {
@@ -92,7 +93,8 @@ Step Collective::advance() {
     }
     moved = fill() || moved;
     if (!requests_.empty()) {
-      if (!test()) {
+      const bool come = look();
+      if (!test() && !come) {
         return moved ? Step::kMoved : Step::kIdle;
       }
       moved = true;
@@ -119,17 +121,14 @@ void Collective::begin_round() {
   round_begun_ = true;
 }
 
-// Receives are posted before sends: MPI then writes what comes where it belongs.
 bool Collective::fill() {
   const auto& transfers = schedule_.rounds[round_].transfers;
   bool posted = false;
-  for (const bool receives : {true, false}) {
-    for (size_t i = 0; i < lanes_.size(); ++i) {
-      while (transfers[i].receives == receives && lanes_[i].posted < transfers[i].length &&
-             lanes_[i].in_flight < kPiecesAtOnce && may_post(transfers[i], lanes_[i].posted)) {
-        post(i);
-        posted = true;
-      }
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    while (lanes_[i].posted < transfers[i].length && lanes_[i].in_flight < kPiecesAtOnce &&
+           may_post(transfers[i], lanes_[i].posted)) {
+      post(i);
+      posted = posted || !transfers[i].receives;
     }
   }
   return posted;
@@ -158,32 +157,56 @@ bool Collective::has_come_for(const Round& round) const {
 
 void Collective::post(size_t lane) {
   const Transfer& transfer = schedule_.rounds[round_].transfers[lane];
-  Piece piece{lane, lanes_[lane].posted, 0, nullptr};
+  Piece piece{lane, lanes_[lane].posted, 0, nullptr, transfer.receives};
   piece.length = std::min(segment_bytes_, transfer.length - piece.begin);
   const Wire wire = schedule_.arithmetic.wire;
-  std::byte* bytes = transfer.bytes + piece.begin;
+  std::byte* const bytes = transfer.bytes + piece.begin;
   if (wire != Wire::kSame || transfer.reduces) {
     piece.room = rooms().take(piece.length);
     if (!transfer.receives) {
       narrow(wire, bytes, piece.room.get(), piece.length / sizeof(float));
     }
-    bytes = piece.room.get();
   }
-  const auto sent = static_cast<int>(wire == Wire::kSame ? piece.length : piece.length / 2);
-  MPI_Request request = MPI_REQUEST_NULL;
-  if (transfer.receives) {
-    check(MPI_Irecv(bytes, sent, MPI_BYTE, transfer.peer, tag_, ring_->communicator.collectives(),
-                    &request),
-          "MPI_Irecv");
-  } else {
-    check(MPI_Isend(bytes, sent, MPI_BYTE, transfer.peer, tag_, ring_->communicator.collectives(),
-                    &request),
-          "MPI_Isend");
-  }
+  requests_.push_back(transfer.receives
+                          ? MPI_REQUEST_NULL
+                          : send(piece.room ? piece.room.get() : bytes, wire_bytes(piece),
+                                 transfer.peer, tag_, ring_->communicator.collectives()));
   lanes_[lane].posted += piece.length;
   ++lanes_[lane].in_flight;
-  requests_.push_back(request);
   pieces_.push_back(std::move(piece));
+}
+
+uint64_t Collective::wire_bytes(const Piece& piece) const {
+  return schedule_.arithmetic.wire == Wire::kSame ? piece.length : piece.length / 2;
+}
+
+// Begins to receive what has come. Pieces of a lane come in their order.
+bool Collective::look() {
+  const auto& transfers = schedule_.rounds[round_].transfers;
+  for (Lane& lane : lanes_) {
+    lane.empty = false;
+  }
+  bool found = false;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    Piece& piece = pieces_[i];
+    const Transfer& transfer = transfers[piece.lane];
+    if (!piece.awaited || lanes_[piece.lane].empty) {
+      continue;
+    }
+    auto come = Arrival::look(transfer.peer, tag_, ring_->communicator.collectives());
+    if (!come) {
+      lanes_[piece.lane].empty = true;
+      continue;
+    }
+    if (come->bytes() != wire_bytes(piece)) {
+      come->drop();
+      fail_size(transfer.peer, come->bytes(), wire_bytes(piece));
+    }
+    requests_[i] = come->receive(piece.room ? piece.room.get() : transfer.bytes + piece.begin);
+    piece.awaited = false;
+    found = true;
+  }
+  return found;
 }
 
 bool Collective::test() {
@@ -192,23 +215,14 @@ bool Collective::test() {
   int count = 0;
   const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
                                 ended_.data(), statuses_.data());
-  if (code != MPI_ERR_IN_STATUS) {
-    check(code, "MPI_Testsome");
+  for (int i = 0; code == MPI_ERR_IN_STATUS && i < count; ++i) {
+    check(statuses_[static_cast<size_t>(i)].MPI_ERROR, "moving a piece by MPI");
   }
+  check(code, "MPI_Testsome");
   count = std::max(count, 0);  // MPI_UNDEFINED: none was open
   for (int i = 0; i < count; ++i) {
-    const auto slot = static_cast<size_t>(i);
-    Piece& piece = pieces_[static_cast<size_t>(ended_[slot])];
-    const Transfer& transfer = schedule_.rounds[round_].transfers[piece.lane];
-    if (code == MPI_ERR_IN_STATUS && statuses_[slot].MPI_ERROR != MPI_SUCCESS) {
-      int kind = MPI_SUCCESS;
-      MPI_Error_class(statuses_[slot].MPI_ERROR, &kind);
-      if (kind == MPI_ERR_TRUNCATE) {
-        fail_size(transfer.peer, 0, piece.length);
-      }
-      check(statuses_[slot].MPI_ERROR, transfer.receives ? "receiving by MPI" : "sending by MPI");
-    }
-    take(piece, statuses_[slot]);
+    Piece& piece = pieces_[static_cast<size_t>(ended_[static_cast<size_t>(i)])];
+    take(piece);
     lanes_[piece.lane].ended += piece.length;
     --lanes_[piece.lane].in_flight;
     if (piece.room) {
@@ -218,7 +232,7 @@ bool Collective::test() {
   if (count > 0) {
     size_t kept = 0;
     for (size_t i = 0; i < requests_.size(); ++i) {
-      if (requests_[i] != MPI_REQUEST_NULL) {
+      if (requests_[i] != MPI_REQUEST_NULL || pieces_[i].awaited) {
         if (kept != i) {
           requests_[kept] = requests_[i];
           pieces_[kept] = std::move(pieces_[i]);
@@ -232,19 +246,13 @@ bool Collective::test() {
   return count > 0;
 }
 
-void Collective::take(Piece& piece, const MPI_Status& status) {
+void Collective::take(Piece& piece) {
   const Transfer& transfer = schedule_.rounds[round_].transfers[piece.lane];
   if (!transfer.receives) {
     return;
   }
   const Arithmetic& arithmetic = schedule_.arithmetic;
   const bool narrowed = arithmetic.wire != Wire::kSame;
-  int bytes = 0;
-  check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
-  const uint64_t expected = narrowed ? piece.length / 2 : piece.length;
-  if (static_cast<uint64_t>(bytes) != expected) {
-    fail_size(transfer.peer, static_cast<uint64_t>(bytes), expected);
-  }
   std::byte* const to = transfer.bytes + piece.begin;
   if (!narrowed && transfer.reduces) {
     combine(arithmetic.element, arithmetic.reduction, to, to, piece.room.get(),
@@ -265,9 +273,8 @@ void Collective::take(Piece& piece, const MPI_Status& status) {
 
 void Collective::fail_size(int peer, uint64_t bytes, uint64_t expected) const {
   throw base::TransportError(base::cat(
-      "[mpi] rank ", peer, " sent ", bytes == 0 ? std::string("more") : base::cat(bytes, " bytes"),
-      " in ", kind_name(kind_), " (call ", number_, " of the group) where rank ",
-      ring_->communicator.place().rank, " expects ", expected,
+      "[mpi] rank ", peer, " sent ", bytes, " bytes in ", kind_name(kind_), " (call ", number_,
+      " of the group) where rank ", ring_->communicator.place().rank, " expects ", expected,
       " bytes: give tensors of matching sizes and dtypes on all ranks"));
 }
 
@@ -292,12 +299,6 @@ std::optional<std::string> Collective::late(Clock::time_point now) {
 }
 
 void Collective::cancel() noexcept {
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    if (requests_[i] != MPI_REQUEST_NULL &&
-        schedule_.rounds[round_].transfers[pieces_[i].lane].receives) {
-      MPI_Cancel(&requests_[i]);
-    }
-  }
   const auto until = Clock::now() + kCancelFor;
   int all_ended = requests_.empty() ? 1 : 0;
   while (all_ended == 0 && Clock::now() < until) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "c10d/ranks/receive_order.h"
 #include "c10d/ranks/roll_call.h"
 #include "c10d/ranks/send_order.h"
 #include "c10d/schedule/schedule.h"
@@ -25,6 +26,7 @@ struct Ring {
   Communicator communicator;
   RollCall roll_call;
   SendOrder sends;
+  ReceiveOrder receives;
   Clock::time_point listened{};
 };
 
@@ -95,20 +97,24 @@ class Collective final : public Call {
     uint64_t posted = 0;
     uint64_t ended = 0;
     int in_flight = 0;
+    bool empty = false;  // nothing has come for it, when it was looked at
   };
   struct Piece {
     size_t lane;
     uint64_t begin;
     uint64_t length;
     std::unique_ptr<std::byte[]> room;  // where it is not sent from, or received into, in place
+    bool awaited;                       // not come yet
   };
 
   bool fill();
   bool may_post(const Transfer& transfer, uint64_t begin) const;
   bool has_come_for(const Round& round) const;
   void post(size_t lane);
+  uint64_t wire_bytes(const Piece& piece) const;
+  bool look();
   bool test();
-  void take(Piece& piece, const MPI_Status& status);
+  void take(Piece& piece);
   void begin_round();
   [[noreturn]] void fail_size(int peer, uint64_t bytes, uint64_t expected) const;
 

@@ -1,10 +1,9 @@
 #include "c10d/engine/message.h"
 
-#include <array>
-#include <limits>
 #include <thread>
 
 #include "base/errors.h"
+#include "c10d/engine/arrival.h"
 #include "transport/mpi/runtime.h"
 
 namespace gear::c10d {
@@ -12,89 +11,58 @@ namespace {
 
 using transport::mpi::check;
 
-constexpr uint64_t kBlockBytes = 1 << 20;
-constexpr uint64_t kMostBytes = std::numeric_limits<int>::max();  // that MPI counts
 constexpr std::chrono::milliseconds kCancelFor{250};
-
-// A type of `length` bytes, more than MPI counts: blocks, and what is left.
-MPI_Datatype type_of(uint64_t length) {
-  const auto num_blocks = static_cast<int>(length / kBlockBytes);
-  const auto rest = static_cast<int>(length % kBlockBytes);
-  MPI_Datatype block = MPI_DATATYPE_NULL;
-  MPI_Datatype type = MPI_DATATYPE_NULL;
-  check(MPI_Type_contiguous(static_cast<int>(kBlockBytes), MPI_BYTE, &block),
-        "MPI_Type_contiguous");
-  const std::array<int, 2> counts{num_blocks, rest};
-  const std::array<MPI_Aint, 2> places{0, static_cast<MPI_Aint>(length - length % kBlockBytes)};
-  const std::array<MPI_Datatype, 2> types{block, MPI_BYTE};
-  check(MPI_Type_create_struct(2, counts.data(), places.data(), types.data(), &type),
-        "MPI_Type_create_struct");
-  check(MPI_Type_commit(&type), "MPI_Type_commit");
-  check(MPI_Type_free(&block), "MPI_Type_free");
-  return type;
-}
 
 }  // namespace
 
-bool Message::may_post() const {
+bool Message::may_begin() const {
   return (!staging_ || staging_->have_all_come()) &&
-         (kind_ != Kind::kSend || ring_->sends.is_first(peer_, tag_, place_));
+         (kind_ == Kind::kSend ? ring_->sends.is_first(peer_, tag_, place_)
+                               : ring_->receives.is_first(place_));
 }
 
-void Message::post() {
-  const bool large = bytes_.length > kMostBytes;
-  MPI_Datatype type = large ? type_of(bytes_.length) : MPI_BYTE;
-  const int count = large ? 1 : static_cast<int>(bytes_.length);
+// False: nothing has come yet.
+bool Message::begin() {
   const MPI_Comm communicator = ring_->communicator.messages();
   if (kind_ == Kind::kSend) {
-    check(MPI_Isend(bytes_.bytes, count, type, peer_, tag_, communicator, &request_), "MPI_Isend");
+    request_ = send(bytes_.bytes, bytes_.length, peer_, tag_, communicator);
     ring_->sends.posted(peer_, tag_);
-  } else {
-    check(MPI_Irecv(bytes_.bytes, count, type, peer_, tag_, communicator, &request_), "MPI_Irecv");
+    begun_ = true;
+    return true;
   }
-  if (large) {
-    check(MPI_Type_free(&type), "MPI_Type_free");  // when the message has ended
+  auto come = Arrival::look(peer_, tag_, communicator);
+  if (!come) {
+    return false;
   }
-  posted_ = true;
+  ring_->receives.leave(place_);
+  begun_ = true;
+  source_ = come->source();
+  if (come->bytes() != bytes_.length) {
+    come->drop();
+    throw base::TransportError(base::cat("[mpi] recv of ", bytes_.length, " bytes with tag ", tag_,
+                                         ": rank ", source_, " sent ", come->bytes(),
+                                         "; give a tensor of the size and dtype that is sent"));
+  }
+  request_ = come->receive(bytes_.bytes);
+  return true;
 }
 
 Step Message::advance() {
-  const bool first = !posted_;
-  if (first) {
-    if (!may_post()) {
-      return Step::kIdle;
-    }
-    post();
+  const bool first = !begun_;
+  if (first && !(may_begin() && begin())) {
+    return Step::kIdle;
   }
   int ended = 0;
-  MPI_Status status;
-  const int code = MPI_Test(&request_, &ended, &status);
-  int kind = MPI_SUCCESS;
-  MPI_Error_class(code, &kind);
-  if (kind == MPI_ERR_TRUNCATE) {
-    throw base::TransportError(base::cat("[mpi] recv of ", bytes_.length, " bytes with tag ", tag_,
-                                         ": the message that came is longer; give a tensor of the "
-                                         "size and dtype that is sent"));
+  check(MPI_Test(&request_, &ended, MPI_STATUS_IGNORE),
+        kind_ == Kind::kSend ? "sending by MPI" : "receiving by MPI");
+  if (ended != 0) {
+    return Step::kEnded;
   }
-  check(code, kind_ == Kind::kSend ? "sending by MPI" : "receiving by MPI");
-  if (ended == 0) {
-    return first ? Step::kMoved : Step::kIdle;
-  }
-  if (kind_ == Kind::kReceive) {
-    MPI_Count bytes = 0;
-    check(MPI_Get_elements_x(&status, MPI_BYTE, &bytes), "MPI_Get_elements_x");
-    source_ = status.MPI_SOURCE;
-    if (static_cast<uint64_t>(bytes) != bytes_.length) {
-      throw base::TransportError(base::cat("[mpi] recv of ", bytes_.length, " bytes with tag ",
-                                           tag_, ": rank ", source_, " sent ", bytes,
-                                           "; give a tensor of the size and dtype that is sent"));
-    }
-  }
-  return Step::kEnded;
+  return first ? Step::kMoved : Step::kIdle;
 }
 
 std::optional<std::string> Message::late(Clock::time_point /*now*/) {
-  if (!posted_) {
+  if (!begun_ && (kind_ == Kind::kSend || (staging_ && !staging_->have_all_come()))) {
     return late_gpu();  // its own tensor, or that of a send before it
   }
   if (kind_ == Kind::kSend) {
@@ -110,11 +78,15 @@ std::optional<std::string> Message::late(Clock::time_point /*now*/) {
 }
 
 void Message::cancel() noexcept {
-  if (request_ == MPI_REQUEST_NULL || kind_ == Kind::kSend) {
+  if (kind_ == Kind::kSend) {
     return;
   }
-  MPI_Cancel(&request_);
-  const auto until = Clock::now() + kCancelFor;
+  if (!begun_) {
+    ring_->receives.leave(place_);
+    begun_ = true;
+    return;
+  }
+  const auto until = Clock::now() + kCancelFor;  // it is on its way: MPI takes nothing back
   for (int ended = 0; ended == 0 && Clock::now() < until;) {
     if (MPI_Test(&request_, &ended, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
       return;

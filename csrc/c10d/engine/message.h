@@ -16,7 +16,8 @@ namespace gear::c10d {
 class Message final : public Call {
  public:
   /// `peer` is MPI_ANY_SOURCE to receive from whoever sends. `staging`: if `bytes` stand for those
-  /// of a GPU. Sends to one peer with one tag are posted in the order in which they are made.
+  /// of a GPU. Sends to one peer with one tag, and receives of the same message, begin in the order
+  /// in which they are made.
   Message(std::shared_ptr<Ring> ring, Kind kind, Block bytes, int peer, int tag, double timeout_s,
           std::shared_ptr<Staging> staging)
       : Call(std::move(ring), kind, timeout_s),
@@ -24,7 +25,8 @@ class Message final : public Call {
         peer_(peer),
         tag_(tag),
         staging_(std::move(staging)),
-        place_(kind == Kind::kSend ? ring_->sends.take_place(peer, tag) : 0) {}
+        place_(kind == Kind::kSend ? ring_->sends.take_place(peer, tag)
+                                   : ring_->receives.take_place(peer, tag)) {}
 
   Step advance() override;
   std::optional<std::string> late(Clock::time_point now) override;
@@ -33,15 +35,15 @@ class Message final : public Call {
   bool shared() const noexcept override { return kind_ == Kind::kSend; }
 
  private:
-  bool may_post() const;
-  void post();
+  bool may_begin() const;
+  bool begin();
 
   Block bytes_;
   int peer_;
   int tag_;
   std::shared_ptr<Staging> staging_;
-  uint64_t place_;  // of a send among those to the same peer with the same tag
-  bool posted_ = false;
+  uint64_t place_;  // among the group's sends, or receives, that have not begun
+  bool begun_ = false;
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
