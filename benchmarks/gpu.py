@@ -50,8 +50,8 @@ def gear_check(gpu: Gpu) -> Any:
 
 PARTS: dict[str, Callable[[Gpu], Any]] = {
     "check": gear_check,
+    "turns": gpu_small.turns,  # before others look at kernels
     "small": gpu_small.small_batch,
-    "turns": gpu_small.turns,
     "weighted": gpu_small.weighted,
     "device": gpu_rows.device_rows,
     "transformer": gpu_transformer.transformer,

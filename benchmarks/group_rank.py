@@ -7,6 +7,7 @@ all ranks, so that all count the same calls.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import sys
@@ -146,75 +147,90 @@ def scaling(rank: Rank) -> Rows:
 
 def draws(rank: Rank) -> Rows:
     """Transitions from the GPUs of all ranks, which keep what they draw: locality='first'."""
-    rows = []
-    for law, items in [(law, items) for law in LAWS for items in DRAWN]:
-        steps = rank.gpu.size(1_000_000, 4000)
-        items = rank.gpu.size(items, 16)
-        buffer = gear.ReplayBuffer(
-            gear.Schema(TRANSITION), steps, tier=rank.tier("device"), group=rank.group
+    with contextlib.ExitStack() as open_ones:
+        cases = []
+        for law, items in [(law, items) for law in LAWS for items in DRAWN]:
+            steps = rank.gpu.size(1_000_000, 4000)
+            items = rank.gpu.size(items, 16)
+            buffer = open_ones.enter_context(
+                gear.ReplayBuffer(
+                    gear.Schema(TRANSITION), steps, tier=rank.tier("device"), group=rank.group
+                )
+            )
+            rng = np.random.default_rng(rank.group.rank)
+            episode = {c.name: rng.random((1000, *c.shape), np.float32) for c in TRANSITION}
+            with buffer.writer() as writer:
+                for _ in range(0, steps, 1000):
+                    writer.extend(**episode)
+                    writer.end_episode(terminated=True)
+            loader = open_ones.enter_context(
+                buffer.loader(items, sampler=LAWS[law], outputs=OUTPUTS, **rank.gpu.to_gpu(None))
+            )
+            errors = None if law == "uniform" else torch.rand(items, device=rank.gpu.device) + 0.01
+            cases.append(Turns(rank, law, items, 168, buffer, loader, errors))
+        items = rank.gpu.size(4096, 16)
+        buffer = open_ones.enter_context(
+            rank.filled("device", 4096, rank.gpu.size(1024 * MIB, 4 * MIB), True)
         )
-        rng = np.random.default_rng(rank.group.rank)
-        episode = {c.name: rng.random((1000, *c.shape), np.float32) for c in TRANSITION}
-        with buffer.writer() as writer:
-            for _ in range(0, steps, 1000):
-                writer.extend(**episode)
-                writer.end_episode(terminated=True)
-        loader = buffer.loader(items, sampler=LAWS[law], outputs=OUTPUTS, **rank.gpu.to_gpu(None))
-        errors = None if law == "uniform" else torch.rand(items, device=rank.gpu.device) + 0.01
-        rows.append({"law": law, **turns(rank, buffer, loader, items, errors)})
-        loader.close()
-        buffer.close()
-    for law, row_bytes, items in [("uniform", 4096, 4096)]:
-        items = rank.gpu.size(items, 16)
-        with (
-            rank.filled("device", row_bytes, rank.gpu.size(1024 * MIB, 4 * MIB), True) as buffer,
-            buffer.loader(items, outputs={"x": gear.Step()}, **rank.gpu.to_gpu(None)) as loader,
-        ):
-            rows.append({"law": law, **turns(rank, buffer, loader, items, None, row_bytes)})
+        loader = open_ones.enter_context(
+            buffer.loader(items, outputs={"x": gear.Step()}, **rank.gpu.to_gpu(None))
+        )
+        cases.append(Turns(rank, "uniform", items, 4096, buffer, loader, None))
+        rows = [one.times() for one in cases]
+        # A process that has looked at kernels once pays for every launch from then on.
+        for row, one in zip(rows, cases, strict=True):
+            row["kernels_us"] = rank.gpu.kernels(one.turn, 20).by_name()
     return rows
 
 
-def turns(
-    rank: Rank,
-    buffer: gear.ReplayBuffer,
-    loader: gear.Loader,
-    items: int,
-    errors: torch.Tensor | None,
-    row_bytes: int = 168,
-) -> dict[str, Any]:
-    """Microseconds of a batch, and of what comes with it: the median of rounds, their range."""
+class Turns:
+    """Batches that follow each other, with what comes with them."""
 
-    def work() -> None:
-        batch = next(loader)
-        if errors is not None:
-            buffer.update(batch.ids, errors)
+    def __init__(
+        self,
+        rank: Rank,
+        law: str,
+        items: int,
+        row_bytes: int,
+        buffer: gear.ReplayBuffer,
+        loader: gear.Loader,
+        errors: torch.Tensor | None,
+    ) -> None:
+        self.rank, self.law, self.items, self.row_bytes = rank, law, items, row_bytes
+        self.buffer, self.loader, self.errors = buffer, loader, errors
 
-    for _ in range(20):
-        work()
-    calls = 4 if rank.gpu.rehearsal else max(20, min(2000, 20_000_000 // items))
-    times = []
-    for _ in range(ROUNDS):
-        rank.gpu.synchronize()
-        rank.group.barrier()
-        began = time.perf_counter()
-        for _ in range(calls):
-            work()
-        rank.gpu.synchronize()
-        times.append((time.perf_counter() - began) / calls * 1e6)
-    us = statistics.median(times)
-    kernels = rank.gpu.kernels(work, 20)
-    stats = loader.stats()
-    return {
-        "items": items,
-        "row_bytes": row_bytes,
-        "us": us,
-        "least_us": min(times),
-        "most_us": max(times),
-        "gb_per_s": items * row_bytes / us * 1e-3,
-        "gather_gb_per_s": 0.0,
-        "kernels_us": kernels.by_name(),
-        "remote_share": 1 - stats["local_bytes"] / stats["bytes"] if stats["bytes"] else 0.0,
-    }
+    def turn(self) -> None:
+        batch = next(self.loader)
+        if self.errors is not None:
+            self.buffer.update(batch.ids, self.errors)
+
+    def times(self) -> dict[str, Any]:
+        """Microseconds of a turn: the median of rounds, and their range."""
+        for _ in range(20):
+            self.turn()
+        calls = 4 if self.rank.gpu.rehearsal else max(20, min(2000, 20_000_000 // self.items))
+        times = []
+        for _ in range(ROUNDS):
+            self.rank.gpu.synchronize()
+            self.rank.group.barrier()
+            began = time.perf_counter()
+            for _ in range(calls):
+                self.turn()
+            self.rank.gpu.synchronize()
+            times.append((time.perf_counter() - began) / calls * 1e6)
+        us = statistics.median(times)
+        stats = self.loader.stats()
+        return {
+            "law": self.law,
+            "items": self.items,
+            "row_bytes": self.row_bytes,
+            "us": us,
+            "least_us": min(times),
+            "most_us": max(times),
+            "gb_per_s": self.items * self.row_bytes / us * 1e-3,
+            "gather_gb_per_s": 0.0,
+            "remote_share": 1 - stats["local_bytes"] / stats["bytes"] if stats["bytes"] else 0.0,
+        }
 
 
 def from_peers(rank: Rank) -> Rows:
