@@ -29,15 +29,19 @@ inline bool others_sleep() {
   return true;
 }
 
+/// Before a fork. A thread that allocates, as each does while it starts, has locked the address
+/// sanitizer's allocator: for ever, in a child that is forked meanwhile.
+inline void wait_for_others() {
+  for (int looks = 0; looks < 1000 && !others_sleep(); ++looks) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 /// Runs `body` in a forked child that ends without destructors, as a crash would; returns what it
 /// returned (0 to 254), or 255 if it threw.
 template <class Body>
 int in_child(const Body& body) {
-  // A thread that allocates, as each does while it starts, has locked the address sanitizer's
-  // allocator: for ever, in a child that is forked meanwhile.
-  for (int looks = 0; looks < 1000 && !others_sleep(); ++looks) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  wait_for_others();
   const pid_t pid = ::fork();
   REQUIRE(pid >= 0);
   if (pid == 0) {

@@ -52,11 +52,19 @@ struct Law {
   uint32_t max_times_sampled = 0;
 };
 
+struct RankSizes {
+  uint64_t batch = kBatchSize;
+  uint64_t pages = kPages;
+  uint64_t more_episodes = 0;  // of 30 steps
+};
+
 /// One rank of a group: its shard, with episodes in it, an open one among them, and its draws.
 class Rank {
  public:
-  Rank(transport::Transport& control, const Law& law) : control_(control.duplicate()) {
-    store::ShardOptions options = options_of(kPages * kPageSteps);
+  Rank(transport::Transport& control, const Law& law, const RankSizes& sizes = {},
+       group::Locality locality = group::Locality::kFirst)
+      : control_(control.duplicate()) {
+    store::ShardOptions options = options_of(sizes.pages * kPageSteps);
     options.owner = control.rank();
     options.max_times_sampled = law.max_times_sampled;
     shard = std::make_shared<store::Shard>(schema(), options);
@@ -67,6 +75,9 @@ class Rank {
       for (uint64_t e = 0; e < 4 + control.rank(); ++e) {
         add_episode(first, next_episode++, 3 + e);
       }
+      for (uint64_t e = 0; e < sizes.more_episodes; ++e) {
+        add_episode(first, next_episode++, 30);
+      }
     }
     peers = std::make_shared<group::Peers>(
         shard, std::shared_ptr<transport::Transport>(control.duplicate()),
@@ -76,13 +87,13 @@ class Rank {
     sampler.seed = 11;
     deliver::LoaderOptions loader;
     loader.outputs = {{"row", 0, 0, 1, plan::Pad::kBoth, false}};
-    loader.batch_size = kBatchSize;
+    loader.batch_size = sizes.batch;
     loader.sampler = sampler;
     layout =
-        std::make_shared<plan::BatchLayout>(shard->schema(), loader.outputs, kBatchSize, false);
+        std::make_shared<plan::BatchLayout>(shard->schema(), loader.outputs, sizes.batch, false);
     const std::vector<uint8_t> by_pointer(control.size() * control.size(), 1);
-    draws = std::make_unique<group::GlobalDraw>(*peers, loader, group::Locality::kFirst, layout,
-                                                by_pointer, control_);
+    draws =
+        std::make_unique<group::GlobalDraw>(*peers, loader, locality, layout, by_pointer, control_);
   }
 
   // One batch: what goes to every rank, byte by byte. The pages are given back.

@@ -138,6 +138,21 @@ class GroupContent {
   std::vector<std::pair<uint32_t, uint64_t>> names_;  // by uid in the whole: rank and uid there
 };
 
+// One rank's part of a batch of so many items.
+inline void select_with_others(transport::Transport& control, select::GroupSampler& sampler,
+                               store::Index& index, uint64_t count, bool numbered,
+                               select::GroupDraw& draw) {
+  std::vector<std::byte> own(sampler.offer_bytes(count));
+  std::vector<std::byte> offers(own.size() * control.size());
+  sampler.offer(index, count, own);
+  control.allgather(own, offers);
+  const auto gather = [&](std::span<const uint64_t> mine, std::span<const uint64_t> counts,
+                          std::span<uint64_t> all) {
+    transport::gather(control, mine, counts, all);
+  };
+  sampler.select(index, {count, offers, numbered, gather}, draw);
+}
+
 // The samplers of all ranks, in one process: each selects in a thread of its own.
 class GroupOfSamplers {
  public:
@@ -189,16 +204,8 @@ class GroupOfSamplers {
     const std::vector<std::string> errors =
         errors_of(transports_, [&](transport::Transport& control) {
           const uint32_t rank = control.rank();
-          store::Index& index = *content_.ranks[rank];
-          std::vector<std::byte> own(samplers[rank]->offer_bytes(count));
-          std::vector<std::byte> offers(own.size() * control.size());
-          samplers[rank]->offer(index, count, own);
-          control.allgather(own, offers);
-          const auto gather = [&](std::span<const uint64_t> mine, std::span<const uint64_t> counts,
-                                  std::span<uint64_t> all) {
-            transport::gather(control, mine, counts, all);
-          };
-          samplers[rank]->select(index, {count, offers, numbered, gather}, draws[rank]);
+          select_with_others(control, *samplers[rank], *content_.ranks[rank], count, numbered,
+                             draws[rank]);
         });
     for (const std::string& error : errors) {
       REQUIRE(error == errors[0]);  // on every rank alike

@@ -1,77 +1,26 @@
 #include <doctest/doctest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/errors.h"
+#include "forked_ranks.h"
 #include "memory/shared/shared_header.h"
 #include "transport/shared/shared_memory.h"
 
 // shared_memory between processes: what threads of one cannot show.
 
+using namespace gear::testing;
 using namespace gear::transport;
 
 namespace {
 
 constexpr double kLong = 200;
-constexpr int kGood = 0;
-constexpr int kOtherError = 3;
-
-struct Child {
-  pid_t pid;
-  int from;  // what it says
-
-  // Its words, "" if it was killed; waits for its end.
-  std::string words() const {
-    std::string text;
-    char buffer[256];
-    for (ssize_t n = 0; (n = ::read(from, buffer, sizeof buffer)) > 0;) {
-      text.append(buffer, static_cast<size_t>(n));
-    }
-    ::close(from);
-    REQUIRE(::waitpid(pid, nullptr, 0) == pid);
-    return text;
-  }
-};
-
-// Runs body(rank) in a process that ends without destructors; it says "done" or what was thrown.
-Child start(uint32_t rank, const std::function<void(uint32_t)>& body) {
-  int ends[2];
-  REQUIRE(::pipe(ends) == 0);
-  const pid_t pid = ::fork();
-  REQUIRE(pid >= 0);
-  if (pid == 0) {
-    std::string text = "done";
-    try {
-      body(rank);
-    } catch (const std::exception& error) {
-      text = error.what();
-    }
-    const ssize_t written = ::write(ends[1], text.data(), text.size());
-    ::_exit(written == static_cast<ssize_t>(text.size()) ? kGood : kOtherError);
-  }
-  ::close(ends[1]);
-  return {pid, ends[0]};
-}
-
-std::vector<Child> start_all(uint32_t size, const std::function<void(uint32_t)>& body) {
-  std::vector<Child> children;
-  for (uint32_t r = 0; r < size; ++r) {
-    children.push_back(start(r, body));
-  }
-  return children;
-}
-
-std::string name_of(const char* subject) {
-  return gear::base::cat("test-transport-", subject, "-", ::getpid());
-}
 
 bool left_behind(const std::string& name) {
   return ::access(("/dev/shm" + gear::memory::shared_object_name(name)).c_str(), F_OK) == 0;
@@ -114,9 +63,9 @@ double seconds_since(std::chrono::steady_clock::time_point started) {
 }  // namespace
 
 TEST_CASE("shared_memory: ranks that are processes, more of them than cores") {
-  const std::string name = name_of("work");
+  const std::string name = shared_name_of("transport-work");
   for (const uint32_t size : {2u, 4u, 8u}) {
-    for (const Child& child : start_all(size, [&](uint32_t rank) {
+    for (const Child& child : start_ranks(size, [&](uint32_t rank) {
            const auto transport = make_shared_memory(name, rank, size, kLong);
            const auto second = transport->duplicate();
            for (uint8_t round = 0; round < 100; ++round) {
@@ -132,10 +81,10 @@ TEST_CASE("shared_memory: ranks that are processes, more of them than cores") {
 }
 
 TEST_CASE("shared_memory: a rank that is killed is named at once, and nothing is left behind") {
-  const std::string name = name_of("kill");
+  const std::string name = shared_name_of("transport-kill");
   for (const bool large : {false, true}) {
     const auto started = std::chrono::steady_clock::now();
-    const std::vector<Child> children = start_all(4, [&](uint32_t rank) {
+    const std::vector<Child> children = start_ranks(4, [&](uint32_t rank) {
       const auto transport = make_shared_memory(name, rank, 4, kLong);
       for (int round = 0;; ++round) {
         if (large) {
@@ -161,10 +110,10 @@ TEST_CASE("shared_memory: a rank that is killed is named at once, and nothing is
 }
 
 TEST_CASE("shared_memory: a rank killed before all have come leaves no name behind") {
-  const std::string name = name_of("early");
+  const std::string name = shared_name_of("transport-early");
   const auto join = [&](uint32_t rank) { make_shared_memory(name, rank, 3, kLong); };
-  const Child first = start(0, join);
-  const Child second = start(1, join);
+  const Child first = start_rank(0, join);
+  const Child second = start_rank(1, join);
   while (!left_behind(name)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -177,10 +126,10 @@ TEST_CASE("shared_memory: a rank killed before all have come leaves no name behi
 }
 
 TEST_CASE("shared_memory: ranks that never come are named, first or other") {
-  const std::string name = name_of("late");
+  const std::string name = shared_name_of("transport-late");
   for (const uint32_t present : {0u, 1u}) {
     const std::string words =
-        start(present, [&](uint32_t rank) { make_shared_memory(name, rank, 3, 0.3); }).words();
+        start_rank(present, [&](uint32_t rank) { make_shared_memory(name, rank, 3, 0.3); }).words();
     INFO(words);
     const char* missing = present == 0 ? "[transport] ranks 1 and 2 did not take part in the start"
                                        : "[transport] rank 0 did not take part in the start";
@@ -190,10 +139,10 @@ TEST_CASE("shared_memory: ranks that never come are named, first or other") {
 }
 
 TEST_CASE("shared_memory: ranks that disagree about the group are refused") {
-  const std::string name = name_of("disagree");
-  const Child zero = start(0, [&](uint32_t rank) { make_shared_memory(name, rank, 2, 2.0); });
+  const std::string name = shared_name_of("transport-disagree");
+  const Child zero = start_rank(0, [&](uint32_t rank) { make_shared_memory(name, rank, 2, 2.0); });
   const std::string words =
-      start(1, [&](uint32_t rank) { make_shared_memory(name, rank, 3, 2.0); }).words();
+      start_rank(1, [&](uint32_t rank) { make_shared_memory(name, rank, 3, 2.0); }).words();
   CHECK(words.find("joins a group of 3 ranks, rank 0 opened it for 2") != std::string::npos);
   CHECK(zero.words().find("rank 1 did not take part") != std::string::npos);
 
@@ -204,9 +153,9 @@ TEST_CASE("shared_memory: ranks that disagree about the group are refused") {
 }
 
 TEST_CASE("shared_memory: a forked child that ends takes no rank along") {
-  const std::string name = name_of("fork");
+  const std::string name = shared_name_of("transport-fork");
   const auto transport = make_shared_memory(name, 0, 1, kLong);
-  const Child child = start(0, [&](uint32_t) {
+  const Child child = start_rank(0, [&](uint32_t) {
     auto& inherited = const_cast<std::unique_ptr<Transport>&>(transport);
     inherited.reset();
   });

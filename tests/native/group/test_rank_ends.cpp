@@ -1,0 +1,176 @@
+// A rank that dies in any exchange of a draw is named by the others: every exchange in turn, with
+// ranks that are processes.
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "drawing_rank.h"
+#include "forked_ranks.h"
+#include "store/id.h"
+#include "transport/shared/shared_memory.h"
+
+using namespace gear::group;
+using namespace gear::testing;
+using gear::select::Policy;
+using gear::store::Unit;
+using gear::transport::Bytes;
+using gear::transport::ConstBytes;
+using gear::transport::Transport;
+
+namespace {
+
+constexpr double kLong = 200;
+constexpr uint32_t kRanks = 3;
+constexpr RankSizes kSizes{40, 60, 4};  // more items than fit one round of a search for the cut
+
+/// The exchanges of a rank, by letters, and the number of the one that it dies before.
+struct Fate {
+  std::string past;
+  size_t end;
+  bool armed = false;
+
+  void meet(char letter) {
+    if (armed && past.size() == end) {
+      ::kill(::getpid(), SIGKILL);
+    }
+    past += armed ? std::string(1, letter) : "";
+  }
+};
+
+class Mortal final : public Transport {
+ public:
+  Mortal(std::unique_ptr<Transport> inner, Fate& fate) : inner_(std::move(inner)), fate_(fate) {}
+
+  std::string_view name() const noexcept override { return inner_->name(); }
+  uint32_t rank() const noexcept override { return inner_->rank(); }
+  uint32_t size() const noexcept override { return inner_->size(); }
+  double timeout_s() const noexcept override { return inner_->timeout_s(); }
+  void allgather(ConstBytes mine, Bytes all) override {
+    fate_.meet('g');
+    inner_->allgather(mine, all);
+  }
+  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
+    fate_.meet('v');
+    inner_->alltoallv(to, from);
+  }
+  std::unique_ptr<Transport> duplicate() override {
+    return std::make_unique<Mortal>(inner_->duplicate(), fate_);
+  }
+
+ private:
+  std::unique_ptr<Transport> inner_;
+  Fate& fate_;
+};
+
+struct Case {
+  const char* name;
+  Policy policy;
+  const char* exchanges;  // one draw's, and those of its parcels
+  Locality locality = Locality::kFirst;
+  bool priorities = false;  // of other ranks' steps
+};
+
+// Offers; priorities, and offers again; a round of the search for the cut, or counts; keys;
+// parcels.
+const Case kCases[] = {
+    {"uniform", Policy::kUniform,
+     "g"
+     "g"
+     "vv"},
+    {"weighted", Policy::kWeighted,
+     "g"
+     "g"
+     "vv"},
+    {"weighted, priorities", Policy::kWeighted,
+     "g"
+     "vvg"
+     "g"
+     "vv",
+     Locality::kFirst, true},
+    {"epochs", Policy::kSequential,
+     "g"
+     "g"
+     "vv"},
+    {"fifo", Policy::kFifo,
+     "g"
+     "g"
+     "vv"},
+    {"lifo", Policy::kLifo,
+     "g"
+     "g"
+     "vv"},
+    {"topk", Policy::kTopK,
+     "g"
+     "g"
+     "vv"},
+    {"topk, off", Policy::kTopK,
+     "g"
+     "g"
+     "v"
+     "vv",
+     Locality::kOff},
+    {"topk, priorities", Policy::kTopK,
+     "g"
+     "vvg"
+     "g"
+     "vv",
+     Locality::kFirst, true},
+};
+
+void update_others(Rank& rank, uint32_t own) {
+  auto id = gear::store::StepId::unpack(rank.shard->index().id({0, 0}, Unit::kStep));
+  id.owner = (own + 1) % kRanks;
+  const int64_t packed = id.pack();
+  const float priority = 50;
+  rank.peers->update({&packed, 1}, {&priority, 1});
+}
+
+// What a rank passed through.
+std::string draw(const std::string& name, uint32_t rank, const Case& one, size_t end) {
+  Fate fate{{}, end};
+  Mortal control(gear::transport::make_shared_memory(name, rank, kRanks, kLong), fate);
+  Rank drawing(control, {one.policy}, kSizes, one.locality);
+  if (one.priorities) {
+    update_others(drawing, rank);
+  }
+  fate.armed = true;
+  DrawnBatch drawn;
+  expect(drawing.draws->draw({true, false}, drawn) == GlobalDraw::Round::kDrawn, "nothing drawn");
+  std::vector<std::vector<std::byte>> received(kRanks);
+  exchange_parcels(control, drawn, received);
+  drawing.shard->end_read(drawn.ticket);
+  return fate.past;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that dies in any exchange of a draw is named by the others") {
+  const std::string name = shared_name_of("rank-ends");
+  for (const Case& one : kCases) {
+    const std::string law = one.name;
+    CAPTURE(law);
+    constexpr size_t kNever = SIZE_MAX;
+    const std::string exchanges(one.exchanges);
+    for (const Child& child :
+         start_ranks(kRanks, [&](uint32_t rank) { return draw(name, rank, one, kNever); })) {
+      CHECK(child.words() == exchanges);
+    }
+    for (size_t end = 0; end < exchanges.size(); ++end) {
+      CAPTURE(end);
+      const uint32_t who = end % kRanks;
+      const auto children = start_ranks(
+          kRanks, [&](uint32_t rank) { return draw(name, rank, one, rank == who ? end : kNever); });
+      const std::string want =
+          gear::base::cat("[transport] rank ", who, " (pid ", children[who].pid, ") has ended: ");
+      for (uint32_t rank = 0; rank < kRanks; ++rank) {
+        const std::string words = children[rank].words();
+        CAPTURE(words);
+        CHECK((rank == who ? words == "" : words.rfind(want, 0) == 0));
+      }
+    }
+  }
+}
