@@ -514,6 +514,21 @@ def waiting_by_looking(pair: Pair) -> None:
 
 
 @case
+def inference_mode(pair: Pair) -> None:
+    """Its tensors are written to in that mode alone, which is the caller's and ends before."""
+    with torch.inference_mode():
+        parts = pair.every(lambda rank: values(rank, (90_000,), torch.float32))
+        total = reduced(parts, dist.ReduceOp.SUM)
+        wide = torch.zeros(90_000, 2)
+        wide[:, 0] = parts[pair.rank]
+        given = [parts[pair.rank].clone(), wide[:, 0]]
+        works = [dist.all_reduce(one, group=pair.mpi, async_op=True) for one in given]
+    for work, one in zip(works, given, strict=True):
+        work.wait()
+        same(one, total, str(one.stride()))
+
+
+@case
 def wrong_arguments(pair: Pair) -> None:
     """Refused on the rank that gives them, before anything travels."""
     import pytest
@@ -637,10 +652,11 @@ STAGED += ["broadcast", "all_gather", "all_gather_uneven", "all_gather_coalesced
 STAGED += ["scatter", "reduce_scatter_uneven", "reduce_scatter_coalesced", "all_to_all"]
 STAGED += ["all_to_all_of_random_splits", "other_strides", "messages", "messages_of_one_tag"]
 STAGED += ["messages_from_any", "batches_of_messages", "futures", "waiting_by_looking"]
-STAGED += ["compressed"]
+STAGED += ["compressed", "inference_mode"]
 # And those that GPUs of one node reduce themselves.
 SHARED = ["all_reduce", "all_reduce_as_gloo", "averages", "premultiplied_sums", "other_strides"]
 SHARED += ["all_reduce_coalesced", "futures", "waiting_by_looking", "compressed"]
+SHARED += ["inference_mode"]
 
 
 def of_random_groups(count: int) -> None:

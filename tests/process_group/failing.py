@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import gear.mpi
 from gear.mpi.groups import backend_of
+from gear.mpi.library import load
 from process_group import killed
 
 LIMIT = timedelta(seconds=2)
@@ -72,6 +73,36 @@ def absent_on_node(group: Any, rank: int) -> None:
 def other_size_on_node(group: Any, rank: int) -> None:
     backend_of(group).rehearse(shares_memory=True)
     dist.all_reduce(torch.ones(100_000 + rank), group=group)
+
+
+def other_way_on_node(group: Any, rank: int) -> None:
+    """What rank 1 gives is small enough for messages."""
+    backend_of(group).rehearse(shares_memory=True)
+    dist.all_reduce(torch.ones(16_000 if rank == 1 else 17_000), group=group)
+
+
+def lost_gpu(group: Any, rank: int) -> None:
+    """Rank 1 cannot copy any more, and its system has much to say of it."""
+    backend_of(group).rehearse(shares_memory=True)
+    if rank == 1:
+        load().rehearse_failure(1)
+    dist.all_reduce(torch.ones(100_000), group=group)
+
+
+def refused_part(group: Any, rank: int) -> None:
+    """A part fails at once, while one before it is under way: those after it are not begun."""
+    parts = [torch.ones(300_000), *(torch.ones(10 if rank == 1 else 12) for _ in range(20))]
+    if rank == 1:
+        dist.barrier()  # what it receives first has been sent
+    try:
+        work = group.allreduce_coalesced(parts, dist.AllreduceCoalescedOptions())
+    except RuntimeError as error:
+        raise RuntimeError(f"not begun: {error}") from None
+    finally:
+        del parts
+    if rank != 1:
+        dist.barrier()
+    work.wait()
 
 
 def other_call(group: Any, rank: int) -> None:
@@ -197,6 +228,9 @@ CASES: dict[str, Callable[[Any, int], None]] = {
         late_once,
         absent_on_node,
         other_size_on_node,
+        other_way_on_node,
+        lost_gpu,
+        refused_part,
         other_call,
         other_size,
         other_size_of_large,

@@ -12,12 +12,18 @@ import torch
 import torch.distributed as dist
 
 import gear.mpi
+from gear.mpi.groups import backend_of
 
 VICTIM = 2  # of three
 LARGE = 3 << 17  # elements: more than a piece
 
 
 def all_reduce(group: Any) -> Any:
+    return dist.all_reduce(torch.ones(LARGE), group=group, async_op=True)
+
+
+def all_reduce_on_node(group: Any) -> Any:
+    """In many steps through memory that the ranks share, of which the victim takes the first."""
     return dist.all_reduce(torch.ones(LARGE), group=group, async_op=True)
 
 
@@ -68,6 +74,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
         scatter,
         reduce_scatter,
         all_to_all,
+        all_reduce_on_node,
         barrier,
     )
 }
@@ -75,7 +82,13 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 
 def groups(limit: timedelta) -> dict[str, Any]:
     """One for each kind: all kinds are under way together, and their time-outs pass together."""
-    return {kind: dist.new_group(backend=gear.mpi.NAME, timeout=limit) for kind in KINDS}
+    made = {}
+    for kind in KINDS:
+        small = gear.mpi.Options(segment_bytes=1 << 10) if kind == "all_reduce_on_node" else None
+        made[kind] = dist.new_group(backend=gear.mpi.NAME, timeout=limit, pg_options=small)
+        if small is not None:
+            backend_of(made[kind]).rehearse(shares_memory=True)
+    return made
 
 
 def die(of_kinds: dict[str, Any]) -> None:

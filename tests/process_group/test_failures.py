@@ -63,17 +63,38 @@ def test_other_call_is_named(said: list[dict[str, str]]) -> None:
         assert "make the same calls in the same order" in one["other_call"]
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        "other_size",
-        "other_size_of_large",
-        "other_dtype_of_large",
-        "other_size_of_broadcast",
-        "other_size_on_node",
-        "other_compression",
-    ],
-)
+def test_tensors_that_go_other_ways_are_suspected(said: list[dict[str, str]]) -> None:
+    for one in said:
+        assert "all ranks are in all_reduce" in one["other_way_on_node"]
+        assert "look whether all ranks give tensors of the same size" in one["other_way_on_node"]
+
+
+def test_gpu_that_fails_is_named_in_words_that_mpi_sends_at_once(
+    said: list[dict[str, str]],
+) -> None:
+    words = said[1]["lost_gpu"]
+    assert words.startswith("[mpi] rank 1 failed in all_reduce: the GPU is lost")
+    assert len(words) > 2000
+    for rank in (0, 2):
+        assert said[rank]["lost_gpu"] == words[:1000]
+
+
+def test_part_that_is_not_begun_leaves_the_others_to_their_end(said: list[dict[str, str]]) -> None:
+    assert said[1]["refused_part"].startswith("not begun: [mpi] rank")
+
+
+OTHER_SIZES = [
+    "other_size",
+    "other_size_of_large",
+    "other_dtype_of_large",
+    "other_size_of_broadcast",
+    "other_size_on_node",
+    "other_compression",
+    "refused_part",
+]
+
+
+@pytest.mark.parametrize("case", OTHER_SIZES)
 def test_other_size_is_named(said: list[dict[str, str]], case: str) -> None:
     for one in said:
         assert "give tensors of matching sizes and dtypes on all ranks" in one[case]

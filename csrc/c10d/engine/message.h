@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "c10d/engine/call.h"
+#include "c10d/schedule/schedule.h"
 
 namespace gear::c10d {
 

@@ -98,7 +98,7 @@ std::shared_ptr<NodeMemory> NodeMemory::make(MPI_Comm ranks, Place place, bool w
   if (place.rank != 0 && address.descriptor >= 0) {
     // In another pid namespace that is nothing, or another process's file.
     const auto path = base::cat("/proc/", address.process, "/fd/", address.descriptor);
-    descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     uint64_t secret = 0;
     if (descriptor >= 0 && ::pread(descriptor, &secret, sizeof secret, 0) == sizeof secret &&
         secret == address.secret) {

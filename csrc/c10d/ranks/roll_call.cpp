@@ -116,9 +116,11 @@ std::string RollCall::verdict(Kind kind, const std::vector<int>& waited_for,
                      " s: look at the output of ", absent.size() == 1 ? "that rank" : "these ranks",
                      ", or give init_process_group a longer timeout");
   }
-  return base::cat("[mpi] all ranks are in ", call, ", and what ", ranks_text(waited_for),
-                   " sends has not come within ", timeout_s,
-                   " s: look at the network, or give init_process_group a longer timeout");
+  return base::cat(
+      "[mpi] all ranks are in ", call, ", and what ", ranks_text(waited_for),
+      " sends has not come within ", timeout_s,
+      " s: look whether all ranks give tensors of the same size, and at the network, or "
+      "give init_process_group a longer timeout");
 }
 
 void RollCall::over(uint64_t number) noexcept {

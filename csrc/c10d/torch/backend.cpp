@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "c10d/engine/collective.h"
 #include "c10d/engine/log.h"
 #include "c10d/engine/message.h"
 

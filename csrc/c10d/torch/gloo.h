@@ -9,8 +9,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 
-#include "c10d/engine/call.h"
 #include "c10d/engine/log.h"
+#include "c10d/ranks/ring.h"
 #include "c10d/torch/tensors.h"
 
 namespace gear::c10d {

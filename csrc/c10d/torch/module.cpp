@@ -9,6 +9,7 @@
 #include "base/threads/interrupt.h"
 #include "c10d/engine/log.h"
 #include "c10d/torch/backend.h"
+#include "c10d/torch/gpu/rehearsal.h"
 #include "transport/mpi/runtime.h"
 
 namespace py = pybind11;
@@ -122,6 +123,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           },
           py::arg("kind"), py::arg("from_bytes"), py::arg("to_bytes"))
       .def("route", [](Backend& backend, Kind kind) { return backend.gloo().range(kind); });
+  module.def("rehearse_failure", &rehearse_failure, py::arg("copies"));
   module.def("world", &world, py::call_guard<py::gil_scoped_release>());
   module.def("local_rank", &local_rank, py::call_guard<py::gil_scoped_release>());
   module.def("from_rank_0", &from_rank_0, py::arg("text"),

@@ -3,6 +3,8 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
+#include "c10d/torch/gpu/rehearsal.h"
+
 namespace gear::c10d {
 namespace {
 

@@ -1,7 +1,6 @@
 #include "c10d/torch/work.h"
 
 #include <ATen/core/ivalue_inl.h>
-#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -105,7 +104,7 @@ void Work::deliver() {
     tensors_.stage->finish(tensors_.copies);
     return;
   }
-  const c10::NoGradGuard no_grad;
+  const UnseenGuard unseen;
   for (auto& [from, to] : tensors_.copies) {
     to.copy_(from);
   }

@@ -2,7 +2,6 @@
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
-#include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -63,7 +62,10 @@ class StreamCopier final : public Copier {
 
   std::unique_ptr<Mark> mark_out() override { return std::make_unique<EventMark>(out_); }
 
-  void keep(const at::Tensor& tensor) override { at::Tensor(tensor).record_stream(out_); }
+  void keep(const at::Tensor& tensor) override {
+    const UnseenGuard unseen;
+    at::Tensor(tensor).record_stream(out_);
+  }
 
   void after_out(const std::function<void()>& what) override {
     const c10::StreamGuard on_stream(out_);
@@ -74,7 +76,7 @@ class StreamCopier final : public Copier {
   c10::Stream stream() const { return guard_.getStreamFromGlobalPool(device_); }
 
   static void copy(const c10::Stream& stream, const at::Tensor& to, const at::Tensor& from) {
-    const c10::NoGradGuard no_grad;
+    const UnseenGuard unseen;
     const c10::StreamGuard on_stream(stream);
     to.copy_(from, /*non_blocking=*/true);
   }

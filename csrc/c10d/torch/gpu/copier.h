@@ -1,11 +1,16 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <functional>
 #include <memory>
 
 namespace gear::c10d {
+
+/// Around what is done to a caller's tensors for it: autograd does not see it, and it is allowed to
+/// tensors of inference mode, in whatever mode the thread is.
+using UnseenGuard = at::AutoDispatchBelowADInplaceOrView;
 
 /// A point in the copies of a Copier.
 class Mark {
@@ -47,9 +52,5 @@ class Copier {
 /// For a GPU, by two streams of torch's pool. It needs nothing of CUDA but what every torch has:
 /// the one that runs may be built for CUDA or for ROCm, whatever this was compiled with.
 std::unique_ptr<Copier> make_stream_copier(at::Device device);
-
-/// For tensors of the host, by a thread that is late at random, and takes copies of several
-/// operations in any order, as a GPU does: what tests have where there is no GPU.
-std::unique_ptr<Copier> make_rehearsal_copier();
 
 }  // namespace gear::c10d

@@ -1,7 +1,6 @@
 #include "c10d/torch/gpu/node_sum.h"
 
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <utility>
@@ -196,7 +195,7 @@ void NodeSum::check_notes(uint64_t step) const {
 // As combine() of the host: 16-bit floats are added as float32 and rounded, a NaN stays one in
 // minimum and maximum, and the sum of bool is "or".
 void NodeSum::reduce(at::Tensor& own, const at::Tensor& other) const {
-  const c10::NoGradGuard no_grad;
+  const UnseenGuard unseen;
   const bool of_bool = arithmetic_.element == Element::kBool;
   switch (arithmetic_.reduction) {
     case Reduction::kSum:
@@ -225,7 +224,7 @@ void NodeSum::reduce(at::Tensor& own, const at::Tensor& other) const {
 
 // By a tensor, and in a type that holds it: by a number, GPUs multiply by its reciprocal.
 void NodeSum::divide(at::Tensor& own) const {
-  const c10::NoGradGuard no_grad;
+  const UnseenGuard unseen;
   const bool of_floats = own.is_floating_point();
   const at::ScalarType type = !of_floats                         ? at::kLong
                               : own.scalar_type() == at::kDouble ? at::kDouble
@@ -251,9 +250,11 @@ std::optional<std::string> NodeSum::late(Clock::time_point now) {
   std::vector<int> waited_for;
   if (added_.asked < num_steps_) {
     waited_for = memory_.missing(Progress::kGiven, first_ + added_.asked);
+    std::erase(waited_for, place_.rank);  // which waits for room
   }
   if (waited_for.empty() && taken_.asked < num_steps_) {
     waited_for = memory_.missing(Progress::kReduced, first_ + taken_.asked);
+    std::erase(waited_for, place_.rank);
   }
   return ring_->roll_call.ask(number_, kind_, waited_for, timeout_s_, now);
 }

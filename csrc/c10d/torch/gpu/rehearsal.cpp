@@ -1,4 +1,6 @@
-#include <c10/core/GradMode.h>
+#include "c10d/torch/gpu/rehearsal.h"
+
+#include <c10/util/Exception.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,15 +13,16 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
-
-#include "c10d/torch/gpu/copier.h"
 
 namespace gear::c10d {
 namespace {
 
 constexpr int64_t kNoise = 0x5A;  // what memory holds that nothing has come to
+
+std::atomic<int64_t> copies_left{-1};  // before one fails; below 0: none does
 
 // Does what it is asked, late: that of one line in order, that of several as it comes, as streams
 // of a GPU do. It lives as long as the process.
@@ -94,6 +97,7 @@ class RehearsalCopier final : public Copier {
   void follow_caller() override {}
 
   std::unique_ptr<Mark> copy_in(const at::Tensor& to, const at::Tensor& from) override {
+    TORCH_CHECK(copies_left.fetch_sub(1) != 0, "the GPU is lost", std::string(2000, '.'));
     copy(in_, to, from);
     return mark(in_);
   }
@@ -113,7 +117,7 @@ class RehearsalCopier final : public Copier {
  private:
   static void copy(uint64_t line, const at::Tensor& to, const at::Tensor& from) {
     Lines::instance().add(line, [to, from] {
-      const c10::NoGradGuard no_grad;
+      const UnseenGuard unseen;
       to.copy_(from);
     });
   }
@@ -132,6 +136,8 @@ class RehearsalCopier final : public Copier {
 };
 
 }  // namespace
+
+void rehearse_failure(int64_t copies) { copies_left = copies; }
 
 std::unique_ptr<Copier> make_rehearsal_copier() { return std::make_unique<RehearsalCopier>(); }
 

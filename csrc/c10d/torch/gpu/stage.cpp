@@ -160,6 +160,7 @@ void Stage::finish(const std::vector<std::pair<at::Tensor, at::Tensor>>& copies)
     }
   }
   for (const auto& [from, to] : copies) {
+    copier_->keep(from);
     copier_->keep(to);
     copier_->copy_out(to, from);
   }

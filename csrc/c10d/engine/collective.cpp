@@ -1,0 +1,307 @@
+#include "c10d/engine/collective.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <thread>
+
+#include "base/errors.h"
+#include "c10d/engine/arrival.h"
+#include "transport/mpi/runtime.h"
+
+namespace gear::c10d {
+namespace {
+
+using transport::mpi::check;
+
+constexpr int kPiecesAtOnce = 4;  // of a transfer
+constexpr std::chrono::milliseconds kCancelFor{250};
+constexpr uint64_t kKeptBytes = 16 << 20;
+
+// Memory of pieces, kept for those to come: fresh from the system, it costs a page fault every 4
+// KiB, which is more than a piece takes to travel. Under the engine's lock.
+class Rooms {
+ public:
+  std::unique_ptr<std::byte[]> take(uint64_t bytes) {
+    auto& free = free_[class_of(bytes)];
+    if (free.empty()) {
+      return std::unique_ptr<std::byte[]>(new std::byte[std::bit_ceil(bytes)]);
+    }
+    auto found = std::move(free.back());
+    free.pop_back();
+    kept_bytes_ -= std::bit_ceil(bytes);
+    return found;
+  }
+
+  // What take(bytes) gave.
+  void give(std::unique_ptr<std::byte[]> room, uint64_t bytes) {
+    if (kept_bytes_ + std::bit_ceil(bytes) > kKeptBytes) {
+      free_ = {};  // other sizes are in use by now
+      kept_bytes_ = 0;
+    }
+    free_[class_of(bytes)].push_back(std::move(room));
+    kept_bytes_ += std::bit_ceil(bytes);
+  }
+
+ private:
+  static size_t class_of(uint64_t bytes) {
+    return static_cast<size_t>(std::countr_zero(std::bit_ceil(bytes)));
+  }
+
+  std::array<std::vector<std::unique_ptr<std::byte[]>>, 64> free_;  // by the power of two
+  uint64_t kept_bytes_ = 0;
+};
+
+// Of this process, for ever: calls may be open at the end.
+Rooms& rooms() {
+  static auto* const all = new Rooms;
+  return *all;
+}
+
+}  // namespace
+
+Collective::Collective(std::shared_ptr<Ring> ring, Kind kind, Schedule schedule,
+                       uint64_t segment_bytes, double timeout_s)
+    : Call(std::move(ring), kind, timeout_s),
+      number_(ring_->communicator.take_number(kind)),
+      tag_(Communicator::tag_of(number_, kind)),
+      schedule_(std::move(schedule)),
+      segment_bytes_(segment_bytes) {}
+
+Step Collective::advance() {
+  bool moved = false;
+  for (;;) {
+    if (round_ == schedule_.rounds.size()) {
+      // Until then the GPU may write to the memory that stands for its own.
+      if (schedule_.staging && !schedule_.staging->have_all_come()) {
+        return moved ? Step::kMoved : Step::kIdle;
+      }
+      ring_->roll_call.over(number_);
+      return Step::kEnded;
+    }
+    if (!round_begun_) {
+      begin_round();
+    }
+    moved = fill() || moved;
+    if (!requests_.empty()) {
+      const bool come = look();
+      if (!test() && !come) {
+        return moved ? Step::kMoved : Step::kIdle;
+      }
+      moved = true;
+      continue;
+    }
+    const Round& round = schedule_.rounds[round_];
+    if (schedule_.staging && !has_come_for(round)) {
+      return moved ? Step::kMoved : Step::kIdle;
+    }
+    if (round.then) {
+      round.then();
+    }
+    if (schedule_.staging) {
+      schedule_.staging->leave(round.complete.bytes, round.complete.length);
+    }
+    ++round_;
+    round_begun_ = false;
+    moved = true;
+  }
+}
+
+void Collective::begin_round() {
+  lanes_.assign(schedule_.rounds[round_].transfers.size(), {});
+  round_begun_ = true;
+}
+
+bool Collective::fill() {
+  const auto& transfers = schedule_.rounds[round_].transfers;
+  bool posted = false;
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    while (lanes_[i].posted < transfers[i].length && lanes_[i].in_flight < kPiecesAtOnce &&
+           may_post(transfers[i], lanes_[i].posted)) {
+      post(i);
+      posted = posted || !transfers[i].receives;
+    }
+  }
+  return posted;
+}
+
+// What is sent, or reduced into, must have come from the GPU first.
+bool Collective::may_post(const Transfer& transfer, uint64_t begin) const {
+  return !schedule_.staging || (transfer.receives && !transfer.reduces) ||
+         schedule_.staging->has_come(transfer.bytes + begin,
+                                     std::min(segment_bytes_, transfer.length - begin));
+}
+
+// Whether the round has sent everything, and `then` may be called.
+bool Collective::has_come_for(const Round& round) const {
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i].posted < round.transfers[i].length) {
+      return false;
+    }
+  }
+  if (!round.then) {
+    return true;
+  }
+  return round.reads ? schedule_.staging->has_come(round.reads->bytes, round.reads->length)
+                     : schedule_.staging->have_all_come();
+}
+
+void Collective::post(size_t lane) {
+  const Transfer& transfer = schedule_.rounds[round_].transfers[lane];
+  Piece piece{lane, lanes_[lane].posted, 0, nullptr, transfer.receives};
+  piece.length = std::min(segment_bytes_, transfer.length - piece.begin);
+  const Wire wire = schedule_.arithmetic.wire;
+  std::byte* const bytes = transfer.bytes + piece.begin;
+  if (wire != Wire::kSame || transfer.reduces) {
+    piece.room = rooms().take(piece.length);
+    if (!transfer.receives) {
+      narrow(wire, bytes, piece.room.get(), piece.length / sizeof(float));
+    }
+  }
+  requests_.push_back(transfer.receives
+                          ? MPI_REQUEST_NULL
+                          : send(piece.room ? piece.room.get() : bytes, wire_bytes(piece),
+                                 transfer.peer, tag_, ring_->communicator.collectives()));
+  lanes_[lane].posted += piece.length;
+  ++lanes_[lane].in_flight;
+  pieces_.push_back(std::move(piece));
+}
+
+uint64_t Collective::wire_bytes(const Piece& piece) const {
+  return schedule_.arithmetic.wire == Wire::kSame ? piece.length : piece.length / 2;
+}
+
+// Begins to receive what has come. Pieces of a lane come in their order.
+bool Collective::look() {
+  const auto& transfers = schedule_.rounds[round_].transfers;
+  for (Lane& lane : lanes_) {
+    lane.empty = false;
+  }
+  bool found = false;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    Piece& piece = pieces_[i];
+    const Transfer& transfer = transfers[piece.lane];
+    if (!piece.awaited || lanes_[piece.lane].empty) {
+      continue;
+    }
+    auto come = Arrival::look(transfer.peer, tag_, ring_->communicator.collectives());
+    if (!come) {
+      lanes_[piece.lane].empty = true;
+      continue;
+    }
+    if (come->bytes() != wire_bytes(piece)) {
+      come->drop();
+      fail_size(transfer.peer, come->bytes(), wire_bytes(piece));
+    }
+    requests_[i] = come->receive(piece.room ? piece.room.get() : transfer.bytes + piece.begin);
+    piece.awaited = false;
+    found = true;
+  }
+  return found;
+}
+
+bool Collective::test() {
+  ended_.resize(requests_.size());
+  statuses_.resize(requests_.size());
+  int count = 0;
+  const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
+                                ended_.data(), statuses_.data());
+  for (int i = 0; code == MPI_ERR_IN_STATUS && i < count; ++i) {
+    check(statuses_[static_cast<size_t>(i)].MPI_ERROR, "moving a piece by MPI");
+  }
+  check(code, "MPI_Testsome");
+  count = std::max(count, 0);  // MPI_UNDEFINED: none was open
+  for (int i = 0; i < count; ++i) {
+    Piece& piece = pieces_[static_cast<size_t>(ended_[static_cast<size_t>(i)])];
+    take(piece);
+    lanes_[piece.lane].ended += piece.length;
+    --lanes_[piece.lane].in_flight;
+    if (piece.room) {
+      rooms().give(std::move(piece.room), piece.length);
+    }
+  }
+  if (count > 0) {
+    size_t kept = 0;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i] != MPI_REQUEST_NULL || pieces_[i].awaited) {
+        if (kept != i) {
+          requests_[kept] = requests_[i];
+          pieces_[kept] = std::move(pieces_[i]);
+        }
+        ++kept;
+      }
+    }
+    requests_.resize(kept);
+    pieces_.resize(kept);
+  }
+  return count > 0;
+}
+
+void Collective::take(Piece& piece) {
+  const Transfer& transfer = schedule_.rounds[round_].transfers[piece.lane];
+  if (!transfer.receives) {
+    return;
+  }
+  const Arithmetic& arithmetic = schedule_.arithmetic;
+  const bool narrowed = arithmetic.wire != Wire::kSame;
+  std::byte* const to = transfer.bytes + piece.begin;
+  if (!narrowed && transfer.reduces) {
+    combine(arithmetic.element, arithmetic.reduction, to, to, piece.room.get(),
+            piece.length / arithmetic.bytes());
+  } else if (narrowed && !transfer.reduces) {
+    widen(arithmetic.wire, piece.room.get(), to, piece.length / sizeof(float));
+  } else if (narrowed) {
+    auto wide = rooms().take(piece.length);
+    widen(arithmetic.wire, piece.room.get(), wide.get(), piece.length / sizeof(float));
+    combine(arithmetic.element, arithmetic.reduction, to, to, wide.get(),
+            piece.length / sizeof(float));
+    rooms().give(std::move(wide), piece.length);
+  }
+  if (schedule_.staging && !transfer.reduces) {
+    schedule_.staging->leave(to, piece.length);
+  }
+}
+
+void Collective::fail_size(int peer, uint64_t bytes, uint64_t expected) const {
+  throw base::TransportError(base::cat(
+      "[mpi] rank ", peer, " sent ", bytes, " bytes in ", kind_name(kind_), " (call ", number_,
+      " of the group) where rank ", ring_->communicator.place().rank, " expects ", expected,
+      " bytes: give tensors of matching sizes and dtypes on all ranks"));
+}
+
+std::optional<std::string> Collective::late(Clock::time_point now) {
+  if (schedule_.staging && !schedule_.staging->have_all_come()) {
+    return late_gpu();
+  }
+  std::vector<int> waited_for;
+  waited_for.reserve(pieces_.size());
+  for (const Piece& piece : pieces_) {
+    waited_for.push_back(schedule_.rounds[round_].transfers[piece.lane].peer);
+  }
+  std::ranges::sort(waited_for);
+  waited_for.erase(std::ranges::unique(waited_for).begin(), waited_for.end());
+  return ring_->roll_call.ask(number_, kind_, waited_for, timeout_s_, now);
+}
+
+void Collective::cancel() noexcept {
+  const auto until = Clock::now() + kCancelFor;
+  int all_ended = requests_.empty() ? 1 : 0;
+  while (all_ended == 0 && Clock::now() < until) {
+    if (MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all_ended,
+                    MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  if (all_ended == 0) {
+    // MPI may still read or write there, whoever frees what.
+    for (Piece& piece : pieces_) {
+      static_cast<void>(piece.room.release());
+    }
+    for (auto& memory : schedule_.memory) {
+      static_cast<void>(memory.release());
+    }
+  }
+}
+
+}  // namespace gear::c10d

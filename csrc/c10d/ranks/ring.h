@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "c10d/ranks/receive_order.h"
+#include "c10d/ranks/roll_call.h"
+#include "c10d/ranks/send_order.h"
+
+namespace gear::c10d {
+
+/// A process group, as its calls see it.
+struct Ring {
+  Ring(const std::vector<int>& world_ranks, std::string of_group)
+      : name(std::move(of_group)), communicator(world_ranks, name), roll_call(communicator) {}
+
+  const std::string name;
+  Communicator communicator;
+  RollCall roll_call;
+  SendOrder sends;
+  ReceiveOrder receives;
+  Clock::time_point listened{};
+};
+
+}  // namespace gear::c10d
