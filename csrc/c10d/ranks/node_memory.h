@@ -26,7 +26,7 @@ namespace gear::c10d {
 /// taken. The engine's lock is held around all calls but make().
 class NodeMemory {
  public:
-  static constexpr uint64_t kSlots = 4;
+  static constexpr uint64_t kSlots = 3;  // with more, copies of later steps hold up earlier ones
   enum class Progress : uint8_t { kGiven, kReduced, kTaken };
   /// What a rank's pieces are of: all ranks must say the same.
   struct Note {

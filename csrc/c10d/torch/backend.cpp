@@ -49,7 +49,7 @@ Backend::Backend(int rank, const std::vector<int>& world_ranks, const std::strin
 }
 
 void Backend::share_memory(bool wanted) {
-  constexpr uint64_t kSegments = 4;  // of a piece, which costs a GPU more than a message costs MPI
+  constexpr uint64_t kSegments = 8;  // of a piece, which costs a GPU more than a message costs MPI
   auto memory = NodeMemory::make(ring_->communicator.collectives(), place_, wanted,
                                  kSegments * options_->segment_bytes);
   if (memory) {
