@@ -32,14 +32,13 @@ void copy_words(const std::byte* from, uint64_t bytes, std::byte* to) {
 template <class Attempt>
 void on_all(transport::Transport& control, const Attempt& attempt) {
   std::exception_ptr error;
-  const std::string own = transport::failure_of([&] {
-    try {
-      attempt();
-    } catch (...) {
-      error = std::current_exception();
-      throw;
-    }
-  });
+  std::string own;
+  try {
+    attempt();
+  } catch (const std::exception& thrown) {
+    own = thrown.what();
+    error = std::current_exception();
+  }
   const std::string failed =
       transport::failures(control, "the index that every rank publishes", own);
   if (error) {

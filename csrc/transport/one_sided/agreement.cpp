@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "base/errors.h"
 #include "transport/typed.h"
 
 namespace gear::transport {

@@ -1,20 +1,25 @@
 #pragma once
 
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
-#include "base/errors.h"
 #include "transport/transport.h"
 
 namespace gear::transport {
 
-/// What `attempt` throws, in words; empty: nothing.
+/// What `attempt` throws, in words; empty: nothing. An exception of the host program passes.
 template <class Attempt>
 std::string failure_of(const Attempt& attempt) {
   try {
     attempt();
-  } catch (const base::Error& error) {
+  } catch (const std::runtime_error& error) {  // GEAR's own are such
     return error.what();
+  } catch (const std::logic_error& error) {
+    return error.what();
+  } catch (const std::bad_alloc&) {
+    return "no memory left";
   }
   return {};
 }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/log.h"
 #include "transport/one_sided/agreement.h"
 #include "transport/one_sided/remote_memory.h"
@@ -101,8 +102,7 @@ class OneSidedTransport final : public Transport {
     if (required_) {
       throw base::TransportError(failed);
     }
-    base::log(base::Level::kWarning,
-              base::cat(failed, ": rows go by ", messages_->name(), " instead"));
+    base::log(base::Level::kWarning, base::cat(failed, ": nobody reads that memory one-sided"));
     return nullptr;
   }
 

@@ -88,8 +88,11 @@ class Trial {
 };
 
 uint64_t measure(Transport& transport, uint32_t owner) {
-  const auto pool = memory::make_region(memory::Tier::kHost, kPoolBytes);
-  std::memset(pool->data(), 1, kPoolBytes);  // pages of its own, not all one page of zeros
+  std::unique_ptr<memory::Region> pool;
+  agree(transport, "memory to measure packing in", failure_of([&pool] {
+          pool = memory::make_region(memory::Tier::kHost, kPoolBytes);
+          std::memset(pool->data(), 1, kPoolBytes);  // pages of its own, not all one page of zeros
+        }));
   const auto exposed = transport.expose({pool->data(), kPoolBytes});
   if (!exposed) {
     return 0;

@@ -45,10 +45,11 @@ ConstBytes RunReader::read(std::span<const RemoteRead> reads, uint64_t bytes) {
     const uint64_t there = shards_[one.owner].bytes();
     GEAR_CHECK(one.bytes <= there && one.from <= there - one.bytes);
   }
+  const Clock::time_point start = Clock::now();
   try {
-    post_all({});  // what an interrupted call left under way fills the memory
+    post_all({}, start);  // what an interrupted call left under way fills the memory
     make_room(bytes);
-    post_all(reads);
+    post_all(reads, start);
   } catch (const base::Error& error) {
     failed_ = error.what();
     if (options_.failure) {
@@ -70,7 +71,7 @@ void RunReader::make_room(uint64_t bytes) {
   landing_chunks_ = lanes_->land_in({landing_->data(), room});
 }
 
-void RunReader::post_all(std::span<const RemoteRead> reads) {
+void RunReader::post_all(std::span<const RemoteRead> reads, Clock::time_point start) {
   std::vector<Rest> rests;
   while (!reads.empty()) {
     const uint32_t owner = reads[0].owner;
@@ -80,7 +81,6 @@ void RunReader::post_all(std::span<const RemoteRead> reads) {
     rests.push_back({owner, reads.first(count)});
     reads = reads.subspan(count);
   }
-  const Clock::time_point start = Clock::now();
   Clock::time_point asked = start;
   int in_vain = 0;
   while (!rests.empty() || open_ > 0) {

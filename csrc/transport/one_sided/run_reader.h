@@ -51,7 +51,7 @@ class RunReader final : public RemoteReader {
   };
 
   void make_room(uint64_t bytes);
-  void post_all(std::span<const RemoteRead> reads);
+  void post_all(std::span<const RemoteRead> reads, Clock::time_point start);
   bool post_chain(Rest& rest);
   void fill_chain(Rest rest, uint32_t most);
   bool take_ended();

@@ -1,10 +1,13 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/errors.h"
@@ -13,6 +16,7 @@
 #include "ranks.h"
 #include "transport/failure.h"
 #include "transport/loopback.h"
+#include "transport/one_sided/agreement.h"
 #include "transport/shared/shared_memory.h"
 
 // What ends one wait of a rank ends all of them, and those of the ranks that it reaches.
@@ -146,4 +150,24 @@ TEST_CASE("failure: what interrupts a wait goes up as it is, and the others are 
     CHECK(heard.find("was interrupted in allgather") != std::string::npos);
   }
   gear::base::interrupt_check.store(nullptr);
+}
+
+TEST_CASE("what fails on one rank is told to all, whatever kind of failure it is") {
+  const std::vector<std::pair<const char*, std::function<void()>>> kinds = {
+      {"not here", [] { throw gear::base::InvalidArgument("not here"); }},
+      {"no memory left", [] { throw std::bad_alloc(); }},
+      {"too long", [] { throw std::length_error("too long"); }},
+      {"refused", [] { throw std::runtime_error("refused"); }}};
+  for (const auto& [words, fail] : kinds) {
+    Ranks ranks = make_loopback(2, kLong);
+    const auto errors = errors_of(ranks, [&](Transport& transport) {
+      agree(transport, "it", failure_of([&] {
+              if (transport.rank() == 1) {
+                fail();
+              }
+            }));
+    });
+    CHECK(errors ==
+          std::vector<std::string>(2, gear::base::cat("[transport] it: rank 1: ", words)));
+  }
 }
