@@ -15,7 +15,7 @@ import gear  # noqa: E402
 STEPS = 64
 assert world.size >= 2, "start it with two ranks or more: mpirun -n 2 python check_mpi4py.py"
 schema = gear.Schema([gear.Column("owner", (), "int64"), gear.Column("square", (), "int64")])
-group = gear.Group.from_mpi(world, timeout_s=60)
+group = gear.Group.from_mpi(world, timeout_s=60, transport="mpi")
 with gear.ReplayBuffer(schema, capacity=STEPS, group=group) as buffer:
     with buffer.writer() as writer:
         mine = np.full(STEPS, world.rank + 1, np.int64)
