@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/threads/fence.h"
 #include "transport/typed.h"
 
 namespace gear::group {
@@ -40,6 +41,7 @@ std::span<const transport::ConstBytes> ParcelArena::fetch(std::span<const uint64
   for (Note& note : notes_) {
     note.arena_bytes = arena_->bytes();
   }
+  base::store_fence();  // the rows, before what says that they are there
   const std::vector<Note> notes = transport::alltoall(data_, notes_);
   expose(notes);
   reads_.clear();

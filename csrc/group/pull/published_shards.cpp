@@ -107,21 +107,28 @@ void PublishedShards::make_index(Peers& peers) {
 
 PublishedShards::Turn::Turn(PublishedShards& shards) : shards_(shards) {
   std::unique_lock guard(shards_.mutex_);
-  while (shards_.reading_) {
+  shards_.turns_.push_back(this);
+  while (shards_.turns_.front() != this) {
     shards_.ended_.wait_for(guard, base::kInterruptEvery);
     guard.unlock();
-    base::check_interrupt();
+    try {
+      base::check_interrupt();
+    } catch (...) {
+      leave();
+      throw;
+    }
     guard.lock();
   }
-  shards_.reading_ = true;
 }
 
-PublishedShards::Turn::~Turn() {
+PublishedShards::Turn::~Turn() { leave(); }
+
+void PublishedShards::Turn::leave() {
   {
     const std::lock_guard guard(shards_.mutex_);
-    shards_.reading_ = false;
+    std::erase(shards_.turns_, this);
   }
-  shards_.ended_.notify_one();
+  shards_.ended_.notify_all();
 }
 
 void PublishedShards::read(Part part, std::span<const Read> reads) {

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -51,8 +52,8 @@ class PublishedShards {
     std::byte* to;
   };
 
-  /// One thread at a time reads one-sided. A read may take long: base::check_interrupt ends the
-  /// wait for it.
+  /// One thread at a time reads one-sided, in the order in which they come. A read may take long:
+  /// base::check_interrupt ends the wait for it.
   class Turn {
    public:
     explicit Turn(PublishedShards& shards);
@@ -61,6 +62,8 @@ class PublishedShards {
     Turn& operator=(const Turn&) = delete;
 
    private:
+    void leave();
+
     PublishedShards& shards_;
   };
 
@@ -71,9 +74,9 @@ class PublishedShards {
   std::vector<PeerPages> pages_;                          // likewise
   std::vector<std::shared_ptr<memory::Region>> indexes_;  // likewise; null: read one-sided
   std::unique_ptr<transport::RemoteMemory> far_indexes_;
-  std::mutex mutex_;  // of reading_
+  std::mutex mutex_;  // of turns_
   std::condition_variable ended_;
-  bool reading_ = false;  // some thread has its Turn, and with it what follows
+  std::deque<const Turn*> turns_;                          // who has the first has what follows
   std::unique_ptr<transport::RemoteReader> page_reader_;   // null: all are read by pointer
   std::unique_ptr<transport::RemoteReader> index_reader_;  // likewise
   std::vector<Far> far_;

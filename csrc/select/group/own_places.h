@@ -52,7 +52,7 @@ class OwnPlaces {
 
   uint64_t keep_;
   base::ThreadPool& pool_;
-  base::Permutation order_{0, 0, 0};  // what places_ is of, with own_
+  base::Permutation order_{0, 0, 0};  // what cells_ are of, with own_
   Range own_;
   uint64_t from_ = 0;
   uint64_t to_ = 0;

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -287,6 +288,47 @@ TEST_CASE("pull faults: a loader that waits for others is closed, and set back, 
       Batch batch;
       loader->next(kLong, batch);
       expect(wrong_rows(batch) == 0, "rows are torn, or of another step");
+    }
+    transport.allgather({}, {});
+  }));
+}
+
+TEST_CASE("pull faults: threads that read from others take turns") {
+  Ranks ranks = make_loopback(2, kLong);
+  none(errors_of(ranks, [](Transport& transport) {
+    PeekRank rank(transport);
+    if (transport.rank() == 0) {
+      std::atomic<bool> first_reads{false};
+      std::atomic<bool> second_comes{false};
+      std::vector<std::thread::id> turns;
+      rank.amid->read = [&](auto, Bytes) {
+        first_reads = true;
+        while (!second_comes) {
+          std::this_thread::yield();
+        }
+        if (turns.empty()) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it waits by now
+        }
+        turns.push_back(std::this_thread::get_id());
+      };
+      const auto read = [&rank] {
+        std::array<std::byte, 64> word;
+        const std::array reads{PublishedShards::Read{1, 0, word.size(), word.data()}};
+        rank.published->read(PublishedShards::Part::kPages, reads);
+      };
+      std::jthread second([&] {
+        while (!first_reads) {
+          std::this_thread::yield();
+        }
+        second_comes = true;
+        read();
+      });
+      const std::thread::id its = second.get_id();
+      for (int number = 0; number < 4; ++number) {
+        read();
+      }
+      second.join();
+      expect(turns.size() == 5 && turns[1] == its, "who came second did not read second");
     }
     transport.allgather({}, {});
   }));
