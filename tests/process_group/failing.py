@@ -5,6 +5,7 @@ killed at the end."""
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -68,6 +69,19 @@ def absent_on_node(group: Any, rank: int) -> None:
     dist.all_reduce(total, group=group)
     assert (total == 3).all()
     absent(group, rank)
+
+
+def no_memory_on_node(group: Any, rank: int) -> None:
+    """Rank 0 may not make what all would share; sums go by messages."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if rank == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    backend_of(group).rehearse(shares_memory=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not backend_of(group).shares_memory
+    total = torch.ones(100_000)
+    dist.all_reduce(total, group=group)
+    assert (total == 3).all()
 
 
 def other_size_on_node(group: Any, rank: int) -> None:
@@ -227,6 +241,7 @@ CASES: dict[str, Callable[[Any, int], None]] = {
         nobody_waits,
         late_once,
         absent_on_node,
+        no_memory_on_node,
         other_size_on_node,
         other_way_on_node,
         lost_gpu,

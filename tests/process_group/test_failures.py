@@ -69,6 +69,13 @@ def test_tensors_that_go_other_ways_are_suspected(said: list[dict[str, str]]) ->
         assert "look whether all ranks give tensors of the same size" in one["other_way_on_node"]
 
 
+def test_memory_of_the_node_that_cannot_be_had_is_reported(failing: Failing) -> None:
+    assert [one["no_memory_on_node"] for one in failing.said] == ["", "", ""]
+    (line,) = [line for line in failing.output.splitlines() if "cannot have" in line]
+    assert line.startswith("gear_mpi: rank 0 cannot have ")
+    assert "share (File too large): all_reduce of GPU tensors goes by messages" in line
+
+
 def test_gpu_that_fails_is_named_in_words_that_mpi_sends_at_once(
     said: list[dict[str, str]],
 ) -> None:

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdio>
 #include <random>
 #include <string>
+#include <system_error>
 
 #include "base/errors.h"
 #include "transport/mpi/runtime.h"
@@ -43,11 +46,33 @@ bool is_one_node(MPI_Comm ranks, Place place) {
   return all_say(ranks, size == place.size);
 }
 
+// These three leave in errno why not.
+
 // Reserved: a page that the system lacks later would end the process.
 int create(uint64_t bytes) {
   const int descriptor = ::memfd_create("gear_mpi", MFD_CLOEXEC);
-  if (descriptor >= 0 && ::posix_fallocate(descriptor, 0, static_cast<off_t>(bytes)) != 0) {
+  if (descriptor < 0) {
+    return -1;
+  }
+  if (const int error = ::posix_fallocate(descriptor, 0, static_cast<off_t>(bytes))) {
     ::close(descriptor);
+    errno = error;
+    return -1;
+  }
+  return descriptor;
+}
+
+// In another pid namespace the path is of nothing, or of another process's file.
+int open(const Address& address) {
+  const auto path = base::cat("/proc/", address.process, "/fd/", address.descriptor);
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  if (descriptor < 0) {
+    return -1;
+  }
+  uint64_t secret = 0;
+  if (::pread(descriptor, &secret, sizeof secret, 0) != sizeof secret || secret != address.secret) {
+    ::close(descriptor);
+    errno = ESRCH;
     return -1;
   }
   return descriptor;
@@ -85,7 +110,7 @@ std::shared_ptr<NodeMemory> NodeMemory::make(MPI_Comm ranks, Place place, bool w
   Address address{::getpid(), -1, 0};
   int descriptor = -1;
   std::byte* data = nullptr;
-  if (place.rank == 0 && piece_bytes > 0) {
+  if (place.rank == 0) {
     descriptor = create(bytes);
     data = descriptor < 0 ? nullptr : map(descriptor, bytes);
     if (data != nullptr) {
@@ -94,20 +119,24 @@ std::shared_ptr<NodeMemory> NodeMemory::make(MPI_Comm ranks, Place place, bool w
       reinterpret_cast<Head*>(data)->secret = address.secret;
     }
   }
+  int error = errno;
   check(MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, ranks), "MPI_Bcast");
   if (place.rank != 0 && address.descriptor >= 0) {
-    // In another pid namespace that is nothing, or another process's file.
-    const auto path = base::cat("/proc/", address.process, "/fd/", address.descriptor);
-    descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    uint64_t secret = 0;
-    if (descriptor >= 0 && ::pread(descriptor, &secret, sizeof secret, 0) == sizeof secret &&
-        secret == address.secret) {
-      data = map(descriptor, bytes);
-    }
+    descriptor = open(address);
+    data = descriptor < 0 ? nullptr : map(descriptor, bytes);
+    error = errno;
   }
   const bool have_all = all_say(ranks, data != nullptr);
   if (descriptor >= 0) {
     ::close(descriptor);
+  }
+  if (data == nullptr && (place.rank == 0 || address.descriptor >= 0)) {
+    const std::string words =
+        base::cat("gear_mpi: rank ", place.rank, " cannot have ", bytes,
+                  " bytes of memory that the ranks of its node share (",
+                  std::generic_category().message(error),
+                  "): all_reduce of GPU tensors goes by messages, which takes longer\n");
+    std::fputs(words.c_str(), stderr);
   }
   if (!have_all) {
     if (data != nullptr) {

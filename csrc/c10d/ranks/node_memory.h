@@ -38,8 +38,8 @@ class NodeMemory {
   };
 
   /// Collective over `ranks`, whose places are `place`. Null, on all of them, where one does not
-  /// want it, is on another node, or cannot have the memory. Pieces have at most `piece_bytes`,
-  /// the same on all ranks.
+  /// want it, is on another node, or cannot have the memory, of which a line on stderr says why.
+  /// Pieces have at most `piece_bytes`, the same on all ranks.
   static std::shared_ptr<NodeMemory> make(MPI_Comm ranks, Place place, bool wanted,
                                           uint64_t piece_bytes);
   ~NodeMemory();
