@@ -15,6 +15,8 @@ log=build/apt.log
 have() { [ "$(command -v "$@" | wc -l)" = $# ]; }
 have_doctest() { have g++ && echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null; }
 have_fabric() { have g++ && echo '#include <rdma/fi_rma.h>' | g++ -x c++ -E - >/dev/null; }
+# Debian's kernel is fetched when a machine is first made; elsewhere these tests are skipped.
+have_virtual_machines() { [ "$(uname -m)" != x86_64 ] || ! tests/rdma/vm.sh --missing | grep -v '^a kernel: '; }
 have_slurm() { have sbatch slurmctld slurmd munged ip && ldconfig -p | grep libpmix.so.2; }
 
 # Both module tools: Debian installs one, which this leaves as it is; the other is put beside it.
@@ -49,6 +51,8 @@ missing_to_test() {
   unless "tests of modules and venvs in zsh" "zsh" have zsh
   unless "tests of modules and venvs in tcsh" "tcsh" have tcsh
   unless "tests of modules and venvs in fish" "fish" have fish
+  unless "tests of RDMA in virtual machines" \
+    "qemu-system-x86 busybox-static iproute2 kmod libibverbs-dev ibverbs-providers" have_virtual_machines
   unless "tests of the Slurm templates" "slurm-wlm munge libpmix2 iproute2" have_slurm
 }
 

@@ -57,6 +57,7 @@ def test_without_a_compiler(level: str, bare: str) -> None:
     [
         ("modules", "tests under Environment Modules"),
         ("lmod", "tests under Lmod"),
+        ("rdma", "tests of RDMA in virtual machines"),
         ("slurm", "tests of the Slurm templates"),
         ("zsh", "tests of modules and venvs in zsh"),
         ("tcsh", "tests of modules and venvs in tcsh"),
@@ -65,6 +66,8 @@ def test_without_a_compiler(level: str, bare: str) -> None:
 )
 def test_agrees_with_what_is_skipped(resource: str, lost: str) -> None:
     named = any(line.startswith(lost + ":") for line in run("missing").stdout.splitlines())
+    if resource == "rdma" and not named:
+        return  # it takes Debian's kernel, too
     if resource == "slurm" and os.geteuid() != 0:
         return  # skipped for want of rights, whatever is installed
     assert RESOURCES[resource]() is not named
