@@ -17,10 +17,10 @@ from gear.frameworks import torch_stream
 def as_array(values: Any) -> npt.NDArray[Any]:
     """Tensors of any framework and device as a NumPy array."""
     if hasattr(values, "detach"):
-        values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":  # which NumPy lacks
             values = values.float()
-    elif type(values).__module__.partition(".")[0] == "cupy":
+        return values.numpy(force=True)  # a microsecond less than np.asarray
+    if type(values).__module__.partition(".")[0] == "cupy":
         values = values.get()
     try:
         return np.asarray(values)
