@@ -19,7 +19,8 @@ def as_array(values: Any) -> npt.NDArray[Any]:
     if hasattr(values, "detach"):
         if str(values.dtype) == "torch.bfloat16":  # which NumPy lacks
             values = values.float()
-        return values.numpy(force=True)  # a microsecond less than np.asarray
+        array: npt.NDArray[Any] = values.numpy(force=True)  # a microsecond less than np.asarray
+        return array
     if type(values).__module__.partition(".")[0] == "cupy":
         values = values.get()
     try:
