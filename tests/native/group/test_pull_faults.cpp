@@ -307,7 +307,7 @@ TEST_CASE("pull faults: threads that read from others take turns") {
           std::this_thread::yield();
         }
         if (turns.empty()) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it waits by now
+          std::this_thread::sleep_for(std::chrono::seconds(1));  // it waits by now
         }
         turns.push_back(std::this_thread::get_id());
       };
