@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "base/threads/prefetch.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -13,9 +15,10 @@ namespace gear::gather {
 namespace {
 
 constexpr uint64_t kLine = 64;
-// What is asked for ahead of its copy, into the second-level cache: that takes some 48 lines at
-// once where the first takes 24, and a hint beyond those waits in place of being dropped.
+// What is asked for ahead of its copy (base/threads/prefetch.h).
 constexpr uint64_t kAheadBytes = 32 << 10;
+// Of runs of one step, so many are moved column by column: each column's length is looked at once.
+constexpr size_t kStepsAtOnce = 32;
 constexpr uint64_t kPrefetchBytes = 4 << 10;  // of one run; the hardware prefetcher takes over then
 // A task moves about this much, of every window: what two windows share is in the core's cache
 // then.
@@ -24,43 +27,51 @@ constexpr uint64_t kBytesPerTask = 1 << 19;
 constexpr uint64_t kStreamFrom = 8 << 20;
 constexpr uint64_t kStreamRun = 1 << 10;  // of a shorter run, lines that it shares would cost more
 
-struct alignas(1) Bytes16 {
-  unsigned char bytes[16];
-};
-struct alignas(1) Bytes32 {
-  unsigned char bytes[32];
+// So many bytes, moved at once, at any address; where a processor's vectors are shorter, in parts.
+template <size_t kBytes>
+struct [[gnu::packed, gnu::may_alias]] Bytes {
+  using Vector [[gnu::vector_size(kBytes)]] = unsigned char;
+  Vector bytes;
 };
 
-// Two overlapping fixed-size moves cover every length from sizeof(Part) to twice that without a
-// loop and without touching a byte outside.
-template <class Part>
-void copy_ends(std::byte* target, const std::byte* source, uint64_t bytes) {
-  Part head;
-  Part tail;
-  std::memcpy(&head, source, sizeof head);
-  std::memcpy(&tail, source + bytes - sizeof tail, sizeof tail);
-  std::memcpy(target, &head, sizeof head);
-  std::memcpy(target + bytes - sizeof tail, &tail, sizeof tail);
+// Two overlapping moves cover every length from kBytes to twice that without a loop and without
+// touching a byte outside.
+template <size_t kBytes>
+[[gnu::always_inline]] inline void copy_ends(std::byte* target, const std::byte* source,
+                                             uint64_t bytes) {
+  using At = Bytes<kBytes>;
+  const uint64_t last = bytes - kBytes;
+  const typename At::Vector head = reinterpret_cast<const At*>(source)->bytes;
+  const typename At::Vector tail = reinterpret_cast<const At*>(source + last)->bytes;
+  reinterpret_cast<At*>(target)->bytes = head;
+  reinterpret_cast<At*>(target + last)->bytes = tail;
+}
+
+// By vectors of AVX2: those of twice the length gained nothing on Zen 4.
+template <>
+[[gnu::always_inline]] inline void copy_ends<64>(std::byte* target, const std::byte* source,
+                                                 uint64_t bytes) {
+  copy_ends<32>(target, source, 64);
+  copy_ends<32>(target + bytes - 64, source + bytes - 64, 64);
 }
 
 void copy_run(std::byte* target, const std::byte* source, uint64_t bytes) {
   if (bytes > 128) {
     std::memcpy(target, source, bytes);
-  } else if (bytes > 64) {
-    copy_ends<Bytes32>(target, source, 64);
-    copy_ends<Bytes32>(target + bytes - 64, source + bytes - 64, 64);
+  } else if (bytes >= 64) {
+    copy_ends<64>(target, source, bytes);
   } else if (bytes >= 32) {
-    copy_ends<Bytes32>(target, source, bytes);
+    copy_ends<32>(target, source, bytes);
   } else if (bytes >= 16) {
-    copy_ends<Bytes16>(target, source, bytes);
+    copy_ends<16>(target, source, bytes);
   } else if (bytes >= 8) {
-    copy_ends<uint64_t>(target, source, bytes);
+    copy_ends<8>(target, source, bytes);
   } else if (bytes >= 4) {
-    copy_ends<uint32_t>(target, source, bytes);
-  } else {
-    for (uint64_t i = 0; i < bytes; ++i) {
-      target[i] = source[i];
-    }
+    copy_ends<4>(target, source, bytes);
+  } else if (bytes >= 2) {
+    copy_ends<2>(target, source, bytes);
+  } else if (bytes == 1) {
+    copy_ends<1>(target, source, bytes);
   }
 }
 
@@ -91,7 +102,8 @@ void stream_portable(std::byte* target, const std::byte* source, uint64_t bytes)
 #endif
 
 #if defined(__x86_64__)
-const Stream kStream = __builtin_cpu_supports("avx2") ? stream_avx2 : stream_portable;
+const bool kAvx2 = __builtin_cpu_supports("avx2");
+const Stream kStream = kAvx2 ? stream_avx2 : stream_portable;
 #else
 const Stream kStream = stream_portable;
 #endif
@@ -102,6 +114,12 @@ void end_streaming() {
   _mm_sfence();
 #endif
 }
+
+// Where the runs of a plan lie.
+struct Pages {
+  const std::byte* source;
+  uint64_t page_bytes;
+};
 
 // One output of a window: where a row of it comes from and goes to.
 struct Lane {
@@ -114,42 +132,120 @@ struct Lane {
   float scale = 1.0F;
 };
 
+[[gnu::always_inline]] inline const std::byte* address(const Pages& pages, const Lane& lane,
+                                                       const plan::Run& run) {
+  return pages.source + run.page * pages.page_bytes + lane.offset + run.row * lane.step_bytes;
+}
+
+// Moves runs of one step each, all of as many bytes.
+using MoveSteps = void (*)(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs);
+
+template <size_t kBytes>
+[[gnu::always_inline]] inline void move_ends(const Pages& pages, const Lane& lane,
+                                             std::span<const plan::Run> runs) {
+  const Pages from = pages;  // in registers, whatever the copies write to
+  const Lane to = lane;
+  for (const plan::Run& run : runs) {
+    std::byte* target = to.target + run.target * to.step_bytes;
+    if (run.page == store::kNone) [[unlikely]] {
+      std::memset(target, 0, to.step_bytes);
+    } else {
+      copy_ends<kBytes>(target, address(from, to, run), to.step_bytes);
+    }
+  }
+}
+
+template <size_t kBytes>
+void move_steps(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs) {
+  move_ends<kBytes>(pages, lane, runs);
+}
+
+void move_long_steps(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs) {
+  for (const plan::Run& run : runs) {
+    std::byte* target = lane.target + run.target * lane.step_bytes;
+    if (run.page == store::kNone) [[unlikely]] {
+      std::memset(target, 0, lane.step_bytes);
+    } else {
+      std::memcpy(target, address(pages, lane, run), lane.step_bytes);
+    }
+  }
+}
+
+#if defined(__x86_64__)
+template <size_t kBytes>
+[[gnu::target("avx2")]] void move_steps_avx2(const Pages& pages, const Lane& lane,
+                                             std::span<const plan::Run> runs) {
+  move_ends<kBytes>(pages, lane, runs);
+}
+const MoveSteps kMoveFrom32 = kAvx2 ? move_steps_avx2<32> : move_steps<32>;
+const MoveSteps kMoveFrom64 = kAvx2 ? move_steps_avx2<64> : move_steps<64>;
+#else
+const MoveSteps kMoveFrom32 = move_steps<32>;
+const MoveSteps kMoveFrom64 = move_steps<64>;
+#endif
+
+MoveSteps move_steps_of(uint64_t bytes) {
+  if (bytes > 128) {
+    return move_long_steps;
+  }
+  if (bytes >= 64) {
+    return kMoveFrom64;
+  }
+  if (bytes >= 32) {
+    return kMoveFrom32;
+  }
+  return bytes >= 16  ? move_steps<16>
+         : bytes >= 8 ? move_steps<8>
+         : bytes >= 4 ? move_steps<4>
+         : bytes >= 2 ? move_steps<2>
+                      : move_steps<1>;
+}
+
 class WindowGather {
  public:
   // `bytes`: that are moved in all.
   WindowGather(const std::byte* source, uint64_t page_bytes, uint64_t bytes)
-      : source_(source), page_bytes_(page_bytes), streams_(bytes >= kStreamFrom) {}
+      : pages_{source, page_bytes}, streams_(bytes >= kStreamFrom) {}
 
-  void add(const Lane& lane) { lanes_.push_back(lane); }
+  void add(const Lane& lane) {
+    const uint64_t factor = lane.step_bytes & -lane.step_bytes;
+    lanes_.push_back(
+        {lane, move_steps_of(lane.step_bytes), std::min(factor, store::PageLayout::kColumnAlign)});
+    step_bytes_ += lane.step_bytes;
+    shared_bytes_ += kLine;
+  }
 
   // To output `o` of the batch.
   void add_output(const plan::Batch& batch, size_t o, uint64_t offset, uint64_t step_bytes) {
     const plan::BatchLayout& layout = *batch.layout;
     const uint64_t row_bytes = layout.row_bytes[o];
-    (layout.casts[o] == plan::Cast::kNone ? lanes_ : casts_)
-        .push_back({offset, step_bytes, batch.block.get() + layout.data[o], row_bytes,
-                    row_bytes / dtype_bytes(layout.dtypes[o]), layout.casts[o],
-                    layout.outputs[o].scale});
+    const Lane lane{offset,
+                    step_bytes,
+                    batch.block.get() + layout.data[o],
+                    row_bytes,
+                    row_bytes / dtype_bytes(layout.dtypes[o]),
+                    layout.casts[o],
+                    layout.outputs[o].scale};
+    add(lane);
+    if (lane.cast != plan::Cast::kNone) {
+      lanes_.back().move_steps = move_casts;
+    }
   }
 
   void execute(std::span<const plan::Run> runs) const {
-    uint64_t step_bytes = 0;
-    uint64_t lines = 0;  // that the rows of one run share with others
-    for (const std::vector<Lane>* lanes : {&lanes_, &casts_}) {
-      for (const Lane& lane : *lanes) {
-        step_bytes += lane.step_bytes;
-        lines += kLine;
-      }
-    }
     size_t asked = 0;
     uint64_t ahead = 0;  // bytes of runs [i, asked)
-    for (size_t i = 0; i < runs.size(); ++i) {
-      for (; asked < runs.size() && ahead < kAheadBytes; ++asked) {
-        prefetch(runs[asked]);
-        ahead += runs[asked].count * step_bytes + lines;
+    for (size_t i = 0; i < runs.size();) {
+      while (asked < runs.size() && ahead < kAheadBytes) {
+        const std::span<const plan::Run> next = moved_at_once(runs.subspan(asked));
+        prefetch(next);
+        ahead += bytes_of(next);
+        asked += next.size();
       }
-      move(runs[i]);
-      ahead -= runs[i].count * step_bytes + lines;
+      const std::span<const plan::Run> these = moved_at_once(runs.subspan(i));
+      move(these);
+      ahead -= bytes_of(these);
+      i += these.size();
     }
     if (streams_) {
       end_streaming();
@@ -157,61 +253,91 @@ class WindowGather {
   }
 
  private:
-  const std::byte* address(const plan::Run& run, const Lane& lane) const {
-    return source_ + run.page * page_bytes_ + lane.offset + run.row * lane.step_bytes;
+  struct Moved : Lane {
+    MoveSteps move_steps;
+    uint64_t aligned;  // every row begins at a multiple of it
+  };
+
+  // The first runs if they are of one step each, which are moved column by column; else one run.
+  static std::span<const plan::Run> moved_at_once(std::span<const plan::Run> runs) {
+    size_t count = 0;
+    while (count < std::min(kStepsAtOnce, runs.size()) && runs[count].count == 1) {
+      ++count;
+    }
+    return runs.first(std::max<size_t>(count, 1));
+  }
+
+  // And of the cache lines at its ends, which each run shares with others.
+  uint64_t bytes_of(std::span<const plan::Run> runs) const {
+    return runs.size() * (runs[0].count * step_bytes_ + shared_bytes_);
   }
 
   // Inlined by force: seen as a function, it has no effect and GCC drops the call.
-  [[gnu::always_inline]] void prefetch(const plan::Run& run) const {
-    if (run.page == store::kNone) {
-      return;
-    }
-    for (const Lane& lane : lanes_) {
-      prefetch(run, lane);
-    }
-    for (const Lane& lane : casts_) {
-      prefetch(run, lane);
-    }
-  }
-
-  [[gnu::always_inline]] void prefetch(const plan::Run& run, const Lane& lane) const {
-    constexpr int kSecondLevel = 2;
-    const std::byte* p = address(run, lane);
-    const std::byte* last = p + std::min(run.count * lane.step_bytes, kPrefetchBytes) - 1;
-    for (; p < last; p += kLine) {
-      __builtin_prefetch(p, 0, kSecondLevel);
-    }
-    __builtin_prefetch(last, 0, kSecondLevel);
-  }
-
-  void move(const plan::Run& run) const {
-    for (const Lane& lane : lanes_) {
-      std::byte* target = lane.target + run.target * lane.step_bytes;
-      const uint64_t bytes = run.count * lane.step_bytes;
-      if (run.page == store::kNone) {
-        std::memset(target, 0, bytes);
-      } else if (streams_ && bytes >= kStreamRun) {
-        kStream(target, address(run, lane), bytes);
-      } else {
-        copy_run(target, address(run, lane), bytes);
+  [[gnu::always_inline]] void prefetch(std::span<const plan::Run> runs) const {
+    for (const Moved& lane : lanes_) {
+      const uint64_t last = std::min(runs[0].count * lane.step_bytes, kPrefetchBytes) - 1;
+      for (const plan::Run& run : runs) {
+        if (run.page == store::kNone) {
+          continue;
+        }
+        const std::byte* first = address(pages_, lane, run);
+        // What is less than the rows' alignment away from the last byte lies in its line.
+        for (uint64_t line = 0; line + lane.aligned <= last; line += kLine) {
+          base::prefetch(first + line);
+        }
+        base::prefetch(first + last);
       }
     }
-    for (const Lane& lane : casts_) {
+  }
+
+  void move(std::span<const plan::Run> runs) const {
+    const uint64_t count = runs[0].count;
+    for (const Moved& lane : lanes_) {
+      if (count == 1 && !streams(lane.step_bytes)) {
+        lane.move_steps(pages_, lane, runs);
+        continue;
+      }
+      for (const plan::Run& run : runs) {
+        move_run(lane, run);
+      }
+    }
+  }
+
+  static void move_casts(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs) {
+    for (const plan::Run& run : runs) {
       std::byte* target = lane.target + run.target * lane.row_bytes;
       if (run.page == store::kNone) {
         std::memset(target, 0, run.count * lane.row_bytes);
       } else {
-        plan::cast_values(lane.cast, address(run, lane), target, run.count * lane.row_values,
+        plan::cast_values(lane.cast, address(pages, lane, run), target, run.count * lane.row_values,
                           lane.scale);
       }
     }
   }
 
-  const std::byte* source_;
-  uint64_t page_bytes_;
+  bool streams(uint64_t bytes) const { return streams_ && bytes >= kStreamRun; }
+
+  void move_run(const Lane& lane, const plan::Run& run) const {
+    if (lane.cast != plan::Cast::kNone) {
+      move_casts(pages_, lane, {&run, 1});
+      return;
+    }
+    std::byte* target = lane.target + run.target * lane.step_bytes;
+    const uint64_t bytes = run.count * lane.step_bytes;
+    if (run.page == store::kNone) {
+      std::memset(target, 0, bytes);
+    } else if (streams(bytes)) {
+      kStream(target, address(pages_, lane, run), bytes);
+    } else {
+      copy_run(target, address(pages_, lane, run), bytes);
+    }
+  }
+
+  Pages pages_;
   bool streams_;
-  std::vector<Lane> lanes_;
-  std::vector<Lane> casts_;  // those that convert
+  std::vector<Moved> lanes_;
+  uint64_t step_bytes_ = 0;    // of all lanes
+  uint64_t shared_bytes_ = 0;  // of lines that a run shares with others
 };
 
 // Splits the runs of every window over the pool; make(window) says what to do with them.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/threads/touch.h"
+#include "base/threads/prefetch.h"
 #include "plan/window_runs.h"
 
 namespace gear::plan {
@@ -26,16 +26,20 @@ uint64_t plan_window(const WindowRuns& window, const BatchLayout::SharedWindow& 
   uint64_t steps = 0;
   uint32_t rows = 0;
   for (uint64_t i = 0; i < items; ++i) {
-    const Extent extent = window.extent(anchors[i]);
+    Extent extent{0, length, 0};
+    if (window.is_one_run(anchors[i], rows, *end)) {
+      ++end;
+    } else {
+      extent = window.extent(anchors[i]);
+      end = window.add(anchors[i], extent, packed ? rows : rows + extent.place, end);
+    }
     lengths[i] = static_cast<int32_t>(extent.count);
     steps += extent.count;
     if (packed) {
       cu_seqlens[i] = static_cast<int32_t>(rows);
-      end = window.add(anchors[i], extent, rows, end);
       rows += extent.count;
       continue;
     }
-    end = window.add(anchors[i], extent, rows + extent.place, end);
     if (extent.count != length) {
       write_mask(length, extent.place, extent.count, mask);
       end = add_zeros(length, extent.place, extent.count, rows, end);
@@ -87,9 +91,11 @@ void make_plan(const store::Index& index, const store::PageLayout& pages,
   for (uint64_t i = 0; i < items; ++i) {
     const store::Anchor anchor = selection.anchors[i];
     ids[i] = index.id(anchor, selection.unit);
-    const store::Episode& episode = index.episode(index.page(anchor.page).episode);
-    base::touch(&episode.begin);
-    base::touch(&episode.closing_columns);
+    if (!layout.derived.empty()) {
+      const store::Episode& episode = index.episode(index.page(anchor.page).episode);
+      base::prefetch(&episode.begin);
+      base::prefetch(&episode.closing_columns);
+    }
   }
   plan.reset();
   for (const BatchLayout::SharedWindow& shared : layout.windows) {

@@ -24,6 +24,15 @@ class WindowRuns {
         stop_(window.stop),
         pad_(window.pad) {}
 
+  /// Whether all steps of the window exist and lie in the anchor's page: then `run` is the only
+  /// one, to the rows from `target` on, and the episode need not be looked at.
+  bool is_one_run(store::Anchor anchor, uint32_t target, Run& run) const {
+    const int64_t from = anchor.row + start_;
+    const int64_t to = anchor.row + stop_;
+    run = {anchor.page, static_cast<uint32_t>(from), static_cast<uint32_t>(to - from), target};
+    return from >= 0 && to <= index_.page(anchor.page).anchors;
+  }
+
   Extent extent(store::Anchor anchor) const {
     const store::Page& page = index_.page(anchor.page);
     const store::Episode& episode = index_.episode(page.episode);

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "base/threads/touch.h"
+#include "base/threads/prefetch.h"
 #include "select/sampler.h"
 
 namespace gear::select {
@@ -46,7 +46,7 @@ class EqualItems {
       const size_t count = std::min(hits.size(), targets.size() - done);
       counts(index).find(targets.subspan(done, count), {hits.data(), count});
       for (size_t i = 0; i < count; ++i) {
-        base::touch(&index.page(page_of(hits[i])));
+        base::prefetch(&index.page(page_of(hits[i])));
       }
       for (size_t i = 0; i < count; ++i) {
         const uint32_t page = page_of(hits[i]);
@@ -101,7 +101,7 @@ class WeightedItems {
         const store::Anchor anchor = unit_ == store::Unit::kStep
                                          ? index.anchor_of(static_cast<uint32_t>(leaf))
                                          : store::Anchor{static_cast<uint32_t>(leaf), 0};
-        base::touch(&index.page(anchor.page));
+        base::prefetch(&index.page(anchor.page));
         anchors[done + i] = anchor;
         probabilities[done + i] = static_cast<float>(static_cast<double>(tree[leaf]) * scale);
       }

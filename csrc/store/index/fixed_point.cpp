@@ -28,10 +28,18 @@ using Powers = void (*)(const float* bases, double reference, double exponent, s
     powers[i] = power_portable(bases[i], reference, exponent);
   }
 }
-#endif
 
-#if defined(__x86_64__)
-const Powers kPowers = __builtin_cpu_supports("avx2") ? powers_avx2 : powers_baseline;
+[[gnu::flatten, gnu::target("avx512f,avx512dq,avx512vl,prefer-vector-width=512")]] void
+powers_avx512(const float* bases, double reference, double exponent, size_t count, double* powers) {
+  for (size_t i = 0; i < count; ++i) {
+    powers[i] = power_portable(bases[i], reference, exponent);
+  }
+}
+
+const Powers kPowers = __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
+                           ? powers_avx512
+                       : __builtin_cpu_supports("avx2") ? powers_avx2
+                                                        : powers_baseline;
 #else
 const Powers kPowers = powers_baseline;
 #endif

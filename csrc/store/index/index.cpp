@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/errors.h"
-#include "base/threads/touch.h"
+#include "base/threads/prefetch.h"
 #include "store/index/fixed_point.h"
 #include "store/index/update_check.h"
 
@@ -74,6 +74,7 @@ Index::Index(const IndexOptions& options) : Index(options, empty_state(checked(o
 
 Index::Index(const IndexOptions& options, SavedState saved)
     : options_(checked(options)),
+      by_page_steps_(static_cast<uint32_t>(options.page_steps)),
       state_(expand(options, std::move(saved))),
       chains_(options_, state_),
       offers_(options_, state_) {
@@ -90,16 +91,13 @@ uint64_t Index::bytes() const {
 
 // ---- ids ----
 
-int64_t Index::id(Anchor anchor, Unit unit) const {
-  return StepId{static_cast<uint32_t>(slot(anchor)),
-                state_.pages[anchor.page].generation & StepId::kGenerationMask, options_.owner,
-                unit == Unit::kEpisode}
-      .pack();
-}
-
 bool Index::find(StepId id, Anchor& anchor) const {
   anchor = anchor_of(id.slot);
   const Page& page = state_.pages[anchor.page];
+  if (!id.episode) {  // a free page has no rows, and this needs no look at the episode
+    return anchor.row < page.anchors &&
+           (page.generation & StepId::kGenerationMask) == id.generation;
+  }
   if (page.episode == kNone) {
     return false;
   }
@@ -281,31 +279,38 @@ uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> prio
   for (size_t i = 0; i < ids.size(); ++i) {
     store::check_update(ids[i], priorities[i], i, options_.owner, num_slots());
     const StepId id = StepId::unpack(ids[i]);
-    base::touch(&state_.pages[anchor_of(id.slot).page]);
-    base::touch(&state_.priorities[id.slot]);
+    base::prefetch(&state_.pages[anchor_of(id.slot).page]);
+    base::prefetch(&state_.priorities[id.slot]);
+  }
+  updated_.resize(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (find(StepId::unpack(ids[i]), updated_[i])) {
+      base::prefetch(&state_.episodes[state_.pages[updated_[i].page].episode].priority_sum);
+    } else {
+      updated_[i].page = kNone;
+    }
   }
   uint64_t applied = 0;
-  updated_.clear();
-  updated_priorities_.clear();
+  size_t steps = 0;  // those that updated_ keeps
+  updated_priorities_.resize(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
-    const StepId id = StepId::unpack(ids[i]);
-    Anchor anchor{};
-    if (!find(id, anchor)) {
+    const Anchor anchor = updated_[i];
+    if (anchor.page == kNone) {
       ++state_.counters.stale_updates;
       continue;
     }
-    if (id.episode) {
+    ++applied;
+    if (StepId::unpack(ids[i]).episode) {
       const uint32_t e = state_.pages[anchor.page].episode;
       state_.episodes[e].weight = static_cast<double>(priorities[i]);
       refresh(e);
-    } else {
-      set_priority(anchor, priorities[i]);
-      updated_.push_back(anchor);
-      updated_priorities_.push_back(priorities[i]);
+      continue;
     }
-    ++applied;
+    set_priority(anchor, priorities[i]);
+    updated_[steps] = anchor;
+    updated_priorities_[steps++] = priorities[i];
   }
-  offers_.updated(updated_, updated_priorities_);
+  offers_.updated({updated_.data(), steps}, {updated_priorities_.data(), steps});
   return applied;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers/divider.h"
 #include "store/id.h"
 #include "store/index/offers.h"
 #include "store/index/page_chains.h"
@@ -47,12 +48,16 @@ class Index {
   uint64_t slot(Anchor anchor) const {
     return uint64_t{anchor.page} * options_.page_steps + anchor.row;
   }
-  /// In 32 bits: a processor divides those in half the time.
   Anchor anchor_of(uint32_t slot) const {
-    const auto page_steps = static_cast<uint32_t>(options_.page_steps);
-    return {slot / page_steps, slot % page_steps};
+    const uint32_t page = by_page_steps_.divide(slot);
+    return {page, by_page_steps_.remainder(slot, page)};
   }
-  int64_t id(Anchor anchor, Unit unit) const;
+  int64_t id(Anchor anchor, Unit unit) const {
+    return StepId{static_cast<uint32_t>(slot(anchor)),
+                  state_.pages[anchor.page].generation & StepId::kGenerationMask, options_.owner,
+                  unit == Unit::kEpisode}
+        .pack();
+  }
   /// The place an id names; throws InvalidArgument when it is no id of this index or its step is
   /// gone.
   Anchor resolve(int64_t id) const;
@@ -126,6 +131,7 @@ class Index {
   void free_episode(uint32_t episode);
 
   IndexOptions options_;
+  base::Divider by_page_steps_;
   IndexState state_;
   PageChains chains_;
   Offers offers_;

@@ -88,6 +88,33 @@ TEST_CASE("gather: every length at every alignment moves its bytes and no other"
   }
 }
 
+TEST_CASE("gather: steps of every width, drawn one by one, move their bytes and no other") {
+  ThreadPool pool(1);
+  constexpr uint32_t kRows = 150;  // more than are moved at once, and not a multiple of it
+  for (int64_t width = 1; width <= 300; width += width < 140 ? 1 : 53) {
+    const Schema schema({{"x", {width}, DType::kU8}, {"y", {}, DType::kF64}});
+    const PageLayout pages(schema, 7);
+    const std::vector<std::byte> source = random_bytes(9 * pages.page_bytes);
+    const Batch batch = make_batch(schema, 2 * kRows);
+    std::vector<std::byte> wanted = bytes_of(batch);
+    Plan plan;
+    plan.reset();
+    plan.begin_window(kRows);
+    for (uint32_t i = 0; i < kRows; ++i) {
+      const gear::base::Draw128 draw = gear::base::philox(8, static_cast<uint64_t>(width), i);
+      // Rows of zeros and longer runs stand between them.
+      const uint32_t page = draw.hi % 16 == 0 ? kNone : static_cast<uint32_t>(draw.hi % 9);
+      const uint32_t count = draw.lo % 64 == 0 ? 2 : 1;
+      const Run run{page, static_cast<uint32_t>(draw.lo % 6), count, 2 * i};
+      plan.add(run);
+      model(source, pages, batch, run, wanted);
+    }
+    gather_cpu(source.data(), pages, plan, batch, pool);
+    CAPTURE(width);
+    REQUIRE(std::memcmp(batch.block.get(), wanted.data(), wanted.size()) == 0);
+  }
+}
+
 TEST_CASE("gather: long runs of a batch larger than the caches move their bytes and no other") {
   ThreadPool pool(1);
   const Schema schema({{"x", {}, DType::kU8}});
