@@ -80,6 +80,12 @@ class Shard:
         ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         priorities: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
     ) -> int: ...
+    def update_at(
+        self,
+        ids: typing.SupportsInt | typing.SupportsIndex,
+        priorities: typing.SupportsInt | typing.SupportsIndex,
+        count: typing.SupportsInt | typing.SupportsIndex,
+    ) -> int: ...
     def update_from_device(
         self,
         ids: typing.SupportsInt | typing.SupportsIndex,
@@ -226,6 +232,12 @@ class Peers:
         self,
         ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         priorities: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+    ) -> None: ...
+    def update_at(
+        self,
+        ids: typing.SupportsInt | typing.SupportsIndex,
+        priorities: typing.SupportsInt | typing.SupportsIndex,
+        count: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
     def update_from_device(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,48 +106,53 @@ def gpu_array(label: str, values: Any, *, integer: bool) -> GpuArray | None:
         return GpuArray(address, len(values), device, cupy.cuda.get_current_stream().ptr, values)
 
 
-def update_on_gpu(ids: Any, priorities: Any, send: Callable[[int, int, int, int], None]) -> bool:
-    """Gives `send` the addresses of ids and priorities on their GPU, their number, and the stream
-    that makes them. False if they are not both on one GPU.
+def set_priorities(to: _core.Shard | _core.Peers, ids: Any, priorities: Any) -> int | None:
+    """Gives `to` the priorities of steps; returns what it returns, None for arrays on one GPU.
 
     Raises:
-        InvalidArgument: the numbers of ids and priorities differ, or `gpu_array` refuses one.
+        InvalidArgument: ids that are not int64, priorities that are not real numbers, another shape
+            than ``[B]``, or different numbers of them; and as `to` does.
     """
     torch = sys.modules.get("torch")
-    if torch is not None and _is_update(torch, ids, priorities) and _core.runtime_version():
-        stream = torch_stream(torch)(ids.get_device())
+    if torch is not None and _need_no_conversion(torch, ids, priorities):
         count = ids.numel()
-        if count > 0:
-            send(ids.data_ptr(), priorities.data_ptr(), count, stream)
-        return True
+        if ids.is_cpu:
+            return to.update_at(ids.data_ptr(), priorities.data_ptr(), count)
+        if _core.runtime_version():
+            stream = torch_stream(torch)(ids.get_device())
+            if count > 0:
+                to.update_from_device(ids.data_ptr(), priorities.data_ptr(), count, stream)
+            return None
     gpu_ids = gpu_array("ids", ids, integer=True)
     gpu_priorities = gpu_ids and gpu_array("priorities", priorities, integer=False)
     if not gpu_ids or not gpu_priorities or gpu_ids.device != gpu_priorities.device:
-        return False
+        return to.update(as_ids(ids), as_priorities(priorities))
     if gpu_ids.size != gpu_priorities.size:
         raise InvalidArgument(
             f"[store] update takes one priority an id; given {gpu_ids.size} ids and "
             f"{gpu_priorities.size} priorities"
         )
     if gpu_ids.size > 0:
-        send(gpu_ids.address, gpu_priorities.address, gpu_ids.size, gpu_ids.stream)
-    return True
+        to.update_from_device(gpu_ids.address, gpu_priorities.address, gpu_ids.size, gpu_ids.stream)
+    return None
 
 
-def _is_update(torch: Any, ids: Any, priorities: Any) -> bool:
-    """Whether these are torch tensors on one GPU that need no conversion: what nearly everybody
-    gives, and some microseconds cheaper to find out than by `gpu_array`."""
+def _need_no_conversion(torch: Any, ids: Any, priorities: Any) -> bool:
+    """Whether these are torch tensors in one memory that the core can read as they are: what nearly
+    everybody gives, and some microseconds cheaper to find out than by conversion."""
     tensor = torch.Tensor
     return (
-        isinstance(ids, tensor)
-        and isinstance(priorities, tensor)
-        and ids.is_cuda
-        and priorities.is_cuda
+        type(ids) is tensor
+        and type(priorities) is tensor
         and ids.dtype is torch.int64
         and priorities.dtype is torch.float32
         and ids.dim() == 1
         and ids.shape == priorities.shape
         and ids.is_contiguous()
         and priorities.is_contiguous()
-        and ids.get_device() == priorities.get_device()
+        and not priorities.is_neg()
+        and (
+            (ids.is_cpu and priorities.is_cpu)
+            or (ids.is_cuda and priorities.is_cuda and ids.get_device() == priorities.get_device())
+        )
     )

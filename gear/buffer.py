@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gear import _core, checkpoint
 from gear.arguments import check_count, check_flag, check_text
-from gear.arrays import as_ids, as_priorities, update_on_gpu
+from gear.arrays import as_ids, set_priorities
 from gear.batch import Batch
 from gear.distributed import Group
 from gear.distributed.region import checked_place
@@ -277,9 +277,7 @@ class ReplayBuffer:
                 "'store': pulls are uniform, and nothing carries priorities to the owners of steps"
             )
         to = shard if self._peers is None else self._peers
-        if update_on_gpu(ids, priorities, to.update_from_device):
-            return None
-        return to.update(as_ids(ids), as_priorities(priorities))
+        return set_priorities(to, ids, priorities)
 
     def priorities(self, ids: Any) -> npt.NDArray[np.float32]:
         """The priorities of stored steps, float32 ``[B]``."""

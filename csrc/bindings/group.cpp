@@ -28,6 +28,12 @@ void update_peers(BufferPeers& peers, const Ids& ids, const Priorities& prioriti
                {priorities.data(), static_cast<size_t>(priorities.size())});
 }
 
+// Arrays in the host's memory, by address.
+void update_peers_at(BufferPeers& peers, uintptr_t ids, uintptr_t priorities, uint64_t count) {
+  peers.update({reinterpret_cast<const int64_t*>(ids), count},
+               {reinterpret_cast<const float*>(priorities), count});
+}
+
 // Arrays in a GPU's memory, by address.
 void update_peers_from_device(BufferPeers& peers, uintptr_t ids, uintptr_t priorities,
                               uint64_t count, uintptr_t stream) {
@@ -46,6 +52,7 @@ void register_group(py::module_& module) {
       .def_property_readonly("published",
                              [](const BufferPeers& peers) { return peers.published != nullptr; })
       .def("update", &update_peers, py::arg("ids"), py::arg("priorities"))
+      .def("update_at", &update_peers_at, py::arg("ids"), py::arg("priorities"), py::arg("count"))
       .def("update_from_device", &update_peers_from_device, py::arg("ids"), py::arg("priorities"),
            py::arg("count"), py::arg("stream"))
       .def("save", &save_part, py::arg("path"));

@@ -163,6 +163,13 @@ uint64_t update(store::Shard& shard, const Ids& ids, const Priorities& prioritie
   return shard.update(given_ids, given);
 }
 
+// Arrays in the host's memory, by address.
+uint64_t update_at(store::Shard& shard, uintptr_t ids, uintptr_t priorities, uint64_t count) {
+  const auto lock = shard.lock();
+  return shard.update({reinterpret_cast<const int64_t*>(ids), count},
+                      {reinterpret_cast<const float*>(priorities), count});
+}
+
 // Arrays in a GPU's memory, by address.
 void update_from_device(store::Shard& shard, uintptr_t ids, uintptr_t priorities, uint64_t count,
                         uintptr_t stream) {
@@ -280,6 +287,7 @@ void register_store(py::module_& module) {
       .def("stats", &stats)
       .def("episodes", &episodes)
       .def("update", &update, py::arg("ids"), py::arg("priorities"))
+      .def("update_at", &update_at, py::arg("ids"), py::arg("priorities"), py::arg("count"))
       .def("update_from_device", &update_from_device, py::arg("ids"), py::arg("priorities"),
            py::arg("count"), py::arg("stream"))
       .def("priorities", &priorities_of, py::arg("ids"));
