@@ -81,6 +81,7 @@ if [ -z "$sanitizers" ]; then
   build native address,undefined "$with_cuda" "$target"
   exit
 fi
+of_many_forms='*gather*,*sum tree*,*weights*,*powers*,*philox*,*permutation*,*many positions*'
 status=0
 building=
 benchmark=()
@@ -95,6 +96,9 @@ if [ "$sanitizers" != thread ]; then
   fi
   build/native/gear_native_tests "$@" || status=$?
   if [ ${#benchmark[@]} -gt 0 ]; then
+    for level in none avx2; do # the forms that this processor does not take by itself
+      GEAR_SIMD=$level build/native/gear_native_tests --test-case="$of_many_forms" || status=$?
+    done
     .venv/bin/python benchmarks/group_draws.py build/native/gear_group_draws --ranks 2,5 --batch-size 4 || status=$?
   fi
 fi

@@ -13,6 +13,8 @@ namespace {
 constexpr auto kTable = std::to_array<EnvVar>({
     {"GEAR_NUM_THREADS", "the CPUs this process may use, at most 16",
      "threads that gather batches on the CPU, the calling one included"},
+    {"GEAR_SIMD", "what this processor has",
+     "vector instructions that the core may use: none, avx2 or avx512; all give the same bits"},
     {"GEAR_LOG", "warning", "what the core reports to the log: off, warning, info or debug"},
     {"GEAR_SHM_PREFIX", "gear",
      "prefix of the names of shared regions in /dev/shm: <prefix>-<name of the buffer>"},

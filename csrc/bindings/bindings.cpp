@@ -6,6 +6,7 @@
 #include "base/environment.h"
 #include "base/errors.h"
 #include "base/log.h"
+#include "base/simd.h"
 #include "base/threads/blocking.h"
 #include "base/threads/interrupt.h"
 #include "base/threads/thread_pool.h"
@@ -119,11 +120,7 @@ py::dict build_info() {
   info["mpi"] = transport::mpi_built_with();
   info["verbs"] = transport::verbs_built();
   info["fabric"] = transport::fabric_built();
-#if defined(__x86_64__)
-  info["simd"] = __builtin_cpu_supports("avx2") ? "avx2, sse4.2 crc" : "sse2";
-#else
-  info["simd"] = "portable";
-#endif
+  info["simd"] = base::simd_name(base::simd());
   info["checkpoint_format"] = store::kCheckpointFormat;
   info["threads"] = base::ThreadPool::shared().size();
   return info;

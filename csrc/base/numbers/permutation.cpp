@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 
+#include "base/simd.h"
+
 namespace gear::base {
 
 // Loops without a branch, which compilers turn into vectors.
@@ -35,9 +37,7 @@ struct PermutationBlocks {
   template <bool kBackwards>
   static Step choose() {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl")) {
+    if (simd() >= Simd::kAvx512) {
       return &wide<kBackwards>;
     }
 #endif

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/simd.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -294,8 +296,7 @@ using Fill = void (*)(uint64_t, uint64_t, uint64_t, std::span<Draw128>);
 // Chosen by hand: target_clones needs an ifunc, whose resolver runs before a sanitizer does.
 Fill choose_fill() {
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2")) {
+  if (simd() >= Simd::kAvx2) {
     return fill_avx2;
   }
 #endif
@@ -305,11 +306,10 @@ Fill choose_fill() {
 std::vector<PhiloxScan> scans_here() {
   std::vector<PhiloxScan> scans = {scan_scalar};
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2")) {
+  if (simd() >= Simd::kAvx2) {
     scans.push_back(scan_avx2);
   }
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")) {
+  if (simd() >= Simd::kAvx512) {
     scans.push_back(scan_avx512);
   }
 #endif

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/errors.h"
+#include "base/simd.h"
 
 namespace gear::store {
 namespace {
@@ -29,27 +30,34 @@ using Powers = void (*)(const float* bases, double reference, double exponent, s
   }
 }
 
-[[gnu::flatten, gnu::target("avx512f,avx512dq,avx512vl,prefer-vector-width=512")]] void
-powers_avx512(const float* bases, double reference, double exponent, size_t count, double* powers) {
+// On 512 bits at a time: csrc/CMakeLists.txt.
+[[gnu::flatten, gnu::target("avx512f,avx512dq,avx512vl")]] void powers_avx512(
+    const float* bases, double reference, double exponent, size_t count, double* powers) {
   for (size_t i = 0; i < count; ++i) {
     powers[i] = power_portable(bases[i], reference, exponent);
   }
 }
-
-const Powers kPowers = __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
-                           ? powers_avx512
-                       : __builtin_cpu_supports("avx2") ? powers_avx2
-                                                        : powers_baseline;
-#else
-const Powers kPowers = powers_baseline;
 #endif
+
+Powers choose_powers() {
+#if defined(__x86_64__)
+  if (base::simd() >= base::Simd::kAvx512) {
+    return powers_avx512;
+  }
+  if (base::simd() >= base::Simd::kAvx2) {
+    return powers_avx2;
+  }
+#endif
+  return powers_baseline;
+}
 
 }  // namespace
 
 void powers_portable(std::span<const float> bases, double reference, double exponent,
                      std::span<double> powers) {
   GEAR_CHECK(bases.size() == powers.size());
-  kPowers(bases.data(), reference, exponent, bases.size(), powers.data());
+  static const Powers form = choose_powers();
+  form(bases.data(), reference, exponent, bases.size(), powers.data());
 }
 
 uint64_t fixed_weights(std::span<const float> priorities, double alpha, uint64_t limit,

@@ -7,6 +7,7 @@
 #endif
 
 #include "base/errors.h"
+#include "base/simd.h"
 #include "base/threads/prefetch.h"
 
 namespace gear::store {
@@ -37,7 +38,7 @@ struct Descent {
 using Step = void (*)(const int64_t* nodes, size_t count, Descent& descent);
 
 inline void enter_child(const int64_t* sums, uint64_t passed, int64_t& left, uint64_t& place) {
-  const uint64_t any = passed > 0 ? 1 : 0;  // in place of a branch, which one in 16 would miss
+  const uint64_t any = passed > 0 ? 1 : 0;  // no branch: one in 16 would be mispredicted
   left -= sums[passed - any] & -static_cast<int64_t>(any);
   place = place * SumTree::kFanout + passed;
 }
@@ -132,15 +133,26 @@ void add_portable(int64_t* nodes, std::span<const uint64_t> levels, uint64_t nod
 }
 #endif
 
+// The forms that this processor takes.
+struct Forms {
+  Step step = step_portable;
+  Add add = add_portable;
+};
+
+const Forms& forms() {
+  static const Forms chosen = [] {
+    Forms found;
 #if defined(__x86_64__)
-const bool kAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
-const bool kAvx512 = kAvx2 && __builtin_cpu_supports("avx512f");
-const Step kStep = kAvx512 ? step_avx512 : kAvx2 ? step_avx2 : step_portable;
-const Add kAdd = kAvx512 ? add_avx512 : kAvx2 ? add_avx2 : add_portable;
-#else
-const Step kStep = step_portable;
-const Add kAdd = add_portable;
+    if (base::simd() >= base::Simd::kAvx512) {
+      found = {step_avx512, add_avx512};
+    } else if (base::simd() >= base::Simd::kAvx2) {
+      found = {step_avx2, add_avx2};
+    }
 #endif
+    return found;
+  }();
+  return chosen;
+}
 
 }  // namespace
 
@@ -158,7 +170,7 @@ SumTree::SumTree(uint64_t num_leaves) : num_leaves_(num_leaves) {
 }
 
 void SumTree::add(size_t level, uint64_t node, int64_t delta) {
-  kAdd(nodes_.data(), std::span(level_begin_).subspan(level), node, delta);
+  forms().add(nodes_.data(), std::span(level_begin_).subspan(level), node, delta);
 }
 
 void SumTree::set(uint64_t leaf, uint64_t weight) {
@@ -210,6 +222,7 @@ void SumTree::set_run(uint64_t first, std::span<const uint64_t> weights) {
 
 void SumTree::find(std::span<const uint64_t> targets, std::span<Hit> hits) const {
   GEAR_CHECK(targets.size() == hits.size());
+  const Step step = forms().step;
   for (size_t begin = 0; begin < targets.size(); begin += kGroup) {
     const size_t count = std::min<size_t>(kGroup, targets.size() - begin);
     Descent descent{};
@@ -217,7 +230,7 @@ void SumTree::find(std::span<const uint64_t> targets, std::span<Hit> hits) const
       descent.left[i] = static_cast<int64_t>(targets[begin + i]);
     }
     for (size_t level = level_begin_.size(); level-- > 0;) {
-      kStep(nodes_.data() + level_begin_[level], count, descent);
+      step(nodes_.data() + level_begin_[level], count, descent);
       if (level == 0) {
         break;
       }
