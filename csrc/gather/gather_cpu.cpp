@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <vector>
 
+#include "base/simd.h"
 #include "base/threads/prefetch.h"
 
 #if defined(__x86_64__)
@@ -17,8 +19,10 @@ namespace {
 constexpr uint64_t kLine = 64;
 // What is asked for ahead of its copy (base/threads/prefetch.h).
 constexpr uint64_t kAheadBytes = 32 << 10;
-// Of runs of one step, so many are moved column by column: each column's length is looked at once.
-constexpr size_t kStepsAtOnce = 32;
+// Runs of one step are moved column by column, in groups: so many runs, and about so many bytes of
+// all columns, since a group is asked for while the one before it is copied.
+constexpr size_t kGroupRuns = 32;
+constexpr uint64_t kGroupBytes = 8 << 10;
 constexpr uint64_t kPrefetchBytes = 4 << 10;  // of one run; the hardware prefetcher takes over then
 // A task moves about this much, of every window: what two windows share is in the core's cache
 // then.
@@ -27,7 +31,7 @@ constexpr uint64_t kBytesPerTask = 1 << 19;
 constexpr uint64_t kStreamFrom = 8 << 20;
 constexpr uint64_t kStreamRun = 1 << 10;  // of a shorter run, lines that it shares would cost more
 
-// So many bytes, moved at once, at any address; where a processor's vectors are shorter, in parts.
+// So many bytes, at any address.
 template <size_t kBytes>
 struct [[gnu::packed, gnu::may_alias]] Bytes {
   using Vector [[gnu::vector_size(kBytes)]] = unsigned char;
@@ -35,43 +39,47 @@ struct [[gnu::packed, gnu::may_alias]] Bytes {
 };
 
 // Two overlapping moves cover every length from kBytes to twice that without a loop and without
-// touching a byte outside.
-template <size_t kBytes>
+// touching a byte outside; each is one instruction up to kVector bytes.
+template <size_t kBytes, size_t kVector>
 [[gnu::always_inline]] inline void copy_ends(std::byte* target, const std::byte* source,
                                              uint64_t bytes) {
-  using At = Bytes<kBytes>;
   const uint64_t last = bytes - kBytes;
-  const typename At::Vector head = reinterpret_cast<const At*>(source)->bytes;
-  const typename At::Vector tail = reinterpret_cast<const At*>(source + last)->bytes;
-  reinterpret_cast<At*>(target)->bytes = head;
-  reinterpret_cast<At*>(target + last)->bytes = tail;
+  if constexpr (kBytes > kVector) {
+    copy_ends<kBytes / 2, kVector>(target, source, kBytes);
+    copy_ends<kBytes / 2, kVector>(target + last, source + last, kBytes);
+  } else {
+    using At = Bytes<kBytes>;
+    const typename At::Vector head = reinterpret_cast<const At*>(source)->bytes;
+    const typename At::Vector tail = reinterpret_cast<const At*>(source + last)->bytes;
+    reinterpret_cast<At*>(target)->bytes = head;
+    reinterpret_cast<At*>(target + last)->bytes = tail;
+  }
 }
 
-// By vectors of AVX2: those of twice the length gained nothing on Zen 4.
-template <>
-[[gnu::always_inline]] inline void copy_ends<64>(std::byte* target, const std::byte* source,
-                                                 uint64_t bytes) {
-  copy_ends<32>(target, source, 64);
-  copy_ends<32>(target + bytes - 64, source + bytes - 64, 64);
+constexpr uint64_t kLongest = 128;  // that ends cover
+template <size_t kBytes>
+using Length = std::integral_constant<size_t, kBytes>;
+
+// use(Length<n>) with the n whose ends cover so many bytes, 1 to kLongest.
+template <class Use>
+[[gnu::always_inline]] inline auto with_ends(uint64_t bytes, const Use& use) {
+  return bytes >= 64   ? use(Length<64>())
+         : bytes >= 32 ? use(Length<32>())
+         : bytes >= 16 ? use(Length<16>())
+         : bytes >= 8  ? use(Length<8>())
+         : bytes >= 4  ? use(Length<4>())
+         : bytes >= 2  ? use(Length<2>())
+                       : use(Length<1>());
 }
+
+constexpr size_t kSse = 16;
+constexpr size_t kAvx2 = 32;  // vectors of 64 bytes gained nothing on Zen 4
 
 void copy_run(std::byte* target, const std::byte* source, uint64_t bytes) {
-  if (bytes > 128) {
+  if (bytes > kLongest) {
     std::memcpy(target, source, bytes);
-  } else if (bytes >= 64) {
-    copy_ends<64>(target, source, bytes);
-  } else if (bytes >= 32) {
-    copy_ends<32>(target, source, bytes);
-  } else if (bytes >= 16) {
-    copy_ends<16>(target, source, bytes);
-  } else if (bytes >= 8) {
-    copy_ends<8>(target, source, bytes);
-  } else if (bytes >= 4) {
-    copy_ends<4>(target, source, bytes);
-  } else if (bytes >= 2) {
-    copy_ends<2>(target, source, bytes);
-  } else if (bytes == 1) {
-    copy_ends<1>(target, source, bytes);
+  } else if (bytes > 0) {
+    with_ends(bytes, [&](auto length) { copy_ends<length(), kSse>(target, source, bytes); });
   }
 }
 
@@ -101,12 +109,16 @@ void stream_portable(std::byte* target, const std::byte* source, uint64_t bytes)
 }
 #endif
 
+bool has_avx2() { return base::simd() >= base::Simd::kAvx2; }
+
+Stream choose_stream() {
 #if defined(__x86_64__)
-const bool kAvx2 = __builtin_cpu_supports("avx2");
-const Stream kStream = kAvx2 ? stream_avx2 : stream_portable;
-#else
-const Stream kStream = stream_portable;
+  if (has_avx2()) {
+    return stream_avx2;
+  }
 #endif
+  return stream_portable;
+}
 
 // Streaming stores are ordered by nothing else, not even by a release.
 void end_streaming() {
@@ -126,7 +138,7 @@ struct Lane {
   uint64_t offset;  // of row 0 of page 0 in the source
   uint64_t step_bytes;
   std::byte* target;
-  uint64_t row_bytes = 0;  // delivered; as what follows, of one that converts on the way
+  uint64_t row_bytes;  // delivered: other than step_bytes where it converts on the way
   uint64_t row_values = 0;
   plan::Cast cast = plan::Cast::kNone;
   float scale = 1.0F;
@@ -137,68 +149,83 @@ struct Lane {
   return pages.source + run.page * pages.page_bytes + lane.offset + run.row * lane.step_bytes;
 }
 
-// Moves runs of one step each, all of as many bytes.
-using MoveSteps = void (*)(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs);
+// Moves a lane's part of runs.
+using Move = void (*)(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs);
 
-template <size_t kBytes>
-[[gnu::always_inline]] inline void move_ends(const Pages& pages, const Lane& lane,
-                                             std::span<const plan::Run> runs) {
-  const Pages from = pages;  // in registers, whatever the copies write to
-  const Lane to = lane;
+// copy(target, source, lane, run.count) moves what is there.
+template <class Copy>
+[[gnu::always_inline]] inline void move_by(const Copy& copy, const Pages& all_pages,
+                                           const Lane& one_lane, std::span<const plan::Run> runs) {
+  const Pages pages = all_pages;  // in registers, whatever the copies write to
+  const Lane lane = one_lane;
   for (const plan::Run& run : runs) {
-    std::byte* target = to.target + run.target * to.step_bytes;
+    std::byte* target = lane.target + run.target * lane.row_bytes;
     if (run.page == store::kNone) [[unlikely]] {
-      std::memset(target, 0, to.step_bytes);
+      std::memset(target, 0, run.count * lane.row_bytes);
     } else {
-      copy_ends<kBytes>(target, address(from, to, run), to.step_bytes);
+      copy(target, address(pages, lane, run), lane, run.count);
     }
   }
 }
+
+// Of runs of one step, all of as many bytes.
+template <size_t kBytes, size_t kVector>
+struct CopyStep {
+  [[gnu::always_inline]] void operator()(std::byte* target, const std::byte* source,
+                                         const Lane& lane, uint32_t) const {
+    copy_ends<kBytes, kVector>(target, source, lane.step_bytes);
+  }
+};
 
 template <size_t kBytes>
 void move_steps(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs) {
-  move_ends<kBytes>(pages, lane, runs);
-}
-
-void move_long_steps(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs) {
-  for (const plan::Run& run : runs) {
-    std::byte* target = lane.target + run.target * lane.step_bytes;
-    if (run.page == store::kNone) [[unlikely]] {
-      std::memset(target, 0, lane.step_bytes);
-    } else {
-      std::memcpy(target, address(pages, lane, run), lane.step_bytes);
-    }
-  }
+  move_by(CopyStep<kBytes, kSse>(), pages, lane, runs);
 }
 
 #if defined(__x86_64__)
 template <size_t kBytes>
 [[gnu::target("avx2")]] void move_steps_avx2(const Pages& pages, const Lane& lane,
                                              std::span<const plan::Run> runs) {
-  move_ends<kBytes>(pages, lane, runs);
+  move_by(CopyStep<kBytes, kAvx2>(), pages, lane, runs);
 }
-const MoveSteps kMoveFrom32 = kAvx2 ? move_steps_avx2<32> : move_steps<32>;
-const MoveSteps kMoveFrom64 = kAvx2 ? move_steps_avx2<64> : move_steps<64>;
-#else
-const MoveSteps kMoveFrom32 = move_steps<32>;
-const MoveSteps kMoveFrom64 = move_steps<64>;
 #endif
 
-MoveSteps move_steps_of(uint64_t bytes) {
-  if (bytes > 128) {
-    return move_long_steps;
+void move_runs_of_steps(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs) {
+  const auto copy = [](std::byte* to, const std::byte* from, const Lane& of, uint32_t count) {
+    copy_run(to, from, count * of.step_bytes);
+  };
+  move_by(copy, pages, lane, runs);
+}
+
+void move_past_caches(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs) {
+  static const Stream stream = choose_stream();
+  const auto copy = [](std::byte* to, const std::byte* from, const Lane& of, uint32_t count) {
+    const uint64_t bytes = count * of.step_bytes;
+    (bytes >= kStreamRun ? stream : copy_run)(to, from, bytes);
+  };
+  move_by(copy, pages, lane, runs);
+}
+
+void move_converting(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs) {
+  const auto copy = [](std::byte* to, const std::byte* from, const Lane& of, uint32_t count) {
+    plan::cast_values(of.cast, from, to, count * of.row_values, of.scale);
+  };
+  move_by(copy, pages, lane, runs);
+}
+
+// The quickest for runs of one step that is so long.
+Move choose_move_of_steps(uint64_t step_bytes) {
+  if (step_bytes > kLongest) {
+    return move_runs_of_steps;
   }
-  if (bytes >= 64) {
-    return kMoveFrom64;
-  }
-  if (bytes >= 32) {
-    return kMoveFrom32;
-  }
-  return bytes >= 16  ? move_steps<16>
-         : bytes >= 8 ? move_steps<8>
-         : bytes >= 4 ? move_steps<4>
-         : bytes >= 2 ? move_steps<2>
-                      : move_steps<1>;
+  return with_ends(step_bytes, [](auto length) -> Move {
+#if defined(__x86_64__)
+    if (length() > kSse && has_avx2()) {
+      return move_steps_avx2<length()>;
+    }
+#endif
+    return move_steps<length()>;
+  });
 }
 
 class WindowGather {
@@ -209,27 +236,22 @@ class WindowGather {
 
   void add(const Lane& lane) {
     const uint64_t factor = lane.step_bytes & -lane.step_bytes;
-    lanes_.push_back(
-        {lane, move_steps_of(lane.step_bytes), std::min(factor, store::PageLayout::kColumnAlign)});
+    const bool converts = lane.cast != plan::Cast::kNone;
+    const Move runs = converts ? move_converting : streams_ ? move_past_caches : move_runs_of_steps;
+    const bool chosen = converts || (streams_ && lane.step_bytes >= kStreamRun);
+    columns_.push_back({lane, runs, chosen ? runs : choose_move_of_steps(lane.step_bytes),
+                        std::min(factor, store::PageLayout::kColumnAlign)});
     step_bytes_ += lane.step_bytes;
     shared_bytes_ += kLine;
+    group_runs_ = std::clamp<size_t>(kGroupBytes / (step_bytes_ + shared_bytes_), 1, kGroupRuns);
   }
 
   // To output `o` of the batch.
   void add_output(const plan::Batch& batch, size_t o, uint64_t offset, uint64_t step_bytes) {
     const plan::BatchLayout& layout = *batch.layout;
     const uint64_t row_bytes = layout.row_bytes[o];
-    const Lane lane{offset,
-                    step_bytes,
-                    batch.block.get() + layout.data[o],
-                    row_bytes,
-                    row_bytes / dtype_bytes(layout.dtypes[o]),
-                    layout.casts[o],
-                    layout.outputs[o].scale};
-    add(lane);
-    if (lane.cast != plan::Cast::kNone) {
-      lanes_.back().move_steps = move_casts;
-    }
+    add({offset, step_bytes, batch.block.get() + layout.data[o], row_bytes,
+         row_bytes / dtype_bytes(layout.dtypes[o]), layout.casts[o], layout.outputs[o].scale});
   }
 
   void execute(std::span<const plan::Run> runs) const {
@@ -237,15 +259,17 @@ class WindowGather {
     uint64_t ahead = 0;  // bytes of runs [i, asked)
     for (size_t i = 0; i < runs.size();) {
       while (asked < runs.size() && ahead < kAheadBytes) {
-        const std::span<const plan::Run> next = moved_at_once(runs.subspan(asked));
-        prefetch(next);
-        ahead += bytes_of(next);
-        asked += next.size();
+        const std::span<const plan::Run> group = first_group(runs.subspan(asked));
+        prefetch(group);
+        ahead += bytes_of(group);
+        asked += group.size();
       }
-      const std::span<const plan::Run> these = moved_at_once(runs.subspan(i));
-      move(these);
-      ahead -= bytes_of(these);
-      i += these.size();
+      const std::span<const plan::Run> group = first_group(runs.subspan(i));
+      for (const Column& column : columns_) {
+        (group[0].count == 1 ? column.move_steps : column.move_runs)(pages_, column, group);
+      }
+      ahead -= bytes_of(group);
+      i += group.size();
     }
     if (streams_) {
       end_streaming();
@@ -253,36 +277,37 @@ class WindowGather {
   }
 
  private:
-  struct Moved : Lane {
-    MoveSteps move_steps;
+  struct Column : Lane {
+    Move move_runs;
+    Move move_steps;   // of one step each
     uint64_t aligned;  // every row begins at a multiple of it
   };
 
-  // The first runs if they are of one step each, which are moved column by column; else one run.
-  static std::span<const plan::Run> moved_at_once(std::span<const plan::Run> runs) {
+  // Runs of one step each, or one other.
+  std::span<const plan::Run> first_group(std::span<const plan::Run> runs) const {
     size_t count = 0;
-    while (count < std::min(kStepsAtOnce, runs.size()) && runs[count].count == 1) {
+    while (count < std::min(group_runs_, runs.size()) && runs[count].count == 1) {
       ++count;
     }
     return runs.first(std::max<size_t>(count, 1));
   }
 
-  // And of the cache lines at its ends, which each run shares with others.
-  uint64_t bytes_of(std::span<const plan::Run> runs) const {
-    return runs.size() * (runs[0].count * step_bytes_ + shared_bytes_);
+  // What a group moves, and the rest of the cache lines at the ends of its rows.
+  uint64_t bytes_of(std::span<const plan::Run> group) const {
+    return group.size() * (group[0].count * step_bytes_ + shared_bytes_);
   }
 
   // Inlined by force: seen as a function, it has no effect and GCC drops the call.
-  [[gnu::always_inline]] void prefetch(std::span<const plan::Run> runs) const {
-    for (const Moved& lane : lanes_) {
-      const uint64_t last = std::min(runs[0].count * lane.step_bytes, kPrefetchBytes) - 1;
-      for (const plan::Run& run : runs) {
+  [[gnu::always_inline]] void prefetch(std::span<const plan::Run> group) const {
+    for (const Column& column : columns_) {
+      const uint64_t last = std::min(group[0].count * column.step_bytes, kPrefetchBytes) - 1;
+      for (const plan::Run& run : group) {
         if (run.page == store::kNone) {
           continue;
         }
-        const std::byte* first = address(pages_, lane, run);
+        const std::byte* first = address(pages_, column, run);
         // What is less than the rows' alignment away from the last byte lies in its line.
-        for (uint64_t line = 0; line + lane.aligned <= last; line += kLine) {
+        for (uint64_t line = 0; line + column.aligned <= last; line += kLine) {
           base::prefetch(first + line);
         }
         base::prefetch(first + last);
@@ -290,54 +315,12 @@ class WindowGather {
     }
   }
 
-  void move(std::span<const plan::Run> runs) const {
-    const uint64_t count = runs[0].count;
-    for (const Moved& lane : lanes_) {
-      if (count == 1 && !streams(lane.step_bytes)) {
-        lane.move_steps(pages_, lane, runs);
-        continue;
-      }
-      for (const plan::Run& run : runs) {
-        move_run(lane, run);
-      }
-    }
-  }
-
-  static void move_casts(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs) {
-    for (const plan::Run& run : runs) {
-      std::byte* target = lane.target + run.target * lane.row_bytes;
-      if (run.page == store::kNone) {
-        std::memset(target, 0, run.count * lane.row_bytes);
-      } else {
-        plan::cast_values(lane.cast, address(pages, lane, run), target, run.count * lane.row_values,
-                          lane.scale);
-      }
-    }
-  }
-
-  bool streams(uint64_t bytes) const { return streams_ && bytes >= kStreamRun; }
-
-  void move_run(const Lane& lane, const plan::Run& run) const {
-    if (lane.cast != plan::Cast::kNone) {
-      move_casts(pages_, lane, {&run, 1});
-      return;
-    }
-    std::byte* target = lane.target + run.target * lane.step_bytes;
-    const uint64_t bytes = run.count * lane.step_bytes;
-    if (run.page == store::kNone) {
-      std::memset(target, 0, bytes);
-    } else if (streams(bytes)) {
-      kStream(target, address(pages_, lane, run), bytes);
-    } else {
-      copy_run(target, address(pages_, lane, run), bytes);
-    }
-  }
-
   Pages pages_;
   bool streams_;
-  std::vector<Moved> lanes_;
-  uint64_t step_bytes_ = 0;    // of all lanes
-  uint64_t shared_bytes_ = 0;  // of lines that a run shares with others
+  std::vector<Column> columns_;
+  uint64_t step_bytes_ = 0;    // of all columns
+  uint64_t shared_bytes_ = 0;  // of lines that a row shares with others, at most
+  size_t group_runs_ = kGroupRuns;
 };
 
 // Splits the runs of every window over the pool; make(window) says what to do with them.
@@ -385,7 +368,8 @@ void pack_cpu(const std::byte* source, const store::PageLayout& pages,
       }
       next = rows.offset[o] + 1;
       const size_t column = layout.outputs[o].column;
-      gather.add({pages.column_offset[column], pages.step_bytes[column], out + rows.offset[o]});
+      const uint64_t step_bytes = pages.step_bytes[column];
+      gather.add({pages.column_offset[column], step_bytes, out + rows.offset[o], step_bytes});
     }
     return gather;
   });

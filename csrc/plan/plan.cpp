@@ -27,8 +27,8 @@ uint64_t plan_window(const WindowRuns& window, const BatchLayout::SharedWindow& 
   uint32_t rows = 0;
   for (uint64_t i = 0; i < items; ++i) {
     Extent extent{0, length, 0};
-    if (window.is_one_run(anchors[i], rows, *end)) {
-      ++end;
+    if (window.lies_in_page(anchors[i])) {
+      *end++ = window.in_page(anchors[i], rows);
     } else {
       extent = window.extent(anchors[i]);
       end = window.add(anchors[i], extent, packed ? rows : rows + extent.place, end);
@@ -87,11 +87,17 @@ void make_plan(const store::Index& index, const store::PageLayout& pages,
   std::memcpy(batch.at<float>(layout.probabilities), selection.probabilities.data(),
               items * sizeof(float));
   std::memcpy(batch.at<float>(layout.weights), selection.weights.data(), items * sizeof(float));
+  // A window that leaves its anchor's page, and what is derived, take a look at the episode.
+  const bool looks_at_episodes =
+      !layout.derived.empty() ||
+      std::ranges::any_of(layout.windows, [](const BatchLayout::SharedWindow& shared) {
+        return shared.window.start < 0 || shared.window.stop > 1;
+      });
   int64_t* ids = batch.at<int64_t>(layout.ids);
   for (uint64_t i = 0; i < items; ++i) {
     const store::Anchor anchor = selection.anchors[i];
     ids[i] = index.id(anchor, selection.unit);
-    if (!layout.derived.empty()) {
+    if (looks_at_episodes) {
       const store::Episode& episode = index.episode(index.page(anchor.page).episode);
       base::prefetch(&episode.begin);
       base::prefetch(&episode.closing_columns);

@@ -24,13 +24,15 @@ class WindowRuns {
         stop_(window.stop),
         pad_(window.pad) {}
 
-  /// Whether all steps of the window exist and lie in the anchor's page: then `run` is the only
-  /// one, to the rows from `target` on, and the episode need not be looked at.
-  bool is_one_run(store::Anchor anchor, uint32_t target, Run& run) const {
-    const int64_t from = anchor.row + start_;
-    const int64_t to = anchor.row + stop_;
-    run = {anchor.page, static_cast<uint32_t>(from), static_cast<uint32_t>(to - from), target};
-    return from >= 0 && to <= index_.page(anchor.page).anchors;
+  /// Whether all steps of the window exist and lie in the anchor's page; to find that out takes no
+  /// look at the episode.
+  bool lies_in_page(store::Anchor anchor) const {
+    return anchor.row + start_ >= 0 && anchor.row + stop_ <= index_.page(anchor.page).anchors;
+  }
+  /// Then their only run, to the rows from `target` on.
+  Run in_page(store::Anchor anchor, uint32_t target) const {
+    return {anchor.page, static_cast<uint32_t>(anchor.row + start_),
+            static_cast<uint32_t>(stop_ - start_), target};
   }
 
   Extent extent(store::Anchor anchor) const {

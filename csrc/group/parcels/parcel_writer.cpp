@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/threads/prefetch.h"
 #include "group/parcels/parcel_format.h"
 #include "plan/window_runs.h"
 #include "transport/typed.h"
@@ -36,7 +37,7 @@ void put_draws(const Items& items, int64_t* ids, float* probabilities) {
       const store::Anchor anchor = items.anchor(i);
       ids[i] = items.index.id(anchor, items.selection.unit);
       probabilities[i] = items.selection.probabilities[items.which[i]];
-      __builtin_prefetch(&items.index.episode(items.index.page(anchor.page).episode));
+      base::prefetch(&items.index.episode(items.index.page(anchor.page).episode).begin);
     }
   });
 }
@@ -63,6 +64,13 @@ PartedRuns list_runs(const Items& items, const plan::WindowRuns& window, plan::R
     uint32_t row = 0;
     for (uint64_t i = items.parts.begin(p); i < items.parts.end(p); ++i) {
       const store::Anchor anchor = items.anchor(i);
+      if (standings == nullptr && window.lies_in_page(anchor)) {
+        *end = window.in_page(anchor, row);
+        pieces[i] = {end->count, 0};
+        row += end->count;
+        ++end;
+        continue;
+      }
       const plan::Extent extent = window.extent(anchor);
       pieces[i] = {extent.count, extent.place};
       if (standings != nullptr) {

@@ -94,9 +94,8 @@ uint64_t Index::bytes() const {
 bool Index::find(StepId id, Anchor& anchor) const {
   anchor = anchor_of(id.slot);
   const Page& page = state_.pages[anchor.page];
-  if (!id.episode) {  // a free page has no rows, and this needs no look at the episode
-    return anchor.row < page.anchors &&
-           (page.generation & StepId::kGenerationMask) == id.generation;
+  if (!id.episode) {
+    return is_stored_step(id, anchor.row, page);
   }
   if (page.episode == kNone) {
     return false;

@@ -35,6 +35,12 @@ GEAR_HD inline bool is_stored(StepId id, uint32_t row, const Page& page, uint64_
   return !id.episode || (page.first_step == begin && row == 0);
 }
 
+/// The same of the id of a step, on the index itself, whose pages know how many steps they hold:
+/// it takes no look at the episode. A mirror's pages count what may be drawn there.
+inline bool is_stored_step(StepId id, uint32_t row, const Page& page) {
+  return row < page.anchors && (page.generation & StepId::kGenerationMask) == id.generation;
+}
+
 /// What is wrong with such an update: the text of the InvalidArgument that refuses it.
 inline std::string update_refusal(int64_t id, float priority, uint64_t position) {
   if (!is_priority(priority)) {

@@ -90,12 +90,12 @@ TEST_CASE("gather: every length at every alignment moves its bytes and no other"
 
 TEST_CASE("gather: steps of every width, drawn one by one, move their bytes and no other") {
   ThreadPool pool(1);
-  constexpr uint32_t kRows = 150;  // more than are moved at once, and not a multiple of it
-  for (int64_t width = 1; width <= 300; width += width < 140 ? 1 : 53) {
+  constexpr uint32_t kRows = 150;  // some groups, and a part of one
+  for (int64_t width = 1; width <= 5000; width += width < 140 ? 1 : 443) {
     const Schema schema({{"x", {width}, DType::kU8}, {"y", {}, DType::kF64}});
     const PageLayout pages(schema, 7);
     const std::vector<std::byte> source = random_bytes(9 * pages.page_bytes);
-    const Batch batch = make_batch(schema, 2 * kRows);
+    Batch batch = make_batch(schema, 2 * kRows);
     std::vector<std::byte> wanted = bytes_of(batch);
     Plan plan;
     plan.reset();
@@ -109,9 +109,53 @@ TEST_CASE("gather: steps of every width, drawn one by one, move their bytes and 
       plan.add(run);
       model(source, pages, batch, run, wanted);
     }
-    gather_cpu(source.data(), pages, plan, batch, pool);
     CAPTURE(width);
-    REQUIRE(std::memcmp(batch.block.get(), wanted.data(), wanted.size()) == 0);
+    for (const uint64_t said : {uint64_t{0}, uint64_t{1} << 30}) {  // past the caches, too
+      batch.bytes = said;
+      std::memset(batch.block.get(), static_cast<int>(kGuard), batch.layout->bytes);
+      gather_cpu(source.data(), pages, plan, batch, pool);
+      REQUIRE(std::memcmp(batch.block.get(), wanted.data(), wanted.size()) == 0);
+    }
+  }
+}
+
+TEST_CASE("gather: steps that are converted, drawn one by one, beside others") {
+  ThreadPool pool(1);
+  constexpr uint32_t kRows = 70;
+  const Schema schema({{"x", {3}, DType::kU8}, {"y", {5}, DType::kU8}});
+  const PageLayout pages(schema, 7);
+  const std::vector<std::byte> source = random_bytes(9 * pages.page_bytes);
+  Output converted{"x", 0, 1 - int64_t{kRows}, 1};
+  converted.dtype = DType::kF32;
+  converted.scale = 0.5F;
+  Batch batch;
+  batch.layout = std::make_shared<BatchLayout>(
+      schema, std::vector<Output>{converted, {"y", 1, 1 - int64_t{kRows}, 1}}, 1, false);
+  batch.block = host_block(batch.layout->bytes);
+  Plan plan;
+  plan.reset();
+  plan.begin_window(kRows);
+  std::vector<Run> runs;
+  for (uint32_t i = 0; i < kRows; ++i) {
+    const gear::base::Draw128 draw = gear::base::philox(9, 0, i);
+    runs.push_back({i % 9 == 4 ? kNone : static_cast<uint32_t>(draw.hi % 9),
+                    static_cast<uint32_t>(draw.lo % 7), 1, i});
+    plan.add(runs.back());
+  }
+  gather_cpu(source.data(), pages, plan, batch, pool);
+  for (const Run& run : runs) {
+    for (uint64_t k = 0; k < 5; ++k) {
+      const auto value = [&](size_t column) {
+        return run.page == kNone
+                   ? 0
+                   : static_cast<int>(source[pages.offset(run.page, column, run.row) + k]);
+      };
+      REQUIRE(batch.at<uint8_t>(batch.layout->data[1])[run.target * 5 + k] == value(1));
+      if (k < 3) {
+        REQUIRE(batch.at<float>(batch.layout->data[0])[run.target * 3 + k] ==
+                0.5F * static_cast<float>(value(0)));
+      }
+    }
   }
 }
 
