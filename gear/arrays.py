@@ -78,7 +78,7 @@ def gpu_array(label: str, values: Any, *, integer: bool) -> GpuArray | None:
     if not _core.runtime_version():
         return None
     if getattr(values, "is_cuda", False) and hasattr(values, "data_ptr"):
-        values = values.detach()
+        values = values.detach().resolve_neg()
         fits = not values.is_complex()
         is_ids = str(values.dtype) == "torch.int64"
     elif type(values).__module__.partition(".")[0] == "cupy":
@@ -107,7 +107,8 @@ def gpu_array(label: str, values: Any, *, integer: bool) -> GpuArray | None:
 
 
 def set_priorities(to: _core.Shard | _core.Peers, ids: Any, priorities: Any) -> int | None:
-    """Gives `to` the priorities of steps; returns what it returns, None for arrays on one GPU.
+    """Gives `to` the priorities of steps. Returns what its ``update`` does; None for arrays on one
+    GPU.
 
     Raises:
         InvalidArgument: ids that are not int64, priorities that are not real numbers, another shape
@@ -115,13 +116,12 @@ def set_priorities(to: _core.Shard | _core.Peers, ids: Any, priorities: Any) -> 
     """
     torch = sys.modules.get("torch")
     if torch is not None and _need_no_conversion(torch, ids, priorities):
-        count = ids.numel()
-        if ids.is_cpu:
-            return to.update_at(ids.data_ptr(), priorities.data_ptr(), count)
-        if _core.runtime_version():
-            stream = torch_stream(torch)(ids.get_device())
+        places, count = (ids.data_ptr(), priorities.data_ptr()), ids.numel()
+        if ids.is_cpu and (all(places) or count == 0):  # else it has no memory to read
+            return to.update_at(*places, count)
+        if ids.is_cuda and _core.runtime_version():
             if count > 0:
-                to.update_from_device(ids.data_ptr(), priorities.data_ptr(), count, stream)
+                to.update_from_device(*places, count, torch_stream(torch)(ids.get_device()))
             return None
     gpu_ids = gpu_array("ids", ids, integer=True)
     gpu_priorities = gpu_ids and gpu_array("priorities", priorities, integer=False)
@@ -150,7 +150,7 @@ def _need_no_conversion(torch: Any, ids: Any, priorities: Any) -> bool:
         and ids.shape == priorities.shape
         and ids.is_contiguous()
         and priorities.is_contiguous()
-        and not priorities.is_neg()
+        and not (ids.is_neg() or priorities.is_neg())
         and (
             (ids.is_cpu and priorities.is_cpu)
             or (ids.is_cuda and priorities.is_cuda and ids.get_device() == priorities.get_device())
