@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,9 +78,13 @@ def play(
     pace: Pace,
     scratch: Path,
     say: Callable[[str], None],
+    order: random.Random,
 ) -> dict[str, Any]:
-    """Run the workloads of one dataset. Returns {"versions", "memory", "results", "failures"},
-    each keyed by contestant, results by workload first."""
+    """Run the workloads of one dataset. Returns {"versions", "memory", "results", "failures"}, each
+    keyed by contestant, results by workload first.
+
+    `order` shuffles the turns of every round, so that nobody always follows the same one, whose
+    threads may work on for a while."""
     found: dict[str, Any] = {"versions": {}, "memory": {}, "results": {}, "failures": {}}
     try:
         for entry in entries:  # All start importing at once.
@@ -94,7 +99,7 @@ def play(
                 found["memory"][entry.name] = filled
         for workload in workloads:
             say(f"{workload.name} ...")
-            found["results"][workload.name] = _compete(workload, entries, found, pace)
+            found["results"][workload.name] = _compete(workload, entries, found, pace, order)
     except BaseException:
         close(entries)
         raise
@@ -112,7 +117,11 @@ def close(entries: list[Entry]) -> None:
 
 
 def _compete(
-    workload: Workload, entries: list[Entry], found: dict[str, Any], pace: Pace
+    workload: Workload,
+    entries: list[Entry],
+    found: dict[str, Any],
+    pace: Pace,
+    order: random.Random,
 ) -> dict[str, Any]:
     started: dict[str, dict[str, Any]] = {}
     for entry in entries:
@@ -121,7 +130,7 @@ def _compete(
             started[entry.name] = reply
     turns: dict[str, list[dict[str, Any]]] = {name: [] for name in started}
     for _ in range(pace.rounds_of(workload)):
-        for entry in entries:
+        for entry in order.sample(entries, len(entries)):
             if entry.name in started:
                 calls = pace.calls(started[entry.name]["call_s"])
                 discard = 8 if workload.delivers else 0

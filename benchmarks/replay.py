@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import random
 import sys
 import tempfile
 from pathlib import Path
@@ -78,16 +79,14 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(
     work: list[workloads.Workload], entries: list[arena.Entry], pace: arena.Pace, number: int
 ) -> dict[str, Any]:
-    """One whole run, {"versions", "memory", "results", "failures"}; each begins with another
-    contestant, so that nobody always follows the same one."""
-    first = number % len(entries)
-    order = entries[first:] + entries[:first]
+    """One whole run, {"versions", "memory", "results", "failures"}; `number` decides the turns."""
+    order = random.Random(number)
     run: dict[str, Any] = {"versions": {}, "memory": {}, "results": {}, "failures": {}}
     with tempfile.TemporaryDirectory(prefix="gear-bench-", dir=_scratch_parent()) as scratch:
         for dataset in dict.fromkeys(w.dataset for w in work):
             of_dataset = [w for w in work if w.dataset == dataset]
             _say(f"run {number + 1} of {pace.repeats}, {dataset}")
-            found = arena.play(dataset, of_dataset, order, pace, Path(scratch), _say)
+            found = arena.play(dataset, of_dataset, entries, pace, Path(scratch), _say, order)
             run["memory"][dataset] = found["memory"]
             for key in ("versions", "results", "failures"):
                 run[key].update(found[key])

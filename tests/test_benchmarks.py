@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -233,7 +234,9 @@ def test_a_contestant_that_cannot_start_is_named_with_its_reason(tmp_path: Path)
     import arena
 
     entry = arena.Entry("absent", [sys.executable, "-c", "raise SystemExit('no module absent')"])
-    found = arena.play("transitions", [], [entry], arena.QUICK, tmp_path, lambda text: None)
+    found = arena.play(
+        "transitions", [], [entry], arena.QUICK, tmp_path, lambda text: None, random.Random(1)
+    )
     assert found["failures"] == {"absent": "absent ended during 'hello': no module absent"}
 
 
