@@ -120,8 +120,9 @@ def test_ids_of_another_buffer_are_reported_later_and_not_applied(gpu, world) ->
         lambda values: values.requires_grad_(),
         lambda values: torch.stack([values, values], 1)[:, 0],
         lambda values: values.reshape(-1, 1).expand(-1, 2)[:, 1],
+        lambda values: torch._neg_view(-values),  # as imag of conj, for which torch keeps a sign
     ],
-    ids=["double", "half", "bfloat16", "grad", "strided", "expanded"],
+    ids=["double", "half", "bfloat16", "grad", "strided", "expanded", "negated"],
 )
 def test_priorities_of_any_real_tensor(gpu, world, make) -> None:
     buffer, _, ids = world
