@@ -17,6 +17,7 @@ from gear.frameworks import torch_stream
 def as_array(values: Any) -> npt.NDArray[Any]:
     """Tensors of any framework and device as a NumPy array."""
     if hasattr(values, "detach"):
+        values = _with_memory(values)
         if str(values.dtype) == "torch.bfloat16":  # which NumPy lacks
             values = values.float()
         array: npt.NDArray[Any] = values.numpy(force=True)  # a microsecond less than np.asarray
@@ -27,6 +28,20 @@ def as_array(values: Any) -> npt.NDArray[Any]:
         return np.asarray(values)
     except ValueError as error:
         raise InvalidArgument(f"[store] {type(values).__name__} is no array: {error}") from error
+
+
+def _with_memory(tensor: Any) -> Any:
+    """A tensor of torch that has memory to be read; else InvalidArgument. torch itself reads what
+    happens to lie elsewhere."""
+    if tensor.numel() == 0 or tensor.data_ptr() != 0:
+        return tensor
+    if tensor._is_zerotensor():  # zeros that torch only remembers
+        torch = sys.modules["torch"]
+        return torch.empty_like(tensor, requires_grad=False).copy_(tensor)
+    raise InvalidArgument(
+        f"[store] a tensor of shape {tuple(tensor.shape)} on {tensor.device} without memory: it "
+        "was freed, or there never was any; give a tensor that holds its values"
+    )
 
 
 def as_ids(values: Any) -> npt.NDArray[np.int64]:
@@ -78,7 +93,7 @@ def gpu_array(label: str, values: Any, *, integer: bool) -> GpuArray | None:
     if not _core.runtime_version():
         return None
     if getattr(values, "is_cuda", False) and hasattr(values, "data_ptr"):
-        values = values.detach().resolve_neg()
+        values = _with_memory(values.detach().resolve_neg())
         fits = not values.is_complex()
         is_ids = str(values.dtype) == "torch.int64"
     elif type(values).__module__.partition(".")[0] == "cupy":
@@ -117,9 +132,10 @@ def set_priorities(to: _core.Shard | _core.Peers, ids: Any, priorities: Any) -> 
     torch = sys.modules.get("torch")
     if torch is not None and _need_no_conversion(torch, ids, priorities):
         places, count = (ids.data_ptr(), priorities.data_ptr()), ids.numel()
-        if ids.is_cpu and (all(places) or count == 0):  # else it has no memory to read
+        readable = count == 0 or all(places)
+        if ids.is_cpu and readable:
             return to.update_at(*places, count)
-        if ids.is_cuda and _core.runtime_version():
+        if ids.is_cuda and readable and _core.runtime_version():
             if count > 0:
                 to.update_from_device(*places, count, torch_stream(torch)(ids.get_device()))
             return None

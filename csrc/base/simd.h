@@ -5,7 +5,8 @@
 
 namespace gear::base {
 
-/// What a loop that has several forms may use; each level has the former ones, too.
+/// What a loop that has several forms may use; each level includes those before it. Checksums are
+/// apart: they take SSE 4.2 wherever it is.
 enum class Simd : uint8_t {
   kNone,    ///< what every processor of the architecture has
   kAvx2,    ///< AVX2 and popcnt

@@ -31,7 +31,7 @@ constexpr uint64_t kBytesPerTask = 1 << 19;
 constexpr uint64_t kStreamFrom = 8 << 20;
 constexpr uint64_t kStreamRun = 1 << 10;  // of a shorter run, lines that it shares would cost more
 
-// So many bytes, at any address.
+// kBytes bytes, at any address.
 template <size_t kBytes>
 struct [[gnu::packed, gnu::may_alias]] Bytes {
   using Vector [[gnu::vector_size(kBytes)]] = unsigned char;
@@ -56,7 +56,7 @@ template <size_t kBytes, size_t kVector>
   }
 }
 
-constexpr uint64_t kLongest = 128;  // that ends cover
+constexpr uint64_t kLongest = 128;  // length that copy_ends covers
 template <size_t kBytes>
 using Length = std::integral_constant<size_t, kBytes>;
 
@@ -109,11 +109,9 @@ void stream_portable(std::byte* target, const std::byte* source, uint64_t bytes)
 }
 #endif
 
-bool has_avx2() { return base::simd() >= base::Simd::kAvx2; }
-
 Stream choose_stream() {
 #if defined(__x86_64__)
-  if (has_avx2()) {
+  if (base::simd() >= base::Simd::kAvx2) {
     return stream_avx2;
   }
 #endif
@@ -213,15 +211,17 @@ void move_converting(const Pages& pages, const Lane& lane, std::span<const plan:
   move_by(copy, pages, lane, runs);
 }
 
-// The quickest for runs of one step that is so long.
+// The fastest way to move runs of one step of so many bytes.
 Move choose_move_of_steps(uint64_t step_bytes) {
   if (step_bytes > kLongest) {
     return move_runs_of_steps;
   }
   return with_ends(step_bytes, [](auto length) -> Move {
 #if defined(__x86_64__)
-    if (length() > kSse && has_avx2()) {
-      return move_steps_avx2<length()>;
+    if constexpr (length() > kSse) {
+      if (base::simd() >= base::Simd::kAvx2) {
+        return move_steps_avx2<length()>;
+      }
     }
 #endif
     return move_steps<length()>;
@@ -230,7 +230,7 @@ Move choose_move_of_steps(uint64_t step_bytes) {
 
 class WindowGather {
  public:
-  // `bytes`: that are moved in all.
+  // `bytes`: moved in all.
   WindowGather(const std::byte* source, uint64_t page_bytes, uint64_t bytes)
       : pages_{source, page_bytes}, streams_(bytes >= kStreamFrom) {}
 

@@ -87,8 +87,8 @@ void make_plan(const store::Index& index, const store::PageLayout& pages,
   std::memcpy(batch.at<float>(layout.probabilities), selection.probabilities.data(),
               items * sizeof(float));
   std::memcpy(batch.at<float>(layout.weights), selection.weights.data(), items * sizeof(float));
-  // A window that leaves its anchor's page, and what is derived, take a look at the episode.
-  const bool looks_at_episodes =
+  // Windows that may leave the anchor's page, and derived outputs, read the episode.
+  const bool reads_episodes =
       !layout.derived.empty() ||
       std::ranges::any_of(layout.windows, [](const BatchLayout::SharedWindow& shared) {
         return shared.window.start < 0 || shared.window.stop > 1;
@@ -97,7 +97,7 @@ void make_plan(const store::Index& index, const store::PageLayout& pages,
   for (uint64_t i = 0; i < items; ++i) {
     const store::Anchor anchor = selection.anchors[i];
     ids[i] = index.id(anchor, selection.unit);
-    if (looks_at_episodes) {
+    if (reads_episodes) {
       const store::Episode& episode = index.episode(index.page(anchor.page).episode);
       base::prefetch(&episode.begin);
       base::prefetch(&episode.closing_columns);

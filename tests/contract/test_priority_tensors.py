@@ -68,7 +68,31 @@ def test_tensors_that_are_no_update_change_nothing(tier, ids_of, priorities, wor
         assert list(buffer.priorities(stored)) == [9.0] * 4
 
 
-def test_a_tensor_without_memory_is_read_as_torch_reads_it(tier) -> None:
+@pytest.mark.parametrize("convert", [lambda values: values, lambda values: values.double()])
+def test_a_tensor_whose_memory_is_gone_is_refused(tier, convert) -> None:
+    with tier.buffer(SCHEMA, 64) as buffer:
+        write(buffer, [9.0] * 4)
+        ids = torch.from_numpy(buffer.episodes()[0].ids.copy())
+        freed = convert(torch.ones(4))
+        freed.untyped_storage().resize_(0)
+        with pytest.raises(gear.InvalidArgument, match="without memory"):
+            buffer.update(ids, freed)
+        gone = ids.clone()
+        gone.untyped_storage().resize_(0)
+        with pytest.raises(gear.InvalidArgument, match="without memory"):
+            buffer.update(gone, torch.ones(4))
+        assert list(buffer.priorities(ids)) == [9.0] * 4
+
+
+def test_ids_that_torch_negates_lazily_are_resolved(tier) -> None:
+    with tier.buffer(SCHEMA, 64) as buffer:
+        write(buffer, [9.0] * 4)
+        ids = torch.from_numpy(buffer.episodes()[0].ids.copy())
+        assert buffer.update(torch._neg_view(-ids), torch.ones(4)) == 4
+        assert list(buffer.priorities(ids)) == [1.0] * 4
+
+
+def test_zeros_that_torch_only_remembers_are_zeros(tier) -> None:
     with tier.buffer(SCHEMA, 64) as buffer:
         write(buffer, [9.0] * 4)
         ids = torch.from_numpy(buffer.episodes()[0].ids.copy())

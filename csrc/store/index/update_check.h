@@ -35,8 +35,8 @@ GEAR_HD inline bool is_stored(StepId id, uint32_t row, const Page& page, uint64_
   return !id.episode || (page.first_step == begin && row == 0);
 }
 
-/// The same of the id of a step, on the index itself, whose pages know how many steps they hold:
-/// it takes no look at the episode. A mirror's pages count what may be drawn there.
+/// is_stored() for the id of a step in the index itself, whose pages know how many steps they hold:
+/// it does not read the episode. Not for a mirror, whose pages count what may be drawn there.
 inline bool is_stored_step(StepId id, uint32_t row, const Page& page) {
   return row < page.anchors && (page.generation & StepId::kGenerationMask) == id.generation;
 }
