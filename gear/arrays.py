@@ -33,8 +33,14 @@ def as_array(values: Any) -> npt.NDArray[Any]:
 def _with_memory(tensor: Any) -> Any:
     """A tensor of torch that has memory to be read; else InvalidArgument. torch itself reads what
     happens to lie elsewhere."""
-    if tensor.numel() == 0 or tensor.data_ptr() != 0:
-        return tensor
+    try:
+        if tensor.numel() == 0 or tensor.data_ptr() != 0:
+            return tensor
+    except RuntimeError as error:
+        raise InvalidArgument(
+            f"[store] a tensor of shape {tuple(tensor.shape)} that is not laid out as an array: "
+            f"give a dense one ({str(error).splitlines()[0]})"
+        ) from error
     if tensor._is_zerotensor():  # zeros that torch only remembers
         torch = sys.modules["torch"]
         return torch.empty_like(tensor, requires_grad=False).copy_(tensor)

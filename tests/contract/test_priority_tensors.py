@@ -84,6 +84,23 @@ def test_a_tensor_whose_memory_is_gone_is_refused(tier, convert) -> None:
         assert list(buffer.priorities(ids)) == [9.0] * 4
 
 
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: torch.ones(4).to_sparse(), "give a dense one"),
+        (lambda: torch.ones(4, device="meta"), "without memory"),
+    ],
+    ids=["sparse", "meta"],
+)
+def test_a_tensor_that_is_no_array_is_refused(tier, make, words: str) -> None:
+    with tier.buffer(SCHEMA, 64) as buffer:
+        write(buffer, [9.0] * 4)
+        ids = torch.from_numpy(buffer.episodes()[0].ids.copy())
+        with pytest.raises(gear.InvalidArgument, match=words):
+            buffer.update(ids, make())
+        assert list(buffer.priorities(ids)) == [9.0] * 4
+
+
 def test_ids_that_torch_negates_lazily_are_resolved(tier) -> None:
     with tier.buffer(SCHEMA, 64) as buffer:
         write(buffer, [9.0] * 4)
