@@ -72,6 +72,7 @@ PREFIX=$(realpath -ms -- "$PREFIX")
 if [ -z "${HOME-}${GEAR_BUILD_CACHE-}${XDG_CACHE_HOME-}" ]; then
   usage_error "[usage] HOME is not set, and wheels that are built are kept below it: set HOME, or GEAR_BUILD_CACHE to a folder"
 fi
+if [ -n "${TMPDIR-}" ]; then TMPDIR=$(realpath -ms -- "$TMPDIR"); fi
 SCRATCH=$(mktemp -d 2>/dev/null) ||
   usage_error "[usage] TMPDIR: given '${TMPDIR:-/tmp}', allowed a folder that can be written to: set it to one, or unset it"
 trap 'rm -rf "$SCRATCH"' EXIT
@@ -90,8 +91,10 @@ NAME=$VERSION-$KIND
 HOME_LINK=$PREFIX/gear/$NAME
 MODULE_DIR=$PREFIX/modulefiles/gear
 PREVIOUS=$PREFIX/gear/.builds/.$NAME.previous
-CACHE=${GEAR_BUILD_CACHE:-${XDG_CACHE_HOME:-${HOME-}/.cache}/gear/wheels}
+CACHE=$(realpath -ms -- "${GEAR_BUILD_CACHE:-${XDG_CACHE_HOME:-${HOME-}/.cache}/gear/wheels}")
 STEP=site
+# Python looks for packages where it is started first: not in the source, and not where somebody happens to be.
+cd /
 
 # Steps that this site has; the others are switched off by it.
 active_steps() {
@@ -204,7 +207,6 @@ do_step() { # name number
     trap 'FAILED=1; exit 130' INT TERM
     trap '[ $? = 0 ] || [ -n "${FAILED-}" ] || unexplained' EXIT
     PATH=$LAYER/bin:$PATH
-    cd "$SOURCE"
     "${name}_step"
   )
   status=$?

@@ -14,7 +14,7 @@ jobs                number
 cuda_home           path
 cuda_architectures  archs     75;80;86;89;90;100;120
 nccl                nccl
-nccl_source         line
+nccl_source         source
 nccl_profile        release|debug  release
 mpi                 on|off    on
 mpicc               command   mpicc
@@ -93,6 +93,7 @@ site_check() { # where key kind value
     words) [[ $value =~ ^[A-Za-z0-9_./+\ -]+$ ]] || allowed='names separated by spaces' ;;
     command) [[ $value =~ ^[A-Za-z0-9_./+-]+$ ]] || allowed='a command: its name or its path' ;;
     path) [[ $value == /* ]] || allowed='an absolute path (nothing is expanded: neither ~ nor a variable)' ;;
+    source) [[ $value =~ ^(/.+|[a-z+]+://[^[:space:]]+)$ ]] || allowed='an absolute path, or a URL, as in https://host/path' ;;
     url) [[ $value =~ ^[a-z+]+://[^[:space:]]+$ ]] || allowed='a URL, as in https://host/path' ;;
     number) [[ $value =~ ^[1-9][0-9]*$ ]] || allowed='a whole number from 1 on' ;;
     archs) [[ $value =~ ^[0-9]+[af]?(;[0-9]+[af]?)*$ ]] || allowed="compute capabilities, as in 80;90" ;;

@@ -34,13 +34,13 @@ c10d_step() {
   run cp -R "$kept"/*/ "$package/c10d/" || fail "gear_mpi was compiled, but could not be installed"
 }
 
-# The folder of the package gear in the build.
+# The folder of the package gear in the build. By the layer's place of packages: what `import gear` finds
+# depends on where one stands.
 c10d_package() {
-  local lib=$LAYER/lib/python3
   if dry; then
-    printf '%s' "$lib/site-packages/gear"
+    printf '%s' "$LAYER/lib/python3/site-packages/gear"
   else
-    "$LAYER/bin/python" -c 'import os, gear; print(os.path.dirname(gear.__file__))'
+    "$LAYER/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib") + "/gear")'
   fi
 }
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,23 @@ def test_what_is_compiled_is_compiled_once(prefix: Path, tmp_path: Path) -> None
         library = (package / "libtoy.so").read_bytes()
         assert (b"more" in library) is (file == "csrc/toy.c")
     assert compiled == [True, False, True]
+
+
+def test_modules_in_the_clone_are_not_the_build_s(tmp_path: Path) -> None:
+    """Whoever installs stands in the clone, and Python looks there first."""
+    source = shutil.copytree(toy_source(VERSION), tmp_path / "clone")
+    for name in ("pip", "venv", "torch", "nvidia"):
+        (source / f"{name}.py").write_text("raise SystemExit('of the clone')\n")
+    recipe = toy_recipe(small_site(tmp_path / "site.conf"), tmp_path / "prefix")
+    done = subprocess.run(
+        replace(recipe, source=source).command(),
+        cwd=source,
+        env=os.environ | dict(recipe.env),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow

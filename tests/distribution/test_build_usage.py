@@ -57,6 +57,7 @@ def test_wrong_usage_is_one_sentence(arguments: list[str], said: str, tmp_path: 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        ("nccl_source = nccl.tar.gz", "given 'nccl.tar.gz', allowed an absolute path, or a URL"),
         ("torhc = 2.13.0", "no such key: given 'torhc', allowed"),
         ("just words", "given 'just words', allowed 'key = value' or a comment"),
         ("env.BAD-NAME = 1", "given 'env.BAD-NAME = 1', allowed 'key = value'"),
