@@ -1,0 +1,1 @@
+"""Faults that the tests must find; run.py tries them."""

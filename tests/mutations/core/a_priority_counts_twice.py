@@ -1,0 +1,12 @@
+"""A step's new priority changes the mean of its episode twice as much as it should."""
+
+from mutations.mutation import Mutation
+
+MUTATION = Mutation(
+    file="csrc/store/index/index.cpp",
+    old="episode.priority_sum += priority_units(priority) - priority_units(stored);",
+    new="episode.priority_sum += 2 * (priority_units(priority) - priority_units(stored));",
+    native=[
+        "an episode's priority is its weight, or the mean of its stored steps",
+    ],
+)

@@ -1,0 +1,12 @@
+"""With drop_last, an epoch ends before its last batch though that one is whole."""
+
+from mutations.mutation import Mutation
+
+MUTATION = Mutation(
+    file="csrc/select/epoch.cpp",
+    old="if (left == 0 || (drop_last && left < count)) {",
+    new="if (left == 0 || (drop_last && left <= count)) {",
+    native=[
+        "a sequential epoch gives every step once, in an order of its own",
+    ],
+)

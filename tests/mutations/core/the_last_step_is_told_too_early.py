@@ -1,0 +1,15 @@
+"""Whether a step is the last of its episode is told before the next one has come."""
+
+from mutations.mutation import Mutation
+
+MUTATION = Mutation(
+    file="csrc/plan/window.cpp",
+    old="output.derived == Derived::kTerminated || output.derived == Derived::kIsLast;",
+    new="output.derived == Derived::kTerminated;",
+    tests=[
+        "tests/contract/test_derived.py::test_a_newest_step_is_offered_once_it_is_known_whether_it_is_the_last",
+    ],
+    native=[
+        "the lookahead of outputs is how far the furthest reaches past its anchor",
+    ],
+)

@@ -1,0 +1,12 @@
+"""A rank counts as done with a page of another one when it is done with the batch before."""
+
+from mutations.mutation import Mutation
+
+MUTATION = Mutation(
+    file="csrc/group/read_board.cpp",
+    old="board_->has_passed(rank, number_ + 1); });",
+    new="board_->has_passed(rank, number_); });",
+    native=[
+        "one-sided rows: no page is written again before all who read it have",
+    ],
+)
