@@ -1,11 +1,12 @@
 # Two commands: `make demo` and `make test`. Each sets up what it needs in .venv first.
-# `make test-all` is lint, every test, and both sanitizers: what CI runs.
+# `make test-all` is lint, every test once, and both sanitizers: what CI runs. `make test-nightly` is everything.
 # `make test REQUIRE=mpi,slurm` fails where a test would be skipped for want of these.
-.PHONY: demo test test-all setup lint native stubs bench gpu docs dist clean
+.PHONY: demo test test-all test-nightly setup lint native stubs bench gpu docs dist clean
 
 demo: ; tools/demo.sh
 test: ; tools/test.sh $(if $(REQUIRE),--require=$(REQUIRE))
 test-all: ; tools/test.sh --all $(if $(REQUIRE),--require=$(REQUIRE))
+test-nightly: ; tools/test.sh --nightly $(if $(REQUIRE),--require=$(REQUIRE))
 setup: ; tools/setup.sh dev
 lint: setup ; tools/lint.sh
 native: setup ; tools/native.sh

@@ -34,12 +34,14 @@ gear_requirements() {
   if site_is torch off; then requirements_of cli; else requirements_of train; fi
 }
 
-# The pinned versions, with the torch of the site, and without the tools of developers.
+# The pinned versions, with the torch of the site, and without what developers alone have.
 pinned_versions() {
   local tools
   tools=$(requirements_of dev | sed 's/[^A-Za-z0-9._-].*//' | paste -s -d '|')
-  cat "$SOURCE/requirements/constraints.txt" "$SOURCE/requirements/site.txt" |
-    grep -vE "^(#|\$|torch==|($tools)==)" | LC_ALL=C sort -u
+  {
+    grep -vE "^($tools)==" "$SOURCE/requirements/constraints.txt"
+    cat "$SOURCE/requirements/site.txt"
+  } | grep -vE '^(#|$|torch==)' | LC_ALL=C sort -u
   site_is torch off || printf 'torch==%s\n' "$(site torch)"
 }
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Generator, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # reference.py and script.py, for every suite
 
+import kept_runs
 import slowness
 
 
@@ -78,17 +80,23 @@ def has_module_tool(name: str) -> bool:
     return shells.start_up_folder(name) is not None
 
 
-# Of the extras [train] and [dev]; tests that import one are skipped without it.
-PACKAGES = "torch hydra gymnasium ale_py cv2 mujoco tensorboard jax mpi4py virtualenv click".split()
+# What tests import of the extras [train] and [dev]; they are skipped without it.
+PACKAGES = (
+    *("torch", "click", "pynvml", "rich", "hydra", "gymnasium", "mujoco", "cv2", "ale_py"),
+    *("tensorboard", "matplotlib", "torchmetrics", "wandb", "pettingzoo", "mpe2"),
+    *("jax", "mpi4py", "pdoc", "virtualenv"),
+)
 
 
-def missing_packages() -> list[str]:
-    return [name for name in PACKAGES if find_spec(name) is None]
+def missing(packages: Iterable[str]) -> str:
+    """Those that cannot be imported, for a message; empty where all can be."""
+    return ", ".join(name for name in packages if find_spec(name) is None)
 
 
 # Marker -> is it here. A test that needs what is absent is skipped; with --require it fails.
 RESOURCES = {
-    "packages": lambda: not missing_packages(),
+    "packages": lambda: not missing(PACKAGES),
+    "frameworks": lambda: not missing(("deepspeed", "horovod")),
     "gpu": lambda: num_gpus() > 0,
     "jax": lambda: find_spec("jax") is not None,
     "rdma": has_rdma,
@@ -96,13 +104,18 @@ RESOURCES = {
     "gear_mpi": has_gear_mpi,
     "mpich": has_mpich,
     "slurm": has_slurm,
-    "site": lambda: "GEAR_SITE" in os.environ,
     "installation": lambda: all(map(shutil.which, ("g++", "mpicc", "mpirun", "patch"))),
     "modules": lambda: has_module_tool("modules"),
     "lmod": lambda: has_module_tool("lmod"),
     "zsh": lambda: has_shell("zsh"),
     "tcsh": lambda: has_shell("tcsh"),
     "fish": lambda: has_shell("fish"),
+}
+
+# Why a test is skipped, where "this machine has no MARKER" is not what helps.
+REASONS = {
+    "frameworks": "no DeepSpeed and Horovod here: tests/distribution/test_frameworks_installed.py "
+    "runs this in a site's installation"
 }
 
 # `ci` is what runs unless --hypothesis-profile says otherwise: the same cases every time, and no
@@ -128,6 +141,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run tests that need a GPU in host memory: shows mistakes in the tests, not in GEAR",
     )
+    parser.addoption(
+        "--changed-subjects",
+        action="store_true",
+        help="leave out the subjects whose files are those of the last nightly run (kept_runs.py)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -145,21 +163,58 @@ def pytest_configure(config: pytest.Config) -> None:
             "install the versions of requirements/constraints.txt, or run without -n"
         )
     # Without these whole files are skipped, before a marker is seen.
-    if "packages" in _required(config) and (missing := missing_packages()):
-        raise pytest.UsageError(f"--require=packages, but {', '.join(missing)} cannot be imported")
+    if "packages" in _required(config) and (absent := missing(PACKAGES)):
+        raise pytest.UsageError(f"--require=packages, but {absent} cannot be imported")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     _forget_closed_streams()
+    subject = item.get_closest_marker("subject")
+    if subject and item.config.getoption("--changed-subjects"):
+        since = kept_runs.unchanged_since(subject.args[0])
+        if since:
+            pytest.skip(f"{subject.args[0]} has not changed since the nightly run of {since}")
     needed = {mark.name for mark in item.iter_markers()} & set(RESOURCES)
     gpus = item.get_closest_marker("gpus")
     if gpus and num_gpus() < gpus.args[0]:
-        _absent(item, "gpu", f"{gpus.args[0]} GPUs for this build of GEAR")
+        _absent(item, "gpu", f"this machine has no {gpus.args[0]} GPUs for this build of GEAR")
     if item.config.getoption("--rehearse-gpu"):
         needed.discard("gpu")
     for name in sorted(needed):
         if not RESOURCES[name]():
-            _absent(item, name, name)
+            _absent(item, name, REASONS.get(name, f"this machine has no {name}"))
+    for mark in item.iter_markers("needs"):
+        if absent := missing(mark.args):
+            _absent(item, "packages", f"no {absent} here")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _refuse_importorskip(report, collector.config)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _refuse_importorskip(report, item.config)
+    return report
+
+
+def _refuse_importorskip(
+    report: pytest.CollectReport | pytest.TestReport, config: pytest.Config
+) -> None:
+    """With --require=packages, a file or a test that `pytest.importorskip` skips has failed."""
+    if report.skipped and "packages" in _required(config) and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if reason.startswith("could not import "):
+            report.outcome = "failed"
+            report.longrepr = f"--require=packages, but {reason}"
 
 
 def _forget_closed_streams() -> None:
@@ -175,10 +230,10 @@ def _required(config: pytest.Config) -> set[str]:
     return {name for name in config.getoption("--require").split(",") if name}
 
 
-def _absent(item: pytest.Item, resource: str, what: str) -> None:
+def _absent(item: pytest.Item, resource: str, reason: str) -> None:
     if resource in _required(item.config):
-        pytest.fail(f"--require={resource}, but this machine has no {what}", pytrace=False)
-    pytest.skip(f"this machine has no {what}")
+        pytest.fail(f"--require={resource}, but {reason}", pytrace=False)
+    pytest.skip(reason)
 
 
 # ---- tests side by side (pytest -n 2 --dist loadgroup) ----

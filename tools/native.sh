@@ -2,10 +2,12 @@
 # Builds the native tests twice, with ASan + UBSan (and with CUDA, where there is a GPU to run it) and
 # with TSan, and runs both; or with neither, over the core that is compiled for Python (tools/setup.sh).
 #
-#   tools/native.sh [--sanitizers=all|address|thread|none] [arguments of the test binary]
+#   tools/native.sh [--sanitizers=all|address|thread|none] [--nightly] [arguments of the test binary]
 #   tools/native.sh --build=TARGET      of ASan's folder, build/native; runs nothing
 #
 # e.g. --test-case='*sum tree*', --build=gear_rdma_tests.
+# Under a sanitizer a fifth of the random cases are tried (GEAR_TEST_SCALE), and under TSan the tests alone that
+# have to do with threads or processes. --nightly tries all cases and all tests under both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
@@ -25,6 +27,11 @@ case ${1:-} in
     exit 2
     ;;
 esac
+nightly=
+if [ "${1:-}" = --nightly ]; then
+  nightly=1
+  shift
+fi
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1
 
@@ -43,6 +50,30 @@ print(tag, tag, sysconfig.get_platform().replace("-", "_").replace(".", "_"), se
   exec "$core/gear_native_tests" "$@"
 fi
 
+[ -n "$nightly" ] || export GEAR_TEST_SCALE=${GEAR_TEST_SCALE:-0.2}
+every_test='tests/native/*.cpp'
+# What TSan has something to say about: rooms that share work out to threads, and tests elsewhere that start
+# threads or processes.
+of_threads() {
+  find tests/native/{deliver,gather,group,plan,select,transport} -name '*.cpp'
+  grep -rlE 'std::j?thread|ThreadPool|fork\(|(child_process|ranks)\.h"' --include='*.cpp' tests/native
+}
+under_tsan=$every_test
+if [ -z "$nightly" ] && [ $# = 0 ]; then under_tsan=$(of_threads | sort -u | paste -s -d ';' -); fi
+
+# The tests of sources that choose a form by what the processor has (base/simd.h), for --source-file.
+of_many_forms=
+mapfile -t choosing < <(grep -rl 'simd() >=' csrc)
+for source in "${choosing[@]}"; do
+  name=$(basename "$source" .cpp)
+  tests=(tests/native/*/test_"${name%_cpu}"*.cpp)
+  if [ ! -e "${tests[0]}" ]; then
+    echo "native: $source chooses among forms: give it a test, tests/native/.../test_${name%_cpu}.cpp" >&2
+    exit 1
+  fi
+  of_many_forms+=$(printf '*/%s,' "${tests[@]}")
+done
+
 generator=()
 if command -v ninja >/dev/null; then generator=(-G Ninja); fi
 
@@ -58,14 +89,14 @@ export ASAN_OPTIONS=detect_stack_use_after_return=1:protect_shadow_gap=0
 headers_once=ON
 if [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ]; then headers_once=OFF; fi
 
-build() { # folder, sanitizers, CUDA or not, targets...
+build() { # folder, sanitizers, CUDA or not, sources of tests, targets...
   mkdir -p "build/$1"
   if ! {
     cmake -S . -B "build/$1" "${generator[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1" \
       -DGEAR_BUILD_PYTHON=OFF -DGEAR_BUILD_TESTS=ON -DGEAR_SANITIZE="$2" \
-      -DGEAR_HEADERS_ONCE="$headers_once" \
+      -DGEAR_HEADERS_ONCE="$headers_once" -DGEAR_NATIVE_TESTS="$4" \
       -DGEAR_WITH_CUDA="$3" -DGEAR_CUDA_ARCHITECTURES=75 &&
-      cmake --build "build/$1" --target "${@:4}" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
+      cmake --build "build/$1" --target "${@:5}" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
   } >"build/$1/build.log" 2>&1; then
     tail -n 60 "build/$1/build.log"
     echo "native: the build with -fsanitize=$2 failed: build/$1/build.log" >&2
@@ -78,32 +109,31 @@ fixed_addresses=()
 if setarch "$(uname -m)" -R true 2>/dev/null; then fixed_addresses=(setarch "$(uname -m)" -R); fi
 
 if [ -z "$sanitizers" ]; then
-  build native address,undefined "$with_cuda" "$target"
+  build native address,undefined "$with_cuda" "$every_test" "$target"
   exit
 fi
-of_many_forms='*gather*,*sum tree*,*weights*,*powers*,*philox*,*permutation*,*many positions*'
 status=0
 building=
 benchmark=()
 [ $# -gt 0 ] || benchmark=(gear_group_draws)
 if [ "$sanitizers" != thread ]; then
   echo "native: address and undefined-behaviour sanitizers"
-  build native address,undefined "$with_cuda" "$target" "${benchmark[@]}"
+  build native address,undefined "$with_cuda" "$every_test" "$target" "${benchmark[@]}"
   if [ "$sanitizers" = all ]; then # the tests wait more than they compute
     trap 'kill 0' INT              # what runs beside them would not hear it
-    build native-thread thread OFF "$target" &
+    build native-thread thread OFF "$under_tsan" "$target" &
     building=$!
   fi
   build/native/gear_native_tests "$@" || status=$?
   if [ ${#benchmark[@]} -gt 0 ]; then
     for level in none avx2; do # the forms that this processor does not take by itself
-      GEAR_SIMD=$level build/native/gear_native_tests --test-case="$of_many_forms" || status=$?
+      GEAR_SIMD=$level build/native/gear_native_tests --source-file="$of_many_forms" || status=$?
     done
     .venv/bin/python benchmarks/group_draws.py build/native/gear_group_draws --ranks 2,5 --batch-size 4 || status=$?
   fi
 fi
 if [ "$sanitizers" != address ]; then
-  if [ -n "$building" ]; then wait "$building"; else build native-thread thread OFF "$target"; fi
+  if [ -n "$building" ]; then wait "$building"; else build native-thread thread OFF "$under_tsan" "$target"; fi
   [ "$status" = 0 ] || exit "$status"
   echo "native: thread sanitizer"
   "${fixed_addresses[@]}" build/native-thread/gear_native_tests "$@"

@@ -1,62 +1,109 @@
 #!/usr/bin/env bash
-# `make test`: venv, build, native tests, Python tests; `make test-all`: lint and slow tests, too. Ends with
-# what this machine could not run, and pytest's closing line.
+# `make test`: venv, build, native tests, Python tests. Ends with what this machine could not run, and pytest's
+# closing line.
 #
-#   tools/test.sh [--all] [pytest arguments]
+#   tools/test.sh [--all | --nightly] [pytest arguments]
 #
-# Without --all: no lint (`make lint`), no test that is marked slow, the native tests over the core as it is,
+# Without either: no lint (`make lint`), no test that is marked slow, the native tests over the core as it is,
 # without sanitizers, and GPU code is compiled where there is a GPU alone.
+# --all, `make test-all`: lint, slow tests, the sanitizers, GPU code, and the site build of README, which the
+# tests of the distribution wait for. Subjects whose files have not changed since the last nightly run are left
+# out (tests/kept_runs.py), and so is what is marked nightly.
+# --nightly, `make test-nightly`: everything. If nothing fails, tests/kept/nightly.json says so.
 # Tests run side by side, three processes for two cores; `-n 0` runs them in this one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tier=(-m "not slow")
-sanitizers=none
-if [ "${1:-}" = --all ]; then
-  shift
-  tier=()
-  sanitizers=all
-  export GEAR_WITH_CUDA=${GEAR_WITH_CUDA:-ON}
-fi
+form=fast
+case ${1:-} in
+  --all | --nightly)
+    form=${1#--}
+    shift
+    export GEAR_WITH_CUDA=${GEAR_WITH_CUDA:-ON}
+    ;;
+esac
+case $form in
+  fast) chosen=(-m "not slow and not nightly") ;;
+  all) chosen=(-m "not nightly and not frameworks" --changed-subjects) ;;
+  nightly) chosen=(-m "not frameworks") ;;
+esac
+python=.venv/bin/python
+mkdir -p build
 
+# What runs beside the tests, each with its log: `beside NAME NICE COMMAND...`, and `finish NAME`, which prints
+# the log and its seconds, and fails as the command did.
+declare -A running=() began=()
+# shellcheck disable=SC2329  # by the trap
+stop_all() { for name in "${!running[@]}"; do kill -- "-${running[$name]}" 2>/dev/null || true; done; }
+trap stop_all EXIT
+beside() {
+  setsid nice -n "$2" "${@:3}" >"build/$1.log" 2>&1 &
+  running[$1]=$! began[$1]=$(date +%s)
+}
+finish() {
+  local status=0
+  [ -n "${running[$1]:-}" ] || return 0
+  wait "${running[$1]}" || status=$?
+  unset "running[$1]"
+  cat "build/$1.log"
+  echo "test: $1 ended after $(($(stat -c %Y "build/$1.log") - began[$1])) s"
+  return "$status"
+}
+
+if [ "$form" != fast ]; then
+  tools/debian_packages.sh dev
+  # What the longest chain of tests waits for. Where it cannot be built, the tests that need it say why.
+  if command -v mpicc >/dev/null && command -v patch >/dev/null; then beside site 0 tools/site_build.sh; fi
+fi
 tools/setup.sh dev
 
-# Native tests beside lint: they wait more than they compute, and lint ends with one process.
-native=
 mapfile -t not_run < <(tools/debian_packages.sh missing)
 if echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1; then
-  setsid tools/native.sh "--sanitizers=$sanitizers" >build/native.log 2>&1 &
-  native=$!
-  trap 'kill -- "-$native" 2>/dev/null || true' EXIT
+  case $form in
+    fast) beside native 0 tools/native.sh --sanitizers=none ;;
+    all) beside native 10 tools/native.sh --sanitizers=all ;;
+    nightly) beside native 10 tools/native.sh --sanitizers=all --nightly ;;
+  esac
 fi
-if [ ${#tier[@]} = 0 ]; then
-  tools/lint.sh
+if [ "$form" = fast ]; then
+  finish native
+else
+  beside lint 10 make --no-print-directory lint
   # Only slow tests need it; 3: no MPI here, and they are skipped. Once more for MPICH, where Debian's is to be had.
   tools/c10d.sh >/dev/null || [ $? = 3 ]
-  if mpich=$(tools/unpack_mpich.sh); then MPICXX=$mpich/mpicxx tools/c10d.sh >/dev/null || [ $? = 3 ]; fi
+  if [ "$form" = nightly ] || ! $python tests/kept_runs.py unchanged mpich; then
+    if mpich=$(tools/unpack_mpich.sh); then MPICXX=$mpich/mpicxx tools/c10d.sh >/dev/null || [ $? = 3 ]; fi
+  fi
 fi
 
 status=0
-if [ -n "$native" ]; then
-  wait "$native" || status=$?
-  trap - EXIT
-  cat build/native.log
-  [ "$status" = 0 ] || exit "$status"
-fi
-
 log=build/pytest.log
+rm -f build/pytest*.xml
 # More than cores: what waits for a job, for ranks or for packages leaves its core to others. Memory is not
 # endless where cores are many.
 processes=$(($(nproc) * 3 / 2))
 [ "$processes" -le 8 ] || processes=8
-.venv/bin/python -m pytest -n "$processes" --dist loadgroup --durations=40 "${tier[@]}" "$@" 2>&1 |
+$python -m pytest -n "$processes" --dist loadgroup --durations=40 --junitxml=build/pytest.xml "${chosen[@]}" "$@" 2>&1 |
   tee "$log" || status=$?
-while IFS= read -r line; do not_run+=("${line#SKIPPED }"); done < <(grep '^SKIPPED ' "$log" || true)
+if [ "$form" != fast ]; then
+  if finish lint; then $python tools/documented.py ran tools/test.sh "make lint"; else status=1; fi
+  finish native || status=1
+  finish site >build/site_ended.log || true # the tests that wait for it show what it said if it failed
+  tail -n 1 build/site_ended.log
+fi
 
 if [ ${#not_run[@]} -gt 0 ]; then
-  echo "test: not run on this machine:"
+  echo "test: this machine goes without:"
   printf '  %s\n' "${not_run[@]}"
 fi
-[ ${#tier[@]} -eq 0 ] || echo "test: without the slow tests, which 'make test-all' runs"
+reports=(build/pytest.xml)
+[ "$form" = fast ] || reports+=(build/pytest-frameworks.xml)
+$python tools/skips.py "${reports[@]}"
+case $form in
+  fast) echo "test: without the slow tests, which 'make test-all' runs" ;;
+  all) echo "test: without other sizes and carriers of the same code, which 'make test-nightly' runs" ;;
+  nightly) if [ "$status" = 0 ]; then $python tests/kept_runs.py keep-nightly "$(tail -n 1 "$log" | tr -d =)"; fi ;;
+esac
+$python tests/kept_runs.py show
 tail -n 1 "$log"
 exit "$status"

@@ -11,6 +11,7 @@ import importlib
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -77,7 +78,12 @@ def mpi4py() -> dict[str, Any]:
     mpi4py = importlib.import_module("mpi4py")
     mpi4py.rc(initialize=False)
     library = importlib.import_module("mpi4py.MPI").Get_library_version()
-    return {"version": mpi4py.__version__, "library": library.split(",")[0].strip("\0 \n")}
+    return {"version": mpi4py.__version__, "library": mpi_library(library)}
+
+
+def mpi_library(said: str) -> str:
+    """Maker and version, of what MPI_Get_library_version says: Open MPI a line, MPICH thirty."""
+    return " ".join(re.split("[,\n]", said.strip("\0 \n"))[0].split())
 
 
 def mpi_transport() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import numpy as np
 from mpi4py import MPI
@@ -32,7 +33,6 @@ with gear.ReplayBuffer(schema, capacity=STEPS, group=group) as buffer:
 assert owners == set(range(1, world.size + 1)), owners
 assert stats["remote_bytes"] > 0, stats
 if world.rank == 0:
-    print(
-        f"{MPI.Get_library_version().split(',')[0].strip()}, transport {transport}: "
-        f"{world.size} ranks exchanged experience"
-    )
+    # Open MPI says a line of itself, MPICH thirty.
+    library = " ".join(re.split("[,\n]", MPI.Get_library_version().strip("\0 "))[0].split())
+    print(f"{library}, transport {transport}: {world.size} ranks exchanged experience")

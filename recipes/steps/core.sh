@@ -47,7 +47,7 @@ core_sources_hash() { # file or folder...
 # From a copy: nothing is written into the source, and nothing that other builds left there gets in. Where
 # nothing that is compiled has changed, what was compiled last is used again; it is kept beside the wheels.
 make_core() { # folder
-  local place=$CACHE/gear-compiled-$KIND key option options=()
+  local place=$CACHE/gear-compiled-$KIND key option options=(--config-settings cmake.define.GEAR_HEADERS_ONCE=ON)
   while read -r option; do options+=(--config-settings "cmake.define.$option"); done < <(core_options)
   key=$(core_sources_hash "${compiled_files[@]}")$(core_options | sha256sum)${BASE##*/}$(tool_version compiler)
   if ! dry && ! lock_compiled "$place"; then place=$LAYER/work/gear; fi

@@ -1,4 +1,4 @@
-"""Three GPUs that are not there."""
+"""Three GPUs that are not there: what knows them stands in for the driver's library."""
 
 from __future__ import annotations
 

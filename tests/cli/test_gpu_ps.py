@@ -1,4 +1,8 @@
-"""`gear gpu ps`, over a library that knows this process on two GPUs, and one that is not here."""
+"""`gear gpu ps`, over a library that knows this process on two GPUs, and one that is not here.
+
+That library stands in for the driver's (nvml_stub.c). The tests marked `gpu`, which
+tests/gpu/run.sh runs, ask the driver, and compare with nvidia-smi.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -99,19 +105,82 @@ def test_script_hands_its_words_on(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["gear gpu query", "gear gpu ps --user"]
 
 
-@pytest.mark.gpu
-def test_the_machine_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    """While a process has a context there. In a container the driver may hide it."""
-    code = "import gear; gear._core.measure_bandwidth(0); print('there', flush=True); input()"
+# With a context on GPU 0: idle until it is told to work, which it does until it is killed.
+PROCESS = """import sys, torch
+a = torch.randn(4096, 4096, device="cuda")
+torch.cuda.synchronize()
+print("there", flush=True)
+sys.stdin.readline()
+while True:
+    a = (a @ a).clamp(-1, 1)
+"""
+
+
+@pytest.fixture
+def running() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", PROCESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"there\n"
-        found = ps(capsys)
-        process.communicate(b"\n")
-    mine = [each for each in found if each["pid"] == process.pid]
-    assert all(each["user"] == getpass.getuser() and "gear" in each["command"] for each in mine)
-    assert {"gpu", "pid", "memory_bytes", "utilisation", "user", "command"} >= {
-        key for each in found for key in each
-    }
+        yield process
+        process.kill()
+
+
+def memory_by_nvidia_smi() -> dict[tuple[int, int], int | None]:
+    """(GPU, process) -> MiB that it has of the GPU's memory, None where the driver tells none."""
+    done = subprocess.run(["nvidia-smi", "-q", "-x"], stdout=subprocess.PIPE, check=True)
+    found: dict[tuple[int, int], int | None] = {}
+    for index, gpu in enumerate(ElementTree.fromstring(done.stdout).iter("gpu")):
+        for each in gpu.iter("process_info"):
+            memory = each.findtext("used_memory", "").removesuffix(" MiB")
+            pid = int(each.findtext("pid", ""))
+            found[index, pid] = int(memory) if memory.isdigit() else None
+    return found
+
+
+def utilisation_by_nvidia_smi() -> dict[tuple[int, int], int]:
+    """(GPU, process) -> percent of the time in which a kernel of it ran, where the driver tells."""
+    command = ["nvidia-smi", "pmon", "-c", "1", "-s", "u"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+    return {(int(gpu), int(pid)): int(sm) for gpu, pid, _, sm, *_ in rows if sm.isdigit()}
+
+
+@pytest.mark.gpu
+@pytest.mark.needs("torch")
+def test_processes_and_their_memory_are_those_of_nvidia_smi(
+    capsys: pytest.CaptureFixture[str], running: subprocess.Popen[bytes]
+) -> None:
+    """Of the process of this test, and who else was there before and after: others come and go."""
+    before, found, after = memory_by_nvidia_smi(), ps(capsys), memory_by_nvidia_smi()
+    shown = {(each["gpu"], each["pid"]): each for each in found}
+    assert before.keys() & after.keys() <= shown.keys() <= before.keys() | after.keys()
+    mine = {place: memory for place, memory in after.items() if place[1] == running.pid}
+    if not mine:
+        pytest.skip("in this container nvidia-smi does not show the process of this test")
+    for place, memory in mine.items():
+        assert shown[place]["memory_bytes"] >> 20 == memory
+        assert shown[place]["user"] == getpass.getuser()
+        assert "torch.randn" in shown[place]["command"]
+
+
+@pytest.mark.gpu
+@pytest.mark.needs("torch")
+def test_a_busy_process_is_busy_for_nvidia_smi_too(
+    capsys: pytest.CaptureFixture[str], running: subprocess.Popen[bytes]
+) -> None:
+    """Others may use the GPU beside it, so that shares change from sample to sample."""
+    assert running.stdin is not None
+    running.stdin.write(b"\n")
+    running.stdin.flush()
+    seen = []
+    for _ in range(20):  # a second each: nvidia-smi watches for that long
+        theirs = utilisation_by_nvidia_smi().get((0, running.pid), 0)
+        own = {each["pid"]: each["utilisation"] for each in ps(capsys) if each["gpu"] == 0}
+        seen.append((theirs, own.get(running.pid)))
+        if theirs >= 20 and (own.get(running.pid) or 0) >= 20:
+            return
+    if all(theirs == 0 for theirs, _ in seen):
+        pytest.skip("here nvidia-smi does not tell how busy the process of this test is")
+    pytest.fail(f"nvidia-smi and gear, in percent: {seen}")

@@ -1,8 +1,13 @@
-"""`gear gpu query`, over a library with NVIDIA's interface that describes three GPUs."""
+"""`gear gpu query`, over a library with NVIDIA's interface that describes three GPUs.
+
+That library stands in for the driver's (nvml_stub.c). The tests marked `gpu`, which
+tests/gpu/run.sh runs, ask the driver, and compare with CUDA and nvidia-smi.
+"""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +124,7 @@ def test_a_broken_driver_is_an_error(
 
 
 @pytest.mark.gpu
-def test_the_machine_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpus_are_those_of_cuda(capsys: pytest.CaptureFixture[str]) -> None:
     import gear
 
     gpus = {gpu["uuid"]: gpu for gpu in query(capsys)}
@@ -127,3 +132,26 @@ def test_the_machine_itself(capsys: pytest.CaptureFixture[str]) -> None:
         gpu = gpus[device["uuid"]]
         assert tuple(gpu["compute_capability"]) == device["compute_capability"]
         assert (gpu["name"], gpu["pci_bus_id"]) == (device["name"], device["pci_bus_id"].lower())
+
+
+@pytest.mark.gpu
+def test_gpus_are_those_of_nvidia_smi(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "name,compute_cap,memory.total,pci.bus_id,uuid,memory.free"
+    said = by_nvidia_smi(f"--query-gpu={asked}", "--format=csv,noheader,nounits")
+    links = by_nvidia_smi("nvlink", "--status").split("GPU ")[1:]
+    gpus = query(capsys)
+    assert len(gpus) == len(said.splitlines())
+    for gpu, line in zip(gpus, said.splitlines(), strict=True):
+        *expected, free = line.split(", ")
+        capability = ".".join(map(str, gpu["compute_capability"]))
+        address = f"0000{gpu['pci_bus_id'].upper()}"  # nvidia-smi has the domain in eight digits
+        total = str(gpu["memory_bytes"] >> 20)
+        assert [gpu["name"], capability, total, address, gpu["uuid"]] == expected
+        assert gpu["free_bytes"] >> 20 == pytest.approx(int(free), abs=1024)  # others come and go
+        up = sum(each.count(" GB/s") for each in links if gpu["uuid"] in each)
+        assert gpu["nvlink"]["up"] == up
+
+
+def by_nvidia_smi(*arguments: str) -> str:
+    command = ["nvidia-smi", *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout

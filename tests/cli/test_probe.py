@@ -32,6 +32,20 @@ def test_answer_and_noise_are_kept_apart(package: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "library"),
+    [
+        ("Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev\0", "Open MPI v4.1.4"),
+        (
+            "MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7\nMPICH CC:\tgcc",
+            "MPICH Version: 4.0.2",
+        ),
+    ],
+)
+def test_an_mpi_is_one_short_name(said: str, library: str) -> None:
+    assert probe.mpi_library(said) == library
+
+
+@pytest.mark.parametrize(
     ("source", "error"),
     [
         (

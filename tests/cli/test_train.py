@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gear.cli import app
+
+pytest.importorskip("hydra")
 from gear.train import app as trainer
 
 

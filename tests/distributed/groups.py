@@ -23,27 +23,39 @@ without_fabric = pytest.mark.skipif(
 MARKS = {"mpi": [pytest.mark.mpi], "nccl": [pytest.mark.gpu], "fabric": [without_fabric]}
 # One rank has the transport `loopback` whatever it asks for.
 SIZES = {"loopback": (1, 2, 3, 4), "nccl": (2, 4, 8), "fabric": (2,)}
-# Threads and processes of one node, as few ranks as show what they do; gloo and more are slow.
+# Threads and processes of one node, as few ranks as show what they do.
 FAST = {("loopback", 4), ("shared_memory", 3), ("mpi", 2)}
+# Each carrier with one number of ranks; with others, the same code runs at night.
+EACH_COMMIT = FAST | {("gloo", 2), ("fabric", 2)}
+# Threads are cheap: one rank, which is special, and a number of them that divides little.
+ONE_AND_ODD = {("loopback", 1), ("loopback", 3)}
 COMMON = [*(scenario.name for scenario in SCENARIOS), "epochs", "law", "resume", "queue"]
 COMMON += ["two_loaders", "rate_limit", "pressure", *attempts()]
 
 
-def groups(*implementations: str, sizes: tuple[int, ...] = (2, 3, 4)) -> list[object]:
-    """Parameters for the fixture `group`."""
+def groups(
+    *implementations: str,
+    sizes: tuple[int, ...] = (2, 3, 4),
+    each_commit: set[tuple[str, int]] = EACH_COMMIT,
+) -> list[object]:
+    """Parameters for the fixture `group`; those that are not for each commit are for the night."""
     return [
-        pytest.param((name, size), id=f"{name}-{size}", marks=marks(name, size))
+        pytest.param(
+            (name, size), id=f"{name}-{size}", marks=marks(name, size, (name, size) in each_commit)
+        )
         for name in implementations or IMPLEMENTATIONS
         for size in SIZES.get(name, sizes)
     ]
 
 
-def marks(implementation: str, size: int) -> list[pytest.MarkDecorator]:
+def marks(implementation: str, size: int, each_commit: bool) -> list[pytest.MarkDecorator]:
     found = [*MARKS.get(implementation, []), pytest.mark.xdist_group(f"{implementation}-{size}")]
     if implementation == "nccl":
-        found.append(pytest.mark.gpus(size))
-    elif (implementation, size) not in FAST:
+        return [*found, pytest.mark.gpus(size)]
+    if (implementation, size) not in FAST:
         found.append(pytest.mark.slow)
+    if not each_commit:
+        found.append(pytest.mark.nightly)
     return found
 
 

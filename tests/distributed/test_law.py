@@ -10,7 +10,7 @@ from chance import follows
 
 import gear
 from distributed.content import RANK_STRIDE
-from distributed.groups import Group, groups
+from distributed.groups import EACH_COMMIT, ONE_AND_ODD, Group, groups
 from distributed.life import QUEUE_LENGTHS
 from distributed.programs import (
     EPOCH_BATCH,
@@ -25,7 +25,9 @@ from distributed.programs import (
     law_shares,
 )
 
-pytestmark = pytest.mark.parametrize("group", groups(), indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "group", groups(each_commit=EACH_COMMIT | ONE_AND_ODD), indirect=True
+)
 
 
 @pytest.mark.parametrize("locality", ["first", "off"])

@@ -20,13 +20,17 @@ from distribution.project import REPOSITORY, VERSION, toy_folder, toy_source
 
 BUILD = REPOSITORY / "recipes" / "build.sh"
 SITES = REPOSITORY / "recipes" / "sites"
+SITE = SITES / "generic-linux.conf"  # what README installs
+# Of a login shell: what is found there is what an installation is made of.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 SMALL = {"torch": "off", "mpi4py": "off", "horovod": "off", "deepspeed": "off", "c10d": "off"}
 BASE_STEPS = ["venv", "torch", "packages", "mpi4py", "horovod", "deepspeed"]
-GEAR_STEPS = ["core", "modulefiles", "smoke", "manifest"]
-ALL_STEPS = ["preflight", *BASE_STEPS, *GEAR_STEPS]  # c10d comes after core; test_build_c10d.py
+ALL_STEPS = ["preflight", *BASE_STEPS, "core", "c10d", "modulefiles", "smoke", "manifest"]
 SMALL_STEPS = [step for step in ALL_STEPS if step not in SMALL]
-UPDATE_STEPS = ["preflight", *GEAR_STEPS]  # on a base that is there
+ALL_UPDATE_STEPS = [step for step in ALL_STEPS if step not in BASE_STEPS]  # on a base that is there
+UPDATE_STEPS = [step for step in ALL_UPDATE_STEPS if step not in SMALL]
+GEAR_STEPS = UPDATE_STEPS[1:]
 
 
 def write_site(path: Path, values: Mapping[str, str]) -> Path:
@@ -122,6 +126,11 @@ class Installation:
     def name(self) -> str:
         """What to load: gear/<version>-cpu."""
         return f"gear/{self.home.name}"
+
+    def recipe(self, site: Path = SITE) -> Recipe:
+        """By which it was installed, or with another site file."""
+        cache = self.prefix.parent / "home" / ".cache" / "gear" / "wheels"
+        return Recipe(site, self.prefix, {"GEAR_BUILD_CACHE": str(cache), "PATH": PATH})
 
     @property
     def base(self) -> Path:

@@ -5,7 +5,8 @@
         done = shell.run(f"module use {shell.quote(tree)}", "module load toy", shell.snapshot(file))
         assert read_snapshot(file)["TOY"] == "1"
 
-In the fast tier, each shell has one of the tools; which one differs from test to test.
+At each commit every test meets every shell and every tool, and all tests together every pair of
+them; the other half of the pairs is for the night.
 
 A script is a list of lines of that shell; the module tool is set up before the first, and there is
 no `set -e`: a failing line is followed by the next, as when a user types. What differs between
@@ -141,25 +142,29 @@ def read_snapshot(file: Path) -> dict[str, str]:
     return found
 
 
-def shell_parameter(name: str, tool: str | None, *, slow: bool = False) -> object:
+def shell_parameter(name: str, tool: str | None, *, nightly: bool = False) -> object:
     """For pytest.mark.parametrize("shell", ...): skipped where the shell or the tool is not."""
     marks = [
         getattr(pytest.mark, needed)
         for needed in (name, tool)
         if needed not in ("bash", "sh", None)
     ]
-    marks += [pytest.mark.slow] if slow else []
+    marks += [pytest.mark.nightly] if nightly else []
     return pytest.param(Shell(name, tool), id=f"{name}-{tool or 'no-modules'}", marks=marks)
 
 
 def each_of(names: Sequence[str]) -> Callable[[Test], Test]:
-    """A decorator: the test runs in each of these shells under each tool. In the fast tier it meets
-    every shell and every tool, and all tests together every pair of them."""
+    """A decorator: the test runs in each of these shells under each tool, half of these pairs by
+    night only:
+
+        shift even  bash+modules  zsh+lmod     tcsh+modules  fish+lmod
+        shift odd   bash+lmod     zsh+modules  tcsh+lmod     fish+modules
+    """
 
     def parametrize(test: Test) -> Test:
         shift = zlib.crc32(test.__name__.encode())  # the same whichever tests are run
         pairs = [
-            shell_parameter(name, tool, slow=(shift + number + place) % len(MODULE_TOOLS) != 0)
+            shell_parameter(name, tool, nightly=(shift + number + place) % 2 != 0)
             for number, name in enumerate(names)
             for place, tool in enumerate(MODULE_TOOLS)
         ]

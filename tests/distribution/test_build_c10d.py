@@ -1,5 +1,8 @@
-"""The step c10d: gear_mpi in the installed package. A stand-in of tools/c10d.sh takes the place of two minutes
-of compiling; the installation that other tests share has the real one."""
+"""The step c10d: gear_mpi in the installed package.
+
+A stand-in of tools/c10d.sh takes the place of two minutes of compiling; the installation that other
+tests share has the real one.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from docs.documents import documented
+from docs.ran import ran
 
 from distribution.conftest import copy_prefix
 from distribution.project import NAME, REPOSITORY
@@ -141,12 +143,16 @@ def test_what_is_advised_without_a_network_can_be_done(wheelhouse: Path, tmp_pat
 
 @pytest.fixture(scope="module")
 def wheelhouse(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All that a small site installs."""
-    folder = tmp_path_factory.mktemp("wheelhouse")
-    (home,) = (installed / "gear").glob("[0-9]*")
-    gather = [sys.executable, str(REPOSITORY / "recipes" / "wheelhouse.py"), str(home), str(folder)]
-    done = subprocess.run(gather, capture_output=True, text=True)
+    """All that a small site installs, by the command of INSTALL.md."""
+    home = tmp_path_factory.mktemp("home")
+    command = documented(r"python3 recipes/wheelhouse\.py .*")
+    instead = command.replace("/opt/gear", str(installed)).replace("~", str(home))
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    gather = ["bash", "-c", instead]
+    done = subprocess.run(gather, cwd=REPOSITORY, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    ran(command, instead)
+    (folder,) = home.iterdir()
     return folder
 
 

@@ -205,6 +205,7 @@ def test_what_is_compiled_is_compiled_once(prefix: Path, tmp_path: Path) -> None
     assert compiled == [True, False, True]
 
 
+@pytest.mark.slow
 def test_modules_in_the_clone_are_not_the_build_s(tmp_path: Path) -> None:
     """Whoever installs stands in the clone, and Python looks there first."""
     source = shutil.copytree(toy_source(VERSION), tmp_path / "clone")

@@ -11,12 +11,11 @@ import pytest
 
 from distribution.recipe import (
     ALL_STEPS,
+    ALL_UPDATE_STEPS,
     GEAR_STEPS,
-    SITES,
     SMALL_STEPS,
     UPDATE_STEPS,
     Installation,
-    Recipe,
     done_steps,
     list_files,
     picture,
@@ -136,13 +135,13 @@ def test_what_a_killed_pip_left_is_installed_again(tmp_path: Path) -> None:
 def test_the_whole_site_is_updated_on_its_base(installation: Installation, tmp_path: Path) -> None:
     """And back again, at once: both builds are there, and the same base under both."""
     before = picture(installation.prefix)
-    recipe = Recipe(SITES / "debian12-ci.conf", installation.prefix)
+    recipe = installation.recipe()
     site = tmp_path / "site.conf"
     site.write_text(recipe.site.read_text() + "env.A_CHANGE = 1\n")
-    update = Recipe(site, installation.prefix)
+    update = installation.recipe(site)
     old = installation.home.resolve()
     try:
-        assert done_steps(update.succeed()) == UPDATE_STEPS
+        assert done_steps(update.succeed()) == ALL_UPDATE_STEPS
         assert installation.home.resolve() != old
         assert (installation.home / "base").resolve() == (old / "base").resolve()
         # A job that has loaded the previous build.

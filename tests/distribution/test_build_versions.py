@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+from docs.documents import documented
+from docs.ran import ran
 
 from distribution.project import DISTRIBUTION, NAME, VERSION
 from distribution.recipe import (
-    SITES,
     Installation,
-    Recipe,
     picture,
     running,
     small_site,
@@ -34,7 +35,7 @@ def when_changed(prefix: Path) -> dict[Path, int]:
 
 def test_a_second_run_does_nothing(installation: Installation) -> None:
     before = when_changed(installation.prefix)
-    said = Recipe(SITES / "debian12-ci.conf", installation.prefix).succeed()
+    said = installation.recipe().succeed()
     assert f"nothing to do: {installation.name} is installed" in said
     assert when_changed(installation.prefix) == before
 
@@ -119,9 +120,17 @@ def test_uninstalled_under_a_process_its_files_stay(prefix: Path, tmp_path: Path
 
 
 def test_who_uninstalls_may_have_it_loaded(prefix: Path, tmp_path: Path) -> None:
+    """By the command of INSTALL.md, in a clone with a site file of its own."""
     path = f"{(prefix / 'gear' / NAME).resolve()}/bin:{os.environ['PATH']}"
-    recipe = toy_recipe(small_site(tmp_path / "site.conf"), prefix, {"PATH": path})
-    recipe.succeed("--uninstall")
+    recipe = toy_recipe(small_site(tmp_path / "site.conf"), prefix)
+    site = small_site(recipe.source / "my-site.conf")
+    command = documented(r"recipes/build\.sh .* --uninstall")
+    instead = command.replace("/opt/gear", str(prefix))
+    env = {**os.environ, **recipe.env, "PATH": path}
+    subprocess.run(["bash", "-c", instead], cwd=recipe.source, env=env, check=True)
+    site.unlink()
+    assert not prefix.joinpath("gear").exists()
+    ran(command, instead)
 
 
 def test_a_moved_installation_is_made_anew(prefix: Path, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from docs.documents import ROOT, Block, blocks
+from docs.documents import ROOT, Block, blocks, documented, lines_of
+from docs.ran import ran
 
 from distribution.shells import start_up_folder
 
@@ -36,34 +37,48 @@ OF_MPIRUN = {
 }
 
 
-def run_blocks(shown: list[Block], prefix: Path, home: Path) -> dict[Block, str]:
-    """What each prints, all run in one login shell, /opt/gear and ~ being these folders.
-
-    Those who install are in a clone, those who use what is installed at home.
-    """
+def in_a_login_shell(
+    script: str, folder: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Of a user, on a machine of any number of cores; it ends at the first command that fails."""
     start = start_up_folder("modules") / "bash"  # where no package did it for login shells
-    script = f"command -v module >/dev/null || . {start}\nset -eo pipefail\n"
-    script += "".join(f"{block.code}printf '%s\\n' '{END}'\n" for block in shown)
-    script = script.replace("/opt/gear", str(prefix)).replace("~/", f"{home}/")
-    script = script.replace("/opt/other", str(home / "other"))
+    script = f"command -v module >/dev/null || . {start}\nset -eo pipefail\n{script}"
     env = {name: value for name, value in os.environ.items() if name not in NOT_A_USER_S}
     own = str(Path(sys.executable).parent)
     path = [folder for folder in env["PATH"].split(":") if folder != own]
-    done = subprocess.run(
+    return subprocess.run(
         ["bash", "-l", "-c", script],
-        cwd=ROOT if any("recipes/" in block.code for block in shown) else home,
-        env=env | OF_MPIRUN | {"COLUMNS": "80", "PATH": ":".join(path)},
+        cwd=folder,
+        env=env | OF_MPIRUN | {"COLUMNS": "80", "PATH": ":".join(path)} | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
+
+
+def run_blocks(shown: list[Block], prefix: Path, home: Path) -> dict[Block, str]:
+    """What each prints, all run in one login shell, /opt/gear and ~ being these folders.
+
+    Those who install are in a clone, those who use what is installed at home.
+    """
+
+    def here(text: str) -> str:
+        text = text.replace("/opt/gear", str(prefix)).replace("~/", f"{home}/")
+        return text.replace("/opt/other", str(home / "other"))
+
+    script = "".join(f"{here(block.code)}printf '%s\\n' '{END}'\n" for block in shown)
+    installs = any("recipes/" in block.code for block in shown)
+    done = in_a_login_shell(script, ROOT if installs else home)
     said = done.stdout.replace(str(home / "other"), "/opt/other")
     said = said.replace(str(prefix), "/opt/gear").replace(str(home), "/home/you")
     printed = said.split(f"{END}\n")
     if done.returncode != 0:
         failed = shown[len(printed) - 1]
         pytest.fail(f"{failed.name}: exit code {done.returncode}\n{failed.code}{printed[-1]}")
+    for block in shown:
+        for command in lines_of(block):
+            ran(command, here(command))
     return dict(zip(shown, printed[:-1], strict=True))
 
 
@@ -94,6 +109,18 @@ def test_block_runs_and_prints_what_it_says(block: Block, printed: dict[Block, s
         assert re.fullmatch(pattern(block.output), said), f"{block.name} printed:\n{said}"
 
 
+@pytest.mark.modules
+def test_the_commands_of_readme(installation: Installation, tmp_path: Path) -> None:
+    """Where the site has said `module use`, and the user has made the venv."""
+    shown = [documented("module load gear"), documented("extend-venv-activate my-venv")]
+    load, extend = shown
+    script = "\n".join((load, "python -m venv --without-pip my-venv", extend))
+    done = in_a_login_shell(script, tmp_path, MODULEPATH=str(installation.modulefiles))
+    assert done.returncode == 0, done.stdout
+    for command in shown:
+        ran(command)
+
+
 @pytest.mark.parametrize("block", blocks("conf"), ids=lambda block: block.name)
 def test_example_of_a_site_file_is_one(block: Block, tmp_path: Path) -> None:
     site = tmp_path / "site.conf"
@@ -113,9 +140,9 @@ def test_the_doors_are_open() -> None:
 
 
 def test_the_third_door_ends_in_commands_that_run() -> None:
-    """With the GEAR of these tests. How to get there compiles GEAR, which takes minutes: .ci/run
-    does it, by tools/check_fresh_machine.sh in a source tree and tools/check_install.sh in an
-    environment of one's own."""
+    """With the GEAR of these tests. How to get there compiles GEAR, which takes minutes: CI does it
+    by tools/documented.py in the source tree and tools/check_install.sh in an environment of one's
+    own."""
     (block,) = (
         each
         for each in blocks("bash")

@@ -27,6 +27,7 @@ SLURM = Path(__file__).parents[2] / "slurm"
 pytest_plugins = ["distribution.slurm_cluster", "distribution.slurm_site"]
 pytestmark = [
     pytest.mark.slurm,
+    pytest.mark.subject("slurm"),
     pytest.mark.modules,
     pytest.mark.slow,
 ]

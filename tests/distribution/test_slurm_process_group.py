@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from distribution.slurm_cluster import Cluster
 
 pytest_plugins = ["distribution.slurm_cluster"]
-pytestmark = [pytest.mark.slurm, pytest.mark.gear_mpi, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.subject("slurm"),
+    pytest.mark.gear_mpi,
+    pytest.mark.slow,
+]
 
 WORKER = REPOSITORY / "tests" / "process_group" / "worker.py"
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 pytest_plugins = ["distribution.slurm_cluster", "distribution.slurm_site"]
 pytestmark = [
     pytest.mark.slurm,
+    pytest.mark.subject("slurm"),
     pytest.mark.modules,
     pytest.mark.slow,
 ]

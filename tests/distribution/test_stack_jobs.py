@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from docs.documents import launching
+from docs.ran import ran
 from ports import fresh_port
 from train.saved_data import write_pendulum
 
@@ -90,13 +91,15 @@ def test_command_of_the_guide_trains_by_deepspeed_and_compiles_nothing(installat
     """The launcher hands each rank --local_rank, before the words of the command."""
     write_pendulum(tmp_path / "RUN_DIR")
     port = fresh_port()
-    program, *words = launching("deepspeed", 2)
+    shown, (program, *words) = launching("deepspeed", 2)
+    command = shlex.join([program, f"--master_port={port}", *words, *TINY, "hydra.run.dir=run"])
     after_load(
         installation,
         f"cd {shlex.quote(str(tmp_path))}",
-        shlex.join([program, f"--master_port={port}", *words, *TINY, "hydra.run.dir=run"]),
+        command,
         env={"DS_ACCELERATOR": "cpu", "TORCH_EXTENSIONS_DIR": str(tmp_path / "extensions")},
     )
+    ran(shown, command)
     assert json.loads((tmp_path / "run/summary.json").read_text())["updates"] == 3
     assert (tmp_path / "run/checkpoints/step_3/trainer-00001-of-00002.pt").exists()
     assert not (tmp_path / "extensions").exists()

@@ -22,7 +22,7 @@ import torch
 torch.cuda.device_count = lambda: {gpus}
 Sum = None
 init = shutdown = lambda: None
-nccl_built = lambda: True
+nccl_built = lambda: {nccl}
 size = local_size = lambda: 2
 rank = local_rank = lambda: 0
 
@@ -84,14 +84,26 @@ def test_shared_memory_that_stays_is_no_success(tmp_path):
     assert not Path(said[1]).exists()
 
 
-@pytest.mark.slow
-def test_ranks_of_horovod_with_too_few_gpus_all_take_the_cpu(tmp_path):
-    pytest.importorskip("torch")
-    package = tmp_path / "horovod"
+def test_what_a_check_warns_of_is_shown(tmp_path):
+    """Once: the log of the step still has it when the next check has ended."""
+    launcher = tmp_path / "build" / "bin" / "deepspeed"
+    launcher.parent.mkdir(parents=True)
+    launcher.write_text("#!/bin/sh\n")
+    launcher.chmod(0o755)
+    command = 'echo "warning: not tried"; echo "no warning: tried"'
+    said = f'[ "$*" != "check --build" ] || {{ {command}; }}'
+    done = smoke(tmp_path, said, horovod="off", deepspeed="on")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "build:   warning: not tried\n"
+
+
+def check_horovod(folder: Path, *, gpus: int, nccl: bool) -> str:
+    """What it prints, with a stand-in for Horovod."""
+    package = folder / "horovod"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "torch.py").write_text(HOROVOD.format(gpus=1))
-    paths = [str(tmp_path), *filter(None, sys.path)]
+    (package / "torch.py").write_text(HOROVOD.format(gpus=gpus, nccl=nccl))
+    paths = [str(folder), *filter(None, sys.path)]
     done = subprocess.run(
         [sys.executable, PROGRAMS / "check_horovod.py"],
         capture_output=True,
@@ -100,6 +112,25 @@ def test_ranks_of_horovod_with_too_few_gpus_all_take_the_cpu(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "Horovod on cpu: 2 ranks agree on 3" in done.stdout
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_ranks_of_horovod_with_too_few_gpus_take_the_cpu_and_warn(tmp_path, gpus):
+    said = check_horovod(tmp_path, gpus=gpus, nccl=True)
+    assert said.splitlines()[1] == (
+        f"warning: Horovod's NCCL was not tried: this node has {gpus} GPU(s) for 2 ranks. On "
+        "one with a GPU for each rank, run: mpirun -n 2 python "
+        "$GEAR_HOME/share/gear/smoke/check_horovod.py"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.needs("torch")
+def test_horovod_for_the_cpu_warns_of_nothing(tmp_path):
+    assert "warning" not in check_horovod(tmp_path, gpus=1, nccl=False)
 
 
 def check_torch(monkeypatch, cuda: str, compiled: str, *arguments: str) -> None:

@@ -21,11 +21,11 @@
 #   scaling    benchmarks/group_gpu.py; SCALING_ARGS chooses, e.g. "--only pooled,overlap"
 #
 # A failed part does not keep the next from running; the last lines say what passed, exit code 1 if
-# anything did not. Logs and results go to $OUT (build/gpu/out). Each part has a time limit of its
+# anything did not. A run with the part pytest is kept in tests/kept/gpu.json, or gpus.json. Logs and results go to $OUT (build/gpu/out). Each part has a time limit of its
 # own, all of them together BUDGET_S (530) seconds.
 #
 # What it needs: nvcc, g++, cmake, ninja, and a $PYTHON (python3) with pybind11, numpy, torch, pytest,
-# hypothesis, pytest-timeout; pytest-xdist is used where it is. DOCTEST_DIR is the folder of doctest.h
+# hypothesis, pytest-timeout, click, nvidia-ml-py, rich; pytest-xdist is used where it is. DOCTEST_DIR is the folder of doctest.h
 # (looked for in .carry and /usr/include). GEAR_CUDA_ARCHITECTURES: default that of the first GPU.
 # shellcheck disable=SC2329  # the parts are called by name
 set -euo pipefail
@@ -159,7 +159,7 @@ part_pytest() {
   fi
   # The packages of this machine are not the pinned ones: their warnings are not failures here.
   "$python" -m pytest -m "$markers" --require=gpu -q --tb=short --timeout=100 -p no:cacheprovider \
-    -W default --durations=12 "${workers[@]}" tests/contract tests/gpu tests/unit
+    -W default --durations=12 "${workers[@]}" tests/cli tests/contract tests/gpu tests/unit
 }
 
 built() { # limits or limits_peer
@@ -305,6 +305,14 @@ for part in "${parts[@]}"; do
   while IFS= read -r line; do summary+=("    $line"); done < <(digest "$part" || true)
 done
 
+# For the last lines of `make test`, which no GPU sees: what ran, where, on what. A copy of the sources without
+# git is told its commit by GEAR_COMMIT.
+if [[ " ${parts[*]} " == *" pytest "* ]]; then
+  device=$(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c | xargs)
+  result=$(printf '%s\n' "${summary[@]}" | sed -n 's/^\([a-z]*: [a-zA-Z]*\).*/\1/p' | paste -sd ',' | sed 's/,/, /g')
+  tests=$(tail -n 1 "$OUT/pytest.log" | tr -d = | sed 's/^ *//; s/ *$//')
+  cp "$("$python" tests/kept_runs.py keep-gpu "$result; pytest: $tests" "$device")" "$OUT/"
+fi
 printf '%s\n' "${summary[@]}" >"$OUT/summary.txt"
 say "summary"
 cut -c1-200 "$OUT/summary.txt"

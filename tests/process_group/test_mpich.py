@@ -11,7 +11,12 @@ pytest.importorskip("torch")
 
 from process_group.launch import MPICH, run_ranks
 
-pytestmark = [pytest.mark.mpich, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
+pytestmark = [
+    pytest.mark.mpich,
+    pytest.mark.subject("mpich"),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("process_group"),
+]
 
 
 def test_every_collective_as_on_gloo(tmp_path: Path) -> None:

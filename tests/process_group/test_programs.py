@@ -4,15 +4,22 @@ started once, from a process that has imported torch."""
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
+from docs.documents import ROOT, documented
+from docs.ran import ran
 from warm_mpirun import warm_ranks
 
-from process_group.launch import FOLDER
+from process_group.launch import FOLDER, mpirun
 from process_group.programs import PROGRAMS
 
 pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
@@ -50,3 +57,22 @@ def test_compressed_gradients_change_losses_by_less_than_a_hundredth(said: Said)
 def test_what_trains_learns(said: Said) -> None:
     losses = said[0]["mnist"][0]
     assert losses[-1] < losses[0]
+
+
+def test_the_command_of_the_document(tmp_path: Path) -> None:
+    """A program that begins with the document's two lines."""
+    text = (ROOT / "docs" / "process-group.md").read_text(encoding="utf-8")
+    begin = "".join(
+        re.findall(r"^    ((?:import gear\.mpi|torch\S+init_process_group).*\n)", text, re.M)[:2]
+    )
+    rest = "sum_ = torch.ones(1)\ntorch.distributed.all_reduce(sum_)\nprint(f'sum {sum_.item()}')\n"
+    (tmp_path / "train.py").write_text(f"import torch\n{begin}{rest}")
+    command = documented(r"mpirun .* python train\.py")
+    launcher, *words = shlex.split(command)
+    instead = [*mpirun(launcher), *words]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(instead, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sum 4.0\n") == 4
+    ran(command, shlex.join(instead))

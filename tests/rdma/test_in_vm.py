@@ -7,18 +7,25 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from docs.documents import ROOT, documented
+from docs.ran import ran
 
 RUN = Path(__file__).parent / "run.sh"
 
 
 @pytest.mark.rdma
+@pytest.mark.subject("rdma")
 @pytest.mark.slow
 @pytest.mark.timeout(2100)  # a build, a kernel to fetch, 240 s to start, 900 s to run
 def test_every_native_test_of_rdma_passes_on_soft_roce() -> None:
-    done = subprocess.run([RUN], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    command = documented(r"tests/rdma/run\.sh")
+    done = subprocess.run(
+        [command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
     said = done.stdout.decode(errors="replace")
     assert done.returncode == 0, said[-8000:]
     assert said.splitlines()[-1] == "in_vm: all passed", said[-8000:]
+    ran(command)
 
 
 def test_what_is_missing_is_named_and_nothing_runs(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# What every test of this folder needs; needs.py has what single ones do.
+# What every test of this folder needs; the mark `needs` has what single ones do.
 NEEDED = ("torch", "hydra", "gymnasium")
 
 MISSING = [name for name in NEEDED if find_spec(name) is None]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from train.composed import compose
-from train.needs import needs
 from train.saved_data import write_cartpole, write_pendulum
 
 from gear.cli import app
@@ -37,7 +36,7 @@ def solver(tmp_path_factory):
     learner.close()
 
 
-@needs("torchmetrics")
+@pytest.mark.needs("torchmetrics")
 def test_puzzles_are_scored_by_set_and_drawn(solver, tmp_path, capsys):
     folder, learner = solver
     assert app.main(["eval", str(folder), f"out={tmp_path}"]) == 0
@@ -66,7 +65,7 @@ def test_puzzles_are_scored_by_set_and_drawn(solver, tmp_path, capsys):
     assert (picture == (0x00, 0x74, 0xD9)).all(2).any()
 
 
-@needs("torchmetrics")
+@pytest.mark.needs("torchmetrics")
 def test_the_picture_shows_the_answer_beside_what_is_wanted(solver, tmp_path, monkeypatch):
     from gear.train.policies import film
 

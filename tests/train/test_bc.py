@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from train.needs import needs
 from train.on_threads import on_threads
 from train.saved_data import write_cartpole, write_pendulum
 from train.test_dt import a_batch
@@ -72,7 +71,7 @@ def test_loss_and_gradient_against_numpy(configure, env):
     check_gradient(gradients, lambda values: np.mean(weights * losses(values)), values)
 
 
-@needs("torchmetrics")
+@pytest.mark.needs("torchmetrics")
 @KINDS
 @MODELS
 def test_scores_are_means_over_all_steps_held_out(configure, tmp_path, env, model):
@@ -152,7 +151,7 @@ def test_none_held_out_is_refused(configure, tmp_path):
         look(config, make_environment(config.env, 0), 1)
 
 
-@needs("torchmetrics")
+@pytest.mark.needs("torchmetrics")
 @KINDS
 @MODELS
 def test_does_as_the_data_does(configure, tmp_path, env, model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from docs.documents import launching
+from docs.ran import ran
 from ports import fresh_port
 from train.launched import Launch
 
@@ -212,10 +214,12 @@ gymnasium.register("Warmed-v0", Warmed, max_episode_steps=500)
 def test_torchrun(launch, tmp_path):
     """The guide's command. A warning of each rank is in its output once, with the rank's number."""
     (tmp_path / "warmed.py").write_text(WARMED)
-    command = (*launching("torchrun", 2), *CARTPOLE, "env.id=warmed:Warmed-v0")
+    shown, words = launching("torchrun", 2)
+    command = (*words, *CARTPOLE, "env.id=warmed:Warmed-v0")
     process = launch.start(*command, **INSTALLED, PYTHONPATH=".", PET_MASTER_PORT=str(fresh_port()))
     ((stdout, stderr),) = launch.finish(process)
     assert process.returncode == 0, stderr
+    ran(shown, shlex.join(command))
     assert "2, started by torchrun" in stdout
     warned = sorted(line for line in (stdout + stderr).splitlines() if "too warm" in line)
     assert warned == ["rank 0: warmed: too warm", "rank 1: warmed: too warm"]
@@ -231,9 +235,12 @@ def test_mpirun(launch, tmp_path):
     """The guide's command, on a machine of any number of cores, by anybody."""
     allowed = ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM", "MCA_rmaps_base_oversubscribe")
     settings = dict.fromkeys((f"OMPI_{name}" for name in allowed), "1")
-    process = launch.start(*launching("mpirun", 2), *CARTPOLE, **INSTALLED, **settings)
+    shown, words = launching("mpirun", 2)
+    command = (*words, *CARTPOLE)
+    process = launch.start(*command, **INSTALLED, **settings)
     ((stdout, stderr),) = launch.finish(process)
     assert process.returncode == 0, stderr
+    ran(shown, shlex.join(command))
     assert "2, started by mpirun" in stdout
     first, second = states_of(checkpoints(tmp_path / "run")[-1])
     assert first["networks"] == second["networks"]

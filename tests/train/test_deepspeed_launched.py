@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from ports import fresh_port
 from train.launched import Launch
-from train.needs import needs
 
-pytestmark = [pytest.mark.slow, needs("deepspeed")]
+pytestmark = [pytest.mark.slow, pytest.mark.frameworks]
 WORKER = str(Path(__file__).with_name("deepspeed_worker.py"))
 # Its main function is what the command `deepspeed` calls.
 DEEPSPEED = (sys.executable, "-c", "from deepspeed.launcher.runner import main; main()")

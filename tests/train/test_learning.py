@@ -9,8 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from docs.documents import blocks
-from train import needs
+from docs.documents import documented
 
 from gear.train.loop import Learner
 from gear.train.tasks.evaluation import Evaluation
@@ -53,7 +52,7 @@ def test_sac_on_pendulum(configure, replay, n_step):
 
 
 @pytest.mark.slow
-@needs.mujoco
+@pytest.mark.needs("mujoco")
 @pytest.mark.parametrize("env", ["hopper", "halfcheetah"])
 def test_sac_on_mujoco(configure, env):
     learner = run(
@@ -73,7 +72,7 @@ def test_sac_on_mujoco(configure, env):
 def test_double_dqn_learns_cartpole(configure):
     """By the words of docs/results.md, as far as it takes. Random play balances for 22 steps, 500
     are the most. That SAC learns Pendulum, tools/check_fresh_machine.sh asserts of `make demo`."""
-    (command,) = (line for line in RESULTS.splitlines() if "env=cartpole" in line and "lr" in line)
+    command = documented(r"gear train env=cartpole seed=0 replay=uniform .*")
     learner = Learner(configure(*shlex.split(command)[2:], "eval_episodes=20"))
     found = 0.0
     while found < 400 and learner.steps < learner.config.total_steps:
@@ -87,7 +86,7 @@ def test_double_dqn_learns_cartpole(configure):
 
 
 @pytest.mark.slow
-@needs.atari
+@pytest.mark.needs("ale_py", "cv2")
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_double_dqn_on_atari_frames(configure, n_step):
     cfg = configure(
@@ -154,36 +153,3 @@ def test_view_is_the_stored_window(configure):
     stored = batch["obs"][:, :4].numpy()
     assert all(stack.tobytes() in stacks for stack in stored)
     assert any((stack[:3] == 0).all() for stack in stored)
-
-
-RESULTS = "".join(block.code for block in blocks("bash", "results")).replace("\\\n", "")
-
-# What makes a run of the document a short one, by the words that it begins with.
-CUT = {
-    "env=pendulum": [],
-    "env=cartpole": [],
-    "env=hopper": ["algo.learning_starts=16", "algo.batch_size=4", "model.hidden=[8]"],
-    "data=puzzles": [
-        *("data.puzzles=4", "data.eval_puzzles=1", "data.pairs=2", "algo.batch_size=2"),
-        *("model.width=16", "model.layers=1", "algo.precision=float32"),
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(command, marks=[needs.mujoco] if "hopper" in command else [])
-        for command in RESULTS.splitlines()
-    ],
-)
-def test_command_of_the_results(configure, command):
-    """All its words are taken; it takes two steps with smaller sizes and no GPU."""
-    program, verb, *words = shlex.split(command.replace("device=cuda", "device=cpu"))
-    assert (program, verb) == ("gear", "train")
-    assert configure(*words).seed == 0
-    learner = Learner(configure(*words, "deterministic=true", *CUT[words[0]]))
-    learner.step()
-    learner.step()
-    assert learner.steps >= 2
-    learner.close()

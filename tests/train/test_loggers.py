@@ -3,37 +3,99 @@
 from __future__ import annotations
 
 import csv
+import json
+import os
+import struct
 import sys
+import time
+from collections import defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from train.needs import needs
 
 import gear
 from gear.train.record import loggers
 from gear.train.record.loggers import check_installed, make_writers
 
 COLUMNS = ["return", "eval_return"]
+FILE_HEADER, RECORD_HEADER = b":W&B\xe1\xbe\x00", struct.Struct("<IHB")
+WHOLE = 1  # what a record's header says if the record does not cross blocks
+
+
+@pytest.fixture
+def offline_wandb(tmp_path, monkeypatch):
+    """wandb itself, with a home of its own. The program that it starts ends with the test."""
+    import wandb
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path / "elsewhere"))  # the run's own folder comes first
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home" / name))
+    yield
+    wandb.teardown()
+    until = time.monotonic() + 10
+    while started_by_wandb():
+        assert time.monotonic() < until, started_by_wandb()
+        time.sleep(0.05)
+
+
+def started_by_wandb():
+    """The command lines of the programs of wandb that belong to this process."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode().split("\0")
+        except OSError:
+            continue  # it has ended
+        if "wandb" in words[0] and str(os.getpid()) in words:
+            found.append(words)
+    return found
+
+
+def kept(run):
+    """Kind of record -> the records that wandb keeps of a run, by its own definition of them.
+
+    They lie in its file as in a log of LevelDB's, whose blocks of 32 KiB such a run does not fill.
+    The last of them are there when wandb's program has ended.
+    """
+    import wandb
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    wandb.teardown()
+    (file,) = run.glob("run-*.wandb")
+    data, found = file.read_bytes(), defaultdict(list)
+    assert data.startswith(FILE_HEADER)
+    at = len(FILE_HEADER)
+    while at < len(data):
+        _, size, kind = RECORD_HEADER.unpack_from(data, at)
+        assert kind == WHOLE
+        at += RECORD_HEADER.size
+        record = Record.FromString(data[at : at + size])
+        name = record.WhichOneof("record_type")
+        found[name].append(getattr(record, name))
+        at += size
+    return found
+
+
+def row(history):
+    """What was logged, without what wandb adds (_step, _timestamp, ...)."""
+    values = {item.nested_key[0]: json.loads(item.value_json) for item in history.item}
+    return {name: value for name, value in values.items() if not name.startswith("_")}
 
 
 @pytest.fixture
 def fake_wandb(monkeypatch):
-    """What wandb is told, in the place of wandb."""
-    told = SimpleNamespace(runs=[], rows=[], finished=0)
-
-    class Run:
-        def define_metric(self, name, step_metric):
-            told.axis = (name, step_metric)
-
-        def log(self, row):
-            told.rows.append(row)
-
-        def finish(self):
-            told.finished += 1
+    """How wandb is begun, in the place of wandb."""
+    told = []
 
     def init(**given):
-        told.runs.append(given)
-        return Run()
+        told.append(given)
+        return SimpleNamespace(
+            define_metric=lambda name, step_metric: None,
+            log=lambda row: None,
+            finish=lambda: None,
+        )
 
     module = SimpleNamespace(init=init, Settings=dict)
     monkeypatch.setitem(sys.modules, "wandb", module)
@@ -59,28 +121,49 @@ def test_csv_has_a_row_for_each_and_empty_places(configure, tmp_path):
     ]
 
 
-def test_wandb_gets_rows_over_environment_steps(configure, tmp_path, fake_wandb):
+@pytest.mark.needs("wandb")
+def test_wandb_keeps_rows_over_environment_steps(configure, tmp_path, offline_wandb):
     write(configure, tmp_path, "logger=wandb", "seed=4", "logger.project=mine")
-    assert fake_wandb.axis == ("*", "env_steps")
-    assert fake_wandb.rows == [
+    assert started_by_wandb()
+    (folder,) = (tmp_path / "wandb").glob("offline-run-*")
+    found = kept(folder)
+    (metric,) = found["metric"]
+    assert (metric.glob_name, metric.step_metric) == ("*", "env_steps")
+    assert [row(history) for history in found["history"]] == [
         {"env_steps": 10, "return": 1.5},
         {"env_steps": 20, "eval_return": -2.0},
     ]
-    (run,) = fake_wandb.runs
-    assert (run["project"], run["mode"], run["dir"]) == ("mine", "offline", tmp_path)
-    assert run["config"]["seed"] == 4
-    assert fake_wandb.finished == 1
+    (run,) = found["run"]
+    assert (run.project, run.display_name) == ("mine", tmp_path.name)
+    config = {each.key: json.loads(each.value_json) for each in run.config.update}
+    assert config["seed"] == 4
+    assert config["logger"]["project"] == "mine"
+    assert len(found["exit"]) == 1
     assert (tmp_path / "metrics.csv").exists()
+    assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_continued_run_is_the_same_run_of_wandb(configure, tmp_path, fake_wandb):
+@pytest.mark.needs("wandb")
+def test_a_continued_run_is_the_same_run_of_wandb(configure, tmp_path, offline_wandb):
+    """By its id, which `wandb sync --append` joins its parts by."""
     other = tmp_path / "other"
     other.mkdir()
     for folder in (tmp_path, tmp_path, other):
-        write(configure, folder, "logger=wandb", "logger.mode=online")
-    first, again, another = (run["id"] for run in fake_wandb.runs)
-    assert first == again != another
-    assert {run["resume"] for run in fake_wandb.runs} == {"allow"}
+        write(configure, folder, "logger=wandb")
+        time.sleep(1)  # wandb names the folder of a part by the second
+    parts = sorted((tmp_path / "wandb").glob("offline-run-*"))
+    (another,) = (other / "wandb").glob("offline-run-*")
+    first, again, third = (kept(part)["run"][0].run_id for part in (*parts, another))
+    assert first == again != third
+
+
+def test_online_wandb_is_asked_to_resume_the_run(configure, tmp_path, fake_wandb):
+    """By a stand-in: without wandb's server, wandb itself does not begin in this mode."""
+    for _ in range(2):
+        write(configure, tmp_path, "logger=wandb", "logger.mode=online")
+    first, again = fake_wandb
+    assert first["id"] == again["id"]
+    assert {(run["mode"], run["resume"]) for run in fake_wandb} == {("online", "allow")}
 
 
 def test_what_is_not_installed_is_said(monkeypatch):
@@ -92,12 +175,3 @@ def test_what_is_not_installed_is_said(monkeypatch):
         "[train] logger.writers=[csv,wandb]: wandb is not installed: "
         "pip install 'gear-replay[wandb]', or choose another, as in logger=csv"
     )
-
-
-@pytest.mark.slow
-@needs("wandb")
-def test_wandb_itself_offline(configure, tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    write(configure, tmp_path, "logger=wandb")
-    (run,) = (tmp_path / "wandb").glob("offline-run-*")
-    assert list(run.glob("run-*.wandb"))

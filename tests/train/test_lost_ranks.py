@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from train.launched import TRAIN, Launch
-from train.needs import needs
 from train.saved_data import write_pendulum
 
 from gear.train.record.checkpoint import checkpoints
@@ -60,7 +59,7 @@ def test_killed_rank_is_named_at_once(tmp_path, dist):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@needs("horovod")
+@pytest.mark.frameworks
 def test_killed_rank_of_horovod_is_named_by_mpirun(launch, tmp_path):
     """Which ends the others, as its ranks wait in MPI."""
     write_pendulum(tmp_path / "replay")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from train.needs import needs
 from train.on_threads import on_threads
 
-pytestmark = needs("torchmetrics")
+pytestmark = pytest.mark.needs("torchmetrics")
 
 
 @pytest.mark.parametrize("size", [1, 3])

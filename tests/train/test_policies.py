@@ -13,7 +13,8 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from docs.documents import blocks
+from docs.documents import blocks, lines_of
+from docs.ran import ran
 from PIL import Image, ImageSequence
 from train.composed import compose
 
@@ -285,12 +286,13 @@ def test_the_commands_of_the_document(runs, tmp_path, monkeypatch):
     (tmp_path / "RUN/checkpoints/step_40").rename(tmp_path / "RUN/checkpoints/step_2000")
     (tmp_path / "RUN/policy.pt").rename(tmp_path / "RUN/best_policy.pt")
     monkeypatch.chdir(tmp_path)
-    commands = [line for block in blocks("bash", "played") for line in block.code.splitlines()]
+    commands = [line for block in blocks("bash", "played") for line in lines_of(block)]
     assert len(commands) == 6
     for command in commands:
         program, *words = shlex.split(command)
         short = ["total_steps=2", "algo.batch_size=4", "model.width=8"] * (words[0] == "train")
         assert (program, app.main([*words, *short])) == ("gear", 0), command
+        ran(command, shlex.join([program, *words, *short]))
 
 
 @pytest.mark.parametrize(("content", "said"), [("7", "7"), ("text", "another file")])

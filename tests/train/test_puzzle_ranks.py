@@ -6,12 +6,11 @@ import csv
 
 import pytest
 from train.launched import train_offline
-from train.needs import needs
 
 from gear.cli import app
 from gear.train.algo.puzzles import SCORES
 
-pytestmark = [pytest.mark.slow, needs("torchmetrics")]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("torchmetrics")]
 
 RUN = (
     *("data=puzzles", "data.puzzles=24", "data.eval_puzzles=5", "data.most=6", "data.pairs=3"),

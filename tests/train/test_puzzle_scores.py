@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from train.needs import needs
 from train.on_threads import on_threads
 from train.test_puzzles import SMALL
 
@@ -65,7 +64,7 @@ def slow_scores(predicted, answers):
     return [np.mean(solved), right / cells, np.mean(differ)]
 
 
-@needs("torchmetrics")
+@pytest.mark.needs("torchmetrics")
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_scores_are_those_of_a_slow_reference(size):
     """Random sizes of grids, canvases, batches and shares of the ranks."""
@@ -102,7 +101,7 @@ def test_scores_are_those_of_a_slow_reference(size):
         assert on_threads(size, of_rank) == [pytest.approx(expected)] * size
 
 
-@needs("torchmetrics")
+@pytest.mark.needs("torchmetrics")
 def test_sets_are_scored_by_name_and_alike_over_ranks(configure):
     config = configure(*SMALL)
     learner = Learner(config)

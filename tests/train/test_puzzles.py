@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from train.needs import needs
 from train.saved_data import write_arc
 
 import gear
@@ -266,7 +265,7 @@ def test_what_does_not_fit_is_refused(configure, given, message):
         configure(*SMALL, *given)
 
 
-@needs("torchmetrics")
+@pytest.mark.needs("torchmetrics")
 @pytest.mark.slow
 def test_learns_an_easy_family(configure):
     """Recolouring, shown by one pair, with colours that are exchanged in every update."""

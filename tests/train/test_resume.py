@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from train import needs
 
 import gear
 from gear.train.algo.base import Algorithm
@@ -82,8 +81,8 @@ def fingerprint(learner):
         (CARTPOLE, 333),
         ((*PENDULUM, "algo.policy_every=7"), 405),
         ((*CARTPOLE, "env.num_envs=3", "algo.train_every=2"), 333),
-        pytest.param(HOPPER, 211, marks=[pytest.mark.slow, needs.mujoco]),
-        pytest.param(ATARI, 150, marks=[pytest.mark.slow, needs.atari]),
+        pytest.param(HOPPER, 211, marks=[pytest.mark.slow, pytest.mark.needs("mujoco")]),
+        pytest.param(ATARI, 150, marks=[pytest.mark.slow, pytest.mark.needs("ale_py", "cv2")]),
     ],
     ids=[
         "pendulum",

@@ -14,7 +14,6 @@ import torch
 from ports import fresh_port
 from train.composed import compose
 from train.launched import Launch
-from train.needs import needs
 from train.strategy_worker import MIDDLE, Transformer, train
 from warm_mpirun import warm_ranks
 
@@ -116,7 +115,7 @@ def test_ranks_of_gear_mpi_train_as_those_of_gloo(tmp_path, alone, size):
 
 
 @pytest.mark.slow
-@needs("deepspeed")
+@pytest.mark.frameworks
 def test_four_ranks_of_deepspeed_train_as_one(tmp_path, alone):
     """Shares that the weights' sizes do not divide into."""
     names = ["zero2-rest", "zero3"]

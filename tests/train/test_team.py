@@ -13,7 +13,8 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from docs.documents import blocks
+from docs.documents import blocks, lines_of
+from docs.ran import ran
 from PIL import Image
 from train.composed import compose
 
@@ -124,10 +125,12 @@ def test_observation_says_where_all_are():
     np.testing.assert_allclose(obs["hunter_1"], [*(np.array(expected) / 4), 0, 1, 0])
 
 
+@pytest.mark.needs("pettingzoo")
 def test_pettingzoo_takes_it():
-    """Where it is installed, its own test of the parallel API."""
-    test = pytest.importorskip("pettingzoo.test")
-    test.parallel_api_test(Hunt(), num_cycles=60)
+    """By its own test of the parallel API."""
+    from pettingzoo.test import parallel_api_test
+
+    parallel_api_test(Hunt(), num_cycles=60)
 
 
 # ---- the adapter ----
@@ -366,15 +369,16 @@ def test_transformer_learns_to_strike_together():
 
 
 @pytest.mark.slow
+@pytest.mark.needs("mpe2")
 def test_the_commands_of_the_document_on_mpe(tmp_path, monkeypatch):
-    """PettingZoo's particles, discrete and continuous, where they are installed."""
-    pytest.importorskip("mpe2")
+    """PettingZoo's particles, discrete and continuous."""
     monkeypatch.chdir(tmp_path)
     (block,) = blocks("bash", "mpe")
-    for command in block.code.splitlines()[1:]:
+    for command in lines_of(block)[1:]:
         _, *words = shlex.split(command)
         short = ["total_steps=300", "algo.learning_starts=200", "checkpoint_every=0", *TINY]
         assert app.main([*words, *short]) == 0, command
+        ran(command, shlex.join(["gear", *words, *short]))
 
 
 @pytest.fixture(scope="module")

@@ -9,4 +9,5 @@ MUTATION = Mutation(
     native=[
         "a write that fails anywhere leaves the previous checkpoint and no file of its own",
     ],
+    missed=True,
 )

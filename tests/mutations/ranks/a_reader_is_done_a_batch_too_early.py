@@ -9,4 +9,5 @@ MUTATION = Mutation(
     native=[
         "one-sided rows: no page is written again before all who read it have",
     ],
+    missed=True,
 )

@@ -81,7 +81,7 @@ TEST_CASE("with nothing to draw the message says what is missing") {
   append(writer, 0, 0, 2);
   CHECK_THROWS_AS(pipeline->next(1.0, batch), gear::base::InvalidArgument);
   append(writer, 0, 2, 1);
-  REQUIRE(pipeline->next(1.0, batch) == Next::kBatch);
+  REQUIRE(pipeline->next(60.0, batch) == Next::kBatch);
   CHECK(wrong_rows(batch) == 0);
 }
 
@@ -240,7 +240,7 @@ TEST_CASE("a batch for which there is no memory takes nothing from the buffer") 
   }
   wanted.outputs = wanted_outputs;
   const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
-  REQUIRE(pipeline->next(1.0, batch) == Next::kBatch);
+  REQUIRE(pipeline->next(60.0, batch) == Next::kBatch);
   CHECK(batch.items == 8);
   CHECK(wrong_rows(batch) == 0);
 }

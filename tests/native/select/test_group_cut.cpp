@@ -7,8 +7,10 @@
 
 #include "base/numbers/philox.h"
 #include "select/group/group_cut.h"
+#include "tries.h"
 
 using namespace gear::select;
+using gear::testing::tries;
 
 namespace {
 
@@ -92,7 +94,7 @@ int check_cut(Keys keys, uint64_t items, bool reversed) {
 
 TEST_CASE("the cut through the keys of all ranks is that of sorting them") {
   uint64_t seed = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (uint64_t round = 0; round < tries(300); ++round) {
     Keys keys(1 + below(seed, 9));
     const uint64_t range = round % 3 == 0 ? 4 : round % 3 == 1 ? 300 : UINT64_MAX;  // equal ones
     for (std::vector<uint64_t>& one : keys) {

@@ -7,6 +7,7 @@
 
 #include "group_content.h"
 #include "select/draw.h"
+#include "tries.h"
 
 using namespace gear::select;
 using namespace gear::store;
@@ -102,7 +103,7 @@ void require_equal(GroupContent& content, const SamplerOptions& options,
 }  // namespace
 
 TEST_CASE("the law: any content, on any number of ranks, is drawn as on one") {
-  for (uint64_t seed = 0; seed < 24; ++seed) {
+  for (uint64_t seed = 0; seed < tries(24); ++seed) {
     Random random(seed);
     const GroupContent::Share episodes = made_up(random);
     const Policy policy = seed % 3 == 0   ? Policy::kUniform
@@ -122,5 +123,5 @@ TEST_CASE("the law: a batch of a million, and one of one behind it") {
   Random random(90);
   const GroupContent::Share episodes = made_up(random);
   GroupContent content = cut(episodes, 4, random);
-  require_equal(content, law(Policy::kWeighted, random), {1'000'000, 1});
+  require_equal(content, law(Policy::kWeighted, random), {tries(1'000'000), 1});
 }

@@ -11,6 +11,7 @@
 #include "group_content.h"
 #include "select/draw.h"
 #include "select/group/own_draws.h"
+#include "tries.h"
 
 using namespace gear::select;
 using namespace gear::store;
@@ -226,7 +227,7 @@ TEST_CASE("beta belongs to the draw") {
 }
 
 TEST_CASE("draws over very unequal shards have the probabilities that they say") {
-  constexpr uint64_t kDraws = 200000;
+  const uint64_t draws = tries(200000);
   for (const Policy policy : {Policy::kUniform, Policy::kWeighted}) {
     // Ten of eleven episodes are the first rank's; the last has none.
     GroupContent content(4, 11, GroupContent::Single::kRankByRank);
@@ -234,7 +235,7 @@ TEST_CASE("draws over very unequal shards have the probabilities that they say")
     options.alpha = 1;
     GroupOfSamplers group(content, options);
     std::map<Step, std::pair<double, double>> counts;  // and probability
-    for (uint64_t done = 0; done < kDraws; done += 1000) {
+    for (uint64_t done = 0; done < draws; done += 1000) {
       const GroupOfSamplers::Batch batch = group.select(1000);
       for (size_t i = 0; i < batch.steps.size(); ++i) {
         auto& [count, probability] = counts[batch.steps[i]];
@@ -245,7 +246,7 @@ TEST_CASE("draws over very unequal shards have the probabilities that they say")
     double sum = 0;
     double chi_square = 0;
     for (const auto& [step, seen] : counts) {
-      const double expected = seen.second * kDraws;
+      const double expected = seen.second * static_cast<double>(draws);
       sum += seen.second;
       chi_square += (seen.first - expected) * (seen.first - expected) / expected;
     }
@@ -365,7 +366,7 @@ TEST_CASE("own draws: whatever the ranks offer, each draw is found by the rank t
   constexpr uint64_t kMost = (uint64_t{1} << 63) - 1;
   uint64_t seed = 0;
   const auto below = [&](uint64_t range) { return random_below(++seed, 0, range); };
-  for (int round = 0; round < 60; ++round) {
+  for (uint64_t round = 0; round < tries(60); ++round) {
     std::vector<uint64_t> totals(1 + below(70));
     uint64_t room = round % 4 == 0 ? kMost : uint64_t{1} << below(63);
     for (uint64_t& total : totals) {  // empty ones, and one that has nearly all
@@ -379,7 +380,7 @@ TEST_CASE("own draws: whatever the ranks offer, each draw is found by the rank t
     if (all == 0) {
       continue;
     }
-    Draws law(static_cast<uint64_t>(round));
+    Draws law(round);
     law.restore(below(uint64_t{1} << 40));
     const uint64_t count = round == 1 ? uint64_t{1} << 20 : 1 + below(9000);
     std::vector<uint64_t> targets(count);
@@ -403,9 +404,9 @@ TEST_CASE("own draws: 64 ranks draw their shares of what they offer") {
   }
   totals[5] = 5000;  // as much as all others together, or so
   const auto all = static_cast<double>(std::accumulate(totals.begin(), totals.end(), uint64_t{0}));
-  constexpr uint64_t kCount = 400'000;
+  const uint64_t count = tries(400'000);
   std::vector<uint64_t> found(totals.size());
-  for (const auto& [rank, target] : drawn_by_all(totals, kCount, Draws(3))) {
+  for (const auto& [rank, target] : drawn_by_all(totals, count, Draws(3))) {
     ++found[rank];
   }
   double chi_square = 0;
@@ -415,7 +416,7 @@ TEST_CASE("own draws: 64 ranks draw their shares of what they offer") {
       CHECK(found[r] == 0);
       continue;
     }
-    const double expected = static_cast<double>(totals[r]) / all * kCount;
+    const double expected = static_cast<double>(totals[r]) / all * static_cast<double>(count);
     const double off = static_cast<double>(found[r]) - expected;
     chi_square += off * off / expected;
     degrees += 1;

@@ -12,8 +12,10 @@
 #include "store/checkpoint/index_check.h"
 #include "store/index/fixed_point.h"
 #include "store/index/index.h"
+#include "tries.h"
 
 using namespace gear::store;
+using gear::testing::tries;
 
 namespace {
 
@@ -286,7 +288,7 @@ TEST_CASE("an index agrees with a recount through a random history") {
       CAPTURE(static_cast<int>(evict));
       CAPTURE(max_times_sampled);
       History({kPages, kPageSteps, 0, evict, max_times_sampled})
-          .run(max_times_sampled == 0 ? 20000 : 7000);
+          .run(tries(max_times_sampled == 0 ? 20000 : 7000));
     }
   }
 }

@@ -9,8 +9,10 @@
 #include "store/index/fixed_point.h"
 #include "store/index/update_check.h"
 #include "store/mirror/delta.h"
+#include "tries.h"
 
 using namespace gear::store;
+using gear::testing::tries;
 using gear::tests::kMirroredAlpha;
 using gear::tests::MirroredHistory;
 using gear::tests::MirrorImage;
@@ -223,15 +225,15 @@ TEST_CASE("a mirror shows what the index would be, and settling makes it so") {
     for (const uint64_t seed : {1, 2, 3}) {
       CAPTURE(static_cast<int>(evict));
       CAPTURE(seed);
-      live({{37, 5, 0, evict, 0}, seed, 9, false}, 1024, 8000);
-      live({{37, 5, 0, evict, 0}, seed, 9, true}, 256 << 10, 4000);
+      live({{37, 5, 0, evict, 0}, seed, 9, false}, 1024, tries(8000));
+      live({{37, 5, 0, evict, 0}, seed, 9, true}, 256 << 10, tries(4000));
     }
   }
 }
 
 TEST_CASE("pages of any size are mirrored, in several records where they are large") {
-  live({{61, 1, 0, Evict::kFifo, 0}, 5, 3, false}, 512, 4000);
-  live({{7, 2500, 0, Evict::kFifo, 0}, 6, 4000, false}, 16 << 10, 800);
+  live({{61, 1, 0, Evict::kFifo, 0}, 5, 3, false}, 512, tries(4000));
+  live({{7, 2500, 0, Evict::kFifo, 0}, 6, 4000, false}, 16 << 10, tries(800));
 }
 
 TEST_CASE("a change log keeps what the mirror shows of a page, once") {

@@ -38,9 +38,13 @@ void none(const std::vector<std::string>& errors) {
 
 TEST_CASE(
     "one-sided reads: what others expose is read as it is, through chunks and queues of any size") {
+  constexpr size_t kBytes = 300'001;
+  std::vector<std::vector<std::byte>> there;
+  for (uint32_t owner = 0; owner < 3; ++owner) {
+    there.push_back(content_of(owner, kBytes + owner));
+  }
   for (const OneSidedKind& kind : kOneSidedKinds) {
     CAPTURE(kind.name);
-    constexpr size_t kBytes = 300'001;
     for (const uint64_t chunk_bytes : {uint64_t{8192}, uint64_t{1} << 30}) {
       for (const uint32_t queue_pairs : kind.queue_pairs) {
         for (const uint32_t size : {2U, 3U}) {
@@ -50,10 +54,6 @@ TEST_CASE(
           CAPTURE(chunk_bytes);
           CAPTURE(queue_pairs);
           CAPTURE(size);
-          std::vector<std::vector<std::byte>> there;
-          for (uint32_t owner = 0; owner < size; ++owner) {
-            there.push_back(content_of(owner, kBytes + owner));
-          }
           Ranks ranks = kind.make(size, kLong, {chunk_bytes, queue_pairs});
           none(errors_of(ranks, [&](Transport& transport) {
             const uint32_t own = transport.rank();

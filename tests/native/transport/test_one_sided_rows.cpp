@@ -17,6 +17,7 @@
 #include "group/group_loader.h"
 #include "scoped_variable.h"
 #include "transport/one_sided_kinds.h"
+#include "tries.h"
 #include "varied_content.h"
 
 using namespace gear::testing;
@@ -167,7 +168,7 @@ std::string read_while_evicted(const OneSidedKind& kind, bool packed, int least,
 TEST_CASE("one-sided rows: batches are to the bit those whose rows were sent") {
   for (const OneSidedKind& kind : kOneSidedKinds) {
     CAPTURE(kind.name);
-    for (uint64_t round = 1; round <= kind.rounds; ++round) {
+    for (uint64_t round = 1; round <= tries(kind.rounds); ++round) {
       CAPTURE(round);
       const auto size = static_cast<uint32_t>(2 + round % 2);
       const bool packed = round / 2 % 2 == 1 && seen_by_sanitizer(kind);  // an arena is used again

@@ -15,6 +15,7 @@
 #include "described_rows.h"
 #include "store/id.h"
 #include "transport/pulling_ranks.h"
+#include "tries.h"
 #include "varied_content.h"
 
 using namespace gear::testing;
@@ -174,7 +175,7 @@ std::string pull_while_evicted(const PullKind& kind, int least, double seconds, 
 TEST_CASE("pulled rows: every step offered has one chance, and comes as its owner has it") {
   for (const PullKind& kind : pull_kinds()) {
     CAPTURE(kind.name);
-    for (uint64_t round = 1; round <= (on_a_device() ? 2 / num_machines : 6); ++round) {
+    for (uint64_t round = 1; round <= (on_a_device() ? 2 / num_machines : tries(6)); ++round) {
       CAPTURE(round);
       constexpr uint32_t kSize = 3;
       Ranks ranks = kind.make(kSize, kLong);

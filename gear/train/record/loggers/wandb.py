@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -22,14 +23,16 @@ class WandbWriter:
         import wandb
 
         assert isinstance(logger, Wandb)
+        online = logger.mode == "online"
+        values: Any = OmegaConf.to_container(OmegaConf.create(config))
         self._run = wandb.init(
             project=logger.project,
-            mode=logger.mode,
+            mode="online" if online else "offline",
             id=_id(run_dir / "wandb" / "id"),
-            resume="allow" if logger.mode == "online" else None,
+            resume="allow" if online else None,
             name=run_dir.name,
             dir=run_dir,
-            config=OmegaConf.to_container(OmegaConf.create(config)),
+            config=values,
             settings=wandb.Settings(console="off", silent=True),
         )
         self._run.define_metric("*", step_metric="env_steps")

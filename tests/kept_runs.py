@@ -1,0 +1,130 @@
+"""Runs on other machines or other days: kept in tests/kept, and told at the end of `make test`.
+
+    python tests/kept_runs.py show                     a line for each kept run
+    python tests/kept_runs.py unchanged SUBJECT        exit code 0 if its tests are not due, else 1
+    python tests/kept_runs.py keep-nightly RESULT      after a `make test-nightly` without a failure
+    python tests/kept_runs.py keep-gpu RESULT DEVICE   after a tests/gpu/run.sh, whatever its result
+
+DEVICE is the number and the name of the GPUs. A subject is what its tests need minutes for:
+virtual machines, a second MPI, a Slurm. Its tests are due at a commit (`make test-all`) if its
+files are not those of the last nightly run.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+KEPT = ROOT / "tests" / "kept"
+NOT_SOURCE = {".pyc", ".so"}
+RUNS = {
+    "gpu": "tests/gpu/run.sh on one GPU",
+    "gpus": "tests/gpu/run.sh on several GPUs",
+    "nightly": "make test-nightly",
+}
+
+SUBJECTS = {
+    "rdma": ["csrc/transport", "csrc/group", "tests/rdma", "tests/native/transport"],
+    "mpich": [
+        *("csrc/c10d", "csrc/transport/mpi", "gear/mpi", "tests/process_group"),
+        *("tools/c10d.sh", "tools/unpack_mpich.sh"),
+    ],
+    "slurm": [
+        *("slurm", "modulefiles", "gear/cli", "gear/distributed", "gear/train", "tests/slurm"),
+        *("tests/distribution/slurm_*.py", "tests/distribution/test_slurm_*.py"),
+    ],
+    "wheels": [
+        *("pyproject.toml", "CMakeLists.txt", "cmake", "csrc/CMakeLists.txt", "csrc/bindings"),
+        "tools/check_install.sh",
+    ],
+}
+
+
+def digest(subject: str) -> str:
+    """Of the names and contents of its files."""
+    found = hashlib.sha256()
+    for pattern in SUBJECTS[subject]:
+        places = sorted(ROOT.glob(pattern))
+        if not places:
+            raise SystemExit(
+                f"kept_runs: {subject} is about {pattern}, which is not there: correct SUBJECTS"
+            )
+        for path in places:
+            files = [path] if path.is_file() else sorted(path.rglob("*"))
+            for file in files:
+                if file.is_file() and file.suffix not in NOT_SOURCE:
+                    found.update(f"{file.relative_to(ROOT)}\n".encode())
+                    found.update(file.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def read(name: str) -> dict[str, str]:
+    """A kept run; empty if there was none."""
+    path = KEPT / f"{name}.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+@functools.cache
+def unchanged_since(subject: str) -> str:
+    """When and on which commit its tests ran with the files of today; empty if they are due."""
+    kept = read("nightly")
+    if kept.get(subject) != digest(subject):
+        return ""
+    return f"{kept['date']}, commit {kept['commit']}"
+
+
+def commit() -> str:
+    """Of these sources; GEAR_COMMIT says it where they are a copy."""
+    if told := os.environ.get("GEAR_COMMIT"):
+        return told
+    command = ["git", "rev-parse", "--short=10", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def keep(name: str, facts: dict[str, str]) -> Path:
+    KEPT.mkdir(exist_ok=True)
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    path = KEPT / f"{name}.json"
+    path.write_text(json.dumps({"date": today, "commit": commit(), **facts}, indent=2) + "\n")
+    return path
+
+
+def show() -> None:
+    for name, run in RUNS.items():
+        kept = read(name)
+        if not kept:
+            print(f"test: {run}: no run is kept")
+            continue
+        on = f", {kept['device']}" if "device" in kept else ""
+        print(
+            f"test: {run} last ran on {kept['date']}{on}, commit {kept['commit']}: {kept['result']}"
+        )
+
+
+def main(words: list[str]) -> int:
+    match words:
+        case ["show"]:
+            show()
+        case ["unchanged", subject] if subject in SUBJECTS:
+            return 0 if unchanged_since(subject) else 1
+        case ["keep-nightly", result]:
+            keep("nightly", {"result": result, **{name: digest(name) for name in SUBJECTS}})
+        case ["keep-gpu", result, device]:
+            name = "gpu" if device.startswith("1 ") else "gpus"
+            print(keep(name, {"device": device, "result": result}))
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,82 @@
+"""Runs that are kept, and the subjects whose tests are due by them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import kept_runs
+import pytest
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Sources of one subject, and no run yet."""
+    monkeypatch.setattr(kept_runs, "ROOT", tmp_path)
+    monkeypatch.setattr(kept_runs, "KEPT", tmp_path / "tests" / "kept")
+    monkeypatch.setattr(kept_runs, "SUBJECTS", {"rdma": ["csrc/transport", "tests/rdma_*.py"]})
+    monkeypatch.setenv("GEAR_COMMIT", "abc1234")
+    for file in ("csrc/transport/a.cpp", "csrc/transport/verbs/b.cpp", "tests/rdma_c.py"):
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file)
+    kept_runs.unchanged_since.cache_clear()
+    return tmp_path
+
+
+def due(tree: Path) -> bool:
+    kept_runs.unchanged_since.cache_clear()
+    return kept_runs.main(["unchanged", "rdma"]) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tree: (tree / "csrc/transport/verbs/b.cpp").write_text("other"),
+        lambda tree: (tree / "csrc/transport/new.h").touch(),
+        lambda tree: (tree / "tests/rdma_c.py").rename(tree / "tests/rdma_d.py"),
+    ],
+    ids=["changed", "added", "renamed"],
+)
+def test_a_subject_is_due_when_its_files_change(tree: Path, change) -> None:
+    assert due(tree)  # nothing is kept
+    assert kept_runs.main(["keep-nightly", "7 passed"]) == 0
+    assert not due(tree)
+    change(tree)
+    assert due(tree)
+
+
+def test_what_is_compiled_is_no_change(tree: Path) -> None:
+    kept_runs.main(["keep-nightly", "7 passed"])
+    (tree / "csrc" / "transport" / "a.so").touch()
+    (tree / "csrc" / "other.cpp").touch()
+    assert not due(tree)
+
+
+def test_files_that_are_not_there_are_named(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_runs, "SUBJECTS", {"rdma": ["csrc/gone"]})
+    with pytest.raises(SystemExit, match="rdma is about csrc/gone, which is not there"):
+        kept_runs.main(["unchanged", "rdma"])
+
+
+def test_the_last_lines_name_what_ran_where(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept_runs.main(["show"])
+    assert "tests/gpu/run.sh on one GPU: no run is kept" in capsys.readouterr().out
+    kept_runs.main(["keep-gpu", "build: ok", "1 NVIDIA H100"])
+    kept_runs.main(["keep-gpu", "build: FAILED", "2 NVIDIA H100"])
+    assert json.loads((tree / "tests/kept/gpu.json").read_text())["commit"] == "abc1234"
+    capsys.readouterr()
+    kept_runs.main(["show"])
+    said = capsys.readouterr().out
+    assert ", 1 NVIDIA H100, commit abc1234: build: ok\n" in said
+    assert ", 2 NVIDIA H100, commit abc1234: build: FAILED\n" in said
+
+
+@pytest.mark.parametrize("words", [[], ["unchanged"], ["unchanged", "weather"], ["show", "all"]])
+def test_wrong_words_are_refused(words: list[str]) -> None:
+    assert kept_runs.main(words) == 2
+
+
+@pytest.mark.parametrize("subject", kept_runs.SUBJECTS)
+def test_files_of_each_subject_are_there(subject: str) -> None:
+    assert len(kept_runs.digest(subject)) == 16
