@@ -126,6 +126,8 @@ def test_observation_says_where_all_are():
 
 
 @pytest.mark.needs("pettingzoo")
+# Its tests import a game of its own in a way that it deprecates.
+@pytest.mark.filterwarnings("ignore:The old environment creation API:DeprecationWarning")
 def test_pettingzoo_takes_it():
     """By its own test of the parallel API."""
     from pettingzoo.test import parallel_api_test

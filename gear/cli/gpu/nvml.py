@@ -7,6 +7,7 @@ CUDA_VISIBLE_DEVICES does not matter to it: these are the GPUs of the machine, j
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -129,9 +130,11 @@ def _processes(index: int, device: Any) -> list[dict[str, Any]]:
 
 
 def _shares(device: Any) -> dict[int, int]:
-    """Percent of each process in the newest sample of it that the driver keeps."""
+    """Percent of each process over the last second. Asked since time 0, the driver tells a mean of
+    all samples that it keeps."""
+    since_us = time.time_ns() // 1000 - 1_000_000
     try:
-        samples = pynvml.nvmlDeviceGetProcessUtilization(device, 0)
+        samples = pynvml.nvmlDeviceGetProcessUtilization(device, since_us)
     except pynvml.NVMLError:  # without samples it is one of several errors, success among them
         return {}
     return {each.pid: each.smUtil for each in sorted(samples, key=lambda each: each.timeStamp)}
