@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Each command of the documents is run as it stands, or listed as not run, with the reason.
 
-    tools/documented.py begin                        forgets what was run
     tools/documented.py run                          runs those that need a clone with .venv alone
     tools/documented.py of BY                        prints the commands that BY has to run
     tools/documented.py ran BY COMMAND [INSTEAD]     BY, a script, has run COMMAND to a good end
@@ -28,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from docs.documents import ROOT, Command, commands
-from docs.ran import Record, forget, keep, ran, records
+from docs.ran import Record, keep, ran, records
 from skips import reason as reason_of_skip
 
 SELF = "tools/documented.py"
@@ -209,9 +208,7 @@ def run() -> int:
 
 def main(words: list[str]) -> int:
     verb, *rest = words or [""]
-    if verb == "begin" and not rest:
-        forget()
-    elif verb == "run" and not rest:
+    if verb == "run" and not rest:
         return run()
     elif verb == "of" and len(rest) == 1:
         print("\n".join(commands_of(*rest)))

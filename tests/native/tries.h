@@ -8,8 +8,8 @@
 
 namespace gear::testing {
 
-/// How many of `all` random cases a test tries: the part that GEAR_TEST_SCALE says, rounded up. It is
-/// 1 where nobody says otherwise, and a fifth under a sanitizer, where each case takes ten times as
+/// How many of `all` random cases a test tries: the part that GEAR_TEST_SCALE says, rounded up.
+/// That is 1 unless it is set, and a fifth under a sanitizer, where each case takes ten times as
 /// long (tools/native.sh).
 inline uint64_t tries(uint64_t all) {
   static const double scale = [] {
