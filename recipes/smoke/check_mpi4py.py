@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 
 import numpy as np
 from mpi4py import MPI
@@ -12,6 +11,7 @@ world = MPI.COMM_WORLD
 os.environ["GEAR_NODE"] = f"rank {world.rank}"
 
 import gear  # noqa: E402
+from gear.cli.probe import mpi_library  # noqa: E402
 
 STEPS = 64
 assert world.size >= 2, "start it with two ranks or more: mpirun -n 2 python check_mpi4py.py"
@@ -33,6 +33,5 @@ with gear.ReplayBuffer(schema, capacity=STEPS, group=group) as buffer:
 assert owners == set(range(1, world.size + 1)), owners
 assert stats["remote_bytes"] > 0, stats
 if world.rank == 0:
-    # Open MPI says a line of itself, MPICH thirty.
-    library = " ".join(re.split("[,\n]", MPI.Get_library_version().strip("\0 "))[0].split())
+    library = mpi_library(MPI.Get_library_version())
     print(f"{library}, transport {transport}: {world.size} ranks exchanged experience")

@@ -72,9 +72,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A prefix with a small installation of the toy, for reading."""
     folder = tmp_path_factory.mktemp("installed")
     recipe = toy_recipe(small_site(folder / "site.conf"), folder / "prefix")
-    umask = os.umask(
-        0o077
-    )  # of whoever clones and installs; test_build_versions.py looks at the result
+    # Of whoever clones and installs; test_build_versions.py looks at the result.
+    umask = os.umask(0o077)
     try:
         clone = shutil.copytree(recipe.source, folder / "clone")
         for path in (clone, *clone.rglob("*")):

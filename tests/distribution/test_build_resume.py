@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,10 @@ def test_the_whole_site_is_updated_on_its_base(installation: Installation, tmp_p
     before = picture(installation.prefix)
     recipe = installation.recipe()
     site = tmp_path / "site.conf"
-    site.write_text(recipe.site.read_text() + "env.A_CHANGE = 1\n")
+    change = (
+        f"env.A_CHANGE = {time.time_ns()}\n"  # an earlier run's is kept beside what is installed
+    )
+    site.write_text(recipe.site.read_text() + change)
     update = installation.recipe(site)
     old = installation.home.resolve()
     try:
