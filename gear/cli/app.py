@@ -28,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; `arguments` defaults to the command line's. Returns the exit code.
 
     A Ctrl-C after the command line's command ends the process at once: what it did is done, and in
-    Python's own end it would cut off the clearing up of libraries.
+    Python's own end it would cut off the clearing up of libraries. A SIGUSR1, by which a batch
+    system announces a time limit, changes nothing then.
     """
     if arguments is not None:
         return _main(list(arguments))
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def _main(given: list[str]) -> int:

@@ -151,6 +151,16 @@ def test_ctrl_c_after_the_command_ends_the_process_at_once() -> None:
     assert done.stderr == ""
 
 
+def test_the_notice_of_a_time_limit_after_the_command_ends_nothing() -> None:
+    """A job whose run is whole has not failed because its time was nearly up, too."""
+    program = (
+        "import os, signal, sys; from gear.cli.app import main; sys.argv = ['gear', '--help']; "
+        "code = main(); os.kill(os.getpid(), signal.SIGUSR1); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_entry_point() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gear.cli.app", "data", "inspect", "/nowhere"],

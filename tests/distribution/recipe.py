@@ -7,12 +7,13 @@ replaces them.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,15 +66,22 @@ class Recipe:
     prefix: Path
     env: Mapping[str, str] = field(default_factory=dict)
     source: Path = REPOSITORY
+    lock: Path | None = None  # held by a run where others build in the prefix, too
 
     def command(self, *options: str) -> list[str]:
         script = str(self.source / "recipes" / "build.sh")
         return [script, str(self.site), "--prefix", str(self.prefix), *options]
 
     def run(self, *options: str) -> Done:
-        done = subprocess.run(
-            self.command(*options), capture_output=True, text=True, env={**os.environ, **self.env}
-        )
+        with nullcontext() if self.lock is None else self.lock.open("w") as held:
+            if held is not None:
+                fcntl.flock(held, fcntl.LOCK_EX)
+            done = subprocess.run(
+                self.command(*options),
+                capture_output=True,
+                text=True,
+                env={**os.environ, **self.env},
+            )
         return Done(done.returncode, done.stdout, done.stderr)
 
     def succeed(self, *options: str) -> str:
@@ -128,9 +136,11 @@ class Installation:
         return f"gear/{self.home.name}"
 
     def recipe(self, site: Path = SITE) -> Recipe:
-        """By which it was installed, or with another site file."""
-        cache = self.prefix.parent / "home" / ".cache" / "gear" / "wheels"
-        return Recipe(site, self.prefix, {"GEAR_BUILD_CACHE": str(cache), "PATH": PATH})
+        """By which it was installed, or with another site file. Tests of other processes may ask
+        for the installation meanwhile: they take turns (tools/site_build.sh)."""
+        place = self.prefix.parent
+        env = {"GEAR_BUILD_CACHE": str(place / "home" / ".cache" / "gear" / "wheels"), "PATH": PATH}
+        return Recipe(site, self.prefix, env, lock=place / "lock")
 
     @property
     def base(self) -> Path:

@@ -19,7 +19,7 @@ class Mutation:
         file: of the product, from the root of the repository.
         tests: node ids of pytest: of a test, or of one of its parameters.
         native: names of cases of the native tests.
-        missed: it was not seen caught yet; either its tests or the suite have a gap to close.
+        found_a_gap: no test caught it until it was put in; those that it names were written then.
         fault: one sentence, the docstring of the file that this one stands in.
     """
 
@@ -28,7 +28,7 @@ class Mutation:
     new: str
     tests: Sequence[str] = ()
     native: Sequence[str] = ()
-    missed: bool = False
+    found_a_gap: bool = False
     fault: str = ""
 
     def applied(self, text: str) -> str:

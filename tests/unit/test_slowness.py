@@ -46,7 +46,7 @@ def outcomes(folder: Path, **limits: float) -> dict[str, str]:
     markers = "    slow: takes long\n    gpu: wants one\n"
     (folder / "pytest.ini").write_text(f"[pytest]\nmarkers =\n{markers}")
     (folder / "test_it.py").write_text(TESTS)
-    for name in ("conftest.py", "slowness.py", "warm_python.py"):
+    for name in ("conftest.py", "kept_runs.py", "slowness.py", "warm_python.py"):
         shutil.copy(Path(__file__).parents[1] / name, folder)
     with (folder / "slowness.py").open("a") as file:
         file.writelines(f"{name} = {seconds}\n" for name, seconds in limits.items())

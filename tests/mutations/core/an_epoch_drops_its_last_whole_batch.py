@@ -9,5 +9,5 @@ MUTATION = Mutation(
     native=[
         "a sequential epoch gives every step once, in an order of its own",
     ],
-    missed=True,
+    found_a_gap=True,
 )

@@ -9,5 +9,5 @@ MUTATION = Mutation(
     native=[
         "a write that fails anywhere leaves the previous checkpoint and no file of its own",
     ],
-    missed=True,
+    found_a_gap=True,
 )

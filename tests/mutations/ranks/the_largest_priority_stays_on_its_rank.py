@@ -8,7 +8,7 @@ MUTATION = Mutation(
     old="shard_.index().raise_max_priority(one.largest);",
     new="static_cast<void>(one.largest);",
     tests=[
-        "tests/distributed/test_random_groups.py::test_random_groups",
+        "tests/distributed/test_largest_priority.py::test_of_all_ranks_since_the_last_draw",
     ],
-    missed=True,
+    found_a_gap=True,
 )

@@ -1,4 +1,4 @@
-// Readers that end without a word, as ranks do that are killed.
+// Readers of pages: how far they have read, and those that end without a word, as ranks do that are killed.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kLong = 100;
 
-std::shared_ptr<const ReadBoard> make_board(const std::string& name, uint32_t rank, uint32_t size) {
+std::shared_ptr<ReadBoard> make_board(const std::string& name, uint32_t rank, uint32_t size) {
   gear::store::ShardOptions options = options_of(64);
   options.owner = rank;
   const std::shared_ptr<gear::transport::Transport> control =
@@ -66,4 +66,18 @@ TEST_CASE("a writer waits for no reader that has ended, however many they are") 
   }
   CHECK(asked < 1000);
   CHECK(all.done());  // without another look
+}
+
+TEST_CASE("a reader is done with a batch once it has passed it, not when it comes to it") {
+  const std::string name = "test-read-board-one-" + std::to_string(::getpid());
+  const auto board = make_board(name, 0, 1);
+  const ReadersEnd end(board, 5, {0});
+  for (const uint64_t below : {0, 4, 5}) {
+    board->passed(below);
+    CHECK(!end.done());
+  }
+  board->passed(6);
+  CHECK(end.done());
+  board->passed(3);  // never backwards
+  CHECK(end.done());
 }

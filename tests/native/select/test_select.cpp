@@ -274,27 +274,29 @@ TEST_CASE("max_times_sampled empties the buffer draw by draw, under every policy
 TEST_CASE("a sequential epoch gives every step once, in an order of its own") {
   for (const bool shuffle : {true, false}) {
     for (const bool drop_last : {true, false}) {
-      const auto made = make_index();
-      Index& index = *made;
-      SamplerOptions options = options_of(Policy::kSequential);
-      options.shuffle = shuffle;
-      options.drop_last = drop_last;
-      CHECK(batches_per_epoch(options, index, 5) == (drop_last ? 3 : 4));
-      const auto sampler = make_sampler(options, index);
-      std::vector<std::vector<int>> epochs(3);
-      for (std::vector<int>& epoch : epochs) {
-        for (Selection chosen; (chosen = select(*sampler, index, 5)).size() > 0;) {
-          const auto steps = steps_of(index, chosen);
-          epoch.insert(epoch.end(), steps.begin(), steps.end());
+      for (const uint64_t size : {5, 1}) {  // with a batch left over, and with none
+        const auto made = make_index();
+        Index& index = *made;
+        SamplerOptions options = options_of(Policy::kSequential);
+        options.shuffle = shuffle;
+        options.drop_last = drop_last;
+        const uint64_t wanted = drop_last ? kNumSteps / size * size : kNumSteps;
+        CHECK(batches_per_epoch(options, index, size) == (wanted + size - 1) / size);
+        const auto sampler = make_sampler(options, index);
+        std::vector<std::vector<int>> epochs(3);
+        for (std::vector<int>& epoch : epochs) {
+          for (Selection chosen; (chosen = select(*sampler, index, size)).size() > 0;) {
+            const auto steps = steps_of(index, chosen);
+            epoch.insert(epoch.end(), steps.begin(), steps.end());
+          }
+          CHECK(epoch.size() == wanted);
+          CHECK(std::set<int>(epoch.begin(), epoch.end()).size() == wanted);
         }
-        const uint64_t wanted = drop_last ? 15 : kNumSteps;
-        CHECK(epoch.size() == wanted);
-        CHECK(std::set<int>(epoch.begin(), epoch.end()).size() == wanted);
-      }
-      CHECK((epochs[0] != epochs[1]) == shuffle);
-      CHECK((epochs[1] != epochs[2]) == shuffle);
-      if (!shuffle) {
-        CHECK(std::is_sorted(epochs[0].begin(), epochs[0].end()));
+        CHECK((epochs[0] != epochs[1]) == shuffle);
+        CHECK((epochs[1] != epochs[2]) == shuffle);
+        if (!shuffle) {
+          CHECK(std::is_sorted(epochs[0].begin(), epochs[0].end()));
+        }
       }
     }
   }

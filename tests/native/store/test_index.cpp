@@ -326,6 +326,19 @@ TEST_CASE("an episode whose last unspent step is evicted is freed") {
   CHECK(index.state().num_episodes == 1);
 }
 
+TEST_CASE("an episode that loses a page with spent steps lives until its last step is spent") {
+  Index index(options_of(3, 2, Evict::kFifo, 1));
+  add_episode(index, 4);
+  index.mark_sampled({0, 1}, Unit::kStep);
+  add_episode(index, 4);  // takes the head page, of whose steps one was spent
+  for (const uint32_t row : {0U, 1U}) {
+    CHECK(index.state().num_episodes == 2);
+    index.mark_sampled({1, row}, Unit::kStep);
+    index.release_spent();
+  }
+  CHECK(index.state().num_episodes == 1);
+}
+
 TEST_CASE("an open episode without a writer is adopted once") {
   Index index(options_of(4, 2));
   const uint32_t e = index.open_episode();

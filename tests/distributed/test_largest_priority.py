@@ -1,0 +1,46 @@
+"""New steps without a priority of their own take the largest that any rank has seen (Schaul et al.,
+2016, say: so that each is drawn once)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numbered
+import numpy as np
+import pytest
+
+import gear
+from distributed.test_other_ranks import STRIDE, on_ranks, steps_of
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_of_all_ranks_since_the_last_draw(ranks: int) -> None:
+    def priorities_of_new_steps(group: gear.Group) -> Any:
+        buffer = gear.ReplayBuffer(numbered.SCHEMA, 96, page_steps=4, group=group)
+
+        def write(first: int, **priority: Any) -> None:
+            numbers = np.arange(first, first + 4) + group.rank * STRIDE
+            with buffer.writer() as writer:
+                writer.extend(**priority, **numbered.rows(numbers))
+                writer.end_episode(terminated=True)
+
+        def new_ones(first: int) -> list[float]:
+            write(first)
+            found = steps_of(buffer)
+            return [found[first + group.rank * STRIDE + step][-1] for step in range(4)]
+
+        write(1, priority=np.full(4, 2 + 5 * (group.rank == 1), np.float32))
+        loader = buffer.loader(
+            4,
+            sampler=gear.Weighted(alpha=1.0),
+            outputs={"number": gear.Step()},
+            framework="numpy",
+            seed=4,
+        )
+        before = new_ones(11)
+        next(loader)
+        return before, new_ones(21)
+
+    found = on_ranks(ranks, priorities_of_new_steps)
+    assert [before for before, _ in found] == [[7.0 if r == 1 else 2.0] * 4 for r in range(ranks)]
+    assert [after for _, after in found] == [[7.0] * 4] * ranks

@@ -1,0 +1,12 @@
+"""The importance weights are inverted: what is drawn more often has the larger one."""
+
+from mutations.mutation import Mutation
+
+MUTATION = Mutation(
+    file="csrc/select/importance.cpp",
+    old="reference, -beta,",
+    new="reference, beta,",
+    native=[
+        "importance weights are (P / least P of the batch)^-beta",
+    ],
+)

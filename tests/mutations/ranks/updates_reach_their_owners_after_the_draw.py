@@ -1,0 +1,13 @@
+"""Priorities that were kept for other ranks are not told to them before the draw that they are to
+count in."""
+
+from mutations.mutation import Mutation
+
+MUTATION = Mutation(
+    file="csrc/group/agreement.cpp",
+    old="    peers_.exchange_updates(control_);\n",
+    new="",
+    native=[
+        "agreement: kept updates reach their owners before the offers that count",
+    ],
+)
