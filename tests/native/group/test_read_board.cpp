@@ -1,4 +1,4 @@
-// Readers of pages: how far they have read, and those that end without a word, as ranks do that are killed.
+// Readers of pages: how far they have read, and those that end without a word as killed ranks do.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/wait.h>

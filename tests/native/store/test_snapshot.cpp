@@ -198,7 +198,8 @@ TEST_CASE("a write that fails anywhere leaves the previous checkpoint and no fil
   const auto files = names_in(folder / "c");
   const auto bytes = static_cast<int64_t>(inspect_checkpoint(folder / "c").bytes);
   int64_t saves = 0;
-  const auto at_an_end = [&](int64_t at) { return at < 200 || at > bytes - 1500; };  // the manifest is last
+  // The manifest is last.
+  const auto at_an_end = [&](int64_t at) { return at < 200 || at > bytes - 1500; };
   for (int64_t fault = 0;; fault += at_an_end(fault) ? 7 : 1000) {
     gear::base::set_write_fault(fault, ENOSPC);
     bool failed = false;
