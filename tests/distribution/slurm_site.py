@@ -19,21 +19,23 @@ from distribution.slurm_cluster import ENDED, Cluster, Job
 
 SLURM = Path(__file__).parents[2] / "slurm"
 
+EVERY = 400
 # A run that a test interrupts, whenever that is, has no end of its own: once its job was requeued,
-# it ends at the step that the test writes into the file TEST_END.
-GEAR = """#!/bin/bash
+# it ends some steps after its newest checkpoint in TEST_RUN, at a multiple of EVERY. All ranks find
+# the same one: a rank saves another when all of them have begun.
+GEAR = f"""#!/bin/bash
 more=()
-if [ -n "${TEST_END:-}" ] && [ "$1" = train ]; then
+if [ -n "${{TEST_RUN:-}}" ] && [ "$1" = train ]; then
   more=(total_steps=1000000)
-  if [ "${SLURM_RESTART_COUNT:-0}" != 0 ]; then
-    until [ -s "$TEST_END" ]; do sleep 0.1; done
-    more=(total_steps="$(cat "$TEST_END")")
+  if [ "${{SLURM_RESTART_COUNT:-0}}" != 0 ]; then
+    newest=$(ls "$TEST_RUN/checkpoints" | sort -V | tail -n 1)
+    more=(total_steps=$(((${{newest#step_}} / {EVERY} + 2) * {EVERY})))
   fi
 fi
-exec %s -m gear.cli.app "$@" "${more[@]}"
+exec {sys.executable} -m gear.cli.app "$@" "${{more[@]}}"
 """
 PROGRAMS = {
-    "gear": GEAR % sys.executable,
+    "gear": GEAR,
     "python3": f'#!/bin/bash\nexec {sys.executable} "$@"\n',
     "torchrun": f'#!/bin/bash\nexec {sys.executable} -m torch.distributed.run "$@"\n',
 }
@@ -69,7 +71,7 @@ class Site:
     def has_ended(self, number: int | str) -> bool:
         return self.state(number) in ENDED
 
-    def wait(self, is_so: Callable[[], object], what: str, timeout_s: float = 240) -> None:
+    def wait(self, is_so: Callable[[], object], what: str, timeout_s: float = 420) -> None:
         until = time.monotonic() + timeout_s
         while not is_so():
             if time.monotonic() > until:
@@ -80,7 +82,7 @@ class Site:
 
     def finish_task(self, number: int, index: int, name: str) -> str:
         """Of an array; what it wrote."""
-        self.wait(lambda: self.has_ended(f"{number}_{index}"), "the end of a task", 420)
+        self.wait(lambda: self.has_ended(f"{number}_{index}"), "the end of a task")
         assert self.state(f"{number}_{index}") == "COMPLETED"
         return (self.cluster.home / f"{name}-{number}_{index}.out").read_text(errors="replace")
 

@@ -302,7 +302,8 @@ def test_a_venv_of_a_user_sees_both_layers(installed: Path, tmp_path: Path) -> N
 def test_gear_itself_needs_no_torch(installation: Installation, tmp_path: Path) -> None:
     """Its wheel is the one of the whole site, on another base."""
     site = small_site(tmp_path / "site.conf", python=os.path.realpath(installation.python))
-    said = Recipe(site, tmp_path / "prefix").succeed()
+    kept = installation.recipe().env
+    said = Recipe(site, tmp_path / "prefix", kept).succeed()
     assert "gear: the wheel of an earlier build" in said
     python = tmp_path / "prefix" / "gear" / NAME / "bin" / "python"
     finds = "import gear, importlib.util; print(importlib.util.find_spec('torch'))"

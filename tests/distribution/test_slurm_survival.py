@@ -24,7 +24,6 @@ RUN = (
     *("device=cpu", "algo.learning_starts=400", "algo.batch_size=32", "model.hidden=[32]"),
     *("logger=csv", "checkpoint_every=1000000", "dist.exchange_every=10"),
 )
-EVERY = 400  # ends are multiples of it: the ranks' episodes end there
 INTERRUPTED = ("preempted", "limited")
 HALF_A_NODE = ("--set", "cpus-per-task=1")  # for two ranks on each
 
@@ -53,21 +52,17 @@ gymnasium.register("Slowed-v0", Slowed, max_episode_steps=200)
 
 
 def start(site: Site, name: str, *words: str, options: tuple[str, ...] = ()) -> int:
-    """A run without an end until `let_end` gives it one."""
-    at = str(site.cluster.home / f"{name}.end")
-    run = f"hydra.run.dir={name}/run"
-    return site.start("preempt-requeue", *RUN, run, *words, options=options, TEST_END=at)
+    """A run that ends once it was interrupted; two ranks end at a multiple of EVERY, where their
+    episodes do."""
+    run = site.cluster.home / name / "run"
+    words = (*RUN, f"hydra.run.dir={name}/run", *words)
+    return site.start("preempt-requeue", *words, options=options, TEST_RUN=str(run))
 
 
-def let_end(site: Site, name: str, after: int) -> None:
-    """Some steps later than `after`."""
-    beside = site.cluster.home / f"{name}.part"
-    beside.write_text(str((after // EVERY + 2) * EVERY))
-    beside.rename(site.cluster.home / f"{name}.end")
-
-
-def end(site: Site, name: str) -> int:
-    return int((site.cluster.home / f"{name}.end").read_text())
+def newest(site: Site, name: str) -> int:
+    """The step of a run's newest checkpoint; 0 if it has none."""
+    folder = site.cluster.home / name / "run" / "checkpoints"
+    return max((int(path.name[5:]) for path in folder.glob("step_*")), default=0)
 
 
 def episodes(site: Site, name: str) -> int:
@@ -91,13 +86,12 @@ def differing(a: Any, b: Any, where: str = "") -> list[str]:
 
 
 def continued(site: Site, number: int, name: str, signal: str) -> Job:
-    """It was told, saved, was requeued, and went on to the end that it is given here."""
+    """It was told, saved, was requeued, and went on to its end."""
     requeued = "goes on when Slurm starts it again"
     site.wait(lambda: requeued in site.log(number) or site.has_ended(number), "the requeue")
     told = re.search(rf"{signal}: stopped at step ([\d,]+), saved", site.log(number))
     assert told, site.log(number)
     step = int(told[1].replace(",", ""))
-    let_end(site, name, step)
     job = site.succeed(number)
     _, again, second = job.log.partition(f"[slurm] job {number} was requeued (restart 1)")
     assert again, job.log
@@ -107,8 +101,9 @@ def continued(site: Site, number: int, name: str, signal: str) -> Job:
 
 @pytest.fixture(scope="module")
 def limited(site: Site) -> int:
-    """Told between 75 and 135 s before its end: the ranks have begun by then, and time to save."""
-    options = ("--nodes", "1", "--time", "3", "--set", "signal=USR1@75", "--set", "nodelist=gear1")
+    """Told between 75 and 135 s before its end: the ranks have begun by then, on a slow machine,
+    too, and there is time to save."""
+    options = ("--nodes", "1", "--time", "4", "--set", "signal=USR1@75", "--set", "nodelist=gear1")
     options = (*options, *HALF_A_NODE)
     (site.cluster.home / "slowed.py").write_text(SLOWED)
     return start(site, "limited", "env.id=slowed:Slowed-v0", options=options)
@@ -131,21 +126,19 @@ def test_preempted_by_a_higher_partition(site: Site) -> None:
 def test_a_node_that_goes_down(site: Site) -> None:
     """Slurm ends the job with a sentence, starts it again, and it goes on from a checkpoint."""
     number = start(site, "down", "checkpoint_every=400", options=HALF_A_NODE)
-    folder = site.cluster.home / "down" / "run" / "checkpoints"
-    site.wait(lambda: list(folder.glob("step_*")), "a checkpoint")
+    site.wait(lambda: newest(site, "down"), "a checkpoint")
     scontrol = ("scontrol", "update", "nodename=gear2")
     site.cluster.run(*scontrol, "state=down", "reason=test")
     try:
         site.wait(lambda: site.state(number) == "PENDING", "the requeue")
-        steps = [int(path.name[5:]) for path in folder.glob("step_*")]
-        let_end(site, "down", max(steps))
+        step = newest(site, "down")
     finally:
         site.cluster.run(*scontrol, "state=resume")
     job = site.succeed(number)
     first, again, second = job.log.partition(f"[slurm] job {number} was requeued (restart 1)")
     assert again, job.log
     assert re.search(r"DUE TO NODE FAILURE", first), job.log
-    assert re.search(rf"continues \S*step_{max(steps)},", second), job.log
+    assert re.search(rf"continues \S*step_{step},", second), job.log
 
 
 def test_at_its_time_limit(site: Site, limited: int) -> None:
@@ -155,7 +148,7 @@ def test_at_its_time_limit(site: Site, limited: int) -> None:
 @pytest.fixture(scope="module")
 def whole(site: Site) -> Path:
     """The run that nobody interrupted, with checkpoints of the steps at which the others ended."""
-    first, last = sorted(end(site, name) for name in INTERRUPTED)
+    first, last = sorted(newest(site, name) for name in INTERRUPTED)
     words = (f"total_steps={last}", f"checkpoint_every={first}", f"keep_checkpoints={last}")
     site.succeed(site.start("1node", *RUN, *words, "hydra.run.dir=whole/run"))
     return site.cluster.home / "whole" / "run"
@@ -164,5 +157,5 @@ def whole(site: Site) -> Path:
 @pytest.mark.parametrize("name", INTERRUPTED)
 def test_weights_are_those_of_an_uninterrupted_run(site: Site, whole: Path, name: str) -> None:
     """To the bit."""
-    step = end(site, name)
+    step = newest(site, name)
     assert differing(weights(site.cluster.home / name / "run", step), weights(whole, step)) == []
