@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gear.distributed.channels.base import Absence, Channel, Parts
-from gear.distributed.timeout import LOOK_S, Limit
+from gear.distributed.timeout import LOOK_S, SLICE_S, Limit
 
 _made = itertools.count()  # groups are made in the same order on all ranks
 
@@ -69,8 +69,8 @@ class HorovodChannel(Channel):
                     if ended:
                         return Absence(ended=tuple(ended))
                     next_look = now + LOOK_S
-                if now - begin > 0.001:
-                    time.sleep(0.0005)
+                if now - begin > 0.001:  # else it would keep the core from a rank that is behind
+                    time.sleep(min((now - begin) / 8, SLICE_S))
             output, given = hvd.synchronize(handle)
         except RuntimeError:  # HorovodInternalError: a rank has left
             ended = self.ended(others)

@@ -88,12 +88,14 @@ class HorovodRanks(Ranks):
 
 
 def _is_done_soon(handle: Any) -> bool:
-    """Whether it is, within SLICE_S."""
+    """Whether it is, within SLICE_S. It looks less often the longer it waits: a rank that is far
+    behind may need the core that this one would keep busy."""
     import horovod.torch as hvd
 
-    until = time.monotonic() + SLICE_S
+    begin = time.monotonic()
     while not hvd.poll(handle):
-        if time.monotonic() > until:
+        waited = time.monotonic() - begin
+        if waited > SLICE_S:
             return False
-        time.sleep(20e-6)
+        time.sleep(max(20e-6, waited / 8))
     return True
