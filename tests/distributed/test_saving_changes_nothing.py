@@ -3,6 +3,9 @@ save: priorities that the owners have yet to hear of wait for the next draw."""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 
 import gear
 from distributed.test_other_ranks import STRIDE, merged, on_ranks, steps_of
+from gear import _core
 
 TURNS = 8
 AT = 4
@@ -118,3 +122,23 @@ def test_a_part_alone_says_what_it_leaves_out(
     assert (part / "MANIFEST").read_text().startswith("gear-checkpoint 2\n")
     gear.ReplayBuffer.load(part).close()
     assert "is one rank's part of a checkpoint: the 6 priorities" in caplog.text
+
+
+def test_it_gets_its_name_when_all_have_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first_is_done, named = threading.Event(), []
+    save = _core.Peers.save
+
+    def second_is_late(peers: _core.Peers, folder: str) -> None:
+        if os.path.basename(folder) == "rank-00001-of-00002":
+            assert first_is_done.wait(60)
+            time.sleep(0.3)
+            named.append((tmp_path / "replay").exists())
+        save(peers, folder)
+        first_is_done.set()
+
+    monkeypatch.setattr(_core.Peers, "save", second_is_late)
+    on_ranks(2, lambda group: begun(group, "fifo").buffer.save(tmp_path / "replay"))
+    assert named == [False]
+    assert (tmp_path / "replay" / "rank-00001-of-00002").is_dir()

@@ -10,6 +10,6 @@ MUTATION = Mutation(
         "    together(group, lambda: (write(), commit()), SAVE)\n"
     ),
     tests=[
-        "tests/distributed/test_saving_changes_nothing.py::test_saved_or_not_and_resumed_it_is_one_run",
+        "tests/distributed/test_saving_changes_nothing.py::test_it_gets_its_name_when_all_have_written",
     ],
 )
