@@ -59,7 +59,7 @@ of_threads() {
   grep -rlE 'std::j?thread|ThreadPool|fork\(|(child_process|ranks)\.h"' --include='*.cpp' tests/native
 }
 under_tsan=$every_test
-if [ -z "$nightly" ] && [ $# = 0 ]; then under_tsan=$(of_threads | sort -u | paste -s -d ';' -); fi
+if [ -z "$nightly" ]; then under_tsan=$(of_threads | sort -u | paste -s -d ';' -); fi
 
 # The tests of sources that choose a form by what the processor has (base/simd.h), for --source-file.
 of_many_forms=
