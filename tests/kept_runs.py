@@ -116,7 +116,7 @@ def main(words: list[str]) -> int:
         case ["unchanged", subject] if subject in SUBJECTS:
             return 0 if unchanged_since(subject) else 1
         case ["keep-nightly", result]:
-            keep("nightly", {"result": result, **{name: digest(name) for name in SUBJECTS}})
+            keep("nightly", {"result": result.strip(), **{name: digest(name) for name in SUBJECTS}})
         case ["keep-gpu", result, device]:
             name = "gpu" if device.startswith("1 ") else "gpus"
             print(keep(name, {"device": device, "result": result}))

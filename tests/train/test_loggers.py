@@ -34,7 +34,7 @@ def offline_wandb(tmp_path, monkeypatch):
         monkeypatch.setenv(name, str(tmp_path / "home" / name))
     yield
     wandb.teardown()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while started_by_wandb():
         assert time.monotonic() < until, started_by_wandb()
         time.sleep(0.05)
