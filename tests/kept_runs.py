@@ -1,13 +1,14 @@
 """Runs on other machines or other days: kept in tests/kept, and told at the end of `make test`.
 
     python tests/kept_runs.py show                     a line for each kept run
-    python tests/kept_runs.py unchanged SUBJECT        exit code 0 if its tests are not due, else 1
+    python tests/kept_runs.py unchanged SUBJECT        exit code 0 if its tests are not due, and since
+                                                       when, else 1
     python tests/kept_runs.py keep-nightly RESULT      after a `make test-nightly` without a failure
     python tests/kept_runs.py keep-gpu RESULT DEVICE   after a tests/gpu/run.sh, whatever its result
 
 DEVICE is the number and the name of the GPUs. A subject is what its tests need minutes for:
-virtual machines, a second MPI, a Slurm. Its tests are due at a commit (`make test-all`) if its
-files are not those of the last nightly run.
+virtual machines, a second MPI, a Slurm, the core once more by other compilers. Its tests are due
+at a commit (`make test-all`) if its files are not those of the last nightly run.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ RUNS = {
 }
 
 SUBJECTS = {
+    "core": [  # under the sanitizers, and its GPU code
+        *("csrc", "cmake", "CMakeLists.txt", "tests/native", "benchmarks/group_draws.cpp"),
+        *("requirements/cuda.txt", "tools/find_nvcc.sh"),
+    ],
     "rdma": ["csrc/transport", "csrc/group", "tests/rdma", "tests/native/transport"],
     "mpich": [
         *("csrc/c10d", "csrc/transport/mpi", "gear/mpi", "tests/process_group"),
@@ -114,7 +119,9 @@ def main(words: list[str]) -> int:
         case ["show"]:
             show()
         case ["unchanged", subject] if subject in SUBJECTS:
-            return 0 if unchanged_since(subject) else 1
+            since = unchanged_since(subject)
+            print(f"has not changed since the nightly run of {since}" if since else "is due")
+            return 0 if since else 1
         case ["keep-nightly", result]:
             keep("nightly", {"result": result.strip(), **{name: digest(name) for name in SUBJECTS}})
         case ["keep-gpu", result, device]:

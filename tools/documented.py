@@ -51,11 +51,10 @@ RUNS = {
         r"(CMAKE_ARGS=.* )?~/gear-venv/bin/pip install .*",
         r"make dist",
     ],
-    "tools/test.sh": [r"make lint"],
+    "tools/test.sh": [r"make lint", r"tools/native\.sh .*"],
     SELF: [
         r"make (setup|stubs|docs)",
         r"tools/setup\.sh train",
-        r"tools/native\.sh .*",
         r"tools/c10d\.sh",
         r"\.venv/bin/(gear|python -m pytest) .*",
     ],

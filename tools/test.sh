@@ -8,7 +8,8 @@
 # without sanitizers, and GPU code is compiled where there is a GPU alone.
 # --all, `make test-all`: lint, slow tests, the sanitizers, GPU code, and the site build of README, which the
 # tests of the distribution wait for. Subjects whose files have not changed since the last nightly run are left
-# out (tests/kept_runs.py), and so is what is marked nightly.
+# out (tests/kept_runs.py), and so is what is marked nightly. The core is one: the native tests then run as
+# without --all, and GPU code is not compiled.
 # --nightly, `make test-nightly`: everything. If nothing fails, tests/kept/nightly.json says so.
 # Tests run side by side, three processes for two cores; `-n 0` runs them in this one.
 set -euo pipefail
@@ -19,9 +20,15 @@ case ${1:-} in
   --all | --nightly)
     form=${1#--}
     shift
-    export GEAR_WITH_CUDA=${GEAR_WITH_CUDA:-ON}
     ;;
 esac
+core=due # nothing: what make test-all has for the core is not run
+unchanged=
+case $form in
+  fast) core='' ;;
+  all) if unchanged=$(python3 tests/kept_runs.py unchanged core); then core=''; fi ;;
+esac
+if [ -n "$core" ]; then export GEAR_WITH_CUDA=${GEAR_WITH_CUDA:-ON}; fi
 case $form in
   fast) chosen=(-m "not slow and not nightly") ;;
   all) chosen=(-m "not nightly and not frameworks" --changed-subjects) ;;
@@ -59,11 +66,13 @@ tools/setup.sh dev
 
 mapfile -t not_run < <(tools/debian_packages.sh missing)
 if echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1; then
-  case $form in
-    fast) beside native 0 tools/native.sh --sanitizers=none ;;
-    all) beside native 10 tools/native.sh --sanitizers=all ;;
-    nightly) beside native 10 tools/native.sh --sanitizers=all --nightly ;;
-  esac
+  if [ "$form" = nightly ]; then
+    beside native 10 tools/native.sh --sanitizers=all --nightly
+  elif [ -n "$core" ]; then
+    beside native 10 tools/native.sh --sanitizers=all
+  else
+    beside native 0 tools/native.sh --sanitizers=none
+  fi
 fi
 if [ "$form" = fast ]; then
   finish native
@@ -71,7 +80,7 @@ else
   beside lint 10 make --no-print-directory lint
   # Only slow tests need it; 3: no MPI here, and they are skipped. Once more for MPICH, where Debian's is to be had.
   tools/c10d.sh >/dev/null || [ $? = 3 ]
-  if [ "$form" = nightly ] || ! $python tests/kept_runs.py unchanged mpich; then
+  if [ "$form" = nightly ] || ! $python tests/kept_runs.py unchanged mpich >/dev/null; then
     if mpich=$(tools/unpack_mpich.sh); then MPICXX=$mpich/mpicxx tools/c10d.sh >/dev/null || [ $? = 3 ]; fi
   fi
 fi
@@ -88,6 +97,17 @@ $python -m pytest -n "$processes" --dist loadgroup --durations=40 --junitxml=bui
 if [ "$form" != fast ]; then
   if finish lint; then $python tools/documented.py ran tools/test.sh "make lint"; else status=1; fi
   finish native || status=1
+  mapfile -t shown < <($python tools/documented.py of tools/test.sh | grep '^tools/native.sh')
+  for command in "${shown[@]}"; do
+    if [ -z "$core" ]; then
+      $python tools/documented.py left-out tools/test.sh "$command" "the core $unchanged"
+    elif bash -euo pipefail -c "$command" >build/native-documented.log 2>&1; then
+      $python tools/documented.py ran tools/test.sh "$command"
+    else
+      cat build/native-documented.log
+      status=1
+    fi
+  done
   finish site >build/site_ended.log || true # the tests that wait for it show what it said if it failed
   tail -n 1 build/site_ended.log
 fi
@@ -101,7 +121,10 @@ reports=(build/pytest.xml)
 $python tools/skips.py "${reports[@]}"
 case $form in
   fast) echo "test: without the slow tests, which 'make test-all' runs" ;;
-  all) echo "test: without other sizes and carriers of the same code, which 'make test-nightly' runs" ;;
+  all)
+    echo "test: without other sizes and carriers of the same code, which 'make test-nightly' runs"
+    if [ -z "$core" ]; then echo "test: without sanitizers and GPU code: the core $unchanged"; fi
+    ;;
   nightly) if [ "$status" = 0 ]; then $python tests/kept_runs.py keep-nightly "$(tail -n 1 "$log" | tr -d =)"; fi ;;
 esac
 $python tests/kept_runs.py show
