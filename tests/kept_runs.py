@@ -1,8 +1,8 @@
 """Runs on other machines or other days: kept in tests/kept, and told at the end of `make test`.
 
     python tests/kept_runs.py show                     a line for each kept run
-    python tests/kept_runs.py unchanged SUBJECT        exit code 0 if its tests are not due, and since
-                                                       when, else 1
+    python tests/kept_runs.py unchanged SUBJECT        exit code 0 if its tests are not due, else 1;
+                                                       says since when
     python tests/kept_runs.py keep-nightly RESULT      after a `make test-nightly` without a failure
     python tests/kept_runs.py keep-gpu RESULT DEVICE   after a tests/gpu/run.sh, whatever its result
 
