@@ -7,7 +7,7 @@ mkdir -p build
 
 failed=()
 check() { # name, command...
-  local name=$1 log=build/lint.log
+  local name=$1 log=build/lint-check.log # not lint.log, where tools/test.sh keeps what this prints
   shift
   if "$@" >"$log" 2>&1; then
     printf 'lint: %-14s ok\n' "$name"

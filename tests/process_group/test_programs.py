@@ -74,5 +74,5 @@ def test_the_command_of_the_document(tmp_path: Path) -> None:
     env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(instead, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("sum 4.0\n") == 4
+    assert done.stdout.count("sum 4.0") == 4  # lines of ranks may run into each other
     ran(command, shlex.join(instead))
