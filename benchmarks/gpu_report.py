@@ -32,8 +32,12 @@ def show(report: dict[str, Any]) -> None:
             print(f"{name}: " + ", ".join(f"{k} {short(v)}" for k, v in row.items()))
     for name, reason in report["failures"].items():
         print(f"failed: {name}: {reason.strip().splitlines()[-1]}")
+    verdicts(report.get("targets", []))
+
+
+def verdicts(targets: list[dict[str, Any]]) -> None:
     print("targets")
-    for row in report.get("targets", []):
+    for row in targets:
         verdict = {True: "pass", False: "FAIL", None: "not measured"}[row["met"]]
         print(
             f"  {row['name']}: {row['sign']} {row['required']}: {short(row['measured'])} {verdict}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -54,6 +55,18 @@ def test_a_rehearsal_over_ranks_has_every_part(tmp_path: Path) -> None:
     parts = {(row["part"], row["ranks"]) for row in report["runs"]}
     assert {("scaling", 1), ("scaling", 2), ("from_peers", 2), ("overlap", 2)} <= parts
     assert all(row["remote_share"] == 1 for row in report["runs"] if row["part"] == "from_peers")
+    assert {row["met"] for row in report["targets"]} == {None}, "a rehearsal is not judged"
+
+
+def test_a_rehearsal_of_appends_has_every_case(tmp_path: Path) -> None:
+    path = tmp_path / "appends.json"
+    done = run("gpu_appends.py", "--rehearse", "--json", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(path.read_text())
+    cases = {(row["tier"], row["sampler"], row["full"]) for row in report["runs"]}
+    tiers = ("host", "shared", "pinned", "device")
+    assert cases == set(itertools.product(tiers, ("uniform", "weighted"), (False, True)))
+    assert all(row["appends"] > 0 for row in report["runs"])
     assert {row["met"] for row in report["targets"]} == {None}, "a rehearsal is not judged"
 
 

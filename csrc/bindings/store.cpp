@@ -81,11 +81,12 @@ std::shared_ptr<store::Shard> make_shard(const std::vector<ColumnTuple>& columns
 
 // Makes sure that the index holds the priorities that GPUs are ahead with, and calls `look` under
 // the lock. Without the GIL: this may wait for a GPU.
+// While a draw is out it holds what it held before.
 template <class Look>
 void with_settled(store::Shard& shard, Look look) {
   const py::gil_scoped_release release;
-  const auto lock = shard.lock();
-  shard.settle();
+  auto lock = shard.lock();
+  static_cast<void>(shard.settle(lock));
   look(shard.index());
 }
 
@@ -159,13 +160,11 @@ uint64_t update(store::Shard& shard, const Ids& ids, const Priorities& prioritie
   check_update(ids, priorities);
   const std::span given_ids(ids.data(), static_cast<size_t>(ids.size()));
   const std::span given(priorities.data(), static_cast<size_t>(priorities.size()));
-  const auto lock = shard.lock();
   return shard.update(given_ids, given);
 }
 
 // Arrays in the host's memory, by address.
 uint64_t update_at(store::Shard& shard, uintptr_t ids, uintptr_t priorities, uint64_t count) {
-  const auto lock = shard.lock();
   return shard.update({reinterpret_cast<const int64_t*>(ids), count},
                       {reinterpret_cast<const float*>(priorities), count});
 }
@@ -174,7 +173,6 @@ uint64_t update_at(store::Shard& shard, uintptr_t ids, uintptr_t priorities, uin
 void update_from_device(store::Shard& shard, uintptr_t ids, uintptr_t priorities, uint64_t count,
                         uintptr_t stream) {
   const py::gil_scoped_release release;
-  const auto lock = shard.lock();
   shard.update_from_device(reinterpret_cast<const int64_t*>(ids),
                            reinterpret_cast<const float*>(priorities), count, stream);
 }

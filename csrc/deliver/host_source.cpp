@@ -35,7 +35,7 @@ HostSource::HostSource(std::shared_ptr<store::Shard> shard, LoaderOptions option
   const size_t most_blocks = (options_.prefetch + 2) * (stage_ ? 2 : 1);
   blocks_ = make_host_blocks(facts_.layout->bytes, most_blocks, stage_ ? stage_->device() : -1);
   if (select::needs_priorities(options_.sampler)) {
-    shard_->settle();
+    static_cast<void>(shard_->settle(lock));  // the law looks at priorities when it draws
   }
   shard_->rate_limiter().check_batch(options_.batch_size);
   options_.sampler.lookahead = lookahead(options_.outputs);
@@ -65,9 +65,6 @@ bool HostSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s) {
   store::Index& index = shard_->index();
   if (!wait_to_draw(*shard_, lock, options_, ahead, timeout_s)) {
     return false;
-  }
-  if (select::needs_priorities(options_.sampler)) {
-    shard_->settle();
   }
   job.selection.clear();
   try {

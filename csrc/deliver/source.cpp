@@ -36,7 +36,13 @@ void check_options(const LoaderOptions& options, memory::Tier tier) {
 }
 
 bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
-                  const LoaderOptions& options, bool ahead, std::optional<double> timeout_s) {
+                  const LoaderOptions& options, bool ahead, std::optional<double> timeout_s,
+                  Priorities priorities) {
+  const bool looks =
+      priorities == Priorities::kOfIndex && select::needs_priorities(options.sampler);
+  if (looks) {
+    static_cast<void>(shard.settle(lock));  // false: the draw that is out is waited for
+  }
   const store::SumTree& offered = select::offered(options.sampler, shard.index()).counts;
   if (!shard.rate_limiter().active() && offered.total() == 0) {
     if (ahead) {
@@ -44,7 +50,13 @@ bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
     }
     refuse_to_draw(shard.index(), options.sampler);
   }
-  return shard.wait_sample(lock, options.batch_size, &offered, timeout_s);
+  while (shard.wait_sample(lock, options.batch_size, &offered, timeout_s)) {
+    if (!looks || shard.settled()) {
+      return true;
+    }
+    static_cast<void>(shard.settle(lock));  // gives the lock up: others may have drawn
+  }
+  return false;
 }
 
 uint64_t commit_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock, uint64_t items) {

@@ -146,10 +146,15 @@ class Source {
 /// not lead from `tier` to options.device.
 void check_options(const LoaderOptions& options, memory::Tier tier);
 
-/// Waits up to timeout_s until a batch may be drawn; false when it may not. Throws InvalidArgument
-/// where nothing is offered and no rate limiter says to wait for it, unless `ahead`.
+/// Whose priorities a law that needs them looks at.
+enum class Priorities : uint8_t { kOfIndex, kOfMirror };
+
+/// Waits up to timeout_s until a batch may be drawn, and for the GPUs that are ahead with
+/// priorities of the index that the law looks at; false when none may. Throws InvalidArgument where
+/// nothing is offered and no rate limiter says to wait for it, unless `ahead`.
 bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
-                  const LoaderOptions& options, bool ahead, std::optional<double> timeout_s);
+                  const LoaderOptions& options, bool ahead, std::optional<double> timeout_s,
+                  Priorities priorities = Priorities::kOfIndex);
 
 /// Ends a draw of `items` that were selected under `lock`, and gives the lock up: the rate limiter
 /// counts them, a ticket keeps the pages that they lie in, episodes that have no more to give are

@@ -87,10 +87,8 @@ void Agreement::exchange(const Terms& terms, std::exception_ptr& error, uint64_t
 Agreement::Ready Agreement::begin(const Terms& terms, std::exception_ptr& error,
                                   const MakeOffer& offer, std::span<std::byte> out) {
   const bool kept = updates_ == Updates::kByHosts && peers_.num_kept() > 0;
-  const auto lock = shard_.lock_between_draws();
-  if (select::needs_priorities(sampler_)) {
-    shard_.settle();
-  }
+  const auto lock =
+      select::needs_priorities(sampler_) ? shard_.lock_settled() : shard_.lock_between_draws();
   store::Index& index = shard_.index();
   const bool offers_some = select::offered(sampler_, index).counts.total() > 0;
   if (!error) {

@@ -46,10 +46,8 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Loca
       which_(peers.size()),
       places_(peers.size()) {
   const select::SamplerOptions sampler = with_lookahead(options);
-  const auto lock = shard_.lock_between_draws();
-  if (select::needs_priorities(sampler)) {
-    shard_.settle();
-  }
+  const auto lock =
+      select::needs_priorities(sampler) ? shard_.lock_settled() : shard_.lock_between_draws();
   shard_.rate_limiter().check_batch(options.batch_size);
   sampler_ = select::make_group_sampler(sampler, shard_.index(), peers.rank(), peers.size());
 }

@@ -335,7 +335,6 @@ void Peers::apply(uint32_t from, std::span<const Update> updates) {
     priorities.push_back(one.priority);
   }
   try {
-    const auto lock = shard_->lock();
     shard_->update(ids, priorities);
   } catch (const base::InvalidArgument& error) {
     // Of another buffer of the same size; here it would end a rank that did nothing wrong.

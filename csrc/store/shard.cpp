@@ -117,9 +117,35 @@ void Shard::wait_for_draw(std::unique_lock<std::mutex>& held) {
   }
 }
 
+void Shard::wait_for_gpu(std::unique_lock<std::mutex>& held, const std::function<bool()>& done) {
+  constexpr std::chrono::microseconds kPoll{50};
+  auto next_look = std::chrono::steady_clock::now() + base::kInterruptEvery;
+  while (!done()) {
+    held.unlock();
+    {
+      const base::Blocking waiting;
+      std::this_thread::sleep_for(kPoll);
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= next_look) {
+      base::check_interrupt();
+      next_look = now + base::kInterruptEvery;
+    }
+    held = lock();
+  }
+}
+
 std::unique_lock<std::mutex> Shard::lock_between_draws() {
   auto held = lock();
   wait_for_draw(held);
+  return held;
+}
+
+std::unique_lock<std::mutex> Shard::lock_settled() {
+  auto held = lock_between_draws();
+  while (!settle(held)) {
+    wait_for_draw(held);
+  }
   return held;
 }
 
@@ -177,8 +203,9 @@ uint64_t Shard::update_index(std::span<const int64_t> ids, std::span<const float
 void Shard::attach_page(std::unique_lock<std::mutex>& held, Place& at) {
   for (;;) {
     wait_for_draw(held);
-    if (options_.evict == Evict::kLowestPriority && index_.state().free_pages.empty()) {
-      settle();
+    if (options_.evict == Evict::kLowestPriority && index_.state().free_pages.empty() &&
+        !settle(held)) {
+      continue;
     }
     // While this thread waits without the lock another writer may take the page, so that whichever
     // is next then is looked at anew.
@@ -221,12 +248,29 @@ uint64_t Shard::make_room(std::unique_lock<std::mutex>& held, Place& at, uint64_
       at.episode = index_.open_episode();
       at.uid = index_.episode(at.episode).uid;
     }
-    if (has_room(at)) {
-      break;
+    if (!has_room(at)) {
+      attach_page(held, at);  // without the lock for a while
+      continue;
     }
-    attach_page(held, at);  // without the lock for a while
+    uint64_t rows = std::min({wanted, layout_.page_steps - at.row, rate_limiter_.room()});
+    if (!rows_) {
+      return rows;
+    }
+    rows = std::min(rows, std::max<uint64_t>(1, RowSink::kMostBytes / schema_->step_bytes()));
+    if (sink_has_room(rows)) {
+      return rows;
+    }
+    wait_for_sink(held, rows);
   }
-  return std::min({wanted, layout_.page_steps - at.row, rate_limiter_.room()});
+}
+
+bool Shard::sink_has_room(uint64_t rows) const {
+  const uint64_t bytes = std::min(rows * schema_->step_bytes(), RowSink::kMostBytes);
+  return !rows_ || rows_->has_room(bytes, layout_.step_bytes.size());
+}
+
+void Shard::wait_for_sink(std::unique_lock<std::mutex>& held, uint64_t rows) {
+  wait_for_gpu(held, [&] { return sink_has_room(rows); });
 }
 
 // On tier kDevice under the lock, else also without it.
@@ -302,6 +346,7 @@ void Shard::end_episode(Place& at, EpisodeState state, double weight, Rows closi
     if (!has_room(at)) {
       attach_page(held, at);
     }
+    wait_for_sink(held, 1);
     copy_rows(at, closing, 0, 1);
     for (size_t c = 0; c < closing.size(); ++c) {
       closing_columns |= uint64_t{closing[c] != nullptr} << c;
@@ -338,7 +383,7 @@ std::shared_ptr<Mirror> Shard::mirror(int device, std::optional<uint64_t> lookah
   }
   const auto unused = [](const auto& mirror) { return mirror.use_count() == 1; };
   if (!draw_is_out_ && std::ranges::any_of(mirrors_, unused)) {
-    settle();
+    settle_mirrors();
     std::erase_if(mirrors_, unused);
   }
   const auto beside = std::ranges::find_if(mirrors_, of_device);
@@ -347,21 +392,36 @@ std::shared_ptr<Mirror> Shard::mirror(int device, std::optional<uint64_t> lookah
   return mirrors_.back();
 }
 
-bool Shard::mirrors_hold_priorities() const {
-  return std::any_of(mirrors_.begin(), mirrors_.end(),
-                     [](const auto& mirror) { return mirror->holds_priorities(); });
-}
-
 void Shard::raise_failed_updates() {
   for (const auto& mirror : mirrors_) {
     mirror->raise_failed_update();
   }
 }
 
-void Shard::settle() {
-  if (draw_is_out_) {
-    return;
+bool Shard::settle(std::unique_lock<std::mutex>& held) {
+  if (!draw_is_out_ && !settled()) {
+    std::vector<std::shared_ptr<Mirror>> marked;
+    std::ranges::copy_if(mirrors_, std::back_inserter(marked),
+                         [](const auto& mirror) { return mirror->ahead(); });
+    for (const auto& mirror : marked) {
+      mirror->mark();
+    }
+    wait_for_gpu(held, [&] {
+      return std::ranges::all_of(marked, [](const auto& mirror) { return mirror->reached(); });
+    });
   }
+  if (draw_is_out_) {
+    return false;
+  }
+  settle_mirrors();
+  return true;
+}
+
+bool Shard::settled() const {
+  return std::ranges::none_of(mirrors_, [](const auto& mirror) { return mirror->ahead(); });
+}
+
+void Shard::settle_mirrors() {
   // Every mirror that is ahead took the same updates: one speaks for all.
   bool settled = false;
   for (const auto& mirror : mirrors_) {
@@ -375,16 +435,26 @@ void Shard::settle() {
   }
 }
 
+std::vector<std::shared_ptr<Mirror>> Shard::mirrors_to_update(std::unique_lock<std::mutex>& held) {
+  std::vector<std::shared_ptr<Mirror>> holding;
+  wait_for_gpu(held, [&] {
+    holding.clear();
+    std::ranges::copy_if(mirrors_, std::back_inserter(holding),
+                         [](const auto& mirror) { return mirror->holds_priorities(); });
+    return std::ranges::all_of(holding, [](const auto& mirror) { return mirror->has_room(); });
+  });
+  return holding;
+}
+
 uint64_t Shard::update(std::span<const int64_t> ids, std::span<const float> priorities) {
+  auto held = lock();
+  const auto mirrors = mirrors_to_update(held);
   raise_failed_updates();
-  if (!mirrors_hold_priorities()) {
+  if (mirrors.empty()) {
     return update_index(ids, priorities);
   }
   const uint64_t applied = index_.check_update(ids, priorities);
-  for (const auto& mirror : mirrors_) {
-    if (!mirror->holds_priorities()) {
-      continue;
-    }
+  for (const auto& mirror : mirrors) {
     mirror->update(ids.data(), priorities.data(), ids.size(), false, 0);
   }
   return applied;
@@ -392,20 +462,22 @@ uint64_t Shard::update(std::span<const int64_t> ids, std::span<const float> prio
 
 void Shard::update_from_device(const int64_t* ids, const float* priorities, uint64_t count,
                                uintptr_t stream) {
-  raise_failed_updates();
-  if (!mirrors_hold_priorities()) {
-    std::vector<int64_t> host_ids(count);
-    std::vector<float> host_priorities(count);
-    base::fetch(std::as_writable_bytes(std::span(host_ids)), ids, stream);
-    base::fetch(std::as_writable_bytes(std::span(host_priorities)), priorities, stream);
-    update_index(host_ids, host_priorities);
-    return;
-  }
-  for (const auto& mirror : mirrors_) {
-    if (mirror->holds_priorities()) {
+  {
+    auto held = lock();
+    const auto mirrors = mirrors_to_update(held);
+    raise_failed_updates();
+    for (const auto& mirror : mirrors) {
       mirror->update(ids, priorities, count, true, stream);
     }
+    if (!mirrors.empty()) {
+      return;
+    }
   }
+  std::vector<int64_t> host_ids(count);
+  std::vector<float> host_priorities(count);
+  base::fetch(std::as_writable_bytes(std::span(host_ids)), ids, stream);
+  base::fetch(std::as_writable_bytes(std::span(host_priorities)), priorities, stream);
+  update(host_ids, host_priorities);
 }
 
 void Shard::flush_rows() {

@@ -68,13 +68,18 @@ class Shard {
   std::byte* data() { return region_->data(); }
 
   /// The lock is for index() and rate_limiter(); hold it for microseconds, and never while calling
-  /// Python. A thread that has to wait for it does so as base::Blocking says, and does not hold it
+  /// Python or while a GPU comes to the end of something: see wait_for_gpu(). A thread that has to wait for it does so as base::Blocking says, and does not hold it
   /// while it takes back what it gave up. Those that wait are served in turn: who comes later waits
   /// behind them.
   std::unique_lock<std::mutex> lock();
   /// The lock when no draw is out, to begin one or to change otherwise what the index offers. Waits
   /// for that; throws InvalidArgument in the thread that has the draw out.
   std::unique_lock<std::mutex> lock_between_draws();
+  /// The same, with the priorities settled.
+  std::unique_lock<std::mutex> lock_settled();
+  /// Waits until `done` says so, which is asked under the lock every 50 us; without the lock in
+  /// between. For what a GPU has to do first, which may be a whole training step.
+  void wait_for_gpu(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
   Index& index() { return index_; }
   const Index& index() const { return index_; }
   RateLimiter& rate_limiter() { return rate_limiter_; }
@@ -102,8 +107,8 @@ class Shard {
   /// fills.
   ///
   /// Waits for the rate limiter, up to timeout_s (none: for ever; false is returned then), for
-  /// readers of a page that is to be used again, and for the end of a draw that is out; without the
-  /// lock. Throws OutOfMemory where no page can be evicted, InvalidArgument in the thread whose
+  /// readers of a page that is to be used again, for a GPU that is a whole RowSink behind, and for
+  /// the end of a draw that is out; without the lock. Throws OutOfMemory where no page can be evicted, InvalidArgument in the thread whose
   /// draw is out: the steps before that page are stored; and as check_process().
   bool append(Place& at, Rows columns, uint64_t count, std::span<const float> priorities,
               uint64_t& done, std::optional<double> timeout_s);
@@ -111,6 +116,16 @@ class Shard {
   /// column c or null; empty for none. The rate limiter knows nothing of that step. Throws as
   /// check_process().
   void end_episode(Place& at, EpisodeState state, double weight, Rows closing);
+
+  // ---- updates of priorities; take the lock ----
+  /// As Index::update, with the mirrors that hold priorities. Waits, without the lock, for one that
+  /// has no room. Updates of one thread keep their order.
+  uint64_t update(std::span<const int64_t> ids, std::span<const float> priorities);
+  /// The same of arrays on a GPU, see Mirror::update: mirrors that hold priorities are sent them,
+  /// and this returns at once. Where none does it waits, without the lock, until the stream has
+  /// made them.
+  void update_from_device(const int64_t* ids, const float* priorities, uint64_t count,
+                          uintptr_t stream);
 
   // ---- under the lock ----
   /// The ticket of a read that is planned; to be given back. Pages that go later wait for it.
@@ -126,15 +141,17 @@ class Shard {
   /// until its sync(), by the first call. Forgotten by a later call once nobody holds it.
   std::shared_ptr<Mirror> mirror(int device, std::optional<uint64_t> lookahead);
   std::span<const std::shared_ptr<Mirror>> mirrors() const { return mirrors_; }
-  /// Takes back the priorities that mirrors are ahead with; does nothing if none is, nor while a
-  /// draw is out. Comes before the index's priorities are looked at.
-  void settle();
-  /// As Index::update, with a mirror that holds priorities there.
-  uint64_t update(std::span<const int64_t> ids, std::span<const float> priorities);
-  /// The same of arrays on a GPU, see Mirror::update: a mirror that holds priorities is sent them,
-  /// and this returns at once; else it waits for them.
-  void update_from_device(const int64_t* ids, const float* priorities, uint64_t count,
-                          uintptr_t stream);
+  /// One that was made elsewhere, as if mirror() had made it: for tests, which have no GPU.
+  void add_mirror(std::shared_ptr<Mirror> mirror) { mirrors_.push_back(std::move(mirror)); }
+  /// Takes back the priorities that mirrors are ahead with. Comes before the index's priorities are
+  /// looked at. False, and nothing is done, while a draw is out: then the index may be behind what
+  /// GPUs were given.
+  ///
+  /// Waits for the GPUs that are ahead, without `lock`, until they have done what they were given
+  /// so far; then under it for what others gave them meanwhile, as a rule nothing.
+  [[nodiscard]] bool settle(std::unique_lock<std::mutex>& lock);
+  /// Whether no mirror is ahead.
+  bool settled() const;
   /// Sends the rows written on to the region; wait_rows() returns when it holds them.
   void flush_rows();
   /// Wakes who waits in append() or wait_sample(), after the counts or the index changed.
@@ -157,8 +174,14 @@ class Shard {
  private:
   /// Returns when no draw is out; gives the lock up meanwhile.
   void wait_for_draw(std::unique_lock<std::mutex>& lock);
+  /// Without a wait but for the GPUs that are ahead.
+  void settle_mirrors();
+  /// Returns when the row sink has room for so many rows; gives the lock up meanwhile.
+  void wait_for_sink(std::unique_lock<std::mutex>& lock, uint64_t rows);
+  bool sink_has_room(uint64_t rows) const;
+  /// The mirrors that hold priorities, all with room for an update; gives the lock up meanwhile.
+  std::vector<std::shared_ptr<Mirror>> mirrors_to_update(std::unique_lock<std::mutex>& lock);
   uint64_t update_index(std::span<const int64_t> ids, std::span<const float> priorities);
-  bool mirrors_hold_priorities() const;
   void raise_failed_updates();
   void tell_readers();
   bool has_room(const Place& at) const { return at.page != kNone && at.row < layout_.page_steps; }

@@ -106,6 +106,11 @@ class Event {
  public:
   Event() : Event(false) {}
   explicit Event(bool timing);
+  /// Of that GPU, whichever is current.
+  static Event on(int device) {
+    const OnDevice current(device);
+    return Event();
+  }
 
   void record(cudaStream_t stream);
 

@@ -47,11 +47,16 @@ std::byte* Staging::acquire(uint64_t bytes) {
   return part.host.get(bytes);
 }
 
-std::byte* Staging::send(uint64_t bytes, cudaStream_t stream) {
+bool Staging::has_free(size_t behind) const {
+  return behind < parts_.size() && parts_[(next_ + behind) % parts_.size()].free.done();
+}
+
+std::byte* Staging::send(uint64_t bytes, cudaStream_t stream, uint64_t first) {
   Part& part = parts_[next_];
-  GEAR_CHECK(bytes <= part.host.bytes());
+  GEAR_CHECK(first + bytes <= part.host.bytes());
   std::byte* const there = part.device.get(part.host.bytes());
-  GEAR_CUDA_TRY(cudaMemcpyAsync(there, part.host.data(), bytes, cudaMemcpyHostToDevice, stream));
+  GEAR_CUDA_TRY(cudaMemcpyAsync(there + first, part.host.data() + first, bytes,
+                                cudaMemcpyHostToDevice, stream));
   return there;
 }
 

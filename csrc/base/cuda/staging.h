@@ -56,8 +56,13 @@ class Staging {
   /// stream is a whole ring behind.
   std::byte* acquire(uint64_t bytes);
 
-  /// Copies the first `bytes` of the acquired part to its place on the GPU, which is returned.
-  std::byte* send(uint64_t bytes, cudaStream_t stream);
+  /// Whether acquire() of the next part would not wait; `behind`: of the one so many parts behind
+  /// it.
+  bool has_free(size_t behind = 0) const;
+
+  /// Copies bytes [first, first + bytes) of the acquired part to their places on the GPU, where the
+  /// part begins at what is returned. A part may be sent piece by piece.
+  std::byte* send(uint64_t bytes, cudaStream_t stream, uint64_t first = 0);
 
   /// In place of both, for data that is on a GPU already: the next part's place on the GPU, free to
   /// be filled by what is put on `stream` from here on. The host does not wait.

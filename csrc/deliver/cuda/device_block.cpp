@@ -78,6 +78,7 @@ void DeviceBlock::end_fill(cudaStream_t stream) {
 void DeviceBlock::fill(std::span<const std::byte> bytes, cudaStream_t stream) {
   GEAR_CHECK(bytes.size() <= this->bytes());
   begin_fill(stream);
+  filled_.make_wait(stream);  // a batch that nobody took, on another stream
   GEAR_CUDA_TRY(
       cudaMemcpyAsync(device_data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream));
   end_fill(stream);

@@ -11,6 +11,7 @@ namespace {
 
 std::shared_ptr<store::DeviceIndex> device_index(store::Shard& shard, int device,
                                                  std::optional<uint64_t> lookahead) {
+  const auto lock = shard.lock();
   std::shared_ptr<store::Mirror> mirror = shard.mirror(device, lookahead);
   store::DeviceIndex* index = mirror->device_index();
   return {std::move(mirror), index};

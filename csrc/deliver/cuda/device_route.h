@@ -21,7 +21,8 @@ namespace gear::deliver {
 /// gather, on the stream of the shard's mirror on that GPU. The pages may lie in its own memory, in
 /// another GPU's or in pinned host memory: the kernels are the same.
 ///
-/// Every call under the shard's lock, so that the stream sees index, rows and batches in one order.
+/// Every call but the constructor, which takes it, under the shard's lock, so that the stream sees
+/// index, rows and batches in one order.
 class DeviceRoute {
  public:
   struct Options {
@@ -59,6 +60,8 @@ class DeviceRoute {
   store::DeviceIndex& mirror() const { return *mirror_; }
   const base::Stream& stream() const { return mirror_->stream(); }
 
+  /// Whether sync() would not wait for the GPU.
+  bool has_room() const { return mirror_->has_room() && (!home_ || home_->has_room()); }
   /// Brings the mirror, and the rows that it stands for, up to date with the index.
   void sync();
   /// Fills a block: `select` launches on stream() what puts the anchors where the draw says; they

@@ -48,10 +48,8 @@ DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, LoaderOptions op
                                to_host ? memory::Tier::kPinned : memory::Tier::kDevice, device_);
   blocks_->make(depth);
 
-  const auto lock = shard_->lock();
   store::Index& index = shard_->index();
   const uint64_t num_pages = index.options().num_pages;
-  shard_->rate_limiter().check_batch(options_.batch_size);
   options_.sampler.lookahead = lookahead(options_.outputs);
   DeviceRoute::Options route;
   if (ordered) {
@@ -62,7 +60,9 @@ DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, LoaderOptions op
   route.to_host = to_host;
   route.lookahead = options_.sampler.lookahead;
   route_.emplace(*shard_, layout, device_, route);
-  shard_->settle();
+  auto lock = shard_->lock();
+  shard_->rate_limiter().check_batch(options_.batch_size);
+  static_cast<void>(shard_->settle(lock));  // no draw over ranks is out beside this source
   device_sampler_ =
       select::make_device_sampler(options_.sampler, index, route_->mirror(), options_.batch_size);
   if (!device_sampler_) {
@@ -88,9 +88,6 @@ uint64_t DeviceSource::select() {
   if (device_sampler_) {
     return device_sampler_->advance(options_.batch_size);
   }
-  if (select::needs_priorities(options_.sampler)) {
-    shard_->settle();
-  }
   selection_.clear();
   host_sampler_->select(shard_->index(), options_.batch_size, selection_);
   return selection_.size();
@@ -113,7 +110,10 @@ bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s)
   auto lock = shard_->lock();
   shard_->poll_reads();
   route_->mirror().raise_failed_update();
-  if (!wait_to_draw(*shard_, lock, options_, ahead, timeout_s)) {
+  shard_->wait_for_gpu(
+      lock, [this] { return route_->has_room() && (!upload_ || upload_->has_room()); });
+  if (!wait_to_draw(*shard_, lock, options_, ahead, timeout_s,
+                    device_sampler_ ? Priorities::kOfMirror : Priorities::kOfIndex)) {
     return false;
   }
   route_->sync();
@@ -208,8 +208,10 @@ void DeviceSource::fill(Job& filled, std::span<const std::byte> bytes) {
   auto& job = static_cast<Fill&>(filled);
   const base::OnDevice on(device_);
   std::shared_ptr<DeviceBlock> block = blocks_->acquire();
-  const auto lock = shard_->lock();
-  block->fill(bytes, route_->stream());
+  // On a stream of its own, and so without the lock: the mirror's may have a training step to wait
+  // for.
+  const base::Stream stream(device_);
+  block->fill(bytes, stream);
   job.filled = {nullptr, 0};  // the time of its fill says nothing of a gather
   job.resolved = true;
   put_block(std::move(block), job.batch);

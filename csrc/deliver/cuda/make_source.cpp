@@ -21,11 +21,13 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
   gather::AnchorUpload upload(ids.size(), shard.layout().page_steps, 1, device);
   const base::PinnedArray<plan::PlanTotals> totals(layout->windows.size(), device);
 
-  const auto lock = shard.lock();
+  DeviceRoute route(shard, layout, device, {});
+
+  auto lock = shard.lock();
+  shard.wait_for_gpu(lock, [&] { return route.has_room(); });
   for (const int64_t id : ids) {
     selection.add(shard.index().resolve(id), 1.0F);
   }
-  DeviceRoute route(shard, layout, device, {});
   route.sync();
   route.gather(
       {store::Unit::kStep, ids.size(), block, totals.get(), false, false, false},
@@ -35,6 +37,7 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
                                 ids.size() * sizeof(int64_t), cudaMemcpyHostToDevice,
                                 route.stream()));
   block->end_fill(route.stream());
+  lock.unlock();
   block->wait();
   for (size_t w = 0; w < layout->windows.size(); ++w) {
     batch.rows.push_back(totals[w].rows);

@@ -12,6 +12,8 @@ class AnchorUpload {
  public:
   AnchorUpload(uint64_t batch_size, uint64_t page_steps, size_t depth, int device);
 
+  /// Whether send() would not wait for the stream.
+  bool has_room() const { return staging_.has_free(); }
   /// Enqueues the copies of at most batch_size items. Waits only when the stream is the whole ring
   /// behind.
   void send(const select::Selection& selection, const select::DeviceDraw& out, cudaStream_t stream);

@@ -106,7 +106,7 @@ DeviceGroupDraw::DeviceGroupDraw(const LoaderParts& parts, std::unique_ptr<PeerM
     order_.reserve(rows, longest);
   }
   store::Shard& shard = parts.peers->shard();
-  const auto lock = shard.lock();
+  const auto lock = weighted_ ? shard.lock_settled() : shard.lock();
   mirror_ = device_index(shard, device_, plan::lookahead(parts.options.outputs));
   if (in_gpu) {
     home_ = device_index(shard, device_, 0);
@@ -115,7 +115,6 @@ DeviceGroupDraw::DeviceGroupDraw(const LoaderParts& parts, std::unique_ptr<PeerM
   GEAR_CUDA_TRY(cudaMemsetAsync(blocks_done_.get(), 0, blocks_done_.bytes(), mirror_->stream()));
   mirror_->stream().synchronize();
   if (weighted_) {
-    shard.settle();
     tree_ = mirror_->weights(parts.options.sampler.alpha);
   }
 }
@@ -128,6 +127,10 @@ std::vector<uint32_t> DeviceGroupDraw::readers() const {
     }
   }
   return ranks;
+}
+
+bool DeviceGroupDraw::has_room() const {
+  return mirror_->has_room() && (!home_ || home_->has_room());
 }
 
 void DeviceGroupDraw::sync() {

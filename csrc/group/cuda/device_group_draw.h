@@ -56,6 +56,8 @@ class DeviceGroupDraw {
   /// The ranks that read this one's pages, but for what its stream orders.
   std::vector<uint32_t> readers() const;
 
+  /// Whether sync() would not wait for the GPU. Under the shard's lock.
+  bool has_room() const;
   /// What the index has become since the last batch. Under the shard's lock, as launch().
   void sync();
   /// A batch that all ranks have agreed on.

@@ -56,8 +56,7 @@ std::shared_ptr<UpdateExchange> updates_of(const LoaderParts& parts) {
   for (uint32_t r = 0; r < peers.size(); ++r) {
     slots.push_back(peers.num_slots(r));
   }
-  const auto lock = shard.lock();
-  shard.settle();
+  const auto lock = shard.lock_settled();
   const std::shared_ptr<store::Mirror> mirror =
       shard.mirror(parts.options.device, plan::lookahead(parts.options.outputs));
   mirror->device_index()->require_priorities();
@@ -230,6 +229,7 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
   std::unique_lock<std::mutex> lock = shard_.lock();
   uint64_t ticket = 0;
   try {
+    shard_.wait_for_gpu(lock, [this] { return draw_.has_room(); });
     draw_.sync();
     job.number = number_++;
     describe(job.batch);
@@ -361,8 +361,8 @@ void DeviceGroupSource::fill(deliver::Job& filled, std::span<const std::byte> by
   auto& job = static_cast<Share&>(filled);
   const base::OnDevice on(parts_.options.device);
   std::shared_ptr<deliver::DeviceBlock> block = blocks_->acquire();
-  const auto lock = shard_.lock();
-  block->fill(bytes, draw_.stream());
+  const base::Stream stream(parts_.options.device);  // no training step before it, so no lock
+  block->fill(bytes, stream);
   job.meeting = 0;
   deliver::put_block(std::move(block), job.batch);
 }

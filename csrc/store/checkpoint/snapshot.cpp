@@ -331,8 +331,7 @@ std::shared_ptr<Shard> make_shard(SavedIndex&& saved, memory::TierChoice tier,
 }  // namespace
 
 void save_shard(Shard& shard, const std::string& directory, std::span<const KeptUpdate> kept) {
-  const auto lock = shard.lock();
-  shard.settle();
+  const auto lock = shard.lock_settled();
   shard.flush_rows();
   shard.wait_rows();
   const PreparedDirectory prepared = prepare_directory(directory);

@@ -34,6 +34,9 @@ class Mirror {
   /// Sends what changed in the index (rows in the row sink go first). Returns at once; with nothing
   /// changed it does nothing. Waits only when the device is more than the staging ring behind.
   virtual void sync() = 0;
+  /// Whether sync() and update() go on at once: false while the device is the staging ring behind,
+  /// and they would wait for it. See Shard::wait_for_gpu().
+  virtual bool has_room() const = 0;
 
   /// Whether priorities were updated here since the last settle().
   virtual bool ahead() const = 0;
@@ -60,6 +63,10 @@ class Mirror {
   /// the largest priority seen and the count of stale updates: O(steps). Where weights were
   /// computed, how many were cut.
   virtual void settle() = 0;
+  /// Notes what the device was given so far; reached() once it has done that, so that settle() has
+  /// no more to wait for than what came after. A later mark() takes the place of an earlier one.
+  virtual void mark() = 0;
+  virtual bool reached() const = 0;
   /// Another mirror, which took the same updates, has settled: this one is no longer ahead.
   virtual void settled_elsewhere() = 0;
 
@@ -80,6 +87,10 @@ class RowSink {
   /// `page` begins to hold other steps: rows that are written to it come after those written so
   /// far. Without this, rows written between two flushes have no order.
   virtual void reused(uint64_t page) = 0;
+  /// Whether so many bytes, in so many calls of write(), go on at once: false while the stream is
+  /// the ring of page-locked memory behind, and they would wait for it. At most kMostBytes.
+  virtual bool has_room(uint64_t bytes, uint64_t calls) const = 0;
+  static constexpr uint64_t kMostBytes = 2 << 20;
   /// Puts on the stream what was collected; returns at once.
   virtual void flush() = 0;
   /// Returns when the region holds what was flushed.

@@ -133,10 +133,7 @@ void draw_among_writers(Transport& control, Policy policy, int batches) {
         ids = seen;
       }
       const std::vector<float> priorities(ids.size(), static_cast<float>(round % 7));
-      {
-        const auto lock = shard.lock();
-        shard.update(ids, priorities);
-      }
+      shard.update(ids, priorities);
       std::this_thread::sleep_for(kPause);
     }
   });

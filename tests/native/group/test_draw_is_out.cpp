@@ -57,7 +57,6 @@ struct Story {
     for (size_t i = 0; i < ids.size(); ++i) {
       priorities.push_back(static_cast<float>((steps + i) % 5));
     }
-    const auto lock = rank.shard->lock();
     expect(rank.shard->update(ids, priorities) == ids.size(), "updates were not applied");
   }
   void changes_with_pages() {

@@ -38,7 +38,10 @@ class HostMirror final : public Mirror {
 
   int device() const override { return 0; }
   uint64_t lookahead() const override { return offer_->lookahead(); }
+  bool has_room() const override { return true; }
   bool ahead() const override { return ahead_; }
+  void mark() override {}
+  bool reached() const override { return true; }
   bool holds_priorities() const override { return !image_.priorities.empty(); }
   void settled_elsewhere() override { ahead_ = false; }
   uint64_t rounds() const { return rounds_; }

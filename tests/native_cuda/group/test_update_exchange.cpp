@@ -172,7 +172,7 @@ void check_equal(Rank& rank) {
   CHECK(wrong == 0);
   const int top = rank.tree->num_levels - 1;
   CHECK(from_device(rank.tree->levels[top], 1, rank.stream())[0] == rank.reference_tree->total());
-  rank.shard->settle();
+  rank.shard->lock_settled();
   const store::IndexState& state = rank.shard->index().state();
   const store::IndexState& wanted = rank.reference->index().state();
   CHECK(state.priorities == wanted.priorities);

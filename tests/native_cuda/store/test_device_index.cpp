@@ -277,6 +277,46 @@ TEST_CASE("rows of any size and place reach a region of device memory") {
   CHECK(got == wanted);
 }
 
+TEST_CASE("rows of many flushes find room while the GPU is busy, until the ring is full") {
+  constexpr uint64_t kMiB = 1 << 20;
+  const auto region = memory::make_region(memory::Tier::kDevice, 2 * kMiB, {"", "", 0});
+  Index index({4, 4, 0, Evict::kFifo, 0});
+  DeviceIndex mirror(index, 0);
+  const auto sink = make_row_sink(*region, 2 * kMiB, mirror);
+  std::atomic<bool> let_go{false};
+  GEAR_CUDA_TRY(cudaLaunchHostFunc(
+      mirror.stream(),
+      [](void* held) {
+        while (!static_cast<std::atomic<bool>*>(held)->load(std::memory_order_acquire)) {
+          std::this_thread::yield();
+        }
+      },
+      &let_go));
+  std::vector<std::byte> source(kMiB);
+  for (size_t i = 0; i < source.size(); ++i) {
+    source[i] = static_cast<std::byte>(i * 31 + 7);
+  }
+  for (uint64_t row = 0; row < 100; ++row) {
+    REQUIRE(sink->has_room(64, 1));
+    sink->write(row * 64, source.data() + row * 64, 64);
+    sink->flush();
+  }
+  uint64_t written = 0;
+  for (; sink->has_room(kMiB, 1); written += kMiB) {
+    REQUIRE(written < 100 * kMiB);
+    sink->write(kMiB, source.data(), kMiB);
+    sink->flush();
+  }
+  CHECK(written >= 16 * kMiB);
+  let_go.store(true, std::memory_order_release);
+  sink->wait();
+  CHECK(sink->has_room(kMiB, 1));
+  std::vector<std::byte> got(2 * kMiB);
+  region->read(0, got);
+  CHECK(std::equal(got.begin(), got.begin() + 6400, source.begin()));
+  CHECK(std::equal(got.begin() + kMiB, got.end(), source.begin()));
+}
+
 TEST_CASE("who waits for rows on their way to the GPU holds no lock") {
   store::ShardOptions options = testing::options_of(16);
   options.tier = memory::Tier::kDevice;

@@ -50,6 +50,8 @@ class DeltaSender {
   /// place.
   void send(const Index& index, const Offer& offer, const ChangeLog& log,
             const DeviceTables& tables, cudaStream_t stream);
+  /// Whether send() of up to 256 KiB would not wait for the stream.
+  bool has_room() const { return staging_.has_free(); }
 
  private:
   base::Staging staging_;

@@ -59,7 +59,8 @@ DeviceIndex::DeviceIndex(Index& index, int device, uint64_t lookahead, const Dev
       episodes_(index.options().num_pages + kSpareEpisodes, device),
       anchors_(index.options().num_pages, *stream_, device),
       heads_(index.options().num_pages, *stream_, device),
-      deltas_(device) {
+      deltas_(device),
+      marked_(base::Event::on(device)) {
   const base::OnDevice current(device);
   static_assert(kNone == 0xffffffff, "all bits set: a page that belongs to no episode");
   GEAR_CUDA_TRY(cudaMemsetAsync(pages_.get(), 0xff, pages_.bytes(), *stream_));
@@ -225,6 +226,11 @@ void DeviceIndex::settle() {
     index_.settle(weights, scalars.max_priority[largest_], scalars.stale_updates);
   }
   settled_elsewhere();
+}
+
+void DeviceIndex::mark() {
+  const base::OnDevice current(device());
+  marked_.record(*stream_);
 }
 
 void DeviceIndex::take_priorities() {

@@ -32,12 +32,17 @@ class DeviceIndex final : public Mirror {
   int device() const override { return stream_->device(); }
   uint64_t lookahead() const override { return offer_->lookahead(); }
   void sync() override;
+  bool has_room() const override {
+    return deltas_.has_room() && (!updates_ || updates_->has_room());
+  }
   bool ahead() const override { return ahead_; }
   bool holds_priorities() const override { return view_.priorities != nullptr; }
   void update(const int64_t* ids, const float* priorities, uint64_t count, bool on_device,
               uintptr_t stream) override;
   void raise_failed_update() override;
   void settle() override;
+  void mark() override;
+  bool reached() const override { return marked_.done(); }
   void settled_elsewhere() override;
   DeviceIndex* device_index() noexcept override { return this; }
 
@@ -94,6 +99,7 @@ class DeviceIndex final : public Mirror {
   base::PinnedArray<float> settling_;   // two parts; made by the first settle()
   DeviceView view_;
   RowSink* rows_ = nullptr;
+  base::Event marked_;
   int largest_ = 0;  // see DeviceTables
   bool ahead_ = false;
   bool counted_ = false;  // weights were computed here, some of which may have saturated

@@ -23,6 +23,8 @@ class UpdateQueue {
   /// another GPU) has put them by now; what is put there after may overwrite them.
   void apply(const UpdateSegments& updates, const base::Stream& made_on,
              const DeviceTables& tables);
+  /// Whether enqueue() would not wait for the mirror's stream.
+  bool has_room() const { return intake_.has_room(); }
   /// As Mirror::raise_failed_update; of the last 16 updates.
   void raise_failed() { intake_.raise_failed(); }
 

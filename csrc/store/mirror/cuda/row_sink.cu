@@ -9,7 +9,7 @@
 namespace gear::store {
 namespace {
 
-constexpr size_t kParts = 4;
+constexpr size_t kParts = 8;
 constexpr uint64_t kPartBytes = 4 << 20;
 constexpr uint64_t kRecordBytes = 4096;  // of one warp's copy
 constexpr uint64_t kVector = sizeof(uint4);
@@ -85,6 +85,16 @@ class DeviceRowSink final : public RowSink {
     written_in_[page] = flushes_;
   }
 
+  bool has_room(uint64_t bytes, uint64_t calls) const override {
+    GEAR_CHECK(bytes <= kMostBytes);
+    const uint64_t records = bytes / kRecordBytes + 2 * calls + 2;
+    const uint64_t needed = bytes + records * (sizeof(RowRecord) + kVector);
+    if (part_ != nullptr && used_ + records_.size() * sizeof(RowRecord) + needed <= kPartBytes) {
+      return true;
+    }
+    return staging_.has_free(part_ == nullptr ? 0 : 1);
+  }
+
   // The records of one flush are written side by side.
   void reused(uint64_t page) override {
     if (written_in_[page] == flushes_) {
@@ -101,17 +111,16 @@ class DeviceRowSink final : public RowSink {
         (used_ + alignof(RowRecord) - 1) / alignof(RowRecord) * alignof(RowRecord);
     const uint64_t records_bytes = records_.size() * sizeof(RowRecord);
     std::memcpy(part_ + records_at, records_.data(), records_bytes);
-    const std::byte* there = staging_.send(records_at + records_bytes, mirror_.stream());
+    const uint64_t end = records_at + records_bytes;
+    const std::byte* there = staging_.send(end - sent_, mirror_.stream(), sent_);
     const auto count = static_cast<uint32_t>(records_.size());
     scatter_rows<<<(count + kWarps - 1) / kWarps, kWarps * kWarpSize, 0, mirror_.stream()>>>(
         region_.device_data(), there, reinterpret_cast<const RowRecord*>(there + records_at),
         count);
     GEAR_CUDA_TRY(cudaGetLastError());
-    staging_.release(mirror_.stream());
     flushed_.record(mirror_.stream());
     records_.clear();
-    part_ = nullptr;
-    used_ = 0;
+    used_ = sent_ = end;
     ++flushes_;
   }
 
@@ -122,8 +131,9 @@ class DeviceRowSink final : public RowSink {
   std::byte* add_record(uint64_t offset, uint64_t bytes) {
     const auto place = [&] { return used_ + (offset - used_) % kVector; };
     const uint64_t records = (records_.size() + 2) * sizeof(RowRecord);  // with this and padding
-    if (place() + bytes + records > kPartBytes) {
+    if (part_ != nullptr && place() + bytes + records > kPartBytes) {
       flush();
+      close_part();
     }
     if (part_ == nullptr) {
       part_ = staging_.acquire(kPartBytes);
@@ -134,6 +144,14 @@ class DeviceRowSink final : public RowSink {
     return part_ + at;
   }
 
+  // It may be filled again when the stream has come here.
+  void close_part() {
+    const base::OnDevice current(mirror_.device());
+    staging_.release(mirror_.stream());
+    part_ = nullptr;
+    used_ = sent_ = 0;
+  }
+
   memory::Region& region_;
   uint64_t page_bytes_;
   DeviceIndex& mirror_;
@@ -141,8 +159,11 @@ class DeviceRowSink final : public RowSink {
   base::Event flushed_;               // the last rows
   std::vector<uint64_t> written_in_;  // by page: number of the flush that takes its last row
   uint64_t flushes_ = 1;
+  // Flush by flush one part is filled, and only then the next: rows that come in small numbers
+  // between many flushes take no more of the ring than rows that come together.
   std::byte* part_ = nullptr;
   uint64_t used_ = 0;
+  uint64_t sent_ = 0;  // bytes of the part that earlier flushes took
   std::vector<RowRecord> records_;
 };
 

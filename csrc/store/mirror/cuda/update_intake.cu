@@ -116,19 +116,22 @@ UpdateIntake::UpdateIntake(uint32_t first_owner, std::span<const uint64_t> num_s
       first_owner_(first_owner),
       num_slots_(num_slots.size(), device_),
       states_(kCalls, device_),
+      failures_(kFailures, device_),
       ring_(kLeastRing, device_),
-      staging_(kParts, device_) {
+      staging_(kParts, device_),
+      arrived_(base::Event::on(device_)) {
   const base::OnDevice current(device_);
-  failures_ = base::PinnedArray<Failure>(kFailures, device_);
   std::fill_n(failures_.get(), kFailures, Failure{});
-  arrived_ = base::Event();
   marks_.resize(kMarks);
+  // Callers' streams know nothing of the mirror's, so that this waits; on a stream of its own,
+  // since the mirror's may have a training step to wait for.
+  const base::Stream first(device_);
   const std::vector<CallState> states(kCalls, CallState{kNoneBad, 0});
   GEAR_CUDA_TRY(cudaMemcpyAsync(num_slots_.get(), num_slots.data(), num_slots_.bytes(),
-                                cudaMemcpyHostToDevice, stream_));
+                                cudaMemcpyHostToDevice, first));
   GEAR_CUDA_TRY(cudaMemcpyAsync(states_.get(), states.data(), states_.bytes(),
-                                cudaMemcpyHostToDevice, stream_));
-  stream_.synchronize();  // callers' streams know nothing of this one
+                                cudaMemcpyHostToDevice, first));
+  first.synchronize();
 }
 
 // Whatever a caller's stream had to do, this one waits for.

@@ -32,8 +32,7 @@ class UpdateIntake {
   };
 
   /// Ids may be of the ranks from `first_owner` on, `num_slots` says of how many and what each has
-  /// room for. `stream` is the mirror's, and outlives this object. Waits for it; throws
-  /// OutOfMemory.
+  /// room for. `stream` is the mirror's, and outlives this object. Throws OutOfMemory.
   UpdateIntake(uint32_t first_owner, std::span<const uint64_t> num_slots,
                const base::Stream& stream);
   /// Waits for who reads or writes the ring.
@@ -46,6 +45,9 @@ class UpdateIntake {
   /// ring than ever before.
   void keep(const int64_t* ids, const float* priorities, uint64_t count, bool on_device,
             cudaStream_t made_on);
+
+  /// Whether keep() of arrays of the host would not wait for the mirror's stream.
+  bool has_room() const { return staging_.has_free(); }
 
   /// Positions of what is kept; an entry lies at ring()[position & mask()].
   uint64_t begin() const { return begin_; }
