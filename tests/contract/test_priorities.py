@@ -99,3 +99,22 @@ def test_large_weights_saturate_and_are_counted(tier) -> None:
         ) as loader:
             assert set(next(loader)["x"].tolist()) == {0, 2}
         assert buffer.stats()["saturated_weights"] >= 2
+
+
+def test_an_episode_whose_weight_is_cut_is_counted_once_a_law(tier) -> None:
+    def saturated() -> int:
+        return buffer.stats()["saturated_weights"]
+
+    with tier.buffer(SCHEMA, 16, page_steps=4) as buffer:
+        laws = [gear.Weighted(alpha=alpha, unit="episode") for alpha in (1.0, 0.9)]
+        with buffer.loader(1, sampler=laws[0], framework="numpy"):
+            write(buffer, [1.0] * 16, 16, weight=1e30)
+            assert saturated() == 1
+            write(buffer, [1.0] * 12, 12)  # takes three of its four pages
+            assert len(buffer.episodes()[0].ids) == 4
+            assert saturated() == 1
+            with buffer.loader(1, sampler=laws[1], framework="numpy"):
+                assert saturated() == 2
+                episode = int(buffer.episodes()[0].ids[0]) | 1 << 62
+                buffer.update([episode], [2e30])
+                assert saturated() == 4

@@ -354,7 +354,7 @@ void Index::take_priorities(uint64_t first_slot, std::span<const float> prioriti
 
 void Index::settle(std::span<const double> episode_weights, float max_priority,
                    uint64_t stale_updates) {
-  state_.max_priority = max_priority;
+  raise_max_priority(max_priority);  // other ranks' may be larger, of which no mirror has heard
   state_.counters.stale_updates += stale_updates;
   // The weights of the trees are computed anew; what saturates was counted where it was updated.
   const uint64_t saturated = state_.counters.saturated_weights;

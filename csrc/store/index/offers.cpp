@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/errors.h"
 #include "store/index/fixed_point.h"
 
 namespace gear::store {
+namespace {
+
+constexpr float kNotCounted = -1.0F;  // no priority is negative
+
+}  // namespace
 
 double episode_priority(const Episode& episode) {
   if (episode.weight >= 0) {
@@ -252,12 +258,28 @@ std::shared_ptr<const SumTree> Offers::head_weights(double alpha) {
   std::shared_ptr<WeightTrees::Tree> tree = head_weights_.find(alpha);
   if (!tree) {
     tree = head_weights_.make(alpha, options_.num_pages);
-    weighs_episodes_ = true;
     for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
-      refresh(e);
+      if (drawable(e)) {
+        state_.counters.saturated_weights += weigh(*tree, e) ? 1 : 0;
+      }
     }
   }
   return {tree, &tree->sums};
+}
+
+bool Offers::weighs_episodes() {
+  head_weights_.drop_unused();
+  return !head_weights_.empty();
+}
+
+bool Offers::weigh(WeightTrees::Tree& tree, uint32_t e) {
+  const Episode& episode = state_.episodes[e];
+  const auto priority = static_cast<float>(episode_priority(episode));
+  uint64_t weight = 0;
+  const uint64_t cut =
+      fixed_weights({&priority, 1}, tree.alpha, weight_limit(tree.sums.num_leaves()), {&weight, 1});
+  tree.sums.set(episode.head, weight);
+  return cut > 0;
 }
 
 bool Offers::drawable(uint32_t e) const {
@@ -283,6 +305,9 @@ void Offers::episode_weight_changes(uint32_t episode) {
 void Offers::opened(uint32_t e) {
   if (steps_.size() > 1) {
     drop_unused();
+  }
+  if (e < counted_.size()) {
+    counted_[e] = kNotCounted;
   }
   unspent_.opened(e);
   for (const auto& offer : steps_) {
@@ -380,12 +405,14 @@ void Offers::refresh(uint32_t e) {
     ++heads_version_;
     heads_.set(episode.head, 1);
   }
+  if (e >= counted_.size()) {
+    counted_.resize(state_.episodes.size(), kNotCounted);
+  }
   const auto priority = static_cast<float>(episode_priority(episode));
-  uint64_t weight = 0;
+  const bool counts = std::exchange(counted_[e], priority) != priority;
   for (const auto& tree : head_weights_) {
-    state_.counters.saturated_weights += fixed_weights(
-        {&priority, 1}, tree->alpha, weight_limit(tree->sums.num_leaves()), {&weight, 1});
-    tree->sums.set(episode.head, weight);
+    const bool cut = weigh(*tree, e);
+    state_.counters.saturated_weights += cut && counts ? 1 : 0;
   }
 }
 

@@ -26,6 +26,7 @@ class WeightTrees {
   void drop_unused();
   auto begin() const { return trees_.begin(); }
   auto end() const { return trees_.end(); }
+  bool empty() const { return trees_.empty(); }
 
  private:
   std::vector<std::shared_ptr<Tree>> trees_;
@@ -139,8 +140,8 @@ class Offers {
   void refresh(uint32_t episode);
   /// Every priority may have changed.
   void reweigh();
-  /// Whether somebody looks at the priorities of episodes.
-  bool weighs_episodes() const { return weighs_episodes_; }
+  /// Whether somebody looks at the priorities of episodes: holds one of their trees.
+  bool weighs_episodes();
 
  private:
   // Calls what(log) for every log of every offer.
@@ -154,6 +155,8 @@ class Offers {
   }
   void withdraw(uint32_t episode);
   void drop_unused();
+  /// Sets the episode's leaf; whether its weight was cut.
+  bool weigh(WeightTrees::Tree& tree, uint32_t episode);
 
   const IndexOptions& options_;
   IndexState& state_;
@@ -161,7 +164,9 @@ class Offers {
   std::vector<std::shared_ptr<Offer>> steps_;  // the first: look-ahead 0
   SumTree heads_;
   WeightTrees head_weights_;
-  bool weighs_episodes_ = false;
+  // By episode: the priority whose weights were counted where they were cut. An episode is weighed
+  // anew whenever its head page changes, and counted again only with another priority.
+  std::vector<float> counted_;
   uint64_t heads_version_ = 0;
 };
 

@@ -113,6 +113,34 @@ TEST_CASE("a step is offered once the lookahead follows it or its episode ends")
   CHECK(index.offers().heads().total() == 1);
 }
 
+TEST_CASE("a tree of episodes that nobody holds is kept up to date no longer") {
+  Index index(options_of(4, 2));
+  const uint32_t e = index.open_episode();
+  const std::vector<int64_t> ids = append(index, e, {1, 1, 1});
+  end(index, e);
+  const uint64_t before = index.bytes();
+  std::shared_ptr<const SumTree> tree = index.head_weights(0.5);
+  CHECK(index.bytes() > before);
+  const float priority = 2;
+  index.update({ids.data(), 1}, {&priority, 1});
+  CHECK(index.bytes() > before);
+  tree.reset();
+  index.update({ids.data(), 1}, {&priority, 1});
+  CHECK(index.bytes() == before);
+  CHECK(index.head_weights(0.5)->total() > 0);
+}
+
+TEST_CASE("what mirrors give back does not lower the largest priority of all ranks") {
+  Index index(options_of(4, 2));
+  const uint32_t e = index.open_episode();
+  append(index, e, {1, 1});
+  index.raise_max_priority(9);
+  index.settle(std::vector<double>{-1.0}, 3, 0);
+  CHECK(index.state().max_priority == 9);
+  index.settle(std::vector<double>{-1.0}, 12, 0);
+  CHECK(index.state().max_priority == 12);
+}
+
 TEST_CASE("a closing step is stored, never offered and has no id") {
   Index index(options_of(4, 2));
   const uint32_t e = index.open_episode();
