@@ -76,7 +76,9 @@ std::shared_ptr<store::Shard> make_shard(const std::vector<ColumnTuple>& columns
     const auto [samples_per_insert, min_steps, slack] = *rate_limit;
     options.rate_limiter = store::RateLimiter(samples_per_insert, min_steps, slack);
   }
-  return std::make_shared<store::Shard>(make_schema(columns), options);
+  store::Schema schema = make_schema(columns);
+  const py::gil_scoped_release release;  // memory is made and, where pinned, page-locked: seconds
+  return std::make_shared<store::Shard>(std::move(schema), options);
 }
 
 // Makes sure that the index holds the priorities that GPUs are ahead with, and calls `look` under

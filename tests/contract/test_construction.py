@@ -7,6 +7,8 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 import gear
+from gear import _core
 from gear.buffer import default_page_steps
 
 SCHEMA = gear.Schema([gear.Column("x", (), "int32"), gear.Column("y", (2,), "uint8")])
@@ -55,6 +58,45 @@ def test_an_empty_buffer_and_a_loader_are_true(tier) -> None:
         with buffer.loader(4, sampler=gear.Sequential()) as loader:
             assert len(loader) == 0
             assert loader
+
+
+def test_other_threads_run_while_the_memory_is_made() -> None:
+    count = 0
+    stop = threading.Event()
+
+    def act() -> None:
+        nonlocal count
+        while not stop.is_set():
+            count += 1
+            time.sleep(0)
+
+    def goes_on() -> bool:
+        before = count
+        _core.Shard(
+            [("x", [1024], "uint8")],
+            capacity=64 << 10,
+            page_steps=1024,
+            tier="host",
+            name="",
+            evict="fifo",
+            max_times_sampled=0,
+            owner=0,
+            rate_limit=None,
+        )
+        return count > before
+
+    thread = threading.Thread(target=act)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # seconds: a thread runs on until it waits or lets others run
+    thread.start()
+    try:
+        deadline = time.monotonic() + 60
+        while not goes_on():
+            assert time.monotonic() < deadline, "a buffer was made, and no other thread ran"
+    finally:
+        sys.setswitchinterval(interval)
+        stop.set()
+        thread.join()
 
 
 def test_repr_and_counts_settle_no_priorities(tier, monkeypatch) -> None:
