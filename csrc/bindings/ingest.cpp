@@ -25,17 +25,20 @@ class PyWriter {
 
   void append(const py::kwargs& columns) {
     const OneThread::Turn turn(calls_);
+    const Given given(inputs_);
     write(read(columns, false));
   }
 
   void extend(const py::kwargs& columns) {
     const OneThread::Turn turn(calls_);
+    const Given given(inputs_);
     write(read(columns, true));
   }
 
   void end_episode(bool terminated, std::optional<double> weight,
                    const std::optional<py::dict>& last) {
     const OneThread::Turn turn(calls_);
+    const Given given(inputs_);
     require_open();
     if (weight && (!std::isfinite(*weight) || *weight < 0)) {
       throw base::InvalidArgument(
@@ -82,6 +85,22 @@ class PyWriter {
   void set_timeout(std::optional<double> timeout_s) { timeout_s_ = timeout_s; }
 
  private:
+  // What a call is given, kept alive for as long as the call.
+  class Given {
+   public:
+    explicit Given(std::vector<InputRows>& inputs) : inputs_(inputs) {}
+    ~Given() {
+      for (InputRows& input : inputs_) {
+        input.drop();
+      }
+    }
+    Given(const Given&) = delete;
+    Given& operator=(const Given&) = delete;
+
+   private:
+    std::vector<InputRows>& inputs_;
+  };
+
   std::string name(size_t c) const { return shard_->schema()[c].name; }
 
   void require_open() const {

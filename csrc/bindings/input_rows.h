@@ -10,7 +10,8 @@
 
 namespace gear::bindings {
 
-/// Steps of one column as given by a caller: C-contiguous bytes, valid while this object lives.
+/// Steps of one column as given by a caller: C-contiguous bytes, valid until the next read()
+/// or drop().
 class InputRows {
  public:
   /// Accepts a NumPy array of exactly the column's dtype, anything with __dlpack__ on the CPU
@@ -18,6 +19,9 @@ class InputRows {
   /// `batched`: the value has a leading dimension of steps. Throws InvalidArgument naming the
   /// column, what was given and what is allowed.
   void read(const store::Column& column, py::handle value, bool batched);
+
+  /// Gives up what was read: the owner of the bytes lives no longer for it.
+  void drop() { keep_ = {}; }
 
   const std::byte* data() const { return data_; }
   uint64_t steps() const { return steps_; }
