@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +9,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -60,9 +63,27 @@ template <class... What>
     case EISDIR:
       throw InvalidArgument(
           cat("[file] ", what..., ": it is a directory: give the path of a file"));
+    case ENAMETOOLONG:
+      throw InvalidArgument(
+          cat("[file] ", what..., ": a name in it, or all of it, is too long: shorten it"));
+    case ELOOP:
+      throw InvalidArgument(
+          cat("[file] ", what..., ": its symbolic links lead in a circle: give another path"));
     default:
       fail(code, what...);
   }
+}
+
+// Nothing where there is none of that path.
+std::optional<struct stat> look_at(const std::string& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) == 0) {
+    return status;
+  }
+  if (errno != ENOENT && errno != ENOTDIR) {
+    fail_path(errno, "look at ", path, " failed");
+  }
+  return std::nullopt;
 }
 
 int open_retrying(const std::string& path, int flags, mode_t mode) {
@@ -221,6 +242,44 @@ void sync_directory(const std::string& path) {
 void remove_file(const std::string& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
     fail_path(errno, "remove ", path, " failed");
+  }
+}
+
+void try_remove(const std::string& path) noexcept { static_cast<void>(std::remove(path.c_str())); }
+
+bool path_exists(const std::string& path) { return look_at(path).has_value(); }
+
+bool is_directory(const std::string& path) {
+  const auto status = look_at(path);
+  return status && S_ISDIR(status->st_mode);
+}
+
+void make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) != 0) {
+    fail(errno, "make directory ", path, " failed");
+  }
+}
+
+std::vector<std::string> names_in(const std::string& path) {
+  const std::unique_ptr<DIR, decltype([](DIR* open) { ::closedir(open); })> directory(
+      ::opendir(path.c_str()));
+  if (!directory) {
+    fail_path(errno, "open directory ", path, " failed");
+  }
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(directory.get());
+    if (entry == nullptr && errno != 0) {
+      fail_path(errno, "read directory ", path, " failed");
+    }
+    if (entry == nullptr) {
+      return names;
+    }
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") {
+      names.push_back(name);
+    }
   }
 }
 

@@ -5,13 +5,15 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace gear::base {
 
 /// The files of checkpoints: the one place where the core touches a file system, so that faults can
 /// be injected (set_write_fault).
 ///
-/// Errors: InvalidArgument if the path cannot be right (missing, exists already, not a directory);
+/// Errors: InvalidArgument if the path cannot be right (missing, exists already, not a directory,
+/// a name that is too long);
 /// IoError with the errno for what the system refuses, in the form
 ///     [file] write /path failed after N of M bytes: No space left on device: free space or ...
 
@@ -65,6 +67,18 @@ void sync_directory(const std::string& path);
 
 /// Removes a file; one that is not there is no error.
 void remove_file(const std::string& path);
+/// Removes a file or an empty directory if it can.
+void try_remove(const std::string& path) noexcept;
+
+/// Whether something, or a directory, has this path. Throws where the system does not say.
+bool path_exists(const std::string& path);
+bool is_directory(const std::string& path);
+
+/// Mode 0777 less the umask. Throws IoError, also if its parent is not there.
+void make_directory(const std::string& path);
+
+/// The names in a directory, but for "." and "..", in no order.
+std::vector<std::string> names_in(const std::string& path);
 
 /// For tests: after `bytes_until_fault` more bytes, written by all Files of the process together,
 /// every write fails with `error_code` (ENOSPC, EIO, ...), leaving a torn file as a full disk does.

@@ -108,6 +108,23 @@ def test_save_makes_no_parent_folders(tier, tmp_path: Path) -> None:
             gear.ReplayBuffer.load(tmp_path / "missing")
 
 
+def test_paths_that_no_file_system_takes(tier, tmp_path: Path) -> None:
+    with tier.buffer(SCHEMA, 64) as buffer:
+        for path in (tmp_path / ("x" * 300), tmp_path / ("x" * 300) / "replay"):
+            with pytest.raises(gear.InvalidArgument, match="too long: shorten it"):
+                buffer.save(path)
+            with pytest.raises((gear.InvalidArgument, gear.IoError), match="too long"):
+                gear.ReplayBuffer.load(path)
+        loop = tmp_path / "loop"
+        loop.symlink_to(loop)
+        with pytest.raises(gear.InvalidArgument, match="circle"):
+            buffer.save(loop)
+        file = tmp_path / "file"
+        file.touch()
+        with pytest.raises(gear.IoError, match="Not a directory"):
+            buffer.save(file / "replay")
+
+
 def until_timeout(loader: gear.Loader) -> Iterator[gear.Batch]:
     try:
         yield from loader

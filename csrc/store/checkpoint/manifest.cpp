@@ -74,12 +74,12 @@ Manifest parse(const std::string& text, const std::string& path) {
 }  // namespace
 
 Manifest read_manifest(const std::string& directory) {
-  if (!fs::is_directory(directory)) {
+  if (!base::is_directory(directory)) {
     throw base::InvalidArgument(
         base::cat("[checkpoint] ", directory, " is no directory: give the one that was saved to"));
   }
   const std::string path = path_in(directory, kName);
-  if (!fs::exists(path)) {
+  if (!base::path_exists(path)) {
     throw base::CorruptData(base::cat("[checkpoint] ", directory,
                                       " holds no MANIFEST: no checkpoint was completed there"));
   }
@@ -90,25 +90,18 @@ Manifest read_manifest(const std::string& directory) {
 }
 
 PreparedDirectory prepare_directory(const std::string& directory) {
-  std::error_code error;
-  if (!fs::exists(directory)) {
-    fs::create_directory(directory, error);
-    if (error) {
-      throw base::IoError(
-          base::cat("[checkpoint] cannot make the directory ", directory, ": ", error.message()),
-          error.value());
-    }
-    const fs::path parent = fs::absolute(directory).lexically_normal().parent_path();
-    base::sync_directory(parent.string());
+  if (!base::path_exists(directory)) {
+    base::make_directory(directory);
+    const fs::path parent = fs::path(directory).lexically_normal().parent_path();
+    base::sync_directory(parent.empty() ? "." : parent.string());
     return {std::nullopt, true};
   }
-  if (!fs::is_directory(directory)) {
+  if (!base::is_directory(directory)) {
     throw base::InvalidArgument(
         base::cat("[checkpoint] ", directory, " is a file: give a directory to save to"));
   }
   bool found = false;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : base::names_in(directory)) {
     found = found || name == kName;
     if (name != kName && name != kTemporary && !is_shard_file(name)) {
       throw base::InvalidArgument(
@@ -134,21 +127,19 @@ void commit_manifest(const std::string& directory, const Manifest& manifest) {
 }
 
 void discard_save(const std::string& directory, const Manifest& manifest, bool made) noexcept {
-  std::error_code ignored;
-  fs::remove(path_in(directory, kTemporary), ignored);
-  fs::remove(path_in(directory, manifest.shard_file), ignored);
+  base::try_remove(path_in(directory, kTemporary));
+  base::try_remove(path_in(directory, manifest.shard_file));
   if (made) {
-    fs::remove(directory, ignored);
+    base::try_remove(directory);
   }
 }
 
 void tidy_directory(const std::string& directory, const Manifest& manifest) noexcept {
   try {
     base::sync_directory(directory);
-    for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-      const std::string name = entry.path().filename().string();
+    for (const std::string& name : base::names_in(directory)) {
       if (is_shard_file(name) && name != manifest.shard_file) {
-        base::remove_file(entry.path().string());
+        base::remove_file(path_in(directory, name));
       }
     }
   } catch (const std::exception& error) {

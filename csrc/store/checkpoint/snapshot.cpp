@@ -123,7 +123,7 @@ OpenShard open_named_file(const std::string& directory, Manifest& manifest) {
   for (;;) {
     manifest = read_manifest(directory);
     const std::string path = shard_path(directory, manifest.shard_file);
-    if (std::filesystem::exists(path)) {
+    if (base::path_exists(path)) {
       return {base::File::open_read(path), {}, {}, {}};
     }
     if (read_manifest(directory).save == manifest.save) {

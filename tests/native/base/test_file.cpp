@@ -2,11 +2,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/file.h"
@@ -142,4 +144,42 @@ TEST_CASE("rename replaces in one step and remove forgives absence") {
   File::create(folder / "full/x").close();
   std::filesystem::create_directory(folder / "other");
   CHECK_THROWS_AS(atomic_rename(folder / "other", folder / "full"), gear::base::InvalidArgument);
+}
+
+TEST_CASE("what a path names is told, and refused where the system cannot say") {
+  const Folder folder;
+  File::create(folder / "a");
+  make_directory(folder / "b");
+  CHECK(path_exists(folder / "a"));
+  CHECK(path_exists(folder / "b"));
+  CHECK(!path_exists(folder / "c"));
+  CHECK(!path_exists(folder / "a/c"));
+  CHECK(!is_directory(folder / "a"));
+  CHECK(is_directory(folder / "b"));
+  CHECK(!is_directory(folder / "c"));
+  std::vector<std::string> names = names_in(folder.path());
+  std::sort(names.begin(), names.end());
+  CHECK(names == std::vector<std::string>{"a", "b"});
+  REQUIRE(::symlink("loop", (folder / "loop").c_str()) == 0);
+  const std::string longest = folder / std::string(300, 'x');
+  expect_message<InvalidArgument>([&] { path_exists(longest); }, "too long: shorten it");
+  expect_message<InvalidArgument>([&] { is_directory(longest); }, "too long: shorten it");
+  expect_message<InvalidArgument>([&] { path_exists(folder / "loop"); }, "in a circle");
+  expect_message<IoError>([&] { make_directory(folder / "b"); }, "File exists");
+  expect_message<IoError>([&] { make_directory(folder / "c/d"); }, "No such file");
+  expect_message<IoError>([&] { make_directory(folder / "a/d"); }, "Not a directory");
+  expect_message<InvalidArgument>([&] { names_in(folder / "a"); }, "not a directory");
+  expect_message<InvalidArgument>([&] { names_in(folder / "c"); }, "no such file");
+}
+
+TEST_CASE("a file or an empty directory is removed if it can be") {
+  const Folder folder;
+  make_directory(folder / "b");
+  File::create(folder / "b/a");
+  try_remove(folder / "b");
+  CHECK(path_exists(folder / "b"));
+  try_remove(folder / "b/a");
+  try_remove(folder / "b");
+  try_remove(folder / "b");
+  CHECK(!path_exists(folder / "b"));
 }
