@@ -121,13 +121,18 @@ void HostSource::gather(Gather& job) {
   std::exception_ptr error;
   try {
     gather::gather_cpu(shard_->data(), shard_->layout(), job.plan, job.batch, pool_);
-    if (stage_) {
-      stage_->send(job.batch);
-    }
   } catch (...) {
     error = std::current_exception();
   }
+  // The pages are free before the batch is sent on, which may wait for a training step.
   shard_->end_read(job.ticket);
+  if (stage_ && !error) {
+    try {
+      stage_->send(job.batch);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
   {
     const std::lock_guard guard(mutex_);
     gather_s_ += base::seconds_since(start);

@@ -16,11 +16,11 @@ void DeviceStage::send(plan::Batch& batch) {
   const base::OnDevice on(device_);
   give_back();
   std::shared_ptr<DeviceBlock> block = blocks_->acquire();
-  base::Event done;
-  if (!idle_.empty()) {
-    done = std::move(idle_.back());
-    idle_.pop_back();
+  if (idle_.empty()) {
+    idle_.emplace_back();
   }
+  base::Event done = std::move(idle_.back());
+  idle_.pop_back();
   block->begin_fill(stream_);
   if (batch.items == layout_->batch_size && !layout_->packed) {
     copy(batch, 0, layout_->bytes, block->device_data());
