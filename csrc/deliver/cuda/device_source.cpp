@@ -110,13 +110,14 @@ bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s)
   auto lock = shard_->lock();
   shard_->poll_reads();
   route_->mirror().raise_failed_update();
-  shard_->wait_for_gpu(
-      lock, [this] { return route_->has_room() && (!upload_ || upload_->has_room()); });
+  shard_->wait_for_gpu(lock,
+                       [this] { return route_->has_room() && (!upload_ || upload_->has_room()); });
   if (!wait_to_draw(*shard_, lock, options_, ahead, timeout_s,
                     device_sampler_ ? Priorities::kOfMirror : Priorities::kOfIndex)) {
     return false;
   }
   route_->sync();
+  const select::SamplerPosition before = law().position();
   uint64_t items = 0;
   try {
     items = select();
@@ -130,7 +131,12 @@ bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s)
     }
     return true;
   }
-  gather(job, std::move(block), items);
+  try {
+    gather(job, std::move(block), items);
+  } catch (...) {
+    draw_again_from(before);
+    throw;
+  }
   const uint64_t ticket = commit_draw(*shard_, lock, items);
   if (job.filled.end) {
     shard_->end_read_when(ticket, job.filled.end);
@@ -138,6 +144,13 @@ bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s)
     shard_->end_read(ticket);
   }
   return true;
+}
+
+void DeviceSource::draw_again_from(const select::SamplerPosition& position) noexcept {
+  try {
+    law().restore(position);
+  } catch (...) {  // the GPU is lost, and with it the law
+  }
 }
 
 void DeviceSource::gather(Fill& job, std::shared_ptr<DeviceBlock> block, uint64_t items) {

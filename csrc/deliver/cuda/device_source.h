@@ -59,6 +59,8 @@ class DeviceSource final : public Source {
   uint64_t select();
   select::Law& law();
   void launch_select(uint64_t items, const select::DeviceDraw& draw);
+  /// After a draw whose launches failed: on the host and on the GPU it was not made.
+  void draw_again_from(const select::SamplerPosition& position) noexcept;
   void gather(Fill& job, std::shared_ptr<DeviceBlock> block, uint64_t items);
   /// The time that the last fill of a block took, where it was timed.
   void look_at_time(const DeviceBlock& block);
