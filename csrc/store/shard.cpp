@@ -160,6 +160,9 @@ void Shard::end_draw() {
   for (const auto& change : std::exchange(intake_, {})) {
     change();
   }
+  if (!behind_.empty()) {
+    settle_mirrors();
+  }
   tell_readers();
   notify_progress();
 }
@@ -422,9 +425,15 @@ bool Shard::settled() const {
 }
 
 void Shard::settle_mirrors() {
-  // Every mirror that is ahead took the same updates: one speaks for all.
+  // Every mirror that is ahead took the same updates, but for those behind: one speaks for all.
+  const auto is_behind = [this](const auto& mirror) {
+    return std::ranges::find(behind_, mirror) != behind_.end();
+  };
   bool settled = false;
   for (const auto& mirror : mirrors_) {
+    if (is_behind(mirror)) {
+      continue;
+    }
     const bool ahead = mirror->ahead();
     if (ahead && settled) {
       mirror->settled_elsewhere();
@@ -432,6 +441,31 @@ void Shard::settle_mirrors() {
       mirror->settle();
     }
     settled = settled || ahead;
+  }
+  for (const auto& mirror : behind_) {
+    mirror->start_over();
+  }
+  behind_.clear();
+}
+
+void Shard::give(const std::vector<std::shared_ptr<Mirror>>& mirrors,
+                 const std::function<void(Mirror&)>& update) {
+  std::vector<std::shared_ptr<Mirror>> failed;
+  std::exception_ptr error;
+  for (const auto& mirror : mirrors) {
+    try {
+      update(*mirror);
+    } catch (...) {
+      failed.push_back(mirror);
+      error = std::current_exception();
+    }
+  }
+  if (!failed.empty() && failed.size() == mirrors.size()) {
+    std::rethrow_exception(error);
+  }
+  behind_.insert(behind_.end(), failed.begin(), failed.end());
+  if (!behind_.empty() && !draw_is_out_) {
+    settle_mirrors();
   }
 }
 
@@ -454,9 +488,8 @@ uint64_t Shard::update(std::span<const int64_t> ids, std::span<const float> prio
     return update_index(ids, priorities);
   }
   const uint64_t applied = index_.check_update(ids, priorities);
-  for (const auto& mirror : mirrors) {
-    mirror->update(ids.data(), priorities.data(), ids.size(), false, 0);
-  }
+  give(mirrors,
+       [&](Mirror& mirror) { mirror.update(ids.data(), priorities.data(), ids.size(), false, 0); });
   return applied;
 }
 
@@ -466,9 +499,7 @@ void Shard::update_from_device(const int64_t* ids, const float* priorities, uint
     auto held = lock();
     const auto mirrors = mirrors_to_update(held);
     raise_failed_updates();
-    for (const auto& mirror : mirrors) {
-      mirror->update(ids, priorities, count, true, stream);
-    }
+    give(mirrors, [&](Mirror& mirror) { mirror.update(ids, priorities, count, true, stream); });
     if (!mirrors.empty()) {
       return;
     }

@@ -68,9 +68,9 @@ class Shard {
   std::byte* data() { return region_->data(); }
 
   /// The lock is for index() and rate_limiter(); hold it for microseconds, and never while calling
-  /// Python or while a GPU comes to the end of something: see wait_for_gpu(). A thread that has to wait for it does so as base::Blocking says, and does not hold it
-  /// while it takes back what it gave up. Those that wait are served in turn: who comes later waits
-  /// behind them.
+  /// Python or while a GPU comes to the end of something: see wait_for_gpu(). A thread that has to
+  /// wait for it does so as base::Blocking says, and does not hold it while it takes back what it
+  /// gave up. Those that wait are served in turn: who comes later waits behind them.
   std::unique_lock<std::mutex> lock();
   /// The lock when no draw is out, to begin one or to change otherwise what the index offers. Waits
   /// for that; throws InvalidArgument in the thread that has the draw out.
@@ -108,8 +108,9 @@ class Shard {
   ///
   /// Waits for the rate limiter, up to timeout_s (none: for ever; false is returned then), for
   /// readers of a page that is to be used again, for a GPU that is a whole RowSink behind, and for
-  /// the end of a draw that is out; without the lock. Throws OutOfMemory where no page can be evicted, InvalidArgument in the thread whose
-  /// draw is out: the steps before that page are stored; and as check_process().
+  /// the end of a draw that is out; without the lock. Throws OutOfMemory where no page can be
+  /// evicted, InvalidArgument in the thread whose draw is out: the steps before that page are
+  /// stored; and as check_process().
   bool append(Place& at, Rows columns, uint64_t count, std::span<const float> priorities,
               uint64_t& done, std::optional<double> timeout_s);
   /// Ends the episode of `at`, as Index::end_episode(). `closing[c]` is the closing step's row of
@@ -176,6 +177,10 @@ class Shard {
   void wait_for_draw(std::unique_lock<std::mutex>& lock);
   /// Without a wait but for the GPUs that are ahead.
   void settle_mirrors();
+  /// Gives an update to each of them, or to none: where some fail, they take it from the others by
+  /// way of the index; where all do, throws.
+  void give(const std::vector<std::shared_ptr<Mirror>>& mirrors,
+            const std::function<void(Mirror&)>& update);
   /// Returns when the row sink has room for so many rows; gives the lock up meanwhile.
   void wait_for_sink(std::unique_lock<std::mutex>& lock, uint64_t rows);
   bool sink_has_room(uint64_t rows) const;
@@ -209,9 +214,10 @@ class Shard {
   ReadTickets tickets_;
   std::shared_ptr<Mirror> home_;  // tier kDevice: on the pages' own GPU
   std::vector<std::shared_ptr<Mirror>> mirrors_;
-  std::unique_ptr<IndexPublisher> publisher_;  // null: nobody reads the index but by its lock
-  std::unique_ptr<RowSink> rows_;              // tier kDevice
-  std::vector<float> default_priorities_;      // of a page of steps that were given none
+  std::vector<std::shared_ptr<Mirror>> behind_;  // of them, those that missed an update
+  std::unique_ptr<IndexPublisher> publisher_;    // null: nobody reads the index but by its lock
+  std::unique_ptr<RowSink> rows_;                // tier kDevice
+  std::vector<float> default_priorities_;        // of a page of steps that were given none
 };
 
 }  // namespace gear::store

@@ -69,6 +69,9 @@ class Mirror {
   virtual bool reached() const = 0;
   /// Another mirror, which took the same updates, has settled: this one is no longer ahead.
   virtual void settled_elsewhere() = 0;
+  /// This mirror missed what others took, who have settled: its next sync() sends it everything
+  /// that the index holds.
+  virtual void start_over() = 0;
 
   /// For CUDA sources, where the type is complete (store/mirror/cuda/device_index.h); null for one
   /// of a test, which needs no GPU.

@@ -44,6 +44,11 @@ class HostMirror final : public Mirror {
   bool reached() const override { return true; }
   bool holds_priorities() const override { return !image_.priorities.empty(); }
   void settled_elsewhere() override { ahead_ = false; }
+  void start_over() override {
+    ahead_ = false;
+    log_.follow_priorities();
+    log_.everything(index_.state().pages, index_.state().episodes.size());
+  }
   uint64_t rounds() const { return rounds_; }
 
   void require_priorities() {

@@ -50,6 +50,10 @@ class SlowMirror final : public Mirror {
     ahead_ = false;
   }
   void settled_elsewhere() override { ahead_ = false; }
+  void start_over() override {
+    ahead_ = false;
+    ++started_over;
+  }
 
   std::atomic<bool> room{true};
   std::atomic<bool> done{true};
@@ -57,6 +61,7 @@ class SlowMirror final : public Mirror {
   std::atomic<bool> fails{false};
   std::atomic<int> updates{0};
   std::atomic<int> settled{0};
+  std::atomic<int> started_over{0};
 
  private:
   std::atomic<bool> ahead_{false};
@@ -153,4 +158,37 @@ TEST_CASE("a save waits for the end of a draw, and holds what a GPU was ahead wi
   }
   saves.join();
   CHECK(mirror->settled == 1);
+}
+
+TEST_CASE("a mirror that misses an update takes it from one that did not, by way of the index") {
+  for (const bool in_a_draw : {false, true}) {
+    World world;
+    const auto first = world.add_mirror();
+    const auto second = world.add_mirror();
+    world.update();
+    first->fails = true;
+    if (in_a_draw) {
+      const auto lock = world.shard->lock();
+      world.shard->begin_draw();
+    }
+    world.update();
+    if (in_a_draw) {
+      CHECK(first->started_over == 0);
+      const auto lock = world.shard->lock();
+      world.shard->end_draw();
+    }
+    CHECK(second->updates == 2);
+    CHECK(second->settled == 1);
+    CHECK(first->settled == 0);  // it would have spoken for the update that it missed
+    CHECK(first->started_over == 1);
+  }
+}
+
+TEST_CASE("an update that every mirror refuses is refused, and nothing is sent anew") {
+  World world;
+  const auto first = world.add_mirror();
+  const auto second = world.add_mirror();
+  first->fails = second->fails = true;
+  CHECK_THROWS_AS(world.update(), gear::base::OutOfMemory);
+  CHECK(first->started_over + second->started_over == 0);
 }

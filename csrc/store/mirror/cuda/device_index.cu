@@ -266,6 +266,12 @@ void DeviceIndex::settled_elsewhere() {
   ahead_ = counted_ = false;
 }
 
+void DeviceIndex::start_over() {
+  settled_elsewhere();
+  log_.follow_priorities();
+  log_.everything(index_.state().pages, index_.state().episodes.size());
+}
+
 std::shared_ptr<Mirror> make_mirror(Index& index, int device, uint64_t lookahead,
                                     const Mirror* beside) {
   return std::make_shared<DeviceIndex>(index, device < 0 ? base::current_device() : device,

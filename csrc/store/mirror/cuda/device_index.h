@@ -44,6 +44,7 @@ class DeviceIndex final : public Mirror {
   void mark() override;
   bool reached() const override { return marked_.done(); }
   void settled_elsewhere() override;
+  void start_over() override;
   DeviceIndex* device_index() noexcept override { return this; }
 
   /// All that is selected, planned and gathered from this mirror goes on this stream.
