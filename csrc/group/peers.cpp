@@ -217,7 +217,8 @@ void Peers::update(std::span<const int64_t> ids, std::span<const float> prioriti
     const uint32_t owner = store::StepId::unpack(ids[i]).owner;
     store::check_update(ids[i], priorities[i], i, owner, owner < size() ? num_slots(owner) : 0);
   }
-  const auto lock = shard_->lock();
+  auto lock = shard_->lock();
+  shard_->wait_for_gpu(lock, [this] { return !device_updates_ || device_updates_->has_room(); });
   if (!device_updates_) {
     check_room(ids.size(), kept_);
     put_into_outbox(ids, priorities);

@@ -26,6 +26,8 @@ class DeviceUpdates {
   /// Keeps priorities of arrays as Mirror::update has them.
   virtual void keep(const int64_t* ids, const float* priorities, uint64_t count, bool on_device,
                     uintptr_t stream) = 0;
+  /// Whether keep() would not wait for the GPU.
+  virtual bool has_room() const = 0;
   /// How many; of calls that were refused too.
   virtual uint64_t kept() const = 0;
   /// Appends what is kept, which it forgets. Waits for the GPU.

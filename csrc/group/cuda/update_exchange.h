@@ -54,6 +54,7 @@ class UpdateExchange final : public DeviceUpdates {
 
   void keep(const int64_t* ids, const float* priorities, uint64_t count, bool on_device,
             uintptr_t stream) override;
+  bool has_room() const override { return intake_.has_room(); }
   uint64_t kept() const override { return intake_.end() - intake_.begin(); }
   void take(std::vector<int64_t>& ids, std::vector<float>& priorities) override;
   void raise_failed() override { intake_.raise_failed(); }

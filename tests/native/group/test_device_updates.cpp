@@ -23,6 +23,7 @@ class Kept final : public group::DeviceUpdates {
     ids_.insert(ids_.end(), ids, ids + count);
     priorities_.insert(priorities_.end(), priorities, priorities + count);
   }
+  bool has_room() const override { return true; }
   uint64_t kept() const override { return claimed > 0 ? claimed : ids_.size(); }
   void take(std::vector<int64_t>& ids, std::vector<float>& priorities) override {
     ids.insert(ids.end(), ids_.begin(), ids_.end());

@@ -25,7 +25,7 @@ class UpdateQueue {
              const DeviceTables& tables);
   /// Whether enqueue() would not wait for the mirror's stream.
   bool has_room() const { return intake_.has_room(); }
-  /// As Mirror::raise_failed_update; of the last 16 updates.
+  /// As Mirror::raise_failed_update; of the last 64 updates.
   void raise_failed() { intake_.raise_failed(); }
 
  private:

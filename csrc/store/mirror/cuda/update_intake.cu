@@ -116,13 +116,13 @@ UpdateIntake::UpdateIntake(uint32_t first_owner, std::span<const uint64_t> num_s
       first_owner_(first_owner),
       num_slots_(num_slots.size(), device_),
       states_(kCalls, device_),
-      failures_(kFailures, device_),
+      failures_(kCalls, device_),
       ring_(kLeastRing, device_),
-      staging_(kParts, device_),
-      arrived_(base::Event::on(device_)) {
+      staging_(kParts, device_) {
   const base::OnDevice current(device_);
-  std::fill_n(failures_.get(), kFailures, Failure{});
+  std::fill_n(failures_.get(), kCalls, Failure{});
   marks_.resize(kMarks);
+  taken_in_.resize(kCalls);
   // Callers' streams know nothing of the mirror's, so that this waits; on a stream of its own,
   // since the mirror's may have a training step to wait for.
   const base::Stream first(device_);
@@ -171,6 +171,8 @@ void UpdateIntake::keep(const int64_t* ids, const float* priorities, uint64_t co
     priorities = reinterpret_cast<const float*>(there + ids_bytes);
   }
   ++number_;
+  const uint64_t turn = number_ % kCalls;
+  taken_in_[turn].make_wait(writer);  // that call may have been on another stream
   const Call call{ids,
                   priorities,
                   count,
@@ -180,14 +182,14 @@ void UpdateIntake::keep(const int64_t* ids, const float* priorities, uint64_t co
                   num_slots_.get(),
                   first_owner_,
                   static_cast<uint32_t>(num_slots_.size()),
-                  states_.get() + number_ % kCalls,
-                  failures_.get() + number_ % kFailures,
+                  states_.get() + turn,
+                  failures_.get() + turn,
                   number_};
   take_in<<<static_cast<unsigned>((count + kBlock - 1) / kBlock), kBlock, 0, writer>>>(call);
   GEAR_CUDA_TRY(cudaGetLastError());
+  taken_in_[turn].record(writer);
   if (here) {
-    arrived_.record(writer);
-    arrived_.make_wait(stream_);
+    taken_in_[turn].make_wait(stream_);
   } else {
     staging_.release(stream_);
   }
@@ -270,7 +272,7 @@ std::vector<UpdateEntry> UpdateIntake::fetch() {
 
 void UpdateIntake::raise_failed() {
   Failure* oldest = nullptr;
-  for (uint64_t i = 0; i < kFailures; ++i) {
+  for (uint64_t i = 0; i < kCalls; ++i) {
     Failure& failure = failures_[i];
     // The GPU writes the number after the rest.
     if (std::atomic_ref(failure.call).load(std::memory_order_acquire) == 0) {

@@ -61,7 +61,7 @@ class UpdateIntake {
   /// What is kept, without what was refused; releases it. Waits for the mirror's stream.
   std::vector<UpdateEntry> fetch();
 
-  /// Throws InvalidArgument where an earlier call was refused, once for each of the last 16; does
+  /// Throws InvalidArgument where an earlier call was refused, once for each of the last 64; does
   /// not wait.
   void raise_failed();
 
@@ -72,7 +72,6 @@ class UpdateIntake {
   };
 
  private:
-  static constexpr uint64_t kFailures = 16;
   static constexpr uint64_t kCalls = 64;  ///< whose kernels may run at once
   static constexpr size_t kParts = 4;
   static constexpr size_t kMarks = 4;
@@ -93,7 +92,8 @@ class UpdateIntake {
   uint32_t first_owner_;
   base::DeviceArray<uint64_t> num_slots_;                  ///< by owner
   base::DeviceArray<CallState> states_;                    ///< by number of the call, modulo kCalls
-  base::PinnedArray<Failure> failures_;                    ///< likewise, modulo kFailures
+  base::PinnedArray<Failure> failures_;                    ///< likewise
+  std::vector<base::Event> taken_in_;                      ///< likewise: when its kernel has run
   uint64_t number_ = 0;                                    ///< of the last call
   base::DeviceArray<UpdateEntry> ring_;                    ///< a power of two of them
   std::vector<base::DeviceArray<UpdateEntry>> old_rings_;  ///< to free memory waits for the GPU
@@ -104,7 +104,6 @@ class UpdateIntake {
   size_t next_mark_ = 0;
   uint64_t marked_ = 0;    ///< position of the last mark
   base::Staging staging_;  ///< arrays from elsewhere, a call a part: ids, then priorities
-  base::Event arrived_;
 };
 
 }  // namespace gear::store
