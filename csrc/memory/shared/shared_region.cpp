@@ -21,6 +21,8 @@ namespace {
 // An object is empty for the microseconds between its creation and its header.
 constexpr std::chrono::milliseconds kEmptyFor{1000};
 constexpr std::chrono::milliseconds kLookAgainAfter{1};
+// Another process that removes the same name holds its lock for microseconds.
+constexpr std::chrono::milliseconds kRemoveFor{2000};
 
 std::string_view hash_of(const SharedHeader& header) {
   return {header.schema_hash.data(), header.schema_hash.size()};
@@ -61,8 +63,9 @@ SharedHeader read_header(const SharedObject& object) {
   return header;
 }
 
-// Frees the name if what holds it was left behind by a process that has ended; else throws.
-void reclaim(SharedObject object, std::string_view name, std::string_view schema_hash) {
+// Frees the name if what holds it was left behind by a process that has ended, and throws if not;
+// false if the system did not let it. `last`: then throws too.
+bool reclaim(SharedObject object, std::string_view name, std::string_view schema_hash, bool last) {
   const SharedHeader header = read_header(object);
   switch (liveness(header.owner)) {
     case Liveness::kAlive:
@@ -79,23 +82,34 @@ void reclaim(SharedObject object, std::string_view name, std::string_view schema
     case Liveness::kEnded:
       break;
   }
-  if (object.unlink()) {
+  if (object.try_unlink()) {
     base::log(base::Level::kWarning,
               base::cat("[memory] removed shared region '", name, "' of ", header.region_bytes,
                         " bytes that process ", header.owner.pid, " left behind when it ended"));
+    return true;
   }
+  if (last) {
+    throw base::InvalidArgument(
+        base::cat("[memory] shared region '", name, "' was left behind by process ",
+                  header.owner.pid, ", which has ended, and /dev/shm", object.name(),
+                  " could not be removed: it is another user's, or somebody holds its lock; choose "
+                  "another name, or have its owner remove it"));
+  }
+  return false;
 }
 
 SharedObject create_object(const std::string& object_name, std::string_view name,
                            std::string_view schema_hash) {
-  // Each turn frees the name or throws; others may take it in between, but each of them takes it
-  // alive, which ends the loop.
+  // Others may take the name once it is free, but each of them takes it alive, which ends the loop.
+  const auto deadline = std::chrono::steady_clock::now() + kRemoveFor;
   for (;;) {
     if (std::optional<SharedObject> object = SharedObject::create(object_name)) {
       return std::move(*object);
     }
-    if (std::optional<SharedObject> taken = SharedObject::open(object_name)) {
-      reclaim(std::move(*taken), name, schema_hash);
+    const bool last = std::chrono::steady_clock::now() >= deadline;
+    std::optional<SharedObject> taken = SharedObject::open(object_name);
+    if (taken && !reclaim(std::move(*taken), name, schema_hash, last)) {
+      std::this_thread::sleep_for(kLookAgainAfter);
     }
   }
 }

@@ -154,6 +154,39 @@ TEST_CASE("what an ended process left behind is removed, logged and replaced") {
   CHECK(logged[0].find("300 bytes") != std::string::npos);
 }
 
+TEST_CASE("what an ended process left behind and nobody may remove is refused") {
+  const Name name("stuck");
+  leave_stale(name, 300);
+  const auto is_refused = [&](uid_t user) {
+    return in_child([&] {
+             ::alarm(60);  // the fault was to wait for ever
+             if (::geteuid() != user && ::setuid(user) != 0) {
+               return 1;
+             }
+             try {
+               SharedRegion::create(name, 200, kHash);
+             } catch (const gear::base::InvalidArgument& error) {
+               const std::string text = error.what();
+               const bool says = text.find("could not be removed") != std::string::npos &&
+                                 text.find(name.object()) != std::string::npos;
+               return says ? 0 : 2;
+             }
+             return 3;
+           }) == 0;
+  };
+  const int holder = ::open(name.path().c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(holder >= 0);
+  REQUIRE(::flock(holder, LOCK_EX) == 0);
+  CHECK(is_refused(::geteuid()));
+  REQUIRE(::close(holder) == 0);
+  if (::geteuid() == 0) {
+    REQUIRE(::chmod(name.path().c_str(), 0666) == 0);  // /dev/shm lets its owner alone remove it
+    CHECK(is_refused(65534));
+  }
+  CHECK(name.exists());
+  CHECK_NOTHROW(SharedRegion::create(name, 200, kHash));
+}
+
 TEST_CASE("under a made-up name, what an ended process left behind is removed") {
   const std::string ended = made_up_name();
   const std::string alive = made_up_name();
