@@ -406,8 +406,8 @@ class ReplayBuffer:
         Raises:
             IoError: the file system refused (full, read-only); says how much was written.
             InvalidArgument: ``path`` holds something else than a checkpoint, or is no path. Or a
-                signal handler or finaliser calls it in the middle of a ``next`` over several ranks:
-                what is drawn there is not counted yet; call it after that ``next``.
+                signal handler or finaliser calls it in the middle of a ``next`` over several ranks
+                whose GPUs hold newer priorities; call it after that ``next``.
         """
         if self._group.size == 1:
             checkpoint.save(self._open(), path)

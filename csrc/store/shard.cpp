@@ -402,10 +402,10 @@ void Shard::raise_failed_updates() {
 }
 
 bool Shard::settle(std::unique_lock<std::mutex>& held) {
-  if (!draw_is_out_ && !settled()) {
+  const auto unsettled = [](const auto& mirror) { return mirror->unsettled(); };
+  if (!draw_is_out_ && std::ranges::any_of(mirrors_, unsettled)) {
     std::vector<std::shared_ptr<Mirror>> marked;
-    std::ranges::copy_if(mirrors_, std::back_inserter(marked),
-                         [](const auto& mirror) { return mirror->ahead(); });
+    std::ranges::copy_if(mirrors_, std::back_inserter(marked), unsettled);
     for (const auto& mirror : marked) {
       mirror->mark();
     }

@@ -331,7 +331,11 @@ std::shared_ptr<Shard> make_shard(SavedIndex&& saved, memory::TierChoice tier,
 }  // namespace
 
 void save_shard(Shard& shard, const std::string& directory, std::span<const KeptUpdate> kept) {
-  const auto lock = shard.lock_settled();
+  auto lock = shard.lock();
+  while (!shard.settle(lock) && !shard.settled()) {
+    lock.unlock();
+    lock = shard.lock_between_draws();
+  }
   shard.flush_rows();
   shard.wait_rows();
   const PreparedDirectory prepared = prepare_directory(directory);

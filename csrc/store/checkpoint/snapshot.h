@@ -11,11 +11,11 @@
 
 namespace gear::store {
 
-/// Writes the shard into a checkpoint directory; format and guarantees: docs/format.md. Between two
-/// draws over ranks, with what GPUs are ahead with: waits for both, and throws InvalidArgument in
-/// the thread that has a draw out. Holds the shard's lock from there on: writers and loaders wait.
-/// On any failure the checkpoint that was there stays, and no partial file is left. `kept`: what
-/// this rank has yet to tell the others.
+/// Writes the shard into a checkpoint directory; format and guarantees: docs/format.md. Where GPUs
+/// are ahead with priorities, waits for them and for the end of a draw over ranks that is out;
+/// throws InvalidArgument in the thread that has it out. Holds the shard's lock from there on:
+/// writers and loaders wait. On any failure the checkpoint that was there stays, and no partial
+/// file is left. `kept`: what this rank has yet to tell the others.
 void save_shard(Shard& shard, const std::string& directory, std::span<const KeptUpdate> kept = {});
 
 struct LoadedShard {

@@ -63,6 +63,8 @@ class Mirror {
   /// the largest priority seen and the count of stale updates: O(steps). Where weights were
   /// computed, how many were cut.
   virtual void settle() = 0;
+  /// Whether settle() has something to give: where ahead(), always.
+  virtual bool unsettled() const = 0;
   /// Notes what the device was given so far; reached() once it has done that, so that settle() has
   /// no more to wait for than what came after. A later mark() takes the place of an earlier one.
   virtual void mark() = 0;

@@ -40,6 +40,7 @@ class HostMirror final : public Mirror {
   uint64_t lookahead() const override { return offer_->lookahead(); }
   bool has_room() const override { return true; }
   bool ahead() const override { return ahead_; }
+  bool unsettled() const override { return ahead_; }
   void mark() override {}
   bool reached() const override { return true; }
   bool holds_priorities() const override { return !image_.priorities.empty(); }

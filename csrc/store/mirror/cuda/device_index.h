@@ -41,6 +41,7 @@ class DeviceIndex final : public Mirror {
               uintptr_t stream) override;
   void raise_failed_update() override;
   void settle() override;
+  bool unsettled() const override { return ahead_ || counted_; }
   void mark() override;
   bool reached() const override { return marked_.done(); }
   void settled_elsewhere() override;
