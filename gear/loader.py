@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from typing import Any, cast
-
-import numpy as np
 
 from gear import _core
 from gear.arguments import check_count, check_flag, check_number, check_text, check_timeout
 from gear.batch import Batch
 from gear.distributed import Group
 from gear.distributed.process_life import closed_at_exit
-from gear.distributed.together import alike, ending_the_group
+from gear.distributed.together import alike, ending_the_group, together
 from gear.errors import InvalidArgument
 from gear.frameworks import tensor_maker
+from gear.loader_state import (
+    STATE_VERSION,
+    check_same_buffer,
+    check_same_loader,
+    checked_state,
+    drawn_again,
+    plain_state,
+)
 from gear.samplers import Sampler, Weighted
 from gear.schema import Schema
+from gear.seeds import nth_seed
 from gear.statistics import LoaderStats
-from gear.window import Outputs, output_numbers, output_tuples
-
-STATE_VERSION = 1
+from gear.window import OUTPUT_FIELDS, Outputs, output_numbers, output_tuples
 
 
 class Loader(Iterator[Batch]):
@@ -31,6 +35,10 @@ class Loader(Iterator[Batch]):
     background, by a thread or by a GPU (to host memory: less than 64 KiB at once). Draws have a
     fixed place in the sequence of appends, updates and ``next`` calls, so runs are reproducible, on
     every device and whatever the timing.
+
+    What is drawn counts when it is delivered. `close`, the end of ``with``, and a loader that
+    nobody holds any more give back what was drawn and not delivered: a buffer with
+    ``max_times_sampled`` offers it again, and a rate limit forgets it.
 
     With `Sequential`, one iteration is one epoch; iterate again for the next. Only one thread at a
     time may use a loader.
@@ -52,7 +60,7 @@ class Loader(Iterator[Batch]):
         path: str,
         framework: str | None,
         prefetch: int,
-        seed: int,
+        seed: int | None,
         timeout_s: float | None,
         group: Group,
         peers: _core.Peers | None,
@@ -62,7 +70,7 @@ class Loader(Iterator[Batch]):
     ) -> None:
         pulls = remote is not None
         _check_role(group, pulls)  # before other ranks are waited for
-        made: list[tuple[_core.Shard, _core.LoaderOptions]] = []
+        made: list[Callable[[int], _core.Collector]] = []
 
         def check() -> dict[str, Any]:
             shard = open_shard()
@@ -78,38 +86,49 @@ class Loader(Iterator[Batch]):
             gpu = _core.parse_device(str(device))
             self._make = tensor_maker(framework, gpu)
             self._outputs = output_numbers(tuples)
-            self._seed = check_count("[select] seed", seed, least=-(1 << 63), most=(1 << 64) - 1)
+            given = 0
+            if seed is not None:
+                given = check_count("[select] seed", seed, least=-(1 << 63), most=(1 << 64) - 1)
             self._beta = check_number("[select] beta", getattr(sampler, "beta", 0.0))
             size = self._batch_size = check_count("[collect] batch_size", batch_size)
             pack = check_flag("[collect] packed", packed)
-            self._batch_text = repr((size, pack, tuples))
-            options = _core.LoaderOptions(
-                shard,
-                outputs=tuples,
-                batch_size=size,
-                packed=pack,
-                prefetch=check_count("[collect] prefetch", prefetch, least=0),
-                policy=sampler.policy,
-                unit=sampler.unit,
-                seed=self._seed & 0xFFFFFFFFFFFFFFFF,
-                alpha=check_number("[select] alpha", getattr(sampler, "alpha", 0.0)),
-                beta=self._beta,
-                shuffle=check_flag("[select] shuffle", getattr(sampler, "shuffle", False)),
-                drop_last=check_flag("[select] drop_last", getattr(sampler, "drop_last", False)),
-                device=gpu,
-                path=check_text("[collect] path", path),
-                locality=check_text("[collect] locality", locality),
-                nccl=check_flag("[collect] nccl", nccl),
-                timeout_s=self._timeout_s,
-                pull=pulls,
-            )
-            made.append((shard, options))
+            law = _law_of(sampler)
+            fields: dict[str, Any] = {
+                **law,
+                "outputs": tuples,
+                "batch_size": size,
+                "packed": pack,
+                "prefetch": check_count("[collect] prefetch", prefetch, least=0),
+                "beta": self._beta,
+                "device": gpu,
+                "path": check_text("[collect] path", path),
+                "locality": check_text("[collect] locality", locality),
+                "nccl": check_flag("[collect] nccl", nccl),
+                "timeout_s": self._timeout_s,
+                "pull": pulls,
+            }
+
+            def options(seed: int) -> _core.LoaderOptions:
+                return _core.LoaderOptions(shard, seed=seed & 0xFFFFFFFFFFFFFFFF, **fields)
+
+            options(given)
+            made.append(lambda seed: _core.Collector(shard, options(seed), peers))
+            self._kind = {
+                "version": STATE_VERSION,
+                "schema": schema.hash,
+                "sampler": law,
+                "packed": pack,
+                "outputs": [dict(zip(OUTPUT_FIELDS, one, strict=True)) for one in tuples],
+            }
+            self._shard: _core.Shard | None = shard
+            number = shard.take_seed_number() if seed is None else 0
             return {
                 "batch_size": size,
-                "prefetch": int(prefetch),
+                "prefetch": fields["prefetch"],
                 "packed": pack,
-                "seed": self._seed,
-                "sampler": repr(_with_floats(sampler)),
+                "seed": None if seed is None else given,
+                "[seed number]": number,
+                "sampler": {**law, "beta": self._beta},
                 "outputs": [repr(one) for one in tuples],
                 "locality": locality,
                 "nccl": nccl,
@@ -118,16 +137,22 @@ class Loader(Iterator[Batch]):
             }
 
         self._sampler = sampler
+        self._own_seed = seed is None
         self._nccl, self._transport_name = nccl, group.transport_name
         if pulls:  # other ranks have no part in it
             group = Group.single()
         self._group = group
         self._core: _core.Collector | None = None
         with group.doing("ReplayBuffer.loader"):
-            alike(group, check, "[collect] ReplayBuffer.loader")
-            shard, options = made[0]
+            told = alike(group, check, "[collect] ReplayBuffer.loader")[0]
+            self._make_core: Callable[[int], _core.Collector] | None = made[0]
+            self._seed: int = told["seed"]
+            if self._own_seed:
+                self._seed = nth_seed(told["[seed number]"])
+                assert self._shard is not None
+                self._shard.pass_seed_numbers(told["[seed number]"] + 1)
             with ending_the_group(group, "could not make its part of a loader"):
-                self._core = _core.Collector(shard, options, peers)
+                self._core = made[0](self._seed)
         if pulls or group.size > 1:
             closed_at_exit.add(self)
 
@@ -180,82 +205,80 @@ class Loader(Iterator[Batch]):
         self._open().set_beta(value)
         self._beta = float(value)
 
+    @property
+    def seed(self) -> int:
+        """Seed of the draws: the one given, or that which the buffer gave the loader."""
+        return self._seed
+
     def state_dict(self) -> dict[str, Any]:
         """Returns the loader's place in the sequence of batches: ints, floats, strings and bytes.
 
         ``torch.load`` reads it with ``weights_only=True``. It includes the batches in flight, with
         their data, so that a run after `load_state_dict` is bit-equal to one that was never
-        interrupted. Save the buffer at the same point.
+        interrupted. Save the buffer at the same point: it saves what is in flight as not drawn
+        yet, and `load_state_dict` draws it there again.
         """
-        state = self._open().state()
-        for batch in state["pending"]:
-            batch["data"] = batch["data"].tobytes()
-        shape = {"ranks": self._group.size, "batch_size": self._batch_size}
-        return {**self._own_state(), **shape, **state}
-
-    def _own_state(self) -> dict[str, Any]:
-        """What must be equal in a loader and in the one that it continues."""
+        state = plain_state(self._open().state())
         return {
-            "version": STATE_VERSION,
+            **self._kind,
+            "buffer": self._identity(),
             "seed": self._seed,
-            "sampler": self._sampler_text(),
-            "batch": self._batch_text,
+            "ranks": self._group.size,
+            "batch_size": self._batch_size,
+            **state,
         }
 
-    def _sampler_text(self) -> str:
-        """The sampler, without the options that may change while it runs."""
-        return repr(
-            replace(self._sampler, beta=0.0)
-            if isinstance(self._sampler, Weighted)
-            else self._sampler
-        )
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from the `state_dict` of a loader with the same options.
+        """Continues from the `state_dict` of a loader with the same options, over the buffer that
+        was saved with it. A loader that was made without a seed takes the state's.
 
         Over a group of another number of ranks, every rank gives the same state, of any rank that
         saved one, and `batch_size` is such that all ranks together get as many items as before.
         Batches in flight are drawn again, from the buffer as it is.
 
         Raises:
-            InvalidArgument: the state has another version, seed, sampler or batch layout, or stands
-                at another batch than that of other ranks.
+            InvalidArgument: the state has another version, schema, buffer, seed, sampler or batch
+                layout, a value that no loader's has, or stands at another batch than that of other
+                ranks. The loader goes on, on every rank, as if it had not been asked.
         """
+        takes: list[dict[str, Any]] = []
 
-        def restore() -> dict[str, Any]:
-            if not isinstance(state, Mapping):
-                raise InvalidArgument(
-                    f"[collect] loader state {state!r}: give what state_dict() returned"
-                )
-            of_ranks = state.get("ranks", self._group.size)
-            found = state if of_ranks == self._group.size else self._redrawn(state)
-            for key, value in self._own_state().items():
-                if found.get(key) != value:
-                    raise InvalidArgument(
-                        f"[collect] loader state with {key} {found.get(key)!r}: this loader takes "
-                        f"{value!r}; make it with the options it was saved with"
-                    )
-            pending = _arrays_of(found.get("pending"))
-            self._open().restore({**found, "pending": pending})
-            return {key: found[key] for key in ("draws", "epoch", "beta")}
+        def check() -> dict[str, Any]:
+            core, ranks = self._open(), self._group.size
+            found = checked_state(state, ranks)
+            if found["ranks"] == ranks:
+                check_same_buffer(found, self._identity())
+            else:  # of a buffer that the ranks have shared out anew
+                found = drawn_again(found, ranks=ranks, batch_size=self._batch_size)
+            seed = {} if self._own_seed else {"seed": self._seed}
+            check_same_loader(found, {**self._kind, "batch_size": self._batch_size, **seed})
+            core.check(found)
+            takes.append(found)
+            return {key: found[key] for key in ("seed", "draws", "epoch", "beta")}
 
-        self._beta = float(
-            alike(self._group, restore, "[collect] Loader.load_state_dict")[0]["beta"]
-        )
+        alike(self._group, check, "[collect] Loader.load_state_dict")
+        found = takes[0]
+        if found["seed"] != self._seed:
+            self._take_seed(found)
+        together(self._group, lambda: self._open().restore(found), "Loader.load_state_dict")
+        self._beta = found["beta"]
 
-    def _redrawn(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """The state of a loader over another number of ranks, before it drew what is in flight."""
-        before, now = state["ranks"] * state["batch_size"], self._group.size * self._batch_size
-        if now != before:
-            raise InvalidArgument(
-                f"[collect] loader state with {before} items in a batch of all {state['ranks']} "
-                f"rank(s): this loader has {now}, {self._batch_size} on each of "
-                f"{self._group.size}; make it with as many items in all"
-            )
-        batch = state["batch"].replace(str(state["batch_size"]), str(self._batch_size), 1)
-        drawn = [one["before"] for one in state["pending"]]
-        position = dict(zip(("draws", "epoch", "size"), drawn[0], strict=True)) if drawn else {}
-        return {**state, **position, "batch": batch, "pending": []}
+    def _identity(self) -> int:
+        self._open()
+        assert self._shard is not None
+        return self._shard.identity
+
+    def _take_seed(self, found: dict[str, Any]) -> None:
+        """Draws by the seed of a state from here on; what is in flight is given back."""
+        assert self._make_core is not None
+        with ending_the_group(self._group, "could not make its part of a loader"):
+            core = self._make_core(found["seed"])
+            # Refuses, if it does, while the loader is as it was; and once more when that has given
+            # back what it had in flight.
+            core.restore(found)
+            before, self._core, self._seed = self._core, core, found["seed"]
+            assert before is not None
+            before.end()
 
     def stats(self) -> LoaderStats:
         """Counts and times of the batches delivered so far."""
@@ -268,8 +291,10 @@ class Loader(Iterator[Batch]):
         return counted
 
     def close(self) -> None:
-        """Ends the background work. Batches already delivered stay valid."""
-        core, self._core = self._core, None
+        """Ends the background work, and gives back what was drawn and not delivered. Batches
+        already delivered stay valid.
+        """
+        core, self._core, self._make_core, self._shard = self._core, None, None, None
         if core is None:
             return
         try:
@@ -316,20 +341,12 @@ def _check_pull(remote: str | None, peers: _core.Peers | None) -> None:
         )
 
 
-def _with_floats(sampler: Sampler) -> Sampler:
-    """One text for 1 and 1.0."""
-    numbers: dict[str, Any] = {
-        name: float(getattr(sampler, name)) for name in ("alpha", "beta") if hasattr(sampler, name)
+def _law_of(sampler: Sampler) -> dict[str, Any]:
+    """What the core is told of a sampler, without beta, which may change while it runs."""
+    return {
+        "policy": sampler.policy,
+        "unit": sampler.unit,
+        "alpha": check_number("[select] alpha", getattr(sampler, "alpha", 0.0)),
+        "shuffle": check_flag("[select] shuffle", getattr(sampler, "shuffle", False)),
+        "drop_last": check_flag("[select] drop_last", getattr(sampler, "drop_last", False)),
     }
-    return replace(sampler, **numbers)
-
-
-def _arrays_of(pending: Any) -> list[dict[str, Any]]:
-    """The batches in flight as the core takes them."""
-    try:
-        return [{**one, "data": np.frombuffer(one["data"], np.uint8)} for one in pending]
-    except (KeyError, TypeError, ValueError):
-        raise InvalidArgument(
-            "[collect] the loader's state holds no batches in flight: give what state_dict() "
-            "returned"
-        ) from None

@@ -66,7 +66,11 @@ class Sequential(Sampler):
 
 @dataclass(frozen=True)
 class Fifo(Sampler):
-    """The oldest ``batch_size`` each time; with ``max_times_sampled=1`` the buffer is a queue."""
+    """The oldest ``batch_size`` each time; with ``max_times_sampled=1`` the buffer is a queue.
+
+    What is in flight (``prefetch``) is nobody else's: it counts when it is delivered, and comes
+    back to its place when the loader is closed.
+    """
 
     policy: ClassVar[str] = "fifo"
 

@@ -11,7 +11,7 @@ class BufferStats(TypedDict):
     Attributes:
         anchors: steps that a loader may draw if its outputs do not look ahead.
         bytes: bytes of memory held: pages, index and trees.
-        steps_sampled: draws; a step counts each time it is drawn.
+        steps_sampled: draws that were delivered; a step counts each time.
         stale_updates: priorities set for steps that had been evicted.
         saturated_weights: priorities that were too large for a weight, and were cut.
     """

@@ -101,6 +101,17 @@ Outputs = Mapping[str, Step | Window | Derived]
 
 # name, column, start, stop, pad, time axis, dtype, scale, what is derived in place of a column
 OutputTuple = tuple[str, str, int, int, str, bool, "str | None", float, str]
+OUTPUT_FIELDS = (
+    "name",
+    "column",
+    "start",
+    "stop",
+    "pad",
+    "time_axis",
+    "dtype",
+    "scale",
+    "derived",
+)
 
 
 def output_tuples(outputs: Outputs | None, schema: Schema) -> list[OutputTuple]:

@@ -61,9 +61,9 @@ MPI_INCLUDE = re.compile(r"\s*#\s*include\s*[<\"]mpi(-ext)?\.h")
 PYTHON_LAYERS = [
     {"_core", "_c10d", "namesake"},
     {"errors"},
-    {"arguments", "device", "frameworks", "log", "whole"},
+    {"arguments", "device", "frameworks", "log", "seeds", "whole"},
     {"arrays", "episode", "rate_limit", "schema", "samplers", "statistics"},
-    {"batch", "distributed", "window", "writer"},
+    {"batch", "distributed", "loader_state", "window", "writer"},
     {"loader", "checkpoint"},
     {"buffer"},
     {"datasets"},

@@ -162,6 +162,27 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
   return options;
 }
 
+// Of a dict that state() made, checked in gear/loader_state.py.
+Pipeline::State state_of(const py::dict& saved) {
+  Pipeline::State state;
+  state.position = {saved["draws"].cast<uint64_t>(), saved["epoch"].cast<uint64_t>(),
+                    saved["size"].cast<uint64_t>(), saved["beta"].cast<double>()};
+  for (const py::handle entry : saved["pending"]) {
+    const auto [draws, epoch, size] =
+        entry["before"].cast<std::tuple<uint64_t, uint64_t, uint64_t>>();
+    const auto data = entry["data"].cast<py::array_t<uint8_t, py::array::c_style>>();
+    const auto* const bytes = reinterpret_cast<const std::byte*>(data.data());
+    state.pending.push_back({{draws, epoch, size, state.position.beta},
+                             entry["epoch_end"].cast<bool>(),
+                             entry["items"].cast<uint64_t>(),
+                             entry["rows"].cast<std::vector<uint64_t>>(),
+                             {bytes, bytes + data.size()},
+                             entry["uses"].cast<std::vector<uint64_t>>(),
+                             entry["draws"].cast<uint64_t>()});
+  }
+  return state;
+}
+
 class PyCollector {
  public:
   PyCollector(std::shared_ptr<store::Shard> shard, const LoaderOptions& options,
@@ -239,6 +260,8 @@ class PyCollector {
       entry["items"] = batch.items;
       entry["rows"] = batch.rows;
       entry["data"] = data;
+      entry["draws"] = batch.draws;
+      entry["uses"] = batch.uses;
       pending.append(entry);
     }
     py::dict out;
@@ -250,33 +273,16 @@ class PyCollector {
     return out;
   }
 
+  // Throws for a state that restore() would refuse for its batches.
+  void check(const py::dict& saved) {
+    const Pipeline::State state = state_of(saved);
+    const py::gil_scoped_release release;
+    const OneThread::Turn turn(calls_);
+    pipeline_->check(state);
+  }
+
   void restore(const py::dict& saved) {
-    Pipeline::State state;
-    for (const char* key : {"draws", "epoch", "size", "beta", "pending"}) {
-      if (!saved.contains(key)) {
-        throw base::InvalidArgument(base::cat("[collect] the loader's state lacks '", key,
-                                              "': give what state_dict() returned"));
-      }
-    }
-    state.position = {saved["draws"].cast<uint64_t>(), saved["epoch"].cast<uint64_t>(),
-                      saved["size"].cast<uint64_t>(), saved["beta"].cast<double>()};
-    for (const py::handle entry : saved["pending"]) {
-      Pipeline::PendingBatch pending;
-      if (entry.contains("before")) {  // a state of an earlier version lacks it
-        const auto [draws, epoch, size] =
-            entry["before"].cast<std::tuple<uint64_t, uint64_t, uint64_t>>();
-        pending.before = {draws, epoch, size, state.position.beta};
-      }
-      pending.epoch_end = entry["epoch_end"].cast<bool>();
-      pending.items = entry["items"].cast<uint64_t>();
-      pending.rows = entry["rows"].cast<std::vector<uint64_t>>();
-      const auto data = entry["data"].cast<py::array_t<uint8_t, py::array::c_style>>();
-      pending.data.resize(static_cast<size_t>(data.size()));
-      if (data.size() > 0) {
-        std::memcpy(pending.data.data(), data.data(), pending.data.size());
-      }
-      state.pending.push_back(std::move(pending));
-    }
+    const Pipeline::State state = state_of(saved);
     const py::gil_scoped_release release;
     const OneThread::Turn turn(calls_);
     pipeline_->restore(state);
@@ -375,6 +381,7 @@ void register_collect(py::module_& module) {
       .def("end", &PyCollector::end)
       .def("out_of_step", &PyCollector::out_of_step)
       .def("state", &PyCollector::state)
+      .def("check", &PyCollector::check, py::arg("state"))
       .def("restore", &PyCollector::restore, py::arg("state"))
       .def("stats", &PyCollector::stats)
       .def("set_beta", &PyCollector::set_beta, py::arg("beta"))

@@ -57,6 +57,14 @@ const char* state_name(store::EpisodeState state) {
 // (samples_per_insert, min_steps, slack)
 using RateLimitTuple = std::tuple<double, uint64_t, double>;
 
+store::RateLimiter make_rate_limiter(const std::optional<RateLimitTuple>& given) {
+  if (!given) {
+    return {};
+  }
+  const auto [samples_per_insert, min_steps, slack] = *given;
+  return {samples_per_insert, min_steps, slack};
+}
+
 std::shared_ptr<store::Shard> make_shard(const std::vector<ColumnTuple>& columns, uint64_t capacity,
                                          uint64_t page_steps, const std::string& tier,
                                          const std::string& name, const std::string& evict,
@@ -72,10 +80,7 @@ std::shared_ptr<store::Shard> make_shard(const std::vector<ColumnTuple>& columns
   options.evict = parse_evict(evict);
   options.max_times_sampled = max_times_sampled;
   options.owner = owner;
-  if (rate_limit) {
-    const auto [samples_per_insert, min_steps, slack] = *rate_limit;
-    options.rate_limiter = store::RateLimiter(samples_per_insert, min_steps, slack);
-  }
+  options.rate_limiter = make_rate_limiter(rate_limit);
   store::Schema schema = make_schema(columns);
   const py::gil_scoped_release release;  // memory is made and, where pinned, page-locked: seconds
   return std::make_shared<store::Shard>(std::move(schema), options);
@@ -284,6 +289,34 @@ void register_store(py::module_& module) {
                                const py::gil_scoped_release release;
                                return shard.bytes();
                              })
+      .def_property_readonly("identity",
+                             [](store::Shard& shard) {
+                               const py::gil_scoped_release release;
+                               const auto lock = shard.lock();
+                               return shard.index().state().identity;
+                             })
+      .def("take_seed_number",
+           [](store::Shard& shard) {
+             const py::gil_scoped_release release;
+             const auto lock = shard.lock();
+             return shard.index().take_seed_number();
+           })
+      .def(
+          "pass_seed_numbers",
+          [](store::Shard& shard, uint64_t below) {
+            const py::gil_scoped_release release;
+            const auto lock = shard.lock();
+            shard.index().pass_seed_numbers(below);
+          },
+          py::arg("below"))
+      .def(
+          "set_rate_limit",
+          [](store::Shard& shard, const std::optional<RateLimitTuple>& rate_limit) {
+            const store::RateLimiter limiter = make_rate_limiter(rate_limit);
+            const py::gil_scoped_release release;
+            shard.set_rate_limiter(limiter);
+          },
+          py::arg("rate_limit"))
       .def("stats", &stats)
       .def("episodes", &episodes)
       .def("update", &update, py::arg("ids"), py::arg("priorities"))

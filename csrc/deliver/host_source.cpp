@@ -71,6 +71,7 @@ bool HostSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s) {
     const base::NvtxRange range("gear.select");
     sampler_->select(index, options_.batch_size, job.selection);
   } catch (const base::Error&) {
+    undo_draw(*shard_);
     job.outcome = Job::Outcome::kFailed;
     job.error = std::current_exception();
     return true;
@@ -85,7 +86,7 @@ bool HostSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s) {
     const base::NvtxRange range("gear.plan");
     make_plan(index, shard_->layout(), job.selection, job.batch, job.plan);
   }
-  job.ticket = commit_draw(*shard_, lock, job.selection.size());
+  job.ticket = commit_draw(*shard_, lock, job.selection.size(), job.taken);
   if (!stage_ && job.batch.bytes < options_.hand_over_bytes) {
     gather(job);
   } else {
@@ -191,6 +192,10 @@ void HostSource::fill(Job& job, std::span<const std::byte> bytes) {
   if (stage_) {
     stage_->send(job.batch);
   }
+}
+
+void HostSource::take_again(Job& job, std::span<const uint64_t> uses, uint64_t draws) {
+  job.taken = taken_again(*shard_, job, uses, draws, options_.sampler.unit);
 }
 
 void HostSource::set_beta(double beta) {

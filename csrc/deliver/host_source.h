@@ -51,6 +51,7 @@ class HostSource final : public Source {
   bool draw(Job& job, bool ahead, std::optional<double> timeout_s) override;
   void finish(Job& job, Job* next) override;
   void fill(Job& job, std::span<const std::byte> bytes) override;
+  void take_again(Job& job, std::span<const uint64_t> uses, uint64_t draws) override;
   void set_beta(double beta) override;
   uint64_t batches_per_epoch() override;
   select::SamplerPosition position() override;

@@ -39,19 +39,6 @@ bool fits(const Pipeline::PendingBatch& pending, const plan::BatchLayout& layout
   return true;
 }
 
-void check_pending(const Pipeline::State& state, const plan::BatchLayout& layout) {
-  for (const Pipeline::PendingBatch& pending : state.pending) {
-    if (fits(pending, layout)) {
-      continue;
-    }
-    throw base::InvalidArgument(base::cat(
-        "[collect] the loader's state holds a batch of ", pending.data.size(), " bytes, ",
-        pending.items, " items and ", pending.rows.size(), " windows, this loader's have ",
-        layout.bytes, ", at most ", layout.batch_size, " and ", layout.windows.size(),
-        ": make the loader with the options it was saved with"));
-  }
-}
-
 }  // namespace
 
 Pipeline::Pipeline(std::unique_ptr<Source> source, uint64_t prefetch)
@@ -67,6 +54,10 @@ Pipeline::~Pipeline() {
     // The threads stayed in the parent, but are still counted as waiting: destroying what they wait
     // on would wait for them.
     static_cast<void>(in_.release());
+    return;
+  }
+  for (const auto& job : in_->pending) {
+    job->taken.give_back();
   }
 }
 
@@ -95,6 +86,7 @@ std::unique_ptr<Job> Pipeline::idle_job() {
 }
 
 void Pipeline::recycle(std::unique_ptr<Job> job) {
+  job->taken.give_back();
   job->batch = plan::Batch{};
   job->outcome = Job::Outcome::kBatch;
   job->error = nullptr;
@@ -140,6 +132,7 @@ Pipeline::Next Pipeline::next(std::optional<double> timeout_s, plan::Batch& out)
   const std::exception_ptr error = job->error;
   if (outcome == Job::Outcome::kBatch && !error) {
     source.count(*job);
+    job->taken.deliver();
     {
       const std::lock_guard guard(mutex_);
       stats_.wait_s += base::seconds_since(start);
@@ -168,11 +161,17 @@ Pipeline::State Pipeline::state() {
     if (job->error) {
       std::rethrow_exception(job->error);
     }
-    PendingBatch pending{job->before, job->outcome == Job::Outcome::kEpochEnd, 0, {}, {}};
+    PendingBatch pending;
+    pending.before = job->before;
+    pending.epoch_end = job->outcome == Job::Outcome::kEpochEnd;
     if (!pending.epoch_end) {
       pending.items = job->batch.items;
       pending.rows = job->batch.rows;
       pending.data = copy_of(job->batch);
+      pending.draws = job->taken.draws().draws;
+      for (const store::Use& use : job->taken.draws().uses) {
+        pending.uses.push_back(use.name);
+      }
     }
     state.pending.push_back(std::move(pending));
   }
@@ -189,10 +188,24 @@ void Pipeline::drop_pending() {
   }
 }
 
+void Pipeline::check(const State& state) const {
+  const plan::BatchLayout& layout = *source().facts().layout;
+  for (const PendingBatch& pending : state.pending) {
+    if (fits(pending, layout)) {
+      continue;
+    }
+    throw base::InvalidArgument(base::cat(
+        "[collect] the loader's state holds a batch of ", pending.data.size(), " bytes, ",
+        pending.items, " items and ", pending.rows.size(), " windows, this loader's have ",
+        layout.bytes, ", at most ", layout.batch_size, " and ", layout.windows.size(),
+        ": make the loader with the options it was saved with"));
+  }
+}
+
 void Pipeline::restore(const State& state) {
   Source& source = this->source();
-  check_pending(state, layout());
-  drop_pending();
+  check(state);
+  std::deque<std::unique_ptr<Job>> jobs;
   for (const PendingBatch& pending : state.pending) {
     std::unique_ptr<Job> job = idle_job();
     job->before = pending.before;
@@ -205,9 +218,17 @@ void Pipeline::restore(const State& state) {
       job->batch.rows = pending.rows;
       source.fill(*job, pending.data);
     }
-    in_->pending.push_back(std::move(job));
+    jobs.push_back(std::move(job));
   }
   source.restore(state.position);
+  // Nothing is refused any more.
+  drop_pending();
+  in_->pending = std::move(jobs);
+  for (size_t i = 0; i < state.pending.size(); ++i) {
+    if (!state.pending[i].epoch_end) {
+      source.take_again(*in_->pending[i], state.pending[i].uses, state.pending[i].draws);
+    }
+  }
 }
 
 Stats Pipeline::stats() {

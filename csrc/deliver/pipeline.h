@@ -22,6 +22,10 @@ namespace gear::deliver {
 /// of appends, updates and next(), holds for every source: so a run is reproducible, the same on
 /// every device, and prefetching never makes it depend on timing.
 ///
+/// What is drawn counts when it is delivered: batches in flight are given back when the pipeline
+/// ends or goes on from another state, whatever a buffer with max_times_sampled or a rate limit has
+/// left then.
+///
 /// One thread at a time may call a pipeline, but for stats(). In a forked child every call is
 /// refused with InvalidArgument, and destroying it leaves alone what the parent's threads have.
 class Pipeline {
@@ -38,6 +42,8 @@ class Pipeline {
     uint64_t items = 0;
     std::vector<uint64_t> rows;
     std::vector<std::byte> data;
+    std::vector<uint64_t> uses;  ///< with max_times_sampled: what it drew of this rank's shard
+    uint64_t draws = 0;          ///< how much that is
   };
   struct State {
     select::SamplerPosition position;
@@ -45,7 +51,7 @@ class Pipeline {
   };
 
   Pipeline(std::unique_ptr<Source> source, uint64_t prefetch);
-  /// Waits for what is in flight.
+  /// Waits for what is in flight, and gives it back.
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -64,8 +70,11 @@ class Pipeline {
   uint64_t batches_per_epoch();
 
   State state();
+  /// Throws InvalidArgument for a state whose batches are not of this pipeline's layout.
+  void check(const State& state) const;
   /// Continues from a state of a pipeline with the same options, of whatever source; throws
-  /// InvalidArgument when the options differ. Batches in flight are dropped.
+  /// InvalidArgument when the options differ, and OutOfMemory: nothing has changed then. Batches in
+  /// flight are given back.
   void restore(const State& state);
 
   /// From any thread.

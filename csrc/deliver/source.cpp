@@ -1,6 +1,7 @@
 #include "deliver/source.h"
 
 #include "base/errors.h"
+#include "base/log.h"
 
 namespace gear::deliver {
 namespace {
@@ -59,13 +60,44 @@ bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
   return false;
 }
 
-uint64_t commit_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock, uint64_t items) {
-  shard.rate_limiter().sampled(items);
-  const uint64_t ticket = shard.begin_read();  // before pages go that this batch reads
-  shard.index().release_spent();
+uint64_t commit_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock, uint64_t items,
+                     TakenBatch& taken) {
+  shard.rate_limiter().taken(items);
+  store::TakenDraws draws = shard.index().take_draws();
+  draws.items = items;
+  taken = {shard, std::move(draws)};
+  const uint64_t ticket = shard.begin_read();
   lock.unlock();
   shard.notify_progress();
   return ticket;
+}
+
+void undo_draw(store::Shard& shard) { shard.index().give_back(shard.index().take_draws()); }
+
+TakenBatch taken_again(store::Shard& shard, const Job& job, std::span<const uint64_t> uses,
+                       uint64_t draws, store::Unit unit) {
+  return {shard, shard.take_again(uses, draws, job.batch.items, unit)};
+}
+
+void TakenBatch::deliver() {
+  if (store::Shard* const shard = std::exchange(shard_, nullptr)) {
+    shard->deliver(std::exchange(draws_, {}));
+  }
+}
+
+void TakenBatch::give_back() noexcept {
+  store::Shard* const shard = std::exchange(shard_, nullptr);
+  if (shard == nullptr) {
+    return;
+  }
+  const uint64_t items = draws_.items;
+  try {
+    shard->give_back(std::exchange(draws_, {}));
+  } catch (const std::exception& error) {
+    base::log(base::Level::kWarning,
+              base::cat("[collect] ", items, " items that were drawn and not delivered could not ",
+                        "be given back, and count as sampled: ", error.what()));
+  }
 }
 
 }  // namespace gear::deliver

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "plan/batch.h"
@@ -56,6 +57,23 @@ struct Stats {
   uint64_t stale = 0;
 };
 
+/// What a batch drew of a shard, which outlives this, until it is delivered or given back. Empty
+/// where nothing was drawn, and after either.
+class TakenBatch {
+ public:
+  TakenBatch() = default;
+  TakenBatch(store::Shard& shard, store::TakenDraws draws)
+      : shard_(&shard), draws_(std::move(draws)) {}
+
+  const store::TakenDraws& draws() const { return draws_; }
+  void deliver();
+  void give_back() noexcept;
+
+ private:
+  store::Shard* shard_ = nullptr;
+  store::TakenDraws draws_;
+};
+
 /// A batch on its way through a pipeline. Each source has its own kind of job.
 struct Job {
   /// What its draw ended with.
@@ -72,6 +90,7 @@ struct Job {
   select::SamplerPosition before;
   /// What failed, delivered in the batch's place: the draw, or what came after it.
   std::exception_ptr error;
+  TakenBatch taken;
 };
 
 /// Where the batches of a pipeline come from: the host's threads, a GPU, or the ranks of a group.
@@ -117,6 +136,10 @@ class Source {
   /// Makes of the job a finished batch of these bytes; its items and rows are set.
   virtual void fill(Job& job, std::span<const std::byte> bytes) = 0;
 
+  /// The job's batch was in flight when its state was saved, and took these draws of this rank's
+  /// shard: takes them again. Nothing where a source counts none.
+  virtual void take_again(Job&, std::span<const uint64_t> /*uses*/, uint64_t /*draws*/) {}
+
   /// No batch is drawn any more: waits until threads of the source's own have come to their end,
   /// which destroying it does too, deaf to base::check_interrupt.
   virtual void end() {}
@@ -156,9 +179,17 @@ bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
                   const LoaderOptions& options, bool ahead, std::optional<double> timeout_s,
                   Priorities priorities = Priorities::kOfIndex);
 
-/// Ends a draw of `items` that were selected under `lock`, and gives the lock up: the rate limiter
-/// counts them, a ticket keeps the pages that they lie in, episodes that have no more to give are
-/// evicted, and who waits for either is told. Returns the ticket.
-uint64_t commit_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock, uint64_t items);
+/// Ends a draw of `items` that were selected under `lock`, and gives the lock up: they are `taken`,
+/// from the rate limiter too, a ticket keeps the pages that they lie in, and who waits for the
+/// limiter is told. Returns the ticket.
+uint64_t commit_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock, uint64_t items,
+                     TakenBatch& taken);
+
+/// A selection under the shard's lock that failed: what it drew is given back.
+void undo_draw(store::Shard& shard);
+
+/// Source::take_again() of a loader that draws `unit`s of this shard.
+TakenBatch taken_again(store::Shard& shard, const Job& job, std::span<const uint64_t> uses,
+                       uint64_t draws, store::Unit unit);
 
 }  // namespace gear::deliver

@@ -52,7 +52,8 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Loca
   sampler_ = select::make_group_sampler(sampler, shard_.index(), peers.rank(), peers.size());
 }
 
-GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out) {
+GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out,
+                                   deliver::TakenBatch& taken) {
   const base::NvtxRange range("gear.select");
   const Round round = agreement_.agree(
       terms, sampler_->offer_bytes(items_),
@@ -65,7 +66,7 @@ GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out) {
   }
   const EndDraw end(shard_);
   try {
-    return resolve(out);
+    return resolve(out, taken);
   } catch (const base::InvalidArgument&) {  // on all ranks alike
     throw;
   } catch (const base::TransportError&) {  // the others hear of it by the transport
@@ -77,7 +78,7 @@ GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out) {
 }
 
 // The rank's part of the batch that the offers of all make.
-GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out) {
+GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out, deliver::TakenBatch& taken) {
   auto lock = shard_.lock();
   const bool by_number = locality_ == Locality::kOff;
   const auto gather = [&](std::span<const uint64_t> mine, std::span<const uint64_t> counts,
@@ -86,7 +87,15 @@ GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out) {
     transport::gather(control_, mine, counts, all);
     lock = shard_.lock();
   };
-  sampler_->select(shard_.index(), {items_, offers_, by_number, gather}, draw_);
+  try {
+    sampler_->select(shard_.index(), {items_, offers_, by_number, gather}, draw_);
+  } catch (...) {
+    if (!lock) {  // it failed in the exchange
+      lock = shard_.lock();
+    }
+    deliver::undo_draw(shard_);
+    throw;
+  }
   if (draw_.items == 0) {
     return Round::kEpochEnd;
   }
@@ -105,7 +114,7 @@ GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out) {
   }
   write_parcels(out);
   shard_.flush_rows();
-  out.ticket = deliver::commit_draw(shard_, lock, out.items);
+  out.ticket = deliver::commit_draw(shard_, lock, out.items, taken);
   return Round::kDrawn;
 }
 

@@ -33,7 +33,8 @@ class GlobalDraw {
   ///
   /// The parcels may show rows that are on their way into the shard's region: Shard::wait_rows()
   /// comes before anybody reads them.
-  Round draw(const Terms& terms, DrawnBatch& out);
+  /// `taken`: what of the batch this rank's shard holds, which counts when this rank delivers.
+  Round draw(const Terms& terms, DrawnBatch& out, deliver::TakenBatch& taken);
 
   /// Whether an error of this rank alone came behind the agreement: the others draw the batch.
   bool out_of_step() const { return out_of_step_; }
@@ -43,7 +44,7 @@ class GlobalDraw {
   void restore(const select::SamplerPosition& position);
 
  private:
-  Round resolve(DrawnBatch& out);
+  Round resolve(DrawnBatch& out, deliver::TakenBatch& taken);
   void sort_by_counts();
   void sort_by_number();
   void write_parcels(DrawnBatch& out);

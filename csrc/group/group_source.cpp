@@ -131,7 +131,7 @@ GlobalDraw::Round GroupSource::attempt(Share& job, const GlobalDraw::Terms& term
   job.readers.clear();
   GlobalDraw::Round round{};
   try {
-    round = draw_->draw(terms, job.drawn);
+    round = draw_->draw(terms, job.drawn, job.taken);
   } catch (const base::InvalidArgument&) {
     job.outcome = deliver::Job::Outcome::kFailed;
     job.error = std::current_exception();
@@ -273,6 +273,10 @@ void GroupSource::finish(deliver::Job& job, deliver::Job* next) {
 
 void GroupSource::fill(deliver::Job& job, std::span<const std::byte> bytes) {
   mover_->fill(job.batch, bytes);
+}
+
+void GroupSource::take_again(deliver::Job& job, std::span<const uint64_t> uses, uint64_t draws) {
+  job.taken = deliver::taken_again(shard_, job, uses, draws, options_.sampler.unit);
 }
 
 void GroupSource::count(deliver::Job& delivered) {

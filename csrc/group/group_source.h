@@ -53,6 +53,7 @@ class GroupSource final : public deliver::Source {
   void end() override;
   bool out_of_step() const override { return lost_ || draw_->out_of_step(); }
   void fill(deliver::Job& job, std::span<const std::byte> bytes) override;
+  void take_again(deliver::Job& job, std::span<const uint64_t> uses, uint64_t draws) override;
   void set_beta(double beta) override;
   uint64_t batches_per_epoch() override;
   select::SamplerPosition position() override;

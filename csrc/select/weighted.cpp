@@ -26,8 +26,8 @@ class Weighted final : public Sampler {
 
   SamplerPosition position() const override { return {draws_.made(), 0, 0, beta_}; }
   void restore(const SamplerPosition& position) override {
+    set_beta(position.beta);  // may refuse
     draws_.restore(position.draws);
-    set_beta(position.beta);
   }
 
   void set_beta(double beta) override {

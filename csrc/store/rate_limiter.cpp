@@ -37,7 +37,7 @@ void RateLimiter::check_batch(uint64_t batch_size) const {
 
 double RateLimiter::difference() const {
   return (static_cast<double>(inserted_) - static_cast<double>(min_steps_)) * samples_per_insert_ -
-         static_cast<double>(sampled_);
+         static_cast<double>(sampled_ + taken_);
 }
 
 bool RateLimiter::may_sample(uint64_t steps) const {

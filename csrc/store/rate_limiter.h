@@ -12,6 +12,7 @@ namespace gear::store {
 ///     inserting n steps is allowed while  difference + n * samples_per_insert <= slack,
 ///                                         or inserted + n <= min_steps
 ///
+/// A batch that is drawn and not delivered yet counts as sampled, and no more if it is given back.
 /// Inserts come a step at a time, so that writers always reach a difference above
 /// slack - samples_per_insert; a draw comes as a whole.
 /// A value: the shard's lock covers it and does the waiting.
@@ -31,12 +32,19 @@ class RateLimiter {
   /// How many steps may be inserted.
   uint64_t room() const;
   void sampled(uint64_t steps) { sampled_ += steps; }
+  /// The same in two: drawn, then delivered or given back.
+  void taken(uint64_t steps) { taken_ += steps; }
+  void delivered(uint64_t steps) {
+    taken_ -= steps;
+    sampled_ += steps;
+  }
+  void given_back(uint64_t steps) { taken_ -= steps; }
   void inserted(uint64_t steps) { inserted_ += steps; }
 
   double samples_per_insert() const { return samples_per_insert_; }
   uint64_t min_steps() const { return min_steps_; }
   double slack() const { return slack_; }
-  uint64_t num_sampled() const { return sampled_; }
+  uint64_t num_sampled() const { return sampled_; }  ///< without those that are only drawn
   uint64_t num_inserted() const { return inserted_; }
   /// Takes up the counts of a saved run.
   void restore(uint64_t num_sampled, uint64_t num_inserted);
@@ -48,6 +56,7 @@ class RateLimiter {
   uint64_t min_steps_ = 0;
   double slack_ = 0;
   uint64_t sampled_ = 0;
+  uint64_t taken_ = 0;  // drawn, neither delivered nor given back
   uint64_t inserted_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/crc32c.h"
 #include "base/devices.h"
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
@@ -38,6 +39,16 @@ std::unique_ptr<memory::Region> make_region(const Schema& schema, const PageLayo
                              {options.name, schema.hash(), options.device});
 }
 
+uint32_t checksum_of_row(Shard::Rows columns, const PageLayout& layout) {
+  uint32_t checksum = 0;
+  for (size_t c = 0; c < columns.size(); ++c) {
+    if (columns[c] != nullptr) {
+      checksum = base::crc32c(columns[c], layout.step_bytes[c], checksum);
+    }
+  }
+  return checksum;
+}
+
 }  // namespace
 
 // The region comes before the index: a size that does not fit is refused before any work is done.
@@ -59,6 +70,13 @@ Shard::Shard(Schema schema, const ShardOptions& options, std::optional<SavedStat
 uint64_t Shard::bytes() {
   const auto held = lock();
   return region_->bytes() + index_.bytes() + (publisher_ ? publisher_->bytes() : 0);
+}
+
+void Shard::set_rate_limiter(const RateLimiter& limiter) {
+  const auto held = lock();
+  rate_limiter_ = limiter;
+  rate_limiter_.restore(0, std::min(index_.state().counters.steps_inserted, limiter.min_steps()));
+  options_.rate_limiter = rate_limiter_;
 }
 
 std::unique_lock<std::mutex> Shard::lock() {
@@ -324,6 +342,9 @@ bool Shard::append(Place& at, Rows columns, uint64_t count, std::span<const floa
     if (rows == 0) {
       return false;
     }
+    if (is_new()) {
+      index_.identify(checksum_of_row(columns, layout_));
+    }
     if (locked) {
       copy_rows(at, columns, done, rows);  // may fail on a GPU: counted behind it
       rate_limiter_.inserted(rows);
@@ -375,6 +396,37 @@ bool Shard::wait_sample(std::unique_lock<std::mutex>& held, uint64_t count, cons
     return (offered == nullptr || (!draw_is_out_ && offered->total() > 0)) &&
            rate_limiter_.may_sample(count);
   });
+}
+
+void Shard::deliver(TakenDraws draws) {
+  const auto held = lock();
+  rate_limiter_.delivered(draws.items);
+  if (draw_is_out_ && !draws.uses.empty()) {
+    intake_.push_back([this, kept = std::move(draws)] { index_.deliver(kept); });
+  } else {
+    index_.deliver(draws);
+  }
+}
+
+void Shard::give_back(TakenDraws draws) {
+  auto held = lock();
+  rate_limiter_.given_back(draws.items);
+  if (draw_is_out_ && !draws.uses.empty()) {
+    intake_.push_back([this, kept = std::move(draws)] { index_.give_back(kept); });
+  } else {
+    index_.give_back(draws);
+  }
+  held.unlock();
+  notify_progress();
+}
+
+TakenDraws Shard::take_again(std::span<const uint64_t> uses, uint64_t draws, uint64_t items,
+                             Unit unit) {
+  const auto held = lock_between_draws();
+  rate_limiter_.taken(items);
+  TakenDraws taken = index_.take_again(uses, draws, unit);
+  taken.items = items;
+  return taken;
 }
 
 std::shared_ptr<Mirror> Shard::mirror(int device, std::optional<uint64_t> lookahead) {

@@ -87,6 +87,10 @@ class Shard {
   /// Bytes held: region, index, trees, and what is published.
   uint64_t bytes();
 
+  /// A limit in place of the one that it was made with: counts from here on, with the steps that
+  /// were ever stored for min_steps. Before anybody reads or writes.
+  void set_rate_limiter(const RateLimiter& limiter);
+
   // ---- writing: what Writer does; takes the lock ----
   /// Where a writer is: its open episode (kNone: none), the episode's last page and the next row to
   /// fill there.
@@ -153,6 +157,12 @@ class Shard {
   [[nodiscard]] bool settle(std::unique_lock<std::mutex>& lock);
   /// Whether no mirror is ahead.
   bool settled() const;
+  /// A batch's draws count from here on; or they never did, and may be made again. Both take the
+  /// lock. While a draw is out, they wait in the intake.
+  void deliver(TakenDraws draws);
+  void give_back(TakenDraws draws);
+  /// Takes them again, as Index::take_again(); takes the lock, between draws.
+  TakenDraws take_again(std::span<const uint64_t> uses, uint64_t draws, uint64_t items, Unit unit);
   /// Sends the rows written on to the region; wait_rows() returns when it holds them.
   void flush_rows();
   /// Wakes who waits in append() or wait_sample(), after the counts or the index changed.
@@ -189,6 +199,9 @@ class Shard {
   uint64_t update_index(std::span<const int64_t> ids, std::span<const float> priorities);
   void raise_failed_updates();
   void tell_readers();
+  bool is_new() const {
+    return index_.state().identity == 0 && index_.state().counters.steps_inserted == 0;
+  }
   bool has_room(const Place& at) const { return at.page != kNone && at.row < layout_.page_steps; }
   uint64_t make_room(std::unique_lock<std::mutex>& lock, Place& at, uint64_t wanted,
                      std::optional<double> timeout_s);

@@ -178,6 +178,13 @@ def test_torch_loads_a_state_with_weights_only(tier, tmp_path: Path) -> None:
         other = make_loader(buffer, gear.Weighted(), 2)
         other.load_state_dict(loaded)
         assert_equal(advance(other, 5), expected)
+        loader = make_loader(buffer, gear.Sequential(), 2)
+        delivered = [next(loader).size for _ in range(9)]
+        assert sum(delivered) == 77 - 5  # the last batch and the epoch's end are in flight
+        torch.save(loader.state_dict(), tmp_path / "state.pt")
+        other = make_loader(buffer, gear.Sequential(), 2)
+        other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+        assert_equal([freeze(batch) for batch in other], [freeze(batch) for batch in loader])
 
 
 def test_a_state_of_another_loader_is_refused(tier) -> None:

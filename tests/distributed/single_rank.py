@@ -160,6 +160,8 @@ def expected_batches(
             ) as loader,
         ):
             if state is not None:
+                # The content is the same one, in another buffer.
+                state["buffer"] = loader.state_dict()["buffer"]
                 loader.load_state_dict(state)
             while len(delivered) < turn + 1 + scenario.prefetch:
                 delivered.append(_next_checked(loader, ranks))

@@ -122,6 +122,7 @@ bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s)
   try {
     items = select();
   } catch (const base::Error&) {
+    undo_draw(*shard_);
     job.outcome = Job::Outcome::kFailed;
     job.error = std::current_exception();
   }
@@ -134,10 +135,11 @@ bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s)
   try {
     gather(job, std::move(block), items);
   } catch (...) {
+    undo_draw(*shard_);
     draw_again_from(before);
     throw;
   }
-  const uint64_t ticket = commit_draw(*shard_, lock, items);
+  const uint64_t ticket = commit_draw(*shard_, lock, items, job.taken);
   if (job.filled.end) {
     shard_->end_read_when(ticket, job.filled.end);
   } else {
@@ -228,6 +230,10 @@ void DeviceSource::fill(Job& filled, std::span<const std::byte> bytes) {
   job.filled = {nullptr, 0};  // the time of its fill says nothing of a gather
   job.resolved = true;
   put_block(std::move(block), job.batch);
+}
+
+void DeviceSource::take_again(Job& job, std::span<const uint64_t> uses, uint64_t draws) {
+  job.taken = taken_again(*shard_, job, uses, draws, options_.sampler.unit);
 }
 
 void DeviceSource::drop() { route_->drop(); }

@@ -40,6 +40,7 @@ class DeviceSource final : public Source {
   void finish(Job& job, Job* next) override;
   void count(Job& job) override;
   void fill(Job& job, std::span<const std::byte> bytes) override;
+  void take_again(Job& job, std::span<const uint64_t> uses, uint64_t draws) override;
   void drop() override;
   void set_beta(double beta) override;
   uint64_t batches_per_epoch() override;

@@ -240,7 +240,7 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
         *block);
     made_ += draw_.draws();
     shard_.index().count_sampled(parts_.options.batch_size);
-    ticket = deliver::commit_draw(shard_, lock, parts_.options.batch_size);
+    ticket = deliver::commit_draw(shard_, lock, parts_.options.batch_size, job.taken);
   } catch (...) {  // whatever it is: the others have begun this batch
     failure_ = std::current_exception();
     lost_ = true;
@@ -365,6 +365,11 @@ void DeviceGroupSource::fill(deliver::Job& filled, std::span<const std::byte> by
   block->fill(bytes, stream);
   job.meeting = 0;
   deliver::put_block(std::move(block), job.batch);
+}
+
+void DeviceGroupSource::take_again(deliver::Job& job, std::span<const uint64_t> uses,
+                                   uint64_t draws) {
+  job.taken = deliver::taken_again(shard_, job, uses, draws, parts_.options.sampler.unit);
 }
 
 void DeviceGroupSource::set_beta(double beta) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "base/crc32c.h"
 #include "base/errors.h"
 #include "store/checkpoint/index_check.h"
 #include "store/index/fixed_point.h"
@@ -220,6 +221,10 @@ class Division {
       all.stale_updates += counters.stale_updates;
       all.saturated_weights += counters.saturated_weights;
       to.max_priority = std::max(to.max_priority, part.index.state.max_priority);
+      if (const uint32_t identity = part.index.state.identity; identity != 0) {
+        to.identity = base::crc32c(&identity, sizeof identity, to.identity);
+      }
+      to.seeds_given = std::max(to.seeds_given, part.index.state.seeds_given);
     }
     for (const Piece& piece : pieces_) {
       gone_of_stored += episode_of(piece).begin;

@@ -12,7 +12,10 @@ namespace {
 
 constexpr uint64_t kEpisodeBytes = 8 * 7 + 4 + 1 + 8;  // fixed part of an episode's entry
 
-void encode_episode(const IndexState& state, const Episode& episode, ByteWriter& out) {
+// What batches in flight drew is saved as not drawn: their loader's state takes it again.
+void encode_episode(const Index& index, uint32_t e, ByteWriter& out) {
+  const IndexState& state = index.state();
+  const Episode& episode = index.episode(e);
   out.put(episode.uid);
   out.put(episode.begin);
   out.put(episode.end);
@@ -20,7 +23,7 @@ void encode_episode(const IndexState& state, const Episode& episode, ByteWriter&
   out.put(episode.closing_columns);
   out.put(episode.priority_sum);
   out.put(episode.weight);
-  out.put(episode.times_sampled);
+  out.put(index.offers().unspent().episode_times_delivered(e));
   out.put(static_cast<uint8_t>(episode.state));
   uint64_t count = 0;
   for (uint32_t p = episode.head; p != kNone; p = state.pages[p].next) {
@@ -128,7 +131,8 @@ std::vector<std::byte> encode_index(Shard& shard, std::span<const KeptUpdate> ke
   out.put(limiter.num_sampled());
   out.put(limiter.num_inserted());
   out.put(state.next_uid);
-  out.put(uint64_t{0});  // once: the look-ahead of all loaders
+  out.put(state.identity);
+  out.put(state.seeds_given);
   out.put(state.max_priority);
   out.put(state.counters.steps_inserted);
   out.put(state.counters.steps_evicted);
@@ -144,7 +148,7 @@ std::vector<std::byte> encode_index(Shard& shard, std::span<const KeptUpdate> ke
   }
   out.put(state.num_episodes);
   for (uint32_t e = state.oldest; e != kNone; e = state.episodes[e].newer) {
-    encode_episode(state, state.episodes[e], out);
+    encode_episode(index, e, out);
   }
   const uint64_t page_steps = index.options().page_steps;
   const std::vector<uint32_t> pages = used_pages(state);
@@ -155,7 +159,9 @@ std::vector<std::byte> encode_index(Shard& shard, std::span<const KeptUpdate> ke
     if (state.times_sampled.empty()) {
       break;
     }
-    out.put_span(std::span(state.times_sampled).subspan(p * page_steps, page_steps));
+    for (uint64_t slot = p * page_steps; slot < (p + uint64_t{1}) * page_steps; ++slot) {
+      out.put(index.offers().unspent().times_delivered(slot));
+    }
   }
   if (!kept.empty()) {
     out.put(static_cast<uint64_t>(kept.size()));
@@ -193,7 +199,8 @@ SavedIndex decode(std::span<const std::byte> bytes) {
 
   IndexState& state = saved.index.state;
   state.next_uid = in.get<uint64_t>();
-  in.get<uint64_t>();
+  state.identity = in.get<uint32_t>();
+  state.seeds_given = in.get<uint32_t>();
   state.max_priority = in.get<float>();
   state.counters.steps_inserted = in.get<uint64_t>();
   state.counters.steps_evicted = in.get<uint64_t>();

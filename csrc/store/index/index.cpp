@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 #include "base/errors.h"
 #include "base/threads/prefetch.h"
@@ -133,21 +134,84 @@ uint32_t Index::nth_unspent(uint32_t page, uint64_t k) const {
 }
 
 void Index::mark_sampled(Anchor anchor, Unit unit) {
-  ++state_.counters.steps_sampled;
-  if (offers_.sampled(anchor, unit)) {
-    const uint32_t e = state_.pages[anchor.page].episode;
-    chains_.rank(e, -1.0);
-    spent_episodes_.emplace_back(e, state_.episodes[e].uid);
+  ++taken_.draws;
+  if (options_.max_times_sampled == 0) {
+    return;
   }
+  const uint32_t e = state_.pages[anchor.page].episode;
+  if (unit == Unit::kEpisode) {
+    taken_.uses.push_back({state_.episodes[e].uid, e});
+  } else {
+    taken_.uses.push_back({static_cast<uint64_t>(id(anchor, unit)), kNone});
+  }
+  offers_.sampled(anchor, unit);
 }
 
-void Index::release_spent() {
-  for (const auto& [e, uid] : spent_episodes_) {
-    if (state_.episodes[e].uid == uid) {
+// The place of what was drawn, if it is still stored.
+bool Index::find(const Use& use, Anchor& anchor, Unit& unit) const {
+  if (use.episode == kNone) {
+    unit = Unit::kStep;
+    return find(StepId::unpack(static_cast<int64_t>(use.name)), anchor);
+  }
+  unit = Unit::kEpisode;
+  const Episode& episode = state_.episodes[use.episode];
+  anchor = {episode.head, 0};
+  return episode.uid == use.name && episode.head != kNone;
+}
+
+void Index::deliver(const TakenDraws& draws) {
+  state_.counters.steps_sampled += draws.draws;
+  Anchor anchor{};
+  Unit unit{};
+  for (const Use& use : draws.uses) {
+    if (!find(use, anchor, unit)) {
+      continue;
+    }
+    offers_.delivered(anchor, unit);
+    const uint32_t e = state_.pages[anchor.page].episode;
+    if (offers_.exhausted(e)) {
       free_episode(e);
     }
   }
-  spent_episodes_.clear();
+}
+
+void Index::give_back(const TakenDraws& draws) {
+  Anchor anchor{};
+  Unit unit{};
+  for (const Use& use : draws.uses) {
+    if (find(use, anchor, unit)) {
+      offers_.given_back(anchor, unit);
+    }
+  }
+}
+
+TakenDraws Index::take_again(std::span<const uint64_t> uses, uint64_t draws, Unit unit) {
+  GEAR_CHECK(taken_.draws == 0);
+  if (options_.max_times_sampled > 0) {
+    std::unordered_map<uint64_t, uint32_t> by_uid;
+    for (uint32_t e = state_.oldest; e != kNone && unit == Unit::kEpisode;
+         e = state_.episodes[e].newer) {
+      by_uid.emplace(state_.episodes[e].uid, e);
+    }
+    for (const uint64_t name : uses) {
+      Anchor anchor{};
+      if (unit == Unit::kEpisode) {
+        const auto found = by_uid.find(name);
+        if (found != by_uid.end() && offers_.drawable(found->second)) {
+          mark_sampled({state_.episodes[found->second].head, 0}, unit);
+        }
+        continue;
+      }
+      const StepId id = StepId::unpack(static_cast<int64_t>(name));
+      if (id.slot < num_slots() && !id.episode && id.owner == options_.owner && find(id, anchor) &&
+          !offers_.unspent().spent(id.slot)) {
+        mark_sampled(anchor, unit);
+      }
+    }
+  }
+  TakenDraws taken = take_draws();
+  taken.draws = draws;
+  return taken;
 }
 
 void Index::refresh(uint32_t e) {
@@ -202,7 +266,7 @@ void Index::evict_head_page(uint32_t e) {
   // Of an ended episode nothing is kept that could not be drawn: its closing step, spent steps.
   do {
     drop_head_page(e);
-  } while (episode.ended() && episode.head != kNone && !offers_.drawable(e));
+  } while (episode.head != kNone && offers_.exhausted(e));
   if (!episode.ended()) {
     return;
   }
@@ -266,7 +330,7 @@ void Index::end_episode(uint32_t e, EpisodeState end_state, double weight,
   }
   offers_.ended(e);
   refresh(e);
-  if (!offers_.drawable(e)) {
+  if (offers_.exhausted(e)) {
     free_episode(e);  // without a step, or with spent ones alone
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <utility>
@@ -76,15 +77,32 @@ class Index {
   uint32_t nth_anchor(uint32_t page, uint64_t k) const {
     return state_.pages[page].spent == 0 ? static_cast<uint32_t>(k) : nth_unspent(page, k);
   }
-  /// Counts one draw; with max_times_sampled the last one withdraws the step (or episode).
+  /// Takes one draw; with max_times_sampled the last one withdraws the step (or episode).
   void mark_sampled(Anchor anchor, Unit unit);
-  /// Counts draws that were made, and weights that were cut, on a device.
-  void count_sampled(uint64_t draws) { state_.counters.steps_sampled += draws; }
+  /// Takes draws without max_times_sampled.
+  void count_sampled(uint64_t draws) { taken_.draws += draws; }
+  /// Weights that were cut on a device.
   void count_saturated(uint64_t weights) { state_.counters.saturated_weights += weights; }
-  /// Frees ended episodes of which nothing is left to draw. After the plan of the draws is made.
-  void release_spent();
+  /// The draws taken since the last call, which the caller then delivers or gives back.
+  TakenDraws take_draws() { return std::exchange(taken_, {}); }
+  /// They count; ended episodes of which nothing is left to draw are freed.
+  void deliver(const TakenDraws& draws);
+  /// They do not, and what is still stored may be drawn again.
+  void give_back(const TakenDraws& draws);
+  /// Takes again what is left to draw of the draws that a batch had taken when its state was saved:
+  /// `uses`, steps' ids or episodes' uids, in all `draws` of this index.
+  TakenDraws take_again(std::span<const uint64_t> uses, uint64_t draws, Unit unit);
+
+  /// The next number of the seeds that loaders without one get; and: those below are given.
+  uint32_t take_seed_number() { return state_.seeds_given++; }
+  void pass_seed_numbers(uint64_t below) {
+    state_.seeds_given = static_cast<uint32_t>(
+        std::min(std::max(uint64_t{state_.seeds_given}, below), uint64_t{UINT32_MAX}));
+  }
 
   /// ---- writing ----
+  /// The history of this index begins with what has this checksum, which every checkpoint keeps.
+  void identify(uint32_t checksum) { state_.identity = std::max(checksum, uint32_t{1}); }
   uint32_t open_episode();
   /// Hands an open episode that no writer holds (after a load) to a writer; throws InvalidArgument
   /// naming what is wrong with `uid`.
@@ -123,6 +141,7 @@ class Index {
   uint32_t nth_unspent(uint32_t page, uint64_t k) const;
   // Whether an id names something that is stored; `anchor` is its place then.
   bool find(StepId id, Anchor& anchor) const;
+  bool find(const Use& use, Anchor& anchor, Unit& unit) const;
   void set_priority(Anchor anchor, float priority);
   // The priority of an ended episode, or what may be drawn of it, changed.
   void refresh(uint32_t episode);
@@ -135,9 +154,7 @@ class Index {
   IndexState state_;
   PageChains chains_;
   Offers offers_;
-  // Ended episodes of which nothing is left to draw, by slot and uid: one that was evicted since
-  // has another episode in its slot, or none.
-  std::vector<std::pair<uint32_t, uint64_t>> spent_episodes_;
+  TakenDraws taken_;             // since the last take_draws()
   std::vector<Anchor> updated_;  // of one update, and their priorities
   std::vector<float> updated_priorities_;
 };

@@ -26,7 +26,7 @@ struct IndexOptions {
 struct Counters {
   uint64_t steps_inserted = 0;
   uint64_t steps_evicted = 0;
-  uint64_t steps_sampled = 0;
+  uint64_t steps_sampled = 0;      ///< draws that were delivered
   uint64_t stale_updates = 0;      ///< updates of steps that had been evicted
   uint64_t saturated_weights = 0;  ///< priorities cut to the largest weight
 };
@@ -45,6 +45,8 @@ struct IndexState {
   uint64_t num_steps = 0;
   uint64_t num_episodes = 0;
   float max_priority = 1.0F;
+  uint32_t identity = 0;     ///< of the content's history; 0: nothing was ever stored
+  uint32_t seeds_given = 0;  ///< to loaders that were made without a seed
   Counters counters;
 };
 
@@ -52,6 +54,24 @@ struct IndexState {
 struct Anchor {
   uint32_t page;
   uint32_t row;
+};
+
+/// One draw of a step or of an episode that may be drawn only so often, by a name that outlives its
+/// place.
+struct Use {
+  uint64_t name;             ///< a step's id; an episode's uid
+  uint32_t episode = kNone;  ///< of an episode as a whole: its slot
+};
+
+/// What one batch drew of an index and of what the rate limiter allows, until it is delivered: then
+/// its draws count, or else they are given back.
+///
+///     draw ──► taken ──┬── delivered: counts in steps_sampled; spent episodes are freed
+///                      └── given back: may be drawn again, as if it never was
+struct TakenDraws {
+  uint64_t items = 0;     ///< that the rate limiter allowed
+  uint64_t draws = 0;     ///< of this index
+  std::vector<Use> uses;  ///< each of them with max_times_sampled; else none
 };
 
 }  // namespace gear::store

@@ -160,6 +160,17 @@ void Offer::spend(Anchor anchor) {
   }
 }
 
+void Offer::unspend(Anchor anchor) {
+  if (anchor.row >= rows(anchor.page)) {
+    return;
+  }
+  ++version_;
+  counts_.set(anchor.page, counts_[anchor.page] + 1);
+  for (const auto& tree : weights_) {
+    set_weights(*tree, anchor.page, anchor.row, anchor.row + 1);
+  }
+}
+
 std::shared_ptr<const SumTree> Offer::weights(double alpha) {
   std::shared_ptr<WeightTrees::Tree> tree = weights_.find(alpha);
   if (!tree) {
@@ -288,6 +299,12 @@ bool Offers::drawable(uint32_t e) const {
          (options_.max_times_sampled == 0 || episode.times_sampled < options_.max_times_sampled);
 }
 
+bool Offers::exhausted(uint32_t e) const {
+  const Episode& episode = state_.episodes[e];
+  return episode.ended() && !drawable(e) &&
+         (episode.begin == episode.end || unspent_.in_flight(e) == 0);
+}
+
 void Offers::page_changes(uint32_t page) {
   for (const auto& offer : steps_) {
     offer->page_changes(page);
@@ -352,28 +369,40 @@ void Offers::drops_head(uint32_t e) {
   unspent_.drop(p);
 }
 
-bool Offers::sampled(Anchor anchor, Unit unit) {
-  if (options_.max_times_sampled == 0) {
-    return false;
-  }
+void Offers::sampled(Anchor anchor, Unit unit) {
   const uint32_t e = state_.pages[anchor.page].episode;
   if (unit == Unit::kEpisode) {
-    if (++state_.episodes[e].times_sampled != options_.max_times_sampled) {
-      return false;
-    }
-  } else {
-    if (!unspent_.sampled(anchor)) {
-      return false;
-    }
+    unspent_.episode_sampled(e);
+  } else if (unspent_.sampled(anchor)) {
     for (const auto& offer : steps_) {
       offer->spend(anchor);
     }
   }
-  if (!state_.episodes[e].ended() || drawable(e)) {
-    return false;
+  if (!drawable(e)) {
+    withdraw(e);
   }
-  withdraw(e);
-  return true;
+}
+
+void Offers::delivered(Anchor anchor, Unit unit) {
+  if (unit == Unit::kEpisode) {
+    unspent_.episode_delivered(state_.pages[anchor.page].episode);
+  } else {
+    unspent_.delivered(anchor);
+  }
+}
+
+void Offers::given_back(Anchor anchor, Unit unit) {
+  const uint32_t e = state_.pages[anchor.page].episode;
+  const uint64_t saturated = state_.counters.saturated_weights;  // counted when they were drawn
+  if (unit == Unit::kEpisode) {
+    unspent_.episode_given_back(e);
+  } else if (unspent_.given_back(anchor)) {
+    for (const auto& offer : steps_) {
+      offer->unspend(anchor);
+    }
+  }
+  refresh(e);
+  state_.counters.saturated_weights = saturated;
 }
 
 void Offers::updated(std::span<const Anchor> steps, std::span<const float> priorities) {

@@ -83,6 +83,7 @@ class Offer {
   void show(uint32_t page, uint32_t from, uint32_t to);
   void hide_head(uint32_t episode);
   void spend(Anchor anchor);
+  void unspend(Anchor anchor);
   void set_weights(WeightTrees::Tree& tree, uint32_t page, uint32_t from, uint32_t to);
   void reweigh(uint32_t page);
   void update(std::span<const Anchor> anchors, std::span<const float> priorities);
@@ -120,6 +121,9 @@ class Offers {
   /// By head page; as Offer::weights().
   std::shared_ptr<const SumTree> head_weights(double alpha);
   bool drawable(uint32_t episode) const;
+  /// Whether nothing of an ended episode can be drawn any more, whatever batches in flight give
+  /// back.
+  bool exhausted(uint32_t episode) const;
 
   // ---- what happens to the index, before (changes) or after (the others) it does ----
   void page_changes(uint32_t page);
@@ -132,8 +136,13 @@ class Offers {
   void appended(uint32_t episode, uint32_t from);
   void ended(uint32_t episode);
   void drops_head(uint32_t episode);
-  /// One draw; true when nothing of an ended episode is left to draw after it.
-  bool sampled(Anchor anchor, Unit unit);
+  /// One draw of a step, or of the episode that it is of; with max_times_sampled alone, as the next
+  /// two.
+  void sampled(Anchor anchor, Unit unit);
+  /// It was delivered.
+  void delivered(Anchor anchor, Unit unit);
+  /// It was not, and does not count.
+  void given_back(Anchor anchor, Unit unit);
   /// Priorities were set.
   void updated(std::span<const Anchor> steps, std::span<const float> priorities);
   /// The episode's own weight, priority or head page changed.

@@ -1,15 +1,31 @@
-"""A batch says that it reads its pages only after those that it has spent may be written again."""
+"""A batch gives up the pages that it reads before it has copied them."""
 
 from mutations.mutation import Mutation
 
 MUTATION = Mutation(
-    file="csrc/deliver/source.cpp",
+    file="csrc/deliver/host_source.cpp",
     old=(
-        "  const uint64_t ticket = shard.begin_read();  // before pages go that this "
-        "batch reads\n"
-        "  shard.index().release_spent();\n"
+        "  try {\n"
+        "    gather::gather_cpu(shard_->data(), shard_->layout(), job.plan, job.batch, pool_);\n"
+        "    if (stage_) {\n"
+        "      stage_->send(job.batch);\n"
+        "    }\n"
+        "  } catch (...) {\n"
+        "    error = std::current_exception();\n"
+        "  }\n"
+        "  shard_->end_read(job.ticket);\n"
     ),
-    new="  shard.index().release_spent();\n  const uint64_t ticket = shard.begin_read();\n",
+    new=(
+        "  shard_->end_read(job.ticket);\n"
+        "  try {\n"
+        "    gather::gather_cpu(shard_->data(), shard_->layout(), job.plan, job.batch, pool_);\n"
+        "    if (stage_) {\n"
+        "      stage_->send(job.batch);\n"
+        "    }\n"
+        "  } catch (...) {\n"
+        "    error = std::current_exception();\n"
+        "  }\n"
+    ),
     native=[
         "a page that a batch has spent is written again only when the batch is copied",
     ],

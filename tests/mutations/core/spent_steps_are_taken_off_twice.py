@@ -4,8 +4,8 @@ from mutations.mutation import Mutation
 
 MUTATION = Mutation(
     file="csrc/store/index/unspent_steps.cpp",
-    old="episodes_[page.episode].count -= static_cast<uint64_t>(page.anchors - page.spent);",
-    new="episodes_[page.episode].count -= page.anchors;",
+    old="steps.count -= static_cast<uint64_t>(page.anchors - page.spent);",
+    new="steps.count -= page.anchors;",
     native=[
         "an episode that loses a page with spent steps lives until its last step is spent",
     ],

@@ -33,6 +33,7 @@ struct Script {
   uint64_t fails_to_gather = kForEver;  // what comes after it
   uint64_t ends_at = kForEver;          // an epoch
   uint64_t allowed = kForEver;          // draws below this number
+  bool refuses_position = false;
   std::vector<std::string> calls;
 };
 
@@ -93,7 +94,12 @@ class Numbers final : public Source {
   void set_beta(double) override {}
   uint64_t batches_per_epoch() override { return script_.ends_at; }
   gear::select::SamplerPosition position() override { return {drawn_, 0, 0, 0}; }
-  void restore(const gear::select::SamplerPosition& position) override { drawn_ = position.draws; }
+  void restore(const gear::select::SamplerPosition& position) override {
+    if (script_.refuses_position) {
+      throw gear::base::InvalidArgument("no such position");
+    }
+    drawn_ = position.draws;
+  }
   void report(Stats& stats) override { stats.gather_s = 2.0; }
 
  private:
@@ -184,13 +190,78 @@ TEST_CASE("a state holds what is in flight, and a restored pipeline goes on from
   CHECK(next_number(second) == 0);
   other.calls.clear();
   second.restore(state);
-  CHECK(other.calls == std::vector<std::string>{"drop", "finish 1", "make"});
+  CHECK(other.calls == std::vector<std::string>{"make", "make", "drop", "finish 1"});
   CHECK(next_number(second) == 1);
   CHECK(next_number(second) == 2);
   Batch batch;
   CHECK(second.next(1.0, batch) == Next::kEpochEnd);
   CHECK(next_number(second) == 4);
   CHECK(next_number(first) == 1);
+}
+
+TEST_CASE("a state that is refused leaves what is in flight") {
+  Script script;
+  Pipeline first = numbers(script, 2);
+  CHECK(next_number(first) == 0);
+  const Pipeline::State state = first.state();
+  Script other;
+  Pipeline second = numbers(other, 3);
+  for (uint64_t number = 0; number < 7; ++number) {
+    CHECK(next_number(second) == number);
+  }
+  other.refuses_position = true;
+  expect_message<gear::base::InvalidArgument>([&] { second.restore(state); }, "no such position");
+  other.refuses_position = false;
+  Pipeline::State torn = state;
+  torn.pending[1].items = 9;
+  expect_message<gear::base::InvalidArgument>([&] { second.restore(torn); }, "9 items");
+  for (uint64_t number = 7; number < 12; ++number) {
+    CHECK(next_number(second) == number);
+  }
+}
+
+TEST_CASE("draws count when they are delivered, and are given back by who ends before") {
+  gear::store::ShardOptions options = options_of(40);
+  options.max_times_sampled = 1;
+  options.rate_limiter = gear::store::RateLimiter(1.0, 24, 30.0);
+  const auto shard = std::make_shared<gear::store::Shard>(schema(), options);
+  gear::store::Writer writer(shard);
+  add_episode(writer, 1, 24);
+  LoaderOptions wanted;
+  wanted.outputs = windows();
+  wanted.batch_size = 4;
+  wanted.prefetch = 2;
+  wanted.sampler.policy = gear::select::Policy::kFifo;
+  const auto steps_sampled = [&] {
+    const auto lock = shard->lock();
+    return shard->index().state().counters.steps_sampled;
+  };
+  Batch batch;
+  Pipeline::State state;
+  for (uint64_t turn = 1; turn <= 3; ++turn) {
+    const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
+    REQUIRE(pipeline->next(1.0, batch) == Next::kBatch);
+    CHECK(steps_sampled() == 4 * turn);
+    CHECK(shard->rate_limiter().num_sampled() == 4 * turn);
+    CHECK(shard->index().steps().counts().total() == 24 - 4 * (turn + 2));
+    state = pipeline->state();
+  }
+  CHECK(shard->index().steps().counts().total() == 12);
+  CHECK(shard->rate_limiter().may_sample(30 - 12));
+  CHECK(!shard->rate_limiter().may_sample(30 - 11));
+  // A state takes its draws again, and another one in its place gives them back.
+  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
+  for (int i = 0; i < 2; ++i) {
+    pipeline->restore(state);
+    CHECK(shard->index().steps().counts().total() == 4);
+    CHECK(!shard->rate_limiter().may_sample(30 - 19));
+  }
+  for (uint64_t turn = 4; turn <= 6; ++turn) {
+    REQUIRE(pipeline->next(1.0, batch) == Next::kBatch);
+    CHECK(wrong_rows(batch) == 0);
+    CHECK(steps_sampled() == 4 * turn);
+  }
+  CHECK(shard->index().state().num_episodes == 0);
 }
 
 TEST_CASE("in a forked child a pipeline is refused, and destroyed without its parent's threads") {

@@ -86,9 +86,9 @@ TEST_CASE("a group draws what one buffer with the content of all ranks draws") {
         }
         uint64_t sampled = 0;
         for (const auto& rank : content.ranks) {
-          sampled += rank->state().counters.steps_sampled;
+          sampled += rank->take_draws().draws;
         }
-        CHECK(sampled == content.whole->state().counters.steps_sampled);
+        CHECK(sampled == content.whole->take_draws().draws);
       }
     }
   }
@@ -112,9 +112,9 @@ TEST_CASE("a group empties buffers with max_times_sampled as one buffer does, by
             break;
           }
           REQUIRE(group.select(24).steps == steps_of(content, chosen));
-          content.whole->release_spent();
+          content.whole->deliver(content.whole->take_draws());
           for (const auto& rank : content.ranks) {
-            rank->release_spent();
+            rank->deliver(rank->take_draws());
           }
         }
         expect_message<gear::base::InvalidArgument>([&] { group.select(24); }, "no rank offers");

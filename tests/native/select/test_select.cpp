@@ -258,7 +258,7 @@ TEST_CASE("max_times_sampled empties the buffer draw by draw, under every policy
       for (const int step : steps_of(index, chosen)) {
         ++times[static_cast<size_t>(step)];
       }
-      index.release_spent();
+      index.deliver(index.take_draws());
       drawn += chosen.size();
     }
     CHECK(times == std::vector<int>(kNumSteps, 2));
@@ -372,7 +372,7 @@ TEST_CASE("a queue and a stack look at what they give, not at what was spent bef
       REQUIRE(chosen.size() == kBatch);
       REQUIRE(chosen.anchors.back().page == anchor.page);
       REQUIRE(chosen.anchors.back().row == anchor.row);
-      index.release_spent();
+      index.deliver(index.take_draws());
     }
     REQUIRE(select(*sampler, index, 1).size() == 0);
     index.end_episode(e, EpisodeState::kTerminated, -1.0, 0);
@@ -403,21 +403,22 @@ TEST_CASE("a queue that is filled while it is emptied gives every step once, in 
       REQUIRE(index.priority(anchor) == expected);
       ++expected;
     }
-    index.release_spent();
+    index.deliver(index.take_draws());
   }
   CHECK(expected > 1000);
 }
 
 TEST_CASE("an episode that was spent and evicted leaves the next one in its slot alone") {
   Index index({4, 1, 0, Evict::kFifo, 1});
-  const uint32_t spent = add_episode(index, {1, 1, 1, 1});
+  const uint32_t spent = add_episode(index, {1, 1});
   const auto sampler = make_sampler(options_of(Policy::kFifo), index);
-  REQUIRE(select(*sampler, index, 4).size() == 4);  // and the batch fails: nothing is released
-  add_episode(index, {2, 2});                       // evicts it
+  REQUIRE(select(*sampler, index, 4).size() == 2);  // in flight
+  add_episode(index, {2, 2});
+  add_episode(index, {4, 4});  // evicts it
   const uint32_t again = add_episode(index, {3}, false);
   REQUIRE(again == spent);
-  index.release_spent();
+  index.deliver(index.take_draws());
   CHECK(index.episode(again).end == 1);
-  CHECK(index.state().num_episodes == 2);
-  CHECK(select(*sampler, index, 4).size() == 3);
+  CHECK(index.state().num_episodes == 3);
+  CHECK(select(*sampler, index, 9).size() == 4);
 }

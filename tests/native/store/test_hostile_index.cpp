@@ -55,7 +55,7 @@ void use(Index& index) {
       index.mark_sampled({p, index.nth_anchor(p, 0)}, Unit::kStep);
     }
   }
-  index.release_spent();
+  index.deliver(index.take_draws());
   const auto reaching = index.steps(2)->weights(0.6);
   std::vector<uint64_t> open;
   for (uint32_t e = index.state().oldest; e != kNone; e = index.episode(e).newer) {

@@ -320,7 +320,7 @@ TEST_CASE("a step drawn max_times_sampled times is offered no more, a spent epis
     index.mark_sampled({1, 0}, Unit::kStep);
   }
   CHECK(index.state().num_episodes == 1);  // a plan may still need its pages
-  index.release_spent();
+  index.deliver(index.take_draws());
   CHECK(index.state().num_episodes == 0);
   CHECK(index.state().free_pages.size() == 4);
   CHECK(weights.total() == 0);
@@ -333,14 +333,14 @@ TEST_CASE("an open episode is freed when it ends with every step spent") {
   for (const Anchor anchor : {Anchor{0, 0}, Anchor{0, 1}, Anchor{1, 0}}) {
     index.mark_sampled(anchor, Unit::kStep);
   }
-  index.release_spent();
+  index.deliver(index.take_draws());
   CHECK(index.state().num_episodes == 1);
   end(index, e);
   CHECK(index.state().num_episodes == 0);
   add_episode(index, 2);
   index.mark_sampled({index.episode(0).head, 0}, Unit::kEpisode);
   CHECK(index.offers().heads().total() == 0);
-  index.release_spent();
+  index.deliver(index.take_draws());
   CHECK(index.state().free_pages.size() == 4);
 }
 
@@ -350,7 +350,82 @@ TEST_CASE("an episode whose last unspent step is evicted is freed") {
   for (const uint32_t row : {0U, 1U}) {
     index.mark_sampled({1, row}, Unit::kStep);
   }
+  index.deliver(index.take_draws());
   add_episode(index, 4);  // takes the head page; what is left of the first episode is spent
+  CHECK(index.state().num_episodes == 1);
+}
+
+TEST_CASE("what a batch gives back is drawn again in its place, and delivered it is spent") {
+  Index index(options_of(6, 2, Evict::kFifo, 1));
+  const auto held = index.steps(0)->weights(0.6);
+  const SumTree& weights = *held;
+  add_episode(index, 6);
+  const uint64_t weight = weights.total();
+  const auto draw = [&](uint32_t page) {
+    index.mark_sampled({page, 0}, Unit::kStep);
+    index.mark_sampled({page, 1}, Unit::kStep);
+    return index.take_draws();
+  };
+  // Of the pages in time order the middle one comes back last, between the two others.
+  const TakenDraws first = draw(0);
+  const TakenDraws second = draw(1);
+  const TakenDraws third = draw(2);
+  CHECK(total(index) == 0);
+  CHECK(index.offers().heads().total() == 0);
+  CHECK(index.offers().unspent().times_delivered(0) == 0);
+  for (const TakenDraws& draws : {third, first, second}) {
+    index.give_back(draws);
+  }
+  CHECK(total(index) == 6);
+  CHECK(weights.total() == weight);
+  CHECK(index.offers().heads().total() == 1);
+  CHECK(index.state().counters.steps_sampled == 0);
+  const UnspentSteps& unspent = index.offers().unspent();
+  CHECK(unspent.first(0) == 0);
+  CHECK(unspent.next(0) == 1);
+  CHECK(unspent.next(1) == 2);
+  CHECK(unspent.next(2) == kNone);
+  CHECK(unspent.previous(1) == 0);
+  CHECK(unspent.last(0) == 2);
+  // Taken again by the names that a loader's state keeps; two of the six are not there any more.
+  std::vector<uint64_t> names;
+  for (const Use& use : first.uses) {
+    names.push_back(use.name);
+  }
+  names.push_back(uint64_t{1} << 40);
+  names.push_back(~uint64_t{0});
+  const TakenDraws again = index.take_again(names, 2, Unit::kStep);
+  CHECK(again.uses.size() == 2);
+  CHECK(total(index) == 4);
+  index.deliver(again);
+  CHECK(index.state().counters.steps_sampled == 2);
+  CHECK(unspent.times_delivered(0) == 1);
+  index.deliver(draw(1));
+  const TakenDraws rest = draw(2);
+  CHECK(index.state().num_episodes == 1);  // it may come back yet
+  index.deliver(rest);
+  CHECK(index.state().num_episodes == 0);
+}
+
+TEST_CASE("what is given back after its page went, or a whole episode, is told apart") {
+  Index index(options_of(3, 2, Evict::kFifo, 1));
+  add_episode(index, 2);
+  add_episode(index, 4);
+  index.mark_sampled({index.episode(0).head, 0}, Unit::kEpisode);
+  const TakenDraws whole = index.take_draws();
+  index.mark_sampled({index.episode(1).head, 0}, Unit::kEpisode);
+  const TakenDraws other = index.take_draws();
+  CHECK(index.offers().heads().total() == 0);
+  add_episode(index, 2);  // takes the page of the first
+  index.give_back(whole);
+  index.give_back(other);
+  CHECK(index.offers().heads().total() == 2);
+  CHECK(index.state().num_episodes == 2);
+  const uint64_t uid = index.episode(1).uid;
+  const TakenDraws again = index.take_again(std::vector<uint64_t>{uid, 99}, 1, Unit::kEpisode);
+  CHECK(again.uses.size() == 1);
+  CHECK(index.offers().heads().total() == 1);
+  index.deliver(again);
   CHECK(index.state().num_episodes == 1);
 }
 
@@ -362,7 +437,7 @@ TEST_CASE("an episode that loses a page with spent steps lives until its last st
   for (const uint32_t row : {0U, 1U}) {
     CHECK(index.state().num_episodes == 2);
     index.mark_sampled({1, row}, Unit::kStep);
-    index.release_spent();
+    index.deliver(index.take_draws());
   }
   CHECK(index.state().num_episodes == 1);
 }

@@ -143,7 +143,29 @@ class History {
       }
       index_.mark_sampled({page, row}, unit);
     }
-    index_.release_spent();
+    in_flight_.push_back(index_.take_draws());
+    while (in_flight_.size() > random(4)) {
+      const auto one = in_flight_.begin() + static_cast<ptrdiff_t>(random(in_flight_.size()));
+      random(2) == 0 ? index_.deliver(*one) : index_.give_back(*one);
+      in_flight_.erase(one);
+    }
+  }
+
+  // The pages that hold unspent steps are those of an index that begins here, in its order.
+  void expect_unspent(const Index& again, uint32_t e) {
+    const UnspentSteps& found = index_.offers().unspent();
+    const UnspentSteps& wanted = again.offers().unspent();
+    uint32_t q = wanted.first(e);
+    uint32_t before = kNone;
+    for (uint32_t p = found.first(e); p != kNone; p = found.next(p), q = wanted.next(q)) {
+      REQUIRE(p == q);
+      REQUIRE(found.begin(p) == wanted.begin(p));
+      REQUIRE(found.end(p) == wanted.end(p));
+      REQUIRE((found.previous(p) == before || options_.max_times_sampled == 0));
+      before = p;
+    }
+    REQUIRE(q == kNone);
+    REQUIRE(found.last(e) == wanted.last(e));
   }
 
   void expect_consistent() {
@@ -159,6 +181,8 @@ class History {
     for (uint32_t e = index_.state().oldest; e != kNone; e = index_.episode(e).newer) {
       const Episode& episode = index_.episode(e);
       by_uid[episode.uid] = e;
+      expect_unspent(again, e);
+      REQUIRE((!episode.ended() || !index_.offers().exhausted(e)));
       steps += episode.end - episode.begin;
       uint64_t sum = 0;
       for (uint32_t p = episode.head; p != kNone; p = index_.page(p).next) {
@@ -277,6 +301,7 @@ class History {
   std::shared_ptr<const SumTree> episodes_;
   std::vector<uint32_t> open_ = std::vector<uint32_t>(4, kNone);
   std::vector<Step> ledger_;
+  std::vector<TakenDraws> in_flight_;
   uint64_t counter_ = 0;
 };
 

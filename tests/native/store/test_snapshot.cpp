@@ -56,6 +56,7 @@ struct Content {
         shard->index().mark_sampled({page, 0}, Unit::kStep);
       }
     }
+    shard->index().deliver(shard->index().take_draws());
   }
 
   void append(uint64_t steps, uint32_t value) {
