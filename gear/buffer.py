@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -54,8 +54,9 @@ class ReplayBuffer:
             all episodes have one length, a page for each is the fastest.
         evict: which episode gives up its oldest page when none is free: ``"fifo"`` the oldest;
             ``"lifo"`` the newest ended; ``"lowest_priority"`` the ended one of lowest priority.
-        max_times_sampled: how often a step may be drawn. An ended episode is freed when it has
-            nothing left to draw. None: no limit.
+        max_times_sampled: how often a step may be delivered. An ended episode is freed when its
+            last was. What a loader drew ahead and did not deliver, it gives back when it is closed.
+            None: no limit.
         rate_limit: samples per insert; None: no limit.
         publish: over a group: True lets ranks pull, with ``loader(remote="pull")``. Each rank then
             publishes where its steps lie, in 97 bytes of shared memory for each page. It needs
@@ -296,7 +297,7 @@ class ReplayBuffer:
         path: str = "auto",
         framework: str | None = None,
         prefetch: int = 2,
-        seed: int = 0,
+        seed: int | None = None,
         timeout_s: float | None = None,
         locality: str = "first",
         nccl: bool = False,
@@ -329,7 +330,9 @@ class ReplayBuffer:
                 else NumPy (on a GPU: CuPy, JAX). NumPy gets bfloat16 as uint16 bits. JAX turns 64
                 bits into 32 unless ``jax_enable_x64`` is set; its ids are NumPy's int64.
             prefetch: how many batches are in flight behind the delivered one, at most 1024.
-            seed: seed of the sampler's draws.
+            seed: seed of the sampler's draws. None: the next one of the buffer, so that no two
+                loaders draw alike, and a program that is run again draws the same; `Loader.seed`
+                says it. A buffer's first such loader has seed 0. `save` keeps how many it gave.
             timeout_s: longest wait of ``next`` for the rate limit; None: no end.
             locality: over a group. ``"first"``: ranks keep the draws from their own shards up to
                 their share, and only the surplus moves, inside the node if possible. ``"off"``:
@@ -422,6 +425,7 @@ class ReplayBuffer:
         *,
         tier: str = "host",
         name: str | None = None,
+        rate_limit: RateLimit | Literal["saved"] | None = "saved",
         publish: bool = False,
         group: Group | None = None,
     ) -> ReplayBuffer:
@@ -437,8 +441,16 @@ class ReplayBuffer:
         where these are equal, of the ranks that saved them; an open episode of rank k comes to rank
         k modulo R.
 
+        Args:
+            path: the directory that was saved to.
+            tier: as of the constructor, like `name`, `publish` and `group`; none is saved.
+            rate_limit: ``"saved"``: the limit that was saved, with its counts. None: no limit.
+                Another one counts from here on, with the steps that were ever stored for its
+                ``min_steps``; over a group, those of each rank.
+
         Raises:
-            InvalidArgument: the arguments differ among ranks, or parts of several saves are mixed.
+            InvalidArgument: a value that is not allowed, the arguments differ among ranks, or parts
+                of several saves are mixed.
             CorruptData: it is torn, truncated, foreign or of a newer format; says what and where.
         """
         connect_core_log()
@@ -450,6 +462,7 @@ class ReplayBuffer:
                 # Which GPU of its node it is on is each rank's own: "device:1".
                 "tier": check_text("[store] tier", tier).partition(":")[0],
                 "name": None if name is None else check_text("[store] name", name),
+                "rate_limit": _limit_of(rate_limit),
                 "publish": check_flag("[store] publish", publish),
                 "[made up]": _core.made_up_name(),
             }
@@ -458,6 +471,9 @@ class ReplayBuffer:
             made_up = alike(group, check, "[checkpoint] ReplayBuffer.load")[0]["[made up]"]
             place = checked_place(tier, name, group, made_up)
             shard, kept = checkpoint.load_rank(path, group, place)
+            limit = _limit_of(rate_limit)
+            if limit != "saved":
+                shard.set_rate_limit(limit)
             schema = Schema(Column(*column) for column in shard.columns)
             buffer = cls.__new__(cls)
             buffer._set(shard, schema, tier, name, group, publish)
@@ -498,6 +514,20 @@ def default_page_steps(step_bytes: int, capacity: int) -> int:
     """
     most = min(MOST_PAGE_STEPS, PAGE_BYTES // step_bytes, capacity // NUM_PAGES)
     return max(LEAST_PAGE_STEPS, 1 << most.bit_length() >> 1)
+
+
+def _limit_of(
+    rate_limit: RateLimit | Literal["saved"] | None,
+) -> tuple[float, int, float] | Literal["saved"] | None:
+    """What `ReplayBuffer.load` is given, as the core takes it."""
+    if isinstance(rate_limit, RateLimit):
+        return rate_limit.as_tuple()
+    if rate_limit is None or rate_limit == "saved":
+        return rate_limit
+    raise InvalidArgument(
+        f"[store] rate_limit {rate_limit!r}: give a gear.RateLimit, None for no limit, or 'saved' "
+        "for that which was saved"
+    )
 
 
 def _checked_group(group: Group | None) -> Group:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -235,3 +236,56 @@ except gear.InvalidArgument as error:
     )
     assert done.returncode == 0, done.stderr
     assert "closed" in done.stdout
+
+
+def test_a_loaded_buffer_has_the_limit_that_it_is_given(tier, tmp_path: Path) -> None:
+    saved = gear.RateLimit(samples_per_insert=2.0, min_steps=4, slack=8.0)
+
+    def appended(buffer: gear.ReplayBuffer, most: int) -> int:
+        writer = buffer.writer(timeout_s=0.0)
+        for done in range(most):
+            try:
+                writer.append(x=done)
+            except TimeoutError:
+                return done
+        return most
+
+    def sampled(buffer: gear.ReplayBuffer, most: int) -> int:
+        loader = buffer.loader(1, framework="numpy", prefetch=0, timeout_s=0.0)
+        for done in range(most):
+            try:
+                next(loader)
+            except TimeoutError:
+                return done
+        return most
+
+    with tier.buffer(SCHEMA, 128, rate_limit=saved) as buffer:
+        assert appended(buffer, 20) == 8
+        buffer.save(tmp_path / "replay")
+
+    def load(**more):
+        return tier.kind().load(tmp_path / "replay", **tier.arguments(), **more)
+
+    for kept in ({}, {"rate_limit": "saved"}):
+        with load(**kept) as buffer:
+            assert appended(buffer, 20) == 0
+            assert sampled(buffer, 30) == 16
+    with load(rate_limit=None) as buffer:
+        assert appended(buffer, 20) == 20
+        assert sampled(buffer, 30) == 30
+        buffer.save(tmp_path / "free")
+    with load(rate_limit=gear.RateLimit(1.0, min_steps=6, slack=5.0)) as buffer:
+        assert appended(buffer, 20) == 5
+        assert sampled(buffer, 30) == 10
+        buffer.save(tmp_path / "other")
+    with load(rate_limit=gear.RateLimit(1.0, min_steps=11, slack=5.0)) as buffer:
+        assert sampled(buffer, 1) == 0
+        assert appended(buffer, 20) == 3 + 5
+    for name, more in (("free", 20), ("other", 10)):
+        with tier.load(tmp_path / name) as buffer:
+            assert appended(buffer, 20) == more
+    for wrong in ("none", 3, True):
+        with pytest.raises(gear.InvalidArgument, match=r"rate_limit .*: give a gear.RateLimit"):
+            load(rate_limit=wrong)
+    with pytest.raises(gear.InvalidArgument, match="slack"):
+        load(rate_limit=gear.RateLimit(9.0, slack=1.0))

@@ -1,7 +1,8 @@
 """Checkpoint format 1, byte for byte: what this version writes, and what every later one reads.
 
-`golden/format-1` was written once by `write_golden`, and `golden/format-1-lookahead` by GEAR 0.1.0,
-which saved the look-ahead of its loaders (docs/format.md). When this test fails because bytes
+`golden/format-1-identity` was written once by `write_golden`, `golden/format-1` before a buffer had
+an identity, and `golden/format-1-lookahead` by GEAR 0.1.0, which saved its loaders' look-ahead
+(docs/format.md). When this test fails because bytes
 differ, the format has changed: raise its number, keep reading this one, and add a golden directory
 beside it.
 """
@@ -18,7 +19,8 @@ from reference import crc32c
 import gear
 from gear import checkpoint
 
-GOLDEN = Path(__file__).parent / "golden" / "format-1"
+GOLDEN = Path(__file__).parent / "golden" / "format-1-identity"
+EARLIER = Path(__file__).parent / "golden" / "format-1"
 LOOKAHEAD = Path(__file__).parent / "golden" / "format-1-lookahead"
 SHARD = "shard-0-of-1.1.gear"
 COLUMNS = [
@@ -76,7 +78,7 @@ def test_save_writes_the_golden_bytes(tmp_path: Path) -> None:
         assert differing == [], f"{name} differs from byte {differing[0]} on"
 
 
-@pytest.mark.parametrize("golden", [GOLDEN, LOOKAHEAD], ids=lambda path: path.name)
+@pytest.mark.parametrize("golden", [GOLDEN, EARLIER, LOOKAHEAD], ids=lambda path: path.name)
 def test_load_reads_the_golden_bytes(golden: Path) -> None:
     with gear.ReplayBuffer.load(golden) as buffer:
         assert buffer.schema == gear.Schema(COLUMNS)
@@ -112,6 +114,21 @@ def test_load_reads_the_golden_bytes(golden: Path) -> None:
         writer.append(**{name: values[0] for name, values in rows(214, 1).items()})
         assert buffer.episodes()[-1].end == 15
     assert checkpoint.inspect(golden)["errors"] == []
+
+
+def test_the_identity_is_that_of_the_first_row_and_seeds_are_counted() -> None:
+    """In the eight bytes that were zero before, or a look-ahead."""
+    first = b"".join(values[0].tobytes() for values in rows(0, 1).values())
+    written, earlier, lookahead = (
+        (folder / SHARD).read_bytes() for folder in (GOLDEN, EARLIER, LOOKAHEAD)
+    )
+    named = struct.pack("<II", crc32c(first), 1)
+    index_bytes = struct.unpack_from("<Q", written, 16)[0]
+    at = written.index(named, 64, 64 + index_bytes)
+    assert earlier[at : at + 8] == bytes(8)
+    assert earlier[64:at] == written[64:at]
+    assert earlier[at + 8 : 64 + index_bytes] == written[at + 8 : 64 + index_bytes]
+    assert struct.unpack_from("<Q", lookahead, at)[0] == 2
 
 
 def test_the_layout_of_the_file() -> None:
