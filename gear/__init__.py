@@ -15,7 +15,7 @@ if _find_spec("gear._core") is None:
 if _mixed := _namesake.mixed_folder(__path__):
     _warnings.warn(_namesake.mixture(_mixed), stacklevel=2)
 
-from gear._core import build_info as _build_info
+from gear._core import version as _version
 from gear.batch import Batch
 from gear.buffer import ReplayBuffer
 from gear.device import check_visible_device
@@ -38,7 +38,7 @@ from gear.statistics import BufferStats, LoaderStats
 from gear.window import Derived, IsLast, Step, StepIndex, Terminated, Window
 from gear.writer import Writer
 
-__version__ = str(_build_info()["version"])
+__version__ = _version()
 
 __all__ = [
     "Batch",

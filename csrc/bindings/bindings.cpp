@@ -122,7 +122,7 @@ py::dict build_info() {
   info["fabric"] = transport::fabric_built();
   info["simd"] = base::simd_name(base::simd());
   info["checkpoint_format"] = store::kCheckpointFormat;
-  info["threads"] = base::ThreadPool::shared().size();
+  info["threads"] = base::ThreadPool::shared_size();
   return info;
 }
 
@@ -147,9 +147,10 @@ void register_base(py::module_& module) {
              py::arg("OutOfMemory"), py::arg("CudaError"), py::arg("TransportError"),
              py::arg("CorruptData"), py::arg("IoError"),
              "Says which Python class each error of the core becomes.");
+  module.def("version", [] { return GEAR_VERSION; });
   module.def("build_info", &build_info,
              "What was built: version, compiler, CUDA and MPI (their versions; empty: without),\n"
-             "verbs and fabric (whether).");
+             "verbs and fabric (whether); and how many threads gather, once one is needed.");
   module.def("environment", &environment,
              "The environment variables for operators: (name, default, meaning).");
   module.def("send_log_to", &send_log_to, py::arg("sink"),

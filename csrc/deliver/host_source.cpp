@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/errors.h"
 #include "base/nvtx.h"
@@ -44,7 +45,7 @@ HostSource::HostSource(std::shared_ptr<store::Shard> shard, LoaderOptions option
   if (stage_) {
     blocks_->make(most_blocks);
   }
-  thread_ = std::thread([this] { run(); });
+  thread_ = base::OwnThread("gear-gather", [this] { run(); });
 }
 
 HostSource::~HostSource() {
@@ -53,7 +54,6 @@ HostSource::~HostSource() {
     stop_ = true;
   }
   work_.notify_all();
-  thread_.join();
 }
 
 std::unique_ptr<Job> HostSource::make_job() { return std::make_unique<Gather>(); }

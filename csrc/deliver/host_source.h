@@ -5,9 +5,9 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
+#include "base/threads/own_thread.h"
 #include "base/threads/thread_pool.h"
 #include "deliver/block_pool.h"
 #include "deliver/source.h"
@@ -89,7 +89,7 @@ class HostSource final : public Source {
   std::atomic<size_t> queued_{0};  ///< queue_.size(): what the own thread spins on
   bool stop_ = false;
   double gather_s_ = 0;
-  std::thread thread_;
+  base::OwnThread thread_;
 };
 
 }  // namespace gear::deliver

@@ -47,7 +47,7 @@ GroupSource::GroupSource(LoaderParts parts)
   board_ = std::make_shared<ReadBoard>(*peers_, parts.number, *control_);
   draw_ = std::make_unique<GlobalDraw>(*peers_, options_, group_.locality, facts_.layout,
                                        access_.told(), *control_);
-  thread_ = std::thread([this] { run(); });
+  thread_ = base::OwnThread("gear-group", [this] { run(); });
 }
 
 GroupSource::~GroupSource() {

@@ -7,9 +7,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
+#include "base/threads/own_thread.h"
 #include "deliver/pipeline.h"
 #include "group/global_draw.h"
 #include "group/group_loader.h"
@@ -104,7 +104,7 @@ class GroupSource final : public deliver::Source {
   bool stop_ = false;
   bool ended_ = false;      ///< the own thread
   deliver::Stats counted_;  ///< gather_s, and bytes by where they came from
-  std::thread thread_;
+  base::OwnThread thread_;
 };
 
 }  // namespace gear::group

@@ -1,6 +1,7 @@
 #include "base/threads/origin.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
 
@@ -13,7 +14,7 @@ std::atomic<uint64_t> g_forks{0};  // between the first process and this one
 
 }  // namespace
 
-Origin::Origin() : forks_(g_forks.load(std::memory_order_relaxed)) {
+Origin::Origin() : forks_(g_forks.load(std::memory_order_relaxed)), pid_(::getpid()) {
   static const int error =
       pthread_atfork(nullptr, nullptr, [] { g_forks.fetch_add(1, std::memory_order_relaxed); });
   if (error != 0) {
@@ -22,5 +23,10 @@ Origin::Origin() : forks_(g_forks.load(std::memory_order_relaxed)) {
 }
 
 bool Origin::forked() const noexcept { return g_forks.load(std::memory_order_relaxed) != forks_; }
+
+std::string Origin::text() const {
+  return cat("was made by process ", pid_, ", and this is process ", ::getpid(),
+             ", forked from it");
+}
 
 }  // namespace gear::base

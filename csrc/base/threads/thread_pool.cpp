@@ -1,13 +1,13 @@
 #include "base/threads/thread_pool.h"
 
 #include <sched.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/environment.h"
@@ -38,28 +38,6 @@ size_t usable_cpus() {
   return std::max<size_t>(std::thread::hardware_concurrency(), 1);
 }
 
-// Blocks all signals while it lives, so that threads made meanwhile inherit that: signals belong to
-// the program's own threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    blocked_ = pthread_sigmask(SIG_SETMASK, &all, &former_) == 0;
-  }
-  ~SignalsBlocked() {
-    if (blocked_) {
-      pthread_sigmask(SIG_SETMASK, &former_, nullptr);
-    }
-  }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t former_;
-  bool blocked_;
-};
-
 }  // namespace
 
 struct ThreadPool::Sleep {
@@ -71,14 +49,13 @@ struct ThreadPool::Sleep {
 ThreadPool::ThreadPool(size_t num_threads) : sleep_(std::make_unique<Sleep>()) {
   GEAR_CHECK(num_threads >= 1);
   workers_.reserve(num_threads - 1);
-  const SignalsBlocked signals;
   for (size_t i = 1; i < num_threads; ++i) {
     try {
-      workers_.emplace_back([this] { work(); });
+      workers_.emplace_back("gear-pool", [this] { work(); });
     } catch (const std::system_error& error) {
-      log(Level::kWarning, cat("[threads] the system refused thread ", i + 1, " of ", num_threads,
-                               " (", error.what(), "): continuing with ", i,
-                               "; raise the limit on processes or lower GEAR_NUM_THREADS"));
+      refused_ = cat("[threads] the system refused thread ", i + 1, " of ", num_threads, " (",
+                     error.what(), "): continuing with ", i,
+                     "; raise the limit on processes or lower GEAR_NUM_THREADS");
       break;
     }
   }
@@ -88,9 +65,6 @@ ThreadPool::~ThreadPool() {
   if (origin_.forked()) {
     // The workers stayed in the parent, but are still counted as waiting: destroying a condition
     // variable would wait for them.
-    for (std::thread& worker : workers_) {
-      worker.detach();
-    }
     static_cast<void>(sleep_.release());
     return;
   }
@@ -99,18 +73,29 @@ ThreadPool::~ThreadPool() {
     stop_.store(true, std::memory_order_seq_cst);
   }
   sleep_->job_opened.notify_all();
-  for (std::thread& worker : workers_) {
-    worker.join();
-  }
+  workers_.clear();
+}
+
+size_t ThreadPool::shared_size() {
+  const auto asked = env_int("GEAR_NUM_THREADS", 1, kMaxThreads);
+  return asked ? static_cast<size_t>(*asked) : std::min(usable_cpus(), kDefaultMaxThreads);
 }
 
 ThreadPool& ThreadPool::shared() {
-  static ThreadPool* const pool = [] {
-    const auto asked = env_int("GEAR_NUM_THREADS", 1, kMaxThreads);
-    const size_t size =
-        asked ? static_cast<size_t>(*asked) : std::min(usable_cpus(), kDefaultMaxThreads);
-    return std::make_unique<ThreadPool>(size).release();
-  }();
+  // Without a lock: one that is held while the process is forked stays so in the child. Of threads
+  // that come first at once, one gives its pool to all.
+  static std::atomic<ThreadPool*> current{nullptr};
+  ThreadPool* pool = current.load(std::memory_order_acquire);
+  if (pool != nullptr && !pool->origin_.forked()) {
+    return *pool;
+  }
+  auto made = std::make_unique<ThreadPool>(shared_size());
+  if (current.compare_exchange_strong(pool, made.get(), std::memory_order_acq_rel)) {
+    pool = made.release();
+    if (!pool->refused_.empty()) {
+      log(Level::kWarning, pool->refused_);  // now that a sink that asks for the pool finds it
+    }
+  }
   return *pool;
 }
 

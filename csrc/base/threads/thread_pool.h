@@ -6,10 +6,11 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <thread>
+#include <string>
 #include <vector>
 
 #include "base/threads/origin.h"
+#include "base/threads/own_thread.h"
 
 namespace gear::base {
 
@@ -24,7 +25,7 @@ namespace gear::base {
 class ThreadPool {
  public:
   /// `num_threads` counts the calling thread: 1 makes a pool without workers. Where the system
-  /// refuses a thread, the pool is smaller and says so in the log. Workers block all signals.
+  /// refuses a thread, the pool is smaller; shared() says so in the log.
   explicit ThreadPool(size_t num_threads);
 
   /// Ends the workers; no loop may be running.
@@ -33,9 +34,14 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  /// The pool of the process, made at the first call with GEAR_NUM_THREADS threads, else one per
-  /// CPU that this process may use, at most 16. It is never destroyed.
+  /// The pool of the process, made at the first call with shared_size() threads; a forked child
+  /// gets one of its own. It is never destroyed. Throws as shared_size(). The first call may log:
+  /// without a lock that the log's sink may want.
   static ThreadPool& shared();
+
+  /// GEAR_NUM_THREADS, else one per CPU that this process may use, at most 16. Throws
+  /// InvalidArgument for a GEAR_NUM_THREADS that is no such number.
+  static size_t shared_size();
 
   /// Threads that can run tasks at once, the caller included.
   size_t size() const noexcept { return workers_.size() + 1; }
@@ -77,8 +83,9 @@ class ThreadPool {
   std::atomic<uint32_t> sleepers_{0};
   std::atomic<bool> caller_sleeps_{false};
   Origin origin_;
+  std::string refused_;  ///< a sentence; empty: no thread was
   std::unique_ptr<Sleep> sleep_;
-  std::vector<std::thread> workers_;
+  std::vector<OwnThread> workers_;
 };
 
 }  // namespace gear::base

@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
+#include "base/threads/signals_blocked.h"
 
 namespace gear::c10d {
 namespace {
@@ -207,6 +208,7 @@ void Engine::wake() {
     }
     wanted_ = true;
     if (!thread_) {
+      const base::SignalsBlocked signals;
       thread_.emplace([this] { run(); });
       started_ = true;
     }

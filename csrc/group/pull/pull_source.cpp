@@ -71,7 +71,7 @@ PullSource::PullSource(std::shared_ptr<Peers> peers, std::shared_ptr<PublishedSh
       PulledItems::Options{options_.sampler.seed, plan::lookahead(options_.outputs),
                            peers_->control().timeout_s()});
   bytes_.resize(peers_->size());
-  thread_ = std::thread([this] { run(); });
+  thread_ = base::OwnThread("gear-pull", [this] { run(); });
 }
 
 PullSource::~PullSource() {
@@ -81,7 +81,6 @@ PullSource::~PullSource() {
     give_up_ = true;
   }
   changed_.notify_all();
-  thread_.join();
 }
 
 std::unique_ptr<deliver::Job> PullSource::make_job() { return std::make_unique<Pull>(); }

@@ -5,9 +5,9 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
+#include "base/threads/own_thread.h"
 #include "deliver/block_pool.h"
 #include "deliver/pipeline.h"
 #include "deliver/stage.h"
@@ -67,7 +67,7 @@ class PullSource final : public deliver::Source {
   double gather_s_ = 0;
   PulledItems::Counts counts_;
   std::vector<uint64_t> bytes_;  // delivered, by owner
-  std::thread thread_;
+  base::OwnThread thread_;
 };
 
 /// What a loader that pulls holds. Not collective. Throws InvalidArgument as PullSource and

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 namespace gear::transport::fabric {
@@ -18,24 +19,21 @@ ExposedByFabric::ExposedByFabric(std::shared_ptr<const FabricDomain> domain, Byt
     : endpoint_(std::move(domain), kQueueDepth, true),
       memory_(endpoint_, memory, MemoryUse::kExposed, chunk_bytes) {
   if (endpoint_.domain().info()->domain_attr->data_progress == FI_PROGRESS_MANUAL) {
-    thread_ = std::jthread([this](const std::stop_token& stop) { serve(stop); });
+    thread_ = base::OwnThread("gear-fabric", [this] { serve(); });
   }
 }
 
 ExposedByFabric::~ExposedByFabric() {
-  if (thread_.joinable()) {
-    thread_.request_stop();
-    if (endpoint_.waits()) {
-      ::fi_cq_signal(endpoint_.completions());
-    }
-    thread_.join();
+  stop_ = true;
+  if (endpoint_.waits()) {
+    ::fi_cq_signal(endpoint_.completions());
   }
 }
 
 // Completions are none of this rank's: errors of readers that went away, at most.
-void ExposedByFabric::serve(const std::stop_token& stop) const {
+void ExposedByFabric::serve() const {
   std::array<fi_cq_entry, 8> entries;
-  while (!stop.stop_requested()) {
+  while (!stop_) {
     const ssize_t count =
         endpoint_.waits() ? ::fi_cq_sread(endpoint_.completions(), entries.data(), entries.size(),
                                           nullptr, kSleepMs)

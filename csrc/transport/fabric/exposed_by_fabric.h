@@ -1,10 +1,10 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <stop_token>
-#include <thread>
 
+#include "base/threads/own_thread.h"
 #include "transport/fabric/fabric_memory.h"
 #include "transport/one_sided/device.h"
 
@@ -22,11 +22,12 @@ class ExposedByFabric final : public Exposed {
   Opaque address() const override { return endpoint_.name(); }
 
  private:
-  void serve(const std::stop_token& stop) const;
+  void serve() const;
 
   FabricEndpoint endpoint_;
   FabricMemory memory_;
-  std::jthread thread_;
+  std::atomic<bool> stop_{false};
+  base::OwnThread thread_;  // none where the provider answers without it
 };
 
 }  // namespace gear::transport::fabric

@@ -13,6 +13,7 @@
 #include "base/cuda/cuda.h"
 #include "base/devices.h"
 #include "base/errors.h"
+#include "base/threads/own_thread.h"
 #include "base/threads/spin.h"
 #include "transport/device_transport.h"
 #include "transport/nccl/grouped.h"
@@ -122,7 +123,7 @@ class Nccl final : public DeviceTransport {
       abort();
       throw;
     }
-    watcher_ = std::thread([this] { watch(); });
+    watcher_ = base::OwnThread("gear-nccl", [this] { watch(); });
   }
 
   ~Nccl() override {
@@ -375,7 +376,7 @@ class Nccl final : public DeviceTransport {
   bool pending_ = false;
   bool stop_ = false;
   std::optional<std::string> error_;
-  std::thread watcher_;
+  base::OwnThread watcher_;
 };
 
 }  // namespace

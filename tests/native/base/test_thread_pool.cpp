@@ -11,6 +11,7 @@
 
 #include "base/threads/thread_pool.h"
 #include "child_process.h"
+#include "scoped_variable.h"
 
 using gear::base::ThreadPool;
 
@@ -185,3 +186,24 @@ TEST_CASE("the shared pool is one and has at least the caller") {
   CHECK(&ThreadPool::shared() == &ThreadPool::shared());
   CHECK(ThreadPool::shared().size() >= 1);
 }
+
+#ifndef __SANITIZE_THREAD__  // ends a forked child that starts a thread
+TEST_CASE("a forked process gets a shared pool of its own, whose threads run") {
+  const gear::testing::ScopedVariable threads("GEAR_NUM_THREADS", "3");
+  ThreadPool& of_parent = ThreadPool::shared();
+  const int code = gear::testing::in_child([&] {
+    ThreadPool& own = ThreadPool::shared();
+    if (&own == &of_parent || own.size() != 3 || &own != &ThreadPool::shared()) {
+      return 1;
+    }
+    Meeting meeting;
+    own.parallel_for(100, [&](size_t) {
+      meeting.come();
+      meeting.wait_for_two();
+    });
+    return meeting.size() >= 2 ? 0 : 2;
+  });
+  CHECK(code == 0);
+  CHECK(&ThreadPool::shared() == &of_parent);
+}
+#endif
