@@ -28,7 +28,8 @@ void set_log_sink(LogSink sink, Level threshold = Level::kWarning);
 /// for anything but off, warning, info, debug.
 Level log_level_from_environment();
 
-/// Hands the message to the sink. Never throws: destructors may log.
+/// Hands the message to the sink. Never throws: destructors may log. Without a lock of the core:
+/// the sink may be Python, which may call the core again.
 void log(Level level, const std::string& message) noexcept;
 
 }  // namespace gear::base

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/threads/thread_pool.h"
 #include "deliver/host_source.h"
 #include "gather/gather_cpu.h"
 
@@ -34,23 +35,24 @@ plan::Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
 
 plan::Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>& ids,
                                 const std::vector<plan::Output>& outputs, bool packed) {
+  base::ThreadPool& pool = base::ThreadPool::shared();
   select::Selection selection;
   plan::Plan plan;
   plan::Batch batch;
-  auto lock = shard.lock();
   check_outputs(outputs, shard.schema(), ids.size(), shard.index().num_slots());
+  batch.layout = std::make_shared<plan::BatchLayout>(shard.schema(), outputs, ids.size(), packed);
+  batch.block = host_block(batch.layout->bytes);  // may log, which nobody may under the lock
+  auto lock = shard.lock();
   for (const int64_t id : ids) {
     selection.add(shard.index().resolve(id), 1.0F);
   }
-  batch.layout = std::make_shared<plan::BatchLayout>(shard.schema(), outputs, ids.size(), packed);
-  batch.block = host_block(batch.layout->bytes);
   make_plan(shard.index(), shard.layout(), selection, batch, plan);
   // The ids as they were given: an episode's id stays an episode's.
   std::memcpy(batch.at<int64_t>(batch.layout->ids), ids.data(), ids.size() * sizeof(int64_t));
   const auto give_back = [&shard, ticket = shard.begin_read()](void*) { shard.end_read(ticket); };
   const std::unique_ptr<void, decltype(give_back)> reading(&shard, give_back);
   lock.unlock();
-  gather::gather_cpu(shard.data(), shard.layout(), plan, batch, base::ThreadPool::shared());
+  gather::gather_cpu(shard.data(), shard.layout(), plan, batch, pool);
   return batch;
 }
 

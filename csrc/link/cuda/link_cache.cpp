@@ -6,6 +6,9 @@
 #include <map>
 #include <mutex>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/devices.h"
 #include "base/environment.h"
@@ -69,20 +72,39 @@ void write_cache(const fs::path& path, const std::string& text) {
   base::atomic_rename(draft, path.string());
 }
 
-LinkModel measure(int device) {
+// Logs when it ends what was told to it, behind a lock that is taken after it: a log's sink may ask
+// for a link itself.
+class LaterLog {
+ public:
+  LaterLog() = default;
+  ~LaterLog() {
+    for (const auto& [level, text] : messages_) {
+      base::log(level, text);
+    }
+  }
+  LaterLog(const LaterLog&) = delete;
+  LaterLog& operator=(const LaterLog&) = delete;
+
+  void add(base::Level level, std::string text) { messages_.emplace_back(level, std::move(text)); }
+
+ private:
+  std::vector<std::pair<base::Level, std::string>> messages_;
+};
+
+LinkModel measure(int device, LaterLog& log) {
   const auto start = std::chrono::steady_clock::now();
   LinkModel model = measure_link(device);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  base::log(base::Level::kInfo,
-            base::cat("[collect] measured the link to GPU ", device, " in ", took.count(), " s"));
+  log.add(base::Level::kInfo,
+          base::cat("[collect] measured the link to GPU ", device, " in ", took.count(), " s"));
   try {
     if (const auto path = cache_path(device)) {
       write_cache(*path, model.text());
     }
   } catch (const std::exception& error) {
-    base::log(base::Level::kWarning,
-              base::cat("[collect] cannot keep the measured speed of the link to GPU ", device,
-                        ", so each process measures it again: ", error.what()));
+    log.add(base::Level::kWarning,
+            base::cat("[collect] cannot keep the measured speed of the link to GPU ", device,
+                      ", so each process measures it again: ", error.what()));
   }
   return model;
 }
@@ -108,6 +130,7 @@ std::optional<LinkModel> cached_link_to(int device) {
 }
 
 LinkModel link_to(int device) {
+  LaterLog log;
   const std::lock_guard guard(models_mutex());
   if (const auto known = models().find(device); known != models().end()) {
     return known->second;
@@ -116,26 +139,27 @@ LinkModel link_to(int device) {
   try {
     model = read_cache(device);
   } catch (const std::exception& error) {
-    base::log(base::Level::kWarning,
-              base::cat("[collect] cannot read the kept speed of the link to GPU ", device,
-                        ", measuring it again: ", error.what()));
+    log.add(base::Level::kWarning,
+            base::cat("[collect] cannot read the kept speed of the link to GPU ", device,
+                      ", measuring it again: ", error.what()));
   }
   try {
     if (!model) {
-      model = measure(device);
+      model = measure(device, log);
     }
   } catch (const base::OutOfMemory& error) {
     model = LinkModel::typical();
-    base::log(base::Level::kWarning,
-              base::cat("[collect] no memory to measure the link to GPU ", device,
-                        ", assuming PCIe 5 with 16 lanes: ", error.what()));
+    log.add(base::Level::kWarning,
+            base::cat("[collect] no memory to measure the link to GPU ", device,
+                      ", assuming PCIe 5 with 16 lanes: ", error.what()));
   }
   return models().emplace(device, std::move(*model)).first->second;
 }
 
 LinkModel measure_link_again(int device) {
+  LaterLog log;
   const std::lock_guard guard(models_mutex());
-  return models().insert_or_assign(device, measure(device)).first->second;
+  return models().insert_or_assign(device, measure(device, log)).first->second;
 }
 
 }  // namespace gear::link

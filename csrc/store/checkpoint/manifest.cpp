@@ -9,7 +9,6 @@
 #include "base/crc32c.h"
 #include "base/errors.h"
 #include "base/file.h"
-#include "base/log.h"
 
 namespace gear::store {
 namespace {
@@ -134,7 +133,7 @@ void discard_save(const std::string& directory, const Manifest& manifest, bool m
   }
 }
 
-void tidy_directory(const std::string& directory, const Manifest& manifest) noexcept {
+std::optional<std::string> tidy_directory(const std::string& directory, const Manifest& manifest) {
   try {
     base::sync_directory(directory);
     for (const std::string& name : base::names_in(directory)) {
@@ -143,10 +142,10 @@ void tidy_directory(const std::string& directory, const Manifest& manifest) noex
       }
     }
   } catch (const std::exception& error) {
-    base::log(base::Level::kWarning, base::cat("[checkpoint] ", directory,
-                                               " is saved, but older files in it could not be ",
-                                               "removed: ", error.what()));
+    return base::cat("[checkpoint] ", directory, " is saved, but older files in it could not be ",
+                     "removed: ", error.what());
   }
+  return std::nullopt;
 }
 
 }  // namespace gear::store

@@ -42,7 +42,8 @@ void commit_manifest(const std::string& directory, const Manifest& manifest);
 void discard_save(const std::string& directory, const Manifest& manifest, bool made) noexcept;
 
 /// Makes a commit durable and removes the shard files that the manifest does not name. The new
-/// checkpoint is in force already: what goes wrong here is logged, not thrown.
-void tidy_directory(const std::string& directory, const Manifest& manifest) noexcept;
+/// checkpoint is in force already: what goes wrong here is not thrown, but returned, a sentence for
+/// the log (callers hold a lock, and nobody logs under one).
+std::optional<std::string> tidy_directory(const std::string& directory, const Manifest& manifest);
 
 }  // namespace gear::store

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "base/crc32c.h"
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "store/checkpoint/byte_stream.h"
 #include "store/checkpoint/manifest.h"
 #include "store/checkpoint/share.h"
@@ -355,7 +358,13 @@ void save_shard(Shard& shard, const std::string& directory, std::span<const Kept
     discard_save(directory, manifest, prepared.made);
     throw;
   }
-  tidy_directory(directory, manifest);
+  // Under the lock, which orders the saves of this buffer into one directory; its sink may want the
+  // lock, and logs behind it.
+  const std::optional<std::string> untidy = tidy_directory(directory, manifest);
+  lock.unlock();
+  if (untidy) {
+    base::log(base::Level::kWarning, *untidy);
+  }
 }
 
 LoadedShard load_shard(const std::string& directory, memory::TierChoice tier,
