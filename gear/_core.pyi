@@ -47,6 +47,7 @@ __all__: list[str] = [
     "shared_memory_transport",
     "verbs_port",
     "verbs_transport",
+    "version",
 ]
 
 class Shard:
@@ -111,6 +112,11 @@ class Shard:
     @property
     def identity(self) -> int: ...
     @property
+    def forked(self) -> bool:
+        """
+        Whether this is a copy, in a forked child of the process that made it.
+        """
+    @property
     def num_bytes(self) -> int: ...
     @property
     def num_episodes(self) -> int: ...
@@ -123,7 +129,10 @@ class Writer:
     def __init__(
         self, shard: Shard, episode: typing.SupportsInt | typing.SupportsIndex | None = None
     ) -> None: ...
-    def _close(self) -> None: ...
+    def _close(self) -> int | None:
+        """
+        Ends an open episode, and returns its number.
+        """
     def _end_episode(
         self,
         terminated: bool,
@@ -315,7 +324,7 @@ class Collector:
 def build_info() -> dict:
     """
     What was built: version, compiler, CUDA and MPI (their versions; empty: without),
-    verbs and fabric (whether).
+    verbs and fabric (whether); and how many threads gather, once one is needed.
     """
 
 def collect_ids(
@@ -495,5 +504,7 @@ def verbs_transport(
     """
     A transport that reads rows by RDMA; all else goes by `messages`. Collective.
     """
+
+def version() -> str: ...
 
 CHECKPOINT_FORMAT: int = 2

@@ -39,6 +39,14 @@ class ReplayBuffer:
     Any number of threads may write (one `Writer` each) and read (one `Loader` each); over a group
     of several ranks, one thread makes the loaders and draws from all of them.
 
+    A forked child (a worker of a torch ``DataLoader``, say) has the buffer as it was when it was
+    forked. What would change it raises InvalidArgument there: `writer`, `update` and `save`. What
+    counts and describes it may be called (`len`, `stats`, `episodes`, `priorities`; where a GPU
+    keeps priorities, `len` alone). `loader` and `collect` may be called on tier ``"host"``, and
+    `loader` only without ``max_times_sampled`` and ``rate_limit``. `close` and the child's end
+    leave the parent's memory alone. An actor in a child process makes a buffer of its own, or sends
+    its steps to the process that has the buffer.
+
     Args:
         schema: the columns of a step.
         capacity: steps that the buffer has room for, rounded up to whole pages; over a group, the
@@ -246,6 +254,10 @@ class ReplayBuffer:
         Args:
             episode: uid of an open episode without a writer (after `load`) to continue.
             timeout_s: longest wait for the rate limit, then TimeoutError; None: no end.
+
+        Raises:
+            InvalidArgument: no such episode is open without a writer; or this is a forked child of
+                the process that made the buffer.
         """
         return Writer(self._open(), episode, timeout_s)
 
@@ -269,7 +281,7 @@ class ReplayBuffer:
         Raises:
             InvalidArgument: a wrong priority or id; nothing is set. A GPU finds it later: then the
                 next call of the buffer or of its loaders there raises it. Or some rank has role
-                ``"store"``. Or the buffer publishes, and this is a forked child.
+                ``"store"``. Or this is a forked child of the process that made the buffer.
         """
         shard = self._open()
         if self._group.stores:
@@ -408,9 +420,10 @@ class ReplayBuffer:
 
         Raises:
             IoError: the file system refused (full, read-only); says how much was written.
-            InvalidArgument: ``path`` holds something else than a checkpoint, or is no path. Or a
-                signal handler or finaliser calls it in the middle of a ``next`` over several ranks
-                whose GPUs hold newer priorities; call it after that ``next``.
+            InvalidArgument: ``path`` holds something else than a checkpoint, or is no path; or this
+                is a forked child of the process that made the buffer. Or a signal handler or
+                finaliser calls it in the middle of a ``next`` over several ranks whose GPUs hold
+                newer priorities; call it after that ``next``.
         """
         if self._group.size == 1:
             checkpoint.save(self._open(), path)
@@ -484,10 +497,13 @@ class ReplayBuffer:
     def close(self) -> None:
         """Frees the memory as soon as writers and loaders are closed too.
 
+        In a forked child it frees nothing: the child keeps its copy until it ends.
+
         Over a group, the call is collective on tier ``"device"``, because a GPU may free its memory
         only when no other GPU reads it.
         """
         shared = self._peers is not None and self._tier.startswith("device")
+        shared = shared and not self._open().forked
         self._peers = None
         if shared:
             try:

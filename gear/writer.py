@@ -24,7 +24,9 @@ class Writer(_core.Writer):
 
     At the end of a ``with`` block the writer ends an open episode as truncated. If an exception
     leaves the block, the logger ``gear`` says so in a warning: the buffer keeps the steps appended
-    until then, and no closing step follows them. Only one thread at a time may use a writer.
+    until then, and no closing step follows them. Only one thread at a time may use a writer. In a
+    forked child of the process that made the buffer, all but `close` and ``episode`` raise
+    InvalidArgument.
     """
 
     def __init__(
@@ -54,15 +56,17 @@ class Writer(_core.Writer):
         self._end_episode(bool(terminated), weight, None if final is None else dict(final))
 
     def close(self) -> None:
-        """Ends an open episode as truncated. The writer takes no more steps."""
+        """Ends an open episode as truncated. The writer takes no more steps.
+
+        In a forked child nothing ends: the episode is the parent's.
+        """
         self._close()
 
     def __enter__(self) -> Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        episode = None if kind is None else self.episode
-        self.close()
+        episode = self._close()
         if kind is not None and episode is not None:
             logging.getLogger("gear").warning(
                 "[ingest] episode %d was open when %s left its writer: the writer ended it as "

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/errors.h"
+#include "base/threads/thread_pool.h"
 #include "bindings/batch.h"
 #include "bindings/buffer_peers.h"
 #include "deliver/make_source.h"
@@ -145,6 +146,7 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
                            double alpha, double beta, bool shuffle, bool drop_last, int device,
                            const std::string& path, const std::string& locality, bool nccl,
                            std::optional<double> timeout_s, bool pull) {
+  shard.check_draws("loader");
   LoaderOptions options{
       {make_outputs(shard.schema(), outputs),
        batch_size,
@@ -189,6 +191,7 @@ class PyCollector {
               std::optional<std::shared_ptr<BufferPeers>> peers)
       : schema_(shard->shared_schema()), peers_(std::move(peers).value_or(nullptr)) {
     const py::gil_scoped_release release;
+    static_cast<void>(base::ThreadPool::shared());  // may log, which nobody may under a lock
     if (options.pull) {
       GEAR_CHECK(peers_ && peers_->published);
       pulls_ = true;
@@ -352,6 +355,7 @@ PyBatch collect_ids(const std::shared_ptr<store::Shard>& shard,
         base::cat("[collect] ids of ", ids.ndim(), " dimensions: one is allowed"));
   }
   const std::vector<int64_t> wanted(ids.data(), ids.data() + ids.size());
+  shard->check_rows("collect");
   const std::vector<plan::Output> specs = make_outputs(shard->schema(), outputs);
   Batch batch;
   {

@@ -13,12 +13,13 @@ std::shared_ptr<BufferPeers> make_peers(std::shared_ptr<store::Shard> shard,
                                         std::shared_ptr<transport::Transport> transport,
                                         std::vector<uint32_t> nodes, bool hide_names) {
   const py::gil_scoped_release release;
-  return std::make_shared<BufferPeers>(std::move(shard), std::move(transport), std::move(nodes),
-                                       hide_names);
+  return base::make_shared_here<BufferPeers>(std::move(shard), std::move(transport),
+                                             std::move(nodes), hide_names);
 }
 
 void save_part(BufferPeers& peers, const std::string& path) {
   const py::gil_scoped_release release;
+  peers.shard().check_process("save");  // before a GPU is asked for what it keeps
   store::save_shard(peers.shard(), path, peers.kept_updates());
 }
 

@@ -26,12 +26,14 @@ class PyWriter {
   void append(const py::kwargs& columns) {
     const OneThread::Turn turn(calls_);
     const Given given(inputs_);
+    require_open("append");
     write(read(columns, false));
   }
 
   void extend(const py::kwargs& columns) {
     const OneThread::Turn turn(calls_);
     const Given given(inputs_);
+    require_open("extend");
     write(read(columns, true));
   }
 
@@ -39,7 +41,7 @@ class PyWriter {
                    const std::optional<py::dict>& last) {
     const OneThread::Turn turn(calls_);
     const Given given(inputs_);
-    require_open();
+    require_open("end_episode");
     if (weight && (!std::isfinite(*weight) || *weight < 0)) {
       throw base::InvalidArgument(
           base::cat("[ingest] weight ", *weight, ": a finite number, 0 or more, is allowed"));
@@ -70,16 +72,22 @@ class PyWriter {
 
   // From any thread: a call that waits in another one ends with an error first. From a signal
   // handler that interrupted such a call in this thread: the call ends as well, and the episode
-  // with the writer.
-  void close() {
+  // with the writer. Returns the episode that this call ends: none in a forked child, where it is
+  // the parent's.
+  std::optional<uint64_t> close() {
     closing_ = true;
     if (calls_.is_inside()) {
-      return;
+      return std::nullopt;
     }
     const py::gil_scoped_release release;
     const OneThread::Turn turn(calls_, true);
+    if (!writer_) {
+      return std::nullopt;
+    }
+    const std::optional<uint64_t> ended = shard_->forked() ? std::nullopt : writer_->episode_uid();
     writer_.reset();
     shard_.reset();
+    return ended;
   }
 
   void set_timeout(std::optional<double> timeout_s) { timeout_s_ = timeout_s; }
@@ -103,16 +111,16 @@ class PyWriter {
 
   std::string name(size_t c) const { return shard_->schema()[c].name; }
 
-  void require_open() const {
+  void require_open(std::string_view call) const {
     if (!writer_ || closing_) {
       throw base::InvalidArgument(
           "[ingest] this writer is closed: make another with buffer.writer()");
     }
+    shard_->check_process(call);
   }
 
   // Reads the columns and the priority of one step, or of as many as there are; returns how many.
   uint64_t read(const py::kwargs& columns, bool many) {
-    require_open();
     for (size_t c = 0; c < names_.size(); ++c) {
       const py::handle value = PyDict_GetItemWithError(columns.ptr(), names_[c].ptr());
       if (!value) {
@@ -259,7 +267,7 @@ void register_ingest(py::module_& module) {
            "optionally `priority`, one number or one a step.")
       .def("_end_episode", &PyWriter::end_episode, py::arg("terminated"), py::arg("weight"),
            py::arg("final"))
-      .def("_close", &PyWriter::close)
+      .def("_close", &PyWriter::close, "Ends an open episode, and returns its number.")
       .def("_set_timeout", &PyWriter::set_timeout, py::arg("timeout_s"))
       .def_property_readonly("episode", &PyWriter::episode, "Number of the open episode, or None.");
 }

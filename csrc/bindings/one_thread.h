@@ -4,11 +4,15 @@
 #include <thread>
 
 #include "base/errors.h"
+#include "base/threads/origin.h"
 
 namespace gear::bindings {
 
 /// An object that one thread at a time may call: a call during another thread's is refused, where
 /// it would else work at what that one has half done.
+///
+/// In a forked child nobody has a turn or waits for one: a call that another thread was in ends in
+/// the parent alone, and what the object refuses there it says itself.
 class OneThread {
  public:
   /// `refusal`: the message, as base::Error has it.
@@ -19,6 +23,9 @@ class OneThread {
    public:
     /// `waits`: for another's to return, without the GIL, in place of throwing.
     explicit Turn(OneThread& object, bool waits = false) : caller_(object.caller_) {
+      if (object.origin_.forked()) {
+        return;
+      }
       std::thread::id other;
       while (!caller_.compare_exchange_strong(other, std::this_thread::get_id())) {
         if (!waits) {
@@ -44,6 +51,7 @@ class OneThread {
 
  private:
   const char* refusal_;
+  base::Origin origin_;
   std::atomic<std::thread::id> caller_{};
 };
 

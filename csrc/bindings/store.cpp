@@ -83,7 +83,7 @@ std::shared_ptr<store::Shard> make_shard(const std::vector<ColumnTuple>& columns
   options.rate_limiter = make_rate_limiter(rate_limit);
   store::Schema schema = make_schema(columns);
   const py::gil_scoped_release release;  // memory is made and, where pinned, page-locked: seconds
-  return std::make_shared<store::Shard>(std::move(schema), options);
+  return base::make_shared_here<store::Shard>(std::move(schema), options);
 }
 
 // Makes sure that the index holds the priorities that GPUs are ahead with, and calls `look` under
@@ -272,6 +272,9 @@ void register_store(py::module_& module) {
                              [](store::Shard& shard) { return shard.index().num_slots(); })
       .def_property_readonly("page_steps",
                              [](store::Shard& shard) { return shard.layout().page_steps; })
+      .def_property_readonly(
+          "forked", &store::Shard::forked,
+          "Whether this is a copy, in a forked child of the process that made it.")
       .def_property_readonly("num_steps",
                              [](store::Shard& shard) {
                                const py::gil_scoped_release release;

@@ -3,7 +3,7 @@
 namespace gear::deliver {
 
 std::shared_ptr<HostBlockPool> make_host_blocks(uint64_t block_bytes, size_t max_idle, int device) {
-  return std::make_shared<HostBlockPool>(max_idle, [block_bytes, device] {
+  return base::make_shared_here<HostBlockPool>(max_idle, [block_bytes, device] {
     const memory::Tier tier = device < 0 ? memory::Tier::kHost : memory::Tier::kPinned;
     return memory::make_region(tier, block_bytes, {"", "", device});
   });

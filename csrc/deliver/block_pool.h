@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/threads/origin.h"
 #include "memory/region.h"
 
 namespace gear::deliver {
@@ -18,6 +19,8 @@ namespace gear::deliver {
 /// `Block` is a memory::Region, or what a GPU's streams read, which has `bool release() noexcept`:
 /// whether it may be used again. Of a host's idle blocks the newest is used next, which lies in its
 /// caches; of a GPU's the oldest, which the streams that read it have most likely left.
+///
+/// A block that comes back in a forked child is left as it is. Made by base::make_shared_here().
 template <class Block>
 class BlockPool : public std::enable_shared_from_this<BlockPool<Block>> {
  public:
@@ -56,6 +59,10 @@ class BlockPool : public std::enable_shared_from_this<BlockPool<Block>> {
   static constexpr bool kReadByStreams = requires(Block& block) { block.release(); };
 
   void release(std::unique_ptr<Block> block) noexcept {
+    if (origin_.forked()) {
+      static_cast<void>(block.release());
+      return;
+    }
     bool reusable = true;
     if constexpr (kReadByStreams) {
       reusable = block->release();
@@ -68,6 +75,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool<Block>> {
     }
   }
 
+  base::Origin origin_;
   size_t max_idle_;
   std::function<std::unique_ptr<Block>()> make_;
   std::mutex mutex_;

@@ -70,8 +70,8 @@ void Pipeline::end() {
 Source& Pipeline::source() const {
   if (origin_.forked()) {
     throw base::InvalidArgument(
-        "[collect] this loader was made before this process was forked, and its threads stayed in "
-        "the parent: make the loader in the process that uses it");
+        base::cat("[collect] this loader ", origin_.text(),
+                  ", while its threads stayed there: make the loader in the process that uses it"));
   }
   return *in_->source;
 }
@@ -232,12 +232,13 @@ void Pipeline::restore(const State& state) {
 }
 
 Stats Pipeline::stats() {
+  Source& source = this->source();
   Stats stats;
   {
     const std::lock_guard guard(mutex_);
     stats = stats_;
   }
-  source().report(stats);
+  source.report(stats);
   if (stats.gather_s > 0) {
     stats.gb_per_s = static_cast<double>(stats.bytes) / stats.gather_s / 1e9;
   }

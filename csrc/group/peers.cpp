@@ -211,7 +211,7 @@ const memory::Region* Peers::map(uint32_t rank, int device) {
 }
 
 void Peers::update(std::span<const int64_t> ids, std::span<const float> priorities) {
-  shard_->check_process();
+  shard_->check_process("update");
   GEAR_CHECK(ids.size() == priorities.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     const uint32_t owner = store::StepId::unpack(ids[i]).owner;
@@ -231,7 +231,7 @@ void Peers::update(std::span<const int64_t> ids, std::span<const float> prioriti
 
 void Peers::update_from_device(const int64_t* ids, const float* priorities, uint64_t count,
                                uintptr_t stream) {
-  shard_->check_process();
+  shard_->check_process("update");
   {
     const auto lock = shard_->lock();
     if (device_updates_) {

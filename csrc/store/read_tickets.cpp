@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 
 #include "base/threads/blocking.h"
 #include "base/threads/interrupt.h"
@@ -12,6 +13,8 @@ void ReadTickets::begin(uint64_t ticket) {
   const std::lock_guard guard(mutex_);
   open_.push_back(ticket);
 }
+
+void ReadTickets::renew() { std::construct_at(&done_); }
 
 void ReadTickets::give_back(uint64_t ticket) {
   open_.erase(std::find(open_.begin(), open_.end(), ticket));

@@ -49,6 +49,12 @@ class ReadTickets {
   /// (base::check_interrupt). Without the shard's lock.
   void wait_passed(uint64_t clock);
 
+  /// Around a fork, under the shard's lock: nobody changes the tickets in between.
+  void pause() { mutex_.lock(); }
+  void resume() { mutex_.unlock(); }
+  /// In the forked child, behind it: those who waited are not there.
+  void renew();
+
  private:
   void give_back(uint64_t ticket);
   void poll_ended();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "base/crc32c.h"
@@ -60,7 +61,8 @@ Shard::Shard(Schema schema, const ShardOptions& options, std::optional<SavedStat
       index_(saved ? Index(index_options(options), std::move(*saved))
                    : Index(index_options(options))),
       rate_limiter_(options.rate_limiter),
-      default_priorities_(layout_.page_steps, -1.0F) {
+      default_priorities_(layout_.page_steps, -1.0F),
+      fork_pause_([this] { pause(); }, [this](base::ForkPause::Side side) { resume(side); }) {
   if (!region_->host_accessible()) {
     home_ = mirror(region_->device(), 0);
     rows_ = make_row_sink(*region_, layout_.page_bytes, *home_);
@@ -85,6 +87,12 @@ std::unique_lock<std::mutex> Shard::lock() {
     if (held) {
       return held;
     }
+  }
+  if (!is_whole_) {
+    throw base::InvalidArgument(base::cat(
+        "[store] this buffer ", origin_.text(), " while another thread had been in one call of it ",
+        "for longer than ", kForkWait.count(), " s (a save, say), so that the copy here is not ",
+        "whole: fork when no such call runs"));
   }
   waiting_.fetch_add(1, std::memory_order_relaxed);
   std::unique_lock<std::mutex> turn(turn_, std::defer_lock);
@@ -190,9 +198,71 @@ void Shard::publish_index(std::shared_ptr<memory::Region> memory) {
   publisher_ = std::make_unique<IndexPublisher>(index_, std::move(memory));
 }
 
-void Shard::check_process() const {
-  if (publisher_) {
-    publisher_->check_process();
+void Shard::refuse_change(std::string_view call) const {
+  throw base::InvalidArgument(base::cat(
+      "[store] ", call, ": this buffer ", origin_.text(),
+      ", where a change would be lost or would spoil the stored steps of the other: let an actor ",
+      "in a child process make a buffer of its own, or send its steps to the process that made ",
+      "this one (by a multiprocessing.Queue, say), whose writer appends them; processes that ",
+      "share one buffer are the ranks of a gear.Group"));
+}
+
+void Shard::check_rows(std::string_view call) const {
+  if (!forked() || region_->tier() == memory::Tier::kHost) {
+    return;
+  }
+  throw base::InvalidArgument(base::cat(
+      "[store] ", call, ": this buffer ", origin_.text(), "; its rows lie on tier '",
+      memory::tier_name(region_->tier()),
+      "', where the other goes on writing them, so that they would not be those of their ids: ",
+      "read them in the process that made the buffer and send the batches, or give the buffer ",
+      "tier='host', of which a forked process has a copy as it was when it was forked"));
+}
+
+void Shard::check_draws(std::string_view call) const {
+  check_rows(call);
+  if (!forked() || (options_.max_times_sampled == 0 && !rate_limiter_.active())) {
+    return;
+  }
+  throw base::InvalidArgument(base::cat(
+      "[store] ", call, ": this buffer ", origin_.text(), "; it has ",
+      options_.max_times_sampled == 0 ? "a rate_limit" : "max_times_sampled",
+      ", and the other would not count what is drawn here: draw in the process that made the ",
+      "buffer and send the batches"));
+}
+
+// Holds what others change the index and the tickets under. A call that holds it for long, or that
+// waits for the thread that forks, does not hold the fork up for ever.
+void Shard::pause() {
+  paused_ = false;
+  if (!is_whole_) {
+    return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kForkWait;
+  while (!(paused_ = mutex_.try_lock()) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  if (paused_) {
+    tickets_.pause();
+  }
+}
+
+void Shard::resume(base::ForkPause::Side side) {
+  if (paused_) {
+    tickets_.resume();
+    mutex_.unlock();
+  }
+  if (side == base::ForkPause::Side::kParent) {
+    return;
+  }
+  // Those who wait, and who holds turn_, stayed in the parent.
+  tickets_.renew();
+  std::construct_at(&progress_);
+  std::construct_at(&turn_);
+  waiting_.store(0, std::memory_order_relaxed);
+  if (!paused_) {
+    is_whole_ = false;
+    static_cast<void>(mutex_.try_lock());  // held now, by whomever, for ever: lock() says why
   }
 }
 
@@ -203,6 +273,7 @@ void Shard::tell_readers() {
 }
 
 Shard::Place Shard::adopt(uint64_t uid) {
+  check_process("writer");
   const auto held = lock();
   const uint32_t episode = index_.adopt_episode(uid);
   const uint32_t page = index_.episode(episode).tail;
@@ -332,7 +403,7 @@ bool Shard::append(Place& at, Rows columns, uint64_t count, std::span<const floa
   // Taking the lock waits for the stores before it, which miss in a page that was long unused: up
   // to this many bytes, copying under one lock is over sooner than taking it once a page.
   constexpr uint64_t kCopyLocked = 32 << 10;
-  check_process();
+  check_process("append");
   GEAR_CHECK(columns.size() == layout_.step_bytes.size());
   GEAR_CHECK(priorities.empty() || priorities.size() == count);
   const bool locked = rows_ != nullptr || count * schema_->step_bytes() <= kCopyLocked;
@@ -362,7 +433,7 @@ bool Shard::append(Place& at, Rows columns, uint64_t count, std::span<const floa
 }
 
 void Shard::end_episode(Place& at, EpisodeState state, double weight, Rows closing) {
-  check_process();
+  check_process("end_episode");
   auto held = lock();
   uint64_t closing_columns = 0;
   if (!closing.empty()) {
@@ -409,6 +480,9 @@ void Shard::deliver(TakenDraws draws) {
 }
 
 void Shard::give_back(TakenDraws draws) {
+  if (forked()) {
+    return;  // to whom: the copy ends with this process
+  }
   auto held = lock();
   rate_limiter_.given_back(draws.items);
   if (draw_is_out_ && !draws.uses.empty()) {
@@ -454,6 +528,11 @@ void Shard::raise_failed_updates() {
 }
 
 bool Shard::settle(std::unique_lock<std::mutex>& held) {
+  if (!draw_is_out_ && forked() && !mirrors_.empty()) {
+    throw base::InvalidArgument(base::cat(
+        "[store] this buffer ", origin_.text(), "; its priorities lie on a GPU, which a forked ",
+        "process cannot use: ask for them in the process that made the buffer"));
+  }
   const auto unsettled = [](const auto& mirror) { return mirror->unsettled(); };
   if (!draw_is_out_ && std::ranges::any_of(mirrors_, unsettled)) {
     std::vector<std::shared_ptr<Mirror>> marked;
@@ -533,6 +612,7 @@ std::vector<std::shared_ptr<Mirror>> Shard::mirrors_to_update(std::unique_lock<s
 }
 
 uint64_t Shard::update(std::span<const int64_t> ids, std::span<const float> priorities) {
+  check_process("update");
   auto held = lock();
   const auto mirrors = mirrors_to_update(held);
   raise_failed_updates();
@@ -547,6 +627,7 @@ uint64_t Shard::update(std::span<const int64_t> ids, std::span<const float> prio
 
 void Shard::update_from_device(const int64_t* ids, const float* priorities, uint64_t count,
                                uintptr_t stream) {
+  check_process("update");
   {
     auto held = lock();
     const auto mirrors = mirrors_to_update(held);

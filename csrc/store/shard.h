@@ -1,15 +1,19 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "base/threads/blocking.h"
+#include "base/threads/fork_pause.h"
+#include "base/threads/origin.h"
 #include "memory/region.h"
 #include "store/index/index.h"
 #include "store/index/index_publisher.h"
@@ -53,6 +57,11 @@ struct ShardOptions {
 /// has to wait, since a page may take an eviction. So the intake is bounded: a writer puts into it
 /// the steps that its page has room for and the end of that episode; over a group updates are kept
 /// by group::Peers, and reach the shard between draws.
+///
+/// A forked child has a copy of the index, and of the pages if they lie in memory of this process
+/// alone (tier kHost). The copy is whole: the process is forked while nobody holds the lock. What
+/// it held then may be read; a change would reach nobody, or would write into the parent's pages,
+/// and is refused. Made by base::make_shared_here() where a process may be forked.
 class Shard {
  public:
   /// Throws InvalidArgument for a capacity below one page, OutOfMemory when the tier has no room.
@@ -70,8 +79,11 @@ class Shard {
   /// The lock is for index() and rate_limiter(); hold it for microseconds, and never while calling
   /// Python or while a GPU comes to the end of something: see wait_for_gpu(). A thread that has to
   /// wait for it does so as base::Blocking says, and does not hold it while it takes back what it
-  /// gave up. Those that wait are served in turn: who comes later waits behind them.
+  /// gave up. Those that wait are served in turn: who comes later waits behind them. Throws
+  /// InvalidArgument in a forked child whose copy is not whole, since a call held the lock for
+  /// longer than kForkWait.
   std::unique_lock<std::mutex> lock();
+  static constexpr std::chrono::seconds kForkWait{1};
   /// The lock when no draw is out, to begin one or to change otherwise what the index offers. Waits
   /// for that; throws InvalidArgument in the thread that has the draw out.
   std::unique_lock<std::mutex> lock_between_draws();
@@ -124,7 +136,7 @@ class Shard {
 
   // ---- updates of priorities; take the lock ----
   /// As Index::update, with the mirrors that hold priorities. Waits, without the lock, for one that
-  /// has no room. Updates of one thread keep their order.
+  /// has no room. Updates of one thread keep their order. Throws as check_process().
   uint64_t update(std::span<const int64_t> ids, std::span<const float> priorities);
   /// The same of arrays on a GPU, see Mirror::update: mirrors that hold priorities are sent them,
   /// and this returns at once. Where none does it waits, without the lock, until the stream has
@@ -153,7 +165,8 @@ class Shard {
   /// GPUs were given.
   ///
   /// Waits for the GPUs that are ahead, without `lock`, until they have done what they were given
-  /// so far; then under it for what others gave them meanwhile, as a rule nothing.
+  /// so far; then under it for what others gave them meanwhile, as a rule nothing. Throws
+  /// InvalidArgument in a forked child of a process that has mirrors: a GPU is its parent's.
   [[nodiscard]] bool settle(std::unique_lock<std::mutex>& lock);
   /// Whether no mirror is ahead.
   bool settled() const;
@@ -177,12 +190,25 @@ class Shard {
     tickets_.end_when(ticket, std::move(end));
   }
   void poll_reads() { tickets_.poll(); }
-  /// Throws InvalidArgument in a forked child of the process that publishes this shard: neither its
-  /// pages nor its index may change there.
-  void check_process() const;
+  /// Whether this is a copy, in a forked child of the process that made the shard.
+  bool forked() const noexcept { return origin_.forked(); }
+  /// Throws InvalidArgument in a forked child: what `call` changes is the parent's.
+  void check_process(std::string_view call) const {
+    if (forked()) {
+      refuse_change(call);
+    }
+  }
+  /// Throws InvalidArgument in a forked child, where `call` reads rows and the pages are memory
+  /// that the parent goes on writing, or a GPU's.
+  void check_rows(std::string_view call) const;
+  /// The same where it draws too, and draws are counted for a limit.
+  void check_draws(std::string_view call) const;
   void wait_rows();
 
  private:
+  [[noreturn]] void refuse_change(std::string_view call) const;
+  void pause();
+  void resume(base::ForkPause::Side side);
   /// Returns when no draw is out; gives the lock up meanwhile.
   void wait_for_draw(std::unique_lock<std::mutex>& lock);
   /// Without a wait but for the GPUs that are ahead.
@@ -231,6 +257,10 @@ class Shard {
   std::unique_ptr<IndexPublisher> publisher_;    // null: nobody reads the index but by its lock
   std::unique_ptr<RowSink> rows_;                // tier kDevice
   std::vector<float> default_priorities_;        // of a page of steps that were given none
+  base::Origin origin_;
+  bool paused_ = false;   // by pause(), which holds the lock
+  bool is_whole_ = true;  // false in a forked child only
+  base::ForkPause fork_pause_;
 };
 
 }  // namespace gear::store

@@ -7,12 +7,16 @@ namespace gear::store {
 
 Writer::Writer(std::shared_ptr<Shard> shard, std::optional<uint64_t> continue_uid)
     : shard_(std::move(shard)) {
+  shard_->check_process("writer");
   if (continue_uid) {
     at_ = shard_->adopt(*continue_uid);
   }
 }
 
 Writer::~Writer() {
+  if (shard_->forked()) {
+    return;
+  }
   try {
     end_episode(EpisodeState::kTruncated, -1.0, {});
   } catch (const std::exception& error) {
@@ -22,6 +26,7 @@ Writer::~Writer() {
 }
 
 void Writer::end_episode(EpisodeState state, double weight, Rows closing) {
+  shard_->check_process("end_episode");
   if (at_.episode != kNone) {
     shard_->end_episode(at_, state, weight, closing);
   }

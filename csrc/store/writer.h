@@ -14,10 +14,11 @@ class Writer {
  public:
   using Rows = Shard::Rows;
 
-  /// `continue_uid` names an open episode without a writer to go on with.
+  /// `continue_uid` names an open episode without a writer to go on with. Throws as
+  /// Shard::check_process().
   explicit Writer(std::shared_ptr<Shard> shard,
                   std::optional<uint64_t> continue_uid = std::nullopt);
-  /// Ends an open episode as truncated.
+  /// Ends an open episode as truncated; in a forked child nothing, since it is the parent's.
   ~Writer();
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
@@ -33,7 +34,7 @@ class Writer {
   }
 
   /// Ends the open episode, if any; as Shard::end_episode(). `weight` < 0: mean of the steps'
-  /// priorities.
+  /// priorities. Throws as Shard::check_process() whether or not there is one.
   void end_episode(EpisodeState state, double weight, Rows closing);
 
   /// Of the open episode.

@@ -156,7 +156,7 @@ bool DeviceBlock::release() noexcept {
 
 std::shared_ptr<DeviceBlockPool> make_device_blocks(uint64_t block_bytes, size_t max_idle,
                                                     memory::Tier tier, int device) {
-  return std::make_shared<DeviceBlockPool>(max_idle, [block_bytes, tier, device] {
+  return base::make_shared_here<DeviceBlockPool>(max_idle, [block_bytes, tier, device] {
     const base::OnDevice on(device);
     return std::make_unique<DeviceBlock>(block_bytes, tier, device);
   });

@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/threads/origin.h"
 #include "store/checkpoint/byte_stream.h"
 #include "store/checkpoint/manifest.h"
 #include "store/checkpoint/share.h"
@@ -328,12 +329,14 @@ std::shared_ptr<Shard> make_shard(SavedIndex&& saved, memory::TierChoice tier,
   options.max_times_sampled = saved.options.max_times_sampled;
   options.owner = owner;
   options.rate_limiter = saved.rate_limiter;
-  return std::make_shared<Shard>(Schema::parse(saved.schema_text), options, std::move(saved.index));
+  return base::make_shared_here<Shard>(Schema::parse(saved.schema_text), options,
+                                       std::move(saved.index));
 }
 
 }  // namespace
 
 void save_shard(Shard& shard, const std::string& directory, std::span<const KeptUpdate> kept) {
+  shard.check_process("save");
   auto lock = shard.lock();
   while (!shard.settle(lock) && !shard.settled()) {
     lock.unlock();

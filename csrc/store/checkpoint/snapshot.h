@@ -15,7 +15,8 @@ namespace gear::store {
 /// are ahead with priorities, waits for them and for the end of a draw over ranks that is out;
 /// throws InvalidArgument in the thread that has it out. Holds the shard's lock from there on:
 /// writers and loaders wait. On any failure the checkpoint that was there stays, and no partial
-/// file is left. `kept`: what this rank has yet to tell the others.
+/// file is left. `kept`: what this rank has yet to tell the others. Throws as
+/// Shard::check_process().
 void save_shard(Shard& shard, const std::string& directory, std::span<const KeptUpdate> kept = {});
 
 struct LoadedShard {

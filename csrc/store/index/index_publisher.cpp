@@ -36,19 +36,10 @@ IndexPublisher::IndexPublisher(Index& index, std::shared_ptr<memory::Region> mem
 
 IndexPublisher::~IndexPublisher() { offer_->detach(log_); }
 
-void IndexPublisher::check_process() const {
-  if (origin_.forked()) {
-    throw base::InvalidArgument(
-        "[store] this buffer was made before this process was forked, and other ranks pull what "
-        "its parent publishes: append and update in the process that made the buffer");
-  }
-}
-
 void IndexPublisher::publish() {
   if (log_.empty()) {
     return;
   }
-  check_process();
   base::store_fence();  // the rows, before what says that they are there
   for (const uint32_t e : log_.episodes()) {
     give_back(e);

@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/threads/origin.h"
 #include "memory/region.h"
 #include "store/index/change_log.h"
 #include "store/index/index.h"
@@ -26,13 +25,10 @@ class IndexPublisher {
   IndexPublisher& operator=(const IndexPublisher&) = delete;
 
   /// Publishes what has changed since. Readers see it before anything that is written afterwards:
-  /// a page is given up here before other steps are written into it. Throws as
-  /// check_process().
+  /// a page is given up here before other steps are written into it. Not in a forked child: it has
+  /// a copy of the index and of what is known of the entries, but the memory is its parent's, who
+  /// would go on to give out the same entries (Shard::check_process).
   void publish();
-
-  /// Throws InvalidArgument in a forked child: it has a copy of the index and of what is known of
-  /// the entries, but the memory is its parent's, who would go on to give out the same entries.
-  void check_process() const;
 
   uint64_t bytes() const { return layout_.bytes + 13 * layout_.levels[0].count; }
 
@@ -58,7 +54,6 @@ class IndexPublisher {
   ChangeLog log_;
   std::vector<Entry> entries_;  // by episode
   std::vector<uint32_t> free_;  // entries
-  base::Origin origin_;
 };
 
 }  // namespace gear::store

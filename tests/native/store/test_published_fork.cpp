@@ -72,14 +72,4 @@ TEST_CASE("a forked child writes nothing into a shard that its parent publishes"
 
   append(fresh);
   CHECK(bytes_of(*memory) != index);
-
-  ShardOptions unpublished = options;
-  unpublished.tier = gear::memory::Tier::kHost;
-  unpublished.name.clear();
-  const auto own = std::make_shared<Shard>(shard->schema(), unpublished);
-  Writer copied(own);
-  CHECK(in_child([&] {
-          append(copied);
-          return own->index().state().num_steps == kRows.size() ? 0 : 1;
-        }) == 0);
 }
