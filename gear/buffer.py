@@ -55,7 +55,8 @@ class ReplayBuffer:
             of these, page-locked, so that GPUs read it over PCIe); ``"device"`` or ``"device:1"``
             (memory of the current GPU, or of that one).
         name: name of the shared region, for ``tier="shared"``, and for ``tier="pinned"`` if other
-            processes map it; None: GEAR makes one up. Over a group, GEAR appends ``-rank2``.
+            processes map it; None: GEAR makes one up, and `name` tells it. Over a group, GEAR
+            appends ``-rank2``.
         page_steps: steps in a page. None: 64, or 32 or 16, so that a page holds at most 64 KiB and
             the buffer 1024 pages or more (over a group, that of least capacity). Long pages make
             batches of sequences faster; short ones leave less room empty behind short episodes. If
@@ -132,6 +133,8 @@ class ReplayBuffer:
                 least = min(int(one["[capacity]"]) for one in told)
                 page_steps = default_page_steps(schema.step_bytes, least)
 
+            place = checked_place(tier, name, group, made_up)
+
             def make_shard() -> _core.Shard:
                 return _core.Shard(
                     schema.as_tuples(),
@@ -141,31 +144,32 @@ class ReplayBuffer:
                     max_times_sampled=max_times_sampled or 0,
                     owner=group.rank,
                     rate_limit=None if rate_limit is None else rate_limit.as_tuple(),
-                    **checked_place(tier, name, group, made_up),
+                    **place,
                 )
 
             shard = together(group, make_shard, "ReplayBuffer")
-            self._set(shard, schema, tier, name, group, publish)
+            self._set(shard, schema, place, group, publish, hide_name=name is None)
 
     def _set(
         self,
         shard: _core.Shard,
         schema: Schema,
-        tier: str,
-        name: str | None,
+        place: dict[str, str],
         group: Group,
         publish: bool,
+        *,
+        hide_name: bool,
     ) -> None:
         self._shard: _core.Shard | None = shard
         self._schema = schema
-        self._tier = tier
-        self._name = name
+        self._tier = place["tier"]
+        self._name = place["name"] or None
         self._group = group
         self._peers: _core.Peers | None = None
         if group.size > 1:
             with ending_the_group(group, "could not make its part of a ReplayBuffer"):
                 self._peers = _core.Peers(
-                    shard, group.transport(), list(group.nodes), hide_names=name is None
+                    shard, group.transport(), list(group.nodes), hide_names=hide_name
                 )
                 if publish or group.stores:
                     self._peers.publish()
@@ -199,7 +203,11 @@ class ReplayBuffer:
 
     @property
     def name(self) -> str | None:
-        """The name of the shared memory, for tiers that have one."""
+        """The name of this rank's shared memory, ``/dev/shm/gear-NAME``; None: it has none.
+
+        Over a group, GEAR removes a made-up name from there once all ranks of the node have mapped
+        the memory.
+        """
         return self._name
 
     @property
@@ -489,7 +497,7 @@ class ReplayBuffer:
                 shard.set_rate_limit(limit)
             schema = Schema(Column(*column) for column in shard.columns)
             buffer = cls.__new__(cls)
-            buffer._set(shard, schema, tier, name, group, publish)
+            buffer._set(shard, schema, place, group, publish, hide_name=name is None)
             if kept and buffer._peers is not None:
                 buffer._peers.update(*kept)
         return buffer

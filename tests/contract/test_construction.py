@@ -207,6 +207,76 @@ def test_wrong_tiers_and_names_are_refused(arguments: dict[str, Any], message: s
         gear.ReplayBuffer(SCHEMA, 64, **arguments)
 
 
+def region_of(buffer: gear.ReplayBuffer) -> Path:
+    return Path(f"/dev/shm/{os.environ.get('GEAR_SHM_PREFIX', 'gear')}-{buffer.name}")
+
+
+def test_shared_memory_without_a_name_is_given_one(tmp_path: Path) -> None:
+    with (
+        gear.ReplayBuffer(SCHEMA, 64, tier="shared") as first,
+        gear.ReplayBuffer(SCHEMA, 64, tier="shared") as second,
+    ):
+        with first.writer() as writer:
+            writer.append(**step(1))
+            writer.end_episode()
+        first.save(tmp_path / "replay")
+        with gear.ReplayBuffer.load(tmp_path / "replay", tier="shared") as third:
+            assert third.collect(third.episodes()[0].ids, framework="numpy")["x"].tolist() == [1]
+            buffers = (first, second, third)
+            assert len({buffer.name for buffer in buffers}) == 3
+            regions = [region_of(buffer) for buffer in buffers]
+            assert [stat.S_IMODE(region.stat().st_mode) for region in regions] == [0o600] * 3
+    assert not any(region.exists() for region in regions)
+
+
+def test_what_a_killed_process_leaves_under_a_made_up_name_goes_with_the_next() -> None:
+    program = """
+import gear, os, signal
+buffer = gear.ReplayBuffer(gear.Schema([gear.Column("z")]), 64, tier="shared")
+print(buffer.name, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert done.returncode == -signal.SIGKILL
+    with gear.ReplayBuffer(SCHEMA, 64, tier="shared") as buffer:
+        mine = region_of(buffer)
+        assert mine.exists()
+        assert not mine.with_name(mine.name.replace(str(buffer.name), done.stdout.strip())).exists()
+
+
+def test_names_of_buffers_without_shared_memory() -> None:
+    with gear.ReplayBuffer(SCHEMA, 64) as buffer:
+        assert buffer.name is None
+
+
+@pytest.mark.parametrize(
+    ("tier", "name"),
+    [("host", None), ("shared", None), ("shared", f"gear_test_{os.getpid()}_mine")],
+    ids=["host", "made-up", "given"],
+)
+def test_over_a_group_the_name_is_that_of_the_memory(tier: str, name: str | None) -> None:
+
+    def tell(group: gear.Group) -> str | None:
+        with gear.ReplayBuffer(SCHEMA, 64, tier=tier, name=name, group=group) as buffer:
+            group.barrier()
+            if name is not None:
+                assert region_of(buffer).exists()
+            group.barrier()
+            return buffer.name
+
+    groups = gear.Group.loopback(2, timeout_s=20)
+    with ThreadPoolExecutor(2) as threads:
+        names = list(threads.map(tell, groups))
+    if tier == "host":
+        assert names == [None, None]
+    elif name is not None:
+        assert names == [f"{name}-rank0", f"{name}-rank1"]
+    else:
+        begin = str(names[0]).removesuffix("-rank0")
+        assert begin
+        assert names == [f"{begin}-rank0", f"{begin}-rank1"]
+
+
 def test_a_shared_name_in_use_is_refused() -> None:
     name = f"gear_test_{os.getpid()}_two"
     other = gear.Schema([gear.Column("x", (), "int64")])

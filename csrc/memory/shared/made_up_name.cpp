@@ -48,9 +48,8 @@ void remove_abandoned() noexcept {
       try {
         std::optional<SharedObject> object = SharedObject::open(object_name);
         if (object && is_abandoned(*object) && object->try_unlink()) {
-          base::log(base::Level::kInfo,
-                    base::cat("[memory] removed /dev/shm", object_name,
-                              ", which a rank left behind that was killed as it started"));
+          base::log(base::Level::kInfo, base::cat("[memory] removed /dev/shm", object_name,
+                                                  ", which a killed process left behind"));
         }
       } catch (const base::Error&) {  // another user's, who lets nobody open it
       }

@@ -119,9 +119,9 @@ class Checkpoint:
             )
         return dict(state)
 
-    def buffer(self, tier: str, name: str | None, group: gear.Group) -> gear.ReplayBuffer:
+    def buffer(self, tier: str, group: gear.Group) -> gear.ReplayBuffer:
         """The replay buffer; collective."""
-        return gear.ReplayBuffer.load(self.path / "replay", tier=tier, name=name, group=group)
+        return gear.ReplayBuffer.load(self.path / "replay", tier=tier, group=group)
 
 
 def save(

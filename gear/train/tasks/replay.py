@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import gear
@@ -23,15 +22,12 @@ def make_buffer(
 ) -> gear.ReplayBuffer:
     """Of `schema_of(env)`. Collective. start: takes what was saved there."""
     tier = config.replay.tier
-    # A group makes its names up.
-    name = f"gear-train-{os.getpid()}" if tier == "shared" and group.size == 1 else None
     if start:
-        return start.buffer(tier, name, group)
+        return start.buffer(tier, group)
     return gear.ReplayBuffer(
         schema_of(env),
         config.replay.capacity,
         tier=tier,
-        name=name,
         page_steps=config.replay.page_steps,
         group=group,
     )
