@@ -198,7 +198,8 @@ class ReplayBuffer:
 
     @property
     def tier(self) -> str:
-        """The memory of this rank's steps: ``host``, ``shared``, ``pinned`` or ``device``."""
+        """The memory of this rank's steps, as given: ``host``, ``shared``, ``pinned``, ``device``
+        or, with the number of the GPU, ``device:1``."""
         return self._tier
 
     @property
@@ -405,12 +406,16 @@ class ReplayBuffer:
         """Delivers the named steps, in this order, at once; other arguments as for `loader`.
 
         Raises:
-            InvalidArgument: an id is not of this buffer, or its step has been evicted.
+            InvalidArgument: no id is given, one is not of this buffer, or its step has been
+                evicted.
         """
         tuples = output_tuples(outputs, self._schema)
         gpu = _core.parse_device(str(device))
         make = tensor_maker(framework, gpu)
-        core = _core.collect_ids(self._open(), as_ids(ids), tuples, packed, gpu)
+        wanted = as_ids(ids)
+        if len(wanted) == 0:
+            raise InvalidArgument("[collect] ids are empty: give one or more")
+        core = _core.collect_ids(self._open(), wanted, tuples, packed, gpu)
         return Batch(core, output_numbers(tuples), make)
 
     # ---- keeping ----
@@ -418,8 +423,8 @@ class ReplayBuffer:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint into the directory ``path`` (docs/format.md), atomically.
 
-        The new checkpoint replaces an older one when it is complete. If saving fails, the older one
-        stays.
+        It makes the folders above ``path`` that are missing. The new checkpoint replaces an older
+        one when it is complete. If saving fails, the older one stays.
 
         Over a group, the call is collective: every rank writes its part,
         ``path/rank-00002-of-00004``. The checkpoint is complete when the call returns on every

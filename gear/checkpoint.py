@@ -13,7 +13,7 @@ from typing import Any
 from gear import _core
 from gear.distributed import Group
 from gear.distributed.together import agreed, together
-from gear.errors import CorruptData, GearError, InvalidArgument
+from gear.errors import CorruptData, GearError, InvalidArgument, IoError
 from gear.whole import publish, recover, replaced, saving
 
 SAVE = "ReplayBuffer.save"
@@ -22,6 +22,10 @@ _RANK = re.compile(r"rank-(\d{5})-of-(\d{5})")
 
 def save(shard: _core.Shard, path: str | os.PathLike[str]) -> None:
     """Writes the shard into the directory ``path``; see `ReplayBuffer.save`."""
+    try:
+        Path(os.fsdecode(path)).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise IoError(error.errno or 0, f"[io] {error}") from error
     _core.save(shard, os.fspath(path))
 
 

@@ -26,7 +26,7 @@ from gear.distributed.meeting.meeting import Meeting
 from gear.distributed.member import ROLES, Member
 from gear.distributed.places import Places
 from gear.distributed.same import check_same
-from gear.distributed.timeout import TIMEOUT_S, resolve_timeout
+from gear.distributed.timeout import resolve_timeout
 from gear.errors import InvalidArgument, TransportError
 
 log = logging.getLogger("gear")
@@ -105,7 +105,7 @@ class Group:
     @staticmethod
     def single() -> Group:
         """This process alone."""
-        return Group(Alone(TIMEOUT_S), [Member.here(0)], launcher="single")
+        return Group(Alone(resolve_timeout(None)), [Member.here(0)], launcher="single")
 
     @staticmethod
     def from_env(

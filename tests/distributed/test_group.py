@@ -46,6 +46,28 @@ def on_all(groups: list[gear.Group], call: Callable[[gear.Group], Any]) -> list[
     return results
 
 
+def test_single_takes_the_timeout_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GEAR_TIMEOUT_S", raising=False)
+    assert gear.Group.single().timeout_s == 300
+    monkeypatch.setenv("GEAR_TIMEOUT_S", "7")
+    assert gear.Group.single().timeout_s == 7
+    assert gear.Group.single().replicas.timeout_s == 7
+    assert [group.timeout_s for group in gear.Group.loopback(2)] == [7, 7]
+    monkeypatch.setenv("GEAR_TIMEOUT_S", "soon")
+    with pytest.raises(gear.InvalidArgument, match="GEAR_TIMEOUT_S=soon"):
+        gear.Group.single()
+
+
+def test_save_over_ranks_makes_the_folders_above(tmp_path: Path) -> None:
+    def save(group: gear.Group) -> int:
+        with gear.ReplayBuffer(gear.Schema(COLUMNS), 64, group=group) as buffer:
+            buffer.save(tmp_path / "a" / "b" / "replay")
+        with gear.ReplayBuffer.load(tmp_path / "a" / "b" / "replay", group=group) as buffer:
+            return buffer.capacity
+
+    assert on_all(gear.Group.loopback(2, timeout_s=20), save) == [64, 64]
+
+
 def test_single_is_one_rank() -> None:
     group = gear.Group.single()
     assert (group.rank, group.size, group.launcher) == (0, 1, "single")

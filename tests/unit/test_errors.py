@@ -37,9 +37,10 @@ def test_they_can_be_caught_by_either_name_and_cross_processes() -> None:
 
 
 def test_io_error_carries_errno(tmp_path) -> None:
+    (tmp_path / "file").touch()
     with (
         gear.ReplayBuffer(gear.Schema([gear.Column("x")]), 16) as buffer,
         pytest.raises(gear.IoError) as caught,
     ):
-        buffer.save(tmp_path / "missing" / "replay")
-    assert caught.value.errno == 2
+        buffer.save(tmp_path / "file" / "missing" / "replay")
+    assert caught.value.errno == 20
