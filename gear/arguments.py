@@ -30,6 +30,14 @@ def check_number(label: str, value: object) -> float:
         raise InvalidArgument(f"{label} {value!r}: a number is allowed") from None
 
 
+def check_between(label: str, value: object, *, most: float) -> float:
+    """`value` as a float within [0, most], or InvalidArgument that names it."""
+    number = check_number(label, value)
+    if not 0 <= number <= most:
+        raise InvalidArgument(f"{label} {value!r}: a number from 0 to {most:g} is allowed")
+    return number
+
+
 def check_text(label: str, value: object) -> str:
     """`value`, if it is a string, or InvalidArgument that names it."""
     if not isinstance(value, str):

@@ -69,11 +69,14 @@ def _bad_ids(dtype: object, shape: Sequence[int]) -> InvalidArgument:
 
 
 def as_priorities(values: Any) -> npt.NDArray[np.float32]:
-    """Priorities as the core takes them."""
+    """Priorities as the core takes them, who refuses what is infinite, as float32 or before."""
     priorities = as_array(values)
     if priorities.dtype.kind not in "fiub":
         raise InvalidArgument(f"[store] priorities of dtype {priorities.dtype}: give real numbers")
-    return priorities.astype(np.float32, copy=False)
+    if priorities.dtype == np.float32:
+        return priorities
+    with np.errstate(over="ignore"):
+        return priorities.astype(np.float32)
 
 
 class GpuArray(NamedTuple):

@@ -23,7 +23,7 @@ from gear.loader import Loader
 from gear.log import connect_core_log
 from gear.rate_limit import RateLimit
 from gear.samplers import Sampler, Uniform
-from gear.schema import Column, Schema
+from gear.schema import Schema
 from gear.statistics import BufferStats
 from gear.window import Outputs, output_numbers, output_tuples
 from gear.writer import Writer
@@ -500,7 +500,7 @@ class ReplayBuffer:
             limit = _limit_of(rate_limit)
             if limit != "saved":
                 shard.set_rate_limit(limit)
-            schema = Schema(Column(*column) for column in shard.columns)
+            schema = Schema.stored(shard.columns)
             buffer = cls.__new__(cls)
             buffer._set(shard, schema, place, group, publish, hide_name=name is None)
             if kept and buffer._peers is not None:

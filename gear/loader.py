@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from gear import _core
-from gear.arguments import check_count, check_flag, check_number, check_text, check_timeout
+from gear.arguments import check_between, check_count, check_flag, check_text, check_timeout
 from gear.batch import Batch
 from gear.distributed import Group
 from gear.distributed.process_life import closed_at_exit
@@ -21,7 +21,7 @@ from gear.loader_state import (
     drawn_again,
     plain_state,
 )
-from gear.samplers import Sampler, Weighted
+from gear.samplers import MOST_ALPHA, Sampler, Weighted
 from gear.schema import Schema
 from gear.seeds import nth_seed
 from gear.statistics import LoaderStats
@@ -89,7 +89,7 @@ class Loader(Iterator[Batch]):
             given = 0
             if seed is not None:
                 given = check_count("[select] seed", seed, least=-(1 << 63), most=(1 << 64) - 1)
-            self._beta = check_number("[select] beta", getattr(sampler, "beta", 0.0))
+            self._beta = check_between("[select] beta", getattr(sampler, "beta", 0.0), most=1)
             size = self._batch_size = check_count("[collect] batch_size", batch_size)
             pack = check_flag("[collect] packed", packed)
             law = _law_of(sampler)
@@ -195,15 +195,16 @@ class Loader(Iterator[Batch]):
 
     @property
     def beta(self) -> float:
-        """Exponent of the importance weights. A new value counts from the next draw on."""
+        """Exponent of the importance weights, 0 to 1. A new value counts from the next draw on."""
         if not isinstance(self._sampler, Weighted):
             raise InvalidArgument(f"[select] {self._sampler!r} has no beta: only Weighted has")
         return self._beta
 
     @beta.setter
     def beta(self, value: float) -> None:
-        self._open().set_beta(value)
-        self._beta = float(value)
+        beta = check_between("[select] beta", value, most=1)
+        self._open().set_beta(beta)
+        self._beta = beta
 
     @property
     def seed(self) -> int:
@@ -346,7 +347,9 @@ def _law_of(sampler: Sampler) -> dict[str, Any]:
     return {
         "policy": sampler.policy,
         "unit": sampler.unit,
-        "alpha": check_number("[select] alpha", getattr(sampler, "alpha", 0.0)),
+        "alpha": check_between(
+            "[select] alpha", getattr(sampler, "alpha", 0.0), most=MOST_ALPHA
+        ),
         "shuffle": check_flag("[select] shuffle", getattr(sampler, "shuffle", False)),
         "drop_last": check_flag("[select] drop_last", getattr(sampler, "drop_last", False)),
     }

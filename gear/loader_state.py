@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -122,9 +121,9 @@ def _count(
 def _beta(state: Mapping[str, Any]) -> float:
     beta = _field(state, "beta")
     number = isinstance(beta, int | float) and not isinstance(beta, bool)
-    if not (number and math.isfinite(beta) and beta >= 0):
+    if not (number and 0 <= beta <= 1):
         raise InvalidArgument(
-            f"[collect] loader state: beta {beta!r}: a finite number, 0 or more, is allowed"
+            f"[collect] loader state: beta {beta!r}: a number from 0 to 1 is allowed"
         )
     return float(beta)
 

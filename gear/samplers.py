@@ -12,6 +12,8 @@ from typing import ClassVar
 
 from gear.errors import InvalidArgument
 
+MOST_ALPHA = 4.0  # p^alpha has 24 bits below 1: beyond it, priorities below 1/64 are drawn alike
+
 
 @dataclass(frozen=True)
 class Sampler:
@@ -40,7 +42,7 @@ class Weighted(Sampler):
     and an update.
 
     Args:
-        alpha: 0 is uniform, 1 is proportional to the priority.
+        alpha: 0 is uniform, 1 is proportional to the priority; at most `MOST_ALPHA`.
         beta: 0 corrects nothing, 1 corrects the bias fully; `Loader.beta` changes it while running.
     """
 

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from gear import _core
 from gear.errors import InvalidArgument
 
@@ -26,6 +28,21 @@ DTYPES = (
 )
 
 
+def dtype_name(dtype: object) -> str:
+    """The one of `DTYPES` that `dtype` means: a dtype of NumPy, torch or JAX, a type of Python, or
+    a text that NumPy reads. Else its own name, which the core refuses."""
+    name = str(dtype).removeprefix("torch.")
+    if name in DTYPES or dtype is None:
+        return name
+    try:
+        found: np.dtype[np.generic] = np.dtype(dtype)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        return str(getattr(dtype, "__name__", name))
+    if found.isnative and found.name in DTYPES:
+        return found.name
+    return str(getattr(dtype, "__name__", name))
+
+
 @dataclass(frozen=True)
 class Column:
     """One named array per step.
@@ -33,8 +50,8 @@ class Column:
     Args:
         name: 1 to 63 letters, digits and ``_ . / -``; not ``priority``, which writers use.
         shape: shape of one step; ``()`` is a scalar.
-        dtype: one of `DTYPES`, or an object whose ``str`` or ``__name__`` names one
-            (``numpy.float32``, ``numpy.dtype("f4")``).
+        dtype: one of `DTYPES`, or what NumPy, torch or JAX calls one: ``"f4"``, ``float`` (which
+            is float64), ``numpy.float32``, ``torch.float32``.
     """
 
     name: str
@@ -42,9 +59,7 @@ class Column:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        dtype: object = self.dtype
-        if not isinstance(dtype, str):
-            object.__setattr__(self, "dtype", getattr(dtype, "__name__", str(dtype)))
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
         shape: object = self.shape
         try:
             if isinstance(shape, str):
@@ -62,8 +77,8 @@ class Schema:
     """The columns of a step, in order; immutable.
 
     Raises:
-        InvalidArgument: no column, more than 64 columns, a repeated or ill-formed name, an unknown
-            dtype, a dimension below 1.
+        InvalidArgument: no column, more than 64 columns, a repeated or ill-formed name, a name
+            ``a`` beside ``a/b``, an unknown dtype, a dimension below 1.
     """
 
     def __init__(self, columns: Iterable[Column]) -> None:
@@ -74,6 +89,25 @@ class Schema:
                     f"[schema] {column!r} is no column: give gear.Column(name, shape, dtype)"
                 )
         self._step_bytes, self._hash = _core.describe_schema(self.as_tuples())
+        for column in self._columns:
+            self._refuse_folder(column.name)
+
+    @classmethod
+    def stored(cls, columns: Iterable[tuple[str, list[int], str]]) -> Schema:
+        """That of stored steps, `as_tuples`, whatever names were allowed when they were stored."""
+        schema = cls.__new__(cls)
+        schema._columns = tuple(Column(name, tuple(shape), dtype) for name, shape, dtype in columns)
+        schema._step_bytes, schema._hash = _core.describe_schema(schema.as_tuples())
+        return schema
+
+    def _refuse_folder(self, name: str) -> None:
+        """Refuses a name that is a folder in another column's."""
+        for column in self._columns:
+            if column.name.startswith(f"{name}/"):
+                raise InvalidArgument(
+                    f"[schema] columns {name!r} and {column.name!r}: a name stands for a column or "
+                    "for the columns below it, not for both; rename one"
+                )
 
     @property
     def columns(self) -> tuple[Column, ...]:

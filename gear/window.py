@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from gear.arguments import check_count, check_number, check_text
 from gear.errors import InvalidArgument
-from gear.schema import Schema
+from gear.schema import Schema, dtype_name
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,8 @@ def _tuple_of(name: str, output: object) -> OutputTuple:
         raise InvalidArgument(
             f"{label} is {output!r}: its steps take no column, dtype or scale; leave them out"
         )
-    column, dtype = of.column or name, of.dtype
+    column = of.column or name
     check_text(f"{label}: column", column)
-    if dtype is not None:
-        check_text(f"{label}: dtype", dtype)
+    dtype = None if of.dtype is None else dtype_name(of.dtype)
     scale = check_number(f"{label}: scale", of.scale)
     return (name, column, start, stop, pad, time_axis, dtype, scale, derived)

@@ -7,20 +7,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from gear import _core
-from gear.arguments import check_count, check_timeout
+from gear.arguments import check_count, check_flag, check_number, check_timeout
+from gear.errors import InvalidArgument
 
 
 class Writer(_core.Writer):
     """Appends steps to one open episode at a time; made by `ReplayBuffer.writer`.
 
     ``append(priority=None, **columns)`` adds one step. ``extend(priority=None, **columns)`` adds T
-    consecutive steps (every column ``[T, *shape]``). Values are NumPy arrays of exactly the
-    column's dtype, CPU tensors with DLPack, or Python scalars for scalar columns. The first step
-    opens an episode. A priority of None stands for the largest so far.
+    consecutive steps (every column ``[T, *shape]``). Values are NumPy arrays of the column's dtype,
+    CPU tensors with DLPack, or Python scalars for scalar columns. Floats of another width are
+    rounded to the column's, unless a finite one would become infinite; nothing else is converted.
+    The first step opens an episode. A priority of None stands for the largest so far.
 
-    Both raise InvalidArgument for a missing, unknown or misshapen column or a bad priority, and
-    then store nothing; OutOfMemory if every page belongs to an open episode; TimeoutError if the
-    rate limit holds them up for longer than ``timeout_s``.
+    Both raise InvalidArgument for a missing, unknown or misshapen column, a value that does not fit
+    or a bad priority, and then store nothing; OutOfMemory if every page belongs to an open episode;
+    TimeoutError if the rate limit holds them up for longer than ``timeout_s``. After 10 s of such a
+    wait the logger ``gear`` warns, with the counts.
 
     At the end of a ``with`` block the writer ends an open episode as truncated. If an exception
     leaves the block, the logger ``gear`` says so in a warning: the buffer keeps the steps appended
@@ -53,7 +56,12 @@ class Writer(_core.Writer):
             final: columns of one closing step, for example the last observation. Windows reach
                 it, samplers never draw it, and it lacks the columns that you do not give.
         """
-        self._end_episode(bool(terminated), weight, None if final is None else dict(final))
+        ended = check_flag("[ingest] terminated", terminated)
+        if weight is not None:
+            weight = check_number("[ingest] weight", weight)
+        if not isinstance(final, Mapping | None):
+            raise InvalidArgument(f"[ingest] final {final!r}: a dict by column is allowed")
+        self._end_episode(ended, weight, None if final is None else dict(final))
 
     def close(self) -> None:
         """Ends an open episode as truncated. The writer takes no more steps.

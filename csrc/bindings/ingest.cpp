@@ -165,7 +165,12 @@ class PyWriter {
   }
 
   static float checked_priority(py::handle value) {
-    return checked_priority(value, py::float_(py::reinterpret_borrow<py::object>(value)));
+    double number = PyFloat_AsDouble(value.ptr());
+    if (number == -1 && PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      number = std::numeric_limits<double>::quiet_NaN();
+    }
+    return checked_priority(value, number);
   }
 
   void read_priorities(py::handle value, uint64_t steps) {

@@ -1,9 +1,13 @@
 #include "bindings/input_rows.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/numbers/half.h"
@@ -104,6 +108,24 @@ bool put_integer(base::DType dtype, std::byte* target, long long value) {
   }
 }
 
+// The least double, without its sign, that rounds to infinity in that type.
+double overflows_from(base::DType dtype) {
+  switch (dtype) {
+    case base::DType::kF16:
+      return 0x1.ffep15;
+    case base::DType::kBF16:
+      return 0x1.feffffp127;  // by way of float32
+    case base::DType::kF32:
+      return 0x1.ffffffp127;
+    default:
+      return std::numeric_limits<double>::infinity();
+  }
+}
+
+bool overflows(base::DType dtype, double value) {
+  return std::isfinite(value) && std::abs(value) >= overflows_from(dtype);
+}
+
 bool put_float(base::DType dtype, std::byte* target, double value) {
   switch (dtype) {
     case base::DType::kF16: {
@@ -125,6 +147,51 @@ bool put_float(base::DType dtype, std::byte* target, double value) {
     default:
       return false;
   }
+}
+
+// NumPy's dtype of a tensor of float16, float32 or float64; null for any other.
+const py::dtype* numpy_floats(const DLDataType& dtype) {
+  if (dtype.code != kDLFloat || dtype.lanes != 1) {
+    return nullptr;
+  }
+  switch (dtype.bits) {
+    case 16:
+      return &numpy_dtype(base::DType::kF16);
+    case 32:
+      return &numpy_dtype(base::DType::kF32);
+    case 64:
+      return &numpy_dtype(base::DType::kF64);
+    default:
+      return nullptr;
+  }
+}
+
+bool is_float(base::DType dtype) {
+  return dtype == base::DType::kF16 || dtype == base::DType::kBF16 || dtype == base::DType::kF32 ||
+         dtype == base::DType::kF64;
+}
+
+[[noreturn]] void refuse_infinite(const store::Column& column, double value,
+                                  const std::string& where, bool batched) {
+  refuse(column,
+         base::cat(py::repr(py::float_(value)).cast<std::string>(), where,
+                   ", which would become infinite: scale or clip it, or make the column float64"),
+         batched);
+}
+
+using Doubles = py::array_t<double, py::array::c_style | py::array::forcecast>;
+
+// Of values that do not overflow: NumPy warns of nothing.
+py::array rounded(const Doubles& doubles, base::DType dtype) {
+  if (dtype != base::DType::kBF16) {
+    return py::array(doubles.attr("astype")(numpy_dtype(dtype)));
+  }
+  py::array_t<uint16_t> bits(
+      std::vector<py::ssize_t>(doubles.shape(), doubles.shape() + doubles.ndim()));
+  std::transform(
+      doubles.data(), doubles.data() + doubles.size(), bits.mutable_data(),
+      [](double value) { return base::to_bf16(base::float_bits(static_cast<float>(value))); });
+  return bits;
 }
 
 }  // namespace
@@ -156,7 +223,11 @@ bool InputRows::read_scalar(const store::Column& column, py::handle value) {
     return true;
   }
   if (PyFloat_Check(value.ptr())) {
-    return put_float(column.dtype, scalar_, PyFloat_AS_DOUBLE(value.ptr()));
+    const double number = PyFloat_AS_DOUBLE(value.ptr());
+    if (overflows(column.dtype, number)) {
+      refuse_infinite(column, number, "", false);
+    }
+    return put_float(column.dtype, scalar_, number);
   }
   if (!PyLong_Check(value.ptr())) {
     return false;
@@ -176,7 +247,8 @@ bool InputRows::read_scalar(const store::Column& column, py::handle value) {
   }
   const double number = PyLong_AsDouble(value.ptr());
   PyErr_Clear();  // beyond float64: refused below
-  if (overflow == 0 && put_float(column.dtype, scalar_, number)) {
+  if (overflow == 0 && !overflows(column.dtype, number) &&
+      put_float(column.dtype, scalar_, number)) {
     return true;
   }
   refuse(column,
@@ -184,8 +256,28 @@ bool InputRows::read_scalar(const store::Column& column, py::handle value) {
          false);
 }
 
+void InputRows::read_floats(const store::Column& column, const py::array& array, bool batched) {
+  const std::vector<int64_t> dims(array.shape(), array.shape() + array.ndim());
+  const uint64_t steps = count_steps(column, dims.data(), dims.size(), batched,
+                                     py::str(array.dtype()).cast<std::string>());
+  const Doubles doubles(array);
+  const auto* values = doubles.data();
+  for (py::ssize_t i = 0; i < doubles.size(); ++i) {
+    if (overflows(column.dtype, values[i])) {
+      const uint64_t of_step = static_cast<uint64_t>(doubles.size()) / steps;
+      const std::string row = base::cat(" in row ", static_cast<uint64_t>(i) / of_step);
+      refuse_infinite(column, values[i], batched ? row : "", batched);
+    }
+  }
+  read_array(column, rounded(doubles, column.dtype), batched);
+}
+
 void InputRows::read_array(const store::Column& column, const py::array& array, bool batched) {
   if (!same_dtype(array, column.dtype)) {
+    if (is_float(column.dtype) && array.dtype().kind() == 'f' && array.itemsize() <= 8) {
+      read_floats(column, array, batched);
+      return;
+    }
     refuse(column,
            base::cat("dtype ", py::str(array.dtype()).cast<std::string>(),
                      ": convert with .astype('", base::dtype_name(column.dtype), "')"),
@@ -231,8 +323,10 @@ void InputRows::read_dlpack(const store::Column& column, py::handle value, bool 
   const DLTensor& tensor = managed->dl_tensor;
   const DLDataType wanted = dlpack_dtype(column.dtype);
   const auto ndim = static_cast<size_t>(tensor.ndim);
-  if (tensor.dtype.code != wanted.code || tensor.dtype.bits != wanted.bits ||
-      tensor.dtype.lanes != 1) {
+  const bool same = tensor.dtype.code == wanted.code && tensor.dtype.bits == wanted.bits &&
+                    tensor.dtype.lanes == 1;
+  const py::dtype* floats = same ? nullptr : numpy_floats(tensor.dtype);
+  if (!same && !(floats != nullptr && is_float(column.dtype))) {
     refuse(column,
            base::cat("a tensor of another dtype (",
                      py::str(source.attr("dtype")).cast<std::string>(), "): convert it first"),
@@ -245,7 +339,13 @@ void InputRows::read_dlpack(const store::Column& column, py::handle value, bool 
       refuse(column, "a strided tensor: make it contiguous first", batched);
     }
   }
-  data_ = static_cast<const std::byte*>(tensor.data) + tensor.byte_offset;
+  const auto* data = static_cast<const std::byte*>(tensor.data) + tensor.byte_offset;
+  if (floats != nullptr) {
+    const std::vector<py::ssize_t> shape(tensor.shape, tensor.shape + ndim);
+    read_floats(column, py::array(*floats, shape, data, capsule), batched);
+    return;
+  }
+  data_ = data;
   keep_ = capsule;  // not renamed to "used_dltensor": the capsule itself frees the tensor
 }
 

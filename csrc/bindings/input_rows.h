@@ -14,8 +14,9 @@ namespace gear::bindings {
 /// or drop().
 class InputRows {
  public:
-  /// Accepts a NumPy array of exactly the column's dtype, anything with __dlpack__ on the CPU
-  /// (torch and JAX tensors) and, for one step of a scalar column, Python and NumPy scalars.
+  /// Accepts a NumPy array of the column's dtype, anything with __dlpack__ on the CPU (torch and
+  /// JAX tensors) and, for one step of a scalar column, Python and NumPy scalars. Floats of another
+  /// width are rounded to the column's (to nearest), unless a finite one would become infinite.
   /// `batched`: the value has a leading dimension of steps. Throws InvalidArgument naming the
   /// column, what was given and what is allowed.
   void read(const store::Column& column, py::handle value, bool batched);
@@ -29,6 +30,8 @@ class InputRows {
  private:
   bool read_scalar(const store::Column& column, py::handle value);
   void read_array(const store::Column& column, const py::array& array, bool batched);
+  /// As read_array(), of float16, float32 or float64, into another kind of float.
+  void read_floats(const store::Column& column, const py::array& array, bool batched);
   void read_dlpack(const store::Column& column, py::handle value, bool batched);
 
   py::object keep_;  ///< owner of the bytes

@@ -287,7 +287,8 @@ class Group:
     # ---- calls between the ranks ----
 
     def exchange(self, value: Any) -> list[Any]:
-        """Returns the values of all ranks, by rank. They must fit into JSON; tuples become lists.
+        """Returns the values of all ranks, by rank. They must fit into JSON, the keys of dicts be
+        strings; tuples become lists.
 
         Raises:
             InvalidArgument: JSON cannot hold the value of some rank; all ranks raise and name it.

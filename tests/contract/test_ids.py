@@ -17,6 +17,7 @@ UPDATES: list[tuple[Callable[[np.ndarray], tuple[Any, Any]], str]] = [
     (lambda ids: (ids, [1.0, NAN, *[1.0] * 9]), r"priority nan at position 1.*finite"),
     (lambda ids: (ids, [1.0, 1.0, -2.0, *[1.0] * 8]), r"priority -2 at position 2"),
     (lambda ids: (ids, np.full(11, INF)), r"priority inf at position 0"),
+    (lambda ids: (ids, np.full(11, 1e300)), r"priority inf at position 0"),
     (lambda ids: (ids, [1.0]), r"(11.*1|1.*11)"),
     (lambda ids: (ids.astype(np.float64), np.ones(11)), r"ids.*float64.*int64"),
     (lambda ids: (ids.astype(np.int32), np.ones(11)), r"ids.*int32.*int64"),

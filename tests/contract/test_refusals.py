@@ -22,7 +22,8 @@ APPENDS: list[tuple[Callable[[gear.Writer], Any], str]] = [
     (lambda w: w.append(**{**GOOD, "obs": f32(4)}), r"'obs'.*\(3\).*\(4\)"),
     (lambda w: w.append(**{**GOOD, "obs": f32(1, 3)}), r"'obs'.*\(3\).*\(1, 3\)"),
     (lambda w: w.append(**{**GOOD, "obs": np.float32(1)}), r"'obs'.*\(3\).*\(\)"),
-    (lambda w: w.append(**{**GOOD, "obs": np.zeros(3)}), r"'obs'.*float32.*float64"),
+    (lambda w: w.append(**{**GOOD, "obs": np.full(3, 1e300)}), r"'obs'.*1e\+300.*infinite"),
+    (lambda w: w.append(**{**GOOD, "obs": np.zeros(3, np.int32)}), r"'obs'.*float32.*int32"),
     (lambda w: w.append(**{**GOOD, "obs": [1.0, 2.0, 3.0]}), r"'obs'.*\(3\).*list.*array"),
     (lambda w: w.append(**{**GOOD, "obs": "three"}), r"'obs'.*float32"),
     (lambda w: w.append(**{**GOOD, "obs": None}), r"'obs'.*float32"),
@@ -37,6 +38,8 @@ APPENDS: list[tuple[Callable[[gear.Writer], Any], str]] = [
     (lambda w: w.append(**GOOD, priority=-0.5), r"priority.*-0\.5"),
     (lambda w: w.append(**GOOD, priority=INF), r"priority.*inf"),
     (lambda w: w.append(**GOOD, priority=1e300), r"priority.*(1e\+300|inf)"),
+    (lambda w: w.append(**GOOD, priority="0.5"), r"priority 0\.5.*number"),
+    (lambda w: w.append(**GOOD, priority=[1.0, 2.0]), r"priority \[1\.0, 2\.0\].*number"),
     (lambda w: w.extend(**{**ROWS, "action": np.arange(3)}), r"'?action'?.*3.*|4.*"),
     (lambda w: w.extend(**{**ROWS, "obs": f32(4, 2)}), r"'obs'.*\(steps, 3\).*\(4, 2\)"),
     (lambda w: w.extend(**{**ROWS, "obs": f32(3)}), r"'obs'.*\(steps, 3\).*\(3\)"),
@@ -49,6 +52,12 @@ APPENDS: list[tuple[Callable[[gear.Writer], Any], str]] = [
     (lambda w: w.end_episode(weight=NAN), r"weight.*nan"),
     (lambda w: w.end_episode(weight=-1.0), r"weight.*-1"),
     (lambda w: w.end_episode(weight=INF), r"weight.*inf"),
+    (lambda w: w.end_episode(weight="0.5"), r"weight '0\.5'.*number"),
+    (lambda w: w.end_episode(terminated="False"), r"terminated 'False'.*True and False"),
+    (lambda w: w.end_episode(terminated=0), r"terminated 0.*True and False"),
+    (lambda w: w.end_episode(terminated=None), r"terminated None.*True and False"),
+    (lambda w: w.end_episode(final=[f32(3)]), r"final \[.*dict"),
+    (lambda w: w.end_episode(final={"obs": np.full(3, -1e39)}), r"'obs'.*-1e\+39.*infinite"),
 ]
 
 
@@ -169,6 +178,11 @@ SAMPLERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: gear.Weighted(alpha=NAN), r"alpha.*nan"),
     (lambda: gear.Weighted(beta=-0.1), r"beta.*-0\.1"),
     (lambda: gear.Weighted(beta=INF), r"beta.*inf"),
+    (lambda: gear.Weighted(beta=5), r"beta 5: a number from 0 to 1 "),
+    (lambda: gear.Weighted(beta=NAN), r"beta nan: a number from 0 to 1 "),
+    (lambda: gear.Weighted(beta="x"), r"beta 'x'.*number"),
+    (lambda: gear.Weighted(alpha=100), r"alpha 100: a number from 0 to 4 "),
+    (lambda: gear.Weighted(alpha="x"), r"alpha 'x'.*number"),
 ]
 
 
@@ -194,9 +208,18 @@ def test_beta_is_for_weighted_only(filled: Filled) -> None:
     with pytest.raises(gear.InvalidArgument, match=r"Weighted.*beta"):
         loader.beta = 0.5
     weighted = filled.buffer.loader(4, sampler=gear.Weighted())
-    for beta, message in ((NAN, "nan"), (-1.0, "-1")):
-        with pytest.raises(gear.InvalidArgument, match=f"beta {message}"):
+    for beta in (NAN, INF, -1.0, 7, 1.0000001, "x", None):
+        with pytest.raises(gear.InvalidArgument, match=rf"beta {beta!r}: a number "):
             weighted.beta = beta
+        assert weighted.beta == 0.4
+    weighted.beta = 1
+    assert weighted.beta == 1.0
+
+
+def test_no_ids_are_refused(filled: Filled) -> None:
+    for ids in ([], (), np.empty(0, np.int64)):
+        with pytest.raises(gear.InvalidArgument, match=r"^\[collect\] ids are empty"):
+            filled.buffer.collect(ids)
 
 
 def test_an_empty_buffer_has_nothing_to_draw(tier) -> None:

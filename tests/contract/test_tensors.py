@@ -136,9 +136,16 @@ def test_python_scalars(tier, dtype: str, value: Any, stored: Any) -> None:
         ("float32", True),
         ("int8", [300]),
         ("uint8", torch.tensor(1.5)),
-        ("float32", torch.tensor(1.5, dtype=torch.float64)),
+        ("float32", torch.tensor(1e300, dtype=torch.float64)),
         ("float32", torch.tensor(1.5).bfloat16()),
-        ("bfloat16", np.float32(1.5)),
+        ("float32", 1e300),
+        ("float32", np.float64(-1e39)),
+        ("float32", np.array(1e39)),
+        ("float16", 65520.0),
+        ("float16", -70000),
+        ("float16", np.float32(65520)),
+        ("bfloat16", 3.4e38),
+        ("bfloat16", np.float32(3.4e38)),
         ("float32", 1j),
         ("float32", "1"),
         ("uint8", b"1"),
@@ -154,6 +161,62 @@ def test_values_that_do_not_fit(tier, dtype: str, value: Any) -> None:
                 writer.append(x=value)
             assert writer.episode is None
         assert len(buffer) == buffer.num_episodes == 0
+
+
+# The least numbers that are rounded to infinity.
+HEX = {"float16": "0x1.ffep15", "bfloat16": "0x1.feffffp127", "float32": "0x1.ffffffp127"}
+LARGEST = {dtype: float.fromhex(text) for dtype, text in HEX.items()}
+
+
+def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+    if dtype == "bfloat16":
+        halves = torch.from_numpy(values.astype(np.float32)).bfloat16()
+        bits = halves.view(torch.int16).numpy().view(np.uint16)
+        return np.where(np.isnan(values), np.uint16(0x7FC0), bits)
+    return values.astype(dtype)
+
+
+@pytest.mark.parametrize("given", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_floats_of_another_width_are_rounded(tier, dtype: str, given: str) -> None:
+    rng = np.random.default_rng(0)
+    scales = np.exp2(rng.integers(-24, 15, 64))
+    values = (rng.normal(size=(64, 2)) * scales[:, None]).astype(given)
+    values[:4] = [[np.nan, np.inf], [-np.inf, -0.0], [0.1, 1e-7], [65504, -65504]]
+    wanted = rounded(values, dtype)
+    with tier.buffer(gear.Schema([gear.Column("x", (2,), dtype)]), 512) as buffer:
+        with buffer.writer() as writer:
+            writer.extend(x=values)
+            writer.extend(x=np.asfortranarray(values))
+            writer.extend(x=torch.from_numpy(values))
+            for row in values:
+                writer.append(x=row)
+            writer.end_episode(final={"x": values[5]})
+        (episode,) = buffer.episodes()
+        batch = buffer.collect(episode.ids, {"x": gear.Window(0, 2)}, framework="numpy")
+        assert difference(batch["x"][:, 0], np.concatenate([wanted] * 4)) is None
+        assert difference(batch["x"][-1, 1], wanted[5]) is None
+
+
+@pytest.mark.parametrize("dtype", LARGEST)
+def test_a_finite_number_does_not_become_infinite(tier, dtype: str) -> None:
+    largest = np.nextafter(LARGEST[dtype], 0)
+    rows = np.full((9, 2), -largest)
+    with tier.buffer(gear.Schema([gear.Column("x", (2,), dtype)]), 64) as buffer:
+        with buffer.writer() as writer:
+            writer.extend(x=rows)
+            stored = buffer.collect(buffer.episodes()[0].ids, framework="numpy")["x"]
+            assert difference(stored, rounded(rows, dtype)) is None
+            rows[3, 1] = -LARGEST[dtype]
+            said = rf"'x' takes {dtype} .*; given {-LARGEST[dtype]!r} in row 3, .* infinite"
+            for wrong in (rows, torch.from_numpy(rows)):
+                with pytest.raises(gear.InvalidArgument, match=said.replace("+", r"\+")):
+                    writer.extend(x=wrong)
+            with pytest.raises(gear.InvalidArgument, match="infinite"):
+                writer.append(x=rows[3])
+            with pytest.raises(gear.InvalidArgument, match="infinite"):
+                writer.end_episode(final={"x": rows[3]})
+        assert len(buffer) == 9
 
 
 def test_a_batch_has_torch_tensors_of_these_shapes_and_dtypes(tier) -> None:

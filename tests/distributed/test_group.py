@@ -148,6 +148,20 @@ def test_exchange_refuses_a_value_that_json_lacks() -> None:
         gear.Group.single().exchange({1, 2})
 
 
+@pytest.mark.parametrize(
+    "value", [{1: 2}, {"a": {1.5: 2}}, [0, ({None: 1},)], {"a": 1, True: 2}], ids=repr
+)
+def test_exchange_makes_no_strings_of_keys(value: Any) -> None:
+    with pytest.raises(gear.InvalidArgument, match=r"exchange of .* the key (1|1\.5|None|True) of"):
+        gear.Group.single().exchange(value)
+    groups = gear.Group.loopback(2, timeout_s=20)
+    errors = on_all(groups, lambda group: group.exchange(value if group.rank == 1 else {}))
+    assert all(isinstance(error, gear.InvalidArgument) for error in errors)
+    assert str(errors[0]) == f"on rank 1: {errors[1]}"
+    nested = {"a": {"b": [{"c": None}]}}
+    assert on_all(groups, lambda group: group.exchange(nested)) == [[nested] * 2] * 2
+
+
 def test_exchange_of_a_wrong_value_is_refused_on_all_ranks() -> None:
     groups = gear.Group.loopback(3, timeout_s=20)
     errors = on_all(groups, lambda group: group.exchange({1} if group.rank == 1 else 1))

@@ -140,7 +140,7 @@ def test_json_of_deepspeed_is_checked_where_gear_knows_better(given):
         ((), "optim.lr=.inf", "a number, lr > 0"),
         ((), "optim.weight_decay=-1", "a number, weight_decay >= 0"),
         ((), "optim.name=sgd", "one of adam, adamw"),
-        (WEIGHTED, "replay.alpha=-1", "a number, alpha >= 0"),
+        (WEIGHTED, "replay.alpha=-1", "a number, 0 <= alpha <= 4"),
         (WEIGHTED, "replay.beta=2", "a number, 0 <= beta <= 1"),
         (WEIGHTED, "replay.beta_steps=0", "a whole number of at least 1"),
         ((), "replay.page_steps=0", "a whole number of at least 1"),

@@ -26,6 +26,47 @@ def test_defaults_and_identity() -> None:
         OBS.name = "other"
 
 
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        ("f4", "float32"),
+        ("<i2", "int16"),
+        ("?", "bool"),
+        ("half", "float16"),
+        (float, "float64"),
+        (int, "int64"),
+        (bool, "bool"),
+        (np.uint16, "uint16"),
+        (np.dtype(np.int32), "int32"),
+        (np.str_("int8"), "int8"),
+    ],
+)
+def test_dtypes_have_the_names_of_other_libraries_too(dtype: object, name: str) -> None:
+    assert gear.Column("x", (), dtype) == gear.Column("x", (), name)
+    assert gear.Schema([gear.Column("x", (), dtype)]).step_bytes == BYTES[name]
+
+
+@pytest.mark.parametrize("name", list(BYTES))
+def test_dtypes_of_torch(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    assert gear.Column("x", (), getattr(torch, name)) == gear.Column("x", (), name)
+
+
+def test_outputs_take_the_same_dtypes() -> None:
+    with gear.ReplayBuffer(gear.Schema([gear.Column("x", (), "u1")]), 16) as buffer:
+        with buffer.writer() as writer:
+            writer.append(x=3)
+            writer.end_episode()
+        ids = buffer.episodes()[0].ids
+        for dtype in ("float32", "f4", np.float32, np.dtype("f4")):
+            outputs = {"x": gear.Step(dtype=dtype), "w": gear.Window(0, 1, "x", dtype=dtype)}
+            batch = buffer.collect(ids, outputs, framework="numpy")
+            assert batch["x"].dtype == batch["w"].dtype == np.float32
+        for dtype in ("float8", 3, float, ">f4"):
+            with pytest.raises(gear.InvalidArgument):
+                buffer.collect(ids, {"x": gear.Step(dtype=dtype)})
+
+
 @pytest.mark.parametrize("dtype", list(BYTES))
 def test_step_bytes(dtype: str) -> None:
     assert gear.Schema([gear.Column("x", (), dtype)]).step_bytes == BYTES[dtype]
@@ -90,6 +131,14 @@ def test_the_hash_is_part_of_the_format() -> None:
         ([gear.Column("x", (1 << 62, 1 << 62))], r"'x'.*4 GiB"),
         ([gear.Column("x", (), "float8")], r"float8.*float32"),
         ([gear.Column("x", (), "complex64")], r"complex64.*float32"),
+        ([gear.Column("x", (), np.complex64)], r"'complex64'.*float32"),
+        ([gear.Column("x", (), complex)], r"'complex'.*float32"),
+        ([gear.Column("x", (), ">f4")], r"'>f4'.*float32"),
+        ([gear.Column("x", (), "U3")], r"'U3'.*float32"),
+        ([gear.Column("x", (), None)], r"'None'.*float32"),
+        ([gear.Column("x", (), object)], r"'object'.*float32"),
+        ([gear.Column("obs/left"), gear.Column("obs")], r"'obs' and 'obs/left'.*rename"),
+        ([gear.Column("a/b"), DONE, gear.Column("a/b/c/d")], r"'a/b' and 'a/b/c/d'.*rename"),
         (["obs"], r"'obs'.*Column"),
         ([("obs", (3,), "float32")], r"obs.*Column"),
     ],
@@ -103,6 +152,25 @@ def test_refused(columns: list[gear.Column], message: str) -> None:
 def test_refused_shapes(shape: object) -> None:
     with pytest.raises(gear.InvalidArgument, match=r"'x'.*tuple"):
         gear.Schema([gear.Column("x", shape)])
+
+
+def test_folders_and_columns_of_like_names_stand_side_by_side() -> None:
+    columns = [gear.Column(name) for name in ("obs/left", "obs/right", "obs2", "obs.left", "obs-")]
+    assert gear.Schema(columns).columns == tuple(columns)
+
+
+def test_steps_stored_under_names_that_are_refused_by_now_are_still_there(tmp_path) -> None:
+    schema = gear.Schema.stored([("a", [], "int8"), ("a/b", [2], "int8")])
+    with gear.ReplayBuffer(schema, 16) as buffer:
+        with buffer.writer() as writer:
+            writer.append(**{"a": 1, "a/b": np.array([2, 3], np.int8)})
+            writer.end_episode()
+        buffer.save(tmp_path / "replay")
+    with gear.ReplayBuffer.load(tmp_path / "replay") as buffer:
+        assert buffer.schema == schema
+        assert buffer.schema.columns == (gear.Column("a", (), "int8"), schema["a/b"])
+        batch = buffer.collect(buffer.episodes()[0].ids, framework="numpy")
+        assert batch["a/b"].tolist() == [[2, 3]]
 
 
 def test_up_to_64_columns_and_odd_names() -> None:

@@ -174,10 +174,11 @@ class Channel(ABC):
         failed = ""
         try:
             text = json.dumps({"value": value}).encode()
+            _refuse_keys(value)
         except (TypeError, ValueError, RecursionError) as error:
             failed = (
                 f"[group] exchange of {type(value).__name__}: {error}; numbers, strings, None, and "
-                "lists and dicts of them are allowed"
+                "lists and dicts of them, with strings as keys, are allowed"
             )
             text = json.dumps({"failed": failed}).encode()
         texts = self._call("exchange", [memoryview(text)] * self.size, None)
@@ -423,6 +424,19 @@ class Channel(ABC):
 
     def _who(self, rank: int) -> str:
         return str(self.members[rank]) if self.members else f"rank {rank}"
+
+
+def _refuse_keys(value: Any) -> None:
+    """TypeError for a dict with keys that JSON makes strings of."""
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} of a dict is no string")
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return
+    for one in value:
+        _refuse_keys(one)
 
 
 class Alone(Channel):

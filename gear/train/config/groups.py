@@ -306,7 +306,7 @@ class Replay(ConfigGroup):
 class Prioritized(Replay):
     """Steps are drawn by the size of their TD error."""
 
-    alpha: float = key(number("alpha >= 0", lambda x: x >= 0))
+    alpha: float = key(number("0 <= alpha <= 4", lambda x: 0 <= x <= 4))
     beta: float = key(number("0 <= beta <= 1", lambda x: 0 <= x <= 1))
     beta_steps: int = key(whole(1))
 
