@@ -201,6 +201,7 @@ class Failure:
         """
 
 class Transport:
+    def __reduce_ex__(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> typing.Any: ...
     def allgather(self, mine: bytes) -> bytes:
         """
         The bytes of all ranks, by rank; of one size on all. Collective.

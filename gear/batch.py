@@ -7,11 +7,12 @@ from typing import Any
 
 from gear import _core
 from gear.frameworks import TensorMaker
+from gear.in_process import InProcess
 
 DATA = _core.Batch.DATA
 
 
-class Batch(Mapping[str, Any]):
+class Batch(InProcess, Mapping[str, Any]):
     """The tensors of a batch of B items, by output name, with ids, weights, masks and lengths.
 
     A batch is a mapping: ``len(batch)`` is the number of outputs, `size` the number of items.
@@ -27,6 +28,7 @@ class Batch(Mapping[str, Any]):
     """
 
     __slots__ = ("_core", "_data", "_make", "_outputs", "_tensors")
+    _instead = "give its tensors, as in dict(batch), batch.ids and batch.weights"
 
     def __init__(self, core: _core.Batch, outputs: Mapping[str, int], make: TensorMaker) -> None:
         self._core = core
@@ -129,8 +131,10 @@ class Batch(Mapping[str, Any]):
         return f"Batch(size={self.size}, outputs={list(self._outputs)})"
 
 
-class _PerOutput(Mapping[str, Any]):
+class _PerOutput(InProcess, Mapping[str, Any]):
     """One tensor per output name, made when asked for."""
+
+    _instead = "give its tensors, as in dict(batch.masks)"
 
     def __init__(self, outputs: Mapping[str, int], make: Callable[[int], Any]) -> None:
         self._outputs = outputs

@@ -19,6 +19,7 @@ from gear.distributed.together import alike, ending_the_group, together
 from gear.episode import Episode
 from gear.errors import InvalidArgument, TransportError
 from gear.frameworks import tensor_maker
+from gear.in_process import InProcess
 from gear.loader import Loader
 from gear.log import connect_core_log
 from gear.rate_limit import RateLimit
@@ -33,7 +34,7 @@ PAGE_BYTES = 64 << 10
 NUM_PAGES = 1024
 
 
-class ReplayBuffer:
+class ReplayBuffer(InProcess):
     """The experience of one run, in pages of ``page_steps`` consecutive steps of one episode.
 
     Any number of threads may write (one `Writer` each) and read (one `Loader` each); over a group
@@ -84,6 +85,11 @@ class ReplayBuffer:
             (``ulimit -l``) is too small for ``"pinned"``.
         CudaError: there is no GPU, or not the one named.
     """
+
+    _instead = (
+        "keep what it holds with save(path) and ReplayBuffer.load(path), or let the processes "
+        "share it as a Group"
+    )
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from gear.distributed.process_life import closed_at_exit
 from gear.distributed.together import alike, ending_the_group, together
 from gear.errors import InvalidArgument
 from gear.frameworks import tensor_maker
+from gear.in_process import InProcess
 from gear.loader_state import (
     STATE_VERSION,
     check_same_buffer,
@@ -28,7 +29,7 @@ from gear.statistics import LoaderStats
 from gear.window import OUTPUT_FIELDS, Outputs, output_numbers, output_tuples
 
 
-class Loader(Iterator[Batch]):
+class Loader(InProcess, Iterator[Batch]):
     """Endless batches of a buffer; made by `ReplayBuffer.loader`.
 
     The loader draws batch k when you ask for batch ``k - prefetch``, and copies it in the
@@ -46,6 +47,11 @@ class Loader(Iterator[Batch]):
     Over a group of several ranks ``next``, ``len``, `state_dict`, `load_state_dict` and `close` are
     collective, unless the loader pulls (``remote="pull"``): then nothing is.
     """
+
+    _instead = (
+        "keep its place with state_dict() and load_state_dict(), or make a loader in the process "
+        "that draws"
+    )
 
     def __init__(
         self,

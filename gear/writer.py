@@ -9,9 +9,10 @@ from typing import Any
 from gear import _core
 from gear.arguments import check_count, check_flag, check_number, check_timeout
 from gear.errors import InvalidArgument
+from gear.in_process import InProcess
 
 
-class Writer(_core.Writer):
+class Writer(InProcess, _core.Writer):
     """Appends steps to one open episode at a time; made by `ReplayBuffer.writer`.
 
     ``append(priority=None, **columns)`` adds one step. ``extend(priority=None, **columns)`` adds T
@@ -31,6 +32,8 @@ class Writer(_core.Writer):
     forked child of the process that made the buffer, all but `close` and ``episode`` raise
     InvalidArgument.
     """
+
+    _instead = "make a writer in the thread that appends, with buffer.writer()"
 
     def __init__(
         self, shard: _core.Shard, episode: int | None = None, timeout_s: float | None = None

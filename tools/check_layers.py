@@ -61,7 +61,7 @@ MPI_INCLUDE = re.compile(r"\s*#\s*include\s*[<\"]mpi(-ext)?\.h")
 PYTHON_LAYERS = [
     {"_core", "_c10d", "namesake"},
     {"errors"},
-    {"arguments", "device", "frameworks", "log", "seeds", "whole"},
+    {"arguments", "device", "frameworks", "in_process", "log", "seeds", "whole"},
     {"arrays", "episode", "rate_limit", "schema", "samplers", "statistics"},
     {"batch", "distributed", "loader_state", "window", "writer"},
     {"loader", "checkpoint"},

@@ -167,7 +167,12 @@ void register_transport(py::module_& module) {
       .def(
           "duplicate", [](Transport& self) { return SharedTransport(self.duplicate()); },
           py::call_guard<py::gil_scoped_release>(),
-          "Another transport between the same ranks, for another thread. Collective.");
+          "Another transport between the same ranks, for another thread. Collective.")
+      .def("__reduce_ex__", [](const Transport&, int) -> py::object {
+        throw base::InvalidArgument(
+            "[pickle] a Transport is of the process that made it and can be neither pickled nor "
+            "copied: make one in each process, with group.transport()");
+      });
   py::class_<transport::MpiTransport, Transport, std::shared_ptr<transport::MpiTransport>>(
       module, "MpiTransport")
       .def_property_readonly("gpu_aware", &transport::MpiTransport::gpu_aware,

@@ -28,11 +28,12 @@ from gear.distributed.places import Places
 from gear.distributed.same import check_same
 from gear.distributed.timeout import resolve_timeout
 from gear.errors import InvalidArgument, TransportError
+from gear.in_process import InProcess
 
 log = logging.getLogger("gear")
 
 
-class Group:
+class Group(InProcess):
     """This process's place among the ranks that share a buffer, and calls between them.
 
     A program makes one with `from_env` and gives it to `ReplayBuffer`:
@@ -69,6 +70,8 @@ class Group:
         replicas: the ranks of other groups that train on the same batches as this one; see
             `from_mesh`. Without such ranks, a group of this rank alone.
     """
+
+    _instead = "make a group in each process, as with Group.from_env()"
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from gear.distributed.channels.base import Channel
 from gear.distributed.group import Group
 from gear.distributed.together import together
 from gear.errors import GearError, InvalidArgument, TransportError
+from gear.in_process import InProcess
 
 if TYPE_CHECKING:
     from gear.batch import Batch
@@ -26,7 +27,7 @@ LENGTH = struct.Struct("<Q")
 Key = tuple[str, str]
 
 
-class SharedBatch(Mapping[str, Any]):
+class SharedBatch(InProcess, Mapping[str, Any]):
     """The outputs of a batch that this rank asked for, with ids, weights, masks and lengths.
 
     It has the attributes of `gear.Batch`. On the rank that owns the loader, the tensors are those
@@ -35,6 +36,7 @@ class SharedBatch(Mapping[str, Any]):
     """
 
     __slots__ = ("_outputs", "_tensors", "size")
+    _instead = "give its tensors, as in dict(batch), batch.ids and batch.weights"
 
     def __init__(self, tensors: Mapping[Key, Any], outputs: Sequence[str]) -> None:
         self._tensors = tensors
@@ -87,7 +89,7 @@ class SharedBatch(Mapping[str, Any]):
         return {name: tensor for (of, name), tensor in self._tensors.items() if of == kind}
 
 
-class SharedLoader(Iterator[SharedBatch]):
+class SharedLoader(InProcess, Iterator[SharedBatch]):
     """Gives the batches of one rank's loader to all ranks of a group, to each the outputs it wants.
 
     Use it for the ranks of a tensor-parallel or pipeline-parallel group, which train on one batch:
@@ -117,6 +119,8 @@ class SharedLoader(Iterator[SharedBatch]):
     Raises:
         InvalidArgument: no rank or several gave a loader, or the owner's batches lack an output.
     """
+
+    _instead = "make one in each process, over a group of them"
 
     def __init__(
         self,
