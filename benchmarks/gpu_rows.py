@@ -26,6 +26,7 @@ def filled(gpu: Gpu, tier: str, row_bytes: int, pool_bytes: int) -> gear.ReplayB
     with buffer.writer() as writer:
         for first in range(0, steps, chunk):
             writer.extend(x=block[: steps - first])
+        writer.end_episode()
     return buffer
 
 

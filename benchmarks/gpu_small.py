@@ -135,6 +135,7 @@ def weighted(gpu: Gpu) -> list[dict[str, Any]]:
             for first in range(0, steps, chunk):
                 count = min(chunk, steps - first)
                 writer.extend(x=values[:count], priority=priority[:count])
+            writer.end_episode()
         sampler = gear.Weighted(alpha=0.6, beta=0.4)
         loader = buffer.loader(4096, sampler=sampler, **gpu.to_gpu())
         errors = torch.rand(4096, device=gpu.device) + 0.01

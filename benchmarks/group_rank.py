@@ -76,6 +76,7 @@ class Rank:
             with buffer.writer() as writer:
                 for first in range(0, steps, chunk):
                     writer.extend(x=block[: steps - first])
+                writer.end_episode()
         return buffer
 
     def loader(
@@ -289,6 +290,7 @@ def overlap(rank: Rank) -> dict[str, Any]:
     with gear.ReplayBuffer(schema, steps, tier=rank.tier("device"), group=rank.group) as buffer:
         with buffer.writer() as writer:
             writer.extend(x=rng.standard_normal((steps, width), np.float32))
+            writer.end_episode()
         outputs = {"x": gear.Step(dtype="float32" if gpu.rehearsal else "bfloat16")}
         with rank.loader(buffer, items, outputs=outputs) as loader:
             fixed = next(loader)["x"].clone()

@@ -129,9 +129,9 @@ class Writer:
     def __init__(
         self, shard: Shard, episode: typing.SupportsInt | typing.SupportsIndex | None = None
     ) -> None: ...
-    def _close(self) -> int | None:
+    def _close(self) -> tuple[int, int] | None:
         """
-        Ends an open episode, and returns its number.
+        Ends an open episode, and returns its number and steps.
         """
     def _end_episode(
         self,

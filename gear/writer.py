@@ -26,11 +26,10 @@ class Writer(InProcess, _core.Writer):
     TimeoutError if the rate limit holds them up for longer than ``timeout_s``. After 10 s of such a
     wait the logger ``gear`` warns, with the counts.
 
-    At the end of a ``with`` block the writer ends an open episode as truncated. If an exception
-    leaves the block, the logger ``gear`` says so in a warning: the buffer keeps the steps appended
-    until then, and no closing step follows them. Only one thread at a time may use a writer. In a
-    forked child of the process that made the buffer, all but `close` and ``episode`` raise
-    InvalidArgument.
+    At the end of a ``with`` block the writer ends an open episode as truncated, without a closing
+    step, and the logger ``gear`` warns of it. The buffer keeps the steps appended until then. Only
+    one thread at a time may use a writer. In a forked child of the process that made the
+    buffer, all but `close` and ``episode`` raise InvalidArgument.
     """
 
     _instead = "make a writer in the thread that appends, with buffer.writer()"
@@ -67,21 +66,36 @@ class Writer(InProcess, _core.Writer):
         self._end_episode(ended, weight, None if final is None else dict(final))
 
     def close(self) -> None:
-        """Ends an open episode as truncated. The writer takes no more steps.
+        """Ends an open episode as truncated, with a warning. The writer takes no more steps.
 
         In a forked child nothing ends: the episode is the parent's.
         """
-        self._close()
+        self._cut(None)
 
     def __enter__(self) -> Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        episode = self._close()
-        if kind is not None and episode is not None:
-            logging.getLogger("gear").warning(
+        self._cut(kind)
+
+    def _cut(self, kind: type[BaseException] | None) -> None:
+        """Closes, and warns where an episode was open; kind: the exception that is under way."""
+        cut = self._close()
+        if cut is None:
+            return
+        log = logging.getLogger("gear")
+        if kind is not None:
+            log.warning(
                 "[ingest] episode %d was open when %s left its writer: the writer ended it as "
                 "truncated, without a closing step",
-                episode,
+                cut[0],
                 kind.__name__,
             )
+            return
+        log.warning(
+            "[ingest] episode %d was open, with %d step(s), when its writer was closed: the writer "
+            "ended it as truncated, without a closing step, so that what follows its last step is "
+            "zero in a batch, and masked; call writer.end_episode(terminated=..., final={...}) at "
+            "its end",
+            *cut,
+        )

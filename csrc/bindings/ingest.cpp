@@ -72,22 +72,22 @@ class PyWriter {
 
   // From any thread: a call that waits in another one ends with an error first. From a signal
   // handler that interrupted such a call in this thread: the call ends as well, and the episode
-  // with the writer. Returns the episode that this call ends: none in a forked child, where it is
-  // the parent's.
-  std::optional<uint64_t> close() {
+  // with the writer. Returns uid and steps of an episode that this call has ended: none in a forked
+  // child, where it is the parent's.
+  std::optional<std::pair<uint64_t, uint64_t>> close() {
     closing_ = true;
     if (calls_.is_inside()) {
       return std::nullopt;
     }
     const py::gil_scoped_release release;
     const OneThread::Turn turn(calls_, true);
-    if (!writer_) {
-      return std::nullopt;
+    std::optional<std::pair<uint64_t, uint64_t>> cut;
+    if (writer_ && !shard_->forked() && writer_->episode_uid()) {
+      cut.emplace(*writer_->episode_uid(), writer_->episode_steps());
     }
-    const std::optional<uint64_t> ended = shard_->forked() ? std::nullopt : writer_->episode_uid();
     writer_.reset();
     shard_.reset();
-    return ended;
+    return cut;
   }
 
   void set_timeout(std::optional<double> timeout_s) { timeout_s_ = timeout_s; }
@@ -272,7 +272,7 @@ void register_ingest(py::module_& module) {
            "optionally `priority`, one number or one a step.")
       .def("_end_episode", &PyWriter::end_episode, py::arg("terminated"), py::arg("weight"),
            py::arg("final"))
-      .def("_close", &PyWriter::close, "Ends an open episode, and returns its number.")
+      .def("_close", &PyWriter::close, "Ends an open episode, and returns its number and steps.")
       .def("_set_timeout", &PyWriter::set_timeout, py::arg("timeout_s"))
       .def_property_readonly("episode", &PyWriter::episode, "Number of the open episode, or None.");
 }

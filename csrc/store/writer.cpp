@@ -39,4 +39,12 @@ std::optional<uint64_t> Writer::episode_uid() const {
   return at_.uid;
 }
 
+uint64_t Writer::episode_steps() const {
+  if (at_.episode == kNone) {
+    return 0;
+  }
+  const auto held = shard_->lock();
+  return shard_->index().episode(at_.episode).end;
+}
+
 }  // namespace gear::store

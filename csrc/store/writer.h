@@ -39,6 +39,8 @@ class Writer {
 
   /// Of the open episode.
   std::optional<uint64_t> episode_uid() const;
+  /// Its steps up to here, evicted ones included; 0 without one. Takes the lock.
+  uint64_t episode_steps() const;
 
  private:
   std::shared_ptr<Shard> shard_;

@@ -107,6 +107,31 @@ def test_a_writer_left_by_an_exception_warns_of_its_half_episode(
     ]
 
 
+@pytest.mark.parametrize("leave", [gear.Writer.close, lambda writer: writer.__exit__(None)])
+def test_a_writer_left_amid_an_episode_warns_of_it(
+    filled: Filled, leave: Callable[[gear.Writer], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    ended, empty = filled.buffer.writer(), filled.buffer.writer()
+    ended.extend(**ROWS)
+    ended.end_episode(terminated=True)
+    for writer in (ended, empty):
+        leave(writer)
+        leave(writer)
+    assert not caplog.records
+    writer = filled.buffer.writer()
+    writer.extend(**ROWS)
+    leave(writer)
+    leave(writer)
+    last = filled.buffer.episodes()[-1]
+    assert last.state == "truncated"
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.message.startswith(
+        f"[ingest] episode {last.uid} was open, with {last.end} step(s), when its writer was closed"
+    )
+    assert "end_episode(terminated=..., final={...})" in record.message
+
+
 def test_append_after_the_episode_ended_starts_the_next(filled: Filled) -> None:
     first = filled.writer.episode
     filled.writer.end_episode(terminated=True)
