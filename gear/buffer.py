@@ -15,6 +15,7 @@ from gear.arrays import as_ids, set_priorities
 from gear.batch import Batch
 from gear.distributed import Group
 from gear.distributed.region import checked_place
+from gear.distributed.timeout import TIMEOUT_S
 from gear.distributed.together import alike, ending_the_group, together
 from gear.episode import Episode
 from gear.errors import InvalidArgument, TransportError
@@ -263,7 +264,7 @@ class ReplayBuffer(InProcess):
 
     # ---- writing ----
 
-    def writer(self, episode: int | None = None, *, timeout_s: float | None = None) -> Writer:
+    def writer(self, episode: int | None = None, *, timeout_s: float | None = TIMEOUT_S) -> Writer:
         """Makes a writer, for one thread.
 
         Args:
@@ -325,7 +326,7 @@ class ReplayBuffer(InProcess):
         framework: str | None = None,
         prefetch: int = 2,
         seed: int | None = None,
-        timeout_s: float | None = None,
+        timeout_s: float | None = TIMEOUT_S,
         locality: str = "first",
         nccl: bool = False,
         remote: str | None = None,
@@ -360,7 +361,8 @@ class ReplayBuffer(InProcess):
             seed: seed of the sampler's draws. None: the next one of the buffer, so that no two
                 loaders draw alike, and a program that is run again draws the same; `Loader.seed`
                 says it. A buffer's first such loader has seed 0. `save` keeps how many it gave.
-            timeout_s: longest wait of ``next`` for the rate limit; None: no end.
+            timeout_s: longest wait of ``next`` for the rate limit, then TimeoutError; None: no end.
+                After 10 s the logger ``gear`` warns, with the counts.
             locality: over a group. ``"first"``: ranks keep the draws from their own shards up to
                 their share, and only the surplus moves, inside the node if possible. ``"off"``:
                 the number of a draw decides which rank gets it.

@@ -14,8 +14,9 @@ class RateLimit:
     The first ``min_steps`` steps are free; each later one allows ``samples_per_insert`` samples. A
     loader waits for ``min_steps`` steps, and while it is more than ``slack`` samples ahead. A
     writer waits while sampling is more than ``slack`` samples behind. Use it with writers and
-    loaders in different threads: if only the waiting thread could end the wait, the wait ends with
-    TimeoutError (see ``timeout_s``).
+    loaders in different threads. A wait that nobody ends raises TimeoutError, after the
+    ``timeout_s`` of the writer or loader (300 s); after 10 s the logger ``gear`` warns of it, with
+    the counts and who is to act.
 
     Args:
         samples_per_insert: items sampled per inserted step; 0: only ``min_steps`` counts.

@@ -32,12 +32,15 @@ inline bool may_take_gil() {
 #endif
   return Py_IsInitialized() != 0 && (!ending || PyGILState_Check() != 0);
 }
+inline constexpr double kLongWaitS = 10;  ///< seconds after which a wait is to be spoken of
 /// Calls `attempt(slice_s)` without the GIL until it returns true or `timeout_s` (none: for ever)
-/// has passed, looking for Ctrl-C between slices. Returns what the last call returned.
-template <class Attempt>
-bool wait_interruptibly(std::optional<double> timeout_s, Attempt attempt) {
+/// has passed, looking for Ctrl-C between slices. Returns what the last call returned. `is_long()`
+/// is called once, with the GIL, after kLongWaitS.
+template <class Attempt, class IsLong>
+bool wait_interruptibly(std::optional<double> timeout_s, Attempt attempt, IsLong is_long) {
   constexpr double kSlice = 0.1;
   double left = timeout_s.value_or(0.0);
+  double until_long = kLongWaitS;
   for (;;) {
     const double slice = timeout_s && left < kSlice ? left : kSlice;
     bool done = false;
@@ -53,6 +56,9 @@ bool wait_interruptibly(std::optional<double> timeout_s, Attempt attempt) {
     }
     if (timeout_s && (left -= slice) <= 0) {
       return false;
+    }
+    if (until_long > 0 && (until_long -= slice) <= 0) {
+      is_long();
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/errors.h"
+#include "base/log.h"
 #include "base/threads/thread_pool.h"
 #include "bindings/batch.h"
 #include "bindings/buffer_peers.h"
@@ -189,7 +190,10 @@ class PyCollector {
  public:
   PyCollector(std::shared_ptr<store::Shard> shard, const LoaderOptions& options,
               std::optional<std::shared_ptr<BufferPeers>> peers)
-      : schema_(shard->shared_schema()), peers_(std::move(peers).value_or(nullptr)) {
+      : schema_(shard->shared_schema()),
+        shard_(shard),
+        batch_size_(options.loader.batch_size),
+        peers_(std::move(peers).value_or(nullptr)) {
     const py::gil_scoped_release release;
     static_cast<void>(base::ThreadPool::shared());  // may log, which nobody may under a lock
     if (options.pull) {
@@ -207,6 +211,7 @@ class PyCollector {
   ~PyCollector() {
     const py::gil_scoped_release release;
     pipeline_.reset();
+    shard_.reset();
   }
   PyCollector(const PyCollector&) = delete;
   PyCollector& operator=(const PyCollector&) = delete;
@@ -215,19 +220,25 @@ class PyCollector {
   py::object next(std::optional<double> timeout_s) {
     Batch batch;
     Pipeline::Next result = Pipeline::Next::kTimedOut;
-    const bool in_time = wait_interruptibly(timeout_s, [&](double slice) {
-      const OneThread::Turn turn(calls_);
-      std::optional<OneThread::Turn> draw;
-      if (peers_ && !pulls_) {
-        draw.emplace(peers_->draws);
-      }
-      result = pipeline_->next(slice, batch);
-      return result != Pipeline::Next::kTimedOut;
-    });
+    const bool in_time = wait_interruptibly(
+        timeout_s,
+        [&](double slice) {
+          const OneThread::Turn turn(calls_);
+          std::optional<OneThread::Turn> draw;
+          if (peers_ && !pulls_) {
+            draw.emplace(peers_->draws);
+          }
+          result = pipeline_->next(slice, batch);
+          return result != Pipeline::Next::kTimedOut;
+        },
+        [&] {
+          base::log(base::Level::kWarning, base::cat("[collect] next() has waited ", kLongWaitS,
+                                                     " s for the rate limit: ", waits_for()));
+        });
     if (!in_time) {
       PyErr_SetString(PyExc_TimeoutError,
                       base::cat("[collect] the rate limit allowed no batch within ", *timeout_s,
-                                " s: writers append too slowly, or min_steps is not reached")
+                                " s: ", waits_for())
                           .c_str());
       throw py::error_already_set();
     }
@@ -338,7 +349,31 @@ class PyCollector {
   }
 
  private:
+  // What a next() that waits waits for, and who can end it.
+  std::string waits_for() const {
+    std::string counts;
+    bool allowed = false;
+    {
+      const auto lock = shard_->lock();
+      counts = shard_->rate_limiter().sampling_waits_for(batch_size_);
+      allowed = shard_->rate_limiter().may_sample(batch_size_);
+    }
+    if (!allowed) {
+      return base::cat(counts,
+                       "; append them, in another thread if this one only draws, or give the "
+                       "buffer another rate_limit");
+    }
+    return base::cat(counts,
+                     peers_ ? " on this rank, and another rank's steps do not suffice yet: append "
+                              "there"
+                            : ", but no stored step may be drawn: a step of an open episode is "
+                              "offered once its windows are complete, an episode once it has "
+                              "ended");
+  }
+
   std::shared_ptr<const store::Schema> schema_;
+  std::shared_ptr<store::Shard> shard_;
+  uint64_t batch_size_;
   std::shared_ptr<BufferPeers> peers_;  // null: no group
   bool pulls_ = false;                  // alone: other loaders of the buffer do not mind
   std::unique_ptr<Pipeline> pipeline_;

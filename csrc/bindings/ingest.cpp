@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/errors.h"
+#include "base/log.h"
 #include "bindings/input_rows.h"
 #include "bindings/one_thread.h"
 #include "store/writer.h"
@@ -214,12 +215,28 @@ class PyWriter {
     return text.empty() ? "none" : text;
   }
 
+  static constexpr const char* kRemedy =
+      "call next() of a loader, in another thread if this one only appends, or give the buffer "
+      "another rate_limit";
+
+  std::string waits_for() const {
+    const auto lock = shard_->lock();
+    return shard_->rate_limiter().inserting_waits_for();
+  }
+
   void write(uint64_t steps) {
     if (shard_->rate_limiter().active()) {
       uint64_t done = 0;
-      const bool stored = wait_interruptibly(timeout_s_, [&](double slice) {
-        return writer_->append_some(rows_, steps, priorities_, done, slice) || closing_;
-      });
+      const bool stored = wait_interruptibly(
+          timeout_s_,
+          [&](double slice) {
+            return writer_->append_some(rows_, steps, priorities_, done, slice) || closing_;
+          },
+          [&] {
+            base::log(base::Level::kWarning,
+                      base::cat("[ingest] a writer has waited ", kLongWaitS,
+                                " s for the rate limit: ", waits_for(), "; ", kRemedy));
+          });
       if (done == steps) {
         return;
       }
@@ -232,7 +249,7 @@ class PyWriter {
       }
       PyErr_SetString(PyExc_TimeoutError,
                       base::cat("[ingest] the rate limit did not let all steps in within ",
-                                *timeout_s_, " s (", part, "): nothing samples fast enough")
+                                *timeout_s_, " s (", part, "): ", waits_for(), "; ", kRemedy)
                           .c_str());
       throw py::error_already_set();
     }

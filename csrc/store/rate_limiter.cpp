@@ -63,6 +63,33 @@ uint64_t RateLimiter::room() const {
   return std::max(before_any, room);
 }
 
+std::string RateLimiter::counts() const {
+  return base::cat(inserted_, " steps inserted (min_steps ", min_steps_, "), ", sampled_,
+                   " items sampled, samples_per_insert ", samples_per_insert_, ", slack ", slack_);
+}
+
+std::string RateLimiter::sampling_waits_for(uint64_t steps) const {
+  double missing = static_cast<double>(min_steps_) - static_cast<double>(inserted_);
+  if (samples_per_insert_ > 0) {
+    const double behind = static_cast<double>(steps) - slack_ - difference();
+    missing = std::max(missing, std::ceil(behind / samples_per_insert_));
+  }
+  if (missing < 1) {
+    return base::cat(counts(), ": a batch of ", steps, " is allowed");
+  }
+  return base::cat(counts(), ": a batch of ", steps, " is allowed after ",
+                   static_cast<uint64_t>(missing), missing == 1 ? " more step" : " more steps");
+}
+
+std::string RateLimiter::inserting_waits_for() const {
+  const double missing = std::ceil(difference() + samples_per_insert_ - slack_);
+  if (room() > 0 || missing < 1) {
+    return base::cat(counts(), ": the next step is allowed");
+  }
+  return base::cat(counts(), ": the next step is allowed after ", static_cast<uint64_t>(missing),
+                   missing == 1 ? " more sample" : " more samples");
+}
+
 void RateLimiter::restore(uint64_t num_sampled, uint64_t num_inserted) {
   sampled_ = num_sampled;
   inserted_ = num_inserted;

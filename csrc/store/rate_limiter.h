@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace gear::store {
 
@@ -31,6 +32,10 @@ class RateLimiter {
   bool may_sample(uint64_t steps) const;
   /// How many steps may be inserted.
   uint64_t room() const;
+  /// For who waits: the counts, and how many inserts make a draw of so many steps allowed ...
+  std::string sampling_waits_for(uint64_t steps) const;
+  /// ... or how many samples the next insert.
+  std::string inserting_waits_for() const;
   void sampled(uint64_t steps) { sampled_ += steps; }
   /// The same in two: drawn, then delivered or given back.
   void taken(uint64_t steps) { taken_ += steps; }
@@ -51,6 +56,7 @@ class RateLimiter {
 
  private:
   double difference() const;
+  std::string counts() const;
 
   double samples_per_insert_ = 0;
   uint64_t min_steps_ = 0;

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +47,108 @@ def test_sampling_waits_for_min_steps(tier) -> None:
             assert time.monotonic() - began > 0.04
         writer.append(x=9)
         assert next(loader).size == 4
+
+
+def test_a_wait_that_ends_tells_the_counts_and_what_would_end_it(tier) -> None:
+    limit = gear.RateLimit(samples_per_insert=4, min_steps=10)
+    with tier.buffer(SCHEMA, 512, rate_limit=limit) as buffer:
+        writer = buffer.writer(timeout_s=0.0)
+        writer.extend(x=rows(3))
+        with buffer.loader(32, framework="numpy", timeout_s=0.0, prefetch=0) as loader:
+            with pytest.raises(
+                TimeoutError,
+                match=r"3 steps inserted \(min_steps 10\), 0 items sampled, samples_per_insert 4, "
+                r"slack 1000: a batch of 32 is allowed after 7 more steps; append them, in another "
+                "thread",
+            ):
+                next(loader)
+            with pytest.raises(TimeoutError, match=r"257 of 400 steps are stored.*after 4 more sa"):
+                writer.extend(x=np.resize(rows(9), 400))
+            assert len(buffer) == 260
+            next(loader)
+            writer.extend(x=rows(8))
+
+
+def test_a_loader_that_may_draw_and_finds_nothing_says_so(tier) -> None:
+    limit = gear.RateLimit(samples_per_insert=1.0, min_steps=2)
+    with tier.buffer(SCHEMA, 64, rate_limit=limit) as buffer, buffer.writer() as writer:
+        writer.extend(x=rows(9))
+        outputs = {"x": gear.Window(0, 16)}
+        with (
+            buffer.loader(4, outputs=outputs, framework="numpy", timeout_s=0.0) as loader,
+            pytest.raises(TimeoutError, match="a batch of 4 is allowed, but no stored step may"),
+        ):
+            next(loader)
+        writer.end_episode()
+
+
+def test_a_rank_that_waits_for_anothers_steps_says_so() -> None:
+    groups = gear.Group.loopback(2, timeout_s=20)
+    limit = gear.RateLimit(samples_per_insert=1.0, min_steps=5)
+
+    def draw(group: gear.Group) -> str:
+        with gear.ReplayBuffer(SCHEMA, 64, rate_limit=limit, group=group) as buffer:
+            with buffer.writer() as writer:
+                writer.extend(x=rows(9 if group.rank == 0 else 3))
+                writer.end_episode()
+            with (
+                buffer.loader(4, framework="numpy", timeout_s=0.1) as loader,
+                pytest.raises(TimeoutError) as caught,
+            ):
+                next(loader)
+            return str(caught.value)
+
+    with ThreadPoolExecutor(2) as threads:
+        said = list(threads.map(draw, groups))
+    assert "9 steps inserted" in said[0]
+    assert "another rank's steps do not suffice yet" in said[0]
+    assert "3 steps inserted" in said[1]
+    assert "after 2 more steps; append them" in said[1]
+
+
+def test_waits_end_by_default() -> None:
+    for call in (gear.ReplayBuffer.writer, gear.ReplayBuffer.loader):
+        assert inspect.signature(call).parameters["timeout_s"].default == 300.0
+
+
+@pytest.mark.slow  # waits for more than 10 s
+def test_a_long_wait_warns_once_with_the_counts(caplog: pytest.LogCaptureFixture) -> None:
+    def append() -> None:
+        limit = gear.RateLimit(samples_per_insert=4)
+        with gear.ReplayBuffer(SCHEMA, 4096, rate_limit=limit) as buffer:
+            writer = buffer.writer(timeout_s=10.5)
+            for _ in range(251):
+                writer.append(x=1)
+            with pytest.raises(TimeoutError):
+                writer.append(x=1)
+            assert len(buffer) == 251
+            writer.end_episode()
+
+    def draw() -> None:
+        limit = gear.RateLimit(samples_per_insert=4, min_steps=100)
+        with gear.ReplayBuffer(SCHEMA, 4096, rate_limit=limit) as buffer:
+            with buffer.writer() as writer:
+                writer.extend(x=rows(50))
+                writer.end_episode()
+            loader = buffer.loader(32, framework="numpy", timeout_s=10.5)
+            with pytest.raises(TimeoutError):
+                next(loader)
+
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(append), threads.submit(draw)]:
+            done.result()
+    said = sorted(record.message for record in caplog.records)
+    assert len(said) == 2
+    assert said[0].startswith(
+        "[collect] next() has waited 10 s for the rate limit: 50 steps inserted (min_steps 100), "
+        "0 items sampled, samples_per_insert 4, slack 1000: a batch of 32 is allowed after 50 more "
+        "steps; append them"
+    )
+    assert said[1].startswith(
+        "[ingest] a writer has waited 10 s for the rate limit: 251 steps inserted (min_steps 1), "
+        "0 items sampled, samples_per_insert 4, slack 1000: the next step is allowed after 4 more "
+        "samples; call next()"
+    )
 
 
 def test_a_waiting_loader_is_released_by_an_append(tier) -> None:

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -175,4 +176,42 @@ TEST_CASE("more steps than the slack go in as samples are taken") {
   CHECK(append(shard, 40, 60.0) == 40);
   sampler.join();
   CHECK(shard->rate_limiter().num_inserted() == 40);
+}
+
+TEST_CASE("who waits is told the counts and what it waits for") {
+  RateLimiter limiter(4, 10, 1000);
+  limiter.inserted(3);
+  const std::string counts =
+      "3 steps inserted (min_steps 10), 0 items sampled, samples_per_insert 4, slack 1000: ";
+  CHECK(limiter.sampling_waits_for(32) == counts + "a batch of 32 is allowed after 7 more steps");
+  CHECK(limiter.inserting_waits_for() == counts + "the next step is allowed");
+  // What is told is what ends the wait, and no less does.
+  for (const double per_insert : {0.5, 1.0, 4.0}) {
+    for (uint64_t batch = 1; batch <= 8; ++batch) {
+      RateLimiter samples(per_insert, 5, 9);
+      samples.inserted(samples.room());
+      while (samples.may_sample(batch)) {
+        samples.sampled(batch);
+      }
+      uint64_t steps = 0;
+      const std::string said = samples.sampling_waits_for(batch);
+      for (; !samples.may_sample(batch); ++steps) {
+        samples.inserted(1);
+      }
+      CHECK(said.ends_with(
+          gear::base::cat("after ", steps, steps == 1 ? " more step" : " more steps")));
+      samples.inserted(samples.room());
+      uint64_t drawn = 0;
+      const std::string told = samples.inserting_waits_for();
+      for (; samples.room() == 0; ++drawn) {
+        samples.sampled(1);
+      }
+      CHECK(told.ends_with(
+          gear::base::cat("after ", drawn, drawn == 1 ? " more sample" : " more samples")));
+    }
+  }
+  RateLimiter least(0, 2, 0);
+  CHECK(least.sampling_waits_for(1).ends_with("a batch of 1 is allowed after 2 more steps"));
+  least.inserted(2);
+  CHECK(least.sampling_waits_for(1).ends_with("a batch of 1 is allowed"));
 }
