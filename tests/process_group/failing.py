@@ -84,17 +84,6 @@ def no_memory_on_node(group: Any, rank: int) -> None:
     assert (total == 3).all()
 
 
-def other_size_on_node(group: Any, rank: int) -> None:
-    backend_of(group).rehearse(shares_memory=True)
-    dist.all_reduce(torch.ones(100_000 + rank), group=group)
-
-
-def other_way_on_node(group: Any, rank: int) -> None:
-    """What rank 1 gives is small enough for messages."""
-    backend_of(group).rehearse(shares_memory=True)
-    dist.all_reduce(torch.ones(16_000 if rank == 1 else 17_000), group=group)
-
-
 def lost_gpu(group: Any, rank: int) -> None:
     """Rank 1 cannot copy any more, and its system has much to say of it."""
     backend_of(group).rehearse(shares_memory=True)
@@ -126,28 +115,9 @@ def other_call(group: Any, rank: int) -> None:
         dist.all_reduce(torch.ones(10), group=group)
 
 
-def other_size(group: Any, rank: int) -> None:
-    dist.all_reduce(torch.ones(10 if rank == 1 else 12), group=group)
-
-
 def other_size_of_large(group: Any, rank: int) -> None:
     """So large that Open MPI copies it from one process to another, all of it."""
     dist.all_reduce(torch.ones(8192 if rank == 1 else 16384), group=group)
-
-
-def other_dtype_of_large(group: Any, rank: int) -> None:
-    dtype = torch.float16 if rank == 1 else torch.float32
-    dist.all_reduce(torch.ones(16384, dtype=dtype), group=group)
-
-
-def other_size_of_broadcast(group: Any, rank: int) -> None:
-    dist.broadcast(torch.ones(40_000 if rank == 0 else 20_000), 0, group=group)
-
-
-def other_compression(group: Any, rank: int) -> None:
-    if rank == 1:
-        gear.mpi.set_compression("bf16", group)
-    dist.all_reduce(torch.ones(60_000), group=group)
 
 
 def failed_before(group: Any, rank: int) -> None:
@@ -242,16 +212,10 @@ CASES: dict[str, Callable[[Any, int], None]] = {
         late_once,
         absent_on_node,
         no_memory_on_node,
-        other_size_on_node,
-        other_way_on_node,
         lost_gpu,
         refused_part,
         other_call,
-        other_size,
         other_size_of_large,
-        other_dtype_of_large,
-        other_size_of_broadcast,
-        other_compression,
         failed_before,
         no_message,
         other_length,

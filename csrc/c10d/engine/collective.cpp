@@ -60,15 +60,33 @@ Rooms& rooms() {
 
 }  // namespace
 
-Collective::Collective(std::shared_ptr<Ring> ring, Kind kind, Schedule schedule,
+Collective::Collective(std::shared_ptr<Ring> ring, const Signature& signature, Schedule schedule,
                        uint64_t segment_bytes, double timeout_s)
-    : Call(std::move(ring), kind, timeout_s),
-      number_(ring_->communicator.take_number(kind)),
-      tag_(Communicator::tag_of(number_, kind)),
+    : Call(std::move(ring), signature.kind, timeout_s),
+      number_(ring_->communicator.take_number(kind_)),
+      tag_(Communicator::tag_of(number_, kind_)),
+      comparison_(ring_->communicator, number_, signature),
       schedule_(std::move(schedule)),
       segment_bytes_(segment_bytes) {}
 
+// What carries the call goes first: the comparison waits for the same ranks.
 Step Collective::advance() {
+  const Step step = misfit_.empty() ? carry_out() : Step::kIdle;
+  agreed_ = agreed_ || comparison_.advance();
+  if (agreed_ && !misfit_.empty()) {
+    throw base::TransportError(misfit_);
+  }
+  if (step != Step::kEnded) {
+    return step;
+  }
+  if (!agreed_) {
+    return Step::kIdle;
+  }
+  ring_->roll_call.over(number_);
+  return Step::kEnded;
+}
+
+Step Collective::carry_out() {
   bool moved = false;
   for (;;) {
     if (round_ == schedule_.rounds.size()) {
@@ -76,7 +94,6 @@ Step Collective::advance() {
       if (schedule_.staging && !schedule_.staging->have_all_come()) {
         return moved ? Step::kMoved : Step::kIdle;
       }
-      ring_->roll_call.over(number_);
       return Step::kEnded;
     }
     if (!round_begun_) {
@@ -85,7 +102,7 @@ Step Collective::advance() {
     moved = fill() || moved;
     if (!requests_.empty()) {
       const bool come = look();
-      if (!test() && !come) {
+      if (!misfit_.empty() || (!test() && !come)) {
         return moved ? Step::kMoved : Step::kIdle;
       }
       moved = true;
@@ -116,13 +133,18 @@ bool Collective::fill() {
   const auto& transfers = schedule_.rounds[round_].transfers;
   bool posted = false;
   for (size_t i = 0; i < lanes_.size(); ++i) {
-    while (lanes_[i].posted < transfers[i].length && lanes_[i].in_flight < kPiecesAtOnce &&
+    while (has_more(i) && lanes_[i].in_flight < kPiecesAtOnce &&
            may_post(transfers[i], lanes_[i].posted)) {
       post(i);
       posted = posted || !transfers[i].receives;
     }
   }
   return posted;
+}
+
+bool Collective::has_more(size_t lane) const {
+  const Transfer& transfer = schedule_.rounds[round_].transfers[lane];
+  return lanes_[lane].posted < transfer.length || (transfer.tells_length && !lanes_[lane].closed);
 }
 
 // What is sent, or reduced into, must have come from the GPU first.
@@ -135,7 +157,7 @@ bool Collective::may_post(const Transfer& transfer, uint64_t begin) const {
 // Whether the round has sent everything, and `then` may be called.
 bool Collective::has_come_for(const Round& round) const {
   for (size_t i = 0; i < lanes_.size(); ++i) {
-    if (lanes_[i].posted < round.transfers[i].length) {
+    if (has_more(i)) {
       return false;
     }
   }
@@ -163,6 +185,7 @@ void Collective::post(size_t lane) {
                           : send(piece.room ? piece.room.get() : bytes, wire_bytes(piece),
                                  transfer.peer, tag_, ring_->communicator.collectives()));
   lanes_[lane].posted += piece.length;
+  lanes_[lane].closed = piece.length < segment_bytes_;
   ++lanes_[lane].in_flight;
   pieces_.push_back(std::move(piece));
 }
@@ -191,7 +214,8 @@ bool Collective::look() {
     }
     if (come->bytes() != wire_bytes(piece)) {
       come->drop();
-      fail_size(transfer.peer, come->bytes(), wire_bytes(piece));
+      misfit_ = words_of_size(transfer.peer, come->bytes(), wire_bytes(piece));
+      return found;
     }
     requests_[i] = come->receive(piece.room ? piece.room.get() : transfer.bytes + piece.begin);
     piece.awaited = false;
@@ -262,14 +286,17 @@ void Collective::take(Piece& piece) {
   }
 }
 
-void Collective::fail_size(int peer, uint64_t bytes, uint64_t expected) const {
-  throw base::TransportError(base::cat(
-      "[mpi] rank ", peer, " sent ", bytes, " bytes in ", kind_name(kind_), " (call ", number_,
-      " of the group) where rank ", ring_->communicator.place().rank, " expects ", expected,
-      " bytes: give tensors of matching sizes and dtypes on all ranks"));
+std::string Collective::words_of_size(int peer, uint64_t bytes, uint64_t expected) const {
+  return base::cat("[mpi] rank ", peer, " sent ", bytes, " bytes in ", kind_name(kind_), " (call ",
+                   number_, " of the group) where rank ", ring_->communicator.place().rank,
+                   " expects ", expected,
+                   " bytes: give tensors of matching sizes and dtypes on all ranks");
 }
 
 std::optional<std::string> Collective::late(Clock::time_point now) {
+  if (!misfit_.empty()) {
+    return misfit_;
+  }
   if (schedule_.staging && !schedule_.staging->have_all_come()) {
     return late_gpu();
   }
@@ -277,6 +304,9 @@ std::optional<std::string> Collective::late(Clock::time_point now) {
   waited_for.reserve(pieces_.size());
   for (const Piece& piece : pieces_) {
     waited_for.push_back(schedule_.rounds[round_].transfers[piece.lane].peer);
+  }
+  if (!agreed_ && comparison_.waited_for() >= 0) {
+    waited_for.push_back(comparison_.waited_for());
   }
   std::ranges::sort(waited_for);
   waited_for.erase(std::ranges::unique(waited_for).begin(), waited_for.end());

@@ -10,18 +10,20 @@
 #include <vector>
 
 #include "c10d/engine/call.h"
+#include "c10d/ranks/comparison.h"
 #include "c10d/schedule/schedule.h"
 
 namespace gear::c10d {
 
-/// A collective call: carries out a schedule, by messages of pieces.
+/// A collective call: carries out a schedule, by messages of pieces. It ends when that is done and
+/// all ranks have said that they give what belongs together.
 class Collective final : public Call {
  public:
   /// Takes the group's next number; under the engine's lock, as everything. Pieces of
   /// `segment_bytes`, a multiple of 64 that all ranks share, travel several at a time: the next are
   /// on their way while one is reduced.
-  Collective(std::shared_ptr<Ring> ring, Kind kind, Schedule schedule, uint64_t segment_bytes,
-             double timeout_s);
+  Collective(std::shared_ptr<Ring> ring, const Signature& signature, Schedule schedule,
+             uint64_t segment_bytes, double timeout_s);
 
   Step advance() override;
   std::optional<std::string> late(Clock::time_point now) override;
@@ -33,7 +35,8 @@ class Collective final : public Call {
     uint64_t posted = 0;
     uint64_t ended = 0;
     int in_flight = 0;
-    bool empty = false;  // nothing has come for it, when it was looked at
+    bool closed = false;  // by a piece that is shorter than others
+    bool empty = false;   // nothing has come for it, when it was looked at
   };
   struct Piece {
     size_t lane;
@@ -43,7 +46,9 @@ class Collective final : public Call {
     bool awaited;                       // not come yet
   };
 
+  Step carry_out();
   bool fill();
+  bool has_more(size_t lane) const;
   bool may_post(const Transfer& transfer, uint64_t begin) const;
   bool has_come_for(const Round& round) const;
   void post(size_t lane);
@@ -52,10 +57,13 @@ class Collective final : public Call {
   bool test();
   void take(Piece& piece);
   void begin_round();
-  [[noreturn]] void fail_size(int peer, uint64_t bytes, uint64_t expected) const;
+  std::string words_of_size(int peer, uint64_t bytes, uint64_t expected) const;
 
   uint64_t number_;
   int tag_;
+  Comparison comparison_;
+  bool agreed_ = false;
+  std::string misfit_;  // of what has come, while ranks may still say why
   Schedule schedule_;
   uint64_t segment_bytes_;
   size_t round_ = 0;

@@ -57,10 +57,9 @@ Communicator::Communicator(const std::vector<int>& world_ranks, const std::strin
   check(MPI_Comm_rank(collectives_, &place_.rank), "MPI_Comm_rank");
   check(MPI_Comm_size(collectives_, &place_.size), "MPI_Comm_size");
   highest_tag_ = highest_tag_of(messages_);
-  if (highest_tag_ < tag_of(kNumbers - 1, Kind::kReceive)) {
+  if (highest_tag_ < comparison_tag_of(kNumbers - 1)) {
     throw base::TransportError(base::cat("[mpi] this MPI has tags up to ", highest_tag_,
-                                         ", and gear_mpi needs ",
-                                         tag_of(kNumbers - 1, Kind::kReceive)));
+                                         ", and gear_mpi needs ", comparison_tag_of(kNumbers - 1)));
   }
 }
 
@@ -79,6 +78,10 @@ uint64_t Communicator::take_number(Kind kind) {
 
 int Communicator::tag_of(uint64_t number, Kind kind) {
   return kFirstTag + static_cast<int>(number % kNumbers) * kKinds + static_cast<int>(kind);
+}
+
+int Communicator::comparison_tag_of(uint64_t number) {
+  return tag_of(number, static_cast<Kind>(kKinds - 1));
 }
 
 void Communicator::fail(const std::string& words) noexcept {

@@ -54,6 +54,8 @@ class Communicator {
   Kind kind_of(uint64_t number) const { return kinds_[number % kinds_.size()]; }
   /// The tag of a call's messages. Calls of other kinds never take them.
   static int tag_of(uint64_t number, Kind kind);
+  /// Of the messages in which ranks compare what they give to a call, of whatever kind.
+  static int comparison_tag_of(uint64_t number);
 
   /// The group cannot be used again: messages of it may be under way for ever. The first words
   /// stay.

@@ -89,7 +89,6 @@ struct alignas(64) NodeMemory::Line {
   // By Progress: steps done. Written by its rank with release, after what the step has written;
   // read by all with acquire, before they read that or write over it.
   std::array<std::atomic<uint64_t>, 3> done;
-  std::array<Note, kSlots> notes;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
@@ -177,14 +176,6 @@ bool NodeMemory::is_next(Progress progress, uint64_t step) const noexcept {
 
 void NodeMemory::advance(Progress progress) noexcept {
   line(place_.rank).done[static_cast<size_t>(progress)].fetch_add(1, std::memory_order_release);
-}
-
-void NodeMemory::note(uint64_t step, const Note& note) noexcept {
-  line(place_.rank).notes[step % kSlots] = note;
-}
-
-const NodeMemory::Note& NodeMemory::note_of(int rank, uint64_t step) const noexcept {
-  return line(rank).notes[step % kSlots];
 }
 
 bool NodeMemory::have_counted(Progress progress, uint64_t count) const noexcept {

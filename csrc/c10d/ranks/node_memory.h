@@ -28,14 +28,6 @@ class NodeMemory {
  public:
   static constexpr uint64_t kSlots = 3;  // with more, copies of later steps hold up earlier ones
   enum class Progress : uint8_t { kGiven, kReduced, kTaken };
-  /// What a rank's pieces are of: all ranks must say the same.
-  struct Note {
-    uint64_t number = 0;  ///< of the call in its group
-    uint64_t bytes = 0;
-    Element element = Element::kU8;
-    Reduction reduction = Reduction::kSum;
-    friend bool operator==(const Note&, const Note&) = default;
-  };
 
   /// Collective over `ranks`, whose places are `place`. Null, on all of them, where one does not
   /// want it, is on another node, or cannot have the memory, of which a line on stderr says why.
@@ -59,9 +51,6 @@ class NodeMemory {
   bool is_next(Progress progress, uint64_t step) const noexcept;
   /// This rank has done its next step. What it wrote before, others see.
   void advance(Progress progress) noexcept;
-  /// With what is given in this step; before advance(kGiven).
-  void note(uint64_t step, const Note& note) noexcept;
-  const Note& note_of(int rank, uint64_t step) const noexcept;
   /// Whether all ranks have done all steps up to `step`.
   bool have_done(Progress progress, uint64_t step) const noexcept;
   /// The same of the step that had the slot of `step` before.

@@ -66,6 +66,16 @@ void add_gathering(Schedule& schedule, Place place, const std::vector<Block>& bl
   }
 }
 
+// Rounds after which this rank knows that all have come to them.
+void add_barrier(Schedule& schedule, Place place) {
+  std::byte* const tokens = schedule.room(2);
+  for (int steps = 1; steps < place.size; steps *= 2) {
+    schedule.rounds.push_back({{receiving(previous(place, steps), {tokens, 1}),
+                                sending(next(place, steps), {tokens + 1, 1})},
+                               nullptr});
+  }
+}
+
 // What is done with a rank's reduced elements before others see them.
 std::function<void()> finishing(const Arithmetic& arithmetic, Block block, bool for_others) {
   const bool rounds = for_others && arithmetic.wire != Wire::kSame;
@@ -259,14 +269,24 @@ Schedule exchange(Place place, const std::vector<Block>& to, const std::vector<B
   return schedule;
 }
 
-Schedule barrier(Place place) {
-  Schedule schedule;
-  std::byte* const tokens = schedule.room(2);
-  for (int steps = 1; steps < place.size; steps *= 2) {
-    schedule.rounds.push_back({{receiving(previous(place, steps), {tokens, 1}),
-                                sending(next(place, steps), {tokens + 1, 1})},
-                               nullptr});
+Schedule exchange_of_any(Place place, const std::vector<std::optional<Block>>& to,
+                         const std::vector<std::optional<Block>>& from) {
+  const auto blocks_of = [](const std::vector<std::optional<Block>>& some) {
+    std::vector<Block> blocks;
+    blocks.reserve(some.size());
+    for (const auto& block : some) {
+      blocks.push_back(block.value_or(Block{nullptr, 0}));
+    }
+    return blocks;
+  };
+  Schedule schedule = exchange(place, blocks_of(to), blocks_of(from));
+  for (Round& round : schedule.rounds) {
+    for (Transfer& transfer : round.transfers) {
+      const auto peer = static_cast<size_t>(transfer.peer);
+      transfer.tells_length = (transfer.receives ? from : to)[peer].has_value();
+    }
   }
+  add_barrier(schedule, place);
   return schedule;
 }
 

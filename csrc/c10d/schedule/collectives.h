@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "c10d/schedule/schedule.h"
@@ -32,11 +33,15 @@ Schedule reduce_scatter(Place place, Arithmetic arithmetic, const std::vector<Bl
 
 Schedule broadcast(Place place, Block data, int root);
 
-/// What this rank sends to each rank, and where what it receives of each goes: all_gather, gather,
-/// scatter and all_to_all. Blocks of no bytes need no message.
+/// What this rank sends to each rank, and where what it receives of each goes: all_gather. Blocks
+/// of no bytes need no message.
 Schedule exchange(Place place, const std::vector<Block>& to, const std::vector<Block>& from);
 
-Schedule barrier(Place place);
+/// The same where each rank gives lengths that no other rank knows: gather, scatter and all_to_all.
+/// What comes is looked at even if it should have no bytes, and a rank ends when all ranks have
+/// what they expect. Where there is no block, there is no message.
+Schedule exchange_of_any(Place place, const std::vector<std::optional<Block>>& to,
+                         const std::vector<std::optional<Block>>& from);
 
 /// Rank 0 hears of all, then tells all: it is the one that can say who is missing.
 Schedule monitored_barrier(Place place);

@@ -201,12 +201,6 @@ uint64_t element_bytes(Element element) {
   return bytes;
 }
 
-std::string_view element_name(Element element) {
-  constexpr std::string_view kNames[] = {"bool",  "uint8",   "int8",     "int16",   "int32",
-                                         "int64", "float16", "bfloat16", "float32", "float64"};
-  return kNames[static_cast<size_t>(element)];
-}
-
 std::string_view reduction_name(Reduction reduction) {
   constexpr std::string_view kNames[] = {"SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"};
   return kNames[static_cast<size_t>(reduction)];

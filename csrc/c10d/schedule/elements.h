@@ -15,7 +15,6 @@ enum class Reduction : uint8_t { kSum, kProduct, kMin, kMax, kAnd, kOr, kXor };
 enum class Wire : uint8_t { kSame, kBf16, kF16 };
 
 uint64_t element_bytes(Element element);
-std::string_view element_name(Element element);
 std::string_view reduction_name(Reduction reduction);
 
 /// Bitwise reductions take integers and bool; everything else takes every element.

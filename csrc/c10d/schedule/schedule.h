@@ -25,6 +25,9 @@ struct Transfer {
   std::byte* bytes;
   uint64_t length;
   bool reduces = false;  ///< what is received is reduced into `bytes`
+  /// The other may expect another length, and finds out: the last piece is shorter than others, and
+  /// empty if need be.
+  bool tells_length = false;
 };
 
 /// Transfers that are under way together, at most one a peer and direction; when all have ended,

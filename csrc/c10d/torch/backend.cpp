@@ -127,14 +127,23 @@ Backend::WorkPointer Backend::run_by_mpi(const Name& name, const Cargo& cargo, c
   std::vector<std::function<std::shared_ptr<Call>()>> makes;
   makes.reserve(operation.schedules.size() + operation.sums.size());
   const double wait_s = timeout_s(terms.timeout);
+  std::vector<Signature>& signatures = operation.signatures;
+  GEAR_CHECK(signatures.size() == operation.sums.size() + operation.schedules.size());
+  for (size_t i = 0; i < signatures.size(); ++i) {
+    signatures[i].part = static_cast<uint32_t>(i);
+    signatures[i].parts = static_cast<uint32_t>(signatures.size());
+  }
   for (const Operation::Sum& sum : operation.sums) {
-    makes.emplace_back([this, &sum, &by_stage, wait_s] {
-      return std::make_shared<NodeSum>(ring_, node_, by_stage, sum.dense, sum.arithmetic, wait_s);
+    const Signature& signature = signatures[makes.size()];
+    makes.emplace_back([this, &sum, &signature, &by_stage, wait_s] {
+      return std::make_shared<NodeSum>(ring_, signature, node_, by_stage, sum.dense, sum.arithmetic,
+                                       wait_s);
     });
   }
   for (Schedule& schedule : operation.schedules) {
-    makes.emplace_back([this, &name, &schedule, wait_s] {
-      return std::make_shared<Collective>(ring_, name.kind, std::move(schedule),
+    const Signature& signature = signatures[makes.size()];
+    makes.emplace_back([this, &signature, &schedule, wait_s] {
+      return std::make_shared<Collective>(ring_, signature, std::move(schedule),
                                           options_->segment_bytes, wait_s);
     });
   }

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace gear::c10d {
@@ -11,11 +12,72 @@ namespace {
 constexpr uint64_t kNodeBytes = 1 << 20;            // less is sooner done by messages
 constexpr uint64_t kRehearsedNodeBytes = 64 << 10;  // for tests to be small
 
+const char* title_of(const ::c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case ::c10d::ReduceOp::SUM:
+      return "SUM";
+    case ::c10d::ReduceOp::AVG:
+      return "AVG";
+    case ::c10d::ReduceOp::PRODUCT:
+      return "PRODUCT";
+    case ::c10d::ReduceOp::MIN:
+      return "MIN";
+    case ::c10d::ReduceOp::MAX:
+      return "MAX";
+    case ::c10d::ReduceOp::BAND:
+      return "BAND";
+    case ::c10d::ReduceOp::BOR:
+      return "BOR";
+    case ::c10d::ReduceOp::BXOR:
+      return "BXOR";
+    case ::c10d::ReduceOp::PREMUL_SUM:
+      return "PREMUL_SUM";
+    default:
+      return "?";
+  }
+}
+
+Signature signature_of(Kind kind, const at::Tensor& tensor) {
+  Signature signature;
+  signature.kind = kind;
+  signature.dtype = short_name<sizeof signature.dtype>(c10::toString(tensor.scalar_type()));
+  return signature;
+}
+
+Signature signature_of(Kind kind, const at::Tensor& tensor, const ::c10d::ReduceOp& op,
+                       const Arithmetic& arithmetic) {
+  Signature signature = signature_of(kind, tensor);
+  signature.count = tensor.numel();
+  signature.reduction = short_name<sizeof signature.reduction>(title_of(op));
+  signature.wire = arithmetic.wire;
+  return signature;
+}
+
+// Of what each rank has of a whole that all ranks know: FNV-1a.
+void share_out(Signature& signature, const std::vector<Block>& shares, uint64_t element_bytes) {
+  uint64_t hash = 0xcbf29ce484222325U;
+  uint64_t bytes = 0;
+  for (const Block& share : shares) {
+    for (int shift = 0; shift < 64; shift += 8) {
+      hash = (hash ^ ((share.length >> shift) & 0xFFU)) * 0x100000001b3U;
+    }
+    bytes += share.length;
+  }
+  signature.division = hash;
+  signature.count = static_cast<int64_t>(bytes / element_bytes);
+}
+
 }  // namespace
 
 void Operations::check_each_rank(size_t given, const char* what) const {
   TORCH_CHECK_VALUE(given == size(), "[mpi] ", what, ": ", given,
                     " tensors were given, and the group has ", size(), " ranks: give one a rank");
+}
+
+void Operations::check_dtype(const at::Tensor& to, const at::Tensor& from, const char* what) const {
+  TORCH_CHECK_VALUE(to.scalar_type() == from.scalar_type(), "[mpi] ", what, ": rank ", place_.rank,
+                    " gives an output of ", to.scalar_type(), " and an input of ",
+                    from.scalar_type(), ": give tensors of the same dtype");
 }
 
 void Operations::check_own(Block given, Block taken, const char* what) const {
@@ -42,6 +104,9 @@ Operation Operations::broadcast(const at::Tensor& tensor, int64_t root) const {
   Operation made = begin();
   const Block bytes = is_root(root) ? input(tensor, made.tensors) : output(tensor, made.tensors);
   made.tensors.results = {tensor};
+  Signature& signature = made.signatures.emplace_back(signature_of(Kind::kBroadcast, tensor));
+  signature.count = tensor.numel();
+  signature.root = static_cast<int32_t>(root);
   made.schedules.push_back(gear::c10d::broadcast(place_, bytes, static_cast<int>(root)));
   return made;
 }
@@ -61,6 +126,8 @@ Operation Operations::all_reduce(const List& tensors, const Op& op) const {
   const bool for_node = is_for_node(tensors, op);
   for (const at::Tensor& tensor : tensors) {
     const Arithmetic arithmetic = arithmetic_of(tensor, op);
+    made.signatures.push_back(signature_of(Kind::kAllReduce, tensor, op, arithmetic));
+    made.signatures.back().on_node = for_node;
     if (for_node) {
       made.sums.push_back({changed_in_place(tensor, made.tensors), arithmetic});
       if (scales(op)) {
@@ -92,6 +159,8 @@ Operation Operations::reduce(const at::Tensor& tensor, const Op& op, int64_t roo
     bytes = keeps ? changed(tensor, made.tensors) : input(tensor, made.tensors);
   }
   made.tensors.results = {tensor};
+  made.signatures.push_back(signature_of(Kind::kReduce, tensor, op, arithmetic));
+  made.signatures.back().root = static_cast<int32_t>(root);
   made.schedules.push_back(gear::c10d::reduce(
       place_, arithmetic, bytes.bytes, bytes.length / arithmetic.bytes(), static_cast<int>(root)));
   return made;
@@ -99,12 +168,14 @@ Operation Operations::reduce(const at::Tensor& tensor, const Op& op, int64_t roo
 
 Operation Operations::barrier() const {
   Operation made = begin();
-  made.schedules.push_back(gear::c10d::barrier(place_));
+  made.signatures.emplace_back();
+  made.schedules.emplace_back();  // ranks that compare what they call wait for all of them
   return made;
 }
 
 Operation Operations::monitored_barrier() const {
   Operation made = begin();
+  made.signatures.push_back({.kind = Kind::kMonitoredBarrier});
   made.schedules.push_back(gear::c10d::monitored_barrier(place_));
   return made;
 }
@@ -118,10 +189,13 @@ Operation Operations::all_gather(const Lists& outputs, const List& inputs) const
     const Block given = input(inputs[i], made.tensors);
     std::vector<Block> from;
     for (const at::Tensor& one : outputs[i]) {
+      check_dtype(one, inputs[i], "all_gather");
       from.push_back(output(one, made.tensors));
       made.tensors.results.push_back(one);
     }
     check_own(given, from[own()], "all_gather");
+    made.signatures.push_back(signature_of(Kind::kAllGather, inputs[i]));
+    share_out(made.signatures.back(), from, inputs[i].element_size());
     made.schedules.push_back(exchange(place_, std::vector<Block>(size(), given), from));
   }
   return made;
@@ -135,6 +209,7 @@ Operation Operations::all_gather_flat(const List& outputs, const List& inputs) c
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& to = outputs[i];
     const at::Tensor& from = inputs[i];
+    check_dtype(to, from, "all_gather_into_tensor");
     const Block given = input(from, made.tensors);
     const Block all = output(to, made.tensors);
     TORCH_CHECK_VALUE(all.length == given.length * size(),
@@ -146,6 +221,8 @@ Operation Operations::all_gather_flat(const List& outputs, const List& inputs) c
     for (uint64_t rank = 0; rank < size(); ++rank) {
       blocks.push_back({all.bytes + rank * given.length, given.length});
     }
+    made.signatures.push_back(signature_of(Kind::kAllGather, from));
+    share_out(made.signatures.back(), blocks, from.element_size());
     made.schedules.push_back(exchange(place_, std::vector<Block>(size(), given), blocks));
   }
   made.tensors.results = outputs;
@@ -155,28 +232,31 @@ Operation Operations::all_gather_flat(const List& outputs, const List& inputs) c
 Operation Operations::gather(const Lists& outputs, const at::Tensor& given, int64_t root) const {
   Operation made = begin();
   const bool gathers = is_root(root);
-  std::vector<Block> to(size());
-  std::vector<Block> from(size());
+  std::vector<std::optional<Block>> to(size());
+  std::vector<std::optional<Block>> from(size());
   to[static_cast<size_t>(root)] = input(given, made.tensors);
   if (gathers) {
     TORCH_CHECK_VALUE(outputs.size() == 1, "[mpi] gather: ", outputs.size(),
                       " lists of outputs were given: the rank that gathers gives one");
     check_each_rank(outputs.front().size(), "gather");
     for (size_t i = 0; i < from.size(); ++i) {
+      check_dtype(outputs.front()[i], given, "gather");
       from[i] = output(outputs.front()[i], made.tensors);
     }
     made.tensors.results = outputs.front();
-    check_own(to[own()], from[own()], "gather");
+    check_own(*to[own()], *from[own()], "gather");
   }
-  made.schedules.push_back(exchange(place_, to, from));
+  made.signatures.push_back(signature_of(Kind::kGather, given));
+  made.signatures.back().root = static_cast<int32_t>(root);
+  made.schedules.push_back(exchange_of_any(place_, to, from));
   return made;
 }
 
 Operation Operations::scatter(const at::Tensor& taken, const Lists& inputs, int64_t root) const {
   Operation made = begin();
   const bool scatters = is_root(root);
-  std::vector<Block> to(size());
-  std::vector<Block> from(size());
+  std::vector<std::optional<Block>> to(size());
+  std::vector<std::optional<Block>> from(size());
   from[static_cast<size_t>(root)] = output(taken, made.tensors);
   made.tensors.results = {taken};
   if (scatters) {
@@ -184,18 +264,22 @@ Operation Operations::scatter(const at::Tensor& taken, const Lists& inputs, int6
                       " lists of inputs were given: the rank that scatters gives one");
     check_each_rank(inputs.front().size(), "scatter");
     for (size_t i = 0; i < to.size(); ++i) {
+      check_dtype(taken, inputs.front()[i], "scatter");
       to[i] = input(inputs.front()[i], made.tensors);
     }
-    check_own(to[own()], from[own()], "scatter");
+    check_own(*to[own()], *from[own()], "scatter");
   }
-  made.schedules.push_back(exchange(place_, to, from));
+  made.signatures.push_back(signature_of(Kind::kScatter, taken));
+  made.signatures.back().root = static_cast<int32_t>(root);
+  made.schedules.push_back(exchange_of_any(place_, to, from));
   return made;
 }
 
 // ---- reducing and scattering ----
 
-Schedule Operations::scattering_sum(const at::Tensor& to, const List& inputs, const Op& op,
-                                    Tensors& tensors) const {
+void Operations::add_scattering_sum(Operation& made, const at::Tensor& to, const List& inputs,
+                                    const Op& op) const {
+  Tensors& tensors = made.tensors;
   check_each_rank(inputs.size(), "reduce_scatter");
   const Arithmetic arithmetic = arithmetic_of(to, op);
   std::vector<Block> from;
@@ -213,12 +297,14 @@ Schedule Operations::scattering_sum(const at::Tensor& to, const List& inputs, co
   const Block taken = output(to, tensors);
   check_own(from[own()], taken, "reduce_scatter");
   tensors.results.push_back(to);
-  return gear::c10d::reduce_scatter(place_, arithmetic, from, taken);
+  made.signatures.push_back(signature_of(Kind::kReduceScatter, to, op, arithmetic));
+  share_out(made.signatures.back(), from, to.element_size());
+  made.schedules.push_back(gear::c10d::reduce_scatter(place_, arithmetic, from, taken));
 }
 
 Operation Operations::reduce_scatter(const at::Tensor& to, const List& inputs, const Op& op) const {
   Operation made = begin();
-  made.schedules.push_back(scattering_sum(to, inputs, op, made.tensors));
+  add_scattering_sum(made, to, inputs, op);
   return made;
 }
 
@@ -238,7 +324,7 @@ Operation Operations::reduce_scatter_flat(const List& outputs, const List& input
     for (int64_t rank = 0; rank < place_.size; ++rank) {
       parts.push_back(flat.select(0, rank));
     }
-    made.schedules.push_back(scattering_sum(to, parts, op, made.tensors));
+    add_scattering_sum(made, to, parts, op);
   }
   return made;
 }
@@ -250,42 +336,47 @@ Operation Operations::all_to_all(const List& outputs, const List& inputs) const 
   check_each_rank(inputs.size(), "all_to_all");
   Operation made = begin();
   made.tensors.results = outputs;
-  std::vector<Block> to;
-  std::vector<Block> from;
+  std::vector<std::optional<Block>> to;
+  std::vector<std::optional<Block>> from;
   for (size_t i = 0; i < inputs.size(); ++i) {
+    check_dtype(outputs[i], inputs[i], "all_to_all");
     to.push_back(input(inputs[i], made.tensors));
     from.push_back(output(outputs[i], made.tensors));
   }
-  check_own(to[own()], from[own()], "all_to_all");
-  made.schedules.push_back(exchange(place_, to, from));
+  check_own(*to[own()], *from[own()], "all_to_all");
+  made.signatures.push_back(signature_of(Kind::kAllToAll, inputs.front()));
+  made.schedules.push_back(exchange_of_any(place_, to, from));
   return made;
 }
 
 Operation Operations::all_to_all_rows(const at::Tensor& to, const at::Tensor& from,
                                       const std::vector<int64_t>& output_splits,
                                       const std::vector<int64_t>& input_splits) const {
+  check_dtype(to, from, "all_to_all_single");
   Operation made = begin();
   const Block sent = input(from, made.tensors);
   const Block received = output(to, made.tensors);
   made.tensors.results = {to};
   const auto blocks_to = rows_of(from, sent, input_splits, "input");
   const auto blocks_from = rows_of(to, received, output_splits, "output");
-  check_own(blocks_to[own()], blocks_from[own()], "all_to_all_single");
-  made.schedules.push_back(exchange(place_, blocks_to, blocks_from));
+  check_own(*blocks_to[own()], *blocks_from[own()], "all_to_all_single");
+  made.signatures.push_back(signature_of(Kind::kAllToAll, from));
+  made.schedules.push_back(exchange_of_any(place_, blocks_to, blocks_from));
   return made;
 }
 
 // The blocks of `splits` rows each; without splits, equal ones.
-std::vector<Block> Operations::rows_of(const at::Tensor& tensor, Block bytes,
-                                       const std::vector<int64_t>& splits, const char* what) const {
-  std::vector<Block> blocks;
+std::vector<std::optional<Block>> Operations::rows_of(const at::Tensor& tensor, Block bytes,
+                                                      const std::vector<int64_t>& splits,
+                                                      const char* what) const {
+  std::vector<std::optional<Block>> blocks;
   const int64_t num_rows = tensor.dim() == 0 ? 1 : tensor.size(0);
   if (splits.empty()) {
     TORCH_CHECK_VALUE(num_rows % place_.size == 0, "[mpi] all_to_all_single: the ", what, " has ",
                       num_rows, " rows, which ", size(),
                       " ranks do not divide: give split sizes, or another number of rows");
     for (uint64_t rank = 0; rank < size(); ++rank) {
-      blocks.push_back({bytes.bytes + rank * (bytes.length / size()), bytes.length / size()});
+      blocks.push_back(Block{bytes.bytes + rank * (bytes.length / size()), bytes.length / size()});
     }
     return blocks;
   }
@@ -298,7 +389,7 @@ std::vector<Block> Operations::rows_of(const at::Tensor& tensor, Block bytes,
   for (const int64_t split : splits) {
     TORCH_CHECK_VALUE(split >= 0, "[mpi] all_to_all_single: a split of ", split, " rows");
     const uint64_t length = static_cast<uint64_t>(split) * row_bytes;
-    blocks.push_back({bytes.bytes + begin, length});
+    blocks.push_back(Block{bytes.bytes + begin, length});
     begin += length;
     sum += split;
   }

@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
+#include "c10d/ranks/signature.h"
 #include "c10d/schedule/collectives.h"
 #include "c10d/torch/tensors.h"
 
@@ -21,7 +23,8 @@ struct Operation {
   };
 
   std::vector<Schedule> schedules{};
-  std::vector<Sum> sums{};  ///< in place of schedules
+  std::vector<Sum> sums{};              ///< in place of schedules
+  std::vector<Signature> signatures{};  ///< of each, which all ranks must give alike
   Tensors tensors{};
 };
 
@@ -65,11 +68,13 @@ class Operations {
   Operation begin() const { return {.tensors = {.devices = devices_}}; }
   bool is_for_node(const List& tensors, const Op& op) const;
   Arithmetic arithmetic_of(const at::Tensor& tensor, const Op& op) const;
-  Schedule scattering_sum(const at::Tensor& output, const List& inputs, const Op& op,
-                          Tensors& tensors) const;
-  std::vector<Block> rows_of(const at::Tensor& tensor, Block bytes,
-                             const std::vector<int64_t>& splits, const char* what) const;
+  void add_scattering_sum(Operation& made, const at::Tensor& output, const List& inputs,
+                          const Op& op) const;
+  std::vector<std::optional<Block>> rows_of(const at::Tensor& tensor, Block bytes,
+                                            const std::vector<int64_t>& splits,
+                                            const char* what) const;
   void check_each_rank(size_t given, const char* what) const;
+  void check_dtype(const at::Tensor& output, const at::Tensor& input, const char* what) const;
   void check_own(Block given, Block taken, const char* what) const;
 
   bool is_root(int64_t root) const;

@@ -33,10 +33,10 @@ uint64_t part_bytes_of(uint64_t bytes, uint64_t size, uint64_t piece_bytes) {
 
 }  // namespace
 
-NodeSum::NodeSum(std::shared_ptr<Ring> ring, std::shared_ptr<NodeStage> node,
-                 std::shared_ptr<Stage> stage, const at::Tensor& dense,
-                 const Arithmetic& arithmetic, double timeout_s)
-    : Call(std::move(ring), Kind::kAllReduce, timeout_s),
+NodeSum::NodeSum(std::shared_ptr<Ring> ring, const Signature& signature,
+                 std::shared_ptr<NodeStage> node, std::shared_ptr<Stage> stage,
+                 const at::Tensor& dense, const Arithmetic& arithmetic, double timeout_s)
+    : Call(std::move(ring), signature.kind, timeout_s),
       node_(std::move(node)),
       memory_(*node_->memory),
       stage_(std::move(stage)),
@@ -45,9 +45,9 @@ NodeSum::NodeSum(std::shared_ptr<Ring> ring, std::shared_ptr<NodeStage> node,
       arithmetic_(arithmetic),
       place_(ring_->communicator.place()),
       number_(ring_->communicator.take_number(kind_)),
-      note_{number_, dense.nbytes(), arithmetic.element, arithmetic.reduction} {
+      comparison_(ring_->communicator, number_, signature) {
   const auto size = static_cast<uint64_t>(place_.size);
-  part_elements_ = part_bytes_of(note_.bytes, size, memory_.piece_bytes()) / arithmetic_.bytes();
+  part_elements_ = part_bytes_of(dense.nbytes(), size, memory_.piece_bytes()) / arithmetic_.bytes();
   num_steps_ = divided_up(static_cast<uint64_t>(elements_.numel()), part_elements_ * size);
   first_ = memory_.take_steps(num_steps_);
 }
@@ -75,7 +75,8 @@ Step NodeSum::advance() {
                 [this](uint64_t step) { return give(step); });
     moved |= more;
   }
-  if (taken_.ended < num_steps_) {
+  agreed_ = agreed_ || comparison_.advance();
+  if (taken_.ended < num_steps_ || !agreed_) {
     return moved ? Step::kMoved : Step::kIdle;
   }
   ring_->roll_call.over(number_);
@@ -101,9 +102,6 @@ bool NodeSum::end(Line& line, std::optional<Progress> progress) {
   }
   line.marks.pop_front();
   ++line.ended;
-  if (progress == Progress::kGiven) {
-    memory_.note(step, note_);
-  }
   if (progress) {
     memory_.advance(*progress);
   }
@@ -140,7 +138,6 @@ std::unique_ptr<Mark> NodeSum::give(uint64_t step) {
 
 // What the others have for this rank, and its reduction.
 std::unique_ptr<Mark> NodeSum::add(uint64_t step) {
-  check_notes(step);
   Copier& copier = stage_->copier();
   at::Tensor own = part(step, place_.rank);
   if (!scratch_.defined()) {
@@ -173,23 +170,6 @@ std::unique_ptr<Mark> NodeSum::take(uint64_t step) {
     copier.copy_out(theirs, piece(step, of, of, theirs));
   }
   return copier.mark_out();
-}
-
-void NodeSum::check_notes(uint64_t step) const {
-  for (int rank = 0; rank < place_.size; ++rank) {
-    const NodeMemory::Note& theirs = memory_.note_of(rank, first_ + step);
-    if (rank == place_.rank || theirs == note_) {
-      continue;
-    }
-    const auto text = [](const NodeMemory::Note& note) {
-      return base::cat(reduction_name(note.reduction), " of ", note.bytes, " bytes of ",
-                       element_name(note.element), " in call ", note.number, " of the group");
-    };
-    throw base::TransportError(
-        base::cat("[mpi] rank ", rank, " gives ", text(theirs), " where rank ", place_.rank,
-                  " expects ", text(note_), ", by ", kind_name(kind_),
-                  ": give tensors of matching sizes and dtypes on all ranks"));
-  }
 }
 
 // As combine() of the host: 16-bit floats are added as float32 and rounded, a NaN stays one in
@@ -255,6 +235,9 @@ std::optional<std::string> NodeSum::late(Clock::time_point now) {
   if (waited_for.empty() && taken_.asked < num_steps_) {
     waited_for = memory_.missing(Progress::kReduced, first_ + taken_.asked);
     std::erase(waited_for, place_.rank);
+  }
+  if (waited_for.empty() && !agreed_ && comparison_.waited_for() >= 0) {
+    waited_for.push_back(comparison_.waited_for());
   }
   return ring_->roll_call.ask(number_, kind_, waited_for, timeout_s_, now);
 }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "c10d/engine/call.h"
+#include "c10d/ranks/comparison.h"
 #include "c10d/ranks/node_memory.h"
 #include "c10d/torch/gpu/page_lock.h"
 #include "c10d/torch/gpu/stage.h"
@@ -37,8 +38,9 @@ class NodeSum final : public Call {
  public:
   /// Reduces `dense`, a contiguous tensor of more than no elements, in place. Takes the group's
   /// next number and steps of its memory; under the engine's lock, as everything.
-  NodeSum(std::shared_ptr<Ring> ring, std::shared_ptr<NodeStage> node, std::shared_ptr<Stage> stage,
-          const at::Tensor& dense, const Arithmetic& arithmetic, double timeout_s);
+  NodeSum(std::shared_ptr<Ring> ring, const Signature& signature, std::shared_ptr<NodeStage> node,
+          std::shared_ptr<Stage> stage, const at::Tensor& dense, const Arithmetic& arithmetic,
+          double timeout_s);
 
   Step advance() override;
   std::optional<std::string> late(Clock::time_point now) override;
@@ -60,7 +62,6 @@ class NodeSum final : public Call {
   std::unique_ptr<Mark> add(uint64_t step);
   std::unique_ptr<Mark> put(uint64_t step);
   std::unique_ptr<Mark> take(uint64_t step);
-  void check_notes(uint64_t step) const;
   void reduce(at::Tensor& own, const at::Tensor& other) const;
   void divide(at::Tensor& own) const;
   /// What `rank` owns of the elements of a step.
@@ -76,7 +77,8 @@ class NodeSum final : public Call {
   Arithmetic arithmetic_;
   Place place_;
   uint64_t number_;
-  NodeMemory::Note note_;
+  Comparison comparison_;
+  bool agreed_ = false;
   uint64_t part_elements_;  // of a step but the last
   uint64_t num_steps_;
   uint64_t first_;  // step of the group

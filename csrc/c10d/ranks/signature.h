@@ -1,0 +1,47 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "c10d/ranks/communicator.h"
+
+namespace gear::c10d {
+
+/// What a rank gives to a collective call, as far as all ranks must give the same. Ranks send it to
+/// each other as it is.
+struct Signature {
+  int64_t count = -1;     ///< elements of the whole; -1: each rank may give others
+  uint64_t division = 0;  ///< a hash of the whole's shares, where ranks have different ones
+  int32_t root = -1;      ///< -1: there is none
+  uint32_t part = 0;      ///< of a call for several tensors
+  uint32_t parts = 1;
+  Kind kind = Kind::kBarrier;
+  Wire wire = Wire::kSame;
+  bool on_node = false;  ///< by memory that ranks of a node share
+  std::array<char, 13> reduction{};
+  std::array<char, 20> dtype{};
+
+  friend bool operator==(const Signature&, const Signature&) = default;
+};
+static_assert(std::is_trivially_copyable_v<Signature> &&
+              std::has_unique_object_representations_v<Signature>);
+
+/// Of a name, what fits.
+template <size_t kLength>
+std::array<char, kLength> short_name(std::string_view name) {
+  std::array<char, kLength> kept{};
+  name.copy(kept.data(), kLength);
+  return kept;
+}
+
+/// As in "all_reduce of 4 Float by SUM".
+std::string text_of(const Signature& signature);
+
+/// The words of an error on `rank`, which gives `own` as call `number` of its group.
+std::string difference(int peer, const Signature& theirs, int rank, const Signature& own,
+                       uint64_t number);
+
+}  // namespace gear::c10d
