@@ -96,6 +96,7 @@ def _create(given: Any, pg_options: Options | None) -> Any:
     route = default_route() if wanted.route is None else text_of(parse(wanted.route))
     module = load()
     world_rank, world_size = module.world()
+    _check_launch(given.group_size, world_size)
     begin_log(module, world_rank)
     timeout_s = given.timeout.total_seconds()
     own = {"world_rank": world_rank, "segment_bytes": segment_bytes, "gear": gear.__version__}
@@ -152,13 +153,22 @@ def _exchange(
     return [json.loads(said) for said in json.loads(store.get("gear_mpi/all"))]
 
 
-def _check(told: list[dict[str, Any]], world_size: int) -> None:
-    places = [one["world_rank"] for one in told]
-    if len(set(places)) < len(places):
+def _check_launch(group_size: int, world_size: int) -> None:
+    """Before other ranks are waited for, which MPI does not reach from here."""
+    if world_size < group_size:
         raise InvalidArgument(
-            f"[mpi] the group has {len(places)} ranks, and MPI sees {world_size} in this process: "
+            f"[mpi] the group has {group_size} ranks, and MPI sees {world_size} in this process: "
             "start the ranks with the launcher of the MPI that gear_mpi was built for (mpirun, or "
             "srun --mpi=pmix or pmi2), not with torchrun"
+        )
+
+
+def _check(told: list[dict[str, Any]], world_size: int) -> None:
+    places = [one["world_rank"] for one in told]
+    if len(set(places)) < len(places):  # several worlds of as many ranks
+        raise InvalidArgument(
+            f"[mpi] the group has {len(places)} ranks, of which some are rank {_twice(places)} of "
+            f"the {world_size} that MPI has started: start all of them with one mpirun or srun"
         )
     for name, what in [
         ("segment_bytes", "segments of {} bytes"),
@@ -172,6 +182,10 @@ def _check(told: list[dict[str, Any]], world_size: int) -> None:
                     f"[mpi] rank 0 has {what.format(values[0])} and rank {rank} "
                     f"{what.format(value)}: they must be the same on all ranks"
                 )
+
+
+def _twice(places: list[int]) -> int:
+    return next(place for place in places if places.count(place) > 1)
 
 
 def _end(process: int) -> None:

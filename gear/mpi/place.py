@@ -90,14 +90,24 @@ Meet = Callable[..., Iterator[Any]]
 
 
 def _by_environment(original: Meet) -> Meet:
-    """torch's ``env://``, and for processes that MPI has started without its variables, MPI."""
+    """torch's ``env://``, and for processes that MPI has started without its variables, MPI. Of
+    those that nobody has started, the error says what could."""
 
     def meet_either(url: str, timeout: timedelta = dist.default_pg_timeout, **more: Any) -> Any:
-        has_variables = any(name in os.environ for name in VARIABLES)
-        if launched_by_mpi() and not has_variables and "rank=" not in url:
+        is_told = any(name in os.environ for name in VARIABLES) or "rank=" in url
+        if launched_by_mpi() and not is_told:
             yield meet(timeout)
-        else:
+            return
+        try:
             yield from original(url, timeout=timeout, **more)
+        except ValueError as error:
+            if is_told:
+                raise
+            raise ValueError(
+                f"{error}: no launcher has started this process; start ranks of gear_mpi with "
+                "mpirun or srun --mpi=pmix, those of other backends with torchrun; for one process "
+                "alone give init_method='mpi://' to gear_mpi"
+            ) from error
 
     return meet_either
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("torch")
@@ -14,7 +19,7 @@ from gear.mpi.backend import Options, _cuda_way
 from gear.mpi.compression import default_compression
 from gear.mpi.library import load
 from gear.mpi.sizes import bytes_of
-from process_group.launch import run_ranks
+from process_group.launch import FOLDER, run_ranks
 
 pytestmark = [pytest.mark.xdist_group("process_group")]
 
@@ -25,6 +30,37 @@ def test_ranks_meet_in_every_way() -> None:
     ended = run_ranks(2, "meeting.py")
     assert ended.returncode == 0, ended.stdout[-3000:]
     assert ended.stdout.count("met") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.gear_mpi
+@pytest.mark.parametrize("group", ["first", "second"])
+def test_ranks_that_mpi_did_not_start_are_told_at_once_what_to_start_them_with(group: str) -> None:
+    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    program = str(FOLDER / "launched.py")
+    ended = _without_launcher(torchrun, "--standalone", "--nproc-per-node=2", program, group)
+    words = "the group has 2 ranks, and MPI sees 1 in this process: start the ranks with the"
+    assert ended.stdout.count(words) == 2, ended.stdout + ended.stderr
+    assert ended.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.gear_mpi
+@pytest.mark.parametrize(
+    ("group", "said"),
+    [("first", "start ranks of gear_mpi with mpirun or srun"), ("mpi://", "works: 1.0 of 1\n")],
+)
+def test_one_process_without_a_launcher(group: str, said: str) -> None:
+    ended = _without_launcher(sys.executable, str(FOLDER / "launched.py"), group)
+    assert said in ended.stdout, ended.stdout + ended.stderr
+    assert ended.returncode == 0
+
+
+def _without_launcher(*command: str) -> subprocess.CompletedProcess[str]:
+    launchers = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_")
+    env = {name: text for name, text in os.environ.items() if not name.startswith(launchers)}
+    env["OMP_NUM_THREADS"] = "1"
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
 
 
 @pytest.mark.parametrize(
