@@ -201,7 +201,11 @@ class Loader(InProcess, Iterator[Batch]):
 
     @property
     def beta(self) -> float:
-        """Exponent of the importance weights, 0 to 1. A new value counts from the next draw on."""
+        """Exponent of the importance weights, 0 to 1. A new value counts from the next draw on.
+
+        Over a group of several ranks all set the same between the same calls of ``next``: a batch
+        that they would weight by different ones is refused on all of them.
+        """
         if not isinstance(self._sampler, Weighted):
             raise InvalidArgument(f"[select] {self._sampler!r} has no beta: only Weighted has")
         return self._beta

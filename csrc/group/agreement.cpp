@@ -39,6 +39,7 @@ Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, cons
     exchange(terms, error, offer_bytes, offer, offers);
   }
   EndDraw end(shard_);
+  check_same_beta();
   if (error) {
     std::rethrow_exception(error);
   }
@@ -62,6 +63,17 @@ Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, cons
     shard_.index().raise_max_priority(one.largest);
   }
   return Round::kDrawn;
+}
+
+void Agreement::check_same_beta() const {
+  for (uint32_t r = 1; r < ranks_.size(); ++r) {
+    if (ranks_[r].beta != ranks_[0].beta) {
+      throw base::InvalidArgument(
+          base::cat("[select] beta of the loader on rank ", r, " is ", ranks_[r].beta,
+                    ", on rank 0 ", ranks_[0].beta,
+                    ", and no batch is drawn: set the same before next on all ranks"));
+    }
+  }
 }
 
 // Leaves what all ranks say in ranks_ and `offers`, and a draw out.
@@ -104,7 +116,7 @@ Agreement::Ready Agreement::begin(const Terms& terms, std::exception_ptr& error,
               flag(!terms.allowed, Ready::kHeldBack) |
               flag(shard_.rate_limiter().active(), Ready::kLimited) |
               flag(terms.out_of_time, Ready::kOutOfTime) | flag(error != nullptr, Ready::kNoMemory),
-          index.state().max_priority};
+          index.state().max_priority, terms.beta};
 }
 
 }  // namespace gear::group

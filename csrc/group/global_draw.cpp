@@ -55,8 +55,10 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Loca
 GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out,
                                    deliver::TakenBatch& taken) {
   const base::NvtxRange range("gear.select");
+  Terms with_beta = terms;
+  with_beta.beta = position().beta;
   const Round round = agreement_.agree(
-      terms, sampler_->offer_bytes(items_),
+      with_beta, sampler_->offer_bytes(items_),
       [this](store::Index& index, std::span<std::byte> own) {
         sampler_->offer(index, items_, own);
       },

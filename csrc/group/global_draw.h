@@ -27,7 +27,8 @@ class GlobalDraw {
              transport::Transport& control);
 
   /// Draws a batch if every rank is allowed to, has memory for it, and one offers anything. Ends on
-  /// all ranks alike; so does the InvalidArgument that GroupSampler::select throws. Where a rank
+  /// all ranks alike; so does the InvalidArgument that GroupSampler::select throws, and that of
+  /// betas which differ. Where a rank
   /// has no memory, nothing is drawn on any: it throws its error, the others an OutOfMemory that
   /// names it, and all may go on.
   ///

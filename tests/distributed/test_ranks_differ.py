@@ -101,3 +101,31 @@ def test_ones_and_floats_are_no_difference() -> None:
         filled(group).loader(4, sampler=sampler).close()
 
     assert errors_of(part) == ["nothing"] * 2
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_beta_that_differs_is_refused_until_it_is_the_same(prefetch: int) -> None:
+    """Batches in flight, drawn before, come first; nothing is lost."""
+    refused: list[list[str]] = [[], []]
+
+    def part(group: gear.Group) -> None:
+        loader = filled(group).loader(4, sampler=gear.Weighted(beta=0.4), prefetch=prefetch)
+        next(loader)
+        loader.beta = (0.0, 0.5)[group.rank]
+        for _ in range(prefetch + 2):
+            try:
+                next(loader)
+            except gear.InvalidArgument as error:
+                refused[group.rank].append(str(error))
+        loader.beta = 0.7
+        for _ in range(prefetch + 2):
+            with contextlib.suppress(gear.InvalidArgument):  # of draws ahead, before
+                next(loader)
+        assert len(next(loader).ids) == 4
+        loader.close()
+
+    assert errors_of(part) == ["nothing"] * 2
+    assert refused[0] == refused[1]
+    words = "[select] beta of the loader on rank 1 is 0.5, on rank 0 0, and no batch is drawn"
+    assert refused[0]
+    assert all(one.startswith(words) for one in refused[0])

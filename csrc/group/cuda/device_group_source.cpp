@@ -214,8 +214,10 @@ bool DeviceGroupSource::draw(deliver::Job& drawn, bool ahead, std::optional<doub
 Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& terms,
                                             std::shared_ptr<deliver::DeviceBlock>& block) {
   const base::NvtxRange range("gear.select");
+  Agreement::Terms own_terms = terms;
+  own_terms.beta = position().beta;
   const Agreement::Round round = agreement_.agree(
-      terms, sizeof(DeviceGroupDraw::Offer),
+      own_terms, sizeof(DeviceGroupDraw::Offer),
       [&](store::Index& index, std::span<std::byte> out) {
         const DeviceGroupDraw::Offer own{select::offered(offered_, index).counts.total(),
                                          updates_ ? updates_->kept() : 0};

@@ -104,6 +104,24 @@ TEST_CASE("agreement: all offers reach all ranks, and the draw is out until it i
   });
 }
 
+TEST_CASE("agreement: betas that differ are named on every rank, and draw nothing") {
+  on_ranks(3, 1, [](Offering& rank) {
+    std::string words;
+    try {
+      rank.agree(
+          {.allowed = true, .out_of_time = false, .beta = rank.peers.rank() == 2 ? 1.0 : 0.5});
+    } catch (const gear::base::InvalidArgument& error) {
+      words = error.what();
+    }
+    expect(words.find("beta of the loader on rank 2 is 1, on rank 0 0.5") != std::string::npos,
+           words.c_str());
+    rank.expect_no_draw_is_out();
+    expect(rank.agree({.allowed = true, .out_of_time = false, .beta = 1.0}) == Round::kDrawn,
+           "not drawn with the same");
+    const EndDraw end(*rank.shard);
+  });
+}
+
 TEST_CASE("agreement: kept updates reach their owners before the offers that count") {
   on_ranks(3, 1, [](Offering& rank) {
     if (rank.peers.rank() == 2) {  // where rank 0's first step lies, too

@@ -87,7 +87,7 @@ void draw_among_writers(Transport& control, Policy policy, int batches) {
   rank.during([&](ConstBytes all) {
     std::vector<std::byte> offers;
     for (uint32_t r = 0; r < ranks; ++r) {
-      const ConstBytes one = all.subspan(r * (all.size() / ranks) + 8, sizeof(uint64_t));
+      const ConstBytes one = all.subspan(r * (all.size() / ranks) + 16, sizeof(uint64_t));
       offers.insert(offers.end(), one.begin(), one.end());
     }
     uint64_t version = 0;
