@@ -1,7 +1,10 @@
 #include "group/group_loader.h"
 
+#include <array>
 #include <chrono>
+#include <exception>
 #include <set>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -50,6 +53,26 @@ uint64_t mean_run_bytes(const plan::BatchLayout& layout, const store::PageLayout
 
 }  // namespace
 
+void on_all(transport::Transport& control, const std::function<void()>& step) {
+  std::array<char, 1024> words{};  // what is longer is cut
+  std::exception_ptr refused;
+  try {
+    step();
+  } catch (const base::InvalidArgument& error) {
+    std::string_view(error.what()).copy(words.data(), words.size() - 1);
+    refused = std::current_exception();
+  }
+  const auto all = transport::allgather(control, words);
+  if (refused) {
+    std::rethrow_exception(refused);
+  }
+  for (uint32_t r = 0; r < all.size(); ++r) {
+    if (all[r][0] != '\0') {
+      throw base::InvalidArgument(base::cat("on rank ", r, ": ", all[r].data()));
+    }
+  }
+}
+
 LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::LoaderOptions options,
                             const GroupOptions& group) {
   LoaderParts parts;
@@ -59,20 +82,23 @@ LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::LoaderOptions
   store::Shard& shard = parts.peers->shard();
   parts.control = parts.peers->control().duplicate();
   transport::Transport& control = *parts.control;
-  check_outputs(parts.options.outputs, shard.schema(), parts.options.batch_size,
-                shard.index().num_slots());
-  parts.layout = std::make_shared<const plan::BatchLayout>(
-      shard.schema(), parts.options.outputs, parts.options.batch_size, parts.options.packed);
   check_same_loader(parts.options, group.locality, group.nccl, group.timeout_s, control);
+  uint8_t by_kernels = 0;
+  on_all(control, [&] {  // by what each rank may have of its own: its shard's size, device, path
+    const memory::Tier tier = shard.options().tier;
+    check_outputs(parts.options.outputs, shard.schema(), parts.options.batch_size,
+                  shard.index().num_slots());
+    deliver::check_options(parts.options, tier);
+    if (tier == memory::Tier::kDevice && parts.options.device < 0) {
+      throw base::InvalidArgument(
+          "[collect] device 'cpu' from tier 'device' over several ranks: give device='cuda'");
+    }
+    parts.layout = std::make_shared<const plan::BatchLayout>(
+        shard.schema(), parts.options.outputs, parts.options.batch_size, parts.options.packed);
+    by_kernels = deliver::uses_kernels(shard, parts.options, *parts.layout) ? 1 : 0;
+  });
   parts.number = parts.peers->next_loader();
-  const memory::Tier tier = shard.options().tier;
-  deliver::check_options(parts.options, tier);
-  if (tier == memory::Tier::kDevice && parts.options.device < 0) {
-    throw base::InvalidArgument(
-        "[collect] device 'cpu' from tier 'device' over several ranks: give device='cuda'");
-  }
   // One for all: path='auto' goes by what each rank has measured.
-  uint8_t by_kernels = deliver::uses_kernels(shard, parts.options, *parts.layout) ? 1 : 0;
   for (const uint8_t one : transport::allgather(control, by_kernels)) {
     by_kernels &= one;
   }

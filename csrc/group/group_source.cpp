@@ -45,8 +45,10 @@ GroupSource::GroupSource(LoaderParts parts)
   facts_.tier = shard_.options().tier;
   mover_ = make_mover();
   board_ = std::make_shared<ReadBoard>(*peers_, parts.number, *control_);
-  draw_ = std::make_unique<GlobalDraw>(*peers_, options_, group_.locality, facts_.layout,
-                                       access_.told(), *control_);
+  on_all(*control_, [&] {
+    draw_ = std::make_unique<GlobalDraw>(*peers_, options_, group_.locality, facts_.layout,
+                                         access_.told(), *control_);
+  });
   thread_ = base::OwnThread("gear-group", [this] { run(); });
 }
 

@@ -1,0 +1,63 @@
+// What ranks agree on before a loader of all of them is made.
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "described_rows.h"
+#include "group/group_loader.h"
+#include "ranks.h"
+#include "transport/loopback.h"
+
+using namespace gear;
+using namespace gear::testing;
+
+namespace {
+
+std::shared_ptr<group::Peers> peers_of(transport::Transport& control) {
+  store::ShardOptions options = options_of(16);
+  options.owner = control.rank();
+  return std::make_shared<group::Peers>(std::make_shared<store::Shard>(schema(), options),
+                                        std::shared_ptr<transport::Transport>(control.duplicate()),
+                                        std::vector<uint32_t>(control.size(), 0), false);
+}
+
+deliver::LoaderOptions options() {
+  deliver::LoaderOptions made;
+  made.outputs = {{"row", 0, 0, 1, plan::Pad::kBoth, false}};
+  made.batch_size = 4;
+  return made;
+}
+
+std::string refusal(const std::shared_ptr<group::Peers>& peers,
+                    const deliver::LoaderOptions& given) {
+  try {
+    group::make_pipeline(peers, given, {});
+  } catch (const base::InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("group loader: what is refused on one rank is told to all, and all may make another") {
+  auto ranks = transport::make_loopback(3, 60);
+  std::vector<std::string> said(3);
+  for (const std::string& error : errors_of(ranks, [&](transport::Transport& control) {
+         const auto peers = peers_of(control);
+         deliver::LoaderOptions own = options();
+         if (control.rank() == 1) {
+           own.path = plan::Path::kZeroCopy;  // which ranks may choose for themselves
+         }
+         said[control.rank()] = refusal(peers, own);
+         expect(refusal(peers, options()).empty(), "another loader is refused");
+       })) {
+    CHECK(error == "");
+  }
+  const std::string words = "[collect] path 'zero_copy' from tier 'host' to a CPU";
+  CHECK(said[0].starts_with("on rank 1: " + words));
+  CHECK(said[1].starts_with(words));
+  CHECK(said[2] == said[0]);
+}
