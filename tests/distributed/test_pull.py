@@ -130,3 +130,54 @@ def test_ranks_of_one_seed_pull_other_items_and_a_state_goes_on() -> None:
     first, second = on_ranks(play)
     assert first[3:6] == first[6:]
     assert first[0] != second[0]
+
+
+@pytest.mark.parametrize("batch_size", [1, 20_001])
+def test_the_one_step_that_may_be_drawn_is_found(batch_size: int) -> None:
+    """Among 50,000 of an open episode, whose windows are not complete."""
+    seeds = range(6) if batch_size == 1 else [0]
+    window = gear.Window(50_000, 50_001, column="n")
+
+    def play(group: gear.Group) -> list[set[int]]:
+        found = []
+        buffer = gear.ReplayBuffer(SCHEMA, 50_100, group=group, tier="shared", publish=True)
+        writer = buffer.writer()
+        if group.rank == 0:
+            writer.extend(n=np.array([77]))
+            writer.end_episode(terminated=True)
+            writer.extend(n=np.arange(50_000) + 1000)
+        group.barrier()
+        for seed in seeds if group.rank == 1 else []:
+            outputs = {"n": gear.Step(), "later": window}
+            with buffer.loader(
+                batch_size, remote="pull", outputs=outputs, seed=seed, framework="numpy", prefetch=0
+            ) as loader:
+                found.append(set(next(loader)["n"].tolist()))
+        group.barrier()
+        writer.close()
+        buffer.close()
+        return found
+
+    assert on_ranks(play)[1] == [{77}] * len(seeds)
+
+
+def test_nothing_that_may_be_drawn_is_an_error() -> None:
+    window = gear.Window(50, 51)
+
+    def play(group: gear.Group) -> str:
+        said = ""
+        buffer = gear.ReplayBuffer(SCHEMA, 64, group=group, tier="shared", publish=True)
+        with buffer, buffer.writer() as writer:
+            writer.extend(n=np.arange(20))
+            group.barrier()
+            if group.rank == 0:
+                loader = buffer.loader(
+                    4, remote="pull", outputs={"n": window}, framework="numpy", prefetch=0
+                )
+                said = refusal(lambda: next(loader))
+                loader.close()
+            group.barrier()
+        return said
+
+    said = on_ranks(play)[0]
+    assert "40 steps are published by 2 ranks, and none of them may be drawn" in said

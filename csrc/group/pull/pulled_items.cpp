@@ -16,16 +16,12 @@ namespace gear::group {
 namespace {
 
 constexpr uint64_t kMostDraws = uint64_t{1} << 32;  // of a batch
-// So many draws in a row that fall on nothing that may be drawn: there is nothing.
-constexpr uint64_t kMostInVain = 20000;
+// So many draws in a row that fall on nothing that may be drawn, and all pages are read: that costs
+// less than to go on, and tells whether there is anything.
+constexpr uint64_t kMostInVain = 4096;
 // So often a step is read again: an owner that is stopped may have stopped in the midst of a
 // record.
 constexpr uint32_t kMostRepeats = 16;
-
-template <class Record>
-bool whole(const Record& record) {
-  return record.seal == store::seal_of(record);
-}
 
 template <class Record>
 PublishedShards::Read read_of(uint32_t owner, uint64_t from, Record& to) {
@@ -59,6 +55,7 @@ PulledItems::PulledItems(PublishedShards& shards, store::Shard& own, uint32_t ra
       layout_(layout),
       options_(options),
       masses_(shards),
+      steps_(shards, own.layout().page_steps, options.lookahead),
       items_(layout.batch_size),
       extents_(layout.batch_size * layout.windows.size()) {
   for (const plan::BatchLayout::SharedWindow& window : layout.windows) {
@@ -87,6 +84,7 @@ void PulledItems::fetch(uint64_t number) {
   const Clock::time_point start = Clock::now();
   batch_ = number;
   drawn_ = 0;
+  by_steps_ = false;
   open_.clear();
   for (uint32_t i = 0; i < items_.size(); ++i) {
     items_[i].anchored = false;
@@ -105,10 +103,15 @@ void PulledItems::fetch(uint64_t number) {
         std::ranges::count_if(open_, [this](uint32_t i) { return items_[i].anchored; }));
     in_vain = chosen > 0 ? 0 : in_vain + open_.size();
     if (in_vain > kMostInVain) {
-      throw base::InvalidArgument(base::cat(
-          "[select] nothing to sample: ", total_, " steps are published by ", shards_.size(),
-          " ranks, and none of them may be drawn; a step of an open episode is offered once ",
-          options_.lookahead, " steps follow it: append more or end the episode"));
+      in_vain = 0;
+      steps_.look();
+      by_steps_ = steps_.count() > 0;
+      if (!by_steps_ && steps_.read_all()) {
+        throw base::InvalidArgument(base::cat(
+            "[select] nothing to sample: ", total_, " steps are published by ", shards_.size(),
+            " ranks, and none of them may be drawn; a step of an open episode is offered once ",
+            options_.lookahead, " steps follow it: append more or end the episode"));
+      }
     }
     read_neighbours();
     read_rows();
@@ -155,10 +158,16 @@ void PulledItems::draw() {
     // A stream of the rank's own: ranks of one seed draw different items.
     const base::Draw128 bits =
         base::philox(options_.seed, (uint64_t{1} << 32) + rank_, batch_ * kMostDraws + drawn_++);
-    targets_.push_back(base::scale_to(bits, total_));
+    targets_.push_back(base::scale_to(bits, by_steps_ ? steps_.count() : total_));
   }
   places_.resize(targets_.size());
-  masses_.find(targets_, places_);
+  if (by_steps_) {
+    std::ranges::transform(targets_, places_.begin(),
+                           [this](uint64_t target) { return steps_.at(target); });
+    by_steps_ = false;
+  } else {
+    masses_.find(targets_, places_);
+  }
   for (size_t i = 0; i < drawing.size(); ++i) {
     Item& item = items_[drawing[i]];
     item.place = places_[i];

@@ -8,6 +8,7 @@
 
 #include "base/threads/thread_pool.h"
 #include "group/pull/published_masses.h"
+#include "group/pull/published_steps.h"
 #include "plan/packed_rows.h"
 #include "plan/plan.h"
 
@@ -106,6 +107,8 @@ class PulledItems {
   const plan::BatchLayout& layout_;
   Options options_;
   PublishedMasses masses_;
+  PublishedSteps steps_;
+  bool by_steps_ = false;  ///< the next draws are of steps_: by masses they were in vain
   Counts counts_;
   std::vector<uint64_t> bytes_;
   uint64_t total_ = 0;  ///< steps offered

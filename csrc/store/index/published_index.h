@@ -60,6 +60,12 @@ uint64_t seal_of(const Record& record) {
   return seal;
 }
 
+/// Whether a record came as it was written, and not torn.
+template <class Record>
+bool whole(const Record& record) {
+  return record.seal == seal_of(record);
+}
+
 /// Where what is published lies. The masses are the steps that may be drawn, counted by page, and
 /// their sums over 64 of the level below, up to a level of at most 1024.
 struct PublishedLayout {
