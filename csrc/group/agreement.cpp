@@ -2,11 +2,27 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/errors.h"
 
 namespace gear::group {
+namespace {
+
+bool is_of_memory(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (const base::OutOfMemory&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
 
 EndDraw::~EndDraw() {
   if (shard_ != nullptr) {
@@ -35,7 +51,13 @@ Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, cons
     {
       const EndDraw end(shard_);
     }
-    peers_.exchange_updates(control_);
+    try {
+      peers_.exchange_updates(control_);
+    } catch (const base::TransportError&) {
+      throw;
+    } catch (...) {  // of this rank's GPU, after its part of the exchange: the others are told
+      error = error ? error : std::current_exception();
+    }
     exchange(terms, error, offer_bytes, offer, offers);
   }
   EndDraw end(shard_);
@@ -43,13 +65,7 @@ Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, cons
   if (error) {
     std::rethrow_exception(error);
   }
-  for (uint32_t r = 0; r < ranks_.size(); ++r) {
-    if ((ranks_[r].flags & Ready::kNoMemory) != 0) {
-      throw base::OutOfMemory(base::cat(
-          "[collect] rank ", r, " has no memory for a batch (its own message says more), so that ",
-          "none is drawn on any rank: free some there, and call next on all of them again"));
-    }
-  }
+  check_all_can();
   const bool nothing = !any(Ready::kOffersSome);
   if (nothing && !any(Ready::kLimited)) {
     return Round::kNothing;
@@ -65,13 +81,27 @@ Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, cons
   return Round::kDrawn;
 }
 
+void Agreement::check_all_can() const {
+  for (uint32_t r = 0; r < ranks_.size(); ++r) {
+    if ((ranks_[r].flags & Ready::kNoMemory) != 0) {
+      throw base::OutOfMemory(base::cat(
+          "[collect] rank ", r, " has no memory for a batch (its own message says more), so that ",
+          "none is drawn on any rank: free some there, and call next on all of them again"));
+    }
+    if ((ranks_[r].flags & Ready::kFailed) != 0) {
+      throw base::TransportError(base::cat(
+          "[collect] rank ", r, " failed before a batch, so that none is drawn on any rank: its ",
+          "own message says how"));
+    }
+  }
+}
+
 void Agreement::check_same_beta() const {
   for (uint32_t r = 1; r < ranks_.size(); ++r) {
     if (ranks_[r].beta != ranks_[0].beta) {
-      throw base::InvalidArgument(
-          base::cat("[select] beta of the loader on rank ", r, " is ", ranks_[r].beta,
-                    ", on rank 0 ", ranks_[0].beta,
-                    ", and no batch is drawn: set the same before next on all ranks"));
+      throw base::InvalidArgument(base::cat(
+          "[select] beta of the loader on rank ", r, " is ", ranks_[r].beta, ", on rank 0 ",
+          ranks_[0].beta, ", and no batch is drawn: set the same before next on all ranks"));
     }
   }
 }
@@ -99,8 +129,17 @@ void Agreement::exchange(const Terms& terms, std::exception_ptr& error, uint64_t
 Agreement::Ready Agreement::begin(const Terms& terms, std::exception_ptr& error,
                                   const MakeOffer& offer, std::span<std::byte> out) {
   const bool kept = updates_ == Updates::kByHosts && peers_.num_kept() > 0;
-  const auto lock =
-      select::needs_priorities(sampler_) ? shard_.lock_settled() : shard_.lock_between_draws();
+  std::unique_lock<std::mutex> lock;
+  if (!error && select::needs_priorities(sampler_)) {
+    try {
+      lock = shard_.lock_settled();
+    } catch (...) {  // of this rank's GPU: the others are told
+      error = std::current_exception();
+    }
+  }
+  if (!lock.owns_lock()) {
+    lock = shard_.lock_between_draws();
+  }
   store::Index& index = shard_.index();
   const bool offers_some = select::offered(sampler_, index).counts.total() > 0;
   if (!error) {
@@ -110,12 +149,14 @@ Agreement::Ready Agreement::begin(const Terms& terms, std::exception_ptr& error,
       error = std::current_exception();
     }
   }
+  const bool no_memory = error && is_of_memory(error);
   shard_.begin_draw();
   const auto flag = [](bool set, Ready::Flag one) { return set ? uint32_t{one} : 0U; };
   return {flag(kept, Ready::kKeptUpdates) | flag(offers_some, Ready::kOffersSome) |
               flag(!terms.allowed, Ready::kHeldBack) |
               flag(shard_.rate_limiter().active(), Ready::kLimited) |
-              flag(terms.out_of_time, Ready::kOutOfTime) | flag(error != nullptr, Ready::kNoMemory),
+              flag(terms.out_of_time, Ready::kOutOfTime) | flag(no_memory, Ready::kNoMemory) |
+              flag(error && !no_memory, Ready::kFailed),
           index.state().max_priority, terms.beta};
 }
 

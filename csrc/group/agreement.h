@@ -10,8 +10,8 @@
 
 namespace gear::group {
 
-/// Whether the ranks of a group may draw a batch, and what everybody offers to it: one message of 16
-/// bytes and the offer from every rank to every other.
+/// Whether the ranks of a group may draw a batch, and what everybody offers to it: one message of
+/// 16 bytes and the offer from every rank to every other.
 ///
 ///     lock ── settle ── begin_draw ── offer ── unlock ── allgather ── verdict
 ///        ▲                                                  │ some rank has kept updates
@@ -29,7 +29,7 @@ class Agreement {
   struct Terms {
     bool allowed;                        ///< by its rate limiter
     bool out_of_time;                    ///< it waits no longer for the others'
-    std::exception_ptr error = nullptr;  ///< why it has no memory for one; null: it has
+    std::exception_ptr error = nullptr;  ///< why it cannot have one, as no memory; null: it can
     double beta = 0;                     ///< of importance weights; 0 for laws without
   };
   /// Writes what this rank offers. Under the shard's lock; what it throws counts as Terms::error.
@@ -46,8 +46,9 @@ class Agreement {
   /// of `offer_bytes` each, and the shard's draw is out: EndDraw. The largest priority seen so far,
   /// which new steps get, is that of all ranks then. On any other outcome no draw is out. Where a
   /// rank has no memory, it throws its error, the others an OutOfMemory that names it, and all may
-  /// go on. Throws InvalidArgument, on all ranks alike, where their betas differ, and all may go on;
-  /// and, before anything is sent, in a thread whose draw is out.
+  /// go on; where a rank failed otherwise, as its GPU did, the others throw a TransportError.
+  /// Throws InvalidArgument, on all ranks alike, where their betas differ, and all may go on; and,
+  /// before anything is sent, in a thread whose draw is out.
   Round agree(const Terms& terms, uint64_t offer_bytes, const MakeOffer& offer,
               std::vector<std::byte>& offers);
 
@@ -61,6 +62,7 @@ class Agreement {
       kLimited = 8,
       kOutOfTime = 16,
       kNoMemory = 32,
+      kFailed = 64,
     };
 
     uint32_t flags;
@@ -69,6 +71,7 @@ class Agreement {
   };
 
   void check_same_beta() const;
+  void check_all_can() const;
 
   void exchange(const Terms& terms, std::exception_ptr& error, uint64_t offer_bytes,
                 const MakeOffer& offer, std::vector<std::byte>& offers);

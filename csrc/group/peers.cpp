@@ -308,7 +308,8 @@ std::vector<store::KeptUpdate> Peers::kept_updates() {
 
 void Peers::exchange_updates(transport::Transport& control) {
   std::vector<std::vector<Update>> sent(size());
-  {
+  std::exception_ptr error;  // of a GPU: the others wait for this rank's part all the same
+  try {
     const auto lock = shard_->lock();
     if (device_updates_) {
       std::vector<int64_t> ids;
@@ -318,10 +319,15 @@ void Peers::exchange_updates(transport::Transport& control) {
     }
     sent.swap(outbox_);
     kept_ = 0;
+  } catch (...) {
+    error = std::current_exception();
   }
   const auto arrived = transport::alltoallv(control, sent, uint64_t{1} << 32);
   for (uint32_t r = 0; r < size(); ++r) {
     apply(r, arrived[r]);
+  }
+  if (error) {
+    std::rethrow_exception(error);
   }
 }
 

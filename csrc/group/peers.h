@@ -92,6 +92,8 @@ class Peers {
   /// A copy of what is kept, for store::save_shard(). Waits for the GPU that keeps it.
   std::vector<store::KeptUpdate> kept_updates();
   /// Collective: what every rank kept reaches the owners, which apply it in the order of the ranks.
+  /// Where this rank's GPU fails it has sent nothing, and what others sent is applied, before it
+  /// throws CudaError.
   void exchange_updates(transport::Transport& control);
 
   /// From here on `updates` keeps the priorities, those that are kept already among them. On all

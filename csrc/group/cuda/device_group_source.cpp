@@ -204,8 +204,13 @@ bool DeviceGroupSource::draw(deliver::Job& drawn, bool ahead, std::optional<doub
     throw;
   } catch (const base::OutOfMemory&) {
     throw;
+  } catch (const base::TransportError&) {  // for good; the others know
+    failure_ = std::current_exception();
+    draw_.meeting().give_up();
+    throw;
   } catch (...) {  // for good: this rank is out of step with the others
     failure_ = std::current_exception();
+    lost_ = true;
     draw_.meeting().give_up();
     throw;
   }

@@ -1,10 +1,13 @@
 #include <doctest/doctest.h>
 
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/errors.h"
 #include "described_rows.h"
+#include "group/agreement.h"
 #include "group/peers.h"
 #include "ranks.h"
 #include "transport/loopback.h"
@@ -26,6 +29,9 @@ class Kept final : public group::DeviceUpdates {
   bool has_room() const override { return true; }
   uint64_t kept() const override { return claimed > 0 ? claimed : ids_.size(); }
   void take(std::vector<int64_t>& ids, std::vector<float>& priorities) override {
+    if (lost) {
+      throw base::CudaError("the GPU is lost");
+    }
     ids.insert(ids.end(), ids_.begin(), ids_.end());
     priorities.insert(priorities.end(), priorities_.begin(), priorities_.end());
     ids_.clear();
@@ -39,6 +45,7 @@ class Kept final : public group::DeviceUpdates {
   }
 
   bool failed = false;
+  bool lost = false;
   uint64_t claimed = 0;  // to be kept, where that is more than one would want to make
 
  private:
@@ -105,6 +112,24 @@ TEST_CASE("what a GPU keeps has what was kept before, and the host takes all of 
   });
   CHECK(errors[0] == "");
   CHECK(errors[1] == "");
+}
+
+TEST_CASE("a GPU that is lost before a batch is told to the ranks that would wait for it") {
+  auto ranks = transport::make_loopback(3, 60.0);
+  const auto errors = testing::errors_of(ranks, [](transport::Transport& control) {
+    Rank rank(control);
+    const auto kept = std::make_shared<Kept>();
+    rank.update(1, 4, 20);
+    rank.peers->set_device_updates(kept);
+    kept->lost = control.rank() == 1;
+    group::Agreement agreement(*rank.peers, {}, control);
+    std::vector<std::byte> offers;
+    agreement.agree({true, false}, 0, [](store::Index&, std::span<std::byte>) {}, offers);
+  });
+  const std::string told = "[collect] rank 1 failed before a batch, so that none is drawn";
+  CHECK(errors[0].starts_with(told));
+  CHECK(errors[1] == "the GPU is lost");
+  CHECK(errors[2].starts_with(told));
 }
 
 TEST_CASE("an update raises what a GPU found wrong of one before, and keeps to the bound") {
