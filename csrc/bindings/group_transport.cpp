@@ -70,6 +70,12 @@ class GroupTransport final : public transport::Transport {
   uint32_t size() const noexcept override { return size_; }
   double timeout_s() const noexcept override { return timeout_s_; }
 
+  void look() override {
+    if (may_take_gil()) {
+      call("look", [&] { channel_.attr("look")(); });
+    }
+  }
+
   void allgather(ConstBytes mine, Bytes all) override {
     transport::check_allgather(size_, mine, all);
     call("allgather", [&] { channel_.attr("allgather")(view(mine), view(all)); });

@@ -44,7 +44,8 @@ class DeviceTransport {
 
 /// NCCL's grouped send and receive, over a communicator of its own. The library is the copy that
 /// the process has loaded, else the first that is found (docs/transports.md); `control` carries the
-/// communicator's id, and its time-out is that of all that follows. Collective. Throws
+/// communicator's id, says whether the group has failed for as long as what is made here lives, and
+/// its time-out is that of all that follows. Collective. Throws
 /// TransportError, on all ranks, where a rank has no NCCL, another one, too old a one, or shares
 /// its GPU with another rank.
 std::unique_ptr<DeviceTransport> make_nccl(Transport& control, int device);

@@ -60,6 +60,13 @@ class Meeting {
     changed_.notify_all();
   }
 
+  void look() {
+    const std::lock_guard lock(mutex_);
+    if (failure_) {
+      throw base::TransportError(*failure_);
+    }
+  }
+
   void leave(uint32_t rank) noexcept {
     const std::lock_guard lock(mutex_);
     left_[rank] = true;
@@ -190,6 +197,11 @@ class Loopback final : public Transport, private Failure::Listener {
   uint32_t rank() const noexcept override { return rank_; }
   uint32_t size() const noexcept override { return meeting_->size(); }
   double timeout_s() const noexcept override { return meeting_->timeout_s(); }
+
+  void look() override {
+    failure_->check();
+    meeting_->look();
+  }
 
   void allgather(ConstBytes mine, Bytes all) override {
     check_allgather(size(), mine, all);

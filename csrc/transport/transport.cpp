@@ -4,6 +4,8 @@
 
 namespace gear::transport {
 
+void Transport::look() {}
+
 std::unique_ptr<RemoteMemory> Transport::expose(Bytes) { return nullptr; }
 
 }  // namespace gear::transport

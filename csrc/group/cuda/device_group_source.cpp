@@ -148,6 +148,7 @@ void DeviceGroupSource::end() {
 // and read its pages until they come here or end; neither longer than the group's time-out. `look`
 // may throw.
 void DeviceGroupSource::leave(const std::function<void()>& look) {
+  bool failed = false;  // the group
   const auto wait = [&](const auto& done) {
     const Clock::time_point start = Clock::now();
     Clock::time_point next_look = start + base::kInterruptEvery;
@@ -155,6 +156,7 @@ void DeviceGroupSource::leave(const std::function<void()>& look) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
       if (Clock::now() >= next_look) {
         look();
+        failed = failed || group_failed();
         next_look = Clock::now() + base::kInterruptEvery;
       }
     }
@@ -164,7 +166,7 @@ void DeviceGroupSource::leave(const std::function<void()>& look) {
   }
   base::Event met;
   met.record(draw_.stream());
-  wait([&] { return met.done_or_lost() || someone_ended(); });
+  wait([&] { return met.done_or_lost() || someone_ended() || failed; });
   draw_.meeting().give_up();
   draw_.drain();
   draw_.close_peers();
@@ -299,6 +301,10 @@ void DeviceGroupSource::wait_met(const Share& job) {
   };
   while (!base::spin_until(base::kInterruptEvery, is_over)) {
     base::check_interrupt();
+    if (group_failed()) {
+      draw_.meeting().give_up();
+      parts_.control->look();  // throws its words
+    }
     if (someone_ended()) {
       draw_.meeting().give_up();
     }
@@ -325,6 +331,15 @@ void DeviceGroupSource::raise_missing(uint32_t missing) const {
       "[collect] ", ranks, " did not come to a batch that all ranks had begun to draw, within ",
       parts_.control->timeout_s(), " s or before it ended: look at its own messages, or raise ",
       "timeout_s (GEAR_TIMEOUT_S) where its GPU is only late"));
+}
+
+bool DeviceGroupSource::group_failed() const {
+  try {
+    parts_.control->look();
+  } catch (const base::TransportError&) {
+    return true;
+  }
+  return false;
 }
 
 bool DeviceGroupSource::someone_ended() const {

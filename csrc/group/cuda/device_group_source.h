@@ -61,6 +61,7 @@ class DeviceGroupSource final : public deliver::Source {
   void wait_met(const Share& job);
   void leave(const std::function<void()>& look);
   [[noreturn]] void raise_missing(uint32_t missing) const;
+  bool group_failed() const;
   bool someone_ended() const;
   /// Of this rank's batch, how many items each owner sent.
   std::vector<uint64_t> received(const DeviceGroupDraw::Counts& counts);

@@ -20,7 +20,27 @@ constexpr std::chrono::microseconds kShortSleep{50};
 constexpr std::chrono::milliseconds kCancelFor{250};
 constexpr std::chrono::seconds kWordsWithin{1};  // they have been sent at once
 
+// Of `peer`, or MPI_ANY_SOURCE; empty: none have come.
+std::string words_from(int peer, MPI_Comm communicator) {
+  const Turn turn;
+  int there = 0;
+  MPI_Status status;
+  check(MPI_Iprobe(peer, kWordsTag, communicator, &there, &status), "MPI_Iprobe");
+  if (there == 0) {
+    return {};
+  }
+  int bytes = 0;
+  check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+  std::string words(static_cast<size_t>(bytes), '\0');
+  check(MPI_Recv(words.data(), bytes, MPI_BYTE, status.MPI_SOURCE, kWordsTag, communicator,
+                 MPI_STATUS_IGNORE),
+        "MPI_Recv");
+  return words;
+}
+
 }  // namespace
+
+std::string words_of_any(MPI_Comm communicator) { return words_from(MPI_ANY_SOURCE, communicator); }
 
 void Backoff::pause() noexcept {
   if (turn_ >= kYieldTurns) {
@@ -139,21 +159,9 @@ void Messages::check_received(const Post& post, const MPI_Status& status) const 
 std::string Messages::words_of(uint32_t peer) const {
   const auto deadline = Clock::now() + kWordsWithin;
   while (Clock::now() < deadline) {
-    {
-      const Turn turn;
-      int there = 0;
-      MPI_Status status;
-      check(MPI_Iprobe(static_cast<int>(peer), kWordsTag, communicator_, &there, &status),
-            "MPI_Iprobe");
-      if (there != 0) {
-        int bytes = 0;
-        check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
-        std::string words(static_cast<size_t>(bytes), '\0');
-        check(MPI_Recv(words.data(), bytes, MPI_BYTE, static_cast<int>(peer), kWordsTag,
-                       communicator_, MPI_STATUS_IGNORE),
-              "MPI_Recv");
-        return words;
-      }
+    failure_.check();  // another thread may have taken them
+    if (std::string words = words_from(static_cast<int>(peer), communicator_); !words.empty()) {
+      return words;
     }
     std::this_thread::sleep_for(kShortSleep);
   }

@@ -16,6 +16,9 @@ namespace gear::transport::mpi {
 /// the size of no message and so fits whatever is waited for.
 constexpr int kWordsTag = 64;
 
+/// The words of a rank that has given up, if they have come; empty: none have.
+std::string words_of_any(MPI_Comm communicator);
+
 /// The messages of one collective call of one rank: all are posted, then waited for together, so
 /// that no order of the ranks can block it.
 class Messages {

@@ -125,6 +125,22 @@ class PointToPoint final : public MpiTransport, private Failure::Listener {
   uint32_t size() const noexcept override { return size_; }
   double timeout_s() const noexcept override { return timeout_s_; }
 
+  void look() override {
+    failure_->check();
+    std::string words;
+    {
+      const std::lock_guard guard(hearing_mutex_);
+      if (communicator_.handle() == MPI_COMM_NULL || !mpi::is_running()) {
+        return;
+      }
+      words = mpi::words_of_any(communicator_.handle());
+    }
+    if (!words.empty()) {
+      failure_->tell(words);
+      failure_->check();
+    }
+  }
+
   bool gpu_aware() const noexcept override {
     // Not in every MPI: asked of the one that is loaded.
     void* query = ::dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support");

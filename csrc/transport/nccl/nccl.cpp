@@ -103,7 +103,8 @@ void check_members(Transport& control, int device) {
 class Nccl final : public DeviceTransport {
  public:
   Nccl(Transport& control, int device)
-      : library_(nccl::library()),
+      : control_(control),
+        library_(nccl::library()),
         rank_(control.rank()),
         size_(control.size()),
         timeout_s_(control.timeout_s()),
@@ -254,14 +255,31 @@ class Nccl final : public DeviceTransport {
       if (!pending_ || error_) {
         continue;
       }
+      guard.unlock();  // a thread that has Python's lock, which look() may want, may wait for it
+      const std::string ended = failure_of_group();
+      guard.lock();
+      if (!pending_ || error_) {
+        continue;
+      }
       if (enqueued_.done_or_lost()) {
         pending_ = false;  // a lost GPU is reported by the next checked call
+      } else if (!ended.empty()) {
+        fail(ended);
       } else if (const auto failed = asynchronous_error()) {
         fail(*failed);
       } else if (base::seconds_since(enqueued_at_) > timeout_s_) {
         fail(late("an exchange of rows"));
       }
     }
+  }
+
+  std::string failure_of_group() const {
+    try {
+      control_.look();
+    } catch (const base::TransportError& error) {
+      return error.what();
+    }
+    return {};
   }
 
   // ---- under the mutex, or before there is a second thread ----
@@ -362,6 +380,7 @@ class Nccl final : public DeviceTransport {
     }
   }
 
+  Transport& control_;  // asked whether the group has failed
   const nccl::Library& library_;
   uint32_t rank_;
   uint32_t size_;

@@ -28,10 +28,13 @@ class OneSidedMemory final : public RemoteMemory {
  public:
   // Collective over `messages`.
   OneSidedMemory(std::shared_ptr<const Device> device, std::unique_ptr<Exposed> exposed,
-                 std::shared_ptr<Failure> failure, Transport& messages)
-      : device_(std::move(device)), failure_(std::move(failure)), exposed_(std::move(exposed)) {
-    const auto chunks = gather_lists(messages, exposed_->chunked().chunks(), kMostChunks);
-    const auto addresses = gather_lists(messages, exposed_->address(), kMostOpaque);
+                 std::shared_ptr<Failure> failure, std::shared_ptr<Transport> messages)
+      : device_(std::move(device)),
+        failure_(std::move(failure)),
+        messages_(std::move(messages)),
+        exposed_(std::move(exposed)) {
+    const auto chunks = gather_lists(*messages_, exposed_->chunked().chunks(), kMostChunks);
+    const auto addresses = gather_lists(*messages_, exposed_->address(), kMostOpaque);
     for (uint32_t r = 0; r < chunks.size(); ++r) {
       shards_.push_back({addresses[r], ChunkedMemory(chunks[r])});
     }
@@ -58,12 +61,13 @@ class OneSidedMemory final : public RemoteMemory {
     return std::make_unique<RunReader>(
         std::move(lanes), std::move(memories),
         RunReader::Options{control.rank(), control.timeout_s(), std::string(device_->kind()),
-                           std::string(device_->tool()), failure_});
+                           std::string(device_->tool()), failure_, messages_});
   }
 
  private:
   std::shared_ptr<const Device> device_;
   std::shared_ptr<Failure> failure_;
+  std::shared_ptr<Transport> messages_;
   std::unique_ptr<Exposed> exposed_;
   std::vector<ExposedShard> shards_;
 };
@@ -81,6 +85,7 @@ class OneSidedTransport final : public Transport {
   uint32_t rank() const noexcept override { return messages_->rank(); }
   uint32_t size() const noexcept override { return messages_->size(); }
   double timeout_s() const noexcept override { return messages_->timeout_s(); }
+  void look() override { messages_->look(); }
 
   void allgather(ConstBytes mine, Bytes all) override { messages_->allgather(mine, all); }
   void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
@@ -97,7 +102,7 @@ class OneSidedTransport final : public Transport {
     const std::string failed =
         failures(*messages_, name(), failure_of([&] { exposed = device_->expose(memory); }));
     if (failed.empty()) {
-      return std::make_unique<OneSidedMemory>(device_, std::move(exposed), failure_, *messages_);
+      return std::make_unique<OneSidedMemory>(device_, std::move(exposed), failure_, messages_);
     }
     if (required_) {
       throw base::TransportError(failed);

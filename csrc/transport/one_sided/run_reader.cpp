@@ -60,6 +60,16 @@ ConstBytes RunReader::read(std::span<const RemoteRead> reads, uint64_t bytes) {
   return {landing_->data(), bytes};
 }
 
+// Whether others still take part: an owner that has given up answers no read.
+void RunReader::look() const {
+  if (options_.failure) {
+    options_.failure->check();
+  }
+  if (options_.messages) {
+    options_.messages->look();
+  }
+}
+
 void RunReader::make_room(uint64_t bytes) {
   if (landing_ && landing_->bytes() >= bytes) {
     return;
@@ -104,6 +114,7 @@ void RunReader::post_all(std::span<const RemoteRead> reads, Clock::time_point st
     if (now - asked >= base::kInterruptEvery) {
       asked = now;
       base::check_interrupt();
+      look();
       if (base::seconds_since(start) >= options_.timeout_s) {
         fail_late(rests);
       }

@@ -31,6 +31,7 @@ class RunReader final : public RemoteReader {
     std::string kind;  ///< "verbs"
     std::string tool;  ///< as Device has it
     std::shared_ptr<Failure> failure;
+    std::shared_ptr<Transport> messages;  ///< by which it hears that the group has failed
   };
 
   /// `shards`: what every rank exposes; `lanes` are connected with them.
@@ -50,6 +51,7 @@ class RunReader final : public RemoteReader {
     void skip(uint64_t bytes);
   };
 
+  void look() const;
   void make_room(uint64_t bytes);
   void post_all(std::span<const RemoteRead> reads, Clock::time_point start);
   bool post_chain(Rest& rest);

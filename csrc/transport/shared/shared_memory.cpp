@@ -70,6 +70,7 @@ class SharedMemory final : public Transport {
   uint32_t rank() const noexcept override { return rounds_.rank(); }
   uint32_t size() const noexcept override { return rounds_.size(); }
   double timeout_s() const noexcept override { return rounds_.timeout_s(); }
+  void look() override { rounds_.throw_if_failed(); }
 
   void allgather(ConstBytes mine, Bytes all) override {
     check_allgather(size(), mine, all);

@@ -42,6 +42,9 @@ class SharedRounds final : private Failure::Listener {
   /// or the host program is interrupted (base::check_interrupt).
   Outbox& await(uint32_t rank);
 
+  /// Throws TransportError if the transport has failed. Any thread.
+  void throw_if_failed() const;
+
   /// Tells all ranks, and throws; if another failure came first, that one.
   [[noreturn]] void fail(const std::string& text);
 
@@ -51,7 +54,6 @@ class SharedRounds final : private Failure::Listener {
   Member& member(uint32_t rank) const { return layout_.member(region_->data(), rank); }
   Lobby& lobby() const { return layout_.lobby(region_->data()); }
   void hear(const std::string& text) noexcept override;
-  void throw_if_failed() const;
   void check_interrupt() const;
   void look_for(uint32_t awaited);
   void look_at(uint32_t rank, uint32_t awaited);

@@ -107,6 +107,21 @@ TEST_CASE("failure: what a rank tells ends the waits of all, in every transport"
   }
 }
 
+TEST_CASE("failure: a rank that is in no call finds it when it looks") {
+  for (const char* kind : {"loopback", "shared_memory"}) {
+    CAPTURE(kind);
+    const auto failures = failures_of(3);
+    const Ranks ranks = make(kind, failures);
+    for (const auto& rank : ranks) {
+      CHECK_NOTHROW(rank->look());
+    }
+    failures[2]->tell("rank 2 has no more to say");
+    for (const auto& rank : ranks) {
+      CHECK_THROWS_WITH_AS(rank->look(), "rank 2 has no more to say", gear::base::TransportError);
+    }
+  }
+}
+
 TEST_CASE("failure: a transport that is made after it hears of it") {
   const auto failures = failures_of(2);
   const Ranks ranks = make("loopback", failures);

@@ -288,6 +288,26 @@ TEST_CASE("verbs faults: memory for rows that cannot be registered is named, and
   CHECK(failure->text() == errors[0]);
 }
 
+TEST_CASE("verbs faults: reads that never end are given up when the group has failed") {
+  const Fresh fresh;
+  Ranks ranks = make_verbs_ranks(2, 1, {uint64_t{1} << 30, 1, nullptr});
+  Ranks patient = make_loopback(2, 200);
+  FakeVerbs::settings.answers = false;
+  const auto errors = errors_of(ranks, [&](Transport& transport) {
+    std::vector<std::byte> mine(4096);
+    const auto memory = transport.expose(mine);
+    const auto reader = memory->connect(*patient[transport.rank()]);
+    if (transport.rank() == 1) {
+      transport.allgather({}, {});  // to which rank 0 does not come
+    } else {
+      const std::vector<RemoteRead> reads{{1, 0, 64, 0}};
+      static_cast<void>(reader->read(reads, 64));
+    }
+  });
+  CHECK(errors[1].find("rank 0") != std::string::npos);
+  CHECK(errors[0] == errors[1]);
+}
+
 TEST_CASE("verbs faults: reads that never end are given up in time") {
   const Fresh fresh;
   Ranks ranks = make_verbs_ranks(2, 1, {uint64_t{1} << 30, 1, nullptr});
