@@ -85,7 +85,13 @@ std::unique_ptr<deliver::Source> DeviceGroupSource::make(LoaderParts& parts) {
   }
   const base::OnDevice on(parts.options.device);
   const bool weighted = parts.options.sampler.policy == select::Policy::kWeighted;
-  const std::shared_ptr<UpdateExchange> updates = weighted ? updates_of(parts) : nullptr;
+  std::shared_ptr<UpdateExchange> updates = weighted ? updates_of(parts) : nullptr;
+  // A rank whose loader is on another GPU has none: its memory has no room for what others' kernels
+  // would write there. Then the hosts tell the updates, on all ranks.
+  const auto have = transport::allgather(*parts.control, static_cast<uint8_t>(updates ? 1 : 0));
+  if (std::ranges::find(have, uint8_t{0}) != have.end()) {
+    updates = nullptr;
+  }
   const uint64_t bytes = DeviceGroupDraw::memory_bytes(parts, updates.get());
   auto memory = PeerMemory::make(*parts.peers, bytes, parts.options.device, *parts.control);
   if (!memory) {
