@@ -36,6 +36,22 @@ MemoryChunk ChunkedMemory::from(uint64_t offset) const {
   return {chunk.address + inside, chunk.bytes - inside, chunk.key};
 }
 
+ChunkedMemory memory_of(uint32_t rank, std::vector<MemoryChunk> chunks) {
+  const uint64_t first = chunks.empty() ? 0 : chunks[0].bytes;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const uint64_t bytes = chunks[i].bytes;
+    const bool is_last = i + 1 == chunks.size();
+    if (bytes == 0 || (is_last ? bytes > first : bytes != first) ||
+        first > UINT64_MAX / chunks.size()) {
+      throw base::TransportError(base::cat(
+          "[transport] rank ", rank, " exposes memory in ", chunks.size(), " chunks, of which ", i,
+          " has ", bytes, " bytes and the first one ", first, ": all but the last have as many, ",
+          "and none has no bytes; ranks of one group must run the same build"));
+    }
+  }
+  return ChunkedMemory(std::move(chunks));
+}
+
 std::vector<Bytes> pieces_of(Bytes memory, uint64_t most_bytes) {
   const uint64_t step = std::max(most_bytes / kPage * kPage, kPage);
   std::vector<Bytes> pieces;

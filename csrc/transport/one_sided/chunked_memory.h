@@ -31,6 +31,10 @@ class ChunkedMemory {
   std::vector<MemoryChunk> chunks_;
 };
 
+/// What `rank` says of its memory. Throws TransportError where it makes no ChunkedMemory: chunks of
+/// no bytes, or of other sizes than the first one.
+ChunkedMemory memory_of(uint32_t rank, std::vector<MemoryChunk> chunks);
+
 /// Who uses memory that a device may reach.
 enum class MemoryUse : uint8_t {
   kExposed,  ///< other ranks read it

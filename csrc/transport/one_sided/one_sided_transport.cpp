@@ -24,6 +24,17 @@ std::vector<std::vector<T>> gather_lists(Transport& messages, const std::vector<
   return alltoallv(messages, std::vector<std::vector<T>>(messages.size(), mine), most);
 }
 
+// What a rank says of itself is as long as what this one does.
+void check_lengths(const std::vector<Opaque>& all, size_t own) {
+  for (uint32_t r = 0; r < all.size(); ++r) {
+    if (all[r].size() != own) {
+      throw base::TransportError(base::cat("rank ", r, " introduces itself in ", all[r].size(),
+                                           " bytes, this one in ", own, ": ranks of one group ",
+                                           "must run the same build, with the same options"));
+    }
+  }
+}
+
 class OneSidedMemory final : public RemoteMemory {
  public:
   // Collective over `messages`.
@@ -35,9 +46,11 @@ class OneSidedMemory final : public RemoteMemory {
         exposed_(std::move(exposed)) {
     const auto chunks = gather_lists(*messages_, exposed_->chunked().chunks(), kMostChunks);
     const auto addresses = gather_lists(*messages_, exposed_->address(), kMostOpaque);
-    for (uint32_t r = 0; r < chunks.size(); ++r) {
-      shards_.push_back({addresses[r], ChunkedMemory(chunks[r])});
-    }
+    agree(*messages_, device_->kind(), failure_of([&] {
+      for (uint32_t r = 0; r < chunks.size(); ++r) {
+        shards_.push_back({addresses[r], memory_of(r, chunks[r])});
+      }
+    }));
   }
 
   std::unique_ptr<RemoteReader> connect(Transport& control) override {
@@ -52,7 +65,10 @@ class OneSidedMemory final : public RemoteMemory {
     }
     const auto others = alltoallv(control, introductions, kMostOpaque);
     // Once all have connected, reads may come.
-    agree(control, device_->kind(), failure_of([&] { lanes->connect(others); }));
+    agree(control, device_->kind(), failure_of([&] {
+            check_lengths(others, introductions[control.rank()].size());
+            lanes->connect(others);
+          }));
     std::vector<ChunkedMemory> memories;
     memories.reserve(shards_.size());
     for (const ExposedShard& shard : shards_) {
@@ -128,10 +144,13 @@ std::unique_ptr<Transport> make_one_sided(
   agree(*messages, kind, failure_of([&] { device = open(); }));
   const auto addresses = gather_lists(*messages, device->address(), kMostOpaque);
   std::string obstacle;
-  for (uint32_t r = 0; r < addresses.size() && obstacle.empty(); ++r) {
-    obstacle = device->obstacle(r, addresses[r]);
-  }
-  agree(*messages, kind, obstacle);
+  const std::string failed = failure_of([&] {
+    check_lengths(addresses, device->address().size());
+    for (uint32_t r = 0; r < addresses.size() && obstacle.empty(); ++r) {
+      obstacle = device->obstacle(r, addresses[r]);
+    }
+  });
+  agree(*messages, kind, failed.empty() ? obstacle : failed);
   return std::make_unique<OneSidedTransport>(std::move(messages), std::move(device),
                                              std::move(failure), required);
 }

@@ -12,6 +12,7 @@
 #include "ranks.h"
 #include "transport/loopback.h"
 #include "transport/nccl/grouped.h"
+#include "transport/one_sided/chunked_memory.h"
 #include "transport/shared/shared_memory.h"
 #include "transport/shared/shared_rounds.h"
 #include "transport/typed.h"
@@ -99,4 +100,32 @@ TEST_CASE("a group of NCCL's is ended whatever happens in it") {
   CHECK(g_depth == 0);
   library.group_start = [] { return 5; };
   CHECK(nccl::grouped(library, [] { FAIL("run outside of a group"); }) == 5);
+}
+
+TEST_CASE("chunks of a peer's memory that do not make one are refused") {
+  const auto chunks = [](const std::vector<uint64_t>& sizes) {
+    std::vector<MemoryChunk> made;
+    for (const uint64_t bytes : sizes) {
+      made.push_back({1000, bytes, 7});
+    }
+    return made;
+  };
+  for (const auto& sizes : std::vector<std::vector<uint64_t>>{{}, {1}, {64, 64}, {64, 64, 3}}) {
+    uint64_t sum = 0;
+    for (const uint64_t bytes : sizes) {
+      sum += bytes;
+    }
+    CHECK(memory_of(1, chunks(sizes)).bytes() == sum);
+  }
+  for (const auto& sizes : std::vector<std::vector<uint64_t>>{
+           {0}, {0, 64}, {64, 0}, {64, 32, 64}, {64, 65}, {UINT64_MAX, 1}}) {
+    std::string error;
+    try {
+      memory_of(1, chunks(sizes));
+    } catch (const gear::base::TransportError& thrown) {
+      error = thrown.what();
+    }
+    CAPTURE(error);
+    CHECK(error.starts_with("[transport] rank 1 exposes memory in "));
+  }
 }
