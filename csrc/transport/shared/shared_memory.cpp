@@ -169,7 +169,7 @@ bool SharedMemory::unpack(uint32_t r, std::span<const ConstBytes> to, std::span<
   if (r == rank()) {
     return theirs.more != 0;
   }
-  const Entry& entry = rounds_.layout().entries(theirs)[rank()];
+  const Entry entry = rounds_.layout().entries(theirs)[rank()];  // read once: it is another's
   if (entry.total != from[r].size()) {
     rounds_.fail(other_size_text(r, entry.total, rank(), from[r].size(), "alltoallv"));
   }
