@@ -445,7 +445,7 @@ def mpi_transport(
     communicator: typing.SupportsInt | typing.SupportsIndex,
     timeout_s: typing.SupportsFloat | typing.SupportsIndex,
     *,
-    message_bytes: typing.SupportsInt | typing.SupportsIndex = 1073741824,
+    message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048576,
     failure: Failure | None = None,
 ) -> MpiTransport:
     """

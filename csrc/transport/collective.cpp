@@ -103,6 +103,11 @@ std::string other_call_text(uint32_t other, std::string_view its_call, uint32_t 
 
 std::string other_size_text(uint32_t sender, uint64_t sent, uint32_t receiver, uint64_t expected,
                             std::string_view call) {
+  return other_size_text(sender, std::to_string(sent), receiver, expected, call);
+}
+
+std::string other_size_text(uint32_t sender, std::string_view sent, uint32_t receiver,
+                            uint64_t expected, std::string_view call) {
   return base::cat("[transport] ", call, ": rank ", sender, " gives ", sent, " bytes, rank ",
                    receiver, " expects ", expected, " of it: both must know the same size");
 }

@@ -45,5 +45,8 @@ std::string other_call_text(uint32_t other, std::string_view its_call, uint32_t 
                             std::string_view call);
 std::string other_size_text(uint32_t sender, uint64_t sent, uint32_t receiver, uint64_t expected,
                             std::string_view call);
+/// `sent`: "more than 4096".
+std::string other_size_text(uint32_t sender, std::string_view sent, uint32_t receiver,
+                            uint64_t expected, std::string_view call);
 
 }  // namespace gear::transport

@@ -22,8 +22,8 @@ struct MpiOptions {
   /// Handle of the communicator in Fortran, as mpi4py's Comm.py2f() gives it; 0: MPI_COMM_WORLD.
   int communicator = 0;
   double timeout_s = 300;
-  /// Longer entries are cut: MPI counts bytes in an int.
-  uint64_t message_bytes = uint64_t{1} << 30;
+  /// Longer entries are cut; the same on all ranks.
+  uint64_t message_bytes = uint64_t{1} << 20;
   /// Of the rank's group; null: of this transport and its duplicates alone.
   std::shared_ptr<Failure> failure = nullptr;
   /// base::interrupt_check, of which the library has another copy. Set by make_mpi.
@@ -37,10 +37,12 @@ struct MpiOptions {
 /// Needs MPI_THREAD_MULTIPLE. With MPI_THREAD_SERIALIZED all transports of the process take turns
 /// at MPI, waiting outside of it, and nobody else may call it at the same time.
 ///
-/// A call posts one message for each pair of ranks that has bytes to exchange, and names the ranks
-/// whose messages do not come. A rank that gives up sends the others word of it. After a failure,
-/// messages that were under way may still touch the buffers of that call for a quarter second. A
-/// rank that has ended is not told from a late one; MPI's launcher may end all of them then.
+/// A call sends messages between each pair of ranks that has bytes to exchange, and names the ranks
+/// whose messages do not come. A rank that gives up sends the others word of it, which ends
+/// whatever call they are in. MPI touches memory of the transport alone, from which entries are
+/// copied: after a failure nothing reads or writes the buffers of that call, and what was under
+/// way, some messages a rank, stays in memory for ever. A rank that has ended is not told from a
+/// late one; MPI's launcher may end all of them then.
 ///
 /// Throws InvalidArgument in a build without MPI and for an intercommunicator; TransportError where
 /// the library or its MPI cannot be loaded, where MPI allows too few threads, for errors of MPI,

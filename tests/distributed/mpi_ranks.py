@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -107,6 +110,122 @@ def other_sizes_are_refused() -> None:
     transport = _core.mpi_transport(WORLD, 1.0)
     with pytest.raises(TransportError, match=r"both must know the same size|TRUNCATE"):
         transport.allgather(b"x" * (9 if transport.rank == 0 else 8))
+
+
+def longer_messages_overwrite_nothing() -> None:
+    """What comes is looked at before it is taken: here it is longer than the memory for it."""
+    for sent, expected, said in [
+        (100_000, 64, "100000"),
+        (5 << 20, 64, f"more than {4 << 20}"),
+        (64, 5 << 20, "64"),
+        ((5 << 20) - 1, 5 << 20, str((5 << 20) - 1)),
+    ]:
+        transport = _core.mpi_transport(WORLD, 60.0)
+        words = re.escape(f"rank 1 gives {said} bytes, rank 0 expects {expected} of it")
+        with pytest.raises(TransportError, match=words):
+            if transport.rank == 0:
+                transport.alltoallv([b"", b"x" * 64], [0, expected])
+            else:
+                transport.alltoallv([b"y" * sent, b""], [64, 0])
+                gather_on(transport)  # what is short has been sent, whoever takes it
+        kept = [bytes([number % 256]) * 64 for number in range(10_000)]
+        assert all(one == bytes([number % 256]) * 64 for number, one in enumerate(kept))
+
+
+def state_of(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def until_stopped(pid: int) -> None:
+    deadline = time.monotonic() + 60
+    while state_of(pid) != "T":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def stop_myself(*_) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+LATE = 64 << 20  # bytes: whoever frees so many gives them back to the system
+
+
+def what_comes_late_touches_nothing() -> None:
+    """Rank 1 stops itself in the middle of a call, when it has announced a message, which rank 0
+    then begins to receive: MPI does not take that back. It comes after rank 0 has given up."""
+    other = _core.mpi_transport(WORLD, 60.0)
+    transport = _core.mpi_transport(WORLD, 2.0 if other.rank == 0 else 60.0)
+    peer = int(other.allgather(b"%16d" % os.getpid())[16:])
+    mine = bytearray()
+    if other.rank == 0:
+        until_stopped(peer)
+        with pytest.raises(TransportError, match="rank 1 did not take part in alltoallv within"):
+            transport.alltoallv([b"", b""], [0, LATE])
+        mine = bytearray(LATE)
+        os.kill(peer, signal.SIGCONT)
+    else:
+        signal.signal(signal.SIGALRM, stop_myself)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with contextlib.suppress(TransportError):  # if it hears that in time
+            transport.alltoallv([b"\xee" * LATE, b""], [0, 0])
+    for _ in range(200):
+        other.allgather(b"b")
+    assert mine.count(0xEE) == 0
+
+
+def what_comes_late_by_mpi4py_touches_nothing() -> None:
+    """The same of the channel over mpi4py, which gives up while rank 1 is stopped."""
+    from mpi4py import MPI
+
+    from gear.distributed.channels import mpi
+
+    other = _core.mpi_transport(WORLD, 60.0)
+    channel = mpi.MpiChannel(MPI.COMM_WORLD, 60.0)
+    peer = int(other.allgather(b"%16d" % os.getpid())[16:])
+    nothing = [memoryview(b""), memoryview(b"")]
+    mine = bytearray()
+    if other.rank == 0:
+        until_stopped(peer)
+        subprocess.Popen(["sh", "-c", f"sleep 30; kill -CONT {peer}"])  # else nobody would
+        room = memoryview(bytearray(LATE))
+        with pytest.raises(TransportError, match="rank 1 did not take part within 1 s"):
+            channel.alltoallv(nothing, [memoryview(b""), room], 1.0)
+        assert state_of(peer) == "T"
+        del room
+        mine = bytearray(LATE)
+        os.kill(peer, signal.SIGCONT)
+    else:
+        sleep = time.sleep
+        naps: list[float] = []
+
+        def stop_once(seconds: float) -> None:  # when the call has looked at MPI often enough
+            naps.append(seconds)
+            if len(naps) == 200:
+                mpi.time.sleep = sleep
+                stop_myself()
+            sleep(seconds)
+
+        mpi.time.sleep = stop_once
+        with contextlib.suppress(TransportError):
+            channel.alltoallv([memoryview(b"\xee" * LATE), memoryview(b"")], nothing)
+    for _ in range(200):
+        other.allgather(b"b")
+    assert mine.count(0xEE) == 0
+
+
+def who_only_sends_hears_of_failures() -> None:
+    """Of what rank 1 tells before it does something else for long; it is never in that call."""
+    failure = _core.Failure()
+    transport = _core.mpi_transport(WORLD, 60.0, failure=failure)
+    words = "[transport] rank 1 ended with ValueError: boom"
+    if transport.rank == 1:
+        transport.allgather(b"x")
+        failure.tell(words)
+    else:
+        with pytest.raises(TransportError, match=re.escape(words)):
+            transport.allgather(b"x")
+            transport.alltoallv([b"", b"x" * 2**20], [0, 0])
 
 
 def gather_on(transport) -> None:

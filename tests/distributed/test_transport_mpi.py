@@ -13,17 +13,21 @@ from pathlib import Path
 import pytest
 
 from gear import _core
+from gear.distributed.channels.mpi import NOT_FINALISED
 
 RANKS = Path(__file__).with_name("mpi_ranks.py")
+RUNTIME = Path(__file__).parents[2] / "csrc" / "transport" / "mpi" / "runtime.cpp"
 
 
-def mpirun(size: int, *command: object, fails: bool = False) -> None:
+def mpirun(size: int, *command: object, fails: bool = False, by_tcp: bool = False) -> None:
     """All ranks pass. `fails`: transports do, and MPI is not finalised then; mpirun counts that
-    as an abnormal end and kills the other ranks, so they linger."""
+    as an abnormal end and kills the other ranks, so they linger. by_tcp: as between two nodes, by
+    Open MPI."""
     version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
     launcher = ["mpirun", "-n", str(size)]
     if "Open MPI" in version:
         launcher += ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+        launcher += ["--mca", "btl", "self,tcp"] if by_tcp else []
     done = subprocess.run(
         [*launcher, sys.executable, *map(str, command)],
         capture_output=True,
@@ -62,6 +66,32 @@ def test_contract(subject, size):
 )
 def test_failures(subject):
     mpirun(3, RANKS, subject, fails=True)
+
+
+@pytest.mark.mpi
+def test_longer_messages_overwrite_nothing():
+    mpirun(2, RANKS, "longer_messages_overwrite_nothing", fails=True)
+
+
+@pytest.mark.mpi
+def test_what_comes_late_touches_nothing():
+    mpirun(2, RANKS, "what_comes_late_touches_nothing", fails=True, by_tcp=True)
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not importlib.util.find_spec("mpi4py"), reason="mpi4py is not installed")
+def test_what_comes_late_by_mpi4py_touches_nothing():
+    subject = "what_comes_late_by_mpi4py_touches_nothing"
+    mpirun(2, RANKS, subject, fails=True, by_tcp=True)
+
+
+@pytest.mark.mpi
+def test_who_only_sends_hears_of_failures():
+    mpirun(2, RANKS, "who_only_sends_hears_of_failures", fails=True)
+
+
+def test_all_users_of_mpi_have_one_sign_that_it_is_not_finalised():
+    assert f'"{NOT_FINALISED}"' in RUNTIME.read_text()
 
 
 @pytest.mark.mpi

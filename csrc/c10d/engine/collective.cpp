@@ -1,12 +1,11 @@
 #include "c10d/engine/collective.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <thread>
 
 #include "base/errors.h"
 #include "c10d/engine/arrival.h"
+#include "transport/mpi/rooms.h"
 #include "transport/mpi/runtime.h"
 
 namespace gear::c10d {
@@ -16,45 +15,10 @@ using transport::mpi::check;
 
 constexpr int kPiecesAtOnce = 4;  // of a transfer
 constexpr std::chrono::milliseconds kCancelFor{250};
-constexpr uint64_t kKeptBytes = 16 << 20;
-
-// Memory of pieces, kept for those to come: fresh from the system, it costs a page fault every 4
-// KiB, which is more than a piece takes to travel. Under the engine's lock.
-class Rooms {
- public:
-  std::unique_ptr<std::byte[]> take(uint64_t bytes) {
-    auto& free = free_[class_of(bytes)];
-    if (free.empty()) {
-      return std::unique_ptr<std::byte[]>(new std::byte[std::bit_ceil(bytes)]);
-    }
-    auto found = std::move(free.back());
-    free.pop_back();
-    kept_bytes_ -= std::bit_ceil(bytes);
-    return found;
-  }
-
-  // What take(bytes) gave.
-  void give(std::unique_ptr<std::byte[]> room, uint64_t bytes) {
-    if (kept_bytes_ + std::bit_ceil(bytes) > kKeptBytes) {
-      free_ = {};  // other sizes are in use by now
-      kept_bytes_ = 0;
-    }
-    free_[class_of(bytes)].push_back(std::move(room));
-    kept_bytes_ += std::bit_ceil(bytes);
-  }
-
- private:
-  static size_t class_of(uint64_t bytes) {
-    return static_cast<size_t>(std::countr_zero(std::bit_ceil(bytes)));
-  }
-
-  std::array<std::vector<std::unique_ptr<std::byte[]>>, 64> free_;  // by the power of two
-  uint64_t kept_bytes_ = 0;
-};
 
 // Of this process, for ever: calls may be open at the end.
-Rooms& rooms() {
-  static auto* const all = new Rooms;
+transport::mpi::Rooms& rooms() {
+  static auto* const all = new transport::mpi::Rooms;
   return *all;
 }
 

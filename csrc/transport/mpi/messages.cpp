@@ -1,118 +1,262 @@
-#include <sched.h>
+#include "transport/mpi/messages.h"
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
-#include "transport/mpi/messages.h"
 #include "transport/mpi/runtime.h"
+#include "transport/mpi/waiting.h"
 
 namespace gear::transport::mpi {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kBusyTurns = 16;      // a few microseconds
-constexpr uint32_t kYieldTurns = 5'000;  // some milliseconds
-constexpr std::chrono::microseconds kShortSleep{50};
-constexpr std::chrono::milliseconds kCancelFor{250};
+constexpr uint32_t kPiecesAtOnce = 4;            // to a rank
 constexpr std::chrono::seconds kWordsWithin{1};  // they have been sent at once
+constexpr std::chrono::microseconds kShortSleep{50};
 
-// Of `peer`, or MPI_ANY_SOURCE; empty: none have come.
-std::string words_from(int peer, MPI_Comm communicator) {
-  const Turn turn;
-  int there = 0;
-  MPI_Status status;
-  check(MPI_Iprobe(peer, kWordsTag, communicator, &there, &status), "MPI_Iprobe");
-  if (there == 0) {
+// A tag is a call and the number of pieces from this one to the end of its entry.
+constexpr uint64_t kCalls = 8;
+constexpr uint64_t kMostPieces = 4095;  // that are told apart: every MPI has tags up to 32767
+static_assert(static_cast<uint64_t>(Call::kGaveUp) < kCalls);
+
+uint64_t pieces_in(uint64_t bytes, uint64_t piece_bytes) {
+  return std::min((bytes + piece_bytes - 1) / piece_bytes, kMostPieces);
+}
+
+// Receives words; empty if none were sent, or if they do not come within kWordsWithin: then their
+// room stays for ever.
+std::string words_in(MPI_Message message, uint64_t bytes) {
+  auto room = std::make_unique<std::byte[]>(bytes + 1);
+  MPI_Request request = MPI_REQUEST_NULL;
+  int ended = 0;
+  try {
+    {
+      const Turn turn;
+      check(MPI_Imrecv(room.get(), static_cast<int>(bytes), MPI_BYTE, &message, &request),
+            "MPI_Imrecv");
+    }
+    for (const auto until = Clock::now() + kWordsWithin; ended == 0 && Clock::now() < until;) {
+      {
+        const Turn turn;
+        check(MPI_Test(&request, &ended, MPI_STATUS_IGNORE), "MPI_Test");
+      }
+      if (ended == 0) {
+        std::this_thread::sleep_for(kShortSleep);
+      }
+    }
+  } catch (...) {
+    static_cast<void>(room.release());
+    throw;
+  }
+  if (ended == 0) {
+    static_cast<void>(room.release());
     return {};
   }
-  int bytes = 0;
-  check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
-  std::string words(static_cast<size_t>(bytes), '\0');
-  check(MPI_Recv(words.data(), bytes, MPI_BYTE, status.MPI_SOURCE, kWordsTag, communicator,
-                 MPI_STATUS_IGNORE),
-        "MPI_Recv");
-  return words;
+  return {reinterpret_cast<const char*>(room.get()), bytes};
 }
 
 }  // namespace
 
-std::string words_of_any(MPI_Comm communicator) { return words_from(MPI_ANY_SOURCE, communicator); }
-
-void Backoff::pause() noexcept {
-  if (turn_ >= kYieldTurns) {
-    std::this_thread::sleep_for(kShortSleep);
-  } else if (++turn_ >= kBusyTurns) {
-    ::sched_yield();
+std::string words_of_any(MPI_Comm communicator) {
+  int there = 0;
+  MPI_Message message;
+  MPI_Status status;
+  int bytes = 0;
+  {
+    const Turn turn;
+    check(MPI_Improbe(MPI_ANY_SOURCE, kGaveUpTag, communicator, &there, &message, &status),
+          "MPI_Improbe");
+    if (there == 0) {
+      return {};
+    }
+    check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
   }
+  const std::string words = words_in(message, static_cast<uint64_t>(bytes));
+  return words.empty() ? base::cat("[transport] rank ", status.MPI_SOURCE,
+                                   " has given up: its own output says why")
+                       : words;
 }
 
 void Messages::begin(Call call) {
   call_ = call;
-  num_open_ = 0;
-  posts_.clear();
-  requests_.clear();
+  unposted_bytes_ = 0;
+  open_bytes_ = 0;
+  from_.assign(size_, {});
+  to_.assign(size_, {});
 }
 
 void Messages::receive(uint32_t source, Bytes bytes) {
-  for (uint64_t begin = 0; begin < bytes.size(); begin += message_bytes_) {
-    const Bytes part = bytes.subspan(begin, std::min(message_bytes_, bytes.size() - begin));
-    MPI_Request request = MPI_REQUEST_NULL;
-    const Turn turn;
-    check(MPI_Irecv(part.data(), static_cast<int>(part.size()), MPI_BYTE, static_cast<int>(source),
-                    MPI_ANY_TAG, communicator_, &request),
-          "MPI_Irecv");
-    posts_.push_back({source, part.size(), true, false});
-    requests_.push_back(request);
-    ++num_open_;
-  }
+  from_[source].bytes = bytes;
+  open_bytes_ += bytes.size();
 }
 
 void Messages::send(uint32_t target, ConstBytes bytes) {
-  for (uint64_t begin = 0; begin < bytes.size(); begin += message_bytes_) {
-    const ConstBytes part = bytes.subspan(begin, std::min(message_bytes_, bytes.size() - begin));
-    MPI_Request request = MPI_REQUEST_NULL;
-    const Turn turn;
-    check(MPI_Isend(part.data(), static_cast<int>(part.size()), MPI_BYTE, static_cast<int>(target),
-                    static_cast<int>(call_), communicator_, &request),
-          "MPI_Isend");
-    posts_.push_back({target, part.size(), false, false});
-    requests_.push_back(request);
-    ++num_open_;
-  }
+  to_[target].bytes = bytes;
+  open_bytes_ += bytes.size();
+  unposted_bytes_ += bytes.size();
 }
 
 void Messages::wait(double timeout_s) {
-  ended_.resize(requests_.size());
-  statuses_.resize(requests_.size());
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
   auto next_look = Clock::now() + base::kInterruptEvery;
   Backoff backoff;
   try {
-    while (num_open_ > 0) {
-      if (test() == 0) {
-        const auto now = Clock::now();
-        if (now >= deadline) {
-          fail_late(timeout_s);
-        }
-        if (now >= next_look) {
-          failure_.check();
-          base::check_interrupt();
-          next_look = now + base::kInterruptEvery;
-        }
+    for (const Arrival& arrival : std::exchange(early_, {})) {
+      take(arrival);
+    }
+    while (open_bytes_ > 0) {
+      bool moved = post();
+      moved = look() || moved;
+      moved = test() || moved;
+      if (open_bytes_ == 0) {
+        return;
+      }
+      if (!moved && gave_up_) {
+        fail_with_words(*gave_up_);
+      }
+      const auto now = Clock::now();
+      if (now >= deadline) {
+        fail_late(timeout_s);
+      }
+      if (now >= next_look) {
+        failure_.check();
+        base::check_interrupt();
+        next_look = now + base::kInterruptEvery;
+      }
+      if (moved) {
+        backoff = Backoff();
+      } else {
         backoff.pause();
       }
     }
   } catch (...) {
-    cancel();
+    abandon();
     throw;
   }
 }
 
-int Messages::test() {
+bool Messages::post() {
+  const uint64_t before = unposted_bytes_;
+  for (uint32_t i = 1; i < size_ && unposted_bytes_ > 0; ++i) {
+    const uint32_t target = (rank_ + i) % size_;
+    while (to_[target].begun < to_[target].bytes.size() && to_[target].under_way < kPiecesAtOnce) {
+      post(target);
+    }
+  }
+  return unposted_bytes_ < before;
+}
+
+void Messages::post(uint32_t target) {
+  Outgoing& entry = to_[target];
+  const uint64_t left = entry.bytes.size() - entry.begun;
+  const uint64_t bytes = std::min(left, message_bytes_);
+  const int tag =
+      static_cast<int>(static_cast<uint64_t>(call_) + kCalls * pieces_in(left, message_bytes_));
+  Piece piece{target, false, entry.begun, bytes, rooms_.take(bytes)};
+  std::memcpy(piece.room.get(), entry.bytes.data() + entry.begun, bytes);
+  requests_.push_back(MPI_REQUEST_NULL);
+  pieces_.push_back(std::move(piece));
+  {
+    const Turn turn;
+    check(MPI_Isend(pieces_.back().room.get(), static_cast<int>(bytes), MPI_BYTE,
+                    static_cast<int>(target), tag, communicator_, &requests_.back()),
+          "MPI_Isend");
+  }
+  entry.begun += bytes;
+  ++entry.under_way;
+  unposted_bytes_ -= bytes;
+}
+
+bool Messages::find(int tag, Arrival& arrival) const {
+  const Turn turn;
+  int there = 0;
+  MPI_Status status;
+  check(MPI_Improbe(MPI_ANY_SOURCE, tag, communicator_, &there, &arrival.message, &status),
+        "MPI_Improbe");
+  if (there == 0) {
+    return false;
+  }
+  int bytes = 0;
+  check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+  arrival.peer = static_cast<uint32_t>(status.MPI_SOURCE);
+  arrival.tag = status.MPI_TAG;
+  arrival.bytes = static_cast<uint64_t>(bytes);
+  return true;
+}
+
+void Messages::hear() {
+  Arrival arrival{};
+  if (!gave_up_ && find(kGaveUpTag, arrival)) {
+    gave_up_ = arrival;
+  }
+  if (gave_up_) {
+    fail_with_words(*gave_up_);
+  }
+}
+
+bool Messages::look() {
+  bool found = false;
+  for (Arrival arrival{}; find(MPI_ANY_TAG, arrival); found = true) {
+    take(arrival);
+  }
+  return found;
+}
+
+void Messages::take(Arrival arrival) {
+  if (arrival.tag == kGaveUpTag) {
+    if (!gave_up_) {
+      gave_up_ = arrival;
+    }
+    return;
+  }
+  Incoming& entry = from_[arrival.peer];
+  if (entry.begun == entry.bytes.size()) {
+    early_.push_back(arrival);
+    return;
+  }
+  check_expected(arrival, entry);
+  requests_.push_back(MPI_REQUEST_NULL);
+  pieces_.push_back({arrival.peer, true, entry.begun, arrival.bytes, rooms_.take(arrival.bytes)});
+  entry.begun += arrival.bytes;
+  const Turn turn;
+  check(MPI_Imrecv(pieces_.back().room.get(), static_cast<int>(arrival.bytes), MPI_BYTE,
+                   &arrival.message, &requests_.back()),
+        "MPI_Imrecv");
+}
+
+void Messages::check_expected(const Arrival& arrival, const Incoming& entry) const {
+  const auto tag = static_cast<uint64_t>(arrival.tag);
+  const auto its_call = static_cast<Call>(tag % kCalls);
+  if (its_call != call_) {
+    throw base::TransportError(
+        other_call_text(arrival.peer, call_name(its_call), rank_, call_name(call_)));
+  }
+  const uint64_t left = entry.bytes.size() - entry.begun;
+  const uint64_t pieces = tag / kCalls;
+  if (pieces == pieces_in(left, message_bytes_) &&
+      arrival.bytes == std::min(left, message_bytes_)) {
+    return;
+  }
+  const bool is_last = pieces <= 1;
+  const uint64_t sent = entry.begun + (is_last ? arrival.bytes : (pieces - 1) * message_bytes_);
+  throw base::TransportError(
+      other_size_text(arrival.peer, is_last ? std::to_string(sent) : base::cat("more than ", sent),
+                      rank_, entry.bytes.size(), call_name(call_)));
+}
+
+bool Messages::test() {
+  if (requests_.empty()) {
+    return false;
+  }
+  ended_.resize(requests_.size());
+  statuses_.resize(requests_.size());
   int count = 0;
   int code = MPI_SUCCESS;
   {
@@ -120,91 +264,79 @@ int Messages::test() {
     code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, ended_.data(),
                         statuses_.data());
   }
-  if (code != MPI_ERR_IN_STATUS) {
-    check(code, "MPI_Testsome");
+  for (int i = 0; code == MPI_ERR_IN_STATUS && i < count; ++i) {
+    const Piece& piece = pieces_[static_cast<size_t>(ended_[static_cast<size_t>(i)])];
+    check(statuses_[static_cast<size_t>(i)].MPI_ERROR,
+          piece.receives ? "receiving by MPI" : "sending by MPI");
   }
-  count = std::max(count, 0);  // MPI_UNDEFINED: none was open
+  check(code, "MPI_Testsome");
   for (int i = 0; i < count; ++i) {
-    const auto index = static_cast<size_t>(i);
-    posts_[static_cast<size_t>(ended_[index])].done = true;
-    --num_open_;
+    settle(pieces_[static_cast<size_t>(ended_[static_cast<size_t>(i)])]);
   }
-  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-    const Post& post = posts_[static_cast<size_t>(ended_[i])];
-    const int error = code == MPI_ERR_IN_STATUS ? statuses_[i].MPI_ERROR : MPI_SUCCESS;
-    if (post.receives) {
-      check_received(post, statuses_[i]);
+  if (count <= 0) {
+    return false;
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    if (pieces_[i].room) {
+      if (kept != i) {
+        requests_[kept] = requests_[i];
+        pieces_[kept] = std::move(pieces_[i]);
+      }
+      ++kept;
     }
-    check(error, post.receives ? "receiving by MPI" : "sending by MPI");
   }
-  return count;
+  requests_.resize(kept);
+  pieces_.erase(pieces_.begin() + static_cast<std::ptrdiff_t>(kept), pieces_.end());
+  return true;
 }
 
-void Messages::check_received(const Post& post, const MPI_Status& status) const {
-  if (status.MPI_TAG == static_cast<int>(Call::kGaveUp)) {
-    throw base::TransportError(words_of(post.peer));
+// It has ended.
+void Messages::settle(Piece& piece) {
+  if (piece.receives) {
+    Incoming& entry = from_[piece.peer];
+    std::memcpy(entry.bytes.data() + piece.begin, piece.room.get(), piece.bytes);
+    entry.ended += piece.bytes;
+  } else {
+    to_[piece.peer].ended += piece.bytes;
+    --to_[piece.peer].under_way;
   }
-  if (status.MPI_TAG != static_cast<int>(call_)) {
-    throw base::TransportError(other_call_text(
-        post.peer, call_name(static_cast<Call>(status.MPI_TAG)), rank_, call_name(call_)));
-  }
-  int bytes = 0;
-  check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
-  if (static_cast<uint64_t>(bytes) != post.bytes) {
-    throw base::TransportError(other_size_text(post.peer, static_cast<uint64_t>(bytes), rank_,
-                                               post.bytes, call_name(call_)));
-  }
+  open_bytes_ -= piece.bytes;
+  rooms_.give(std::move(piece.room), piece.bytes);
 }
 
-std::string Messages::words_of(uint32_t peer) const {
-  const auto deadline = Clock::now() + kWordsWithin;
-  while (Clock::now() < deadline) {
-    failure_.check();  // another thread may have taken them
-    if (std::string words = words_from(static_cast<int>(peer), communicator_); !words.empty()) {
-      return words;
-    }
-    std::this_thread::sleep_for(kShortSleep);
+void Messages::fail_with_words(Arrival arrival) const {
+  const std::string words = words_in(arrival.message, arrival.bytes);
+  if (words.empty()) {
+    throw base::TransportError(base::cat("[transport] rank ", arrival.peer,
+                                         " has given up while rank ", rank_, " is in ",
+                                         call_name(call_), ": its own output says why"));
   }
-  return base::cat("[transport] rank ", peer, " has given up while others wait for it in ",
-                   call_name(call_), ": its own output says why");
+  throw base::TransportError(words);
 }
 
-void Messages::fail_late(double timeout_s) {
+void Messages::fail_late(double timeout_s) const {
   std::vector<uint32_t> silent;
   std::vector<uint32_t> deaf;
-  for (const Post& post : posts_) {
-    if (!post.done) {
-      (post.receives ? silent : deaf).push_back(post.peer);
+  for (uint32_t peer = 0; peer < size_; ++peer) {
+    if (from_[peer].ended < from_[peer].bytes.size()) {
+      silent.push_back(peer);
+    }
+    if (to_[peer].ended < to_[peer].bytes.size()) {
+      deaf.push_back(peer);
     }
   }
-  std::vector<uint32_t>& missing = silent.empty() ? deaf : silent;
-  std::ranges::sort(missing);
-  missing.erase(std::ranges::unique(missing).begin(), missing.end());
-  throw base::TransportError(late_text(missing, call_name(call_), timeout_s));
+  throw base::TransportError(
+      late_text(silent.empty() ? deaf : silent, call_name(call_), timeout_s));
 }
 
-// Receives first of all: nothing may be written to the caller's memory later.
-void Messages::cancel() noexcept {
-  {
-    const Turn turn;
-    for (size_t i = 0; i < posts_.size(); ++i) {
-      if (!posts_[i].done && posts_[i].receives) {
-        MPI_Cancel(&requests_[i]);
-      }
-    }
+// What has not ended may still be read or written, whoever frees what.
+void Messages::abandon() noexcept {
+  for (Piece& piece : pieces_) {
+    static_cast<void>(piece.room.release());
   }
-  const auto deadline = Clock::now() + kCancelFor;
-  int all_ended = 0;
-  while (all_ended == 0 && Clock::now() < deadline) {
-    {
-      const Turn turn;
-      if (MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all_ended,
-                      MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
-        return;
-      }
-    }
-    std::this_thread::sleep_for(kShortSleep);
-  }
+  pieces_.clear();
+  requests_.clear();
 }
 
 }  // namespace gear::transport::mpi

@@ -4,12 +4,17 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "base/errors.h"
 
 namespace gear::transport::mpi {
 namespace {
+
+// The name of MPI_COMM_SELF in a process that must not finalise MPI: an attribute would need a key,
+// which a library has no way to learn from another.
+constexpr const char* kNotFinalised = "MPI_COMM_SELF, not finalised";
 
 std::mutex g_start;
 std::mutex g_turn;
@@ -29,8 +34,16 @@ const char* level_name(int level) {
   }
 }
 
+bool is_to_finalise() {
+  char name[MPI_MAX_OBJECT_NAME + 1] = "";
+  int length = 0;
+  const Turn turn;
+  return MPI_Comm_get_name(MPI_COMM_SELF, name, &length) != MPI_SUCCESS ||
+         std::strcmp(name, kNotFinalised) != 0;
+}
+
 void finalise() {
-  if (g_finalise == ::getpid() && is_running()) {
+  if (g_finalise == ::getpid() && is_running() && is_to_finalise()) {
     MPI_Finalize();
   }
 }
@@ -101,6 +114,12 @@ void check(int code, const char* what) {
                                            : std::string(text, static_cast<size_t>(length))));
 }
 
-void never_finalise() { g_finalise = 0; }
+void never_finalise() noexcept {
+  g_finalise = 0;
+  if (is_running()) {
+    const Turn turn;
+    MPI_Comm_set_name(MPI_COMM_SELF, kNotFinalised);
+  }
+}
 
 }  // namespace gear::transport::mpi

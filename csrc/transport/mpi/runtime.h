@@ -23,8 +23,9 @@ class Turn {
 /// Throws TransportError with MPI's words unless `code` is MPI_SUCCESS.
 void check(int code, const char* what);
 
-/// MPI is not finalised at the end: that would wait for ranks that are gone.
-void never_finalise();
+/// MPI is not finalised at the end: that would wait for ranks that are gone. Libraries that have
+/// this code, each a copy of its own, tell each other by the name of MPI_COMM_SELF.
+void never_finalise() noexcept;
 
 /// Whether calls are allowed still.
 bool is_running();

@@ -1,7 +1,7 @@
 #include <dlfcn.h>
 
-#include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -14,61 +14,26 @@
 #include "transport/mpi.h"
 #include "transport/mpi/messages.h"
 #include "transport/mpi/runtime.h"
+#include "transport/mpi/waiting.h"
 
 namespace gear::transport {
 namespace {
 
-using mpi::Backoff;
 using mpi::check;
 using mpi::Messages;
 using mpi::Turn;
 
-constexpr size_t kMostWords = 2000;
-
-// Waits until the ranks have made a duplicate.
-void await(MPI_Request request, double timeout_s, Failure& failure) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
-  auto next_look = std::chrono::steady_clock::now() + base::kInterruptEvery;
-  Backoff backoff;
-  for (int done = 0; done == 0; backoff.pause()) {
-    {
-      const Turn turn;
-      check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Comm_idup");
-    }
-    const auto now = std::chrono::steady_clock::now();
-    if (done == 0 && now >= next_look) {
-      failure.check();
-      base::check_interrupt();
-      next_look = now + base::kInterruptEvery;
-    }
-    if (done == 0 && now >= deadline) {
-      throw base::TransportError(
-          base::cat("[transport] a rank of the MPI communicator did not take part in making a "
-                    "transport within ",
-                    timeout_s, " s: make it on all ranks"));
-    }
-  }
-}
-
 // A communicator of one's own.
 class Communicator {
  public:
-  // Duplicates `original`. Collective.
-  Communicator(MPI_Comm original, double timeout_s, Failure& failure) {
-    auto made = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
-    try {
-      MPI_Request request = MPI_REQUEST_NULL;
-      {
-        const Turn turn;
-        check(MPI_Comm_idup(original, made.get(), &request), "MPI_Comm_idup");
-      }
-      await(request, timeout_s, failure);
-    } catch (...) {
-      static_cast<void>(made.release());  // MPI writes there when the others come after all
-      mpi::never_finalise();
-      throw;
-    }
-    handle_ = *made;
+  // Duplicates `original`. Collective. What `look` throws ends the wait for the others.
+  Communicator(MPI_Comm original, double timeout_s, const std::function<void()>& look)
+      : handle_(mpi::duplicate_of(
+            original, timeout_s,
+            base::cat("[transport] a rank of the MPI communicator did not take part in making a "
+                      "transport within ",
+                      timeout_s, " s: make it on all ranks"),
+            look)) {
     const Turn turn;
     check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }
@@ -90,7 +55,7 @@ class Communicator {
   }
 
  private:
-  MPI_Comm handle_ = MPI_COMM_NULL;
+  MPI_Comm handle_;
 };
 
 uint32_t size_of(MPI_Comm communicator) {
@@ -109,15 +74,20 @@ uint32_t rank_of(MPI_Comm communicator) {
 
 class PointToPoint final : public MpiTransport, private Failure::Listener {
  public:
+  // hear: throws with what the ranks of `original` tell meanwhile.
   PointToPoint(MPI_Comm original, double timeout_s, uint64_t message_bytes,
-               std::shared_ptr<Failure> failure)
+               std::shared_ptr<Failure> failure, const std::function<void()>& hear)
       : failure_(std::move(failure)),
-        communicator_(original, timeout_s, *failure_),
+        communicator_(original, timeout_s,
+                      [&] {
+                        failure_->check();
+                        hear();
+                      }),
         rank_(rank_of(original)),
         size_(size_of(original)),
         timeout_s_(timeout_s),
         message_bytes_(message_bytes),
-        messages_(communicator_.handle(), rank_, message_bytes, *failure_),
+        messages_(communicator_.handle(), rank_, size_, message_bytes, *failure_),
         hearing_(failure_, *this) {}
 
   std::string_view name() const noexcept override { return "mpi"; }
@@ -164,13 +134,16 @@ class PointToPoint final : public MpiTransport, private Failure::Listener {
     std::vector<std::byte> all(size_);
     run(Call::kDuplicate,
         [&](uint32_t r) { return std::pair(ConstBytes(&here, 1), Bytes(all).subspan(r, 1)); });
-    return std::make_unique<PointToPoint>(communicator_.handle(), timeout_s_, message_bytes_,
-                                          failure_);
+    std::unique_ptr<Transport> copy;
+    telling(Call::kDuplicate, [&] {
+      copy = std::make_unique<PointToPoint>(communicator_.handle(), timeout_s_, message_bytes_,
+                                            failure_, [this] { messages_.hear(); });
+    });
+    return copy;
   }
 
  private:
-  // Whoever waits for a message of this rank gets this one, which is no call's, and then the words:
-  // of the rank where it began, whichever passes them on.
+  // Whoever is in a call gets these words, whichever rank began with them.
   void hear(const std::string& text) noexcept override {
     const std::lock_guard guard(hearing_mutex_);
     if (communicator_.handle() == MPI_COMM_NULL || !mpi::is_running()) {
@@ -180,27 +153,21 @@ class PointToPoint final : public MpiTransport, private Failure::Listener {
     const std::string* const words = keep(text);
     for (uint32_t i = 1; i < size_; ++i) {
       const auto peer = static_cast<int>((rank_ + i) % size_);
-      send_away(nullptr, 0, peer, static_cast<int>(Call::kGaveUp));
-      if (words != nullptr) {
-        send_away(words->data(), static_cast<int>(words->size()), peer, mpi::kWordsTag);
+      const Turn turn;
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (MPI_Isend(words == nullptr ? nullptr : words->data(),
+                    words == nullptr ? 0 : static_cast<int>(words->size()), MPI_BYTE, peer,
+                    mpi::kGaveUpTag, communicator_.handle(), &request) == MPI_SUCCESS) {
+        MPI_Request_free(&request);
       }
     }
   }
 
   static const std::string* keep(const std::string& text) noexcept {
     try {
-      return std::make_unique<std::string>(text, 0, kMostWords).release();
+      return std::make_unique<std::string>(text, 0, mpi::kMostWords).release();
     } catch (const std::bad_alloc&) {
       return nullptr;
-    }
-  }
-
-  void send_away(const void* bytes, int count, int peer, int tag) noexcept {
-    const Turn turn;
-    MPI_Request request = MPI_REQUEST_NULL;
-    if (MPI_Isend(bytes, count, MPI_BYTE, peer, tag, communicator_.handle(), &request) ==
-        MPI_SUCCESS) {
-      MPI_Request_free(&request);
     }
   }
 
@@ -208,7 +175,7 @@ class PointToPoint final : public MpiTransport, private Failure::Listener {
   template <class Entries>
   void run(Call call, const Entries& entries) {
     failure_->check();
-    try {
+    telling(call, [&] {
       messages_.begin(call);
       for (uint32_t i = 1; i < size_; ++i) {
         const uint32_t source = (rank_ + size_ - i) % size_;
@@ -223,6 +190,14 @@ class PointToPoint final : public MpiTransport, private Failure::Listener {
         std::memcpy(received.data(), sent.data(), sent.size());
       }
       messages_.wait(timeout_s_);
+    });
+  }
+
+  // What ends `wait` ends the group.
+  template <class Wait>
+  void telling(Call call, const Wait& wait) {
+    try {
+      wait();
     } catch (const base::TransportError& error) {
       give_up(error.what());
       throw;
@@ -273,7 +248,8 @@ extern "C" __attribute__((visibility("default"))) MpiTransport* gear_make_mpi(
     throw base::InvalidArgument(
         "[transport] an MPI intercommunicator was given: give one whose ranks form one group");
   }
-  return new PointToPoint(communicator, options.timeout_s, options.message_bytes, options.failure);
+  return new PointToPoint(communicator, options.timeout_s, options.message_bytes, options.failure,
+                          [] {});
 }
 
 static_assert(std::is_same_v<decltype(&gear_make_mpi), MpiEntry>);
