@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from gear.distributed.meeting.launch import MPI_VARIABLES
+from gear.errors import TransportError
 from gear.mpi.library import load
 
 SCHEME = "mpi"
@@ -32,17 +34,61 @@ def meet(timeout: timedelta) -> tuple[Store, int, int]:
 
     Rank 0 serves it at a port that the system gives it, and MPI tells the others. Collective over
     all of them; every meeting has keys of its own.
+
+    Raises:
+        TransportError: rank 0 did not come within `timeout`, or could not serve the store; the
+            others then say why.
     """
     rank, size = load().world()
     if not _stores:
-        if rank == 0:
-            _stores.append(TCPStore("localhost", 0, None, True, timeout, False))
-            load().from_rank_0(f"{_own_host()}:{_stores[0].port}")
-        else:
-            host, port = load().from_rank_0("").rsplit(":", 1)
-            _stores.append(TCPStore(host, int(port), None, False, timeout))
+        host, port = _from_rank_0("init_process_group", lambda: _serve(timeout), timeout)
+        if rank != 0:
+            _stores.append(TCPStore(host, port, None, False, timeout))
     _meetings.append(rank)
     return PrefixStore(f"meeting {len(_meetings)}", _stores[0]), rank, size
+
+
+def _serve(timeout: timedelta) -> tuple[str, int]:
+    host = _own_host()
+    store = TCPStore("localhost", 0, None, True, timeout, False)
+    _stores.append(store)
+    return host, store.port
+
+
+def _from_rank_0(
+    call: str, address: Callable[[], tuple[str, int]], timeout: timedelta
+) -> tuple[str, int]:
+    """What `address` returns on rank 0, on all ranks; where it raises there, all of them do.
+
+    call: what the user called, the same on all ranks.
+    """
+    module = load()
+    said = ""
+    failed: BaseException | None = None
+    if module.world()[0] == 0:
+        told: dict[str, Any] = {"call": call}
+        try:
+            told["address"] = address()
+        except BaseException as error:  # Ctrl-C too: the others wait for this
+            failed = error
+            words = "".join(c if " " <= c <= "~" else " " for c in str(error)[:400])
+            told["error"] = f"{type(error).__name__}: {words}"
+        said = json.dumps(told)
+    said = module.from_rank_0(said, timeout.total_seconds())
+    if failed is not None:
+        raise failed
+    told = json.loads(said)
+    if told["call"] != call:
+        raise TransportError(
+            f"[mpi] rank 0 is in {told['call']} while this rank is in {call}: all ranks must make "
+            "the same calls in the same order"
+        )
+    if "error" in told:
+        raise TransportError(
+            f"[mpi] rank 0 failed in {call} with {told['error']}: look at its output"
+        )
+    host, port = told["address"]
+    return host, port
 
 
 def _own_host() -> str:
@@ -55,30 +101,34 @@ def _own_host() -> str:
     return name
 
 
-def set_environment() -> None:
+def set_environment(timeout: timedelta = dist.default_pg_timeout) -> None:
     """Sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, for programs that read them.
 
     Variables that are set stay as they are. Collective over all processes that MPI has started,
     before `init_process_group`: whoever is rank 0 serves nothing yet, so the port is one that was
     free a moment ago.
+
+    Raises:
+        TransportError: not all of them came within `timeout`, or rank 0 found no port.
     """
     module = load()
     rank, size = module.world()
-    address = ""
-    if rank == 0:
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            address = f"{_own_host()}:{probe.getsockname()[1]}"
-    host, port = module.from_rank_0(address).rsplit(":", 1)
+    host, port = _from_rank_0("set_environment", _free_address, timeout)
     found = {
         "RANK": str(rank),
         "WORLD_SIZE": str(size),
-        "LOCAL_RANK": str(module.local_rank()),
+        "LOCAL_RANK": str(module.local_rank(timeout.total_seconds())),
         "MASTER_ADDR": host,
-        "MASTER_PORT": port,
+        "MASTER_PORT": str(port),
     }
     for name, value in found.items():
         os.environ.setdefault(name, value)
+
+
+def _free_address() -> tuple[str, int]:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return _own_host(), probe.getsockname()[1]
 
 
 def _by_mpi(url: str, timeout: timedelta = dist.default_pg_timeout, **_: Any) -> Iterator[Any]:

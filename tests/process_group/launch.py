@@ -15,6 +15,15 @@ REPOSITORY = FOLDER.parents[1]
 OPEN_MPI = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 MPICH = str(REPOSITORY / "build" / "mpich" / "bin" / "mpirun")  # by tools/unpack_mpich.sh
 
+# A `shell` of run_ranks: writes each rank's exit code to $FOLDER/ended-RANK, and outlives both,
+# since mpirun ends those that remain when one has ended without MPI_Finalize.
+OUTLIVES = """
+"$@"
+echo $? >"$FOLDER/part-$$"
+mv "$FOLDER/part-$$" "$FOLDER/ended-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"
+until [ -e "$FOLDER/ended-0" ] && [ -e "$FOLDER/ended-1" ]; do sleep 0.1; done
+"""
+
 
 @functools.cache
 def mpirun(name: str) -> tuple[str, ...]:

@@ -1,9 +1,13 @@
 #include "c10d/ranks/communicator.h"
 
+#include <atomic>
 #include <functional>
+#include <memory>
+#include <thread>
 
 #include "base/errors.h"
 #include "transport/mpi/runtime.h"
+#include "transport/mpi/waiting.h"
 
 namespace gear::c10d {
 namespace {
@@ -22,6 +26,40 @@ int highest_tag_of(MPI_Comm communicator) {
   return found != 0 ? *value : 32767;
 }
 
+// MPI has no form of this call that one can look at now and then, so a thread makes it. Where ranks
+// do not come it is left to itself.
+MPI_Comm create(const std::vector<int>& world_ranks, int tag, double timeout_s,
+                const std::string& late) {
+  struct Made {
+    MPI_Group members = MPI_GROUP_NULL;
+    MPI_Comm communicator = MPI_COMM_NULL;
+    int code = MPI_SUCCESS;
+    std::atomic<bool> is_there{false};
+  };
+  const auto made = std::make_shared<Made>();
+  MPI_Group world = MPI_GROUP_NULL;
+  check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  check(MPI_Group_incl(world, static_cast<int>(world_ranks.size()), world_ranks.data(),
+                       &made->members),
+        "MPI_Group_incl");
+  check(MPI_Group_free(&world), "MPI_Group_free");
+  std::thread maker([made, tag] {
+    made->code = MPI_Comm_create_group(MPI_COMM_WORLD, made->members, tag, &made->communicator);
+    made->is_there = true;
+  });
+  try {
+    transport::mpi::wait_until([&] { return made->is_there.load(); }, timeout_s, late);
+  } catch (...) {
+    maker.detach();
+    transport::mpi::never_finalise();
+    throw;
+  }
+  maker.join();
+  check(made->code, "MPI_Comm_create_group");
+  check(MPI_Group_free(&made->members), "MPI_Group_free");
+  return made->communicator;
+}
+
 }  // namespace
 
 std::string_view kind_name(Kind kind) {
@@ -31,7 +69,8 @@ std::string_view kind_name(Kind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-Communicator::Communicator(const std::vector<int>& world_ranks, const std::string& name) {
+Communicator::Communicator(const std::vector<int>& world_ranks, const std::string& name,
+                           double timeout_s) {
   transport::mpi::require_runtime();
   int level = MPI_THREAD_SINGLE;
   check(MPI_Query_thread(&level), "MPI_Query_thread");
@@ -41,18 +80,13 @@ Communicator::Communicator(const std::vector<int>& world_ranks, const std::strin
         "it "
         "with that (mpi4py does), or leave it to gear.mpi");
   }
-  MPI_Group world = MPI_GROUP_NULL;
-  MPI_Group members = MPI_GROUP_NULL;
-  check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
-  check(MPI_Group_incl(world, static_cast<int>(world_ranks.size()), world_ranks.data(), &members),
-        "MPI_Group_incl");
+  const auto late =
+      base::cat("[mpi] not all ", world_ranks.size(), " ranks of the group came to make it within ",
+                timeout_s, " s: look at their output, or give a longer timeout");
   const auto tag = static_cast<int>(std::hash<std::string>{}(name) % 30000);
-  check(MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &collectives_),
-        "MPI_Comm_create_group");
-  check(MPI_Group_free(&members), "MPI_Group_free");
-  check(MPI_Group_free(&world), "MPI_Group_free");
-  check(MPI_Comm_dup(collectives_, &messages_), "MPI_Comm_dup");
+  collectives_ = create(world_ranks, tag, timeout_s, late);
   check(MPI_Comm_set_errhandler(collectives_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  messages_ = transport::mpi::duplicate_of(collectives_, timeout_s, late);
   check(MPI_Comm_set_errhandler(messages_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check(MPI_Comm_rank(collectives_, &place_.rank), "MPI_Comm_rank");
   check(MPI_Comm_size(collectives_, &place_.size), "MPI_Comm_size");

@@ -36,8 +36,9 @@ std::string_view kind_name(Kind kind);
 class Communicator {
  public:
   /// Collective over the ranks of MPI_COMM_WORLD that are given, by rank of the group. Throws
-  /// TransportError where MPI has not been initialised with MPI_THREAD_MULTIPLE.
-  Communicator(const std::vector<int>& world_ranks, const std::string& name);
+  /// TransportError where MPI has not been initialised with MPI_THREAD_MULTIPLE, and when ranks do
+  /// not come within timeout_s; what was begun goes on then, in a thread that nobody waits for.
+  Communicator(const std::vector<int>& world_ranks, const std::string& name, double timeout_s);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;

@@ -8,12 +8,16 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <memory>
 #include <random>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "base/errors.h"
+#include "c10d/ranks/world.h"
 #include "transport/mpi/runtime.h"
+#include "transport/mpi/waiting.h"
 
 namespace gear::c10d {
 namespace {
@@ -30,21 +34,65 @@ struct Address {
   uint64_t secret;
 };
 
-bool all_say(MPI_Comm ranks, bool yes) {
-  int least = yes ? 1 : 0;
-  check(MPI_Allreduce(MPI_IN_PLACE, &least, 1, MPI_INT, MPI_MIN, ranks), "MPI_Allreduce");
-  return least != 0;
-}
+// The collective calls by which ranks agree.
+struct Agreement {
+  MPI_Comm ranks;
+  double timeout_s;
 
-bool is_one_node(MPI_Comm ranks, Place place) {
-  MPI_Comm node = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(ranks, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
-        "MPI_Comm_split_type");
-  int size = 0;
-  check(MPI_Comm_size(node, &size), "MPI_Comm_size");
-  check(MPI_Comm_free(&node), "MPI_Comm_free");
-  return all_say(ranks, size == place.size);
-}
+  // Of each number the least one that a rank gives.
+  template <size_t kNumbers>
+  std::array<uint64_t, kNumbers> least(const std::array<uint64_t, kNumbers>& own) const {
+    auto numbers = std::make_unique<std::array<uint64_t, kNumbers>>(own);
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Iallreduce(MPI_IN_PLACE, numbers->data(), static_cast<int>(kNumbers), MPI_UINT64_T,
+                         MPI_MIN, ranks, &request),
+          "MPI_Iallreduce");
+    return ended(std::move(numbers), request, "MPI_Iallreduce");
+  }
+
+  bool all_say(bool yes) const { return least<1>({yes ? 1U : 0U})[0] != 0; }
+
+  Address of_rank_0(const Address& own) const {
+    auto address = std::make_unique<Address>(own);
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Ibcast(address.get(), sizeof *address, MPI_BYTE, 0, ranks, &request), "MPI_Ibcast");
+    return ended(std::move(address), request, "MPI_Ibcast");
+  }
+
+ private:
+  template <class Contents>
+  Contents ended(std::unique_ptr<Contents> contents, MPI_Request request, const char* what) const {
+    try {
+      transport::mpi::await(
+          request, what, timeout_s,
+          base::cat("[mpi] not all ranks of a group agreed on the memory of their node within ",
+                    timeout_s, " s: look at their output, or give a longer timeout"));
+    } catch (...) {
+      static_cast<void>(contents.release());  // MPI may still read and write it
+      throw;
+    }
+    return *contents;
+  }
+};
+
+// A descriptor of the memory, and where it is mapped.
+struct Mapping {
+  explicit Mapping(uint64_t of_bytes) : bytes(of_bytes) {}
+  ~Mapping() {
+    if (descriptor >= 0) {
+      ::close(descriptor);
+    }
+    if (data != nullptr) {
+      ::munmap(data, bytes);
+    }
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  uint64_t bytes;
+  int descriptor = -1;
+  std::byte* data = nullptr;
+};
 
 // These three leave in errno why not.
 
@@ -97,8 +145,12 @@ struct alignas(64) NodeMemory::Head {
 };
 
 std::shared_ptr<NodeMemory> NodeMemory::make(MPI_Comm ranks, Place place, bool wanted,
-                                             uint64_t piece_bytes) {
-  if (!all_say(ranks, wanted && place.size > 1) || !is_one_node(ranks, place)) {
+                                             uint64_t piece_bytes, double timeout_s) {
+  const Agreement agreement{ranks, timeout_s};
+  const uint64_t host = host_number();
+  // The least of all complements is that of the greatest.
+  const auto least = agreement.least<3>({wanted && place.size > 1 ? 1U : 0U, host, ~host});
+  if (least[0] == 0 || least[1] != ~least[2]) {
     return nullptr;
   }
   const auto size = static_cast<uint64_t>(place.size);
@@ -107,29 +159,25 @@ std::shared_ptr<NodeMemory> NodeMemory::make(MPI_Comm ranks, Place place, bool w
       (sizeof(Head) + size * sizeof(Line) + kPageBytes - 1) / kPageBytes * kPageBytes;
   const uint64_t bytes = head_bytes + size * size * kSlots * piece_bytes;
   Address address{::getpid(), -1, 0};
-  int descriptor = -1;
-  std::byte* data = nullptr;
+  Mapping mapping(bytes);
   if (place.rank == 0) {
-    descriptor = create(bytes);
-    data = descriptor < 0 ? nullptr : map(descriptor, bytes);
-    if (data != nullptr) {
-      address.descriptor = descriptor;
+    mapping.descriptor = create(bytes);
+    mapping.data = mapping.descriptor < 0 ? nullptr : map(mapping.descriptor, bytes);
+    if (mapping.data != nullptr) {
+      address.descriptor = mapping.descriptor;
       address.secret = std::random_device{}() | uint64_t{std::random_device{}()} << 32U;
-      reinterpret_cast<Head*>(data)->secret = address.secret;
+      reinterpret_cast<Head*>(mapping.data)->secret = address.secret;
     }
   }
   int error = errno;
-  check(MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, ranks), "MPI_Bcast");
+  address = agreement.of_rank_0(address);
   if (place.rank != 0 && address.descriptor >= 0) {
-    descriptor = open(address);
-    data = descriptor < 0 ? nullptr : map(descriptor, bytes);
+    mapping.descriptor = open(address);
+    mapping.data = mapping.descriptor < 0 ? nullptr : map(mapping.descriptor, bytes);
     error = errno;
   }
-  const bool have_all = all_say(ranks, data != nullptr);
-  if (descriptor >= 0) {
-    ::close(descriptor);
-  }
-  if (data == nullptr && (place.rank == 0 || address.descriptor >= 0)) {
+  const bool have_all = agreement.all_say(mapping.data != nullptr);
+  if (mapping.data == nullptr && (place.rank == 0 || address.descriptor >= 0)) {
     const std::string words =
         base::cat("gear_mpi: rank ", place.rank, " cannot have ", bytes,
                   " bytes of memory that the ranks of its node share (",
@@ -138,12 +186,10 @@ std::shared_ptr<NodeMemory> NodeMemory::make(MPI_Comm ranks, Place place, bool w
     std::fputs(words.c_str(), stderr);
   }
   if (!have_all) {
-    if (data != nullptr) {
-      ::munmap(data, bytes);
-    }
     return nullptr;
   }
-  return std::shared_ptr<NodeMemory>(new NodeMemory(place, data, bytes, piece_bytes));
+  return std::shared_ptr<NodeMemory>(
+      new NodeMemory(place, std::exchange(mapping.data, nullptr), bytes, piece_bytes));
 }
 
 NodeMemory::NodeMemory(Place place, std::byte* data, uint64_t bytes, uint64_t piece_bytes)

@@ -31,9 +31,10 @@ class NodeMemory {
 
   /// Collective over `ranks`, whose places are `place`. Null, on all of them, where one does not
   /// want it, is on another node, or cannot have the memory, of which a line on stderr says why.
-  /// Pieces have at most `piece_bytes`, the same on all ranks.
+  /// Pieces have at most `piece_bytes`, the same on all ranks. Throws TransportError when ranks do
+  /// not come within timeout_s.
   static std::shared_ptr<NodeMemory> make(MPI_Comm ranks, Place place, bool wanted,
-                                          uint64_t piece_bytes);
+                                          uint64_t piece_bytes, double timeout_s);
   ~NodeMemory();
   NodeMemory(const NodeMemory&) = delete;
   NodeMemory& operator=(const NodeMemory&) = delete;

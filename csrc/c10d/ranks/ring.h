@@ -12,8 +12,10 @@ namespace gear::c10d {
 
 /// A process group, as its calls see it.
 struct Ring {
-  Ring(const std::vector<int>& world_ranks, std::string of_group)
-      : name(std::move(of_group)), communicator(world_ranks, name), roll_call(communicator) {}
+  Ring(const std::vector<int>& world_ranks, std::string of_group, double timeout_s)
+      : name(std::move(of_group)),
+        communicator(world_ranks, name, timeout_s),
+        roll_call(communicator) {}
 
   const std::string name;
   Communicator communicator;

@@ -35,8 +35,8 @@ Backend::Backend(int rank, const std::vector<int>& world_ranks, const std::strin
                  c10::intrusive_ptr<Options> options)
     : ::c10d::Backend(rank, static_cast<int>(world_ranks.size())),
       place_{rank, static_cast<int>(world_ranks.size())},
-      ring_(std::make_shared<Ring>(world_ranks, name)),
       options_(std::move(options)),
+      ring_(std::make_shared<Ring>(world_ranks, name, timeout_s(::c10d::kUnsetTimeout))),
       devices_(options_->takes_gpus ? Devices::kGpus : Devices::kHost),
       gloo_(ring_) {
   TORCH_CHECK_VALUE(options_->segment_bytes > 0 && options_->segment_bytes % 64 == 0 &&
@@ -50,8 +50,18 @@ Backend::Backend(int rank, const std::vector<int>& world_ranks, const std::strin
 
 void Backend::share_memory(bool wanted) {
   constexpr uint64_t kSegments = 8;  // of a piece, which costs a GPU more than a message costs MPI
-  auto memory = NodeMemory::make(ring_->communicator.collectives(), place_, wanted,
-                                 kSegments * options_->segment_bytes);
+  std::shared_ptr<NodeMemory> memory;
+  try {
+    memory =
+        NodeMemory::make(ring_->communicator.collectives(), place_, wanted,
+                         kSegments * options_->segment_bytes, timeout_s(::c10d::kUnsetTimeout));
+  } catch (...) {  // what ranks do together there may still be under way
+    Engine::instance().exclusively([&] {
+      ring_->communicator.fail(
+          "[mpi] the ranks of this group did not agree on the memory of their node: make another");
+    });
+    throw;
+  }
   if (memory) {
     node_ = std::make_shared<NodeStage>(std::move(memory));
   }

@@ -29,7 +29,8 @@ class Backend final : public ::c10d::Backend {
   };
 
   /// Collective over `world_ranks`, the ranks of MPI_COMM_WORLD by rank of the group. `name`: of
-  /// the group, the same on all its ranks.
+  /// the group, the same on all its ranks. Throws TransportError when ranks do not come within the
+  /// options' timeout.
   Backend(int rank, const std::vector<int>& world_ranks, const std::string& name,
           c10::intrusive_ptr<Options> options);
   ~Backend() override;
@@ -121,8 +122,8 @@ class Backend final : public ::c10d::Backend {
   void check_peer(int rank) const;
 
   Place place_;
-  std::shared_ptr<Ring> ring_;
   c10::intrusive_ptr<Options> options_;
+  std::shared_ptr<Ring> ring_;
   std::atomic<Wire> wire_{Wire::kSame};
   std::atomic<Devices> devices_;
   std::shared_ptr<NodeStage> node_;

@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
 #include "c10d/engine/log.h"
+#include "c10d/ranks/world.h"
 #include "c10d/torch/backend.h"
 #include "c10d/torch/gpu/rehearsal.h"
 #include "transport/mpi/runtime.h"
@@ -25,40 +26,14 @@ void check_signals() {
   }
 }
 
-// This process among those that MPI has started: (rank, size). Initialises MPI.
-std::pair<int, int> world() {
-  using transport::mpi::check;
-  transport::mpi::require_runtime();
-  int rank = 0;
-  int size = 0;
-  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
-  check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  return {rank, size};
-}
-
-// This process among those on its host. Collective over all that MPI has started.
-int local_rank() {
-  using transport::mpi::check;
-  transport::mpi::require_runtime();
-  MPI_Comm host = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
-        "MPI_Comm_split_type");
-  int local = 0;
-  check(MPI_Comm_rank(host, &local), "MPI_Comm_rank");
-  check(MPI_Comm_free(&host), "MPI_Comm_free");
-  return local;
-}
-
-// What rank 0 says, on all ranks of MPI_COMM_WORLD.
-std::string from_rank_0(const std::string& text) {
-  using transport::mpi::check;
-  transport::mpi::require_runtime();
-  auto length = static_cast<int>(text.size());
-  check(MPI_Bcast(&length, 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
-  std::string said = text;
-  said.resize(static_cast<size_t>(length));
-  check(MPI_Bcast(said.data(), length, MPI_CHAR, 0, MPI_COMM_WORLD), "MPI_Bcast");
-  return said;
+void translate(std::exception_ptr thrown) {
+  try {
+    std::rethrow_exception(std::move(thrown));
+  } catch (const base::TransportError& error) {
+    PyErr_SetString(py::module_::import("gear.errors").attr("TransportError").ptr(), error.what());
+  } catch (const base::InvalidArgument& error) {
+    PyErr_SetString(py::module_::import("gear.errors").attr("InvalidArgument").ptr(), error.what());
+  }
 }
 
 std::string mpi_version() {
@@ -73,6 +48,7 @@ std::string mpi_version() {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.doc() = "torch.distributed over MPI.";
   base::interrupt_check.store(&check_signals);
+  py::register_local_exception_translator(&translate);
 
   py::enum_<Wire>(module, "Wire")
       .value("SAME", Wire::kSame)
@@ -125,8 +101,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("route", [](Backend& backend, Kind kind) { return backend.gloo().range(kind); });
   module.def("rehearse_failure", &rehearse_failure, py::arg("copies"));
   module.def("world", &world, py::call_guard<py::gil_scoped_release>());
-  module.def("local_rank", &local_rank, py::call_guard<py::gil_scoped_release>());
-  module.def("from_rank_0", &from_rank_0, py::arg("text"),
+  module.def("local_rank", &local_rank, py::arg("timeout_s"),
+             py::call_guard<py::gil_scoped_release>());
+  module.def("from_rank_0", &from_rank_0, py::arg("text"), py::arg("timeout_s"),
              py::call_guard<py::gil_scoped_release>());
   module.def("mpi_version", &mpi_version);
   module.def("is_running", &transport::mpi::is_running);
