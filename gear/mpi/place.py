@@ -69,7 +69,7 @@ def _from_rank_0(
         told: dict[str, Any] = {"call": call}
         try:
             told["address"] = address()
-        except BaseException as error:  # Ctrl-C too: the others wait for this
+        except BaseException as error:  # noqa: BLE001, Ctrl-C too: the others wait for this
             failed = error
             words = "".join(c if " " <= c <= "~" else " " for c in str(error)[:400])
             told["error"] = f"{type(error).__name__}: {words}"

@@ -112,6 +112,12 @@ def other_sizes_are_refused() -> None:
         transport.allgather(b"x" * (9 if transport.rank == 0 else 8))
 
 
+def gather_after(transport, to: list[bytes], from_bytes: list[int]) -> None:
+    """What is short has been sent, whoever takes it: its sender hears of a failure in the next."""
+    transport.alltoallv(to, from_bytes)
+    gather_on(transport)
+
+
 def longer_messages_overwrite_nothing() -> None:
     """What comes is looked at before it is taken: here it is longer than the memory for it."""
     for sent, expected, said in [
@@ -122,12 +128,11 @@ def longer_messages_overwrite_nothing() -> None:
     ]:
         transport = _core.mpi_transport(WORLD, 60.0)
         words = re.escape(f"rank 1 gives {said} bytes, rank 0 expects {expected} of it")
+        to, from_bytes = [b"", b"x" * 64], [0, expected]
+        if transport.rank == 1:
+            to, from_bytes = [b"y" * sent, b""], [64, 0]
         with pytest.raises(TransportError, match=words):
-            if transport.rank == 0:
-                transport.alltoallv([b"", b"x" * 64], [0, expected])
-            else:
-                transport.alltoallv([b"y" * sent, b""], [64, 0])
-                gather_on(transport)  # what is short has been sent, whoever takes it
+            gather_after(transport, to, from_bytes)
         kept = [bytes([number % 256]) * 64 for number in range(10_000)]
         assert all(one == bytes([number % 256]) * 64 for number, one in enumerate(kept))
 
@@ -214,6 +219,11 @@ def what_comes_late_by_mpi4py_touches_nothing() -> None:
     assert mine.count(0xEE) == 0
 
 
+def send_after(transport) -> None:
+    transport.allgather(b"x")
+    transport.alltoallv([b"", b"x" * 2**20], [0, 0])
+
+
 def who_only_sends_hears_of_failures() -> None:
     """Of what rank 1 tells before it does something else for long; it is never in that call."""
     failure = _core.Failure()
@@ -224,8 +234,7 @@ def who_only_sends_hears_of_failures() -> None:
         failure.tell(words)
     else:
         with pytest.raises(TransportError, match=re.escape(words)):
-            transport.allgather(b"x")
-            transport.alltoallv([b"", b"x" * 2**20], [0, 0])
+            send_after(transport)
 
 
 def gather_on(transport) -> None:

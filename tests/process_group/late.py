@@ -1,5 +1,5 @@
-"""One rank of two, of which one does not come to what both do together: `late.py`, started by mpirun.
-Writes what each case raised, or its result, to FOLDER/RANK.json."""
+"""One rank of two, of which one does not come to what both do together: `late.py`, started by
+mpirun. Writes what each case raised, or its result, to FOLDER/RANK.json."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMIT = timedelta(seconds=0.5)
 def raised(call: Callable[[], Any]) -> str:
     try:
         return str(call())
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
         return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
