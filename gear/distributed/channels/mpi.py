@@ -129,7 +129,7 @@ class MpiChannel(Channel):
                     if not one.request.Test():
                         still.append(one)
                         continue
-                    if one.view is not None:
+                    if one.view is not None and one.room is not None:
                         one.view[:] = one.room
                     if arrived and one.is_first:
                         arrived(one.peer)
