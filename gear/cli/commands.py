@@ -76,10 +76,11 @@ def inspect(path: str, as_json: bool) -> int:
 def collect(words: tuple[str, ...]) -> int:
     """Play an environment and save what was seen, for `gear train data=saved`.
 
-    WORDS: env=NAME policy=CHECKPOINT|random steps=10000 out=DIR seed=1 random=0.0
+    WORDS: env=NAME policy=CHECKPOINT|random steps=10000 out=DIR seed=1 random=0.0 trust=false
 
     Whole episodes, until there are `steps` steps. The policy of a checkpoint, or an exported one,
-    is greedy, but for a share `random` of its actions.
+    is greedy, but for a share `random` of its actions. It may be a stranger's: an environment that
+    it names is used if it is known here; trust=true uses any.
     """
     from gear.cli.play import collect
 
@@ -95,7 +96,10 @@ def evaluate(checkpoint: str, words: tuple[str, ...]) -> int:
     CHECKPOINT is a run's folder, or one of its checkpoints, of any number of ranks; or an exported
     policy: policy.pt, or best_policy.pt of the best evaluation.
 
-    WORDS: env=NAME episodes=10 video=FILE.gif out=DIR seed=0 device=cpu
+    WORDS: env=NAME episodes=10 video=FILE.gif out=DIR seed=0 device=cpu trust=false
+
+    CHECKPOINT may be a stranger's: an environment that it names is used if it is known here, and
+    files that it names are not read; trust=true uses all that it names.
     """
     from gear.cli.play import evaluate
 
@@ -280,8 +284,12 @@ def compare(folders: tuple[str, ...]) -> int:
     """Compare training runs: one table and one plot, a curve for each of FOLDERS.
 
     The runs below a folder are repetitions with other seeds: a curve is their mean, with its 95 %
-    interval. The plot is compare.png in the first folder.
+    interval. All are of one environment, and each is there once. The plot is compare.png in the
+    first folder.
     """
+    from gear.cli.train import check_installed
+
+    check_installed()
     from gear.train.record.compare import run
 
     return run(folders)

@@ -12,12 +12,14 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 import gear
-from gear.train.config import Config, Ddp, of_the_run, read, read_place
+from gear.train.config import Bc, Config, Ddp, Puzzles, of_the_run, read, read_place
+from gear.train.config.said import command
+from gear.train.installed import need
 from gear.train.interrupt import Interrupt, exit_code
 from gear.train.loop import Learner
 from gear.train.ranks import Ranks
 from gear.train.ranks.meeting import decline_for, start_ranks
-from gear.train.record import report
+from gear.train.record import folder, report
 from gear.train.record.checkpoint import Checkpoint, checkpoints
 from gear.train.record.display import Display
 from gear.train.record.loggers import check_installed
@@ -44,7 +46,8 @@ def train(
     """Run to `total_steps`, write everything into `run_dir` and return the summary.
 
     overrides: the words of the command line, which say what differs from a checkpoint on purpose.
-    continue_in_place: a continued run writes into the directory that it came from, not `run_dir`.
+    continue_in_place: a continued run writes into its directory, if the checkpoint still lies in
+        it, and not into `run_dir`.
     With several ranks all of them call it; rank 0 writes and shows what there is to see.
     Raises InvalidArgument before anything is built, Interrupted after a signal to any rank.
     """
@@ -54,27 +57,36 @@ def train(
     except (gear.GearError, OSError, KeyboardInterrupt) as error:
         decline_for(_by_hand(cfg), error)
         raise
-    cfg = chosen
+    typed, cfg = cfg, chosen
     with (
         start_ranks(place) as ranks,
         Interrupt(repeat_s=REPEAT_S if ranks.size > 1 else 0) as signals,
     ):
         ranks.alike(lambda: of_the_run(cfg), "[train] gear train")
         config = ranks.together(lambda: _checked(cfg, ranks.size))
-        run_dir, start = _agree(ranks, run_dir, start, continue_in_place)
-        ranks.together(lambda: _check_folder(run_dir, start))
+        if start and continue_in_place:
+            run_dir = start.run_dir or _named_for(config, typed, run_dir)
+        run_dir, start = _agree(ranks, run_dir, start)
+        ranks.together(lambda: _check_folder(run_dir, start, trust=config.trust))
         config = ranks.together(lambda: _fitted(config, ranks.size, start))
         console = Console(quiet=ranks.rank > 0)
         title = f"{config.algo.name.upper()} on {config.env.id}"
         display = Display(console, title, config.total_steps)
         with display, warnings_told(_warn(display, ranks)):
             learner = Learner(config, start=start, note=_note(display, ranks.rank), ranks=ranks)
-            ranks.together(lambda: _make_folder(run_dir, config) if ranks.rank == 0 else None)
+            ranks.together(
+                lambda: _make_folder(run_dir, config, start) if ranks.rank == 0 else None
+            )
             if ranks.rank == 0:
                 display.log_to(run_dir / "train.log")
             display.show(start_table(learner, title))
             origin = f"continues {_relative(start.path)}" if start else "starts"
             display.note(f"{title}, seed {config.seed}: {origin}, writing to {run_dir}")
+            if start and start.run_dir is None:
+                display.note(
+                    f"{_relative(start.path)} does not lie in the folder of its run: what is beside"
+                    " it stays as it is, and this run has a folder of its own"
+                )
             if learner.algorithm.launching:
                 display.note(f"updates: {learner.algorithm.launching}")
             if start and start.num_ranks != ranks.size:
@@ -102,7 +114,8 @@ def _say_stopped(display: Display, learner: Learner, run_dir: Path) -> None:
     size, name = learner.ranks.size, signal.Signals(learner.stop).name
     launcher = f"  (by {size} ranks)" if size > 1 else ""
     display.note(f"{name}: stopped at step {learner.steps:,}, saved; continue with")
-    display.note(f"  gear train checkpoint={run_dir}{launcher}")
+    words = report.words_to_continue(learner.config, run_dir)
+    display.note(f"  {command(*words)}{launcher}")
 
 
 def _by_hand(cfg: DictConfig) -> dict[str, object]:
@@ -116,6 +129,9 @@ def _checked(cfg: DictConfig, num_ranks: int) -> Config:
     config = read(cfg)
     config.check_ranks(num_ranks)
     check_installed(config.logger.writers)
+    scored = isinstance(config.data, Puzzles)
+    if scored or num_ranks > 1 or (isinstance(config.algo, Bc) and config.algo.held_out > 0):
+        need("torchmetrics", "means over ranks and over held-out data are made by it")
     return config
 
 
@@ -168,32 +184,43 @@ def _warn(display: Display, ranks: Ranks) -> Callable[[str], None]:
     return told
 
 
-def _check_folder(run_dir: Path, start: Checkpoint | None) -> None:
-    """Refuses to write where there is a checkpoint that this run does not come from or go on from.
-
-    It would be replaced sooner or later, and the metrics that belong to it.
+def _check_folder(run_dir: Path, start: Checkpoint | None, *, trust: bool) -> None:
+    """Refuses to write where there is a checkpoint that this run does not come from or go on from:
+    it would be replaced sooner or later, and the metrics that belong to it. Refuses to write over
+    files of others, and, without `trust`, through links to elsewhere.
     """
     there = checkpoints(run_dir)
-    if not there or (start and there[-1].path.resolve() == start.path.resolve()):
-        return
-    mine = f"from {_relative(start.path)}" if start else "afresh"
-    raise gear.InvalidArgument(
-        f"[train] {run_dir} holds a run up to step {there[-1].step} and this one starts {mine}, so "
-        "it would replace what is there: write elsewhere with hydra.run.dir=DIR, continue the "
-        f"newest with checkpoint={run_dir}, or move the newer checkpoints away"
-    )
+    if there and not (start and there[-1].path.resolve() == start.path.resolve()):
+        mine = f"from {_relative(start.path)}" if start else "afresh"
+        raise gear.InvalidArgument(
+            f"[train] {run_dir} holds a run up to step {there[-1].step} and this one starts {mine},"
+            " so it would replace what is there: write elsewhere with hydra.run.dir=DIR, continue "
+            f"the newest with checkpoint={run_dir}, or move the newer checkpoints away"
+        )
+    folder.refuse_others_files(run_dir)
+    if not trust:
+        folder.refuse_links(folder.entries(run_dir))
 
 
-def _make_folder(run_dir: Path, config: Config) -> None:
-    run_dir.mkdir(parents=True, exist_ok=True)
+def _make_folder(run_dir: Path, config: Config, start: Checkpoint | None) -> None:
+    """A run begins there, unless it is that of `start`, which goes on."""
+    if start is None or start.run is None or start.run != folder.run_of(run_dir):
+        folder.begin(run_dir)
     (run_dir / "config.yaml").write_text(config.yaml, encoding="utf-8")
 
 
-def _agree(
-    ranks: Ranks, run_dir: Path, start: Checkpoint | None, continue_in_place: bool
-) -> tuple[Path, Checkpoint | None]:
+def _named_for(config: Config, typed: DictConfig, run_dir: Path) -> Path:
+    """`run_dir`, whose name Hydra has made before the checkpoint was read, as conf/train.yaml names
+    it for `config`."""
+    if run_dir.parent.name != f"{typed.env.name}-{typed.algo.name}-seed{typed.seed}":
+        return run_dir
+    named = f"{config.env.name}-{config.algo.name}-seed{config.seed}"
+    return run_dir.parent.with_name(named) / run_dir.name
+
+
+def _agree(ranks: Ranks, run_dir: Path, start: Checkpoint | None) -> tuple[Path, Checkpoint | None]:
     """Rank 0's directory for the run and checkpoint to start from: the others' clocks differ."""
-    run_dir = _relative(start.run_dir if start and continue_in_place else run_dir)
+    run_dir = _relative(run_dir)
     mine = [os.path.abspath(run_dir), os.path.abspath(start.path) if start else None]
     found_dir, found_start = ranks.exchange(mine)[0]
     assert found_dir is not None

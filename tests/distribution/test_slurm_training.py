@@ -104,7 +104,7 @@ def test_one_run_on_one_node_then_on_two_then_on_one(
     steps = [int(step.replace(",", ""))]
     for template, size in (("multinode-srun", 4), ("1node", 2)):
         steps.append(steps[-1] // 100 * 100 + 200)  # a row of metrics is the mean of 100 updates
-        words = ("checkpoint=run", f"total_steps={steps[-1]}")
+        words = ("checkpoint=run", "data.path=replay", f"total_steps={steps[-1]}")
         job = cluster.submit(templates / f"{template}.sbatch", *words, env=user)
         assert (job.state, job.exit_code) == ("COMPLETED", 0), job.log
         shown = re.sub(r"[\s│┃]+", " ", job.log)

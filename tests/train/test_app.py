@@ -6,6 +6,7 @@ import csv
 import json
 import logging
 import re
+import shlex
 import warnings
 from pathlib import Path
 
@@ -13,10 +14,12 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from train.composed import compose
 
 import gear
 import gear.cli.app
 from gear.train.app import main
+from gear.train.config import read_place
 from gear.train.models.exported import evaluation_of
 from gear.train.record.checkpoint import checkpoints
 
@@ -110,6 +113,17 @@ class Warns(Crashing):
         if self.steps == 30:
             warnings.warn("this simulator is slow", UserWarning, stacklevel=1)
             logging.getLogger("simulator").warning("low on memory")
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+class Quiet(Crashing):
+    """One that is made with an argument of the user's."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = path
+
+    def step(self, action):
         return np.zeros(2, np.float32), 0.0, False, False, {}
 
 
@@ -318,11 +332,50 @@ def test_checkpoint_of_another_configuration():
         main(["checkpoint=run", "env=cartpole"])
 
 
+OTHERS = (
+    ("env.id=CartPole-v1", "algo=dqn", "+env.kwargs.sutton_barto_reward=true"),
+    ("env=cartpole", "env.name=mine", "env.id=CartPole-v0", "env.num_envs=2"),
+    ("env=hunt", "env.name=spread", "env.id=mpe2.simple_spread_v3", "+env.kwargs.N=2"),
+    ("env=hunt", "algo=iql", "model=mlp"),
+    ("+env.kwargs.note='it is, a \\'word\\''", "+env.kwargs.limits=[1,2.5,null]"),
+    ("env=atari", "env.id=ALE/Pong-v5", "env.reward_clip=null", "env.stack=2"),
+)
+
+
 def test_suggested_commands_are_accepted(configure):
+    """And play what was played."""
     from gear.train.record.report import suggestions
 
-    for overrides in ([], ["env=cartpole"], ["env=atari"], ["env=hopper", "replay=prioritized"]):
-        for command in suggestions(configure(*overrides), Path("run")):
-            program, name, *words = command.split()
+    common = ([], ["env=cartpole"], ["env=atari"], ["env=hopper", "replay=prioritized"])
+    for overrides in (*common, *OTHERS):
+        before = configure(*overrides)
+        again, *others = suggestions(before, Path("my run"))
+        for command in (again, *others):
+            program, name, *words = shlex.split(command)
             assert (program, name) == ("gear", "train")
             configure(*words)
+        after = configure(*shlex.split(again)[2:])
+        assert after.env.kwargs == before.env.kwargs
+        same = "id", "api", "frames", "stack", "num_envs", "reward_clip"
+        assert [getattr(after.env, key) for key in same] == [
+            getattr(before.env, key) for key in same
+        ]
+        assert (after.algo.name, after.model.name) == (before.algo.name, before.model.name)
+        assert ("trust=true" in others[-1]) == ("mpe2.simple_spread_v3" in again or "note" in again)
+        assert read_place(compose(*shlex.split(others[-1])[2:])) == read_place(compose())
+
+
+def test_the_suggested_continuation_continues(capsys):
+    """Of a run in an environment that only the user knows, in a folder with a space, too."""
+    gymnasium.register("Mine-v0", Quiet)
+    try:
+        words = ["env.id=Mine-v0", "+env.kwargs.path=a/b", "hydra.run.dir='my run'"]
+        assert main([*SHORT, *words, "total_steps=40", "logger=csv"]) == 0
+        said = capsys.readouterr().out
+        (longer,) = re.findall(r"^  (gear train \S?checkpoint=.*)$", said, re.M)
+        words = shlex.split(longer)
+        assert "trust=true" in words
+        assert gear.cli.app.main(words[1:]) == 0
+        assert checkpoints(Path("my run"))[-1].step == 80
+    finally:
+        del gymnasium.registry["Mine-v0"]

@@ -85,9 +85,10 @@ def two(tmp_path_factory):
 
 
 def branch(run_dir, tmp_path, step=400):
-    """A copy of the checkpoint of this step, in a run of its own."""
+    """A copy of the run as it was at the checkpoint of this step."""
     older = Path(f"parts/checkpoints/step_{step}")
     shutil.copytree(run_dir / "checkpoints" / f"step_{step}", tmp_path / older)
+    shutil.copy(run_dir / "run_id", tmp_path / "parts")
     return older
 
 

@@ -105,6 +105,7 @@ def test_one_learns_and_one_acts(launch, tmp_path, replay):
 
     older = Path("parts/checkpoints/step_400")
     shutil.copytree(tmp_path / "run" / "checkpoints" / "step_400", tmp_path / older)
+    shutil.copy(tmp_path / "run" / "run_id", tmp_path / "parts")
     processes = launch.by_hand(2, "dist.learners=1", "dist.locality=off", f"checkpoint={older}")
     streams = launch.finish(*processes)
     assert [process.returncode for process in processes] == [0, 0], streams

@@ -50,6 +50,7 @@ def branch(run: Path, to: Path) -> Path:
     """A run that was cut off after its first checkpoint."""
     first = f"checkpoints/step_{AT}"
     shutil.copytree(run / first, to / first)
+    shutil.copy(run / "run_id", to)
     return to
 
 
@@ -61,8 +62,9 @@ def test_losses_are_those_of_a_run_that_did_not_change(launch, tmp_path, monkeyp
     two = launch.by_hand(2, *TINY, "algo.batch_size=8", "hydra.run.dir=two")
     assert main([*TINY, "algo.batch_size=16", "hydra.run.dir=one"]) == 0
     finish(launch, two)
-    more = launch.by_hand(2, f"checkpoint={branch(Path('one'), Path('more'))}")
-    assert main([f"checkpoint={branch(Path('two'), Path('fewer'))}"]) == 0
+    data = "data.path=replay"
+    more = launch.by_hand(2, f"checkpoint={branch(Path('one'), Path('more'))}", data)
+    assert main([f"checkpoint={branch(Path('two'), Path('fewer'))}", data]) == 0
     finish(launch, more)
 
     ranks = {run: checkpoints(Path(run))[-1].num_ranks for run in ("one", "two", "more", "fewer")}

@@ -204,6 +204,34 @@ def test_collected_data_is_whole_episodes_to_learn_from(runs, env, policy, tmp_p
     offline.close()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["env=cartpole", "env.id=Pendulum-v1"],
+        ["env=pendulum", "+env.kwargs.g=9.81", "env.stack=2"],
+    ],
+    ids=["id", "kwargs"],
+)
+def test_what_is_said_after_collecting_names_the_environment(words, tmp_path, capsys):
+    """The one that was played, of which the data are."""
+    out = tmp_path / "my data"
+    assert app.main(["data", "collect", *words, "steps=5", f"out={out}"]) == 0
+    (command,) = re.findall(r"^  gear train (.*)$", capsys.readouterr().out, re.M)
+    said = read(compose(*shlex.split(command)))
+    assert said.data.path == str(out)
+    played = read(compose(*words))
+    assert said.env == played.env
+
+
+def test_nothing_is_advised_that_would_be_refused(tmp_path, capsys):
+    """Nothing here learns from saved data of a team."""
+    out = tmp_path / "data"
+    assert app.main(["data", "collect", "env=hunt", "steps=5", f"out={out}"]) == 0
+    said = capsys.readouterr().out
+    assert "gear train" not in said
+    assert "no algorithm learns from a team's saved data" in said
+
+
 def test_collect_acts_as_it_was_told(runs, tmp_path):
     """Greedily by default; a share of random actions; the same seed gives the same data."""
     folder, learner = runs["pendulum"]

@@ -36,6 +36,7 @@ from gear.train.config.groups import (
     Transformer,
     Wandb,
 )
+from gear.train.config.plain import written
 from gear.train.config.reading import of_the_run, read, read_place
 from gear.train.config.run import Config, Place
 
@@ -73,4 +74,5 @@ __all__ = [
     "read",
     "read_place",
     "refuse",
+    "written",
 ]

@@ -55,6 +55,7 @@ class Ddp(ConfigGroup):
 
 
 DTYPES = ("float32", "bfloat16")
+NAME = r"(?!\.)[A-Za-z0-9._-]+"  # what becomes part of a path
 DROPOUT = number("0 <= dropout < 1", lambda x: 0 <= x < 1)
 
 
@@ -120,7 +121,7 @@ class Horovod(Ddp):
 @dataclass(frozen=True, kw_only=True)
 class Env(ConfigGroup):
     prefix = "env."
-    name: str = key(text("the name of a file of conf/env"))
+    name: str = key(text("a name of letters, digits and . _ -, as of a file of conf/env", NAME))
     api: str = key(choice("gymnasium", "pettingzoo"))
     id: str = key(text("the id of a Gymnasium environment, or a module with parallel_env"))
     kwargs: dict[str, Any] = key(
@@ -397,5 +398,11 @@ class Wandb(Logger):
     writers: tuple[str, ...] = key(
         tuple_of(choice("csv", "tensorboard", "wandb"), "a list of csv, tensorboard and wandb")
     )
-    project: str = key(text("the name of a project of wandb's"))
+    project: str = key(text("the name of a project: letters, digits and . _ -", NAME))
     mode: str = key(choice("offline", "online"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if "wandb" in self.writers and "csv" not in self.writers:
+            allowed = "csv, too: by its rows what wandb has is completed when a run goes on"
+            refuse("logger.writers", list(self.writers), allowed)

@@ -27,7 +27,7 @@ def read(cfg: DictConfig) -> Config:
     What a user added with `+key=value` stays in `yaml` and means nothing to the run.
     """
     kept = OmegaConf.create(_values(cfg))
-    kept.rank = kept.world_size = None  # of this launch only
+    kept.rank, kept.world_size, kept.trust = None, None, False  # of this launch only
     return _read(Config, _values(cfg), "", yaml=OmegaConf.to_yaml(kept))
 
 

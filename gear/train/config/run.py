@@ -84,6 +84,7 @@ class Config(Place):
     checkpoint: str | None = key(
         or_null(text("auto, or the directory of a run or of one of its checkpoints"))
     )
+    trust: bool = key(flag())
     checkpoint_every: int = key(whole(0))
     keep_checkpoints: int = key(whole(1))
     eval_every: int = key(whole(0))

@@ -1,14 +1,17 @@
 """`policy.pt`: a trained policy as a plain state dict with its configuration, and nothing else.
 
-A file read with `weights_only=True`, which cannot run code:
+It may be a stranger's. It is read with `weights_only=True`, which cannot run code, and what it says
+chooses nothing but one of NETWORKS, its sizes and its weights: `config` is handed on as text, and
+who uses it decides what of it (`policies.trained`).
 
     format      1
-    network     class of gear.train.models, as `networks:GaussianPolicy`
+    network     one of NETWORKS: the class of gear.train.models, as `networks:GaussianPolicy`
     arguments   of that class
     state_dict  name -> tensor
     interface   {"stack": observations that it sees, and "first": the first of discrete actions, or
                 "low": [...], "high": [...]: the bounds of continuous ones}
     config      the run's configuration, YAML
+    run         the word of the run that wrote it (`record.folder`)
     evaluation  the step and the mean return of the evaluation that chose it; null: none did
 """
 
@@ -29,6 +32,10 @@ import gear
 
 FORMAT = 1
 NEEDED = {"network", "arguments", "state_dict", "interface", "config"}
+NETWORKS = (
+    *("networks:QNetwork", "networks:GaussianPolicy", "cloned:ClonedPolicy"),
+    *("team:AgentTransformer", "team:IndependentQ"),
+)
 
 
 @dataclass(frozen=True)
@@ -49,11 +56,15 @@ class Policy:
     Attributes:
         network: as it was trained.
         config: the run's configuration, YAML.
+        run: the word of the run; None: of a version before there were words.
     """
 
-    def __init__(self, network: nn.Module, interface: Mapping[str, Any], config: str) -> None:
+    def __init__(
+        self, network: nn.Module, interface: Mapping[str, Any], config: str, run: str | None = None
+    ) -> None:
         self.network = network.eval().requires_grad_(False)
         self.config = config
+        self.run = run
         self._interface = interface
 
     def __call__(self, obs: NDArray[Any]) -> Any:
@@ -86,9 +97,10 @@ def save_policy(
     of: Exported,
     interface: Mapping[str, Any],
     config: str,
+    run: str,
     evaluation: tuple[int, float] | None = None,
 ) -> Path:
-    """Writes it whole or not at all."""
+    """Writes it whole or not at all; the network is one of NETWORKS."""
     kind = type(of.network)
     module = kind.__module__.removeprefix("gear.train.models.")
     saved = {
@@ -98,6 +110,7 @@ def save_policy(
         "state_dict": {name: t.detach().cpu() for name, t in of.network.state_dict().items()},
         "interface": dict(interface),
         "config": config,
+        "run": run,
         "evaluation": evaluation,
     }
     beside = path.with_suffix(".pt.part")
@@ -109,11 +122,22 @@ def save_policy(
 def load_policy(path: str | Path) -> Policy:
     """Raises CorruptData if it is no policy that this version of GEAR reads."""
     saved = _read(path)
+    if saved["network"] not in NETWORKS:
+        raise gear.CorruptData(
+            f"[train] {path} is of network={saved['network']!r}, and a policy is one of "
+            f"{', '.join(NETWORKS)}: give the policy.pt that gear train writes at its end"
+        )
     module, _, name = saved["network"].partition(":")
     kind = getattr(importlib.import_module(f"gear.train.models.{module}"), name)
-    network: nn.Module = kind(**saved["arguments"])
-    network.load_state_dict(saved["state_dict"])
-    return Policy(network, saved["interface"], saved["config"])
+    try:
+        network: nn.Module = kind(**saved["arguments"])
+        network.load_state_dict(saved["state_dict"])
+        return Policy(network, saved["interface"], str(saved["config"]), saved.get("run"))
+    except Exception as error:  # whatever wrong sizes and weights end in
+        reason = " ".join(str(error).split())
+        raise gear.CorruptData(
+            f"[train] {path} holds weights that do not make its {saved['network']}: {reason}"
+        ) from error
 
 
 def evaluation_of(path: Path) -> tuple[int, float] | None:

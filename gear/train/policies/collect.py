@@ -13,6 +13,7 @@ from rich.console import Console
 import gear
 from gear.train.algo.base import Player
 from gear.train.config import Config, Puzzles, read
+from gear.train.config.said import command, env_words, value
 from gear.train.policies import words
 from gear.train.policies.play import Played, play
 from gear.train.policies.trained import load
@@ -21,7 +22,7 @@ from gear.train.tasks.make import make_environment
 from gear.train.tasks.replay import schema_of
 from gear.train.tasks.seeding import evaluation_seed
 
-KEYS = ("env", "policy", "steps", "out", "seed", "random", "device")
+KEYS = ("env", "policy", "steps", "out", "seed", "random", "device", "trust")
 RANDOM = "random"
 
 
@@ -58,11 +59,15 @@ def run(given: Sequence[str]) -> int:
         save(played, config, env, out)
     finally:
         env.close()
+    learn = command(
+        "gear", "train", "data=saved", f"data.path={value(str(out))}", *env_words(config.env)
+    )
+    team = "no algorithm learns from a team's saved data; read them by gear.ReplayBuffer.load"
+    next_step = team if env.num_agents else f"learn from them by\n  {learn}"
     returns = [each.total for each in played]
     Console().print(
         f"{env.id}: {len(played):,} whole episodes in {out}, returns {min(returns):,.1f} to "
-        f"{max(returns):,.1f}, mean {np.mean(returns):,.1f}; learn from them by\n"
-        f"  gear train data=saved data.path={out} env={config.env.name}",
+        f"{max(returns):,.1f}, mean {np.mean(returns):,.1f}; {next_step}",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -98,7 +103,8 @@ def _policy(
     policy = str(keys.get("policy", RANDOM))
     if policy == RANDOM:
         return read(words.environment(given)), None
-    trained = load(Path(policy), given, device=str(keys.get("device", "cpu")))
+    device, trust = str(keys.get("device", "cpu")), words.flag(keys, "trust")
+    trained = load(Path(policy), given, device=device, trust=trust)
     if isinstance(trained.config.data, Puzzles):
         raise gear.InvalidArgument(
             f"[data] policy={policy} has learned to answer grid puzzles and plays no environment: "

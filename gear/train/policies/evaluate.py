@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,14 +15,16 @@ from rich.table import Table
 
 import gear
 from gear.train.config import Puzzles
+from gear.train.installed import NO_PICTURE, has, need
 from gear.train.policies import film, words
 from gear.train.policies.play import Played, play
 from gear.train.policies.score import score
 from gear.train.policies.trained import Trained, load
+from gear.train.record import folder
 from gear.train.tasks.make import make_environment
 from gear.train.tasks.seeding import evaluation_seed
 
-KEYS = ("env", "episodes", "video", "out", "seed", "device")
+KEYS = ("env", "episodes", "video", "out", "seed", "device", "trust")
 FPS = 15
 
 
@@ -34,18 +37,26 @@ def run(checkpoint: str, given: Sequence[str]) -> int:
     """
     keys = words.parse(given, KEYS, "eval")
     episodes = words.whole(keys, "episodes", 10)
-    trained = load(Path(checkpoint), given, device=str(keys.get("device", "cpu")))
-    config, found = trained.config, trained.path
-    of_it = f"{found.stem}-{config.env.name}"
-    out = Path(str(keys.get("out", trained.run_dir / "eval" / of_it)))
+    trust = words.flag(keys, "trust")
+    trained = load(Path(checkpoint), given, device=str(keys.get("device", "cpu")), trust=trust)
+    config, found = trained.config, Path(os.path.abspath(trained.path))
+    out = Path(str(keys["out"])) if "out" in keys else _folder(trained, found.stem, trust)
     console = Console()
+    if trained.run_dir is None and "out" not in keys:
+        _say(console, f"{found} does not lie in the folder of its run: results go to {out}")
     title = f"{config.algo.name.upper()} on {config.env.id}, {found.name.replace('_', ' ')}"
     if isinstance(config.data, Puzzles):
         _only_scored(keys, found)
+        need("torchmetrics", "scores of puzzles are made by it")
         _say(console, title)
         return _say_written(console, score(trained, out, console))
     seed = evaluation_seed(words.whole(keys, "seed", config.seed, least=0))
     video = Path(str(keys["video"])) if "video" in keys else None
+    if video and not has("PIL"):
+        raise gear.InvalidArgument(
+            f"[eval] video={video} cannot be made: Pillow is not installed: pip install pillow, or "
+            "leave video= out"
+        )
     first, obstacle = _drawn(trained, seed)
     if obstacle and video:
         raise gear.InvalidArgument(
@@ -64,10 +75,23 @@ def run(checkpoint: str, given: Sequence[str]) -> int:
     console.print(_table(played))
     if obstacle:
         _say(console, f"no frames, {obstacle}: the picture shows numbers over time")
-    written = [_write(out / "episodes.csv", played), _picture(out, config.env.id, first)]
+    written = [_write(out / "episodes.csv", played)]
+    if has("matplotlib"):
+        written.append(_picture(out, config.env.id, first))
+    else:
+        _say(console, f"picture: {NO_PICTURE}")
     if video:
         written.append(film.write_gif(video, first.frames, fps=FPS))
     return _say_written(console, written)
+
+
+def _folder(trained: Trained, name: str, trust: bool) -> Path:
+    """Where the results go by themselves: into the run's folder; of a copy, which lies among what
+    is not the run's, below the working directory."""
+    out = (trained.run_dir or Path("outputs")) / "eval" / f"{name}-{trained.config.env.name}"
+    if not trust:
+        folder.refuse_links([out.parent, out, *(sorted(out.iterdir()) if out.is_dir() else ())])
+    return out
 
 
 def _only_scored(keys: Mapping[str, object], path: Path) -> None:

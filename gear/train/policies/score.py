@@ -14,6 +14,7 @@ from rich.table import Table
 
 from gear.train.algo.puzzles import SCORES, PuzzleSolver
 from gear.train.config import Puzzles
+from gear.train.installed import NO_PICTURE, has
 from gear.train.policies import film
 from gear.train.policies.trained import Trained
 from gear.train.tasks.puzzles import canvas
@@ -52,6 +53,9 @@ def score(trained: Trained, out: Path, console: Console) -> list[Path]:
             row = (f"{solved:.1%}", f"{accuracy:.1%}", f"{difference:.1f}")
             table.add_row(f"  {family}" if family else name, f"{len(puzzles):,}", *row)
     console.print(table)
+    if not has("matplotlib"):
+        console.print(f"picture: {NO_PICTURE}", highlight=False, markup=False, soft_wrap=True)
+        return written[:1]
     film.grids(written[1], [_row(each) for each in _answered(algorithm, data, sets.scored)])
     return written
 

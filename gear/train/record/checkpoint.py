@@ -1,21 +1,23 @@
 """Checkpoints of a run: written whole or not at all, found by number.
 
-    RUN_DIR/checkpoints/step_5000/trainer.pt    networks, optimisers, number of ranks; generators,
-                                                counters and the open episode of rank 0
+    RUN_DIR/checkpoints/step_5000/trainer.pt    networks, optimisers, number of ranks, the word of
+                                                the run; generators, counters and the open episode
+                                                of rank 0
                                   trainer-00001-of-00004.pt
                                                 the latter of rank 1, and so on
                                   config.yaml   the resolved configuration
                                   replay/       `ReplayBuffer.save`
 
-The .pt files hold tensors and plain values only and are read with `weights_only=True`: they cannot
-run code. Ranks on several nodes write into one file system.
+A checkpoint may be a stranger's. The .pt files hold tensors and plain values only and are read with
+`weights_only=True`: they cannot run code. What of config.yaml is used without being asked for on
+the command line, `resume` and `policies.trained` decide. Ranks on several nodes write into one file
+system.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import pickle
 import re
 import shutil
 from collections.abc import Callable
@@ -25,10 +27,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 import gear
+from gear.train.config import written
 from gear.train.ranks import Ranks
+from gear.train.record import folder
 from gear.whole import publish, recover, saving
 
 FORMAT = 3
@@ -51,24 +55,38 @@ class Checkpoint:
         return int(match[1]) if match else 0
 
     @property
-    def run_dir(self) -> Path:
-        return self.path.parent.parent
+    def run(self) -> str | None:
+        """The word of the run that saved it; None: of a version before there were words."""
+        word = self._head().get("run")
+        return word if folder.is_word(word) else None
+
+    @property
+    def run_dir(self) -> Path | None:
+        """The folder of the run that saved it, where it still lies in its `checkpoints`; None: it
+        is a copy, and what lies beside it is not the run's."""
+        near = self.path.parent.name == "checkpoints"
+        path = self.path if near else Path(os.path.abspath(self.path))
+        word = folder.run_of(path.parent.parent) if path.parent.name == "checkpoints" else None
+        return path.parent.parent if word and word == self.run else None
 
     def config(self) -> DictConfig:
-        config = OmegaConf.load(self.path / "config.yaml")
-        if not isinstance(config, DictConfig):
-            raise gear.CorruptData(f"[train] {self.path / 'config.yaml'} is not a mapping")
-        return config
+        """As it was written; CorruptData if no run writes the like."""
+        path = self.path / "config.yaml"
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise gear.CorruptData(f"[train] cannot read {path}: {error}") from error
+        return written(text, path)
 
     @property
     def num_ranks(self) -> int:
         """How many ranks saved it."""
-        return int(self._head().get("num_ranks", 1))
+        return self._count_of("num_ranks")
 
     @property
     def config_ranks(self) -> int:
         """For how many ranks `config` is written: as many as the run began with."""
-        return int(self._head().get("config_ranks", self.num_ranks))
+        return self._count_of("config_ranks")
 
     def state(self, rank: int = 0, num_ranks: int | None = None) -> dict[str, Any]:
         """What rank `rank` of `num_ranks` (None: of as many as saved it) needs to go on.
@@ -78,13 +96,8 @@ class Checkpoint:
         for rank k modulo `num_ranks`, as the replay buffer brings it their open episodes.
         """
         shared = self._read("trainer.pt")
-        saved = shared.get("num_ranks", 1)
+        saved = self.num_ranks
         size = num_ranks or saved
-        if size != saved and "ranks" not in shared["loader"]:
-            raise gear.InvalidArgument(
-                f"[train] {self.path} was saved by an earlier version of GEAR and {_count(saved)}, "
-                f"and this run has {_count(size)}: continue it with {saved}"
-            )
         own = self._read(_part_name(rank, saved)) if 0 < rank < saved else {}
         state = {**shared, **own, "rank": rank}
         if rank >= saved:
@@ -97,25 +110,44 @@ class Checkpoint:
         state["gone"] = [{**self._read(_part_name(k, saved)), "rank": k} for k in gone]
         return state
 
+    def _count_of(self, key: str) -> int:
+        found = self._head().get(key)
+        if type(found) is not int or found < 1:
+            raise gear.CorruptData(
+                f"[train] {self.path / 'trainer.pt'} has {key}={found!r} where a whole number of "
+                "at least 1 belongs: it is no checkpoint that gear train wrote; take another"
+            )
+        return found
+
     def _head(self) -> dict[str, Any]:
         """trainer.pt without its tensors, which stay in the file."""
         return self._load("trainer.pt", mmap=True)
 
     def _read(self, name: str) -> dict[str, Any]:
-        return dict(_to_numpy(self._load(name)))
+        loaded = self._load(name)
+        try:
+            return dict(_to_numpy(loaded))
+        except Exception as error:  # whatever a wrong array ends in
+            raise gear.CorruptData(f"[train] cannot read {self.path / name}: {error}") from error
 
     def _load(self, name: str, **how: bool) -> dict[str, Any]:
         path = self.path / name
         try:
             state = torch.load(path, map_location="cpu", weights_only=True, **how)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            reason = str(error).splitlines()[0]
+        except Exception as error:  # whatever the unpickler stumbles over
+            reason = (str(error) or type(error).__name__).splitlines()[0]
             raise gear.CorruptData(f"[train] cannot read {path}: {reason}") from error
-        if state["format"] != FORMAT:
-            remedy = "update GEAR" if state["format"] > FORMAT else "continue it with that version"
+        found = state.get("format") if isinstance(state, dict) else None
+        if type(found) is not int:
+            raise gear.CorruptData(
+                f"[train] {path} is no part of a checkpoint but another file: give the folder of "
+                "a run, or one of its checkpoints/step_N"
+            )
+        if found != FORMAT:
+            remedy = "update GEAR" if found > FORMAT else "continue it with that version"
             raise gear.CorruptData(
                 f"[train] {path} was written by another version of GEAR in format "
-                f"{state['format']} and this one reads format {FORMAT}: {remedy}"
+                f"{found} and this one reads format {FORMAT}: {remedy}"
             )
         return dict(state)
 
@@ -144,23 +176,24 @@ def save(
     config: the content of config.yaml.
     buffer: None where nothing was stored.
     """
-    folder = run_dir / "checkpoints"
-    target = folder / f"step_{step}"
+    all_of_them = run_dir / "checkpoints"
+    target = all_of_them / f"step_{step}"
     beside = saving(target)
 
     def prepare() -> None:
         if ranks.rank == 0:
-            folder.mkdir(parents=True, exist_ok=True)
+            all_of_them.mkdir(parents=True, exist_ok=True)
             for checkpoint in checkpoints(run_dir):
-                recover(folder / f"step_{checkpoint.step}")
-            for torn in folder.glob(".step_*"):
+                recover(all_of_them / f"step_{checkpoint.step}")
+            for torn in all_of_them.glob(".step_*"):
                 shutil.rmtree(torn)
             beside.mkdir()
 
     def write() -> None:
         if ranks.rank == 0:
             (beside / "config.yaml").write_text(config, encoding="utf-8")
-            _write(beside / "trainer.pt", {**shared, **own, "num_ranks": ranks.size})
+            head = {"num_ranks": ranks.size, "run": folder.named(run_dir)}
+            _write(beside / "trainer.pt", {**shared, **own, **head})
         else:
             _write(beside / _part_name(ranks.rank, ranks.size), own)
 
@@ -191,7 +224,7 @@ def checkpoints(run_dir: Path) -> list[Checkpoint]:
 def find(path: Path) -> Checkpoint:
     """The checkpoint at `path`, or the newest of the run at `path`."""
     if (path / "trainer.pt").is_file():
-        return Checkpoint(path)
+        return Checkpoint(path if path.name else Path(os.path.abspath(path)))
     found = checkpoints(path)
     if not found:
         raise gear.InvalidArgument(
@@ -201,9 +234,9 @@ def find(path: Path) -> Checkpoint:
     return found[-1]
 
 
-def find_newest(folder: Path, fits: Callable[[DictConfig], bool]) -> Checkpoint | None:
-    """The last checkpoint of that run in `folder` which fits and was saved last."""
-    runs = [checkpoints(run)[-1:] for run in folder.glob("*") if run.is_dir()]
+def find_newest(beside: Path, fits: Callable[[DictConfig], bool]) -> Checkpoint | None:
+    """The last checkpoint of that run in the folder `beside` which fits and was saved last."""
+    runs = [checkpoints(run)[-1:] for run in beside.glob("*") if run.is_dir()]
     newest = sorted((c for run in runs for c in run), key=lambda c: c.path.stat().st_mtime)
     return next((c for c in reversed(newest) if fits(c.config())), None)
 
@@ -219,10 +252,6 @@ def _write(path: Path, state: dict[str, Any]) -> None:
 
 def _part_name(rank: int, num_ranks: int) -> str:
     return f"trainer-{rank:05d}-of-{num_ranks:05d}.pt"
-
-
-def _count(ranks: int) -> str:
-    return f"{ranks} rank" if ranks == 1 else f"{ranks} ranks"
 
 
 def _to_tensors(value: Any) -> Any:

@@ -78,8 +78,8 @@ class Display:
             self._screen.stop()
 
     def note(self, message: str) -> None:
-        """A line that stays, above the bar."""
-        self._console.print(message, highlight=False, soft_wrap=True)
+        """A line that stays, above the bar, with its brackets."""
+        self._console.print(message, highlight=False, markup=False, soft_wrap=True)
         self._write(message)
 
     def show(self, what: RenderableType) -> None:

@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
 from gear.train.config import ActingAlgo, Config, Ddp, Puzzles
+from gear.train.config.said import command, played_words, value
 from gear.train.counters import Counters
+from gear.train.installed import NO_PICTURE, has
 from gear.train.loop import Learner
 from gear.train.models.exported import evaluation_of, save_policy
+from gear.train.record import folder
 from gear.train.record.display import Display
+from gear.train.record.resume import asked_for
 
 FINAL_EPISODES = 10
 POLICY = "policy.pt"
@@ -63,7 +68,8 @@ def write_policy(path: Path, learner: Learner, evaluation: tuple[int, float] | N
     exported = learner.algorithm.exported()
     if exported:
         interface = learner.envs[0].interface
-        save_policy(path, exported, interface, learner.config.yaml, evaluation)
+        run = folder.named(path.parent)
+        save_policy(path, exported, interface, learner.config.yaml, run, evaluation)
 
 
 def write_best_policy(run_dir: Path, learner: Learner) -> None:
@@ -84,9 +90,11 @@ def _kept(run_dir: Path, counters: Counters) -> tuple[int, float] | None:
     return found if found is not None and found in made else None
 
 
-def draw_curve(run_dir: Path, counters: Counters, title: str, *, config: Config) -> Path:
+def draw_curve(run_dir: Path, counters: Counters, title: str, *, config: Config) -> Path | None:
     """RUN_DIR/learning_curve.png: each episode's return, the mean of the last 10, and the
-    evaluations; of puzzles the share that is solved."""
+    evaluations; of puzzles the share that is solved. None: what draws is not installed."""
+    if not has("matplotlib"):
+        return None
     from matplotlib.figure import Figure
 
     steps, returns = np.array(counters.return_steps), np.array(counters.returns)
@@ -115,7 +123,7 @@ def show(
     *,
     summary: dict[str, Any],
     counters: Counters,
-    curve: Path,
+    curve: Path | None,
 ) -> None:
     """The closing table and what to try next."""
     title = f"{config.algo.name.upper()} on {config.env.id}, seed {config.seed}"
@@ -132,7 +140,7 @@ def show(
     table.add_row("seconds", f"{summary['seconds']:,.1f}")
     table.add_row("seconds held up by checkpoints", f"{summary['checkpoint_seconds']:,.1f}")
     display.show(table)
-    display.note(f"learning curve: {curve}")
+    display.note(f"learning curve: {curve or NO_PICTURE}")
     if (run_dir / POLICY).is_file():
         display.note(f"policy: {run_dir / POLICY}")
     kept = _kept(run_dir, counters)
@@ -141,8 +149,8 @@ def show(
         display.note(f"policy {of}: {run_dir / BEST_POLICY}")
     launcher = ", each under the same launcher" if isinstance(config.dist, Ddp) else ""
     display.note(f"try next{launcher}:")
-    for command in suggestions(config, run_dir):
-        display.note(f"  {command}")
+    for words in suggestions(config, run_dir):
+        display.note(f"  {words}")
 
 
 def _number(value: float | None) -> str:
@@ -151,15 +159,23 @@ def _number(value: float | None) -> str:
 
 def suggestions(config: Config, run_dir: Path) -> Sequence[str]:
     """Commands that work after this run."""
-    longer = f"gear train checkpoint={run_dir} total_steps={2 * config.total_steps}"
+    longer = (*words_to_continue(config, run_dir), f"total_steps={2 * config.total_steps}")
     if not isinstance(config.algo, ActingAlgo):
-        return (longer,)
+        return (command(*longer),)
     other = "cartpole" if config.env.name != "cartpole" else "pendulum"
     replay = "prioritized" if config.replay.sampler == "uniform" else "uniform"
-    n_step = 3 if config.algo.n_step == 1 else 1
-    dist = f" dist={config.dist.name}" if isinstance(config.dist, Ddp) else ""
+    changed = (f"replay={replay}", f"algo.n_step={3 if config.algo.n_step == 1 else 1}")
+    dist = (f"dist={config.dist.name}",) if isinstance(config.dist, Ddp) else ()
     return (
-        f"gear train env={config.env.name} replay={replay} algo.n_step={n_step}{dist}",
-        f"gear train env={other}{dist}",
-        longer,
+        command("gear", "train", *played_words(config), *changed, *dist),
+        command("gear", "train", f"env={other}", *dist),
+        command(*longer),
     )
+
+
+def words_to_continue(config: Config, run_dir: Path) -> Sequence[str]:
+    """The command that continues this run, of which the user knows who made it."""
+    saved = OmegaConf.create(config.yaml)
+    assert isinstance(saved, DictConfig)
+    trust = ("trust=true",) if asked_for(saved) else ()
+    return ("gear", "train", f"checkpoint={value(str(run_dir))}", *trust)

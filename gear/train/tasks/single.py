@@ -46,15 +46,20 @@ class Single(Environment):
         return obs, float(reward), bool(terminated), bool(truncated)
 
 
+def register_atari() -> None:
+    """Puts the Atari games into Gymnasium's registry; ImportError without ale_py."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    gymnasium.register_envs(ale_py)
+
+
 def _make(config: Env) -> gymnasium.Env[Any, Any]:
     kwargs = dict(config.kwargs)
     try:
         if not config.frames:
             return gymnasium.make(config.id, disable_env_checker=True, **kwargs)
-        import ale_py
-
-        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-        gymnasium.register_envs(ale_py)
+        register_atari()
         env = gymnasium.make(config.id, frameskip=1, disable_env_checker=True, **kwargs)
         return gymnasium.wrappers.AtariPreprocessing(env)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
