@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 import gear
-from gear.train.record import loggers
+from gear.train.record import folder, loggers
 from gear.train.record.loggers import check_installed, make_writers
 
 COLUMNS = ["return", "eval_return"]
@@ -86,20 +86,23 @@ def row(history):
 
 @pytest.fixture
 def fake_wandb(monkeypatch):
-    """How wandb is begun, in the place of wandb."""
-    told = []
+    """In the place of wandb: the runs that were begun, and the rows that the server has."""
+    told, rows = [], []
 
     def init(**given):
-        told.append(given)
-        return SimpleNamespace(
+        run = SimpleNamespace(
+            **given,
+            step=len(rows),  # as wandb's server tells where a run is resumed
             define_metric=lambda name, step_metric: None,
-            log=lambda row: None,
+            log=lambda row, step, commit: rows.append((step, row["env_steps"])),
             finish=lambda: None,
         )
+        told.append(run)
+        return run
 
     module = SimpleNamespace(init=init, Settings=dict)
     monkeypatch.setitem(sys.modules, "wandb", module)
-    return told
+    return told, rows
 
 
 def write(configure, run_dir, *overrides, step=0):
@@ -144,30 +147,78 @@ def test_wandb_keeps_rows_over_environment_steps(configure, tmp_path, offline_wa
 
 
 @pytest.mark.needs("wandb")
-def test_a_continued_run_is_the_same_run_of_wandb(configure, tmp_path, offline_wandb):
-    """By its id, which `wandb sync --append` joins its parts by."""
-    other = tmp_path / "other"
-    other.mkdir()
-    for folder in (tmp_path, tmp_path, other):
-        write(configure, folder, "logger=wandb")
-        time.sleep(1)  # wandb names the folder of a part by the second
-    parts = sorted((tmp_path / "wandb").glob("offline-run-*"))
-    (another,) = (other / "wandb").glob("offline-run-*")
-    first, again, third = (kept(part)["run"][0].run_id for part in (*parts, another))
-    assert first == again != third
+def test_a_continued_run_has_each_row_once(configure, tmp_path, offline_wandb):
+    """Of a run that was killed at 20 and continued from 10, one record, as in metrics.csv."""
+    for step in (0, 10):
+        write(configure, tmp_path, "logger=wandb", step=step)
+    (part,) = (tmp_path / "wandb").glob("offline-run-*")
+    found = kept(part)
+    assert found["run"][0].run_id == folder.run_of(tmp_path)
+    assert [row(history) for history in found["history"]] == [
+        {"env_steps": 10, "return": 1.5},
+        {"env_steps": 20, "return": 1.5},
+        {"env_steps": 30, "eval_return": -2.0},
+    ]
+    with (tmp_path / "metrics.csv").open(newline="") as file:
+        assert [row["step"] for row in csv.DictReader(file)] == ["10", "20", "30"]
 
 
-def test_online_wandb_is_asked_to_resume_the_run(configure, tmp_path, fake_wandb):
+def test_online_wandb_is_sent_each_row_once(configure, tmp_path, fake_wandb):
     """By a stand-in: without wandb's server, wandb itself does not begin in this mode."""
-    for _ in range(2):
-        write(configure, tmp_path, "logger=wandb", "logger.mode=online")
-    first, again = fake_wandb
-    assert first["id"] == again["id"]
-    assert {(run["mode"], run["resume"]) for run in fake_wandb} == {("online", "allow")}
+    for step in (0, 10, 10):
+        write(configure, tmp_path, "logger=wandb", "logger.mode=online", step=step)
+    runs, rows = fake_wandb
+    assert {run.id for run in runs} == {folder.run_of(tmp_path)}
+    assert {(run.mode, run.resume) for run in runs} == {("online", "allow")}
+    # 20 was there when the run was killed; of the continued one its row is the second again.
+    assert rows == [(0, 10), (1, 20), (2, 30)]
+
+
+def test_wandb_needs_the_table(configure):
+    with pytest.raises(gear.InvalidArgument, match=r"\[.wandb.\] is not possible: give csv, too"):
+        configure("logger=wandb", "logger.writers=[wandb]")
+
+
+@pytest.mark.needs("tensorboard")
+@pytest.mark.parametrize("step", [0, 10])
+def test_tensorboard_shows_each_row_once(configure, tmp_path, step):
+    """Of a run that was killed at 20, and started afresh or continued."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    write(configure, tmp_path, "logger=tensorboard")
+    time.sleep(1.1)  # its files are read in the order of the second in which they begin
+    write(configure, tmp_path, "logger=tensorboard", step=step)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    shown = {name: [event.step for event in events.Scalars(name)] for name in COLUMNS}
+    expected = {"return": [10], "eval_return": [20]} if step == 0 else None
+    assert shown == (expected or {"return": [10, 20], "eval_return": [30]})
+
+
+def test_a_restart_that_is_killed_leaves_the_table_whole(configure, tmp_path, monkeypatch):
+    write(configure, tmp_path, "logger=csv")
+    whole = (tmp_path / "metrics.csv").read_bytes()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write(configure, tmp_path, "logger=csv", step=10)
+    assert (tmp_path / "metrics.csv").read_bytes() == whole
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", "step,return\nx,1\n", "step,return\n1,x\n"])
+def test_another_table_is_not_continued(configure, tmp_path, text):
+    (tmp_path / "metrics.csv").write_text(text)
+    with pytest.raises(gear.CorruptData, match=r"metrics\.csv is not the table of a run's metrics"):
+        write(configure, tmp_path, "logger=csv", step=10)
+    assert (tmp_path / "metrics.csv").read_text() == text
 
 
 def test_what_is_not_installed_is_said(monkeypatch):
-    monkeypatch.setattr(loggers, "find_spec", lambda name: None)
+    monkeypatch.setattr(loggers, "has", lambda name: False)
     check_installed(["csv"])
     with pytest.raises(gear.InvalidArgument) as refused:
         check_installed(["csv", "wandb"])
