@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from train.composed import compose
 
 from gear.cli.app import main
+from gear.train.config import read
 from gear.train.record.compare import curve, interval, read_runs
+from gear.train.record.folder import begin
 
 
-def put_run(folder: Path, seed: int, returns: list[float], length: int = 100) -> None:
-    folder.mkdir(parents=True)
+def put_run(
+    folder: Path, seed: int, returns: list[float], length: int = 100, words: tuple[str, ...] = ()
+) -> None:
+    begin(folder)
+    (folder / "config.yaml").write_text(read(compose(*words, f"seed={seed}")).yaml)
     rows = [f"{length * (i + 1)},{i},{value}," for i, value in enumerate(returns)]
     rows[len(rows) // 2 : 0] = [f"{length},,,7.5"]  # an evaluation's, between those of episodes
     (folder / "metrics.csv").write_text("\n".join(["step,episode,return,eval_return", *rows, ""]))
@@ -38,7 +46,7 @@ def test_table_and_plot(tmp_path, capsys, monkeypatch):
     assert positions == sorted(positions)
     assert "3 runs" in shown
     assert "100.0 (0.0 to 200.0)" in shown
-    assert "empty" not in shown
+    assert "left out: sweep/empty: no episode of its own has ended" in shown
     assert "warning" not in shown
     assert "learning curves: sweep/compare.png" in shown
     assert Path("sweep/compare.png").stat().st_size > 1000
@@ -60,6 +68,61 @@ def test_two_folders_in_one_plot_and_runs_of_other_lengths(tmp_path, capsys, mon
 def test_no_run_is_refused(tmp_path, capsys):
     assert main(["compare", str(tmp_path)]) == 2
     assert "[train] no run below" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (("env=cartpole",), (), r"are of the environments .*CartPole-v1.* and .*Pendulum-v1"),
+        ((), ("+env.kwargs.g=9.81",), r"are of the environments .*9\.81"),
+        ((), ("algo.gamma=0.9",), r"have algo\.gamma=0\.99 and algo\.gamma=0\.9: .*a folder for"),
+        (("replay=uniform",), (), r"have replay\."),
+    ],
+    ids=["env", "kwargs", "gamma", "replay"],
+)
+def test_runs_that_are_no_repetitions_are_refused(tmp_path, one, other, said, capsys):
+    put_run(tmp_path / "1", 1, [1.0] * 20, words=one)
+    put_run(tmp_path / "2", 2, [2.0] * 20, words=other)
+    assert main(["compare", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert re.search(rf"{tmp_path}/1 and {tmp_path}/2 {said}", error), error
+    assert "cannot be compared; give" in error
+    assert not (tmp_path / "compare.png").exists()
+    assert main(["compare", str(tmp_path / "1"), str(tmp_path / "2")]) == 2 * ("env" in said)
+
+
+def test_one_run_counts_once(tmp_path, capsys):
+    """A copy of it is the same run, and so is a run with its seed."""
+    put_run(tmp_path / "a" / "1", 1, [1.0] * 20)
+    shutil.copytree(tmp_path / "a" / "1", tmp_path / "a" / "copy")
+    for folders in (["a"], ["a/1", "a/copy"], ["a", "a/1"]):
+        assert main(["compare", *(str(tmp_path / each) for each in folders)]) == 2
+        assert "are one run, which would count twice" in capsys.readouterr().err
+    assert main(["compare", str(tmp_path / "a/1"), str(tmp_path / "a/1")]) == 2
+    assert "is given twice" in capsys.readouterr().err
+    put_run(tmp_path / "b" / "1", 1, [1.0] * 20)
+    put_run(tmp_path / "b" / "again", 1, [1.0] * 20)
+    assert main(["compare", str(tmp_path / "b")]) == 2
+    assert "have one seed, 1, and are no two samples" in capsys.readouterr().err
+    assert main(["compare", str(tmp_path / "b/1"), str(tmp_path / "b/again")]) == 0
+
+
+def test_what_learns_from_data_has_no_returns_to_compare(tmp_path, capsys):
+    data = ("data=saved", "data.path=x")
+    put_run(tmp_path / "1", 1, [], words=data)
+    assert main(["compare", str(tmp_path)]) == 2
+    told = capsys.readouterr()
+    assert "what learns from saved data has no returns to compare" in told.err
+    assert f"left out: {tmp_path}/1: no episode of its own has ended" in told.out
+
+
+def test_names_of_folders_are_shown_as_they_are(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    put_run(Path("a[/b]/1"), 1, [1.0] * 20)
+    assert main(["compare", "a[/b]"]) == 0
+    assert "mean of a[/b]" in capsys.readouterr().out
 
 
 def test_curves_meet_at_the_same_steps(tmp_path):
