@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 import gear
-from gear.train.config import Bc, Config, Ddp, Puzzles, of_the_run, read, read_place
+from gear.train.config import Bc, Config, Ddp, Puzzles, check_pairs, of_the_run, read, read_place
 from gear.train.config.said import command
 from gear.train.installed import need
 from gear.train.interrupt import Interrupt, exit_code
@@ -89,6 +89,8 @@ def train(
                 )
             if learner.algorithm.launching:
                 display.note(f"updates: {learner.algorithm.launching}")
+            if _is_never_scored(learner):
+                display.note(f"no evaluation: eval_every={config.eval_every} is past the last step")
             if start and start.num_ranks != ranks.size:
                 display.note(_of_other_ranks(start.num_ranks, config, ranks.size))
             summary = _run(learner, signals, display, run_dir)
@@ -127,7 +129,7 @@ def _by_hand(cfg: DictConfig) -> dict[str, object]:
 
 def _checked(cfg: DictConfig, num_ranks: int) -> Config:
     config = read(cfg)
-    config.check_ranks(num_ranks)
+    check_pairs(config, num_ranks)
     check_installed(config.logger.writers)
     scored = isinstance(config.data, Puzzles)
     if scored or num_ranks > 1 or (isinstance(config.algo, Bc) and config.algo.held_out > 0):
@@ -150,7 +152,15 @@ def _fitted(config: Config, num_ranks: int, start: Checkpoint | None) -> Config:
             f"time, on {learners} of {of} ranks, and this one would learn from {now}: give "
             "dist.learners= so that the same share of the ranks learns"
         )
+    check_pairs(fitted, num_ranks)
     return fitted
+
+
+def _is_never_scored(learner: Learner) -> bool:
+    """Although it was asked to: the run ends before."""
+    config = learner.config
+    turn = learner.ranks.size * len(learner.envs) if learner.acting else 1
+    return -(-config.total_steps // turn) * turn < config.eval_every
 
 
 def _learners(config: Config, num_ranks: int) -> int:

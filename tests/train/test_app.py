@@ -132,7 +132,8 @@ def test_warnings_are_seen_and_logged(capsys):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always")
-            assert main([*SHORT, "env.id=Warning-v0", "total_steps=40", "hydra.run.dir=run"]) == 0
+            short = ["total_steps=40", "algo.learning_starts=40", "hydra.run.dir=run"]
+            assert main([*SHORT, *short, "env.id=Warning-v0"]) == 0
     finally:
         del gymnasium.registry["Warning-v0"]
     log, said = Path("run/train.log").read_text(), capsys.readouterr().err
@@ -240,7 +241,7 @@ def test_no_run_replaces_another():
 
 
 def test_multirun():
-    short = [*SHORT, "total_steps=210", "logger=csv"]
+    short = [*SHORT, "total_steps=210", "algo.learning_starts=200", "logger=csv"]
     assert main(["--multirun", "seed=0,1", *short]) == 0
     summaries = sorted(Path().glob("outputs/sweep/*/*/summary.json"))
     assert [json.loads(path.read_text())["seed"] for path in summaries] == [0, 1]
@@ -256,7 +257,8 @@ def test_configuration_is_shown(capsys):
 
 
 def test_unknown_key_can_be_added():
-    assert main([*SHORT, "total_steps=120", "+note=first", "hydra.run.dir=run"]) == 0
+    short = ["total_steps=40", "algo.learning_starts=40", "hydra.run.dir=run"]
+    assert main([*SHORT, *short, "+note=first"]) == 0
     assert "note: first" in Path("run/config.yaml").read_text()
 
 
@@ -325,7 +327,8 @@ def test_unknown_flag():
 
 
 def test_checkpoint_of_another_configuration():
-    assert main([*SHORT, "hydra.run.dir=run", "total_steps=120"]) == 0
+    short = ["total_steps=40", "algo.learning_starts=40", "hydra.run.dir=run"]
+    assert main([*SHORT, *short]) == 0
     with pytest.raises(gear.InvalidArgument, match=r"algo\.gamma differs from the run at run/"):
         main(["checkpoint=run", "algo.gamma=0.5"])
     with pytest.raises(gear.InvalidArgument, match=r"env differs"):

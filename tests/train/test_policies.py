@@ -272,6 +272,26 @@ def test_collect_refuses_in_one_sentence(runs, words, said, tmp_path, monkeypatc
     assert re.search(said, error), error
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["env=cartpole", "random=7"], "random=7 is not possible with policy=random, whose"),
+        (["env=cartpole", "policy=random", "device=foo"], "device=foo is not possible with policy"),
+        ([], "env is missing: .* give env=NAME, as env=pendulum, or policy=CHECKPOINT"),
+        (["policy=random", "env.id=CartPole-v1"], "env is missing"),
+    ],
+)
+def test_random_actions_need_an_environment_and_nothing_else(
+    words, said, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert app.main(["data", "collect", *words, "steps=5"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert re.search(said, error), error
+    assert not list(tmp_path.iterdir())
+
+
 # ---- policy.pt ----
 
 

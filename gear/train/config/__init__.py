@@ -36,6 +36,7 @@ from gear.train.config.groups import (
     Transformer,
     Wandb,
 )
+from gear.train.config.pairs import check_pairs
 from gear.train.config.plain import written
 from gear.train.config.reading import of_the_run, read, read_place
 from gear.train.config.run import Config, Place
@@ -70,6 +71,7 @@ __all__ = [
     "Single",
     "Transformer",
     "Wandb",
+    "check_pairs",
     "of_the_run",
     "read",
     "read_place",

@@ -298,9 +298,9 @@ class Replay(ConfigGroup):
     prefix = "replay."
     sampler: str = key(choice("uniform", "weighted"))
     capacity: int = key(whole(1))
-    page_steps: int = key(whole(1))
+    page_steps: int = key(whole(1, 32768))
     tier: str = key(choice("host", "shared", "pinned", "device"))
-    prefetch: int = key(whole(0))
+    prefetch: int = key(whole(0, 1024))
 
 
 @dataclass(frozen=True, kw_only=True)

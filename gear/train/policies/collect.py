@@ -29,9 +29,9 @@ RANDOM = "random"
 def run(given: Sequence[str]) -> int:
     """Plays whole episodes until there are `steps` steps, saves them, and says what they are.
 
-    policy=random draws actions uniformly; policy=CHECKPOINT, or an exported policy, acts greedily,
-    but for a share `random` of the actions. Returns the exit code, 0; raises InvalidArgument before
-    it plays.
+    policy=random draws actions uniformly, in the environment that `env` names; policy=CHECKPOINT,
+    or an exported policy, acts greedily, but for a share `random` of the actions. Returns the exit
+    code, 0; raises InvalidArgument before it plays.
     """
     keys = words.parse(given, KEYS, "data")
     steps = words.whole(keys, "steps", 10_000)
@@ -102,6 +102,7 @@ def _policy(
     """The configuration, and what makes a player of each episode; None: actions are random."""
     policy = str(keys.get("policy", RANDOM))
     if policy == RANDOM:
+        _check_random(keys)
         return read(words.environment(given)), None
     device, trust = str(keys.get("device", "cpu")), words.flag(keys, "trust")
     trained = load(Path(policy), given, device=device, trust=trust)
@@ -111,6 +112,21 @@ def _policy(
             "give the checkpoint of a run that plays"
         )
     return trained.config, trained.player
+
+
+def _check_random(keys: dict[str, Any]) -> None:
+    """Refuses what random actions lack, and what they have no use for."""
+    for key in ("random", "device"):
+        if key in keys:
+            raise gear.InvalidArgument(
+                f"[data] {key}={keys[key]} is not possible with policy={RANDOM}, whose actions are "
+                f"all random, by no network: leave {key}= out, or give policy=CHECKPOINT"
+            )
+    if "env" not in keys:
+        raise gear.InvalidArgument(
+            f"[data] env is missing: policy={RANDOM} was trained in none: give env=NAME, as "
+            "env=pendulum, or policy=CHECKPOINT, which plays in its own"
+        )
 
 
 def _share(keys: dict[str, Any]) -> float:
