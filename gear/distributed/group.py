@@ -27,6 +27,7 @@ from gear.distributed.member import ROLES, Member
 from gear.distributed.places import Places
 from gear.distributed.same import check_same
 from gear.distributed.timeout import resolve_timeout
+from gear.distributed.waiting import Waiting
 from gear.errors import InvalidArgument, TransportError
 from gear.in_process import InProcess
 
@@ -278,7 +279,11 @@ class Group(InProcess):
             "timeout_s": channel.timeout_s,
             "GEAR": _core.build_info()["version"],
         }
-        told = channel.exchange([here, own])
+        wait: AbstractContextManager[object] = nullcontext()
+        if channel.size > 1:
+            wait = Waiting.of_connected(channel.rank, channel.size, channel.timeout_s)
+        with wait:
+            told = channel.exchange([here, own])
         members = [Member.from_json(value) for value, _ in told]
         channel.members = tuple(members)
         check_same("[group] Group", [given for _, given in told])

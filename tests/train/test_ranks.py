@@ -396,3 +396,29 @@ def test_a_rank_without_the_gpu_is_named_by_one_sentence(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     found = by_rank(2, lambda ranks: ranks, device="cuda")
     assert [type(error) for error in found] == [gear.InvalidArgument, SystemExit]
+
+
+def test_a_wait_for_a_gpu_asks_less_and_less_often(monkeypatch):
+    """A rank that is behind may need the core."""
+
+    class Clock:
+        now = 0.0
+
+        def monotonic(self):
+            return self.now
+
+        def sleep(self, seconds):
+            self.now += seconds
+
+    class Work:
+        asked = 0
+
+        def is_completed(self):
+            self.asked += 1
+            return False
+
+    monkeypatch.setattr("gear.distributed.timeout.time", Clock())
+    ranks, work = Ranks.single(), Work()
+    ranks.backend = "nccl"
+    assert not ranks._is_done_soon(work)
+    assert 10 < work.asked < 100

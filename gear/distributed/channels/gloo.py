@@ -35,6 +35,7 @@ from gear.distributed.channels.roster import (
 from gear.distributed.process_life import keep_for_ever, last
 from gear.distributed.same import named
 from gear.distributed.timeout import LOOK_S, SLICE_S, Limit
+from gear.distributed.waiting import Waiting
 from gear.errors import TransportError
 
 MOMENT = timedelta(milliseconds=1)
@@ -61,6 +62,7 @@ class TorchChannel(Channel):
         store: a torch.distributed store for these ranks alone, in which this one has its place.
         server: the rank whose process serves the store; None: none of them.
         meeting: how long the ranks have for coming.
+        waiting: the wait for them, around this.
 
     Raises:
         TransportError: a rank did not come to the store in time, or its gloo cannot be reached.
@@ -77,6 +79,7 @@ class TorchChannel(Channel):
         *,
         server: int | None,
         meeting: Limit,
+        waiting: Waiting,
     ) -> None:
         super().__init__(rank, size, timeout_s)
         self._link = _Link(store)
@@ -84,7 +87,7 @@ class TorchChannel(Channel):
         self._tag = 0
         self._rolls = 0
         with self.doing("Group"):
-            self._link.pg = self._connect(meeting)
+            self._link.pg = self._connect(meeting, waiting)
 
     def _start(self) -> None:
         super()._start()
@@ -278,10 +281,10 @@ class TorchChannel(Channel):
 
     # ---- connecting ----
 
-    def _connect(self, meeting: Limit) -> Any:
+    def _connect(self, meeting: Limit, waiting: Waiting) -> Any:
         store, size = self._link.store, self.size
         try:
-            absent = wait_for_places(store, size, meeting.end)
+            absent = wait_for_places(store, size, meeting.end, waiting.tell)
             if not absent:
                 deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S)
                 self.members = in_time(deadline, lambda: who_came(store, size), SILENT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -23,8 +23,12 @@ SILENT = (
 )
 
 
-def wait_for_places(store: Any, size: int, deadline: float) -> list[int]:
+def wait_for_places(
+    store: Any, size: int, deadline: float, tell: Callable[[list[int]], None] = lambda _: None
+) -> list[int]:
     """The ranks that have not come until `deadline`.
+
+    tell: is given them whenever this has looked rank by rank, and where all have come.
 
     Raises:
         TransportError: one of them has said that it does not come.
@@ -47,6 +51,8 @@ def wait_for_places(store: Any, size: int, deadline: float) -> list[int]:
             raise TransportError(told)
         if each:
             ask_who = now + WHO_S
+        if each or not absent:
+            tell(absent)
         if now >= deadline:
             break
         time.sleep(min(POLL_S, max(deadline - time.monotonic(), 0)))

@@ -11,9 +11,10 @@ from typing import Any
 from gear.distributed.channels.base import Alone
 from gear.distributed.channels.horovod import HorovodChannel
 from gear.distributed.channels.mpi import MpiChannel, initialise_mpi
-from gear.distributed.meeting.from_torch import meet_at_store, meet_by_torch
-from gear.distributed.meeting.launch import Launch, find_launch, launcher_name
+from gear.distributed.meeting.from_torch import meet_at_store, meet_by_torch, waiting_for
+from gear.distributed.meeting.launch import ALONE, Launch, find_launch, launcher_name
 from gear.distributed.meeting.meeting import Meeting
+from gear.distributed.waiting import Waiting
 from gear.errors import InvalidArgument
 
 log = logging.getLogger("gear")
@@ -32,7 +33,8 @@ def meet_by_environment(timeout_s: float) -> Meeting:
         return meet_by_mpi(None, timeout_s)
     launch = find_launch(os.environ, _installed)
     if launch.via == "mpi":
-        initialise_mpi(timeout_s)
+        with waiting_for(launch, "the other ranks, in MPI_Init", None):
+            initialise_mpi(timeout_s)
         launch = _unless_mpi_is_another(launch)
     log.debug(
         "[group] %s (%s): rank %d of %s, via %s",
@@ -49,7 +51,8 @@ def meet_by_environment(timeout_s: float) -> Meeting:
     if launch.via == "horovod":
         import horovod.torch as hvd
 
-        hvd.init()  # ends by itself at exit
+        with waiting_for(launch, "the other ranks, in Horovod's init", None):
+            hvd.init()  # ends by itself at exit
         return meet_by_horovod(None, timeout_s)
     return Meeting(Alone(timeout_s), launch.launcher)
 
@@ -65,7 +68,9 @@ def meet_by_mpi(communicator: Any, timeout_s: float) -> Meeting:
             "[group] Group.from_mpi was given MPI.COMM_NULL: this rank is in no communicator, as "
             "after a Split without a colour; call it only on ranks that have one"
         )
-    channel = MpiChannel(communicator, timeout_s)
+    rank, size = communicator.Get_rank(), communicator.Get_size()
+    with Waiting.of_connected(rank, size, timeout_s):
+        channel = MpiChannel(communicator, timeout_s)
     return Meeting(channel, launcher_name(channel.size))
 
 
@@ -90,7 +95,8 @@ def _unless_mpi_is_another(launch: Launch) -> Launch:
         other = find_launch(os.environ, lambda name: name != "mpi4py" and _installed(name))
     except InvalidArgument as error:
         raise InvalidArgument(
-            f"{problem}; install an mpi4py for that MPI, or set MASTER_ADDR and MASTER_PORT"
+            f"{problem}; install an mpi4py for that MPI, or set MASTER_ADDR and MASTER_PORT; if "
+            f"this process is alone, give it {ALONE}"
         ) from error
     log.info("%s; the ranks meet at %s:%d instead", problem, other.address, other.port)
     return other

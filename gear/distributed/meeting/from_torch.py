@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from gear.distributed.calls import Late, in_time
+from gear.distributed.calls import STORE_WAIT_S, Late, in_time
 from gear.distributed.channels.base import Alone, Channel
 from gear.distributed.channels.gloo import TorchChannel
-from gear.distributed.meeting.launch import Launch, launcher_name
+from gear.distributed.channels.roster import SILENT, wait_for_places
+from gear.distributed.meeting.launch import Launch, is_in_shell, launcher_name
 from gear.distributed.meeting.meeting import Meeting
 from gear.distributed.meeting.meeting_point import (
     default_store,
@@ -21,24 +23,40 @@ from gear.distributed.meeting.meeting_point import (
     take_place,
     time_to_meet,
 )
+from gear.distributed.same import named
 from gear.distributed.timeout import Limit
+from gear.distributed.waiting import Waiting
 from gear.errors import InvalidArgument, TransportError
+
+SHELL_S = 2.0  # until something is said of a wait in what may be a shell of Slurm
+STORE = "the store of torch.distributed"
 
 
 def meet_at_store(launch: Launch, timeout_s: float) -> Meeting:
     """The ranks of a launch that meet at a store."""
     meeting = time_to_meet(timeout_s)
-    store = launch_store(launch, meeting)
-    own = own_store(store, range(launch.size))
     address = f"{launch.address}:{launch.port}"
-    try:
-        run = run_of(store, meeting.end)
-        take_place(own, launch.rank, launch.size, meeting.end, address, run)
-    except (Late, RuntimeError) as error:
-        raise _silent(address, error) from error
     server = None if served_by_agent() else 0
-    channel = TorchChannel(own, launch.rank, launch.size, timeout_s, server=server, meeting=meeting)
+    who = f"{'torchrun' if server is None else 'rank 0'}, which serves {address}"
+    if launch.rank == server:
+        who = "the other ranks"
+    with waiting_for(launch, who, timeout_s) as waiting:
+        store = launch_store(launch, meeting)
+        own = own_store(store, range(launch.size))
+        try:
+            run = run_of(store, meeting.end)
+            take_place(own, launch.rank, launch.size, meeting.end, address, run)
+        except (Late, RuntimeError) as error:
+            raise _silent(address, error) from error
+        place = (own, launch.rank, launch.size, timeout_s)
+        channel = TorchChannel(*place, server=server, meeting=meeting, waiting=waiting)
     return Meeting(channel, launch.launcher)
+
+
+def waiting_for(launch: Launch, who: str, most_s: float | None) -> Waiting:
+    """Of the ranks of a launch."""
+    quiet_s = SHELL_S if is_in_shell(os.environ) else None
+    return Waiting(launch.mine, who, launch.advice, most_s=most_s, quiet_s=quiet_s)
 
 
 def meet_by_torch(process_group: Any, timeout_s: float) -> Meeting:
@@ -103,35 +121,42 @@ def _meeting_of(ranks: Sequence[int], timeout_s: float, replicas: Meeting | None
         store = own_store(default_store(), ranks)
         server = ranks.index(0) if 0 in ranks and not served_by_agent() else None
         rank = ranks.index(dist.get_rank())
-        place = "the store of torch.distributed"
         meeting = Limit.of(timeout_s)
-        try:
-            take_place(store, rank, len(ranks), meeting.end, place, None)
-        except (Late, RuntimeError) as error:
-            raise _silent(place, error) from error
-        channel = TorchChannel(store, rank, len(ranks), timeout_s, server=server, meeting=meeting)
+        with Waiting.of_connected(rank, len(ranks), timeout_s) as waiting:
+            try:
+                take_place(store, rank, len(ranks), meeting.end, STORE, None)
+            except (Late, RuntimeError) as error:
+                raise _silent(STORE, error) from error
+            place = (store, rank, len(ranks), timeout_s)
+            channel = TorchChannel(*place, server=server, meeting=meeting, waiting=waiting)
     return Meeting(channel, launcher_name(dist.get_world_size()), replicas)
 
 
 def _from_all(value: Any, timeout_s: float) -> list[Any]:
     """What every rank of torch.distributed gave, without a connection between all of them."""
-    from datetime import timedelta
-
     import torch.distributed as dist
 
-    size = dist.get_world_size()
+    rank, size = dist.get_rank(), dist.get_world_size()
     store = own_store(default_store(), [-1, size])
-    keys = [f"{rank}" for rank in range(size)]
-
-    def tell_and_ask() -> list[Any]:
-        store.set(f"{dist.get_rank()}", json.dumps(value))
-        store.wait(keys, timedelta(seconds=timeout_s))
-        return [json.loads(text) for text in store.multi_get(keys)]
-
+    limit = Limit.of(timeout_s)
+    said = json.dumps(value)
     try:
-        return in_time(time.monotonic() + timeout_s, tell_and_ask, "not all ranks came")
+        with Waiting.of_connected(rank, size, timeout_s) as waiting:
+            in_time(limit.end, lambda: store.set(f"rank {rank}", said), SILENT)
+            absent = wait_for_places(store, size, limit.end, waiting.tell)
+        if absent:
+            raise TransportError(
+                f"[transport] {named(absent)} of torch.distributed did not come within "
+                f"{timeout_s:g} s: all of them make this group; look at their output"
+            )
+        keys = [f"rank {each}" for each in range(size)]
+        until = max(limit.end, time.monotonic() + STORE_WAIT_S)
+        texts = in_time(until, lambda: store.multi_get(keys), SILENT)
+    except TransportError:
+        raise
     except (Late, RuntimeError) as error:
-        raise _silent("the store of torch.distributed", error) from error
+        raise _silent(STORE, error) from error
+    return [json.loads(text) for text in texts]
 
 
 def _silent(place: str, error: Exception) -> TransportError:

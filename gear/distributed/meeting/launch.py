@@ -34,6 +34,32 @@ class Launch:
     port: int = 0
     found: str = ""
 
+    @property
+    def mine(self) -> str:
+        """This rank, for messages."""
+        return f"rank {self.rank} of {self.size}" if self.size else f"rank {self.rank}"
+
+    @property
+    def advice(self) -> str:
+        """What to do where the other ranks do not come: a shell that a launcher gave, as `srun
+        --pty bash` does, has the variables of several ranks and is one process."""
+        size = self.size or "N"
+        together = START.get(self.launcher, "with RANK from 0 to WORLD_SIZE - 1").format(size=size)
+        return (
+            f"{self.found} say that {self.launcher} started {self.size or 'more'} ranks; if they "
+            f"run, look at their output; if not, start all of them together, {together}, or give "
+            f"this process {ALONE}, by which it is alone"
+        )
+
+
+# How all ranks are started, by launcher.
+START = {
+    "srun": "as by `srun -n {size} python ...`",
+    "mpirun": "as by `mpirun -n {size} python ...`",
+    "horovodrun": "as by `horovodrun -np {size} python ...`",
+    "torchrun": "as by `torchrun ...`, on every node",
+}
+ALONE = "RANK=0 WORLD_SIZE=1 MASTER_ADDR=localhost"  # comes before what launchers set
 
 SINGLE = Launch("single", 0, 1, "none")
 
@@ -75,6 +101,12 @@ def find_launch(env: Mapping[str, str], installed: Callable[[str], bool]) -> Lau
     if plain:
         return _by_torch(env, installed, "environment", plain, "RANK, WORLD_SIZE")
     return SINGLE
+
+
+def is_in_shell(env: Mapping[str, str]) -> bool:
+    """Whether the step of Slurm has a terminal, as that of a shell has, whose other tasks have
+    ended long ago, and also that of a program of all tasks."""
+    return "SLURM_PTY_PORT" in env
 
 
 def launcher_name(size: int) -> str:
@@ -156,6 +188,7 @@ def _meeting_point(env: Mapping[str, str], launcher: str, size: int, found: str)
             f"[group] MASTER_ADDR is not set, and {found} say that {size} ranks meet on the host "
             "of rank 0: set MASTER_ADDR to its name and MASTER_PORT to a free port"
             + (", or install mpi4py" if launcher == "mpirun" else "")
+            + f"; if this process is alone, give it {ALONE}"
         )
     if port is None:
         raise InvalidArgument(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from typing import Any
 
 from torch import Tensor
 
 import gear
+from gear.distributed.meeting.from_torch import waiting_for
 from gear.distributed.meeting.launch import SINGLE, find_launch
-from gear.distributed.timeout import SLICE_S
+from gear.distributed.timeout import SLICE_S, done_within
 from gear.train.config import Place
 from gear.train.ranks.ranks import ROLL_CALL_S, Ranks
 
@@ -30,15 +30,18 @@ def start_horovod(place: Place, timeout_s: float) -> Ranks:
         )
     import horovod.torch as hvd
 
-    hvd.init()  # ends by itself at exit
+    try:
+        launch = find_launch(os.environ, lambda _: True)
+    except gear.InvalidArgument:  # of addresses that Horovod needs none of
+        launch = SINGLE
+    init: AbstractContextManager[object] = nullcontext()
+    if launch.size != 1:
+        init = waiting_for(launch, "the other ranks, in Horovod's init", None)
+    with init:
+        hvd.init()  # ends by itself at exit
+    launcher, started = launch.launcher, launch.size
     if place.world_size is not None:
         launcher, started = "world_size=", place.world_size
-    else:
-        try:
-            launch = find_launch(os.environ, lambda _: True)
-        except gear.InvalidArgument:  # of addresses that Horovod needs none of
-            launch = SINGLE
-        launcher, started = launch.launcher, launch.size
     if started > 1 and started != hvd.size():
         raise gear.InvalidArgument(
             f"[train] dist=horovod: Horovod sees {hvd.size()} rank(s) and {launcher} says {started}"
@@ -69,13 +72,18 @@ class HorovodRanks(Ranks):
         knows no time-out: here a peer that has ended, or that hangs, ends the wait."""
         with self._naming_the_missing():
             for handle in handles:
-                self._wait_for(partial(_is_done_soon, handle))
+                self._wait_until_done(handle)
 
     def _finish(self, handle: Any) -> None:
         import horovod.torch as hvd
 
-        self._wait_for(partial(_is_done_soon, handle))
+        self._wait_until_done(handle)
         hvd.synchronize(handle)
+
+    def _wait_until_done(self, handle: Any) -> None:
+        import horovod.torch as hvd
+
+        self._wait_for(lambda: done_within(SLICE_S, lambda: hvd.poll(handle)))
 
     def _wait_for(self, is_done: Callable[[], bool]) -> None:
         try:
@@ -85,17 +93,3 @@ class HorovodRanks(Ranks):
                 # Names those that hang.
                 self.group.barrier(ROLL_CALL_S, waited_s=self.group.timeout_s)
             raise
-
-
-def _is_done_soon(handle: Any) -> bool:
-    """Whether it is, within SLICE_S. It looks less often the longer it waits: a rank that is far
-    behind may need the core that this one would keep busy."""
-    import horovod.torch as hvd
-
-    begin = time.monotonic()
-    while not hvd.poll(handle):
-        waited = time.monotonic() - begin
-        if waited > SLICE_S:
-            return False
-        time.sleep(max(20e-6, waited / 8))
-    return True

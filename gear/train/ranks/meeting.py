@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 
 import gear
-from gear.distributed.meeting.launch import Launch, find_launch
+from gear.distributed.meeting.launch import ALONE, Launch, find_launch
 from gear.distributed.meeting.meeting_point import decline, has_come
 from gear.distributed.timeout import SLICE_S
 from gear.train.config import Ddp, Horovod, Place
@@ -58,9 +58,10 @@ def start_ranks(place: Place) -> Ranks:
         size = place.world_size if by_hand else launch.size
         if size != 1:
             who = "rank= and world_size= say" if by_hand else f"{launch.launcher} says"
+            alone = "" if by_hand else f", or, if this process is alone, give it {ALONE}"
             raise gear.InvalidArgument(
                 f"[train] {who} that this is one of {size or 'several'} processes, and each would "
-                "train by itself: add dist=ddp, or start one process"
+                f"train by itself: add dist=ddp, or start one process{alone}"
             )
         return Ranks.single(place.device)
     if by_hand:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import gear
 from gear.distributed.calls import Late, in_time, soon
-from gear.distributed.timeout import SLICE_S, Limit
+from gear.distributed.timeout import SLICE_S, Limit, done_within
 from gear.distributed.together import alike, together
 from gear.train.ranks.devices import gpu_of, gpus_for, take_device
 from gear.train.ranks.leaving import leave_after
@@ -284,9 +284,7 @@ class Ranks:
                 work.wait(timedelta(seconds=SLICE_S))
         else:
             # wait() of NCCL only makes the stream wait: the next read of a result would then hang.
-            until = time.monotonic() + SLICE_S
-            while not work.is_completed() and time.monotonic() < until:
-                time.sleep(20e-6)
+            done_within(SLICE_S, work.is_completed)
         return bool(work.is_completed())
 
     @contextlib.contextmanager
