@@ -29,14 +29,20 @@ night|down|8:00:00|1-infinite|30|64|(null)|idle
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with stand-ins: sinfo tells of SINFO, sbatch writes down what it was given."""
+    """A folder with stand-ins: sinfo tells of SINFO, sbatch writes down what it was given, and with
+    --test-only takes all but what `never` says."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "told").write_text(SINFO)
     put(folder / "sinfo", f"cat '{folder}/told'")
     put(
         folder / "sbatch",
-        f"""cp "$1" '{folder}/script'; echo "${{1##*/}}" >'{folder}/words'
+        f"""if [ "$1" = --test-only ]; then
+  cp "$2" '{folder}/tested'
+  [ ! -e '{folder}/never' ] || {{ cat '{folder}/never' >&2; exit 1; }}
+  echo 'sbatch: Job 7 to start at 2026-11-26T05:00:00' >&2; exit 0
+fi
+cp "$1" '{folder}/script'; echo "${{1##*/}}" >'{folder}/words'
 shift; printf '%s\\n' "$@" >>'{folder}/words'; echo 'Submitted batch job 7'""",
     )
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
@@ -104,6 +110,43 @@ def test_short_options_by_set(cluster, capsys):
     assert {"#SBATCH -C haswell", "#SBATCH -k"} <= set(found)
 
 
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("a b", '"a b"'),
+        (" ", '" "'),
+        ("it's", '"it\'s"'),
+        ('say "no"', r'"say \"no\""'),
+        ("back\\slash", r'"back\\slash"'),
+        ("a#b", '"a#b"'),
+        ("a # b", '"a # b"'),
+        ("gpu:h100:4", "gpu:h100:4"),
+        ("%x-%j.out", "%x-%j.out"),
+        ("node[1-3,7]", "node[1-3,7]"),
+        ("haswell&bigmem|skylake*2", "haswell&bigmem|skylake*2"),
+    ],
+)
+def test_values_are_quoted_where_they_have_to_be(cluster, capsys, value, written):
+    words = ["--set", f"comment={value}", "--set", f"-J={value}"]
+    assert main(["slurm", "render", "1node", *words]) == 0
+    text = capsys.readouterr().out
+    assert f"#SBATCH --comment={written}" in text.splitlines()
+    assert f"#SBATCH --job-name={written}" in [line.split("    #")[0] for line in lines(text)]
+    [options] = Template(text).parts
+    assert (options["comment"], options["job-name"]) == (value, value)
+    again = Template(text)
+    again.set("comment", "plain")
+    assert again.parts[0]["comment"] == "plain"
+    assert lines(again.text).count("#SBATCH --comment=plain") == 1
+
+
+def test_a_quoted_value_keeps_the_comment_behind_it():
+    template = Template('#!/bin/bash\n#SBATCH --comment="a # b"  # mine\n')
+    assert template.parts == [{"comment": "a # b"}]
+    template.set("comment", "c d")
+    assert template.text == '#!/bin/bash\n#SBATCH --comment="c d"  # mine\n'
+
+
 def test_short_options_of_an_own_script(cluster, capsys, tmp_path):
     own = tmp_path / "own.sbatch"
     own.write_text("#!/bin/bash\n#SBATCH -N 2 # nodes\n#SBATCH -t 10\n\necho\n#SBATCH -N 9\n")
@@ -139,7 +182,8 @@ def test_submit_hands_over_the_script_and_the_words(cluster, capsys):
 
 
 def test_what_sbatch_refuses_is_one_sentence(cluster, capsys):
-    put(cluster / "sbatch", "echo 'sbatch: error: Invalid account' >&2; exit 1")
+    refuses = "[ $1 = --test-only ] || { echo 'sbatch: error: Invalid account' >&2; exit 1; }"
+    put(cluster / "sbatch", refuses)
     assert main(["slurm", "submit", "1node"]) == 2
     assert capsys.readouterr().err == "gear: [slurm] sbatch refuses the job: Invalid account\n"
 
@@ -185,6 +229,63 @@ def test_refused(cluster, capsys, command, words, sentence):
     assert said.err.count("\n") == 1
     assert sentence in said.err
     assert not (cluster / "script").exists()
+
+
+@pytest.mark.parametrize("command", ["render", "submit"])
+@pytest.mark.parametrize("option", ["gpus=2", "mem=9999999G", "ntasks=9999", "constraint=no"])
+def test_what_slurm_would_never_run_is_refused(cluster, capsys, command, option):
+    """It is asked about the script as it would be submitted, and knows all options."""
+    error = "allocation failure: Requested node configuration is not available"
+    (cluster / "never").write_text(f"sbatch: error: {error}\n")
+    words = ["--set", "cpus-per-task=1", "--set", option, "--set", "partition=long"]
+    assert main(["slurm", command, "1node", *words, "--nodes", "4"]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"gear: [slurm] sbatch refuses the job: {error}\n")
+    assert f"#SBATCH --{option}" in (cluster / "tested").read_text()
+    assert not (cluster / "script").exists()
+
+
+def test_nodes_that_slurm_has_and_not_now_are_waited_for(cluster, capsys):
+    error = "allocation failure: Required node not available (down, drained or reserved)"
+    (cluster / "never").write_text(f"sbatch: error: {error}\n")
+    assert main(["slurm", "submit", "1node"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "Submitted batch job 7\n"
+    assert said.err == f"gear: [slurm] the job has to wait: {error}\n"
+
+
+def test_slurm_tells_only_of_nodes_that_are_up(cluster, capsys):
+    """Others of the partition are drained: those may be what the job asks for."""
+    error = "allocation failure: Requested node configuration is not available"
+    (cluster / "never").write_text(f"sbatch: error: {error}\n")
+    assert main(["slurm", "submit", "1node", "--set", "constraint=big"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "Submitted batch job 7\n"
+    assert said.err == (
+        f"gear: [slurm] on the nodes that are up Slurm would not run the job: {error}; 2 node(s) "
+        "of its partitions are away: it waits for these, or sbatch refuses it\n"
+    )
+    (cluster / "never").write_text("sbatch: error: allocation failure: Invalid feature\n")
+    assert main(["slurm", "submit", "1node", "--set", "constraint=big"]) == 2
+    assert "sbatch refuses the job: allocation failure: Invalid f" in capsys.readouterr().err
+
+
+def test_slurm_is_asked_about_what_is_printed(cluster, capsys):
+    assert main(["slurm", "render", "1node", "--set", "mem=1G"]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ((cluster / "tested").read_text(), "")
+    assert not (cluster / "script").exists()
+
+
+def test_sinfo_without_sbatch(cluster, capsys, monkeypatch):
+    (cluster / "sbatch").unlink()
+    monkeypatch.setenv("PATH", f"{cluster}:/nowhere")
+    put(cluster / "sinfo", f"exec /bin/cat '{cluster}/told'")
+    for command in ("render", "submit"):
+        assert main(["slurm", command, "1node"]) == 2
+        said = capsys.readouterr()
+        assert (said.out, said.err.count("\n")) == ("", 1)
+        assert "sbatch checks and takes jobs, and is not here: run this on a login" in said.err
 
 
 def test_nodes_that_are_away_are_waited_for(cluster, capsys):

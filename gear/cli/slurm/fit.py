@@ -39,9 +39,7 @@ def check(options: Mapping[str, str], cluster: Mapping[str, Partition]) -> str:
     """Raises InvalidArgument if no partition that the job names, or the default one, can give what
     its options ask for. Returns a warning where nodes are away that it would have to wait for."""
     wish = Wish.of(options)
-    names = [name for name in options.get("partition", "").split(",") if name]
-    if not names:
-        names = [partition.name for partition in cluster.values() if partition.is_default]
+    names = _named(options, cluster)
     if not names:
         raise InvalidArgument(
             "[slurm] the cluster has no default partition: name one with --set partition=, of "
@@ -61,6 +59,12 @@ def check(options: Mapping[str, str], cluster: Mapping[str, Partition]) -> str:
     others = [name for name in cluster if name not in names and not why_not(wish, cluster[name])]
     remedy = f", or --set partition={others[0]}, which has it" if others else ""
     raise InvalidArgument(f"[slurm] {refusals[0]}: ask for less{remedy}")
+
+
+def num_away(options: Mapping[str, str], cluster: Mapping[str, Partition]) -> int:
+    """How many nodes of the partitions that the job names are down, drained and the like."""
+    found = [cluster[name] for name in _named(options, cluster) if name in cluster]
+    return sum(nodes.count for each in found for nodes in each.nodes if nodes.away)
 
 
 def why_not(wish: Wish, partition: Partition) -> str:
@@ -90,6 +94,12 @@ def why_not(wish: Wish, partition: Partition) -> str:
         gpu = f" and {sum(wish.gpus.values())} GPUs" if wish.gpus else ""
         return f"{name} has {fitting} nodes with {wish.cpus} CPUs{gpu}, and --nodes={wish.nodes}"
     return ""
+
+
+def _named(options: Mapping[str, str], cluster: Mapping[str, Partition]) -> list[str]:
+    """The partitions that the job names, or the default one."""
+    names = [name for name in options.get("partition", "").split(",") if name]
+    return names or [each.name for each in cluster.values() if each.is_default]
 
 
 def _suits(wish: Wish, nodes: Nodes) -> bool:

@@ -23,7 +23,9 @@ LONG = {
     "-q": "qos",
     "-t": "time",
 }
-_LINE = re.compile(r"#SBATCH\s+(?P<option>-\S+?)(?:(?:=|\s+)(?P<value>[^#\s]\S*))?\s*(?:#.*)?")
+_VALUE = r"""(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^#\s]\S*)"""
+_LINE = re.compile(rf"#SBATCH\s+(?P<option>-\S+?)(?:(?:=|\s+){_VALUE})?(?P<rest>\s*(?:#.*)?)")
+_PLAIN = re.compile(r"[\w@%+=:,./\[\]*&|~!^(){}<>?;-]+")  # read as it stands, without quotes
 _OFFERED = re.compile(r"##SBATCH\s+--(?P<option>[\w-]+)(?:=\S*)?(?P<rest>.*)")
 _NEXT_PART = re.compile(r"#SBATCH\s+hetjob\b")
 
@@ -47,7 +49,7 @@ class Template:
             if _NEXT_PART.match(line):
                 found.append({})
             elif match := _LINE.fullmatch(line):
-                found[part][long_name(match["option"])] = match["value"] or ""
+                found[part][long_name(match["option"])] = unquoted(match["value"] or "")
         return found
 
     def set(self, option: str, value: str, part: int = 0) -> None:
@@ -60,7 +62,7 @@ class Template:
                 "from 0: name one of them, or leave the number out for the first"
             )
         begin, is_ = ("--", "=") if len(option) > 1 else ("-", " ")
-        setting = f"#SBATCH {begin}{option}" + (f"{is_}{value}" if value else "")
+        setting = f"#SBATCH {begin}{option}" + (f"{is_}{quoted(value)}" if value else "")
         last = offered = None
         for number, of in self._header():
             if of != part:
@@ -68,8 +70,7 @@ class Template:
             line = self._lines[number]
             match = _LINE.fullmatch(line)
             if match and long_name(match["option"]) == option:
-                comment = re.search(r"\s+#.*$", line[1:])
-                self._lines[number] = setting + (comment[0] if comment else "")
+                self._lines[number] = setting + match["rest"].rstrip()
                 return
             wish = _OFFERED.fullmatch(line)
             if wish and wish["option"] == option:
@@ -90,6 +91,21 @@ class Template:
                 part += 1
             if line.startswith(("#SBATCH", "##SBATCH")):
                 yield number, part
+
+
+def quoted(value: str) -> str:
+    """The value as sbatch reads it in a line of a script: a backslash takes what follows as it is,
+    also between quotes."""
+    if _PLAIN.fullmatch(value):
+        return value
+    return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
+
+
+def unquoted(text: str) -> str:
+    """The inverse of `quoted`."""
+    if text[:1] not in ("'", '"'):
+        return text
+    return re.sub(r"\\(.)", r"\1", text[1:-1])
 
 
 def read(name: str) -> Template:
