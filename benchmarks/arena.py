@@ -80,12 +80,13 @@ def play(
     say: Callable[[str], None],
     order: random.Random,
 ) -> dict[str, Any]:
-    """Run the workloads of one dataset. Returns {"versions", "memory", "results", "failures"}, each
-    keyed by contestant, results by workload first.
+    """Run the workloads of one dataset. Returns {"versions", "memory", "results", "not_measured",
+    "failures"}, each keyed by contestant, results and what was not measured by workload first.
 
     `order` shuffles the turns of every round, so that nobody always follows the same one, whose
     threads may work on for a while."""
-    found: dict[str, Any] = {"versions": {}, "memory": {}, "results": {}, "failures": {}}
+    keys = ("versions", "memory", "results", "not_measured", "failures")
+    found: dict[str, Any] = {key: {} for key in keys}
     try:
         for entry in entries:  # All start importing at once.
             if entry.remote is None:
@@ -124,9 +125,12 @@ def _compete(
     order: random.Random,
 ) -> dict[str, Any]:
     started: dict[str, dict[str, Any]] = {}
+    not_measured = found["not_measured"][workload.name] = {}
     for entry in entries:
         reply = _ask(entry, found, "start", workload=workload.asdict(), warm_up_s=pace.warm_up_s)
-        if reply and reply["offered"]:
+        if reply and "not_measured" in reply:
+            not_measured[entry.name] = reply["not_measured"]
+        elif reply and reply["offered"]:
             started[entry.name] = reply
     turns: dict[str, list[dict[str, Any]]] = {name: [] for name in started}
     for _ in range(pace.rounds_of(workload)):

@@ -35,11 +35,16 @@ Tensors = Mapping[str, Any]
 """Name -> torch tensor, as delivered."""
 
 
+class NotMeasured(Exception):
+    """A library's call could not be made here; the message says why."""
+
+
 class Contestant:
     """Base of the adapters.
 
     A method named like a workload's kind takes the Workload and returns the call to be timed, which
-    gives the delivered tensors. A method that is missing or returns None: not offered.
+    gives the delivered tensors. A method that is missing or returns None: not offered. One that
+    raises NotMeasured: the library has such a call, and it could not be made here.
     """
 
     name: str
@@ -118,7 +123,10 @@ class _Side:
         work = workloads.Workload(**workload)
         method = getattr(self.contestant, work.kind, None)
         self.contestant.variant, self.contestant.delivered = self.contestant.setting, 1.0
-        call = method(work) if method else None
+        try:
+            call = method(work) if method else None
+        except NotMeasured as reason:
+            return {"offered": True, "not_measured": str(reason)}
         if call is None:
             return {"offered": False}
         self.call, self.to_disk = call, work.to_disk

@@ -17,7 +17,8 @@ Span = dict[str, float]
 
 
 def merge(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """{"results", "memory", "versions", "failures"} of all runs together, keyed as those of one.
+    """{"results", "not_measured", "memory", "versions", "failures"} of all runs together, keyed as
+    those of one. What one run has measured is not in `not_measured`.
 
     Each contestant of a workload gets
 
@@ -31,7 +32,8 @@ def merge(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
     and what stays the same in all runs. Memory is that of the run that held most.
     """
-    merged: dict[str, Any] = {"results": {}, "memory": {}, "versions": {}, "failures": {}}
+    keys = ("results", "not_measured", "memory", "versions", "failures")
+    merged: dict[str, Any] = {key: {} for key in keys}
     for run in runs:
         merged["versions"].update(run["versions"])
         merged["failures"].update(run["failures"])
@@ -40,7 +42,10 @@ def merge(runs: list[dict[str, Any]]) -> dict[str, Any]:
             for name, held in contestants.items():
                 kept[name] = max(kept.get(name, held), held, key=lambda h: h["resident_bytes"])
     for workload in runs[0]["results"]:
-        merged["results"][workload] = _merge_workload([run["results"][workload] for run in runs])
+        results = _merge_workload([run["results"][workload] for run in runs])
+        why = {who: why for run in runs for who, why in run["not_measured"][workload].items()}
+        merged["results"][workload] = results
+        merged["not_measured"][workload] = {w: why[w] for w in why if w not in results}
     return merged
 
 

@@ -8,8 +8,9 @@
     python benchmarks/replay.py --quick                  tiny sizes, no libraries: seconds
 
 The JSON holds machine, repeats, rounds, versions, workloads, units, results (workload -> contestant
--> figures, see repeats.py), not_offered (workload -> contestants), memory (dataset -> contestant),
-targets, failures, peers_missing (library -> why).
+-> figures, see repeats.py), not_offered (workload -> contestants that have no call for it),
+not_measured (workload -> contestant -> why its call could not be made here), memory (dataset ->
+contestant), targets, failures, peers_missing (library -> why).
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def main(arguments: list[str] | None = None) -> int:
         "units": {w.name: w.unit for w in work},
         **merged,
         "not_offered": {
-            name: [who for who in asked if who not in contestants]
-            for name, contestants in merged["results"].items()
+            name: [w for w in asked if w not in {*results, *merged["not_measured"][name]}]
+            for name, results in merged["results"].items()
         },
         "targets": targets.judge(merged["results"], merged["memory"]),
         "peers_missing": missing,
@@ -79,16 +80,17 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(
     work: list[workloads.Workload], entries: list[arena.Entry], pace: arena.Pace, number: int
 ) -> dict[str, Any]:
-    """One whole run, {"versions", "memory", "results", "failures"}; `number` decides the turns."""
+    """One whole run, as `arena.play` tells of a dataset; `number` decides the turns."""
     order = random.Random(number)
-    run: dict[str, Any] = {"versions": {}, "memory": {}, "results": {}, "failures": {}}
+    keys = ("versions", "results", "not_measured", "failures")
+    run: dict[str, Any] = {"memory": {}, **{key: {} for key in keys}}
     with tempfile.TemporaryDirectory(prefix="gear-bench-", dir=_scratch_parent()) as scratch:
         for dataset in dict.fromkeys(w.dataset for w in work):
             of_dataset = [w for w in work if w.dataset == dataset]
             _say(f"run {number + 1} of {pace.repeats}, {dataset}")
             found = arena.play(dataset, of_dataset, entries, pace, Path(scratch), _say, order)
             run["memory"][dataset] = found["memory"]
-            for key in ("versions", "results", "failures"):
+            for key in keys:
                 run[key].update(found[key])
         arena.close(entries)
     return run

@@ -29,6 +29,8 @@ def show(report: dict[str, Any]) -> None:
         table(f"{name}: {report['units'][name]}", head, rows)
         if report["not_offered"].get(name):
             print(f"not offered by {', '.join(report['not_offered'][name])}")
+        for who, why in report["not_measured"].get(name, {}).items():
+            print(f"{who} was not measured: {why}")
     for dataset, memory in report["memory"].items():
         head = ["", "resident B/step", "said B/step", "steps", "fill s"]
         table(f"memory: {dataset}", head, [_memory(*item) for item in memory.items()])

@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,7 @@ def test_report_has_every_key(report: dict[str, Any]) -> None:
         "units",
         "results",
         "not_offered",
+        "not_measured",
         "memory",
         "targets",
         "failures",
@@ -165,7 +167,14 @@ def one_run(**wall_us: float) -> dict[str, Any]:
         }
         for name, us in wall_us.items()
     }
-    return {"versions": {}, "memory": {}, "failures": {}, "results": {"work": figures}}
+    results, reasons = {"work": figures}, {"work": {}}
+    return {
+        "versions": {},
+        "memory": {},
+        "failures": {},
+        "results": results,
+        "not_measured": reasons,
+    }
 
 
 def test_runs_are_reported_as_median_and_range() -> None:
@@ -209,6 +218,15 @@ def test_a_contestant_of_some_runs_counts_in_those() -> None:
     assert work["cpprb"]["gear_ratio"] == {"median": 3, "min": 3, "max": 3}
 
 
+def test_what_could_not_be_measured_is_told_with_its_reason() -> None:
+    """Unless a run has measured it."""
+    from repeats import merge
+
+    runs = [one_run(gear=10), one_run(gear=12, cpprb=24)]
+    runs[0]["not_measured"]["work"] = {"cpprb": "no time", "torchrl": "its tree does not load"}
+    assert merge(runs)["not_measured"]["work"] == {"torchrl": "its tree does not load"}
+
+
 @pytest.mark.parametrize(
     ("low", "high", "verdict"), [(1.5, 1.7, "pass"), (1.2, 1.4, "fail"), (1.4, 1.6, "noise")]
 )
@@ -238,6 +256,93 @@ def test_a_contestant_that_cannot_start_is_named_with_its_reason(tmp_path: Path)
         "transitions", [], [entry], arena.QUICK, tmp_path, lambda text: None, random.Random(1)
     )
     assert found["failures"] == {"absent": "absent ended during 'hello': no module absent"}
+
+
+PEER = """
+from protocol import Contestant, NotMeasured, serve
+
+
+class Peer(Contestant):
+    name = "peer"
+
+    def weighted(self, work):
+        raise NotMeasured("its tree does not load")
+
+
+serve(Peer())
+"""
+
+
+@slow
+def test_a_call_that_cannot_be_made_is_not_one_that_is_not_offered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And does not end the contestant."""
+    import arena
+    import report
+    import workloads
+
+    (tmp_path / "peer.py").write_text(PEER)
+    entry = arena.Entry("peer", [sys.executable, str(tmp_path / "peer.py")])
+    work = [w for w in workloads.everything(quick=True) if w.kind in ("weighted", "uniform")]
+    found = arena.play(
+        *("transitions", work, [entry], arena.QUICK, tmp_path),
+        *(lambda text: None, random.Random(1)),
+    )
+    arena.close([entry])
+    assert found["failures"] == {}
+    assert found["not_measured"] == {
+        "uniform_256": {},
+        "weighted_256": {"peer": "its tree does not load"},
+    }
+    told = {"units": {w.name: "" for w in work}, "memory": {}, "targets": [], "peers_missing": {}}
+    report.show({**found, **told, "repeats": 1, "not_offered": {"uniform_256": ["peer"]}})
+    said = capsys.readouterr().out
+    assert "not offered by peer" in said
+    assert "peer was not measured: its tree does not load" in said
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_torchrl_without_its_compiled_tree_is_not_measured(
+    missing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stand-ins of its packages, which are not installed here."""
+    import protocol
+    import workloads
+
+    class Anything:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any:
+            return Anything
+
+    samplers = types.ModuleType("torchrl.data.replay_buffers.samplers")
+    samplers.SumSegmentTreeFp32 = None if missing else object()
+    samplers.PrioritizedSampler = samplers.Sampler = Anything
+    data = types.ModuleType("torchrl.data")
+    data.LazyTensorStorage = data.ReplayBuffer = Anything
+    buffers = types.ModuleType("torchrl.data.replay_buffers")
+    buffers.samplers = samplers
+    tensordict = types.ModuleType("tensordict")
+    tensordict.TensorDict = dict
+    for module in (types.ModuleType("torchrl"), data, buffers, samplers, tensordict):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "peers"))
+    monkeypatch.delitem(sys.modules, "torchrl_peer", raising=False)
+    import torchrl_peer
+
+    peer = torchrl_peer.TorchRL()
+    monkeypatch.setattr(peer, "_make", lambda *_: Anything())
+    peer.data = types.SimpleNamespace(num_steps=4)
+    work = next(w for w in workloads.everything(quick=True) if w.kind == "prioritised")
+    if missing:
+        for method in (peer.weighted, peer.prioritised):
+            with pytest.raises(protocol.NotMeasured, match="its compiled sum tree was built for"):
+                method(work)
+    else:
+        assert callable(peer.weighted(work))
+        assert callable(peer.prioritised(work))
+    monkeypatch.delitem(sys.modules, "torchrl_peer")
 
 
 @pytest.mark.parametrize("episode_pages", [False, True])

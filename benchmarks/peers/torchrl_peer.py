@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from protocol import Contestant, Tensors, serve
+from protocol import Contestant, NotMeasured, Tensors, serve
 from tensordict import TensorDict
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.data.replay_buffers import samplers
@@ -35,14 +35,12 @@ class TorchRL(Contestant):
 
     frames = uniform
 
-    def weighted(self, work: Workload) -> Callable[[], Tensors] | None:
+    def weighted(self, work: Workload) -> Callable[[], Tensors]:
         buffer = self._prioritised(work)
-        return (lambda: dict(buffer.sample())) if buffer else None
+        return lambda: dict(buffer.sample())
 
-    def prioritised(self, work: Workload) -> Callable[[], Tensors] | None:
+    def prioritised(self, work: Workload) -> Callable[[], Tensors]:
         buffer = self._prioritised(work)
-        if buffer is None:
-            return None
         priorities = torch.rand(work.items) + 0.01
 
         def call() -> Tensors:
@@ -52,10 +50,12 @@ class TorchRL(Contestant):
 
         return call
 
-    def _prioritised(self, work: Workload) -> ReplayBuffer | None:
-        """None where its compiled sum tree was built for another torch and does not load."""
+    def _prioritised(self, work: Workload) -> ReplayBuffer:
         if samplers.SumSegmentTreeFp32 is None:
-            return None
+            raise NotMeasured(
+                f"its compiled sum tree was built for another torch than {torch.__version__}, and "
+                "does not load"
+            )
         count = self.data.num_steps
         buffer = self._make(samplers.PrioritizedSampler(count, alpha=0.6, beta=0.4), work.items)
         buffer.update_priority(torch.arange(count), torch.rand(count) + 0.01)
