@@ -19,7 +19,9 @@ class Writer(InProcess, _core.Writer):
     consecutive steps (every column ``[T, *shape]``). Values are NumPy arrays of the column's dtype,
     CPU tensors with DLPack, or Python scalars for scalar columns. Floats of another width are
     rounded to the column's, unless a finite one would become infinite; nothing else is converted.
-    The first step opens an episode. A priority of None stands for the largest so far.
+    The first step opens an episode. A priority of None stands for the largest so far. A vector
+    environment that resets itself returns rows that are no steps, and a writer cannot tell: do not
+    append these.
 
     Both raise InvalidArgument for a missing, unknown or misshapen column, a value that does not fit
     or a bad priority, and then store nothing; OutOfMemory if every page belongs to an open episode;
