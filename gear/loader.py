@@ -357,9 +357,7 @@ def _law_of(sampler: Sampler) -> dict[str, Any]:
     return {
         "policy": sampler.policy,
         "unit": sampler.unit,
-        "alpha": check_between(
-            "[select] alpha", getattr(sampler, "alpha", 0.0), most=MOST_ALPHA
-        ),
+        "alpha": check_between("[select] alpha", getattr(sampler, "alpha", 0.0), most=MOST_ALPHA),
         "shuffle": check_flag("[select] shuffle", getattr(sampler, "shuffle", False)),
         "drop_last": check_flag("[select] drop_last", getattr(sampler, "drop_last", False)),
     }
