@@ -198,8 +198,10 @@ Received draw_together(const Law& law, uint32_t ranks, uint64_t batch_size) {
       std::vector<double> times;
       for (int i = 0; i < kBatches; ++i) {
         group::DrawnBatch drawn;
+        deliver::TakenBatch taken;
         const double start = thread_us();
-        if (draws.draw({true, false}, drawn) == group::GlobalDraw::Round::kDrawn) {
+        if (draws.draw({true, false}, drawn, taken) == group::GlobalDraw::Round::kDrawn) {
+          taken.deliver();
           shard->end_read(drawn.ticket);
         }
         times.push_back(thread_us() - start);

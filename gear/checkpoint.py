@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -25,7 +26,8 @@ def save(shard: _core.Shard, path: str | os.PathLike[str]) -> None:
     try:
         Path(os.fsdecode(path)).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise IoError(error.errno or 0, f"[io] {error}") from error
+        if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP, errno.EEXIST):  # the core says more
+            raise IoError(error.errno or 0, f"[io] {error}") from error
     _core.save(shard, os.fspath(path))
 
 

@@ -93,6 +93,7 @@ WRITER: dict[str, Expected] = {
 LOADER: dict[str, Expected] = {
     "beta": (ANSWERED, lambda world: world.loader.beta),
     "beta.setter": (REFUSED, set_beta),
+    "seed": (ANSWERED, lambda world: world.loader.seed),
     "state_dict": (REFUSED, lambda world: world.loader.state_dict()),
     "load_state_dict": (REFUSED, lambda world: world.loader.load_state_dict(world.state)),
     "stats": (REFUSED, lambda world: world.loader.stats()),

@@ -98,8 +98,15 @@ class Rank {
 
   // One batch: what goes to every rank, byte by byte. The pages are given back.
   std::vector<group::Parcel> draw() {
+    std::vector<group::Parcel> parcels = draw_ahead();
+    taken.deliver();
+    return parcels;
+  }
+
+  // The same, and it counts when `taken` is delivered.
+  std::vector<group::Parcel> draw_ahead() {
     group::DrawnBatch drawn;
-    expect(draws->draw({true, false}, drawn) == group::GlobalDraw::Round::kDrawn,
+    expect(draws->draw({true, false}, drawn, taken) == group::GlobalDraw::Round::kDrawn,
            "nothing was drawn");
     shard->end_read(drawn.ticket);
     return std::move(drawn.parcels);
@@ -116,6 +123,7 @@ class Rank {
   std::shared_ptr<group::Peers> peers;
   std::shared_ptr<const plan::BatchLayout> layout;
   std::unique_ptr<group::GlobalDraw> draws;
+  deliver::TakenBatch taken;
   select::SamplerOptions sampler;
   uint64_t next_episode = 1;
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/errors.h"
+#include "base/threads/signals_blocked.h"
 #include "transport/mpi/runtime.h"
 #include "transport/mpi/waiting.h"
 
@@ -43,10 +44,14 @@ MPI_Comm create(const std::vector<int>& world_ranks, int tag, double timeout_s,
                        &made->members),
         "MPI_Group_incl");
   check(MPI_Group_free(&world), "MPI_Group_free");
-  std::thread maker([made, tag] {
-    made->code = MPI_Comm_create_group(MPI_COMM_WORLD, made->members, tag, &made->communicator);
-    made->is_there = true;
-  });
+  std::thread maker;
+  {
+    const base::SignalsBlocked signals;
+    maker = std::thread([made, tag] {
+      made->code = MPI_Comm_create_group(MPI_COMM_WORLD, made->members, tag, &made->communicator);
+      made->is_there = true;
+    });
+  }
   try {
     transport::mpi::wait_until([&] { return made->is_there.load(); }, timeout_s, late);
   } catch (...) {

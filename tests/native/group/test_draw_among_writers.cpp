@@ -141,7 +141,9 @@ void draw_among_writers(Transport& control, Policy policy, int batches) {
   try {
     for (int batch = 0; batch < batches; ++batch) {
       DrawnBatch drawn;
-      expect(rank.draws->draw({true, false}, drawn) == GlobalDraw::Round::kDrawn, "no draw");
+      gear::deliver::TakenBatch taken;
+      expect(rank.draws->draw({true, false}, drawn, taken) == GlobalDraw::Round::kDrawn, "no draw");
+      taken.deliver();
       std::vector<Item> items;
       uint64_t wrong = 0;
       for (const Parcel& one : drawn.parcels) {

@@ -152,14 +152,16 @@ TEST_CASE("other threads go on while a draw is out, but for the pages that they 
         needs_pages = std::thread([&] { story.changes_with_pages(); });
         std::this_thread::yield();
       });
-      auto parcels = rank.draw();
+      auto parcels = rank.draw_ahead();
       needs_pages.join();
+      rank.taken.deliver();
       return parcels;
     });
     const auto after = told_by_ranks(3, law, [](Rank& rank, Story& story) {
-      auto parcels = rank.draw();
+      auto parcels = rank.draw_ahead();
       story.changes_without_a_page();
       story.changes_with_pages();
+      rank.taken.deliver();
       return parcels;
     });
     CHECK(during == after);

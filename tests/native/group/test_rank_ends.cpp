@@ -139,7 +139,10 @@ std::string draw(const std::string& name, uint32_t rank, const Case& one, size_t
   }
   fate.armed = true;
   DrawnBatch drawn;
-  expect(drawing.draws->draw({true, false}, drawn) == GlobalDraw::Round::kDrawn, "nothing drawn");
+  gear::deliver::TakenBatch taken;
+  expect(drawing.draws->draw({true, false}, drawn, taken) == GlobalDraw::Round::kDrawn,
+         "nothing drawn");
+  taken.deliver();
   std::vector<std::vector<std::byte>> received(kRanks);
   exchange_parcels(control, drawn, received);
   drawing.shard->end_read(drawn.ticket);
