@@ -17,6 +17,8 @@ import numpy as np
 
 import gear
 
+_NUMBERS = itertools.count()  # of all tiers: a buffer may outlive the one that it was made on
+
 
 class Tier:
     """Makes buffers on one tier and gives their memory back.
@@ -37,13 +39,12 @@ class Tier:
         self.name = name
         self.device = device
         self.path = path
-        self._numbers = itertools.count()
 
     def arguments(self) -> dict[str, Any]:
         """What places a buffer on this tier; a region name of its own every time."""
         if self.name != "shared":
             return {"tier": self.name}
-        return {"tier": "shared", "name": f"gear_test_{os.getpid()}_{next(self._numbers)}"}
+        return {"tier": "shared", "name": f"gear_test_{os.getpid()}_{next(_NUMBERS)}"}
 
     @contextmanager
     def buffer(

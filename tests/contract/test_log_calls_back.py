@@ -87,7 +87,7 @@ end("left behind when it ended")
 ABANDONED = """
 leave(f"ranks.{os.getpid():016x}")
 gear.ReplayBuffer(schema, 64).close()
-end("left behind that was killed as it started")
+end("which a killed process left behind")
 """
 
 # Threads have stacks of a GiB here, and the process gets half a GiB more.
