@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "base/errors.h"
+#include "base/threads/blocking.h"
 #include "deliver/cuda/device_block.h"
 
 namespace gear::deliver {
@@ -42,13 +43,16 @@ DeviceBlock::DeviceBlock(uint64_t bytes, memory::Tier tier, int device)
       begun_(true),
       ended_(true) {}
 
+// Python may drop the last tensor of a block: what comes here waits for the GPU, freeing too.
 DeviceBlock::~DeviceBlock() {
+  const base::Blocking blocking;
   filled_.drain();
   for (const Reader& reader : readers_) {
     if (reader.reads) {
       reader.released.drain();
     }
   }
+  region_.reset();
 }
 
 void DeviceBlock::begin_fill(cudaStream_t stream) {
