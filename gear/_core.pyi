@@ -110,12 +110,12 @@ class Shard:
     @property
     def columns(self) -> list: ...
     @property
-    def identity(self) -> int: ...
-    @property
     def forked(self) -> bool:
         """
         Whether this is a copy, in a forked child of the process that made it.
         """
+    @property
+    def identity(self) -> int: ...
     @property
     def num_bytes(self) -> int: ...
     @property

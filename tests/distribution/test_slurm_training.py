@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from distribution.slurm_cluster import Cluster
 
 pytest_plugins = ["distribution.slurm_cluster"]
-pytestmark = [pytest.mark.slurm, pytest.mark.modules, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.subject("slurm"),
+    pytest.mark.modules,
+    pytest.mark.slow,
+]
 
 # Pendulum as a test can afford it.
 SHORT = ("algo.learning_starts=400", "algo.batch_size=32", "model.hidden=[32]", "logger=csv")
