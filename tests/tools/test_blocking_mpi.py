@@ -30,6 +30,7 @@ MAY_WAIT = {
     ("csrc/c10d/ranks/communicator.cpp", "MPI_Comm_free"): "the same",
     ("csrc/c10d/ranks/communicator.cpp", "MPI_Comm_create_group"): "has no other form: a thread "
     "makes it, which is waited for with the group's time-out",
+    ("csrc/c10d/ranks/comparison.cpp", "MPI_Mrecv"): "the same as MPI_Recv of the roll call",
     ("csrc/c10d/ranks/roll_call.cpp", "MPI_Recv"): "the message has come, and is so short that MPI "
     "has sent all of it at once",
 }

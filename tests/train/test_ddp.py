@@ -287,7 +287,7 @@ def test_one_rank_may_ask_for_ddp(tmp_path, monkeypatch):
     for dist in ("ddp", "single"):
         assert main([*short, f"dist={dist}", f"hydra.run.dir={dist}"]) == 0
     a, b = (states_of(Checkpoint(Path(d, "checkpoints/step_300"))) for d in ("ddp", "single"))
-    assert differing(a, b) == ["/0/strategy"]
+    assert differing(a, b) == ["/0/strategy", "/0/run"]
 
 
 def test_seeds_differ_by_rank():

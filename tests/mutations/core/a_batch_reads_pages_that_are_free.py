@@ -7,21 +7,16 @@ MUTATION = Mutation(
     old=(
         "  try {\n"
         "    gather::gather_cpu(shard_->data(), shard_->layout(), job.plan, job.batch, pool_);\n"
-        "    if (stage_) {\n"
-        "      stage_->send(job.batch);\n"
-        "    }\n"
         "  } catch (...) {\n"
         "    error = std::current_exception();\n"
         "  }\n"
+        "  // The pages are free before the batch is sent on, which may wait for a training step.\n"
         "  shard_->end_read(job.ticket);\n"
     ),
     new=(
         "  shard_->end_read(job.ticket);\n"
         "  try {\n"
         "    gather::gather_cpu(shard_->data(), shard_->layout(), job.plan, job.batch, pool_);\n"
-        "    if (stage_) {\n"
-        "      stage_->send(job.batch);\n"
-        "    }\n"
         "  } catch (...) {\n"
         "    error = std::current_exception();\n"
         "  }\n"
