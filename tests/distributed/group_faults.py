@@ -405,7 +405,9 @@ def no_memory_behind_the_agreement() -> dict[str, Any]:
     with buffer.writer() as writer:
         writer.extend(x=np.zeros(64, np.uint8))
     with buffer.loader(1 << 16, framework="numpy", prefetch=0) as first:
-        next(first)  # a thread's own data are made at its first use, and glibc aborts without memory
+        next(
+            first
+        )  # a thread's own data are made at its first use, and glibc aborts without memory
     loader = buffer.loader(1 << 20, framework="numpy", prefetch=0)
     group.barrier()
     if group.rank == int(os.environ["WHO"]):

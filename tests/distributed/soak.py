@@ -300,13 +300,14 @@ def newest(folder: Path) -> int:
 
 
 def content(saved: Path, size: int) -> dict[str, str]:
-    """Digests of what a checkpoint holds: every part of every rank's state but the clocks, and
-    every file of the replay."""
+    """Digests of what a checkpoint holds: every part of every rank's state but the clocks and
+    the run's id, and every file of the replay."""
     found: dict[str, str] = {}
     for rank in range(size):
         state = Checkpoint(saved).state(rank, size)
         for clock in ("seconds", "replay_seconds", "checkpoint_seconds"):
             del state["counters"][clock]
+        del state["run"]  # each has its own
         for key, value in state.items():
             found[f"{key} of rank {rank}"] = hashlib.sha256(bytes_of(value)).hexdigest()
     for path in sorted((saved / "replay").rglob("*")):

@@ -373,7 +373,8 @@ def test_the_suggested_continuation_continues(capsys):
     gymnasium.register("Mine-v0", Quiet)
     try:
         words = ["env.id=Mine-v0", "+env.kwargs.path=a/b", "hydra.run.dir='my run'"]
-        assert main([*SHORT, *words, "total_steps=40", "algo.learning_starts=20", "logger=csv"]) == 0
+        words += ["total_steps=40", "algo.learning_starts=20", "logger=csv"]
+        assert main([*SHORT, *words]) == 0
         said = capsys.readouterr().out
         (longer,) = re.findall(r"^  (gear train \S?checkpoint=.*)$", said, re.M)
         words = shlex.split(longer)
