@@ -126,6 +126,7 @@ def launch(
         )
     } | {"GEAR_SHM_PREFIX": prefix, "GEAR_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     environment["GEAR_PACK_BELOW"] = "64"  # some scenarios' rows are packed, others' are read alone
+    environment["FI_TCP_IFACE"] = "lo"  # others come and go, as the bridge of a Slurm of tests does
     command = [sys.executable, str(WORKER), str(folder / "job.json")]
     began = time.monotonic()
     processes = []
