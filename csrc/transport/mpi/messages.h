@@ -61,12 +61,12 @@ class Messages {
 
  private:
   struct Incoming {
-    Bytes bytes{};
+    Bytes bytes;
     uint64_t begun = 0;
     uint64_t ended = 0;
   };
   struct Outgoing {
-    ConstBytes bytes{};
+    ConstBytes bytes;
     uint64_t begun = 0;
     uint64_t ended = 0;
     uint32_t under_way = 0;
