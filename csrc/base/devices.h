@@ -48,4 +48,12 @@ std::array<std::byte, 16> device_uuid(int index);
 /// and waits for it. Throws CudaError; InvalidArgument in a build without CUDA.
 void fetch(std::span<std::byte> to, const void* from, uintptr_t stream);
 
+/// The same into new memory.
+template <class T>
+std::vector<T> fetched(const T* from, uint64_t count, uintptr_t stream) {
+  std::vector<T> to(count);
+  fetch(std::as_writable_bytes(std::span(to)), from, stream);
+  return to;
+}
+
 }  // namespace gear::base

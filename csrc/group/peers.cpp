@@ -241,11 +241,7 @@ void Peers::update_from_device(const int64_t* ids, const float* priorities, uint
       return;
     }
   }
-  std::vector<int64_t> host_ids(count);
-  std::vector<float> host_priorities(count);
-  base::fetch(std::as_writable_bytes(std::span(host_ids)), ids, stream);
-  base::fetch(std::as_writable_bytes(std::span(host_priorities)), priorities, stream);
-  update(host_ids, host_priorities);
+  update(base::fetched(ids, count, stream), base::fetched(priorities, count, stream));
 }
 
 void Peers::check_room(uint64_t count, uint64_t kept) const {
