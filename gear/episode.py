@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ class Episode:
             evicted.
         state: ``"open"``, ``"terminated"`` or ``"truncated"``.
         priority: the weight given to the episode, or the mean of its steps' priorities.
-        ids: int64 ``[end - begin]``, the ids of the steps.
+        ids: int64 ``[end - begin]``, the ids of the steps; made when they are first asked for.
     """
 
     uid: int
@@ -26,4 +27,11 @@ class Episode:
     end: int
     state: str
     priority: float
-    ids: npt.NDArray[np.int64]
+    _runs: npt.NDArray[np.int64] = field(repr=False, compare=False)
+    """Of ids that follow each other: ``[N, 2]``, the first one, and how many."""
+
+    @cached_property
+    def ids(self) -> npt.NDArray[np.int64]:
+        first, steps = self._runs.T
+        before = np.cumsum(steps) - steps
+        return np.repeat(first - before, steps) + np.arange(steps.sum())

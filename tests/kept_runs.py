@@ -32,9 +32,10 @@ RUNS = {
 }
 
 SUBJECTS = {
-    "core": [  # under the sanitizers, and its GPU code
+    "core": [  # under the sanitizers and clang-tidy, and its GPU code
         *("csrc", "cmake", "CMakeLists.txt", "tests/native", "benchmarks/group_draws.cpp"),
         *("requirements/cuda.txt", "tools/find_nvcc.sh"),
+        *(".clang-tidy", "tools/clang_tidy.sh", "tools/native.sh"),
     ],
     "rdma": ["csrc/transport", "csrc/group", "tests/rdma", "tests/native/transport"],
     "mpich": [

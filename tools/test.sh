@@ -8,8 +8,9 @@
 # without sanitizers, and GPU code is compiled where there is a GPU alone.
 # --all, `make test-all`: lint, slow tests, the sanitizers, GPU code, and the site build of README, which the
 # tests of the distribution wait for. Subjects whose files have not changed since the last nightly run are left
-# out (tests/kept_runs.py), and so is what is marked nightly. The core is one: the native tests then run as
-# without --all, and GPU code is not compiled.
+# out (tests/kept_runs.py), and so is what is marked nightly. The core is one: without it there are no native
+# tests, no clang-tidy, and GPU code is not compiled; with it the native tests run under both sanitizers, which
+# try a fifth of the random cases, and without, which try all.
 # --nightly, `make test-nightly`: everything. If nothing fails, tests/kept/nightly.json says so.
 # Tests run side by side, three processes for two cores; `-n 0` runs them in this one.
 set -euo pipefail
@@ -69,15 +70,19 @@ if echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1; then
   if [ "$form" = nightly ]; then
     beside native 10 tools/native.sh --sanitizers=all --nightly
   elif [ -n "$core" ]; then
-    beside native 10 tools/native.sh --sanitizers=all
-  else
+    beside native 10 bash -c "tools/native.sh --sanitizers=all && tools/native.sh --sanitizers=none"
+  elif [ "$form" = fast ]; then
     beside native 0 tools/native.sh --sanitizers=none
   fi
 fi
 if [ "$form" = fast ]; then
   finish native
 else
-  beside lint 10 make --no-print-directory lint
+  if [ -n "$core" ]; then
+    beside lint 10 make --no-print-directory lint
+  else
+    beside lint 10 tools/lint.sh --without=clang-tidy
+  fi
   # Only slow tests need it; 3: no MPI here, and they are skipped. Once more for MPICH, where Debian's is to be had.
   tools/c10d.sh >/dev/null || [ $? = 3 ]
   if [ "$form" = nightly ] || ! $python tests/kept_runs.py unchanged mpich >/dev/null; then
@@ -95,7 +100,13 @@ processes=$(($(nproc) * 3 / 2))
 $python -m pytest -n "$processes" --dist loadgroup --durations=40 --junitxml=build/pytest.xml "${chosen[@]}" "$@" 2>&1 |
   tee "$log" || status=$?
 if [ "$form" != fast ]; then
-  if finish lint; then $python tools/documented.py ran tools/test.sh "make lint"; else status=1; fi
+  if ! finish lint; then
+    status=1
+  elif [ -n "$core" ]; then
+    $python tools/documented.py ran tools/test.sh "make lint"
+  else
+    $python tools/documented.py left-out tools/test.sh "make lint" "without clang-tidy it ran: the core $unchanged"
+  fi
   finish native || status=1
   mapfile -t shown < <($python tools/documented.py of tools/test.sh | grep '^tools/native.sh')
   for command in "${shown[@]}"; do
@@ -123,7 +134,7 @@ case $form in
   fast) echo "test: without the slow tests, which 'make test-all' runs" ;;
   all)
     echo "test: without other sizes and carriers of the same code, which 'make test-nightly' runs"
-    if [ -z "$core" ]; then echo "test: without sanitizers and GPU code: the core $unchanged"; fi
+    if [ -z "$core" ]; then echo "test: without native tests, clang-tidy and GPU code: the core $unchanged"; fi
     ;;
   nightly) if [ "$status" = 0 ]; then $python tests/kept_runs.py keep-nightly "$(tail -n 1 "$log" | tr -d =)"; fi ;;
 esac

@@ -1,5 +1,6 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
+#include <algorithm>
 
 #include "base/errors.h"
 #include "bindings/input_rows.h"
@@ -132,7 +133,7 @@ struct EpisodeRow {
   uint64_t uid, begin, end;
   store::EpisodeState state;
   double priority;
-  std::vector<int64_t> ids;
+  std::vector<int64_t> runs;  ///< of ids that follow each other: the first one, and how many
 };
 
 py::list episodes(store::Shard& shard) {
@@ -144,12 +145,10 @@ py::list episodes(store::Shard& shard) {
           episode.uid, episode.begin, episode.end, episode.state, store::episode_priority(episode),
           {}};
       for (uint32_t p = episode.head; p != store::kNone; p = index.page(p).next) {
-        for (uint32_t r = 0; r < index.page(p).rows; ++r) {
-          if (index.page(p).first_step + r >= episode.end) {
-            break;  // the closing step
-          }
-          row.ids.push_back(index.id({p, r}, store::Unit::kStep));
-        }
+        const store::Page& page = index.page(p);
+        const uint64_t steps = std::min<uint64_t>(page.rows, episode.end - page.first_step);
+        row.runs.push_back(index.id({p, 0}, store::Unit::kStep));
+        row.runs.push_back(static_cast<int64_t>(steps));  // without the closing step
       }
       rows.push_back(std::move(row));
     }
@@ -158,7 +157,8 @@ py::list episodes(store::Shard& shard) {
   for (const EpisodeRow& row : rows) {
     list.append(py::make_tuple(
         row.uid, row.begin, row.end, state_name(row.state), row.priority,
-        py::array_t<int64_t>(static_cast<py::ssize_t>(row.ids.size()), row.ids.data())));
+        py::array_t<int64_t>({static_cast<py::ssize_t>(row.runs.size() / 2), py::ssize_t{2}},
+                             row.runs.data())));
   }
   return list;
 }

@@ -168,10 +168,7 @@ void Index::deliver(const TakenDraws& draws) {
       continue;
     }
     offers_.delivered(anchor, unit);
-    const uint32_t e = state_.pages[anchor.page].episode;
-    if (offers_.exhausted(e)) {
-      free_episode(e);
-    }
+    free_exhausted(anchor);
   }
 }
 
@@ -181,7 +178,15 @@ void Index::give_back(const TakenDraws& draws) {
   for (const Use& use : draws.uses) {
     if (find(use, anchor, unit)) {
       offers_.given_back(anchor, unit);
+      free_exhausted(anchor);  // an episode whose steps were all drawn and delivered meanwhile
     }
+  }
+}
+
+void Index::free_exhausted(Anchor anchor) {
+  const uint32_t e = state_.pages[anchor.page].episode;
+  if (offers_.exhausted(e)) {
+    free_episode(e);
   }
 }
 

@@ -148,6 +148,7 @@ class Index {
   void drop_head_page(uint32_t episode);
   void evict_head_page(uint32_t episode);
   void free_episode(uint32_t episode);
+  void free_exhausted(Anchor anchor);
 
   IndexOptions options_;
   base::Divider by_page_steps_;

@@ -429,6 +429,20 @@ TEST_CASE("what is given back after its page went, or a whole episode, is told a
   CHECK(index.state().num_episodes == 1);
 }
 
+TEST_CASE("an episode that comes back whole, with every step spent meanwhile, is freed") {
+  Index index(options_of(3, 2, Evict::kFifo, 1));
+  add_episode(index, 2);
+  index.mark_sampled({0, 0}, Unit::kEpisode);
+  const TakenDraws whole = index.take_draws();
+  index.mark_sampled({0, 0}, Unit::kStep);
+  index.mark_sampled({0, 1}, Unit::kStep);
+  index.deliver(index.take_draws());
+  CHECK(index.state().num_episodes == 1);  // it may come back yet
+  index.give_back(whole);
+  CHECK(index.state().num_episodes == 0);
+  CHECK(index.state().free_pages.size() == 3);
+}
+
 TEST_CASE("an episode that loses a page with spent steps lives until its last step is spent") {
   Index index(options_of(3, 2, Evict::kFifo, 1));
   add_episode(index, 4);
