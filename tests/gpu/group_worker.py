@@ -16,7 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ class Case:
         empty: this rank stores nothing; -1: all ranks do.
         batches: how many; between them steps come in and priorities change.
         dies: this rank ends in the middle, without a word; -1: none does.
+        moves: of tier "pinned": the loader under test is the buffer's second, and this rank has it
+            on another GPU than its first one; priorities come from GPUs. -1: it is the only one.
         rehearsal: without a GPU, both buffers in host memory.
     """
 
@@ -61,12 +63,15 @@ class Case:
     batches: int = 12
     batch_size: int = 97
     dies: int = -1
+    moves: int = -1
     rehearsal: bool = False
 
 
 def device_of(group: gear.Group, case: Case) -> int:
     """GPU of this rank, by its number: nodes may be names for one machine."""
-    return 0 if case.rehearsal else group.rank % gear.device.visible_device_count()
+    if case.rehearsal:
+        return 0
+    return (group.rank + (case.moves == group.rank)) % gear.device.visible_device_count()
 
 
 def tier_of(group: gear.Group, case: Case) -> str:
@@ -120,6 +125,12 @@ def play(group: gear.Group, case: Case, framework: str = "torch") -> dict[str, A
     if group.rank != case.empty:
         for buffer in both:
             write(buffer, first, lengths, np.random.default_rng(group.rank))
+    first_one = None
+    if case.moves >= 0:
+        stays = replace(case, moves=-1)
+        device = "cpu" if case.rehearsal else f"cuda:{device_of(group, stays)}"
+        first_one = both[0].loader(case.batch_size, sampler=SAMPLERS[case.sampler](), device=device)
+        next(first_one)
     ours, theirs = loaders(both, group, case, framework)
     for turn in range(case.batches):
         if turn == case.batches // 2 and case.dies == group.rank:
@@ -146,15 +157,22 @@ def play(group: gear.Group, case: Case, framework: str = "torch") -> dict[str, A
         check({name: bits(batch[name]) for name in batch})
         same += 1
         priorities = (expected.ids % 31 + turn).astype(np.float32) / 8
-        for buffer in both:
-            buffer.update(expected.ids, priorities)
+        both[1].update(expected.ids, priorities)
+        if case.moves >= 0 and not case.rehearsal:
+            import torch
+
+            given = [torch.from_numpy(each).to(device) for each in (expected.ids, priorities)]
+            both[0].update(*given)
+        else:
+            both[0].update(expected.ids, priorities)
         if turn % 4 == 3 and case.sampler != "sequential" and group.rank != case.empty:
             start = first + 1_000_000 * (1 + turn)
             for buffer in both:
                 write(buffer, start, [300, 5, 211], np.random.default_rng([turn, group.rank]))
     stats = ours.stats()
-    for loader in (ours, theirs):
-        loader.close()
+    for loader in (ours, theirs, first_one):
+        if loader is not None:
+            loader.close()
     for buffer in both:
         buffer.close()
     return {"same": same, **{k: v for k, v in stats.items() if k.endswith("bytes") or k == "path"}}

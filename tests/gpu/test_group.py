@@ -96,6 +96,13 @@ def test_a_rank_without_steps_takes_its_share_from_the_others(play: Play) -> Non
         assert stats["same_node_bytes"] > 0
 
 
+@pytest.mark.gpus(2)
+@pytest.mark.timeout(150)
+def test_a_rank_may_have_its_second_loader_on_another_gpu(play: Play) -> None:
+    """Kernels of the others write no updates there: that GPU's memory has no room for them."""
+    play([case("weighted", tier="pinned", moves=1, locality=one) for one in ("first", "off")])
+
+
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("tier", ["device", "pinned"])
 def test_rows_travel_through_the_host_between_nodes(play: Play, tier: str) -> None:
