@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 
 from gear.errors import InvalidArgument
 
@@ -43,6 +44,17 @@ def check_text(label: str, value: object) -> str:
     if not isinstance(value, str):
         raise InvalidArgument(f"{label} {value!r}: a string is allowed")
     return value
+
+
+def check_path(label: str, value: object) -> str:
+    """`value` as the text of a path, or InvalidArgument that names it."""
+    try:
+        path = os.fsdecode(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgument(f"{label} {value!r}: a string or a pathlib.Path is allowed") from None
+    if not path or "\0" in path:
+        raise InvalidArgument(f"{label} {path!r}: a path without a NUL, and not empty, is allowed")
+    return path
 
 
 def check_flag(label: str, value: object) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gear import _core, checkpoint
-from gear.arguments import check_count, check_flag, check_text
+from gear.arguments import check_count, check_flag, check_path, check_text
 from gear.arrays import as_ids, set_priorities
 from gear.batch import Batch
 from gear.distributed import Group
@@ -492,7 +492,7 @@ class ReplayBuffer(InProcess):
 
         def check() -> dict[str, Any]:
             return {
-                "path": os.fsdecode(path),
+                "path": check_path("[checkpoint] path", path),
                 # Which GPU of its node it is on is each rank's own: "device:1".
                 "tier": check_text("[store] tier", tier).partition(":")[0],
                 "name": None if name is None else check_text("[store] name", name),

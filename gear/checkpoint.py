@@ -12,23 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from gear import _core
+from gear.arguments import check_path
 from gear.distributed import Group
 from gear.distributed.together import agreed, together
 from gear.errors import CorruptData, GearError, InvalidArgument, IoError
 from gear.whole import publish, recover, replaced, saving
 
 SAVE = "ReplayBuffer.save"
+PATH = "[checkpoint] path"
 _RANK = re.compile(r"rank-(\d{5})-of-(\d{5})")
 
 
 def save(shard: _core.Shard, path: str | os.PathLike[str]) -> None:
     """Writes the shard into the directory ``path``; see `ReplayBuffer.save`."""
+    text = check_path(PATH, path)
     try:
-        Path(os.fsdecode(path)).parent.mkdir(parents=True, exist_ok=True)
+        Path(text).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP, errno.EEXIST):  # the core says more
             raise IoError(error.errno or 0, f"[io] {error}") from error
-    _core.save(shard, os.fspath(path))
+    _core.save(shard, text)
 
 
 def save_rank(
@@ -47,10 +50,10 @@ def save_rank(
     """
 
     def check() -> tuple[_core.Peers, str]:
-        return open_peers(), os.fsdecode(path)
+        return open_peers(), check_path(PATH, path)
 
     peers, text = together(group, check, SAVE)
-    target = Path(agreed(group, "[checkpoint] path", text, SAVE))
+    target = Path(agreed(group, PATH, text, SAVE))
     beside = saving(target)
 
     def prepare() -> None:
@@ -147,7 +150,7 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
             ranks raises it only if none of its parts can be read.
         IoError: the files cannot be read.
     """
-    folder = Path(os.fsdecode(path))
+    folder = Path(check_path(PATH, path))
     if not folder.exists() and replaced(folder).is_dir():
         raise CorruptData(
             f"[checkpoint] {folder} is missing, but {replaced(folder)} exists: a save by several "
@@ -155,7 +158,7 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
         )
     sizes = _ranks_that_saved(folder)
     if not sizes:
-        return {**_core.inspect(os.fspath(path)), "ranks": 1}
+        return {**_core.inspect(os.fspath(folder)), "ranks": 1}
     size = max(sizes)
     found: dict[str, Any] = {}
     errors = [] if len(sizes) == 1 else [f"{folder} has parts of {_several(sizes)} ranks"]

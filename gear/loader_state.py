@@ -139,14 +139,19 @@ def _batch(one: Any, where: str) -> dict[str, Any]:
     data = b"" if epoch_end else _field(one, "data", where)
     if not isinstance(data, bytes | bytearray):
         raise InvalidArgument(f"{label}: data {data!r}: bytes are allowed; {GIVE}")
+    draws, uses = _count(one, "draws", where), _counts(one, "uses", where)
+    if len(uses) > draws:
+        raise InvalidArgument(
+            f"{label}: {len(uses)} uses of {draws} draws: one or none a draw is allowed; {GIVE}"
+        )
     return {
         "before": tuple(before),
         "epoch_end": epoch_end,
         "items": _count(one, "items", where),
         "rows": _counts(one, "rows", where),
-        "draws": _count(one, "draws", where),
+        "draws": draws,
         "data": np.frombuffer(data, np.uint8),
-        "uses": _counts(one, "uses", where),
+        "uses": uses,
     }
 
 

@@ -4,6 +4,18 @@
 #include <system_error>
 
 namespace gear::base {
+namespace {
+
+std::string without_zeros(std::string text) {
+  for (size_t at = 0; (at = text.find('\0', at)) != std::string::npos;) {
+    text.replace(at, 1, "\\0");
+  }
+  return text;
+}
+
+}  // namespace
+
+Error::Error(const std::string& message) : std::runtime_error(without_zeros(message)) {}
 
 std::string errno_text(int code) { return std::generic_category().message(code); }
 

@@ -14,7 +14,8 @@ namespace gear::base {
 /// and is complete: callers add nothing to it and never parse it.
 class Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  /// A byte 0 in it, which would end it for whoever reads what(), is shown as \\0.
+  explicit Error(const std::string& message);
 };
 
 /// A value, name or combination that the caller can correct (Python: ValueError).

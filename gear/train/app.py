@@ -51,6 +51,8 @@ def main(overrides: list[str]) -> int:
         refused = gear.InvalidArgument(f"[train] {_one_line(error)}")
         decline_for(_typed(overrides), refused)
         raise refused from error
+    except BrokenPipeError:  # the reader of --help has gone
+        raise
     except OSError as error:  # before the run: Hydra makes its folder
         raise gear.IoError(
             f"[train] the folder for results cannot be made: {error.filename} in {os.getcwd()}: "

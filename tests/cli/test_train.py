@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from gear.cli import app
@@ -31,3 +34,14 @@ def test_bad_override_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert error.startswith("gear: [")
     assert error.count("\n") == 1
     assert "atlantis" in error
+
+
+def test_a_reader_that_has_gone_is_no_fault() -> None:
+    """As of `gear train --help | head`."""
+    program = [sys.executable, "-m", "gear.cli.app", "train", "--help"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() != 0

@@ -66,6 +66,7 @@ TORN = {
     "data": (change_pending(data="abc"), "data 'abc': bytes are allowed"),
     "short data": (change_pending(data=b"abc"), "a batch of 3 bytes"),
     "uses": (change_pending(uses=b"abc"), "uses b'abc': a list of counts"),
+    "more uses than draws": (change_pending(uses=[1] * 9, draws=8), "9 uses of 8 draws"),
     "negative use": (change_pending(uses=[-1]), "uses -1: 0 or more"),
 }
 

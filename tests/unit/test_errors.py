@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 import gear
+from gear import checkpoint
 
 BUILTINS = {
     gear.InvalidArgument: ValueError,
@@ -44,3 +45,18 @@ def test_io_error_carries_errno(tmp_path) -> None:
     ):
         buffer.save(tmp_path / "file" / "missing" / "replay")
     assert caught.value.errno == 20
+
+
+def test_a_nul_does_not_end_a_message() -> None:
+    with pytest.raises(gear.InvalidArgument, match=r"x\\0y.*letters"):
+        gear.Schema([gear.Column("x\0y")])
+
+
+@pytest.mark.parametrize("path", ["nul/x\0y", b"nul/x\0y", "", None, 5])
+def test_what_is_no_path_is_refused_and_nothing_is_made(path, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with gear.ReplayBuffer(gear.Schema([gear.Column("x")]), 16) as buffer:
+        for call in (buffer.save, gear.ReplayBuffer.load, checkpoint.inspect):
+            with pytest.raises(gear.InvalidArgument, match=r"\[checkpoint\] path .* is allowed"):
+                call(path)
+    assert not list(tmp_path.iterdir())
