@@ -76,7 +76,7 @@ def two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     launch = Launch(folder)
     try:
-        processes = launch.by_hand(2, *PENDULUM)
+        processes = launch.by_hand(2, *PENDULUM, "logger.writers=[csv,tensorboard]")
         streams = launch.finish(*processes)
         succeed(processes, streams)
     finally:
@@ -110,6 +110,8 @@ def test_two_ranks_by_hand(two):
     # Three greedy episodes each time, two of rank 0's and one of rank 1's.
     assert [row["step"] for row in rows(run_dir) if row["eval_return"]] == ["200", "400"]
     assert "evaluation of 3 greedy episodes" in shown
+    # Of two ranks that write metrics.csv one wins; TensorBoard's files have a process each.
+    assert len(list(run_dir.rglob("events.out.*"))) == 1
     # Networks are equal to the bit, environments and noise are not.
     whole = checkpoints(run_dir)
     assert [saved.step for saved in whole] == [200, 400, 500]
