@@ -56,8 +56,8 @@ def write_what_they_name(folder: Path, command: str) -> None:
     if "data.path=teacher" in command:
         write_cartpole(folder / "teacher", (30,) * 12)
     (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
-    gpus = "2-" if "group_markdown" in command else ""
-    shutil.copy(ROOT / "benchmarks" / "results" / f"2026-11-22-{gpus}h200.json", folder / "FILE")
+    kept = "2026-11-26-2-h100" if "group_markdown" in command else "2026-11-24-h200"
+    shutil.copy(ROOT / "benchmarks" / "results" / f"{kept}.json", folder / "FILE")
     (folder / "FOLDER").mkdir()
     (folder / "FOLDER" / "rank-0.csv").write_text(f"{COLUMNS}\n1,2,8,send,Float,2,mpi,g,,0\n")
 
