@@ -33,8 +33,9 @@ both_tools = pytest.mark.parametrize(
 
 # One line for each rank: [what is given, a variable]=value, its arguments last.
 GEAR = """#!/bin/bash
+MPI=${PMIX_RANK:+pmix}${PMI_FD:+pmi2}
 for name in NAME SLURMD_NODENAME RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR GLOO_SOCKET_IFNAME \\
-  OMP_NUM_THREADS; do line+="$name=${!name:-} "; done
+  OMP_NUM_THREADS MPI; do line+="$name=${!name:-} "; done
 printf '%s|%s\\n' "$line" "$(printf '<%s>' "$@")"
 """
 
@@ -143,6 +144,7 @@ def test_several_nodes(cluster: Cluster, user: dict[str, str], tool: str) -> Non
             "MASTER_ADDR": "gear1",
             "GLOO_SOCKET_IFNAME": "eth0",
             "OMP_NUM_THREADS": "2",
+            "MPI": "",
             "words": "<train><dist=ddp><env=pendulum><a  b*>",
         }
         for rank in range(4)
@@ -160,6 +162,17 @@ def test_one_node(cluster: Cluster, user: dict[str, str]) -> None:
     assert {rank["SLURMD_NODENAME"] for rank in said} == {said[0]["MASTER_ADDR"]}
     assert {rank["GLOO_SOCKET_IFNAME"] for rank in said} == {""}
     assert {rank["words"] for rank in said} == {"<train><dist=ddp><seed=1>"}
+
+
+@pytest.mark.parametrize("site", ["pmix", "pmi2"])
+def test_ranks_of_horovod_find_the_mpi_of_the_site(
+    cluster: Cluster, user: dict[str, str], site: str
+) -> None:
+    """Open MPI's way, and that of Debian's MPICH, which the site's variable asks for."""
+    asked = {} if site == "pmix" else {"SLURM_MPI_TYPE": site}
+    job = cluster.submit(SLURM / "horovod.sbatch", env={**user, **asked})
+    assert (job.state, job.exit_code) == ("COMPLETED", 0), job.log
+    assert [rank["MPI"] for rank in ranks(job.log)] == [site] * 4
 
 
 @both_tools

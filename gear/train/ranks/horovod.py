@@ -46,7 +46,8 @@ def start_horovod(place: Place, timeout_s: float) -> Ranks:
         raise gear.InvalidArgument(
             f"[train] dist=horovod: Horovod sees {hvd.size()} rank(s) and {launcher} says {started}"
             ": start them by horovodrun, or by an mpirun or srun of the MPI that Horovod was built "
-            "with, or use dist=ddp"
+            "with (srun --mpi=pmix for Open MPI, --mpi=pmi2 for MPICH; in a template "
+            "SLURM_MPI_TYPE), or use dist=ddp"
         )
     return HorovodRanks(gear.Group.from_horovod(timeout_s=timeout_s), place.device)
 
