@@ -62,7 +62,7 @@ WORDS |= {"alpha": "sampler", "unit": "sampler"}
 WORDS |= {"empty": "nothing to sample", "owner": "id ", "slot": "id ", "missing": "is no directory"}
 WORDS |= {"by_chance": "max_times_sampled", "mixed": "parts of 2 and of 3 ranks"}
 WORDS |= {"unwritable": "/dev/null", "closed-loader": "closed", "closed-save": "closed"}
-WORDS |= {"save-path": "path '/nowhere/1' on rank 1", "save-path-number": "float"}
+WORDS |= {"save-path": "path '/nowhere/1' on rank 1", "save-path-number": "path 3.5: a string"}
 WORDS |= {"state-list": "state", "state-incomplete": "lacks 'draws'"}
 # What one rank says is wrong by itself: it says so in its own words.
 OF_ONE = {
@@ -75,7 +75,7 @@ OF_ONE = {
     "state-incomplete",
 }
 OF_ONE -= {"load-path"}
-KINDS = {"unwritable": "IoError", "save-path-number": "TypeError"}
+KINDS = {"unwritable": "IoError"}
 
 
 @every_group
