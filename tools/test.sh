@@ -9,8 +9,7 @@
 # --all, `make test-all`: lint, slow tests, the sanitizers, GPU code, and the site build of README, which the
 # tests of the distribution wait for. Subjects whose files have not changed since the last nightly run are left
 # out (tests/kept_runs.py), and so is what is marked nightly. The core is one: without it there are no native
-# tests, no clang-tidy, and GPU code is not compiled; with it the native tests run under both sanitizers, which
-# try a fifth of the random cases, and without, which try all.
+# tests, no clang-tidy, and GPU code is not compiled.
 # --nightly, `make test-nightly`: everything. If nothing fails, tests/kept/nightly.json says so.
 # Tests run side by side, three processes for two cores; `-n 0` runs them in this one.
 set -euo pipefail
@@ -70,7 +69,7 @@ if echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1; then
   if [ "$form" = nightly ]; then
     beside native 10 tools/native.sh --sanitizers=all --nightly
   elif [ -n "$core" ]; then
-    beside native 10 bash -c "tools/native.sh --sanitizers=all && tools/native.sh --sanitizers=none"
+    beside native 10 tools/native.sh --sanitizers=all
   elif [ "$form" = fast ]; then
     beside native 0 tools/native.sh --sanitizers=none
   fi
