@@ -155,7 +155,7 @@ def _by_environment(original: Meet) -> Meet:
                 raise
             raise ValueError(
                 f"{error}: no launcher has started this process; start ranks of gear_mpi with "
-                "mpirun or srun --mpi=pmix, those of other backends with torchrun; for one process "
+                "mpirun or srun --mpi=pmix or pmi2, those of other backends with torchrun; for one process "
                 "alone give init_method='mpi://' to gear_mpi"
             ) from error
 
