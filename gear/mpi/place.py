@@ -155,8 +155,8 @@ def _by_environment(original: Meet) -> Meet:
                 raise
             raise ValueError(
                 f"{error}: no launcher has started this process; start ranks of gear_mpi with "
-                "mpirun or srun --mpi=pmix or pmi2, those of other backends with torchrun; for one process "
-                "alone give init_method='mpi://' to gear_mpi"
+                "mpirun or srun --mpi=pmix or pmi2, those of other backends with torchrun; for one "
+                "process alone give init_method='mpi://' to gear_mpi"
             ) from error
 
     return meet_either
