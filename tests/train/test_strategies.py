@@ -150,7 +150,7 @@ def test_horovod_that_the_launcher_does_not_start_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "horovod.torch", fake)
     monkeypatch.setattr(sys.modules["horovod"], "torch", fake, raising=False)
     monkeypatch.setattr(horovod_ranks, "find_spec", lambda name: name)
-    message = r"^\[train\] dist=horovod: Horovod sees 1 rank\(s\) and world_size= says 2: .*=pmi2 .*$"
+    message = r"^\[train\] dist=horovod: Horovod sees 1 rank\(s\) and world_size= says 2: .*=pmi2 "
     with pytest.raises(gear.InvalidArgument, match=message):
         start_ranks(read(compose("dist=horovod", "rank=0", "world_size=2")))
 
