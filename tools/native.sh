@@ -89,6 +89,7 @@ export ASAN_OPTIONS=detect_stack_use_after_return=1:protect_shadow_gap=0
 headers_once=ON
 if [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ]; then headers_once=OFF; fi
 
+# A build gives way to what runs beside it; the tests, which have deadlines, do not.
 build() { # folder, sanitizers, CUDA or not, sources of tests, targets...
   mkdir -p "build/$1"
   if ! {
@@ -96,7 +97,7 @@ build() { # folder, sanitizers, CUDA or not, sources of tests, targets...
       -DGEAR_BUILD_PYTHON=OFF -DGEAR_BUILD_TESTS=ON -DGEAR_SANITIZE="$2" \
       -DGEAR_HEADERS_ONCE="$headers_once" -DGEAR_NATIVE_TESTS="$4" \
       -DGEAR_WITH_CUDA="$3" -DGEAR_CUDA_ARCHITECTURES=75 &&
-      cmake --build "build/$1" --target "${@:5}" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
+      nice -n 10 cmake --build "build/$1" --target "${@:5}" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
   } >"build/$1/build.log" 2>&1; then
     tail -n 60 "build/$1/build.log"
     echo "native: the build with -fsanitize=$2 failed: build/$1/build.log" >&2

@@ -53,7 +53,9 @@ finish() {
   wait "${running[$1]}" || status=$?
   unset "running[$1]"
   cat "build/$1.log"
-  echo "test: $1 ended after $(($(stat -c %Y "build/$1.log") - began[$1])) s"
+  local end=ended
+  [ "$status" = 0 ] || end=FAILED
+  echo "test: $1 $end after $(($(stat -c %Y "build/$1.log") - began[$1])) s"
   return "$status"
 }
 
@@ -67,9 +69,9 @@ tools/setup.sh dev
 mapfile -t not_run < <(tools/debian_packages.sh missing)
 if echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1; then
   if [ "$form" = nightly ]; then
-    beside native 10 tools/native.sh --sanitizers=all --nightly
+    beside native 0 tools/native.sh --sanitizers=all --nightly
   elif [ -n "$core" ]; then
-    beside native 10 tools/native.sh --sanitizers=all
+    beside native 0 tools/native.sh --sanitizers=all
   elif [ "$form" = fast ]; then
     beside native 0 tools/native.sh --sanitizers=none
   fi

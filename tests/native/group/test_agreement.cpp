@@ -75,7 +75,7 @@ struct Offering {
 };
 
 void on_ranks(uint32_t size, uint64_t episodes, const std::function<void(Offering&)>& body) {
-  auto ranks = gear::transport::make_loopback(size, 60);
+  auto ranks = gear::transport::make_loopback(size, 200);
   for (const std::string& error : errors_of(ranks, [&](Transport& control) {
          Offering rank(control, episodes);
          body(rank);

@@ -88,7 +88,7 @@ struct Rank {
 }  // namespace
 
 TEST_CASE("what a GPU keeps has what was kept before, and the host takes all of it back") {
-  auto ranks = transport::make_loopback(2, 10.0);
+  auto ranks = transport::make_loopback(2, 200);
   const auto errors = testing::errors_of(ranks, [](transport::Transport& control) {
     Rank rank(control);
     const auto own = static_cast<float>(control.rank() + 1);
@@ -115,7 +115,7 @@ TEST_CASE("what a GPU keeps has what was kept before, and the host takes all of 
 }
 
 TEST_CASE("a GPU that is lost before a batch is told to the ranks that would wait for it") {
-  auto ranks = transport::make_loopback(3, 60.0);
+  auto ranks = transport::make_loopback(3, 200);
   const auto errors = testing::errors_of(ranks, [](transport::Transport& control) {
     Rank rank(control);
     const auto kept = std::make_shared<Kept>();
@@ -133,7 +133,7 @@ TEST_CASE("a GPU that is lost before a batch is told to the ranks that would wai
 }
 
 TEST_CASE("an update raises what a GPU found wrong of one before, and keeps to the bound") {
-  auto ranks = transport::make_loopback(1, 10.0);
+  auto ranks = transport::make_loopback(1, 200);
   Rank rank(*ranks[0]);
   const auto kept = std::make_shared<Kept>();
   rank.peers->set_device_updates(kept);

@@ -178,7 +178,7 @@ TEST_CASE("draws among writers are the law's, and their rows whole") {
   for (const Policy policy : {Policy::kUniform, Policy::kWeighted}) {
     for (const uint32_t size : {1U, 2U, 3U}) {
       CAPTURE(size);
-      auto ranks = gear::transport::make_loopback(size, 60);
+      auto ranks = gear::transport::make_loopback(size, 200);
       const auto errors =
           errors_of(ranks, [&](Transport& control) { draw_among_writers(control, policy, 40); });
       for (const std::string& error : errors) {

@@ -97,7 +97,7 @@ using Told = std::vector<std::vector<std::byte>>;
 
 template <class Draw>
 std::vector<Told> told_by_ranks(uint32_t size, const Law& law, const Draw& draw) {
-  auto ranks = gear::transport::make_loopback(size, 60);
+  auto ranks = gear::transport::make_loopback(size, 200);
   std::vector<Told> told(size);
   const auto errors = errors_of(ranks, [&](Transport& control) {
     Rank rank(control, law);
@@ -169,7 +169,7 @@ TEST_CASE("other threads go on while a draw is out, but for the pages that they 
 }
 
 TEST_CASE("a page for the thread that draws, and a second draw in it, are refused") {
-  auto ranks = gear::transport::make_loopback(1, 60);
+  auto ranks = gear::transport::make_loopback(1, 200);
   Rank rank(*ranks[0], {Policy::kUniform});
   Story story(rank);
   story.prepare();
@@ -189,7 +189,7 @@ TEST_CASE("a page for the thread that draws, and a second draw in it, are refuse
 }
 
 TEST_CASE("a draw that fails lets in what came meanwhile") {
-  auto ranks = gear::transport::make_loopback(1, 60);
+  auto ranks = gear::transport::make_loopback(1, 200);
   Rank rank(*ranks[0], {Policy::kUniform});
   Story story(rank);
   story.prepare();

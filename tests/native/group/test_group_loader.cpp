@@ -43,7 +43,7 @@ std::string refusal(const std::shared_ptr<group::Peers>& peers,
 }  // namespace
 
 TEST_CASE("group loader: what is refused on one rank is told to all, and all may make another") {
-  auto ranks = transport::make_loopback(3, 60);
+  auto ranks = transport::make_loopback(3, 200);
   std::vector<std::string> said(3);
   for (const std::string& error : errors_of(ranks, [&](transport::Transport& control) {
          const auto peers = peers_of(control);

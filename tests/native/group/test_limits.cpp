@@ -115,7 +115,7 @@ TEST_CASE("where a rank has no memory for a batch none is drawn, and nothing is 
   constexpr uint64_t kSteps = 16;  // a rank
   constexpr uint64_t kBatch = 4;
   constexpr int64_t kWindow = 1 << 17;  // of 64 bytes each: a block of 32 MiB
-  auto ranks = gear::transport::make_loopback(2, 60);
+  auto ranks = gear::transport::make_loopback(2, 200);
   std::vector<std::vector<int64_t>> delivered(2);
   std::vector<std::string> refused(2);
   std::unique_ptr<AddressSpace> limit;

@@ -29,7 +29,7 @@ std::string heard(uint64_t offset, uint64_t bytes) {
   std::string error;
   std::thread victim([&] {
     try {
-      const auto transport = make_shared_memory(region, 0, 2, 20);
+      const auto transport = make_shared_memory(region, 0, 2, 200);
       std::vector<std::byte> eight(8);
       const std::vector<ConstBytes> to(2);
       const std::vector<Bytes> from{Bytes(), Bytes(eight)};
@@ -38,7 +38,7 @@ std::string heard(uint64_t offset, uint64_t bytes) {
       error = thrown.what();
     }
   });
-  SharedRounds stranger(region, 1, 2, 20, std::make_shared<Failure>());
+  SharedRounds stranger(region, 1, 2, 200, std::make_shared<Failure>());
   Outbox& own = stranger.begin(Call::kAlltoallv);
   own.more = 0;
   stranger.layout().entries(own)[0] = {8, 0, offset, bytes};
@@ -80,7 +80,7 @@ TEST_CASE("an entry of shared_memory that points beyond its outbox is refused") 
 }
 
 TEST_CASE("no memory is taken for more than can come") {
-  auto ranks = make_loopback(2, 20);
+  auto ranks = make_loopback(2, 200);
   const auto errors = errors_of(ranks, [](Transport& transport) {
     const std::vector<std::vector<int>> mine(2, std::vector<int>(transport.rank() + 3));
     alltoallv(transport, mine, 3);

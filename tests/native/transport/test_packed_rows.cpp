@@ -99,7 +99,7 @@ TEST_CASE("packed rows: an owner of another mind, and one that is gone, are name
     if (!seen_by_sanitizer(kind)) {
       continue;
     }
-    Ranks ranks = kind.make(2, 20, {});
+    Ranks ranks = kind.make(2, 200, {});
     const auto errors = errors_of(ranks, [](Transport& transport) {
       const bool owner = transport.rank() == 1;
       const std::vector<uint64_t> coming{0, owner ? 0U : 64U};

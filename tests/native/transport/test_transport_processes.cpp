@@ -140,9 +140,9 @@ TEST_CASE("shared_memory: ranks that never come are named, first or other") {
 
 TEST_CASE("shared_memory: ranks that disagree about the group are refused") {
   const std::string name = shared_name_of("transport-disagree");
-  const Child zero = start_rank(0, [&](uint32_t rank) { make_shared_memory(name, rank, 2, 2.0); });
+  const Child zero = start_rank(0, [&](uint32_t rank) { make_shared_memory(name, rank, 2, 5); });
   const std::string words =
-      start_rank(1, [&](uint32_t rank) { make_shared_memory(name, rank, 3, 2.0); }).words();
+      start_rank(1, [&](uint32_t rank) { make_shared_memory(name, rank, 3, 5); }).words();
   CHECK(words.find("joins a group of 3 ranks, rank 0 opened it for 2") != std::string::npos);
   CHECK(zero.words().find("rank 1 did not take part") != std::string::npos);
 

@@ -25,7 +25,7 @@ Ranks fabric_ranks(uint32_t size, double timeout_s, const FabricOptions& options
 
 std::string error_of_opening() {
   try {
-    static_cast<void>(fabric_ranks(2, 20));
+    static_cast<void>(fabric_ranks(2, 200));
   } catch (const TransportError& error) {
     return error.what();
   }
@@ -56,7 +56,7 @@ TEST_CASE("fabric faults: what carries the rows is said") {
 TEST_CASE("fabric faults: a closed buffer is named by who reads it, and to the group") {
   const ScopedVariable set("GEAR_FABRIC_PROVIDER", "tcp");
   const auto failure = std::make_shared<Failure>();
-  Ranks ranks = fabric_ranks(2, 20, {uint64_t{1} << 30, failure});
+  Ranks ranks = fabric_ranks(2, 200, {uint64_t{1} << 30, failure});
   const auto errors = errors_of(ranks, [](Transport& transport) {
     std::vector<std::byte> mine(4096);
     auto memory = transport.expose(mine);

@@ -46,7 +46,7 @@ void interrupt() {
 // Opens the transport on two ranks, `find` being asked by each with its number in t_rank; what
 // each of them throws.
 std::vector<std::string> errors_of_opening(const VerbsLibrary& (*find)()) {
-  Ranks messages = make_loopback(2, 20);
+  Ranks messages = make_loopback(2, 200);
   std::vector<std::string> errors(2);
   std::vector<std::thread> threads;
   for (uint32_t r = 0; r < 2; ++r) {
@@ -141,7 +141,7 @@ TEST_CASE("verbs faults: addresses of two families are named on both ranks") {
 
 TEST_CASE("verbs faults: memory that cannot be registered is refused on all ranks") {
   const Fresh fresh;
-  Ranks ranks = make_verbs_ranks(2, 20, {1 << 16, 1, nullptr});
+  Ranks ranks = make_verbs_ranks(2, 200, {1 << 16, 1, nullptr});
   FakeVerbs::settings.most_registered = 5 << 16;
   const auto errors = errors_of(ranks, [](Transport& transport) {
     // The first rank's fits.
@@ -160,7 +160,7 @@ TEST_CASE(
   const Fresh fresh;
   VerbsOptions options;
   options.required = false;
-  Ranks ranks = make_verbs_ranks(2, 20, options);
+  Ranks ranks = make_verbs_ranks(2, 200, options);
   FakeVerbs::settings.most_registered = 5 << 16;
   const auto errors = errors_of(ranks, [](Transport& transport) {
     std::vector<std::byte> mine(transport.rank() == 0 ? 1 << 16 : 20 << 16);
@@ -179,7 +179,7 @@ TEST_CASE("verbs faults: the device's limits are kept") {
   FakeVerbs::settings.most_bytes_of_message = 1000;
   FakeVerbs::settings.depth = 5;
   FakeVerbs::settings.completions = 7;
-  Ranks ranks = make_verbs_ranks(2, 20, {uint64_t{1} << 30, 2, nullptr});
+  Ranks ranks = make_verbs_ranks(2, 200, {uint64_t{1} << 30, 2, nullptr});
   const auto errors = errors_of(ranks, [](Transport& transport) {
     std::vector<std::byte> mine(200'000, static_cast<std::byte>(transport.rank() + 1));
     const auto memory = transport.expose(mine);
@@ -197,7 +197,7 @@ TEST_CASE("verbs faults: the device's limits are kept") {
 
 TEST_CASE("verbs faults: reads are posted in chains") {
   const Fresh fresh;
-  Ranks ranks = make_verbs_ranks(2, 20, {uint64_t{1} << 30, 2, nullptr});
+  Ranks ranks = make_verbs_ranks(2, 200, {uint64_t{1} << 30, 2, nullptr});
   const auto errors = errors_of(ranks, [](Transport& transport) {
     std::vector<std::byte> mine(64 << 10);
     const auto memory = transport.expose(mine);
@@ -218,7 +218,7 @@ TEST_CASE("verbs faults: reads are posted in chains") {
 TEST_CASE("verbs faults: what became of a read is said in words, and to the group") {
   const Fresh fresh;
   const auto failure = std::make_shared<Failure>();
-  Ranks ranks = make_verbs_ranks(2, 20, {uint64_t{1} << 30, 1, failure});
+  Ranks ranks = make_verbs_ranks(2, 200, {uint64_t{1} << 30, 1, failure});
   const auto errors = errors_of(ranks, [](Transport& transport) {
     std::vector<std::byte> mine(4096);
     auto memory = transport.expose(mine);
@@ -257,7 +257,7 @@ TEST_CASE("verbs faults: what became of a read is said in words, and to the grou
 TEST_CASE("verbs faults: memory for rows that cannot be registered is named, and to the group") {
   const Fresh fresh;
   const auto failure = std::make_shared<Failure>();
-  Ranks ranks = make_verbs_ranks(2, 20, {uint64_t{1} << 30, 1, failure});
+  Ranks ranks = make_verbs_ranks(2, 200, {uint64_t{1} << 30, 1, failure});
   const auto errors = errors_of(ranks, [](Transport& transport) {
     std::vector<std::byte> mine(4096);
     const auto memory = transport.expose(mine);
@@ -290,7 +290,7 @@ TEST_CASE("verbs faults: memory for rows that cannot be registered is named, and
 
 TEST_CASE("verbs faults: reads that never end are given up when the group has failed") {
   const Fresh fresh;
-  Ranks ranks = make_verbs_ranks(2, 1, {uint64_t{1} << 30, 1, nullptr});
+  Ranks ranks = make_verbs_ranks(2, 3, {uint64_t{1} << 30, 1, nullptr});
   Ranks patient = make_loopback(2, 200);
   FakeVerbs::settings.answers = false;
   const auto errors = errors_of(ranks, [&](Transport& transport) {
@@ -310,7 +310,7 @@ TEST_CASE("verbs faults: reads that never end are given up when the group has fa
 
 TEST_CASE("verbs faults: reads that never end are given up in time") {
   const Fresh fresh;
-  Ranks ranks = make_verbs_ranks(2, 1, {uint64_t{1} << 30, 1, nullptr});
+  Ranks ranks = make_verbs_ranks(2, 3, {uint64_t{1} << 30, 1, nullptr});
   FakeVerbs::settings.answers = false;
   const auto errors = errors_of(ranks, [](Transport& transport) {
     std::vector<std::byte> mine(4096);
@@ -320,7 +320,7 @@ TEST_CASE("verbs faults: reads that never end are given up in time") {
     static_cast<void>(reader->read(reads, 64));
   });
   CHECK(errors[0] ==
-        "[transport] reads of rank 1 by verbs did not end within 1 s: see "
+        "[transport] reads of rank 1 by verbs did not end within 3 s: see "
         "ibv_devinfo there, or set a longer time-out");
   CHECK(errors[1].find("reads of rank 0 by verbs did not end within") != std::string::npos);
 }
