@@ -462,7 +462,8 @@ def wrong_rows(batch: gear.Batch, window: int) -> int:
 def pulls() -> dict[str, Any]:
     """Rank 0 pulls from rank 1 while that is stopped, then while it evicts as fast as it can."""
     group = gear.Group.from_env(timeout_s=60)
-    told = Path(os.environ["FOLDER"]) / "enough"
+    folder = Path(os.environ["FOLDER"])
+    evicts, told = folder / "evicts", folder / "enough"
     outputs = {"n": gear.Step(), "row": gear.Window(0, 3)}
     with gear.ReplayBuffer(
         PULLED, 4096, tier="shared", page_steps=16, publish=True, group=group
@@ -476,6 +477,8 @@ def pulls() -> dict[str, Any]:
             while not told.exists():
                 number_steps(buffer, (1 << 40) + episode * 1000, 1 + episode % 90)
                 episode += 1
+                if episode == 100:  # the buffer is full
+                    evicts.touch()
             group.barrier()
             return {"written": episode}
         os.kill(pids[1], signal.SIGSTOP)
@@ -497,8 +500,12 @@ def pulls() -> dict[str, Any]:
         }
         group.barrier()
         loader = buffer.loader(64, remote="pull", framework="numpy", outputs=outputs)
+        wrong = drawn = 0
         try:
-            result["wrong while evicted"] = sum(wrong_rows(next(loader), 3) for _ in range(200))
+            while drawn < 200:
+                wrong += wrong_rows(next(loader), 3)
+                drawn += evicts.exists()
+            result["wrong while evicted"] = wrong
         finally:
             told.touch()
         result["evicted"] = loader.stats()

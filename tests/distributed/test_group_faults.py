@@ -332,7 +332,7 @@ def test_rows_of_a_stopped_rank_are_pulled_and_those_of_one_that_evicts(
     assert (stats["repeated"], stats["stale"], stats["message_bytes"]) == (0, 0, 0)
     assert stats["local_bytes"] + stats["same_node_bytes"] == stats["bytes"]
     assert puller["wrong while evicted"] == 0
-    assert owner["written"] > 40
+    assert owner["written"] >= 100
 
 
 # ---- forks and threads ----
