@@ -61,6 +61,13 @@ def has_slurm() -> bool:
     return os.geteuid() == 0 and all(shutil.which(part, path=path) for part in parts)
 
 
+def has_ssh() -> bool:
+    """What tests/nodes/ssh.sh makes two nodes of, and the right to do so."""
+    path = os.environ["PATH"] + ":/usr/sbin:/sbin"
+    parts = ["sshd", "ssh", "pdsh", "ip", "nsenter"]
+    return os.geteuid() == 0 and all(shutil.which(part, path=path) for part in parts)
+
+
 def has_rdma() -> bool:
     """What tests/rdma/run.sh boots a virtual machine with an RDMA device of."""
     script = Path(__file__).parent / "rdma" / "vm.sh"
@@ -104,6 +111,7 @@ RESOURCES = {
     "gear_mpi": has_gear_mpi,
     "mpich": has_mpich,
     "slurm": has_slurm,
+    "ssh": has_ssh,
     "installation": lambda: all(map(shutil.which, ("g++", "mpicc", "mpirun", "patch"))),
     "modules": lambda: has_module_tool("modules"),
     "lmod": lambda: has_module_tool("lmod"),

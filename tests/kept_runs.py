@@ -43,7 +43,8 @@ SUBJECTS = {
         *("tools/c10d.sh", "tools/unpack_mpich.sh"),
     ],
     "slurm": [
-        *("slurm", "modulefiles", "gear/cli", "gear/distributed", "gear/train", "tests/slurm"),
+        *("slurm", "modulefiles", "gear/cli", "gear/distributed", "gear/train"),
+        *("tests/slurm", "tests/nodes/virtual.sh"),
         *("tests/distribution/slurm_*.py", "tests/distribution/test_slurm_*.py"),
     ],
     "wheels": [

@@ -39,6 +39,7 @@ RUNNER_OF_PLACE = {
     "cluster": f"{TESTS}_slurm_guide.py",
     "played": "tests/train/test_policies.py",
     "mpe": "tests/train/test_team.py",
+    "ssh": f"{TESTS}_ssh_nodes.py",
 }
 
 # Who runs the other commands: expressions that match from begin to end.
