@@ -83,6 +83,7 @@ nccl_build() {
     gencode+=" -gencode=arch=compute_$architecture,code=sm_$architecture"
   done
   options+=("CUDA_HOME=$(site cuda_home)" "NVCC_GENCODE=${gencode# }")
+  if [ -n "$(site nccl_functions)" ]; then options+=("ONLY_FUNCS=$(site nccl_functions)"); fi
   record_option nccl "${options[@]}" "profile=$(site nccl_profile)"
   run rm -rf "$source"
   run mkdir -p "$source"

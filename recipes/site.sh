@@ -16,6 +16,7 @@ cuda_architectures  archs     75;80;86;89;90;100;120
 nccl                nccl
 nccl_source         source
 nccl_profile        release|debug  release
+nccl_functions      line
 mpi                 on|off    on
 mpicc               command   mpicc
 mpicxx              command   mpicxx

@@ -1,92 +1,76 @@
-"""One NCCL for all of an installation: the wheel's, the site's, or one built from source."""
+"""One NCCL for all of an installation: the wheel's, the site's, or one built from source.
+
+The libraries are small ones, compiled, linked and loaded (small_nccl.py).
+"""
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from distribution import small_nccl
 from distribution.recipe_part import fake_python, run_part
 
-# What NCCL's own makefile leaves, with a record of what it was called with.
-MAKEFILE = """
-src.build:
-\tmkdir -p $(BUILDDIR)/include $(BUILDDIR)/lib
-\tcp nccl.h $(BUILDDIR)/include
-\techo "DEBUG=$(DEBUG) TRACE=$(TRACE) CUDA_HOME=$(CUDA_HOME) $(NVCC_GENCODE)" > called
-\tcp called $(BUILDDIR)/lib/libnccl.so.2
-\tln -sf libnccl.so.2 $(BUILDDIR)/lib/libnccl.so
-"""
 SITE = {"cuda_home": "/opt/cuda", "cuda_architectures": "80;90"}
-
-
-def header(version: str) -> str:
-    major, minor, patch = version.split(".")
-    return (
-        f"#define NCCL_MAJOR {major}\n#define NCCL_MINOR {minor}\n#define NCCL_PATCH {patch}\n"
-        '#define NCCL_SUFFIX ""\n'
-    )
-
-
-def nccl_at(home: Path, version: str = "2.32.3", *, library: str = "lib") -> Path:
-    (home / "include").mkdir(parents=True)
-    (home / library).mkdir()
-    (home / "include" / "nccl.h").write_text(header(version))
-    (home / library / "libnccl.so.2").write_text("an NCCL")
-    return home
 
 
 def place(folder: Path, nccl: str, *, torch_needs: str = "2.20.0", **site: str):
     """Runs the step's function; the venv's python tells of a torch with its own NCCL."""
     package = folder / "build/lib/python3.11/site-packages/nvidia/nccl"
     if not package.exists():
-        nccl_at(package, torch_needs)
+        small_nccl.build(package, torch_needs)
     fake_python(
         folder / "build",
         f'case "$2" in *nvidia.nccl*) echo {package} ;; *torch*) echo {torch_needs} ;; esac',
     )
     script = "nccl_in_place; nccl_version"
-    values = {**SITE, "nccl": nccl, **site}
+    values = {**SITE, "nccl": nccl, "nccl_functions": "", **site}
     return run_part("nccl.sh", script, folder, site=values, kind="gpu")
 
 
 def seen(folder: Path) -> str:
-    """What is linked against, and what torch loads: the same file."""
-    linked = (folder / "build/nccl/lib/libnccl.so").resolve()
+    """What a program that is linked against it says; torch loads the same from its own place."""
+    view = folder / "build/nccl"
     torch = folder / "build/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2"
-    assert torch.resolve() == linked
-    return linked.read_text()
+    assert torch.resolve() == (view / "lib/libnccl.so").resolve()
+    library = ctypes.CDLL(str(torch))
+    library.builtWith.restype = ctypes.c_char_p
+    said = small_nccl.linked_against(view, folder)
+    assert said.endswith(library.builtWith().decode())
+    return said
 
 
 def test_the_wheel_is_torchs_own(tmp_path):
     done = place(tmp_path, "wheel", torch_needs="2.28.9")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "2.28.9"
-    assert seen(tmp_path) == "an NCCL"
+    assert seen(tmp_path).startswith("2.28.9 ")
     assert (tmp_path / "build/share/gear/record/tools/nccl").read_text() == "2.28.9\n"
 
 
 @pytest.mark.parametrize("library", ["lib", "lib64"])
 def test_a_path_takes_the_place_of_torchs(tmp_path, library):
-    home = nccl_at(tmp_path / "site", "2.29.1", library=library)
-    (home / library / "libnccl.so.2").write_text("the site's")
+    home = small_nccl.build(tmp_path / "site", "2.29.1", library=library)
     done = place(tmp_path, str(home))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "2.29.1"
-    assert seen(tmp_path) == "the site's"
+    assert seen(tmp_path).startswith("2.29.1 ")
     assert (tmp_path / "build/nccl/include/nccl.h").exists()
 
 
 def test_a_module_gives_the_path(tmp_path, monkeypatch):
-    monkeypatch.setenv("NCCL_HOME", str(nccl_at(tmp_path / "module", "2.30.0")))
+    monkeypatch.setenv("NCCL_HOME", str(small_nccl.build(tmp_path / "module", "2.30.0")))
     done = place(tmp_path, "module")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "2.30.0"
 
 
 def test_one_older_than_torch_needs_is_refused(tmp_path):
-    home = nccl_at(tmp_path / "site", "2.9.8")
+    home = small_nccl.build(tmp_path / "site", "2.9.8")
     done = place(tmp_path, str(home), torch_needs="2.28.9")
     assert done.returncode == 1
     assert "NCCL 2.9.8" in done.stderr
@@ -99,23 +83,24 @@ def test_one_older_than_torch_needs_is_refused(tmp_path):
     ("profile", "flags"), [("release", "DEBUG=0 TRACE=0"), ("debug", "DEBUG=1 TRACE=1")]
 )
 def test_a_source_is_built_by_its_profile(tmp_path, profile, flags, packed):
-    source = tmp_path / "nccl-source"
-    source.mkdir()
-    (source / "Makefile").write_text(MAKEFILE)
-    (source / "nccl.h").write_text(header("2.31.2"))
-    given = source
+    given = source = small_nccl.write_source(tmp_path / "nccl-source", "2.31.2")
     if packed:
         given = tmp_path / "nccl.tar.gz"
         with tarfile.open(given, "w:gz") as archive:
             archive.add(source, "nccl-2.31.2")
-    done = place(tmp_path, "source", nccl_source=str(given), nccl_profile=profile)
+    functions = "AllReduce Sum f32 RING"
+    options = {"nccl_source": str(given), "nccl_profile": profile, "nccl_functions": functions}
+    done = place(tmp_path, "source", **options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "2.31.2"
-    said = seen(tmp_path)
-    assert said.startswith(f"{flags} CUDA_HOME=/opt/cuda ")
-    assert "-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90" in said
-    options = (tmp_path / "build/share/gear/options/nccl").read_text()
-    assert f"profile={profile}" in options
+    gencode = "-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90"
+    assert seen(tmp_path) == f"2.31.2 {flags} CUDA_HOME=/opt/cuda {gencode} [{functions}]"
+    library = (tmp_path / "build/nccl/lib/libnccl.so").resolve()
+    sections = subprocess.check_output(["readelf", "-S", library], text=True)
+    assert (".debug_info" in sections) == (profile == "debug")
+    recorded = (tmp_path / "build/share/gear/options/nccl").read_text()
+    assert f"profile={profile}" in recorded
+    assert f"ONLY_FUNCS={functions}" in recorded
 
 
 def test_a_source_that_does_not_compile_is_told(tmp_path):
