@@ -1,10 +1,12 @@
-"""Writes gear.module, the one source of GEAR's module files, in Tcl or in Lua.
+"""Writes a module file in Tcl or in Lua: gear.module, or another source of this folder.
 
-    python render.py tcl|lua --output FILE NAME=VALUE ...
+    python render.py [--source FILE] tcl|lua --output FILE NAME=VALUE ...
 
-The values: VERSION, KIND, HOME (GEAR_HOME), BUILD (where that leads), PYTHON (the interpreter that
-its environment was made with), PYTHON_VERSION, MODULES (to depend on, separated by spaces), and
-ENV.X=VALUE for every variable X to set. Python 3.9 or later, nothing else.
+The values are those that the source has as @NAME@. Of gear.module: VERSION, KIND, HOME (GEAR_HOME),
+BUILD (where that leads), PYTHON (the interpreter that its environment was made with),
+PYTHON_VERSION, MODULES (to depend on, separated by spaces), PROFILES (a folder with more modules,
+or empty), and ENV.X=VALUE for every variable X to set. A line whose last word is an empty value is
+left out. Python 3.9 or later, nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("gear.module")
-NAMES = ["VERSION", "KIND", "HOME", "BUILD", "PYTHON", "PYTHON_VERSION", "MODULES"]
 PRESET = re.compile(r"ENV\.([A-Za-z_][A-Za-z0-9_]*)")
 
 # verb -> its form in Tcl and in Lua; {0} and {1} are its words, quoted; the last is the rest of the
@@ -99,7 +100,9 @@ def expanded(verb: str, rest: str, values: dict[str, str]) -> Iterator[list[str]
         yield from map(list, sorted(presets))
     else:
         num_words = 1 + ("{1}" in FORMS[verb][0])
-        yield [filled(word, values) for word in rest.split(maxsplit=num_words - 1)]
+        words = [filled(word, values) for word in rest.split(maxsplit=num_words - 1)]
+        if words[-1]:
+            yield words
 
 
 def rendered(source: str, language: str, values: dict[str, str]) -> str:
@@ -119,17 +122,23 @@ def rendered(source: str, language: str, values: dict[str, str]) -> str:
     return "\n".join([HEADS[number], text, *parts, ""])
 
 
-def read_values(pairs: list[str]) -> dict[str, str]:
+def read_values(pairs: list[str], source: str) -> dict[str, str]:
     """The values of NAME=VALUE arguments; ValueError says what is wrong with them."""
+    lines = [line for line in source.splitlines() if not line.startswith("#")]
+    names = list(dict.fromkeys(re.findall(r"@(\w+)@", "\n".join(lines))))
+    presets = "ENV" in names
+    if presets:
+        names.remove("ENV")
     values = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
-        if not separator or (name not in NAMES and not PRESET.fullmatch(name)):
-            raise ValueError(f"given {pair!r}, allowed NAME=VALUE, NAME of {NAMES} or ENV.X")
+        preset = presets and PRESET.fullmatch(name)
+        if not separator or (name not in names and not preset):
+            raise ValueError(f"given {pair!r}, allowed NAME=VALUE, NAME of {names} or ENV.X")
         if not value.isprintable():
             raise ValueError(f"given {pair!r}, allowed printable characters, on one line")
         values[name] = value
-    missing = [name for name in NAMES if name not in values]
+    missing = [name for name in names if name not in values]
     if missing:
         raise ValueError(f"values are missing: {' '.join(missing)}; give each as NAME=VALUE")
     return values
@@ -139,16 +148,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--source", default=SOURCE, type=Path, metavar="FILE")
     parser.add_argument("language", choices=LANGUAGES)
     parser.add_argument("--output", required=True, type=Path, metavar="FILE")
     parser.add_argument("values", nargs="+", metavar="NAME=VALUE")
     arguments = parser.parse_args()
+    source = arguments.source.read_text(encoding="utf-8")
     try:
-        values = read_values(arguments.values)
+        values = read_values(arguments.values, source)
     except ValueError as error:
         print(f"[modulefiles] bad value: {error}", file=sys.stderr)
         return 2
-    text = rendered(SOURCE.read_text(encoding="utf-8"), arguments.language, values)
+    text = rendered(source, arguments.language, values)
     try:
         arguments.output.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -1,24 +1,37 @@
 #!/usr/bin/env bash
 # Step modulefiles: what a user of the installation meets first: the module files (kept in the build
-# until it is switched to), extend-venv-activate, display-gpu-info.sh, and the Slurm templates. Sourced by
-# build.sh.
+# until it is switched to), those of NCCL's profiles that it brings, extend-venv-activate,
+# display-gpu-info.sh, and the Slurm templates. Sourced by build.sh.
 # shellcheck disable=SC2153  # variables of build.sh
 
 modulefiles_step() {
-  local name template values python
+  local name template values python profiles=
   python=$(tool_version python) # none: a dry run, where the site's is not
   values=("VERSION=$VERSION" "KIND=$KIND" "HOME=$HOME_LINK" "BUILD=$BUILD" "MODULES=$(site modules)"
     "PYTHON=$(readlink -f -- "$(command -v "$PYTHON")" || echo "$PYTHON")" "PYTHON_VERSION=${python%.*}")
   for name in $(site_presets); do values+=("ENV.$name=$(site "env.$name")"); done
-  run mkdir -p "$BUILD/share/gear/modulefiles" "$BUILD/slurm"
-  run "$PYTHON" "$SOURCE/modulefiles/render.py" tcl --output "$BUILD/share/gear/modulefiles/$NAME" "${values[@]}"
-  run "$PYTHON" "$SOURCE/modulefiles/render.py" lua --output "$BUILD/share/gear/modulefiles/$NAME.lua" "${values[@]}"
+  if [ "$KIND" = gpu ] && ! site_is nccl off; then
+    profiles=share/gear/profiles
+    for name in debug release; do
+      render "gear-nccl-$name" "$profiles/gear-nccl/$name" "VERSION=$VERSION" "KIND=$KIND" "NCCL=$HOME_LINK/base/nccl"
+    done
+  fi
+  render gear "share/gear/modulefiles/$NAME" "${values[@]}" "PROFILES=${profiles:+$HOME_LINK/$profiles}"
+  run mkdir -p "$BUILD/slurm"
   for name in extend-venv-activate display-gpu-info.sh; do
     run install -m 755 "$SOURCE/$name" "$BUILD/bin/$name"
   done
   for template in "$SOURCE"/slurm/*; do
     install_template "$template" "$BUILD/slurm/${template##*/}"
   done
+}
+
+# A source of modulefiles/, in both languages.
+render() { # source, file in the build, values...
+  local file=$BUILD/$2
+  run mkdir -p "${file%/*}"
+  run "$PYTHON" "$SOURCE/modulefiles/render.py" --source "$SOURCE/modulefiles/$1.module" tcl --output "$file" "${@:3}"
+  run "$PYTHON" "$SOURCE/modulefiles/render.py" --source "$SOURCE/modulefiles/$1.module" lua --output "$file.lua" "${@:3}"
 }
 
 # The templates say `module load gear` where they stand; installed, they name this very version, as what a

@@ -2,6 +2,7 @@
 
 PREFIX/gear/NAME/bin/python          a stand-in; NAME is <version>-cpu
 PREFIX/modulefiles/gear/NAME         Tcl, and .lua beside it, rendered from modulefiles/gear.module
+PREFIX/gear/NAME/share/gear/profiles  NCCL's, of a <version>-gpu
 PREFIX/modulefiles/site/mpi/4, ...   what the site brings
 """
 
@@ -41,7 +42,6 @@ class ModuleTree:
         program.chmod(0o755)
         (self.home(name) / "pyvenv.cfg").touch()
         file = self.folder / "gear" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
         version, _, kind = name.partition("-")
         values = {
             "VERSION": version,
@@ -51,10 +51,17 @@ class ModuleTree:
             "PYTHON": sys.executable,
             "PYTHON_VERSION": "3.11",
             "MODULES": modules,
+            "PROFILES": "",
             **{f"ENV.{variable}": value for variable, value in (presets or {}).items()},
         }
-        for language, output in [("tcl", file), ("lua", file.with_name(f"{name}.lua"))]:
-            render(language, output, *(f"{key}={value}" for key, value in values.items()))
+        if kind == "gpu":
+            profiles = self.home(name) / "share/gear/profiles"
+            values["PROFILES"] = str(profiles)
+            own = {key: values[key] for key in ("VERSION", "KIND")}
+            own["NCCL"] = str(self.home(name) / "base/nccl")
+            for profile in ("debug", "release"):
+                render(f"gear-nccl-{profile}", profiles / "gear-nccl" / profile, own)
+        render("gear", file, values)
 
     def default(self, name: str) -> None:
         (self.folder / "gear" / ".version").write_text(
@@ -69,5 +76,11 @@ class ModuleTree:
         file.write_text(f"#%Module\nsetenv {variable} {name}\nprepend-path PATH /site/{name}/bin\n")
 
 
-def render(language: str, output: Path, *values: str) -> None:
-    subprocess.run([*RENDER, language, "--output", str(output), *values], check=True)
+def render(source: str, file: Path, values: Mapping[str, str]) -> None:
+    """In both languages."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    module = REPOSITORY / "modulefiles" / f"{source}.module"
+    given = [f"{name}={value}" for name, value in values.items()]
+    for language, output in [("tcl", file), ("lua", file.with_name(f"{file.name}.lua"))]:
+        command = [*RENDER, f"--source={module}", language, f"--output={output}", *given]
+        subprocess.run(command, check=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from distribution.project import VERSION
 from distribution.recipe import ALL_STEPS, SITES, Recipe, small_site
 
 
@@ -36,6 +37,8 @@ def test_every_site_file_prints_its_commands(site: Path, tmp_path: Path) -> None
     # What GEAR needs is in the base.
     for name in ("'numpy>=", "gymnasium", "hydra-core", "wandb"):
         assert name in parts[steps.index("packages")]
+    for profile in ("debug", "release"):
+        assert (f"gear-nccl-{profile}.module" in output) == (f"gear/{VERSION}-gpu" in output)
     assert os.listdir(tmp_path) == []
 
 

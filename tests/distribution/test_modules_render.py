@@ -18,6 +18,7 @@ VALUES = [
     "PYTHON=/usr/bin/python3",
     "PYTHON_VERSION=3.11",
     "MODULES=",
+    "PROFILES=",
 ]
 ODD = r"""[exec touch it] {a} }{ $env(HOME) "; \n \\ --comment]] #!b"""
 
