@@ -46,19 +46,23 @@ Host ${nodes[*]} $net.*
 CONF
 }
 
+runs() { # node
+  local pid
+  pid=$(cat "$state/$1/pid" 2>/dev/null) && [ -e "/proc/$pid" ]
+}
+
 answers() { # node
   (on "$1" ssh -o ConnectTimeout=2 "$1" true) 2>>"$state/log/start.log"
 }
 
 on() { # node, command..., which this process becomes
-  local pid
-  pid=$(cat "$state/$1/pid" 2>/dev/null) && [ -e "/proc/$pid" ] || die "$1 is not up: tests/nodes/ssh.sh up"
-  exec nsenter --target="$pid" --net --uts --ipc --mount --wd="$PWD" "${@:2}"
+  runs "$1" || die "$1 is not up: tests/nodes/ssh.sh up"
+  exec nsenter --target="$(cat "$state/$1/pid")" --net --uts --ipc --mount --wd="$PWD" "${@:2}"
 }
 
 up() {
   local i node
-  if [ -e "$state/up" ]; then return 0; fi
+  if runs node1 && runs node2; then return 0; fi
   remove_nodes
   make_network
   trap 'tail -n 20 "$state"/log/*.log >&2; remove_nodes; say "did not start; the logs are above"' EXIT
@@ -81,7 +85,6 @@ up() {
     answers "$node"
   done
   trap - EXIT
-  touch "$state/up"
 }
 
 case ${1:-} in

@@ -7,7 +7,7 @@
 #   place   0 to 9, which tells those apart that live on one machine at once
 #   nodes   the names of the nodes
 #   net     the first three numbers of their addresses: this machine is 1, the nodes are 11 and on
-#   state   the folder of all that is made, in memory and of everybody
+#   state   a folder for all that is made; it lies in memory
 # shellcheck disable=SC2154
 
 bridge=br-$(basename "$state")
@@ -48,8 +48,8 @@ make_network() {
   ip link set "$bridge" up
 }
 
-# A node lives as long as what the command starts in it; `nodes/own` below $state is its own. nsenter and not
-# `ip netns exec`, whose new /sys hides the control groups that slurmd looks for.
+# A node lives as long as what the command starts in it, and sees a folder of its own as $state/own. nsenter and
+# not `ip netns exec`, whose new /sys hides the control groups that slurmd looks for.
 start_node() { # index, command...
   local node=${nodes[$1]} own=${nodes[$1]}-$place
   install -d "$state/$node"
