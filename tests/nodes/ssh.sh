@@ -16,7 +16,7 @@ nodes=(node1 node2)
 net=10.78.$place
 state=/run/gear-ssh-$place
 PATH=$PATH:/usr/sbin:/sbin
-# shellcheck source=tests/nodes/virtual.sh
+# shellcheck source=/dev/null
 source "$(dirname "$0")/virtual.sh"
 
 pids() { node_pids; }

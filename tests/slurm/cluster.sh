@@ -22,7 +22,7 @@ gpus=${GPUS:-2}
 gpu=/dev/fakegpu$place
 export SLURM_CONF=$state/slurm.conf
 
-# shellcheck source=tests/nodes/virtual.sh
+# shellcheck source=/dev/null
 source "$(dirname "$0")/../nodes/virtual.sh"
 
 check_slurm() { check_machine "slurm-wlm munge libpmix2" slurmctld slurmd sinfo munged; }
