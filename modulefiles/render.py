@@ -153,7 +153,11 @@ def main() -> int:
     parser.add_argument("--output", required=True, type=Path, metavar="FILE")
     parser.add_argument("values", nargs="+", metavar="NAME=VALUE")
     arguments = parser.parse_args()
-    source = arguments.source.read_text(encoding="utf-8")
+    try:
+        source = arguments.source.read_text(encoding="utf-8")
+    except OSError as error:
+        print(f"[modulefiles] the source was not read: {error}", file=sys.stderr)
+        return 1
     try:
         values = read_values(arguments.values, source)
     except ValueError as error:
