@@ -40,7 +40,7 @@ NO_END = (
 )
 
 
-def documented(start: str, part: str = "") -> str:
+def command_of_page(start: str, part: str = "") -> str:
     [found] = {
         each.text
         for each in commands()
@@ -74,7 +74,7 @@ def test_the_nodes_are_apart(nodes: Nodes) -> None:
     ],
 )
 def test_training_ends_well(user: Nodes, start: str, part: str, ranks: int, launcher: str) -> None:
-    shown = documented(start, part)
+    shown = command_of_page(start, part)
     command = f"{shown} {SHORT}"
     said = re.sub(r"[\s│┃]+|node\d: ", " ", user.run(command, OMP_NUM_THREADS="1"))
     assert f"ranks {ranks}, started by {launcher}" in said, said
@@ -90,7 +90,7 @@ def test_deepspeed_starts_ranks_by_pdsh(nodes: Nodes, installation: Installation
     """The launcher and the pdsh that a user has: of the module, and of Debian."""
     write_pendulum(nodes.home / "RUN_DIR", (30, 12, 5, 9, 40, 17, 25, 20, 14))
     (nodes.home / "hosts").write_text("node1 slots=2\nnode2 slots=2\n")
-    shown = documented("deepspeed")
+    shown = command_of_page("deepspeed")
     command = f"{shown} {SHORT_OFFLINE}"
     load = (
         "source /usr/share/modules/init/bash; "

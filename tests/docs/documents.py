@@ -101,9 +101,9 @@ def documented(pattern: str) -> str:
 
 
 def launching(launcher: str, size: int) -> tuple[str, list[str]]:
-    """The guide's command by which this launcher starts `gear train`, and its words, of so many
-    ranks in place of four."""
-    command = documented(rf"{launcher} .*\btrain dist=(ddp|deepspeed)\b.*")
+    """The guide's command by which this launcher starts `gear train` on one machine, and its words,
+    of so many ranks in place of four."""
+    command = documented(rf"{launcher} (?!.*--host).*\btrain dist=(ddp|deepspeed)\b.*")
     adapted, changed = re.subn(r"(?<=[ =])4(?= )", str(size), command)
     assert changed == 1, f"{command}: this looks for the number of ranks"
     return command, shlex.split(adapted)

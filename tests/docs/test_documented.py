@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from docs.documents import ROOT, Command, commands, documented
+from docs.documents import ROOT, Command, commands, documented, launching
 from docs.ran import Record
 
 from docs import ran
@@ -89,6 +91,31 @@ def test_a_command_that_nobody_names_and_an_entry_for_nothing_are_faults() -> No
     assert len(faults) == 2
     assert faults[0].startswith("README.md:1: no test or script runs this")
     assert faults[1].endswith("no document has a command like make bench")
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun", "deepspeed"])
+def test_one_command_starts_ranks_of_one_machine(launcher: str) -> None:
+    shown, words = launching(launcher, 2)
+    assert shlex.join(words) == shown.replace("4", "2")
+
+
+def patterns() -> set[str]:
+    """Those by which tests look for a command."""
+    calls = [
+        call
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call)
+    ]
+    asked = [call.args for call in calls if getattr(call.func, "id", "") == documented.__name__]
+    return {args[0].value for args in asked if len(args) == 1 and isinstance(args[0], ast.Constant)}
+
+
+def test_each_command_that_a_test_looks_for_is_one() -> None:
+    """Tests of minutes ask for them: a new page says so here first."""
+    assert len(patterns()) > 5
+    for pattern in patterns():
+        documented(pattern)
 
 
 def test_what_is_recorded_is_read_again(record: Path) -> None:
