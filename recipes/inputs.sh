@@ -34,7 +34,7 @@ gear_requirements() {
   if site_is torch off; then requirements_of cli; else requirements_of train; fi
 }
 
-# The pinned versions, with the torch of the site, and without what developers alone have.
+# The pinned versions, with the torch of the site and what was made for it, and without what developers alone have.
 pinned_versions() {
   local tools
   tools=$(requirements_of dev | sed 's/[^A-Za-z0-9._-].*//' | paste -s -d '|')
@@ -42,7 +42,7 @@ pinned_versions() {
     grep -vE "^($tools)==" "$SOURCE/requirements/constraints.txt"
     cat "$SOURCE/requirements/site.txt"
   } | grep -vE '^(#|$|torch==)' | LC_ALL=C sort -u
-  site_is torch off || printf 'torch==%s\n' "$(site torch)"
+  torch_requirements
 }
 
 # --- the hashes

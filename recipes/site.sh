@@ -26,6 +26,8 @@ verbs               auto|off  auto
 fabric              auto|off  auto
 torch               version   2.13.0
 torch_index         url
+torchvision         on|off    off
+torchaudio          on|off    off
 pip_index           url
 proxy               url
 wheelhouse          path
@@ -107,6 +109,25 @@ site_check() { # where key kind value
     usage_error "[site] $where: bad value of '$key': given '$value', allowed $allowed; correct the line"
 }
 
+# The release of torchvision or torchaudio that was made for the torch of the site, whatever build of it that is
+# (2.13.0+cpu); nothing where none is known.
+release_for_torch() { # torchvision | torchaudio
+  awk -v torch="${SITE[torch]%%+*}" -v column="$([ "$1" = torchvision ] && echo 2 || echo 3)" \
+    '$1 == torch {print $column}' "$SOURCE/requirements/torch-releases.txt"
+}
+
+known_torches() { awk '!/^(#|$)/ {print $1}' "$SOURCE/requirements/torch-releases.txt" | xargs; }
+
+# torch, and what else was made for it, one requirement a line.
+torch_requirements() {
+  local package
+  if site_is torch off; then return 0; fi
+  printf 'torch==%s\n' "$(site torch)"
+  for package in torchvision torchaudio; do
+    site_is "$package" off || printf '%s==%s\n' "$package" "$(release_for_torch "$package")"
+  done
+}
+
 # Values that depend on others, and contradictions.
 site_settle() { # file
   local file=$1 key
@@ -127,9 +148,14 @@ site_settle() { # file
     fi
     if [ "${SITE[$key]}" = off ]; then SITE[c10d]=off; fi
   done
-  for key in horovod deepspeed; do
+  for key in horovod deepspeed torchvision torchaudio; do
     if [ "${SITE[$key]}" = on ] && [ "${SITE[torch]}" = off ]; then
       usage_error "[site] $file: $key = on needs torch: set torch to a version, or $key = off"
+    fi
+  done
+  for key in torchvision torchaudio; do
+    if [ "${SITE[$key]}" = on ] && [ -z "$(release_for_torch "$key")" ]; then
+      usage_error "[site] $file: $key = on: no release of it is known for torch ${SITE[torch]}, only for $(known_torches); take one of them, or add a line to requirements/torch-releases.txt"
     fi
   done
   for key in horovod mpi4py; do

@@ -6,7 +6,8 @@ packages_step() {
   local packages
   mapfile -t packages < <(gear_requirements)
   if ! site_is torch off; then
-    packages+=("torch==$(site torch)" torchmetrics tensorboard torch-tb-profiler hydra-core wandb)
+    mapfile -t -O "${#packages[@]}" packages < <(torch_requirements)
+    packages+=(torchmetrics tensorboard torch-tb-profiler hydra-core wandb)
   fi
   pip install "${packages[@]}" || fail "the packages that GEAR needs could not be installed" \
     "requirements/constraints.txt and site.txt have their versions"

@@ -5,7 +5,7 @@
 # shellcheck disable=SC2154  # ordinary is of users.sh
 
 smoke_step() {
-  local programs=$BUILD/share/gear/smoke port said
+  local programs=$BUILD/share/gear/smoke package port said
   run rm -rf "$programs"
   run cp -R "$SOURCE/recipes/smoke" "$programs"
   run chmod -R a+rX "$programs" # a clone may be closed to others
@@ -17,6 +17,10 @@ smoke_step() {
     smoke torch "$BUILD/bin/python" "$programs/check_torch.py" "$KIND" "$(tool_version cuda)" \
       "$(site cuda_architectures)"
     smoke torchrun "$BUILD/bin/torchrun" --standalone --nproc-per-node 2 "$programs/check_torch.py" "$KIND"
+    for package in torchvision torchaudio; do
+      site_is "$package" off || smoke "$package" "$BUILD/bin/python" "$programs/check_$package.py"
+    done
+    smoke "torchmetrics and TensorBoard" "$BUILD/bin/python" "$programs/check_tensorboard.py"
   fi
   smoke gear "$BUILD/bin/python" "$programs/check_gear.py"
   # Also where no ranks are started: imports all, and fails if one does not.
