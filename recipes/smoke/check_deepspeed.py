@@ -1,5 +1,9 @@
 """Ranks train with ZeRO-1, and end with the same weights: those of the launcher `deepspeed`, or
-over gear_mpi those of `mpirun -n 2 python check_deepspeed.py gear_mpi`."""
+over gear_mpi those of `mpirun -n 2 python check_deepspeed.py gear_mpi`.
+
+On GPUs (DS_ACCELERATOR=cuda, one rank or more) by DeepSpeed's fused_adam, where that is compiled; a
+warning says so where it is compiled and the ranks are on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
+from deepspeed.git_version_info import installed_ops
 
 if "gear_mpi" in sys.argv:
     import gear.mpi
@@ -18,7 +23,11 @@ if "gear_mpi" in sys.argv:
     deepspeed.init_distributed(dist_backend=gear.mpi.NAME)
 else:
     deepspeed.init_distributed()
-assert dist.get_world_size() >= 2, "start it with deepspeed --num_accelerators 2 check_deepspeed.py"
+on_gpu = get_accelerator().device_name() == "cuda"
+compiled = installed_ops.get("fused_adam", False)
+by_fused_adam = on_gpu and compiled
+least = 1 if on_gpu else 2
+assert dist.get_world_size() >= least, "deepspeed --num_accelerators 2 check_deepspeed.py starts it"
 torch.manual_seed(dist.get_rank())
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
 engine, *_ = deepspeed.initialize(
@@ -26,8 +35,11 @@ engine, *_ = deepspeed.initialize(
     model_parameters=model.parameters(),
     config={
         "train_micro_batch_size_per_gpu": 8,
-        # Plain torch: DeepSpeed's own Adam is among the parts that a site chooses to compile.
-        "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": True}},
+        # DeepSpeed's own Adam is among the parts that a site chooses to compile.
+        "optimizer": {
+            "type": "AdamW",
+            "params": {"lr": 0.01, "torch_adam": not (on_gpu and compiled)},
+        },
         "zero_optimization": {"stage": 1},
     },
 )
@@ -47,8 +59,13 @@ if dist.get_rank() == 0:
     print(
         f"DeepSpeed {deepspeed.__version__} on {get_accelerator().device_name()}: "
         f"{dist.get_world_size()} ranks end five ZeRO-1 steps with the same weights"
-        f", over {dist.get_backend()}"
+        f", over {dist.get_backend()}, by {type(engine.optimizer.optimizer).__name__}"
     )
+    if compiled and not on_gpu:
+        print(
+            "warning: DeepSpeed's fused_adam was not tried: these ranks are on the CPU. On a node "
+            "with GPUs, run: deepspeed $GEAR_HOME/share/gear/smoke/check_deepspeed.py"
+        )
 dist.destroy_process_group()
 # DeepSpeed keeps torch's groups. A gloo thread of theirs may let go of the last collective's
 # tensors while the interpreter ends, and then ends the process by SIGABRT: 1 of 15 launches.

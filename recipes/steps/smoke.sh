@@ -5,7 +5,7 @@
 # shellcheck disable=SC2154  # ordinary is of users.sh
 
 smoke_step() {
-  local programs=$BUILD/share/gear/smoke package port said
+  local programs=$BUILD/share/gear/smoke package port gpus said
   run rm -rf "$programs"
   run cp -R "$SOURCE/recipes/smoke" "$programs"
   run chmod -R a+rX "$programs" # a clone may be closed to others
@@ -35,7 +35,10 @@ smoke_step() {
   fi
   if site_is deepspeed on; then
     port=$(free_port)
-    smoke deepspeed env DS_ACCELERATOR=cpu "$BUILD/bin/deepspeed" --num_accelerators 2 \
+    gpus=$(visible_gpus)
+    # shellcheck disable=SC2046  # two words
+    set -- $(case $gpus in 0) echo cpu 2 ;; 1) echo cuda 1 ;; *) echo cuda 2 ;; esac)
+    smoke "deepspeed, ranks on $1: $2" env DS_ACCELERATOR="$1" "$BUILD/bin/deepspeed" --num_accelerators "$2" \
       --master_port "$port" "$programs/check_deepspeed.py"
     check_shared_memory "$port"
   fi
@@ -89,6 +92,15 @@ smoke_ranks() { # subject
   smoke "$1, two ranks" env "${root[@]}" OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none \
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none "${launcher[@]}" \
     "$BUILD/bin/python" "$BUILD/share/gear/smoke/check_$1.py"
+}
+
+# That torch can use, where this is a gpu installation.
+visible_gpus() {
+  if dry || [ "$KIND" = cpu ]; then
+    echo 0
+  else
+    "$BUILD/bin/python" -c 'import torch; print(torch.cuda.device_count())' 2>>"$LOG" || echo 0
+  fi
 }
 
 free_port() {

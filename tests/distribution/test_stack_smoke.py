@@ -44,14 +44,16 @@ def allgather(tensor):
 """
 
 
-def smoke(folder: Path, gear: str, **site: str) -> subprocess.CompletedProcess[str]:
-    """The step in a build whose programs are stand-ins; `gear` is what that command does."""
-    fake_python(folder / "build", "exit 0")
+def smoke(
+    folder: Path, gear: str, kind: str = "cpu", python: str = "exit 0", **site: str
+) -> subprocess.CompletedProcess[str]:
+    """The step in a build whose programs are stand-ins; `gear` and `python` are what those do."""
+    fake_python(folder / "build", python)
     command = folder / "build" / "bin" / "gear"
     command.write_text(f"#!/bin/sh\n{gear}\n")
     command.chmod(0o755)
     values = {"torch": "off", "mpi4py": "off", "horovod": "on", "deepspeed": "off", "mpirun": "off"}
-    return run_part("steps/smoke.sh", "smoke_step", folder, site=values | site)
+    return run_part("steps/smoke.sh", "smoke_step", folder, site=values | site, kind=kind)
 
 
 def test_without_ranks_what_does_not_import_is_no_success(tmp_path):
@@ -82,6 +84,22 @@ def test_shared_memory_that_stays_is_no_success(tmp_path):
     said = re.search(r"DeepSpeed has left shared memory behind: (\S+)", done.stderr)
     assert said is not None, done.stderr
     assert not Path(said[1]).exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "accelerator", "ranks"),
+    [("cpu", 2, "cpu", 2), ("gpu", 0, "cpu", 2), ("gpu", 1, "cuda", 1), ("gpu", 4, "cuda", 2)],
+)
+def test_deepspeed_is_tried_on_the_gpus_that_are_here(
+    tmp_path, kind: str, gpus: int, accelerator: str, ranks: int
+) -> None:
+    launcher = tmp_path / "build" / "bin" / "deepspeed"
+    launcher.parent.mkdir(parents=True)
+    launcher.write_text('#!/bin/sh\necho "warning: $DS_ACCELERATOR $2"\n')
+    launcher.chmod(0o755)
+    done = smoke(tmp_path, "exit 0", kind, f"echo {gpus}", horovod="off", deepspeed="on")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == f"build:   warning: {accelerator} {ranks}\n"
 
 
 def test_what_a_check_warns_of_is_shown(tmp_path):
