@@ -31,9 +31,9 @@ pytestmark = [pytest.mark.nightly, pytest.mark.modules, as_root]
 @pytest.fixture
 def new(installation: Installation, open_folder: Path) -> Iterator[Recipe]:
     """By which the same site installs the next version; in the end it is gone."""
-    fresh = [REPOSITORY / "tools" / "fresh_machine.sh", open_folder, "true"]
+    fresh = [REPOSITORY / "tools" / "fresh_machine.sh", open_folder / "new", "true"]
     subprocess.run(fresh, check=True)
-    source = open_folder / "gear"
+    source = open_folder / "new" / "gear"
     about = source / "pyproject.toml"
     text = about.read_text()
     about.write_text(text.replace(f'version = "{VERSION}"', f'version = "{NEXT}"'))
@@ -47,15 +47,16 @@ def new(installation: Installation, open_folder: Path) -> Iterator[Recipe]:
 def start(user: Path, *script: str) -> subprocess.Popen[bytes]:
     """A job of that user, whose last line is what runs."""
     *first, last = script
-    return subprocess.Popen(
-        [*ORDINARY, "bash", "-ec", "\n".join(["umask 077", *first, f"exec {last}"])],
-        env=BARE | {"HOME": str(user), "TMPDIR": str(user), "OMP_NUM_THREADS": "1"},
-        cwd=user,
-        stdin=subprocess.DEVNULL,
-        stdout=(user / "job.log").open("wb"),
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    with (user / "job.log").open("wb") as log:
+        return subprocess.Popen(
+            [*ORDINARY, "bash", "-ec", "\n".join(["umask 077", *first, f"exec {last}"])],
+            env=BARE | {"HOME": str(user), "TMPDIR": str(user), "OMP_NUM_THREADS": "1"},
+            cwd=user,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
 
 def wait_for_a_checkpoint(run: Path, job: subprocess.Popen[bytes]) -> None:
@@ -109,9 +110,9 @@ def test_a_site_is_upgraded_under_its_users(
         assert f"the default module is {NEW} now" in said
         assert NEXT in as_ordinary(user, *by_default, version)
         assert VERSION in as_ordinary(user, "source mine/bin/activate", version)
-        said = as_ordinary(
-            user, *by_default, "extend-venv-activate mine", "source mine/bin/activate", version
-        )
+        moved = ("extend-venv-activate mine --undo", "extend-venv-activate mine")
+        activated = "source mine/bin/activate"
+        said = as_ordinary(user, *by_default, *moved, activated, version)
         assert NEXT in said.splitlines()[-1]
         os.killpg(job.pid, signal.SIGTERM)
         log = user / "job.log"
