@@ -36,10 +36,7 @@ engine, *_ = deepspeed.initialize(
     config={
         "train_micro_batch_size_per_gpu": 8,
         # DeepSpeed's own Adam is among the parts that a site chooses to compile.
-        "optimizer": {
-            "type": "AdamW",
-            "params": {"lr": 0.01, "torch_adam": not (on_gpu and compiled)},
-        },
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": not by_fused_adam}},
         "zero_optimization": {"stage": 1},
     },
 )

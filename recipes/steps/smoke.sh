@@ -5,7 +5,7 @@
 # shellcheck disable=SC2154  # ordinary is of users.sh
 
 smoke_step() {
-  local programs=$BUILD/share/gear/smoke package port gpus said
+  local programs=$BUILD/share/gear/smoke package port said accelerator=cuda ranks=2
   run rm -rf "$programs"
   run cp -R "$SOURCE/recipes/smoke" "$programs"
   run chmod -R a+rX "$programs" # a clone may be closed to others
@@ -35,11 +35,9 @@ smoke_step() {
   fi
   if site_is deepspeed on; then
     port=$(free_port)
-    gpus=$(visible_gpus)
-    # shellcheck disable=SC2046  # two words
-    set -- $(case $gpus in 0) echo cpu 2 ;; 1) echo cuda 1 ;; *) echo cuda 2 ;; esac)
-    smoke "deepspeed, ranks on $1: $2" env DS_ACCELERATOR="$1" "$BUILD/bin/deepspeed" --num_accelerators "$2" \
-      --master_port "$port" "$programs/check_deepspeed.py"
+    case $(visible_gpus) in 0) accelerator=cpu ;; 1) ranks=1 ;; esac
+    smoke "deepspeed, $ranks rank(s) on $accelerator" env "DS_ACCELERATOR=$accelerator" "$BUILD/bin/deepspeed" \
+      --num_accelerators "$ranks" --master_port "$port" "$programs/check_deepspeed.py"
     check_shared_memory "$port"
   fi
 }
