@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is s
 from manifest import downloads
 
 SOURCES = Path(__file__).parent / "sources"  # what is built from source, pinned
+OF_TORCH = ("torch", "torchvision", "torchaudio")  # what torch_index has
 
 
 def fail(sentence: str) -> None:
@@ -77,7 +78,7 @@ def main() -> None:
     wanted: dict[tuple[str, ...], list[str]] = {}
     for (name, version), found in downloads(base).items():
         if name not in sources:
-            index = (site["torch_index"] if name == "torch" else "") or site["pip_index"]
+            index = (site["torch_index"] if name in OF_TORCH else "") or site["pip_index"]
             is_wheel = str(found["source"]).endswith(".whl")
             form = ("--only-binary", ":all:") if is_wheel else ("--no-binary", name)
             wanted.setdefault((index, *form), []).append(

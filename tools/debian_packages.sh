@@ -46,7 +46,7 @@ missing_to_test() {
   unless "tests of the transport fabric" "libfabric-dev" have_fabric
   unless "tests under Environment Modules" "$modules" have_modules
   unless "tests under Lmod" "lua5.3 lua-posix lua-term lua-json lua-filesystem tcl" have_lmod
-  unless "tests of the site distribution" "patch" have patch
+  unless "tests of the site distribution" "make patch" have make patch
   unless "test that man finds the module's pages" "man-db" have man
   unless "tests of modules and venvs in zsh" "zsh" have zsh
   unless "tests of modules and venvs in tcsh" "tcsh" have tcsh

@@ -7,6 +7,8 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from tensorboard import default, program
@@ -16,6 +18,7 @@ from torchmetrics import MeanMetric
 
 PLUGIN = "pytorch_profiler"
 DEADLINE_S = 60
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever the site's proxy
 
 
 def main() -> None:
@@ -46,12 +49,12 @@ class Shown:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def ask(self, path: str, **words: str):
+    def ask(self, path: str, **words: str) -> Any:
         query = f"?{urllib.parse.urlencode(words)}" if words else ""
-        with urllib.request.urlopen(f"{self._url}data/plugin/{path}{query}") as answer:
+        with DIRECT.open(f"{self._url}data/plugin/{path}{query}", timeout=DEADLINE_S) as answer:
             return json.load(answer)
 
-    def until(self, path: str, is_there):
+    def until(self, path: str, is_there: Callable[[Any], object]) -> Any:
         """Files are read by a thread of TensorBoard's."""
         end = time.monotonic() + DEADLINE_S
         while not is_there(found := self.ask(path)):

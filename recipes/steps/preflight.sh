@@ -12,7 +12,7 @@ preflight_step() {
   if site_is mpi on; then check_mpi; fi
   if [ "$KIND" = gpu ]; then check_cuda; fi
   check_nccl
-  check_patch
+  check_tools
   check_wheelhouse
   say "  Python $(tool_version python): $PYTHON"
   check_users
@@ -98,9 +98,12 @@ check_nccl() {
       "set nccl in the site file to the folder that has include/nccl.h and lib/libnccl.so, or to wheel"
 }
 
-check_patch() {
+check_tools() {
+  local tool
   if site_is horovod off && site_is deepspeed off; then return 0; fi
-  command -v patch >/dev/null || fail "there is no command 'patch'" "install it (Debian: patch)"
+  for tool in make patch; do
+    command -v "$tool" >/dev/null || fail "there is no command '$tool'" "install it (Debian: $tool)"
+  done
 }
 
 check_wheelhouse() {

@@ -5,7 +5,7 @@
 # shellcheck disable=SC2154  # ordinary is of users.sh
 
 smoke_step() {
-  local programs=$BUILD/share/gear/smoke package port said accelerator=cuda ranks=2
+  local programs=$BUILD/share/gear/smoke package port gpus said
   run rm -rf "$programs"
   run cp -R "$SOURCE/recipes/smoke" "$programs"
   run chmod -R a+rX "$programs" # a clone may be closed to others
@@ -35,9 +35,14 @@ smoke_step() {
   fi
   if site_is deepspeed on; then
     port=$(free_port)
-    case $(visible_gpus) in 0) accelerator=cpu ;; 1) ranks=1 ;; esac
-    smoke "deepspeed, $ranks rank(s) on $accelerator" env "DS_ACCELERATOR=$accelerator" "$BUILD/bin/deepspeed" \
-      --num_accelerators "$ranks" --master_port "$port" "$programs/check_deepspeed.py"
+    gpus=$(usable_gpus)
+    if [ -n "$gpus" ]; then
+      smoke "deepspeed on the GPUs $gpus" env DS_ACCELERATOR=cuda "$BUILD/bin/deepspeed" --include "localhost:$gpus" \
+        --master_port "$port" "$programs/check_deepspeed.py"
+    else
+      smoke deepspeed env DS_ACCELERATOR=cpu "$BUILD/bin/deepspeed" --num_accelerators 2 \
+        --master_port "$port" "$programs/check_deepspeed.py"
+    fi
     check_shared_memory "$port"
   fi
 }
@@ -92,13 +97,17 @@ smoke_ranks() { # subject
     "$BUILD/bin/python" "$BUILD/share/gear/smoke/check_$1.py"
 }
 
-# That torch can use, where this is a gpu installation.
-visible_gpus() {
-  if dry || [ "$KIND" = cpu ]; then
-    echo 0
-  else
-    "$BUILD/bin/python" -c 'import torch; print(torch.cuda.device_count())' 2>>"$LOG" || echo 0
+# For whoever tries the installation, as usable_gpus.py says; a dry run has those of a node with two.
+usable_gpus() {
+  local who=()
+  if [ "$KIND" = cpu ]; then return 0; fi
+  if dry; then
+    echo 0,1
+    return 0
   fi
+  if [ -z "$(no_ordinary_user)" ]; then who=("${ordinary[@]}"); fi
+  "${who[@]}" "$BUILD/bin/python" "$BUILD/share/gear/smoke/usable_gpus.py" "$(site cuda_architectures)" 2>>"$LOG" ||
+    complain "  warning: which GPUs are here could not be told: the log says why"
 }
 
 free_port() {

@@ -11,8 +11,8 @@ torch_step() {
   # An index of torch's makers holds these, of the right kind; all else comes from the site's.
   if [ -n "$(site torch_index)" ]; then
     pip install --no-deps --index-url "$(site torch_index)" "${packages[@]}" ||
-      fail "${packages[*]} could not be installed from $(site torch_index)" \
-        "an index for CUDA 13 ends in /whl/cu130, one for CPUs in /whl/cpu: correct torch_index in the site file"
+      fail "${packages[*]} could not be installed from $(torch_place)" \
+        "an index for CUDA 13 ends in /whl/cu130, one for CPUs in /whl/cpu: correct torch_index in the site file, or leave out what it lacks (torchvision = off, torchaudio = off)"
   fi
   pip install "${packages[@]}" || fail "${packages[*]} could not be installed"
   run "$LAYER/bin/python" "$SOURCE/recipes/smoke/check_torch.py" "$KIND" "$(tool_version cuda)" \
@@ -26,4 +26,10 @@ torch_step() {
         "set torch_index in the site file to an index that has both, of one kind (/whl/cpu, /whl/cuXYZ), or $package = off"
   done
   if [ "$KIND" = gpu ]; then nccl_in_place; fi
+}
+
+torch_place() {
+  local house
+  house=$(site wheelhouse)
+  printf '%s' "${house:-$(site torch_index)}"
 }

@@ -47,6 +47,7 @@ def run_part(
             f". $SOURCE/recipes/{name}.sh"
             for name in ("report", "diagnose", "site", "users", "machine", "inputs", "pip")
         ),
+        'while read -r key _ value; do [ -z "$key" ] || SITE[$key]=$value; done <<<"$site_keys"',
         *(f"SITE[{key}]={shlex.quote(value)}" for key, value in values.items()),
         f". $SOURCE/recipes/{part}",
         ': >>"$LOG"',

@@ -87,19 +87,51 @@ def test_shared_memory_that_stays_is_no_success(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "gpus", "accelerator", "ranks"),
-    [("cpu", 2, "cpu", 2), ("gpu", 0, "cpu", 2), ("gpu", 1, "cuda", 1), ("gpu", 4, "cuda", 2)],
+    ("kind", "gpus", "told"),
+    [
+        ("cpu", "0,1", "cpu --num_accelerators 2"),
+        ("gpu", "", "cpu --num_accelerators 2"),
+        ("gpu", "3", "cuda --include localhost:3"),
+        ("gpu", "0,1", "cuda --include localhost:0,1"),
+    ],
 )
-def test_deepspeed_is_tried_on_the_gpus_that_are_here(
-    tmp_path, kind: str, gpus: int, accelerator: str, ranks: int
-) -> None:
+def test_deepspeed_is_tried_on_the_gpus_that_can_be_used(tmp_path, kind, gpus, told):
     launcher = tmp_path / "build" / "bin" / "deepspeed"
     launcher.parent.mkdir(parents=True)
-    launcher.write_text('#!/bin/sh\necho "warning: $DS_ACCELERATOR $2"\n')
+    launcher.write_text('#!/bin/sh\necho "warning: $DS_ACCELERATOR $1 $2"\n')
     launcher.chmod(0o755)
     done = smoke(tmp_path, "exit 0", kind, f"echo {gpus}", horovod="off", deepspeed="on")
     assert done.returncode == 0, done.stderr
-    assert done.stderr == f"build:   warning: {accelerator} {ranks}\n"
+    assert done.stderr == f"build:   warning: {told}\n"
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(
+    ("capabilities", "visible", "architectures", "found"),
+    [
+        ([], None, "90", []),
+        ([(9, 0)], None, "80;90", ["0"]),
+        ([(9, 0)] * 4, None, "90a", ["0", "1"]),
+        ([(7, 5)], None, "80;90", []),
+        ([(8, 9)], None, "86", ["0"]),
+        ([(8, 0)], None, "86", []),
+        ([(7, 5), (9, 0)], None, "90", ["1"]),
+        ([(9, 0)] * 2, "2,3", "90", ["2", "3"]),
+        ([(9, 0)], "GPU-6f3a", "90", []),
+        ([(9, 0)], "MIG-1,MIG-2", "90", []),
+    ],
+)
+def test_gpus_that_can_be_used(monkeypatch, capabilities, visible, architectures, found):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(capabilities))
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(capabilities))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", capabilities.__getitem__)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    main = runpy.run_path(str(PROGRAMS / "usable_gpus.py"))["main"]
+    assert main([int(each.rstrip("af")) for each in architectures.split(";")]) == found
 
 
 def test_what_a_check_warns_of_is_shown(tmp_path):

@@ -56,6 +56,7 @@ def test_without_torch_the_rest_keeps_its_versions(tmp_path):
 def test_a_site_may_choose_a_torch_that_wants_an_older_setuptools(tmp_path):
     """torch 2.10 to 2.12 want one below 82: pip refused them beside the pinned 84."""
     done = run_part("inputs.sh", "pinned_versions", tmp_path, site={"torch": "2.12.1"})
+    assert (done.returncode, done.stderr) == (0, "")
     pins = dict(line.partition(" ")[0].split("==") for line in done.stdout.splitlines())
     assert pins["torch"] == "2.12.1"
     assert int(pins["setuptools"].split(".")[0]) < 82

@@ -116,3 +116,38 @@ def test_passwords_that_the_manifest_does_not_keep(called, monkeypatch):
 
 def test_what_compiles_mpi4py_is_there_though_its_wheel_was_kept(called):
     assert [line for line in called() if line.startswith("cython==")]
+
+
+def test_what_was_made_for_torch_comes_from_its_index(tmp_path):
+    """torchvision 0.28.0+cpu is on no other."""
+    home = tmp_path / "home"
+    index = f"file://{tmp_path}/torch-index"
+    write_manifest(home, torch_index=index)
+    said = home / "base/share/gear/record/pip/001.json"
+    found = {
+        name: {
+            "url": f"{index}/{name}-1.0-py3-none-any.whl",
+            "archive_info": {"hashes": {"sha256": "0"}},
+        }
+        for name in ("torch", "torchvision", "torchaudio")
+    }
+    said.write_text(
+        json.dumps(
+            {
+                "install": [
+                    {"metadata": {"name": name, "version": "1.0"}, "download_info": info}
+                    for name, info in found.items()
+                ]
+            }
+        )
+    )
+    (home / "bin").mkdir()
+    python = home / "bin" / "python"
+    shows = 'for each; do case $each in *.txt) cat "$each" ;; esac; done'
+    python.write_text(f'#!/bin/sh\necho "$@"\n{shows}\n')
+    python.chmod(0o755)
+    done = gather(home, tmp_path / "house")
+    assert done.returncode == 0, done.stderr
+    [command] = [line for line in done.stderr.splitlines() if " download " in line]
+    assert command.endswith(f"--index-url {index}")
+    assert all(f"{name}==1.0" in done.stderr for name in found)

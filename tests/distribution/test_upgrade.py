@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import signal
@@ -37,11 +38,17 @@ def new(installation: Installation, open_folder: Path) -> Iterator[Recipe]:
     about = source / "pyproject.toml"
     text = about.read_text()
     about.write_text(text.replace(f'version = "{VERSION}"', f'version = "{NEXT}"'))
-    recipe = replace(installation.recipe(), source=source)
-    before = picture(installation.prefix)
-    yield recipe
-    recipe.run("--uninstall")
-    assert picture(installation.prefix) == before
+    # Who asks for the installation meanwhile would make the old version the default again.
+    recipe = installation.recipe()
+    assert recipe.lock is not None
+    with recipe.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        recipe = replace(recipe, source=source, lock=None)
+        recipe.succeed("--uninstall")  # of a test that was killed
+        before = picture(installation.prefix)
+        yield recipe
+        recipe.succeed("--uninstall")
+        assert picture(installation.prefix) == before
 
 
 def start(user: Path, *script: str) -> subprocess.Popen[bytes]:
@@ -97,12 +104,12 @@ def test_a_site_is_upgraded_under_its_users(
             *by_name,
             version,
             "gear check --build",
-            f"gear train {TINY} checkpoint=before total_steps=600",
+            f"gear train {TINY} checkpoint=before hydra.run.dir=trial total_steps=600",
             OMP_NUM_THREADS="1",
         )
         assert NEXT in said.splitlines()[0]
         assert "[!]" not in said
-        assert (user / "before" / "checkpoints" / "step_600").exists()
+        assert (user / "trial" / "checkpoints" / "step_600").exists()
 
         # The default for all: nothing is built, and what runs goes on.
         said = new.succeed()
