@@ -43,7 +43,7 @@ def beside(
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(folder / "more"), **env},
-        timeout=100,
+        timeout=400,  # packages without bytecode, on a busy machine
     )
 
 
