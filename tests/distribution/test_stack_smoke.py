@@ -223,3 +223,19 @@ def test_a_torch_that_does_not_fit(monkeypatch, cuda, compiled, nvcc, architectu
     with pytest.raises(SystemExit) as ended:
         check_torch(monkeypatch, cuda, compiled, nvcc, architectures)
     assert sentence in str(ended.value)
+
+
+@pytest.mark.parametrize("tool", ["make", "patch"])
+def test_a_tool_that_horovod_needs_is_looked_for_before_anything_is_built(tmp_path, tool):
+    site = {"torch": "2.13.0", "horovod": "on", "deepspeed": "off"}
+    absent = f'command() {{ [ "$2" != {tool} ]; }}\ncheck_tools'
+    done = run_part("steps/preflight.sh", absent, tmp_path, site=site)
+    assert done.returncode == 1
+    assert f"there is no command '{tool}'" in done.stderr
+    assert f"(Debian: {tool})" in done.stderr
+
+
+def test_no_tool_is_looked_for_where_nothing_needs_it(tmp_path):
+    site = {"torch": "off", "horovod": "off", "deepspeed": "off"}
+    done = run_part("steps/preflight.sh", "command() { false; }\ncheck_tools", tmp_path, site=site)
+    assert done.returncode == 0, done.stderr
