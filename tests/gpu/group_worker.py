@@ -51,6 +51,7 @@ class Case:
         dies: this rank ends in the middle, without a word; -1: none does.
         moves: of tier "pinned": the loader under test is the buffer's second, and this rank has it
             on another GPU than its first one; priorities come from GPUs. -1: it is the only one.
+        tells: this rank alone changes priorities; -1: all ranks do.
         rehearsal: without a GPU, both buffers in host memory.
     """
 
@@ -64,6 +65,7 @@ class Case:
     batch_size: int = 97
     dies: int = -1
     moves: int = -1
+    tells: int = -1
     rehearsal: bool = False
 
 
@@ -88,6 +90,14 @@ def buffers(group: gear.Group, case: Case) -> list[gear.ReplayBuffer]:
     ]
 
 
+def destination(group: gear.Group, case: Case) -> dict[str, Any]:
+    """Of pinned steps by the GPU's own reads: only loaders of that form exchange by kernels."""
+    if case.rehearsal:
+        return {"device": "cpu"}
+    path = {"path": "zero_copy"} if case.tier == "pinned" else {}
+    return {"device": f"cuda:{device_of(group, case)}", **path}
+
+
 def loaders(
     both: list[gear.ReplayBuffer], group: gear.Group, case: Case, framework: str
 ) -> list[gear.Loader]:
@@ -98,15 +108,12 @@ def loaders(
         "seed": 11,
         "locality": case.locality,
     }
-    device = "cpu" if case.rehearsal else f"cuda:{device_of(group, case)}"
-    zero_copy = {"path": "zero_copy"} if device != "cpu" and case.tier == "pinned" else {}
     return [
         both[0].loader(
             case.batch_size,
-            device=device,
             framework=framework,
             nccl=case.nccl and not case.rehearsal,
-            **zero_copy,
+            **destination(group, case),
             **shared,
         ),
         both[1].loader(case.batch_size, framework="numpy", **shared),
@@ -127,9 +134,8 @@ def play(group: gear.Group, case: Case, framework: str = "torch") -> dict[str, A
             write(buffer, first, lengths, np.random.default_rng(group.rank))
     first_one = None
     if case.moves >= 0:
-        stays = replace(case, moves=-1)
-        device = "cpu" if case.rehearsal else f"cuda:{device_of(group, stays)}"
-        first_one = both[0].loader(case.batch_size, sampler=SAMPLERS[case.sampler](), device=device)
+        stays = destination(group, replace(case, moves=-1))
+        first_one = both[0].loader(case.batch_size, sampler=SAMPLERS[case.sampler](), **stays)
         next(first_one)
     ours, theirs = loaders(both, group, case, framework)
     for turn in range(case.batches):
@@ -157,14 +163,14 @@ def play(group: gear.Group, case: Case, framework: str = "torch") -> dict[str, A
         check({name: bits(batch[name]) for name in batch})
         same += 1
         priorities = (expected.ids % 31 + turn).astype(np.float32) / 8
-        both[1].update(expected.ids, priorities)
+        given: list[Any] = [expected.ids, priorities]
         if case.moves >= 0 and not case.rehearsal:
             import torch
 
-            given = [torch.from_numpy(each).to(device) for each in (expected.ids, priorities)]
+            given = [torch.from_numpy(each).to(stays["device"]) for each in given]
+        if case.tells in (-1, group.rank):
             both[0].update(*given)
-        else:
-            both[0].update(expected.ids, priorities)
+            both[1].update(expected.ids, priorities)
         if turn % 4 == 3 and case.sampler != "sequential" and group.rank != case.empty:
             start = first + 1_000_000 * (1 + turn)
             for buffer in both:

@@ -99,8 +99,15 @@ def test_a_rank_without_steps_takes_its_share_from_the_others(play: Play) -> Non
 @pytest.mark.gpus(2)
 @pytest.mark.timeout(150)
 def test_a_rank_may_have_its_second_loader_on_another_gpu(play: Play) -> None:
-    """Kernels of the others write no updates there: that GPU's memory has no room for them."""
-    play([case("weighted", tier="pinned", moves=1, locality=one) for one in ("first", "off")])
+    """Kernels of the others write no updates there: that GPU's memory has no room for them. Where
+    that rank has none of its own to tell, nothing else asks the hosts to tell them."""
+    play(
+        [
+            case("weighted", tier="pinned", moves=1, tells=tells, locality=one)
+            for tells in (0, -1)
+            for one in ("first", "off")
+        ]
+    )
 
 
 @pytest.mark.timeout(150)

@@ -42,10 +42,10 @@ void BatchGraphs::run(const void* block, cudaStream_t stream,
   const auto found = graphs_.find(block);
   if (found == graphs_.end()) {
     // Not captured the first time: a kernel is loaded by its first launch, which no capture allows.
+    launches();
     if (graphs_.size() < most_) {
       graphs_[block] = nullptr;
     }
-    launches();
     return;
   }
   Graph& graph = found->second;

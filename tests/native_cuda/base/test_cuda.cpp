@@ -1,16 +1,19 @@
 #include "base/cuda/cuda.h"
 
-#include <dlfcn.h>
 #include <doctest/doctest.h>
 
 #include <atomic>
 #include <thread>
+
+#include "thread_without_gpu.h"
 
 using gear::base::DeviceBytes;
 using gear::base::Event;
 using gear::base::OnDevice;
 using gear::base::PinnedBytes;
 using gear::base::Stream;
+using gear::tests::current_context;
+using gear::tests::in_another_thread;
 
 namespace {
 
@@ -44,30 +47,6 @@ class HeldStream {
   Stream stream_;
   Event event_{};
 };
-
-template <class Work>
-void in_another_thread(Work work) {
-  std::exception_ptr error;
-  std::thread thread([&] {
-    try {
-      work();
-    } catch (...) {
-      error = std::current_exception();
-    }
-  });
-  thread.join();
-  if (error) {
-    std::rethrow_exception(error);
-  }
-}
-
-void* current_context() {
-  static const auto get = reinterpret_cast<int (*)(void**)>(
-      ::dlsym(::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), "cuCtxGetCurrent"));
-  void* context = nullptr;
-  REQUIRE(get(&context) == 0);
-  return context;
-}
 
 }  // namespace
 
