@@ -148,6 +148,9 @@ fi
 unset PYTHONPATH PYTHONHOME
 STEP=preflight
 if ! PYTHON=$(find_python); then
+  dry || [ -z "$(site stand_on)" ] ||
+    fail "stand_on = $(site stand_on) has no Python to build with: $(why_no_python)" \
+      "set stand_on to the folder of an environment, the one above bin/python, of Python 3.10 to 3.13"
   dry || fail "there is no suitable Python: $(why_no_python)" \
     "install one (Debian: python3-venv python3-dev), load its module, or set python in the site file"
   PYTHON=$(site python)

@@ -35,14 +35,28 @@ gear_requirements() {
 }
 
 # The pinned versions, with the torch of the site and what was made for it, and without what developers alone have.
+# What the environment has that this stands on is taken as it is there, if GEAR's requirements allow it.
 pinned_versions() {
   local tools
   tools=$(requirements_of dev | sed 's/[^A-Za-z0-9._-].*//' | paste -s -d '|')
   {
     grep -vE "^($tools)==" "$SOURCE/requirements/constraints.txt"
     cat "$SOURCE/requirements/site.txt"
-  } | grep -vE '^(#|$|torch==)' | LC_ALL=C sort -u
+  } | grep -vE '^(#|$|torch==)' | LC_ALL=C sort -u |
+    awk -F == 'NR == FNR {found[$1]; next} !($1 in found)' <(given_versions) -
   torch_requirements
+}
+
+# What is in the environment that this stands on, sorted, `name==version` a line; nothing where there is none.
+given_versions() {
+  if [ -z "$(site stand_on)" ] || [ ! -x "$(site stand_on)/bin/python" ]; then return 0; fi
+  "$(site stand_on)/bin/python" - <<'PY'
+import importlib.metadata, re
+found = {}
+for each in importlib.metadata.distributions():
+    found.setdefault(re.sub(r"[-_.]+", "-", each.metadata["Name"]).lower(), each.version)
+print(*(f"{name}=={found[name]}" for name in sorted(found)), sep="\n")
+PY
 }
 
 # --- the hashes
@@ -64,6 +78,7 @@ base_hash() {
   local tool
   {
     pinned_versions
+    given_versions
     gear_requirements
     (cd "$SOURCE/recipes/steps" && printf '%s.sh\0' "${base_steps[@]}" | hash_files)
     (cd "$SOURCE/recipes" &&

@@ -70,19 +70,26 @@ def check_whole(layers: list[Path]) -> None:
 
 def packages(build: Path, base: Path) -> list[dict[str, str | None]]:
     by_pip = downloads(base)
-    rows = []
+    layers = [build, base, build.parent / base.name]
+    rows: dict[str, dict[str, str | None]] = {}
     for distribution in importlib.metadata.distributions():
         name, version = normal(distribution.metadata["Name"]), distribution.version
+        if name in rows:
+            continue  # of the environment beneath, hidden by what is above it
         row = {"name": name, "version": version, "sha256": None, "source": "python -m venv"}
+        place = Path(str(distribution.locate_file("")))
+        if not any(place.is_relative_to(layer) for layer in layers):
+            rows[name] = row | {"source": "the environment that this stands on"}
+            continue
         row |= by_pip.get((name, version), {})
         built = base / "share/gear/record/packages" / name
         if built.exists():
             _, digest, source = built.read_text().splitlines()
             row |= {"sha256": digest or None, "source": source}
-        if Path(str(distribution.locate_file(""))).is_relative_to(build):
+        if place.is_relative_to(build):
             row |= {"sha256": None, "source": "this repository"}  # its hash is gear.source_hash
-        rows.append(row)
-    return sorted(rows, key=lambda row: str(row["name"]))
+        rows[name] = row
+    return [rows[name] for name in sorted(rows)]
 
 
 def patches(base: Path) -> list[dict[str, str]]:

@@ -8,6 +8,7 @@ name                line
 modules             words
 module_init         path
 python              words     python3 python3.12 python3.11 python3.13 python3.10
+stand_on            path
 cc                  command   gcc
 cxx                 command   g++
 jobs                number
@@ -138,6 +139,15 @@ site_settle() { # file
   fi
   if [ "${SITE[nccl]}" != off ] && [ -z "${SITE[cuda_home]}" ]; then
     usage_error "[site] $file: nccl = ${SITE[nccl]} needs CUDA: set cuda_home, or nccl = off"
+  fi
+  if [ -n "${SITE[stand_on]}" ]; then
+    [ -z "${lines[python]-}" ] ||
+      usage_error "[site] $file: stand_on = ${SITE[stand_on]} has a Python of its own, and python = ${SITE[python]} is another word for it: remove that line"
+    case ${SITE[nccl]} in
+      off | wheel) ;;
+      *) usage_error "[site] $file: nccl = ${SITE[nccl]} would change the torch of stand_on = ${SITE[stand_on]}, which is not the build's: set nccl = wheel, its own" ;;
+    esac
+    SITE[python]=${SITE[stand_on]}/bin/python
   fi
   if [ "${SITE[nccl]}" = source ] && [ -z "${SITE[nccl_source]}" ]; then
     usage_error "[site] $file: nccl = source needs nccl_source: the URL or path of NCCL's source"

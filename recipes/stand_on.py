@@ -50,7 +50,9 @@ def main() -> None:
     see_packages(base)
     for file in sorted((base / "bin").iterdir()):
         if not file.name.startswith(OWN) and os.access(file, os.X_OK):
-            take_command(file, Path(sys.prefix, "bin", file.name))
+            place = Path(sys.prefix, "bin", file.name)
+            if not place.exists():  # its own pip
+                take_command(file, place)
 
 
 if __name__ == "__main__":

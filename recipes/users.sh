@@ -53,6 +53,14 @@ only_for_some() {
       "the Python $closed" "set python = /usr/bin/python3 in the site file, or another one that all users can run"
     return 0
   fi
+  if [ -n "$(site stand_on)" ]; then
+    closed=$(closed_folder "$(site stand_on)/lib")
+    if [ -n "$closed" ]; then
+      printf '%s is closed to others, and what stands on it does not run for them: %s' \
+        "stand_on = $(site stand_on), below $closed," "open it, or set stand_on to an environment that all users can read"
+      return 0
+    fi
+  fi
   for file in ${files//:/ }; do
     closed=$(closed_folder "$file")
     if [ -n "$closed" ]; then

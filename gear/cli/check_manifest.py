@@ -1,7 +1,8 @@
 """`gear check --manifest`: an installation, and whether it still is what was built.
 
 The manifest is `share/gear/manifest.json` of the installation, written by recipes/build.sh. It is
-compared with the installation that it lies in and with the base that this stands on, `base` in it,
+compared with the installation that it lies in, with the base that this stands on, `base` in it, and
+with the environment beneath that, if the site file named one (stand_on); of that by versions alone,
 whichever Python asks: a venv that extends the module has packages of its own, and they are no
 difference. Compared are versions, patches, and which files there are, by size: files are not read.
 """
@@ -74,8 +75,12 @@ def find_differences(manifest: Manifest, home: Path) -> Iterator[str]:
             f"[manifest] {home} is no installation: it or its {BASE} lacks "
             f"lib/python3.*/site-packages; name {PLACE} inside an installation"
         )
+    given = manifest["site"].get("stand_on")
+    beneath = (
+        [str(path) for path in Path(given).glob("lib/python3.*/site-packages")] if given else []
+    )
     installed: dict[str, importlib.metadata.Distribution] = {}
-    for each in importlib.metadata.distributions(path=folders):
+    for each in importlib.metadata.distributions(path=folders + beneath):
         installed.setdefault(_normal(each.metadata["Name"]), each)  # what Python imports
     for package in manifest["packages"]:
         found = installed.pop(_normal(package["name"]), None)
@@ -83,7 +88,7 @@ def find_differences(manifest: Manifest, home: Path) -> Iterator[str]:
             yield f"{package['name']} {package['version']} is not installed"
         elif found.version != package["version"]:
             yield f"{package['name']} is {found.version}, was {package['version']}"
-        else:
+        elif str(found.locate_file("")).rstrip("/") not in beneath:
             yield from _changed_files(package["name"], found)
     for name, each in sorted(installed.items()):
         yield f"{name} {each.version} was installed afterwards"

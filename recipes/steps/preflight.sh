@@ -8,6 +8,7 @@ preflight_step() {
     return 0
   fi
   check_room
+  check_stand_on
   check_compiler
   if site_is mpi on; then check_mpi; fi
   if [ "$KIND" = gpu ]; then check_cuda; fi
@@ -34,14 +35,26 @@ check_users() {
 # Measured: GEAR 0.3 GiB with what compiles it; a base with CPU torch 1.7 GiB, with CUDA's torch 7 GiB.
 check_room() {
   local needed=400 room
-  if ! site_is torch off && ! base_is_whole; then needed=$([ "$KIND" = gpu ] && echo 9000 || echo 2200); fi
+  if ! site_is torch off && ! base_is_whole; then
+    needed=$([ "$KIND" = gpu ] && [ -z "$(site stand_on)" ] && echo 9000 || echo 2200)
+  fi
   room=$(room_mib "$BUILD")
   [ "$room" -ge "$needed" ] ||
     fail "too little room in $PREFIX: $room MiB are free, about $needed are needed" \
       "free some, or choose a --prefix on another file system"
 }
 
-# run_probe TEXT COMMAND...: compiles TEXT to nowhere.
+# pip would put another torch above the one that is there.
+check_stand_on() {
+  local given
+  if [ -z "$(site stand_on)" ] || site_is torch off; then return 0; fi
+  given=$(given_versions | sed -n 's/^torch==//p')
+  [ -n "$given" ] ||
+    fail "stand_on = $(site stand_on) has no torch" "set stand_on to the environment that has it, or remove it: then torch is installed"
+  [ "${given%%+*}" = "${SITE[torch]%%+*}" ] ||
+    fail "stand_on = $(site stand_on) has torch $given, and torch = $(site torch) in the site file" "set torch = ${given%%+*}"
+}
+
 check_compiler() {
   command -v "$(site cxx)" >/dev/null ||
     fail "there is no C++ compiler $(site cxx)" \

@@ -8,6 +8,10 @@ venv_step() {
   run rm -rf "$LAYER/bin" "$LAYER/lib" "$LAYER/lib64" "$LAYER/include" "$LAYER/pyvenv.cfg" "$RECORD/pip"
   run "$PYTHON" -m venv "$LAYER" ||
     fail "the environment could not be made with $PYTHON" "python3-venv and python3-dev are needed (Debian)"
+  if [ -n "$(site stand_on)" ]; then
+    run "$LAYER/bin/python" "$SOURCE/recipes/stand_on.py" "$(site stand_on)" ||
+      fail "the environment could not be made to stand on $(site stand_on)"
+  fi
   pinned_versions | write "$RECORD/constraints.txt"
   dry || cmake_will_do || tools+=(cmake)
   pip install "${tools[@]}" || fail "the tools that build the rest could not be installed"

@@ -130,6 +130,25 @@ def test_a_package_that_hides_one_of_the_base(
         (b"hacked\n", "hydra-core: hydra/core.py has 7 bytes, had 5"),
     ],
 )
+def test_the_environment_beneath_is_compared_by_versions(
+    home: Path, tmp_path: Path, manifest: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = tmp_path / "torch-env"
+    folder = install(given, "torch", "2.11.0")
+    (folder / "RECORD").write_text("torch/never_looked_for.py,,12\n")
+    manifest["site"]["stand_on"] = str(given)
+    manifest["packages"].append(
+        {"name": "torch", "version": "2.11.0", "sha256": None, "source": "beneath"}
+    )
+    (home / "share/gear/manifest.json").write_text(json.dumps(manifest))
+    assert differences(home, capsys, code=0) == []
+    folder.rename(folder.with_name("torch-2.12.0.dist-info"))
+    (folder.with_name("torch-2.12.0.dist-info") / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: torch\nVersion: 2.12.0\n"
+    )
+    assert differences(home, capsys, code=1) == ["torch is 2.12.0, was 2.11.0"]
+
+
 def test_files_of_a_package(
     home: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, sentence: str
 ) -> None:
