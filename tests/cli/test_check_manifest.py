@@ -123,13 +123,6 @@ def test_a_package_that_hides_one_of_the_base(
     assert differences(home, capsys, code=1) == ["pip is 26.0, was 23.0.1"]
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (None, "hydra-core: hydra/core.py is missing"),
-        (b"hacked\n", "hydra-core: hydra/core.py has 7 bytes, had 5"),
-    ],
-)
 def test_the_environment_beneath_is_compared_by_versions(
     home: Path, tmp_path: Path, manifest: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,6 +142,13 @@ def test_the_environment_beneath_is_compared_by_versions(
     assert differences(home, capsys, code=1) == ["torch is 2.12.0, was 2.11.0"]
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "hydra-core: hydra/core.py is missing"),
+        (b"hacked\n", "hydra-core: hydra/core.py has 7 bytes, had 5"),
+    ],
+)
 def test_files_of_a_package(
     home: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, sentence: str
 ) -> None:
