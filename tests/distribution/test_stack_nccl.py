@@ -14,6 +14,7 @@ import pytest
 
 from distribution import small_nccl
 from distribution.recipe_part import fake_python, run_part
+from gear.cli.check_manifest import find_differences
 
 SITE = {"cuda_home": "/opt/cuda", "cuda_architectures": "80;90"}
 
@@ -23,6 +24,13 @@ def place(folder: Path, nccl: str, *, torch_needs: str = "2.20.0", **site: str):
     package = folder / "build/lib/python3.11/site-packages/nvidia/nccl"
     if not package.exists():
         small_nccl.build(package, torch_needs)
+        about = package.parents[1] / f"nvidia_nccl_cu13-{torch_needs}.dist-info"
+        about.mkdir()
+        size = (package / "lib/libnccl.so.2").stat().st_size
+        (about / "RECORD").write_text(f"nvidia/nccl/lib/libnccl.so.2,sha256=x,{size}\n")
+        (about / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: nvidia-nccl-cu13\nVersion: {torch_needs}\n"
+        )
     fake_python(
         folder / "build",
         f'case "$2" in *nvidia.nccl*) echo {package} ;; *torch*) echo {torch_needs} ;; esac',
@@ -60,6 +68,19 @@ def test_a_path_takes_the_place_of_torchs(tmp_path, library):
     assert done.stdout.splitlines()[-1] == "2.29.1"
     assert seen(tmp_path).startswith("2.29.1 ")
     assert (tmp_path / "build/nccl/include/nccl.h").exists()
+
+
+def test_what_took_the_place_is_no_difference(tmp_path):
+    """`gear check --manifest` ends each build: it compares files with what their packages say."""
+    home = small_nccl.build(tmp_path / "site", "2.29.1")
+    with (home / "lib/libnccl.so.2.29.1").open("ab") as library:
+        library.write(bytes(1000))  # of another size than torch's
+    done = place(tmp_path, str(home))
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "build/base").symlink_to(tmp_path / "build")
+    packages = [{"name": "nvidia-nccl-cu13", "version": "2.20.0"}]
+    manifest = {"site": {}, "packages": packages, "patches": []}
+    assert list(find_differences(manifest, tmp_path / "build")) == []
 
 
 def test_a_module_gives_the_path(tmp_path, monkeypatch):
