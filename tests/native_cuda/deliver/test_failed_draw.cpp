@@ -70,7 +70,8 @@ bool fails(Loader& loader) {
   leave_error();
   bool failed = false;
   try {
-    loader.next();
+    Batch batch;
+    loader.pipeline->next(1.0, batch);
   } catch (const base::CudaError&) {
     failed = true;
   }
