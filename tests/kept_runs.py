@@ -47,6 +47,11 @@ SUBJECTS = {
         *("tests/slurm", "tests/nodes/virtual.sh"),
         *("tests/distribution/slurm_*.py", "tests/distribution/test_slurm_*.py"),
     ],
+    "site": [
+        *("tests/site", "tests/distribution/test_site_checks.py", "extend-venv-activate"),
+        *("modulefiles", "slurm", "gear/cli/bench", "recipes/steps/modulefiles.sh"),
+        *("tests/slurm", "tests/nodes/virtual.sh", "tests/distribution/slurm_cluster.py"),
+    ],
     "wheels": [
         *("pyproject.toml", "CMakeLists.txt", "cmake", "csrc/CMakeLists.txt", "csrc/bindings"),
         "tools/check_install.sh",

@@ -66,6 +66,7 @@ RUNS = {
     "tests/rdma/test_in_vm.py": [r"tests/rdma/run\.sh"],
     f"{TESTS}_install_document.py": [r"module load gear", r"extend-venv-activate my-venv"],
     f"{TESTS}_stack_jobs.py": [r"deepspeed .*"],
+    f"{TESTS}_site_checks.py": [r"mkdir ~/my-site", r"cp tests/site/.*", r"tests/site/run\.sh .*"],
     f"{TESTS}_slurm_guide.py": [r"sbatch .*"],
     f"{TESTS}_build_versions.py": [r"recipes/build\.sh my-site\.conf .* --uninstall"],
     f"{TESTS}_build_faults.py": [r"python3 recipes/wheelhouse\.py .*"],
