@@ -47,6 +47,11 @@ SUBJECTS = {
         *("tests/slurm", "tests/nodes/virtual.sh"),
         *("tests/distribution/slurm_*.py", "tests/distribution/test_slurm_*.py"),
     ],
+    "easybuild": [
+        *("recipes/easybuild", "pyproject.toml", "CMakeLists.txt", "cmake", "csrc/CMakeLists.txt"),
+        *("requirements/constraints.txt", "tools/easybuild.sh"),
+        "tests/distribution/test_easybuild.py",
+    ],
     "wheels": [
         *("pyproject.toml", "CMakeLists.txt", "cmake", "csrc/CMakeLists.txt", "csrc/bindings"),
         "tools/check_install.sh",
