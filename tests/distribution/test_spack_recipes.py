@@ -175,6 +175,17 @@ def test_what_gear_opens_at_run_time_is_linked_so_that_its_path_is_known() -> No
     assert all("type" not in each.more for each in found)
 
 
+def test_nccl_is_compiled_for_the_same_gpus() -> None:
+    recipe = read("gear_core")
+    choice = {**dict.fromkeys(recipe.variants, False), "cuda": True, "nccl": True}
+    needs = recipe.needs({**choice, "cuda_arch": ("80", "90")})
+    assert [each for each in needs if each.startswith("nccl")] == [
+        "nccl@2.18:",
+        "nccl cuda_arch=80",
+        "nccl cuda_arch=90",
+    ]
+
+
 # ---- variants and conflicts ----
 
 

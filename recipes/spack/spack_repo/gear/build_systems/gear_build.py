@@ -46,13 +46,14 @@ class GearBuild(CudaPackage):
         when="+cuda",
         msg="+cuda needs cuda_arch, the compute capability of the site's GPUs: cuda_arch=90",
     )
-    for _old in CudaPackage.cuda_arch_values:
-        if _old.isdigit() and int(_old) < 70:
+    for _arch in CudaPackage.cuda_arch_values:
+        if _arch.isdigit() and int(_arch) < 70:
             conflicts(
-                f"cuda_arch={_old}",
+                f"cuda_arch={_arch}",
                 when="+cuda",
-                msg=f"GEAR needs CUDA 12 and compute capability 70 or later: cuda_arch={_old}",
+                msg=f"GEAR needs CUDA 12 and compute capability 70 or later: cuda_arch={_arch}",
             )
+        depends_on(f"nccl cuda_arch={_arch}", when=f"+nccl cuda_arch={_arch}")
     conflicts("+nccl", when="~cuda", msg="NCCL carries rows between GPUs: +nccl needs +cuda")
 
     def gear_options(self):
@@ -61,6 +62,7 @@ class GearBuild(CudaPackage):
             f"GEAR_WITH_{name.upper()}": "ON" if self.spec.satisfies(f"+{name}") else "OFF"
             for name in ("cuda", "mpi", "verbs", "fabric")
         }
+        options["GEAR_HEADERS_ONCE"] = "ON"  # halves the build
         if self.spec.satisfies("+cuda"):
             options["GEAR_CUDA_ARCHITECTURES"] = ";".join(self.spec.variants["cuda_arch"].value)
             options["CMAKE_CUDA_COMPILER"] = self.spec["cuda"].prefix.bin.nvcc
