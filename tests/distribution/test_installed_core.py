@@ -68,6 +68,7 @@ def run(*command: str | Path) -> str:
 def test_a_program_finds_the_installed_core(tmp_path: Path) -> None:
     mpi = "ON" if shutil.which("mpicxx") else "OFF"
     options = ["GEAR_BUILD_PYTHON=OFF", "GEAR_WITH_CUDA=OFF", f"GEAR_WITH_MPI={mpi}"]
+    options.append("GEAR_HEADERS_ONCE=ON")
     run("cmake", "-S", REPOSITORY, "-B", tmp_path / "core", *(f"-D{each}" for each in options))
     run("cmake", "--build", tmp_path / "core", "--parallel")
     run("cmake", "--install", tmp_path / "core", "--prefix", tmp_path / "prefix")
