@@ -8,12 +8,13 @@ import runpy
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from docs.documents import documented
 from docs.ran import ran
 
-from distribution.project import PYPROJECT, VERSION
+from distribution.project import PYPROJECT, REPOSITORY, VERSION
 from distribution.spack_recipe import (
     NAMES,
     SPACK,
@@ -27,6 +28,7 @@ from distribution.spack_recipe import (
 )
 
 tomllib = runpy.run_path(str(SPACK.parents[1] / "tools" / "dependencies.py"))["tomllib"]
+EASYCONFIGS = sorted((REPOSITORY / "recipes" / "easybuild").glob("*.eb"))
 PROJECT = tomllib.loads(PYPROJECT)
 
 
@@ -124,6 +126,39 @@ def test_an_environment_asks_for_what_the_recipe_has(kind: str) -> None:
     assert choice["cuda"] == (kind == "gpu")
     names = asked["modules"]["default"]["tcl"]["projections"]
     assert names == {"py-gear": f"gear/{{version}}-{kind}"}
+
+
+# ---- what users load ----
+
+OF_OUR_MODULE = set(
+    re.findall(
+        r"^override +([A-Z]\w+)",
+        (REPOSITORY / "modulefiles" / "gear.module").read_text(),
+        re.MULTILINE,
+    )
+)
+
+
+class Environment(dict[str, object]):
+    """That which Spack writes into the module."""
+
+    def set(self, name: str, value: object) -> None:
+        self[name] = value
+
+
+def test_spacks_module_sets_what_ours_does() -> None:
+    package: Any = read("py_gear").classes[0]()
+    package.prefix, package.version = "/opt/gear", VERSION
+    said = Environment()
+    package.setup_run_environment(said)
+    assert said == {"GEAR_HOME": "/opt/gear", "GEAR_VERSION": VERSION, "PYTHONNOUSERSITE": "1"}
+    assert set(said) == OF_OUR_MODULE
+
+
+@pytest.mark.parametrize("path", EASYCONFIGS, ids=lambda path: path.name)
+def test_easybuilds_module_sets_what_ours_does(path: Path) -> None:
+    _, _, text = path.read_text().partition("modextravars = {")
+    assert set(re.findall(r"^    '(\w+)':", text, re.MULTILINE)) == OF_OUR_MODULE
 
 
 # ---- bounds ----
