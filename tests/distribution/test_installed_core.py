@@ -63,7 +63,8 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-@pytest.mark.nightly  # compiles the core
+@pytest.mark.slow  # compiles the core
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_a_program_finds_the_installed_core(tmp_path: Path) -> None:
     mpi = "ON" if shutil.which("mpicxx") else "OFF"
