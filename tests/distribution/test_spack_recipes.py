@@ -124,8 +124,11 @@ def test_an_environment_asks_for_what_the_recipe_has(kind: str) -> None:
             choice[part["name"]] = (part["value"],)
     assert recipe.refusals(choice) == []
     assert choice["cuda"] == (kind == "gpu")
-    names = asked["modules"]["default"]["tcl"]["projections"]
-    assert names == {"py-gear": f"gear/{{version}}-{kind}"}
+    tcl = asked["modules"]["default"]["tcl"]
+    assert tcl["projections"] == {"py-gear": f"gear/{{version}}-{kind}"}
+    # What is left out, and not hidden, is not loaded either: NumPy would be missing.
+    assert tcl["hide_implicits"]
+    assert "exclude_implicits" not in tcl
 
 
 # ---- what users load ----
