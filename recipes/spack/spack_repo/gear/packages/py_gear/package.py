@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="8c660aa942245ad2d977474091533d8f1474ef4e77bb0a1e81794ac2b41977f6")
+    version("0.1.0", sha256="12926870efbe9fd0eee2fa2da6e0cf8981a368228377463e235d06a1330532fc")
 
     variant("c10d", default=False, description="gear_mpi: torch.distributed over MPI")
     variant("deepspeed", default=False, description="DeepSpeed beside it")
