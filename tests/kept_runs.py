@@ -52,6 +52,11 @@ SUBJECTS = {
         *("modulefiles", "slurm", "gear/cli/bench", "recipes/steps/modulefiles.sh"),
         *("tests/slurm", "tests/nodes/virtual.sh", "tests/distribution/slurm_cluster.py"),
     ],
+    "easybuild": [
+        *("recipes/easybuild", "pyproject.toml", "CMakeLists.txt", "cmake", "csrc/CMakeLists.txt"),
+        *("requirements/constraints.txt", "tools/easybuild.sh"),
+        "tests/distribution/test_easybuild.py",
+    ],
     "wheels": [
         *("pyproject.toml", "CMakeLists.txt", "cmake", "csrc/CMakeLists.txt", "csrc/bindings"),
         "tools/check_install.sh",

@@ -69,6 +69,8 @@ RUNS = {
     f"{TESTS}_site_checks.py": [r"mkdir ~/my-site", r"cp tests/site/.*", r"tests/site/run\.sh .*"],
     f"{TESTS}_slurm_guide.py": [r"sbatch .*"],
     f"{TESTS}_build_versions.py": [r"recipes/build\.sh my-site\.conf .* --uninstall"],
+    f"{TESTS}_spack_recipes.py": [r"sha=.*", r"install -D .*"],
+    f"{TESTS}_easybuild.py": [r"eb recipes/.*"],
     f"{TESTS}_build_faults.py": [r"python3 recipes/wheelhouse\.py .*"],
 }
 
@@ -77,6 +79,8 @@ NOT_RUN = {
     r"(\w+=\S+( \S+)? )?tests/gpu/run\.sh.*": "needs a GPU, which CI does not have",
     r"make test": "make test-all runs the same script with more tests",
     r"make bench": "measures for minutes; tests/test_benchmarks.py runs it with --quick",
+    r"spack .*": "Spack is in no package index; docs/results/spack.txt tells of a run by hand",
+    r"eb --robot .*": "builds compilers and PyTorch for hours; a test has EasyBuild resolve it",
     r"pip install mpe2": "the tests' environment has it by the extra [dev]",
 }
 
