@@ -59,7 +59,9 @@ SUBJECTS = {
     ],
     "wheels": [
         *("pyproject.toml", "CMakeLists.txt", "cmake", "csrc/CMakeLists.txt", "csrc/bindings"),
-        "tools/check_install.sh",
+        *("tools/check_install.sh", "tools/dist.sh", "tools/find_python.sh"),
+        *("requirements/dist.txt", "tools/unpack_aarch64_python.sh"),
+        "tests/distribution/test_wheels.py",
     ],
 }
 

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # For every Python 3.10 to 3.13 of this machine: what INSTALL.md says of an environment of one's own, which is
 # $work/gear-venv here, and in it one round trip through the replay buffer with nothing but NumPy.
-# Pythons are those on PATH, and those under $PYENV_ROOT. Without CUDA: the build with it is the one
+# Pythons are those that tools/find_python.sh finds. Without CUDA: the build with it is the one
 # that tools/setup.sh makes.
 #
 #   tools/check_install.sh [--one | --nightly]
 #
-# --one: on the first of these Pythons. --nightly: what compiles everything once more, too: `make dist`, and the
-# command with CUDA.
+# --one: on the first of these Pythons. --nightly: the command with CUDA, too, which compiles everything once more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -18,18 +17,6 @@ work=$(mktemp -d)
 export SKBUILD_BUILD_DIR=$work/build
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 trap 'rm -rf "$work"' EXIT
-
-find_python() { # minor version
-  local candidate
-  for candidate in "python3.$1" python3 ${PYENV_ROOT:+"$PYENV_ROOT"/versions/3."$1".*/bin/python3}; do
-    command -v "$candidate" >/dev/null || continue
-    "$candidate" -c "import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, $1))" \
-      2>/dev/null || continue
-    "$candidate" -c 'import sys; print(sys.executable)'
-    return 0
-  done
-  return 1
-}
 
 documented() { "$python" tools/documented.py "$@"; }
 
@@ -63,7 +50,7 @@ mkdir "$work/bin"
 shown=()
 checked=0
 for minor in 10 11 12 13; do
-  if found=$(find_python "$minor"); then
+  if found=$(tools/find_python.sh "3.$minor"); then
     python=$found
     echo "install: Python 3.$minor ($("$python" --version))"
     check
@@ -87,10 +74,4 @@ else
   else
     documented left-out tools/check_install.sh "${shown[3]}" "this machine has no nvcc"
   fi
-  unset SKBUILD_BUILD_DIR
-  as_documented "${shown[4]}" # make dist
-  rm -rf "$work/gear-venv"
-  .venv/bin/python -m venv "$work/gear-venv"
-  "$work/gear-venv/bin/pip" install -qq dist/gear_replay-*.whl
-  (cd "$work" && gear-venv/bin/python "$root/tools/round_trip.py")
 fi

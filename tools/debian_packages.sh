@@ -26,6 +26,8 @@ have_modules() {
 have_lmod() { system_has_lmod || tools/unpack_module_tool.sh lmod; }
 system_has_lmod() { [ -f /usr/share/lmod/lmod/init/bash ]; }
 
+have_wheel_headers() { [ -f /usr/include/infiniband/verbs.h ] && [ -f /usr/include/rdma/fabric.h ]; }
+
 # A line `what is lost: needs packages`, unless the command after these two succeeds.
 unless() {
   local lost=$1 packages=$2
@@ -44,6 +46,11 @@ missing_to_test() {
   unless "native C++ tests" "doctest-dev" have_doctest
   unless "tests of the transport mpi and of Horovod" "openmpi-bin libopenmpi-dev" have mpirun mpicxx
   unless "tests of the transport fabric" "libfabric-dev" have_fabric
+  unless "tests of a release's wheels" "libibverbs-dev libfabric-dev" have_wheel_headers
+  if [ "$(uname -m)" = x86_64 ]; then
+    unless "test of wheels for AArch64" "g++-aarch64-linux-gnu qemu-user-static" \
+      have aarch64-linux-gnu-g++ qemu-aarch64-static
+  fi
   unless "tests under Environment Modules" "$modules" have_modules
   unless "tests under Lmod" "lua5.3 lua-posix lua-term lua-json lua-filesystem tcl" have_lmod
   unless "tests of the site distribution" "make patch" have make patch

@@ -48,7 +48,7 @@ void step_portable(const int64_t* nodes, size_t count, Descent& descent) {
     const int64_t* sums = nodes + descent.place[i] * SumTree::kFanout;
     uint64_t passed = 0;
     for (uint64_t k = 0; k < SumTree::kFanout; ++k) {
-      passed += descent.left[i] >= sums[k];
+      passed += descent.left[i] >= sums[k] ? 1 : 0;  // without ?: GCC 12 negates it on AArch64
     }
     enter_child(sums, passed, descent.left[i], descent.place[i]);
   }

@@ -144,7 +144,7 @@ void SharedMemory::pack(std::span<const ConstBytes> to, std::span<const Bytes> f
   std::byte* data = rounds_.layout().data(own);
   uint64_t receivers = 0;
   for (uint32_t r = 0; r < size(); ++r) {
-    receivers += sent_[r] < to[r].size();
+    receivers += sent_[r] < to[r].size() ? 1 : 0;
   }
   uint64_t offset = 0;
   for (uint32_t r = 0; r < size(); ++r) {
