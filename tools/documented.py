@@ -69,6 +69,7 @@ RUNS = {
     f"{TESTS}_slurm_guide.py": [r"sbatch .*"],
     f"{TESTS}_build_versions.py": [r"recipes/build\.sh my-site\.conf .* --uninstall"],
     f"{TESTS}_build_faults.py": [r"python3 recipes/wheelhouse\.py .*"],
+    f"{TESTS}_container_image.py": [r"podman build .*"],
 }
 
 # What nobody runs, and why; these come before the tables above.
@@ -77,6 +78,8 @@ NOT_RUN = {
     r"make test": "make test-all runs the same script with more tests",
     r"make bench": "measures for minutes; tests/test_benchmarks.py runs it with --quick",
     r"pip install mpe2": "the tests' environment has it by the extra [dev]",
+    r"podman run .*": f"CI may start no container: {TESTS}_container_image.py runs it in the image",
+    r"(apptainer|GEAR_CONTAINER=.* sbatch) .*": "Debian 12 has no Apptainer; tests have a stand-in",
 }
 
 
