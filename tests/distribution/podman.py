@@ -30,21 +30,24 @@ CERTIFICATES = "/run/certificates.crt"  # in a build
 
 
 def podman(*words: str, text: str | None = None) -> str:
-    """What it says, both streams."""
+    """What it says, both streams; while it runs, that is in build/containers/podman.log."""
     for folder in (TEMPORARY, CONTEXT):
         folder.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
-        ["podman", *STORAGE, *words],
-        cwd=CONTEXT,
-        env={**os.environ, "TMPDIR": str(TEMPORARY)},
-        input=text,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"podman {' '.join(words)}: {done.stdout[-6000:]}"
-    return done.stdout
+    log = PLACE / "podman.log"
+    with log.open("w") as file:
+        done = subprocess.run(
+            ["podman", *STORAGE, *words],
+            cwd=CONTEXT,
+            env={**os.environ, "TMPDIR": str(TEMPORARY)},
+            input=text,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    said = log.read_text(errors="replace")
+    assert done.returncode == 0, f"podman {' '.join(words)}: {said[-6000:]}"
+    return said
 
 
 def make_context() -> None:
