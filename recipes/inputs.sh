@@ -66,7 +66,8 @@ hash_files() { xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1; } # names, each
 # Files below SOURCE that a build reads; what other builds have left among them is not source.
 source_files() {
   find gear csrc cmake CMakeLists.txt pyproject.toml requirements recipes modulefiles slurm tools/c10d.sh \
-    extend-venv-activate display-gpu-info.sh \( -path recipes/sites -o -name __pycache__ \) -prune -o \
+    extend-venv-activate display-gpu-info.sh \
+    \( -path recipes/sites -o -path recipes/containers -o -name __pycache__ \) -prune -o \
     -type f ! -name '*.so' ! -name '*.pyc' -print0 | LC_ALL=C sort -z
 }
 

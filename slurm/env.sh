@@ -24,6 +24,7 @@
 # takes the one of its LOCAL_RANK; with --gpus-per-task=1 or --gpu-bind it sees its own, and takes that. To
 # bind them here, or to lift a binding, would be wrong: where Slurm does not close the devices of others to a
 # job, SLURM_GPU_BIND shows those, too.
+# With GEAR_CONTAINER, an Apptainer image, each task becomes the command inside it; all else is the node's own.
 # Interfaces, binding and threads that are set already stay as they are. TMPDIR is the first folder that
 # can be written to of GEAR_SCRATCH (which has to be one), SLURM_TMPDIR, TMPDIR and /tmp.
 if [ -z "${BASH_VERSION:-}" ]; then
@@ -50,6 +51,9 @@ job() {
   [ -n "${SLURM_JOB_ID:-}" ] && [ -n "${SLURM_JOB_NODELIST:-}" ] ||
     refuse "this is no Slurm job: SLURM_JOB_ID or SLURM_JOB_NODELIST is not set; submit the script" \
       "with sbatch, or ask for nodes with salloc"
+  [ -z "${GEAR_CONTAINER:-}" ] || [ -z "${GEAR_VENV:-}" ] ||
+    refuse "GEAR_CONTAINER=$GEAR_CONTAINER and GEAR_VENV=$GEAR_VENV are both set, and the venv extends" \
+      "the module of the nodes: unset one of them"
   # The list of a heterogeneous job is that of its first component.
   nodes=$SLURM_JOB_NODELIST${SLURM_JOB_NODELIST_HET_GROUP_1:+,$SLURM_JOB_NODELIST_HET_GROUP_1}
   names=$(scontrol show hostnames "$nodes") ||
@@ -59,7 +63,7 @@ job() {
   first=${names[0]}
   port=$(free_port "$first") ||
     refuse "no free port on $first, where the ranks meet: python3 did not find one, its message is" \
-      "above; load the module gear first"
+      "above; load the module gear first, or, with GEAR_CONTAINER, any Python 3"
   if [ "${SLURM_RESTART_COUNT:-0}" != 0 ]; then
     requeued=checkpoint=auto
     echo "[slurm] job $SLURM_JOB_ID was requeued (restart $SLURM_RESTART_COUNT): it goes on from its last" \
@@ -140,9 +144,13 @@ task() {
   getent ahosts "$MASTER_ADDR" >/dev/null ||
     refuse "the ranks could not meet: the job's first node has no address on $SLURMD_NODENAME, where" \
       "'getent ahosts $MASTER_ADDR' finds none; tell the site's support"
-  command -v "$1" >/dev/null ||
-    refuse "there is no command $1 on $SLURMD_NODENAME: load the module gear, or activate a venv" \
-      "that extends it, from a file system that all nodes see"
+  if [ -n "${GEAR_CONTAINER:-}" ]; then
+    check_container
+  else
+    command -v "$1" >/dev/null ||
+      refuse "there is no command $1 on $SLURMD_NODENAME: load the module gear, or activate a venv" \
+        "that extends it, from a file system that all nodes see"
+  fi
   export RANK=$SLURM_PROCID WORLD_SIZE=${SLURM_STEP_NUM_TASKS:-$SLURM_NTASKS} LOCAL_RANK=$SLURM_LOCALID
   if [ -n "$starts_ranks" ]; then
     export PET_NNODES=$WORLD_SIZE PET_NODE_RANK=$RANK PET_NPROC_PER_NODE=$ranks
@@ -158,7 +166,19 @@ task() {
   TMPDIR=$(scratch)
   choose_interfaces
   [ "$SLURM_PROCID" != 0 ] || tell "$((${SLURM_STEP_NUM_TASKS:-$SLURM_NTASKS} * ranks))"
+  # with-gear, of the image, loads its module. --nv: the node's driver.
+  [ -z "${GEAR_CONTAINER:-}" ] ||
+    set -- apptainer exec ${CUDA_VISIBLE_DEVICES:+--nv} --bind "$TMPDIR" "$GEAR_CONTAINER" with-gear "$@"
   exec "$@"
+}
+
+check_container() {
+  command -v apptainer >/dev/null ||
+    refuse "GEAR_CONTAINER=$GEAR_CONTAINER, and there is no command apptainer on $SLURMD_NODENAME: load" \
+      "its module before sbatch, or unset GEAR_CONTAINER and load the module gear"
+  [ -r "$GEAR_CONTAINER" ] ||
+    refuse "GEAR_CONTAINER=$GEAR_CONTAINER is no file that can be read on $SLURMD_NODENAME: name an image" \
+      "on a file system that all nodes see"
 }
 
 scratch() {

@@ -68,6 +68,13 @@ def has_ssh() -> bool:
     return os.geteuid() == 0 and all(shutil.which(part, path=path) for part in parts)
 
 
+def has_podman() -> bool:
+    """What tests/distribution/test_container_image.py builds with, and the right to do so."""
+    path = os.environ["PATH"] + ":/usr/sbin:/sbin"
+    parts = ["podman", "debootstrap"]
+    return os.geteuid() == 0 and all(shutil.which(part, path=path) for part in parts)
+
+
 def has_rdma() -> bool:
     """What tests/rdma/run.sh boots a virtual machine with an RDMA device of."""
     script = Path(__file__).parent / "rdma" / "vm.sh"
@@ -112,6 +119,7 @@ RESOURCES = {
     "mpich": has_mpich,
     "slurm": has_slurm,
     "ssh": has_ssh,
+    "podman": has_podman,
     "installation": lambda: all(map(shutil.which, ("g++", "mpicc", "mpirun", "patch"))),
     "modules": lambda: has_module_tool("modules"),
     "lmod": lambda: has_module_tool("lmod"),

@@ -61,6 +61,7 @@ missing_to_test() {
   unless "tests of RDMA in virtual machines" \
     "qemu-system-x86 busybox-static iproute2 kmod libibverbs-dev ibverbs-providers" have_virtual_machines
   unless "tests of the Slurm templates" "slurm-wlm munge libpmix2 iproute2" have_slurm
+  unless "the nightly test of the container image" "podman debootstrap" have podman debootstrap
   unless "tests of nodes that know each other by ssh" "openssh-server openssh-client pdsh iproute2" have sshd ssh pdsh ip
 }
 

@@ -77,6 +77,7 @@ RUNS = {
     f"{TESTS}_spack_recipes.py": [r"sha=.*", r"install -D .*"],
     f"{TESTS}_easybuild.py": [r"eb recipes/.*"],
     f"{TESTS}_build_faults.py": [r"python3 recipes/wheelhouse\.py .*"],
+    f"{TESTS}_container_image.py": [r"podman build .*"],
 }
 
 # What nobody runs, and why; these come before the tables above.
@@ -89,6 +90,8 @@ NOT_RUN = {
     r"conda .*": "needs conda, and a channel that CI does not reach; tests check the form",
     r"(git tag|gpg) .*": "needs the key of who makes a release",
     r"pip install mpe2": "the tests' environment has it by the extra [dev]",
+    r"podman run .*": f"CI may start no container: {TESTS}_container_image.py runs it in the image",
+    r"(apptainer|GEAR_CONTAINER=.* sbatch) .*": "Debian 12 has no Apptainer; tests have a stand-in",
 }
 
 

@@ -45,6 +45,7 @@ check ruff-format ruff format --check .
 check mypy mypy gear benchmarks
 check clang-format clang-format --dry-run -Werror "${cpp[@]}"
 check shellcheck shellcheck "${shell[@]}"
+check hadolint hadolint recipes/containers/Dockerfile
 check codespell codespell
 check layers python tools/check_layers.py
 check stubs tools/check_stubs.sh
