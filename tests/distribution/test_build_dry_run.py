@@ -33,7 +33,9 @@ def test_every_site_file_prints_its_commands(site: Path, tmp_path: Path) -> None
     ].split():
         assert f"  module load {module}\n" in output
     # pip is never left to choose a torch of its own.
-    assert not re.search(r"[ ']torch(?!==2\.13\.0)['\s]", "\n".join(parts[2:7]))
+    torch = re.search(r"^torch = (.+)$", site.read_text() + "\ntorch = 2.13.0", re.M)[1]
+    assert not re.search(rf"[ ']torch(?!=={re.escape(torch)})['\s]", "\n".join(parts[2:7]))
+    assert f" torch=={torch}" in parts[steps.index("torch")]
     # What GEAR needs is in the base.
     for name in ("'numpy>=", "gymnasium", "hydra-core", "wandb"):
         assert name in parts[steps.index("packages")]
