@@ -14,7 +14,7 @@ class GearCore(CMakePackage, GearBuild):
     url = "https://files.pythonhosted.org/packages/source/g/gear-replay/gear_replay-0.1.0.tar.gz"
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="12926870efbe9fd0eee2fa2da6e0cf8981a368228377463e235d06a1330532fc")
+    version("0.1.0", sha256="dbbd034f5097309af16ca0d1ebefc124a5944d18b4240ec4e5ce837a8e9e4e70")
 
     def cmake_args(self):
         options = {**self.gear_options(), "GEAR_BUILD_PYTHON": "OFF"}
