@@ -31,6 +31,11 @@ nccl_wheel() {
   fi
 }
 
+# The libraries of the NCCL in HOME, one a line: in lib or lib64, and where Debian has those of /usr.
+nccl_libraries() { # home
+  compgen -G "$1/lib*/libnccl.so*" || compgen -G "$1/lib/$(uname -m)-linux-gnu/libnccl.so*"
+}
+
 # Links include/ and lib/libnccl.so* of HOME into $LAYER/nccl.
 nccl_view() { # home
   local home=$1 library view=$LAYER/nccl
@@ -40,7 +45,7 @@ nccl_view() { # home
   if dry; then
     run ln -sfn "$home/lib/libnccl.so.2" "$view/lib/libnccl.so.2"
   else
-    for library in "$home"/lib*/libnccl.so*; do run ln -sfn "$library" "$view/lib/${library##*/}"; done
+    while read -r library; do run ln -sfn "$library" "$view/lib/${library##*/}"; done < <(nccl_libraries "$home")
   fi
   # The wheel has no libnccl.so to link by.
   if dry || [ ! -e "$view/lib/libnccl.so" ]; then run ln -sfn libnccl.so.2 "$view/lib/libnccl.so"; fi

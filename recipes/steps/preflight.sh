@@ -2,6 +2,9 @@
 # Step preflight: is everything here that the other steps need? Seconds, before hours are spent.
 # Sourced by build.sh.
 
+# shellcheck source=/dev/null
+. "$SOURCE/recipes/nccl.sh"
+
 preflight_step() {
   if dry; then
     say "  looks for: room in the prefix, the compilers$(site_is mpi off || printf ', MPI')$([ "$KIND" = cpu ] || printf ', CUDA, NCCL')"
@@ -106,7 +109,7 @@ check_nccl() {
   [ -f "$home/include/nccl.h" ] ||
     fail "NCCL in $home has no include/nccl.h" \
       "set nccl in the site file to the folder that has include/nccl.h and lib/libnccl.so, or to wheel"
-  compgen -G "$home/lib*/libnccl.so*" >/dev/null ||
+  nccl_libraries "$home" >/dev/null ||
     fail "NCCL in $home has no lib/libnccl.so" \
       "set nccl in the site file to the folder that has include/nccl.h and lib/libnccl.so, or to wheel"
 }

@@ -81,7 +81,9 @@ def build(home: Path, version: str, *, library: str = "lib") -> Path:
         capture_output=True,
     )
     if library != "lib":
-        (home / "lib").rename(home / library)
+        built = (home / "lib").rename(home / "built")
+        (home / library).parent.mkdir(exist_ok=True)
+        built.rename(home / library)
     return home
 
 

@@ -6,6 +6,7 @@ The libraries are small ones, compiled, linked and loaded (small_nccl.py).
 from __future__ import annotations
 
 import ctypes
+import platform
 import subprocess
 import tarfile
 from pathlib import Path
@@ -60,7 +61,7 @@ def test_the_wheel_is_torchs_own(tmp_path):
     assert (tmp_path / "build/share/gear/record/tools/nccl").read_text() == "2.28.9\n"
 
 
-@pytest.mark.parametrize("library", ["lib", "lib64"])
+@pytest.mark.parametrize("library", ["lib", "lib64", f"lib/{platform.machine()}-linux-gnu"])
 def test_a_path_takes_the_place_of_torchs(tmp_path, library):
     home = small_nccl.build(tmp_path / "site", "2.29.1", library=library)
     done = place(tmp_path, str(home))
