@@ -24,7 +24,8 @@ TEMPORARY = PLACE / "tmp"  # and what is mounted as a cache
 CONTEXT = PLACE / "context"
 STORAGE = ["--root", f"{PLACE}/storage", "--runroot", f"{TEMPORARY}/run"]
 STORAGE += ["--storage-driver", "overlay", "--cgroup-manager", "cgroupfs"]
-BUILD = ["--isolation", "chroot", "--format", "docker", "--pull=never"]
+# This isolation puts a host name of its own into no /etc/hosts, and torchrun looks for its address.
+BUILD = ["--isolation", "chroot", "--uts", "host", "--format", "docker", "--pull=never"]
 BASE = "localhost/debootstrap:bookworm"
 CERTIFICATES = "/run/certificates.crt"  # in a build
 
