@@ -43,20 +43,17 @@ pinned_versions() {
     grep -vE "^($tools)==" "$SOURCE/requirements/constraints.txt"
     cat "$SOURCE/requirements/site.txt"
   } | grep -vE '^(#|$|torch==)' | LC_ALL=C sort -u |
-    awk -F == 'NR == FNR {found[$1]; next} !($1 in found)' <(given_versions) -
+    awk -F == -v given="$(given_versions | sed 's/==.*//' | xargs)" '
+      BEGIN {split(given, names, " "); for (i in names) there[names[i]]}
+      !($1 in there)'
   torch_requirements
 }
 
-# What is in the environment that this stands on, sorted, `name==version` a line; nothing where there is none.
+# What an installation sees of the environment that it stands on, sorted, `name==version` a line; nothing where
+# there is none.
 given_versions() {
   if [ -z "$(site stand_on)" ] || [ ! -x "$(site stand_on)/bin/python" ]; then return 0; fi
-  "$(site stand_on)/bin/python" - <<'PY'
-import importlib.metadata, re
-found = {}
-for each in importlib.metadata.distributions():
-    found.setdefault(re.sub(r"[-_.]+", "-", each.metadata["Name"]).lower(), each.version)
-print(*(f"{name}=={found[name]}" for name in sorted(found)), sep="\n")
-PY
+  "$(site stand_on)/bin/python" "$SOURCE/recipes/stand_on.py" --versions "$(site stand_on)"
 }
 
 # --- the hashes
@@ -67,7 +64,8 @@ hash_files() { xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1; } # names, each
 source_files() {
   find gear csrc cmake CMakeLists.txt pyproject.toml requirements recipes modulefiles slurm tools/c10d.sh \
     extend-venv-activate display-gpu-info.sh \
-    \( -path recipes/sites -o -path recipes/containers -o -name __pycache__ \) -prune -o \
+    \( -path recipes/sites -o -path recipes/containers -o -path recipes/spack -o -path recipes/easybuild -o \
+    -path recipes/conda -o -name README.md -o -name __pycache__ \) -prune -o \
     -type f ! -name '*.so' ! -name '*.pyc' -print0 | LC_ALL=C sort -z
 }
 
@@ -83,7 +81,7 @@ base_hash() {
     gear_requirements
     (cd "$SOURCE/recipes/steps" && printf '%s.sh\0' "${base_steps[@]}" | hash_files)
     (cd "$SOURCE/recipes" &&
-      find pip.sh wheels.sh nccl.sh patches sources -type f -print0 | LC_ALL=C sort -z | hash_files)
+      find pip.sh wheels.sh nccl.sh stand_on.py patches sources -type f -print0 | LC_ALL=C sort -z | hash_files)
     site_inputs base
     printf 'python %s\n' "$PYTHON"
     for tool in python compiler mpi cuda; do printf '%s %s\n' "$tool" "$(tool_version "$tool")"; done

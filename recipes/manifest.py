@@ -71,15 +71,19 @@ def check_whole(layers: list[Path]) -> None:
 def packages(build: Path, base: Path) -> list[dict[str, str | None]]:
     by_pip = downloads(base)
     layers = [build, base, build.parent / base.name]
+    given = key_values(build / "share/gear/site", " = ").get("stand_on")
     rows: dict[str, dict[str, str | None]] = {}
     for distribution in importlib.metadata.distributions():
+        if not distribution.metadata["Name"]:
+            continue  # what an uninstallation left beneath
         name, version = normal(distribution.metadata["Name"]), distribution.version
         if name in rows:
             continue  # of the environment beneath, hidden by what is above it
         row = {"name": name, "version": version, "sha256": None, "source": "python -m venv"}
         place = Path(str(distribution.locate_file("")))
         if not any(place.is_relative_to(layer) for layer in layers):
-            rows[name] = row | {"source": "the environment that this stands on"}
+            if given and place.is_relative_to(given):  # else of its .pth files: of no layer
+                rows[name] = row | {"source": "the environment that this stands on"}
             continue
         row |= by_pip.get((name, version), {})
         built = base / "share/gear/record/packages" / name

@@ -147,6 +147,8 @@ site_settle() { # file
       off | wheel) ;;
       *) usage_error "[site] $file: nccl = ${SITE[nccl]} would change the torch of stand_on = ${SITE[stand_on]}, which is not the build's: set nccl = wheel, its own" ;;
     esac
+    [[ ${SITE[stand_on]} != *[[:space:]]* ]] ||
+      usage_error "[site] $file: stand_on = ${SITE[stand_on]} has a space in it, which commands of an environment do not bear: name it by a link without one"
     SITE[python]=${SITE[stand_on]}/bin/python
   fi
   if [ "${SITE[nccl]}" = source ] && [ -z "${SITE[nccl_source]}" ]; then

@@ -54,6 +54,7 @@ if [ "${kinds[*]}" != sdist ]; then
       die "no /usr/include/$header here, which wheels need: on Debian apt-get install libibverbs-dev libfabric-dev"
   done
 fi
+[[ $PWD != *[[:space:]]* ]] || die "$PWD has a space in it, which compilers' options do not bear: clone to another folder"
 git rev-parse --git-dir >/dev/null 2>&1 || die "this is no git clone: a release is made from a commit"
 git diff --quiet HEAD || say "changes that are not committed are left out"
 
@@ -72,8 +73,9 @@ flock 9
 tools=$work/tools
 make_tools() {
   local key
-  key=$(cat requirements/dist.txt requirements/constraints.txt | sha256sum)
+  key=$(echo "$tools" | cat - requirements/dist.txt requirements/constraints.txt | sha256sum)
   [ "$(cat "$tools/key" 2>/dev/null)" = "$key" ] && return
+  rm -rf "$work/requirements"
   say "installing requirements/dist.txt in build/dist/tools"
   rm -rf "$tools"
   "$(tools/find_python.sh)" -m venv "$tools"
@@ -85,7 +87,10 @@ make_tools() {
 
 # pyproject.toml says what is left out of it (sdist.exclude).
 make_tarball() {
-  local before
+  local before other
+  for other in "$to"/gear_replay-*; do # of another version
+    case $other in "$to/$name".* | "$to/$name"[-+]*) ;; *) rm -f "$other" ;; esac
+  done
   before=$(sha256sum "$to/$name.tar.gz" 2>/dev/null) || before=none
   rm -rf "$work/commit"
   mkdir "$work/commit"
@@ -101,7 +106,11 @@ make_tarball() {
 # Where wheels of that kind are built: one folder for all Pythons, so that the core is compiled once for a tarball.
 unpack() { # kind
   local source=$work/$1-$machine/source key
-  key=$(cat "$to/$name.tar.gz" tools/dist.sh | sha256sum)
+  key=$({
+    cat "$to/$name.tar.gz" tools/dist.sh "$tools/key"
+    "$compiler" --version
+    [ "$1" = cpu ] || "$(tools/find_nvcc.sh)" --version
+  } | sha256sum)
   [ "$(cat "$work/$1-$machine/key" 2>/dev/null)" != "$key" ] || return 0
   rm -rf "$work/$1-$machine"
   mkdir -p "$source"
@@ -119,7 +128,9 @@ version_of() { # kind
 
 # What pip needs to build, from the index; afterwards there is none.
 fetch_requirements() { # python
-  "$1" -m pip download -qq -d "$work/requirements" -c requirements/constraints.txt \
+  rm -rf "$work/venv"
+  "$1" -m venv "$work/venv" # a system's Python need not have pip
+  "$work/venv/bin/pip" download -qq -d "$work/requirements" -c requirements/constraints.txt \
     scikit-build-core pybind11 ninja cmake || die "what builds a wheel could not be fetched; what pip said is above"
 }
 
@@ -195,5 +206,9 @@ for kind in "${kinds[@]}"; do
 done
 if [ "${kinds[*]}" != sdist ] && [ "$made" = 0 ]; then die "no wheel: no Python 3.10 to 3.14 with venv and headers here"; fi
 "$tools/bin/python" tools/bill_of_materials.py "$to"
-(cd "$to" && sha256sum -- *.tar.gz *.whl *.cdx.json 2>/dev/null >SHA256SUMS || true)
+(
+  cd "$to"
+  find . -maxdepth 1 -name 'gear_replay-*' -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum -- >SHA256SUMS.new
+  mv SHA256SUMS.new SHA256SUMS
+)
 say "checksums in ${to/#$PWD\//}/SHA256SUMS"

@@ -75,7 +75,7 @@ RUNS = {
     f"{TESTS}_slurm_guide.py": [r"sbatch .*"],
     f"{TESTS}_build_versions.py": [r"recipes/build\.sh my-site\.conf .* --uninstall"],
     f"{TESTS}_spack_recipes.py": [r"sha=.*", r"install -D .*"],
-    f"{TESTS}_easybuild.py": [r"eb recipes/.*"],
+    f"{TESTS}_easybuild.py": [r"eb --sourcepath=dist recipes/.*"],
     f"{TESTS}_build_faults.py": [r"python3 recipes/wheelhouse\.py .*"],
     f"{TESTS}_container_image.py": [r"podman build .*"],
 }
@@ -86,11 +86,11 @@ NOT_RUN = {
     r"make test": "make test-all runs the same script with more tests",
     r"make bench": "measures for minutes; tests/test_benchmarks.py runs it with --quick",
     r"spack .*": "Spack is in no package index; docs/results/spack.txt tells of a run by hand",
-    r"eb --robot .*": "builds compilers and PyTorch for hours; a test has EasyBuild resolve it",
-    r"conda .*": "needs conda, and a channel that CI does not reach; tests check the form",
+    r"eb .*--robot .*": "builds compilers and PyTorch for hours; a test has EasyBuild resolve it",
+    r"conda .*": "needs conda and its channels; tests check the form",
     r"(git tag|gpg) .*": "needs the key of who makes a release",
     r"pip install mpe2": "the tests' environment has it by the extra [dev]",
-    r"podman run .*": f"CI may start no container: {TESTS}_container_image.py runs it in the image",
+    r"podman run .*": f"takes more rights than a build; {TESTS}_container_image.py has its image do it",
     r"(apptainer|GEAR_CONTAINER=.* sbatch) .*": "Debian 12 has no Apptainer; tests have a stand-in",
 }
 

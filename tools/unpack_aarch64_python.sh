@@ -21,7 +21,7 @@ emulator=$(command -v qemu-aarch64-static) || fail "no qemu-aarch64-static here:
 command -v apt-get >/dev/null || fail "no apt-get here to get Python by"
 rm -rf "$root"
 mkdir -p "$root/lists/partial" "$root/packages" "$root/system"
-chmod a+rwx "$root/packages" # apt downloads as a user of its own
+if id -u _apt >/dev/null 2>&1; then chown _apt "$root/packages"; fi # apt downloads as a user of its own
 # Lists of its own: the machine's own know one kind of machine alone.
 apt() {
   apt-get -qq -o Acquire::Retries=3 -o APT::Architectures::=arm64 -o Dir::State::lists="$root/lists" \

@@ -81,6 +81,8 @@ def find_differences(manifest: Manifest, home: Path) -> Iterator[str]:
     )
     installed: dict[str, importlib.metadata.Distribution] = {}
     for each in importlib.metadata.distributions(path=folders + beneath):
+        if not each.metadata["Name"]:
+            continue  # what an uninstallation left beneath
         installed.setdefault(_normal(each.metadata["Name"]), each)  # what Python imports
     for package in manifest["packages"]:
         found = installed.pop(_normal(package["name"]), None)

@@ -50,12 +50,16 @@ check_room() {
 # pip would put another torch above the one that is there.
 check_stand_on() {
   local given
-  if [ -z "$(site stand_on)" ] || site_is torch off; then return 0; fi
-  given=$(given_versions | sed -n 's/^torch==//p')
+  if [ -z "$(site stand_on)" ]; then return 0; fi
+  given=$(given_versions 2>>"$LOG") ||
+    fail "what is in stand_on = $(site stand_on) could not be told" "set stand_on to the folder of an environment, the one above bin/python"
+  if site_is torch off; then return 0; fi
+  given=$(sed -n 's/^torch==//p' <<<"$given")
   [ -n "$given" ] ||
-    fail "stand_on = $(site stand_on) has no torch" "set stand_on to the environment that has it, or remove it: then torch is installed"
-  [ "${given%%+*}" = "${SITE[torch]%%+*}" ] ||
-    fail "stand_on = $(site stand_on) has torch $given, and torch = $(site torch) in the site file" "set torch = ${given%%+*}"
+    fail "stand_on = $(site stand_on) has no torch of its own" "set stand_on to the environment that has it, or remove it: then torch is installed"
+  if [[ $(site torch) != *+* ]]; then given=${given%%+*}; fi
+  site_is torch "$given" ||
+    fail "stand_on = $(site stand_on) has torch $given, and torch = $(site torch) in the site file" "set torch = $given"
 }
 
 check_compiler() {

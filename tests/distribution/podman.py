@@ -25,7 +25,7 @@ CONTEXT = PLACE / "context"
 STORAGE = ["--root", f"{PLACE}/storage", "--runroot", f"{TEMPORARY}/run"]
 STORAGE += ["--storage-driver", "overlay", "--cgroup-manager", "cgroupfs"]
 # This isolation puts a host name of its own into no /etc/hosts, and torchrun looks for its address.
-BUILD = ["--isolation", "chroot", "--uts", "host", "--format", "docker", "--pull=never"]
+BUILD = ["--isolation", "chroot", "--uts", "host", "--pull=never"]
 BASE = "localhost/debootstrap:bookworm"
 CERTIFICATES = "/run/certificates.crt"  # in a build
 

@@ -261,7 +261,16 @@ def test_commands_of_the_base_run_in_the_environment_on_it(tmp_path: Path) -> No
         base / "bin/long", f"#!/bin/sh\n'''exec' '{base}/bin/python' \"$0\" \"$@\"\n' '''\n{says}"
     )
     command(base / "bin/plain", '#!/bin/sh\necho "$0"\n')
+    command(base / "bin/of-perl", "#!/opt/python-torch/bin/perl\n")
+    command(base / "bin/mpirun", "#!/bin/sh\n")  # of no package
     (base / "bin/data").write_text("#!python\n")
+    about = site_packages(base) / "below-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: below\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[console_scripts]\nlong = below:main\n")
+    recorded = ("short", "plain", "of-perl", "data", "gone")
+    (about / "RECORD").write_text("".join(f"../../../bin/{name},,\n" for name in recorded))
+    (site_packages(base) / "left-2.dist-info").mkdir()  # by an uninstallation
     stand_on = REPOSITORY / "recipes" / "stand_on.py"
     subprocess.run([mine / "bin/python", stand_on, base], check=True)
     for name in ("short", "long"):
@@ -270,8 +279,10 @@ def test_commands_of_the_base_run_in_the_environment_on_it(tmp_path: Path) -> No
         # As extend-venv-activate runs it, by the Python of a venv on top.
         said = subprocess.run([sys.executable, mine / "bin" / name], capture_output=True, text=True)
         assert "No module named 'below'" in said.stderr
-    assert (mine / "bin/plain").readlink() == base / "bin/plain"
-    assert not (mine / "bin/data").exists()
+    for name in ("plain", "of-perl"):
+        assert (mine / "bin" / name).readlink() == base / "bin" / name
+    for name in ("data", "gone", "mpirun"):
+        assert not (mine / "bin" / name).exists()
 
 
 def test_a_base_of_another_python_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distribution.recipe import SMALL, Recipe, small_site, toy_recipe, write_site
-from distribution.toy_module import files_of, make_venv, site_packages
+from distribution.toy_module import command, files_of, make_venv, site_packages
 
 THERE = "8.1.99"  # of click: no release, and not the pinned one
 
@@ -30,6 +30,8 @@ def give(folder: Path, name: str, version: str) -> None:
 def given(tmp_path: Path) -> Path:
     venv = make_venv(tmp_path / "given", sys.executable)
     give(venv, "click", THERE)
+    command(venv / "bin/mpirun", "#!/bin/sh\n")  # of no package
+    (site_packages(venv) / "left-2.dist-info").mkdir()  # by an uninstallation
     return venv
 
 
@@ -58,6 +60,7 @@ def test_what_is_there_is_taken_and_left_as_it_is(given: Path, tmp_path: Path) -
     assert "pybind11==" in pins
     assert "click==" not in pins
     assert files_of(given) == before
+    assert not (home / "bin/mpirun").is_symlink()
 
     assert "nothing to do" in recipe.succeed()
     give(given, "another", "1")
@@ -69,20 +72,26 @@ def refused(site: Path, prefix: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("has", "says"), [("2.11.0+cu130", "has torch 2.11.0+cu130"), ("", "has no torch")]
+    ("has", "torch", "says"),
+    [
+        ("2.11.0+cu130", "2.12.1", "has torch 2.11.0, and"),
+        ("2.11.0+cu130", "2.11.0+cpu", "has torch 2.11.0+cu130, and"),
+        ("", "2.12.1", "has no torch of its own"),
+    ],
 )
 def test_another_torch_than_the_one_there_is_refused(
-    given: Path, tmp_path: Path, has: str, says: str
+    given: Path, tmp_path: Path, has: str, torch: str, says: str
 ) -> None:
     if has:
         give(given, "torch", has)
-    site = write_site(tmp_path / "site.conf", {"stand_on": str(given), "torch": "2.12.1"})
+    site = write_site(tmp_path / "site.conf", {"stand_on": str(given), "torch": torch})
     assert f"stand_on = {given} {says}" in refused(site, tmp_path / "prefix")
 
 
-def test_the_torch_that_is_there_will_do(given: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("torch", ["2.11.0", "2.11.0+cu130"])
+def test_the_torch_that_is_there_will_do(given: Path, tmp_path: Path, torch: str) -> None:
     give(given, "torch", "2.11.0+cu130")
-    site = write_site(tmp_path / "site.conf", {"stand_on": str(given), "torch": "2.11.0"})
+    site = write_site(tmp_path / "site.conf", {"stand_on": str(given), "torch": torch})
     assert "done in" in Recipe(site, tmp_path / "prefix").succeed("--only", "preflight")
 
 
@@ -91,6 +100,7 @@ def test_the_torch_that_is_there_will_do(given: Path, tmp_path: Path) -> None:
     [
         ({"python": "python3"}, "has a Python of its own"),
         ({"nccl": "/opt/nccl", "cuda_home": "/cuda"}, "would change the torch of stand_on = "),
+        ({"stand_on": "/no where"}, "has a space in it"),
         (
             {"stand_on": "/nowhere"},
             "stand_on = /nowhere has no Python to build with: /nowhere/bin/",

@@ -172,6 +172,9 @@ HOST = {
     "_ModuleTable001_": "X01vZHVsZVRhYmxlXw==",
     "_ModuleTable_Sz_": "1",
     "GEAR_HOME": "/apps/gear/0",
+    "PYTHONPATH": "/apps/packages",
+    "PYTHONHOME": "/apps/python",
+    "VIRTUAL_ENV": "/apps/venv",
     "BASH_FUNC_module%%": "() { echo host >&2; return 1; }",
 }
 

@@ -113,7 +113,7 @@ def test_the_one_for_foss_resolves_to_easyconfigs_that_easybuild_brings(site: Si
 
 @pytest.fixture(scope="module")
 def built(site: Site) -> Site:
-    command = documented(r"eb recipes/easybuild/gear-[\d.]+\.eb")
+    command = documented(r"eb --sourcepath=dist recipes/easybuild/gear-[\d.]+\.eb")
     words = command.split()[1:]
     said = site.eb(*words)
     assert "COMPLETED: Installation ended successfully" in said

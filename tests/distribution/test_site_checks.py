@@ -16,7 +16,7 @@ import pytest
 from docs.documents import blocks, lines_of
 from docs.ran import ran
 
-from distribution.project import NAME, REPOSITORY
+from distribution.project import NAME, REPOSITORY, VERSION
 
 if TYPE_CHECKING:
     from distribution.conftest import Installation
@@ -254,7 +254,7 @@ def test_those_of_gpus_run_where_they_are_declared_and_fail_where_none_answers(
         re.sub(r"^( *)# ((?: *[\]{}\"]).*)$", r"\1\2", checks.settings.read_text(), flags=re.M)
     )
     checks.change(
-        ("gear/0.1.0-gpu", f"gear/{NAME}"),
+        (f"gear/{VERSION}-gpu", f"gear/{NAME}"),
         ("--partition=gpu", "--partition=standard"),
         ('"num_devices": 4', '"num_devices": 2'),
     )

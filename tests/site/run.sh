@@ -31,8 +31,12 @@ install_reframe() {
 [ -f "$1" ] || die "$1 is no file: copy $root/tests/site/settings.py, and name the copy"
 settings=$(realpath -- "$1")
 shift
+mkdir -p "$root/build"
+exec 9>"$root/build/reframe.lock"
+flock 9
 [ "$("$venv/bin/reframe" --version 2>/dev/null || true)" = "$version" ] || install_reframe
 
+exec 9>&-
 # Beside the settings, and not in the caller's HOME.
 cd -- "$(dirname -- "$settings")"
 exec "$venv/bin/reframe" --config-file="$settings" --checkpath="$root/tests/site/checks" \
