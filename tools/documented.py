@@ -90,7 +90,7 @@ NOT_RUN = {
     r"conda .*": "needs conda and its channels; tests check the form",
     r"(git tag|gpg) .*": "needs the key of who makes a release",
     r"pip install mpe2": "the tests' environment has it by the extra [dev]",
-    r"podman run .*": f"takes more rights than a build; {TESTS}_container_image.py has its image do it",
+    r"podman run .*": f"takes more rights than a build; {TESTS}_container_image.py has it done",
     r"(apptainer|GEAR_CONTAINER=.* sbatch) .*": "Debian 12 has no Apptainer; tests have a stand-in",
 }
 

@@ -186,6 +186,10 @@ def test_the_command_runs_with_the_module_of_the_image(image: Path, env: dict[st
     done = with_gear(image, "bash", "-c", script, "bash", "a  b", RANK="3", **env)
     assert (done.returncode, done.stderr) == (7, "")
     assert done.stdout == f"{image}/gear/1 gear/1 {image}/bin 3 a  b\n"
+    left = with_gear(
+        image, "bash", "-c", 'echo "${PYTHONPATH-}${PYTHONHOME-}${VIRTUAL_ENV-}"', **env
+    )
+    assert left.stdout == "\n"
 
 
 @pytest.mark.modules

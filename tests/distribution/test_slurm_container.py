@@ -113,6 +113,19 @@ def test_what_a_script_runs_after_training_is_in_the_image(cluster: Cluster, ima
     ]
 
 
+OTHERS = ["1gpu", "actors-learner", "bench", "deepspeed", "horovod", "preempt-requeue"]
+
+
+@pytest.mark.parametrize("script", OTHERS)
+def test_every_other_script_needs_nothing_of_the_nodes(
+    cluster: Cluster, image: Path, script: str
+) -> None:
+    job = cluster.submit(SLURM / f"{script}.sbatch", env={"GEAR_CONTAINER": str(image)})
+    assert (job.state, job.exit_code) == ("COMPLETED", 0), job.log
+    words = {each["words"].split(">")[1] for each in said(job.log)}
+    assert words == ({"<check", "<train"} if script == "bench" else {"<train"}), job.log
+
+
 @pytest.mark.parametrize("gpus", [(), ("--gres=gpu:1",)], ids=["without", "with"])
 def test_the_driver_comes_along_where_the_job_has_gpus(
     cluster: Cluster, image: Path, gpus: tuple[str, ...]
