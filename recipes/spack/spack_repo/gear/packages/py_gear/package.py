@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="dbbd034f5097309af16ca0d1ebefc124a5944d18b4240ec4e5ce837a8e9e4e70")
+    version("0.1.0", sha256="e6ec5792d1a3549aa74d76506fd85f97ef433161d5cfdd1b333a23e38f6283fb")
 
     variant("c10d", default=False, description="gear_mpi: torch.distributed over MPI")
     variant("deepspeed", default=False, description="DeepSpeed beside it")
