@@ -26,7 +26,7 @@ from distribution.podman import (
 )
 from distribution.project import NAME
 
-pytestmark = [pytest.mark.nightly, pytest.mark.podman, pytest.mark.timeout(5400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.podman, pytest.mark.timeout(5400)]
 
 LEAST_RETURN = -300  # Pendulum: random play has -1200, what has learned -150
 
@@ -47,10 +47,11 @@ def image() -> Iterator[str]:
 
 
 def test_what_it_says_of_itself(image: str) -> None:
-    about = configuration(image)["Config"]
+    whole = configuration(image)
+    about = whole["Config"]
     assert (about["User"], about["WorkingDir"]) == ("10001:10001", "/runs")
     assert (about["Entrypoint"], about["Cmd"]) == (["with-gear"], ["bash"])
-    assert about["Healthcheck"]["Test"] == ["CMD", "with-gear", "gear", "check"]
+    assert whole["Healthcheck"]["Test"] == ["CMD", "with-gear", "gear", "check"]
 
 
 def test_everything_is_there_for_its_user(image: str) -> None:
