@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from distribution.project import REPOSITORY, VERSION
+from distribution.venv_program import by_venv
 
 PROJECT = f"""
 cmake_minimum_required(VERSION 3.20)
@@ -50,19 +49,6 @@ int main() {
 """
 
 
-def run(*command: str | Path) -> str:
-    done = subprocess.run(
-        command,
-        env={**os.environ, "PATH": f"{REPOSITORY}/.venv/bin:{os.environ['PATH']}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
 @pytest.mark.slow  # compiles the core
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
@@ -70,15 +56,15 @@ def test_a_program_finds_the_installed_core(tmp_path: Path) -> None:
     mpi = "ON" if shutil.which("mpicxx") else "OFF"
     options = ["GEAR_BUILD_PYTHON=OFF", "GEAR_WITH_CUDA=OFF", f"GEAR_WITH_MPI={mpi}"]
     options.append("GEAR_HEADERS_ONCE=ON")
-    run("cmake", "-S", REPOSITORY, "-B", tmp_path / "core", *(f"-D{each}" for each in options))
-    run("cmake", "--build", tmp_path / "core", "--parallel")
-    run("cmake", "--install", tmp_path / "core", "--prefix", tmp_path / "prefix")
+    by_venv("cmake", "-S", REPOSITORY, "-B", tmp_path / "core", *(f"-D{each}" for each in options))
+    by_venv("cmake", "--build", tmp_path / "core", "--parallel")
+    by_venv("cmake", "--install", tmp_path / "core", "--prefix", tmp_path / "prefix")
     shutil.rmtree(tmp_path / "core")  # what is installed stands alone
 
     (tmp_path / "CMakeLists.txt").write_text(PROJECT)
     (tmp_path / "main.cpp").write_text(MAIN)
     place = f"-DCMAKE_PREFIX_PATH={tmp_path / 'prefix'}"
-    run("cmake", "-S", tmp_path, "-B", tmp_path / "build", place)
-    run("cmake", "--build", tmp_path / "build")
-    said = run(tmp_path / "build" / "program").splitlines()[-1]
+    by_venv("cmake", "-S", tmp_path, "-B", tmp_path / "build", place)
+    by_venv("cmake", "--build", tmp_path / "build")
+    said = by_venv(tmp_path / "build" / "program").splitlines()[-1]
     assert said == f"{VERSION}: 100 steps, {'with' if mpi == 'ON' else 'without'} MPI"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from distribution.project import REPOSITORY
 from distribution.spack_recipe import NAMES, Folder, Package, read
+from distribution.venv_program import by_venv
 
 PARTS = ("cuda", "mpi", "verbs", "fabric")
 # Half of the sixteen combinations, such that each three parts are met in all of their eight: those
@@ -80,16 +80,7 @@ def configured(name: str, parts: tuple[str, ...], build: Path) -> str:
     choice["cuda_arch"] = ("80", "90") if "cuda" in parts else ()
     assert recipe.refusals(choice) == []
     line = recipe.cmake_line(choice, places(compiler) if compiler else places())
-    done = subprocess.run(
-        ["cmake", "-S", REPOSITORY, "-B", build, *line],
-        env={**os.environ, "PATH": f"{REPOSITORY}/.venv/bin:{os.environ['PATH']}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    return by_venv("cmake", "-S", REPOSITORY, "-B", build, *line)
 
 
 @pytest.mark.parametrize(

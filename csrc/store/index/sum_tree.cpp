@@ -48,7 +48,9 @@ void step_portable(const int64_t* nodes, size_t count, Descent& descent) {
     const int64_t* sums = nodes + descent.place[i] * SumTree::kFanout;
     uint64_t passed = 0;
     for (uint64_t k = 0; k < SumTree::kFanout; ++k) {
-      passed += descent.left[i] >= sums[k] ? 1 : 0;  // without ?: GCC 12 negates it on AArch64
+      // left >= sum, by the sign of their difference, as both are 0 or more: GCC 12 counts a
+      // comparison wrong here on AArch64.
+      passed += ~static_cast<uint64_t>(descent.left[i] - sums[k]) >> 63;
     }
     enter_child(sums, passed, descent.left[i], descent.place[i]);
   }
