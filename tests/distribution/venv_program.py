@@ -10,7 +10,7 @@ from .project import REPOSITORY
 
 
 def by_venv(*command: str | Path) -> str:
-    """What a command says, both streams, with .venv first on its PATH; fails where it ends badly."""
+    """What it says, both streams, with .venv first on PATH; fails where it ends badly."""
     done = subprocess.run(
         command,
         env={**os.environ, "PATH": f"{REPOSITORY}/.venv/bin:{os.environ['PATH']}"},
