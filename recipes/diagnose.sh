@@ -19,6 +19,10 @@ causes=(
   'unsupported GNU version'
 )
 
+# What a name without an address gives, and what pip says with it where the name is its index's.
+no_address='Temporary failure in name resolution|Name or service not known'
+of_pip='Max retries exceeded|NewConnectionError'
+
 # The output of the last command that was run.
 last_output() { awk '/^\+ /{text = ""} {text = text $0 "\n"} END {printf "%s", text}' "$1"; }
 
@@ -33,6 +37,11 @@ diagnose() { # log -> "reason<tab>what to try", or status 1
   output=$(last_output "$1")
   for ((i = 0; i < ${#causes[@]}; i += 3)); do
     if grep -qE -e "${causes[i + 2]}" <<<"$output"; then
+      if grep -qE "$no_address" <<<"$output" && ! grep -qE "$of_pip" <<<"$output" && ! getent ahosts "$(hostname)" >/dev/null; then
+        printf '%s\t%s' "this machine's own name, $(hostname), has no address" \
+          'give it one in /etc/hosts or in the DNS, then repeat with --resume'
+        return 0
+      fi
       printf '%s\t%s' "${causes[i]}" "${causes[i + 1]}"
       return 0
     fi

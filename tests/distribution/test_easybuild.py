@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,9 +77,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("easybuild")
     script = REPOSITORY / "tools" / "easybuild.sh"
     place = subprocess.run([script], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir"]
-    subprocess.run([*build, folder / "dist", REPOSITORY], check=True, stdout=subprocess.PIPE)
-    (tarball,) = (folder / "dist").iterdir()
+    make = [REPOSITORY / "tools" / "dist.sh", "--kind=sdist", f"--to={folder / 'dist'}"]
+    subprocess.run(make, check=True, stdout=subprocess.PIPE)
+    (tarball,) = (folder / "dist").glob("*.tar.gz")
     sha = hashlib.sha256(tarball.read_bytes()).hexdigest()
     copies = folder / "recipes" / "easybuild"
     copies.mkdir(parents=True)
