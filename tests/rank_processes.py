@@ -1,4 +1,4 @@
-"""Runs gpu/group_worker.py as every rank of a group, a process each."""
+"""Runs a program as every rank of a group, a process each."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ WORKER = Path(__file__).parent / "gpu" / "group_worker.py"
 
 def run_ranks(
     ranks: int,
-    cases: Sequence[dict[str, Any]],
+    cases: Sequence[Any],
     variables: Callable[[int], dict[str, str]] = lambda _: {},
     *,
+    program: Path = WORKER,
     timeout_s: float = 240,
-) -> list[list[dict[str, Any]]]:
-    """What each rank says of every case.
+) -> list[Any]:
+    """What each rank says of the cases, which the program takes as JSON.
 
     Raises:
         RuntimeError: with the end of the output of the ranks that failed.
@@ -34,7 +35,7 @@ def run_ranks(
     }
     started = [
         subprocess.Popen(
-            [sys.executable, str(WORKER), json.dumps(list(cases))],
+            [sys.executable, str(program), json.dumps(list(cases))],
             env=os.environ | meeting | {"RANK": str(rank)} | variables(rank),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

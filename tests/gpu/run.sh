@@ -160,7 +160,7 @@ part_pytest() {
   fi
   # The packages of this machine are not the pinned ones: their warnings are not failures here.
   "$python" -m pytest -m "$markers" --require=gpu -q --tb=short --timeout=100 -p no:cacheprovider \
-    -W default --durations=12 "${workers[@]}" tests/cli tests/contract tests/gpu tests/unit
+    -W default --durations=12 "${workers[@]}" tests/cli tests/contract tests/golden tests/gpu tests/unit
 }
 
 built() { # limits or limits_peer
