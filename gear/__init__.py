@@ -35,6 +35,7 @@ from gear.rate_limit import RateLimit
 from gear.samplers import Fifo, Lifo, Sampler, Sequential, TopK, Uniform, Weighted
 from gear.schema import Column, Schema
 from gear.statistics import BufferStats, LoaderStats
+from gear.vector_writer import VectorWriter
 from gear.window import Derived, IsLast, Step, StepIndex, Terminated, Window
 from gear.writer import Writer
 
@@ -69,6 +70,7 @@ __all__ = [
     "TopK",
     "TransportError",
     "Uniform",
+    "VectorWriter",
     "Weighted",
     "Window",
     "Writer",

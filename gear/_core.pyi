@@ -20,6 +20,7 @@ __all__: list[str] = [
     "Shard",
     "SharedRoom",
     "Transport",
+    "VectorWriter",
     "Writer",
     "build_info",
     "collect_ids",
@@ -156,6 +157,32 @@ class Writer:
     def episode(self) -> int | None:
         """
         Number of the open episode, or None.
+        """
+
+class VectorWriter:
+    def __init__(
+        self,
+        shard: Shard,
+        num_environments: typing.SupportsInt | typing.SupportsIndex,
+        next_step: bool,
+        closing_columns: collections.abc.Sequence[str],
+        episodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None],
+        timeout_s: typing.SupportsFloat | typing.SupportsIndex | None,
+    ) -> None: ...
+    def _close(self) -> int:
+        """
+        Ends open episodes; returns how many it has cut.
+        """
+    def _end_episodes(self, terminated: bool, **kwargs) -> None: ...
+    def append(self, **kwargs) -> None:
+        """
+        Appends a step of each environment: every column as [N, *shape], and optionally
+        `terminated`, `truncated`, `mask` (bool [N]), `priority` and `final`.
+        """
+    @property
+    def episodes(self) -> list[int | None]:
+        """
+        Numbers of the open episodes, by environment; None: none is open.
         """
 
 class Batch:
@@ -508,4 +535,4 @@ def verbs_transport(
 
 def version() -> str: ...
 
-CHECKPOINT_FORMAT: int = 2
+CHECKPOINT_FORMAT: int = 3

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any, Literal, cast
+from collections.abc import Sequence
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from gear.rate_limit import RateLimit
 from gear.samplers import Sampler, Uniform
 from gear.schema import Schema
 from gear.statistics import BufferStats
+from gear.vector_writer import VectorWriter
 from gear.window import Outputs, output_numbers, output_tuples
 from gear.writer import Writer
 
@@ -63,8 +65,9 @@ class ReplayBuffer(InProcess):
             the buffer 1024 pages or more (over a group, that of least capacity). Long pages make
             batches of sequences faster; short ones leave less room empty behind short episodes. If
             all episodes have one length, a page for each is the fastest.
-        evict: which episode gives up its oldest page when none is free: ``"fifo"`` the oldest;
-            ``"lifo"`` the newest ended; ``"lowest_priority"`` the ended one of lowest priority.
+        evict: which page goes when none is free: ``"fifo"`` that of the oldest step; ``"lifo"`` the
+            first one of the newest ended episode; ``"lowest_priority"`` that of the ended episode
+            of lowest priority. An open episode keeps its last page.
         max_times_sampled: how often a step may be delivered. An ended episode is freed when its
             last was. What a loader drew ahead and did not deliver, it gives back when it is closed.
             None: no limit.
@@ -264,18 +267,61 @@ class ReplayBuffer(InProcess):
 
     # ---- writing ----
 
-    def writer(self, episode: int | None = None, *, timeout_s: float | None = TIMEOUT_S) -> Writer:
-        """Makes a writer, for one thread.
+    @overload
+    def writer(
+        self, *, episode: int | None = None, timeout_s: float | None = TIMEOUT_S
+    ) -> Writer: ...
+
+    @overload
+    def writer(
+        self,
+        envs: Any,
+        *,
+        autoreset: Any = None,
+        final: str | Sequence[str] | None = "obs",
+        episode: Sequence[int | None] | None = None,
+        timeout_s: float | None = TIMEOUT_S,
+    ) -> VectorWriter: ...
+
+    def writer(
+        self,
+        envs: Any = None,
+        *,
+        autoreset: Any = None,
+        final: str | Sequence[str] | None = "obs",
+        episode: Any = None,
+        timeout_s: float | None = TIMEOUT_S,
+    ) -> Writer | VectorWriter:
+        """Makes a writer, for one thread: of one episode at a time, or of several environments.
 
         Args:
-            episode: uid of an open episode without a writer (after `load`) to continue.
+            envs: None: the steps come one by one, and the caller ends episodes. A vector
+                environment (``num_envs``, ``metadata["autoreset_mode"]``), or how many environments
+                there are: a `VectorWriter`.
+            autoreset: how they reset, where ``envs`` does not say it: ``"next_step"``,
+                ``"same_step"`` or ``"disabled"``; see `VectorWriter`.
+            final: of ``"next_step"``: the columns that a closing step has, or None for no closing
+                steps.
+            episode: uid of an open episode without a writer (after `load`) to continue; of several
+                environments one for each, or None.
             timeout_s: longest wait for the rate limit, then TimeoutError; None: no end.
 
         Raises:
-            InvalidArgument: no such episode is open without a writer; or this is a forked child of
-                the process that made the buffer.
+            InvalidArgument: a value that is not allowed; no such episode is open without a writer;
+                so many environments that each open episode's page would leave none free; or this is
+                a forked child of the process that made the buffer.
         """
-        return Writer(self._open(), episode, timeout_s)
+        if envs is None and autoreset is None:
+            return Writer(self._open(), episode, timeout_s)
+        return VectorWriter(
+            self._open(),
+            self.schema,
+            envs,
+            autoreset=autoreset,
+            final=final,
+            episodes=episode,
+            timeout_s=timeout_s,
+        )
 
     def update(self, ids: Any, priorities: Any) -> int | None:
         """Sets the priorities of steps (or, with ids of ``unit="episode"``, of episodes).

@@ -52,6 +52,7 @@ class Episode:
     values: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     closing: dict[str, np.ndarray] | None = None
     priorities: dict[int, float] = field(default_factory=dict)  # float32 values
+    pages: list[int] = field(default_factory=list)  # when each of them got its first step
 
     @property
     def ended(self) -> bool:
@@ -88,13 +89,6 @@ class Episode:
         }
         return np.array(values[column], DTYPES[DERIVED[column].dtype])
 
-    def num_pages(self, page_steps: int) -> int:
-        rows = self.end - self.begin + (self.closing is not None)
-        return math.ceil(rows / page_steps)
-
-    def last_page_full(self, page_steps: int) -> bool:
-        return (self.end - self.begin + (self.closing is not None)) % page_steps == 0
-
 
 @dataclass(frozen=True)
 class Delivered:
@@ -120,20 +114,19 @@ class Buffer:
         self.lookahead = 0
         self.max_priority = 1.0
         self.num_created = 0
+        self.num_filled = 0
 
     # ---- writing ----
 
     def open_episode(self) -> Episode:
-        self.num_created += 1
-        episode = Episode(self.num_created)
-        self.episodes.append(episode)
-        return episode
+        """One that is stored, and has its number, with its first step."""
+        return Episode(0)
 
     def append(
         self, episode: Episode, values: Mapping[str, np.ndarray], priority: float | None
     ) -> None:
         if episode.end % self.page_steps == 0:
-            self._free_a_page(episode)
+            self._begin_a_page(episode)
         stored = self.max_priority if priority is None else float(np.float32(priority))
         self.max_priority = max(self.max_priority, stored)
         episode.values[episode.end] = {name: np.array(value) for name, value in values.items()}
@@ -150,7 +143,7 @@ class Buffer:
     ) -> None:
         if final is not None:
             if episode.end % self.page_steps == 0:
-                self._free_a_page(episode)
+                self._begin_a_page(episode)
             episode.closing = {name: np.array(value) for name, value in final.items()}
         episode.state = "terminated" if terminated else "truncated"
         episode.weight = weight
@@ -168,34 +161,35 @@ class Buffer:
 
     # ---- eviction ----
 
-    def _free_a_page(self, requester: Episode) -> None:
-        while sum(e.num_pages(self.page_steps) for e in self.episodes) >= self.num_pages:
-            victim = self._victim(requester)
+    def _begin_a_page(self, episode: Episode) -> None:
+        while sum(len(e.pages) for e in self.episodes) >= self.num_pages:
+            victim = self._victim(episode)
             if victim is None:
                 raise MemoryError
             victim.begin = min(victim.begin + self.page_steps, victim.end)
+            victim.pages.pop(0)
             if victim.ended and victim.begin == victim.end:
                 self.episodes.remove(victim)
+        if episode.uid == 0:
+            self.num_created += 1
+            episode.uid = self.num_created
+            self.episodes.append(episode)
+        self.num_filled += 1
+        episode.pages.append(self.num_filled)
 
     def _victim(self, requester: Episode) -> Episode | None:
-        evictable = [e for e in self.episodes if self._evictable(e)]
+        """A page into which an open episode still writes cannot go, but for its own next one."""
+        evictable = [e for e in self.episodes if e.ended or len(e.pages) > 1]
         ended = [e for e in evictable if e.ended]
-        if self.evict == "fifo":
-            return evictable[0] if evictable else None
+        own = len(requester.pages) > 0
         if self.evict == "lifo" and ended:
             return ended[-1]
         if self.evict == "lowest_priority" and ended:
             return min(ended, key=lambda e: (e.exact_priority(), e.uid))
-        if self._evictable(requester):
+        if self.evict != "fifo" and own:
             return requester
-        return evictable[0] if evictable else None
-
-    def _evictable(self, episode: Episode) -> bool:
-        """A page into which an open episode still writes cannot go."""
-        pages = episode.num_pages(self.page_steps)
-        if episode.ended or pages == 0:
-            return pages > 0
-        return pages > 1 or episode.last_page_full(self.page_steps)
+        evictable += [requester] if own and requester not in evictable else []
+        return min(evictable, key=lambda e: e.pages[0], default=None)
 
     # ---- reading ----
 

@@ -142,6 +142,8 @@ class Player:
                 self.model.append(episode, step, call.priority)
         except MemoryError:
             refused = True
+            if not episode.pages:
+                del self.open[call.writer]
         try:
             if call.batched:
                 writer.extend(priority=call.priority, **rows)

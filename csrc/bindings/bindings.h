@@ -15,6 +15,7 @@ void register_base(py::module_& module);       ///< exceptions, log, build infor
 void register_devices(py::module_& module);    ///< GPUs, their links
 void register_store(py::module_& module);      ///< Shard
 void register_ingest(py::module_& module);     ///< Writer
+void register_vector_writer(py::module_& module);  ///< VectorWriter
 void register_batch(py::module_& module);      ///< Batch
 void register_transport(py::module_& module);  ///< Transport
 void register_group(py::module_& module);      ///< Peers

@@ -6,6 +6,7 @@ PYBIND11_MODULE(_core, module) {
   gear::bindings::register_devices(module);
   gear::bindings::register_store(module);
   gear::bindings::register_ingest(module);
+  gear::bindings::register_vector_writer(module);
   gear::bindings::register_batch(module);
   gear::bindings::register_transport(module);
   gear::bindings::register_group(module);

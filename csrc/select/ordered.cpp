@@ -12,7 +12,11 @@ Walk::Walk(const store::Index& index, const store::Offer* offer, From from)
 }
 
 void Walk::enter_episode() {
-  if (episode_ == store::kNone || offer_ == nullptr) {
+  if (episode_ == store::kNone) {
+    return;
+  }
+  uid_ = index_->episode(episode_).uid;
+  if (offer_ == nullptr) {
     return;
   }
   const store::UnspentSteps& unspent = index_->offers().unspent();
@@ -61,7 +65,7 @@ bool Walk::next(store::Anchor& anchor) {
 void InOrder::add(const store::Index& index, uint64_t first, uint64_t count, float probability,
                   Selection& out) {
   store::Anchor anchor{};
-  if (!walk_ || next_ != first) {
+  if (!walk_ || walk_->lost() || next_ != first) {
     walk_.emplace(index, offer_.get(), Walk::From::kOldest);
     for (next_ = 0; next_ < first; ++next_) {
       walk_->next(anchor);

@@ -19,6 +19,11 @@ class Walk {
 
   /// The next one, or false at the end.
   bool next(store::Anchor& anchor);
+  /// Whether the episode that it comes to next is gone, which can be without a change of what may be
+  /// drawn where none of its steps could be.
+  bool lost() const {
+    return episode_ != store::kNone && index_->episode(episode_).uid != uid_;
+  }
   /// Rows, pages and episodes looked at so far.
   uint64_t visited() const { return visited_; }
 
@@ -30,6 +35,7 @@ class Walk {
   const store::Offer* offer_;
   bool forward_;
   uint32_t episode_ = store::kNone;
+  uint64_t uid_ = 0;  // its
   uint32_t page_ = store::kNone;
   uint32_t begin_ = 0;  // rows of page_ that are left
   uint32_t end_ = 0;

@@ -14,6 +14,10 @@
 namespace gear::store {
 namespace {
 
+// Taking the lock waits for the stores before it, which miss in a page that was long unused: up to
+// this many bytes, copying under one lock is over sooner than taking it once a page.
+constexpr uint64_t kCopyLocked = 32 << 10;
+
 uint64_t num_pages(const ShardOptions& options) {
   if (options.capacity < options.page_steps) {
     throw base::InvalidArgument(base::cat(
@@ -183,9 +187,7 @@ void Shard::begin_draw() {
 
 void Shard::end_draw() {
   draw_is_out_ = false;
-  for (const auto& change : std::exchange(intake_, {})) {
-    change();
-  }
+  intake_.apply(index_);
   if (!behind_.empty()) {
     settle_mirrors();
   }
@@ -285,10 +287,7 @@ uint64_t Shard::update_index(std::span<const int64_t> ids, std::span<const float
     return index_.update(ids, priorities);
   }
   const uint64_t applied = index_.check_update(ids, priorities);
-  intake_.push_back([this, kept_ids = std::vector(ids.begin(), ids.end()),
-                     kept = std::vector(priorities.begin(), priorities.end())] {
-    index_.update(kept_ids, kept);
-  });
+  intake_.update(ids, priorities);
   return applied;
 }
 
@@ -301,10 +300,11 @@ void Shard::attach_page(std::unique_lock<std::mutex>& held, Place& at) {
     }
     // While this thread waits without the lock another writer may take the page, so that whichever
     // is next then is looked at anew.
-    const uint64_t evicted_at = index_.chains_.evicted_at(index_.next_free_page(at.episode));
+    const uint64_t evicted_at = index_.chains_.evicted_at(index_.next_page(at.episode));
     tell_readers();
     if (tickets_.passed(evicted_at)) {
       at.page = index_.attach_page(at.episode);
+      at.uid = index_.episode(at.episode).uid;
       at.row = 0;
       tell_readers();
       if (rows_) {
@@ -330,15 +330,11 @@ bool Shard::wait(std::unique_lock<std::mutex>& held, std::optional<double> timeo
 }
 
 // Room for up to `wanted` rows behind the last step of `at`; 0 when the rate limiter let none in.
-uint64_t Shard::make_room(std::unique_lock<std::mutex>& held, Place& at, uint64_t wanted,
+uint64_t Shard::lease(std::unique_lock<std::mutex>& held, Place& at, uint64_t wanted,
                           std::optional<double> timeout_s) {
   for (;;) {
     if (!wait(held, timeout_s, [&] { return rate_limiter_.room() > 0; })) {
       return 0;
-    }
-    if (at.episode == kNone) {
-      at.episode = index_.open_episode();
-      at.uid = index_.episode(at.episode).uid;
     }
     if (!has_room(at)) {
       attach_page(held, at);  // without the lock for a while
@@ -365,51 +361,100 @@ void Shard::wait_for_sink(std::unique_lock<std::mutex>& held, uint64_t rows) {
   wait_for_gpu(held, [&] { return sink_has_room(rows); });
 }
 
-// On tier kDevice under the lock, else also without it.
+// Room for a row behind the last step of each, as many of the first ones as the rate limiter lets
+// in; 0 when it let in none. Throws before anything is stored.
+uint64_t Shard::lease(std::unique_lock<std::mutex>& held, std::span<Place* const> places,
+                      std::optional<double> timeout_s) {
+  uint64_t wanted = places.size();
+  if (rows_) {
+    wanted = std::min(wanted, std::max<uint64_t>(1, RowSink::kMostBytes / schema_->step_bytes()));
+  }
+  for (;;) {
+    if (!wait(held, timeout_s, [&] { return rate_limiter_.room() > 0; })) {
+      return 0;
+    }
+    uint64_t rows = std::min(wanted, rate_limiter_.room());
+    for (Place* at : places.first(rows)) {
+      if (!has_room(*at)) {
+        attach_page(held, *at);  // without the lock for a while
+      }
+    }
+    rows = std::min(rows, rate_limiter_.room());
+    if (rows > 0 && sink_has_room(rows)) {
+      return rows;
+    }
+    wait_for_sink(held, rows);
+  }
+}
+
+// On tier kDevice under the lock, else also without it. Without a source they are zero: no bytes of
+// what lay here before.
+void Shard::copy_rows(const Place& at, size_t column, const std::byte* source, uint64_t rows) {
+  const uint64_t bytes = rows * layout_.step_bytes[column];
+  const uint64_t offset = layout_.offset(at.page, column, at.row);
+  if (rows_) {
+    rows_->write(offset, source, bytes);
+  } else if (source != nullptr) {
+    std::memcpy(region_->data() + offset, source, bytes);
+  } else {
+    std::memset(region_->data() + offset, 0, bytes);
+  }
+}
+
 void Shard::copy_rows(const Place& at, Rows columns, uint64_t from, uint64_t rows) {
   for (size_t c = 0; c < columns.size(); ++c) {
-    const uint64_t bytes = rows * layout_.step_bytes[c];
-    const uint64_t offset = layout_.offset(at.page, c, at.row);
-    // A column that is not given is zero: no bytes of what lay here before.
-    const std::byte* source =
-        columns[c] == nullptr ? nullptr : columns[c] + from * layout_.step_bytes[c];
-    if (rows_) {
-      rows_->write(offset, source, bytes);
-    } else if (source != nullptr) {
-      std::memcpy(region_->data() + offset, source, bytes);
-    } else {
-      std::memset(region_->data() + offset, 0, bytes);
-    }
+    copy_rows(at, c, row_of(columns, c, from), rows);
   }
+}
+
+const std::byte* Shard::row_of(Rows columns, size_t column, uint64_t row) const {
+  return columns[column] == nullptr ? nullptr : columns[column] + row * layout_.step_bytes[column];
 }
 
 // The rows behind `at` hold steps with these priorities.
 void Shard::publish(Place& at, std::span<const float> priorities) {
   at.row += priorities.size();
   if (draw_is_out_) {
-    intake_.push_back(
-        [this, episode = at.episode, kept = std::vector(priorities.begin(), priorities.end())] {
-          index_.append(episode, kept);
-        });
-    return;
+    intake_.append(at.episode, priorities);
+  } else {
+    index_.append(at.episode, priorities);
   }
-  index_.append(at.episode, priorities);
-  tell_readers();
-  notify_progress();
+}
+
+void Shard::publish_end(Place& at, EpisodeState state, double weight, uint64_t closing_columns) {
+  if (draw_is_out_) {
+    intake_.end_episode(at.episode, state, weight, closing_columns);
+  } else {
+    index_.end_episode(at.episode, state, weight, closing_columns);
+  }
+  at = {};
+}
+
+// After one or several of them.
+void Shard::tell() {
+  if (!draw_is_out_) {
+    tell_readers();
+    notify_progress();
+  }
+}
+
+uint64_t Shard::columns_given(Rows closing) {
+  uint64_t columns = 0;
+  for (size_t c = 0; c < closing.size(); ++c) {
+    columns |= uint64_t{closing[c] != nullptr} << c;
+  }
+  return columns;
 }
 
 bool Shard::append(Place& at, Rows columns, uint64_t count, std::span<const float> priorities,
                    uint64_t& done, std::optional<double> timeout_s) {
-  // Taking the lock waits for the stores before it, which miss in a page that was long unused: up
-  // to this many bytes, copying under one lock is over sooner than taking it once a page.
-  constexpr uint64_t kCopyLocked = 32 << 10;
   check_process("append");
   GEAR_CHECK(columns.size() == layout_.step_bytes.size());
   GEAR_CHECK(priorities.empty() || priorities.size() == count);
   const bool locked = rows_ != nullptr || count * schema_->step_bytes() <= kCopyLocked;
   auto held = lock();
   while (done < count) {
-    const uint64_t rows = make_room(held, at, count - done, timeout_s);
+    const uint64_t rows = lease(held, at, count - done, timeout_s);
     if (rows == 0) {
       return false;
     }
@@ -427,38 +472,86 @@ bool Shard::append(Place& at, Rows columns, uint64_t count, std::span<const floa
     }
     publish(at, priorities.empty() ? std::span<const float>(default_priorities_).first(rows)
                                    : priorities.subspan(done, rows));
+    tell();
     done += rows;
   }
   return true;
 }
 
-void Shard::end_episode(Place& at, EpisodeState state, double weight, Rows closing) {
+bool Shard::append(const EnvironmentSteps& steps, uint64_t& done,
+                   std::optional<double> timeout_s) {
+  check_process("append");
+  GEAR_CHECK(steps.columns.size() == layout_.step_bytes.size());
+  GEAR_CHECK(steps.priorities.empty() || steps.priorities.size() == steps.places.size());
+  auto held = lock();
+  while (done < steps.places.size()) {
+    const uint64_t count = lease(held, steps.places.subspan(done), timeout_s);
+    if (count == 0) {
+      return false;
+    }
+    const auto places = steps.places.subspan(done, count);
+    const auto rows = steps.rows.subspan(done, count);
+    if (is_new()) {
+      std::vector<const std::byte*> first;
+      for (size_t c = 0; c < steps.columns.size(); ++c) {
+        first.push_back(row_of(steps.columns, c, rows[0]));
+      }
+      index_.identify(checksum_of_row(first, layout_));
+    }
+    const bool locked = rows_ != nullptr || count * schema_->step_bytes() <= kCopyLocked;
+    if (!locked) {
+      rate_limiter_.inserted(count);  // before others look for room
+      held.unlock();
+    }
+    for (size_t c = 0; c < steps.columns.size(); ++c) {
+      for (uint64_t i = 0; i < count; ++i) {
+        copy_rows(*places[i], c, row_of(steps.columns, c, rows[i]), 1);
+      }
+    }
+    if (locked) {
+      rate_limiter_.inserted(count);
+    } else {
+      held = lock();
+    }
+    for (uint64_t i = 0; i < count; ++i) {
+      publish(*places[i], steps.priorities.empty()
+                              ? std::span<const float>(default_priorities_).first(1)
+                              : steps.priorities.subspan(done + i, 1));
+    }
+    done += count;
+    tell();
+  }
+  return true;
+}
+
+void Shard::end_episodes(std::span<const EnvironmentEnd> ends, Rows closing) {
   check_process("end_episode");
   auto held = lock();
-  uint64_t closing_columns = 0;
   if (!closing.empty()) {
-    GEAR_CHECK(closing.size() == layout_.step_bytes.size());
-    if (!has_room(at)) {
-      attach_page(held, at);
-    }
-    wait_for_sink(held, 1);
-    copy_rows(at, closing, 0, 1);
-    for (size_t c = 0; c < closing.size(); ++c) {
-      closing_columns |= uint64_t{closing[c] != nullptr} << c;
+    for (const EnvironmentEnd& end : ends) {
+      lease_closing(held, *end.at);
+      for (size_t c = 0; c < closing.size(); ++c) {
+        copy_rows(*end.at, c, row_of(closing, c, end.row), 1);
+      }
     }
   }
-  const auto end = [this, episode = at.episode, state, weight, closing_columns] {
-    index_.end_episode(episode, state, weight, closing_columns);
-  };
-  if (draw_is_out_) {
-    intake_.emplace_back(end);
-  } else {
-    end();
-    tell_readers();
+  const uint64_t closing_columns = columns_given(closing);
+  for (const EnvironmentEnd& end : ends) {
+    publish_end(*end.at, end.state, end.weight, closing_columns);
   }
-  at = {};
-  held.unlock();
-  notify_progress();
+  tell();
+}
+
+void Shard::lease_closing(std::unique_lock<std::mutex>& held, Place& at) {
+  if (!has_room(at)) {
+    attach_page(held, at);
+  }
+  wait_for_sink(held, 1);
+}
+
+void Shard::end_episode(Place& at, EpisodeState state, double weight, Rows closing) {
+  const EnvironmentEnd end{&at, 0, state, weight};
+  end_episodes({&end, 1}, closing);
 }
 
 bool Shard::wait_sample(std::unique_lock<std::mutex>& held, uint64_t count, const SumTree* offered,
@@ -473,7 +566,7 @@ void Shard::deliver(TakenDraws draws) {
   const auto held = lock();
   rate_limiter_.delivered(draws.items);
   if (draw_is_out_ && !draws.uses.empty()) {
-    intake_.push_back([this, kept = std::move(draws)] { index_.deliver(kept); });
+    intake_.deliver(std::move(draws));
   } else {
     index_.deliver(draws);
   }
@@ -486,7 +579,7 @@ void Shard::give_back(TakenDraws draws) {
   auto held = lock();
   rate_limiter_.given_back(draws.items);
   if (draw_is_out_ && !draws.uses.empty()) {
-    intake_.push_back([this, kept = std::move(draws)] { index_.give_back(kept); });
+    intake_.give_back(std::move(draws));
   } else {
     index_.give_back(draws);
   }

@@ -17,6 +17,7 @@
 #include "memory/region.h"
 #include "store/index/index.h"
 #include "store/index/index_publisher.h"
+#include "store/intake.h"
 #include "store/mirror/mirror.h"
 #include "store/page_layout.h"
 #include "store/rate_limiter.h"
@@ -134,6 +135,25 @@ class Shard {
   /// check_process().
   void end_episode(Place& at, EpisodeState state, double weight, Rows closing);
 
+  /// A step of each of several environments, whose arrays have a row an environment.
+  struct EnvironmentSteps {
+    std::span<Place* const> places;     ///< of those that take part
+    std::span<const uint64_t> rows;     ///< of each, its row in the columns
+    Rows columns;                       ///< one pointer a column, to the rows of all environments
+    std::span<const float> priorities;  ///< one a place, or empty
+  };
+  struct EnvironmentEnd {
+    Place* at;
+    uint64_t row;  ///< in `closing`
+    EpisodeState state;
+    double weight;
+  };
+  /// As append() of a step to each place, with one notice: pages for all of them, as many as the
+  /// rate limiter lets in, are there before any of their rows is stored. `done` counts places.
+  bool append(const EnvironmentSteps& steps, uint64_t& done, std::optional<double> timeout_s);
+  /// As end_episode() of each.
+  void end_episodes(std::span<const EnvironmentEnd> ends, Rows closing);
+
   // ---- updates of priorities; take the lock ----
   /// As Index::update, with the mirrors that hold priorities. Waits, without the lock, for one that
   /// has no room. Updates of one thread keep their order. Throws as check_process().
@@ -229,11 +249,19 @@ class Shard {
     return index_.state().identity == 0 && index_.state().counters.steps_inserted == 0;
   }
   bool has_room(const Place& at) const { return at.page != kNone && at.row < layout_.page_steps; }
-  uint64_t make_room(std::unique_lock<std::mutex>& lock, Place& at, uint64_t wanted,
-                     std::optional<double> timeout_s);
+  uint64_t lease(std::unique_lock<std::mutex>& lock, Place& at, uint64_t wanted,
+                 std::optional<double> timeout_s);
+  uint64_t lease(std::unique_lock<std::mutex>& lock, std::span<Place* const> places,
+                 std::optional<double> timeout_s);
+  void lease_closing(std::unique_lock<std::mutex>& lock, Place& at);
   void attach_page(std::unique_lock<std::mutex>& lock, Place& at);
+  void copy_rows(const Place& at, size_t column, const std::byte* source, uint64_t rows);
   void copy_rows(const Place& at, Rows columns, uint64_t from, uint64_t rows);
+  const std::byte* row_of(Rows columns, size_t column, uint64_t row) const;
+  static uint64_t columns_given(Rows closing);
   void publish(Place& at, std::span<const float> priorities);
+  void publish_end(Place& at, EpisodeState state, double weight, uint64_t closing_columns);
+  void tell();
   template <class Allowed>
   bool wait(std::unique_lock<std::mutex>& lock, std::optional<double> timeout_s, Allowed allowed);
 
@@ -249,7 +277,7 @@ class Shard {
   RateLimiter rate_limiter_;
   bool draw_is_out_ = false;
   std::thread::id drawing_;                    // the thread that has it out
-  std::vector<std::function<void()>> intake_;  // what is to change when it ends
+  Intake intake_;                              // what is to change when it ends
   ReadTickets tickets_;
   std::shared_ptr<Mirror> home_;  // tier kDevice: on the pages' own GPU
   std::vector<std::shared_ptr<Mirror>> mirrors_;

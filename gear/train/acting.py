@@ -30,6 +30,7 @@ class Acting:
 
     Attributes:
         playing: one for each environment, with an episode of its own.
+        writer: of all of them.
         ended: the episodes that ended here; whoever takes the news empties it.
     """
 
@@ -48,17 +49,19 @@ class Acting:
         self.ended = [Ended(**ended) for ended in saved.get("ended", [])] if saved else []
         opened = _open_episodes(buffer, saved) if saved else {}
         rank, episodes = (saved["rank"], saved.get("episodes", [])) if saved else (0, [])
+        self.writer = buffer.writer(
+            len(envs),
+            autoreset="disabled",
+            episode=[opened.pop((rank, index), None) for index in range(len(envs))],
+        )
         self.playing = [
-            Playing(
-                env,
-                buffer,
-                self._begin,
-                note=note,
-                saved=episodes[index] if episodes else None,
-                uid=opened.pop((rank, index), None),
-            )
+            Playing(env, self._begin, note=note, saved=episodes[index] if episodes else None)
             for index, env in enumerate(envs)
         ]
+        for index, each in enumerate(self.playing):
+            if each.given_up is not None and self.writer.episodes[index] is not None:
+                final = {name: np.stack([v] * len(envs)) for name, v in each.given_up.items()}
+                self.writer.end_episode(mask=np.arange(len(envs)) == index, final=final)
         for gone in saved["gone"] if saved else []:
             self.ended += [Ended(**ended) for ended in gone.get("ended", [])]
             _truncate(buffer, gone, opened, envs[0], note)
@@ -76,8 +79,7 @@ class Acting:
         taken = [each.step(action) for each, action in zip(self.playing, actions, strict=True)]
 
         stored = time.perf_counter()
-        for each, step in zip(self.playing, taken, strict=True):
-            each.store(*step)
+        self._store(taken)
         c.replay_seconds += time.perf_counter() - stored
 
         for each, (_, terminated, truncated) in zip(self.playing, taken, strict=True):
@@ -90,11 +92,24 @@ class Acting:
         passed = own_steps // every - (own_steps - len(self.playing)) // every
         return self._plan.updates * passed
 
+    def _store(self, taken: Sequence[tuple[dict[str, Any], bool, bool]]) -> None:
+        """What each environment's step gave; of ended episodes the closing observation, too."""
+        rows, _, truncated = zip(*taken, strict=True)
+        final = None
+        if any(ends or cut for _, ends, cut in taken):
+            last = [each.env.stored(each.env.obs) for each in self.playing]
+            final = {name: np.stack([one[name] for one in last]) for name in last[0]}
+        columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        self.writer.append(**columns, truncated=np.array(truncated), final=final)
+
     def state(self) -> dict[str, Any]:
         """Everything of this rank that the buffer and the counters do not hold."""
+        uids = self.writer.episodes
         return {
             "ended": [asdict(ended) for ended in self.ended],
-            "episodes": [each.state() for each in self.playing],
+            "episodes": [
+                {"uid": uid, **each.state()} for uid, each in zip(uids, self.playing, strict=True)
+            ],
         }
 
     def _begin(self) -> int:

@@ -70,7 +70,7 @@ def draw(buffer: gear.ReplayBuffer, sampler: gear.Sampler) -> None:
 
 
 def write(buffer: gear.ReplayBuffer, episode: int | None) -> None:
-    with buffer.writer(episode, timeout_s=0.01) as writer:
+    with buffer.writer(episode=episode, timeout_s=0.01) as writer:
         writer.extend(**rows(9))
 
 

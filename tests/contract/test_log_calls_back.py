@@ -107,6 +107,7 @@ PROGRAMS = {
 # Every source that logs, how often, and which program comes there; else what it holds there.
 SOURCES = {
     "store/checkpoint/snapshot.cpp": (1, "save"),
+    "store/checkpoint/snapshot_index.cpp": (1, "no lock: bytes, before their shard is made"),
     "memory/shared/shared_region.cpp": (1, "stale-name"),
     "memory/shared/made_up_name.cpp": (2, "abandoned"),
     "base/threads/thread_pool.cpp": (1, "no-threads"),

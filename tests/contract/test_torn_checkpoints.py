@@ -131,9 +131,9 @@ def test_files_of_another_checkpoint(saved: Path, tmp_path: Path) -> None:
 def test_a_newer_format_is_refused_by_its_number(saved: Path) -> None:
     manifest = saved / "MANIFEST"
     whole = manifest.read_text()
-    body = whole[: whole.index("end ")].replace("gear-checkpoint 1", "gear-checkpoint 3")
+    body = whole[: whole.index("end ")].replace("gear-checkpoint 1", "gear-checkpoint 4")
     manifest.write_text(f"{body}end {crc32c(body.encode()):08x}\n")
-    with pytest.raises(gear.CorruptData, match=r"MANIFEST.*format 3 is newer than format 2"):
+    with pytest.raises(gear.CorruptData, match=r"MANIFEST.*format 4 is newer than format 3"):
         gear.ReplayBuffer.load(saved)
     manifest.write_text(whole)
     shard = max(files(saved), key=lambda p: p.stat().st_size)
@@ -141,7 +141,7 @@ def test_a_newer_format_is_refused_by_its_number(saved: Path) -> None:
     newer[8:12] = struct.pack("<I", 3)
     newer[60:64] = struct.pack("<I", crc32c(newer[:60]))
     shard.write_bytes(newer)
-    with pytest.raises(gear.CorruptData, match=rf"{shard.name}.*format 3 is newer than format 2"):
+    with pytest.raises(gear.CorruptData, match=rf"{shard.name}.*format 4 is newer than format 3"):
         gear.ReplayBuffer.load(saved)
 
 

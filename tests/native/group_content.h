@@ -119,10 +119,10 @@ class GroupContent {
     auto index = std::make_unique<store::Index>(
         store::IndexOptions{pages, kRankPageSteps, 0, store::Evict::kFifo, max_times_sampled});
     for (const EpisodeContent& episode : episodes) {
-      const uint32_t e = index->open_episode();
+      uint32_t e = store::kNone;
       for (const float priority : episode.priorities) {
         if (!has_room(*index, e)) {
-          index->next_free_page(e);
+          index->next_page(e);
           index->attach_page(e);
         }
         index->append(e, {&priority, 1});

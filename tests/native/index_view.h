@@ -6,8 +6,8 @@ namespace gear::store {
 
 /// Whether an episode has a page with a free row.
 inline bool has_room(const Index& index, uint32_t episode) {
-  const uint32_t tail = index.episode(episode).tail;
-  return tail != kNone && index.page(tail).rows < index.options().page_steps;
+  return episode != kNone &&
+         index.page(index.episode(episode).tail).rows < index.options().page_steps;
 }
 
 /// What a checkpoint stores of an index.
@@ -16,6 +16,7 @@ inline SavedState saved_state(const Index& index) {
   const uint64_t page_steps = index.options().page_steps;
   SavedState saved;
   saved.state.pages = state.pages;
+  saved.state.arrived = state.arrived;
   saved.state.episodes = state.episodes;
   saved.state.free_pages = state.free_pages;
   saved.state.oldest = state.oldest;

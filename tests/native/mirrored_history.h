@@ -123,23 +123,20 @@ class MirroredHistory {
     }
   }
 
-  void need_room(uint32_t e) {
+  void need_room(uint32_t& e) {
     if (has_room(reference_, e)) {
       return;
     }
     if (mirror_ && index_.state().free_pages.empty()) {
       mirror_->settle();
     }
-    reference_.next_free_page(e);
-    index_.next_free_page(e);
-    REQUIRE(reference_.attach_page(e) == index_.attach_page(e));
+    uint32_t same = e;
+    REQUIRE(reference_.next_page(e) == index_.next_page(e));
+    REQUIRE(reference_.attach_page(e) == index_.attach_page(same));
+    REQUIRE(same == e);
   }
 
   void append(uint32_t& e, uint64_t count) {
-    if (e == store::kNone) {
-      e = reference_.open_episode();
-      REQUIRE(index_.open_episode() == e);
-    }
     while (count > 0) {
       need_room(e);
       const uint32_t tail = reference_.episode(e).tail;

@@ -38,7 +38,7 @@ def test_closing_step_takes_a_row_but_is_no_step() -> None:
     buffer = make(8, 4)
     episode = fill(buffer, 4)
     buffer.end_episode(episode, terminated=False, final={"x": np.int32(9)})
-    assert episode.num_pages(4) == 2
+    assert len(episode.pages) == 2
     assert len(buffer) == 4
 
 

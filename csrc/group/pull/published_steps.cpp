@@ -50,11 +50,11 @@ void PublishedSteps::look(uint32_t owner, uint64_t first_page, uint64_t num_page
   }
   shards_.read(Part::kIndex, reads);
   read_all_ &= std::erase_if(found, [](const Found& one) {
-                 return !whole(one.page) || one.page.uid == 0 || one.page.entry == store::kNone;
+                 return !whole(one.page) || one.page.uid == 0 || one.page.episode == store::kNone;
                }) == 0;
   reads.clear();
   for (Found& one : found) {
-    reads.push_back({owner, layout.episode(one.page.entry), sizeof one.episode,
+    reads.push_back({owner, layout.episode(one.page.episode), sizeof one.episode,
                      reinterpret_cast<std::byte*>(&one.episode)});
   }
   shards_.read(Part::kIndex, reads);

@@ -207,7 +207,7 @@ void PulledItems::read_episodes() {
   reads_.clear();
   for_each_open([this](uint32_t, Item& item) {
     reads_.push_back(read_of(item.place.owner,
-                             shards_.layout(item.place.owner).episode(item.pages[0].found.entry),
+                             shards_.layout(item.place.owner).episode(item.pages[0].found.episode),
                              item.episode));
   });
   shards_.read(Part::kIndex, reads_);

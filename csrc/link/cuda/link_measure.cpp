@@ -179,7 +179,7 @@ void fill(store::Index& index) {
   constexpr uint64_t kEpisodePages = 64;
   const std::vector<float> priorities(index.options().page_steps, -1.0F);
   for (uint64_t page = 0; page < kPages; page += kEpisodePages) {
-    const uint32_t episode = index.open_episode();
+    uint32_t episode = store::kNone;
     for (uint64_t i = 0; i < kEpisodePages; ++i) {
       index.attach_page(episode);
       index.append(episode, priorities);

@@ -81,11 +81,9 @@ class Walker {
     require(episode.begin <= episode.end && episode.end <= state_.counters.steps_inserted,
             "an episode's steps", e);
     require(std::isfinite(episode.weight), "an episode's weight", e);
-    require(episode.ended() ? episode.head != kNone && episode.begin < episode.end
-                            : episode.closing_columns == 0,
+    require(episode.ended() ? episode.begin < episode.end : episode.closing_columns == 0,
             "how an episode ended", e);
-    require(episode.begin % options_.page_steps == 0 &&
-                (episode.head != kNone || episode.begin == episode.end),
+    require(episode.begin % options_.page_steps == 0 && episode.head != kNone,
             "where an episode begins", e);
     num_steps_ += episode.end - episode.begin;
     uint64_t priority_sum = 0;
@@ -99,6 +97,8 @@ class Walker {
                   step % options_.page_steps == 0 && page.rows <= options_.page_steps &&
                   (page.next == kNone || page.rows == options_.page_steps),
               "a page of an episode", p);
+      require(state_.arrived[p] > (previous == kNone ? 0 : state_.arrived[previous]),
+              "order in which pages were filled", p);
       require(page.anchors == std::min<uint64_t>(page.rows, episode.end - page.first_step),
               "steps of a page", p);
       priority_sum += sum_of_page(p);
@@ -137,7 +137,7 @@ class Walker {
 void check_saved(const IndexOptions& options, const SavedState& saved) {
   require(saved.state.pages.size() == options.num_pages, "number of pages",
           saved.state.pages.size());
-  require(saved.state.episodes.size() <= uint64_t{kNone}, "number of episodes",
+  require(saved.state.episodes.size() <= options.num_pages, "number of episodes",
           saved.state.episodes.size());
   check_numbers(saved.state);
   Walker(options, saved).check();

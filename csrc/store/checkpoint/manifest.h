@@ -6,9 +6,7 @@
 
 namespace gear::store {
 
-constexpr uint32_t kCheckpointFormat = 2;  ///< the newest that is read
-/// What is written: 2 for a shard with kept updates, which a reader of 1 does not know.
-constexpr uint32_t format_of(bool kept_updates) { return kept_updates ? 2 : 1; }
+constexpr uint32_t kCheckpointFormat = 3;  ///< the newest that is read
 
 /// The file MANIFEST of a checkpoint directory: which shard file is the checkpoint. It is replaced
 /// by one rename, and shard files are never written twice, so at any moment the directory holds one

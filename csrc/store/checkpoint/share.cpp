@@ -43,7 +43,7 @@ struct Layout {
 struct Piece {
   uint32_t part;
   uint32_t episode;
-  uint32_t first_page;  // the lowest; kNone without pages
+  uint32_t first_page;  // the lowest
   uint64_t num_pages;
   uint32_t rank = 0;
 };
@@ -64,6 +64,7 @@ class Division {
     set_options(share.saved);
     take_pages(share);
     take_episodes(share);
+    order_pages(share.saved.index.state);
     set_counters(share.saved);
     return share;
   }
@@ -166,6 +167,24 @@ class Division {
       if (piece.rank == rank_) {
         take(piece, uid, share);
       }
+    }
+  }
+
+  // Parts filled their pages at the same time.
+  void order_pages(IndexState& to) const {
+    std::vector<std::tuple<uint64_t, uint32_t, uint32_t>> filled;  // when, part, page in the share
+    for (uint32_t part = 0; part < parts_.size(); ++part) {
+      const std::vector<uint32_t>& now = layouts_[part].now;
+      for (uint32_t p = 0; p < now.size(); ++p) {
+        if (now[p] != kNone) {
+          filled.emplace_back(parts_[part].index.state.arrived[p], part, now[p]);
+        }
+      }
+    }
+    std::ranges::sort(filled);
+    to.arrived.assign(to.pages.size(), 0);
+    for (uint64_t i = 0; i < filled.size(); ++i) {
+      to.arrived[std::get<2>(filled[i])] = i + 1;
     }
   }
 

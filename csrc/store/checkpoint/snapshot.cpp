@@ -284,7 +284,7 @@ void write_shard_file(Shard& shard, std::span<const KeptUpdate> kept, base::File
   std::vector<std::byte> index = encode_index(shard, kept);
   const std::vector<uint32_t> pages = used_pages(shard.index().state());
   Header header;
-  header.format = manifest.format = format_of(!kept.empty());
+  header.format = manifest.format = format_of(shard.index().state(), kept);
   header.index_bytes = index.size();
   header.page_bytes = shard.layout().page_bytes;
   header.pages_used = pages.size();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/log.h"
 #include "store/checkpoint/byte_stream.h"
 #include "store/checkpoint/index_check.h"
 #include "store/index/update_check.h"
@@ -82,6 +83,32 @@ void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
     page.anchors = static_cast<uint16_t>(std::min(page.first_step + page.rows, episode.end) -
                                          std::min(page.first_step, episode.end));
     saved.used_pages.push_back(p);
+    index.arrived[p] = saved.used_pages.size();
+  }
+}
+
+// Once an open episode could have no page, and no step: of such a one nothing is left to go on with.
+void decode_episodes(SavedIndex& saved, ByteReader& in) {
+  IndexState& state = saved.index.state;
+  const uint64_t count = in.get_count(kEpisodeBytes);
+  for (uint64_t i = 0; i < count; ++i) {
+    const auto e = static_cast<uint32_t>(state.episodes.size());
+    state.episodes.emplace_back();
+    decode_episode(saved, e, in);
+    Episode& episode = state.episodes[e];
+    if (episode.head == kNone && !episode.ended() && episode.begin == episode.end) {
+      state.episodes.pop_back();
+      continue;
+    }
+    state.num_steps += episode.end - episode.begin;
+    episode.older = state.newest;
+    (e == 0 ? state.oldest : state.episodes[e - 1].newer) = e;
+    state.newest = e;
+  }
+  state.num_episodes = state.episodes.size();
+  if (count > state.num_episodes) {
+    base::log(base::Level::kWarning, base::cat("[checkpoint] open episodes of which no step is kept: ",
+                                            count - state.num_episodes, "; they are left out"));
   }
 }
 
@@ -113,7 +140,34 @@ void decode_kept_updates(SavedIndex& saved, ByteReader& in) {
   }
 }
 
+// Each used page once, or the checks of the index refuse it.
+void decode_arrivals(SavedIndex& saved, ByteReader& in) {
+  IndexState& state = saved.index.state;
+  state.arrived.assign(saved.options.num_pages, 0);
+  for (uint64_t i = 1; i <= saved.used_pages.size(); ++i) {
+    const auto p = in.get<uint32_t>();
+    if (p >= saved.options.num_pages || state.arrived[p] != 0) {
+      corrupt(base::cat("page ", p, " in the order in which pages were filled"));
+    }
+    state.arrived[p] = i;
+  }
+}
+
+// `pages` as they are saved.
+std::vector<uint32_t> by_arrival(const IndexState& state, std::vector<uint32_t> pages) {
+  std::ranges::sort(pages, {}, [&](uint32_t p) { return state.arrived[p]; });
+  return pages;
+}
+
 }  // namespace
+
+uint32_t format_of(const IndexState& state, std::span<const KeptUpdate> kept) {
+  const std::vector<uint32_t> pages = used_pages(state);
+  if (by_arrival(state, pages) != pages) {
+    return 3;
+  }
+  return kept.empty() ? 1 : 2;
+}
 
 std::vector<std::byte> encode_index(Shard& shard, std::span<const KeptUpdate> kept) {
   const Index& index = shard.index();
@@ -163,12 +217,16 @@ std::vector<std::byte> encode_index(Shard& shard, std::span<const KeptUpdate> ke
       out.put(index.offers().unspent().times_delivered(slot));
     }
   }
-  if (!kept.empty()) {
+  const std::vector<uint32_t> arrivals = by_arrival(state, pages);
+  if (!kept.empty() || arrivals != pages) {
     out.put(static_cast<uint64_t>(kept.size()));
   }
   for (const KeptUpdate& one : kept) {
     out.put(one.id);
     out.put(one.priority);
+  }
+  if (arrivals != pages) {
+    out.put_span(std::span(arrivals));
   }
   return out.bytes();
 }
@@ -214,19 +272,14 @@ SavedIndex decode(std::span<const std::byte> bytes) {
   for (uint64_t left = in.get_count(sizeof(uint32_t)); left > 0; --left) {
     state.free_pages.push_back(in.get<uint32_t>());
   }
-  state.num_episodes = in.get_count(kEpisodeBytes);
-  state.episodes.resize(state.num_episodes);
-  for (uint32_t e = 0; e < state.num_episodes; ++e) {
-    decode_episode(saved, e, in);
-    Episode& episode = state.episodes[e];
-    state.num_steps += episode.end - episode.begin;
-    episode.older = state.newest;
-    (e == 0 ? state.oldest : state.episodes[e - 1].newer) = e;
-    state.newest = e;
-  }
+  state.arrived.resize(saved.options.num_pages);
+  decode_episodes(saved, in);
   decode_slots(saved, in);
   if (!in.empty()) {
     decode_kept_updates(saved, in);
+  }
+  if (!in.empty()) {
+    decode_arrivals(saved, in);
   }
   if (!in.empty()) {
     corrupt("bytes are left over at its end");

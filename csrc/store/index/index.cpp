@@ -18,6 +18,7 @@ SavedState empty_state(const IndexOptions& options) {
   for (uint64_t page = 0; page < options.num_pages; ++page) {
     saved.state.free_pages.push_back(static_cast<uint32_t>(page));
   }
+  saved.state.arrived.resize(options.num_pages);
   return saved;
 }
 
@@ -156,7 +157,7 @@ bool Index::find(const Use& use, Anchor& anchor, Unit& unit) const {
   unit = Unit::kEpisode;
   const Episode& episode = state_.episodes[use.episode];
   anchor = {episode.head, 0};
-  return episode.uid == use.name && episode.head != kNone;
+  return episode.uid == use.name;
 }
 
 void Index::deliver(const TakenDraws& draws) {
@@ -221,7 +222,7 @@ TakenDraws Index::take_again(std::span<const uint64_t> uses, uint64_t draws, Uni
 
 void Index::refresh(uint32_t e) {
   const Episode& episode = state_.episodes[e];
-  if (!episode.ended() || episode.head == kNone) {
+  if (!episode.ended()) {
     return;
   }
   offers_.refresh(e);
@@ -230,13 +231,10 @@ void Index::refresh(uint32_t e) {
 
 // ---- episodes and pages ----
 
-uint32_t Index::open_episode() {
-  const uint32_t e = chains_.open();
-  offers_.opened(e);
-  return e;
-}
-
-uint32_t Index::next_free_page(uint32_t requester) {
+uint32_t Index::next_page(uint32_t requester) {
+  if (requester != kNone && state_.pages[state_.episodes[requester].tail].rows == 0) {
+    return state_.episodes[requester].tail;
+  }
   while (state_.free_pages.empty()) {
     const uint32_t e = chains_.victim(requester);
     if (e == kNone) {
@@ -246,12 +244,26 @@ uint32_t Index::next_free_page(uint32_t requester) {
                     " steps is the last one of an open episode; raise capacity, "
                     "lower page_steps or run fewer writers"));
     }
+    if (e == requester && state_.episodes[e].head == state_.episodes[e].tail) {
+      drop_head_page(e);
+      return take_free_page(e);  // no moment without a page, in which others could take it
+    }
     evict_head_page(e);
   }
   return state_.free_pages.front();
 }
 
-uint32_t Index::attach_page(uint32_t e) {
+uint32_t Index::attach_page(uint32_t& e) {
+  if (e == kNone) {
+    e = chains_.open();
+    offers_.opened(e);
+  } else if (state_.pages[state_.episodes[e].tail].rows == 0) {
+    return state_.episodes[e].tail;
+  }
+  return take_free_page(e);
+}
+
+uint32_t Index::take_free_page(uint32_t e) {
   GEAR_CHECK(!state_.free_pages.empty());
   offers_.page_changes(state_.free_pages.front());
   if (state_.episodes[e].tail != kNone) {
@@ -329,10 +341,7 @@ void Index::end_episode(uint32_t e, EpisodeState end_state, double weight,
   episode.weight = weight;
   episode.state = end_state;
   episode.has_writer = false;
-  if (episode.head == kNone) {
-    chains_.remove(e);
-    return;
-  }
+  chains_.ended(e);
   offers_.ended(e);
   refresh(e);
   if (offers_.exhausted(e)) {

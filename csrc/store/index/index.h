@@ -103,15 +103,15 @@ class Index {
   /// ---- writing ----
   /// The history of this index begins with what has this checksum, which every checkpoint keeps.
   void identify(uint32_t checksum) { state_.identity = std::max(checksum, uint32_t{1}); }
-  uint32_t open_episode();
   /// Hands an open episode that no writer holds (after a load) to a writer; throws InvalidArgument
   /// naming what is wrong with `uid`.
   uint32_t adopt_episode(uint64_t uid) { return chains_.adopt(uid); }
-  /// The page that attach_page() will use; evicts until one is free. Throws OutOfMemory when all
-  /// pages are the last ones of open episodes. `requester` is the episode that needs it.
-  uint32_t next_free_page(uint32_t requester);
-  /// Appends the next free page, which must exist, to the episode; returns it.
-  uint32_t attach_page(uint32_t episode);
+  /// The page that the episode (kNone: one that is yet to open) fills next; evicts until there is
+  /// one. It is free, or, where only the episode's own page could go, that one, emptied. Throws
+  /// OutOfMemory when all others are the last ones of open episodes.
+  uint32_t next_page(uint32_t episode);
+  /// The same page, which next_page() has made, now the episode's; opens it where there is none.
+  uint32_t attach_page(uint32_t& episode);
   /// Accounts for steps whose rows are already in the last page. A negative priority stands for the
   /// largest seen so far.
   void append(uint32_t episode, std::span<const float> priorities);
@@ -145,6 +145,7 @@ class Index {
   void set_priority(Anchor anchor, float priority);
   // The priority of an ended episode, or what may be drawn of it, changed.
   void refresh(uint32_t episode);
+  uint32_t take_free_page(uint32_t episode);
   void drop_head_page(uint32_t episode);
   void evict_head_page(uint32_t episode);
   void free_episode(uint32_t episode);

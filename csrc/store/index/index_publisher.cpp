@@ -23,12 +23,11 @@ IndexPublisher::IndexPublisher(Index& index, std::shared_ptr<memory::Region> mem
       layout_(index.options().num_pages),
       log_(index.options().num_pages, index.options().page_steps) {
   GEAR_CHECK(memory_->bytes() >= layout_.bytes);
-  const auto pages = static_cast<uint32_t>(index.options().num_pages);
-  for (uint32_t number = pages; number-- > 0;) {
-    free_.push_back(number);
-  }
   offer_->attach(log_);
-  for (uint32_t page = 0; page < pages; ++page) {
+  for (uint32_t e = index.state().oldest; e != kNone; e = index.episode(e).newer) {
+    publish_episode(e);
+  }
+  for (uint32_t page = 0; page < index.options().num_pages; ++page) {
     publish_page(page);
   }
   base::full_fence();
@@ -42,12 +41,7 @@ void IndexPublisher::publish() {
   }
   base::store_fence();  // the rows, before what says that they are there
   for (const uint32_t e : log_.episodes()) {
-    give_back(e);
-  }
-  for (const uint32_t e : log_.episodes()) {
-    if (index_.episode(e).head != kNone) {
-      publish_episode(e, entry_of(e));
-    }
+    publish_episode(e);
   }
   for (const ChangeLog::PageChange& change : log_.pages()) {
     publish_page(change.page);
@@ -56,34 +50,9 @@ void IndexPublisher::publish() {
   base::full_fence();
 }
 
-// Every episode that has an entry has a page, so that there are entries enough.
-void IndexPublisher::give_back(uint32_t e) {
-  if (e >= entries_.size() || entries_[e].uid == 0) {
-    return;
-  }
+void IndexPublisher::publish_episode(uint32_t e) {
   const Episode& episode = index_.episode(e);
-  if (episode.uid != entries_[e].uid || episode.head == kNone) {
-    free_.push_back(std::exchange(entries_[e], {}).number);
-  }
-}
-
-uint32_t IndexPublisher::entry_of(uint32_t e) {
-  if (e >= entries_.size()) {
-    entries_.resize(index_.state().episodes.size());
-  }
-  Entry& entry = entries_[e];
-  if (entry.uid == 0) {
-    GEAR_CHECK(!free_.empty());
-    entry = {index_.episode(e).uid, free_.back()};
-    free_.pop_back();
-    publish_episode(e, entry.number);
-  }
-  return entry.number;
-}
-
-void IndexPublisher::publish_episode(uint32_t e, uint32_t entry) {
-  const Episode& episode = index_.episode(e);
-  write(layout_.episode(entry),
+  write(layout_.episode(e),
         PublishedEpisode{episode.uid, episode.begin, episode.end, episode.closing_columns,
                          static_cast<uint64_t>(episode.state), 0});
 }
@@ -94,7 +63,7 @@ void IndexPublisher::publish_page(uint32_t p) {
   PublishedPage out;
   out.generation = page.generation;
   if (page.episode != kNone) {
-    out.entry = entry_of(page.episode);
+    out.episode = page.episode;
     out.previous = page.previous;
     out.next = page.next;
     out.uid = index_.episode(page.episode).uid;

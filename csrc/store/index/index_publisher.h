@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "memory/region.h"
 #include "store/index/change_log.h"
@@ -14,7 +13,7 @@ namespace gear::store {
 /// Keeps what is published of an index up to date: see published_index.h. Under the shard's lock.
 ///
 /// Cost: an append sets three or four words and one record; a page that changes hands two records.
-/// Beside what is published 13 bytes a page.
+/// Beside what is published 5 bytes a page.
 class IndexPublisher {
  public:
   /// Publishes all of `index`, which outlives it, into `memory`, which is as large as
@@ -26,22 +25,13 @@ class IndexPublisher {
 
   /// Publishes what has changed since. Readers see it before anything that is written afterwards:
   /// a page is given up here before other steps are written into it. Not in a forked child: it has
-  /// a copy of the index and of what is known of the entries, but the memory is its parent's, who
-  /// would go on to give out the same entries (Shard::check_process).
+  /// a copy of the index, but the memory is its parent's (Shard::check_process).
   void publish();
 
-  uint64_t bytes() const { return layout_.bytes + 13 * layout_.levels[0].count; }
+  uint64_t bytes() const { return layout_.bytes + 5 * layout_.levels[0].count; }
 
  private:
-  /// Of an episode: uid 0 for none.
-  struct Entry {
-    uint64_t uid = 0;
-    uint32_t number = kNone;
-  };
-
-  void give_back(uint32_t episode);
-  uint32_t entry_of(uint32_t episode);
-  void publish_episode(uint32_t episode, uint32_t entry);
+  void publish_episode(uint32_t episode);
   void publish_page(uint32_t page);
   void set_mass(uint32_t page, uint64_t mass);
   template <class Record>
@@ -52,8 +42,6 @@ class IndexPublisher {
   std::shared_ptr<memory::Region> memory_;
   PublishedLayout layout_;
   ChangeLog log_;
-  std::vector<Entry> entries_;  // by episode
-  std::vector<uint32_t> free_;  // entries
 };
 
 }  // namespace gear::store

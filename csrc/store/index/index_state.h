@@ -9,8 +9,9 @@
 
 namespace gear::store {
 
-/// Which episode gives up its oldest page when a page is needed and none is free. Ended episodes
-/// go before open ones, except under kFifo, which takes the oldest of all.
+/// Which page goes when one is needed and none is free: under kFifo that of the oldest step, else
+/// the first one of the newest ended episode, or of the one with the lowest priority. An open
+/// episode keeps its last page, but for its own next one.
 enum class Evict : uint8_t { kFifo, kLifo, kLowestPriority };
 
 struct IndexOptions {
@@ -35,7 +36,8 @@ struct Counters {
 /// episodes): what a checkpoint stores.
 struct IndexState {
   memory::LargeVector<Page> pages;
-  std::vector<Episode> episodes;          ///< slots; uid == 0 marks a free one
+  std::vector<uint64_t> arrived;  ///< by page in use: ascends in the order in which they were filled
+  std::vector<Episode> episodes;  ///< slots, never more than pages; uid == 0 marks a free one
   std::deque<uint32_t> free_pages;        ///< in the order in which they will be used
   memory::LargeVector<float> priorities;  ///< by slot; sign bit set: no step lies there
   std::vector<uint16_t> times_sampled;    ///< by slot; empty without max_times_sampled

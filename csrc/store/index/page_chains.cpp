@@ -12,36 +12,80 @@ PageChains::PageChains(const IndexOptions& options, IndexState& state)
     : options_(options),
       state_(state),
       evicted_at_(options.num_pages, 0),
+      neighbours_(options.num_pages),
       priority_key_(state.episodes.size(), -1.0) {
   for (uint32_t e = static_cast<uint32_t>(state_.episodes.size()); e-- > 0;) {
     if (state_.episodes[e].uid == 0) {
       free_episodes_.push_back(e);
     }
   }
-}
-
-bool PageChains::has_room(uint32_t e) const {
-  const Episode& episode = state_.episodes[e];
-  return episode.tail != kNone && state_.pages[episode.tail].rows < options_.page_steps;
-}
-
-bool PageChains::evictable(uint32_t e) const {
-  const Episode& episode = state_.episodes[e];
-  return episode.head != kNone && (episode.ended() || episode.head != episode.tail || !has_room(e));
-}
-
-uint32_t PageChains::oldest_evictable() const {
-  uint32_t e = state_.oldest;
-  while (e != kNone && !evictable(e)) {
-    e = state_.episodes[e].newer;
+  std::vector<uint32_t> used;
+  for (uint32_t p = 0; p < state_.pages.size(); ++p) {
+    if (state_.pages[p].episode != kNone) {
+      used.push_back(p);
+    }
   }
-  return e;
+  std::ranges::sort(used, {}, [&](uint32_t p) { return state_.arrived[p]; });
+  for (const uint32_t p : used) {
+    link(p);
+    next_arrival_ = state_.arrived[p] + 1;
+  }
 }
 
-uint32_t PageChains::victim(uint32_t requester) const {
+// ---- the order in which pages were filled ----
+
+// Asked of the first page of an episode that stands in this order.
+bool PageChains::may_go(uint32_t p) const {
+  const Episode& episode = state_.episodes[state_.pages[p].episode];
+  return episode.ended() || episode.head != episode.tail;
+}
+
+uint32_t PageChains::oldest_that_may_go() {
+  while (candidate_ != kNone && !may_go(candidate_)) {
+    candidate_ = neighbours_[candidate_].newer;
+  }
+  return candidate_;
+}
+
+void PageChains::let_go(uint32_t p) {
+  if (candidate_ == kNone || state_.arrived[p] < state_.arrived[candidate_]) {
+    candidate_ = p;
+  }
+}
+
+void PageChains::link(uint32_t p) {
+  neighbours_[p] = {newest_page_, kNone};
+  if (newest_page_ != kNone) {
+    neighbours_[newest_page_].newer = p;
+  }
+  newest_page_ = p;
+  if (candidate_ == kNone) {
+    candidate_ = p;
+  }
+}
+
+void PageChains::unlink(uint32_t p) {
+  const Neighbours at = neighbours_[p];
+  if (at.older != kNone) {
+    neighbours_[at.older].newer = at.newer;
+  }
+  (at.newer == kNone ? newest_page_ : neighbours_[at.newer].older) = at.older;
+  if (candidate_ == p) {
+    candidate_ = at.newer;
+  }
+}
+
+bool PageChains::gives_up_its_only(uint32_t e) const {
+  if (e == kNone || state_.episodes[e].head != state_.episodes[e].tail) {
+    return false;
+  }
+  return state_.pages[state_.episodes[e].head].rows == options_.page_steps;
+}
+
+uint32_t PageChains::victim(uint32_t requester) {
   switch (options_.evict) {
     case Evict::kFifo:
-      return oldest_evictable();
+      break;
     case Evict::kLifo:
       for (uint32_t e = state_.newest; e != kNone; e = state_.episodes[e].older) {
         if (state_.episodes[e].ended()) {
@@ -55,8 +99,20 @@ uint32_t PageChains::victim(uint32_t requester) const {
       }
       break;
   }
-  return evictable(requester) ? requester : oldest_evictable();
+  const bool own = gives_up_its_only(requester);
+  if (options_.evict != Evict::kFifo && requester != kNone &&
+      (own || state_.episodes[requester].head != state_.episodes[requester].tail)) {
+    return requester;
+  }
+  const uint32_t oldest = oldest_that_may_go();
+  if (own && (oldest == kNone ||
+              state_.arrived[state_.episodes[requester].head] < state_.arrived[oldest])) {
+    return requester;
+  }
+  return oldest == kNone ? kNone : state_.pages[oldest].episode;
 }
+
+// ---- episodes ----
 
 uint32_t PageChains::open() {
   uint32_t e = static_cast<uint32_t>(state_.episodes.size());
@@ -108,12 +164,16 @@ uint32_t PageChains::attach(uint32_t e) {
   page.next = kNone;
   (page.previous == kNone ? episode.head : state_.pages[page.previous].next) = p;
   episode.tail = p;
+  state_.arrived[p] = next_arrival_++;
+  link(p);
+  let_go(episode.head);
   return p;
 }
 
 void PageChains::drop_head(uint32_t e) {
   Episode& episode = state_.episodes[e];
   const uint32_t p = episode.head;
+  unlink(p);
   Page& page = state_.pages[p];
   const uint64_t first_slot = p * options_.page_steps;
   const std::span priorities(&state_.priorities[first_slot], page.rows);

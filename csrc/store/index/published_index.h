@@ -12,7 +12,7 @@
 // What a shard publishes of its index, for readers that take no lock and ask nobody: processes that
 // map this memory, and network cards.
 //
-//     masses, level by level | PublishedPage, by page | PublishedEpisode, by entry
+//     masses, level by level | PublishedPage, by page | PublishedEpisode, by slot
 //
 // It changes while it is read. A mass is one word. A record ends with a seal over its other words,
 // so that one that was read torn is known.
@@ -21,7 +21,7 @@ namespace gear::store {
 /// Of a page: which steps lie there. Changes with the page's use alone, not with each step.
 struct PublishedPage {
   uint32_t generation = 0;
-  uint32_t entry = kNone;  ///< of its episode
+  uint32_t episode = kNone;  ///< its slot
   uint32_t previous = kNone;
   uint32_t next = kNone;
   uint64_t uid = 0;  ///< of its episode; 0: free
@@ -29,10 +29,10 @@ struct PublishedPage {
   uint64_t seal = 0;
 
   /// The first word: another one once the page holds other steps.
-  uint64_t use() const { return uint64_t{entry} << 32 | generation; }
+  uint64_t use() const { return uint64_t{episode} << 32 | generation; }
 };
 
-/// Of an episode with stored steps, as Episode has it.
+/// Of an episode, as Episode has it; uid 0 in a free slot.
 struct PublishedEpisode {
   uint64_t uid = 0;
   uint64_t begin = 0;
@@ -86,7 +86,7 @@ struct PublishedLayout {
 
   const Level& top() const { return levels.back(); }
   uint64_t page(uint64_t page) const { return pages + page * sizeof(PublishedPage); }
-  uint64_t episode(uint64_t entry) const { return episodes + entry * sizeof(PublishedEpisode); }
+  uint64_t episode(uint64_t slot) const { return episodes + slot * sizeof(PublishedEpisode); }
 };
 
 }  // namespace gear::store

@@ -1,19 +1,18 @@
-"""One environment in the middle of an episode: played, stored, and after a restart played again."""
+"""One environment in the middle of an episode: played, and after a restart played again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import gear
 from gear.train.tasks.environment import Environment
 
 
 class Playing:
-    """An environment, its writer and its running episode.
+    """An environment and its running episode.
 
     The simulator's state is not saved. An episode's reset is seeded by its number and the actions
     taken so far are kept: a continued run plays them again. A simulator that then shows another
@@ -21,26 +20,25 @@ class Playing:
 
     Args:
         begin: the number of the episode that begins.
-        saved: the `state` to go on from, and `uid` its open episode in the buffer; None: an episode
-            begins.
+        saved: the `state` to go on from; None: an episode begins.
 
     Attributes:
         number: of the running episode.
         episode_return: of the running episode, as the simulator gives it.
+        given_up: what the buffer keeps of the last observation of a saved episode that could not be
+            played again; None: it goes on.
     """
 
     def __init__(
         self,
         env: Environment,
-        buffer: gear.ReplayBuffer,
         begin: Callable[[], int],
         *,
         note: Callable[[str], None],
         saved: dict[str, Any] | None = None,
-        uid: int | None = None,
     ) -> None:
         self.env = env
-        self.writer = buffer.writer(episode=uid)
+        self.given_up: Mapping[str, NDArray[Any]] | None = None
         self._begin = begin
         if saved:
             self._restore(saved, note)
@@ -68,15 +66,8 @@ class Playing:
         row = {"action": action, "reward": learned, "terminated": terminated}
         return {**self.env.stored(obs), **row}, terminated, truncated
 
-    def store(self, row: dict[str, Any], terminated: bool, truncated: bool) -> None:
-        """What `step` gave; of an ended episode the closing observation, too."""
-        self.writer.append(**row)
-        if terminated or truncated:
-            self.writer.end_episode(terminated=terminated, final=self.env.stored(self.env.obs))
-
     def state(self) -> dict[str, Any]:
         return {
-            "uid": self.writer.episode,
             "number": self.number,
             "actions": np.array(self._actions),
             "view": self.env.view,
@@ -94,6 +85,5 @@ class Playing:
             f"warning: {self.env.id} did not reproduce episode {self.number} from its seed and "
             "actions: starting the next one. This run will differ from an uninterrupted one."
         )
-        if self.writer.episode is not None:  # it has a step
-            self.writer.end_episode(final=self.env.stored(saved["view"][-1]))
+        self.given_up = self.env.stored(saved["view"][-1])
         self.next_episode()

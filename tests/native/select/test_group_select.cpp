@@ -177,8 +177,8 @@ TEST_CASE("a sequential epoch is given up on all ranks when the content of one c
     group.select(6);
     Index& changing = *content.ranks[1];
     const float priority = 1;
-    const uint32_t e = changing.open_episode();
-    changing.next_free_page(e);
+    uint32_t e = kNone;
+    changing.next_page(e);
     changing.attach_page(e);
     changing.append(e, {&priority, 1});
     expect_message<gear::base::InvalidArgument>([&] { group.select(6); }, "in the middle",

@@ -64,11 +64,10 @@ void use(Index& index) {
     }
   }
   for (uint64_t i = 0; i < 2 * index.options().num_pages; ++i) {
-    const uint32_t e =
-        i < open.size() && open[i] != 0 ? index.adopt_episode(open[i]) : index.open_episode();
+    uint32_t e = i < open.size() && open[i] != 0 ? index.adopt_episode(open[i]) : kNone;
     for (int step = 0; step < 4; ++step) {
       if (!has_room(index, e)) {
-        index.next_free_page(e);
+        index.next_page(e);
         index.attach_page(e);
       }
       const float priority = 1.0F;

@@ -21,11 +21,11 @@ IndexOptions options_of(uint64_t pages, uint64_t page_steps, Evict evict = Evict
 }
 
 // Appends steps as a writer does; returns their ids.
-std::vector<int64_t> append(Index& index, uint32_t e, const std::vector<float>& priorities) {
+std::vector<int64_t> append(Index& index, uint32_t& e, const std::vector<float>& priorities) {
   std::vector<int64_t> ids;
   for (const float priority : priorities) {
     if (!has_room(index, e)) {
-      index.next_free_page(e);
+      index.next_page(e);
       index.attach_page(e);
     }
     index.append(e, {&priority, 1});
@@ -41,7 +41,7 @@ void end(Index& index, uint32_t e, double weight = -1.0) {
 
 // A whole episode; returns its steps' ids.
 std::vector<int64_t> add_episode(Index& index, uint64_t steps, float priority = 1.0F) {
-  const uint32_t e = index.open_episode();
+  uint32_t e = kNone;
   const auto ids = append(index, e, std::vector<float>(steps, priority));
   end(index, e);
   return ids;
@@ -87,7 +87,7 @@ TEST_CASE("options out of range are refused") {
 TEST_CASE("a step is offered once the lookahead follows it or its episode ends") {
   Index index(options_of(8, 2));
   const std::shared_ptr<Offer> three = index.steps(3);
-  const uint32_t e = index.open_episode();
+  uint32_t e = kNone;
   append(index, e, {1, 1, 1});
   CHECK(three->counts().total() == 0);
   append(index, e, {1});
@@ -103,7 +103,8 @@ TEST_CASE("a step is offered once the lookahead follows it or its episode ends")
   CHECK(total(index) == 6);
   CHECK(index.offers().heads().total() == 0);
   const uint64_t version = three->version();
-  append(index, index.open_episode(), {1, 1});
+  uint32_t other = kNone;
+  append(index, other, {1, 1});
   CHECK(three->version() == version);
   end(index, e);
   CHECK(three->version() != version);
@@ -115,7 +116,7 @@ TEST_CASE("a step is offered once the lookahead follows it or its episode ends")
 
 TEST_CASE("a tree of episodes that nobody holds is kept up to date no longer") {
   Index index(options_of(4, 2));
-  const uint32_t e = index.open_episode();
+  uint32_t e = kNone;
   const std::vector<int64_t> ids = append(index, e, {1, 1, 1});
   end(index, e);
   const uint64_t before = index.bytes();
@@ -132,7 +133,7 @@ TEST_CASE("a tree of episodes that nobody holds is kept up to date no longer") {
 
 TEST_CASE("what mirrors give back does not lower the largest priority of all ranks") {
   Index index(options_of(4, 2));
-  const uint32_t e = index.open_episode();
+  uint32_t e = kNone;
   append(index, e, {1, 1});
   index.raise_max_priority(9);
   index.settle(std::vector<double>{-1.0}, 3, 0);
@@ -143,7 +144,7 @@ TEST_CASE("what mirrors give back does not lower the largest priority of all ran
 
 TEST_CASE("a closing step is stored, never offered and has no id") {
   Index index(options_of(4, 2));
-  const uint32_t e = index.open_episode();
+  uint32_t e = kNone;
   const auto ids = append(index, e, {1});
   index.end_episode(e, EpisodeState::kTruncated, -1.0, 0b10);
   CHECK(index.page(0).rows == 2);
@@ -155,11 +156,11 @@ TEST_CASE("a closing step is stored, never offered and has no id") {
 
 TEST_CASE("an episode without a step disappears, with a closing step too") {
   Index index(options_of(2, 2));
-  uint32_t e = index.open_episode();
+  uint32_t e = kNone;
+  index.attach_page(e);
   end(index, e);
   CHECK(index.state().num_episodes == 0);
-  e = index.open_episode();
-  index.next_free_page(e);
+  e = kNone;
   index.attach_page(e);
   index.end_episode(e, EpisodeState::kTerminated, -1.0, 1);
   CHECK(index.state().num_episodes == 0);
@@ -167,26 +168,48 @@ TEST_CASE("an episode without a step disappears, with a closing step too") {
   CHECK(index.state().next_uid == 3);
 }
 
-TEST_CASE("fifo gives up the oldest page of the oldest episode, open or not") {
+TEST_CASE("fifo gives up the page of the oldest step, of whatever episode") {
+  Index index(options_of(4, 2));
+  uint32_t a = kNone;
+  uint32_t b = kNone;
+  const auto a0 = append(index, a, {1, 1});     // page 0
+  const auto b0 = append(index, b, {1});        // page 1
+  const auto a2 = append(index, a, {1, 1});     // page 2
+  const auto b1 = append(index, b, {1, 1, 1});  // page 1, then 3
+  const auto c = add_episode(index, 1);
+  CHECK(!stored(index, a0[0]));
+  CHECK(index.episode(a).begin == 2);
+  const auto a4 = append(index, a, {1});
+  CHECK(!stored(index, b0[0]));  // older than a2, though its episode is younger
+  CHECK(index.episode(b).begin == 2);
+  CHECK(stored(index, a2[0]));
+  end(index, b);
+  append(index, a, {1, 1});
+  CHECK(!stored(index, a2[0]));
+  add_episode(index, 1);
+  CHECK(!stored(index, b1[2]));
+  CHECK(stored(index, c[0]));
+  CHECK(stored(index, a4[0]));
+}
+
+TEST_CASE("the last page of an open episode stays, and goes in its turn once it may") {
   Index index(options_of(3, 2));
-  const uint32_t open = index.open_episode();
-  const auto first = append(index, open, {1, 1, 1});
-  const auto second = add_episode(index, 2);
-  const auto third = add_episode(index, 1);
+  uint32_t open = kNone;
+  const auto first = append(index, open, {1, 1});
+  std::vector<int64_t> last;
+  for (int i = 0; i < 4; ++i) {
+    last = add_episode(index, 2);
+    CHECK(stored(index, first[0]));
+  }
+  end(index, open);
+  add_episode(index, 1);
   CHECK(!stored(index, first[0]));
-  CHECK(!stored(index, first[1]));
-  CHECK(stored(index, first[2]));
-  CHECK(index.episode(open).begin == 2);
-  const auto fourth = add_episode(index, 1);
-  CHECK(stored(index, first[2]));  // the page that an open episode is writing to stays
-  CHECK(!stored(index, second[0]));
-  CHECK(stored(index, third[0]));
-  CHECK(stored(index, fourth[0]));
+  CHECK(stored(index, last[0]));
 }
 
 TEST_CASE("lifo gives up the newest ended episode, oldest page first") {
   Index index(options_of(4, 2, Evict::kLifo));
-  const uint32_t open = index.open_episode();
+  uint32_t open = kNone;
   append(index, open, {1});
   const auto older = add_episode(index, 2);
   const auto newer = add_episode(index, 4);
@@ -214,18 +237,44 @@ TEST_CASE("lowest_priority gives up the ended episode of the lowest priority, ti
 TEST_CASE("pages that open episodes write to cannot be evicted") {
   for (const Evict evict : {Evict::kFifo, Evict::kLifo, Evict::kLowestPriority}) {
     Index index(options_of(2, 2, evict));
-    const uint32_t a = index.open_episode();
-    const uint32_t b = index.open_episode();
+    uint32_t a = kNone;
+    uint32_t b = kNone;
     append(index, a, {1});
     append(index, b, {1});
-    const uint32_t c = index.open_episode();
-    expect_message<gear::base::OutOfMemory>([&] { index.next_free_page(c); }, "each of the 2 pages",
+    expect_message<gear::base::OutOfMemory>([&] { index.next_page(kNone); }, "each of the 2 pages",
                                             "raise capacity");
-    const auto ids = append(index, b, {1});  // full: now it can go
-    append(index, c, {1});
+    const auto ids = append(index, b, {1});
+    CHECK_THROWS_AS(index.next_page(kNone), gear::base::OutOfMemory);  // full, and still its own
+    const auto next = append(index, b, {1});
     CHECK(!stored(index, ids[0]));
+    CHECK(stored(index, next[0]));
     CHECK(index.episode(b).begin == 2);
+    CHECK(index.episode(b).head == 1);
+    end(index, a);
+    uint32_t c = kNone;
     CHECK(stored(index, append(index, c, {1})[0]));
+  }
+}
+
+TEST_CASE("an episode that empties its only page keeps it while it waits to fill it") {
+  for (const Evict evict : {Evict::kFifo, Evict::kLifo, Evict::kLowestPriority}) {
+    Index index(options_of(2, 2, evict));
+    uint32_t a = kNone;
+    uint32_t b = kNone;
+    append(index, a, {1, 1});
+    append(index, b, {1, 1});
+    CHECK(index.next_page(a) == 0);
+    CHECK(index.episode(a).head == 0);
+    CHECK(index.page(0).rows == 0);
+    CHECK(index.next_page(b) == 1);
+    CHECK_THROWS_AS(index.next_page(kNone), gear::base::OutOfMemory);
+    CHECK(index.next_page(a) == 0);
+    CHECK(index.attach_page(a) == 0);
+    CHECK_NOTHROW(check_saved(index.options(), saved_state(index)));
+    append(index, a, {1});
+    CHECK(index.episode(a).begin == 2);
+    CHECK(index.episode(a).end == 3);
+    CHECK(index.state().num_steps == 1);
   }
 }
 
@@ -264,7 +313,7 @@ TEST_CASE("an update with one wrong pair changes nothing") {
 
 TEST_CASE("priorities that are not given are the largest so far") {
   Index index(options_of(4, 4));
-  const uint32_t e = index.open_episode();
+  uint32_t e = kNone;
   append(index, e, {-1, 3, -1, 0.5F, -1});
   const float wanted[] = {1, 3, 3, 0.5F, 3};
   for (uint32_t i = 0; i < 5; ++i) {
@@ -275,14 +324,15 @@ TEST_CASE("priorities that are not given are the largest so far") {
 TEST_CASE("a priority of -0.0 is a priority of 0") {
   const IndexOptions options = options_of(2, 4);
   Index index(options);
-  append(index, index.open_episode(), {-0.0F, -0.0F});
+  uint32_t e = kNone;
+  append(index, e, {-0.0F, -0.0F});
   CHECK(!std::signbit(index.state().priorities[1]));
   CHECK_NOTHROW(check_saved(options, saved_state(index)));
 }
 
 TEST_CASE("an episode's priority is its weight, or the mean of its stored steps") {
   Index index(options_of(3, 2));
-  const uint32_t e = index.open_episode();
+  uint32_t e = kNone;
   const auto ids = append(index, e, {1, 2, 3, 6});
   CHECK(episode_priority(index.episode(e)) == 3.0);
   end(index, e);
@@ -328,7 +378,7 @@ TEST_CASE("a step drawn max_times_sampled times is offered no more, a spent epis
 
 TEST_CASE("an open episode is freed when it ends with every step spent") {
   Index index(options_of(4, 2, Evict::kLowestPriority, 1));
-  const uint32_t e = index.open_episode();
+  uint32_t e = kNone;
   append(index, e, {1, 1, 1});
   for (const Anchor anchor : {Anchor{0, 0}, Anchor{0, 1}, Anchor{1, 0}}) {
     index.mark_sampled(anchor, Unit::kStep);
@@ -458,7 +508,7 @@ TEST_CASE("an episode that loses a page with spent steps lives until its last st
 
 TEST_CASE("an open episode without a writer is adopted once") {
   Index index(options_of(4, 2));
-  const uint32_t e = index.open_episode();
+  uint32_t e = kNone;
   append(index, e, {1});
   expect_message<gear::base::InvalidArgument>([&] { index.adopt_episode(1); }, "has a writer");
   SavedState saved = saved_state(index);

@@ -74,18 +74,15 @@ class History {
     }
   }
 
-  void need_room(uint32_t e) {
+  void need_room(uint32_t& e) {
     if (has_room(index_, e)) {
       return;
     }
-    const uint32_t next = index_.next_free_page(e);
+    const uint32_t next = index_.next_page(e);
     REQUIRE(index_.attach_page(e) == next);
   }
 
   void append(uint32_t& e, uint64_t count) {
-    if (e == kNone) {
-      e = index_.open_episode();
-    }
     while (count > 0) {
       need_room(e);
       const uint32_t tail = index_.episode(e).tail;

@@ -39,10 +39,10 @@ class Twins {
     const uint64_t at = counter_;
     for (Index* index : {&cpu, &gpu}) {
       counter_ = at;
-      const uint32_t e = index->open_episode();
+      uint32_t e = kNone;
       for (uint64_t i = 0; i < steps; ++i) {
         if (!has_room(*index, e)) {
-          index->next_free_page(e);
+          index->next_page(e);
           index->attach_page(e);
         }
         const float priority = kind == 0 ? -1.0F : static_cast<float>(random(counter_, 50)) / 8;
@@ -284,10 +284,10 @@ TEST_CASE("topk finds its place among equal priorities, zeros and more items tha
   Twins twins(300, 16);
   for (Index* index : {&twins.cpu, &twins.gpu}) {
     for (int i = 0; i < 90; ++i) {
-      const uint32_t e = index->open_episode();
+      uint32_t e = kNone;
       for (uint64_t step = 0; step < 48; ++step) {
         if (!has_room(*index, e)) {
-          index->next_free_page(e);
+          index->next_page(e);
           index->attach_page(e);
         }
         const float priority = i < 60 ? 2.0F : i < 80 ? 0.0F : static_cast<float>(i % 3);

@@ -75,10 +75,10 @@ void live(const MirroredHistory::Options& options, uint64_t operations) {
 }
 
 uint32_t add_episode(Index& index, uint64_t steps) {
-  const uint32_t e = index.open_episode();
+  uint32_t e = kNone;
   for (uint64_t i = 0; i < steps; ++i) {
     if (!has_room(index, e)) {
-      index.next_free_page(e);
+      index.next_page(e);
       index.attach_page(e);
     }
     index.append(e, std::vector<float>{static_cast<float>(i + 1)});
@@ -211,8 +211,8 @@ TEST_CASE("saturated weights and stale ids are counted as by the index") {
   const auto reference_tree = reference.steps(0)->weights(1.0);
   const uint32_t huge = 2;
   for (Index* each : {&index, &reference}) {
-    const uint32_t e = each->open_episode();
-    each->next_free_page(e);
+    uint32_t e = kNone;
+    each->next_page(e);
     each->attach_page(e);
     each->append(e, std::vector<float>(huge, 1e9F));
     each->end_episode(e, EpisodeState::kTerminated, -1.0, 0);

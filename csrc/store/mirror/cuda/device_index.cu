@@ -10,7 +10,6 @@ namespace gear::store {
 namespace {
 
 // Episodes without a page, whose writers have just begun, beyond one a page.
-constexpr uint64_t kSpareEpisodes = 65536;
 constexpr uint64_t kSettleSlots = 1 << 20;  // of one copy
 constexpr unsigned kBlock = 256;
 constexpr uint64_t kMaxBlocks = 4096;
@@ -56,7 +55,7 @@ DeviceIndex::DeviceIndex(Index& index, int device, uint64_t lookahead, const Dev
       stream_(beside != nullptr ? beside->stream_ : std::make_shared<base::Stream>(device)),
       log_(index.options().num_pages, index.options().page_steps),
       pages_(index.options().num_pages, device),
-      episodes_(index.options().num_pages + kSpareEpisodes, device),
+      episodes_(index.options().num_pages, device),
       anchors_(index.options().num_pages, *stream_, device),
       heads_(index.options().num_pages, *stream_, device),
       deltas_(device),
@@ -112,11 +111,6 @@ void DeviceIndex::sync() {
   }
   if (log_.empty()) {
     return;
-  }
-  if (index_.state().episodes.size() > episodes_.size()) {
-    throw base::OutOfMemory(base::cat("[store] ", index_.state().episodes.size(),
-                                      " episodes are open or stored; on a GPU ", episodes_.size(),
-                                      " have room: run fewer writers, or raise capacity"));
   }
   const base::OnDevice current(device());
   deltas_.send(index_, *offer_, log_, tables(), *stream_);

@@ -1,0 +1,316 @@
+#include "store/vector_writer.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+
+#include "base/errors.h"
+#include "base/log.h"
+#include "bindings/given_steps.h"
+#include "bindings/one_thread.h"
+
+namespace gear::bindings {
+namespace {
+
+// store::VectorWriter for Python callers: reads the arrays of a call, keeps the memory for that.
+class PyVectorWriter {
+ public:
+  PyVectorWriter(std::shared_ptr<store::Shard> shard, uint64_t num_environments, bool next_step,
+                 const std::vector<std::string>& closing_columns,
+                 const std::vector<std::optional<uint64_t>>& episodes,
+                 std::optional<double> timeout_s)
+      : shard_(std::move(shard)),
+        writer_(std::make_unique<store::VectorWriter>(shard_, num_environments, next_step,
+                                                      episodes)),
+        given_(shard_->shared_schema()),
+        closing_(shard_->schema().size()),
+        timeout_s_(timeout_s) {
+    for (const std::string& name : closing_columns) {
+      shown_.push_back(shard_->schema().index_of(name));
+    }
+  }
+
+  void append(const py::kwargs& columns) {
+    const OneThread::Turn turn(calls_);
+    const Kept kept(*this);
+    require_open("append");
+    store::VectorWriter::Call call;
+    const uint64_t rows = given_.read(columns, true, {terminated_, truncated_, mask_, final_});
+    if (rows != num_environments()) {
+      refuse_length(shard_->schema()[0].name, rows);
+    }
+    call.columns = given_.rows();
+    call.priorities = given_.priorities();
+    call.terminated = read_flags(columns, terminated_, flags_[0]);
+    call.truncated = read_flags(columns, truncated_, flags_[1]);
+    call.mask = read_flags(columns, mask_, flags_[2]);
+    read_closing(columns, call);
+    writer_->begin(call);
+    write();
+  }
+
+  void end_episodes(bool terminated, const py::kwargs& given) {
+    const OneThread::Turn turn(calls_);
+    const Kept kept(*this);
+    require_open("end_episode");
+    store::VectorWriter::Call call;
+    call.mask = read_flags(given, mask_, flags_[2]);
+    const py::handle last = PyDict_GetItemWithError(given.ptr(), final_);
+    if (last && !last.is_none()) {
+      std::vector<uint64_t> ending;
+      for (uint64_t i = 0; i < num_environments(); ++i) {
+        if ((call.mask == nullptr || call.mask[i]) && writer_->episode_uid(i)) {
+          ending.push_back(i);
+        }
+      }
+      read_final(last, ending, call);
+    }
+    writer_->end_episodes(call, terminated);
+  }
+
+  std::vector<std::optional<uint64_t>> episodes() {
+    const OneThread::Turn turn(calls_);
+    std::vector<std::optional<uint64_t>> uids;
+    for (uint64_t i = 0; writer_ && i < num_environments(); ++i) {
+      uids.push_back(writer_->episode_uid(i));
+    }
+    return uids;
+  }
+
+  // As Writer's; returns how many episodes it has cut.
+  uint64_t close() {
+    closing_now_ = true;
+    if (calls_.is_inside()) {
+      return 0;
+    }
+    const py::gil_scoped_release release;
+    const OneThread::Turn turn(calls_, true);
+    uint64_t cut = 0;
+    for (uint64_t i = 0; writer_ && !shard_->forked() && i < num_environments(); ++i) {
+      cut += writer_->is_running(i) ? 1 : 0;
+    }
+    writer_.reset();
+    shard_.reset();
+    return cut;
+  }
+
+ private:
+  // Gives up what was read behind the call.
+  class Kept {
+   public:
+    explicit Kept(PyVectorWriter& writer) : writer_(writer), given_(writer.given_) {}
+    ~Kept() {
+      for (InputRows& input : writer_.flags_) {
+        input.drop();
+      }
+      for (InputRows& input : writer_.last_) {
+        input.drop();
+      }
+    }
+    Kept(const Kept&) = delete;
+    Kept& operator=(const Kept&) = delete;
+
+   private:
+    PyVectorWriter& writer_;
+    GivenSteps::Kept given_;
+  };
+
+  uint64_t num_environments() const { return writer_->num_environments(); }
+
+  void require_open(std::string_view call) const {
+    if (!writer_ || closing_now_) {
+      throw base::InvalidArgument(
+          "[ingest] this writer is closed: make another with buffer.writer()");
+    }
+    shard_->check_process(call);
+  }
+
+  [[noreturn]] void refuse_length(const std::string& name, uint64_t rows) const {
+    throw base::InvalidArgument(base::cat("[ingest] '", name, "' has ", rows, " rows: give one for ",
+                                          "each of the ", num_environments(), " environments"));
+  }
+
+  // Null where it is not given.
+  const bool* read_flags(const py::kwargs& given, PyObject* key, InputRows& input) const {
+    const py::handle value = PyDict_GetItemWithError(given.ptr(), key);
+    if (!value || value.is_none()) {
+      return nullptr;
+    }
+    const std::string name = py::handle(key).cast<std::string>();
+    input.read({name, {}, base::DType::kBool}, value, true);
+    if (input.steps() != num_environments()) {
+      refuse_length(name, input.steps());
+    }
+    return reinterpret_cast<const bool*>(input.data());
+  }
+
+  void read_closing(const py::kwargs& columns, store::VectorWriter::Call& call) {
+    const py::handle last = PyDict_GetItemWithError(columns.ptr(), final_);
+    const bool is_given = last && !last.is_none();
+    if (!writer_->next_step()) {
+      if (is_given) {
+        writer_->list_ending(call, ending_);
+        read_final(last, ending_, call);
+      }
+      return;
+    }
+    if (is_given) {
+      read_final(last, {}, call);  // None alone is allowed, as of infos.get("final_obs")
+    }
+    std::ranges::fill(closing_, nullptr);
+    for (const size_t c : shown_) {
+      closing_[c] = call.columns[c];
+    }
+    if (!shown_.empty()) {
+      call.closing = closing_;
+    }
+  }
+
+  // Columns of the closing steps, a row an environment; a column that is None is not given. Of an
+  // array of objects, the rows of ended environments are read alone.
+  void read_final(py::handle last, const std::vector<uint64_t>& ending,
+                  store::VectorWriter::Call& call) {
+    if (!py::isinstance<py::dict>(last)) {
+      throw base::InvalidArgument(base::cat("[ingest] final ", py::repr(last).cast<std::string>(),
+                                            ": a dict by column is allowed"));
+    }
+    std::ranges::fill(closing_, nullptr);
+    last_.resize(closing_.size());
+    bool any = false;
+    for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(last)) {
+      const std::string name = py::str(key).cast<std::string>();
+      const size_t c = shard_->schema().index_of(name);
+      if (!value.is_none() && writer_->next_step() && ending.empty()) {
+        throw base::InvalidArgument(
+            "[ingest] final is not for autoreset 'next_step': the row behind an episode's end "
+            "closes it");
+      }
+      if (value.is_none() || ending.empty()) {
+        continue;
+      }
+      const store::Column& column = shard_->schema()[c];
+      last_[c].read(column, dense(column, value, ending), true);
+      if (last_[c].steps() != num_environments()) {
+        refuse_length(name, last_[c].steps());
+      }
+      closing_[c] = last_[c].data();
+      any = true;
+    }
+    if (any) {
+      call.closing = closing_;
+    }
+  }
+
+  py::object dense(const store::Column& column, py::handle value,
+                   const std::vector<uint64_t>& ending) const {
+    const auto given = py::reinterpret_borrow<py::object>(value);
+    if (!py::isinstance<py::array>(value) ||
+        py::reinterpret_borrow<py::array>(value).dtype().kind() != 'O') {
+      return given;
+    }
+    const py::module_ numpy = py::module_::import("numpy");
+    if (static_cast<uint64_t>(py::len(given)) != num_environments()) {
+      refuse_length(column.name, py::len(given));
+    }
+    py::object rows;
+    for (const uint64_t i : ending) {
+      const py::object row = given[py::int_(i)];
+      if (row.is_none()) {
+        throw base::InvalidArgument(base::cat("[ingest] final '", column.name, "' is None for ",
+                                              "environment ", i, ", whose episode ends"));
+      }
+      const py::object array = numpy.attr("asarray")(row);
+      if (!rows) {
+        py::list shape;
+        shape.append(num_environments());
+        for (const auto& size : array.attr("shape")) {
+          shape.append(size);
+        }
+        rows = numpy.attr("zeros")(py::tuple(shape), array.attr("dtype"));
+      }
+      rows[py::int_(i)] = array;
+    }
+    return rows;
+  }
+
+  static constexpr const char* kRemedy =
+      "call next() of a loader, in another thread if this one only appends, or give the buffer "
+      "another rate_limit";
+
+  std::string waits_for() const {
+    const auto lock = shard_->lock();
+    return shard_->rate_limiter().inserting_waits_for();
+  }
+
+  void write() {
+    if (!shard_->rate_limiter().active()) {
+      constexpr uint64_t kHoldGilBytes = 1 << 16;
+      if (writer_->num_steps() * shard_->schema().step_bytes() < kHoldGilBytes) {
+        writer_->write(std::nullopt);
+      } else {
+        const py::gil_scoped_release release;
+        writer_->write(std::nullopt);
+      }
+      return;
+    }
+    const bool stored = wait_interruptibly(
+        timeout_s_, [&](double slice) { return writer_->write(slice) || closing_now_; },
+        [&] {
+          base::log(base::Level::kWarning,
+                    base::cat("[ingest] a writer has waited ", kLongWaitS,
+                              " s for the rate limit: ", waits_for(), "; ", kRemedy));
+        });
+    if (writer_->num_done() == writer_->num_steps()) {
+      return;
+    }
+    const std::string part = base::cat(writer_->num_done(), " of ", writer_->num_steps(),
+                                       " environments' steps are stored");
+    if (stored) {
+      throw base::InvalidArgument(base::cat(
+          "[ingest] this writer was closed while it waited for the rate limit: ", part));
+    }
+    PyErr_SetString(PyExc_TimeoutError,
+                    base::cat("[ingest] the rate limit did not let all steps in within ",
+                              *timeout_s_, " s (", part, "): ", waits_for(), "; ", kRemedy)
+                        .c_str());
+    throw py::error_already_set();
+  }
+
+  inline static PyObject* const terminated_ = PyUnicode_InternFromString("terminated");
+  inline static PyObject* const truncated_ = PyUnicode_InternFromString("truncated");
+  inline static PyObject* const mask_ = PyUnicode_InternFromString("mask");
+  inline static PyObject* const final_ = PyUnicode_InternFromString("final");
+
+  OneThread calls_{
+      "[ingest] another thread's call of this writer has not returned: one thread at a time may "
+      "use a writer; make one a thread"};
+  std::atomic<bool> closing_now_{false};
+  std::shared_ptr<store::Shard> shard_;
+  std::unique_ptr<store::VectorWriter> writer_;
+  GivenSteps given_;
+  InputRows flags_[3];
+  std::vector<InputRows> last_;              // by column, of `final`
+  std::vector<size_t> shown_;                // columns of the closing step, with next_step
+  std::vector<const std::byte*> closing_;    // by column
+  std::vector<uint64_t> ending_;
+  std::optional<double> timeout_s_;
+};
+
+}  // namespace
+
+void register_vector_writer(py::module_& module) {
+  py::class_<PyVectorWriter>(module, "VectorWriter")
+      .def(py::init<std::shared_ptr<store::Shard>, uint64_t, bool, std::vector<std::string>,
+                    std::vector<std::optional<uint64_t>>, std::optional<double>>(),
+           py::arg("shard"), py::arg("num_environments"), py::arg("next_step"),
+           py::arg("closing_columns"), py::arg("episodes"), py::arg("timeout_s"))
+      .def("append", &PyVectorWriter::append,
+           "Appends a step of each environment: every column as [N, *shape], and optionally\n"
+           "`terminated`, `truncated`, `mask` (bool [N]), `priority` and `final`.")
+      .def("_end_episodes", &PyVectorWriter::end_episodes, py::arg("terminated"))
+      .def("_close", &PyVectorWriter::close, "Ends open episodes; returns how many it has cut.")
+      .def_property_readonly("episodes", &PyVectorWriter::episodes,
+                             "Numbers of the open episodes, by environment; None: none is open.");
+}
+
+}  // namespace gear::bindings

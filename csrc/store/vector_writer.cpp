@@ -1,0 +1,130 @@
+#include "store/vector_writer.h"
+
+#include "base/errors.h"
+#include "base/log.h"
+
+namespace gear::store {
+
+VectorWriter::VectorWriter(std::shared_ptr<Shard> shard, uint64_t num_environments, bool next_step,
+                           std::span<const std::optional<uint64_t>> continue_uids)
+    : shard_(std::move(shard)),
+      next_step_(next_step),
+      at_(num_environments),
+      ended_(num_environments, EpisodeState::kOpen) {
+  shard_->check_process("writer");
+  const IndexOptions& index = shard_->index().options();
+  if (num_environments >= index.num_pages) {
+    throw base::InvalidArgument(base::cat(
+        "[ingest] ", num_environments, " environments: each open episode keeps a page to itself, and ",
+        "this buffer has ", index.num_pages, " of ", index.page_steps, " steps: raise capacity to ",
+        (num_environments + 1) * index.page_steps, " or more, of which little would then be ",
+        "stored, or lower page_steps"));
+  }
+  GEAR_CHECK(continue_uids.empty() || continue_uids.size() == num_environments);
+  for (size_t i = 0; i < continue_uids.size(); ++i) {
+    if (continue_uids[i]) {
+      at_[i] = shard_->adopt(*continue_uids[i]);
+    }
+  }
+}
+
+VectorWriter::~VectorWriter() {
+  if (shard_->forked()) {
+    return;
+  }
+  try {
+    end_episodes({}, false);
+  } catch (const std::exception& error) {
+    base::log(base::Level::kWarning,
+              base::cat("[ingest] a dropped writer could not end its episodes: ", error.what()));
+  }
+}
+
+EpisodeState VectorWriter::state_of(const Call& call, uint64_t environment) {
+  if (call.terminated != nullptr && call.terminated[environment]) {
+    return EpisodeState::kTerminated;
+  }
+  const bool truncated = call.truncated != nullptr && call.truncated[environment];
+  return truncated ? EpisodeState::kTruncated : EpisodeState::kOpen;
+}
+
+void VectorWriter::list_ending(const Call& call, std::vector<uint64_t>& out) const {
+  out.clear();
+  for (uint64_t i = 0; i < at_.size(); ++i) {
+    const EpisodeState state = next_step_ ? ended_[i] : state_of(call, i);
+    if (takes_part(call, i) && state != EpisodeState::kOpen) {
+      out.push_back(i);
+    }
+  }
+}
+
+void VectorWriter::begin(const Call& call) {
+  call_ = call;
+  done_ = 0;
+  places_.clear();
+  rows_.clear();
+  priorities_.clear();
+  for (uint64_t i = 0; i < at_.size(); ++i) {
+    if (!takes_part(call, i) || ended_[i] != EpisodeState::kOpen) {
+      continue;
+    }
+    places_.push_back(&at_[i]);
+    rows_.push_back(i);
+    if (!call.priorities.empty()) {
+      priorities_.push_back(call.priorities[i]);
+    }
+  }
+}
+
+bool VectorWriter::write(std::optional<double> timeout_s) {
+  if (!shard_->append({places_, rows_, call_.columns, priorities_}, done_, timeout_s)) {
+    return false;
+  }
+  ends_.clear();
+  for (uint64_t i = 0; i < at_.size(); ++i) {
+    const EpisodeState state = next_step_ ? ended_[i] : state_of(call_, i);
+    if (takes_part(call_, i) && state != EpisodeState::kOpen) {
+      list_end(i, state);
+    }
+  }
+  end_listed(call_.closing);
+  for (uint64_t k = 0; next_step_ && k < rows_.size(); ++k) {
+    ended_[rows_[k]] = state_of(call_, rows_[k]);
+  }
+  return true;
+}
+
+void VectorWriter::end_episodes(const Call& call, bool terminated) {
+  ends_.clear();
+  for (uint64_t i = 0; i < at_.size(); ++i) {
+    if (takes_part(call, i)) {
+      const EpisodeState asked = terminated ? EpisodeState::kTerminated : EpisodeState::kTruncated;
+      list_end(i, ended_[i] == EpisodeState::kOpen ? asked : ended_[i]);
+    }
+  }
+  end_listed(call.closing);
+}
+
+void VectorWriter::list_end(uint64_t environment, EpisodeState state) {
+  if (at_[environment].episode != kNone) {
+    ends_.push_back({&at_[environment], environment, state, -1.0});
+  }
+}
+
+void VectorWriter::end_listed(Rows closing) {
+  if (ends_.empty()) {
+    return;
+  }
+  shard_->end_episodes(ends_, closing);
+  for (const Shard::EnvironmentEnd& end : ends_) {
+    ended_[end.row] = EpisodeState::kOpen;
+  }
+  ends_.clear();
+}
+
+std::optional<uint64_t> VectorWriter::episode_uid(uint64_t environment) const {
+  const Shard::Place& at = at_[environment];
+  return at.episode == kNone ? std::nullopt : std::optional(at.uid);
+}
+
+}  // namespace gear::store

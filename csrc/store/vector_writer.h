@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "store/shard.h"
+
+namespace gear::store {
+
+/// Appends the steps of N environments, each to an episode of its own. One thread uses it.
+///
+/// With `next_step` an environment that has ended is reset by the call behind it (Gymnasium's
+/// AutoresetMode.NEXT_STEP): the row that it then gives is no step, and shows what the last step led
+/// to. Of that row comes the closing step, and until then the episode counts as open. Else an
+/// episode ends with its last step, and the closing step is given with it.
+class VectorWriter {
+ public:
+  using Rows = Shard::Rows;
+
+  /// One call of the environments. A null pointer stands for what is not given.
+  struct Call {
+    Rows columns;               ///< one pointer a column, to a row an environment
+    std::span<const float> priorities;  ///< one an environment, or empty
+    const bool* terminated = nullptr;   ///< by environment; with both, terminated counts
+    const bool* truncated = nullptr;
+    const bool* mask = nullptr;  ///< those that take part; none: all
+    Rows closing;                ///< the closing steps' columns, a row an environment; or empty
+  };
+
+  /// `continue_uids`: open episodes without a writer to go on with, one an environment; or empty.
+  /// Throws InvalidArgument where N open episodes leave no page for another, and as
+  /// Shard::check_process().
+  VectorWriter(std::shared_ptr<Shard> shard, uint64_t num_environments, bool next_step,
+               std::span<const std::optional<uint64_t>> continue_uids);
+  /// Ends open episodes: those that their environments ended as these did, the others as truncated;
+  /// in a forked child nothing, since they are the parent's.
+  ~VectorWriter();
+  VectorWriter(const VectorWriter&) = delete;
+  VectorWriter& operator=(const VectorWriter&) = delete;
+
+  uint64_t num_environments() const { return at_.size(); }
+  bool next_step() const { return next_step_; }
+  /// The environments whose episodes the call will end: with next_step those that ended before.
+  void list_ending(const Call& call, std::vector<uint64_t>& out) const;
+
+  /// Takes the call, which write() then stores: what it points to stays until that is done.
+  void begin(const Call& call);
+  /// False when the rate limit let not all in within timeout_s: the next call goes on. Throws as
+  /// Shard::append(), and then nothing of the call is stored that was not before.
+  bool write(std::optional<double> timeout_s);
+  /// How many of the call's steps are stored, and how many it has.
+  uint64_t num_done() const { return done_; }
+  uint64_t num_steps() const { return places_.size(); }
+  /// Ends the episodes of those environments that have one open.
+  void end_episodes(const Call& call, bool terminated);
+
+  /// Whether it has an episode open that it has not ended.
+  bool is_running(uint64_t environment) const {
+    return at_[environment].episode != kNone && ended_[environment] == EpisodeState::kOpen;
+  }
+  /// Of the open episode, by environment.
+  std::optional<uint64_t> episode_uid(uint64_t environment) const;
+
+ private:
+  bool takes_part(const Call& call, uint64_t environment) const {
+    return call.mask == nullptr || call.mask[environment];
+  }
+  static EpisodeState state_of(const Call& call, uint64_t environment);
+  void list_end(uint64_t environment, EpisodeState state);
+  void end_listed(Rows closing);
+
+  std::shared_ptr<Shard> shard_;
+  bool next_step_;
+  std::vector<Shard::Place> at_;
+  std::vector<EpisodeState> ended_;  // with next_step: kOpen, or how it ended
+  // Of one call:
+  Call call_;
+  std::vector<Shard::Place*> places_;
+  std::vector<uint64_t> rows_;
+  std::vector<float> priorities_;
+  std::vector<Shard::EnvironmentEnd> ends_;
+  uint64_t done_ = 0;
+};
+
+}  // namespace gear::store

@@ -1,0 +1,196 @@
+"""Appending the experience of several environments in one call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from gear import _core
+from gear.arguments import check_count, check_flag, check_text, check_timeout
+from gear.errors import InvalidArgument
+from gear.in_process import InProcess
+from gear.schema import Schema
+
+Autoreset = Literal["next_step", "same_step", "disabled"]
+MODES: tuple[Autoreset, ...] = get_args(Autoreset)
+
+
+class VectorWriter(InProcess, _core.VectorWriter):
+    """Appends the steps of N environments, each to an episode of its own; made by
+    ``ReplayBuffer.writer(envs)``.
+
+    ``append(*, terminated=None, truncated=None, final=None, mask=None, priority=None, **columns)``
+    adds a step of each environment: every column ``[N, *shape]``, flags bool ``[N]``, in NumPy
+    arrays or CPU tensors with DLPack, as `Writer` takes them. A flag ends the episode of its
+    environment with this step; with both, it has terminated. A bool column ``terminated`` or
+    ``truncated`` is stored from the flag. The next step of the environment
+    opens another episode. ``mask``: the environments that take part; the rows of others are not
+    looked at. ``priority``: a number, or ``[N]``; None stands for the largest so far.
+
+    How an environment shows the observation after its last step is a matter of its autoreset mode,
+    as `Gymnasium <https://gymnasium.farama.org/api/vector/>`_ names them:
+
+    - ``"next_step"``: the call behind an end resets the environment. The row that is appended then
+      is no step: its columns ``final`` (of `ReplayBuffer.writer`) become the closing step, and the
+      rest of it is dropped. Until then the episode counts as open.
+    - ``"same_step"``, ``"disabled"``: the last observation comes with the flag, as
+      ``final={"obs": infos.get("final_obs")}``: ``[N, *shape]``, or an object array of N, of which
+      only the rows of environments that end are read. Without it (or with None) the episode has no
+      closing step.
+
+    Everything is checked before anything is stored. ``append`` raises InvalidArgument for a
+    missing, unknown or misshapen column or flag and for a bad value; OutOfMemory if every page
+    belongs to an open episode; TimeoutError if the rate limit holds it up for longer than
+    ``timeout_s``: then the steps of the first environments are stored, and the message says how
+    many.
+
+    At the end of a ``with`` block, open episodes end as truncated, without a closing step, and the
+    logger ``gear`` says how many. Only one thread at a time may use a writer. In a forked child of
+    the process that made the buffer, all but `close` and ``episodes`` raise InvalidArgument.
+    """
+
+    _instead = "make a writer in the thread that appends, with buffer.writer()"
+
+    def __init__(
+        self,
+        shard: _core.Shard,
+        schema: Schema,
+        envs: Any,
+        *,
+        autoreset: Any = None,
+        final: str | Sequence[str] | None = "obs",
+        episodes: Sequence[int | None] | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        check_names(schema)
+        count = num_environments(envs)
+        mode = mode_of(envs, autoreset)
+        wait_s = check_timeout("[ingest]", timeout_s)
+        super().__init__(
+            shard,
+            count,
+            mode == "next_step",
+            closing_columns(final, schema) if mode == "next_step" else [],
+            checked_episodes(episodes, count),
+            wait_s,
+        )
+
+    def end_episode(
+        self,
+        *,
+        terminated: bool = False,
+        mask: Any = None,
+        final: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Ends the open episodes of all environments, or of those that ``mask`` (bool ``[N]``)
+        names; those that have none are passed over.
+
+        Args:
+            terminated: True: the environments ended them; False: they were cut off (truncated). An
+                episode of mode ``"next_step"`` that has ended, and waits for the row behind its
+                end, ends as it did.
+            mask: which environments.
+            final: columns of the closing steps, as in ``append``.
+        """
+        ended = check_flag("[ingest] terminated", terminated)
+        self._end_episodes(ended, mask=mask, final=None if final is None else dict(final))
+
+    def close(self) -> None:
+        """Ends open episodes as truncated, with a warning. The writer takes no more steps.
+
+        In a forked child nothing ends: the episodes are the parent's.
+        """
+        self._cut(None)
+
+    def __enter__(self) -> VectorWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._cut(kind)
+
+    def _cut(self, kind: type[BaseException] | None) -> None:
+        cut = self._close()
+        if cut == 0:
+            return
+        logging.getLogger("gear").warning(
+            "[ingest] %d environment(s) had an episode open when %s: the writer ended them as "
+            "truncated, without a closing step, so that what follows their last steps is zero in a "
+            "batch, and masked; call writer.end_episode(final={...}) at the end",
+            cut,
+            "their writer was closed" if kind is None else f"{kind.__name__} left their writer",
+        )
+
+
+def num_environments(envs: Any) -> int:
+    count = getattr(envs, "num_envs", envs)
+    if isinstance(count, int) and not isinstance(count, bool) and count >= 1:
+        return count
+    raise InvalidArgument(
+        f"[ingest] envs {envs!r}: a number of environments, 1 or more, or a vector environment "
+        "with num_envs is allowed; a saved episode to go on with is named by episode="
+    )
+
+
+def mode_of(envs: Any, autoreset: Any) -> Autoreset:
+    """The mode that is asked for, or that the environment names."""
+    named = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
+    if autoreset is None and named is None:
+        raise InvalidArgument(
+            f"[ingest] autoreset is not given for {num_environments(envs)} environments: say how "
+            f"they reset, by one of {MODES}; gymnasium's are 'next_step' unless told otherwise"
+        )
+    modes = {checked_mode(mode) for mode in (autoreset, named) if mode is not None}
+    if len(modes) > 1:
+        raise InvalidArgument(
+            f"[ingest] autoreset {autoreset!r}: these environments say themselves {named}: leave "
+            "it out"
+        )
+    return modes.pop()
+
+
+def checked_mode(mode: Any) -> Autoreset:
+    text = getattr(mode, "name", mode)  # of gymnasium.vector.AutoresetMode
+    text = check_text("[ingest] autoreset", text).lower()
+    if text not in MODES:
+        raise InvalidArgument(f"[ingest] autoreset {mode!r}: one of {MODES} is allowed")
+    return text
+
+
+def check_names(schema: Schema) -> None:
+    """A column may have a flag's name, and is stored from it."""
+    for column in schema.columns:
+        flag = column.name in ("terminated", "truncated")
+        if column.name in ("mask", "final") or (
+            flag and (column.shape, column.dtype) != ((), "bool")
+        ):
+            raise InvalidArgument(
+                f"[ingest] column {column.name!r} has the name of an argument of append"
+                + (" and is no bool of shape ()" if flag else "")
+                + ": a writer of several environments wants another name for it"
+            )
+
+
+def closing_columns(final: str | Sequence[str] | None, schema: Schema) -> list[str]:
+    """The columns of which the row behind an end makes the closing step."""
+    columns = [column.name for column in schema.columns]
+    names = [final] if isinstance(final, str) else list(final or [])
+    for name in names:
+        if name not in columns:
+            raise InvalidArgument(
+                f"[ingest] final {name!r} is no column, of which the row behind an episode's end "
+                f"would make its closing step: name what an environment shows, of {columns}, "
+                "or None for no closing step"
+            )
+    return names
+
+
+def checked_episodes(episodes: Any, count: int) -> list[int | None]:
+    if episodes is None:
+        return []
+    if isinstance(episodes, int) or len(episodes) != count:
+        raise InvalidArgument(
+            f"[ingest] episode {episodes!r}: a list of {count}, an episode or None for each "
+            "environment, is allowed"
+        )
+    return [None if e is None else check_count("[ingest] episode", e) for e in episodes]

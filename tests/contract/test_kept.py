@@ -1,0 +1,142 @@
+"""What a full buffer keeps: the newest steps, and of every open episode its last page."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gear
+
+SCHEMA = gear.Schema([gear.Column("x", (), "int64")])
+
+
+def kept(buffer: gear.ReplayBuffer) -> np.ndarray:
+    """x of all stored steps, ascending."""
+    ids = [id_ for episode in buffer.episodes() for id_ in episode.ids]
+    return np.sort(buffer.collect(np.array(ids, np.int64), framework="numpy")["x"])
+
+
+@pytest.mark.parametrize("num_writers", [1, 7, 64])
+@pytest.mark.parametrize("page_steps", [1, 4, 64])
+def test_fifo_keeps_the_newest_pages_whatever_the_lengths(
+    tier, num_writers: int, page_steps: int
+) -> None:
+    """Episodes of 1 to 10,000 steps side by side; a step is its number in order of arrival."""
+    rng = np.random.default_rng(num_writers + page_steps)
+    num_pages = 3 * num_writers + 16
+    with tier.buffer(SCHEMA, num_pages * page_steps, page_steps=page_steps) as buffer:
+        writers = [buffer.writer() for _ in range(num_writers)]
+        left = [0] * num_writers  # steps of the open episode that are still to come
+        rows = [0] * num_writers  # of its last page
+        pages: list[list[int]] = []  # the steps of each, in the order in which they were begun
+        last: list[list[int]] = [[] for _ in writers]
+        now = 0
+        for turn in range(3000):
+            w = int(rng.integers(num_writers))
+            if left[w] == 0:
+                left[w] = int(10 ** rng.uniform(0, 4))
+                rows[w] = 0
+            count = min(left[w], int(rng.integers(1, 12)))
+            writers[w].extend(x=np.arange(now, now + count))
+            for step in range(now, now + count):
+                if rows[w] % page_steps == 0:
+                    last[w] = []
+                    pages.append(last[w])
+                last[w].append(step)
+                rows[w] += 1
+            now += count
+            left[w] -= count
+            if left[w] == 0:
+                writers[w].end_episode(terminated=True)
+                last[w] = []
+            if turn % 300 == 299:
+                found = set(kept(buffer).tolist())
+                newest = pages[-(num_pages - num_writers) :]
+                assert found >= {step for page in newest for step in page}
+                assert found >= {step for page in last for step in page}
+                older = [page for page in pages[: -len(newest)] if found & set(page)]
+                assert len(older) <= num_writers
+        for writer in writers:
+            writer.end_episode(terminated=True)
+
+
+def test_writers_side_by_side_have_equal_shares(tier) -> None:
+    """16 of them, episodes of 1000 steps, room for 4096."""
+    with tier.buffer(SCHEMA, 4096, page_steps=16) as buffer:
+        writers = [buffer.writer() for _ in range(16)]
+        for step in range(1, 3500):
+            for w, writer in enumerate(writers):
+                writer.append(x=w)
+                if (step + 61 * w) % 1000 == 0:
+                    writer.end_episode(terminated=True)
+            if step % 500 == 499:
+                shares = np.bincount(kept(buffer), minlength=16) / len(buffer)
+                assert shares.min() > 0.9 / 16
+                assert shares.max() < 1.1 / 16
+        for writer in writers:
+            writer.end_episode(terminated=True)
+
+
+def test_a_full_last_page_of_an_open_episode_is_its_writers(tier) -> None:
+    with tier.buffer(SCHEMA, 2, page_steps=2) as buffer:
+        a, b = buffer.writer(), buffer.writer()
+        a.extend(x=np.array([1, 2]))
+        with pytest.raises(gear.OutOfMemory, match="the last one of an open episode"):
+            b.append(x=3)
+        assert b.episode is None
+        a.end_episode(terminated=True)
+        assert kept(buffer).tolist() == [1, 2]
+        b.append(x=3)
+        b.end_episode(terminated=True)
+        assert kept(buffer).tolist() == [3]
+
+
+def test_an_epoch_in_order_goes_past_a_writer_that_got_no_page(tier) -> None:
+    with tier.buffer(SCHEMA, 4, page_steps=2) as buffer:
+        a, c, without, d = (buffer.writer() for _ in range(4))
+        a.append(x=1)
+        c.append(x=2)
+        with pytest.raises(gear.OutOfMemory):
+            without.append(x=3)
+        for writer in (a, c):
+            writer.end_episode(terminated=True)
+        d.append(x=4)
+        d.end_episode(terminated=True)
+        sampler = gear.Sequential(unit="episode", shuffle=False)
+        with buffer.loader(1, sampler=sampler, prefetch=0, framework="numpy") as loader:
+            delivered = [next(loader)["x"].item()]
+            without.close()
+            delivered += [batch["x"].item() for batch in loader]
+        assert delivered == [2, 4]
+
+
+# Two open episodes of a step each, and one without any, as GEAR could once make it.
+WITH_AN_EMPTY_EPISODE = {
+    "MANIFEST": (
+        rb"c-kGy!3}^Q3_#I4Q*?n6ib7ZiN(EyA295Kpoc_D~B5@#B;p6OkyMfddANf<`$Y6kA3JvxRNs}($0jpgs1Wsg"
+        rb"Z_DWg?ABdB4tX?j_7x@"
+    ),
+    "shard-0-of-1.1.gear": (
+        rb"c-nJ!bqosj2y$U$fPfw-!vV@?g3`5q3x2Sy$n0Z40@s)}_HaVk6$+VoC1xfHTuf*hi3KqAEKqvwd6A<KR)am"
+        rb"MX2Ae6lx9Q|XT%|nD)eDLh9V|v7{rL=GSUFlAOvWz2N4K*6pVsVFbYP&C>RB!U=)mkQ7{Td!6?8E7%9}xM4|"
+        rb"pvmSg3~rdMAB05?|}dH"
+    ),
+}
+
+
+def test_an_open_episode_without_a_page_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, packed in WITH_AN_EMPTY_EPISODE.items():
+        (tmp_path / name).write_bytes(zlib.decompress(base64.b85decode(packed)))
+    with gear.ReplayBuffer.load(tmp_path) as buffer:
+        assert "open episodes of which no step is kept: 1; they are left out" in caplog.text
+        assert [episode.uid for episode in buffer.episodes()] == [1, 2]
+        with buffer.writer(episode=1) as writer:
+            writer.append(x=5)
+            writer.end_episode(terminated=True)
+        assert kept(buffer).tolist() == [1, 2, 5]
