@@ -63,7 +63,7 @@ PYTHON_LAYERS = [
     {"errors"},
     {"arguments", "device", "frameworks", "in_process", "log", "seeds", "whole"},
     {"arrays", "episode", "rate_limit", "schema", "samplers", "statistics"},
-    {"batch", "distributed", "loader_state", "window", "writer"},
+    {"batch", "distributed", "loader_state", "window", "vector_writer", "writer"},
     {"loader", "checkpoint"},
     {"buffer"},
     {"datasets"},

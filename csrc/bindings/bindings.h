@@ -11,15 +11,15 @@ namespace gear::bindings {
 
 namespace py = pybind11;
 
-void register_base(py::module_& module);       ///< exceptions, log, build information
-void register_devices(py::module_& module);    ///< GPUs, their links
-void register_store(py::module_& module);      ///< Shard
-void register_ingest(py::module_& module);     ///< Writer
+void register_base(py::module_& module);           ///< exceptions, log, build information
+void register_devices(py::module_& module);        ///< GPUs, their links
+void register_store(py::module_& module);          ///< Shard
+void register_ingest(py::module_& module);         ///< Writer
 void register_vector_writer(py::module_& module);  ///< VectorWriter
-void register_batch(py::module_& module);      ///< Batch
-void register_transport(py::module_& module);  ///< Transport
-void register_group(py::module_& module);      ///< Peers
-void register_collect(py::module_& module);    ///< Collector
+void register_batch(py::module_& module);          ///< Batch
+void register_transport(py::module_& module);      ///< Transport
+void register_group(py::module_& module);          ///< Peers
+void register_collect(py::module_& module);        ///< Collector
 
 /// gear.TransportError.
 py::handle transport_error();

@@ -80,10 +80,9 @@ uint64_t GivenSteps::read(const py::kwargs& columns, bool many,
   const uint64_t steps = many ? inputs_[0].steps() : 1;
   for (size_t c = 1; many && c < inputs_.size(); ++c) {
     if (inputs_[c].steps() != steps) {
-      throw base::InvalidArgument(base::cat("[ingest] column '", (*schema_)[c].name, "' has ",
-                                            inputs_[c].steps(), " steps, column '",
-                                            (*schema_)[0].name, "' has ", steps,
-                                            ": give all columns as many"));
+      throw base::InvalidArgument(base::cat(
+          "[ingest] column '", (*schema_)[c].name, "' has ", inputs_[c].steps(), " steps, column '",
+          (*schema_)[0].name, "' has ", steps, ": give all columns as many"));
     }
   }
   priorities_.clear();
@@ -109,8 +108,8 @@ void GivenSteps::read_some(const py::dict& columns) {
 
 void GivenSteps::read_priorities(py::handle value, uint64_t steps) {
   const auto array = py::array_t<double, py::array::c_style | py::array::forcecast>::ensure(value);
-  if (!array || (array.ndim() != 0 &&
-                 (array.ndim() != 1 || static_cast<uint64_t>(array.size()) != steps))) {
+  if (!array ||
+      (array.ndim() != 0 && (array.ndim() != 1 || static_cast<uint64_t>(array.size()) != steps))) {
     PyErr_Clear();
     throw base::InvalidArgument(
         base::cat("[ingest] priority of shape ",
@@ -132,9 +131,8 @@ void GivenSteps::refuse_missing(size_t c, const py::kwargs& columns) const {
 void GivenSteps::refuse_unknown(const py::kwargs& columns,
                                 std::initializer_list<PyObject*> others) const {
   for (const auto& [key, value] : columns) {
-    const bool other = std::ranges::any_of(others, [&](PyObject* name) {
-      return PyUnicode_Compare(name, key.ptr()) == 0;
-    });
+    const bool other = std::ranges::any_of(
+        others, [&](PyObject* name) { return PyUnicode_Compare(name, key.ptr()) == 0; });
     const std::string given = py::str(key).cast<std::string>();
     if (!other && given != "priority") {
       schema_->index_of(given);

@@ -107,7 +107,8 @@ class PyWriter {
       const bool stored = wait_interruptibly(
           timeout_s_,
           [&](double slice) {
-            return writer_->append_some(given_.rows(), steps, given_.priorities(), done, slice) || closing_;
+            return writer_->append_some(given_.rows(), steps, given_.priorities(), done, slice) ||
+                   closing_;
           },
           [&] {
             base::log(base::Level::kWarning,

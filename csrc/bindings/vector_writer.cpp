@@ -20,8 +20,8 @@ class PyVectorWriter {
                  const std::vector<std::optional<uint64_t>>& episodes,
                  std::optional<double> timeout_s)
       : shard_(std::move(shard)),
-        writer_(std::make_unique<store::VectorWriter>(shard_, num_environments, next_step,
-                                                      episodes)),
+        writer_(
+            std::make_unique<store::VectorWriter>(shard_, num_environments, next_step, episodes)),
         given_(shard_->shared_schema()),
         closing_(shard_->schema().size()),
         timeout_s_(timeout_s) {
@@ -126,8 +126,9 @@ class PyVectorWriter {
   }
 
   [[noreturn]] void refuse_length(const std::string& name, uint64_t rows) const {
-    throw base::InvalidArgument(base::cat("[ingest] '", name, "' has ", rows, " rows: give one for ",
-                                          "each of the ", num_environments(), " environments"));
+    throw base::InvalidArgument(base::cat("[ingest] '", name, "' has ", rows,
+                                          " rows: give one for ", "each of the ",
+                                          num_environments(), " environments"));
   }
 
   // Null where it is not given.
@@ -266,8 +267,8 @@ class PyVectorWriter {
     const std::string part = base::cat(writer_->num_done(), " of ", writer_->num_steps(),
                                        " environments' steps are stored");
     if (stored) {
-      throw base::InvalidArgument(base::cat(
-          "[ingest] this writer was closed while it waited for the rate limit: ", part));
+      throw base::InvalidArgument(
+          base::cat("[ingest] this writer was closed while it waited for the rate limit: ", part));
     }
     PyErr_SetString(PyExc_TimeoutError,
                     base::cat("[ingest] the rate limit did not let all steps in within ",
@@ -289,9 +290,9 @@ class PyVectorWriter {
   std::unique_ptr<store::VectorWriter> writer_;
   GivenSteps given_;
   InputRows flags_[3];
-  std::vector<InputRows> last_;              // by column, of `final`
-  std::vector<size_t> shown_;                // columns of the closing step, with next_step
-  std::vector<const std::byte*> closing_;    // by column
+  std::vector<InputRows> last_;            // by column, of `final`
+  std::vector<size_t> shown_;              // columns of the closing step, with next_step
+  std::vector<const std::byte*> closing_;  // by column
   std::vector<uint64_t> ending_;
   std::optional<double> timeout_s_;
 };

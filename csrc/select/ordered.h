@@ -19,11 +19,9 @@ class Walk {
 
   /// The next one, or false at the end.
   bool next(store::Anchor& anchor);
-  /// Whether the episode that it comes to next is gone, which can be without a change of what may be
-  /// drawn where none of its steps could be.
-  bool lost() const {
-    return episode_ != store::kNone && index_->episode(episode_).uid != uid_;
-  }
+  /// Whether the episode that it comes to next is gone, which can be without a change of what may
+  /// be drawn where none of its steps could be.
+  bool lost() const { return episode_ != store::kNone && index_->episode(episode_).uid != uid_; }
   /// Rows, pages and episodes looked at so far.
   uint64_t visited() const { return visited_; }
 

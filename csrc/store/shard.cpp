@@ -331,7 +331,7 @@ bool Shard::wait(std::unique_lock<std::mutex>& held, std::optional<double> timeo
 
 // Room for up to `wanted` rows behind the last step of `at`; 0 when the rate limiter let none in.
 uint64_t Shard::lease(std::unique_lock<std::mutex>& held, Place& at, uint64_t wanted,
-                          std::optional<double> timeout_s) {
+                      std::optional<double> timeout_s) {
   for (;;) {
     if (!wait(held, timeout_s, [&] { return rate_limiter_.room() > 0; })) {
       return 0;
@@ -478,8 +478,7 @@ bool Shard::append(Place& at, Rows columns, uint64_t count, std::span<const floa
   return true;
 }
 
-bool Shard::append(const EnvironmentSteps& steps, uint64_t& done,
-                   std::optional<double> timeout_s) {
+bool Shard::append(const EnvironmentSteps& steps, uint64_t& done, std::optional<double> timeout_s) {
   check_process("append");
   GEAR_CHECK(steps.columns.size() == layout_.step_bytes.size());
   GEAR_CHECK(steps.priorities.empty() || steps.priorities.size() == steps.places.size());

@@ -276,8 +276,8 @@ class Shard {
   std::condition_variable progress_;
   RateLimiter rate_limiter_;
   bool draw_is_out_ = false;
-  std::thread::id drawing_;                    // the thread that has it out
-  Intake intake_;                              // what is to change when it ends
+  std::thread::id drawing_;  // the thread that has it out
+  Intake intake_;            // what is to change when it ends
   ReadTickets tickets_;
   std::shared_ptr<Mirror> home_;  // tier kDevice: on the pages' own GPU
   std::vector<std::shared_ptr<Mirror>> mirrors_;

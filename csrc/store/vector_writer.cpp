@@ -14,11 +14,12 @@ VectorWriter::VectorWriter(std::shared_ptr<Shard> shard, uint64_t num_environmen
   shard_->check_process("writer");
   const IndexOptions& index = shard_->index().options();
   if (num_environments >= index.num_pages) {
-    throw base::InvalidArgument(base::cat(
-        "[ingest] ", num_environments, " environments: each open episode keeps a page to itself, and ",
-        "this buffer has ", index.num_pages, " of ", index.page_steps, " steps: raise capacity to ",
-        (num_environments + 1) * index.page_steps, " or more, of which little would then be ",
-        "stored, or lower page_steps"));
+    throw base::InvalidArgument(
+        base::cat("[ingest] ", num_environments,
+                  " environments: each open episode keeps a page to itself, and ",
+                  "this buffer has ", index.num_pages, " of ", index.page_steps,
+                  " steps: raise capacity to ", (num_environments + 1) * index.page_steps,
+                  " or more, of which little would then be ", "stored, or lower page_steps"));
   }
   GEAR_CHECK(continue_uids.empty() || continue_uids.size() == num_environments);
   for (size_t i = 0; i < continue_uids.size(); ++i) {

@@ -14,8 +14,8 @@ namespace gear::store {
 /// Appends the steps of N environments, each to an episode of its own. One thread uses it.
 ///
 /// With `next_step` an environment that has ended is reset by the call behind it (Gymnasium's
-/// AutoresetMode.NEXT_STEP): the row that it then gives is no step, and shows what the last step led
-/// to. Of that row comes the closing step, and until then the episode counts as open. Else an
+/// AutoresetMode.NEXT_STEP): the row that it then gives is no step, and shows what the last step
+/// led to. Of that row comes the closing step, and until then the episode counts as open. Else an
 /// episode ends with its last step, and the closing step is given with it.
 class VectorWriter {
  public:
@@ -23,7 +23,7 @@ class VectorWriter {
 
   /// One call of the environments. A null pointer stands for what is not given.
   struct Call {
-    Rows columns;               ///< one pointer a column, to a row an environment
+    Rows columns;                       ///< one pointer a column, to a row an environment
     std::span<const float> priorities;  ///< one an environment, or empty
     const bool* terminated = nullptr;   ///< by environment; with both, terminated counts
     const bool* truncated = nullptr;

@@ -110,7 +110,7 @@ def obvious(envs: Any, writers: Any, act: Any, num_calls: int, seed: int) -> Non
 def stored(
     loop: Callable[..., None], kind: str, mode: AutoresetMode, *, together: bool = False
 ) -> list[list[Step]]:
-    """What `loop` stored: by environment, each with a buffer of its own; or together, by episode."""
+    """What `loop` stored: by environment, in a buffer each; or together, by episode."""
     make = MADE[kind]
     envs = SyncVectorEnv([partial(make, name) for name in range(NUM_ENVS)], autoreset_mode=mode)
     obs = gear.Column("obs", envs.single_observation_space.shape)

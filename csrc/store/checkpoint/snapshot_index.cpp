@@ -87,7 +87,8 @@ void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
   }
 }
 
-// Once an open episode could have no page, and no step: of such a one nothing is left to go on with.
+// Once an open episode could have no page, and no step: of such a one nothing is left to go on
+// with.
 void decode_episodes(SavedIndex& saved, ByteReader& in) {
   IndexState& state = saved.index.state;
   const uint64_t count = in.get_count(kEpisodeBytes);
@@ -107,8 +108,9 @@ void decode_episodes(SavedIndex& saved, ByteReader& in) {
   }
   state.num_episodes = state.episodes.size();
   if (count > state.num_episodes) {
-    base::log(base::Level::kWarning, base::cat("[checkpoint] open episodes of which no step is kept: ",
-                                            count - state.num_episodes, "; they are left out"));
+    base::log(base::Level::kWarning,
+              base::cat("[checkpoint] open episodes of which no step is kept: ",
+                        count - state.num_episodes, "; they are left out"));
   }
 }
 

@@ -20,8 +20,8 @@ struct SavedIndex {
   std::vector<uint32_t> used_pages;  // in the order in which the pages section holds them
 };
 
-/// The oldest format that holds all that there is: 1; with kept updates 2; 3 where pages were filled
-/// in another order than they are saved in.
+/// The oldest format that holds all that there is: 1; with kept updates 2; 3 where pages were
+/// filled in another order than they are saved in.
 uint32_t format_of(const IndexState& state, std::span<const KeptUpdate> kept);
 
 /// Under the shard's lock; `kept` what this rank has yet to tell the others.

@@ -36,9 +36,10 @@ struct Counters {
 /// episodes): what a checkpoint stores.
 struct IndexState {
   memory::LargeVector<Page> pages;
-  std::vector<uint64_t> arrived;  ///< by page in use: ascends in the order in which they were filled
-  std::vector<Episode> episodes;  ///< slots, never more than pages; uid == 0 marks a free one
-  std::deque<uint32_t> free_pages;        ///< in the order in which they will be used
+  std::vector<uint64_t>
+      arrived;  ///< by page in use: ascends in the order in which they were filled
+  std::vector<Episode> episodes;    ///< slots, never more than pages; uid == 0 marks a free one
+  std::deque<uint32_t> free_pages;  ///< in the order in which they will be used
   memory::LargeVector<float> priorities;  ///< by slot; sign bit set: no step lies there
   std::vector<uint16_t> times_sampled;    ///< by slot; empty without max_times_sampled
   uint32_t oldest = kNone;                ///< creation order of episodes
