@@ -35,6 +35,7 @@ class World(NamedTuple):
 
     buffer: gear.ReplayBuffer
     writer: gear.Writer
+    vector: gear.VectorWriter
     loader: gear.Loader
     epochs: gear.Loader
     ids: np.ndarray
@@ -90,6 +91,14 @@ WRITER: dict[str, Expected] = {
     "__enter__": (ANSWERED, lambda world: world.writer.__enter__()),
     "__exit__": (ANSWERED, lambda world: world.writer.__exit__(ValueError, None, None)),
 }
+VECTOR: dict[str, Expected] = {
+    "append": (REFUSED, lambda world: world.vector.append(x=np.zeros(2, np.int64))),
+    "end_episode": (REFUSED, lambda world: world.vector.end_episode()),
+    "episodes": (ANSWERED, lambda world: world.vector.episodes),
+    "close": (ANSWERED, lambda world: world.vector.close()),
+    "__enter__": (ANSWERED, lambda world: world.vector.__enter__()),
+    "__exit__": (ANSWERED, lambda world: world.vector.__exit__(ValueError, None, None)),
+}
 LOADER: dict[str, Expected] = {
     "beta": (ANSWERED, lambda world: world.loader.beta),
     "beta.setter": (REFUSED, set_beta),
@@ -105,7 +114,7 @@ LOADER: dict[str, Expected] = {
     "__enter__": (ANSWERED, lambda world: world.loader.__enter__()),
     "__exit__": (ANSWERED, lambda world: world.loader.__exit__(None, None, None)),
 }
-TABLES = {"Writer": WRITER, "Loader": LOADER, "ReplayBuffer": BUFFER}
+TABLES = {"Writer": WRITER, "VectorWriter": VECTOR, "Loader": LOADER, "ReplayBuffer": BUFFER}
 LAST = ("close", "__enter__", "__exit__")  # behind the others
 
 
@@ -127,7 +136,7 @@ def outcomes(world: World) -> dict[str, str]:
 
 def make(tier: str, name: str | None) -> World:
     schema = gear.Schema([gear.Column("x", (), "int64")])
-    buffer = gear.ReplayBuffer(schema, 2 * STEPS, tier=tier, name=name, page_steps=16)
+    buffer = gear.ReplayBuffer(schema, 4 * STEPS, tier=tier, name=name, page_steps=16)
     with buffer.writer() as writer:
         writer.extend(**ROWS)
         writer.end_episode(terminated=True)
@@ -139,7 +148,9 @@ def make(tier: str, name: str | None) -> World:
     epochs = buffer.loader(8, sampler=gear.Sequential(), framework="numpy")
     open_writer = buffer.writer()
     open_writer.append(**ROW)
-    return World(buffer, open_writer, loader, epochs, ids, loader.state_dict(), folder)
+    vector = buffer.writer(2, autoreset="disabled")
+    vector.append(x=np.array([8, 9]))
+    return World(buffer, open_writer, vector, loader, epochs, ids, loader.state_dict(), folder)
 
 
 def in_the_child(world: World, pipe: int, end: str) -> None:
@@ -174,15 +185,19 @@ def main() -> None:
     same = [
         buffer.collect(world.ids, framework="numpy")["x"].tolist() == ROWS["x"].tolist(),
         sorted(path.read_bytes() for path in (world.folder / "saved").iterdir()) == files,
-        len(buffer) == STEPS + 1,
+        len(buffer) == STEPS + 3,
         world.writer.episode is not None,
+        None not in world.vector.episodes,
     ]
     world.writer.extend(**ROWS)
     world.writer.end_episode(terminated=True)
+    world.vector.append(x=np.array([10, 11]))
     next(world.loader)
-    last = buffer.episodes()[-1].ids
-    stored = buffer.collect(last, framework="numpy")["x"].tolist()
-    same.append(stored == [7, *ROWS["x"].tolist()][-len(stored) :])
+    stored = [
+        buffer.collect(episode.ids, framework="numpy")["x"].tolist()
+        for episode in buffer.episodes()[1:]
+    ]
+    same.append(stored == [[7, *ROWS["x"].tolist()], [8, 10], [9, 11]])
     print(json.dumps({"parent": os.getpid(), "child": child, "code": code, "same": same, **found}))
 
 

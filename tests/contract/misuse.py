@@ -62,6 +62,13 @@ def a_writer(group: gear.Group | None) -> Made:
     return Made(buffer.writer(timeout_s=TIMEOUT_S), (buffer,))
 
 
+def a_vector_writer(group: gear.Group | None) -> Made:
+    buffer = gear.ReplayBuffer(
+        SCHEMA, 256, page_steps=4, rate_limit=gear.RateLimit(1.0, 1, 40.0), group=group
+    )
+    return Made(buffer.writer(5, autoreset="disabled", timeout_s=TIMEOUT_S), (buffer,))
+
+
 def a_loader(group: gear.Group | None) -> Made:
     buffer = filled(group)
     sampler = gear.Weighted()
@@ -95,6 +102,7 @@ def a_transport(group: gear.Group | None) -> Made:
 FACTORIES: dict[str, Callable[[gear.Group | None], Made]] = {
     "ReplayBuffer": a_buffer,
     "Writer": a_writer,
+    "VectorWriter": a_vector_writer,
     "Loader": a_loader,
     "Batch": a_batch,
     "Group": a_group,
@@ -114,7 +122,7 @@ def ids_of(made: Made) -> np.ndarray:
 
 # Arguments of methods that need some; by name, whatever class has it.
 ARGUMENTS: dict[str, Callable[[Made], tuple[tuple[Any, ...], dict[str, Any]]]] = {
-    "append": lambda made: ((), ROW),
+    "append": lambda made: ((), ROWS if isinstance(made.thing, gear.VectorWriter) else ROW),
     "extend": lambda made: ((), ROWS),
     "update": lambda made: ((ids_of(made), np.ones(3)), {}),
     "priorities": lambda made: ((ids_of(made),), {}),

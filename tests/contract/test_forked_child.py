@@ -46,7 +46,7 @@ def test_every_method_reads_or_is_refused(tier: str, named: bool, end: str) -> N
     name = f"test-forked-{os.getpid()}" if named else ""
     found: dict[str, Any] = json.loads(run(Path(forked_child.__file__), tier, name, end))
     assert found["code"] == (-signal.SIGKILL if end == "killed" else 0)
-    assert found["same"] == [True] * 5
+    assert found["same"] == [True] * 6
     wrong = []
     for kind, table in forked_child.TABLES.items():
         for method, (expected, _) in table.items():

@@ -23,6 +23,7 @@ VERBS: dict[str, Callable[[Any], Any]] = {
 INSTEAD = {
     "ReplayBuffer": r"save\(path\)",
     "Writer": r"buffer\.writer\(\)",
+    "VectorWriter": r"buffer\.writer\(\)",
     "Loader": r"state_dict\(\)",
     "Batch": r"dict\(batch\)",
     "Group": r"Group\.from_env\(\)",

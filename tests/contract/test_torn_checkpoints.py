@@ -138,7 +138,7 @@ def test_a_newer_format_is_refused_by_its_number(saved: Path) -> None:
     manifest.write_text(whole)
     shard = max(files(saved), key=lambda p: p.stat().st_size)
     newer = bytearray(shard.read_bytes())
-    newer[8:12] = struct.pack("<I", 3)
+    newer[8:12] = struct.pack("<I", 4)
     newer[60:64] = struct.pack("<I", crc32c(newer[:60]))
     shard.write_bytes(newer)
     with pytest.raises(gear.CorruptData, match=rf"{shard.name}.*format 4 is newer than format 3"):

@@ -74,12 +74,17 @@ class Checkpoint:
         in_threads(self.ranks, self.ranks, rank)
 
 
-CHECKPOINTS = [
-    Checkpoint("plain"),
-    Checkpoint("open", open=True),
-    Checkpoint("spent", spent=True),
-    Checkpoint("two-ranks", ranks=2, open=True),
-]
+def of_version(suffix: str) -> list[Checkpoint]:
+    return [
+        Checkpoint(f"plain{suffix}"),
+        Checkpoint(f"open{suffix}", open=True),
+        Checkpoint(f"spent{suffix}", spent=True),
+        Checkpoint(f"two-ranks{suffix}", ranks=2, open=True),
+    ]
+
+
+NEWEST = of_version("-3")  # as this code saves them
+CHECKPOINTS = of_version("") + NEWEST  # the first: versions 1 and 2
 
 
 @dataclass(frozen=True)
