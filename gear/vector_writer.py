@@ -138,7 +138,8 @@ def mode_of(envs: Any, autoreset: Any) -> Autoreset:
     if autoreset is None and named is None:
         raise InvalidArgument(
             f"[ingest] autoreset is not given for {num_environments(envs)} environments: say how "
-            f"they reset, by one of {MODES}; gymnasium's are 'next_step' unless told otherwise"
+            f"they reset, by one of {MODES}; gymnasium's are 'next_step' unless told otherwise "
+            "(an episode to go on with is given by name: episode=)"
         )
     modes = {checked_mode(mode) for mode in (autoreset, named) if mode is not None}
     if len(modes) > 1:

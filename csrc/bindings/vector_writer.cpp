@@ -3,9 +3,11 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/errors.h"
 #include "base/log.h"
+#include "bindings/dtypes.h"
 #include "bindings/given_steps.h"
 #include "bindings/one_thread.h"
 
@@ -156,7 +158,7 @@ class PyVectorWriter {
       return;
     }
     if (is_given) {
-      read_final(last, {}, call);  // None alone is allowed, as of infos.get("final_obs")
+      refuse_final(last);
     }
     std::ranges::fill(closing_, nullptr);
     for (const size_t c : shown_) {
@@ -165,6 +167,20 @@ class PyVectorWriter {
     if (!shown_.empty()) {
       call.closing = closing_;
     }
+  }
+
+  // None alone is allowed, as of infos.get("final_obs").
+  static void refuse_final(py::handle last) {
+    if (py::isinstance<py::dict>(last)) {
+      const auto given = py::reinterpret_borrow<py::dict>(last);
+      if (std::all_of(given.begin(), given.end(),
+                      [](const auto& item) { return item.second.is_none(); })) {
+        return;
+      }
+    }
+    throw base::InvalidArgument(
+        "[ingest] final is not for autoreset 'next_step': the row behind an episode's end closes "
+        "it");
   }
 
   // Columns of the closing steps, a row an environment; a column that is None is not given. Of an
@@ -181,11 +197,6 @@ class PyVectorWriter {
     for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(last)) {
       const std::string name = py::str(key).cast<std::string>();
       const size_t c = shard_->schema().index_of(name);
-      if (!value.is_none() && writer_->next_step() && ending.empty()) {
-        throw base::InvalidArgument(
-            "[ingest] final is not for autoreset 'next_step': the row behind an episode's end "
-            "closes it");
-      }
       if (value.is_none() || ending.empty()) {
         continue;
       }
@@ -209,27 +220,28 @@ class PyVectorWriter {
         py::reinterpret_borrow<py::array>(value).dtype().kind() != 'O') {
       return given;
     }
-    const py::module_ numpy = py::module_::import("numpy");
-    if (static_cast<uint64_t>(py::len(given)) != num_environments()) {
-      refuse_length(column.name, py::len(given));
+    const auto objects = py::reinterpret_borrow<py::array>(value);
+    if (objects.ndim() != 1 || static_cast<uint64_t>(objects.size()) != num_environments()) {
+      throw base::InvalidArgument(
+          base::cat("[ingest] final '", column.name, "' is an array of ", "objects of shape ",
+                    py::str(objects.attr("shape")).cast<std::string>(),
+                    ": give one object for each of the ", num_environments(), " environments"));
     }
-    py::object rows;
+    std::vector<py::ssize_t> shape{static_cast<py::ssize_t>(num_environments())};
+    shape.insert(shape.end(), column.shape.begin(), column.shape.end());
+    py::array rows(numpy_dtype(column.dtype), shape);
+    auto* bytes = static_cast<std::byte*>(rows.mutable_data());
+    const uint64_t row_bytes = static_cast<uint64_t>(rows.nbytes()) / num_environments();
+    std::memset(bytes, 0, rows.nbytes());
+    InputRows input;
     for (const uint64_t i : ending) {
       const py::object row = given[py::int_(i)];
       if (row.is_none()) {
         throw base::InvalidArgument(base::cat("[ingest] final '", column.name, "' is None for ",
                                               "environment ", i, ", whose episode ends"));
       }
-      const py::object array = numpy.attr("asarray")(row);
-      if (!rows) {
-        py::list shape;
-        shape.append(num_environments());
-        for (const auto& size : array.attr("shape")) {
-          shape.append(size);
-        }
-        rows = numpy.attr("zeros")(py::tuple(shape), array.attr("dtype"));
-      }
-      rows[py::int_(i)] = array;
+      input.read(column, row, false);
+      std::memcpy(bytes + i * row_bytes, input.data(), row_bytes);
     }
     return rows;
   }

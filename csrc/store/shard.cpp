@@ -275,11 +275,31 @@ void Shard::tell_readers() {
 }
 
 Shard::Place Shard::adopt(uint64_t uid) {
+  const std::optional<uint64_t> one = uid;
+  return adopt({&one, 1})[0];
+}
+
+std::vector<Shard::Place> Shard::adopt(std::span<const std::optional<uint64_t>> uids) {
   check_process("writer");
   const auto held = lock();
-  const uint32_t episode = index_.adopt_episode(uid);
-  const uint32_t page = index_.episode(episode).tail;
-  return {episode, uid, page, page == kNone ? uint64_t{0} : index_.page(page).rows};
+  std::vector<Place> places(uids.size());
+  try {
+    for (size_t i = 0; i < uids.size(); ++i) {
+      if (uids[i]) {
+        const uint32_t episode = index_.adopt_episode(*uids[i]);
+        const uint32_t page = index_.episode(episode).tail;
+        places[i] = {episode, *uids[i], page, index_.page(page).rows};
+      }
+    }
+  } catch (...) {
+    for (const Place& place : places) {
+      if (place.episode != kNone) {
+        index_.leave_episode(place.episode);
+      }
+    }
+    throw;
+  }
+  return places;
 }
 
 uint64_t Shard::update_index(std::span<const int64_t> ids, std::span<const float> priorities) {

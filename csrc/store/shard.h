@@ -117,6 +117,8 @@ class Shard {
 
   /// The end of an open episode that no writer holds; throws as Index::adopt_episode().
   Place adopt(uint64_t uid);
+  /// Of each that is named; where one throws, none is adopted.
+  std::vector<Place> adopt(std::span<const std::optional<uint64_t>> uids);
   /// Writes `count` steps behind the last step of `at`, from the `done`-th on, and counts on in
   /// `done`: page by page, as many at a time as the page and the rate limiter have room for. Opens
   /// an episode where there is none. `priorities`: one a step, or empty for the largest seen so

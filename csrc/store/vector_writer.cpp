@@ -7,10 +7,7 @@ namespace gear::store {
 
 VectorWriter::VectorWriter(std::shared_ptr<Shard> shard, uint64_t num_environments, bool next_step,
                            std::span<const std::optional<uint64_t>> continue_uids)
-    : shard_(std::move(shard)),
-      next_step_(next_step),
-      at_(num_environments),
-      ended_(num_environments, EpisodeState::kOpen) {
+    : shard_(std::move(shard)), next_step_(next_step) {
   shard_->check_process("writer");
   const IndexOptions& index = shard_->index().options();
   if (num_environments >= index.num_pages) {
@@ -22,11 +19,9 @@ VectorWriter::VectorWriter(std::shared_ptr<Shard> shard, uint64_t num_environmen
                   " or more, of which little would then be ", "stored, or lower page_steps"));
   }
   GEAR_CHECK(continue_uids.empty() || continue_uids.size() == num_environments);
-  for (size_t i = 0; i < continue_uids.size(); ++i) {
-    if (continue_uids[i]) {
-      at_[i] = shard_->adopt(*continue_uids[i]);
-    }
-  }
+  at_ = shard_->adopt(continue_uids);
+  at_.resize(num_environments);
+  ended_.resize(num_environments, EpisodeState::kOpen);
 }
 
 VectorWriter::~VectorWriter() {
@@ -65,8 +60,13 @@ void VectorWriter::begin(const Call& call) {
   places_.clear();
   rows_.clear();
   priorities_.clear();
+  due_.clear();
   for (uint64_t i = 0; i < at_.size(); ++i) {
-    if (!takes_part(call, i) || ended_[i] != EpisodeState::kOpen) {
+    if (!takes_part(call, i)) {
+      continue;
+    }
+    if (ended_[i] != EpisodeState::kOpen) {
+      due_.emplace_back(i, ended_[i]);
       continue;
     }
     places_.push_back(&at_[i]);
@@ -78,21 +78,34 @@ void VectorWriter::begin(const Call& call) {
 }
 
 bool VectorWriter::write(std::optional<double> timeout_s) {
-  if (!shard_->append({places_, rows_, call_.columns, priorities_}, done_, timeout_s)) {
-    return false;
+  const uint64_t before = done_;
+  bool all = false;
+  try {
+    all = shard_->append({places_, rows_, call_.columns, priorities_}, done_, timeout_s);
+  } catch (...) {
+    end_stored(before);
+    throw;
   }
-  ends_.clear();
-  for (uint64_t i = 0; i < at_.size(); ++i) {
-    const EpisodeState state = next_step_ ? ended_[i] : state_of(call_, i);
-    if (takes_part(call_, i) && state != EpisodeState::kOpen) {
-      list_end(i, state);
-    }
+  end_stored(before);
+  for (const auto& [environment, state] : std::exchange(due_, {})) {
+    list_end(environment, state);
   }
   end_listed(call_.closing);
-  for (uint64_t k = 0; next_step_ && k < rows_.size(); ++k) {
-    ended_[rows_[k]] = state_of(call_, rows_[k]);
+  return all;
+}
+
+// What is stored keeps its flags, however the call comes to its end.
+void VectorWriter::end_stored(uint64_t from) {
+  ends_.clear();
+  for (uint64_t k = from; k < done_; ++k) {
+    const EpisodeState state = state_of(call_, rows_[k]);
+    if (next_step_) {
+      ended_[rows_[k]] = state;
+    } else if (state != EpisodeState::kOpen) {
+      list_end(rows_[k], state);
+    }
   }
-  return true;
+  end_listed(next_step_ ? Rows() : call_.closing);
 }
 
 void VectorWriter::end_episodes(const Call& call, bool terminated) {

@@ -50,7 +50,7 @@ class VectorWriter {
   /// Takes the call, which write() then stores: what it points to stays until that is done.
   void begin(const Call& call);
   /// False when the rate limit let not all in within timeout_s: the next call goes on. Throws as
-  /// Shard::append(), and then nothing of the call is stored that was not before.
+  /// Shard::append(). The first num_done() steps are stored then, with their ends, and no other.
   bool write(std::optional<double> timeout_s);
   /// How many of the call's steps are stored, and how many it has.
   uint64_t num_done() const { return done_; }
@@ -71,6 +71,7 @@ class VectorWriter {
   }
   static EpisodeState state_of(const Call& call, uint64_t environment);
   void list_end(uint64_t environment, EpisodeState state);
+  void end_stored(uint64_t from);
   void end_listed(Rows closing);
 
   std::shared_ptr<Shard> shard_;
@@ -82,6 +83,7 @@ class VectorWriter {
   std::vector<Shard::Place*> places_;
   std::vector<uint64_t> rows_;
   std::vector<float> priorities_;
+  std::vector<std::pair<uint64_t, EpisodeState>> due_;  // with next_step: what this call closes
   std::vector<Shard::EnvironmentEnd> ends_;
   uint64_t done_ = 0;
 };

@@ -342,3 +342,63 @@ def test_the_rate_limit_lets_environments_in_by_number(tier) -> None:
         with buffer.loader(4, prefetch=0, framework="numpy") as loader:
             next(loader)
         writer.end_episode()
+
+
+def test_what_the_rate_limit_let_in_keeps_its_ends(tier) -> None:
+    with tier.buffer(SCHEMA, 64, page_steps=4, rate_limit=gear.RateLimit(1.0, 4, 4.0)) as buffer:
+        writer = buffer.writer(6, autoreset="same_step", timeout_s=0.05)
+        writer.append(**rows(6))
+        last = np.arange(18, dtype=np.float32).reshape(6, 3)
+        with pytest.raises(TimeoutError, match=r"2 of 6 environments"):
+            writer.append(**rows(6), terminated=np.ones(6, bool), final={"obs": last})
+        assert [uid is None for uid in writer.episodes] == [True, True] + [False] * 4
+        states = [episode.state for episode in buffer.episodes()]
+        assert states == ["terminated", "terminated"] + ["open"] * 4
+        found = stored(buffer)
+        assert np.array_equal(found[2]["next"][-1], last[1])
+        writer.end_episode()
+
+
+@pytest.mark.parametrize("episodes", [[1, 99], [1, 1]])
+def test_a_refused_list_of_episodes_adopts_none(tier, tmp_path, episodes: list[int]) -> None:
+    with tier.buffer(SCHEMA, 64, page_steps=4) as buffer:
+        writer = buffer.writer(2, autoreset="disabled")
+        writer.append(**rows(2))
+        buffer.save(tmp_path / "replay")
+        writer.end_episode()
+    with tier.load(tmp_path / "replay") as buffer:
+        with pytest.raises(gear.InvalidArgument, match=r"\[store\]"):
+            buffer.writer(2, autoreset="disabled", episode=episodes)
+        with buffer.writer(2, autoreset="disabled", episode=[1, 2]) as writer:
+            writer.append(**rows(2))
+            writer.end_episode()
+
+
+@pytest.mark.parametrize(
+    "row", [np.float32(7), np.ones(1, np.float32), np.full(3, 1e300), np.ones((3, 1), np.float32)]
+)
+def test_each_object_of_final_is_checked(tier, row: Any) -> None:
+    with tier.buffer(SCHEMA, 64, page_steps=4) as buffer:
+        writer = buffer.writer(2, autoreset="same_step")
+        last = np.empty(2, object)
+        last[0], last[1] = np.zeros(3, np.float32), row
+        with pytest.raises(gear.InvalidArgument, match="column 'obs' takes float32"):
+            writer.append(**rows(2), terminated=np.ones(2, bool), final={"obs": last})
+        assert len(buffer) == 0
+
+
+def test_ending_what_has_ended_is_nothing(tier) -> None:
+    with tier.buffer(SCHEMA, 64, page_steps=4) as buffer:
+        writer = buffer.writer(2, autoreset="next_step")
+        writer.append(**rows(2))
+        for _ in range(2):
+            writer.end_episode(final={"obs": np.ones((2, 3), np.float32)})
+        assert [episode.state for episode in buffer.episodes()] == ["truncated", "truncated"]
+
+
+def test_far_too_many_environments_are_refused_before_memory_is_taken(tier) -> None:
+    with (
+        tier.buffer(SCHEMA, 64, page_steps=4) as buffer,
+        pytest.raises(gear.InvalidArgument, match="1000000000000 environments"),
+    ):
+        buffer.writer(10**12, autoreset="disabled")

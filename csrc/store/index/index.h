@@ -106,6 +106,8 @@ class Index {
   /// Hands an open episode that no writer holds (after a load) to a writer; throws InvalidArgument
   /// naming what is wrong with `uid`.
   uint32_t adopt_episode(uint64_t uid) { return chains_.adopt(uid); }
+  /// It has no writer again.
+  void leave_episode(uint32_t episode) { state_.episodes[episode].has_writer = false; }
   /// The page that the episode (kNone: one that is yet to open) fills next; evicts until there is
   /// one. It is free, or, where only the episode's own page could go, that one, emptied. Throws
   /// OutOfMemory when all others are the last ones of open episodes.

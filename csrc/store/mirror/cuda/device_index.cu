@@ -9,7 +9,6 @@
 namespace gear::store {
 namespace {
 
-// Episodes without a page, whose writers have just begun, beyond one a page.
 constexpr uint64_t kSettleSlots = 1 << 20;  // of one copy
 constexpr unsigned kBlock = 256;
 constexpr uint64_t kMaxBlocks = 4096;
