@@ -72,7 +72,7 @@ class VectorWriter(InProcess, _core.VectorWriter):
             count,
             mode == "next_step",
             closing_columns(final, schema) if mode == "next_step" else [],
-            checked_episodes(episodes, count),
+            checked_episodes(episodes, count, mode),
             wait_s,
         )
 
@@ -186,7 +186,7 @@ def closing_columns(final: str | Sequence[str] | None, schema: Schema) -> list[s
     return names
 
 
-def checked_episodes(episodes: Any, count: int) -> list[int | None]:
+def checked_episodes(episodes: Any, count: int, mode: Autoreset) -> list[int | None]:
     if episodes is None:
         return []
     if isinstance(episodes, int) or len(episodes) != count:
@@ -194,4 +194,11 @@ def checked_episodes(episodes: Any, count: int) -> list[int | None]:
             f"[ingest] episode {episodes!r}: a list of {count}, an episode or None for each "
             "environment, is allowed"
         )
-    return [None if e is None else check_count("[ingest] episode", e) for e in episodes]
+    uids = [None if e is None else check_count("[ingest] episode", e) for e in episodes]
+    if mode == "next_step" and any(uid is not None for uid in uids):
+        raise InvalidArgument(
+            f"[ingest] episode {uids}: with autoreset 'next_step' a saved episode may have ended "
+            "and wait for the row that closes it, which is not saved: end these episodes by "
+            "buffer.writer(episode=...).end_episode(), and reset the environments"
+        )
+    return uids

@@ -275,6 +275,10 @@ def test_refusals_store_nothing(tier, call: dict[str, Any], message: str) -> Non
         ({"envs": 4, "autoreset": "next_step", "final": "state"}, r"final 'state' is no column"),
         ({"envs": 4, "autoreset": "disabled", "episode": 3}, r"episode 3: a list of 4"),
         ({"envs": 4, "autoreset": "disabled", "episode": [1] * 4}, r"no episode 1"),
+        (
+            {"envs": 2, "autoreset": "next_step", "episode": [None, 1]},
+            r"wait for the row that closes",
+        ),
         ({"envs": 16, "autoreset": "disabled"}, r"16 environments.*16 of 4 steps.*capacity to 68"),
         (
             {"envs": Environments(2, "same_step", "both", 1), "autoreset": "disabled"},
