@@ -511,9 +511,9 @@ bool Shard::append(const EnvironmentSteps& steps, uint64_t& done, std::optional<
     const auto places = steps.places.subspan(done, count);
     const auto rows = steps.rows.subspan(done, count);
     if (is_new()) {
-      std::vector<const std::byte*> first;
-      for (size_t c = 0; c < steps.columns.size(); ++c) {
-        first.push_back(row_of(steps.columns, c, rows[0]));
+      std::vector<const std::byte*> first(steps.columns.size());
+      for (size_t c = 0; c < first.size(); ++c) {
+        first[c] = row_of(steps.columns, c, rows[0]);
       }
       index_.identify(checksum_of_row(first, layout_));
     }
