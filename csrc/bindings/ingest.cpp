@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/errors.h"
-#include "base/log.h"
 #include "bindings/given_steps.h"
+#include "bindings/limited_writing.h"
 #include "bindings/one_thread.h"
 #include "store/writer.h"
 
@@ -92,52 +92,14 @@ class PyWriter {
     shard_->check_process(call);
   }
 
-  static constexpr const char* kRemedy =
-      "call next() of a loader, in another thread if this one only appends, or give the buffer "
-      "another rate_limit";
-
-  std::string waits_for() const {
-    const auto lock = shard_->lock();
-    return shard_->rate_limiter().inserting_waits_for();
-  }
-
   void write(uint64_t steps) {
-    if (shard_->rate_limiter().active()) {
-      uint64_t done = 0;
-      const bool stored = wait_interruptibly(
-          timeout_s_,
-          [&](double slice) {
-            return writer_->append_some(given_.rows(), steps, given_.priorities(), done, slice) ||
-                   closing_;
-          },
-          [&] {
-            base::log(base::Level::kWarning,
-                      base::cat("[ingest] a writer has waited ", kLongWaitS,
-                                " s for the rate limit: ", waits_for(), "; ", kRemedy));
-          });
-      if (done == steps) {
-        return;
-      }
-      const std::string part = base::cat(done, " of ", steps, " steps are stored");
-      if (stored) {
-        throw base::InvalidArgument(
-            base::cat("[ingest] this writer was closed while it waited for the rate "
-                      "limit: ",
-                      part));
-      }
-      PyErr_SetString(PyExc_TimeoutError,
-                      base::cat("[ingest] the rate limit did not let all steps in within ",
-                                *timeout_s_, " s (", part, "): ", waits_for(), "; ", kRemedy)
-                          .c_str());
-      throw py::error_already_set();
-    }
-    constexpr uint64_t kHoldGilBytes = 1 << 16;
-    if (steps * shard_->schema().step_bytes() < kHoldGilBytes) {
-      writer_->append(given_.rows(), steps, given_.priorities());
-    } else {
-      const py::gil_scoped_release release;
-      writer_->append(given_.rows(), steps, given_.priorities());
-    }
+    uint64_t done = 0;
+    write_within_limit(
+        *shard_, steps * shard_->schema().step_bytes(), timeout_s_, closing_,
+        [&](std::optional<double> timeout_s) {
+          return writer_->append_some(given_.rows(), steps, given_.priorities(), done, timeout_s);
+        },
+        [&] { return base::cat(done, " of ", steps, " steps are stored"); });
   }
 
   OneThread calls_{

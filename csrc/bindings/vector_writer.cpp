@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "base/errors.h"
-#include "base/log.h"
 #include "bindings/dtypes.h"
 #include "bindings/given_steps.h"
+#include "bindings/limited_writing.h"
 #include "bindings/one_thread.h"
 
 namespace gear::bindings {
@@ -246,47 +246,14 @@ class PyVectorWriter {
     return rows;
   }
 
-  static constexpr const char* kRemedy =
-      "call next() of a loader, in another thread if this one only appends, or give the buffer "
-      "another rate_limit";
-
-  std::string waits_for() const {
-    const auto lock = shard_->lock();
-    return shard_->rate_limiter().inserting_waits_for();
-  }
-
   void write() {
-    if (!shard_->rate_limiter().active()) {
-      constexpr uint64_t kHoldGilBytes = 1 << 16;
-      if (writer_->num_steps() * shard_->schema().step_bytes() < kHoldGilBytes) {
-        writer_->write(std::nullopt);
-      } else {
-        const py::gil_scoped_release release;
-        writer_->write(std::nullopt);
-      }
-      return;
-    }
-    const bool stored = wait_interruptibly(
-        timeout_s_, [&](double slice) { return writer_->write(slice) || closing_now_; },
+    write_within_limit(
+        *shard_, num_environments() * shard_->schema().step_bytes(), timeout_s_, closing_now_,
+        [&](std::optional<double> timeout_s) { return writer_->write(timeout_s); },
         [&] {
-          base::log(base::Level::kWarning,
-                    base::cat("[ingest] a writer has waited ", kLongWaitS,
-                              " s for the rate limit: ", waits_for(), "; ", kRemedy));
+          return base::cat(writer_->num_done(), " of ", writer_->num_steps(),
+                           " environments' steps are stored");
         });
-    if (writer_->num_done() == writer_->num_steps()) {
-      return;
-    }
-    const std::string part = base::cat(writer_->num_done(), " of ", writer_->num_steps(),
-                                       " environments' steps are stored");
-    if (stored) {
-      throw base::InvalidArgument(
-          base::cat("[ingest] this writer was closed while it waited for the rate limit: ", part));
-    }
-    PyErr_SetString(PyExc_TimeoutError,
-                    base::cat("[ingest] the rate limit did not let all steps in within ",
-                              *timeout_s_, " s (", part, "): ", waits_for(), "; ", kRemedy)
-                        .c_str());
-    throw py::error_already_set();
   }
 
   inline static PyObject* const terminated_ = PyUnicode_InternFromString("terminated");

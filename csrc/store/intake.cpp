@@ -31,11 +31,21 @@ void Intake::give_back(TakenDraws draws) {
 }
 
 void Intake::apply(Index& index) {
-  const Intake all = std::exchange(*this, {});
-  auto priorities = std::span(all.priorities_);
-  auto ids = std::span(all.ids_);
-  auto draws = all.draws_.begin();
-  for (const Change& change : all.changes_) {
+  // Empty however it ends, with its memory kept for the next draw.
+  struct Clearing {
+    Intake& intake;
+    ~Clearing() {
+      intake.changes_.clear();
+      intake.priorities_.clear();
+      intake.ids_.clear();
+      intake.draws_.clear();
+    }
+  };
+  const Clearing clearing{*this};
+  auto priorities = std::span<const float>(priorities_);
+  auto ids = std::span<const int64_t>(ids_);
+  auto draws = draws_.cbegin();
+  for (const Change& change : changes_) {
     const auto given = priorities.first(change.count);
     priorities = priorities.subspan(change.count);
     switch (change.kind) {

@@ -119,8 +119,7 @@ SOURCES = {
     "transport/one_sided/one_sided_transport.cpp": (1, "no lock: behind messages of all ranks"),
     "link/cuda/link_cache.cpp": (1, "no lock: LaterLog ends behind it"),
     "bindings/collect.cpp": (1, "no lock: between two slices of a wait"),
-    "bindings/ingest.cpp": (1, "no lock: between two slices of a wait"),
-    "bindings/vector_writer.cpp": (1, "no lock: between two slices of a wait"),
+    "bindings/limited_writing.h": (1, "no lock: between two slices of a wait"),
     "deliver/source.cpp": (1, "no lock: the shard's was given up when the exception came"),
 }
 
