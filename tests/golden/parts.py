@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 import gear
 
-PARTS = ("ids", "rows", "weights", "state", "buffer")
+PARTS = ("ids", "rows", "weights", "state", "buffer", "drawn")
 Hashes = dict[str, str]
 # Memory held is what another core may do better.
 NO_CONTENT = {"bytes"}
@@ -23,10 +23,14 @@ class Parts:
 
     ids: ids and probabilities. rows: the data of outputs, lengths, masks, cu_seqlens. weights:
     importance weights. state: the loader's state_dict. buffer: episodes, ids, priorities, counts.
+    drawn: how many draws count on this rank, in flight at each state and at the end. Of it the sum
+    over ranks must not change: a draw counts where the step is stored, or, where GPUs select, on the
+    rank that asked for it.
     """
 
     def __init__(self) -> None:
-        self._digests = {part: hashlib.blake2b(digest_size=4) for part in PARTS}
+        self._digests = {part: hashlib.blake2b(digest_size=4) for part in PARTS[:-1]}
+        self._drawn: list[int] = []
 
     def add_batch(self, batch: Any, *, packed: bool) -> None:
         """Of NumPy arrays; None: the end of an epoch."""
@@ -45,7 +49,9 @@ class Parts:
     def add_state(self, state: dict[str, Any]) -> None:
         """Without the memory of batches in flight, in which rows lie that no batch has: what they
         deliver shows after `load_state_dict`."""
-        in_flight = [{k: v for k, v in one.items() if k != "data"} for one in state["pending"]]
+        apart = ("data", "draws")
+        in_flight = [{k: v for k, v in one.items() if k not in apart} for one in state["pending"]]
+        self._drawn += [one["draws"] for one in state["pending"]]
         self._add("state", json.dumps({**state, "pending": in_flight}, sort_keys=True))
 
     def add_buffer(self, buffer: gear.ReplayBuffer) -> None:
@@ -54,10 +60,12 @@ class Parts:
             self._add_array("buffer", "ids", e.ids)
             self._add_array("buffer", "priorities", buffer.priorities(e.ids))
         counts = {name: value for name, value in buffer.stats().items() if name not in NO_CONTENT}
+        self._drawn.append(counts.pop("steps_sampled"))
         self._add("buffer", json.dumps(counts, sort_keys=True))
 
     def hashes(self) -> Hashes:
-        return {part: digest.hexdigest() for part, digest in self._digests.items()}
+        digests = {part: digest.hexdigest() for part, digest in self._digests.items()}
+        return {**digests, "drawn": ",".join(map(str, self._drawn))}
 
     def _add_array(self, part: str, name: str, array: npt.NDArray[Any]) -> None:
         self._add(part, f"{name} {array.dtype.str} {array.shape}")
@@ -68,12 +76,14 @@ class Parts:
 
 
 def of_all_ranks(ranks: Iterable[Hashes]) -> Hashes:
-    """One hash a part; of a single rank, its own."""
+    """One hash a part, and of draws their sums; of a single rank, its own."""
     every = list(ranks)
     if len(every) == 1:
         return every[0]
-    joined = {part: "".join(one[part] for one in every) for part in PARTS}
-    return {
+    joined = {part: "".join(one[part] for one in every) for part in PARTS[:-1]}
+    hashes = {
         part: hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
         for part, text in joined.items()
     }
+    drawn = zip(*([int(n) for n in one["drawn"].split(",")] for one in every), strict=True)
+    return {**hashes, "drawn": ",".join(str(sum(counts)) for counts in drawn)}

@@ -60,7 +60,7 @@ MirrorImage image_of(DeviceIndex& mirror, uint64_t num_episodes) {
 void live(const MirroredHistory::Options& options, uint64_t operations) {
   std::shared_ptr<const DeviceTree> kept;
   std::shared_ptr<const DeviceTree> other;
-  const uint64_t num_episodes = options.index.num_pages + 8;
+  const uint64_t num_episodes = options.index.num_pages;
   MirroredHistory history(
       options,
       [](Index& index) {
