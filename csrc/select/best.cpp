@@ -7,7 +7,7 @@ namespace gear::select {
 
 std::span<const Best::Item> Best::find(const store::Index& index, uint64_t count) {
   items_.clear();
-  if (offer_) {
+  if (steps_) {
     scan_steps(index, count);
   } else {
     scan_episodes(index, count);
@@ -30,15 +30,15 @@ void Best::offer(Item item, uint64_t count) {
 
 void Best::scan_steps(const store::Index& index, uint64_t count) {
   const std::span<const float> priorities = index.state().priorities;
-  const bool all = offer_->lookahead() == 0 && index.options().max_times_sampled == 0;
+  const store::StepBits& bits = steps_->bits();
   float threshold = 0.0F;  // no smaller priority can enter a full heap
   for (uint64_t slot = 0; slot < priorities.size(); ++slot) {
     const float priority = priorities[slot];
-    if (!(priority >= threshold) || std::signbit(priority)) {
+    if (!(priority >= threshold)) {
       continue;
     }
     const store::Anchor anchor = index.anchor_of(static_cast<uint32_t>(slot));
-    if (!all && !offer_->drawable(anchor)) {
+    if (!bits.test(anchor.page, anchor.row)) {
       continue;
     }
     offer({static_cast<double>(priority), anchor}, count);
@@ -51,7 +51,7 @@ void Best::scan_steps(const store::Index& index, uint64_t count) {
 void Best::scan_episodes(const store::Index& index, uint64_t count) {
   for (uint32_t e = index.state().oldest; e != store::kNone; e = index.episode(e).newer) {
     const store::Episode& episode = index.episode(e);
-    if (index.offers().drawable(e)) {
+    if (index.drawables().drawable(e)) {
       offer({store::episode_priority(episode), {episode.head, 0}}, count);
     }
   }

@@ -28,7 +28,8 @@ class Best {
     }
   };
 
-  Best(const SamplerOptions& options, store::Index& index) : offer_(offer_of(options, index)) {}
+  Best(const SamplerOptions& options, store::Index& index)
+      : steps_(drawable_steps(options, index)) {}
 
   /// Up to `count`; valid until the next call.
   std::span<const Item> find(const store::Index& index, uint64_t count);
@@ -38,7 +39,7 @@ class Best {
   void scan_steps(const store::Index& index, uint64_t count);
   void scan_episodes(const store::Index& index, uint64_t count);
 
-  std::shared_ptr<store::Offer> offer_;
+  std::shared_ptr<store::Drawable> steps_;
   std::vector<Item> items_;  // while it is searched for: a heap whose front is the worst one kept
 };
 

@@ -21,12 +21,12 @@ inline float one_of(uint64_t total) { return static_cast<float>(1.0 / static_cas
 class EqualItems {
  public:
   EqualItems(const SamplerOptions& options, store::Index& index)
-      : unit_(options.unit), offer_(offer_of(options, index)) {}
+      : unit_(options.unit), steps_(drawable_steps(options, index)) {}
 
   uint64_t total(const store::Index& index) const { return counts(index).total(); }
   /// Changes whenever the items do.
   uint64_t version(const store::Index& index) const {
-    return offer_ ? offer_->version() : index.offers().heads_version();
+    return steps_ ? steps_->version() : index.drawables().heads_version();
   }
 
   /// Appends the items on which the targets, in [0, total(index)), fall. `all`: what all shards
@@ -50,8 +50,7 @@ class EqualItems {
       }
       for (size_t i = 0; i < count; ++i) {
         const uint32_t page = page_of(hits[i]);
-        const uint32_t row =
-            unit_ == store::Unit::kStep ? index.nth_anchor(page, hits[i].remainder) : 0;
+        const uint32_t row = steps_ ? steps_->nth(page, hits[i].remainder) : 0;
         anchors[done + i] = {page, row};
         probabilities[done + i] = probability;
       }
@@ -61,14 +60,14 @@ class EqualItems {
 
  private:
   const store::SumTree& counts(const store::Index& index) const {
-    return offer_ ? offer_->counts() : index.offers().heads();
+    return steps_ ? steps_->counts() : index.drawables().heads();
   }
   static uint32_t page_of(const store::SumTree::Hit& hit) {
     return static_cast<uint32_t>(hit.leaf);
   }
 
   store::Unit unit_;
-  std::shared_ptr<store::Offer> offer_;
+  std::shared_ptr<store::Drawable> steps_;
 };
 
 /// The same with items as wide as their weights, w_i = p_i^alpha. Cost: one descent of the weight
@@ -77,8 +76,8 @@ class WeightedItems {
  public:
   WeightedItems(const SamplerOptions& options, store::Index& index)
       : unit_(options.unit),
-        offer_(offer_of(options, index)),
-        tree_(offer_ ? offer_->weights(options.alpha) : index.head_weights(options.alpha)) {}
+        steps_(drawable_steps(options, index)),
+        tree_(steps_ ? steps_->weights(options.alpha) : index.head_weights(options.alpha)) {}
 
   uint64_t total(const store::Index&) const { return tree_->total(); }
 
@@ -111,7 +110,7 @@ class WeightedItems {
 
  private:
   store::Unit unit_;
-  std::shared_ptr<store::Offer> offer_;
+  std::shared_ptr<store::Drawable> steps_;
   std::shared_ptr<const store::SumTree> tree_;
 };
 

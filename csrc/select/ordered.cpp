@@ -5,8 +5,8 @@
 
 namespace gear::select {
 
-Walk::Walk(const store::Index& index, const store::Offer* offer, From from)
-    : index_(&index), offer_(offer), forward_(from == From::kOldest) {
+Walk::Walk(const store::Index& index, const store::Drawable* steps, From from)
+    : index_(&index), steps_(steps), forward_(from == From::kOldest) {
   episode_ = forward_ ? index.state().oldest : index.state().newest;
   enter_episode();
 }
@@ -16,45 +16,45 @@ void Walk::enter_episode() {
     return;
   }
   uid_ = index_->episode(episode_).uid;
-  if (offer_ == nullptr) {
-    return;
+  if (steps_ != nullptr) {
+    page_ = forward_ ? steps_->first(episode_) : steps_->last(episode_);
+    enter_page();
   }
-  const store::UnspentSteps& unspent = index_->offers().unspent();
-  page_ = forward_ ? unspent.first(episode_) : unspent.last(episode_);
-  enter_page();
 }
 
 void Walk::enter_page() {
-  if (page_ == store::kNone) {
-    return;
+  if (page_ != store::kNone) {
+    ++visited_;
+    row_ = forward_ ? 0 : static_cast<uint32_t>(index_->options().page_steps);
+  }
+}
+
+bool Walk::next_row(store::Anchor& anchor) {
+  const store::StepBits& bits = steps_->bits();
+  const uint32_t row = forward_ ? bits.next(page_, row_) : bits.previous(page_, row_);
+  if (row == store::kNone) {
+    return false;
   }
   ++visited_;
-  const store::UnspentSteps& unspent = index_->offers().unspent();
-  const uint32_t offered = offer_->rows(page_);
-  begin_ = std::min(unspent.begin(page_), offered);
-  end_ = std::min(unspent.end(page_), offered);
+  row_ = forward_ ? row + 1 : row;
+  anchor = {page_, row};
+  return true;
 }
 
 bool Walk::next(store::Anchor& anchor) {
-  const store::UnspentSteps& unspent = index_->offers().unspent();
   while (episode_ != store::kNone) {
-    while (offer_ != nullptr && page_ != store::kNone) {
-      while (begin_ < end_) {
-        const uint32_t row = forward_ ? begin_++ : --end_;
-        ++visited_;
-        if (!unspent.spent(index_->slot({page_, row}))) {
-          anchor = {page_, row};
-          return true;
-        }
+    while (steps_ != nullptr && page_ != store::kNone) {
+      if (next_row(anchor)) {
+        return true;
       }
-      page_ = forward_ ? unspent.next(page_) : unspent.previous(page_);
+      page_ = forward_ ? steps_->next(page_) : steps_->previous(page_);
       enter_page();
     }
     ++visited_;
     const uint32_t e = episode_;
     episode_ = forward_ ? index_->episode(e).newer : index_->episode(e).older;
     enter_episode();
-    if (offer_ == nullptr && index_->offers().drawable(e)) {
+    if (steps_ == nullptr && index_->drawables().drawable(e)) {
       anchor = {index_->episode(e).head, 0};
       return true;
     }
@@ -66,7 +66,7 @@ void InOrder::add(const store::Index& index, uint64_t first, uint64_t count, flo
                   Selection& out) {
   store::Anchor anchor{};
   if (!walk_ || walk_->lost() || next_ != first) {
-    walk_.emplace(index, offer_.get(), Walk::From::kOldest);
+    walk_.emplace(index, steps_.get(), Walk::From::kOldest);
     for (next_ = 0; next_ < first; ++next_) {
       walk_->next(anchor);
     }
@@ -83,11 +83,11 @@ class Ordered final : public Sampler {
   Ordered(const SamplerOptions& options, store::Index& index)
       : unit_(options.unit),
         from_(options.policy == Policy::kFifo ? Walk::From::kOldest : Walk::From::kNewest),
-        offer_(offer_of(options, index)) {}
+        steps_(drawable_steps(options, index)) {}
 
   void select(store::Index& index, uint64_t count, Selection& out) override {
     out.unit = unit_;
-    Walk walk(index, offer_.get(), from_);
+    Walk walk(index, steps_.get(), from_);
     store::Anchor anchor{};
     while (out.size() < count && walk.next(anchor)) {
       out.add(anchor, 1.0F);
@@ -100,7 +100,7 @@ class Ordered final : public Sampler {
  private:
   store::Unit unit_;
   Walk::From from_;
-  std::shared_ptr<store::Offer> offer_;
+  std::shared_ptr<store::Drawable> steps_;
 };
 
 }  // namespace

@@ -9,13 +9,13 @@ namespace gear::select {
 
 /// Walks what may be drawn in content order: episodes in creation order, steps in time order.
 /// Valid while the index does not change. Cost: O(1) an item, and a look at each episode without
-/// any on the way; what is spent is not looked at, but for rows between unspent ones of a page.
+/// any on the way; pages where nothing is left are passed over.
 class Walk {
  public:
   enum class From : uint8_t { kOldest, kNewest };
 
-  /// Of episodes as a whole (`offer` null), or of the offer's steps.
-  Walk(const store::Index& index, const store::Offer* offer, From from);
+  /// Of these steps, or (null) of episodes as a whole.
+  Walk(const store::Index& index, const store::Drawable* steps, From from);
 
   /// The next one, or false at the end.
   bool next(store::Anchor& anchor);
@@ -28,15 +28,16 @@ class Walk {
  private:
   void enter_episode();
   void enter_page();
+  // The next row of page_, or false.
+  bool next_row(store::Anchor& anchor);
 
   const store::Index* index_;
-  const store::Offer* offer_;
+  const store::Drawable* steps_;
   bool forward_;
   uint32_t episode_ = store::kNone;
   uint64_t uid_ = 0;  // its
   uint32_t page_ = store::kNone;
-  uint32_t begin_ = 0;  // rows of page_ that are left
-  uint32_t end_ = 0;
+  uint32_t row_ = 0;  // of page_ rows from this one on are left, or, from the newest, before it
   uint64_t visited_ = 0;
 };
 
@@ -44,7 +45,8 @@ class Walk {
 /// is kept. Cost: O(1) an item, and as many steps as lie before the first one asked for.
 class InOrder {
  public:
-  InOrder(const SamplerOptions& options, store::Index& index) : offer_(offer_of(options, index)) {}
+  InOrder(const SamplerOptions& options, store::Index& index)
+      : steps_(drawable_steps(options, index)) {}
 
   /// Before the content changes.
   void reset() { walk_.reset(); }
@@ -53,7 +55,7 @@ class InOrder {
            Selection& out);
 
  private:
-  std::shared_ptr<store::Offer> offer_;
+  std::shared_ptr<store::Drawable> steps_;
   std::optional<Walk> walk_;
   uint64_t next_ = 0;  // place of the item that the walk comes to next
 };

@@ -20,6 +20,10 @@ void check_options(const SamplerOptions& options) {
     throw base::InvalidArgument(base::cat("[select] alpha ", options.alpha, ", beta ", options.beta,
                                           ": finite numbers, 0 or more, are allowed"));
   }
+  if (options.mask && options.unit == store::Unit::kEpisode) {
+    throw base::InvalidArgument(
+        "[select] a mask of steps for a law that draws whole episodes: draw steps, or without it");
+  }
 }
 
 void check_beta(double beta) {
@@ -62,7 +66,7 @@ uint64_t batches_per_epoch(const SamplerOptions& options, uint64_t offered, uint
 
 uint64_t batches_per_epoch(const SamplerOptions& options, store::Index& index,
                            uint64_t batch_size) {
-  return batches_per_epoch(options, offered(options, index).counts.total(), batch_size);
+  return batches_per_epoch(options, counted(options, index).counts.total(), batch_size);
 }
 
 }  // namespace gear::select

@@ -21,6 +21,8 @@ struct SamplerOptions {
   /// Steps past the anchor that the loader's outputs reach: those of an open episode are drawn only
   /// when so many follow.
   uint64_t lookahead = 0;
+  /// Keeps steps out; null: none. For Unit::kStep alone.
+  std::shared_ptr<const store::Mask> mask;
 };
 
 /// Whether the policy looks at priorities, so that those of a mirror must be settled before it
@@ -30,22 +32,23 @@ inline bool needs_priorities(const SamplerOptions& options) {
 }
 
 /// The steps that it may draw; null where it draws whole episodes.
-inline std::shared_ptr<store::Offer> offer_of(const SamplerOptions& options, store::Index& index) {
-  return options.unit == store::Unit::kStep ? index.steps(options.lookahead) : nullptr;
+inline std::shared_ptr<store::Drawable> drawable_steps(const SamplerOptions& options,
+                                                       store::Index& index) {
+  return options.unit == store::Unit::kStep ? index.steps(options.lookahead, options.mask)
+                                            : nullptr;
 }
 
 /// What may be drawn, counted by page; total() is how much there is. Valid for as long as a sampler
 /// of these options lives. `version` changes whenever it does.
-struct Offered {
+struct Counted {
   const store::SumTree& counts;
   uint64_t version;
 };
-inline Offered offered(const SamplerOptions& options, store::Index& index) {
-  if (options.unit == store::Unit::kEpisode) {
-    return {index.offers().heads(), index.offers().heads_version()};
+inline Counted counted(const SamplerOptions& options, store::Index& index) {
+  if (const std::shared_ptr<store::Drawable> steps = drawable_steps(options, index)) {
+    return {steps->counts(), steps->version()};
   }
-  const std::shared_ptr<store::Offer> offer = index.steps(options.lookahead);
-  return {offer->counts(), offer->version()};
+  return {index.drawables().heads(), index.drawables().heads_version()};
 }
 
 /// Where a sampler is in its sequence of draws: with the same content, the same position continues

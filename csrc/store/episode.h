@@ -20,8 +20,7 @@ struct alignas(32) Page {
   uint32_t next = kNone;
   uint64_t first_step = 0;  // always a multiple of page_steps
   uint16_t rows = 0;        // rows written, a closing step among them
-  uint16_t anchors = 0;     // rows [0, anchors) are steps; in a mirror: such as may be drawn there
-  uint16_t spent = 0;       // of those, how many have been sampled max_times_sampled times
+  uint16_t anchors = 0;     // rows [0, anchors) are steps
 };
 static_assert(sizeof(Page) == 32, "two pages a cache line: a draw reads one at random");
 

@@ -57,6 +57,8 @@ def _main(given: list[str]) -> int:
             raise
         ours = getattr(gear, "GearError", UsageError)  # not where `gear` is another package
         if not isinstance(error, (UsageError, OSError, ours)):
+            if _followed_an_interrupt(error):
+                return 130
             traceback.print_exc()
         print(f"gear: {_one_line(error)}", file=sys.stderr)
         return 2
@@ -84,6 +86,15 @@ def _run(arguments: list[str]) -> int:
     except click.ClickException as error:
         raise UsageError(f"[cli] {error.format_message()}") from error
     return code if isinstance(code, int) else 0
+
+
+def _followed_an_interrupt(error: BaseException) -> bool:
+    """Whether it was raised while a KeyboardInterrupt was on its way: a library's `finally` may fail
+    over what a Ctrl-C kept it from doing."""
+    before = error.__context__
+    while before is not None and not isinstance(before, KeyboardInterrupt):
+        before = before.__context__
+    return before is not None
 
 
 def _one_line(error: BaseException) -> str:

@@ -123,6 +123,21 @@ def test_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert app.main(["check"]) == 130
 
 
+def test_an_interrupt_stays_one_where_a_library_fails_over_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(_: list[str]) -> int:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise UnboundLocalError("f")  # as Hydra's, which closes the file that it was to open
+
+    monkeypatch.setattr(app, "_run", run)
+    assert app.main(["check"]) == 130
+    assert "internal" not in capsys.readouterr().err
+
+
+
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     import gear
 

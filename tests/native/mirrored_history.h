@@ -56,7 +56,7 @@ class MirroredHistory {
         page_steps_(options.index.page_steps),
         reference_(options.index),
         index_(options.index),
-        offer_(reference_.steps(kMirroredLookahead)),
+        steps_(reference_.steps(kMirroredLookahead)),
         require_(std::move(require)),
         take_(std::move(take)) {
     for (int i = 0; i < 40; ++i) {
@@ -97,7 +97,7 @@ class MirroredHistory {
   }
 
   void begin_priorities() {
-    reference_tree_ = offer_->weights(kMirroredAlpha);
+    reference_tree_ = steps_->weights(kMirroredAlpha);
     cpu_reference_tree_ = reference_.steps(0)->weights(1.0);
     cpu_tree_ = index_.steps(0)->weights(1.0);
     require_(*mirror_);
@@ -220,8 +220,8 @@ class MirroredHistory {
       CAPTURE(p);
       const store::Page& seen = image.pages[p];
       REQUIRE(seen.episode == pages[p].episode);
-      REQUIRE(image.anchors[p] == offer_->counts()[p]);
-      REQUIRE(image.heads[p] == reference_.offers().heads()[p]);
+      REQUIRE(image.anchors[p] == steps_->counts()[p]);
+      REQUIRE(image.heads[p] == reference_.drawables().heads()[p]);
       if (seen.episode == store::kNone) {
         continue;
       }
@@ -230,7 +230,7 @@ class MirroredHistory {
       REQUIRE(seen.next == pages[p].next);
       REQUIRE(seen.first_step == pages[p].first_step);
       REQUIRE(seen.rows == pages[p].rows);
-      REQUIRE(seen.anchors == offer_->rows(p));
+      REQUIRE(seen.anchors == steps_->reached(p));
       const store::DeviceEpisode& episode = image.episodes[seen.episode];
       REQUIRE(episode.begin == reference_.episode(seen.episode).begin);
       REQUIRE(episode.end == reference_.episode(seen.episode).end);
@@ -238,15 +238,15 @@ class MirroredHistory {
       REQUIRE(episode.closing_columns == reference_.episode(seen.episode).closing_columns);
     }
     CHECK(image.levels_agree);
-    CHECK(image.anchors_total == offer_->counts().total());
-    CHECK(image.heads_total == reference_.offers().heads().total());
+    CHECK(image.anchors_total == steps_->counts().total());
+    CHECK(image.heads_total == reference_.drawables().heads().total());
     if (!mirror_->holds_priorities()) {
       return;
     }
     for (uint64_t slot = 0; slot < reference_.num_slots(); ++slot) {
       CAPTURE(slot);
       const store::Anchor anchor = reference_.anchor_of(static_cast<uint32_t>(slot));
-      const float sign = anchor.row < offer_->rows(anchor.page) ? 1.0F : -1.0F;
+      const float sign = anchor.row < steps_->reached(anchor.page) ? 1.0F : -1.0F;
       REQUIRE(std::bit_cast<uint32_t>(image.priorities[slot]) ==
               std::bit_cast<uint32_t>(std::copysign(reference_.state().priorities[slot], sign)));
       REQUIRE(image.weights[slot] == (*reference_tree_)[slot]);
@@ -284,7 +284,7 @@ class MirroredHistory {
   uint64_t page_steps_;
   store::Index reference_;
   store::Index index_;
-  std::shared_ptr<store::Offer> offer_;  // of the reference
+  std::shared_ptr<store::Drawable> steps_;  // of the reference
   RequireWeights require_;
   TakeImage take_;
   std::shared_ptr<store::Mirror> mirror_;

@@ -232,7 +232,7 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
   const Agreement::Round round = agreement_.agree(
       own_terms, sizeof(DeviceGroupDraw::Offer),
       [&](store::Index& index, std::span<std::byte> out) {
-        const DeviceGroupDraw::Offer own{select::offered(offered_, index).counts.total(),
+        const DeviceGroupDraw::Offer own{select::counted(offered_, index).counts.total(),
                                          updates_ ? updates_->kept() : 0};
         std::memcpy(out.data(), &own, sizeof own);
       },

@@ -28,9 +28,9 @@ class DeviceSequential final : public DeviceSampler {
       : options_(options), index_(index), mirror_(mirror) {}
 
   uint64_t advance(uint64_t count) override {
-    const Offered offered = select::offered(options_, index_);
+    const Counted counted = select::counted(options_, index_);
     const uint64_t items =
-        epoch_.next(offered.counts.total(), offered.version, count, options_.drop_last);
+        epoch_.next(counted.counts.total(), counted.version, count, options_.drop_last);
     index_.count_sampled(items);
     return items;
   }

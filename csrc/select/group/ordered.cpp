@@ -28,7 +28,7 @@ class GroupOrdered final : public GroupSampler {
         unit_(options.unit),
         rank_(rank),
         size_(size),
-        offer_(offer_of(options, index)),
+        steps_(drawable_steps(options, index)),
         best_(options, index) {}
 
   size_t offer_bytes(uint64_t) const override { return sizeof(GroupCut::Window); }
@@ -86,7 +86,7 @@ class GroupOrdered final : public GroupSampler {
   // By creation number of the episode in its shard, then rank, then step; kLifo in reverse.
   void list_by_age(const store::Index& index, uint64_t count) {
     const bool oldest_first = policy_ == Policy::kFifo;
-    Walk walk(index, offer_.get(), oldest_first ? Walk::From::kOldest : Walk::From::kNewest);
+    Walk walk(index, steps_.get(), oldest_first ? Walk::From::kOldest : Walk::From::kNewest);
     store::Anchor anchor{};
     while (anchors_.size() < count && walk.next(anchor)) {
       const uint64_t uid = index.episode(index.page(anchor.page).episode).uid;
@@ -99,7 +99,7 @@ class GroupOrdered final : public GroupSampler {
   store::Unit unit_;
   uint32_t rank_;
   uint32_t size_;
-  std::shared_ptr<store::Offer> offer_;
+  std::shared_ptr<store::Drawable> steps_;
   Best best_;
   std::vector<uint64_t> keys_;          // of the own first items, ascending
   std::vector<store::Anchor> anchors_;  // whose they are

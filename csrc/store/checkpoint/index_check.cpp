@@ -116,8 +116,7 @@ class Walker {
     uint64_t sum = 0;
     for (uint64_t row = 0; row < options_.page_steps; ++row) {
       const float value = saved_.priorities[first + row];
-      require(std::isfinite(value) && std::signbit(value) == (row >= state_.pages[p].anchors),
-              "a step's priority", first + row);
+      require(std::isfinite(value) && value >= 0, "a step's priority", first + row);
       sum += row < state_.pages[p].anchors ? priority_units(value) : 0;
     }
     return sum;

@@ -24,7 +24,7 @@ void encode_episode(const Index& index, uint32_t e, ByteWriter& out) {
   out.put(episode.closing_columns);
   out.put(episode.priority_sum);
   out.put(episode.weight);
-  out.put(index.offers().unspent().episode_times_delivered(e));
+  out.put(index.drawables().draws().episode_times_delivered(e));
   out.put(static_cast<uint8_t>(episode.state));
   uint64_t count = 0;
   for (uint32_t p = episode.head; p != kNone; p = state.pages[p].next) {
@@ -117,14 +117,9 @@ void decode_episodes(SavedIndex& saved, ByteReader& in) {
 void decode_slots(SavedIndex& saved, ByteReader& in) {
   const uint64_t slots = saved.used_pages.size() * saved.options.page_steps;
   in.get_vector(slots, saved.index.priorities);
-  float* priorities = saved.index.priorities.data();
-  for (const uint32_t p : saved.used_pages) {
-    // The sign once marked steps that were not offered yet.
-    for (uint64_t row = 0; row < saved.index.state.pages[p].anchors; ++row) {
-      priorities[row] = std::fabs(priorities[row]);
-    }
-    priorities += saved.options.page_steps;
-  }
+  // The sign once marked rows without a step, and steps that were not offered yet.
+  std::ranges::transform(saved.index.priorities, saved.index.priorities.begin(),
+                         [](float priority) { return std::fabs(priority); });
   if (saved.options.max_times_sampled > 0) {
     in.get_vector(slots, saved.index.times_sampled);
   }
@@ -216,7 +211,7 @@ std::vector<std::byte> encode_index(Shard& shard, std::span<const KeptUpdate> ke
       break;
     }
     for (uint64_t slot = p * page_steps; slot < (p + uint64_t{1}) * page_steps; ++slot) {
-      out.put(index.offers().unspent().times_delivered(slot));
+      out.put(index.drawables().draws().times_delivered(slot));
     }
   }
   const std::vector<uint32_t> arrivals = by_arrival(state, pages);

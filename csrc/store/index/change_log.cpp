@@ -7,9 +7,10 @@ namespace gear::store {
 ChangeLog::ChangeLog(uint64_t num_pages, uint64_t page_steps)
     : page_steps_(page_steps), place_(num_pages, kNone) {}
 
-void ChangeLog::add_page(uint32_t page, const Page& before) {
+void ChangeLog::add_page(uint32_t page, uint64_t rows, uint64_t reached) {
   place_[page] = static_cast<uint32_t>(pages_.size());
-  pages_.push_back({page, before.anchors, before.rows, before.rows});
+  pages_.push_back({page, static_cast<uint16_t>(reached), static_cast<uint16_t>(rows),
+                    static_cast<uint16_t>(rows)});
 }
 
 void ChangeLog::appended(uint32_t page, uint64_t row, std::span<const float> priorities) {
@@ -45,7 +46,7 @@ void ChangeLog::everything(std::span<const Page> pages, uint64_t num_episodes) {
     if (place_[p] == kNone && pages[p].episode == kNone) {
       continue;
     }
-    page(p, Page{});
+    page(p, 0, 0);
     pages_[place_[p]].kept = 0;
   }
   for (uint32_t e = 0; e < num_episodes; ++e) {

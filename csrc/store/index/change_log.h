@@ -18,7 +18,7 @@ class ChangeLog {
   /// A page that changed, and what the mirror has of it.
   struct PageChange {
     uint32_t page;
-    uint16_t anchors;  ///< rows the mirror shows as offered
+    uint16_t reached;  ///< rows the mirror shows as such that may be drawn
     uint16_t rows;     ///< rows the mirror shows as written
     uint16_t kept;     ///< of those, how many still hold the same steps: all, or none once dropped
   };
@@ -26,10 +26,10 @@ class ChangeLog {
   ChangeLog(uint64_t num_pages, uint64_t page_steps);
 
   /// ---- by the index ----
-  /// `page` is about to change; `before` is what it is.
-  void page(uint32_t page, const Page& before) {
+  /// `page` is about to change, of which so many rows are written, and so many are reached.
+  void page(uint32_t page, uint64_t rows, uint64_t reached) {
     if (place_[page] == kNone) {
-      add_page(page, before);
+      add_page(page, rows, reached);
     }
   }
   /// `page`, reported already, has lost all its steps.
@@ -60,7 +60,7 @@ class ChangeLog {
   static constexpr uint8_t kChanged = 1;
   static constexpr uint8_t kWeightSet = 2;
 
-  void add_page(uint32_t page, const Page& before);
+  void add_page(uint32_t page, uint64_t rows, uint64_t reached);
 
   uint64_t page_steps_;
   std::vector<uint32_t> place_;  // of a page in pages_, or kNone

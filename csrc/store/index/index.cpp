@@ -30,7 +30,7 @@ const IndexOptions& checked(const IndexOptions& options) {
 IndexState expand(const IndexOptions& options, SavedState saved) {
   IndexState& state = saved.state;
   const uint64_t page_steps = options.page_steps;
-  state.priorities.assign(options.num_slots(), -0.0F);
+  state.priorities.assign(options.num_slots(), 0.0F);
   if (options.max_times_sampled > 0) {
     state.times_sampled.assign(options.num_slots(), 0);
   }
@@ -79,7 +79,7 @@ Index::Index(const IndexOptions& options, SavedState saved)
       by_page_steps_(static_cast<uint32_t>(options.page_steps)),
       state_(expand(options, std::move(saved))),
       chains_(options_, state_),
-      offers_(options_, state_) {
+      drawables_(options_, state_) {
   for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
     refresh(e);
   }
@@ -88,7 +88,7 @@ Index::Index(const IndexOptions& options, SavedState saved)
 uint64_t Index::bytes() const {
   return state_.pages.size() * sizeof(Page) + state_.episodes.size() * sizeof(Episode) +
          state_.priorities.size() * sizeof(float) + state_.times_sampled.size() * sizeof(uint16_t) +
-         chains_.bytes() + offers_.bytes();
+         chains_.bytes() + drawables_.bytes();
 }
 
 // ---- ids ----
@@ -120,19 +120,9 @@ Anchor Index::resolve(int64_t packed) const {
   return anchor;
 }
 
-float Index::priority(Anchor anchor) const { return std::fabs(state_.priorities[slot(anchor)]); }
+float Index::priority(Anchor anchor) const { return state_.priorities[slot(anchor)]; }
 
 // ---- drawing ----
-
-uint32_t Index::nth_unspent(uint32_t page, uint64_t k) const {
-  for (uint32_t row = 0; row < state_.pages[page].anchors; ++row) {
-    if (!offers_.unspent().spent(slot({page, row})) && k-- == 0) {
-      return row;
-    }
-  }
-  GEAR_CHECK(!"a page has as many steps to draw as the tree counts");
-  return 0;
-}
 
 void Index::mark_sampled(Anchor anchor, Unit unit) {
   ++taken_.draws;
@@ -145,7 +135,7 @@ void Index::mark_sampled(Anchor anchor, Unit unit) {
   } else {
     taken_.uses.push_back({static_cast<uint64_t>(id(anchor, unit)), kNone});
   }
-  offers_.sampled(anchor, unit);
+  drawables_.sampled(anchor, unit);
 }
 
 // The place of what was drawn, if it is still stored.
@@ -160,6 +150,34 @@ bool Index::find(const Use& use, Anchor& anchor, Unit& unit) const {
   return episode.uid == use.name;
 }
 
+uint64_t Index::mark(Mask& mask, std::span<const int64_t> ids, bool may_be_drawn) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (!is_id_of(ids[i], options_.owner, num_slots())) {
+      throw base::InvalidArgument(id_refusal(ids[i], i, "nothing was marked"));
+    }
+  }
+  uint64_t stored = 0;
+  for (const int64_t packed : ids) {
+    const StepId id = StepId::unpack(packed);
+    Anchor anchor{};
+    if (!find(id, anchor)) {
+      continue;
+    }
+    ++stored;
+    if (!id.episode) {
+      drawables_.mark(mask, anchor, !may_be_drawn);
+      continue;
+    }
+    const Episode& episode = state_.episodes[state_.pages[anchor.page].episode];
+    for (uint32_t p = episode.head; p != kNone; p = state_.pages[p].next) {
+      for (uint32_t row = 0; row < state_.pages[p].anchors; ++row) {
+        drawables_.mark(mask, {p, row}, !may_be_drawn);
+      }
+    }
+  }
+  return stored;
+}
+
 void Index::deliver(const TakenDraws& draws) {
   state_.counters.steps_sampled += draws.draws;
   Anchor anchor{};
@@ -168,7 +186,7 @@ void Index::deliver(const TakenDraws& draws) {
     if (!find(use, anchor, unit)) {
       continue;
     }
-    offers_.delivered(anchor, unit);
+    drawables_.delivered(anchor, unit);
     free_exhausted(anchor);
   }
 }
@@ -178,7 +196,7 @@ void Index::give_back(const TakenDraws& draws) {
   Unit unit{};
   for (const Use& use : draws.uses) {
     if (find(use, anchor, unit)) {
-      offers_.given_back(anchor, unit);
+      drawables_.given_back(anchor, unit);
       free_exhausted(anchor);  // an episode whose steps were all drawn and delivered meanwhile
     }
   }
@@ -186,7 +204,7 @@ void Index::give_back(const TakenDraws& draws) {
 
 void Index::free_exhausted(Anchor anchor) {
   const uint32_t e = state_.pages[anchor.page].episode;
-  if (offers_.exhausted(e)) {
+  if (drawables_.exhausted(e)) {
     free_episode(e);
   }
 }
@@ -203,14 +221,14 @@ TakenDraws Index::take_again(std::span<const uint64_t> uses, uint64_t draws, Uni
       Anchor anchor{};
       if (unit == Unit::kEpisode) {
         const auto found = by_uid.find(name);
-        if (found != by_uid.end() && offers_.drawable(found->second)) {
+        if (found != by_uid.end() && drawables_.drawable(found->second)) {
           mark_sampled({state_.episodes[found->second].head, 0}, unit);
         }
         continue;
       }
       const StepId id = StepId::unpack(static_cast<int64_t>(name));
       if (id.slot < num_slots() && !id.episode && id.owner == options_.owner && find(id, anchor) &&
-          !offers_.unspent().spent(id.slot)) {
+          !drawables_.draws().spent(id.slot)) {
         mark_sampled(anchor, unit);
       }
     }
@@ -225,7 +243,7 @@ void Index::refresh(uint32_t e) {
   if (!episode.ended()) {
     return;
   }
-  offers_.refresh(e);
+  drawables_.refresh(e);
   chains_.rank(e, episode_priority(episode));
 }
 
@@ -256,7 +274,7 @@ uint32_t Index::next_page(uint32_t requester) {
 uint32_t Index::attach_page(uint32_t& e) {
   if (e == kNone) {
     e = chains_.open();
-    offers_.opened(e);
+    drawables_.opened(e);
   } else if (state_.pages[state_.episodes[e].tail].rows == 0) {
     return state_.episodes[e].tail;
   }
@@ -265,15 +283,15 @@ uint32_t Index::attach_page(uint32_t& e) {
 
 uint32_t Index::take_free_page(uint32_t e) {
   GEAR_CHECK(!state_.free_pages.empty());
-  offers_.page_changes(state_.free_pages.front());
+  drawables_.page_changes(state_.free_pages.front());
   if (state_.episodes[e].tail != kNone) {
-    offers_.page_changes(state_.episodes[e].tail);
+    drawables_.page_changes(state_.episodes[e].tail);
   }
   return chains_.attach(e);
 }
 
 void Index::drop_head_page(uint32_t e) {
-  offers_.drops_head(e);
+  drawables_.drops_head(e);
   chains_.rank(e, -1.0);
   chains_.drop_head(e);
 }
@@ -283,12 +301,12 @@ void Index::evict_head_page(uint32_t e) {
   // Of an ended episode nothing is kept that could not be drawn: its closing step, spent steps.
   do {
     drop_head_page(e);
-  } while (episode.head != kNone && offers_.exhausted(e));
+  } while (episode.head != kNone && drawables_.exhausted(e));
   if (!episode.ended()) {
     return;
   }
   if (episode.head == kNone) {
-    offers_.episode_weight_changes(e);
+    drawables_.episode_weight_changes(e);
     chains_.remove(e);
   } else {
     refresh(e);
@@ -307,8 +325,8 @@ void Index::append(uint32_t e, std::span<const float> priorities) {
   Page& page = state_.pages[episode.tail];
   const uint32_t row = page.rows;
   GEAR_CHECK(row + priorities.size() <= options_.page_steps);
-  offers_.appends(episode.tail, row, priorities);
-  offers_.episode_changes(e);
+  drawables_.appends(episode.tail, row, priorities);
+  drawables_.episode_changes(e);
   float* stored = state_.priorities.data() + slot({episode.tail, row});
   float largest = state_.max_priority;  // in registers: a float that is stored may be any float
   uint64_t sum = 0;
@@ -324,17 +342,17 @@ void Index::append(uint32_t e, std::span<const float> priorities) {
   episode.end += priorities.size();
   state_.num_steps += priorities.size();
   state_.counters.steps_inserted += priorities.size();
-  offers_.appended(e, row);
+  drawables_.appended(e);
 }
 
 void Index::end_episode(uint32_t e, EpisodeState end_state, double weight,
                         uint64_t closing_columns) {
   Episode& episode = state_.episodes[e];
   GEAR_CHECK(!episode.ended() && end_state != EpisodeState::kOpen);
-  offers_.episode_weight_changes(e);
+  drawables_.episode_weight_changes(e);
   if (closing_columns != 0) {
     constexpr float kNoPriority[] = {0.0F};  // a closing step has none
-    offers_.appends(episode.tail, state_.pages[episode.tail].rows, kNoPriority);
+    drawables_.appends(episode.tail, state_.pages[episode.tail].rows, kNoPriority);
     ++state_.pages[episode.tail].rows;
   }
   episode.closing_columns = closing_columns;
@@ -342,9 +360,9 @@ void Index::end_episode(uint32_t e, EpisodeState end_state, double weight,
   episode.state = end_state;
   episode.has_writer = false;
   chains_.ended(e);
-  offers_.ended(e);
+  drawables_.ended(e);
   refresh(e);
-  if (offers_.exhausted(e)) {
+  if (drawables_.exhausted(e)) {
     free_episode(e);  // without a step, or with spent ones alone
   }
 }
@@ -387,7 +405,7 @@ uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> prio
     updated_[steps] = anchor;
     updated_priorities_[steps++] = priorities[i];
   }
-  offers_.updated({updated_.data(), steps}, {updated_priorities_.data(), steps});
+  drawables_.updated({updated_.data(), steps}, {updated_priorities_.data(), steps});
   return applied;
 }
 
@@ -411,7 +429,7 @@ void Index::set_priority(Anchor anchor, float priority) {
   stored = std::fabs(priority);
   state_.max_priority = std::max(state_.max_priority, stored);
   if (episode.weight < 0 &&
-      (offers_.weighs_episodes() || options_.evict == Evict::kLowestPriority)) {
+      (drawables_.weighs_episodes() || options_.evict == Evict::kLowestPriority)) {
     refresh(e);
   }
 }
@@ -424,10 +442,8 @@ void Index::raise_max_priority(float priority) {
 
 void Index::take_priorities(uint64_t first_slot, std::span<const float> priorities) {
   GEAR_CHECK(first_slot + priorities.size() <= state_.priorities.size());
-  float* stored = state_.priorities.data() + first_slot;
-  for (size_t i = 0; i < priorities.size(); ++i) {
-    stored[i] = std::copysign(priorities[i], stored[i]);
-  }
+  std::ranges::transform(priorities, state_.priorities.begin() + static_cast<ptrdiff_t>(first_slot),
+                         [](float priority) { return std::fabs(priority); });
 }
 
 void Index::settle(std::span<const double> episode_weights, float max_priority,
@@ -447,7 +463,7 @@ void Index::settle(std::span<const double> episode_weights, float max_priority,
     }
     refresh(e);
   }
-  offers_.reweigh();
+  drawables_.reweigh();
   state_.counters.saturated_weights = saturated;
 }
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/numbers/divider.h"
+#include "store/drawable/drawables.h"
 #include "store/id.h"
-#include "store/index/offers.h"
 #include "store/index/page_chains.h"
 
 namespace gear::store {
@@ -27,7 +27,7 @@ struct SavedState {
 
 /// The bookkeeping of a shard: which step lies in which page, which steps may be drawn and with
 /// what weight, and which page is given up next. Holds no experience itself. The front of its two
-/// halves: PageChains (where steps lie) and Offers (what may be drawn of them).
+/// halves: PageChains (where steps lie) and Drawables (what may be drawn of them).
 /// Not thread safe: Shard's lock covers every call.
 class Index {
  public:
@@ -65,18 +65,26 @@ class Index {
   float priority(Anchor anchor) const;
 
   // ---- drawing ----
-  /// The steps that laws of this look-ahead may draw; for as long as the caller holds it.
-  std::shared_ptr<Offer> steps(uint64_t lookahead) { return offers_.steps(lookahead); }
-  /// The same without look-ahead.
-  const Offer& steps() const { return offers_.steps(); }
-  /// The episodes that may be drawn, and which steps are spent.
-  const Offers& offers() const { return offers_; }
-  /// Fixed-point p^alpha by head page, of episodes; as Offer::weights().
-  std::shared_ptr<const SumTree> head_weights(double alpha) { return offers_.head_weights(alpha); }
-  /// Row of the k-th step of a page that may be drawn.
-  uint32_t nth_anchor(uint32_t page, uint64_t k) const {
-    return state_.pages[page].spent == 0 ? static_cast<uint32_t>(k) : nth_unspent(page, k);
+  /// The steps that laws of this look-ahead and mask (null: none) may draw; for as long as the
+  /// caller holds it.
+  std::shared_ptr<Drawable> steps(uint64_t lookahead,
+                                  const std::shared_ptr<const Mask>& mask = nullptr) {
+    return drawables_.steps(lookahead, mask);
   }
+  /// Those without look-ahead and mask.
+  const Drawable& steps() const { return drawables_.steps(); }
+  /// The episodes that may be drawn, and how often what was drawn.
+  const Drawables& drawables() const { return drawables_; }
+  /// Fixed-point p^alpha by head page, of episodes; as Drawable::weights().
+  std::shared_ptr<const SumTree> head_weights(double alpha) {
+    return drawables_.head_weights(alpha);
+  }
+  /// A filter of steps, for as long as the caller holds it: at first it lets all in.
+  std::shared_ptr<Mask> make_mask() { return drawables_.make_mask(); }
+  /// Whether who draws through the mask may draw these steps (of an episode's id: the stored ones
+  /// of it), until they are evicted; ids of evicted ones are ignored. Returns how many ids are
+  /// stored. Throws InvalidArgument for an id of another index, and changes nothing.
+  uint64_t mark(Mask& mask, std::span<const int64_t> ids, bool may_be_drawn);
   /// Takes one draw; with max_times_sampled the last one withdraws the step (or episode).
   void mark_sampled(Anchor anchor, Unit unit);
   /// Takes draws without max_times_sampled.
@@ -140,7 +148,6 @@ class Index {
  private:
   friend class Shard;  // stamps evictions: the clock of chains_
 
-  uint32_t nth_unspent(uint32_t page, uint64_t k) const;
   // Whether an id names something that is stored; `anchor` is its place then.
   bool find(StepId id, Anchor& anchor) const;
   bool find(const Use& use, Anchor& anchor, Unit& unit) const;
@@ -157,7 +164,7 @@ class Index {
   base::Divider by_page_steps_;
   IndexState state_;
   PageChains chains_;
-  Offers offers_;
+  Drawables drawables_;
   TakenDraws taken_;             // since the last take_draws()
   std::vector<Anchor> updated_;  // of one update, and their priorities
   std::vector<float> updated_priorities_;

@@ -18,12 +18,12 @@ std::atomic_ref<uint64_t> word_at(memory::Region& memory, uint64_t place) {
 
 IndexPublisher::IndexPublisher(Index& index, std::shared_ptr<memory::Region> memory)
     : index_(index),
-      offer_(index.steps(0)),
+      drawable_(index.steps(0)),
       memory_(std::move(memory)),
       layout_(index.options().num_pages),
       log_(index.options().num_pages, index.options().page_steps) {
   GEAR_CHECK(memory_->bytes() >= layout_.bytes);
-  offer_->attach(log_);
+  drawable_->attach(log_);
   for (uint32_t e = index.state().oldest; e != kNone; e = index.episode(e).newer) {
     publish_episode(e);
   }
@@ -33,7 +33,7 @@ IndexPublisher::IndexPublisher(Index& index, std::shared_ptr<memory::Region> mem
   base::full_fence();
 }
 
-IndexPublisher::~IndexPublisher() { offer_->detach(log_); }
+IndexPublisher::~IndexPublisher() { drawable_->detach(log_); }
 
 void IndexPublisher::publish() {
   if (log_.empty()) {
@@ -59,7 +59,7 @@ void IndexPublisher::publish_episode(uint32_t e) {
 
 void IndexPublisher::publish_page(uint32_t p) {
   const Page& page = index_.page(p);
-  set_mass(p, offer_->counts()[p]);
+  set_mass(p, drawable_->counts()[p]);
   PublishedPage out;
   out.generation = page.generation;
   if (page.episode != kNone) {

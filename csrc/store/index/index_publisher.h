@@ -38,7 +38,7 @@ class IndexPublisher {
   void write(uint64_t place, Record record);
 
   const Index& index_;
-  std::shared_ptr<Offer> offer_;
+  std::shared_ptr<Drawable> drawable_;
   std::shared_ptr<memory::Region> memory_;
   PublishedLayout layout_;
   ChangeLog log_;

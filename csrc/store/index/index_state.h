@@ -40,7 +40,7 @@ struct IndexState {
       arrived;  ///< by page in use: ascends in the order in which they were filled
   std::vector<Episode> episodes;    ///< slots, never more than pages; uid == 0 marks a free one
   std::deque<uint32_t> free_pages;  ///< in the order in which they will be used
-  memory::LargeVector<float> priorities;  ///< by slot; sign bit set: no step lies there
+  memory::LargeVector<float> priorities;  ///< by slot
   std::vector<uint16_t> times_sampled;    ///< by slot; empty without max_times_sampled
   uint32_t oldest = kNone;                ///< creation order of episodes
   uint32_t newest = kNone;

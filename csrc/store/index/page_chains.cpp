@@ -179,9 +179,9 @@ void PageChains::drop_head(uint32_t e) {
   const std::span priorities(&state_.priorities[first_slot], page.rows);
   uint64_t sum = 0;
   for (uint32_t row = 0; row < page.anchors; ++row) {
-    sum += priority_units(std::fabs(priorities[row]));
+    sum += priority_units(priorities[row]);
   }
-  std::fill(priorities.begin(), priorities.end(), -0.0F);
+  std::fill(priorities.begin(), priorities.end(), 0.0F);
   if (!state_.times_sampled.empty()) {
     std::fill_n(&state_.times_sampled[first_slot], page.rows, uint16_t{0});
   }

@@ -41,14 +41,20 @@ inline bool is_stored_step(StepId id, uint32_t row, const Page& page) {
   return row < page.anchors && (page.generation & StepId::kGenerationMask) == id.generation;
 }
 
+/// The text of the InvalidArgument that refuses an id; `nothing`: what was not done.
+inline std::string id_refusal(int64_t id, uint64_t position, const char* nothing) {
+  return base::cat("[store] id ", id, " at position ", position,
+                   " is not of this buffer: use ids of its own batches; ", nothing);
+}
+
 /// What is wrong with such an update: the text of the InvalidArgument that refuses it.
 inline std::string update_refusal(int64_t id, float priority, uint64_t position) {
+  constexpr const char* kNothing = "nothing was updated";
   if (!is_priority(priority)) {
     return base::cat("[store] priority ", priority, " at position ", position,
-                     ": a finite number, 0 or more, is allowed; nothing was updated");
+                     ": a finite number, 0 or more, is allowed; ", kNothing);
   }
-  return base::cat("[store] id ", id, " at position ", position,
-                   " is not of this buffer: use ids of its own batches; nothing was updated");
+  return id_refusal(id, position, kNothing);
 }
 
 /// Throws InvalidArgument for an update that holds a wrong priority or id.

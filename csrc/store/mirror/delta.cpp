@@ -8,19 +8,19 @@
 
 namespace gear::store {
 
-DeltaEncoder::DeltaEncoder(const Index& index, const Offer& offer, const ChangeLog& log,
+DeltaEncoder::DeltaEncoder(const Index& index, const Drawable& drawable, const ChangeLog& log,
                            bool with_priorities)
-    : index_(index), offer_(offer), log_(log), with_priorities_(with_priorities) {}
+    : index_(index), drawable_(drawable), log_(log), with_priorities_(with_priorities) {}
 
 DeltaEncoder::Rows DeltaEncoder::rows_of(const ChangeLog::PageChange& change) const {
   if (!with_priorities_) {
     return {0, 0};
   }
-  const Page page = offer_.seen(change.page);
+  const Page page = seen(change.page);
   if (change.kept == 0) {
     return {0, std::max(change.rows, page.rows)};
   }
-  const auto [least, most] = std::minmax(change.anchors, page.anchors);
+  const auto [least, most] = std::minmax(change.reached, page.anchors);
   Rows rows{least, least == most ? least : most};
   if (page.rows > change.kept) {
     rows.begin = rows.begin == rows.end ? change.kept : std::min<uint64_t>(rows.begin, change.kept);
@@ -36,9 +36,16 @@ uint64_t DeltaEncoder::num_values(const ChangeLog::PageChange& change, const Pag
   return end > begin ? end - begin : 0;
 }
 
+// A page as the mirror has it: its steps are those that may be drawn.
+Page DeltaEncoder::seen(uint32_t p) const {
+  Page page = index_.page(p);
+  page.anchors = static_cast<uint16_t>(drawable_.reached(p));
+  return page;
+}
+
 void DeltaEncoder::encode_page(const ChangeLog::PageChange& change, PageDelta*& record,
                                float* values, uint32_t& values_done) const {
-  const Page page = offer_.seen(change.page);
+  const Page page = seen(change.page);
   const Rows rows = rows_of(change);
   const uint64_t first_slot = index_.slot({change.page, 0});
   for (uint64_t i = 0; i < rows.num_records(); ++i) {
@@ -50,8 +57,9 @@ void DeltaEncoder::encode_page(const ChangeLog::PageChange& change, PageDelta*& 
                  static_cast<uint16_t>(begin),
                  static_cast<uint16_t>(end),
                  change.kept,
+                 static_cast<uint16_t>(drawable_.counts()[change.page]),
                  i == 0,
-                 index_.offers().heads()[change.page] != 0};
+                 index_.drawables().heads()[change.page] != 0};
     const uint64_t count = num_values(change, page, begin, end);
     const uint64_t from = first_slot + std::max<uint64_t>(begin, change.kept);
     for (uint64_t slot = from; slot < from + count; ++slot) {

@@ -25,6 +25,7 @@ struct alignas(64) PageDelta {
   uint16_t begin;
   uint16_t end;
   uint16_t kept;
+  uint16_t drawable;  ///< steps that may be drawn
   bool first;
   bool head;  ///< the page is the head of an episode that may be drawn as a whole
 };
@@ -58,8 +59,9 @@ struct DeltaRound {
 class DeltaEncoder {
  public:
   /// `with_priorities`: rows and their values are sent, else pages and episodes alone.
-  /// Of what `offer` lets draw, which told the log.
-  DeltaEncoder(const Index& index, const Offer& offer, const ChangeLog& log, bool with_priorities);
+  /// Of what `drawable` has, which told the log.
+  DeltaEncoder(const Index& index, const Drawable& drawable, const ChangeLog& log,
+               bool with_priorities);
 
   bool done() const {
     return next_page_ == log_.pages().size() && next_episode_ == log_.episodes().size();
@@ -82,12 +84,13 @@ class DeltaEncoder {
   static uint64_t num_values(const ChangeLog::PageChange& change, const Page& page, uint64_t begin,
                              uint64_t end);
   // Appends the records and values of a page.
+  Page seen(uint32_t page) const;
   void encode_page(const ChangeLog::PageChange& change, PageDelta*& record, float* values,
                    uint32_t& values_done) const;
   EpisodeDelta encode_episode(uint32_t episode) const;
 
   const Index& index_;
-  const Offer& offer_;
+  const Drawable& drawable_;
   const ChangeLog& log_;
   bool with_priorities_;
   size_t next_page_ = 0;

@@ -142,7 +142,7 @@ TEST_CASE("a sequential epoch over ranks gives every item once, and ends on all 
           uint64_t offered = 0;
           for (const auto& rank : content.ranks) {
             offered +=
-                (unit == Unit::kStep ? rank->steps().counts() : rank->offers().heads()).total();
+                (unit == Unit::kStep ? rank->steps().counts() : rank->drawables().heads()).total();
           }
           const uint64_t count = 3 * size;
           std::vector<std::vector<Step>> epochs(3);

@@ -271,6 +271,108 @@ TEST_CASE("max_times_sampled empties the buffer draw by draw, under every policy
   CHECK(select(*episodes, index, 100).size() == 2 * kNumEnded);
 }
 
+namespace {
+
+// Keeps out the steps of make_index() whose priority is not one of `left`.
+std::shared_ptr<Mask> mask_of_all_but(Index& index, const std::set<int>& left) {
+  const std::shared_ptr<Mask> mask = index.make_mask();
+  std::vector<int64_t> out;
+  for (uint32_t p = 0; p < index.options().num_pages; ++p) {
+    for (uint32_t row = 0; row < index.page(p).anchors; ++row) {
+      if (!left.contains(static_cast<int>(index.priority({p, row})))) {
+        out.push_back(index.id({p, row}, Unit::kStep));
+      }
+    }
+  }
+  CHECK(index.mark(*mask, out, false) == out.size());
+  return mask;
+}
+
+}  // namespace
+
+TEST_CASE("what a mask keeps out weighs nothing under every law, and costs no draw") {
+  const std::set<int> left = {1, 2, 5, 8, 15, 18};
+  for (const Policy policy : {Policy::kUniform, Policy::kWeighted, Policy::kSequential,
+                              Policy::kFifo, Policy::kLifo, Policy::kTopK}) {
+    CAPTURE(static_cast<int>(policy));
+    const auto made = make_index();
+    Index& index = *made;
+    SamplerOptions options = options_of(policy);
+    options.mask = mask_of_all_but(index, left);
+    const auto sampler = make_sampler(options, index);
+    CHECK(counted(options, index).counts.total() == left.size());
+    std::set<int> found;
+    const bool endless = policy == Policy::kUniform || policy == Policy::kWeighted;
+    const uint64_t count = endless ? 100 : left.size();
+    const Selection chosen = select(*sampler, index, count);
+    REQUIRE(chosen.size() == count);
+    CHECK(index.take_draws().draws == count);
+    if (endless) {
+      CHECK(sampler->position().draws == count);
+    }
+    for (const int step : steps_of(index, chosen)) {
+      CHECK(left.contains(step));
+      found.insert(step);
+    }
+    CHECK(found == left);
+  }
+}
+
+TEST_CASE("uniform and weighted draws through a mask are those of what it lets in") {
+  const auto made = make_index();
+  Index& index = *made;
+  const std::set<int> left = {1, 2, 5, 8, 15, 18};
+  for (const double alpha : {0.0, 1.0}) {
+    CAPTURE(alpha);
+    SamplerOptions options = options_of(alpha > 0 ? Policy::kWeighted : Policy::kUniform);
+    options.alpha = alpha;
+    options.mask = mask_of_all_but(index, left);
+    std::vector<double> wanted(kNumSteps, 0);
+    double all = 0;
+    for (const int step : left) {
+      all += alpha > 0 ? step : 1;
+    }
+    for (const int step : left) {
+      wanted[static_cast<size_t>(step)] = (alpha > 0 ? step : 1) / all;
+    }
+    const auto sampler = make_sampler(options, index);
+    expect_distribution(*sampler, index, 20000, wanted);
+  }
+}
+
+TEST_CASE("a mask lets in what is marked again and what is appended, of that look-ahead alone") {
+  const auto made = make_index();
+  Index& index = *made;
+  const std::shared_ptr<Mask> mask = mask_of_all_but(index, {});
+  const auto masked = index.steps(0, mask);
+  CHECK(masked == index.steps(0, mask));
+  CHECK(masked != index.steps(0));
+  CHECK(masked->counts().total() == 0);
+  CHECK(index.steps().counts().total() == kNumSteps);
+  const std::vector<int64_t> ids = {index.id({4, 1}, Unit::kStep),
+                                    index.id({2, 0}, Unit::kEpisode)};
+  CHECK(index.mark(*mask, ids, true) == 2);
+  CHECK(masked->counts().total() == 3);
+  CHECK(masked->contains({4, 1}));
+  CHECK(masked->contains({2, 1}));
+  add_episode(index, {19, 20});
+  CHECK(masked->counts().total() == 5);
+  // A page that is used anew is not kept out, and an id of what it held names nothing.
+  for (int i = 0; i < 40; ++i) {
+    add_episode(index, {1});
+  }
+  CHECK(index.mark(*mask, ids, false) == 0);
+  CHECK(masked->counts().total() == index.state().num_steps - 2);  // of the open episode
+  const std::vector<int64_t> wrong = {index.id({0, 0}, Unit::kStep), int64_t{1} << 50};
+  expect_message<gear::base::InvalidArgument>([&] { index.mark(*mask, wrong, false); },
+                                              "nothing was marked");
+  CHECK(masked->counts().total() == index.state().num_steps - 2);
+  SamplerOptions options = options_of(Policy::kUniform, Unit::kEpisode);
+  options.mask = mask;
+  expect_message<gear::base::InvalidArgument>([&] { make_sampler(options, index); },
+                                              "whole episodes");
+}
+
 TEST_CASE("a sequential epoch gives every step once, in an order of its own") {
   for (const bool shuffle : {true, false}) {
     for (const bool drop_last : {true, false}) {

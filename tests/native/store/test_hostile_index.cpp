@@ -52,7 +52,7 @@ void use(Index& index) {
   const auto episodes = index.head_weights(0.6);
   for (uint32_t p = 0; p < index.options().num_pages; ++p) {
     for (uint64_t k = index.steps().counts()[p]; k > 0; --k) {
-      index.mark_sampled({p, index.nth_anchor(p, 0)}, Unit::kStep);
+      index.mark_sampled({p, index.steps().nth(p, 0)}, Unit::kStep);
     }
   }
   index.deliver(index.take_draws());

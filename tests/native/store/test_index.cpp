@@ -86,7 +86,7 @@ TEST_CASE("options out of range are refused") {
 
 TEST_CASE("a step is offered once the lookahead follows it or its episode ends") {
   Index index(options_of(8, 2));
-  const std::shared_ptr<Offer> three = index.steps(3);
+  const std::shared_ptr<Drawable> three = index.steps(3);
   uint32_t e = kNone;
   append(index, e, {1, 1, 1});
   CHECK(three->counts().total() == 0);
@@ -94,14 +94,14 @@ TEST_CASE("a step is offered once the lookahead follows it or its episode ends")
   CHECK(three->counts().total() == 1);
   append(index, e, {1, 1});
   CHECK(three->counts().total() == 3);
-  CHECK(three->drawable({1, 0}));
-  CHECK(!three->drawable({1, 1}));
-  const std::shared_ptr<Offer> hundred = index.steps(100);
+  CHECK(three->contains({1, 0}));
+  CHECK(!three->contains({1, 1}));
+  const std::shared_ptr<Drawable> hundred = index.steps(100);
   CHECK(hundred->counts().total() == 0);
   CHECK(index.steps(5)->counts().total() == 1);
   CHECK(three->counts().total() == 3);  // what others need is nothing to it
   CHECK(total(index) == 6);
-  CHECK(index.offers().heads().total() == 0);
+  CHECK(index.drawables().heads().total() == 0);
   const uint64_t version = three->version();
   uint32_t other = kNone;
   append(index, other, {1, 1});
@@ -111,7 +111,7 @@ TEST_CASE("a step is offered once the lookahead follows it or its episode ends")
   CHECK(three->counts().total() == 6);
   CHECK(hundred->counts().total() == 6);
   CHECK(total(index) == 8);
-  CHECK(index.offers().heads().total() == 1);
+  CHECK(index.drawables().heads().total() == 1);
 }
 
 TEST_CASE("a tree of episodes that nobody holds is kept up to date no longer") {
@@ -355,14 +355,14 @@ TEST_CASE("a step drawn max_times_sampled times is offered no more, a spent epis
   const auto held = index.steps(0)->weights(0.6);
   const SumTree& weights = *held;
   add_episode(index, 3);
-  CHECK(index.nth_anchor(0, 0) == 0);
+  CHECK(index.steps().nth(0, 0) == 0);
   index.mark_sampled({0, 0}, Unit::kStep);
   CHECK(total(index) == 3);
   index.mark_sampled({0, 0}, Unit::kStep);
   CHECK(total(index) == 2);
   CHECK(weights[0] == 0);
-  CHECK(!index.steps().drawable(Anchor{0, 0}));
-  CHECK(index.nth_anchor(0, 0) == 1);
+  CHECK(!index.steps().contains(Anchor{0, 0}));
+  CHECK(index.steps().nth(0, 0) == 1);
   for (int i = 0; i < 2; ++i) {
     index.mark_sampled({0, 1}, Unit::kStep);
   }
@@ -389,7 +389,7 @@ TEST_CASE("an open episode is freed when it ends with every step spent") {
   CHECK(index.state().num_episodes == 0);
   add_episode(index, 2);
   index.mark_sampled({index.episode(0).head, 0}, Unit::kEpisode);
-  CHECK(index.offers().heads().total() == 0);
+  CHECK(index.drawables().heads().total() == 0);
   index.deliver(index.take_draws());
   CHECK(index.state().free_pages.size() == 4);
 }
@@ -421,22 +421,22 @@ TEST_CASE("what a batch gives back is drawn again in its place, and delivered it
   const TakenDraws second = draw(1);
   const TakenDraws third = draw(2);
   CHECK(total(index) == 0);
-  CHECK(index.offers().heads().total() == 0);
-  CHECK(index.offers().unspent().times_delivered(0) == 0);
+  CHECK(index.drawables().heads().total() == 0);
+  CHECK(index.drawables().draws().times_delivered(0) == 0);
   for (const TakenDraws& draws : {third, first, second}) {
     index.give_back(draws);
   }
   CHECK(total(index) == 6);
   CHECK(weights.total() == weight);
-  CHECK(index.offers().heads().total() == 1);
+  CHECK(index.drawables().heads().total() == 1);
   CHECK(index.state().counters.steps_sampled == 0);
-  const UnspentSteps& unspent = index.offers().unspent();
-  CHECK(unspent.first(0) == 0);
-  CHECK(unspent.next(0) == 1);
-  CHECK(unspent.next(1) == 2);
-  CHECK(unspent.next(2) == kNone);
-  CHECK(unspent.previous(1) == 0);
-  CHECK(unspent.last(0) == 2);
+  const Drawable& steps = index.steps();
+  CHECK(steps.first(0) == 0);
+  CHECK(steps.next(0) == 1);
+  CHECK(steps.next(1) == 2);
+  CHECK(steps.next(2) == kNone);
+  CHECK(steps.previous(1) == 0);
+  CHECK(steps.last(0) == 2);
   // Taken again by the names that a loader's state keeps; two of the six are not there any more.
   std::vector<uint64_t> names;
   for (const Use& use : first.uses) {
@@ -449,7 +449,7 @@ TEST_CASE("what a batch gives back is drawn again in its place, and delivered it
   CHECK(total(index) == 4);
   index.deliver(again);
   CHECK(index.state().counters.steps_sampled == 2);
-  CHECK(unspent.times_delivered(0) == 1);
+  CHECK(index.drawables().draws().times_delivered(0) == 1);
   index.deliver(draw(1));
   const TakenDraws rest = draw(2);
   CHECK(index.state().num_episodes == 1);  // it may come back yet
@@ -465,16 +465,16 @@ TEST_CASE("what is given back after its page went, or a whole episode, is told a
   const TakenDraws whole = index.take_draws();
   index.mark_sampled({index.episode(1).head, 0}, Unit::kEpisode);
   const TakenDraws other = index.take_draws();
-  CHECK(index.offers().heads().total() == 0);
+  CHECK(index.drawables().heads().total() == 0);
   add_episode(index, 2);  // takes the page of the first
   index.give_back(whole);
   index.give_back(other);
-  CHECK(index.offers().heads().total() == 2);
+  CHECK(index.drawables().heads().total() == 2);
   CHECK(index.state().num_episodes == 2);
   const uint64_t uid = index.episode(1).uid;
   const TakenDraws again = index.take_again(std::vector<uint64_t>{uid, 99}, 1, Unit::kEpisode);
   CHECK(again.uses.size() == 1);
-  CHECK(index.offers().heads().total() == 1);
+  CHECK(index.drawables().heads().total() == 1);
   index.deliver(again);
   CHECK(index.state().num_episodes == 1);
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "base/errors.h"
@@ -25,9 +26,10 @@ constexpr double kAlpha = 0.6;
 
 class History {
  public:
-  explicit History(const IndexOptions& options) : options_(options), index_(options) {
+  explicit History(const IndexOptions& options)
+      : options_(options), index_(options), mask_(index_.make_mask()) {
     steps_ = index_.steps(0)->weights(kAlpha);
-    reach(3);
+    reach(3, nullptr);
   }
 
   void run(uint64_t operations) {
@@ -69,8 +71,10 @@ class History {
       draw(Unit::kStep);
     } else if (kind < 97) {
       draw(Unit::kEpisode);
-    } else if (kind < 99) {
-      reach(random(8));
+    } else if (kind < 98) {
+      reach(random(8), random(2) == 0 ? mask_ : nullptr);
+    } else {
+      mark();
     }
   }
 
@@ -127,16 +131,34 @@ class History {
     REQUIRE(applied + index_.state().counters.stale_updates - stale == ids.size());
   }
 
+  void mark() {
+    std::vector<int64_t> ids;
+    for (uint64_t i = ledger_.empty() ? 0 : random(30); i > 0; --i) {
+      const uint64_t back = random(std::min<uint64_t>(ledger_.size(), 300));
+      ids.push_back(ledger_[ledger_.size() - 1 - back].id);
+    }
+    const bool may_be_drawn = random(3) == 0;
+    index_.mark(*mask_, ids, may_be_drawn);
+    for (const int64_t id : ids) {
+      if (may_be_drawn) {
+        kept_out_.erase(id);
+      } else {
+        kept_out_.insert(id);
+      }
+    }
+  }
+
   void draw(Unit unit) {
-    const SumTree& tree = unit == Unit::kStep ? index_.steps().counts() : index_.offers().heads();
+    const SumTree& tree =
+        unit == Unit::kStep ? index_.steps().counts() : index_.drawables().heads();
     for (uint64_t i = random(5); i > 0 && tree.total() > 0; --i) {
       const uint64_t target = random(tree.total());
       SumTree::Hit hit{};
       tree.find({&target, 1}, {&hit, 1});
       const auto page = static_cast<uint32_t>(hit.leaf);
-      const uint32_t row = unit == Unit::kStep ? index_.nth_anchor(page, hit.remainder) : 0;
+      const uint32_t row = unit == Unit::kStep ? index_.steps().nth(page, hit.remainder) : 0;
       if (unit == Unit::kStep) {
-        REQUIRE(index_.steps().drawable(Anchor{page, row}));
+        REQUIRE(index_.steps().contains(Anchor{page, row}));
       }
       index_.mark_sampled({page, row}, unit);
     }
@@ -148,21 +170,27 @@ class History {
     }
   }
 
-  // The pages that hold unspent steps are those of an index that begins here, in its order.
-  void expect_unspent(const Index& again, uint32_t e) {
-    const UnspentSteps& found = index_.offers().unspent();
-    const UnspentSteps& wanted = again.offers().unspent();
-    uint32_t q = wanted.first(e);
-    uint32_t before = kNone;
-    for (uint32_t p = found.first(e); p != kNone; p = found.next(p), q = wanted.next(q)) {
-      REQUIRE(p == q);
-      REQUIRE(found.begin(p) == wanted.begin(p));
-      REQUIRE(found.end(p) == wanted.end(p));
-      REQUIRE((found.previous(p) == before || options_.max_times_sampled == 0));
-      before = p;
+  // From page to page, forward and back, one comes to every step of an episode.
+  static void expect_pages(const Index& index, const Drawable& steps, uint32_t e) {
+    std::vector<uint32_t> wanted;
+    for (uint32_t p = index.episode(e).head; p != kNone; p = index.page(p).next) {
+      if (steps.counts()[p] > 0) {
+        wanted.push_back(p);
+      }
     }
-    REQUIRE(q == kNone);
-    REQUIRE(found.last(e) == wanted.last(e));
+    std::vector<uint32_t> found, back;
+    for (uint32_t p = steps.first(e); p != kNone; p = steps.next(p)) {
+      if (steps.counts()[p] > 0) {
+        found.push_back(p);
+      }
+    }
+    for (uint32_t p = steps.last(e); p != kNone; p = steps.previous(p)) {
+      if (steps.counts()[p] > 0) {
+        back.insert(back.begin(), p);
+      }
+    }
+    REQUIRE(found == wanted);
+    REQUIRE(back == wanted);
   }
 
   void expect_consistent() {
@@ -170,7 +198,7 @@ class History {
     Index again(options_, saved_state(index_));
     expect_offered(again);
     CHECK(again.steps().counts().total() == index_.steps().counts().total());
-    CHECK(again.offers().heads().total() == index_.offers().heads().total());
+    CHECK(again.drawables().heads().total() == index_.drawables().heads().total());
 
     uint64_t steps = 0, anchors = 0, heads = 0, weight = 0, head_weight = 0;
     std::map<uint64_t, uint32_t> by_uid;
@@ -178,8 +206,9 @@ class History {
     for (uint32_t e = index_.state().oldest; e != kNone; e = index_.episode(e).newer) {
       const Episode& episode = index_.episode(e);
       by_uid[episode.uid] = e;
-      expect_unspent(again, e);
-      REQUIRE((!episode.ended() || !index_.offers().exhausted(e)));
+      expect_pages(index_, index_.steps(), e);
+      expect_pages(index_, *reaching_, e);
+      REQUIRE((!episode.ended() || !index_.drawables().exhausted(e)));
       steps += episode.end - episode.begin;
       uint64_t sum = 0;
       for (uint32_t p = episode.head; p != kNone; p = index_.page(p).next) {
@@ -193,7 +222,7 @@ class History {
           }
           const bool spent = options_.max_times_sampled > 0 &&
                              index_.state().times_sampled[slot] >= options_.max_times_sampled;
-          REQUIRE(index_.steps().drawable(Anchor{p, row}) == (offered[slot] && !spent));
+          REQUIRE(index_.steps().contains(Anchor{p, row}) == (offered[slot] && !spent));
           in_page += offered[slot] && !spent;
           expect_weight(*steps_, slot, offered[slot] && !spent, index_.priority({p, row}), kAlpha);
           weight += (*steps_)[slot];
@@ -205,8 +234,8 @@ class History {
       if (episode.head == kNone) {
         continue;
       }
-      const bool whole = index_.offers().drawable(e);
-      REQUIRE(index_.offers().heads()[episode.head] == whole);
+      const bool whole = index_.drawables().drawable(e);
+      REQUIRE(index_.drawables().heads()[episode.head] == whole);
       heads += whole;
       if (episodes_ == nullptr) {
         continue;
@@ -218,25 +247,27 @@ class History {
     CHECK(index_.state().num_steps == steps);
     CHECK(index_.state().num_episodes == by_uid.size());
     CHECK(index_.steps().counts().total() == anchors);
-    CHECK(index_.offers().heads().total() == heads);
+    CHECK(index_.drawables().heads().total() == heads);
     CHECK(steps_->total() == weight);
     if (episodes_ != nullptr) {
       CHECK(episodes_->total() == head_weight);
     }
-    for (uint64_t slot = 0; slot < offered.size(); ++slot) {
-      REQUIRE(std::signbit(index_.state().priorities[slot]) == !offered[slot]);
-    }
     expect_ids(by_uid);
   }
 
-  void reach(uint64_t lookahead) {
-    reaching_ = index_.steps(lookahead);
+  void reach(uint64_t lookahead, const std::shared_ptr<const Mask>& mask) {
+    reaching_ = index_.steps(lookahead, mask);
     reaching_weights_ = reaching_->weights(kAlpha);
   }
 
-  // What a law with look-ahead may draw: a recount, and the same as of an index that begins here.
+  // What a law with look-ahead and mask may draw: a recount, and the same as of an index that
+  // begins here.
   void expect_offered(Index& again) {
-    const std::shared_ptr<Offer> fresh = again.steps(reaching_->lookahead());
+    const std::shared_ptr<Mask> mask = reaching_->mask() ? again.make_mask() : nullptr;
+    if (mask) {
+      again.mark(*mask, std::vector<int64_t>(kept_out_.begin(), kept_out_.end()), false);
+    }
+    const std::shared_ptr<Drawable> fresh = again.steps(reaching_->lookahead(), mask);
     const std::shared_ptr<const SumTree> weights = fresh->weights(kAlpha);
     for (uint32_t p = 0; p < kPages; ++p) {
       const Page& page = index_.page(p);
@@ -247,9 +278,13 @@ class History {
           const Episode& episode = index_.episode(page.episode);
           offered = (episode.state != EpisodeState::kOpen ||
                      page.first_step + row + reaching_->lookahead() < episode.end) &&
-                    index_.steps().drawable({p, row});
+                    index_.steps().contains({p, row}) &&
+                    !(mask && kept_out_.contains(index_.id({p, row}, Unit::kStep)));
         }
-        REQUIRE(reaching_->drawable({p, row}) == offered);
+        REQUIRE(reaching_->contains({p, row}) == offered);
+        if (offered) {
+          REQUIRE(reaching_->nth(p, in_page) == row);
+        }
         const uint64_t slot = index_.slot({p, row});
         expect_weight(*reaching_weights_, slot, offered, index_.priority({p, row}), kAlpha);
         REQUIRE((*weights)[slot] == (*reaching_weights_)[slot]);
@@ -257,7 +292,7 @@ class History {
       }
       REQUIRE(reaching_->counts()[p] == in_page);
       REQUIRE(fresh->counts()[p] == in_page);
-      REQUIRE(fresh->rows(p) == reaching_->rows(p));
+      REQUIRE(fresh->reached(p) == reaching_->reached(p));
     }
   }
 
@@ -292,12 +327,14 @@ class History {
 
   IndexOptions options_;
   Index index_;
+  std::shared_ptr<Mask> mask_;
   std::shared_ptr<const SumTree> steps_;
-  std::shared_ptr<Offer> reaching_;  // of some look-ahead
+  std::shared_ptr<Drawable> reaching_;  // of some look-ahead, through the mask or not
   std::shared_ptr<const SumTree> reaching_weights_;
   std::shared_ptr<const SumTree> episodes_;
   std::vector<uint32_t> open_ = std::vector<uint32_t>(4, kNone);
   std::vector<Step> ledger_;
+  std::set<int64_t> kept_out_;  // of the mask
   std::vector<TakenDraws> in_flight_;
   uint64_t counter_ = 0;
 };

@@ -23,7 +23,7 @@ class HostMirror final : public Mirror {
  public:
   HostMirror(Index& index, uint64_t part_bytes)
       : index_(index),
-        offer_(index.steps(gear::tests::kMirroredLookahead)),
+        steps_(index.steps(gear::tests::kMirroredLookahead)),
         part_(part_bytes / 64),
         log_(index.options().num_pages, index.options().page_steps),
         anchors_(index.options().num_pages),
@@ -32,12 +32,12 @@ class HostMirror final : public Mirror {
     image_.pages.resize(index.options().num_pages);
     image_.episodes.resize(index.options().num_pages + 64);
     log_.everything(index.state().pages, index.state().episodes.size());
-    offer_->attach(log_);
+    steps_->attach(log_);
   }
-  ~HostMirror() override { offer_->detach(log_); }
+  ~HostMirror() override { steps_->detach(log_); }
 
   int device() const override { return 0; }
-  uint64_t lookahead() const override { return offer_->lookahead(); }
+  uint64_t lookahead() const override { return steps_->lookahead(); }
   bool has_room() const override { return true; }
   bool ahead() const override { return ahead_; }
   bool unsettled() const override { return ahead_; }
@@ -65,7 +65,7 @@ class HostMirror final : public Mirror {
     if (log_.empty()) {
       return;
     }
-    DeltaEncoder encoder(index_, *offer_, log_, holds_priorities());
+    DeltaEncoder encoder(index_, *steps_, log_, holds_priorities());
     while (!encoder.done()) {
       const auto bytes = std::as_writable_bytes(std::span(part_));
       const DeltaRound round = encoder.next(bytes);
@@ -146,7 +146,7 @@ class HostMirror final : public Mirror {
       const PageDelta& delta = pages[i];
       if (delta.first) {
         image_.pages[delta.number] = delta.page;
-        anchors_.set(delta.number, delta.page.anchors);
+        anchors_.set(delta.number, delta.drawable);
         heads_.set(delta.number, delta.head);
       }
       if (holds_priorities()) {
@@ -204,7 +204,7 @@ class HostMirror final : public Mirror {
   }
 
   Index& index_;
-  std::shared_ptr<Offer> offer_;
+  std::shared_ptr<Drawable> steps_;
   std::vector<Line> part_;
   ChangeLog log_;
   MirrorImage image_;
@@ -248,19 +248,15 @@ TEST_CASE("pages of any size are mirrored, in several records where they are lar
 TEST_CASE("a change log keeps what the mirror shows of a page, once") {
   ChangeLog log(4, 8);
   CHECK(log.empty());
-  Page page;
-  page.rows = 5;
-  page.anchors = 3;
-  log.page(2, page);
-  page.rows = 6;
-  log.page(2, page);
+  log.page(2, 5, 3);
+  log.page(2, 6, 3);
   log.episode(9);
   log.episode_weight(9);
   REQUIRE(log.pages().size() == 1);
   CHECK(log.pages()[0].page == 2);
   CHECK(log.pages()[0].rows == 5);
   CHECK(log.pages()[0].kept == 5);
-  CHECK(log.pages()[0].anchors == 3);
+  CHECK(log.pages()[0].reached == 3);
   log.dropped(2);
   CHECK(log.pages()[0].rows == 5);
   CHECK(log.pages()[0].kept == 0);

@@ -52,7 +52,7 @@ struct Content {
     append(6, 77);
     shard->rate_limiter().sampled(11);
     for (uint32_t page = 0; page < 3; ++page) {
-      if (shard->index().steps().drawable(Anchor{page, 0})) {
+      if (shard->index().steps().contains(Anchor{page, 0})) {
         shard->index().mark_sampled({page, 0}, Unit::kStep);
       }
     }
@@ -102,7 +102,7 @@ void expect_equal(Shard& a, Shard& b) {
   REQUIRE(a.options().capacity <= b.options().capacity);
   REQUIRE(encode_index(a) == encode_index(b));
   REQUIRE(a.index().steps().counts().total() == b.index().steps().counts().total());
-  REQUIRE(a.index().offers().heads().total() == b.index().offers().heads().total());
+  REQUIRE(a.index().drawables().heads().total() == b.index().drawables().heads().total());
   for (const uint32_t p : used_pages(a.index().state())) {
     for (size_t c = 0; c < a.schema().size(); ++c) {
       const uint64_t offset = a.layout().offset(p, c, 0);

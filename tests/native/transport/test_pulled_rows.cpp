@@ -96,9 +96,9 @@ std::map<int64_t, int> offered_by(const std::vector<std::shared_ptr<Shard>>& sha
   std::map<int64_t, int> offered;
   for (const auto& shard : shards) {
     const auto lock = shard->lock();
-    const auto offer = shard->index().steps(lookahead);
+    const auto drawable = shard->index().steps(lookahead);
     for (const gear::store::Anchor anchor : all_steps(shard->index())) {
-      if (offer->drawable(anchor)) {
+      if (drawable->contains(anchor)) {
         offered[shard->index().id(anchor, gear::store::Unit::kStep)] = 0;
       }
     }

@@ -70,7 +70,7 @@ __global__ void apply_delta(const __grid_constant__ DeviceTables tables, const s
       if (lane_id() == 0) {
         tables.pages[delta.number] = page;
       }
-      warp_set(tables.anchors, delta.number, static_cast<uint64_t>(page.anchors - page.spent));
+      warp_set(tables.anchors, delta.number, uint64_t{delta.drawable});
       warp_set(tables.heads, delta.number, delta.head ? 1 : 0);
     }
     if (tables.priorities != nullptr) {
@@ -100,9 +100,9 @@ DeltaSender::DeltaSender(int device) : staging_(kParts, device) {
   staging_.reserve(kPartBytes, true);
 }
 
-void DeltaSender::send(const Index& index, const Offer& offer, const ChangeLog& log,
+void DeltaSender::send(const Index& index, const Drawable& drawable, const ChangeLog& log,
                        const DeviceTables& tables, cudaStream_t stream) {
-  DeltaEncoder encoder(index, offer, log, tables.priorities != nullptr);
+  DeltaEncoder encoder(index, drawable, log, tables.priorities != nullptr);
   while (!encoder.done()) {
     std::byte* part = staging_.acquire(kPartBytes);
     const DeltaRound round = encoder.next({part, kPartBytes});

@@ -48,7 +48,7 @@ class DeltaSender {
 
   /// Enqueues the changes. Where tables.priorities is set, the largest priority moves to the other
   /// place.
-  void send(const Index& index, const Offer& offer, const ChangeLog& log,
+  void send(const Index& index, const Drawable& drawable, const ChangeLog& log,
             const DeviceTables& tables, cudaStream_t stream);
   /// Whether send() of up to 256 KiB would not wait for the stream.
   bool has_room() const { return staging_.has_free(); }

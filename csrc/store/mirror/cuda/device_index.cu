@@ -50,7 +50,7 @@ __global__ void weigh(const float* priorities, uint64_t count, double alpha, uin
 
 DeviceIndex::DeviceIndex(Index& index, int device, uint64_t lookahead, const DeviceIndex* beside)
     : index_(index),
-      offer_(index.steps(lookahead)),
+      drawable_(index.steps(lookahead)),
       stream_(beside != nullptr ? beside->stream_ : std::make_shared<base::Stream>(device)),
       log_(index.options().num_pages, index.options().page_steps),
       pages_(index.options().num_pages, device),
@@ -71,11 +71,11 @@ DeviceIndex::DeviceIndex(Index& index, int device, uint64_t lookahead, const Dev
            index.options().page_steps,
            index.options().owner};
   log_.everything(index.state().pages, index.state().episodes.size());
-  offer_->attach(log_);
+  drawable_->attach(log_);
 }
 
 DeviceIndex::~DeviceIndex() {
-  offer_->detach(log_);
+  drawable_->detach(log_);
   stream_->drain();
 }
 
@@ -112,7 +112,7 @@ void DeviceIndex::sync() {
     return;
   }
   const base::OnDevice current(device());
-  deltas_.send(index_, *offer_, log_, tables(), *stream_);
+  deltas_.send(index_, *drawable_, log_, tables(), *stream_);
   log_.clear();
   if (holds_priorities()) {
     largest_ = 1 - largest_;

@@ -30,7 +30,7 @@ class DeviceIndex final : public Mirror {
   DeviceIndex& operator=(const DeviceIndex&) = delete;
 
   int device() const override { return stream_->device(); }
-  uint64_t lookahead() const override { return offer_->lookahead(); }
+  uint64_t lookahead() const override { return drawable_->lookahead(); }
   void sync() override;
   bool has_room() const override {
     return deltas_.has_room() && (!updates_ || updates_->has_room());
@@ -51,7 +51,7 @@ class DeviceIndex final : public Mirror {
   /// All that is selected, planned and gathered from this mirror goes on this stream.
   const base::Stream& stream() const { return *stream_; }
   /// The steps of the index that this mirror shows as offered.
-  const Offer& offer() const { return *offer_; }
+  const Drawable& drawable() const { return *drawable_; }
   /// As of what was put on the stream so far.
   const DeviceView& view() const { return view_; }
 
@@ -85,7 +85,7 @@ class DeviceIndex final : public Mirror {
   void take_priorities();
 
   Index& index_;
-  std::shared_ptr<Offer> offer_;
+  std::shared_ptr<Drawable> drawable_;
   std::shared_ptr<base::Stream> stream_;
   ChangeLog log_;
   base::DeviceArray<Page> pages_;

@@ -1,0 +1,271 @@
+#include "store/drawable/drawables.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "store/index/fixed_point.h"
+
+namespace gear::store {
+namespace {
+
+constexpr float kNotCounted = -1.0F;  // no priority is negative
+
+}  // namespace
+
+double episode_priority(const Episode& episode) {
+  if (episode.weight >= 0) {
+    return episode.weight;
+  }
+  if (episode.end == episode.begin) {
+    return 0;
+  }
+  return static_cast<double>(episode.priority_sum) /
+         static_cast<double>((episode.end - episode.begin) << kWeightFractionBits);
+}
+
+Drawables::Drawables(const IndexOptions& options, IndexState& state)
+    : options_(options), state_(state), draws_(options, state), heads_(options.num_pages) {
+  steps_.push_back(std::make_shared<Drawable>(options_, state_, draws_, 0, nullptr));
+  for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
+    refresh(e);
+  }
+}
+
+uint64_t Drawables::bytes() const {
+  uint64_t total = draws_.bytes() + heads_.bytes() + head_weights_.bytes();
+  for (const auto& steps : steps_) {
+    total += steps->bytes();
+  }
+  for (const auto& mask : masks_) {
+    total += mask->bytes();
+  }
+  return total;
+}
+
+const std::shared_ptr<Drawable>& Drawables::steps(uint64_t lookahead,
+                                                  const std::shared_ptr<const Mask>& mask) {
+  for (const auto& steps : steps_) {
+    if (steps->lookahead() == lookahead && steps->mask() == mask) {
+      return steps;
+    }
+  }
+  drop_unused();
+  steps_.push_back(std::make_shared<Drawable>(options_, state_, draws_, lookahead, mask));
+  return steps_.back();
+}
+
+void Drawables::drop_unused() {
+  head_weights_.drop_unused();
+  const auto unused = std::remove_if(steps_.begin() + 1, steps_.end(),
+                                     [](const auto& steps) { return steps.use_count() == 1; });
+  steps_.erase(unused, steps_.end());
+  std::erase_if(masks_, [](const auto& mask) { return mask.use_count() == 1; });
+}
+
+std::shared_ptr<Mask> Drawables::make_mask() {
+  drop_unused();
+  masks_.push_back(std::make_shared<Mask>(options_.num_pages, options_.page_steps));
+  return masks_.back();
+}
+
+void Drawables::mark(Mask& mask, Anchor anchor, bool keep_out) {
+  const auto [page, row] = anchor;
+  if (mask.keeps_out(page, row) == keep_out) {
+    return;
+  }
+  if (keep_out) {
+    mask.out_.set(page, row);
+  } else {
+    mask.out_.clear(page, row);
+  }
+  const uint64_t saturated = state_.counters.saturated_weights;  // counted when they were let in
+  for (const auto& steps : steps_) {
+    if (steps->mask().get() == &mask) {
+      steps->look_again(anchor);
+    }
+  }
+  state_.counters.saturated_weights = saturated;
+}
+
+std::shared_ptr<const SumTree> Drawables::head_weights(double alpha) {
+  std::shared_ptr<WeightTrees::Tree> tree = head_weights_.find(alpha);
+  if (!tree) {
+    tree = head_weights_.make(alpha, options_.num_pages);
+    for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
+      if (drawable(e)) {
+        state_.counters.saturated_weights += weigh(*tree, e) ? 1 : 0;
+      }
+    }
+  }
+  return {tree, &tree->sums};
+}
+
+bool Drawables::weighs_episodes() {
+  head_weights_.drop_unused();
+  return !head_weights_.empty();
+}
+
+bool Drawables::weigh(WeightTrees::Tree& tree, uint32_t e) {
+  const Episode& episode = state_.episodes[e];
+  const auto priority = static_cast<float>(episode_priority(episode));
+  uint64_t weight = 0;
+  const uint64_t cut =
+      fixed_weights({&priority, 1}, tree.alpha, weight_limit(tree.sums.num_leaves()), {&weight, 1});
+  tree.sums.set(episode.head, weight);
+  return cut > 0;
+}
+
+// Of an ended episode every stored step that is unspent may be drawn.
+bool Drawables::drawable(uint32_t e) const {
+  const Episode& episode = state_.episodes[e];
+  return episode.ended() && episode.begin < episode.end && steps().first(e) != kNone &&
+         !draws_.episode_spent(e);
+}
+
+bool Drawables::exhausted(uint32_t e) const {
+  const Episode& episode = state_.episodes[e];
+  return episode.ended() && !drawable(e) &&
+         (episode.begin == episode.end || draws_.in_flight(e) == 0);
+}
+
+// ---- what happens to the index ----
+
+void Drawables::page_changes(uint32_t page) {
+  for (const auto& steps : steps_) {
+    steps->page_changes(page);
+  }
+}
+
+void Drawables::episode_changes(uint32_t episode) {
+  tell([episode](ChangeLog& log) { log.episode(episode); });
+}
+
+void Drawables::episode_weight_changes(uint32_t episode) {
+  tell([episode](ChangeLog& log) { log.episode_weight(episode); });
+}
+
+void Drawables::opened(uint32_t e) {
+  if (steps_.size() > 1) {
+    drop_unused();
+  }
+  if (e < counted_.size()) {
+    counted_[e] = kNotCounted;
+  }
+  draws_.opened(e);
+  for (const auto& steps : steps_) {
+    steps->opened(e);
+  }
+  episode_weight_changes(e);
+}
+
+void Drawables::appends(uint32_t page, uint64_t row, std::span<const float> priorities) {
+  page_changes(page);
+  tell([&](ChangeLog& log) { log.appended(page, row, priorities); });
+}
+
+void Drawables::appended(uint32_t e) {
+  for (const auto& steps : steps_) {
+    steps->extend(e);
+  }
+}
+
+void Drawables::ended(uint32_t e) {
+  appended(e);
+  refresh(e);
+}
+
+void Drawables::drops_head(uint32_t e) {
+  const uint32_t p = state_.episodes[e].head;
+  const uint32_t next = state_.pages[p].next;
+  withdraw(e);
+  episode_changes(e);
+  for (const auto& steps : steps_) {
+    steps->drops_head(e);
+    if (next != kNone) {
+      steps->page_changes(next);
+    }
+  }
+  tell([p](ChangeLog& log) { log.dropped(p); });
+  draws_.drop(p);
+  for (const auto& mask : masks_) {
+    mask->out_.clear_page(p);
+  }
+}
+
+void Drawables::sampled(Anchor anchor, Unit unit) {
+  draws_.sampled(anchor, unit);
+  if (unit == Unit::kStep) {
+    for (const auto& steps : steps_) {
+      steps->look_again(anchor);
+    }
+  }
+  const uint32_t e = state_.pages[anchor.page].episode;
+  if (!drawable(e)) {
+    withdraw(e);
+  }
+}
+
+void Drawables::delivered(Anchor anchor, Unit unit) { draws_.delivered(anchor, unit); }
+
+void Drawables::given_back(Anchor anchor, Unit unit) {
+  const uint64_t saturated = state_.counters.saturated_weights;  // counted when they were drawn
+  draws_.given_back(anchor, unit);
+  if (unit == Unit::kStep) {
+    for (const auto& steps : steps_) {
+      steps->look_again(anchor);
+    }
+  }
+  refresh(state_.pages[anchor.page].episode);
+  state_.counters.saturated_weights = saturated;
+}
+
+void Drawables::updated(std::span<const Anchor> anchors, std::span<const float> priorities) {
+  for (const auto& steps : steps_) {
+    steps->updated(anchors, priorities);
+  }
+}
+
+void Drawables::withdraw(uint32_t e) {
+  const uint32_t head = state_.episodes[e].head;
+  if (head == kNone || heads_[head] == 0) {
+    return;
+  }
+  page_changes(head);
+  ++heads_version_;
+  heads_.set(head, 0);
+  for (const auto& tree : head_weights_) {
+    tree->sums.set(head, 0);
+  }
+}
+
+void Drawables::refresh(uint32_t e) {
+  if (!drawable(e)) {
+    return;
+  }
+  const Episode& episode = state_.episodes[e];
+  if (heads_[episode.head] == 0) {
+    page_changes(episode.head);
+    ++heads_version_;
+    heads_.set(episode.head, 1);
+  }
+  if (e >= counted_.size()) {
+    counted_.resize(state_.episodes.size(), kNotCounted);
+  }
+  const auto priority = static_cast<float>(episode_priority(episode));
+  const bool counts = std::exchange(counted_[e], priority) != priority;
+  for (const auto& tree : head_weights_) {
+    const bool cut = weigh(*tree, e);
+    state_.counters.saturated_weights += cut && counts ? 1 : 0;
+  }
+}
+
+void Drawables::reweigh() {
+  drop_unused();
+  for (uint32_t p = 0; p < options_.num_pages; ++p) {
+    for (const auto& steps : steps_) {
+      steps->reweigh(p);
+    }
+  }
+}
+
+}  // namespace gear::store
