@@ -11,8 +11,8 @@ class BufferStats(TypedDict):
     Attributes:
         anchors: steps that a loader may draw if its outputs do not look ahead.
         bytes: bytes of memory held: pages, index and trees.
-        steps_sampled: draws that were delivered; a step counts each time. Over a group a draw counts
-            on the rank that stores the step, or, where GPUs select, on the rank that asked for it.
+        steps_sampled: draws that were delivered; a step counts each time. Over a group a draw
+            counts on the rank that stores the step, or, where GPUs select, on the one that asked.
         stale_updates: priorities set for steps that had been evicted.
         saturated_weights: priorities that were too large for a weight, and were cut.
     """

@@ -68,7 +68,7 @@ Shard::Shard(Schema schema, const ShardOptions& options, std::optional<SavedStat
       default_priorities_(layout_.page_steps, -1.0F),
       fork_pause_([this] { pause(); }, [this](base::ForkPause::Side side) { resume(side); }) {
   if (!region_->host_accessible()) {
-    home_ = mirror(region_->device(), 0);
+    home_ = mirror(region_->device());
     rows_ = make_row_sink(*region_, layout_.page_bytes, *home_);
   }
 }
@@ -615,21 +615,18 @@ TakenDraws Shard::take_again(std::span<const uint64_t> uses, uint64_t draws, uin
   return taken;
 }
 
-std::shared_ptr<Mirror> Shard::mirror(int device, std::optional<uint64_t> lookahead) {
-  const auto of_device = [device](const auto& mirror) { return mirror->device() == device; };
-  for (const auto& mirror : mirrors_) {
-    if (of_device(mirror) && (!lookahead || mirror->lookahead() == *lookahead)) {
-      return mirror;
-    }
+std::shared_ptr<Mirror> Shard::mirror(int device) {
+  const auto there = std::ranges::find_if(
+      mirrors_, [device](const auto& mirror) { return mirror->device() == device; });
+  if (there != mirrors_.end()) {
+    return *there;
   }
   const auto unused = [](const auto& mirror) { return mirror.use_count() == 1; };
   if (!draw_is_out_ && std::ranges::any_of(mirrors_, unused)) {
     settle_mirrors();
     std::erase_if(mirrors_, unused);
   }
-  const auto beside = std::ranges::find_if(mirrors_, of_device);
-  mirrors_.push_back(make_mirror(index_, device, lookahead.value_or(0),
-                                 beside == mirrors_.end() ? nullptr : beside->get()));
+  mirrors_.push_back(make_mirror(index_, device));
   return mirrors_.back();
 }
 

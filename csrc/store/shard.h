@@ -176,9 +176,9 @@ class Shard {
   /// This thread's draw is out from here on, until it is resolved or given up: see above.
   void begin_draw();
   void end_draw();
-  /// The mirror on that GPU of what laws of that look-ahead (none: of any) may draw; made, empty
-  /// until its sync(), by the first call. Forgotten by a later call once nobody holds it.
-  std::shared_ptr<Mirror> mirror(int device, std::optional<uint64_t> lookahead);
+  /// The mirror on that GPU; made, empty until its sync(), by the first call. Forgotten by a later
+  /// call once nobody holds it.
+  std::shared_ptr<Mirror> mirror(int device);
   std::span<const std::shared_ptr<Mirror>> mirrors() const { return mirrors_; }
   /// One that was made elsewhere, as if mirror() had made it: for tests, which have no GPU.
   void add_mirror(std::shared_ptr<Mirror> mirror) { mirrors_.push_back(std::move(mirror)); }

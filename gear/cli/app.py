@@ -89,8 +89,8 @@ def _run(arguments: list[str]) -> int:
 
 
 def _followed_an_interrupt(error: BaseException) -> bool:
-    """Whether it was raised while a KeyboardInterrupt was on its way: a library's `finally` may fail
-    over what a Ctrl-C kept it from doing."""
+    """Whether it was raised while a KeyboardInterrupt was on its way: a library's `finally` may
+    fail over what a Ctrl-C kept it from doing."""
     before = error.__context__
     while before is not None and not isinstance(before, KeyboardInterrupt):
         before = before.__context__

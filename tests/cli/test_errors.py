@@ -137,7 +137,6 @@ def test_an_interrupt_stays_one_where_a_library_fails_over_it(
     assert "internal" not in capsys.readouterr().err
 
 
-
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     import gear
 

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <bit>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -21,25 +20,43 @@ namespace gear::tests {
 
 // What a mirror holds, brought to the host.
 struct MirrorImage {
+  // Of one set of steps that may be drawn; weights of kMirroredAlpha.
+  struct Steps {
+    std::vector<uint64_t> words, counts, weights;  // bits and leaves
+    uint64_t counts_total = 0, weights_total = 0;
+  };
+
   std::vector<store::Page> pages;
   std::vector<store::DeviceEpisode> episodes;
   std::vector<float> priorities;
-  std::vector<uint64_t> anchors, heads, weights;  // leaves
-  uint64_t anchors_total = 0, heads_total = 0, weights_total = 0;
+  std::vector<uint64_t> heads;
+  uint64_t heads_total = 0;
+  std::vector<Steps> steps;  // of MirroredSteps
   bool levels_agree = true;  // every node is the sum of its children
 };
 
 constexpr double kMirroredAlpha = 0.6;
-constexpr uint64_t kMirroredLookahead = 3;
+
+// The sets of steps that a mirror shows: without look-ahead, with, and with one through a mask.
+struct MirroredSteps {
+  std::shared_ptr<store::Mask> mask;
+
+  explicit MirroredSteps(store::Index& index) : mask(index.make_mask()) {}
+  static constexpr uint64_t kSets = 3;
+  static constexpr uint64_t kLookaheads[kSets] = {0, 3, 1};
+  std::shared_ptr<const store::Mask> mask_of(uint64_t set) const {
+    return set == 2 ? mask : nullptr;
+  }
+};
 
 // One history lived by two indexes: one keeps its priorities itself, the other leaves them to a
 // mirror. Whatever happens, the mirror shows what the first index has, and after a settle the
 // second is equal to it in everything.
 class MirroredHistory {
  public:
-  // Of kMirroredLookahead.
-  using MakeMirror = std::function<std::shared_ptr<store::Mirror>(store::Index&)>;
-  // Makes the mirror hold priorities and the tree of weights of kMirroredAlpha.
+  using MakeMirror =
+      std::function<std::shared_ptr<store::Mirror>(store::Index&, const MirroredSteps&)>;
+  // Makes the mirror hold priorities and the trees of weights of kMirroredAlpha.
   using RequireWeights = std::function<void(store::Mirror&)>;
   using TakeImage = std::function<MirrorImage(store::Mirror&)>;
 
@@ -56,13 +73,18 @@ class MirroredHistory {
         page_steps_(options.index.page_steps),
         reference_(options.index),
         index_(options.index),
-        steps_(reference_.steps(kMirroredLookahead)),
+        reference_sets_(reference_),
+        sets_(index_),
         require_(std::move(require)),
         take_(std::move(take)) {
+    for (uint64_t set = 0; set < MirroredSteps::kSets; ++set) {
+      steps_.push_back(
+          reference_.steps(MirroredSteps::kLookaheads[set], reference_sets_.mask_of(set)));
+    }
     for (int i = 0; i < 40; ++i) {
       operate();  // what there is before the mirror
     }
-    mirror_ = make(index_);
+    mirror_ = make(index_, sets_);
     mirror_->sync();
     for (int i = 0; i < 40; ++i) {
       operate();
@@ -97,7 +119,9 @@ class MirroredHistory {
   }
 
   void begin_priorities() {
-    reference_tree_ = steps_->weights(kMirroredAlpha);
+    for (const auto& steps : steps_) {
+      reference_trees_.push_back(steps->weights(kMirroredAlpha));
+    }
     cpu_reference_tree_ = reference_.steps(0)->weights(1.0);
     cpu_tree_ = index_.steps(0)->weights(1.0);
     require_(*mirror_);
@@ -116,7 +140,9 @@ class MirroredHistory {
       update();
     } else if (kind < 82) {
       update_wrongly();
-    } else if (kind < 84 && mirror_) {
+    } else if (kind < 85) {
+      mark();
+    } else if (kind < 88 && mirror_) {
       mirror_->settle();
     } else if (mirror_) {
       mirror_->sync();
@@ -192,6 +218,16 @@ class MirroredHistory {
     }
   }
 
+  void mark() {
+    std::vector<int64_t> ids;
+    for (uint64_t i = ids_.empty() ? 0 : random(30); i > 0; --i) {
+      ids.push_back(ids_[ids_.size() - 1 - random(std::min<uint64_t>(ids_.size(), 300))]);
+    }
+    const bool may_be_drawn = random(3) == 0;
+    CHECK(reference_.mark(*reference_sets_.mask, ids, may_be_drawn) ==
+          index_.mark(*sets_.mask, ids, may_be_drawn));
+  }
+
   void update_wrongly() {
     if (ids_.size() < 10 || !mirror_ || !mirror_->holds_priorities()) {
       return;
@@ -220,7 +256,6 @@ class MirroredHistory {
       CAPTURE(p);
       const store::Page& seen = image.pages[p];
       REQUIRE(seen.episode == pages[p].episode);
-      REQUIRE(image.anchors[p] == steps_->counts()[p]);
       REQUIRE(image.heads[p] == reference_.drawables().heads()[p]);
       if (seen.episode == store::kNone) {
         continue;
@@ -230,7 +265,7 @@ class MirroredHistory {
       REQUIRE(seen.next == pages[p].next);
       REQUIRE(seen.first_step == pages[p].first_step);
       REQUIRE(seen.rows == pages[p].rows);
-      REQUIRE(seen.anchors == steps_->reached(p));
+      REQUIRE(seen.anchors == pages[p].anchors);
       const store::DeviceEpisode& episode = image.episodes[seen.episode];
       REQUIRE(episode.begin == reference_.episode(seen.episode).begin);
       REQUIRE(episode.end == reference_.episode(seen.episode).end);
@@ -238,20 +273,39 @@ class MirroredHistory {
       REQUIRE(episode.closing_columns == reference_.episode(seen.episode).closing_columns);
     }
     CHECK(image.levels_agree);
-    CHECK(image.anchors_total == steps_->counts().total());
     CHECK(image.heads_total == reference_.drawables().heads().total());
+    for (uint64_t set = 0; set < MirroredSteps::kSets; ++set) {
+      CAPTURE(set);
+      expect_same_steps(image.steps.at(set), *steps_[set]);
+    }
     if (!mirror_->holds_priorities()) {
       return;
     }
     for (uint64_t slot = 0; slot < reference_.num_slots(); ++slot) {
       CAPTURE(slot);
       const store::Anchor anchor = reference_.anchor_of(static_cast<uint32_t>(slot));
-      const float sign = anchor.row < steps_->reached(anchor.page) ? 1.0F : -1.0F;
-      REQUIRE(std::bit_cast<uint32_t>(image.priorities[slot]) ==
-              std::bit_cast<uint32_t>(std::copysign(reference_.state().priorities[slot], sign)));
-      REQUIRE(image.weights[slot] == (*reference_tree_)[slot]);
+      REQUIRE((anchor.row >= pages[anchor.page].anchors ||
+               std::bit_cast<uint32_t>(image.priorities[slot]) ==
+                   std::bit_cast<uint32_t>(reference_.state().priorities[slot])));
+      for (uint64_t set = 0; set < MirroredSteps::kSets; ++set) {
+        REQUIRE(image.steps[set].weights[slot] == (*reference_trees_[set])[slot]);
+      }
     }
-    CHECK(image.weights_total == reference_tree_->total());
+    for (uint64_t set = 0; set < MirroredSteps::kSets; ++set) {
+      CHECK(image.steps[set].weights_total == reference_trees_[set]->total());
+    }
+  }
+
+  void expect_same_steps(const MirrorImage::Steps& seen, const store::Drawable& wanted) {
+    uint64_t word = 0;
+    for (uint32_t p = 0; p < options_.index.num_pages; ++p) {
+      CAPTURE(p);
+      for (const uint64_t bits : wanted.bits().words(p)) {
+        REQUIRE(seen.words.at(word++) == bits);
+      }
+      REQUIRE(seen.counts[p] == wanted.counts()[p]);
+    }
+    CHECK(seen.counts_total == wanted.counts().total());
   }
 
   void expect_settled() {
@@ -284,11 +338,13 @@ class MirroredHistory {
   uint64_t page_steps_;
   store::Index reference_;
   store::Index index_;
-  std::shared_ptr<store::Drawable> steps_;  // of the reference
+  MirroredSteps reference_sets_;
+  MirroredSteps sets_;
+  std::vector<std::shared_ptr<store::Drawable>> steps_;  // of the reference
   RequireWeights require_;
   TakeImage take_;
   std::shared_ptr<store::Mirror> mirror_;
-  std::shared_ptr<const store::SumTree> reference_tree_;
+  std::vector<std::shared_ptr<const store::SumTree>> reference_trees_;
   std::shared_ptr<const store::SumTree> cpu_reference_tree_;
   std::shared_ptr<const store::SumTree> cpu_tree_;
   std::vector<uint32_t> open_ = std::vector<uint32_t>(4, store::kNone);

@@ -9,10 +9,9 @@
 namespace gear::deliver {
 namespace {
 
-std::shared_ptr<store::DeviceIndex> device_index(store::Shard& shard, int device,
-                                                 std::optional<uint64_t> lookahead) {
+std::shared_ptr<store::DeviceIndex> device_index(store::Shard& shard, int device) {
   const auto lock = shard.lock();
-  std::shared_ptr<store::Mirror> mirror = shard.mirror(device, lookahead);
+  std::shared_ptr<store::Mirror> mirror = shard.mirror(device);
   store::DeviceIndex* index = mirror->device_index();
   return {std::move(mirror), index};
 }
@@ -38,9 +37,8 @@ class DeviceRoute::GatherEnd final : public store::ReadEnd {
 
 DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchLayout> layout,
                          int device, const Options& options)
-    : mirror_(device_index(shard, device, options.lookahead)),
-      home_(shard.region().device() < 0 ? nullptr
-                                        : device_index(shard, shard.region().device(), 0)),
+    : mirror_(device_index(shard, device)),
+      home_(shard.region().device() < 0 ? nullptr : device_index(shard, shard.region().device())),
       layout_(std::move(layout)),
       plan_(layout_, shard.layout(), shard.index().num_slots(), device,
             std::max<size_t>(options.joint, 1)),

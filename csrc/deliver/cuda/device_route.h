@@ -33,8 +33,6 @@ class DeviceRoute {
     size_t graphs = 0;
     /// Blocks are of host memory: batches are gathered in this GPU's and copied from there.
     bool to_host = false;
-    /// Of the laws by which steps are drawn; none: no matter.
-    std::optional<uint64_t> lookahead;
   };
 
   /// A batch to fill a block with.

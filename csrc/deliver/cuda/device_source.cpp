@@ -58,7 +58,6 @@ DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, LoaderOptions op
   }
   route.graphs = 2 * depth;
   route.to_host = to_host;
-  route.lookahead = options_.sampler.lookahead;
   route_.emplace(*shard_, layout, device_, route);
   auto lock = shard_->lock();
   shard_->rate_limiter().check_batch(options_.batch_size);

@@ -39,9 +39,8 @@ std::vector<std::byte*> parts_at(const PeerMemory& memory, uint32_t size, uint64
   return all;
 }
 
-std::shared_ptr<store::DeviceIndex> device_index(store::Shard& shard, int device,
-                                                 uint64_t lookahead) {
-  std::shared_ptr<store::Mirror> mirror = shard.mirror(device, lookahead);
+std::shared_ptr<store::DeviceIndex> device_index(store::Shard& shard, int device) {
+  std::shared_ptr<store::Mirror> mirror = shard.mirror(device);
   store::DeviceIndex* index = mirror->device_index();
   return {std::move(mirror), index};
 }
@@ -107,15 +106,18 @@ DeviceGroupDraw::DeviceGroupDraw(const LoaderParts& parts, std::unique_ptr<PeerM
   }
   store::Shard& shard = parts.peers->shard();
   const auto lock = weighted_ ? shard.lock_settled() : shard.lock();
-  mirror_ = device_index(shard, device_, plan::lookahead(parts.options.outputs));
+  mirror_ = device_index(shard, device_);
   if (in_gpu) {
-    home_ = device_index(shard, device_, 0);
+    home_ = device_index(shard, device_);
   }
   // Before the first gather, on whatever stream that is.
   GEAR_CUDA_TRY(cudaMemsetAsync(blocks_done_.get(), 0, blocks_done_.bytes(), mirror_->stream()));
   mirror_->stream().synchronize();
+  if (unit_ == store::Unit::kStep) {
+    steps_ = mirror_->steps(plan::lookahead(parts.options.outputs), parts.options.sampler.mask);
+  }
   if (weighted_) {
-    tree_ = mirror_->weights(parts.options.sampler.alpha);
+    tree_ = mirror_->weights(steps_, parts.options.sampler.alpha);
   }
 }
 
@@ -158,11 +160,12 @@ uint64_t DeviceGroupDraw::launch(const Turn& turn, deliver::DeviceBlock& block) 
   }
   shares_.launch(totals, on_totals, turn.made, stream);
   const DeviceShare& share = shares_.share();
-  const bool steps = unit_ == store::Unit::kStep;
-  const ParcelSender::Find find{weighted_ ? *tree_
-                                : steps   ? view.anchors
-                                          : view.heads,
-                                !weighted_, unit_};
+  const ParcelSender::Find find{.tree = weighted_ ? *tree_
+                                        : steps_  ? steps_->counts()
+                                                  : view.heads,
+                                .holes = steps_ ? steps_->holes() : store::StepWords{},
+                                .by_page = !weighted_,
+                                .unit = unit_};
   sender_.write(turn.number, find, view, totals, share, stream);
   if (gathers_) {  // who has met for this batch may write into the inbox of the one before the last
     gathered_[turn.number % 2].make_wait(stream);

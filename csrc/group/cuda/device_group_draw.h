@@ -92,8 +92,9 @@ class DeviceGroupDraw {
   std::shared_ptr<store::DeviceIndex> mirror_;
   std::shared_ptr<store::DeviceIndex> home_;  ///< that takes rows to the pages; null: they are the
                                               ///< host's
-  std::shared_ptr<const store::DeviceTree> tree_;  ///< of weights; null: uniform
-  std::shared_ptr<UpdateExchange> updates_;        ///< likewise; the buffer's
+  std::shared_ptr<const store::DeviceDrawable> steps_;  ///< null: episodes
+  std::shared_ptr<const store::DeviceTree> tree_;       ///< of weights; null: uniform
+  std::shared_ptr<UpdateExchange> updates_;             ///< likewise; the buffer's
   std::unique_ptr<PeerMemory> memory_;
   DeviceMeeting meeting_;
   DeviceShares shares_;

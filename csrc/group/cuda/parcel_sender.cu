@@ -24,6 +24,7 @@ struct FoundItems {
 
 struct FindJob {
   store::DeviceTree tree;
+  store::StepWords holes;
   OfferedTotals totals;
   DeviceShare share;
   FoundItems found;
@@ -53,8 +54,10 @@ struct Found {
 // `scale`: of weights, to probabilities.
 __device__ Found found_at(const FindJob& job, const store::TreeHit& hit, double scale) {
   if (job.by_page) {
-    return {static_cast<uint32_t>(hit.leaf * job.page_steps + (job.steps ? hit.remainder : 0)),
-            static_cast<float>(scale)};
+    const auto page = static_cast<uint32_t>(hit.leaf);
+    const auto k = static_cast<uint32_t>(hit.remainder);
+    const uint32_t row = job.steps ? store::nth_row(job.holes, page, k) : 0;
+    return {static_cast<uint32_t>(page * job.page_steps + row), static_cast<float>(scale)};
   }
   return {static_cast<uint32_t>(hit.leaf),
           static_cast<float>(static_cast<double>(hit.weight) * scale)};
@@ -273,6 +276,7 @@ void ParcelSender::write(uint64_t number, const Find& find, const store::DeviceV
   const uint64_t items = layout_->batch_size;
   const FoundItems found{slots_.get(), probabilities_.get()};
   const FindJob finding{.tree = find.tree,
+                        .holes = find.holes,
                         .totals = totals,
                         .share = share,
                         .found = found,

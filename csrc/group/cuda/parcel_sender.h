@@ -23,6 +23,7 @@ class ParcelSender {
   /// Where draws are looked up.
   struct Find {
     store::DeviceTree tree;
+    store::StepWords holes;
     bool by_page;  ///< the tree counts what a page offers, else it weighs slots
     store::Unit unit;
   };

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <memory>
+
 #include "base/numbers/divider.h"
 #include "base/numbers/philox.h"
 #include "select/cuda/device_select.h"
 #include "store/id.h"
 #include "store/mirror/cuda/device_search.cuh"
+#include "store/mirror/cuda/step_words.cuh"
 
 namespace gear::select {
 
@@ -62,6 +65,19 @@ inline AnchorTables anchor_tables(const store::DeviceView& view, store::Unit uni
   return {view.pages, base::Divider(static_cast<uint32_t>(view.page_steps)), view.owner,
           unit == store::Unit::kEpisode};
 }
+
+/// The steps, or (null) episodes, that may be drawn, counted by page, and where those of a page
+/// are.
+struct CountedItems {
+  std::shared_ptr<const store::DeviceDrawable> steps;
+  store::DeviceTree counts;
+
+  CountedItems(const SamplerOptions& options, store::DeviceIndex& mirror)
+      : steps(options.unit == store::Unit::kStep ? mirror.steps(options.lookahead, options.mask)
+                                                 : nullptr),
+        counts(steps ? steps->counts() : mirror.view().heads) {}
+  store::StepWords holes() const { return steps ? steps->holes() : store::StepWords{}; }
+};
 
 /// Writes all of `out` but probability and weight: of an anchor in `page`.
 __device__ inline void write_anchor(const DeviceDraw& out, const AnchorTables& tables,

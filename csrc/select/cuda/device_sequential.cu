@@ -8,14 +8,15 @@ namespace {
 
 template <bool kMany>
 __global__ void __launch_bounds__(store::kMostSearchThreads)
-    walk_epoch(const __grid_constant__ store::DeviceTree tree, AnchorTables tables,
-               base::Permutation order, uint64_t first, uint64_t count, float probability,
-               DeviceDraw out) {
+    walk_epoch(const __grid_constant__ store::DeviceTree tree, store::StepWords holes,
+               AnchorTables tables, base::Permutation order, uint64_t first, uint64_t count,
+               float probability, DeviceDraw out) {
   store::search<uint32_t, kMany>(
       tree, count, [&](uint64_t item, uint64_t) { return order(first + item); },
       [&](uint64_t item, const store::TreeHit& hit) {
         const auto page = static_cast<uint32_t>(hit.leaf);
-        const uint32_t row = tables.episodes ? 0 : static_cast<uint32_t>(hit.remainder);
+        const uint32_t row =
+            tables.episodes ? 0 : store::nth_row(holes, page, static_cast<uint32_t>(hit.remainder));
         write_anchor(out, tables, item, page * tables.page_steps.divisor() + row, page);
         out.probabilities[item] = probability;
         out.weights[item] = 1.0F;
@@ -25,7 +26,7 @@ __global__ void __launch_bounds__(store::kMostSearchThreads)
 class DeviceSequential final : public DeviceSampler {
  public:
   DeviceSequential(const SamplerOptions& options, store::Index& index, store::DeviceIndex& mirror)
-      : options_(options), index_(index), mirror_(mirror) {}
+      : options_(options), index_(index), mirror_(mirror), items_(options, mirror) {}
 
   uint64_t advance(uint64_t count) override {
     const Counted counted = select::counted(options_, index_);
@@ -37,12 +38,11 @@ class DeviceSequential final : public DeviceSampler {
 
   void launch(uint64_t items, const DeviceDraw& out) override {
     const base::OnDevice current(mirror_.device());
-    const store::DeviceView& view = mirror_.view();
-    const AnchorTables tables = anchor_tables(view, options_.unit);
-    const store::DeviceTree& tree = tables.episodes ? view.heads : view.anchors;
-    store::launch_search<uint32_t>(walk_epoch<false>, walk_epoch<true>, tree, items,
-                                   mirror_.stream(), tree, tables, epoch_.order(options_.seed),
-                                   epoch_.first(), items, epoch_.probability(), out);
+    const AnchorTables tables = anchor_tables(mirror_.view(), options_.unit);
+    store::launch_search<uint32_t>(walk_epoch<false>, walk_epoch<true>, items_.counts, items,
+                                   mirror_.stream(), items_.counts, items_.holes(), tables,
+                                   epoch_.order(options_.seed), epoch_.first(), items,
+                                   epoch_.probability(), out);
   }
 
   bool capturable() const override { return false; }
@@ -53,6 +53,7 @@ class DeviceSequential final : public DeviceSampler {
   SamplerOptions options_;
   store::Index& index_;
   store::DeviceIndex& mirror_;
+  CountedItems items_;
   Epoch epoch_;
 };
 

@@ -30,7 +30,7 @@ struct SearchState {
   unsigned histogram[kBins];
 };
 
-// Larger for what comes first. Only of a step that is offered: its priority has no sign.
+// Larger for what comes first: a priority has no sign.
 __device__ uint64_t key_of(float priority, uint64_t slot) {
   return uint64_t{__float_as_uint(priority)} << 32 | (~slot & 0xffffffffU);
 }
@@ -66,8 +66,22 @@ __device__ void choose_digit(SearchState* state, const unsigned* histogram, Digi
   }
 }
 
-__global__ void count_digits(const float* priorities, uint64_t count, Digit digit,
-                             SearchState* state) {
+// The priorities by slot, and of which slots they count.
+struct Candidates {
+  const float* priorities;
+  uint64_t count;
+  store::StepWords steps;
+  base::Divider page_steps;
+
+  __device__ bool contain(uint64_t slot) const {
+    const uint32_t page = page_steps.divide(static_cast<uint32_t>(slot));
+    return store::has_step(steps.words, steps.per_page, page,
+                           page_steps.remainder(static_cast<uint32_t>(slot), page));
+  }
+};
+
+__global__ void count_digits(Candidates candidates, Digit digit, SearchState* state) {
+  const uint64_t count = candidates.count;
   __shared__ unsigned histogram[kBins];
   __shared__ bool last;
   for (unsigned bin = threadIdx.x; bin < kBins; bin += kBlock) {
@@ -81,9 +95,10 @@ __global__ void count_digits(const float* priorities, uint64_t count, Digit digi
   for (uint64_t base = uint64_t{blockIdx.x} * kBlock; base < count;
        base += uint64_t{gridDim.x} * kBlock) {
     const uint64_t slot = base + threadIdx.x;
-    const float priority = slot < count ? __ldg(priorities + slot) : -1.0F;
+    const float priority = slot < count ? __ldg(candidates.priorities + slot) : 0.0F;
     const uint64_t key = key_of(priority, slot);
-    const bool counts = !signbit(priority) && (above >= 64 || key >> above == found);
+    const bool counts =
+        slot < count && (above >= 64 || key >> above == found) && candidates.contain(slot);
     const unsigned bin = counts ? static_cast<unsigned>(key >> digit.shift) & mask : kBins;
     // Neighbours often share a digit (equal priorities, slots): one addition for them all.
     int same = 0;
@@ -124,16 +139,11 @@ __global__ void count_digits(const float* priorities, uint64_t count, Digit digi
   }
 }
 
-__global__ void collect(const float* priorities, uint64_t count, uint64_t items, SearchState* state,
-                        uint64_t* keys) {
-  for (uint64_t slot = uint64_t{blockIdx.x} * kBlock + threadIdx.x; slot < count;
+__global__ void collect(Candidates candidates, uint64_t items, SearchState* state, uint64_t* keys) {
+  for (uint64_t slot = uint64_t{blockIdx.x} * kBlock + threadIdx.x; slot < candidates.count;
        slot += uint64_t{gridDim.x} * kBlock) {
-    const float priority = __ldg(priorities + slot);
-    if (signbit(priority)) {
-      continue;
-    }
-    const uint64_t key = key_of(priority, slot);
-    if (key < state->found) {
+    const uint64_t key = key_of(__ldg(candidates.priorities + slot), slot);
+    if (key < state->found || !candidates.contain(slot)) {
       continue;
     }
     const uint64_t place = atomicAdd(&state->collected, 1ULL);
@@ -156,9 +166,11 @@ __global__ void unpack(const uint64_t* keys, uint64_t items, AnchorTables tables
 
 class DeviceTopK final : public DeviceSampler {
  public:
-  DeviceTopK(store::Index& index, store::DeviceIndex& mirror, uint64_t most_items)
+  DeviceTopK(const SamplerOptions& options, store::Index& index, store::DeviceIndex& mirror,
+             uint64_t most_items)
       : index_(index),
         mirror_(mirror),
+        steps_(mirror.steps(options.lookahead, options.mask)),
         state_(1, mirror.device()),
         keys_(most_items, mirror.device()),
         sorted_(most_items, mirror.device()) {
@@ -171,7 +183,7 @@ class DeviceTopK final : public DeviceSampler {
   }
 
   uint64_t advance(uint64_t count) override {
-    const uint64_t items = std::min({count, mirror_.offer().counts().total(), keys_.size()});
+    const uint64_t items = std::min({count, steps_->steps()->counts().total(), keys_.size()});
     index_.count_sampled(items);
     return items;
   }
@@ -182,14 +194,15 @@ class DeviceTopK final : public DeviceSampler {
     const store::DeviceView& view = mirror_.view();
     const uint64_t slots = view.num_pages * view.page_steps;
     const auto blocks = static_cast<unsigned>(std::min(kMaxBlocks, (slots + kBlock - 1) / kBlock));
+    const Candidates candidates{view.priorities, slots, steps_->words(),
+                                base::Divider(static_cast<uint32_t>(view.page_steps))};
     begin_search<<<1, kBlock, 0, stream>>>(state_.get(), items);
     GEAR_CUDA_TRY(cudaGetLastError());
     for (const Digit& digit : kDigits) {
-      count_digits<<<blocks, kBlock, 0, stream>>>(view.priorities, slots, digit, state_.get());
+      count_digits<<<blocks, kBlock, 0, stream>>>(candidates, digit, state_.get());
       GEAR_CUDA_TRY(cudaGetLastError());
     }
-    collect<<<blocks, kBlock, 0, stream>>>(view.priorities, slots, items, state_.get(),
-                                           keys_.get());
+    collect<<<blocks, kBlock, 0, stream>>>(candidates, items, state_.get(), keys_.get());
     GEAR_CUDA_TRY(cudaGetLastError());
     uint64_t bytes = scratch_.bytes();
     GEAR_CUDA_TRY(cub::DeviceRadixSort::SortKeysDescending(scratch_.get(), bytes, keys_.get(),
@@ -204,6 +217,7 @@ class DeviceTopK final : public DeviceSampler {
  private:
   store::Index& index_;
   store::DeviceIndex& mirror_;
+  std::shared_ptr<const store::DeviceDrawable> steps_;
   base::DeviceArray<SearchState> state_;
   base::DeviceArray<uint64_t> keys_;
   base::DeviceArray<uint64_t> sorted_;
@@ -212,9 +226,9 @@ class DeviceTopK final : public DeviceSampler {
 
 }  // namespace
 
-std::unique_ptr<DeviceSampler> make_device_topk(const SamplerOptions&, store::Index& index,
+std::unique_ptr<DeviceSampler> make_device_topk(const SamplerOptions& options, store::Index& index,
                                                 store::DeviceIndex& mirror, uint64_t most_items) {
-  return std::make_unique<DeviceTopK>(index, mirror, most_items);
+  return std::make_unique<DeviceTopK>(options, index, mirror, most_items);
 }
 
 }  // namespace gear::select

@@ -7,14 +7,16 @@ namespace {
 
 template <bool kMany>
 __global__ void __launch_bounds__(store::kMostSearchThreads)
-    draw_uniform(const __grid_constant__ store::DeviceTree tree, AnchorTables tables, uint64_t seed,
-                 DrawState* state, uint64_t count, DeviceDraw out) {
+    draw_uniform(const __grid_constant__ store::DeviceTree tree, store::StepWords holes,
+                 AnchorTables tables, uint64_t seed, DrawState* state, uint64_t count,
+                 DeviceDraw out) {
   const unsigned long long made = state->made;
   store::search<uint32_t, kMany>(
       tree, count, [&](uint64_t item, auto total) { return draw_target(seed, made + item, total); },
       [&](uint64_t item, const store::TreeHit& hit) {
         const auto page = static_cast<uint32_t>(hit.leaf);
-        const uint32_t row = tables.episodes ? 0 : static_cast<uint32_t>(hit.remainder);
+        const uint32_t row =
+            tables.episodes ? 0 : store::nth_row(holes, page, static_cast<uint32_t>(hit.remainder));
         write_anchor(out, tables, item, page * tables.page_steps.divisor() + row, page);
         out.probabilities[item] = static_cast<float>(1.0 / static_cast<double>(hit.total));
         out.weights[item] = 1.0F;
@@ -27,7 +29,11 @@ __global__ void __launch_bounds__(store::kMostSearchThreads)
 class DeviceUniform final : public DeviceSampler {
  public:
   DeviceUniform(const SamplerOptions& options, store::Index& index, store::DeviceIndex& mirror)
-      : options_(options), index_(index), mirror_(mirror), position_(mirror, 0) {}
+      : options_(options),
+        index_(index),
+        mirror_(mirror),
+        items_(options, mirror),
+        position_(mirror, 0) {}
 
   uint64_t advance(uint64_t count) override {
     position_.advance(count);
@@ -37,12 +43,10 @@ class DeviceUniform final : public DeviceSampler {
 
   void launch(uint64_t items, const DeviceDraw& out) override {
     const base::OnDevice current(mirror_.device());
-    const store::DeviceView& view = mirror_.view();
-    const AnchorTables tables = anchor_tables(view, options_.unit);
-    const store::DeviceTree& tree = tables.episodes ? view.heads : view.anchors;
-    store::launch_search<uint32_t>(draw_uniform<false>, draw_uniform<true>, tree, items,
-                                   mirror_.stream(), tree, tables, options_.seed, position_.get(),
-                                   items, out);
+    const AnchorTables tables = anchor_tables(mirror_.view(), options_.unit);
+    store::launch_search<uint32_t>(draw_uniform<false>, draw_uniform<true>, items_.counts, items,
+                                   mirror_.stream(), items_.counts, items_.holes(), tables,
+                                   options_.seed, position_.get(), items, out);
   }
 
   bool capturable() const override { return true; }
@@ -53,6 +57,7 @@ class DeviceUniform final : public DeviceSampler {
   SamplerOptions options_;
   store::Index& index_;
   store::DeviceIndex& mirror_;
+  CountedItems items_;
   DevicePosition position_;
 };
 

@@ -114,7 +114,7 @@ class DeviceWeighted final : public DeviceSampler {
       : seed_(options.seed),
         index_(index),
         mirror_(mirror),
-        tree_(mirror.weights(options.alpha)),
+        tree_(mirror.weights(mirror.steps(options.lookahead, options.mask), options.alpha)),
         position_(mirror, options.beta) {}
 
   uint64_t advance(uint64_t count) override {

@@ -204,7 +204,11 @@ std::vector<std::byte> encode_index(Shard& shard, std::span<const KeptUpdate> ke
   const uint64_t page_steps = index.options().page_steps;
   const std::vector<uint32_t> pages = used_pages(state);
   for (uint32_t p : pages) {
-    out.put_span(std::span(state.priorities).subspan(p * page_steps, page_steps));
+    const auto anchors = state.pages[p].anchors;
+    out.put_span(std::span(state.priorities).subspan(p * page_steps, anchors));
+    for (uint64_t row = anchors; row < page_steps; ++row) {
+      out.put(-0.0F);  // no step lies there
+    }
   }
   for (uint32_t p : pages) {
     if (state.times_sampled.empty()) {

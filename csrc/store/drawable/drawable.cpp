@@ -8,10 +8,11 @@
 namespace gear::store {
 
 Drawable::Drawable(const IndexOptions& options, IndexState& state, const DrawCounts& draws,
-                   uint64_t lookahead, std::shared_ptr<const Mask> mask)
+                   Dirty& dirty, uint64_t lookahead, std::shared_ptr<const Mask> mask)
     : options_(options),
       state_(state),
       draws_(draws),
+      dirty_(dirty),
       lookahead_(lookahead),
       mask_(std::move(mask)),
       bits_(options.num_pages, options.page_steps),
@@ -42,12 +43,6 @@ uint32_t Drawable::reached(uint32_t p) const {
              : static_cast<uint32_t>(std::min(end - page.first_step, options_.page_steps));
 }
 
-void Drawable::page_changes(uint32_t p) {
-  for (ChangeLog* log : logs_) {
-    log->page(p, state_.pages[p].rows, reached(p));
-  }
-}
-
 void Drawable::opened(uint32_t e) {
   if (e >= reached_.size()) {
     reached_.resize(e + 1);
@@ -73,7 +68,6 @@ void Drawable::extend(uint32_t e) {
     }
     const uint64_t first = state_.pages[reached.page].first_step;
     const uint64_t stop = std::min(target, first + options_.page_steps);
-    page_changes(reached.page);
     reach(reached.page, static_cast<uint32_t>(reached.end - first),
           static_cast<uint32_t>(stop - first));
     reached.end = stop;
@@ -103,6 +97,7 @@ void Drawable::reach(uint32_t p, uint32_t from, uint32_t to) {
 
 void Drawable::set_count(uint32_t p, uint64_t count) {
   const uint64_t before = counts_[p];
+  dirty_.page(p);
   counts_.set(p, count);
   if (lists_ && (before == 0) != (count == 0)) {
     if (count == 0) {
@@ -116,7 +111,6 @@ void Drawable::set_count(uint32_t p, uint64_t count) {
 void Drawable::drops_head(uint32_t e) {
   const uint32_t p = state_.episodes[e].head;
   const uint32_t shown = reached(p);
-  page_changes(p);
   ++version_;
   bits_.clear_page(p);
   set_count(p, 0);

@@ -9,7 +9,7 @@
 #include "store/drawable/mask.h"
 #include "store/drawable/page_lists.h"
 #include "store/drawable/weight_trees.h"
-#include "store/index/change_log.h"
+#include "store/index/dirty.h"
 
 namespace gear::store {
 
@@ -23,7 +23,7 @@ namespace gear::store {
 class Drawable {
  public:
   /// `mask` may be null.
-  Drawable(const IndexOptions& options, IndexState& state, const DrawCounts& draws,
+  Drawable(const IndexOptions& options, IndexState& state, const DrawCounts& draws, Dirty& dirty,
            uint64_t lookahead, std::shared_ptr<const Mask> mask);
 
   uint64_t lookahead() const { return lookahead_; }
@@ -59,16 +59,7 @@ class Drawable {
     return lists_ ? lists_->previous(page) : state_.pages[page].previous;
   }
 
-  // ---- mirrors ----
-  /// Rows [0, reached(page)) are followed by enough steps.
-  uint32_t reached(uint32_t page) const;
-  /// From here on `log`, which outlives this or is detached, is told of every change.
-  void attach(ChangeLog& log) { logs_.push_back(&log); }
-  void detach(ChangeLog& log) { std::erase(logs_, &log); }
-  const std::vector<ChangeLog*>& logs() const { return logs_; }
-
   // ---- what happens to the index: see Drawables ----
-  void page_changes(uint32_t page);
   void opened(uint32_t episode);
   /// More steps of the episode are reached.
   void extend(uint32_t episode);
@@ -90,6 +81,8 @@ class Drawable {
   bool kept_out(uint32_t page, uint64_t row) const {
     return draws_.spent(slot(page, row)) || (mask_ && mask_->keeps_out(page, row));
   }
+  // Rows [0, reached(page)) are followed by enough steps.
+  uint32_t reached(uint32_t page) const;
   void reach(uint32_t page, uint32_t from, uint32_t to);
   void set_count(uint32_t page, uint64_t count);
   void set_weights(WeightTrees::Tree& tree, uint32_t page, uint32_t from, uint32_t to);
@@ -97,6 +90,7 @@ class Drawable {
   const IndexOptions& options_;
   IndexState& state_;
   const DrawCounts& draws_;
+  Dirty& dirty_;
   uint64_t lookahead_;
   std::shared_ptr<const Mask> mask_;
   StepBits bits_;
@@ -105,7 +99,6 @@ class Drawable {
   WeightTrees weights_;
   std::vector<Reached> reached_;  // by episode
   uint64_t version_ = 0;
-  std::vector<ChangeLog*> logs_;
   // Of one page, or of one update:
   std::vector<uint64_t> slots_;
   std::vector<float> priorities_;

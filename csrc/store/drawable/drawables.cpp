@@ -23,9 +23,13 @@ double episode_priority(const Episode& episode) {
          static_cast<double>((episode.end - episode.begin) << kWeightFractionBits);
 }
 
-Drawables::Drawables(const IndexOptions& options, IndexState& state)
-    : options_(options), state_(state), draws_(options, state), heads_(options.num_pages) {
-  steps_.push_back(std::make_shared<Drawable>(options_, state_, draws_, 0, nullptr));
+Drawables::Drawables(const IndexOptions& options, IndexState& state, Dirty& dirty)
+    : options_(options),
+      state_(state),
+      dirty_(dirty),
+      draws_(options, state),
+      heads_(options.num_pages) {
+  steps_.push_back(std::make_shared<Drawable>(options_, state_, draws_, dirty_, 0, nullptr));
   for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
     refresh(e);
   }
@@ -50,7 +54,7 @@ const std::shared_ptr<Drawable>& Drawables::steps(uint64_t lookahead,
     }
   }
   drop_unused();
-  steps_.push_back(std::make_shared<Drawable>(options_, state_, draws_, lookahead, mask));
+  steps_.push_back(std::make_shared<Drawable>(options_, state_, draws_, dirty_, lookahead, mask));
   return steps_.back();
 }
 
@@ -130,20 +134,6 @@ bool Drawables::exhausted(uint32_t e) const {
 
 // ---- what happens to the index ----
 
-void Drawables::page_changes(uint32_t page) {
-  for (const auto& steps : steps_) {
-    steps->page_changes(page);
-  }
-}
-
-void Drawables::episode_changes(uint32_t episode) {
-  tell([episode](ChangeLog& log) { log.episode(episode); });
-}
-
-void Drawables::episode_weight_changes(uint32_t episode) {
-  tell([episode](ChangeLog& log) { log.episode_weight(episode); });
-}
-
 void Drawables::opened(uint32_t e) {
   if (steps_.size() > 1) {
     drop_unused();
@@ -155,12 +145,6 @@ void Drawables::opened(uint32_t e) {
   for (const auto& steps : steps_) {
     steps->opened(e);
   }
-  episode_weight_changes(e);
-}
-
-void Drawables::appends(uint32_t page, uint64_t row, std::span<const float> priorities) {
-  page_changes(page);
-  tell([&](ChangeLog& log) { log.appended(page, row, priorities); });
 }
 
 void Drawables::appended(uint32_t e) {
@@ -176,16 +160,10 @@ void Drawables::ended(uint32_t e) {
 
 void Drawables::drops_head(uint32_t e) {
   const uint32_t p = state_.episodes[e].head;
-  const uint32_t next = state_.pages[p].next;
   withdraw(e);
-  episode_changes(e);
   for (const auto& steps : steps_) {
     steps->drops_head(e);
-    if (next != kNone) {
-      steps->page_changes(next);
-    }
   }
-  tell([p](ChangeLog& log) { log.dropped(p); });
   draws_.drop(p);
   for (const auto& mask : masks_) {
     mask->out_.clear_page(p);
@@ -230,7 +208,7 @@ void Drawables::withdraw(uint32_t e) {
   if (head == kNone || heads_[head] == 0) {
     return;
   }
-  page_changes(head);
+  dirty_.page(head);
   ++heads_version_;
   heads_.set(head, 0);
   for (const auto& tree : head_weights_) {
@@ -244,7 +222,7 @@ void Drawables::refresh(uint32_t e) {
   }
   const Episode& episode = state_.episodes[e];
   if (heads_[episode.head] == 0) {
-    page_changes(episode.head);
+    dirty_.page(episode.head);
     ++heads_version_;
     heads_.set(episode.head, 1);
   }

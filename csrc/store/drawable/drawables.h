@@ -12,7 +12,7 @@ namespace gear::store {
 /// with what weight; and what was drawn as often as it may be.
 class Drawables {
  public:
-  Drawables(const IndexOptions& options, IndexState& state);
+  Drawables(const IndexOptions& options, IndexState& state, Dirty& dirty);
 
   uint64_t bytes() const;
   /// Kept for as long as somebody holds it; look-ahead 0 without a mask always. The first call is
@@ -37,13 +37,8 @@ class Drawables {
   /// back.
   bool exhausted(uint32_t episode) const;
 
-  // ---- what happens to the index, before (changes, drops) or after (the others) it does ----
-  void page_changes(uint32_t page);
-  void episode_changes(uint32_t episode);
-  void episode_weight_changes(uint32_t episode);
+  // ---- what happens to the index, before (drops_head) or after (the others) it does ----
   void opened(uint32_t episode);
-  /// Priorities as they were given, to rows that are not counted yet.
-  void appends(uint32_t page, uint64_t row, std::span<const float> priorities);
   void appended(uint32_t episode);
   void ended(uint32_t episode);
   void drops_head(uint32_t episode);
@@ -64,15 +59,6 @@ class Drawables {
   bool weighs_episodes();
 
  private:
-  // Calls what(log) for every log of every drawable.
-  template <class What>
-  void tell(const What& what) {
-    for (const auto& steps : steps_) {
-      for (ChangeLog* log : steps->logs()) {
-        what(*log);
-      }
-    }
-  }
   void withdraw(uint32_t episode);
   void drop_unused();
   /// Sets the episode's leaf; whether its weight was cut.
@@ -80,6 +66,7 @@ class Drawables {
 
   const IndexOptions& options_;
   IndexState& state_;
+  Dirty& dirty_;
   DrawCounts draws_;
   std::vector<std::shared_ptr<Drawable>> steps_;  // the first: look-ahead 0, no mask
   std::vector<std::shared_ptr<Mask>> masks_;

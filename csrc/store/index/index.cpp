@@ -78,8 +78,9 @@ Index::Index(const IndexOptions& options, SavedState saved)
     : options_(checked(options)),
       by_page_steps_(static_cast<uint32_t>(options.page_steps)),
       state_(expand(options, std::move(saved))),
+      dirty_(options.num_pages, options.page_steps),
       chains_(options_, state_),
-      drawables_(options_, state_) {
+      drawables_(options_, state_, dirty_) {
   for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
     refresh(e);
   }
@@ -283,17 +284,24 @@ uint32_t Index::attach_page(uint32_t& e) {
 
 uint32_t Index::take_free_page(uint32_t e) {
   GEAR_CHECK(!state_.free_pages.empty());
-  drawables_.page_changes(state_.free_pages.front());
-  if (state_.episodes[e].tail != kNone) {
-    drawables_.page_changes(state_.episodes[e].tail);
+  const uint32_t page = chains_.attach(e);
+  dirty_.episode(e);
+  dirty_.page(page);
+  if (state_.pages[page].previous != kNone) {
+    dirty_.page(state_.pages[page].previous);
   }
-  return chains_.attach(e);
+  return page;
 }
 
 void Index::drop_head_page(uint32_t e) {
+  dirty_.episode(e);
+  dirty_.page(state_.episodes[e].head);
   drawables_.drops_head(e);
   chains_.rank(e, -1.0);
   chains_.drop_head(e);
+  if (state_.episodes[e].head != kNone) {
+    dirty_.page(state_.episodes[e].head);  // nothing is before it
+  }
 }
 
 void Index::evict_head_page(uint32_t e) {
@@ -306,7 +314,6 @@ void Index::evict_head_page(uint32_t e) {
     return;
   }
   if (episode.head == kNone) {
-    drawables_.episode_weight_changes(e);
     chains_.remove(e);
   } else {
     refresh(e);
@@ -325,8 +332,9 @@ void Index::append(uint32_t e, std::span<const float> priorities) {
   Page& page = state_.pages[episode.tail];
   const uint32_t row = page.rows;
   GEAR_CHECK(row + priorities.size() <= options_.page_steps);
-  drawables_.appends(episode.tail, row, priorities);
-  drawables_.episode_changes(e);
+  dirty_.episode(e);
+  dirty_.page(episode.tail);
+  dirty_.appended(episode.tail, row, priorities);
   float* stored = state_.priorities.data() + slot({episode.tail, row});
   float largest = state_.max_priority;  // in registers: a float that is stored may be any float
   uint64_t sum = 0;
@@ -349,11 +357,13 @@ void Index::end_episode(uint32_t e, EpisodeState end_state, double weight,
                         uint64_t closing_columns) {
   Episode& episode = state_.episodes[e];
   GEAR_CHECK(!episode.ended() && end_state != EpisodeState::kOpen);
-  drawables_.episode_weight_changes(e);
+  dirty_.episode(e);
   if (closing_columns != 0) {
     constexpr float kNoPriority[] = {0.0F};  // a closing step has none
-    drawables_.appends(episode.tail, state_.pages[episode.tail].rows, kNoPriority);
-    ++state_.pages[episode.tail].rows;
+    Page& tail = state_.pages[episode.tail];
+    dirty_.page(episode.tail);
+    dirty_.appended(episode.tail, tail.rows, kNoPriority);
+    ++tail.rows;
   }
   episode.closing_columns = closing_columns;
   episode.weight = weight;
@@ -441,9 +451,18 @@ void Index::raise_max_priority(float priority) {
 // ---- what mirrors give back ----
 
 void Index::take_priorities(uint64_t first_slot, std::span<const float> priorities) {
-  GEAR_CHECK(first_slot + priorities.size() <= state_.priorities.size());
-  std::ranges::transform(priorities, state_.priorities.begin() + static_cast<ptrdiff_t>(first_slot),
-                         [](float priority) { return std::fabs(priority); });
+  const uint64_t end = first_slot + priorities.size();
+  GEAR_CHECK(end <= state_.priorities.size());
+  for (uint64_t slot = first_slot; slot < end;) {
+    const Anchor anchor = anchor_of(static_cast<uint32_t>(slot));
+    const uint64_t of_page = slot - anchor.row;
+    const uint64_t stop = std::min(end, of_page + state_.pages[anchor.page].anchors);
+    if (slot < stop) {
+      std::copy_n(priorities.begin() + static_cast<ptrdiff_t>(slot - first_slot), stop - slot,
+                  state_.priorities.begin() + static_cast<ptrdiff_t>(slot));
+    }
+    slot = of_page + options_.page_steps;
+  }
 }
 
 void Index::settle(std::span<const double> episode_weights, float max_priority,

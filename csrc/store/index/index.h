@@ -136,7 +136,9 @@ class Index {
   /// The largest priority seen so far is at least this: that of other shards of the buffer counts.
   void raise_max_priority(float priority);
 
-  // ---- mirrors ----
+  // ---- mirrors, and others that show what is here ----
+  /// What changed.
+  Dirty& dirty() { return dirty_; }
   /// What a mirror that applied updates gives back: priorities of the slots from `first_slot` on,
   /// in as many calls as it takes, then the rest. Trees and order of eviction are renewed:
   /// O(slots).
@@ -163,6 +165,7 @@ class Index {
   IndexOptions options_;
   base::Divider by_page_steps_;
   IndexState state_;
+  Dirty dirty_;
   PageChains chains_;
   Drawables drawables_;
   TakenDraws taken_;             // since the last take_draws()

@@ -21,32 +21,25 @@ IndexPublisher::IndexPublisher(Index& index, std::shared_ptr<memory::Region> mem
       drawable_(index.steps(0)),
       memory_(std::move(memory)),
       layout_(index.options().num_pages),
-      log_(index.options().num_pages, index.options().page_steps) {
+      reader_(index.dirty()) {
   GEAR_CHECK(memory_->bytes() >= layout_.bytes);
-  drawable_->attach(log_);
-  for (uint32_t e = index.state().oldest; e != kNone; e = index.episode(e).newer) {
-    publish_episode(e);
-  }
-  for (uint32_t page = 0; page < index.options().num_pages; ++page) {
-    publish_page(page);
-  }
-  base::full_fence();
+  publish();
 }
 
-IndexPublisher::~IndexPublisher() { drawable_->detach(log_); }
-
 void IndexPublisher::publish() {
-  if (log_.empty()) {
+  if (reader_.nothing_new()) {
     return;
   }
+  pages_.clear();
+  episodes_.clear();
+  reader_.take(index_.state().episodes.size(), pages_, episodes_);
   base::store_fence();  // the rows, before what says that they are there
-  for (const uint32_t e : log_.episodes()) {
+  for (const uint32_t e : episodes_) {
     publish_episode(e);
   }
-  for (const ChangeLog::PageChange& change : log_.pages()) {
-    publish_page(change.page);
+  for (const uint32_t p : pages_) {
+    publish_page(p);
   }
-  log_.clear();
   base::full_fence();
 }
 

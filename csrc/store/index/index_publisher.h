@@ -2,9 +2,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "memory/region.h"
-#include "store/index/change_log.h"
 #include "store/index/index.h"
 #include "store/index/published_index.h"
 
@@ -13,13 +13,11 @@ namespace gear::store {
 /// Keeps what is published of an index up to date: see published_index.h. Under the shard's lock.
 ///
 /// Cost: an append sets three or four words and one record; a page that changes hands two records.
-/// Beside what is published 5 bytes a page.
 class IndexPublisher {
  public:
   /// Publishes all of `index`, which outlives it, into `memory`, which is as large as
   /// PublishedLayout says and zero.
   IndexPublisher(Index& index, std::shared_ptr<memory::Region> memory);
-  ~IndexPublisher();
   IndexPublisher(const IndexPublisher&) = delete;
   IndexPublisher& operator=(const IndexPublisher&) = delete;
 
@@ -28,7 +26,7 @@ class IndexPublisher {
   /// a copy of the index, but the memory is its parent's (Shard::check_process).
   void publish();
 
-  uint64_t bytes() const { return layout_.bytes + 5 * layout_.levels[0].count; }
+  uint64_t bytes() const { return layout_.bytes; }
 
  private:
   void publish_episode(uint32_t episode);
@@ -37,11 +35,13 @@ class IndexPublisher {
   template <class Record>
   void write(uint64_t place, Record record);
 
-  const Index& index_;
+  Index& index_;
   std::shared_ptr<Drawable> drawable_;
   std::shared_ptr<memory::Region> memory_;
   PublishedLayout layout_;
-  ChangeLog log_;
+  Dirty::Reader reader_;
+  std::vector<uint32_t> pages_;  // that changed
+  std::vector<uint32_t> episodes_;
 };
 
 }  // namespace gear::store

@@ -1,87 +1,80 @@
 #include "store/mirror/delta.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
 #include "base/errors.h"
 
 namespace gear::store {
 
-DeltaEncoder::DeltaEncoder(const Index& index, const Drawable& drawable, const ChangeLog& log,
+DeltaEncoder::DeltaEncoder(Index& index, const Shown& shown,
+                           std::span<const std::shared_ptr<const Drawable>> steps,
                            bool with_priorities)
-    : index_(index), drawable_(drawable), log_(log), with_priorities_(with_priorities) {}
+    : index_(index),
+      dirty_(index.dirty()),
+      shown_(shown),
+      steps_(steps),
+      with_priorities_(with_priorities) {}
 
-DeltaEncoder::Rows DeltaEncoder::rows_of(const ChangeLog::PageChange& change) const {
-  if (!with_priorities_) {
-    return {0, 0};
-  }
-  const Page page = seen(change.page);
-  if (change.kept == 0) {
-    return {0, std::max(change.rows, page.rows)};
-  }
-  const auto [least, most] = std::minmax(change.reached, page.anchors);
-  Rows rows{least, least == most ? least : most};
-  if (page.rows > change.kept) {
-    rows.begin = rows.begin == rows.end ? change.kept : std::min<uint64_t>(rows.begin, change.kept);
-    rows.end = page.rows;
-  }
-  return rows;
+uint64_t DeltaEncoder::records() const {
+  return (index_.options().page_steps + PageDelta::kMaxRows - 1) / PageDelta::kMaxRows;
 }
 
-uint64_t DeltaEncoder::num_values(const ChangeLog::PageChange& change, const Page& page,
-                                  uint64_t begin, uint64_t end) {
-  begin = std::max<uint64_t>(begin, change.kept);
-  end = std::min<uint64_t>(end, page.rows);
-  return end > begin ? end - begin : 0;
+uint64_t DeltaEncoder::words() const {
+  return steps_.size() * (records() + StepBits::words_of(index_.options().page_steps));
 }
 
-// A page as the mirror has it: its steps are those that may be drawn.
-Page DeltaEncoder::seen(uint32_t p) const {
-  Page page = index_.page(p);
-  page.anchors = static_cast<uint16_t>(drawable_.reached(p));
-  return page;
+uint64_t DeltaEncoder::values(const Shown::PageChange& change) const {
+  const uint64_t rows = index_.page(change.page).rows;
+  return with_priorities_ && rows > change.kept ? rows - change.kept : 0;
 }
 
-void DeltaEncoder::encode_page(const ChangeLog::PageChange& change, PageDelta*& record,
-                               float* values, uint32_t& values_done) const {
-  const Page page = seen(change.page);
-  const Rows rows = rows_of(change);
+void DeltaEncoder::encode_page(const Shown::PageChange& change, Cursor& out) const {
+  const Page& page = index_.page(change.page);
+  const uint64_t page_steps = index_.options().page_steps;
   const uint64_t first_slot = index_.slot({change.page, 0});
-  for (uint64_t i = 0; i < rows.num_records(); ++i) {
-    const uint64_t begin = rows.begin + i * PageDelta::kMaxRows;
-    const uint64_t end = std::min(rows.end, begin + PageDelta::kMaxRows);
-    *record++ = {page,
-                 change.page,
-                 values_done,
-                 static_cast<uint16_t>(begin),
-                 static_cast<uint16_t>(end),
-                 change.kept,
-                 static_cast<uint16_t>(drawable_.counts()[change.page]),
-                 i == 0,
-                 index_.drawables().heads()[change.page] != 0};
-    const uint64_t count = num_values(change, page, begin, end);
-    const uint64_t from = first_slot + std::max<uint64_t>(begin, change.kept);
-    for (uint64_t slot = from; slot < from + count; ++slot) {
-      const float priority = std::fabs(index_.state().priorities[slot]);
-      values[values_done++] = log_.took_default(slot) ? -priority : priority;
+  for (uint64_t begin = 0; begin < page_steps; begin += PageDelta::kMaxRows) {
+    const uint64_t end = std::min<uint64_t>(page_steps, begin + PageDelta::kMaxRows);
+    const PageDelta& delta = *out.page = {page,
+                                          change.page,
+                                          out.values_done,
+                                          out.words_done,
+                                          static_cast<uint16_t>(begin),
+                                          static_cast<uint16_t>(end),
+                                          change.kept,
+                                          begin == 0,
+                                          index_.drawables().heads()[change.page] != 0};
+    ++out.page;
+    for (const auto& steps : steps_) {
+      out.words[out.words_done++] = steps->counts()[change.page];
+      const auto of_rows = steps->bits().words(change.page).subspan(begin / 64, delta.num_words());
+      std::ranges::copy(of_rows, out.words + out.words_done);
+      out.words_done += delta.num_words();
+    }
+    if (!with_priorities_) {
+      continue;
+    }
+    for (uint64_t row = std::max<uint64_t>(begin, change.kept);
+         row < std::min<uint64_t>(end, page.rows); ++row) {
+      const float priority = index_.state().priorities[first_slot + row];
+      out.values[out.values_done++] = dirty_.took_default(first_slot + row) ? -priority : priority;
     }
   }
 }
 
-EpisodeDelta DeltaEncoder::encode_episode(uint32_t e) const {
-  const Episode& episode = index_.episode(e);
-  return {episode.begin,      episode.end,  episode.closing_columns, episode.weight, e,
-          log_.weight_set(e), episode.state};
+EpisodeDelta DeltaEncoder::encode_episode(const Shown::EpisodeChange& change) const {
+  const Episode& episode = index_.episode(change.episode);
+  return {episode.begin,     episode.end,  episode.closing_columns, episode.weight, change.episode,
+          change.weight_set, episode.state};
 }
 
 DeltaRound DeltaEncoder::next(std::span<std::byte> out) {
-  const auto& pages = log_.pages();
-  const auto& episodes = log_.episodes();
+  const auto pages = shown_.pages();
+  const auto episodes = shown_.episodes();
   DeltaRound round;
-  const auto add = [&](uint64_t records, uint64_t entries, uint64_t values) {
-    DeltaRound larger{round.num_pages + records, round.num_episodes + entries,
-                      round.num_values + values};
+  const auto add = [&](const DeltaRound& more) {
+    const DeltaRound larger{round.num_pages + more.num_pages,
+                            round.num_episodes + more.num_episodes,
+                            round.num_words + more.num_words, round.num_values + more.num_values};
     const bool fits = larger.bytes() <= out.size();
     if (fits) {
       round = larger;
@@ -89,27 +82,21 @@ DeltaRound DeltaEncoder::next(std::span<std::byte> out) {
     return fits;
   };
   size_t stop_page = next_page_;
-  while (stop_page < pages.size()) {
-    const ChangeLog::PageChange& change = pages[stop_page];
-    const Rows rows = rows_of(change);
-    const uint64_t values = num_values(change, index_.page(change.page), rows.begin, rows.end);
-    if (!add(rows.num_records(), 0, values)) {
-      break;
-    }
+  while (stop_page < pages.size() && add({records(), 0, words(), values(pages[stop_page])})) {
     ++stop_page;
   }
   size_t stop_episode = next_episode_;
-  while (stop_episode < episodes.size() && add(0, 1, 0)) {
+  while (stop_episode < episodes.size() && add({0, 1, 0, 0})) {
     ++stop_episode;
   }
   GEAR_CHECK(stop_page > next_page_ || stop_episode > next_episode_ || done());
 
-  auto* record = reinterpret_cast<PageDelta*>(out.data());
+  Cursor cursor{reinterpret_cast<PageDelta*>(out.data()),
+                reinterpret_cast<uint64_t*>(out.data() + round.words_offset()),
+                reinterpret_cast<float*>(out.data() + round.values_offset())};
   auto* episode = reinterpret_cast<EpisodeDelta*>(out.data() + round.episodes_offset());
-  auto* values = reinterpret_cast<float*>(out.data() + round.values_offset());
-  uint32_t values_done = 0;
   for (; next_page_ < stop_page; ++next_page_) {
-    encode_page(pages[next_page_], record, values, values_done);
+    encode_page(pages[next_page_], cursor);
   }
   for (; next_episode_ < stop_episode; ++next_episode_) {
     *episode++ = encode_episode(episodes[next_episode_]);

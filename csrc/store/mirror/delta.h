@@ -2,11 +2,12 @@
 
 #include <bit>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "base/host_device.h"
-#include "store/index/change_log.h"
-#include "store/index/index.h"
+#include "store/mirror/shown.h"
 
 /// What a mirror is sent of an index: records of pages and episodes that changed. Plain data and
 /// arithmetic, for the host that encodes it and the GPU (or a test) that applies it.
@@ -14,20 +15,23 @@
 namespace gear::store {
 
 /// Rows [begin, end) of a page, at most kMaxRows of them, and, in the first record of a page, the
-/// page itself. Rows before `kept` keep the priority that the mirror has; those of [kept,
-/// page.rows) take values[first_value + row - max(begin, kept)].
+/// page itself. Of those in [kept, page.rows) the mirror has no priority: they take
+/// values[first_value + row - max(begin, kept)]. For each set of steps that the mirror shows lie
+/// from words[first_word] on: how many of the page may be drawn, and the bits of these rows.
 struct alignas(64) PageDelta {
   static constexpr uint32_t kMaxRows = 1024;
 
   Page page;
   uint32_t number;
   uint32_t first_value;
-  uint16_t begin;
+  uint32_t first_word;
+  uint16_t begin;  ///< a multiple of 64
   uint16_t end;
   uint16_t kept;
-  uint16_t drawable;  ///< steps that may be drawn
   bool first;
   bool head;  ///< the page is the head of an episode that may be drawn as a whole
+
+  GEAR_HD uint32_t num_words() const { return (end - begin + 63U) / 64; }
 };
 static_assert(sizeof(PageDelta) == 64);
 
@@ -42,56 +46,56 @@ struct alignas(16) EpisodeDelta {
 };
 static_assert(sizeof(EpisodeDelta) == 48);
 
-/// One copy's worth: the three parts lie behind each other.
+/// One copy's worth: the four parts lie behind each other.
 struct DeltaRound {
   uint64_t num_pages = 0;
   uint64_t num_episodes = 0;
+  uint64_t num_words = 0;
   uint64_t num_values = 0;
 
   GEAR_HD uint64_t episodes_offset() const { return num_pages * sizeof(PageDelta); }
-  GEAR_HD uint64_t values_offset() const {
+  GEAR_HD uint64_t words_offset() const {
     return episodes_offset() + num_episodes * sizeof(EpisodeDelta);
   }
+  GEAR_HD uint64_t values_offset() const { return words_offset() + num_words * sizeof(uint64_t); }
   uint64_t bytes() const { return values_offset() + num_values * sizeof(float); }
 };
 
-/// Goes through a log once, round by round.
+/// Goes through what a mirror has to be sent once, round by round.
 class DeltaEncoder {
  public:
-  /// `with_priorities`: rows and their values are sent, else pages and episodes alone.
-  /// Of what `drawable` has, which told the log.
-  DeltaEncoder(const Index& index, const Drawable& drawable, const ChangeLog& log,
-               bool with_priorities);
+  /// `steps`: the sets that the mirror shows, in its order. `with_priorities`: those that it does
+  /// not have are sent.
+  DeltaEncoder(Index& index, const Shown& shown,
+               std::span<const std::shared_ptr<const Drawable>> steps, bool with_priorities);
 
   bool done() const {
-    return next_page_ == log_.pages().size() && next_episode_ == log_.episodes().size();
+    return next_page_ == shown_.pages().size() && next_episode_ == shown_.episodes().size();
   }
   /// Fills `out` with as much as fits. Room for one page of kMaxPageSteps (256 KiB) is enough.
   DeltaRound next(std::span<std::byte> out);
 
  private:
-  // Rows of a page whose priority, sign or weight may have changed.
-  struct Rows {
-    uint64_t begin;
-    uint64_t end;
-
-    uint64_t num_records() const {
-      return begin == end ? 1 : (end - begin + PageDelta::kMaxRows - 1) / PageDelta::kMaxRows;
-    }
+  // Where the parts of a round are filled on.
+  struct Cursor {
+    PageDelta* page;
+    uint64_t* words;
+    float* values;
+    uint32_t words_done = 0;
+    uint32_t values_done = 0;
   };
-  Rows rows_of(const ChangeLog::PageChange& change) const;
-  // Of a page, how many rows in [begin, end) are sent.
-  static uint64_t num_values(const ChangeLog::PageChange& change, const Page& page, uint64_t begin,
-                             uint64_t end);
-  // Appends the records and values of a page.
-  Page seen(uint32_t page) const;
-  void encode_page(const ChangeLog::PageChange& change, PageDelta*& record, float* values,
-                   uint32_t& values_done) const;
-  EpisodeDelta encode_episode(uint32_t episode) const;
+
+  uint64_t records() const;
+  uint64_t words() const;
+  uint64_t values(const Shown::PageChange& change) const;
+  // Appends the records, words and values of a page.
+  void encode_page(const Shown::PageChange& change, Cursor& out) const;
+  EpisodeDelta encode_episode(const Shown::EpisodeChange& change) const;
 
   const Index& index_;
-  const Drawable& drawable_;
-  const ChangeLog& log_;
+  const Dirty& dirty_;
+  const Shown& shown_;
+  std::span<const std::shared_ptr<const Drawable>> steps_;
   bool with_priorities_;
   size_t next_page_ = 0;
   size_t next_episode_ = 0;

@@ -23,6 +23,12 @@ struct DeviceTree {
   int num_levels;
 };
 
+/// One bit a step, as store::StepBits.
+struct StepWords {
+  const uint64_t* words;  ///< null: the steps of every page are its first rows
+  uint32_t per_page;
+};
+
 /// What a plan needs of an episode; see store::Episode.
 struct alignas(32) DeviceEpisode {
   uint64_t begin;
@@ -36,8 +42,7 @@ struct alignas(32) DeviceEpisode {
 struct DeviceView {
   const Page* pages;
   const DeviceEpisode* episodes;  ///< by Page::episode
-  const float* priorities;        ///< by slot; sign bit set: not offered to samplers
-  DeviceTree anchors;             ///< steps that may be drawn, by page
+  const float* priorities;        ///< by slot
   DeviceTree heads;               ///< 1 at the head page of an episode that may be drawn
   uint64_t num_pages;
   uint64_t page_steps;

@@ -13,8 +13,8 @@ class DeviceIndex;
 class Index;
 
 /// What a GPU keeps of a shard's index, so that selection and planning need no host: pages,
-/// episodes, and, once a sampler there needs them, priorities and trees of weights. One per (shard,
-/// GPU, look-ahead), those of one GPU on one stream; every call is made under the shard's lock.
+/// episodes, which steps may be drawn, and, once a sampler there needs them, priorities and trees
+/// of weights. One per (shard, GPU); every call is made under the shard's lock.
 //
 ///   Index ──sync()──► mirror ◄──update()── training step
 ///     ▲                  │
@@ -28,8 +28,6 @@ class Mirror {
   virtual ~Mirror() = default;
 
   virtual int device() const = 0;
-  /// Of the laws that it serves.
-  virtual uint64_t lookahead() const = 0;
 
   /// Sends what changed in the index (rows in the row sink go first). Returns at once; with nothing
   /// changed it does nothing. Waits only when the device is more than the staging ring behind.
@@ -105,10 +103,8 @@ class RowSink {
 /// These throw InvalidArgument in a build without CUDA, and CudaError for a GPU that is
 /// not there.
 /// `index` outlives the mirror; the mirror and `region` (tier kDevice, of the mirror's GPU) outlive
-/// the sink. `device` -1: the current GPU. `beside`: a mirror of the same index on that GPU, whose
-/// stream this one shares; null: none.
-std::shared_ptr<Mirror> make_mirror(Index& index, int device, uint64_t lookahead = 0,
-                                    const Mirror* beside = nullptr);
+/// the sink. `device` -1: the current GPU.
+std::shared_ptr<Mirror> make_mirror(Index& index, int device);
 std::unique_ptr<RowSink> make_row_sink(memory::Region& region, uint64_t page_bytes, Mirror& mirror);
 
 }  // namespace gear::store

@@ -13,7 +13,7 @@ namespace {
 
 }  // namespace
 
-std::shared_ptr<Mirror> make_mirror(Index&, int, uint64_t, const Mirror*) { refuse(); }
+std::shared_ptr<Mirror> make_mirror(Index&, int) { refuse(); }
 std::unique_ptr<RowSink> make_row_sink(memory::Region&, uint64_t, Mirror&) { refuse(); }
 
 }  // namespace gear::store

@@ -292,7 +292,6 @@ class History {
       }
       REQUIRE(reaching_->counts()[p] == in_page);
       REQUIRE(fresh->counts()[p] == in_page);
-      REQUIRE(fresh->reached(p) == reaching_->reached(p));
     }
   }
 

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "mirrored_history.h"
-#include "store/index/change_log.h"
 #include "store/index/fixed_point.h"
 #include "store/index/update_check.h"
 #include "store/mirror/delta.h"
@@ -15,29 +14,29 @@ using namespace gear::store;
 using gear::testing::tries;
 using gear::tests::kMirroredAlpha;
 using gear::tests::MirroredHistory;
+using gear::tests::MirroredSteps;
 using gear::tests::MirrorImage;
 
 namespace {
 
 class HostMirror final : public Mirror {
  public:
-  HostMirror(Index& index, uint64_t part_bytes)
+  HostMirror(Index& index, const MirroredSteps& sets, uint64_t part_bytes)
       : index_(index),
-        steps_(index.steps(gear::tests::kMirroredLookahead)),
         part_(part_bytes / 64),
-        log_(index.options().num_pages, index.options().page_steps),
-        anchors_(index.options().num_pages),
-        heads_(index.options().num_pages),
-        weights_(index.num_slots()) {
+        shown_(index),
+        words_per_page_(StepBits::words_of(index.options().page_steps)),
+        heads_(index.options().num_pages) {
+    for (uint64_t set = 0; set < MirroredSteps::kSets; ++set) {
+      steps_.push_back(index.steps(MirroredSteps::kLookaheads[set], sets.mask_of(set)));
+      shown_steps_.emplace_back(index.options().num_pages, index.num_slots());
+      shown_steps_.back().words.resize(index.options().num_pages * words_per_page_);
+    }
     image_.pages.resize(index.options().num_pages);
-    image_.episodes.resize(index.options().num_pages + 64);
-    log_.everything(index.state().pages, index.state().episodes.size());
-    steps_->attach(log_);
+    image_.episodes.resize(index.options().num_pages);
   }
-  ~HostMirror() override { steps_->detach(log_); }
 
   int device() const override { return 0; }
-  uint64_t lookahead() const override { return steps_->lookahead(); }
   bool has_room() const override { return true; }
   bool ahead() const override { return ahead_; }
   bool unsettled() const override { return ahead_; }
@@ -47,25 +46,24 @@ class HostMirror final : public Mirror {
   void settled_elsewhere() override { ahead_ = false; }
   void start_over() override {
     ahead_ = false;
-    log_.follow_priorities();
-    log_.everything(index_.state().pages, index_.state().episodes.size());
+    shown_.follow_priorities();
   }
   uint64_t rounds() const { return rounds_; }
 
   void require_priorities() {
-    image_.priorities.assign(index_.num_slots(), -0.0F);
+    image_.priorities.assign(index_.num_slots(), 0.0F);
     episode_weights_.resize(image_.episodes.size());
     largest_ = index_.state().max_priority;
-    log_.follow_priorities();
-    log_.everything(index_.state().pages, index_.state().episodes.size());
+    shown_.follow_priorities();
     sync();
   }
 
   void sync() override {
-    if (log_.empty()) {
+    if (shown_.up_to_date()) {
       return;
     }
-    DeltaEncoder encoder(index_, *steps_, log_, holds_priorities());
+    shown_.look();
+    DeltaEncoder encoder(index_, shown_, steps_, holds_priorities());
     while (!encoder.done()) {
       const auto bytes = std::as_writable_bytes(std::span(part_));
       const DeltaRound round = encoder.next(bytes);
@@ -73,7 +71,6 @@ class HostMirror final : public Mirror {
       apply(round, bytes.data());
       ++rounds_;
     }
-    log_.clear();
     largest_ = std::max(largest_, index_.state().max_priority);
   }
 
@@ -121,15 +118,21 @@ class HostMirror final : public Mirror {
   MirrorImage image() const {
     MirrorImage image = image_;
     for (uint64_t p = 0; p < image.pages.size(); ++p) {
-      image.anchors.push_back(anchors_[p]);
       image.heads.push_back(heads_[p]);
     }
-    for (uint64_t slot = 0; slot < index_.num_slots(); ++slot) {
-      image.weights.push_back(weights_[slot]);
-    }
-    image.anchors_total = anchors_.total();
     image.heads_total = heads_.total();
-    image.weights_total = weights_.total();
+    for (const ShownSteps& shown : shown_steps_) {
+      MirrorImage::Steps& steps = image.steps.emplace_back();
+      steps.words = shown.words;
+      steps.counts_total = shown.counts.total();
+      steps.weights_total = shown.weights.total();
+      for (uint64_t p = 0; p < image.pages.size(); ++p) {
+        steps.counts.push_back(shown.counts[p]);
+      }
+      for (uint64_t slot = 0; slot < index_.num_slots(); ++slot) {
+        steps.weights.push_back(shown.weights[slot]);
+      }
+    }
     return image;
   }
 
@@ -137,20 +140,31 @@ class HostMirror final : public Mirror {
   struct alignas(64) Line {
     std::byte bytes[64];
   };
+  struct ShownSteps {
+    ShownSteps(uint64_t num_pages, uint64_t num_slots) : counts(num_pages), weights(num_slots) {}
+
+    std::vector<uint64_t> words;
+    SumTree counts;
+    SumTree weights;
+  };
 
   void apply(const DeltaRound& round, const std::byte* data) {
     const auto* pages = reinterpret_cast<const PageDelta*>(data);
     const auto* episodes = reinterpret_cast<const EpisodeDelta*>(data + round.episodes_offset());
+    const auto* words = reinterpret_cast<const uint64_t*>(data + round.words_offset());
     const auto* values = reinterpret_cast<const float*>(data + round.values_offset());
     for (uint64_t i = 0; i < round.num_pages; ++i) {
       const PageDelta& delta = pages[i];
       if (delta.first) {
         image_.pages[delta.number] = delta.page;
-        anchors_.set(delta.number, delta.drawable);
         heads_.set(delta.number, delta.head);
       }
       if (holds_priorities()) {
-        apply_rows(delta, values);
+        take_values(delta, values);
+      }
+      for (ShownSteps& shown : shown_steps_) {
+        const uint64_t set = static_cast<uint64_t>(&shown - shown_steps_.data());
+        apply_steps(delta, words + delta.first_word + set * (1 + delta.num_words()), shown);
       }
     }
     for (uint64_t i = 0; i < round.num_episodes; ++i) {
@@ -162,25 +176,31 @@ class HostMirror final : public Mirror {
     }
   }
 
-  void apply_rows(const PageDelta& delta, const float* values) {
+  void take_values(const PageDelta& delta, const float* values) {
     const unsigned sent_from = std::max(delta.begin, delta.kept);
-    for (unsigned row = delta.begin; row < delta.end; ++row) {
-      const uint64_t slot = delta.number * index_.options().page_steps + row;
-      const bool offered = row < delta.page.anchors;
-      float priority = 0.0F;
-      if (row < delta.page.rows) {
-        priority = row < delta.kept
-                       ? std::fabs(image_.priorities[slot])
-                       : resolve_value(values[delta.first_value + row - sent_from], largest_);
-      }
-      put(slot, offered, priority);
+    for (unsigned row = sent_from; row < std::min(delta.end, delta.page.rows); ++row) {
+      image_.priorities[delta.number * index_.options().page_steps + row] =
+          resolve_value(values[delta.first_value + row - sent_from], largest_);
     }
   }
 
-  void put(uint64_t slot, bool offered, float priority) {
+  // Behind `words`, the count, lie the bits of the record's rows.
+  void apply_steps(const PageDelta& delta, const uint64_t* words, ShownSteps& shown) {
+    shown.counts.set(delta.number, words[0]);
+    std::copy_n(words + 1, delta.num_words(),
+                shown.words.begin() +
+                    static_cast<ptrdiff_t>(delta.number * words_per_page_ + delta.begin / 64));
+    for (unsigned row = delta.begin; row < delta.end && holds_priorities(); ++row) {
+      weigh(delta.number * index_.options().page_steps + row, shown);
+    }
+  }
+
+  void weigh(uint64_t slot, ShownSteps& shown) {
+    const uint64_t page = slot / index_.options().page_steps;
+    const uint64_t row = slot % index_.options().page_steps;
+    const bool is = (shown.words[page * words_per_page_ + row / 64] >> row % 64 & 1) != 0;
     bool saturated = false;
-    image_.priorities[slot] = offered ? priority : -priority;
-    weights_.set(slot, offered ? fixed_weight(priority, kMirroredAlpha,
+    shown.weights.set(slot, is ? fixed_weight(image_.priorities[slot], kMirroredAlpha,
                                               weight_limit(index_.num_slots()), saturated)
                                : 0);
   }
@@ -199,18 +219,21 @@ class HostMirror final : public Mirror {
       episode_weights_[page.episode] = static_cast<double>(priority);
     } else {
       largest_ = std::max(largest_, priority);
-      put(id.slot, row < page.anchors, priority);
+      image_.priorities[id.slot] = std::fabs(priority);
+      for (ShownSteps& shown : shown_steps_) {
+        weigh(id.slot, shown);
+      }
     }
   }
 
   Index& index_;
-  std::shared_ptr<Drawable> steps_;
   std::vector<Line> part_;
-  ChangeLog log_;
+  Shown shown_;
+  uint64_t words_per_page_;
+  std::vector<std::shared_ptr<const Drawable>> steps_;
+  std::vector<ShownSteps> shown_steps_;
   MirrorImage image_;
-  SumTree anchors_;
   SumTree heads_;
-  SumTree weights_;
   std::vector<double> episode_weights_;
   float largest_ = 0;
   uint64_t stale_ = 0;
@@ -221,7 +244,10 @@ class HostMirror final : public Mirror {
 
 void live(const MirroredHistory::Options& options, uint64_t part_bytes, uint64_t operations) {
   MirroredHistory history(
-      options, [&](Index& index) { return std::make_unique<HostMirror>(index, part_bytes); },
+      options,
+      [&](Index& index, const MirroredSteps& sets) {
+        return std::make_unique<HostMirror>(index, sets, part_bytes);
+      },
       [](Mirror& mirror) { dynamic_cast<HostMirror&>(mirror).require_priorities(); },
       [](Mirror& mirror) { return dynamic_cast<HostMirror&>(mirror).image(); });
   history.run(operations);
@@ -243,33 +269,4 @@ TEST_CASE("a mirror shows what the index would be, and settling makes it so") {
 TEST_CASE("pages of any size are mirrored, in several records where they are large") {
   live({{61, 1, 0, Evict::kFifo, 0}, 5, 3, false}, 512, tries(4000));
   live({{7, 2500, 0, Evict::kFifo, 0}, 6, 4000, false}, 16 << 10, tries(800));
-}
-
-TEST_CASE("a change log keeps what the mirror shows of a page, once") {
-  ChangeLog log(4, 8);
-  CHECK(log.empty());
-  log.page(2, 5, 3);
-  log.page(2, 6, 3);
-  log.episode(9);
-  log.episode_weight(9);
-  REQUIRE(log.pages().size() == 1);
-  CHECK(log.pages()[0].page == 2);
-  CHECK(log.pages()[0].rows == 5);
-  CHECK(log.pages()[0].kept == 5);
-  CHECK(log.pages()[0].reached == 3);
-  log.dropped(2);
-  CHECK(log.pages()[0].rows == 5);
-  CHECK(log.pages()[0].kept == 0);
-  REQUIRE(log.episodes().size() == 1);
-  CHECK(log.weight_set(9));
-  log.follow_priorities();
-  log.appended(2, 0, std::vector<float>{-1.0F, 2.0F});
-  CHECK(log.took_default(16));
-  CHECK_FALSE(log.took_default(17));
-  log.appended(2, 0, std::vector<float>{1.0F});
-  CHECK_FALSE(log.took_default(16));
-  log.clear();
-  CHECK(log.empty());
-  log.episode(9);
-  CHECK_FALSE(log.weight_set(9));
 }

@@ -22,7 +22,6 @@ constexpr auto kDeadline = 20s;  // of what never comes where somebody waits wit
 class SlowMirror final : public Mirror {
  public:
   int device() const override { return 0; }
-  uint64_t lookahead() const override { return 0; }
   void sync() override {}
   bool has_room() const override {
     ++asked;

@@ -54,6 +54,10 @@ class Twins {
     }
   }
 
+  void mark(const std::vector<int64_t>& ids, bool may_be_drawn) {
+    CHECK(cpu.mark(*cpu_mask, ids, may_be_drawn) == gpu.mark(*gpu_mask, ids, may_be_drawn));
+  }
+
   void update(const std::vector<int64_t>& ids) {
     std::vector<float> priorities;
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -70,6 +74,8 @@ class Twins {
   Index cpu;
   Index gpu;
   store::DeviceIndex mirror;
+  std::shared_ptr<store::Mask> cpu_mask = cpu.make_mask();
+  std::shared_ptr<store::Mask> gpu_mask = gpu.make_mask();
 
  private:
   uint64_t counter_ = 0;
@@ -78,11 +84,12 @@ class Twins {
 // Both samplers select; the same to the bit. Returns the ids.
 class SamePair {
  public:
-  SamePair(Twins& twins, const SamplerOptions& options)
+  SamePair(Twins& twins, const SamplerOptions& options, bool masked = false)
       : twins_(twins),
         options_(options),
-        cpu_(make_sampler(options, twins.cpu)),
-        gpu_(make_device_sampler(options, twins.gpu, twins.mirror, kMostItems)) {
+        cpu_(make_sampler(through(masked ? twins.cpu_mask : nullptr), twins.cpu)),
+        gpu_(make_device_sampler(through(masked ? twins.gpu_mask : nullptr), twins.gpu,
+                                 twins.mirror, kMostItems)) {
     REQUIRE(gpu_ != nullptr);
   }
 
@@ -150,6 +157,12 @@ class SamePair {
   SamplerPosition position() const { return gpu_->position(); }
 
  private:
+  SamplerOptions through(std::shared_ptr<store::Mask> mask) const {
+    SamplerOptions options = options_;
+    options.mask = std::move(mask);
+    return options;
+  }
+
   DeviceDraw out() const {
     return {slots_.get(), probabilities_.get(), weights_.get(),
             ids_.get(),   lengths_.get(),       reinterpret_cast<bool*>(mask_.get())};
@@ -215,6 +228,39 @@ TEST_CASE("what is drawn on the device is what is drawn on the host, to the bit"
     }
     twins.mirror.settle();
     CHECK(twins.gpu.state().priorities == twins.cpu.state().priorities);
+  }
+}
+
+TEST_CASE("draws through a mask are those of the host, of pages of any size") {
+  for (const uint64_t page_steps : {7, 64, 100}) {
+    for (const Policy policy :
+         {Policy::kUniform, Policy::kWeighted, Policy::kTopK, Policy::kSequential}) {
+      CAPTURE(page_steps);
+      CAPTURE(static_cast<int>(policy));
+      Twins twins(40, page_steps);
+      SamplerOptions options = options_of(policy);
+      options.lookahead = 2;
+      for (int i = 0; i < 6; ++i) {
+        twins.add_episode();
+      }
+      SamePair pair(twins, options, true);
+      SamePair all(twins, options);  // beside it: of the same mirror
+      for (int round = 0; round < 10; ++round) {
+        CAPTURE(round);
+        std::vector<int64_t> ids = all.select(40);
+        ids.resize(std::min<size_t>(ids.size(), 20));
+        twins.mark(ids, round % 3 == 2);
+        ids = pair.select(round % 2 == 0 ? 31 : 300);
+        twins.update(ids);
+        if (policy != Policy::kSequential || round == 5) {
+          twins.add_episode();
+        }
+        if (policy == Policy::kSequential) {
+          pair.restore({0, static_cast<uint64_t>(round), 0, 0});
+          all.restore({0, static_cast<uint64_t>(round), 0, 0});
+        }
+      }
+    }
   }
 }
 

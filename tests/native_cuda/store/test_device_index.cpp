@@ -17,6 +17,7 @@ using namespace gear::store;
 using gear::tests::from_device;
 using gear::tests::kMirroredAlpha;
 using gear::tests::MirroredHistory;
+using gear::tests::MirroredSteps;
 using gear::tests::MirrorImage;
 using gear::tests::to_device;
 
@@ -39,38 +40,57 @@ std::vector<uint64_t> leaves_of(const DeviceTree& tree, cudaStream_t stream, uin
   return leaves;
 }
 
-MirrorImage image_of(DeviceIndex& mirror, uint64_t num_episodes) {
+using Sets = std::vector<std::shared_ptr<const DeviceDrawable>>;
+
+MirrorImage image_of(DeviceIndex& mirror, uint64_t num_episodes, const Sets& sets) {
   const DeviceView& view = mirror.view();
   const cudaStream_t stream = mirror.stream();
   MirrorImage image;
   image.pages = from_device(view.pages, view.num_pages, stream);
   image.episodes = from_device(view.episodes, num_episodes, stream);
   bool& agree = image.levels_agree;
-  image.anchors = leaves_of(view.anchors, stream, image.anchors_total, agree);
   image.heads = leaves_of(view.heads, stream, image.heads_total, agree);
-  if (!mirror.holds_priorities()) {
-    return image;
+  if (mirror.holds_priorities()) {
+    image.priorities = from_device(view.priorities, view.num_pages * view.page_steps, stream);
   }
-  image.priorities = from_device(view.priorities, view.num_pages * view.page_steps, stream);
-  const auto tree = mirror.weights(kMirroredAlpha);
-  image.weights = leaves_of(*tree, stream, image.weights_total, agree);
+  for (const auto& steps : sets) {
+    MirrorImage::Steps& seen = image.steps.emplace_back();
+    const StepWords words = steps->words();
+    seen.words = from_device(words.words, view.num_pages * words.per_page, stream);
+    seen.counts = leaves_of(steps->counts(), stream, seen.counts_total, agree);
+    if (mirror.holds_priorities()) {
+      const auto tree = mirror.weights(steps, kMirroredAlpha);
+      seen.weights = leaves_of(*tree, stream, seen.weights_total, agree);
+    }
+  }
   return image;
 }
 
 void live(const MirroredHistory::Options& options, uint64_t operations) {
-  std::shared_ptr<const DeviceTree> kept;
-  std::shared_ptr<const DeviceTree> other;
+  std::vector<std::shared_ptr<const DeviceTree>> kept;
+  Sets sets;
   const uint64_t num_episodes = options.index.num_pages;
   MirroredHistory history(
       options,
-      [](Index& index) {
-        return std::make_shared<DeviceIndex>(index, 0, gear::tests::kMirroredLookahead);
+      [&](Index& index, const MirroredSteps& steps) {
+        const auto mirror = std::make_shared<DeviceIndex>(index, 0);
+        for (uint64_t set = 0; set < MirroredSteps::kSets; ++set) {
+          if (set == 1) {
+            mirror->sync();  // the others are made of a mirror that shows something
+          }
+          sets.push_back(mirror->steps(MirroredSteps::kLookaheads[set], steps.mask_of(set)));
+        }
+        return mirror;
       },
       [&](Mirror& mirror) {
-        kept = dynamic_cast<DeviceIndex&>(mirror).weights(kMirroredAlpha);
-        other = dynamic_cast<DeviceIndex&>(mirror).weights(1.0);
+        for (const auto& steps : sets) {
+          kept.push_back(dynamic_cast<DeviceIndex&>(mirror).weights(steps, kMirroredAlpha));
+        }
+        kept.push_back(dynamic_cast<DeviceIndex&>(mirror).weights(sets[0], 1.0));
       },
-      [&](Mirror& mirror) { return image_of(dynamic_cast<DeviceIndex&>(mirror), num_episodes); });
+      [&](Mirror& mirror) {
+        return image_of(dynamic_cast<DeviceIndex&>(mirror), num_episodes, sets);
+      });
   history.run(operations);
 }
 
@@ -105,10 +125,11 @@ TEST_CASE("a large first sync goes through the ring in many parts") {
     add_episode(index, 190);
   }
   DeviceIndex mirror(index, 0);
-  const auto tree = mirror.weights(1.0);
+  const Sets sets = {mirror.steps(0)};
+  const auto tree = mirror.weights(sets[0], 1.0);
   const auto wanted = index.steps(0)->weights(1.0);
-  const MirrorImage image = image_of(mirror, index.state().episodes.size());
-  CHECK(image.anchors_total == index.steps().counts().total());
+  const MirrorImage image = image_of(mirror, index.state().episodes.size(), sets);
+  CHECK(image.steps[0].counts_total == index.steps().counts().total());
   CHECK(image.levels_agree);
   CHECK(std::equal(image.priorities.begin(), image.priorities.end(),
                    index.state().priorities.begin(), index.state().priorities.end()));
@@ -207,7 +228,7 @@ TEST_CASE("saturated weights and stale ids are counted as by the index") {
     add_episode(*each, 40);
   }
   DeviceIndex mirror(index, 0);
-  const auto tree = mirror.weights(1.0);
+  const auto tree = mirror.weights(mirror.steps(0), 1.0);
   const auto reference_tree = reference.steps(0)->weights(1.0);
   const uint32_t huge = 2;
   for (Index* each : {&index, &reference}) {
@@ -322,7 +343,7 @@ TEST_CASE("who waits for rows on their way to the GPU holds no lock") {
   options.tier = memory::Tier::kDevice;
   options.device = 0;
   const auto shard = std::make_shared<Shard>(testing::schema(), options);
-  const base::Stream& stream = shard->mirror(0, 0)->device_index()->stream();
+  const base::Stream& stream = shard->mirror(0)->device_index()->stream();
   std::atomic<bool> let_go{false};
   GEAR_CUDA_TRY(cudaLaunchHostFunc(
       stream,

@@ -1,14 +1,14 @@
 #pragma once
 
 #include "base/cuda/staging.h"
-#include "store/index/change_log.h"
 #include "store/index/index.h"
 #include "store/mirror/delta.h"
 #include "store/mirror/device_view.h"
 
 namespace gear::store {
 
-constexpr int kMaxWeightTrees = 8;  ///< different alphas at once
+constexpr int kMaxDrawables = 8;    ///< different sets of steps that may be drawn at once
+constexpr int kMaxWeightTrees = 8;  ///< different alphas of them, in all
 
 /// Counters and the largest priority, in device memory. A sync reads max_priority[largest] for
 /// steps that were appended without a priority, and leaves the new one in the other place.
@@ -20,9 +20,14 @@ struct DeviceScalars {
 
 /// What kernels that change a mirror see of it; passed by value.
 struct DeviceTables {
+  struct Steps {
+    uint64_t* words;
+    DeviceTree counts;
+  };
   struct Weights {
     DeviceTree tree;
     double alpha;
+    int steps;  ///< whose weights they are
   };
 
   Page* pages;
@@ -30,26 +35,28 @@ struct DeviceTables {
   float* priorities;        ///< null: not held, and neither is what follows
   double* episode_weights;  ///< negative: mean of its steps'
   DeviceScalars* scalars;
-  DeviceTree anchors;
   DeviceTree heads;
   uint64_t num_slots;
   uint64_t page_steps;
   uint32_t owner;
   int largest;  ///< which of scalars->max_priority is the current one
   uint64_t weight_limit;
+  uint32_t words_per_page;
+  int num_steps;
+  Steps steps[kMaxDrawables];
   int num_weights;
   Weights weights[kMaxWeightTrees];
 };
 
-/// Carries a log's changes to the device: for each 256 KiB of them one copy and one kernel.
+/// Carries what changed to the device: for each 256 KiB of it one copy and one kernel.
 class DeltaSender {
  public:
   explicit DeltaSender(int device);
 
   /// Enqueues the changes. Where tables.priorities is set, the largest priority moves to the other
   /// place.
-  void send(const Index& index, const Drawable& drawable, const ChangeLog& log,
-            const DeviceTables& tables, cudaStream_t stream);
+  void send(DeltaEncoder encoder, float index_largest, const DeviceTables& tables,
+            cudaStream_t stream);
   /// Whether send() of up to 256 KiB would not wait for the stream.
   bool has_room() const { return staging_.has_free(); }
 

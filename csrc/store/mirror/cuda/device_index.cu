@@ -1,10 +1,13 @@
 #include "store/mirror/cuda/device_index.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/errors.h"
+#include "base/numbers/divider.h"
 #include "store/index/fixed_point.h"
 #include "store/mirror/cuda/device_tree.cuh"
+#include "store/mirror/cuda/step_words.cuh"
 
 namespace gear::store {
 namespace {
@@ -33,13 +36,18 @@ __global__ void set_scalars(DeviceScalars* scalars, float largest) {
   scalars->saturated_weights = 0;
 }
 
-__global__ void weigh(const float* priorities, uint64_t count, double alpha, uint64_t limit,
-                      uint64_t* leaves, DeviceScalars* scalars) {
+__global__ void weigh(const float* priorities, uint64_t count, base::Divider page_steps,
+                      StepWords steps, double alpha, uint64_t limit, uint64_t* leaves,
+                      DeviceScalars* scalars) {
   for (uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x; i < count;
        i += uint64_t{gridDim.x} * kBlock) {
-    const float priority = priorities[i];
+    const auto slot = static_cast<uint32_t>(i);
+    const uint32_t page = page_steps.divide(slot);
+    const uint32_t row = page_steps.remainder(slot, page);
     bool saturated = false;
-    leaves[i] = signbit(priority) ? 0 : fixed_weight(priority, alpha, limit, saturated);
+    leaves[i] = has_step(steps.words, steps.per_page, page, row)
+                    ? fixed_weight(priorities[i], alpha, limit, saturated)
+                    : 0;
     if (saturated) {
       atomicAdd(&scalars->saturated_weights, 1ULL);
     }
@@ -48,58 +56,71 @@ __global__ void weigh(const float* priorities, uint64_t count, double alpha, uin
 
 }  // namespace
 
-DeviceIndex::DeviceIndex(Index& index, int device, uint64_t lookahead, const DeviceIndex* beside)
+DeviceIndex::DeviceIndex(Index& index, int device)
     : index_(index),
-      drawable_(index.steps(lookahead)),
-      stream_(beside != nullptr ? beside->stream_ : std::make_shared<base::Stream>(device)),
-      log_(index.options().num_pages, index.options().page_steps),
+      stream_(device),
+      shown_(index),
       pages_(index.options().num_pages, device),
       episodes_(index.options().num_pages, device),
-      anchors_(index.options().num_pages, *stream_, device),
-      heads_(index.options().num_pages, *stream_, device),
+      heads_(index.options().num_pages, stream_, device),
       deltas_(device),
       marked_(base::Event::on(device)) {
   const base::OnDevice current(device);
   static_assert(kNone == 0xffffffff, "all bits set: a page that belongs to no episode");
-  GEAR_CUDA_TRY(cudaMemsetAsync(pages_.get(), 0xff, pages_.bytes(), *stream_));
-  view_ = {pages_.get(),
-           episodes_.get(),
-           nullptr,
-           anchors_.tree(),
-           heads_.tree(),
-           index.options().num_pages,
-           index.options().page_steps,
+  GEAR_CUDA_TRY(cudaMemsetAsync(pages_.get(), 0xff, pages_.bytes(), stream_));
+  view_ = {pages_.get(),         episodes_.get(),           nullptr,
+           heads_.tree(),        index.options().num_pages, index.options().page_steps,
            index.options().owner};
-  log_.everything(index.state().pages, index.state().episodes.size());
-  drawable_->attach(log_);
 }
 
-DeviceIndex::~DeviceIndex() {
-  drawable_->detach(log_);
-  stream_->drain();
-}
+DeviceIndex::~DeviceIndex() { stream_.drain(); }
 
-void DeviceIndex::drop_unused_trees() {
+void DeviceIndex::drop_unused() {
   std::erase_if(weight_trees_, [](const auto& weights) { return weights.use_count() == 1; });
+  std::erase_if(drawables_, [](const auto& steps) { return steps.use_count() == 1; });
+}
+
+std::shared_ptr<const DeviceDrawable> DeviceIndex::steps(uint64_t lookahead,
+                                                         const std::shared_ptr<const Mask>& mask) {
+  const std::shared_ptr<const Drawable> steps = index_.steps(lookahead, mask);
+  for (const auto& there : drawables_) {
+    if (there->steps() == steps) {
+      return there;
+    }
+  }
+  drop_unused();
+  if (drawables_.size() == kMaxDrawables) {
+    throw base::InvalidArgument(base::cat("[select] outputs that look ", lookahead,
+                                          " steps ahead would be the ", kMaxDrawables + 1,
+                                          "th different look-ahead in use on GPU ", device(), ": ",
+                                          kMaxDrawables, " are allowed; drop a loader first"));
+  }
+  drawables_.push_back(std::make_shared<DeviceDrawable>(steps, index_.options(), stream_));
+  return drawables_.back();
 }
 
 DeviceTables DeviceIndex::tables() {
-  drop_unused_trees();
+  drop_unused();
   DeviceTables tables{};
   tables.pages = pages_.get();
   tables.episodes = episodes_.get();
   tables.priorities = priorities_.get();
   tables.episode_weights = episode_weights_.get();
   tables.scalars = scalars_.get();
-  tables.anchors = anchors_.tree();
   tables.heads = heads_.tree();
   tables.num_slots = index_.num_slots();
   tables.page_steps = index_.options().page_steps;
   tables.owner = index_.options().owner;
   tables.largest = largest_;
   tables.weight_limit = weight_limit(index_.num_slots());
+  tables.words_per_page = static_cast<uint32_t>(StepBits::words_of(index_.options().page_steps));
+  for (const auto& steps : drawables_) {
+    tables.steps[tables.num_steps++] = {steps->words_to_change(), steps->counts()};
+  }
   for (const auto& weights : weight_trees_) {
-    tables.weights[tables.num_weights++] = {weights->tree.tree(), weights->alpha};
+    const auto of = std::ranges::find(drawables_, weights->steps);
+    tables.weights[tables.num_weights++] = {weights->tree.tree(), weights->alpha,
+                                            static_cast<int>(of - drawables_.begin())};
   }
   return tables;
 }
@@ -108,12 +129,18 @@ void DeviceIndex::sync() {
   if (rows_ != nullptr) {
     rows_->flush();
   }
-  if (log_.empty()) {
+  if (shown_.up_to_date()) {
     return;
   }
   const base::OnDevice current(device());
-  deltas_.send(index_, *drawable_, log_, tables(), *stream_);
-  log_.clear();
+  const DeviceTables tables = this->tables();
+  std::vector<std::shared_ptr<const Drawable>> steps;
+  for (const auto& there : drawables_) {
+    steps.push_back(there->steps());
+  }
+  shown_.look();
+  deltas_.send({index_, shown_, steps, holds_priorities()}, index_.state().max_priority, tables,
+               stream_);
   if (holds_priorities()) {
     largest_ = 1 - largest_;
   }
@@ -129,29 +156,29 @@ void DeviceIndex::require_priorities() {
   base::DeviceArray<float> priorities(slots, device());
   base::DeviceArray<double> episode_weights(episodes_.size(), device());
   base::DeviceArray<DeviceScalars> scalars(1, device());
-  updates_.emplace(index_.options().owner, slots, episodes_.size(), *stream_);
-  fill<<<blocks_for(slots), kBlock, 0, *stream_>>>(priorities.get(), slots, -0.0F);
+  updates_.emplace(index_.options().owner, slots, episodes_.size(), stream_);
+  fill<<<blocks_for(slots), kBlock, 0, stream_>>>(priorities.get(), slots, 0.0F);
   GEAR_CUDA_TRY(cudaGetLastError());
-  set_scalars<<<1, 1, 0, *stream_>>>(scalars.get(), index_.state().max_priority);
+  set_scalars<<<1, 1, 0, stream_>>>(scalars.get(), index_.state().max_priority);
   GEAR_CUDA_TRY(cudaGetLastError());
   priorities_ = std::move(priorities);
   episode_weights_ = std::move(episode_weights);
   scalars_ = std::move(scalars);
   view_.priorities = priorities_.get();
-  log_.follow_priorities();
-  log_.everything(index_.state().pages, index_.state().episodes.size());
+  shown_.follow_priorities();
 }
 
-std::shared_ptr<const DeviceTree> DeviceIndex::weights(double alpha) {
+std::shared_ptr<const DeviceTree> DeviceIndex::weights(std::shared_ptr<const DeviceDrawable> steps,
+                                                       double alpha) {
   const auto tree_of = [](const std::shared_ptr<WeightTree>& weights) {
     return std::shared_ptr<const DeviceTree>(weights, &weights->tree.tree());
   };
   for (const auto& weights : weight_trees_) {
-    if (weights->alpha == alpha) {
+    if (weights->steps == steps && weights->alpha == alpha) {
       return tree_of(weights);
     }
   }
-  drop_unused_trees();
+  drop_unused();
   if (weight_trees_.size() == kMaxWeightTrees) {
     throw base::InvalidArgument(base::cat("[select] alpha ", alpha, " would be the ",
                                           kMaxWeightTrees + 1, "th in use on GPU ", device(), ": ",
@@ -161,13 +188,14 @@ std::shared_ptr<const DeviceTree> DeviceIndex::weights(double alpha) {
   sync();
   const base::OnDevice current(device());
   const uint64_t slots = index_.num_slots();
-  const auto made =
-      std::make_shared<WeightTree>(WeightTree{alpha, TreeMemory(slots, *stream_, device())});
-  weigh<<<blocks_for(slots), kBlock, 0, *stream_>>>(priorities_.get(), slots, alpha,
-                                                    weight_limit(slots),
-                                                    made->tree.tree().levels[0], scalars_.get());
+  const StepWords words = steps->words();
+  const auto made = std::make_shared<WeightTree>(
+      WeightTree{std::move(steps), alpha, TreeMemory(slots, stream_, device())});
+  weigh<<<blocks_for(slots), kBlock, 0, stream_>>>(
+      priorities_.get(), slots, base::Divider(static_cast<uint32_t>(index_.options().page_steps)),
+      words, alpha, weight_limit(slots), made->tree.tree().levels[0], scalars_.get());
   GEAR_CUDA_TRY(cudaGetLastError());
-  made->tree.sum_levels(*stream_);
+  made->tree.sum_levels(stream_);
   weight_trees_.push_back(made);
   counted_ = true;
   return tree_of(made);
@@ -208,12 +236,12 @@ void DeviceIndex::settle() {
     take_priorities();
     GEAR_CUDA_TRY(cudaMemcpyAsync(weights.data(), episode_weights_.get(),
                                   weights.size() * sizeof(double), cudaMemcpyDeviceToHost,
-                                  *stream_));
+                                  stream_));
   }
   DeviceScalars scalars{};
   GEAR_CUDA_TRY(
-      cudaMemcpyAsync(&scalars, scalars_.get(), sizeof(scalars), cudaMemcpyDeviceToHost, *stream_));
-  stream_->synchronize();
+      cudaMemcpyAsync(&scalars, scalars_.get(), sizeof(scalars), cudaMemcpyDeviceToHost, stream_));
+  stream_.synchronize();
   index_.count_saturated(scalars.saturated_weights);
   if (ahead_) {
     index_.settle(weights, scalars.max_priority[largest_], scalars.stale_updates);
@@ -223,7 +251,7 @@ void DeviceIndex::settle() {
 
 void DeviceIndex::mark() {
   const base::OnDevice current(device());
-  marked_.record(*stream_);
+  marked_.record(stream_);
 }
 
 void DeviceIndex::take_priorities() {
@@ -240,8 +268,8 @@ void DeviceIndex::take_priorities() {
     }
     GEAR_CUDA_TRY(cudaMemcpyAsync(settling_.get() + turn * part, priorities_.get() + first,
                                   std::min(part, slots - first) * sizeof(float),
-                                  cudaMemcpyDeviceToHost, *stream_));
-    copied[turn].record(*stream_);
+                                  cudaMemcpyDeviceToHost, stream_));
+    copied[turn].record(stream_);
   };
   copy(0, 0);
   uint64_t turn = 0;
@@ -254,21 +282,18 @@ void DeviceIndex::take_priorities() {
 
 void DeviceIndex::settled_elsewhere() {
   const base::OnDevice current(device());
-  set_scalars<<<1, 1, 0, *stream_>>>(scalars_.get(), -1.0F);
+  set_scalars<<<1, 1, 0, stream_>>>(scalars_.get(), -1.0F);
   GEAR_CUDA_TRY(cudaGetLastError());
   ahead_ = counted_ = false;
 }
 
 void DeviceIndex::start_over() {
   settled_elsewhere();
-  log_.follow_priorities();
-  log_.everything(index_.state().pages, index_.state().episodes.size());
+  shown_.follow_priorities();
 }
 
-std::shared_ptr<Mirror> make_mirror(Index& index, int device, uint64_t lookahead,
-                                    const Mirror* beside) {
-  return std::make_shared<DeviceIndex>(index, device < 0 ? base::current_device() : device,
-                                       lookahead, static_cast<const DeviceIndex*>(beside));
+std::shared_ptr<Mirror> make_mirror(Index& index, int device) {
+  return std::make_shared<DeviceIndex>(index, device < 0 ? base::current_device() : device);
 }
 
 }  // namespace gear::store

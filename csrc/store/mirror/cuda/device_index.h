@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/cuda/cuda.h"
-#include "store/index/change_log.h"
 #include "store/index/index.h"
 #include "store/mirror/cuda/device_delta.h"
+#include "store/mirror/cuda/device_drawable.h"
 #include "store/mirror/cuda/device_tree.h"
 #include "store/mirror/cuda/device_update.h"
 #include "store/mirror/device_view.h"
@@ -17,20 +17,17 @@ namespace gear::store {
 
 /// The mirror, as CUDA code sees it.
 ///
-/// Memory: 32 bytes a page and 32 an episode (room for one a page), 8.3 bytes a page for each of
-/// the two trees of counts; with priorities 8 bytes a step, and 8.3 a step for each alpha in use.
+/// Memory: 32 bytes a page and 32 an episode (room for one a page), 8.3 bytes a page for the tree
+/// of heads; with priorities 8 bytes a step, and 8.3 a step for each tree of weights in use.
 class DeviceIndex final : public Mirror {
  public:
-  /// Starts with everything the index holds waiting for the first sync(). `beside`: see
-  /// make_mirror. Throws OutOfMemory.
-  DeviceIndex(Index& index, int device, uint64_t lookahead = 0,
-              const DeviceIndex* beside = nullptr);
+  /// Starts with everything the index holds waiting for the first sync(). Throws OutOfMemory.
+  DeviceIndex(Index& index, int device);
   ~DeviceIndex() override;
   DeviceIndex(const DeviceIndex&) = delete;
   DeviceIndex& operator=(const DeviceIndex&) = delete;
 
-  int device() const override { return stream_->device(); }
-  uint64_t lookahead() const override { return drawable_->lookahead(); }
+  int device() const override { return stream_.device(); }
   void sync() override;
   bool has_room() const override {
     return deltas_.has_room() && (!updates_ || updates_->has_room());
@@ -49,20 +46,23 @@ class DeviceIndex final : public Mirror {
   DeviceIndex* device_index() noexcept override { return this; }
 
   /// All that is selected, planned and gathered from this mirror goes on this stream.
-  const base::Stream& stream() const { return *stream_; }
-  /// The steps of the index that this mirror shows as offered.
-  const Drawable& drawable() const { return *drawable_; }
+  const base::Stream& stream() const { return stream_; }
+  /// The steps that laws of this look-ahead and mask may draw; for as long as the caller holds it.
+  /// The first call copies a bit a step, and waits for the stream. Throws InvalidArgument for more
+  /// than kMaxDrawables different ones at once.
+  std::shared_ptr<const DeviceDrawable> steps(uint64_t lookahead,
+                                              const std::shared_ptr<const Mask>& mask = nullptr);
   /// As of what was put on the stream so far.
   const DeviceView& view() const { return view_; }
 
   /// From here on the mirror holds priorities. The index's own must be up to date: Shard::settle()
   /// comes first. O(steps) the first time; throws OutOfMemory.
   void require_priorities();
-  /// Fixed-point p^alpha by slot, 0 for steps that are not offered. The first call for an alpha
-  /// builds the tree in O(steps), and requires priorities; it is kept up to date for as long as a
-  /// caller holds it. Throws InvalidArgument for more than kMaxWeightTrees different alphas at
-  /// once.
-  std::shared_ptr<const DeviceTree> weights(double alpha);
+  /// Fixed-point p^alpha by slot, 0 for all but these steps. The first call for an alpha builds the
+  /// tree in O(steps), and requires priorities; it is kept up to date for as long as a caller holds
+  /// it. Throws InvalidArgument for more than kMaxWeightTrees different ones at once.
+  std::shared_ptr<const DeviceTree> weights(std::shared_ptr<const DeviceDrawable> steps,
+                                            double alpha);
 
   /// Where the largest priority seen so far stands, as of what was put on the stream so far;
   /// priorities are held.
@@ -76,25 +76,25 @@ class DeviceIndex final : public Mirror {
 
  private:
   struct WeightTree {
+    std::shared_ptr<const DeviceDrawable> steps;
     double alpha;
     TreeMemory tree;
   };
 
   DeviceTables tables();
-  void drop_unused_trees();
+  void drop_unused();
   void take_priorities();
 
   Index& index_;
-  std::shared_ptr<Drawable> drawable_;
-  std::shared_ptr<base::Stream> stream_;
-  ChangeLog log_;
+  base::Stream stream_;
+  Shown shown_;
   base::DeviceArray<Page> pages_;
   base::DeviceArray<DeviceEpisode> episodes_;
   base::DeviceArray<float> priorities_;
   base::DeviceArray<double> episode_weights_;
   base::DeviceArray<DeviceScalars> scalars_;
-  TreeMemory anchors_;
   TreeMemory heads_;
+  std::vector<std::shared_ptr<DeviceDrawable>> drawables_;
   std::vector<std::shared_ptr<WeightTree>> weight_trees_;
   DeltaSender deltas_;
   std::optional<UpdateQueue> updates_;  // with priorities

@@ -6,6 +6,7 @@
 #include "store/index/fixed_point.h"
 #include "store/index/update_check.h"
 #include "store/mirror/cuda/device_tree.cuh"
+#include "store/mirror/cuda/step_words.cuh"
 
 namespace gear::store {
 namespace {
@@ -31,7 +32,8 @@ struct Updates {
 struct Target {
   bool stored;
   bool episode;
-  bool offered;
+  uint32_t page;
+  uint32_t row;
   uint32_t slot;
   uint32_t episode_number;
 };
@@ -53,8 +55,12 @@ __device__ Target target_of(const DeviceTables& tables, const Updates& updates, 
     return {};
   }
   const DeviceEpisode& episode = tables.episodes[page.episode];
-  return {is_stored(id, row, page, episode.begin, episode.end), id.episode, row < page.anchors,
-          id.slot, page.episode};
+  return {is_stored(id, row, page, episode.begin, episode.end),
+          id.episode,
+          number,
+          row,
+          id.slot,
+          page.episode};
 }
 
 __device__ Named look_up(const DeviceTables& tables, const Updates& updates, uint32_t thread) {
@@ -117,15 +123,16 @@ __device__ void raise_largest(float* largest, float priority) {
   }
 }
 
-// Weighs the targets of a warp anew in every tree: of the steps that are `offered` what is cut is
+// Weighs the targets of a warp anew in every tree: of the `steps` that it may draw what is cut is
 // counted, and those that are `last` are set.
 __device__ void weigh_warp(const DeviceTables& tables, const Target& target, float priority,
-                           bool offered, bool last) {
+                           bool step, bool last) {
   for (int k = 0; k < tables.num_weights; ++k) {
     const DeviceTables::Weights& weights = tables.weights[k];
     uint64_t gained = 0;
     bool saturated = false;
-    if (offered) {
+    if (step && has_step(tables.steps[weights.steps].words, tables.words_per_page, target.page,
+                         target.row)) {
       const uint64_t after = fixed_weight(priority, weights.alpha, tables.weight_limit, saturated);
       if (last) {
         uint64_t* leaf = weights.tree.levels[0] + target.slot;
@@ -147,11 +154,11 @@ __device__ void settle(const DeviceTables& tables, const Updates& updates, const
   raise_largest(&tables.scalars->max_priority[tables.largest], step ? fabsf(priority) : 0.0F);
   const bool last = target.stored && take_claim(updates, named);
   if (last && step) {
-    tables.priorities[target.slot] = target.offered ? fabsf(priority) : -fabsf(priority);
+    tables.priorities[target.slot] = fabsf(priority);
   } else if (last) {
     tables.episode_weights[target.episode_number] = static_cast<double>(priority);
   }
-  weigh_warp(tables, target, priority, step && target.offered, last);
+  weigh_warp(tables, target, priority, step, last);
 }
 
 __global__ void claim_updates(const __grid_constant__ DeviceTables tables,
