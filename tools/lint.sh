@@ -48,6 +48,7 @@ check shellcheck shellcheck "${shell[@]}"
 check hadolint hadolint recipes/containers/Dockerfile
 check codespell codespell
 check layers python tools/check_layers.py
+check old-names python tools/check_old_names.py
 check stubs tools/check_stubs.sh
 if [ -z "$without" ]; then check clang-tidy tidied; fi
 

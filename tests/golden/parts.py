@@ -24,8 +24,8 @@ class Parts:
     ids: ids and probabilities. rows: the data of outputs, lengths, masks, cu_seqlens. weights:
     importance weights. state: the loader's state_dict. buffer: episodes, ids, priorities, counts.
     drawn: how many draws count on this rank, in flight at each state and at the end. Of it the sum
-    over ranks must not change: a draw counts where the step is stored, or, where GPUs select, on the
-    rank that asked for it.
+    over ranks must not change: a draw counts where the step is stored, or, where GPUs select, on
+    the rank that asked for it.
     """
 
     def __init__(self) -> None:
