@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 from gear import _core
@@ -14,6 +15,7 @@ from gear.schema import Schema
 
 Autoreset = Literal["next_step", "same_step", "disabled"]
 MODES: tuple[Autoreset, ...] = get_args(Autoreset)
+DEFAULT_FINAL = "obs"
 
 
 class VectorWriter(InProcess, _core.VectorWriter):
@@ -59,7 +61,7 @@ class VectorWriter(InProcess, _core.VectorWriter):
         envs: Any,
         *,
         autoreset: Any = None,
-        final: str | Sequence[str] | None = "obs",
+        final: str | Sequence[str] | None = DEFAULT_FINAL,
         episodes: Sequence[int | None] | None = None,
         timeout_s: float | None = None,
     ) -> None:
@@ -71,7 +73,7 @@ class VectorWriter(InProcess, _core.VectorWriter):
             shard,
             count,
             mode == "next_step",
-            closing_columns(final, schema) if mode == "next_step" else [],
+            closing_columns(final, schema, mode),
             checked_episodes(episodes, count, mode),
             wait_s,
         )
@@ -124,8 +126,8 @@ class VectorWriter(InProcess, _core.VectorWriter):
 
 def num_environments(envs: Any) -> int:
     count = getattr(envs, "num_envs", envs)
-    if isinstance(count, int) and not isinstance(count, bool) and count >= 1:
-        return count
+    if isinstance(count, Integral) and not isinstance(count, bool) and count >= 1:
+        return int(count)
     raise InvalidArgument(
         f"[ingest] envs {envs!r}: a number of environments, 1 or more, or a vector environment "
         "with num_envs is allowed; a saved episode to go on with is named by episode="
@@ -172,10 +174,22 @@ def check_names(schema: Schema) -> None:
             )
 
 
-def closing_columns(final: str | Sequence[str] | None, schema: Schema) -> list[str]:
-    """The columns of which the row behind an end makes the closing step."""
+def closing_columns(final: Any, schema: Schema, mode: Autoreset) -> list[str]:
+    """The columns of which the row behind an end makes the closing step: of "next_step" alone."""
     columns = [column.name for column in schema.columns]
+    if final is not None and not isinstance(final, (str, Sequence)):
+        raise InvalidArgument(
+            f"[ingest] final {final!r}: the name of a column, several, or None, of {columns}, is "
+            "allowed"
+        )
     names = [final] if isinstance(final, str) else list(final or [])
+    if mode != "next_step":
+        if names not in ([], [DEFAULT_FINAL]):
+            raise InvalidArgument(
+                f"[ingest] final {final!r} is for autoreset 'next_step', whose row behind an "
+                f"episode's end it names; of {mode!r} give append(final={{...}}) with the flag"
+            )
+        return []
     for name in names:
         if name not in columns:
             raise InvalidArgument(

@@ -143,7 +143,7 @@ class Buffer:
     ) -> None:
         if final is not None:
             if episode.end % self.page_steps == 0:
-                self._begin_a_page(episode)
+                self._begin_a_page(episode, closing=True)
             episode.closing = {name: np.array(value) for name, value in final.items()}
         episode.state = "terminated" if terminated else "truncated"
         episode.weight = weight
@@ -161,9 +161,9 @@ class Buffer:
 
     # ---- eviction ----
 
-    def _begin_a_page(self, episode: Episode) -> None:
+    def _begin_a_page(self, episode: Episode, *, closing: bool = False) -> None:
         while sum(len(e.pages) for e in self.episodes) >= self.num_pages:
-            victim = self._victim(episode)
+            victim = self._victim(episode, closing)
             if victim is None:
                 raise MemoryError
             victim.begin = min(victim.begin + self.page_steps, victim.end)
@@ -177,19 +177,20 @@ class Buffer:
         self.num_filled += 1
         episode.pages.append(self.num_filled)
 
-    def _victim(self, requester: Episode) -> Episode | None:
-        """A page into which an open episode still writes cannot go, but for its own next one."""
+    def _victim(self, requester: Episode, closing: bool) -> Episode | None:
+        """A page into which an open episode still writes cannot go, but for its own next step."""
         evictable = [e for e in self.episodes if e.ended or len(e.pages) > 1]
         ended = [e for e in evictable if e.ended]
-        own = len(requester.pages) > 0
         if self.evict == "lifo" and ended:
             return ended[-1]
         if self.evict == "lowest_priority" and ended:
             return min(ended, key=lambda e: (e.exact_priority(), e.uid))
-        if self.evict != "fifo" and own:
+        if self.evict != "fifo" and len(requester.pages) > 1:
             return requester
-        evictable += [requester] if own and requester not in evictable else []
-        return min(evictable, key=lambda e: e.pages[0], default=None)
+        only = [requester] if len(requester.pages) == 1 and not closing else []
+        if self.evict == "fifo":
+            evictable += only
+        return min(evictable or only, key=lambda e: e.pages[0], default=None)
 
     # ---- reading ----
 

@@ -59,7 +59,7 @@ void GivenSteps::drop() {
 }
 
 uint64_t GivenSteps::read(const py::kwargs& columns, bool many,
-                          std::initializer_list<PyObject*> others) {
+                          std::initializer_list<PyObject*> others, std::span<const bool> mask) {
   for (size_t c = 0; c < names_.size(); ++c) {
     const py::handle value = PyDict_GetItemWithError(columns.ptr(), names_[c].ptr());
     if (!value) {
@@ -81,7 +81,7 @@ uint64_t GivenSteps::read(const py::kwargs& columns, bool many,
   for (size_t c = 1; many && c < inputs_.size(); ++c) {
     if (inputs_[c].steps() != steps) {
       throw base::InvalidArgument(base::cat(
-          "[ingest] column '", (*schema_)[c].name, "' has ", inputs_[c].steps(), " steps, column '",
+          "[ingest] column '", (*schema_)[c].name, "' has ", inputs_[c].steps(), " rows, column '",
           (*schema_)[0].name, "' has ", steps, ": give all columns as many"));
     }
   }
@@ -90,7 +90,7 @@ uint64_t GivenSteps::read(const py::kwargs& columns, bool many,
     return steps;
   }
   if (many) {
-    read_priorities(priority, steps);
+    read_priorities(priority, steps, mask);
   } else {
     priorities_.push_back(checked_priority(priority));
   }
@@ -106,7 +106,7 @@ void GivenSteps::read_some(const py::dict& columns) {
   }
 }
 
-void GivenSteps::read_priorities(py::handle value, uint64_t steps) {
+void GivenSteps::read_priorities(py::handle value, uint64_t steps, std::span<const bool> mask) {
   const auto array = py::array_t<double, py::array::c_style | py::array::forcecast>::ensure(value);
   if (!array ||
       (array.ndim() != 0 && (array.ndim() != 1 || static_cast<uint64_t>(array.size()) != steps))) {
@@ -114,11 +114,12 @@ void GivenSteps::read_priorities(py::handle value, uint64_t steps) {
     throw base::InvalidArgument(
         base::cat("[ingest] priority of shape ",
                   array ? py::str(array.attr("shape")).cast<std::string>() : "?",
-                  ": one number, or one a step (", steps, "), is allowed"));
+                  ": one number, or one a row (", steps, "), is allowed"));
   }
   for (uint64_t i = 0; i < steps; ++i) {
     const double number = array.data()[array.ndim() == 0 ? 0 : i];
-    priorities_.push_back(checked_priority(py::float_(number), number));
+    const bool matters = mask.size() != steps || mask[i];
+    priorities_.push_back(matters ? checked_priority(py::float_(number), number) : 0.0F);
   }
 }
 

@@ -29,8 +29,9 @@ class GivenSteps {
 
   /// Reads every column, and `priority`, of one step, or (`many`) of as many as there are; returns
   /// how many. Any other keyword than `others` is refused; one of these may be a column as well.
-  /// Throws InvalidArgument.
-  uint64_t read(const py::kwargs& columns, bool many, std::initializer_list<PyObject*> others = {});
+  /// `mask` (null: all): of which rows the priority matters. Throws InvalidArgument.
+  uint64_t read(const py::kwargs& columns, bool many, std::initializer_list<PyObject*> others = {},
+                std::span<const bool> mask = {});
   /// Reads these columns alone of one step; the rows of others are null.
   void read_some(const py::dict& columns);
 
@@ -42,7 +43,7 @@ class GivenSteps {
  private:
   void drop();
   bool is_column(PyObject* name) const;
-  void read_priorities(py::handle value, uint64_t steps);
+  void read_priorities(py::handle value, uint64_t steps, std::span<const bool> mask);
   [[noreturn]] void refuse_missing(size_t column, const py::kwargs& columns) const;
   [[noreturn]] void refuse_unknown(const py::kwargs& columns,
                                    std::initializer_list<PyObject*> others) const;

@@ -37,15 +37,17 @@ class PyVectorWriter {
     const Kept kept(*this);
     require_open("append");
     store::VectorWriter::Call call;
-    const uint64_t rows = given_.read(columns, true, {terminated_, truncated_, mask_, final_});
+    call.mask = read_flags(columns, mask_, kMask);
+    const uint64_t rows = given_.read(
+        columns, true, {terminated_, truncated_, mask_, final_},
+        call.mask == nullptr ? std::span<const bool>() : std::span(call.mask, num_environments()));
     if (rows != num_environments()) {
       refuse_length(shard_->schema()[0].name, rows);
     }
     call.columns = given_.rows();
     call.priorities = given_.priorities();
-    call.terminated = read_flags(columns, terminated_, flags_[0]);
-    call.truncated = read_flags(columns, truncated_, flags_[1]);
-    call.mask = read_flags(columns, mask_, flags_[2]);
+    call.terminated = read_flags(columns, terminated_, kTerminated);
+    call.truncated = read_flags(columns, truncated_, kTruncated);
     read_closing(columns, call);
     writer_->begin(call);
     write();
@@ -56,7 +58,7 @@ class PyVectorWriter {
     const Kept kept(*this);
     require_open("end_episode");
     store::VectorWriter::Call call;
-    call.mask = read_flags(given, mask_, flags_[2]);
+    call.mask = read_flags(given, mask_, kMask);
     const py::handle last = PyDict_GetItemWithError(given.ptr(), final_);
     if (last && !last.is_none()) {
       std::vector<uint64_t> ending;
@@ -102,9 +104,7 @@ class PyVectorWriter {
    public:
     explicit Kept(PyVectorWriter& writer) : writer_(writer), given_(writer.given_) {}
     ~Kept() {
-      for (InputRows& input : writer_.flags_) {
-        input.drop();
-      }
+      writer_.flag_.drop();
       for (InputRows& input : writer_.last_) {
         input.drop();
       }
@@ -116,6 +116,8 @@ class PyVectorWriter {
     PyVectorWriter& writer_;
     GivenSteps::Kept given_;
   };
+
+  enum Flag : uint8_t { kTerminated, kTruncated, kMask };
 
   uint64_t num_environments() const { return writer_->num_environments(); }
 
@@ -133,18 +135,23 @@ class PyVectorWriter {
                                           num_environments(), " environments"));
   }
 
-  // Null where it is not given.
-  const bool* read_flags(const py::kwargs& given, PyObject* key, InputRows& input) const {
+  // A copy, which no other thread changes while the call goes on; null where it is not given.
+  const bool* read_flags(const py::kwargs& given, PyObject* key, Flag flag) {
     const py::handle value = PyDict_GetItemWithError(given.ptr(), key);
     if (!value || value.is_none()) {
       return nullptr;
     }
     const std::string name = py::handle(key).cast<std::string>();
-    input.read({name, {}, base::DType::kBool}, value, true);
-    if (input.steps() != num_environments()) {
-      refuse_length(name, input.steps());
+    flag_.read({name, {}, base::DType::kBool}, value, true);
+    if (flag_.steps() != num_environments()) {
+      refuse_length(name, flag_.steps());
     }
-    return reinterpret_cast<const bool*>(input.data());
+    std::unique_ptr<bool[]>& copy = flags_[flag];
+    if (!copy) {
+      copy = std::make_unique<bool[]>(num_environments());
+    }
+    std::memcpy(copy.get(), flag_.data(), num_environments());
+    return copy.get();
   }
 
   void read_closing(const py::kwargs& columns, store::VectorWriter::Call& call) {
@@ -169,10 +176,15 @@ class PyVectorWriter {
     }
   }
 
+  static bool is_mapping(py::handle value) {
+    return py::isinstance<py::dict>(value) ||
+           py::isinstance(value, py::module_::import("collections.abc").attr("Mapping"));
+  }
+
   // None alone is allowed, as of infos.get("final_obs").
   static void refuse_final(py::handle last) {
-    if (py::isinstance<py::dict>(last)) {
-      const auto given = py::reinterpret_borrow<py::dict>(last);
+    if (is_mapping(last)) {
+      const py::dict given(py::reinterpret_borrow<py::object>(last));
       if (std::all_of(given.begin(), given.end(),
                       [](const auto& item) { return item.second.is_none(); })) {
         return;
@@ -187,14 +199,14 @@ class PyVectorWriter {
   // array of objects, the rows of ended environments are read alone.
   void read_final(py::handle last, const std::vector<uint64_t>& ending,
                   store::VectorWriter::Call& call) {
-    if (!py::isinstance<py::dict>(last)) {
+    if (!is_mapping(last)) {
       throw base::InvalidArgument(base::cat("[ingest] final ", py::repr(last).cast<std::string>(),
-                                            ": a dict by column is allowed"));
+                                            ": a mapping by column is allowed"));
     }
     std::ranges::fill(closing_, nullptr);
     last_.resize(closing_.size());
     bool any = false;
-    for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(last)) {
+    for (const auto& [key, value] : py::dict(py::reinterpret_borrow<py::object>(last))) {
       const std::string name = py::str(key).cast<std::string>();
       const size_t c = shard_->schema().index_of(name);
       if (value.is_none() || ending.empty()) {
@@ -268,7 +280,8 @@ class PyVectorWriter {
   std::shared_ptr<store::Shard> shard_;
   std::unique_ptr<store::VectorWriter> writer_;
   GivenSteps given_;
-  InputRows flags_[3];
+  InputRows flag_;
+  std::unique_ptr<bool[]> flags_[3];       // by Flag
   std::vector<InputRows> last_;            // by column, of `final`
   std::vector<size_t> shown_;              // columns of the closing step, with next_step
   std::vector<const std::byte*> closing_;  // by column

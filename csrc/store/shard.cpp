@@ -311,7 +311,7 @@ uint64_t Shard::update_index(std::span<const int64_t> ids, std::span<const float
   return applied;
 }
 
-void Shard::attach_page(std::unique_lock<std::mutex>& held, Place& at) {
+void Shard::attach_page(std::unique_lock<std::mutex>& held, Place& at, bool closing) {
   for (;;) {
     wait_for_draw(held);
     if (options_.evict == Evict::kLowestPriority && index_.state().free_pages.empty() &&
@@ -320,7 +320,7 @@ void Shard::attach_page(std::unique_lock<std::mutex>& held, Place& at) {
     }
     // While this thread waits without the lock another writer may take the page, so that whichever
     // is next then is looked at anew.
-    const uint64_t evicted_at = index_.chains_.evicted_at(index_.next_page(at.episode));
+    const uint64_t evicted_at = index_.chains_.evicted_at(index_.next_page(at.episode, closing));
     tell_readers();
     if (tickets_.passed(evicted_at)) {
       at.page = index_.attach_page(at.episode);
@@ -357,7 +357,7 @@ uint64_t Shard::lease(std::unique_lock<std::mutex>& held, Place& at, uint64_t wa
       return 0;
     }
     if (!has_room(at)) {
-      attach_page(held, at);  // without the lock for a while
+      attach_page(held, at, false);  // without the lock for a while
       continue;
     }
     uint64_t rows = std::min({wanted, layout_.page_steps - at.row, rate_limiter_.room()});
@@ -394,16 +394,31 @@ uint64_t Shard::lease(std::unique_lock<std::mutex>& held, std::span<Place* const
       return 0;
     }
     uint64_t rows = std::min(wanted, rate_limiter_.room());
-    for (Place* at : places.first(rows)) {
-      if (!has_room(*at)) {
-        attach_page(held, *at);  // without the lock for a while
-      }
-    }
+    attach_pages(held, places.first(rows));
     rows = std::min(rows, rate_limiter_.room());
     if (rows > 0 && sink_has_room(rows)) {
       return rows;
     }
     wait_for_sink(held, rows);
+  }
+}
+
+// All get a page or none: no episode stays open that has no step. Without the lock for a while.
+void Shard::attach_pages(std::unique_lock<std::mutex>& held, std::span<Place* const> places) {
+  try {
+    for (Place* at : places) {
+      if (!has_room(*at)) {
+        attach_page(held, *at, false);
+      }
+    }
+  } catch (const base::OutOfMemory&) {
+    for (Place* at : places) {
+      if (at->episode != kNone && index_.episode(at->episode).end == 0) {
+        publish_end(*at, EpisodeState::kTruncated, -1.0, 0);
+      }
+    }
+    tell();
+    throw;
   }
 }
 
@@ -548,10 +563,22 @@ void Shard::end_episodes(std::span<const EnvironmentEnd> ends, Rows closing) {
   auto held = lock();
   if (!closing.empty()) {
     for (const EnvironmentEnd& end : ends) {
-      lease_closing(held, *end.at);
+      if (!has_room(*end.at)) {
+        attach_page(held, *end.at, true);
+      }
+    }
+    const bool locked = rows_ != nullptr || ends.size() * schema_->step_bytes() <= kCopyLocked;
+    if (!locked) {
+      held.unlock();
+    }
+    for (const EnvironmentEnd& end : ends) {
+      wait_for_sink(held, 1);
       for (size_t c = 0; c < closing.size(); ++c) {
         copy_rows(*end.at, c, row_of(closing, c, end.row), 1);
       }
+    }
+    if (!locked) {
+      held = lock();
     }
   }
   const uint64_t closing_columns = columns_given(closing);
@@ -559,13 +586,6 @@ void Shard::end_episodes(std::span<const EnvironmentEnd> ends, Rows closing) {
     publish_end(*end.at, end.state, end.weight, closing_columns);
   }
   tell();
-}
-
-void Shard::lease_closing(std::unique_lock<std::mutex>& held, Place& at) {
-  if (!has_room(at)) {
-    attach_page(held, at);
-  }
-  wait_for_sink(held, 1);
 }
 
 void Shard::end_episode(Place& at, EpisodeState state, double weight, Rows closing) {

@@ -255,8 +255,8 @@ class Shard {
                  std::optional<double> timeout_s);
   uint64_t lease(std::unique_lock<std::mutex>& lock, std::span<Place* const> places,
                  std::optional<double> timeout_s);
-  void lease_closing(std::unique_lock<std::mutex>& lock, Place& at);
-  void attach_page(std::unique_lock<std::mutex>& lock, Place& at);
+  void attach_page(std::unique_lock<std::mutex>& lock, Place& at, bool closing);
+  void attach_pages(std::unique_lock<std::mutex>& lock, std::span<Place* const> places);
   void copy_rows(const Place& at, size_t column, const std::byte* source, uint64_t rows);
   void copy_rows(const Place& at, Rows columns, uint64_t from, uint64_t rows);
   const std::byte* row_of(Rows columns, size_t column, uint64_t row) const;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -227,7 +228,7 @@ def rows(count: int, **other: Any) -> dict[str, Any]:
     ("call", "message"),
     [
         (rows(2), r"'obs' has 2 rows: give one for each of the 3 environments"),
-        (rows(3, reward=np.zeros(2, np.float32)), r"'reward' has 2 steps, column 'obs' has 3"),
+        (rows(3, reward=np.zeros(2, np.float32)), r"'reward' has 2 rows, column 'obs' has 3"),
         (rows(3, terminated=[False] * 3), r"'terminated' takes bool of shape \(steps, \).*list"),
         (rows(3, terminated=np.zeros(3)), r"'terminated' takes bool.*float64"),
         (rows(3, truncated=np.zeros(4, bool)), r"'truncated' has 4 rows.*3 environments"),
@@ -247,7 +248,7 @@ def rows(count: int, **other: Any) -> dict[str, Any]:
             rows(3, terminated=np.array([0, 1, 0], bool), final={"obs": np.full(3, None, object)}),
             r"final 'obs' is None for environment 1",
         ),
-        (rows(3, final=5), r"final 5: a dict by column is allowed"),
+        (rows(3, final=5), r"final 5: a mapping by column is allowed"),
     ],
 )
 def test_refusals_store_nothing(tier, call: dict[str, Any], message: str) -> None:
@@ -273,6 +274,12 @@ def test_refusals_store_nothing(tier, call: dict[str, Any], message: str) -> Non
         ({"envs": None, "autoreset": "disabled"}, r"envs None"),
         ({"envs": 4, "autoreset": "never"}, r"autoreset 'never': one of"),
         ({"envs": 4, "autoreset": "next_step", "final": "state"}, r"final 'state' is no column"),
+        ({"envs": 4, "autoreset": "next_step", "final": 5}, r"final 5: the name of a column"),
+        ({"envs": 4, "autoreset": "same_step", "final": 5}, r"final 5: the name of a column"),
+        (
+            {"envs": 4, "autoreset": "same_step", "final": "nonsense"},
+            r"final 'nonsense' is for autoreset 'next_step'.*append\(final=",
+        ),
         ({"envs": 4, "autoreset": "disabled", "episode": 3}, r"episode 3: a list of 4"),
         ({"envs": 4, "autoreset": "disabled", "episode": [1] * 4}, r"no episode 1"),
         (
@@ -406,3 +413,86 @@ def test_far_too_many_environments_are_refused_before_memory_is_taken(tier) -> N
         pytest.raises(gear.InvalidArgument, match="1000000000000 environments"),
     ):
         buffer.writer(10**12, autoreset="disabled")
+
+
+def test_a_number_of_numpy_is_a_number_of_environments(tier) -> None:
+    with tier.buffer(SCHEMA, 64, page_steps=4) as buffer:
+        buffer.writer(np.int64(3), autoreset="disabled").append(**rows(3))
+        assert len(buffer) == 3
+
+
+def test_what_is_masked_is_not_looked_at(tier) -> None:
+    with tier.buffer(SCHEMA, 64, page_steps=4) as buffer:
+        writer = buffer.writer(3, autoreset="same_step")
+        mask = np.array([True, False, True])
+        final = np.array([np.ones(3, np.float32), None, None], object)
+        writer.append(
+            **rows(3, priority=np.array([2.0, np.nan, 3.0])),
+            mask=mask,
+            terminated=np.array([True, True, False]),
+            final=MappingProxyType({"obs": final}),
+        )
+        assert [e.state for e in buffer.episodes()] == ["terminated", "open"]
+        ids = np.concatenate([e.ids for e in buffer.episodes()])
+        assert buffer.priorities(ids).tolist() == [2.0, 3.0]
+        with pytest.raises(gear.InvalidArgument, match="priority nan"):
+            writer.append(**rows(3, priority=np.array([2.0, 1.0, np.nan])), mask=mask)
+
+
+@pytest.mark.parametrize("evict", ["fifo", "lifo", "lowest_priority"])
+def test_a_closing_step_takes_no_place_of_the_steps_before_it(tier, evict: str) -> None:
+    """With a page more than environments: each fills its only one, and closes."""
+    with tier.buffer(SCHEMA, 16, page_steps=4, evict=evict) as buffer:
+        writer = buffer.writer(3, autoreset="same_step")
+        for _ in range(3):
+            writer.append(**rows(3))
+        ends = np.array([True, False, False])
+        writer.append(
+            **rows(3, terminated=ends, final={"obs": np.ones((3, 3), np.float32)}),
+        )
+        assert [(e.end - e.begin, e.state) for e in buffer.episodes()] == [
+            (4, "terminated"),
+            (4, "open"),
+            (4, "open"),
+        ]
+
+
+def test_where_no_page_is_left_a_closing_step_is_refused_and_the_steps_stay(tier) -> None:
+    with tier.buffer(SCHEMA, 4, page_steps=4) as buffer:
+        writer = buffer.writer()
+        writer.extend(**rows(4))
+        with pytest.raises(gear.OutOfMemory, match=r"no page for the closing step.*\(final\)"):
+            writer.end_episode(terminated=True, final={"obs": np.ones(3, np.float32)})
+        assert len(buffer) == 4
+        writer.end_episode(terminated=True)
+        assert [(e.end, e.state) for e in buffer.episodes()] == [(4, "terminated")]
+
+
+@pytest.mark.parametrize("evict", ["fifo", "lifo", "lowest_priority"])
+def test_where_pages_do_not_suffice_nothing_of_the_call_stays(tier, evict: str) -> None:
+    with tier.buffer(SCHEMA, 24, page_steps=4, evict=evict) as buffer:
+        first, second = (buffer.writer(4, autoreset="disabled") for _ in range(2))
+        first.append(**rows(4))
+        before = [(e.uid, e.begin, e.end) for e in buffer.episodes()]
+        with pytest.raises(gear.OutOfMemory, match="run fewer writers"):
+            second.append(**rows(4))
+        assert [(e.uid, e.begin, e.end) for e in buffer.episodes()] == before
+        assert second.episodes == [None] * 4
+        first.append(**rows(4))  # and what is there goes on
+        assert len(buffer) == 8
+        first.end_episode()
+        second.append(**rows(4))
+        assert second.episodes != [None] * 4
+
+
+def test_large_closing_steps_are_those_that_were_given(tier) -> None:
+    """Beyond what is copied under one lock."""
+    schema = gear.Schema([gear.Column("obs", (5000,), "float32")])
+    obs = np.arange(4 * 5000, dtype=np.float32).reshape(4, 5000)
+    with tier.buffer(schema, 64, page_steps=2) as buffer:
+        writer = buffer.writer(4, autoreset="same_step")
+        writer.append(obs=obs, terminated=np.ones(4, bool), final={"obs": -obs})
+        ids = np.concatenate([e.ids for e in buffer.episodes()])
+        outputs = {"next": gear.Step(1, "obs")}
+        batch = buffer.collect(ids, outputs=outputs, framework="numpy")
+        np.testing.assert_array_equal(batch["next"], -obs)

@@ -250,12 +250,18 @@ void Index::refresh(uint32_t e) {
 
 // ---- episodes and pages ----
 
-uint32_t Index::next_page(uint32_t requester) {
+uint32_t Index::next_page(uint32_t requester, bool closing) {
   if (requester != kNone && state_.pages[state_.episodes[requester].tail].rows == 0) {
     return state_.episodes[requester].tail;
   }
   while (state_.free_pages.empty()) {
-    const uint32_t e = chains_.victim(requester);
+    const uint32_t e = chains_.victim({requester, closing});
+    if (e == kNone && closing) {
+      throw base::OutOfMemory(base::cat(
+          "[store] no page for the closing step: each of the ", options_.num_pages, " pages of ",
+          options_.page_steps, " steps is the last one of an open episode; raise capacity, or end ",
+          "the episode without its closing step (final)"));
+    }
     if (e == kNone) {
       throw base::OutOfMemory(
           base::cat("[store] no page to evict: each of the ", options_.num_pages, " pages of ",

@@ -117,9 +117,10 @@ class Index {
   /// It has no writer again.
   void leave_episode(uint32_t episode) { state_.episodes[episode].has_writer = false; }
   /// The page that the episode (kNone: one that is yet to open) fills next; evicts until there is
-  /// one. It is free, or, where only the episode's own page could go, that one, emptied. Throws
-  /// OutOfMemory when all others are the last ones of open episodes.
-  uint32_t next_page(uint32_t episode);
+  /// one. It is free, or, where only the episode's own page could go, that one, emptied. For a
+  /// closing step (`closing`) its own only page does not go. Throws OutOfMemory when all others are
+  /// the last ones of open episodes.
+  uint32_t next_page(uint32_t episode, bool closing = false);
   /// The same page, which next_page() has made, now the episode's; opens it where there is none.
   uint32_t attach_page(uint32_t& episode);
   /// Accounts for steps whose rows are already in the last page. A negative priority stands for the

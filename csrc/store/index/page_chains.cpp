@@ -75,38 +75,29 @@ void PageChains::unlink(uint32_t p) {
   }
 }
 
-bool PageChains::gives_up_its_only(uint32_t e) const {
-  if (e == kNone || state_.episodes[e].head != state_.episodes[e].tail) {
+bool PageChains::gives_up_its_only(const Need& need) const {
+  if (need.episode == kNone || need.closing) {
     return false;
   }
-  return state_.pages[state_.episodes[e].head].rows == options_.page_steps;
+  const Episode& episode = state_.episodes[need.episode];
+  return episode.head == episode.tail && state_.pages[episode.head].rows == options_.page_steps;
 }
 
-uint32_t PageChains::victim(uint32_t requester) {
-  switch (options_.evict) {
-    case Evict::kFifo:
-      break;
-    case Evict::kLifo:
-      for (uint32_t e = state_.newest; e != kNone; e = state_.episodes[e].older) {
-        if (state_.episodes[e].ended()) {
-          return e;
-        }
-      }
-      break;
-    case Evict::kLowestPriority:
-      if (!by_priority_.empty()) {
-        return std::get<2>(*by_priority_.begin());
-      }
-      break;
+uint32_t PageChains::victim(const Need& need) {
+  if (!ranked_.empty()) {
+    return std::get<2>(options_.evict == Evict::kLifo ? *ranked_.rbegin() : *ranked_.begin());
   }
-  const bool own = gives_up_its_only(requester);
-  if (options_.evict != Evict::kFifo && requester != kNone &&
-      (own || state_.episodes[requester].head != state_.episodes[requester].tail)) {
+  const bool fifo = options_.evict == Evict::kFifo;
+  const uint32_t requester = need.episode;
+  if (!fifo && requester != kNone &&
+      state_.episodes[requester].head != state_.episodes[requester].tail) {
     return requester;
   }
   const uint32_t oldest = oldest_that_may_go();
-  if (own && (oldest == kNone ||
-              state_.arrived[state_.episodes[requester].head] < state_.arrived[oldest])) {
+  const auto older = [&](uint32_t e) {
+    return state_.arrived[state_.episodes[e].head] < state_.arrived[oldest];
+  };
+  if (gives_up_its_only(need) && (oldest == kNone || (fifo && older(requester)))) {
     return requester;
   }
   return oldest == kNone ? kNone : state_.pages[oldest].episode;
@@ -209,15 +200,21 @@ void PageChains::remove(uint32_t e) {
 }
 
 void PageChains::rank(uint32_t e, double priority) {
-  if (options_.evict != Evict::kLowestPriority || priority_key_[e] == priority) {
+  if (options_.evict == Evict::kFifo) {
+    return;
+  }
+  if (options_.evict == Evict::kLifo) {
+    priority = std::min(priority, 0.0);
+  }
+  if (priority_key_[e] == priority) {
     return;
   }
   const uint64_t uid = state_.episodes[e].uid;
   if (priority_key_[e] >= 0) {
-    by_priority_.erase({priority_key_[e], uid, e});
+    ranked_.erase({priority_key_[e], uid, e});
   }
   if (priority >= 0) {
-    by_priority_.insert({priority, uid, e});
+    ranked_.insert({priority, uid, e});
   }
   priority_key_[e] = priority < 0 ? -1.0 : priority;
 }

@@ -23,11 +23,16 @@ class PageChains {
   uint64_t bytes() const {
     return evicted_at_.size() * (sizeof(uint64_t) + sizeof(Neighbours) + sizeof(uint64_t));
   }
-  /// The episode whose head page goes next, kNone if there is none. `requester` (kNone: one that
-  /// has yet to open) needs the page: it alone may give up the only one that it has, once that is
-  /// full. Cost: O(1) amortised, and for each page that may go before those that it was behind, a
-  /// look at those of them that may not.
-  uint32_t victim(uint32_t requester);
+  /// Who needs a page, and for what: a closing step does not take the place of the steps before it.
+  struct Need {
+    uint32_t episode = kNone;  ///< kNone: one that is yet to open
+    bool closing = false;
+  };
+  /// The episode whose head page goes next, kNone if there is none. Who needs it for a step alone
+  /// may give up the only one that it has, once that is full: under kFifo where its steps are the
+  /// oldest, else where no other may go. Cost: O(log episodes), under kFifo O(1) amortised, and for
+  /// each page that may go before those that it was behind, a look at those of them that may not.
+  uint32_t victim(const Need& need);
 
   /// An episode, which attach() has to give a page.
   uint32_t open();
@@ -41,7 +46,8 @@ class PageChains {
   void drop_head(uint32_t episode);
   /// Frees the episode, which has no page.
   void remove(uint32_t episode);
-  /// Puts the ended episode into the order of Evict::kLowestPriority, or (negative) out of it.
+  /// Puts the ended episode into the order of Evict::kLowestPriority or kLifo, or (negative) out of
+  /// it.
   void rank(uint32_t episode, double priority);
 
   /// Moves the clock on by one; returns its value.
@@ -57,7 +63,7 @@ class PageChains {
 
   bool may_go(uint32_t page) const;
   uint32_t oldest_that_may_go();
-  bool gives_up_its_only(uint32_t episode) const;
+  bool gives_up_its_only(const Need& need) const;
   void let_go(uint32_t page);
   void link(uint32_t page);
   void unlink(uint32_t page);
@@ -72,8 +78,8 @@ class PageChains {
   uint32_t newest_page_ = kNone;
   uint32_t candidate_ = kNone;  // none before it may go; kNone: none at all
   uint64_t next_arrival_ = 1;
-  // Ended episodes by (priority, uid): kept only for Evict::kLowestPriority.
-  std::set<std::tuple<double, uint64_t, uint32_t>> by_priority_;
+  // Ended episodes, by (priority, uid) or (0, uid): for Evict::kLowestPriority and kLifo.
+  std::set<std::tuple<double, uint64_t, uint32_t>> ranked_;
   std::vector<double> priority_key_;  // under which an episode stands there; negative: it does not
 };
 
