@@ -33,6 +33,7 @@ from gear.window import Outputs, output_numbers, output_tuples
 from gear.writer import Writer
 
 LEAST_PAGE_STEPS, MOST_PAGE_STEPS = 16, 64
+SMALL_CAPACITY = 4096  # up to here pages of one step: nothing is empty behind short episodes
 PAGE_BYTES = 64 << 10
 NUM_PAGES = 1024
 
@@ -62,9 +63,10 @@ class ReplayBuffer(InProcess):
             processes map it; None: GEAR makes one up, and `name` tells it. Over a group, GEAR
             appends ``-rank2``.
         page_steps: steps in a page. None: 64, or 32 or 16, so that a page holds at most 64 KiB and
-            the buffer 1024 pages or more (over a group, that of least capacity). Long pages make
-            batches of sequences faster; short ones leave less room empty behind short episodes. If
-            all episodes have one length, a page for each is the fastest.
+            the buffer 1024 pages or more (over a group, that of least capacity); 1 for a capacity
+            of at most 4096. Long pages make batches of sequences faster; short ones leave less room
+            empty behind short episodes, of which GEAR warns once where it is most of the capacity.
+            If all episodes have one length, a page for each is the fastest.
         evict: which page goes when none is free: ``"fifo"`` that of the oldest step; ``"lifo"`` the
             first one of the newest ended episode; ``"lowest_priority"`` that of the ended episode
             of lowest priority. An open episode keeps its last page.
@@ -595,6 +597,8 @@ def default_page_steps(step_bytes: int, capacity: int) -> int:
     many pages of few steps. A window costs a copy a page and column: hence not fewer, unless the
     steps are so large that a copy of 16 is as fast.
     """
+    if capacity <= SMALL_CAPACITY:
+        return 1
     most = min(MOST_PAGE_STEPS, PAGE_BYTES // step_bytes, capacity // NUM_PAGES)
     return max(LEAST_PAGE_STEPS, 1 << most.bit_length() >> 1)
 

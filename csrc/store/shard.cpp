@@ -1,6 +1,7 @@
 #include "store/shard.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -318,6 +319,10 @@ void Shard::attach_page(std::unique_lock<std::mutex>& held, Place& at, bool clos
         !settle(held)) {
       continue;
     }
+    if (index_.state().free_pages.empty() && index_.state().num_steps < index_.num_slots() / 2 &&
+        short_episodes_ == ShortEpisodes::kUnseen) {
+      short_episodes_ = ShortEpisodes::kSeen;
+    }
     // While this thread waits without the lock another writer may take the page, so that whichever
     // is next then is looked at anew.
     const uint64_t evicted_at = index_.chains_.evicted_at(index_.next_page(at.episode, closing));
@@ -336,6 +341,23 @@ void Shard::attach_page(std::unique_lock<std::mutex>& held, Place& at, bool clos
     tickets_.wait_passed(evicted_at);
     held = lock();
   }
+}
+
+std::optional<std::string> Shard::short_episodes() {
+  if (short_episodes_.load(std::memory_order_relaxed) != ShortEpisodes::kSeen) {
+    return std::nullopt;
+  }
+  const auto held = lock();
+  if (short_episodes_.exchange(ShortEpisodes::kTold) != ShortEpisodes::kSeen) {
+    return std::nullopt;
+  }
+  const IndexState& state = index_.state();
+  const uint64_t mean = state.num_steps / std::max<uint64_t>(state.num_episodes, 1);
+  return base::cat("[store] pages are freed, and ", state.num_steps, " of ", index_.num_slots(),
+                   " steps are stored: an episode's pages hold no other's steps, and the ",
+                   state.num_episodes, " episodes, of ", mean, " steps each or so, leave most of a ",
+                   "page of ", layout_.page_steps, " empty; give the buffer page_steps=",
+                   std::max<uint64_t>(std::bit_floor(mean / 4), 1));
 }
 
 template <class Allowed>

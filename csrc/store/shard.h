@@ -115,6 +115,9 @@ class Shard {
   };
   using Rows = std::span<const std::byte* const>;  ///< one pointer a column, to contiguous rows
 
+  /// Once, after pages had to go while not half of the slots held a step: what to say of it. Takes
+  /// the lock. For who logs, without it.
+  std::optional<std::string> short_episodes();
   /// The end of an open episode that no writer holds; throws as Index::adopt_episode().
   Place adopt(uint64_t uid);
   /// Of each that is named; where one throws, none is adopted.
@@ -288,6 +291,9 @@ class Shard {
   std::unique_ptr<RowSink> rows_;                // tier kDevice
   std::vector<float> default_priorities_;        // of a page of steps that were given none
   base::Origin origin_;
+  // Pages went while most slots were empty: not yet, to be told, told.
+  enum class ShortEpisodes : uint8_t { kUnseen, kSeen, kTold };
+  std::atomic<ShortEpisodes> short_episodes_{ShortEpisodes::kUnseen};
   bool paused_ = false;   // by pause(), which holds the lock
   bool is_whole_ = true;  // false in a forked child only
   base::ForkPause fork_pause_;

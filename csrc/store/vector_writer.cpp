@@ -2,6 +2,7 @@
 
 #include "base/errors.h"
 #include "base/log.h"
+#include "store/writer.h"
 
 namespace gear::store {
 
@@ -87,6 +88,7 @@ bool VectorWriter::write(std::optional<double> timeout_s) {
     throw;
   }
   end_stored(before);
+  warn_of_short_episodes(*shard_);
   for (const auto& [environment, state] : std::exchange(due_, {})) {
     list_end(environment, state);
   }

@@ -8,6 +8,9 @@
 
 namespace gear::store {
 
+/// Logs what Shard::short_episodes() says, if anything.
+void warn_of_short_episodes(Shard& shard);
+
 /// Appends steps to one open episode at a time. One thread uses a writer; any number of writers
 /// share a shard.
 class Writer {
@@ -30,7 +33,9 @@ class Writer {
   }
   bool append_some(Rows columns, uint64_t count, std::span<const float> priorities, uint64_t& done,
                    std::optional<double> timeout_s) {
-    return shard_->append(at_, columns, count, priorities, done, timeout_s);
+    const bool all = shard_->append(at_, columns, count, priorities, done, timeout_s);
+    warn_of_short_episodes(*shard_);
+    return all;
   }
 
   /// Ends the open episode, if any; as Shard::end_episode(). `weight` < 0: mean of the steps'

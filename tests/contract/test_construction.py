@@ -162,7 +162,9 @@ def test_buffer_arguments_are_checked(tier, arguments: dict[str, Any], message: 
         (97, 1 << 16, 64),
         (97, (1 << 16) - 1, 32),  # 1024 pages or more
         (97, (1 << 15) - 1, 16),
-        (97, 16, 16),
+        (97, 4097, 16),
+        (97, 4096, 1),  # nothing is empty behind short episodes
+        (97, 16, 1),
         (1 << 10, 1_000_000, 64),
         ((1 << 10) + 1, 1_000_000, 32),  # 64 KiB a page or less
         (7056, 1_000_000, 16),

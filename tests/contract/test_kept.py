@@ -127,3 +127,37 @@ def test_an_open_episode_without_a_page_is_left_out(
             writer.append(x=5)
             writer.end_episode(terminated=True)
         assert kept(buffer).tolist() == [1, 2, 5]
+
+
+@pytest.mark.parametrize("length", [1, 10])
+def test_a_small_buffer_of_many_environments_keeps_its_capacity(tier, length: int) -> None:
+    """256 of them in room for 2048 steps, by the pages that GEAR chooses."""
+    with tier.buffer(SCHEMA, 2048) as buffer:
+        writer = buffer.writer(256, autoreset="same_step")
+        rng = np.random.default_rng(length)
+        for _ in range(30 * length):
+            writer.append(x=np.arange(256), terminated=rng.random(256) < 1 / length)
+        assert len(buffer) >= 2048 - 256
+        writer.end_episode()
+
+
+def test_short_episodes_in_long_pages_are_warned_of_once(
+    tier, caplog: pytest.LogCaptureFixture
+) -> None:
+    with tier.buffer(SCHEMA, 1024, page_steps=64) as buffer:
+        writer = buffer.writer(4, autoreset="same_step")
+        for _ in range(30):
+            writer.append(x=np.arange(4), terminated=np.ones(4, bool))
+        told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert "16 of 1024 steps are stored" in told[0]
+    assert "of 1 steps each or so, leave most of a page of 64 empty" in told[0]
+    assert told[0].endswith("give the buffer page_steps=1")
+
+
+def test_of_long_episodes_nothing_is_said(tier, caplog: pytest.LogCaptureFixture) -> None:
+    with tier.buffer(SCHEMA, 1024, page_steps=64) as buffer, buffer.writer() as writer:
+        for _ in range(60):
+            writer.extend(x=np.arange(100))
+            writer.end_episode(terminated=True)
+    assert not caplog.records

@@ -57,7 +57,7 @@ EVICTIONS = ["fifo", "lifo", "lowest_priority"]
 VARIANTS = {
     "room": "pages are free",
     "spent": "max_times_sampled=3",
-    "long_pages": "the default size of pages",
+    "long_pages": "pages of 16 steps",
     "no_prefetch": "prefetch=0",
     "strong": "alpha=beta=1 (of weighted), drop_last (of epochs)",
     "nodes": "several nodes: two ranks each, or one",
@@ -119,7 +119,7 @@ class Case:
     def buffer_arguments(self) -> dict[str, Any]:
         found: dict[str, Any] = {"capacity": 160, "page_steps": 4, "evict": self.evict}
         if self.variant == "long_pages":
-            found |= {"capacity": 480, "page_steps": None}
+            found |= {"capacity": 480, "page_steps": 16}
         if self.variant == "large":  # pages of 64 steps by default
             found |= {"capacity": 65_536, "page_steps": None}
         if self.variant == "spent":

@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "store/index/fixed_point.h"
+#include "store/index/update_check.h"
 
 namespace gear::store {
 namespace {
@@ -116,7 +117,9 @@ class Walker {
     uint64_t sum = 0;
     for (uint64_t row = 0; row < options_.page_steps; ++row) {
       const float value = saved_.priorities[first + row];
-      require(std::isfinite(value) && value >= 0, "a step's priority", first + row);
+      if (!is_priority(value)) [[unlikely]] {
+        require(false, "a step's priority", first + row);
+      }
       sum += row < state_.pages[p].anchors ? priority_units(value) : 0;
     }
     return sum;

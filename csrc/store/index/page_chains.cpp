@@ -20,12 +20,15 @@ PageChains::PageChains(const IndexOptions& options, IndexState& state)
     }
   }
   std::vector<uint32_t> used;
-  for (uint32_t p = 0; p < state_.pages.size(); ++p) {
-    if (state_.pages[p].episode != kNone) {
+  for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
+    for (uint32_t p = state_.episodes[e].head; p != kNone; p = state_.pages[p].next) {
       used.push_back(p);
     }
   }
-  std::ranges::sort(used, {}, [&](uint32_t p) { return state_.arrived[p]; });
+  const auto arrival = [&](uint32_t p) { return state_.arrived[p]; };
+  if (!std::ranges::is_sorted(used, {}, arrival)) {  // writers were side by side
+    std::ranges::sort(used, {}, arrival);
+  }
   for (const uint32_t p : used) {
     link(p);
     next_arrival_ = state_.arrived[p] + 1;
