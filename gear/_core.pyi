@@ -167,6 +167,7 @@ class VectorWriter:
         next_step: bool,
         closing_columns: collections.abc.Sequence[str],
         episodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None],
+        ended: collections.abc.Sequence[str | None],
         timeout_s: typing.SupportsFloat | typing.SupportsIndex | None,
     ) -> None: ...
     def _close(self) -> int:
@@ -178,6 +179,12 @@ class VectorWriter:
         """
         Appends a step of each environment: every column as [N, *shape], and optionally
         `terminated`, `truncated`, `mask` (bool [N]), `priority` and `final`.
+        """
+    @property
+    def ended(self) -> list[str | None]:
+        """
+        How environments have ended whose episodes the row behind the end will close, in mode
+        'next_step': 'terminated' or 'truncated', by environment; None: it has not ended.
         """
     @property
     def episodes(self) -> list[int | None]:

@@ -28,7 +28,7 @@ from gear.rate_limit import RateLimit
 from gear.samplers import Sampler, Uniform
 from gear.schema import Schema
 from gear.statistics import BufferStats
-from gear.vector_writer import VectorWriter
+from gear.vector_writer import DEFAULT_FINAL, VectorWriter
 from gear.window import Outputs, output_numbers, output_tuples
 from gear.writer import Writer
 
@@ -282,6 +282,7 @@ class ReplayBuffer(InProcess):
         autoreset: Any = None,
         final: str | Sequence[str] | None = "obs",
         episode: Sequence[int | None] | None = None,
+        ended: Sequence[str | None] | None = None,
         timeout_s: float | None = TIMEOUT_S,
     ) -> VectorWriter: ...
 
@@ -292,6 +293,7 @@ class ReplayBuffer(InProcess):
         autoreset: Any = None,
         final: str | Sequence[str] | None = "obs",
         episode: Any = None,
+        ended: Sequence[str | None] | None = None,
         timeout_s: float | None = TIMEOUT_S,
     ) -> Writer | VectorWriter:
         """Makes a writer, for one thread: of one episode at a time, or of several environments.
@@ -306,6 +308,8 @@ class ReplayBuffer(InProcess):
                 steps.
             episode: uid of an open episode without a writer (after `load`) to continue; of several
                 environments one for each, or None.
+            ended: with ``episode``, of ``"next_step"``: what ``writer.ended`` was, of the writer
+                that had these episodes, when the buffer was saved.
             timeout_s: longest wait for the rate limit, then TimeoutError; None: no end.
 
         Raises:
@@ -314,6 +318,11 @@ class ReplayBuffer(InProcess):
                 a forked child of the process that made the buffer.
         """
         if envs is None and autoreset is None:
+            if not (isinstance(final, str) and final == DEFAULT_FINAL) or ended is not None:
+                raise InvalidArgument(
+                    f"[ingest] final {final!r}, ended {ended!r}: of a writer of several "
+                    "environments; one of one episode at a time is told by end_episode(final={...})"
+                )
             return Writer(self._open(), episode, timeout_s)
         return VectorWriter(
             self._open(),
@@ -322,6 +331,7 @@ class ReplayBuffer(InProcess):
             autoreset=autoreset,
             final=final,
             episodes=episode,
+            ended=ended,
             timeout_s=timeout_s,
         )
 

@@ -26,26 +26,28 @@ class VectorWriter(InProcess, _core.VectorWriter):
     adds a step of each environment: every column ``[N, *shape]``, flags bool ``[N]``, in NumPy
     arrays or CPU tensors with DLPack, as `Writer` takes them. A flag ends the episode of its
     environment with this step; with both, it has terminated. A bool column ``terminated`` or
-    ``truncated`` is stored from the flag. The next step of the environment
-    opens another episode. ``mask``: the environments that take part; the rows of others are not
-    looked at. ``priority``: a number, or ``[N]``; None stands for the largest so far.
+    ``truncated`` is stored from the flag, which every call then gives. The next step of the
+    environment opens another episode. ``mask``: the environments that take part; what lies in the
+    rows of others, flags and priorities among them, is of no account. ``priority``: a number, or
+    ``[N]``; None stands for the largest so far. Flags and ``mask`` are copied as the call begins.
 
     How an environment shows the observation after its last step is a matter of its autoreset mode,
     as `Gymnasium <https://gymnasium.farama.org/api/vector/>`_ names them:
 
     - ``"next_step"``: the call behind an end resets the environment. The row that is appended then
       is no step: its columns ``final`` (of `ReplayBuffer.writer`) become the closing step, and the
-      rest of it is dropped. Until then the episode counts as open.
+      rest of it is dropped. Until then the episode counts as open, and ``ended`` says how it ends.
     - ``"same_step"``, ``"disabled"``: the last observation comes with the flag, as
       ``final={"obs": infos.get("final_obs")}``: ``[N, *shape]``, or an object array of N, of which
       only the rows of environments that end are read. Without it (or with None) the episode has no
       closing step.
 
     Everything is checked before anything is stored. ``append`` raises InvalidArgument for a
-    missing, unknown or misshapen column or flag and for a bad value; OutOfMemory if every page
-    belongs to an open episode; TimeoutError if the rate limit holds it up for longer than
-    ``timeout_s``: then the steps of the first environments are stored, and the message says how
-    many.
+    missing, unknown or misshapen column or flag and for a bad value; OutOfMemory if so many
+    episodes cannot be open at once, since each keeps a page; TimeoutError if the rate limit holds
+    it up for longer than ``timeout_s``: then the steps of the first environments are stored, and
+    the message says how many. Where no page is left for a closing step, the call stores its steps,
+    ends the episodes without closing steps, and raises OutOfMemory.
 
     At the end of a ``with`` block, open episodes end as truncated, without a closing step, and the
     logger ``gear`` says how many. Only one thread at a time may use a writer. In a forked child of
@@ -63,18 +65,21 @@ class VectorWriter(InProcess, _core.VectorWriter):
         autoreset: Any = None,
         final: str | Sequence[str] | None = DEFAULT_FINAL,
         episodes: Sequence[int | None] | None = None,
+        ended: Sequence[str | None] | None = None,
         timeout_s: float | None = None,
     ) -> None:
         check_names(schema)
         count = num_environments(envs)
         mode = mode_of(envs, autoreset)
         wait_s = check_timeout("[ingest]", timeout_s)
+        uids = checked_episodes(episodes, count)
         super().__init__(
             shard,
             count,
             mode == "next_step",
             closing_columns(final, schema, mode),
-            checked_episodes(episodes, count, mode),
+            uids,
+            checked_ends(ended, uids, mode),
             wait_s,
         )
 
@@ -96,7 +101,7 @@ class VectorWriter(InProcess, _core.VectorWriter):
             final: columns of the closing steps, as in ``append``.
         """
         ended = check_flag("[ingest] terminated", terminated)
-        self._end_episodes(ended, mask=mask, final=None if final is None else dict(final))
+        self._end_episodes(ended, mask=mask, final=final)
 
     def close(self) -> None:
         """Ends open episodes as truncated, with a warning. The writer takes no more steps.
@@ -125,9 +130,9 @@ class VectorWriter(InProcess, _core.VectorWriter):
 
 
 def num_environments(envs: Any) -> int:
-    count = getattr(envs, "num_envs", envs)
-    if isinstance(count, Integral) and not isinstance(count, bool) and count >= 1:
-        return int(count)
+    given = getattr(envs, "num_envs", envs)
+    if not isinstance(given, bool) and isinstance(given, Integral) and (count := int(given)) >= 1:
+        return count
     raise InvalidArgument(
         f"[ingest] envs {envs!r}: a number of environments, 1 or more, or a vector environment "
         "with num_envs is allowed; a saved episode to go on with is named by episode="
@@ -200,19 +205,41 @@ def closing_columns(final: Any, schema: Schema, mode: Autoreset) -> list[str]:
     return names
 
 
-def checked_episodes(episodes: Any, count: int, mode: Autoreset) -> list[int | None]:
+def checked_episodes(episodes: Any, count: int) -> list[int | None]:
     if episodes is None:
         return []
-    if isinstance(episodes, int) or len(episodes) != count:
+    if isinstance(episodes, str) or not isinstance(episodes, Sequence) or len(episodes) != count:
         raise InvalidArgument(
             f"[ingest] episode {episodes!r}: a list of {count}, an episode or None for each "
             "environment, is allowed"
         )
-    uids = [None if e is None else check_count("[ingest] episode", e) for e in episodes]
-    if mode == "next_step" and any(uid is not None for uid in uids):
+    return [None if e is None else check_count("[ingest] episode", e) for e in episodes]
+
+
+def checked_ends(ended: Any, uids: Sequence[int | None], mode: Autoreset) -> list[str | None]:
+    """How the episodes to go on with have ended: only the writer knows that had them."""
+    if mode != "next_step" or not any(uid is not None for uid in uids):
+        if ended is None:
+            return []
         raise InvalidArgument(
-            f"[ingest] episode {uids}: with autoreset 'next_step' a saved episode may have ended "
-            "and wait for the row that closes it, which is not saved: end these episodes by "
+            f"[ingest] ended {ended!r}: for autoreset 'next_step' alone, with the episodes to go "
+            "on with: episode="
+        )
+    if ended is None:
+        raise InvalidArgument(
+            f"[ingest] episode {list(uids)}: with autoreset 'next_step' an episode may have ended "
+            "and wait for the row that closes it, which a checkpoint does not say: give ended=, "
+            "what writer.ended was when the buffer was saved, or end these episodes by "
             "buffer.writer(episode=...).end_episode(), and reset the environments"
         )
-    return uids
+    if isinstance(ended, str) or not isinstance(ended, Sequence) or len(ended) != len(uids):
+        raise InvalidArgument(
+            f"[ingest] ended {ended!r}: a list of {len(uids)}, as writer.ended gives it, is allowed"
+        )
+    for end, uid in zip(ended, uids, strict=True):
+        if end not in (None, "terminated", "truncated") or (end is not None and uid is None):
+            raise InvalidArgument(
+                f"[ingest] ended {end!r} of episode {uid}: 'terminated' and 'truncated' of an open "
+                "episode are allowed, and None where it has not ended"
+            )
+    return list(ended)

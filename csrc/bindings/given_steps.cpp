@@ -58,14 +58,14 @@ void GivenSteps::drop() {
   }
 }
 
-uint64_t GivenSteps::read(const py::kwargs& columns, bool many,
-                          std::initializer_list<PyObject*> others, std::span<const bool> mask) {
+uint64_t GivenSteps::read(const py::kwargs& columns, const Lead& lead,
+                          std::initializer_list<PyObject*> others) {
   for (size_t c = 0; c < names_.size(); ++c) {
     const py::handle value = PyDict_GetItemWithError(columns.ptr(), names_[c].ptr());
     if (!value) {
       refuse_missing(c, columns);
     }
-    inputs_[c].read((*schema_)[c], value, many);
+    inputs_[c].read((*schema_)[c], value, lead);
     rows_[c] = inputs_[c].data();
   }
   static PyObject* key = PyUnicode_InternFromString("priority");
@@ -77,11 +77,12 @@ uint64_t GivenSteps::read(const py::kwargs& columns, bool many,
   if (known != columns.size()) {
     refuse_unknown(columns, others);
   }
+  const bool many = lead.of != Lead::Of::kNothing;
   const uint64_t steps = many ? inputs_[0].steps() : 1;
   for (size_t c = 1; many && c < inputs_.size(); ++c) {
     if (inputs_[c].steps() != steps) {
       throw base::InvalidArgument(base::cat(
-          "[ingest] column '", (*schema_)[c].name, "' has ", inputs_[c].steps(), " rows, column '",
+          "[ingest] column '", (*schema_)[c].name, "' has ", inputs_[c].steps(), " steps, column '",
           (*schema_)[0].name, "' has ", steps, ": give all columns as many"));
     }
   }
@@ -90,7 +91,7 @@ uint64_t GivenSteps::read(const py::kwargs& columns, bool many,
     return steps;
   }
   if (many) {
-    read_priorities(priority, steps, mask);
+    read_priorities(priority, steps, lead);
   } else {
     priorities_.push_back(checked_priority(priority));
   }
@@ -101,25 +102,29 @@ void GivenSteps::read_some(const py::dict& columns) {
   std::fill(rows_.begin(), rows_.end(), nullptr);
   for (const auto& [key, value] : columns) {
     const size_t c = schema_->index_of(py::str(key).cast<std::string>());
-    inputs_[c].read((*schema_)[c], value, false);
+    inputs_[c].read((*schema_)[c], value, kOneStep);
     rows_[c] = inputs_[c].data();
   }
 }
 
-void GivenSteps::read_priorities(py::handle value, uint64_t steps, std::span<const bool> mask) {
+void GivenSteps::read_priorities(py::handle value, uint64_t steps, const Lead& lead) {
   const auto array = py::array_t<double, py::array::c_style | py::array::forcecast>::ensure(value);
   if (!array ||
       (array.ndim() != 0 && (array.ndim() != 1 || static_cast<uint64_t>(array.size()) != steps))) {
     PyErr_Clear();
-    throw base::InvalidArgument(
-        base::cat("[ingest] priority of shape ",
-                  array ? py::str(array.attr("shape")).cast<std::string>() : "?",
-                  ": one number, or one a row (", steps, "), is allowed"));
+    throw base::InvalidArgument(base::cat(
+        "[ingest] priority of shape ",
+        array ? py::str(array.attr("shape")).cast<std::string>() : "?", ": one number, or one ",
+        lead.of == Lead::Of::kSteps ? "a step (" : "for each environment (", steps,
+        "), is allowed"));
   }
   for (uint64_t i = 0; i < steps; ++i) {
+    if (lead.looked_at != nullptr && !lead.looked_at[i]) {
+      priorities_.push_back(0.0F);
+      continue;
+    }
     const double number = array.data()[array.ndim() == 0 ? 0 : i];
-    const bool matters = mask.size() != steps || mask[i];
-    priorities_.push_back(matters ? checked_priority(py::float_(number), number) : 0.0F);
+    priorities_.push_back(checked_priority(py::float_(number), number));
   }
 }
 

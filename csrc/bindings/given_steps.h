@@ -27,23 +27,26 @@ class GivenSteps {
     GivenSteps& given_;
   };
 
-  /// Reads every column, and `priority`, of one step, or (`many`) of as many as there are; returns
-  /// how many. Any other keyword than `others` is refused; one of these may be a column as well.
-  /// `mask` (null: all): of which rows the priority matters. Throws InvalidArgument.
-  uint64_t read(const py::kwargs& columns, bool many, std::initializer_list<PyObject*> others = {},
-                std::span<const bool> mask = {});
+  /// Reads every column, and `priority`, of one step, of as many as there are, or of one of each
+  /// environment; returns how many. Any other keyword than `others` is refused; one of these may be
+  /// a column as well. Throws InvalidArgument.
+  uint64_t read(const py::kwargs& columns, const Lead& lead,
+                std::initializer_list<PyObject*> others = {});
   /// Reads these columns alone of one step; the rows of others are null.
   void read_some(const py::dict& columns);
 
+  /// The rows of a column are these, which the caller keeps.
+  void replace(size_t column, const std::byte* rows) { rows_[column] = rows; }
+
   /// One pointer a column.
   std::span<const std::byte* const> rows() const { return rows_; }
-  /// One a step, or none for the largest so far.
+  /// One a step, or none for the largest so far; 0 where a row is not looked at.
   std::span<const float> priorities() const { return priorities_; }
 
  private:
   void drop();
   bool is_column(PyObject* name) const;
-  void read_priorities(py::handle value, uint64_t steps, std::span<const bool> mask);
+  void read_priorities(py::handle value, uint64_t steps, const Lead& lead);
   [[noreturn]] void refuse_missing(size_t column, const py::kwargs& columns) const;
   [[noreturn]] void refuse_unknown(const py::kwargs& columns,
                                    std::initializer_list<PyObject*> others) const;

@@ -23,14 +23,14 @@ class PyWriter {
     const OneThread::Turn turn(calls_);
     const GivenSteps::Kept kept(given_);
     require_open("append");
-    write(given_.read(columns, false));
+    write(given_.read(columns, kOneStep));
   }
 
   void extend(const py::kwargs& columns) {
     const OneThread::Turn turn(calls_);
     const GivenSteps::Kept kept(given_);
     require_open("extend");
-    write(given_.read(columns, true));
+    write(given_.read(columns, kManySteps));
   }
 
   void end_episode(bool terminated, std::optional<double> weight,

@@ -24,29 +24,39 @@ std::string shape_text(const int64_t* dims, size_t count) {
   return text + ")";
 }
 
-std::string expected(const store::Column& column, bool batched) {
+std::string expected(const store::Column& column, const Lead& lead) {
   const std::string inner = shape_text(column.shape.data(), column.shape.size());
-  return base::cat(base::dtype_name(column.dtype), " of shape ",
-                   batched ? "(steps, " + inner.substr(1) : inner);
+  if (lead.of == Lead::Of::kNothing) {
+    return base::cat(base::dtype_name(column.dtype), " of shape ", inner);
+  }
+  return base::cat(base::dtype_name(column.dtype), " of shape (",
+                   lead.of == Lead::Of::kSteps ? "steps" : "environments",
+                   column.shape.empty() ? "," : ", ", inner.substr(1));
 }
 
-[[noreturn]] void refuse(const store::Column& column, const std::string& given, bool batched) {
+[[noreturn]] void refuse(const store::Column& column, const std::string& given, const Lead& lead) {
   throw base::InvalidArgument(base::cat("[ingest] column '", column.name, "' takes ",
-                                        expected(column, batched), "; given ", given));
+                                        expected(column, lead), "; given ", given));
 }
 
 // Leading steps of a shape that ends in the column's; throws when it does not.
-uint64_t count_steps(const store::Column& column, const int64_t* dims, size_t ndim, bool batched,
-                     std::string_view dtype) {
-  const size_t lead = batched ? 1 : 0;
-  bool fits = ndim == column.shape.size() + lead;
+uint64_t count_steps(const store::Column& column, const int64_t* dims, size_t ndim,
+                     const Lead& lead, std::string_view dtype) {
+  const size_t before = lead.of == Lead::Of::kNothing ? 0 : 1;
+  bool fits = ndim == column.shape.size() + before;
   for (size_t i = 0; fits && i < column.shape.size(); ++i) {
-    fits = dims[i + lead] == column.shape[i];
+    fits = dims[i + before] == column.shape[i];
   }
   if (!fits) {
-    refuse(column, base::cat(dtype, " of shape ", shape_text(dims, ndim)), batched);
+    refuse(column, base::cat(dtype, " of shape ", shape_text(dims, ndim)), lead);
   }
-  return batched ? static_cast<uint64_t>(dims[0]) : 1;
+  const uint64_t rows = before == 0 ? 1 : static_cast<uint64_t>(dims[0]);
+  if (lead.of == Lead::Of::kEnvironments && rows != lead.count) {
+    throw base::InvalidArgument(base::cat("[ingest] '", column.name, "' has ", rows,
+                                          " rows: give one for each of the ", lead.count,
+                                          " environments"));
+  }
+  return rows;
 }
 
 bool same_dtype(const py::array& array, base::DType dtype) {
@@ -172,14 +182,31 @@ bool is_float(base::DType dtype) {
 }
 
 [[noreturn]] void refuse_infinite(const store::Column& column, double value,
-                                  const std::string& where, bool batched) {
+                                  const std::string& where, const Lead& lead) {
   refuse(column,
          base::cat(py::repr(py::float_(value)).cast<std::string>(), where,
                    ", which would become infinite: scale or clip it, or make the column float64"),
-         batched);
+         lead);
 }
 
 using Doubles = py::array_t<double, py::array::c_style | py::array::forcecast>;
+
+// In the rows that are not looked at.
+Doubles with_zeros(const Doubles& doubles, const Lead& lead) {
+  const std::vector<py::ssize_t> shape(doubles.shape(), doubles.shape() + doubles.ndim());
+  Doubles copy(shape);
+  const uint64_t of_row = static_cast<uint64_t>(doubles.size()) / lead.count;
+  for (uint64_t row = 0; row < lead.count; ++row) {
+    const double* from = doubles.data() + row * of_row;
+    double* to = copy.mutable_data() + row * of_row;
+    if (lead.looked_at[row]) {
+      std::copy_n(from, of_row, to);
+    } else {
+      std::fill_n(to, of_row, 0.0);
+    }
+  }
+  return copy;
+}
 
 // Of values that do not overflow: NumPy warns of nothing.
 py::array rounded(const Doubles& doubles, base::DType dtype) {
@@ -196,21 +223,21 @@ py::array rounded(const Doubles& doubles, base::DType dtype) {
 
 }  // namespace
 
-void InputRows::read(const store::Column& column, py::handle value, bool batched) {
+void InputRows::read(const store::Column& column, py::handle value, const Lead& lead) {
   if (py::isinstance<py::array>(value)) {
-    read_array(column, py::reinterpret_borrow<py::array>(value), batched);
+    read_array(column, py::reinterpret_borrow<py::array>(value), lead);
   } else if (is_numpy_scalar(value) && !PyFloat_Check(value.ptr())) {
-    read_array(column, py::array::ensure(value), batched);
-  } else if (!batched && column.shape.empty() && read_scalar(column, value)) {
+    read_array(column, py::array::ensure(value), lead);
+  } else if (lead.of == Lead::Of::kNothing && column.shape.empty() && read_scalar(column, value)) {
     data_ = scalar_;
     steps_ = 1;
   } else if (py::hasattr(value, "__dlpack__")) {
-    read_dlpack(column, value, batched);
+    read_dlpack(column, value, lead);
   } else {
     refuse(column,
            py::repr(py::type::of(value)).cast<std::string>() +
                ": give a NumPy array, a tensor or a scalar",
-           batched);
+           lead);
   }
 }
 
@@ -225,7 +252,7 @@ bool InputRows::read_scalar(const store::Column& column, py::handle value) {
   if (PyFloat_Check(value.ptr())) {
     const double number = PyFloat_AS_DOUBLE(value.ptr());
     if (overflows(column.dtype, number)) {
-      refuse_infinite(column, number, "", false);
+      refuse_infinite(column, number, "", kOneStep);
     }
     return put_float(column.dtype, scalar_, number);
   }
@@ -253,42 +280,45 @@ bool InputRows::read_scalar(const store::Column& column, py::handle value) {
   }
   refuse(column,
          base::cat("the integer ", py::str(value).cast<std::string>(), ", which does not fit"),
-         false);
+         kOneStep);
 }
 
-void InputRows::read_floats(const store::Column& column, const py::array& array, bool batched) {
+void InputRows::read_floats(const store::Column& column, const py::array& array, const Lead& lead) {
   const std::vector<int64_t> dims(array.shape(), array.shape() + array.ndim());
-  const uint64_t steps = count_steps(column, dims.data(), dims.size(), batched,
+  const uint64_t steps = count_steps(column, dims.data(), dims.size(), lead,
                                      py::str(array.dtype()).cast<std::string>());
-  const Doubles doubles(array);
+  Doubles doubles(array);
+  if (lead.looked_at != nullptr) {
+    doubles = with_zeros(doubles, lead);
+  }
   const auto* values = doubles.data();
   for (py::ssize_t i = 0; i < doubles.size(); ++i) {
     if (overflows(column.dtype, values[i])) {
       const uint64_t of_step = static_cast<uint64_t>(doubles.size()) / steps;
       const std::string row = base::cat(" in row ", static_cast<uint64_t>(i) / of_step);
-      refuse_infinite(column, values[i], batched ? row : "", batched);
+      refuse_infinite(column, values[i], lead.of == Lead::Of::kNothing ? "" : row, lead);
     }
   }
-  read_array(column, rounded(doubles, column.dtype), batched);
+  read_array(column, rounded(doubles, column.dtype), lead);
 }
 
-void InputRows::read_array(const store::Column& column, const py::array& array, bool batched) {
+void InputRows::read_array(const store::Column& column, const py::array& array, const Lead& lead) {
   if (!same_dtype(array, column.dtype)) {
     if (is_float(column.dtype) && array.dtype().kind() == 'f' && array.itemsize() <= 8) {
-      read_floats(column, array, batched);
+      read_floats(column, array, lead);
       return;
     }
     refuse(column,
            base::cat("dtype ", py::str(array.dtype()).cast<std::string>(),
                      ": convert with .astype('", base::dtype_name(column.dtype), "')"),
-           batched);
+           lead);
   }
   std::array<int64_t, 64> dims;
   const auto ndim = static_cast<size_t>(array.ndim());
   for (size_t i = 0; i < ndim; ++i) {
     dims[i] = array.shape(static_cast<py::ssize_t>(i));
   }
-  steps_ = count_steps(column, dims.data(), ndim, batched, base::dtype_name(column.dtype));
+  steps_ = count_steps(column, dims.data(), ndim, lead, base::dtype_name(column.dtype));
   py::array contiguous = array;
   if (!(array.flags() & py::array::c_style)) {
     contiguous = py::reinterpret_steal<py::array>(
@@ -301,12 +331,11 @@ void InputRows::read_array(const store::Column& column, const py::array& array, 
   keep_ = std::move(contiguous);
 }
 
-void InputRows::read_dlpack(const store::Column& column, py::handle value, bool batched) {
+void InputRows::read_dlpack(const store::Column& column, py::handle value, const Lead& lead) {
   const py::object device = value.attr("__dlpack_device__")();
   const int type = device[py::int_(0)].cast<int>();
   if (type != kDLCPU && type != kDLCUDAHost) {
-    refuse(column, base::cat("a tensor on device type ", type, ": move it to the CPU first"),
-           batched);
+    refuse(column, base::cat("a tensor on device type ", type, ": move it to the CPU first"), lead);
   }
   py::object source = py::reinterpret_borrow<py::object>(value);
   if (py::hasattr(source, "detach")) {
@@ -330,19 +359,19 @@ void InputRows::read_dlpack(const store::Column& column, py::handle value, bool 
     refuse(column,
            base::cat("a tensor of another dtype (",
                      py::str(source.attr("dtype")).cast<std::string>(), "): convert it first"),
-           batched);
+           lead);
   }
-  steps_ = count_steps(column, tensor.shape, ndim, batched, base::dtype_name(column.dtype));
+  steps_ = count_steps(column, tensor.shape, ndim, lead, base::dtype_name(column.dtype));
   int64_t stride = 1;
   for (size_t i = ndim; tensor.strides != nullptr && i-- > 0; stride *= tensor.shape[i]) {
     if (tensor.shape[i] != 1 && tensor.strides[i] != stride) {
-      refuse(column, "a strided tensor: make it contiguous first", batched);
+      refuse(column, "a strided tensor: make it contiguous first", lead);
     }
   }
   const auto* data = static_cast<const std::byte*>(tensor.data) + tensor.byte_offset;
   if (floats != nullptr) {
     const std::vector<py::ssize_t> shape(tensor.shape, tensor.shape + ndim);
-    read_floats(column, py::array(*floats, shape, data, capsule), batched);
+    read_floats(column, py::array(*floats, shape, data, capsule), lead);
     return;
   }
   data_ = data;

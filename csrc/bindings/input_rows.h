@@ -10,6 +10,16 @@
 
 namespace gear::bindings {
 
+/// What stands along the first dimension of a value.
+struct Lead {
+  enum class Of : uint8_t { kNothing, kSteps, kEnvironments };
+  Of of = Of::kNothing;
+  uint64_t count = 0;               ///< of environments: how many there are
+  const bool* looked_at = nullptr;  ///< of environments: whose rows count; null: all
+};
+inline constexpr Lead kOneStep{};
+inline constexpr Lead kManySteps{Lead::Of::kSteps};
+
 /// Steps of one column as given by a caller: C-contiguous bytes, valid until the next read()
 /// or drop().
 class InputRows {
@@ -17,9 +27,10 @@ class InputRows {
   /// Accepts a NumPy array of the column's dtype, anything with __dlpack__ on the CPU (torch and
   /// JAX tensors) and, for one step of a scalar column, Python and NumPy scalars. Floats of another
   /// width are rounded to the column's (to nearest), unless a finite one would become infinite.
-  /// `batched`: the value has a leading dimension of steps. Throws InvalidArgument naming the
-  /// column, what was given and what is allowed.
-  void read(const store::Column& column, py::handle value, bool batched);
+  /// What is in a row that is not looked at is of no account, and undefined in data(). Throws
+  /// InvalidArgument naming the column, what was given and what is allowed, also for another number
+  /// of rows than there are environments.
+  void read(const store::Column& column, py::handle value, const Lead& lead);
 
   /// Gives up what was read: the owner of the bytes lives no longer for it.
   void drop() { keep_ = {}; }
@@ -29,10 +40,10 @@ class InputRows {
 
  private:
   bool read_scalar(const store::Column& column, py::handle value);
-  void read_array(const store::Column& column, const py::array& array, bool batched);
+  void read_array(const store::Column& column, const py::array& array, const Lead& lead);
   /// As read_array(), of float16, float32 or float64, into another kind of float.
-  void read_floats(const store::Column& column, const py::array& array, bool batched);
-  void read_dlpack(const store::Column& column, py::handle value, bool batched);
+  void read_floats(const store::Column& column, const py::array& array, const Lead& lead);
+  void read_dlpack(const store::Column& column, py::handle value, const Lead& lead);
 
   py::object keep_;  ///< owner of the bytes
   const std::byte* data_ = nullptr;

@@ -20,11 +20,16 @@ class PyVectorWriter {
   PyVectorWriter(std::shared_ptr<store::Shard> shard, uint64_t num_environments, bool next_step,
                  const std::vector<std::string>& closing_columns,
                  const std::vector<std::optional<uint64_t>>& episodes,
+                 const std::vector<std::optional<std::string>>& ended,
                  std::optional<double> timeout_s)
       : shard_(std::move(shard)),
-        writer_(
-            std::make_unique<store::VectorWriter>(shard_, num_environments, next_step, episodes)),
+        writer_(std::make_unique<store::VectorWriter>(shard_, num_environments, next_step, episodes,
+                                                      states(ended))),
         given_(shard_->shared_schema()),
+        terminated_(num_environments),
+        truncated_(num_environments),
+        mask_(num_environments),
+        last_read_(num_environments),
         closing_(shard_->schema().size()),
         timeout_s_(timeout_s) {
     for (const std::string& name : closing_columns) {
@@ -37,17 +42,14 @@ class PyVectorWriter {
     const Kept kept(*this);
     require_open("append");
     store::VectorWriter::Call call;
-    call.mask = read_flags(columns, mask_, kMask);
-    const uint64_t rows = given_.read(
-        columns, true, {terminated_, truncated_, mask_, final_},
-        call.mask == nullptr ? std::span<const bool>() : std::span(call.mask, num_environments()));
-    if (rows != num_environments()) {
-      refuse_length(shard_->schema()[0].name, rows);
-    }
+    call.mask = read_flags(columns, kMask, mask_, nullptr);
+    given_.read(columns, {Lead::Of::kEnvironments, num_environments(), call.mask},
+                {kTerminated, kTruncated, kMask, kFinal});
+    call.terminated = read_flags(columns, kTerminated, terminated_, call.mask);
+    call.truncated = read_flags(columns, kTruncated, truncated_, call.mask);
+    store_flags(call);
     call.columns = given_.rows();
     call.priorities = given_.priorities();
-    call.terminated = read_flags(columns, terminated_, kTerminated);
-    call.truncated = read_flags(columns, truncated_, kTruncated);
     read_closing(columns, call);
     writer_->begin(call);
     write();
@@ -58,8 +60,8 @@ class PyVectorWriter {
     const Kept kept(*this);
     require_open("end_episode");
     store::VectorWriter::Call call;
-    call.mask = read_flags(given, mask_, kMask);
-    const py::handle last = PyDict_GetItemWithError(given.ptr(), final_);
+    call.mask = read_flags(given, kMask, mask_, nullptr);
+    const py::handle last = PyDict_GetItemWithError(given.ptr(), kFinal);
     if (last && !last.is_none()) {
       std::vector<uint64_t> ending;
       for (uint64_t i = 0; i < num_environments(); ++i) {
@@ -79,6 +81,18 @@ class PyVectorWriter {
       uids.push_back(writer_->episode_uid(i));
     }
     return uids;
+  }
+
+  std::vector<std::optional<std::string>> ended() {
+    const OneThread::Turn turn(calls_);
+    std::vector<std::optional<std::string>> found;
+    for (uint64_t i = 0; writer_ && i < num_environments(); ++i) {
+      std::optional<std::string>& name = found.emplace_back();
+      if (writer_->ended(i) != store::EpisodeState::kOpen) {
+        name = writer_->ended(i) == store::EpisodeState::kTruncated ? "truncated" : "terminated";
+      }
+    }
+    return found;
   }
 
   // As Writer's; returns how many episodes it has cut.
@@ -104,7 +118,6 @@ class PyVectorWriter {
    public:
     explicit Kept(PyVectorWriter& writer) : writer_(writer), given_(writer.given_) {}
     ~Kept() {
-      writer_.flag_.drop();
       for (InputRows& input : writer_.last_) {
         input.drop();
       }
@@ -117,8 +130,6 @@ class PyVectorWriter {
     GivenSteps::Kept given_;
   };
 
-  enum Flag : uint8_t { kTerminated, kTruncated, kMask };
-
   uint64_t num_environments() const { return writer_->num_environments(); }
 
   void require_open(std::string_view call) const {
@@ -129,33 +140,55 @@ class PyVectorWriter {
     shard_->check_process(call);
   }
 
-  [[noreturn]] void refuse_length(const std::string& name, uint64_t rows) const {
-    throw base::InvalidArgument(base::cat("[ingest] '", name, "' has ", rows,
-                                          " rows: give one for ", "each of the ",
-                                          num_environments(), " environments"));
+  // By environment. An array that the caller changes while its call runs changes nothing in these.
+  struct Flags {
+    explicit Flags(uint64_t count) : values(std::make_unique<bool[]>(count)) {}
+    std::unique_ptr<bool[]> values;
+  };
+
+  static std::vector<store::EpisodeState> states(
+      const std::vector<std::optional<std::string>>& names) {
+    std::vector<store::EpisodeState> found;
+    for (const auto& name : names) {
+      found.push_back(!name                  ? store::EpisodeState::kOpen
+                      : *name == "truncated" ? store::EpisodeState::kTruncated
+                                             : store::EpisodeState::kTerminated);
+    }
+    return found;
   }
 
-  // A copy, which no other thread changes while the call goes on; null where it is not given.
-  const bool* read_flags(const py::kwargs& given, PyObject* key, Flag flag) {
+  // Null where it is not given; false outside of the mask.
+  const bool* read_flags(const py::kwargs& given, PyObject* key, Flags& flags,
+                         const bool* mask) const {
     const py::handle value = PyDict_GetItemWithError(given.ptr(), key);
     if (!value || value.is_none()) {
       return nullptr;
     }
     const std::string name = py::handle(key).cast<std::string>();
-    flag_.read({name, {}, base::DType::kBool}, value, true);
-    if (flag_.steps() != num_environments()) {
-      refuse_length(name, flag_.steps());
+    InputRows input;
+    input.read({name, {}, base::DType::kBool}, value,
+               {Lead::Of::kEnvironments, num_environments()});
+    for (uint64_t i = 0; i < num_environments(); ++i) {
+      flags.values[i] = input.data()[i] != std::byte{0} && (mask == nullptr || mask[i]);
     }
-    std::unique_ptr<bool[]>& copy = flags_[flag];
-    if (!copy) {
-      copy = std::make_unique<bool[]>(num_environments());
+    return flags.values.get();
+  }
+
+  // A column that has a flag's name holds what was read as the flag.
+  void store_flags(const store::VectorWriter::Call& call) {
+    const std::vector<store::Column>& columns = shard_->schema().columns();
+    for (size_t c = 0; c < columns.size(); ++c) {
+      const bool* flags = columns[c].name == "terminated"  ? call.terminated
+                          : columns[c].name == "truncated" ? call.truncated
+                                                           : nullptr;
+      if (flags != nullptr) {
+        given_.replace(c, reinterpret_cast<const std::byte*>(flags));
+      }
     }
-    std::memcpy(copy.get(), flag_.data(), num_environments());
-    return copy.get();
   }
 
   void read_closing(const py::kwargs& columns, store::VectorWriter::Call& call) {
-    const py::handle last = PyDict_GetItemWithError(columns.ptr(), final_);
+    const py::handle last = PyDict_GetItemWithError(columns.ptr(), kFinal);
     const bool is_given = last && !last.is_none();
     if (!writer_->next_step()) {
       if (is_given) {
@@ -176,47 +209,50 @@ class PyVectorWriter {
     }
   }
 
-  static bool is_mapping(py::handle value) {
-    return py::isinstance<py::dict>(value) ||
-           py::isinstance(value, py::module_::import("collections.abc").attr("Mapping"));
+  static py::dict by_column(py::handle last) {
+    static PyObject* mapping =
+        py::object(py::module_::import("collections.abc").attr("Mapping")).release().ptr();
+    const int is_mapping = PyObject_IsInstance(last.ptr(), mapping);
+    if (is_mapping < 0) {
+      throw py::error_already_set();
+    }
+    if (is_mapping == 0) {
+      throw base::InvalidArgument(base::cat("[ingest] final ", py::repr(last).cast<std::string>(),
+                                            ": a mapping by column is allowed"));
+    }
+    return py::dict(py::reinterpret_borrow<py::object>(last));
   }
 
   // None alone is allowed, as of infos.get("final_obs").
   static void refuse_final(py::handle last) {
-    if (is_mapping(last)) {
-      const py::dict given(py::reinterpret_borrow<py::object>(last));
-      if (std::all_of(given.begin(), given.end(),
-                      [](const auto& item) { return item.second.is_none(); })) {
-        return;
-      }
+    const py::dict given = by_column(last);
+    if (!std::all_of(given.begin(), given.end(),
+                     [](const auto& item) { return item.second.is_none(); })) {
+      throw base::InvalidArgument(
+          "[ingest] final is not for autoreset 'next_step': the row behind an episode's end closes "
+          "it");
     }
-    throw base::InvalidArgument(
-        "[ingest] final is not for autoreset 'next_step': the row behind an episode's end closes "
-        "it");
   }
 
-  // Columns of the closing steps, a row an environment; a column that is None is not given. Of an
-  // array of objects, the rows of ended environments are read alone.
+  // Columns of the closing steps, a row an environment; a column that is None is not given. The
+  // rows of ended environments are read alone.
   void read_final(py::handle last, const std::vector<uint64_t>& ending,
                   store::VectorWriter::Call& call) {
-    if (!is_mapping(last)) {
-      throw base::InvalidArgument(base::cat("[ingest] final ", py::repr(last).cast<std::string>(),
-                                            ": a mapping by column is allowed"));
-    }
     std::ranges::fill(closing_, nullptr);
     last_.resize(closing_.size());
+    std::fill_n(last_read_.values.get(), num_environments(), false);
+    for (const uint64_t i : ending) {
+      last_read_.values[i] = true;
+    }
     bool any = false;
-    for (const auto& [key, value] : py::dict(py::reinterpret_borrow<py::object>(last))) {
-      const std::string name = py::str(key).cast<std::string>();
-      const size_t c = shard_->schema().index_of(name);
+    for (const auto& [key, value] : by_column(last)) {
+      const size_t c = shard_->schema().index_of(py::str(key).cast<std::string>());
       if (value.is_none() || ending.empty()) {
         continue;
       }
       const store::Column& column = shard_->schema()[c];
-      last_[c].read(column, dense(column, value, ending), true);
-      if (last_[c].steps() != num_environments()) {
-        refuse_length(name, last_[c].steps());
-      }
+      last_[c].read(column, dense(column, value, ending),
+                    {Lead::Of::kEnvironments, num_environments(), last_read_.values.get()});
       closing_[c] = last_[c].data();
       any = true;
     }
@@ -252,7 +288,7 @@ class PyVectorWriter {
         throw base::InvalidArgument(base::cat("[ingest] final '", column.name, "' is None for ",
                                               "environment ", i, ", whose episode ends"));
       }
-      input.read(column, row, false);
+      input.read(column, row, kOneStep);
       std::memcpy(bytes + i * row_bytes, input.data(), row_bytes);
     }
     return rows;
@@ -268,10 +304,10 @@ class PyVectorWriter {
         });
   }
 
-  inline static PyObject* const terminated_ = PyUnicode_InternFromString("terminated");
-  inline static PyObject* const truncated_ = PyUnicode_InternFromString("truncated");
-  inline static PyObject* const mask_ = PyUnicode_InternFromString("mask");
-  inline static PyObject* const final_ = PyUnicode_InternFromString("final");
+  inline static PyObject* const kTerminated = PyUnicode_InternFromString("terminated");
+  inline static PyObject* const kTruncated = PyUnicode_InternFromString("truncated");
+  inline static PyObject* const kMask = PyUnicode_InternFromString("mask");
+  inline static PyObject* const kFinal = PyUnicode_InternFromString("final");
 
   OneThread calls_{
       "[ingest] another thread's call of this writer has not returned: one thread at a time may "
@@ -280,8 +316,10 @@ class PyVectorWriter {
   std::shared_ptr<store::Shard> shard_;
   std::unique_ptr<store::VectorWriter> writer_;
   GivenSteps given_;
-  InputRows flag_;
-  std::unique_ptr<bool[]> flags_[3];       // by Flag
+  Flags terminated_;
+  Flags truncated_;
+  Flags mask_;
+  Flags last_read_;                        // the rows of `final` that are looked at
   std::vector<InputRows> last_;            // by column, of `final`
   std::vector<size_t> shown_;              // columns of the closing step, with next_step
   std::vector<const std::byte*> closing_;  // by column
@@ -294,16 +332,21 @@ class PyVectorWriter {
 void register_vector_writer(py::module_& module) {
   py::class_<PyVectorWriter>(module, "VectorWriter")
       .def(py::init<std::shared_ptr<store::Shard>, uint64_t, bool, std::vector<std::string>,
-                    std::vector<std::optional<uint64_t>>, std::optional<double>>(),
+                    std::vector<std::optional<uint64_t>>, std::vector<std::optional<std::string>>,
+                    std::optional<double>>(),
            py::arg("shard"), py::arg("num_environments"), py::arg("next_step"),
-           py::arg("closing_columns"), py::arg("episodes"), py::arg("timeout_s"))
+           py::arg("closing_columns"), py::arg("episodes"), py::arg("ended"), py::arg("timeout_s"))
       .def("append", &PyVectorWriter::append,
            "Appends a step of each environment: every column as [N, *shape], and optionally\n"
            "`terminated`, `truncated`, `mask` (bool [N]), `priority` and `final`.")
       .def("_end_episodes", &PyVectorWriter::end_episodes, py::arg("terminated"))
       .def("_close", &PyVectorWriter::close, "Ends open episodes; returns how many it has cut.")
       .def_property_readonly("episodes", &PyVectorWriter::episodes,
-                             "Numbers of the open episodes, by environment; None: none is open.");
+                             "Numbers of the open episodes, by environment; None: none is open.")
+      .def_property_readonly(
+          "ended", &PyVectorWriter::ended,
+          "How environments have ended whose episodes the row behind the end will close, in mode\n"
+          "'next_step': 'terminated' or 'truncated', by environment; None: it has not ended.");
 }
 
 }  // namespace gear::bindings

@@ -353,11 +353,11 @@ std::optional<std::string> Shard::short_episodes() {
   }
   const IndexState& state = index_.state();
   const uint64_t mean = state.num_steps / std::max<uint64_t>(state.num_episodes, 1);
-  return base::cat("[store] pages are freed, and ", state.num_steps, " of ", index_.num_slots(),
-                   " steps are stored: an episode's pages hold no other's steps, and the ",
-                   state.num_episodes, " episodes, of ", mean, " steps each or so, leave most of a ",
-                   "page of ", layout_.page_steps, " empty; give the buffer page_steps=",
-                   std::max<uint64_t>(std::bit_floor(mean / 4), 1));
+  return base::cat(
+      "[store] pages are freed, and ", state.num_steps, " of ", index_.num_slots(),
+      " steps are stored: an episode's pages hold no other's steps, and the ", state.num_episodes,
+      " episodes, of ", mean, " steps each or so, leave most of a ", "page of ", layout_.page_steps,
+      " empty; give the buffer page_steps=", std::max<uint64_t>(std::bit_floor(mean / 4), 1));
 }
 
 template <class Allowed>
@@ -416,31 +416,16 @@ uint64_t Shard::lease(std::unique_lock<std::mutex>& held, std::span<Place* const
       return 0;
     }
     uint64_t rows = std::min(wanted, rate_limiter_.room());
-    attach_pages(held, places.first(rows));
+    for (Place* at : places.first(rows)) {
+      if (!has_room(*at)) {
+        attach_page(held, *at, false);  // without the lock for a while
+      }
+    }
     rows = std::min(rows, rate_limiter_.room());
     if (rows > 0 && sink_has_room(rows)) {
       return rows;
     }
     wait_for_sink(held, rows);
-  }
-}
-
-// All get a page or none: no episode stays open that has no step. Without the lock for a while.
-void Shard::attach_pages(std::unique_lock<std::mutex>& held, std::span<Place* const> places) {
-  try {
-    for (Place* at : places) {
-      if (!has_room(*at)) {
-        attach_page(held, *at, false);
-      }
-    }
-  } catch (const base::OutOfMemory&) {
-    for (Place* at : places) {
-      if (at->episode != kNone && index_.episode(at->episode).end == 0) {
-        publish_end(*at, EpisodeState::kTruncated, -1.0, 0);
-      }
-    }
-    tell();
-    throw;
   }
 }
 
@@ -508,7 +493,7 @@ bool Shard::append(Place& at, Rows columns, uint64_t count, std::span<const floa
   check_process("append");
   GEAR_CHECK(columns.size() == layout_.step_bytes.size());
   GEAR_CHECK(priorities.empty() || priorities.size() == count);
-  const bool locked = rows_ != nullptr || count * schema_->step_bytes() <= kCopyLocked;
+  const bool locked = copies_locked(count);
   auto held = lock();
   while (done < count) {
     const uint64_t rows = lease(held, at, count - done, timeout_s);
@@ -540,74 +525,144 @@ bool Shard::append(const EnvironmentSteps& steps, uint64_t& done, std::optional<
   GEAR_CHECK(steps.columns.size() == layout_.step_bytes.size());
   GEAR_CHECK(steps.priorities.empty() || steps.priorities.size() == steps.places.size());
   auto held = lock();
-  while (done < steps.places.size()) {
-    const uint64_t count = lease(held, steps.places.subspan(done), timeout_s);
-    if (count == 0) {
-      return false;
-    }
-    const auto places = steps.places.subspan(done, count);
-    const auto rows = steps.rows.subspan(done, count);
-    if (is_new()) {
-      std::vector<const std::byte*> first(steps.columns.size());
-      for (size_t c = 0; c < first.size(); ++c) {
-        first[c] = row_of(steps.columns, c, rows[0]);
+  const auto left = [&] { return steps.places.subspan(done); };
+  try {
+    require_pages(held, left());
+    while (done < steps.places.size()) {
+      const uint64_t count = lease(held, left(), timeout_s);
+      if (count == 0) {
+        leave_unfilled(left());
+        return false;
       }
-      index_.identify(checksum_of_row(first, layout_));
+      append(held, steps, done, count);
+      done += count;
+      tell();
     }
-    const bool locked = rows_ != nullptr || count * schema_->step_bytes() <= kCopyLocked;
-    if (!locked) {
-      rate_limiter_.inserted(count);  // before others look for room
-      held.unlock();
-    }
-    for (size_t c = 0; c < steps.columns.size(); ++c) {
-      for (uint64_t i = 0; i < count; ++i) {
-        copy_rows(*places[i], c, row_of(steps.columns, c, rows[i]), 1);
-      }
-    }
-    if (locked) {
-      rate_limiter_.inserted(count);
-    } else {
+  } catch (...) {
+    if (!held) {
       held = lock();
     }
-    for (uint64_t i = 0; i < count; ++i) {
-      publish(*places[i], steps.priorities.empty()
-                              ? std::span<const float>(default_priorities_).first(1)
-                              : steps.priorities.subspan(done + i, 1));
-    }
-    done += count;
-    tell();
+    leave_unfilled(left());
+    throw;
   }
   return true;
 }
 
-void Shard::end_episodes(std::span<const EnvironmentEnd> ends, Rows closing) {
-  check_process("end_episode");
-  auto held = lock();
-  if (!closing.empty()) {
-    for (const EnvironmentEnd& end : ends) {
-      if (!has_room(*end.at)) {
-        attach_page(held, *end.at, true);
-      }
+// Of the places from `first` on, that many, which have room.
+void Shard::append(std::unique_lock<std::mutex>& held, const EnvironmentSteps& steps,
+                   uint64_t first, uint64_t count) {
+  const auto places = steps.places.subspan(first, count);
+  const auto rows = steps.rows.subspan(first, count);
+  if (is_new()) {
+    std::vector<const std::byte*> row(steps.columns.size());
+    for (size_t c = 0; c < row.size(); ++c) {
+      row[c] = row_of(steps.columns, c, rows[0]);
     }
-    const bool locked = rows_ != nullptr || ends.size() * schema_->step_bytes() <= kCopyLocked;
-    if (!locked) {
-      held.unlock();
-    }
-    for (const EnvironmentEnd& end : ends) {
-      wait_for_sink(held, 1);
-      for (size_t c = 0; c < closing.size(); ++c) {
-        copy_rows(*end.at, c, row_of(closing, c, end.row), 1);
-      }
-    }
-    if (!locked) {
-      held = lock();
+    index_.identify(checksum_of_row(row, layout_));
+  }
+  const bool locked = copies_locked(count);
+  if (!locked) {
+    rate_limiter_.inserted(count);  // before others look for room
+    held.unlock();
+  }
+  for (size_t c = 0; c < steps.columns.size(); ++c) {
+    for (uint64_t i = 0; i < count; ++i) {
+      copy_rows(*places[i], c, row_of(steps.columns, c, rows[i]), 1);
     }
   }
-  const uint64_t closing_columns = columns_given(closing);
-  for (const EnvironmentEnd& end : ends) {
-    publish_end(*end.at, end.state, end.weight, closing_columns);
+  if (locked) {
+    rate_limiter_.inserted(count);
+  } else {
+    held = lock();
+  }
+  for (uint64_t i = 0; i < count; ++i) {
+    publish(*places[i], steps.priorities.empty()
+                            ? std::span<const float>(default_priorities_).first(1)
+                            : steps.priorities.subspan(first + i, 1));
+  }
+}
+
+// Refuses what cannot end well before a page goes for it. Of those that have an episode each gets
+// its next page: in the worst case for the one that it has.
+void Shard::require_pages(std::unique_lock<std::mutex>& held, std::span<Place* const> places) {
+  const auto opening = static_cast<uint64_t>(
+      std::ranges::count_if(places, [](const Place* at) { return at->episode == kNone; }));
+  if (opening == 0) {
+    return;
+  }
+  wait_for_draw(held);  // behind which episodes may have ended
+  const uint64_t open = index_.chains_.num_open();
+  const uint64_t pages = index_.options().num_pages;
+  if (open + opening > pages) {
+    throw base::OutOfMemory(base::cat(
+        "[store] ", opening, " environments open an episode each, and of ", pages, " pages of ",
+        layout_.page_steps, " steps only ", pages - open, " can be had: ", open, " are the last ",
+        "ones of open episodes, of this writer or another; nothing of this call is stored: raise ",
+        "capacity to ", (open + opening + 1) * layout_.page_steps,
+        " or more, lower page_steps or run fewer environments"));
+  }
+}
+
+// Takes back the episodes that were opened for these places and have no step yet.
+void Shard::leave_unfilled(std::span<Place* const> places) {
+  for (Place* at : places) {
+    if (at->episode != kNone && at->row == 0 && index_.episode(at->episode).end == 0) {
+      publish_end(*at, EpisodeState::kTruncated, -1.0, 0);
+    }
   }
   tell();
+}
+
+// A few rows; on tier kDevice all, of which the copy is only begun here.
+bool Shard::copies_locked(uint64_t rows) const {
+  return rows_ != nullptr || rows * schema_->step_bytes() <= kCopyLocked;
+}
+
+void Shard::end_episodes(std::span<const EnvironmentEnd> ends, Rows closing) {
+  check_process("end_episode");
+  const bool locked = copies_locked(ends.size());
+  auto held = lock();
+  while (!ends.empty()) {
+    const uint64_t count = closing.empty() ? ends.size() : lease_closing(held, ends);
+    if (!closing.empty()) {
+      copy_closing(held, locked, ends.first(count), closing);
+    }
+    for (const EnvironmentEnd& end : ends.first(count)) {
+      publish_end(*end.at, end.state, end.weight, columns_given(closing));
+    }
+    ends = ends.subspan(count);
+    tell();
+  }
+}
+
+// Room for the first one's closing step, and for those of as many behind it as have room at once:
+// who needs a page may take one of an episode that has just ended.
+uint64_t Shard::lease_closing(std::unique_lock<std::mutex>& held,
+                              std::span<const EnvironmentEnd> ends) {
+  if (!has_room(*ends[0].at)) {
+    attach_page(held, *ends[0].at, true);
+  }
+  const auto end = std::find_if(ends.begin() + 1, ends.end(),
+                                [this](const EnvironmentEnd& one) { return !has_room(*one.at); });
+  return static_cast<uint64_t>(end - ends.begin());
+}
+
+void Shard::copy_closing(std::unique_lock<std::mutex>& held, bool locked,
+                         std::span<const EnvironmentEnd> ends, Rows closing) {
+  if (!locked) {
+    held.unlock();
+  }
+  for (const EnvironmentEnd& end : ends) {
+    if (locked) {
+      wait_for_sink(held, 1);
+    }
+    for (size_t c = 0; c < closing.size(); ++c) {
+      copy_rows(*end.at, c, row_of(closing, c, end.row), 1);
+    }
+  }
+  if (!locked) {
+    held = lock();
+  }
 }
 
 void Shard::end_episode(Place& at, EpisodeState state, double weight, Rows closing) {

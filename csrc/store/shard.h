@@ -155,8 +155,10 @@ class Shard {
   };
   /// As append() of a step to each place, with one notice: pages for all of them, as many as the
   /// rate limiter lets in, are there before any of their rows is stored. `done` counts places.
+  /// Where so many episodes cannot be open at once it throws OutOfMemory before a page goes.
+  /// However it ends, no episode is open that has no step.
   bool append(const EnvironmentSteps& steps, uint64_t& done, std::optional<double> timeout_s);
-  /// As end_episode() of each.
+  /// As end_episode() of each, in this order.
   void end_episodes(std::span<const EnvironmentEnd> ends, Rows closing);
 
   // ---- updates of priorities; take the lock ----
@@ -258,8 +260,15 @@ class Shard {
                  std::optional<double> timeout_s);
   uint64_t lease(std::unique_lock<std::mutex>& lock, std::span<Place* const> places,
                  std::optional<double> timeout_s);
+  uint64_t lease_closing(std::unique_lock<std::mutex>& lock, std::span<const EnvironmentEnd> ends);
+  void copy_closing(std::unique_lock<std::mutex>& lock, bool locked,
+                    std::span<const EnvironmentEnd> ends, Rows closing);
+  void append(std::unique_lock<std::mutex>& lock, const EnvironmentSteps& steps, uint64_t first,
+              uint64_t count);
+  void require_pages(std::unique_lock<std::mutex>& lock, std::span<Place* const> places);
+  void leave_unfilled(std::span<Place* const> places);
+  bool copies_locked(uint64_t rows) const;
   void attach_page(std::unique_lock<std::mutex>& lock, Place& at, bool closing);
-  void attach_pages(std::unique_lock<std::mutex>& lock, std::span<Place* const> places);
   void copy_rows(const Place& at, size_t column, const std::byte* source, uint64_t rows);
   void copy_rows(const Place& at, Rows columns, uint64_t from, uint64_t rows);
   const std::byte* row_of(Rows columns, size_t column, uint64_t row) const;

@@ -1,5 +1,9 @@
 #include "store/vector_writer.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string>
+
 #include "base/errors.h"
 #include "base/log.h"
 #include "store/writer.h"
@@ -7,7 +11,8 @@
 namespace gear::store {
 
 VectorWriter::VectorWriter(std::shared_ptr<Shard> shard, uint64_t num_environments, bool next_step,
-                           std::span<const std::optional<uint64_t>> continue_uids)
+                           std::span<const std::optional<uint64_t>> continue_uids,
+                           std::span<const EpisodeState> ended)
     : shard_(std::move(shard)), next_step_(next_step) {
   shard_->check_process("writer");
   const IndexOptions& index = shard_->index().options();
@@ -20,8 +25,10 @@ VectorWriter::VectorWriter(std::shared_ptr<Shard> shard, uint64_t num_environmen
                   " or more, of which little would then be ", "stored, or lower page_steps"));
   }
   GEAR_CHECK(continue_uids.empty() || continue_uids.size() == num_environments);
+  GEAR_CHECK(ended.empty() || (next_step && ended.size() == continue_uids.size()));
   at_ = shard_->adopt(continue_uids);
   at_.resize(num_environments);
+  ended_.assign(ended.begin(), ended.end());
   ended_.resize(num_environments, EpisodeState::kOpen);
 }
 
@@ -131,11 +138,31 @@ void VectorWriter::end_listed(Rows closing) {
   if (ends_.empty()) {
     return;
   }
-  shard_->end_episodes(ends_, closing);
+  std::optional<std::string> lacking;
+  uint64_t without = 0;
+  try {
+    shard_->end_episodes(ends_, closing);
+  } catch (const base::OutOfMemory& error) {
+    lacking = error.what();
+    without = end_without_closing();
+  }
   for (const Shard::EnvironmentEnd& end : ends_) {
     ended_[end.row] = EpisodeState::kOpen;
   }
   ends_.clear();
+  if (lacking) {
+    throw base::OutOfMemory(base::cat(*lacking, "; the steps of this call are stored, and ",
+                                      without, " episodes have ended without a closing step"));
+  }
+}
+
+// Those that are listed and open still: nobody says again that they ended.
+uint64_t VectorWriter::end_without_closing() {
+  std::vector<Shard::EnvironmentEnd> open;
+  std::ranges::copy_if(ends_, std::back_inserter(open),
+                       [](const auto& end) { return end.at->episode != kNone; });
+  shard_->end_episodes(open, {});
+  return open.size();
 }
 
 std::optional<uint64_t> VectorWriter::episode_uid(uint64_t environment) const {

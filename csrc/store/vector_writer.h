@@ -32,10 +32,12 @@ class VectorWriter {
   };
 
   /// `continue_uids`: open episodes without a writer to go on with, one an environment; or empty.
-  /// Throws InvalidArgument where N open episodes leave no page for another, and as
+  /// `ended`: of them, what ended() of the writer before said; or empty for none. Throws
+  /// InvalidArgument where N open episodes leave no page for another, and as
   /// Shard::check_process().
   VectorWriter(std::shared_ptr<Shard> shard, uint64_t num_environments, bool next_step,
-               std::span<const std::optional<uint64_t>> continue_uids);
+               std::span<const std::optional<uint64_t>> continue_uids,
+               std::span<const EpisodeState> ended);
   /// Ends open episodes: those that their environments ended as these did, the others as truncated;
   /// in a forked child nothing, since they are the parent's.
   ~VectorWriter();
@@ -47,21 +49,26 @@ class VectorWriter {
   /// The environments whose episodes the call will end: with next_step those that ended before.
   void list_ending(const Call& call, std::vector<uint64_t>& out) const;
 
-  /// Takes the call, which write() then stores: what it points to stays until that is done.
+  /// Takes the call, which write() then stores: what it points to stays, and flags as they are,
+  /// until that is done.
   void begin(const Call& call);
   /// False when the rate limit let not all in within timeout_s: the next call goes on. Throws as
   /// Shard::append(). The first num_done() steps are stored then, with their ends, and no other.
+  /// Where there is no page for a closing step, it and those behind it are left out of the episodes
+  /// that end, and OutOfMemory is thrown behind all else.
   bool write(std::optional<double> timeout_s);
   /// How many of the call's steps are stored, and how many it has.
   uint64_t num_done() const { return done_; }
   uint64_t num_steps() const { return places_.size(); }
-  /// Ends the episodes of those environments that have one open.
+  /// Ends the episodes of those environments that have one open; throws OutOfMemory as write().
   void end_episodes(const Call& call, bool terminated);
 
   /// Whether it has an episode open that it has not ended.
   bool is_running(uint64_t environment) const {
     return at_[environment].episode != kNone && ended_[environment] == EpisodeState::kOpen;
   }
+  /// With next_step, how an environment has ended whose next row closes its episode; else kOpen.
+  EpisodeState ended(uint64_t environment) const { return ended_[environment]; }
   /// Of the open episode, by environment.
   std::optional<uint64_t> episode_uid(uint64_t environment) const;
 
@@ -73,6 +80,7 @@ class VectorWriter {
   void list_end(uint64_t environment, EpisodeState state);
   void end_stored(uint64_t from);
   void end_listed(Rows closing);
+  uint64_t end_without_closing();
 
   std::shared_ptr<Shard> shard_;
   bool next_step_;

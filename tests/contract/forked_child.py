@@ -95,6 +95,7 @@ VECTOR: dict[str, Expected] = {
     "append": (REFUSED, lambda world: world.vector.append(x=np.zeros(2, np.int64))),
     "end_episode": (REFUSED, lambda world: world.vector.end_episode()),
     "episodes": (ANSWERED, lambda world: world.vector.episodes),
+    "ended": (ANSWERED, lambda world: world.vector.ended),
     "close": (ANSWERED, lambda world: world.vector.close()),
     "__enter__": (ANSWERED, lambda world: world.vector.__enter__()),
     "__exit__": (ANSWERED, lambda world: world.vector.__exit__(ValueError, None, None)),

@@ -134,7 +134,7 @@ def test_memory_held_is_the_steps_and_64_bytes_each(tier) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"capacity": 15}, r"capacity 15.*page of 16"),
+        ({"capacity": 15, "page_steps": 16}, r"capacity 15.*page of 16"),
         ({"capacity": 0}, r"capacity 0"),
         ({"capacity": -16}, r"capacity.*-16"),
         ({"capacity": 64.5}, r"capacity.*64\.5"),

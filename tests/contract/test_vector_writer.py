@@ -228,13 +228,17 @@ def rows(count: int, **other: Any) -> dict[str, Any]:
     ("call", "message"),
     [
         (rows(2), r"'obs' has 2 rows: give one for each of the 3 environments"),
-        (rows(3, reward=np.zeros(2, np.float32)), r"'reward' has 2 rows, column 'obs' has 3"),
-        (rows(3, terminated=[False] * 3), r"'terminated' takes bool of shape \(steps, \).*list"),
+        (rows(3, reward=np.zeros(2, np.float32)), r"'reward' has 2 rows: give one.*3 environments"),
+        (
+            rows(3, terminated=[False] * 3),
+            r"'terminated' takes bool of shape \(environments,\).*list",
+        ),
         (rows(3, terminated=np.zeros(3)), r"'terminated' takes bool.*float64"),
         (rows(3, truncated=np.zeros(4, bool)), r"'truncated' has 4 rows.*3 environments"),
         (rows(3, mask=np.zeros((3, 1), bool)), r"'mask' takes bool of shape"),
         (rows(3, priority=np.array([1, 2, -1.0])), r"priority -1"),
-        (rows(3, priority=np.ones(2)), r"priority of shape"),
+        (rows(3, priority=np.ones(2)), r"priority of shape.*one for each environment \(3\)"),
+        (rows(3, obs=np.zeros((3, 2))), r"'obs' takes float32 of shape \(environments, 3\)"),
         (rows(3, done=np.zeros(3, bool)), r"done"),
         (
             rows(3, terminated=np.array([0, 1, 0], bool), final={"x": np.zeros((3, 3))}),
@@ -276,15 +280,37 @@ def test_refusals_store_nothing(tier, call: dict[str, Any], message: str) -> Non
         ({"envs": 4, "autoreset": "next_step", "final": "state"}, r"final 'state' is no column"),
         ({"envs": 4, "autoreset": "next_step", "final": 5}, r"final 5: the name of a column"),
         ({"envs": 4, "autoreset": "same_step", "final": 5}, r"final 5: the name of a column"),
-        (
-            {"envs": 4, "autoreset": "same_step", "final": "nonsense"},
-            r"final 'nonsense' is for autoreset 'next_step'.*append\(final=",
+        *(
+            (
+                {"envs": 4, "autoreset": mode, "final": final},
+                rf"final {said} is for autoreset 'next_step'.*append\(final=",
+            )
+            for mode in ("same_step", "disabled")
+            for final, said in (("nonsense", "'nonsense'"), ("action", "'action'"))
         ),
+        ({"envs": 4, "autoreset": "next_step", "final": ["obs", 3]}, r"final 3 is no column"),
+        ({"envs": 4, "autoreset": "disabled", "final": {"obs": 1}}, r"final {'obs': 1}: the name"),
+        ({"final": "nonsense"}, r"final 'nonsense'.*of several environments"),
         ({"envs": 4, "autoreset": "disabled", "episode": 3}, r"episode 3: a list of 4"),
         ({"envs": 4, "autoreset": "disabled", "episode": [1] * 4}, r"no episode 1"),
         (
             {"envs": 2, "autoreset": "next_step", "episode": [None, 1]},
-            r"wait for the row that closes",
+            r"wait for the row that closes.*give ended=",
+        ),
+        (
+            {"envs": 2, "autoreset": "same_step", "episode": [None, 1], "ended": [None, None]},
+            r"ended \[None, None\]: for autoreset 'next_step' alone",
+        ),
+        (
+            {"envs": 2, "autoreset": "next_step", "episode": [None, 1], "ended": [None]},
+            r"ended \[None\]: a list of 2",
+        ),
+        *(
+            (
+                {"envs": 2, "autoreset": "next_step", "episode": [None, 1], "ended": ended},
+                r"ended '\w+' of episode",
+            )
+            for ended in (["terminated", None], [None, "done"])
         ),
         ({"envs": 16, "autoreset": "disabled"}, r"16 environments.*16 of 4 steps.*capacity to 68"),
         (
@@ -298,6 +324,17 @@ def test_wrong_arguments(tier, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(gear.InvalidArgument, match=message):
             buffer.writer(**arguments)
         assert buffer.num_episodes == 0
+
+
+def test_final_may_be_any_mapping(tier) -> None:
+    last = MappingProxyType({"obs": np.ones((2, 3), np.float32)})
+    with tier.buffer(SCHEMA, 64, page_steps=4) as buffer:
+        writer = buffer.writer(2, autoreset="same_step")
+        writer.append(**rows(2), terminated=np.array([True, False]), final=last)
+        with pytest.raises(gear.InvalidArgument, match="final 5: a mapping by column"):
+            writer.end_episode(final=5)
+        writer.end_episode(final=last)
+        assert all(np.array_equal(e["next"][-1], np.ones(3)) for e in stored(buffer).values())
 
 
 def test_final_is_not_for_next_step(tier) -> None:
@@ -340,6 +377,44 @@ def test_open_episodes_go_on_after_a_load(tier, tmp_path) -> None:
             (4, 0, 1),
         ]
         writer.end_episode()
+
+
+def test_ends_that_wait_for_a_row_go_on_after_a_load(tier, tmp_path) -> None:
+    """What is stored is what it would be without the save."""
+    envs = Environments(5, "next_step", "both", seed=9)
+    every = np.ones(5, bool)
+
+    def play(writer: Any, calls: int) -> None:
+        for _ in range(calls):
+            obs = envs.obs
+            _, reward, terminated, truncated, _ = envs.step(np.zeros(5, np.int64), every)
+            writer.append(
+                obs=obs,
+                action=np.zeros(5, np.int64),
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated,
+            )
+
+    with tier.buffer(SCHEMA, 800, page_steps=4) as buffer:
+        writer = buffer.writer(envs)
+        while "terminated" not in writer.ended:
+            play(writer, 1)
+        uids, ended = writer.episodes, writer.ended
+        buffer.save(tmp_path / "replay")
+        writer.end_episode()
+    with tier.load(tmp_path / "replay") as buffer:
+        writer = buffer.writer(envs, episode=uids, ended=ended)
+        assert writer.ended == ended
+        play(writer, 40)
+        writer.end_episode()
+        found = stored(buffer).values()
+        histories = [one for of_one in envs.history for one in of_one if one.closing is not None]
+        assert len(histories) > 10
+        for wanted in histories:
+            (same,) = [e for e in found if np.array_equal(e["obs"], np.array(wanted.obs))]
+            assert same["state"] == "terminated"
+            assert np.array_equal(same["next"][-1], wanted.closing)
 
 
 def test_the_rate_limit_lets_environments_in_by_number(tier) -> None:
@@ -474,7 +549,7 @@ def test_where_pages_do_not_suffice_nothing_of_the_call_stays(tier, evict: str) 
         first, second = (buffer.writer(4, autoreset="disabled") for _ in range(2))
         first.append(**rows(4))
         before = [(e.uid, e.begin, e.end) for e in buffer.episodes()]
-        with pytest.raises(gear.OutOfMemory, match="run fewer writers"):
+        with pytest.raises(gear.OutOfMemory, match="run fewer environments"):
             second.append(**rows(4))
         assert [(e.uid, e.begin, e.end) for e in buffer.episodes()] == before
         assert second.episodes == [None] * 4

@@ -10,8 +10,10 @@
 namespace gear::store {
 
 /// Which page goes when one is needed and none is free: under kFifo that of the oldest step, else
-/// the first one of the newest ended episode, or of the one with the lowest priority. An open
-/// episode keeps its last page, but for its own next one.
+/// the first one of the newest ended episode, or of the one with the lowest priority; where none
+/// has ended, that of the oldest step of the open episode that needs the page, else of all. An open
+/// episode keeps its last page, but for its own next step: under kFifo in turn, else where no other
+/// page can go.
 enum class Evict : uint8_t { kFifo, kLifo, kLowestPriority };
 
 struct IndexOptions {

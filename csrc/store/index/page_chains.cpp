@@ -12,69 +12,28 @@ PageChains::PageChains(const IndexOptions& options, IndexState& state)
     : options_(options),
       state_(state),
       evicted_at_(options.num_pages, 0),
-      neighbours_(options.num_pages),
       priority_key_(state.episodes.size(), -1.0) {
   for (uint32_t e = static_cast<uint32_t>(state_.episodes.size()); e-- > 0;) {
     if (state_.episodes[e].uid == 0) {
       free_episodes_.push_back(e);
+      continue;
+    }
+    num_open_ += state_.episodes[e].ended() ? 0 : 1;
+    let_go_of_head(e);
+  }
+  for (uint32_t p = 0; p < state_.pages.size(); ++p) {
+    if (state_.pages[p].episode != kNone) {
+      next_arrival_ = std::max(next_arrival_, state_.arrived[p] + 1);
     }
   }
-  std::vector<uint32_t> used;
-  for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
-    for (uint32_t p = state_.episodes[e].head; p != kNone; p = state_.pages[p].next) {
-      used.push_back(p);
-    }
-  }
-  const auto arrival = [&](uint32_t p) { return state_.arrived[p]; };
-  if (!std::ranges::is_sorted(used, {}, arrival)) {  // writers were side by side
-    std::ranges::sort(used, {}, arrival);
-  }
-  for (const uint32_t p : used) {
-    link(p);
-    next_arrival_ = state_.arrived[p] + 1;
-  }
 }
 
-// ---- the order in which pages were filled ----
+// ---- the page that goes next ----
 
-// Asked of the first page of an episode that stands in this order.
-bool PageChains::may_go(uint32_t p) const {
-  const Episode& episode = state_.episodes[state_.pages[p].episode];
-  return episode.ended() || episode.head != episode.tail;
-}
-
-uint32_t PageChains::oldest_that_may_go() {
-  while (candidate_ != kNone && !may_go(candidate_)) {
-    candidate_ = neighbours_[candidate_].newer;
-  }
-  return candidate_;
-}
-
-void PageChains::let_go(uint32_t p) {
-  if (candidate_ == kNone || state_.arrived[p] < state_.arrived[candidate_]) {
-    candidate_ = p;
-  }
-}
-
-void PageChains::link(uint32_t p) {
-  neighbours_[p] = {newest_page_, kNone};
-  if (newest_page_ != kNone) {
-    neighbours_[newest_page_].newer = p;
-  }
-  newest_page_ = p;
-  if (candidate_ == kNone) {
-    candidate_ = p;
-  }
-}
-
-void PageChains::unlink(uint32_t p) {
-  const Neighbours at = neighbours_[p];
-  if (at.older != kNone) {
-    neighbours_[at.older].newer = at.newer;
-  }
-  (at.newer == kNone ? newest_page_ : neighbours_[at.newer].older) = at.older;
-  if (candidate_ == p) {
-    candidate_ = at.newer;
+void PageChains::let_go_of_head(uint32_t e) {
+  const Episode& episode = state_.episodes[e];
+  if (episode.ended() || episode.head != episode.tail) {
+    going_.emplace(state_.arrived[episode.head], episode.head);
   }
 }
 
@@ -86,7 +45,7 @@ bool PageChains::gives_up_its_only(const Need& need) const {
   return episode.head == episode.tail && state_.pages[episode.head].rows == options_.page_steps;
 }
 
-uint32_t PageChains::victim(const Need& need) {
+uint32_t PageChains::victim(const Need& need) const {
   if (!ranked_.empty()) {
     return std::get<2>(options_.evict == Evict::kLifo ? *ranked_.rbegin() : *ranked_.begin());
   }
@@ -96,14 +55,12 @@ uint32_t PageChains::victim(const Need& need) {
       state_.episodes[requester].head != state_.episodes[requester].tail) {
     return requester;
   }
-  const uint32_t oldest = oldest_that_may_go();
-  const auto older = [&](uint32_t e) {
-    return state_.arrived[state_.episodes[e].head] < state_.arrived[oldest];
-  };
-  if (gives_up_its_only(need) && (oldest == kNone || (fifo && older(requester)))) {
+  if (gives_up_its_only(need) &&
+      (going_.empty() ||
+       (fifo && state_.arrived[state_.episodes[requester].head] < going_.begin()->first))) {
     return requester;
   }
-  return oldest == kNone ? kNone : state_.pages[oldest].episode;
+  return going_.empty() ? kNone : state_.pages[going_.begin()->second].episode;
 }
 
 // ---- episodes ----
@@ -123,6 +80,7 @@ uint32_t PageChains::open() {
   (episode.older == kNone ? state_.oldest : state_.episodes[episode.older].newer) = e;
   state_.newest = e;
   ++state_.num_episodes;
+  ++num_open_;
   episode.has_writer = true;
   return e;
 }
@@ -159,15 +117,19 @@ uint32_t PageChains::attach(uint32_t e) {
   (page.previous == kNone ? episode.head : state_.pages[page.previous].next) = p;
   episode.tail = p;
   state_.arrived[p] = next_arrival_++;
-  link(p);
-  let_go(episode.head);
+  let_go_of_head(e);
   return p;
+}
+
+void PageChains::ended(uint32_t e) {
+  --num_open_;
+  let_go_of_head(e);
 }
 
 void PageChains::drop_head(uint32_t e) {
   Episode& episode = state_.episodes[e];
   const uint32_t p = episode.head;
-  unlink(p);
+  going_.erase({state_.arrived[p], p});
   Page& page = state_.pages[p];
   const uint64_t first_slot = p * options_.page_steps;
   const std::span priorities(&state_.priorities[first_slot], page.rows);
@@ -190,6 +152,9 @@ void PageChains::drop_head(uint32_t e) {
   page.generation = generation;
   state_.free_pages.push_back(p);
   evicted_at_[p] = clock_;
+  if (episode.head != kNone) {
+    let_go_of_head(e);
+  }
 }
 
 void PageChains::remove(uint32_t e) {

@@ -2,6 +2,7 @@
 
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "store/index/index_state.h"
@@ -10,7 +11,7 @@ namespace gear::store {
 
 /// Which pages hold an episode's steps, in what order episodes were created and pages were filled,
 /// which pages are free, and which page is given up next. Knows nothing of what may be drawn. Every
-/// episode has a page.
+/// episode has a page. What takes or frees a page costs O(log num_pages).
 ///
 ///     oldest ─ episode ─ episode ─ newest        free: page, page, ...
 ///                 │
@@ -21,7 +22,10 @@ class PageChains {
   PageChains(const IndexOptions& options, IndexState& state);
 
   uint64_t bytes() const {
-    return evicted_at_.size() * (sizeof(uint64_t) + sizeof(Neighbours) + sizeof(uint64_t));
+    constexpr uint64_t kNode = 4 * sizeof(void*);  // of a set, without its element
+    return evicted_at_.size() * 2 * sizeof(uint64_t) +
+           going_.size() * (kNode + sizeof(*going_.begin())) +
+           ranked_.size() * (kNode + sizeof(*ranked_.begin()));
   }
   /// Who needs a page, and for what: a closing step does not take the place of the steps before it.
   struct Need {
@@ -30,9 +34,10 @@ class PageChains {
   };
   /// The episode whose head page goes next, kNone if there is none. Who needs it for a step alone
   /// may give up the only one that it has, once that is full: under kFifo where its steps are the
-  /// oldest, else where no other may go. Cost: O(log episodes), under kFifo O(1) amortised, and for
-  /// each page that may go before those that it was behind, a look at those of them that may not.
-  uint32_t victim(const Need& need);
+  /// oldest, else where no other may go. O(1).
+  uint32_t victim(const Need& need) const;
+  /// How many episodes are open: each keeps a page, so that num_pages of them are the most.
+  uint64_t num_open() const { return num_open_; }
 
   /// An episode, which attach() has to give a page.
   uint32_t open();
@@ -41,7 +46,7 @@ class PageChains {
   /// Appends the next free page, which must exist, to the episode; returns it.
   uint32_t attach(uint32_t episode);
   /// The episode, all of whose pages may go from here on, has ended.
-  void ended(uint32_t episode) { let_go(state_.episodes[episode].head); }
+  void ended(uint32_t episode);
   /// Frees the head page with its steps. Their priorities are taken out of the episode's sum.
   void drop_head(uint32_t episode);
   /// Frees the episode, which has no page.
@@ -56,28 +61,19 @@ class PageChains {
   uint64_t evicted_at(uint32_t page) const { return evicted_at_[page]; }
 
  private:
-  struct Neighbours {
-    uint32_t older = kNone;
-    uint32_t newer = kNone;
-  };
-
-  bool may_go(uint32_t page) const;
-  uint32_t oldest_that_may_go();
   bool gives_up_its_only(const Need& need) const;
-  void let_go(uint32_t page);
-  void link(uint32_t page);
-  void unlink(uint32_t page);
+  // If the episode can do without its head page, that may go from here on.
+  void let_go_of_head(uint32_t episode);
 
   const IndexOptions& options_;
   IndexState& state_;
   std::vector<uint32_t> free_episodes_;
   std::vector<uint64_t> evicted_at_;  // by page
   uint64_t clock_ = 0;
-  // The pages in use, by the order in which they were filled.
-  std::vector<Neighbours> neighbours_;  // by page
-  uint32_t newest_page_ = kNone;
-  uint32_t candidate_ = kNone;  // none before it may go; kNone: none at all
   uint64_t next_arrival_ = 1;
+  uint64_t num_open_ = 0;
+  // Head pages that may go, by the order in which pages were filled.
+  std::set<std::pair<uint64_t, uint32_t>> going_;
   // Ended episodes, by (priority, uid) or (0, uid): for Evict::kLowestPriority and kLifo.
   std::set<std::tuple<double, uint64_t, uint32_t>> ranked_;
   std::vector<double> priority_key_;  // under which an episode stands there; negative: it does not

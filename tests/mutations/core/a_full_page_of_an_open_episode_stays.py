@@ -4,8 +4,8 @@ from mutations.mutation import Mutation
 
 MUTATION = Mutation(
     file="csrc/store/index/page_chains.cpp",
-    old="return state_.pages[state_.episodes[e].head].rows == options_.page_steps;",
-    new="return false;",
+    old="state_.pages[episode.head].rows == options_.page_steps;",
+    new="false;",
     native=[
         "pages that open episodes write to cannot be evicted",
     ],
