@@ -32,8 +32,24 @@ PageChains::PageChains(const IndexOptions& options, IndexState& state)
 
 void PageChains::let_go_of_head(uint32_t e) {
   const Episode& episode = state_.episodes[e];
-  if (episode.ended() || episode.head != episode.tail) {
-    going_.emplace(state_.arrived[episode.head], episode.head);
+  if (!episode.ended() && episode.head == episode.tail) {
+    return;
+  }
+  const std::pair place(state_.arrived[episode.head], episode.head);
+  if (taken_.empty()) {
+    going_.insert(going_.begin(), place);
+  } else {
+    taken_.value() = place;
+    going_.insert(going_.begin(), std::move(taken_));
+  }
+}
+
+void PageChains::take_out(uint32_t p) {
+  const auto place = !going_.empty() && going_.begin()->second == p
+                         ? going_.begin()
+                         : going_.find({state_.arrived[p], p});
+  if (place != going_.end()) {
+    taken_ = going_.extract(place);
   }
 }
 
@@ -117,7 +133,9 @@ uint32_t PageChains::attach(uint32_t e) {
   (page.previous == kNone ? episode.head : state_.pages[page.previous].next) = p;
   episode.tail = p;
   state_.arrived[p] = next_arrival_++;
-  let_go_of_head(e);
+  if (page.previous == episode.head) {  // which was its only one
+    let_go_of_head(e);
+  }
   return p;
 }
 
@@ -129,7 +147,7 @@ void PageChains::ended(uint32_t e) {
 void PageChains::drop_head(uint32_t e) {
   Episode& episode = state_.episodes[e];
   const uint32_t p = episode.head;
-  going_.erase({state_.arrived[p], p});
+  take_out(p);
   Page& page = state_.pages[p];
   const uint64_t first_slot = p * options_.page_steps;
   const std::span priorities(&state_.priorities[first_slot], page.rows);

@@ -64,6 +64,8 @@ class PageChains {
   bool gives_up_its_only(const Need& need) const;
   // If the episode can do without its head page, that may go from here on.
   void let_go_of_head(uint32_t episode);
+  // It goes.
+  void take_out(uint32_t page);
 
   const IndexOptions& options_;
   IndexState& state_;
@@ -72,8 +74,11 @@ class PageChains {
   uint64_t clock_ = 0;
   uint64_t next_arrival_ = 1;
   uint64_t num_open_ = 0;
-  // Head pages that may go, by the order in which pages were filled.
-  std::set<std::pair<uint64_t, uint32_t>> going_;
+  // Head pages that may go, by the order in which pages were filled. Most often the first one goes,
+  // and the next of its episode comes to its place, in the memory that it had.
+  using Going = std::set<std::pair<uint64_t, uint32_t>>;
+  Going going_;
+  Going::node_type taken_;
   // Ended episodes, by (priority, uid) or (0, uid): for Evict::kLowestPriority and kLifo.
   std::set<std::tuple<double, uint64_t, uint32_t>> ranked_;
   std::vector<double> priority_key_;  // under which an episode stands there; negative: it does not
