@@ -39,6 +39,7 @@ TARGETS = [
     Target("frames_256", 0.8, MEMCPY),
     Target("frames_256", 1.0, ("torch",)),
     Target("insert_single", 1.5),
+    Target("vector_step_16", 1.0),
     Target("vector_step_256", 1.0),
     Target("extend_256", 1.0),
     Target("save", 0.5, ("copy_fsync",)),

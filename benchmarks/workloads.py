@@ -3,10 +3,11 @@
 A transition is obs, next_obs, action, reward, done: 165 bytes. A step of a sequence has no
 next_obs: 97 bytes. A pair of frame stacks is 2 x 4 x 84 x 84 bytes.
 
-Insertion has three cases, each the same work for every contestant, by its quickest public calls:
+Insertion has four cases, each the same work for every contestant, by its quickest public calls:
 
     insert_single     1000 steps of one environment, one after another as they happen
-    vector_step_256   one step of each of 256 environments
+    vector_step_16    one step of each of 16 environments
+    vector_step_256   the same of 256
     extend_256        256 consecutive steps of one episode, at once
 """
 
@@ -64,6 +65,7 @@ def everything(*, quick: bool) -> list[Workload]:
         Workload("save", "save", transitions, "buffers", 1, 0),
         Workload("load", "load", transitions, "buffers", 1, 0),
         Workload("insert_single", "insert_single", transitions, "steps", single, 97),
+        Workload("vector_step_16", "vector_step", transitions, "steps", 16, 97),
         Workload("vector_step_256", "vector_step", transitions, "steps", rows, 97),
         Workload("extend_256", "extend", transitions, "steps", rows, 97),
         Workload("frames_256", "frames", frames, "pairs", 256, 2 * STACK * 84 * 84, STACK),

@@ -43,7 +43,8 @@ class Gear(Contestant):
     def fill(self) -> None:
         data = self.data
         self.buffer = self._make(data.num_episodes)
-        held = "an episode" if self.episode_pages else f"{self.buffer.page_steps} steps"
+        steps = self.buffer.page_steps
+        held = "an episode" if self.episode_pages else f"{steps} step{'s' if steps > 1 else ''}"
         self.setting = f"pages of {held}"
         rng = np.random.default_rng(2)
         with self.buffer.writer() as writer:
@@ -134,22 +135,18 @@ class Gear(Contestant):
         return call
 
     def vector_step(self, work: Workload) -> Callable[[], Tensors]:
-        """One append to each environment's writer, in a loop: there is no call for all of them.
-        The environments' episodes end in turn, each after as many steps as the stored ones."""
+        """One append of all environments. Their episodes end in turn, each after as many steps as
+        the stored ones, and their last observations come with the flags."""
         self.buffer = self._make(max(self.data.num_episodes, 2 * work.items))
         block, length = self.data.block(work.items), self.data.episode_steps
-        steps = [{n: c[k] for n, c in block.items() if n != "next_obs"} for k in range(work.items)]
-        final = {"obs": self.data.observations[0, -1]}
-        writers = [self.buffer.writer() for _ in steps]
-        pairs = [(writer.append, step) for writer, step in zip(writers, steps, strict=True)]
-        ending = [writers[at::length] for at in range(length)]
+        columns = {name: column for name, column in block.items() if name != "next_obs"}
+        final = {"obs": block["next_obs"]}
+        writer = self.buffer.writer(work.items, autoreset="same_step")
+        ends = [np.arange(work.items) % length == at for at in range(length)]
         now = [0]
 
         def call() -> Tensors:
-            for append, step in pairs:
-                append(**step)
-            for writer in ending[now[0]]:
-                writer.end_episode(terminated=True, final=final)
+            writer.append(**columns, terminated=ends[now[0]], final=final)
             now[0] = (now[0] + 1) % length
             return {}
 
