@@ -18,7 +18,7 @@ from gear.cli import app
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     schema = gear.Schema([gear.Column("obs", (3,)), gear.Column("action", (), "int64")])
-    with gear.ReplayBuffer(schema, capacity=320) as buffer:
+    with gear.ReplayBuffer(schema, capacity=320, page_steps=16) as buffer:
         with buffer.writer() as writer:
             for steps in (20, 37):
                 writer.extend(
@@ -82,7 +82,7 @@ def save_by_ranks(path: Path, steps: tuple[int, ...]) -> None:
     schema = gear.Schema([gear.Column("obs", (3,)), gear.Column("action", (), "int64")])
 
     def run(group: gear.Group) -> None:
-        with gear.ReplayBuffer(schema, capacity=320, group=group) as buffer:
+        with gear.ReplayBuffer(schema, capacity=320, page_steps=16, group=group) as buffer:
             with buffer.writer() as writer:
                 count = steps[group.rank]
                 writer.extend(
