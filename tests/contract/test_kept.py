@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zipfile
 from pathlib import Path
 
@@ -24,41 +25,45 @@ def kept(buffer: gear.ReplayBuffer) -> np.ndarray:
 def test_fifo_keeps_the_newest_pages_whatever_the_lengths(
     tier, num_writers: int, page_steps: int
 ) -> None:
-    """Episodes of 1 to 10,000 steps side by side; a step is its number in order of arrival."""
+    """Episodes of 1 to 10,000 steps side by side; a step is its number in order of arrival. What is
+    stored are the pages that a slow list keeps: the newest ones, but for last pages of open
+    episodes."""
     rng = np.random.default_rng(num_writers + page_steps)
     num_pages = 3 * num_writers + 16
     with tier.buffer(SCHEMA, num_pages * page_steps, page_steps=page_steps) as buffer:
         writers = [buffer.writer() for _ in range(num_writers)]
         left = [0] * num_writers  # steps of the open episode that are still to come
-        rows = [0] * num_writers  # of its last page
-        pages: list[list[int]] = []  # the steps of each, in the order in which they were begun
-        last: list[list[int]] = [[] for _ in writers]
+        num_begun = 0
+        pages: dict[int, list[int]] = {}  # the steps of each, in the order in which they were begun
+        last: list[int | None] = [None] * num_writers  # the page into which each writes
         now = 0
         for turn in range(3000):
             w = int(rng.integers(num_writers))
             if left[w] == 0:
                 left[w] = int(10 ** rng.uniform(0, 4))
-                rows[w] = 0
             count = min(left[w], int(rng.integers(1, 12)))
             writers[w].extend(x=np.arange(now, now + count))
             for step in range(now, now + count):
-                if rows[w] % page_steps == 0:
-                    last[w] = []
-                    pages.append(last[w])
-                last[w].append(step)
-                rows[w] += 1
+                page = last[w]
+                if page is None or len(pages[page]) == page_steps:
+                    if len(pages) == num_pages:
+                        of_others = {of for v, of in enumerate(last) if v != w}
+                        del pages[next(oldest for oldest in pages if oldest not in of_others)]
+                    last[w] = page = num_begun
+                    pages[page] = []
+                    num_begun += 1
+                pages[page].append(step)
             now += count
             left[w] -= count
             if left[w] == 0:
                 writers[w].end_episode(terminated=True)
-                last[w] = []
-            if turn % 300 == 299:
-                found = set(kept(buffer).tolist())
-                newest = pages[-(num_pages - num_writers) :]
-                assert found >= {step for page in newest for step in page}
-                assert found >= {step for page in last for step in page}
-                older = [page for page in pages[: -len(newest)] if found & set(page)]
-                assert len(older) <= num_writers
+                last[w] = None
+            if turn % 100 == 99:
+                assert kept(buffer).tolist() == sorted(itertools.chain(*pages.values()))
+                newest = num_begun - (num_pages - num_writers)
+                assert all(page in pages for page in range(max(newest, 0), num_begun))
+                assert sum(page < newest for page in pages) <= num_writers
+        assert num_begun > num_pages + num_writers
         for writer in writers:
             writer.end_episode(terminated=True)
 

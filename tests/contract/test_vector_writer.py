@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import reference
+from script import Player, Script, check_content
 
 import gear
 
@@ -96,67 +98,59 @@ def stored(buffer: gear.ReplayBuffer) -> dict[int, dict[str, Any]]:
 @pytest.mark.parametrize("how", ["terminated", "truncated", "both"])
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_stored(tier, mode: str, how: str, masked: bool) -> None:
-    """Episodes of 1 to 40 steps or so, pages of 4, old ones cut by the capacity."""
+    """All that the slow model keeps of episodes of 1 to 40 steps or so, and nothing else: each step
+    appended, then each episode ended, by the number of the environment."""
     envs = Environments(5, mode, how, seed=3)
-    uids: list[list[int]] = [[] for _ in range(5)]
-    with tier.buffer(SCHEMA, 400, page_steps=4) as buffer:
+    columns = tuple(reference.Column(c.name, c.shape, str(c.dtype)) for c in SCHEMA.columns)
+    script = Script(columns, 4, 400, "fifo", 0, ())
+    with tier.buffer(SCHEMA, script.capacity, **script.arguments()) as buffer:
+        model = script.model()
+        player = Player(script, buffer, model)
+        episodes = [model.open_episode() for _ in range(5)]
+        ended: dict[int, bool] = {}  # next_step: whether terminated, of those that wait for a row
+
+        def close(environment: int, terminated: bool, last: np.ndarray) -> None:
+            model.end_episode(episodes[environment], terminated=terminated, final={"obs": last})
+            episodes[environment] = model.open_episode()
+
         writer = buffer.writer(envs)
-        obs = envs.obs
-        for _ in range(300):
+        for call in range(300):
+            obs = envs.obs
             action = envs.rng.integers(0, 9, 5)
             mask = envs.rng.random(5) < (0.7 if masked else 1.1)
-            new, reward, terminated, truncated, info = envs.step(action, mask)
-            flags = {"terminated": terminated, "truncated": truncated}
-            before = writer.episodes
+            _, reward, terminated, truncated, info = envs.step(action, mask)
             writer.append(
                 obs=obs,
                 action=action,
                 reward=reward,
-                **flags,
+                terminated=terminated,
+                truncated=truncated,
                 mask=mask if masked else None,
                 final=None if mode == "next_step" else {"obs": info["final_obs"]},
             )
-            for i, uid in enumerate(writer.episodes):
-                if uid is not None and uid != before[i]:
-                    uids[i].append(uid)
-            obs = new
-        closed = [writer.episodes[i] is None for i in range(5)]
-        writer.end_episode(final={"obs": obs})
+            due = {i: ended.pop(i) for i in np.flatnonzero(mask) if i in ended}
+            last = obs
+            for i in np.flatnonzero(mask):
+                if i not in due:
+                    step = {"obs": obs[i], "action": action[i], "reward": reward[i]}
+                    model.append(episodes[i], step, None)
+            ended |= {i: bool(terminated[i]) for i in np.flatnonzero(terminated | truncated)}
+            if mode != "next_step":
+                due, ended, last = ended, {}, info["final_obs"]
+            for i, is_terminated in due.items():
+                close(i, is_terminated, last[i])
+            assert writer.episodes == [episode.uid or None for episode in episodes]
+            if call % 20 == 0:
+                check_content(player)
+        writer.end_episode(final={"obs": envs.obs})
+        for i, episode in enumerate(episodes):
+            if episode.end > 0:
+                close(i, ended.get(i, False), envs.obs[i])
         assert writer.episodes == [None] * 5
-        found = stored(buffer)
-        seen = 0
-        steps = 0
-        for i in range(5):
-            history = [episode for episode in envs.history[i] if episode.obs]
-            # Of an episode that began and ended in one call no number is known.
-            if not closed[i] or mode == "next_step":
-                assert history
-            for uid in uids[i]:
-                episode = found.get(uid)
-                if episode is None:
-                    continue
-                begin = episode["begin"]
-                (wanted,) = [
-                    one
-                    for one in history
-                    if len(one.obs) > begin and np.array_equal(one.obs[begin], episode["obs"][0])
-                ]
-                assert np.array_equal(episode["obs"], wanted.obs[begin:])
-                assert episode["action"].tolist() == wanted.actions[begin:]
-                assert np.array_equal(
-                    episode["reward"], np.array(wanted.rewards[begin:], np.float32)
-                )
-                last = episode["next"][-1]
-                if wanted.state == "open":
-                    assert episode["state"] == "truncated"
-                    assert np.array_equal(last, obs[i])
-                else:
-                    assert episode["state"] == wanted.state
-                    assert np.array_equal(last, wanted.closing)
-                seen += 1
-                steps += len(episode["obs"])
-        assert seen > 10
-        assert steps > 200
+        check_content(player)
+        assert len(buffer) > 200
+        assert model.num_created > len(model.episodes) + 20
+        assert any(episode.begin > 0 for episode in model.episodes)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -411,9 +405,11 @@ def test_ends_that_wait_for_a_row_go_on_after_a_load(tier, tmp_path) -> None:
         found = stored(buffer).values()
         histories = [one for of_one in envs.history for one in of_one if one.closing is not None]
         assert len(histories) > 10
+        assert len(found) == sum(bool(one.obs) for of_one in envs.history for one in of_one)
         for wanted in histories:
             (same,) = [e for e in found if np.array_equal(e["obs"], np.array(wanted.obs))]
             assert same["state"] == "terminated"
+            assert np.array_equal(same["reward"], np.array(wanted.rewards, np.float32))
             assert np.array_equal(same["next"][-1], wanted.closing)
 
 
