@@ -18,10 +18,12 @@ import gear
 from gear import checkpoint
 
 SCHEMA = gear.Schema([gear.Column("x", (3,), "int32"), gear.Column("y", (), "uint8")])
+SIDE_BY_SIDE: dict[str, Any] = {"side_by_side": True, "max_times_sampled": 3}
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"max_times_sampled": 2, "evict": "lowest_priority"},
     {"evict": "lifo", "rate_limit": gear.RateLimit(4.0, 2, 1e6)},
+    SIDE_BY_SIDE,
 ]
 
 
@@ -30,16 +32,29 @@ def rows(steps: int) -> dict[str, np.ndarray]:
 
 
 def save_small_buffer(path: Path, variant: dict[str, Any]) -> None:
-    """Evictions, closing steps, an open episode, a lookahead: something of everything."""
-    with gear.ReplayBuffer(SCHEMA, 40, page_steps=4, **variant) as buffer:
-        for steps in (3, 9, 6, 8, 7, 5):
-            writer = buffer.writer()
-            writer.extend(**rows(steps))
-            writer.end_episode(final={"y": 7} if steps % 2 else None)
-        open_episode = buffer.writer()
-        open_episode.extend(**rows(6))
+    """Evictions, closing steps, open episodes, a lookahead: something of everything. With writers
+    side by side the pages of episodes come one between the other, which format 3 keeps."""
+    more = dict(variant)
+    side_by_side = more.pop("side_by_side", False)
+    with gear.ReplayBuffer(SCHEMA, 40, page_steps=4, **more) as buffer:
+        if side_by_side:
+            environments = buffer.writer(3, autoreset="same_step")
+            for step in range(1, 19):
+                ends = step % np.array([7, 11, 19]) == 0
+                environments.append(
+                    **rows(3), terminated=ends, final={"y": np.full(3, 7, np.uint8)}
+                )
+        else:
+            for steps in (3, 9, 6, 8, 7, 5):
+                writer = buffer.writer()
+                writer.extend(**rows(steps))
+                writer.end_episode(final={"y": 7} if steps % 2 else None)
+            open_episode = buffer.writer()
+            open_episode.extend(**rows(6))
         buffer.loader(2, outputs={"x": gear.Window(0, 2)}, framework="numpy").close()
+        assert buffer.stats()["steps_evicted"] > 0
         buffer.save(path)
+    assert checkpoint.inspect(path)["format"] == (3 if side_by_side else 1)
 
 
 def use(buffer: gear.ReplayBuffer) -> None:
@@ -138,6 +153,7 @@ WILD = {
         (1 << 64) - 1,
     ],
     "I": [0, 1, 3, 1 << 16, 1 << 31, (1 << 32) - 1],
+    "H": [0, 1, 3, 4, 1 << 15, (1 << 16) - 1],
     "B": [0, 1, 3, 255],
     "d": [0.0, -1.0, -5.0, 1e300, float("inf"), float("-inf"), float("nan")],
     "f": [0.0, -0.0, -5.0, 3e38, float("inf"), float("-inf"), float("nan")],
@@ -160,7 +176,9 @@ def fields(data: bytes) -> list[tuple[str, int, str]]:
 
     (text,) = take({"schema_bytes": "Q"})
     at += int(text)
-    _, pages, _, _ = take({"page_steps": "Q", "num_pages": "Q", "evict": "I", "max_sampled": "I"})
+    page_steps, pages, _, max_sampled = take(
+        {"page_steps": "Q", "num_pages": "Q", "evict": "I", "max_sampled": "I"}
+    )
     take({"per_insert": "d", "min_steps": "Q", "slack": "d", "sampled": "Q", "inserted": "Q"})
     take({"next_uid": "Q", "zero": "Q", "max_priority": "f"})
     take({f"counter {i}": "Q" for i in range(5)})
@@ -168,18 +186,34 @@ def fields(data: bytes) -> list[tuple[str, int, str]]:
     (free,) = take({"num_free": "Q"})
     take({f"free {i}": "I" for i in range(int(free))})
     (episodes,) = take({"num_episodes": "Q"})
+    num_used = 0
     for e in range(int(episodes)):
         names = (
             "uid begin end end_again closing_columns priority_sum weight sampled state num_pages"
         )
         forms = "QQQQQQdIBQ"
         formats = {f"{n} of {e}": f for n, f in zip(names.split(), forms, strict=True)}
-        count = take(formats)[-1]
-        take({f"page {i} of {e}": "I" for i in range(int(count))})
-    take({f"priority {i}": "f" for i in range(6)})
+        count = int(take(formats)[-1])
+        take({f"page {i} of {e}": "I" for i in range(count)})
+        num_used += count
+    take({f"priority {i}": "f" for i in range(num_used * int(page_steps))})
+    if max_sampled:
+        take({f"times {i}": "H" for i in range(num_used * int(page_steps))})
+    (index_bytes,) = struct.unpack_from("<Q", data, 16)
+    if at < 64 + index_bytes:
+        (kept,) = take({"num_kept": "Q"})
+        assert kept == 0
+        take({f"order {i}": "I" for i in range(num_used)})
+    assert at == 64 + index_bytes
     # Of what there is many of, the first two and the last one.
-    numbers = [int(name.split()[-1]) if name[-1].isdigit() else 0 for name, _, _ in found]
-    return [one for one, n in zip(found, numbers, strict=True) if n in (0, 1, max(numbers))]
+    last = {name.rstrip("0123456789"): name for name, _, _ in found}
+    return [
+        one
+        for one in found
+        if not one[0][-1].isdigit()
+        or one[0].split()[-1] in ("0", "1")
+        or last[one[0].rstrip("0123456789")] == one[0]
+    ]
 
 
 REFUSED = {
@@ -211,6 +245,33 @@ def test_numbers_that_no_buffer_has_are_refused(tmp_path: Path) -> None:
                 gear.ReplayBuffer.load(path)
             with pytest.raises(gear.CorruptData, match=shard.name):
                 checkpoint.inspect(path)
+
+
+def test_an_order_of_pages_that_no_writers_make_is_refused(tmp_path: Path) -> None:
+    """One page in another's place: none of the buffer, a free one, one twice, or too early."""
+    path = tmp_path / "replay"
+    save_small_buffer(path, SIDE_BY_SIDE)
+    shard = max(path.iterdir(), key=lambda p: p.stat().st_size)
+    whole, manifest = shard.read_bytes(), (path / "MANIFEST").read_text()
+    (index_bytes,) = struct.unpack_from("<Q", whole, 16)
+    pages_at = -(-(64 + index_bytes) // 4096) * 4096
+    (first,) = (at for name, at, _ in fields(whole) if name == "order 0")
+    order = np.frombuffer(whole[first : 64 + index_bytes], "<u4").tolist()
+    assert len(set(order)) == len(order) > 6
+    wrong = [
+        [*order[:place], page, *order[place + 1 :]]
+        for place in range(len(order))
+        for page in (order[place - 1], 10, 1 << 31)
+    ]
+    wrong += [order[::-1], [*order[1:], order[0]]]
+    for pages in wrong:
+        data = bytearray(whole)
+        data[first : 64 + index_bytes] = np.array(pages, "<u4").tobytes()
+        rewrite(path, shard, data, pages_at, manifest)
+        with pytest.raises(gear.CorruptData, match=shard.name):
+            gear.ReplayBuffer.load(path)
+        with pytest.raises(gear.CorruptData, match=shard.name):
+            checkpoint.inspect(path)
 
 
 @pytest.mark.slow

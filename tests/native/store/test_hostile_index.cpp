@@ -2,8 +2,10 @@
 // crash (run under AddressSanitizer).
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -20,30 +22,53 @@ namespace {
 
 const std::byte kRow[4] = {};
 
-std::shared_ptr<Shard> make_shard(Evict evict, uint32_t max_times_sampled) {
+// Side by side, another writer's steps come between, so that the order of pages is saved, too.
+std::shared_ptr<Shard> make_shard(Evict evict, uint32_t max_times_sampled, bool side_by_side) {
   ShardOptions options;
   options.page_steps = 3;
-  options.capacity = 30;  // two pages stay free
+  options.capacity = side_by_side ? 36 : 30;  // two pages stay free
   options.evict = evict;
   options.max_times_sampled = max_times_sampled;
   auto shard = std::make_shared<Shard>(Schema({{"x", {}, DType::kF32}}), options);
   gear::store::Writer writer(shard);
+  gear::store::Writer other(shard);
   const std::byte* columns[] = {kRow};
+  uint64_t count = 0;
+  const auto append = [&] {
+    writer.append(columns, 1, {});
+    if (side_by_side && count++ % 3 == 0) {
+      other.append(columns, 1, {});
+    }
+  };
   for (const uint64_t steps : {5, 1, 3, 2}) {
     for (uint64_t i = 0; i < steps; ++i) {
-      writer.append(columns, 1, {});
+      append();
     }
     writer.end_episode(EpisodeState::kTerminated, steps == 1 ? 2.0 : -1.0, columns);
   }
   for (int i = 0; i < 4; ++i) {
-    writer.append(columns, 1, {});
+    append();
   }
   const auto lock = shard->lock();
-  const uint32_t open = shard->index().state().newest;
-  // Leaves the writer nothing to end: the episode stays open, as in a checkpoint of a running job.
+  // Leaves the writers nothing to end: their episodes stay open, as in a checkpoint of a running
+  // job.
   SavedState saved = saved_state(shard->index());
-  saved.state.episodes[open].has_writer = false;
+  for (Episode& episode : saved.state.episodes) {
+    episode.has_writer = false;
+  }
   return std::make_shared<Shard>(shard->schema(), options, std::move(saved));
+}
+
+// Its index section: of format 3 with a priority for another rank, else of format 1.
+std::vector<std::byte> section(Evict evict, uint32_t max_times_sampled, bool side_by_side) {
+  const auto shard = make_shard(evict, max_times_sampled, side_by_side);
+  std::vector<KeptUpdate> kept;
+  if (side_by_side) {
+    kept.push_back({7, 2.0F});
+  }
+  REQUIRE(shard->index().state().free_pages.size() == 2);
+  REQUIRE(format_of(shard->index().state(), kept) == (side_by_side ? 3 : 1));
+  return encode_index(*shard, kept);
 }
 
 // Uses an index in every way that a loaded buffer would; what it refuses, it refuses as an Error.
@@ -93,35 +118,44 @@ bool accepted(const std::vector<std::byte>& bytes) {
 }  // namespace
 
 TEST_CASE("an index section cut anywhere is refused as corrupt") {
-  const auto shard = make_shard(Evict::kFifo, 2);
-  const std::vector<std::byte> good = encode_index(*shard);
-  CHECK(accepted(good));
-  for (size_t length = 0; length < good.size(); ++length) {
-    CAPTURE(length);
-    REQUIRE_THROWS_AS(decode_index({good.data(), length}), gear::base::CorruptData);
+  for (const bool side_by_side : {false, true}) {
+    const std::vector<std::byte> good = section(Evict::kFifo, 2, side_by_side);
+    CHECK(accepted(good));
+    const size_t pages = side_by_side ? 10 : 8;
+    const size_t order = good.size() - pages * sizeof(uint32_t);
+    const size_t kept = order - sizeof(uint64_t) - sizeof(int64_t) - sizeof(float);
+    for (size_t length = 0; length < good.size(); ++length) {
+      CAPTURE(length);
+      if (side_by_side && (length == kept || length == order)) {
+        CHECK(accepted({good.begin(), good.begin() + static_cast<ptrdiff_t>(length)}));
+        continue;  // formats 1 and 2 end here
+      }
+      REQUIRE_THROWS_AS(decode_index({good.data(), length}), gear::base::CorruptData);
+    }
+    std::vector<std::byte> longer = good;
+    longer.push_back(std::byte{0});
+    CHECK_THROWS_AS(decode_index(longer), gear::base::CorruptData);
   }
-  std::vector<std::byte> longer = good;
-  longer.push_back(std::byte{0});
-  CHECK_THROWS_AS(decode_index(longer), gear::base::CorruptData);
 }
 
 TEST_CASE("an index section with a flipped bit is refused or usable") {
   for (const Evict evict : {Evict::kFifo, Evict::kLifo, Evict::kLowestPriority}) {
-    const std::vector<std::byte> good = encode_index(*make_shard(evict, 2));
-    for (size_t i = 0; i < good.size(); ++i) {
-      for (int bit = 0; bit < 8; ++bit) {
-        std::vector<std::byte> bad = good;
-        bad[i] ^= static_cast<std::byte>(1 << bit);
-        CAPTURE(i);
-        CAPTURE(bit);
-        REQUIRE_NOTHROW(accepted(bad));
+    for (const bool side_by_side : {false, true}) {
+      const std::vector<std::byte> good = section(evict, 2, side_by_side);
+      for (size_t i = 0; i < good.size(); ++i) {
+        for (int bit = 0; bit < 8; ++bit) {
+          std::vector<std::byte> bad = good;
+          bad[i] ^= static_cast<std::byte>(1 << bit);
+          CAPTURE(i);
+          CAPTURE(bit);
+          REQUIRE_NOTHROW(accepted(bad));
+        }
       }
     }
   }
 }
 
 TEST_CASE("an index section with wild numbers is refused or usable") {
-  const std::vector<std::byte> good = encode_index(*make_shard(Evict::kLifo, 2));
   constexpr uint64_t kWild[] = {0,
                                 1,
                                 0xffff,
@@ -129,22 +163,90 @@ TEST_CASE("an index section with wild numbers is refused or usable") {
                                 0x7ff8000000000000,  // NaN
                                 ~uint64_t{0} - 2,
                                 ~uint64_t{0}};
-  for (size_t i = 0; i + 8 <= good.size(); ++i) {
-    for (const uint64_t wild : kWild) {
-      for (const size_t bytes : {size_t{4}, size_t{8}}) {
-        std::vector<std::byte> bad = good;
-        std::memcpy(bad.data() + i, &wild, bytes);
-        CAPTURE(i);
-        CAPTURE(wild);
-        CAPTURE(bytes);
-        REQUIRE_NOTHROW(accepted(bad));
+  for (const bool side_by_side : {false, true}) {
+    const std::vector<std::byte> good =
+        section(side_by_side ? Evict::kFifo : Evict::kLifo, 2, side_by_side);
+    for (size_t i = 0; i + 4 <= good.size(); ++i) {
+      for (const uint64_t wild : kWild) {
+        for (const size_t bytes : {size_t{4}, size_t{8}}) {
+          if (i + bytes > good.size()) {
+            continue;
+          }
+          std::vector<std::byte> bad = good;
+          std::memcpy(bad.data() + i, &wild, bytes);
+          CAPTURE(i);
+          CAPTURE(wild);
+          CAPTURE(bytes);
+          REQUIRE_NOTHROW(accepted(bad));
+        }
       }
     }
   }
 }
 
+TEST_CASE("an order of pages that no writers make is refused, and any other is gone by") {
+  const std::vector<std::byte> good = section(Evict::kFifo, 0, true);
+  const SavedIndex saved = decode_index(good);
+  const std::vector<uint32_t> pages = used_pages(saved.index.state);
+  std::vector<std::vector<uint32_t>> orders{pages};
+  std::vector<uint32_t>& saved_order = orders.emplace_back(pages);
+  std::ranges::sort(saved_order, {}, [&](uint32_t p) { return saved.index.state.arrived[p]; });
+  REQUIRE(saved_order != pages);
+  const auto with = [&](const std::vector<uint32_t>& order) {
+    std::vector<std::byte> bytes = good;
+    const size_t size = order.size() * sizeof(uint32_t);
+    std::memcpy(bytes.data() + bytes.size() - size, order.data(), size);
+    return bytes;
+  };
+  for (size_t i = 0; i < pages.size(); ++i) {
+    for (const uint64_t wrong : {uint64_t{saved.index.state.free_pages[0]}, saved.options.num_pages,
+                                 ~uint64_t{0}, uint64_t{pages[i == 0]}}) {
+      std::vector<uint32_t> order = pages;
+      order[i] = static_cast<uint32_t>(wrong);
+      CAPTURE(i);
+      CAPTURE(wrong);
+      REQUIRE_THROWS_AS(decode_index(with(order)), gear::base::CorruptData);
+    }
+    for (size_t j = 0; j < i; ++j) {
+      std::vector<uint32_t>& swapped = orders.emplace_back(pages);
+      std::swap(swapped[i], swapped[j]);
+    }
+  }
+  for (const std::vector<uint32_t>& order : orders) {
+    const auto position = [&](uint32_t p) { return std::ranges::find(order, p) - order.begin(); };
+    const bool in_time = std::ranges::all_of(pages, [&](uint32_t p) {
+      const uint32_t previous = saved.index.state.pages[p].previous;
+      return previous == kNone || position(previous) < position(p);
+    });
+    if (!in_time) {
+      REQUIRE_THROWS_AS(decode_index(with(order)), gear::base::CorruptData);
+      continue;
+    }
+    SavedIndex again = decode_index(with(order));
+    Index index(again.options, std::move(again.index));
+    std::vector<uint32_t> going;  // fifo: in this order, but for the last pages of open episodes
+    std::ranges::copy_if(order, std::back_inserter(going), [&](uint32_t p) {
+      return index.page(p).next != kNone || index.episode(index.page(p).episode).ended();
+    });
+    for (const uint32_t p : going) {
+      if (index.page(p).generation != saved.index.state.pages[p].generation) {
+        continue;  // that of a closing step alone, which went with the one before it
+      }
+      while (!index.state().free_pages.empty()) {
+        uint32_t e = kNone;
+        const float priority = 1.0F;
+        index.next_page(e);
+        index.attach_page(e);
+        index.append(e, {&priority, 1});
+      }
+      uint32_t e = kNone;
+      REQUIRE(index.next_page(e) == p);
+    }
+  }
+}
+
 TEST_CASE("states that contradict themselves are refused") {
-  const auto shard = make_shard(Evict::kLifo, 0);
+  const auto shard = make_shard(Evict::kLifo, 0, false);
   const IndexOptions options = shard->index().options();
   const auto expect_refused = [&](auto change) {
     SavedState saved = saved_state(shard->index());
@@ -162,6 +264,8 @@ TEST_CASE("states that contradict themselves are refused") {
   expect_refused([&](IndexState& s) { s.pages[tail].rows += 1; });
   expect_refused([&](IndexState& s) { s.pages[tail].previous = kNone; });
   expect_refused([&](IndexState& s) { s.pages[tail].next = s.episodes[ended].head; });
+  expect_refused([&](IndexState& s) { s.arrived[tail] = 0; });
+  expect_refused([&](IndexState& s) { s.arrived[tail] = s.arrived[s.episodes[ended].head]; });
   expect_refused([&](IndexState& s) { s.episodes[ended].newer = ended; });
   expect_refused([&](IndexState& s) { s.episodes[ended].uid = s.next_uid; });
   expect_refused([&](IndexState& s) { s.episodes[ended].weight = std::nan(""); });
