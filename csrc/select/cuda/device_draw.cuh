@@ -76,7 +76,17 @@ struct CountedItems {
       : steps(options.unit == store::Unit::kStep ? mirror.steps(options.lookahead, options.mask)
                                                  : nullptr),
         counts(steps ? steps->counts() : mirror.view().heads) {}
-  store::StepWords holes() const { return steps ? steps->holes() : store::StepWords{}; }
+
+  /// Calls with what says which row of a page its k-th item is. An episode is its head page's only.
+  template <class Launch>
+  void with_rows(const Launch& launch) const {
+    const store::StepWords holes = steps ? steps->holes() : store::StepWords{};
+    if (holes.words != nullptr) {
+      launch(holes);
+    } else {
+      launch(store::FirstRows{});
+    }
+  }
 };
 
 /// Writes all of `out` but probability and weight: of an anchor in `page`.

@@ -6,17 +6,16 @@
 namespace gear::select {
 namespace {
 
-template <bool kMany>
+template <bool kMany, class Rows>
 __global__ void __launch_bounds__(store::kMostSearchThreads)
-    walk_epoch(const __grid_constant__ store::DeviceTree tree, store::StepWords holes,
-               AnchorTables tables, base::Permutation order, uint64_t first, uint64_t count,
-               float probability, DeviceDraw out) {
+    walk_epoch(const __grid_constant__ store::DeviceTree tree, Rows rows, AnchorTables tables,
+               base::Permutation order, uint64_t first, uint64_t count, float probability,
+               DeviceDraw out) {
   store::search<uint32_t, kMany>(
       tree, count, [&](uint64_t item, uint64_t) { return order(first + item); },
       [&](uint64_t item, const store::TreeHit& hit) {
         const auto page = static_cast<uint32_t>(hit.leaf);
-        const uint32_t row =
-            tables.episodes ? 0 : store::nth_row(holes, page, static_cast<uint32_t>(hit.remainder));
+        const uint32_t row = store::nth_row(rows, page, static_cast<uint32_t>(hit.remainder));
         write_anchor(out, tables, item, page * tables.page_steps.divisor() + row, page);
         out.probabilities[item] = probability;
         out.weights[item] = 1.0F;
@@ -39,10 +38,12 @@ class DeviceSequential final : public DeviceSampler {
   void launch(uint64_t items, const DeviceDraw& out) override {
     const base::OnDevice current(mirror_.device());
     const AnchorTables tables = anchor_tables(mirror_.view(), options_.unit);
-    store::launch_search<uint32_t>(walk_epoch<false>, walk_epoch<true>, items_.counts, items,
-                                   mirror_.stream(), items_.counts, items_.holes(), tables,
-                                   epoch_.order(options_.seed), epoch_.first(), items,
-                                   epoch_.probability(), out);
+    items_.with_rows([&]<class Rows>(Rows rows) {
+      store::launch_search<uint32_t>(walk_epoch<false, Rows>, walk_epoch<true, Rows>, items_.counts,
+                                     items, mirror_.stream(), items_.counts, rows, tables,
+                                     epoch_.order(options_.seed), epoch_.first(), items,
+                                     epoch_.probability(), out);
+    });
   }
 
   bool capturable() const override { return false; }

@@ -5,18 +5,16 @@
 namespace gear::select {
 namespace {
 
-template <bool kMany>
+template <bool kMany, class Rows>
 __global__ void __launch_bounds__(store::kMostSearchThreads)
-    draw_uniform(const __grid_constant__ store::DeviceTree tree, store::StepWords holes,
-                 AnchorTables tables, uint64_t seed, DrawState* state, uint64_t count,
-                 DeviceDraw out) {
+    draw_uniform(const __grid_constant__ store::DeviceTree tree, Rows rows, AnchorTables tables,
+                 uint64_t seed, DrawState* state, uint64_t count, DeviceDraw out) {
   const unsigned long long made = state->made;
   store::search<uint32_t, kMany>(
       tree, count, [&](uint64_t item, auto total) { return draw_target(seed, made + item, total); },
       [&](uint64_t item, const store::TreeHit& hit) {
         const auto page = static_cast<uint32_t>(hit.leaf);
-        const uint32_t row =
-            tables.episodes ? 0 : store::nth_row(holes, page, static_cast<uint32_t>(hit.remainder));
+        const uint32_t row = store::nth_row(rows, page, static_cast<uint32_t>(hit.remainder));
         write_anchor(out, tables, item, page * tables.page_steps.divisor() + row, page);
         out.probabilities[item] = static_cast<float>(1.0 / static_cast<double>(hit.total));
         out.weights[item] = 1.0F;
@@ -44,9 +42,11 @@ class DeviceUniform final : public DeviceSampler {
   void launch(uint64_t items, const DeviceDraw& out) override {
     const base::OnDevice current(mirror_.device());
     const AnchorTables tables = anchor_tables(mirror_.view(), options_.unit);
-    store::launch_search<uint32_t>(draw_uniform<false>, draw_uniform<true>, items_.counts, items,
-                                   mirror_.stream(), items_.counts, items_.holes(), tables,
-                                   options_.seed, position_.get(), items, out);
+    items_.with_rows([&]<class Rows>(Rows rows) {
+      store::launch_search<uint32_t>(draw_uniform<false, Rows>, draw_uniform<true, Rows>,
+                                     items_.counts, items, mirror_.stream(), items_.counts, rows,
+                                     tables, options_.seed, position_.get(), items, out);
+    });
   }
 
   bool capturable() const override { return true; }

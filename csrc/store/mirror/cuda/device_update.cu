@@ -6,7 +6,6 @@
 #include "store/index/fixed_point.h"
 #include "store/index/update_check.h"
 #include "store/mirror/cuda/device_tree.cuh"
-#include "store/mirror/cuda/step_words.cuh"
 
 namespace gear::store {
 namespace {
@@ -32,8 +31,6 @@ struct Updates {
 struct Target {
   bool stored;
   bool episode;
-  uint32_t page;
-  uint32_t row;
   uint32_t slot;
   uint32_t episode_number;
 };
@@ -55,12 +52,7 @@ __device__ Target target_of(const DeviceTables& tables, const Updates& updates, 
     return {};
   }
   const DeviceEpisode& episode = tables.episodes[page.episode];
-  return {is_stored(id, row, page, episode.begin, episode.end),
-          id.episode,
-          number,
-          row,
-          id.slot,
-          page.episode};
+  return {is_stored(id, row, page, episode.begin, episode.end), id.episode, id.slot, page.episode};
 }
 
 __device__ Named look_up(const DeviceTables& tables, const Updates& updates, uint32_t thread) {
@@ -123,21 +115,25 @@ __device__ void raise_largest(float* largest, float priority) {
   }
 }
 
-// Weighs the targets of a warp anew in every tree: of the `steps` that it may draw what is cut is
-// counted, and those that are `last` are set.
+// Weighs the targets of a warp anew in every tree: of the `steps` that it may draw, which weigh 1
+// or more, what is cut is counted, and those that are `last` are set. Others may see what the last
+// of their step has set, which is not 0 either.
 __device__ void weigh_warp(const DeviceTables& tables, const Target& target, float priority,
                            bool step, bool last) {
   for (int k = 0; k < tables.num_weights; ++k) {
     const DeviceTables::Weights& weights = tables.weights[k];
     uint64_t gained = 0;
     bool saturated = false;
-    if (step && has_step(tables.steps[weights.steps].words, tables.words_per_page, target.page,
-                         target.row)) {
-      const uint64_t after = fixed_weight(priority, weights.alpha, tables.weight_limit, saturated);
-      if (last) {
-        uint64_t* leaf = weights.tree.levels[0] + target.slot;
-        gained = after - *leaf;
-        *leaf = after;
+    if (step) {
+      uint64_t* leaf = weights.tree.levels[0] + target.slot;
+      const uint64_t before = __ldcg(leaf);
+      if (before != 0) {
+        const uint64_t after =
+            fixed_weight(priority, weights.alpha, tables.weight_limit, saturated);
+        if (last) {
+          gained = after - before;
+          *leaf = after;
+        }
       }
     }
     count_warp(saturated, &tables.scalars->saturated_weights);
