@@ -48,9 +48,16 @@ void Drawable::opened(uint32_t e) {
     reached_.resize(e + 1);
   }
   reached_[e] = {state_.episodes[e].begin, kNone};
+  weights_.drop_unused();  // now and then: those that nobody holds any more
   if (lists_) {
     lists_->opened(e);
   }
+}
+
+void Drawable::prefetch(uint32_t e, uint32_t p) const {
+  base::prefetch(&reached_[e]);
+  bits_.prefetch(p);
+  counts_.prefetch(p);
 }
 
 void Drawable::extend(uint32_t e) {
@@ -76,7 +83,6 @@ void Drawable::extend(uint32_t e) {
 
 void Drawable::reach(uint32_t p, uint32_t from, uint32_t to) {
   ++version_;
-  weights_.drop_unused();
   uint64_t count = to - from;
   if (!lists_) {
     bits_.set_run(p, from, to);

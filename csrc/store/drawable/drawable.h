@@ -61,6 +61,8 @@ class Drawable {
 
   // ---- what happens to the index: see Drawables ----
   void opened(uint32_t episode);
+  /// Asks for what extend() looks at, whose last page this is.
+  void prefetch(uint32_t episode, uint32_t page) const;
   /// More steps of the episode are reached.
   void extend(uint32_t episode);
   void drops_head(uint32_t episode);

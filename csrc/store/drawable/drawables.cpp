@@ -153,6 +153,12 @@ void Drawables::appended(uint32_t e) {
   }
 }
 
+void Drawables::prefetch(uint32_t e, uint32_t p) const {
+  for (const auto& steps : steps_) {
+    steps->prefetch(e, p);
+  }
+}
+
 void Drawables::ended(uint32_t e) {
   appended(e);
   refresh(e);

@@ -40,6 +40,8 @@ class Drawables {
   // ---- what happens to the index, before (drops_head) or after (the others) it does ----
   void opened(uint32_t episode);
   void appended(uint32_t episode);
+  /// Asks for what appended() looks at, whose last page this is.
+  void prefetch(uint32_t episode, uint32_t page) const;
   void ended(uint32_t episode);
   void drops_head(uint32_t episode);
   /// One draw of a step, or of the episode that it is of; with max_times_sampled alone, as the next

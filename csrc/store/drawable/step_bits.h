@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/host_device.h"
+#include "base/threads/prefetch.h"
 #include "memory/large_vector.h"
 #include "store/episode.h"
 
@@ -40,6 +41,8 @@ class StepBits {
   std::span<const uint64_t> words(uint32_t page) const {
     return {words_.data() + page * words_per_page_, words_per_page_};
   }
+
+  void prefetch(uint32_t page) const { base::prefetch(words_.data() + page * words_per_page_); }
 
   bool test(uint32_t page, uint64_t row) const { return (word(page, row) >> row % 64 & 1) != 0; }
   void set(uint32_t page, uint64_t row) { word(page, row) |= uint64_t{1} << row % 64; }

@@ -1,5 +1,6 @@
 #include "store/index/dirty.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace gear::store {
@@ -35,36 +36,24 @@ void Dirty::Reader::take(uint64_t num_episodes, std::vector<uint32_t>& pages,
     dirty_.episodes_.since(cursor_, episodes);
   }
   everything_ = false;
-  cursor_ = dirty_.clock_;
+  cursor_ = dirty_.taken_ = dirty_.clock_;
 }
 
-void Dirty::ByLastChange::touch(uint32_t number, uint64_t now) {
-  if (number >= links_.size()) {
-    links_.resize(number + uint64_t{1});
+void Dirty::Log::write(uint32_t number, uint64_t now) {
+  constexpr size_t kSpare = 64;
+  last_[number] = now;
+  if (entries_.size() >= 2 * last_.size() + kSpare) {
+    std::erase_if(entries_, [this](const Entry& entry) { return !is_last(entry); });
   }
-  Link& link = links_[number];
-  link.changed = now;
-  if (number == last_) {
-    return;
-  }
-  if (link.after != kNone) {  // somewhere before the last
-    links_[link.after].before = link.before;
-    if (link.before != kNone) {
-      links_[link.before].after = link.after;
+  entries_.push_back({now, number});
+}
+
+void Dirty::Log::since(uint64_t then, std::vector<uint32_t>& numbers) const {
+  auto entry = std::ranges::upper_bound(entries_, then, {}, &Entry::changed);
+  for (; entry != entries_.end(); ++entry) {
+    if (is_last(*entry)) {
+      numbers.push_back(entry->number);
     }
-  }
-  link.before = last_;
-  link.after = kNone;
-  if (last_ != kNone) {
-    links_[last_].after = number;
-  }
-  last_ = number;
-}
-
-void Dirty::ByLastChange::since(uint64_t then, std::vector<uint32_t>& numbers) const {
-  for (uint32_t number = last_; number != kNone && links_[number].changed > then;
-       number = links_[number].before) {
-    numbers.push_back(number);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "base/threads/prefetch.h"
 #include "store/episode.h"
 
 namespace gear::store {
@@ -12,12 +13,13 @@ namespace gear::store {
 /// what changed since it last looked. A reader compares for itself what it showed with what is
 /// there, so that a change may be told before or after it is made, and as often as one likes.
 ///
-///     pages, by their last change    7 ── 2 ── 9 ── 4 ── 1
-///                                            │         └── the last of all
-///                                            └── a reader's cursor: 9, 4 and 1 are new to it
+///     log of pages    7 ── 2 ── 9 ── 4 ── 1
+///                               │         └── the last change
+///                               └── a reader's cursor: 4 and 1 are new to it
 ///
-/// Cost: O(1) a change; without readers none. With some 16 bytes a page and 16 an episode, and once
-/// priorities are followed a bit a step.
+/// What is new to every reader already is not written into the log again. Cost: O(1) a change;
+/// without readers none. With some 40 bytes a page and 40 an episode at most, and once priorities
+/// are followed a bit a step.
 class Dirty {
  public:
   Dirty(uint64_t num_pages, uint64_t page_steps) : num_pages_(num_pages), page_steps_(page_steps) {}
@@ -25,12 +27,19 @@ class Dirty {
   // ---- by the index ----
   void page(uint32_t page) {
     if (readers_ > 0) {
-      pages_.touch(page, ++clock_);
+      pages_.touch(page, taken_, clock_);
     }
   }
   void episode(uint32_t episode) {
     if (readers_ > 0) {
-      episodes_.touch(episode, ++clock_);
+      episodes_.touch(episode, taken_, clock_);
+    }
+  }
+  /// Asks for what a change of both will look at.
+  void prefetch(uint32_t page, uint32_t episode) const {
+    if (readers_ > 0) {
+      pages_.prefetch(page);
+      episodes_.prefetch(episode);
     }
   }
   /// Rows from `row` on of `page` hold new steps; a negative priority stands for the largest seen
@@ -69,30 +78,47 @@ class Dirty {
   };
 
  private:
-  // Numbers in the order of their last touch.
-  class ByLastChange {
+  // Numbers in the order in which they changed.
+  class Log {
    public:
-    void touch(uint32_t number, uint64_t now);
-    /// Appends those touched after `then`.
+    /// `taken`: up to where some reader has come. A change behind it is new to all of them.
+    void touch(uint32_t number, uint64_t taken, uint64_t& clock) {
+      if (number >= last_.size()) {
+        last_.resize(number + uint64_t{1});
+      }
+      if (last_[number] <= taken) {
+        write(number, ++clock);
+      }
+    }
+    /// Asks for what touch() will look at.
+    void prefetch(uint32_t number) const {
+      if (number < last_.size()) {
+        base::prefetch(&last_[number]);
+      }
+    }
+    /// Appends those that changed after `then`, each once.
     void since(uint64_t then, std::vector<uint32_t>& numbers) const;
 
    private:
-    struct Link {
-      uint64_t changed = 0;  // 0: never, and in no order
-      uint32_t before = kNone;
-      uint32_t after = kNone;
+    struct Entry {
+      uint64_t changed;
+      uint32_t number;
     };
 
-    std::vector<Link> links_;
-    uint32_t last_ = kNone;
+    void write(uint32_t number, uint64_t now);
+    bool is_last(const Entry& entry) const { return last_[entry.number] == entry.changed; }
+
+    std::vector<Entry> entries_;  // of a number's only the last one counts
+    std::vector<uint64_t> last_;  // by number: when it changed; 0: never
   };
 
   uint64_t num_pages_;
   uint64_t page_steps_;
   uint64_t clock_ = 0;
+  uint64_t taken_ = 0;  // the largest cursor
   uint64_t readers_ = 0;
-  ByLastChange pages_;
-  ByLastChange episodes_;
+  Log pages_;
+  Log episodes_;
   std::vector<uint64_t> defaults_;  // a bit a slot; empty until priorities are followed
 };
 

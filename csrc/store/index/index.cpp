@@ -333,6 +333,14 @@ void Index::free_episode(uint32_t e) {
   }
 }
 
+void Index::expect_append(uint32_t e, Anchor anchor) const {
+  base::prefetch(&state_.episodes[e]);
+  base::prefetch(&state_.pages[anchor.page]);
+  base::prefetch(&state_.priorities[slot(anchor)]);
+  dirty_.prefetch(anchor.page, e);
+  drawables_.prefetch(e, anchor.page);
+}
+
 void Index::append(uint32_t e, std::span<const float> priorities) {
   Episode& episode = state_.episodes[e];
   Page& page = state_.pages[episode.tail];

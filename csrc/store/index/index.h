@@ -126,6 +126,10 @@ class Index {
   /// Accounts for steps whose rows are already in the last page. A negative priority stands for the
   /// largest seen so far.
   void append(uint32_t episode, std::span<const float> priorities);
+  /// Asks for what append() looks at, of a step that is to come to this place: so many appends
+  /// ahead of it that these take as long as memory does.
+  void expect_append(uint32_t episode, Anchor anchor) const;
+  static constexpr uint64_t kAppendsAhead = 16;
   /// `closing_columns` != 0: one further row, the closing step, is already in the last page.
   /// An episode without any step disappears.
   void end_episode(uint32_t episode, EpisodeState state, double weight, uint64_t closing_columns);

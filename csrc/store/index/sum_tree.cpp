@@ -182,6 +182,14 @@ void SumTree::set(uint64_t leaf, uint64_t weight) {
   }
 }
 
+void SumTree::prefetch(uint64_t leaf) const {
+  prefetch_group(nodes_.data() + leaf / kFanout * kFanout);
+  if (level_begin_.size() > 1) {
+    const uint64_t parent = leaf / kFanout;
+    prefetch_group(nodes_.data() + level_begin_[1] + parent / kFanout * kFanout);
+  }
+}
+
 void SumTree::set_each(std::span<const uint64_t> leaves, std::span<const uint64_t> weights) {
   GEAR_CHECK(leaves.size() == weights.size());
   for (size_t begin = 0; begin < leaves.size(); begin += kGroup) {

@@ -36,6 +36,8 @@ class SumTree {
   }
 
   void set(uint64_t leaf, uint64_t weight);
+  /// Asks for what set() looks at, of the two levels that are large.
+  void prefetch(uint64_t leaf) const;
 
   /// Sets leaves one by one: of one that is named twice, the last weight counts.
   void set_each(std::span<const uint64_t> leaves, std::span<const uint64_t> weights);

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "base/threads/prefetch.h"
 
 namespace gear::store {
-
 DeltaEncoder::DeltaEncoder(Index& index, const Shown& shown,
                            std::span<const std::shared_ptr<const Drawable>> steps,
                            bool with_priorities)
@@ -61,6 +61,15 @@ void DeltaEncoder::encode_page(const Shown::PageChange& change, Cursor& out) con
   }
 }
 
+void DeltaEncoder::prefetch(uint32_t page) const {
+  base::prefetch(&index_.page(page));
+  index_.drawables().heads().prefetch(page);
+  for (const auto& steps : steps_) {
+    steps->bits().prefetch(page);
+    steps->counts().prefetch(page);
+  }
+}
+
 EpisodeDelta DeltaEncoder::encode_episode(const Shown::EpisodeChange& change) const {
   const Episode& episode = index_.episode(change.episode);
   return {episode.begin,     episode.end,  episode.closing_columns, episode.weight, change.episode,
@@ -96,6 +105,9 @@ DeltaRound DeltaEncoder::next(std::span<std::byte> out) {
                 reinterpret_cast<float*>(out.data() + round.values_offset())};
   auto* episode = reinterpret_cast<EpisodeDelta*>(out.data() + round.episodes_offset());
   for (; next_page_ < stop_page; ++next_page_) {
+    if (next_page_ + Shown::kAhead < stop_page) {
+      prefetch(pages[next_page_ + Shown::kAhead].page);
+    }
     encode_page(pages[next_page_], cursor);
   }
   for (; next_episode_ < stop_episode; ++next_episode_) {

@@ -88,6 +88,7 @@ class DeltaEncoder {
   uint64_t records() const;
   uint64_t words() const;
   uint64_t values(const Shown::PageChange& change) const;
+  void prefetch(uint32_t page) const;
   // Appends the records, words and values of a page.
   void encode_page(const Shown::PageChange& change, Cursor& out) const;
   EpisodeDelta encode_episode(const Shown::EpisodeChange& change) const;

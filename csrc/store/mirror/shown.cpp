@@ -2,8 +2,9 @@
 
 #include <utility>
 
-namespace gear::store {
+#include "base/threads/prefetch.h"
 
+namespace gear::store {
 Shown::Shown(Index& index)
     : index_(index), reader_(index.dirty()), shown_pages_(index.options().num_pages) {}
 
@@ -14,7 +15,12 @@ void Shown::look() {
   changed_episodes_.clear();
   const uint64_t num_episodes = index_.state().episodes.size();
   reader_.take(num_episodes, changed_pages_, changed_episodes_);
-  for (const uint32_t p : changed_pages_) {
+  for (size_t i = 0; i < changed_pages_.size(); ++i) {
+    if (i + kAhead < changed_pages_.size()) {
+      base::prefetch(&shown_pages_[changed_pages_[i + kAhead]]);
+      base::prefetch(&index_.page(changed_pages_[i + kAhead]));
+    }
+    const uint32_t p = changed_pages_[i];
     const Page& page = index_.page(p);
     const bool used = page.episode != kNone;
     const ShownPage before =

@@ -11,6 +11,8 @@ namespace gear::store {
 /// Cost: 8 bytes a page and 16 an episode.
 class Shown {
  public:
+  static constexpr size_t kAhead = 8;  ///< records that whoever goes through them asks for ahead
+
   struct PageChange {
     uint32_t page;
     uint16_t kept;  ///< rows that the mirror shows, and that still hold the same steps
