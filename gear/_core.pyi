@@ -169,6 +169,7 @@ class VectorWriter:
         episodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None],
         ended: collections.abc.Sequence[str | None],
         timeout_s: typing.SupportsFloat | typing.SupportsIndex | None,
+        stream_of: collections.abc.Callable,
     ) -> None: ...
     def _close(self) -> int:
         """
@@ -179,6 +180,11 @@ class VectorWriter:
         """
         Appends a step of each environment: every column as [N, *shape], and optionally
         `terminated`, `truncated`, `mask` (bool [N]), `priority` and `final`.
+        """
+    def flush(self) -> None:
+        """
+        Stores the steps of a call whose flags, mask or priorities lie on a GPU, and waits for
+        these: else the next call of the writer does.
         """
     @property
     def ended(self) -> list[str | None]:

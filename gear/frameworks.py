@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -146,3 +147,15 @@ def torch_stream(torch: Any) -> Callable[[int], int]:
     if cheap is not None:
         return cheap  # type: ignore[no-any-return]
     return lambda device: int(torch.cuda.current_stream(device).cuda_stream)
+
+
+def stream_of(array: Any, device: int) -> int | None:
+    """The handle of the stream on which the array's framework works on that GPU at the moment;
+    None where it is not known: of frameworks whose arrays nothing overwrites (JAX)."""
+    if hasattr(array, "is_cuda"):
+        return torch_stream(sys.modules["torch"])(device)
+    if type(array).__module__.partition(".")[0] == "cupy":
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(device):
+            return int(cupy.cuda.get_current_stream().ptr)
+    return None

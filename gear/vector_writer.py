@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from gear import _core
 from gear.arguments import check_count, check_flag, check_text, check_timeout
 from gear.errors import InvalidArgument
+from gear.frameworks import stream_of
 from gear.in_process import InProcess
 from gear.schema import Schema
 
@@ -24,12 +25,13 @@ class VectorWriter(InProcess, _core.VectorWriter):
 
     ``append(*, terminated=None, truncated=None, final=None, mask=None, priority=None, **columns)``
     adds a step of each environment: every column ``[N, *shape]``, flags bool ``[N]``, in NumPy
-    arrays or CPU tensors with DLPack, as `Writer` takes them. A flag ends the episode of its
-    environment with this step; with both, it has terminated. A bool column ``terminated`` or
-    ``truncated`` is stored from the flag, which every call then gives. The next step of the
-    environment opens another episode. ``mask``: the environments that take part; what lies in the
-    rows of others, flags and priorities among them, is of no account. ``priority``: a number, or
-    ``[N]``; None stands for the largest so far. Flags and ``mask`` are copied as the call begins.
+    arrays or CPU tensors with DLPack, as `Writer` takes them, or in arrays on a GPU (below). A flag
+    ends the episode of its environment with this step; with both, it has terminated. A bool column
+    ``terminated`` or ``truncated`` is stored from the flag, which every call then gives. The next
+    step of the environment opens another episode. ``mask``: the environments that take part; what
+    lies in the rows of others, flags and priorities among them, is of no account. ``priority``: a
+    number, or ``[N]``; None stands for the largest so far. Flags and ``mask`` are copied as the
+    call begins.
 
     How an environment shows the observation after its last step is a matter of its autoreset mode,
     as `Gymnasium <https://gymnasium.farama.org/api/vector/>`_ names them:
@@ -41,6 +43,13 @@ class VectorWriter(InProcess, _core.VectorWriter):
       ``final={"obs": infos.get("final_obs")}``: ``[N, *shape]``, or an object array of N, of which
       only the rows of environments that end are read. Without it (or with None) the episode has no
       closing step.
+
+    Arrays on a GPU, by DLPack, have the columns' own dtypes (``priority``: float32 ``[N]``). Where
+    the buffer is in the memory of that GPU, nobody waits for them: arrays of torch and CuPy may be
+    overwritten by what is put on their current stream next. With flags, ``mask`` or ``priority``
+    there, a call is stored by the next call of the writer, or by `flush`, which raises what is
+    wrong with it; `end_episode`, `close`, ``episodes`` and ``ended`` flush. On other tiers
+    ``append`` fetches them, and waits.
 
     Everything is checked before anything is stored. ``append`` raises InvalidArgument for a
     missing, unknown or misshapen column or flag and for a bad value; OutOfMemory if so many
@@ -81,6 +90,7 @@ class VectorWriter(InProcess, _core.VectorWriter):
             uids,
             checked_ends(ended, uids, mode),
             wait_s,
+            stream_of,
         )
 
     def end_episode(

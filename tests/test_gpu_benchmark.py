@@ -70,6 +70,18 @@ def test_a_rehearsal_of_appends_has_every_case(tmp_path: Path) -> None:
     assert {row["met"] for row in report["targets"]} == {None}, "a rehearsal is not judged"
 
 
+def test_a_rehearsal_of_environments_has_every_case(tmp_path: Path) -> None:
+    path = tmp_path / "environments.json"
+    done = run("gpu_environments.py", "--rehearse", "--json", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(path.read_text())
+    cases = {(row["replay"], row["updates"]) for row in report["runs"]}
+    contestants = ("none", "gear", "gear, flags cpu", "gear, weighted", "ring")
+    assert cases == set(itertools.product(contestants, (1, 8)))
+    assert all(row["steps_per_s"] > 0 for row in report["runs"])
+    assert {row["met"] for row in report["targets"]} == {None}, "a rehearsal is not judged"
+
+
 def test_unknown_parts_over_ranks_are_refused() -> None:
     done = run("group_gpu.py", "--rehearse", "--only", "warp")
     assert done.returncode == 2

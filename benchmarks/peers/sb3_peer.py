@@ -26,13 +26,16 @@ class Sb3(Contestant):
                 self.buffer.observations[e * steps : (e + 1) * steps, 0] = obs
                 self.buffer.next_observations[e * steps : (e + 1) * steps, 0] = next_obs
 
-    def _make(self, num_envs: int) -> ReplayBuffer:
-        """A full buffer over num_envs environments (the last incomplete row of them left out)."""
+    def _make(self, num_envs: int, *, timeouts: bool = False) -> ReplayBuffer:
+        """A full buffer over num_envs environments (the last incomplete row of them left out).
+
+        `timeouts`: as it is by default, where it tells truncated episodes from terminated ones.
+        """
         obs = spaces.Box(-np.inf, np.inf, (17,))
         if self.data.is_frames:
             obs = spaces.Box(0, 255, (4, 84, 84), np.uint8)  # type: ignore[arg-type]
         buffer = ReplayBuffer(
-            self.data.num_steps, obs, ACTION, "cpu", num_envs, handle_timeout_termination=False
+            self.data.num_steps, obs, ACTION, "cpu", num_envs, handle_timeout_termination=timeouts
         )
         if not self.data.is_frames:
             rows = buffer.buffer_size
@@ -80,10 +83,11 @@ class Sb3(Contestant):
     extend = insert_single
 
     def vector_step(self, work: Workload) -> Callable[[], Tensors]:
-        buffer = self._make(num_envs=work.items)
+        """With its bookkeeping of ends, as its vector environments give them in every info."""
+        buffer = self._make(num_envs=work.items, timeouts=True)
         block = self.data.block(work.items)
         batch = [block[name] for name in NAMES]
-        infos: list[dict[str, object]] = [{} for _ in range(work.items)]
+        infos = [{"TimeLimit.truncated": bool(done)} for done in block["done"]]
 
         def call() -> Tensors:
             buffer.add(*batch, infos)

@@ -5,14 +5,18 @@
 #include <limits>
 
 #include "base/errors.h"
+#include "bindings/gpu_arrays.h"
 
 namespace gear::bindings {
 namespace {
 
-float checked_priority(py::handle value, double number) {
+// `value`: what to call it, if not the number.
+float checked_priority(double number, py::handle value = {}) {
   if (!std::isfinite(number) || number < 0 ||
       number > static_cast<double>(std::numeric_limits<float>::max())) {
-    throw base::InvalidArgument(base::cat("[ingest] priority ", py::str(value).cast<std::string>(),
+    const py::object named =
+        value ? py::reinterpret_borrow<py::object>(value) : py::object(py::float_(number));
+    throw base::InvalidArgument(base::cat("[ingest] priority ", py::str(named).cast<std::string>(),
                                           ": a finite number, 0 or more, is allowed"));
   }
   return static_cast<float>(number);
@@ -24,7 +28,7 @@ float checked_priority(py::handle value) {
     PyErr_Clear();
     number = std::numeric_limits<double>::quiet_NaN();
   }
-  return checked_priority(value, number);
+  return checked_priority(number, value);
 }
 
 std::string keys(const py::kwargs& columns) {
@@ -56,10 +60,39 @@ void GivenSteps::drop() {
   for (InputRows& input : inputs_) {
     input.drop();
   }
+  priority_input_.drop();
+}
+
+void GivenSteps::add_to(GpuArrays& gpu, uint64_t steps) {
+  for (size_t c = 0; c < rows_.size(); ++c) {
+    if ((on_gpu_ >> c & 1) != 0) {
+      gpu.add(rows_[c], steps * (*schema_)[c].step_bytes(), false, &rows_[c]);
+    }
+  }
+}
+
+void GivenSteps::own(uint64_t steps) {
+  for (size_t c = 0; c < rows_.size(); ++c) {
+    if ((on_gpu_ >> c & 1) == 0 && rows_[c] == inputs_[c].data()) {
+      inputs_[c].own(steps * (*schema_)[c].step_bytes());
+      rows_[c] = inputs_[c].data();
+    }
+  }
+}
+
+void GivenSteps::set_priorities(std::span<const float> priorities, const bool* looked_at) {
+  priorities_.clear();
+  for (size_t i = 0; i < priorities.size(); ++i) {
+    const double number = static_cast<double>(priorities[i]);
+    const bool counts = looked_at == nullptr || looked_at[i];
+    priorities_.push_back(counts ? checked_priority(number) : 0.0F);
+  }
 }
 
 uint64_t GivenSteps::read(const py::kwargs& columns, const Lead& lead,
                           std::initializer_list<PyObject*> others) {
+  on_gpu_ = 0;
+  priorities_on_gpu_ = nullptr;
   for (size_t c = 0; c < names_.size(); ++c) {
     const py::handle value = PyDict_GetItemWithError(columns.ptr(), names_[c].ptr());
     if (!value) {
@@ -67,6 +100,7 @@ uint64_t GivenSteps::read(const py::kwargs& columns, const Lead& lead,
     }
     inputs_[c].read((*schema_)[c], value, lead);
     rows_[c] = inputs_[c].data();
+    on_gpu_ |= uint64_t{inputs_[c].on_gpu()} << c;
   }
   static PyObject* key = PyUnicode_InternFromString("priority");
   const py::handle priority = PyDict_GetItemWithError(columns.ptr(), key);
@@ -108,6 +142,16 @@ void GivenSteps::read_some(const py::dict& columns) {
 }
 
 void GivenSteps::read_priorities(py::handle value, uint64_t steps, const Lead& lead) {
+  if (lead.gpu != nullptr && GpuArrays::is_on_gpu(value)) {
+    priority_input_.read({"priority", {}, base::DType::kF32}, value, lead);
+    if (priority_input_.on_gpu()) {
+      priorities_on_gpu_ = priority_input_.data();
+    } else {
+      const auto* fetched = reinterpret_cast<const float*>(priority_input_.data());
+      set_priorities({fetched, steps}, lead.looked_at);
+    }
+    return;
+  }
   const auto array = py::array_t<double, py::array::c_style | py::array::forcecast>::ensure(value);
   if (!array ||
       (array.ndim() != 0 && (array.ndim() != 1 || static_cast<uint64_t>(array.size()) != steps))) {
@@ -124,7 +168,7 @@ void GivenSteps::read_priorities(py::handle value, uint64_t steps, const Lead& l
       continue;
     }
     const double number = array.data()[array.ndim() == 0 ? 0 : i];
-    priorities_.push_back(checked_priority(py::float_(number), number));
+    priorities_.push_back(checked_priority(number));
   }
 }
 

@@ -37,6 +37,16 @@ class GivenSteps {
 
   /// The rows of a column are these, which the caller keeps.
   void replace(size_t column, const std::byte* rows) { rows_[column] = rows; }
+  /// The columns whose rows lie on a GPU are added to it, and will be where it copies them to.
+  void add_to(GpuArrays& gpu, uint64_t steps);
+  /// The host's rows last until the next read(), whatever the caller does to its arrays.
+  void own(uint64_t steps);
+  /// The bits of the columns whose rows lie on a GPU.
+  uint64_t on_gpu() const { return on_gpu_; }
+  /// Of priorities on a GPU, that many, in place of priorities(); else null.
+  const std::byte* priorities_on_gpu() const { return priorities_on_gpu_; }
+  /// Which were these. Throws InvalidArgument as read().
+  void set_priorities(std::span<const float> priorities, const bool* looked_at);
 
   /// One pointer a column.
   std::span<const std::byte* const> rows() const { return rows_; }
@@ -55,7 +65,10 @@ class GivenSteps {
   std::vector<py::object> names_;
   std::vector<InputRows> inputs_;
   std::vector<const std::byte*> rows_;
+  uint64_t on_gpu_ = 0;
   std::vector<float> priorities_;
+  InputRows priority_input_;
+  const std::byte* priorities_on_gpu_ = nullptr;
 };
 
 }  // namespace gear::bindings

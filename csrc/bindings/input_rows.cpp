@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "base/numbers/half.h"
 #include "bindings/dtypes.h"
+#include "bindings/gpu_arrays.h"
 
 namespace gear::bindings {
 namespace {
@@ -224,6 +225,7 @@ py::array rounded(const Doubles& doubles, base::DType dtype) {
 }  // namespace
 
 void InputRows::read(const store::Column& column, py::handle value, const Lead& lead) {
+  on_gpu_ = false;
   if (py::isinstance<py::array>(value)) {
     read_array(column, py::reinterpret_borrow<py::array>(value), lead);
   } else if (is_numpy_scalar(value) && !PyFloat_Check(value.ptr())) {
@@ -334,7 +336,8 @@ void InputRows::read_array(const store::Column& column, const py::array& array, 
 void InputRows::read_dlpack(const store::Column& column, py::handle value, const Lead& lead) {
   const py::object device = value.attr("__dlpack_device__")();
   const int type = device[py::int_(0)].cast<int>();
-  if (type != kDLCPU && type != kDLCUDAHost) {
+  const bool on_gpu = type == kDLCUDA && lead.gpu != nullptr;
+  if (type != kDLCPU && type != kDLCUDAHost && !on_gpu) {
     refuse(column, base::cat("a tensor on device type ", type, ": move it to the CPU first"), lead);
   }
   py::object source = py::reinterpret_borrow<py::object>(value);
@@ -344,7 +347,8 @@ void InputRows::read_dlpack(const store::Column& column, py::handle value, const
   if (py::hasattr(source, "contiguous")) {
     source = source.attr("contiguous")();
   }
-  const py::capsule capsule = source.attr("__dlpack__")();
+  const py::capsule capsule =
+      on_gpu ? lead.gpu->capsule_of(source) : py::capsule(source.attr("__dlpack__")());
   auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
   if (managed == nullptr) {
     throw py::error_already_set();
@@ -355,7 +359,7 @@ void InputRows::read_dlpack(const store::Column& column, py::handle value, const
   const bool same = tensor.dtype.code == wanted.code && tensor.dtype.bits == wanted.bits &&
                     tensor.dtype.lanes == 1;
   const py::dtype* floats = same ? nullptr : numpy_floats(tensor.dtype);
-  if (!same && !(floats != nullptr && is_float(column.dtype))) {
+  if (!same && (on_gpu || floats == nullptr || !is_float(column.dtype))) {
     refuse(column,
            base::cat("a tensor of another dtype (",
                      py::str(source.attr("dtype")).cast<std::string>(), "): convert it first"),
@@ -376,6 +380,22 @@ void InputRows::read_dlpack(const store::Column& column, py::handle value, const
   }
   data_ = data;
   keep_ = capsule;  // not renamed to "used_dltensor": the capsule itself frees the tensor
+  if (!on_gpu) {
+    return;
+  }
+  own_ = lead.gpu->fetched(data, steps_ * column.step_bytes());
+  on_gpu_ = own_ == nullptr;
+  data_ = on_gpu_ ? data : own_.get();
+}
+
+void InputRows::own(uint64_t bytes) {
+  GEAR_CHECK(!on_gpu_);
+  if (data_ == own_.get()) {
+    return;  // fetched
+  }
+  own_ = std::make_shared<std::byte[]>(bytes);
+  std::memcpy(own_.get(), data_, bytes);
+  data_ = own_.get();
 }
 
 void check_update(const Ids& ids, const Priorities& priorities) {

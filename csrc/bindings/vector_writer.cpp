@@ -6,8 +6,10 @@
 #include <cstring>
 
 #include "base/errors.h"
+#include "base/log.h"
 #include "bindings/dtypes.h"
 #include "bindings/given_steps.h"
+#include "bindings/gpu_arrays.h"
 #include "bindings/limited_writing.h"
 #include "bindings/one_thread.h"
 
@@ -21,10 +23,11 @@ class PyVectorWriter {
                  const std::vector<std::string>& closing_columns,
                  const std::vector<std::optional<uint64_t>>& episodes,
                  const std::vector<std::optional<std::string>>& ended,
-                 std::optional<double> timeout_s)
+                 std::optional<double> timeout_s, py::function stream_of)
       : shard_(std::move(shard)),
         writer_(std::make_unique<store::VectorWriter>(shard_, num_environments, next_step, episodes,
                                                       states(ended))),
+        gpu_(std::in_place, *shard_, std::move(stream_of)),
         given_(shard_->shared_schema()),
         terminated_(num_environments),
         truncated_(num_environments),
@@ -37,45 +40,94 @@ class PyVectorWriter {
     }
   }
 
+  // A call that was not stored when its writer was dropped.
+  ~PyVectorWriter() {
+    if (!put_off_ || !writer_ || shard_->forked()) {
+      return;
+    }
+    try {
+      flush_call();
+    } catch (const std::exception& error) {
+      base::log(
+          base::Level::kWarning,
+          base::cat("[ingest] a dropped writer could not store its last call: ", error.what()));
+    }
+  }
+
   void append(const py::kwargs& columns) {
     const OneThread::Turn turn(calls_);
-    const Kept kept(*this);
     require_open("append");
-    store::VectorWriter::Call call;
-    call.mask = read_flags(columns, kMask, mask_, nullptr);
-    given_.read(columns, {Lead::Of::kEnvironments, num_environments(), call.mask},
+    flush_call();
+    const Kept kept(*this);
+    gpu_->begin();
+    call_ = {};
+    put_off_ = false;
+    bool put_off = read_flags(columns, kMask, mask_, nullptr, call_.mask);
+    const bool* looked_at = put_off ? nullptr : call_.mask;
+    given_.read(columns, {Lead::Of::kEnvironments, num_environments(), looked_at, &*gpu_},
                 {kTerminated, kTruncated, kMask, kFinal});
-    call.terminated = read_flags(columns, kTerminated, terminated_, call.mask);
-    call.truncated = read_flags(columns, kTruncated, truncated_, call.mask);
-    store_flags(call);
-    call.columns = given_.rows();
-    call.priorities = given_.priorities();
-    read_closing(columns, call);
-    writer_->begin(call);
-    write();
+    put_off |= read_flags(columns, kTerminated, terminated_, looked_at, call_.terminated);
+    put_off |= read_flags(columns, kTruncated, truncated_, looked_at, call_.truncated);
+    given_.add_to(*gpu_, num_environments());
+    store_flags();
+    priorities_on_gpu_ = given_.priorities_on_gpu();
+    if (priorities_on_gpu_ != nullptr) {
+      gpu_->add(priorities_on_gpu_, num_environments() * sizeof(float), true, &priorities_on_gpu_);
+      put_off = true;
+    }
+    read_closing(columns, put_off);
+    if (put_off) {
+      own_arrays();
+    }
+    take();
+    if (put_off) {
+      put_off_ = true;
+    } else {
+      store_call();
+    }
+  }
+
+  void flush() {
+    const OneThread::Turn turn(calls_);
+    require_open("flush");
+    flush_call();
   }
 
   void end_episodes(bool terminated, const py::kwargs& given) {
     const OneThread::Turn turn(calls_);
-    const Kept kept(*this);
     require_open("end_episode");
-    store::VectorWriter::Call call;
-    call.mask = read_flags(given, kMask, mask_, nullptr);
+    flush_call();
+    const Kept kept(*this);
+    gpu_->begin();
+    call_ = {};
+    bool on_gpu = read_flags(given, kMask, mask_, nullptr, call_.mask);
+    if (on_gpu) {
+      take();
+      gpu_->wait();
+      fill_flags();
+      gpu_->release();
+      gpu_->begin();
+    }
     const py::handle last = PyDict_GetItemWithError(given.ptr(), kFinal);
     if (last && !last.is_none()) {
       std::vector<uint64_t> ending;
       for (uint64_t i = 0; i < num_environments(); ++i) {
-        if ((call.mask == nullptr || call.mask[i]) && writer_->episode_uid(i)) {
+        if ((call_.mask == nullptr || call_.mask[i]) && writer_->episode_uid(i)) {
           ending.push_back(i);
         }
       }
-      read_final(last, ending, call);
+      read_final(last, &ending);
+      take();
     }
-    writer_->end_episodes(call, terminated);
+    const Released released(*gpu_);
+    writer_->end_episodes(call_, terminated);
   }
 
   std::vector<std::optional<uint64_t>> episodes() {
     const OneThread::Turn turn(calls_);
+    if (writer_ && !shard_->forked()) {
+      flush_call();
+    }
     std::vector<std::optional<uint64_t>> uids;
     for (uint64_t i = 0; writer_ && i < num_environments(); ++i) {
       uids.push_back(writer_->episode_uid(i));
@@ -85,6 +137,9 @@ class PyVectorWriter {
 
   std::vector<std::optional<std::string>> ended() {
     const OneThread::Turn turn(calls_);
+    if (writer_ && !shard_->forked()) {
+      flush_call();
+    }
     std::vector<std::optional<std::string>> found;
     for (uint64_t i = 0; writer_ && i < num_environments(); ++i) {
       std::optional<std::string>& name = found.emplace_back();
@@ -103,12 +158,28 @@ class PyVectorWriter {
     }
     const py::gil_scoped_release release;
     const OneThread::Turn turn(calls_, true);
+    std::exception_ptr failed;
+    if (put_off_ && writer_ && !shard_->forked()) {
+      const py::gil_scoped_acquire acquire;
+      try {
+        flush_call();
+      } catch (...) {
+        failed = std::current_exception();
+      }
+    }
     uint64_t cut = 0;
     for (uint64_t i = 0; writer_ && !shard_->forked() && i < num_environments(); ++i) {
       cut += writer_->is_running(i) ? 1 : 0;
     }
     writer_.reset();
+    {
+      const py::gil_scoped_acquire acquire;
+      gpu_.reset();
+    }
     shard_.reset();
+    if (failed) {
+      std::rethrow_exception(failed);
+    }
     return cut;
   }
 
@@ -143,8 +214,89 @@ class PyVectorWriter {
   // By environment. An array that the caller changes while its call runs changes nothing in these.
   struct Flags {
     explicit Flags(uint64_t count) : values(std::make_unique<bool[]>(count)) {}
+
+    void fill(const std::byte* given, const bool* mask, uint64_t count) {
+      for (uint64_t i = 0; i < count; ++i) {
+        values[i] = given[i] != std::byte{0} && (mask == nullptr || mask[i]);
+      }
+    }
+
     std::unique_ptr<bool[]> values;
+    const std::byte* on_gpu = nullptr;   // where they are given
+    const std::byte* to_host = nullptr;  // where they come to
   };
+
+  // The copies of a call's arrays may go behind it, however it ends.
+  class Released {
+   public:
+    explicit Released(GpuArrays& gpu) : gpu_(gpu) {}
+    ~Released() {
+      if (gpu_.any()) {
+        gpu_.release();
+      }
+    }
+    Released(const Released&) = delete;
+    Released& operator=(const Released&) = delete;
+
+   private:
+    GpuArrays& gpu_;
+  };
+
+  void take() {
+    if (gpu_->any()) {
+      gpu_->take();
+      gpu_->follow();
+    }
+  }
+
+  // What the host has of a call that is put off is the caller's no more.
+  void own_arrays() {
+    given_.own(num_environments());
+    for (size_t c = 0; c < last_.size(); ++c) {
+      if (closing_[c] != nullptr && closing_[c] == last_[c].data() && !last_[c].on_gpu()) {
+        last_[c].own(num_environments() * shard_->schema()[c].step_bytes());
+        closing_[c] = last_[c].data();
+      }
+    }
+  }
+
+  // Stores the call that waits for its flags.
+  void flush_call() {
+    if (!put_off_) {
+      return;
+    }
+    gpu_->wait();  // a call that is interrupted here goes on waiting
+    put_off_ = false;
+    fill_flags();
+    try {
+      if (priorities_on_gpu_ != nullptr) {
+        const auto* priorities = reinterpret_cast<const float*>(priorities_on_gpu_);
+        given_.set_priorities({priorities, num_environments()}, call_.mask);
+      }
+    } catch (...) {
+      gpu_->release();
+      throw;
+    }
+    store_call();
+  }
+
+  // What was read, and lies where it is to be read.
+  void store_call() {
+    const Released released(*gpu_);
+    call_.columns = {given_.rows(), given_.on_gpu()};
+    call_.priorities = given_.priorities();
+    if (!shown_.empty()) {
+      std::ranges::fill(closing_, nullptr);
+      uint64_t shown = 0;
+      for (const size_t c : shown_) {
+        closing_[c] = given_.rows()[c];
+        shown |= uint64_t{1} << c;
+      }
+      call_.closing = {closing_, given_.on_gpu() & shown};
+    }
+    writer_->begin(call_);
+    write();
+  }
 
   static std::vector<store::EpisodeState> states(
       const std::vector<std::optional<std::string>>& names) {
@@ -157,55 +309,67 @@ class PyVectorWriter {
     return found;
   }
 
-  // Null where it is not given; false outside of the mask.
-  const bool* read_flags(const py::kwargs& given, PyObject* key, Flags& flags,
-                         const bool* mask) const {
+  // `found`: null where it is not given; false outside of the mask. True where they lie on a GPU,
+  // to be there behind fill_flags().
+  bool read_flags(const py::kwargs& given, PyObject* key, Flags& flags, const bool* mask,
+                  const bool*& found) {
+    flags.on_gpu = flags.to_host = nullptr;
     const py::handle value = PyDict_GetItemWithError(given.ptr(), key);
     if (!value || value.is_none()) {
-      return nullptr;
+      return false;
     }
+    found = flags.values.get();
     const std::string name = py::handle(key).cast<std::string>();
     InputRows input;
     input.read({name, {}, base::DType::kBool}, value,
-               {Lead::Of::kEnvironments, num_environments()});
-    for (uint64_t i = 0; i < num_environments(); ++i) {
-      flags.values[i] = input.data()[i] != std::byte{0} && (mask == nullptr || mask[i]);
+               {Lead::Of::kEnvironments, num_environments(), nullptr, &*gpu_});
+    if (input.on_gpu()) {
+      flags.on_gpu = input.data();
+      gpu_->add(flags.on_gpu, num_environments(), true, &flags.to_host);
+      return true;
     }
-    return flags.values.get();
+    flags.fill(input.data(), mask, num_environments());
+    return false;
+  }
+
+  // Those that lay on a GPU, once the host may read them.
+  void fill_flags() {
+    for (Flags* flags : {&mask_, &terminated_, &truncated_}) {
+      if (flags->to_host != nullptr) {
+        const bool* mask = flags == &mask_ ? nullptr : call_.mask;
+        flags->fill(flags->to_host, mask, num_environments());
+        flags->to_host = nullptr;
+      }
+    }
   }
 
   // A column that has a flag's name holds what was read as the flag.
-  void store_flags(const store::VectorWriter::Call& call) {
+  void store_flags() {
     const std::vector<store::Column>& columns = shard_->schema().columns();
     for (size_t c = 0; c < columns.size(); ++c) {
-      const bool* flags = columns[c].name == "terminated"  ? call.terminated
-                          : columns[c].name == "truncated" ? call.truncated
+      const bool* flags = columns[c].name == "terminated"  ? call_.terminated
+                          : columns[c].name == "truncated" ? call_.truncated
                                                            : nullptr;
-      if (flags != nullptr) {
+      if (flags != nullptr && (given_.on_gpu() >> c & 1) == 0) {
         given_.replace(c, reinterpret_cast<const std::byte*>(flags));
       }
     }
   }
 
-  void read_closing(const py::kwargs& columns, store::VectorWriter::Call& call) {
+  void read_closing(const py::kwargs& columns, bool put_off) {
     const py::handle last = PyDict_GetItemWithError(columns.ptr(), kFinal);
     const bool is_given = last && !last.is_none();
     if (!writer_->next_step()) {
-      if (is_given) {
-        writer_->list_ending(call, ending_);
-        read_final(last, ending_, call);
+      if (is_given && put_off) {
+        read_final(last, nullptr);
+      } else if (is_given) {
+        writer_->list_ending(call_, ending_);
+        read_final(last, &ending_);
       }
       return;
     }
     if (is_given) {
       refuse_final(last);
-    }
-    std::ranges::fill(closing_, nullptr);
-    for (const size_t c : shown_) {
-      closing_[c] = call.columns[c];
-    }
-    if (!shown_.empty()) {
-      call.closing = closing_;
     }
   }
 
@@ -234,39 +398,49 @@ class PyVectorWriter {
     }
   }
 
-  // Columns of the closing steps, a row an environment; a column that is None is not given. The
-  // rows of ended environments are read alone.
-  void read_final(py::handle last, const std::vector<uint64_t>& ending,
-                  store::VectorWriter::Call& call) {
+  // Columns of the closing steps, a row an environment; a column that is None is not given. Only
+  // the rows of environments that end are read; null: which these are is not known yet.
+  void read_final(py::handle last, const std::vector<uint64_t>* ending) {
     std::ranges::fill(closing_, nullptr);
     last_.resize(closing_.size());
-    std::fill_n(last_read_.values.get(), num_environments(), false);
-    for (const uint64_t i : ending) {
-      last_read_.values[i] = true;
+    std::fill_n(last_read_.values.get(), num_environments(), ending == nullptr);
+    if (ending != nullptr) {
+      for (const uint64_t i : *ending) {
+        last_read_.values[i] = true;
+      }
     }
     bool any = false;
     for (const auto& [key, value] : by_column(last)) {
       const size_t c = shard_->schema().index_of(py::str(key).cast<std::string>());
-      if (value.is_none() || ending.empty()) {
+      if (value.is_none() || (ending != nullptr && ending->empty())) {
         continue;
       }
       const store::Column& column = shard_->schema()[c];
       last_[c].read(column, dense(column, value, ending),
-                    {Lead::Of::kEnvironments, num_environments(), last_read_.values.get()});
+                    {Lead::Of::kEnvironments, num_environments(), last_read_.values.get(), &*gpu_});
       closing_[c] = last_[c].data();
+      if (last_[c].on_gpu()) {
+        gpu_->add(closing_[c], num_environments() * column.step_bytes(), false, &closing_[c]);
+        call_.closing.on_device |= uint64_t{1} << c;
+      }
       any = true;
     }
     if (any) {
-      call.closing = closing_;
+      call_.closing.columns = closing_;
     }
   }
 
   py::object dense(const store::Column& column, py::handle value,
-                   const std::vector<uint64_t>& ending) const {
+                   const std::vector<uint64_t>* ending) const {
     const auto given = py::reinterpret_borrow<py::object>(value);
     if (!py::isinstance<py::array>(value) ||
         py::reinterpret_borrow<py::array>(value).dtype().kind() != 'O') {
       return given;
+    }
+    if (ending == nullptr) {
+      throw base::InvalidArgument(base::cat(
+          "[ingest] final '", column.name, "' is an array of objects, and the flags lie on a GPU, ",
+          "so that nobody knows yet whose rows count: give one array [environments, ...]"));
     }
     const auto objects = py::reinterpret_borrow<py::array>(value);
     if (objects.ndim() != 1 || static_cast<uint64_t>(objects.size()) != num_environments()) {
@@ -282,7 +456,7 @@ class PyVectorWriter {
     const uint64_t row_bytes = static_cast<uint64_t>(rows.nbytes()) / num_environments();
     std::memset(bytes, 0, rows.nbytes());
     InputRows input;
-    for (const uint64_t i : ending) {
+    for (const uint64_t i : *ending) {
       const py::object row = given[py::int_(i)];
       if (row.is_none()) {
         throw base::InvalidArgument(base::cat("[ingest] final '", column.name, "' is None for ",
@@ -315,6 +489,7 @@ class PyVectorWriter {
   std::atomic<bool> closing_now_{false};
   std::shared_ptr<store::Shard> shard_;
   std::unique_ptr<store::VectorWriter> writer_;
+  std::optional<GpuArrays> gpu_;
   GivenSteps given_;
   Flags terminated_;
   Flags truncated_;
@@ -324,6 +499,9 @@ class PyVectorWriter {
   std::vector<size_t> shown_;              // columns of the closing step, with next_step
   std::vector<const std::byte*> closing_;  // by column
   std::vector<uint64_t> ending_;
+  const std::byte* priorities_on_gpu_ = nullptr;
+  store::VectorWriter::Call call_;
+  bool put_off_ = false;  // call_ waits for flags or priorities that lie on a GPU
   std::optional<double> timeout_s_;
 };
 
@@ -333,12 +511,17 @@ void register_vector_writer(py::module_& module) {
   py::class_<PyVectorWriter>(module, "VectorWriter")
       .def(py::init<std::shared_ptr<store::Shard>, uint64_t, bool, std::vector<std::string>,
                     std::vector<std::optional<uint64_t>>, std::vector<std::optional<std::string>>,
-                    std::optional<double>>(),
+                    std::optional<double>, py::function>(),
            py::arg("shard"), py::arg("num_environments"), py::arg("next_step"),
-           py::arg("closing_columns"), py::arg("episodes"), py::arg("ended"), py::arg("timeout_s"))
+           py::arg("closing_columns"), py::arg("episodes"), py::arg("ended"), py::arg("timeout_s"),
+           py::arg("stream_of"))
       .def("append", &PyVectorWriter::append,
            "Appends a step of each environment: every column as [N, *shape], and optionally\n"
            "`terminated`, `truncated`, `mask` (bool [N]), `priority` and `final`.")
+      .def(
+          "flush", &PyVectorWriter::flush,
+          "Stores the steps of a call whose flags, mask or priorities lie on a GPU, and waits for\n"
+          "these: else the next call of the writer does.")
       .def("_end_episodes", &PyVectorWriter::end_episodes, py::arg("terminated"))
       .def("_close", &PyVectorWriter::close, "Ends open episodes; returns how many it has cut.")
       .def_property_readonly("episodes", &PyVectorWriter::episodes,

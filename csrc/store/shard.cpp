@@ -387,29 +387,41 @@ uint64_t Shard::lease(std::unique_lock<std::mutex>& held, Place& at, uint64_t wa
       return rows;
     }
     rows = std::min(rows, std::max<uint64_t>(1, RowSink::kMostBytes / schema_->step_bytes()));
-    if (sink_has_room(rows)) {
+    const uint64_t bytes =
+        rows * schema_->step_bytes() + layout_.step_bytes.size() * RowSink::kCallBytes;
+    if (sink_has_room(bytes)) {
       return rows;
     }
-    wait_for_sink(held, rows);
+    wait_for_sink(held, bytes);
   }
 }
 
-bool Shard::sink_has_room(uint64_t rows) const {
-  const uint64_t bytes = std::min(rows * schema_->step_bytes(), RowSink::kMostBytes);
-  return !rows_ || rows_->has_room(bytes, layout_.step_bytes.size());
+// A step that is larger than what the sink speaks of waits where it is written.
+bool Shard::sink_has_room(uint64_t bytes) const {
+  return !rows_ || rows_->has_room(std::min(bytes, RowSink::kMostBytes));
 }
 
-void Shard::wait_for_sink(std::unique_lock<std::mutex>& held, uint64_t rows) {
-  wait_for_gpu(held, [&] { return sink_has_room(rows); });
+void Shard::wait_for_sink(std::unique_lock<std::mutex>& held, uint64_t bytes) {
+  wait_for_gpu(held, [&] { return sink_has_room(bytes); });
+}
+
+// What a row of an environment takes of the sink.
+uint64_t Shard::sink_bytes(uint64_t on_device) const {
+  uint64_t bytes = on_device == 0 ? 0 : sizeof(RowSink::RowMove);
+  for (size_t c = 0; c < layout_.step_bytes.size(); ++c) {
+    bytes += (on_device >> c & 1) != 0 ? 0 : layout_.step_bytes[c] + RowSink::kCallBytes;
+  }
+  return bytes;
 }
 
 // Room for a row behind the last step of each, as many of the first ones as the rate limiter lets
 // in; 0 when it let in none. Throws before anything is stored.
 uint64_t Shard::lease(std::unique_lock<std::mutex>& held, std::span<Place* const> places,
-                      std::optional<double> timeout_s) {
+                      uint64_t on_device, std::optional<double> timeout_s) {
   uint64_t wanted = places.size();
+  const uint64_t each = sink_bytes(on_device);
   if (rows_) {
-    wanted = std::min(wanted, std::max<uint64_t>(1, RowSink::kMostBytes / schema_->step_bytes()));
+    wanted = std::min(wanted, std::max<uint64_t>(1, RowSink::kMostBytes / each));
   }
   for (;;) {
     if (!wait(held, timeout_s, [&] { return rate_limiter_.room() > 0; })) {
@@ -422,10 +434,10 @@ uint64_t Shard::lease(std::unique_lock<std::mutex>& held, std::span<Place* const
       }
     }
     rows = std::min(rows, rate_limiter_.room());
-    if (rows > 0 && sink_has_room(rows)) {
+    if (rows > 0 && sink_has_room(rows * each)) {
       return rows;
     }
-    wait_for_sink(held, rows);
+    wait_for_sink(held, rows * each);
   }
 }
 
@@ -449,8 +461,42 @@ void Shard::copy_rows(const Place& at, Rows columns, uint64_t from, uint64_t row
   }
 }
 
+// Of each column one row to each place, which at(i) names with the row that it comes from: column
+// by column, so that the host reads a column from its begin to its end.
+template <class At>
+void Shard::copy_rows(const EnvironmentRows& given, uint64_t count, At at) {
+  std::vector<RowSink::DeviceColumn> on_device;
+  for (size_t c = 0; c < given.columns.size(); ++c) {
+    if ((given.on_device >> c & 1) != 0) {
+      on_device.push_back({given.columns[c], layout_.column_offset[c], layout_.step_bytes[c]});
+      continue;
+    }
+    for (uint64_t i = 0; i < count; ++i) {
+      const auto [place, row] = at(i);
+      copy_rows(*place, c, row_of(given.columns, c, row), 1);
+    }
+  }
+  if (on_device.empty()) {
+    return;
+  }
+  std::vector<RowSink::RowMove> moves(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    const auto [place, row] = at(i);
+    moves[i] = {place->page, static_cast<uint32_t>(place->row), static_cast<uint32_t>(row)};
+  }
+  rows_->write_rows(on_device, moves);
+}
+
 const std::byte* Shard::row_of(Rows columns, size_t column, uint64_t row) const {
   return columns[column] == nullptr ? nullptr : columns[column] + row * layout_.step_bytes[column];
+}
+
+std::vector<const std::byte*> Shard::row_of_all(Rows columns, uint64_t row) const {
+  std::vector<const std::byte*> rows(columns.size());
+  for (size_t c = 0; c < rows.size(); ++c) {
+    rows[c] = row_of(columns, c, row);
+  }
+  return rows;
 }
 
 // The rows behind `at` hold steps with these priorities.
@@ -522,14 +568,17 @@ bool Shard::append(Place& at, Rows columns, uint64_t count, std::span<const floa
 
 bool Shard::append(const EnvironmentSteps& steps, uint64_t& done, std::optional<double> timeout_s) {
   check_process("append");
-  GEAR_CHECK(steps.columns.size() == layout_.step_bytes.size());
+  GEAR_CHECK(steps.given.columns.size() == layout_.step_bytes.size());
   GEAR_CHECK(steps.priorities.empty() || steps.priorities.size() == steps.places.size());
+  if (steps.given.on_device != 0) {
+    identify_by_rows_on_device(steps);
+  }
   auto held = lock();
   const auto left = [&] { return steps.places.subspan(done); };
   try {
     require_pages(held, left());
     while (done < steps.places.size()) {
-      const uint64_t count = lease(held, left(), timeout_s);
+      const uint64_t count = lease(held, left(), steps.given.on_device, timeout_s);
       if (count == 0) {
         leave_unfilled(left());
         return false;
@@ -548,34 +597,60 @@ bool Shard::append(const EnvironmentSteps& steps, uint64_t& done, std::optional<
   return true;
 }
 
+// What the first step of all tells of a buffer: of rows on a GPU the host has to wait for them,
+// once in the buffer's life, and without the lock.
+void Shard::identify_by_rows_on_device(const EnvironmentSteps& steps) {
+  {
+    const auto held = lock();
+    if (!is_new() || steps.places.empty()) {
+      return;
+    }
+  }
+  std::vector<const std::byte*> row = row_of_all(steps.given.columns, steps.rows[0]);
+  std::vector<std::vector<std::byte>> fetched(row.size());
+  for (size_t c = 0; c < row.size(); ++c) {
+    if ((steps.given.on_device >> c & 1) != 0) {
+      fetched[c].resize(layout_.step_bytes[c]);
+      rows_->fetch(fetched[c], row[c]);
+      row[c] = fetched[c].data();
+    }
+  }
+  const auto held = lock();
+  if (is_new()) {
+    index_.identify(checksum_of_row(row, layout_));
+  }
+}
+
 // Of the places from `first` on, that many, which have room.
 void Shard::append(std::unique_lock<std::mutex>& held, const EnvironmentSteps& steps,
                    uint64_t first, uint64_t count) {
   const auto places = steps.places.subspan(first, count);
   const auto rows = steps.rows.subspan(first, count);
   if (is_new()) {
-    std::vector<const std::byte*> row(steps.columns.size());
-    for (size_t c = 0; c < row.size(); ++c) {
-      row[c] = row_of(steps.columns, c, rows[0]);
-    }
-    index_.identify(checksum_of_row(row, layout_));
+    index_.identify(checksum_of_row(row_of_all(steps.given.columns, rows[0]), layout_));
   }
   const bool locked = copies_locked(count);
   if (!locked) {
     rate_limiter_.inserted(count);  // before others look for room
     held.unlock();
   }
-  for (size_t c = 0; c < steps.columns.size(); ++c) {
-    for (uint64_t i = 0; i < count; ++i) {
-      copy_rows(*places[i], c, row_of(steps.columns, c, rows[i]), 1);
-    }
-  }
+  copy_rows(steps.given, count, [&](uint64_t i) { return std::pair(places[i], rows[i]); });
   if (locked) {
     rate_limiter_.inserted(count);
   } else {
     held = lock();
   }
+  const auto expect = [&](uint64_t i) {
+    if (i < count) {
+      index_.expect_append(places[i]->episode,
+                           {places[i]->page, static_cast<uint32_t>(places[i]->row)});
+    }
+  };
+  for (uint64_t i = 0; i < Index::kAppendsAhead; ++i) {
+    expect(i);
+  }
   for (uint64_t i = 0; i < count; ++i) {
+    expect(i + Index::kAppendsAhead);
     publish(*places[i], steps.priorities.empty()
                             ? std::span<const float>(default_priorities_).first(1)
                             : steps.priorities.subspan(first + i, 1));
@@ -618,17 +693,18 @@ bool Shard::copies_locked(uint64_t rows) const {
   return rows_ != nullptr || rows * schema_->step_bytes() <= kCopyLocked;
 }
 
-void Shard::end_episodes(std::span<const EnvironmentEnd> ends, Rows closing) {
+void Shard::end_episodes(std::span<const EnvironmentEnd> ends, const EnvironmentRows& closing) {
   check_process("end_episode");
+  const bool closes = !closing.columns.empty();
   const bool locked = copies_locked(ends.size());
   auto held = lock();
   while (!ends.empty()) {
-    const uint64_t count = closing.empty() ? ends.size() : lease_closing(held, ends);
-    if (!closing.empty()) {
+    const uint64_t count = closes ? lease_closing(held, ends) : ends.size();
+    if (closes) {
       copy_closing(held, locked, ends.first(count), closing);
     }
     for (const EnvironmentEnd& end : ends.first(count)) {
-      publish_end(*end.at, end.state, end.weight, columns_given(closing));
+      publish_end(*end.at, end.state, end.weight, columns_given(closing.columns));
     }
     ends = ends.subspan(count);
     tell();
@@ -648,17 +724,18 @@ uint64_t Shard::lease_closing(std::unique_lock<std::mutex>& held,
 }
 
 void Shard::copy_closing(std::unique_lock<std::mutex>& held, bool locked,
-                         std::span<const EnvironmentEnd> ends, Rows closing) {
+                         std::span<const EnvironmentEnd> ends, const EnvironmentRows& closing) {
   if (!locked) {
     held.unlock();
   }
-  for (const EnvironmentEnd& end : ends) {
+  const uint64_t each = sink_bytes(closing.on_device);
+  const uint64_t most = rows_ ? std::max<uint64_t>(1, RowSink::kMostBytes / each) : ends.size();
+  for (; !ends.empty(); ends = ends.subspan(std::min(ends.size(), most))) {
+    const uint64_t count = std::min(ends.size(), most);
     if (locked) {
-      wait_for_sink(held, 1);
+      wait_for_sink(held, count * each);
     }
-    for (size_t c = 0; c < closing.size(); ++c) {
-      copy_rows(*end.at, c, row_of(closing, c, end.row), 1);
-    }
+    copy_rows(closing, count, [&](uint64_t i) { return std::pair(ends[i].at, ends[i].row); });
   }
   if (!locked) {
     held = lock();
@@ -667,7 +744,11 @@ void Shard::copy_closing(std::unique_lock<std::mutex>& held, bool locked,
 
 void Shard::end_episode(Place& at, EpisodeState state, double weight, Rows closing) {
   const EnvironmentEnd end{&at, 0, state, weight};
-  end_episodes({&end, 1}, closing);
+  end_episodes({&end, 1}, {closing});
+}
+
+std::unique_ptr<TakenArrays> Shard::make_taken_arrays() {
+  return home_ ? store::make_taken_arrays(*home_) : nullptr;
 }
 
 bool Shard::wait_sample(std::unique_lock<std::mutex>& held, uint64_t count, const SumTree* offered,

@@ -19,6 +19,7 @@
 #include "store/index/index_publisher.h"
 #include "store/intake.h"
 #include "store/mirror/mirror.h"
+#include "store/mirror/taken_arrays.h"
 #include "store/page_layout.h"
 #include "store/rate_limiter.h"
 #include "store/read_tickets.h"
@@ -140,11 +141,17 @@ class Shard {
   /// check_process().
   void end_episode(Place& at, EpisodeState state, double weight, Rows closing);
 
-  /// A step of each of several environments, whose arrays have a row an environment.
+  /// Columns of several environments, one pointer each, to a row an environment. Those of the bits
+  /// `on_device` lie in memory of the region's GPU, as TakenArrays hold them.
+  struct EnvironmentRows {
+    Rows columns;
+    uint64_t on_device = 0;
+  };
+  /// A step of each of several environments.
   struct EnvironmentSteps {
-    std::span<Place* const> places;     ///< of those that take part
-    std::span<const uint64_t> rows;     ///< of each, its row in the columns
-    Rows columns;                       ///< one pointer a column, to the rows of all environments
+    std::span<Place* const> places;  ///< of those that take part
+    std::span<const uint64_t> rows;  ///< of each, its row in the columns
+    EnvironmentRows given;
     std::span<const float> priorities;  ///< one a place, or empty
   };
   struct EnvironmentEnd {
@@ -158,8 +165,10 @@ class Shard {
   /// Where so many episodes cannot be open at once it throws OutOfMemory before a page goes.
   /// However it ends, no episode is open that has no step.
   bool append(const EnvironmentSteps& steps, uint64_t& done, std::optional<double> timeout_s);
-  /// As end_episode() of each, in this order.
-  void end_episodes(std::span<const EnvironmentEnd> ends, Rows closing);
+  /// As end_episode() of each, in this order. `closing.columns` is empty for none.
+  void end_episodes(std::span<const EnvironmentEnd> ends, const EnvironmentRows& closing);
+  /// For arrays on the region's GPU; null where that is no tier kDevice.
+  std::unique_ptr<TakenArrays> make_taken_arrays();
 
   // ---- updates of priorities; take the lock ----
   /// As Index::update, with the mirrors that hold priorities. Waits, without the lock, for one that
@@ -244,9 +253,10 @@ class Shard {
   /// way of the index; where all do, throws.
   void give(const std::vector<std::shared_ptr<Mirror>>& mirrors,
             const std::function<void(Mirror&)>& update);
-  /// Returns when the row sink has room for so many rows; gives the lock up meanwhile.
-  void wait_for_sink(std::unique_lock<std::mutex>& lock, uint64_t rows);
-  bool sink_has_room(uint64_t rows) const;
+  /// Returns when the row sink has room for so many bytes; gives the lock up meanwhile.
+  void wait_for_sink(std::unique_lock<std::mutex>& lock, uint64_t bytes);
+  bool sink_has_room(uint64_t bytes) const;
+  uint64_t sink_bytes(uint64_t on_device) const;
   /// The mirrors that hold priorities, all with room for an update; gives the lock up meanwhile.
   std::vector<std::shared_ptr<Mirror>> mirrors_to_update(std::unique_lock<std::mutex>& lock);
   uint64_t update_index(std::span<const int64_t> ids, std::span<const float> priorities);
@@ -259,10 +269,11 @@ class Shard {
   uint64_t lease(std::unique_lock<std::mutex>& lock, Place& at, uint64_t wanted,
                  std::optional<double> timeout_s);
   uint64_t lease(std::unique_lock<std::mutex>& lock, std::span<Place* const> places,
-                 std::optional<double> timeout_s);
+                 uint64_t on_device, std::optional<double> timeout_s);
   uint64_t lease_closing(std::unique_lock<std::mutex>& lock, std::span<const EnvironmentEnd> ends);
   void copy_closing(std::unique_lock<std::mutex>& lock, bool locked,
-                    std::span<const EnvironmentEnd> ends, Rows closing);
+                    std::span<const EnvironmentEnd> ends, const EnvironmentRows& closing);
+  void identify_by_rows_on_device(const EnvironmentSteps& steps);
   void append(std::unique_lock<std::mutex>& lock, const EnvironmentSteps& steps, uint64_t first,
               uint64_t count);
   void require_pages(std::unique_lock<std::mutex>& lock, std::span<Place* const> places);
@@ -271,7 +282,10 @@ class Shard {
   void attach_page(std::unique_lock<std::mutex>& lock, Place& at, bool closing);
   void copy_rows(const Place& at, size_t column, const std::byte* source, uint64_t rows);
   void copy_rows(const Place& at, Rows columns, uint64_t from, uint64_t rows);
+  template <class At>
+  void copy_rows(const EnvironmentRows& given, uint64_t count, At at);
   const std::byte* row_of(Rows columns, size_t column, uint64_t row) const;
+  std::vector<const std::byte*> row_of_all(Rows columns, uint64_t row) const;
   static uint64_t columns_given(Rows closing);
   void publish(Place& at, std::span<const float> priorities);
   void publish_end(Place& at, EpisodeState state, double weight, uint64_t closing_columns);

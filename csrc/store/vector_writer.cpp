@@ -114,7 +114,7 @@ void VectorWriter::end_stored(uint64_t from) {
       list_end(rows_[k], state);
     }
   }
-  end_listed(next_step_ ? Rows() : call_.closing);
+  end_listed(next_step_ ? Shard::EnvironmentRows() : call_.closing);
 }
 
 void VectorWriter::end_episodes(const Call& call, bool terminated) {
@@ -134,7 +134,7 @@ void VectorWriter::list_end(uint64_t environment, EpisodeState state) {
   }
 }
 
-void VectorWriter::end_listed(Rows closing) {
+void VectorWriter::end_listed(const Shard::EnvironmentRows& closing) {
   if (ends_.empty()) {
     return;
   }

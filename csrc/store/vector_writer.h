@@ -19,16 +19,14 @@ namespace gear::store {
 /// episode ends with its last step, and the closing step is given with it.
 class VectorWriter {
  public:
-  using Rows = Shard::Rows;
-
   /// One call of the environments. A null pointer stands for what is not given.
   struct Call {
-    Rows columns;                       ///< one pointer a column, to a row an environment
+    Shard::EnvironmentRows columns;
     std::span<const float> priorities;  ///< one an environment, or empty
     const bool* terminated = nullptr;   ///< by environment; with both, terminated counts
     const bool* truncated = nullptr;
-    const bool* mask = nullptr;  ///< those that take part; none: all
-    Rows closing;                ///< the closing steps' columns, a row an environment; or empty
+    const bool* mask = nullptr;      ///< those that take part; none: all
+    Shard::EnvironmentRows closing;  ///< of the closing steps, one pointer each or null; or empty
   };
 
   /// `continue_uids`: open episodes without a writer to go on with, one an environment; or empty.
@@ -79,7 +77,7 @@ class VectorWriter {
   static EpisodeState state_of(const Call& call, uint64_t environment);
   void list_end(uint64_t environment, EpisodeState state);
   void end_stored(uint64_t from);
-  void end_listed(Rows closing);
+  void end_listed(const Shard::EnvironmentRows& closing);
   uint64_t end_without_closing();
 
   std::shared_ptr<Shard> shard_;

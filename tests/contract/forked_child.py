@@ -94,6 +94,7 @@ WRITER: dict[str, Expected] = {
 VECTOR: dict[str, Expected] = {
     "append": (REFUSED, lambda world: world.vector.append(x=np.zeros(2, np.int64))),
     "end_episode": (REFUSED, lambda world: world.vector.end_episode()),
+    "flush": (REFUSED, lambda world: world.vector.flush()),
     "episodes": (ANSWERED, lambda world: world.vector.episodes),
     "ended": (ANSWERED, lambda world: world.vector.ended),
     "close": (ANSWERED, lambda world: world.vector.close()),

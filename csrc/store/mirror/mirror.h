@@ -80,24 +80,44 @@ class Mirror {
 
 /// Rows on their way into a region of device memory, collected in page-locked memory and written by
 /// the stream of the region's home mirror: a gather that was put on it earlier sees the old rows,
-/// one that follows the mirror's next sync() the new ones. Under the shard's lock, but for wait().
+/// one that follows the mirror's next sync() the new ones. Under the shard's lock, but for wait()
+/// and fetch().
 class RowSink {
  public:
   virtual ~RowSink() = default;
 
   /// Copies `bytes` from `source` (null: zeros), to be written to the region from `offset` on.
   virtual void write(uint64_t offset, const std::byte* source, uint64_t bytes) = 0;
+  /// A column whose rows lie in memory of this GPU, and where it is in a page.
+  struct DeviceColumn {
+    const std::byte* from;
+    uint64_t offset;
+    uint64_t step_bytes;
+  };
+  /// Row `source` of each column, to that row of that page.
+  struct RowMove {
+    uint32_t page;
+    uint32_t row;
+    uint32_t source;
+  };
+  /// Writes such rows at once; they are read by what is put on the stream here.
+  virtual void write_rows(std::span<const DeviceColumn> columns,
+                          std::span<const RowMove> moves) = 0;
   /// `page` begins to hold other steps: rows that are written to it come after those written so
   /// far. Without this, rows written between two flushes have no order.
   virtual void reused(uint64_t page) = 0;
-  /// Whether so many bytes, in so many calls of write(), go on at once: false while the stream is
-  /// the ring of page-locked memory behind, and they would wait for it. At most kMostBytes.
-  virtual bool has_room(uint64_t bytes, uint64_t calls) const = 0;
+  /// Whether so many bytes, with kCallBytes for each call of write() and sizeof(RowMove) for each
+  /// row of write_rows(), go on at once: false while the stream is the ring of page-locked memory
+  /// behind, and they would wait for it. At most kMostBytes.
+  virtual bool has_room(uint64_t bytes) const = 0;
   static constexpr uint64_t kMostBytes = 2 << 20;
+  static constexpr uint64_t kCallBytes = 64;
   /// Puts on the stream what was collected; returns at once.
   virtual void flush() = 0;
   /// Returns when the region holds what was flushed.
   virtual void wait() = 0;
+  /// Memory of this GPU, once the stream has run what was put on it so far; waits for that.
+  virtual void fetch(std::span<std::byte> to, const std::byte* from) = 0;
 };
 
 /// These throw InvalidArgument in a build without CUDA, and CudaError for a GPU that is

@@ -1,6 +1,7 @@
 // What the seam of the mirrors answers in a build without CUDA.
 #include "base/errors.h"
 #include "store/mirror/mirror.h"
+#include "store/mirror/taken_arrays.h"
 
 namespace gear::store {
 namespace {
@@ -15,5 +16,6 @@ namespace {
 
 std::shared_ptr<Mirror> make_mirror(Index&, int) { refuse(); }
 std::unique_ptr<RowSink> make_row_sink(memory::Region&, uint64_t, Mirror&) { refuse(); }
+std::unique_ptr<TakenArrays> make_taken_arrays(Mirror&) { refuse(); }
 
 }  // namespace gear::store

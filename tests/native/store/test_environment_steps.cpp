@@ -96,7 +96,7 @@ TEST_CASE("many bytes of closing steps are copied without the lock") {
   const std::array<const std::byte*, 1> closing_columns{closing.data()};
   const std::array<Shard::EnvironmentEnd, 2> ends{
       {{&at[0], 0, EpisodeState::kTerminated, -1.0}, {&at[1], 1, EpisodeState::kTruncated, -1.0}}};
-  shard->end_episodes(ends, closing_columns);
+  shard->end_episodes(ends, {closing_columns});
   CHECK(closing.was_read_without_the_lock());
   CHECK(shard->index().state().num_steps == 2);
   CHECK(shard->index().page(0).rows == 2);

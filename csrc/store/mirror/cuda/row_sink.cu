@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/cuda/staging.h"
+#include "base/devices.h"
 #include "base/errors.h"
 #include "store/mirror/cuda/device_index.h"
 
@@ -14,7 +15,8 @@ constexpr uint64_t kPartBytes = 4 << 20;
 constexpr uint64_t kRecordBytes = 4096;  // of one warp's copy
 constexpr uint64_t kVector = sizeof(uint4);
 constexpr unsigned kWarpSize = 32;
-constexpr unsigned kWarps = 4;  // of a block
+constexpr unsigned kWarps = 4;            // of a block
+constexpr uint64_t kColumnsBytes = 4096;  // of the columns of one call of write_rows(): 64
 
 struct RowRecord {
   uint64_t offset;  // in the region
@@ -47,6 +49,44 @@ __global__ void scatter_rows(std::byte* region, const std::byte* part, const Row
   }
   if (tail + lane < record.bytes) {
     to[tail + lane] = from[tail + lane];
+  }
+}
+
+struct MovedColumn {
+  RowSink::DeviceColumn column;
+  uint32_t unit;  // bytes: a power of two, up to a vector, that divides those of a step
+};
+
+template <class Unit>
+__device__ void move_rows(std::byte* region, uint64_t page_bytes,
+                          const RowSink::DeviceColumn& column, const RowSink::RowMove* moves,
+                          uint64_t num_moves) {
+  const uint64_t units = column.step_bytes / sizeof(Unit);
+  for (uint64_t k = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; k < num_moves * units;
+       k += uint64_t{gridDim.x} * blockDim.x) {
+    const RowSink::RowMove move = moves[k / units];
+    const uint64_t to = move.page * page_bytes + column.offset + move.row * column.step_bytes;
+    reinterpret_cast<Unit*>(region + to)[k % units] =
+        reinterpret_cast<const Unit*>(column.from + move.source * column.step_bytes)[k % units];
+  }
+}
+
+// Of the column blockIdx.y. Rows begin at multiples of the unit: columns, in a page and where they
+// come from, at multiples of a vector.
+__global__ void write_moves(std::byte* region, uint64_t page_bytes, const MovedColumn* columns,
+                            const RowSink::RowMove* moves, uint64_t num_moves) {
+  const MovedColumn moved = columns[blockIdx.y];
+  switch (moved.unit) {
+    case 16:
+      return move_rows<uint4>(region, page_bytes, moved.column, moves, num_moves);
+    case 8:
+      return move_rows<uint2>(region, page_bytes, moved.column, moves, num_moves);
+    case 4:
+      return move_rows<uint32_t>(region, page_bytes, moved.column, moves, num_moves);
+    case 2:
+      return move_rows<uint16_t>(region, page_bytes, moved.column, moves, num_moves);
+    default:
+      return move_rows<uint8_t>(region, page_bytes, moved.column, moves, num_moves);
   }
 }
 
@@ -85,10 +125,42 @@ class DeviceRowSink final : public RowSink {
     written_in_[page] = flushes_;
   }
 
-  bool has_room(uint64_t bytes, uint64_t calls) const override {
+  void write_rows(std::span<const DeviceColumn> columns, std::span<const RowMove> moves) override {
+    constexpr unsigned kThreads = 256;
+    constexpr uint64_t kMostBlocks = 1024;  // of a column
+    constexpr uint64_t kMostMoves = kMostBytes / sizeof(RowMove);
+    const base::OnDevice current(mirror_.device());
+    for (; !moves.empty(); moves = moves.subspan(std::min(moves.size(), kMostMoves))) {
+      const auto now = moves.first(std::min(moves.size(), kMostMoves));
+      const uint64_t columns_bytes = columns.size() * sizeof(MovedColumn);
+      const uint64_t at = take_room(columns_bytes + now.size_bytes());
+      std::byte* const staged = part_ + at;
+      uint64_t most_units = 0;
+      for (size_t c = 0; c < columns.size(); ++c) {
+        const uint64_t unit = std::min(kVector, columns[c].step_bytes & -columns[c].step_bytes);
+        const MovedColumn moved{columns[c], static_cast<uint32_t>(unit)};
+        std::memcpy(staged + c * sizeof moved, &moved, sizeof moved);
+        most_units = std::max(most_units, columns[c].step_bytes / unit);
+      }
+      std::memcpy(staged + columns_bytes, now.data(), now.size_bytes());
+      const std::byte* there =
+          staging_.send(columns_bytes + now.size_bytes(), mirror_.stream(), at) + at;
+      const uint64_t blocks = (now.size() * most_units + kThreads - 1) / kThreads;
+      const dim3 grid(static_cast<unsigned>(std::min(blocks, kMostBlocks)),
+                      static_cast<unsigned>(columns.size()));
+      write_moves<<<grid, kThreads, 0, mirror_.stream()>>>(
+          region_.device_data(), page_bytes_, reinterpret_cast<const MovedColumn*>(there),
+          reinterpret_cast<const RowMove*>(there + columns_bytes), now.size());
+      GEAR_CUDA_TRY(cudaGetLastError());
+    }
+    flushed_.record(mirror_.stream());
+  }
+
+  bool has_room(uint64_t bytes) const override {
     GEAR_CHECK(bytes <= kMostBytes);
-    const uint64_t records = bytes / kRecordBytes + 2 * calls + 2;
-    const uint64_t needed = bytes + records * (sizeof(RowRecord) + kVector);
+    constexpr uint64_t kEach = sizeof(RowRecord) + kVector;
+    static_assert(kEach < kCallBytes);
+    const uint64_t needed = bytes + (bytes / kRecordBytes + 2) * kEach + kColumnsBytes;
     if (part_ != nullptr && used_ + records_.size() * sizeof(RowRecord) + needed <= kPartBytes) {
       return true;
     }
@@ -126,6 +198,10 @@ class DeviceRowSink final : public RowSink {
 
   void wait() override { flushed_.synchronize(); }
 
+  void fetch(std::span<std::byte> to, const std::byte* from) override {
+    base::fetch(to, from, reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(mirror_.stream())));
+  }
+
  private:
   // Room for `bytes` in the part, for a record that goes to `offset`.
   std::byte* add_record(uint64_t offset, uint64_t bytes) {
@@ -142,6 +218,22 @@ class DeviceRowSink final : public RowSink {
     records_.push_back({offset, static_cast<uint32_t>(at), static_cast<uint32_t>(bytes)});
     used_ = at + bytes;
     return part_ + at;
+  }
+
+  // So many bytes in the part, aligned to a vector, behind the rows of all records, which are
+  // flushed: theirs is what is sent next.
+  uint64_t take_room(uint64_t bytes) {
+    flush();
+    const auto place = [&] { return (used_ + kVector - 1) / kVector * kVector; };
+    if (part_ != nullptr && place() + bytes > kPartBytes) {
+      close_part();
+    }
+    if (part_ == nullptr) {
+      part_ = staging_.acquire(kPartBytes);
+    }
+    const uint64_t at = place();
+    used_ = sent_ = at + bytes;
+    return at;
   }
 
   // It may be filled again when the stream has come here.
