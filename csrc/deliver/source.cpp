@@ -52,7 +52,7 @@ bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
     refuse_to_draw(shard.index(), options.sampler);
   }
   while (shard.wait_sample(lock, options.batch_size, &offered, timeout_s)) {
-    if (!looks || shard.settled()) {
+    if (!looks || shard.mirrors().settled()) {
       return true;
     }
     static_cast<void>(shard.settle(lock));  // gives the lock up: others may have drawn

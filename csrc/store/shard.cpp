@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -10,7 +9,6 @@
 #include "base/crc32c.h"
 #include "base/devices.h"
 #include "base/errors.h"
-#include "base/threads/interrupt.h"
 
 namespace gear::store {
 namespace {
@@ -67,7 +65,7 @@ Shard::Shard(Schema schema, const ShardOptions& options, std::optional<SavedStat
                    : Index(index_options(options))),
       rate_limiter_(options.rate_limiter),
       default_priorities_(layout_.page_steps, -1.0F),
-      fork_pause_([this] { pause(); }, [this](base::ForkPause::Side side) { resume(side); }) {
+      lock_(tickets_) {
   if (!region_->host_accessible()) {
     home_ = mirror(region_->device());
     rows_ = make_row_sink(*region_, layout_.page_bytes, *home_);
@@ -86,39 +84,6 @@ void Shard::set_rate_limiter(const RateLimiter& limiter) {
   options_.rate_limiter = rate_limiter_;
 }
 
-std::unique_lock<std::mutex> Shard::lock() {
-  if (waiting_.load(std::memory_order_relaxed) == 0) {
-    std::unique_lock held(mutex_, std::try_to_lock);
-    if (held) {
-      return held;
-    }
-  }
-  if (!is_whole_) {
-    throw base::InvalidArgument(base::cat(
-        "[store] this buffer ", origin_.text(), " while another thread had been in one call of it ",
-        "for longer than ", kForkWait.count(), " s (a save, say), so that the copy here is not ",
-        "whole: fork when no such call runs"));
-  }
-  waiting_.fetch_add(1, std::memory_order_relaxed);
-  std::unique_lock<std::mutex> turn(turn_, std::defer_lock);
-  std::unique_lock<std::mutex> held(mutex_, std::defer_lock);
-  for (;;) {
-    {
-      const base::Blocking waiting;
-      if (!turn) {
-        turn.lock();
-      }
-      mutex_.lock();
-      mutex_.unlock();
-    }
-    if (held.try_lock()) {
-      break;
-    }
-  }
-  waiting_.fetch_sub(1, std::memory_order_relaxed);
-  return held;
-}
-
 uint64_t Shard::begin_read() {
   const uint64_t ticket = index_.chains_.tick();
   tickets_.begin(ticket);
@@ -132,37 +97,7 @@ void Shard::wait_for_draw(std::unique_lock<std::mutex>& held) {
           "[store] this call would disturb a draw over all ranks that its own thread makes (it "
           "comes from a signal handler or a finaliser): make it after the loader's next");
     }
-    {
-      const base::Blocking waiting;
-      while (draw_is_out_) {
-        progress_.wait_for(held, base::kInterruptEvery);
-        if (draw_is_out_) {
-          held.unlock();
-          base::check_interrupt();
-          held.lock();
-        }
-      }
-      held.unlock();
-    }
-    held = lock();
-  }
-}
-
-void Shard::wait_for_gpu(std::unique_lock<std::mutex>& held, const std::function<bool()>& done) {
-  constexpr std::chrono::microseconds kPoll{50};
-  auto next_look = std::chrono::steady_clock::now() + base::kInterruptEvery;
-  while (!done()) {
-    held.unlock();
-    {
-      const base::Blocking waiting;
-      std::this_thread::sleep_for(kPoll);
-    }
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= next_look) {
-      base::check_interrupt();
-      next_look = now + base::kInterruptEvery;
-    }
-    held = lock();
+    lock_.wait_for_thread(held, [this] { return !draw_is_out_; });
   }
 }
 
@@ -189,9 +124,7 @@ void Shard::begin_draw() {
 void Shard::end_draw() {
   draw_is_out_ = false;
   intake_.apply(index_);
-  if (!behind_.empty()) {
-    settle_mirrors();
-  }
+  mirrors_.catch_up();
   tell_readers();
   notify_progress();
 }
@@ -232,41 +165,6 @@ void Shard::check_draws(std::string_view call) const {
       options_.max_times_sampled == 0 ? "a rate_limit" : "max_times_sampled",
       ", and the other would not count what is drawn here: draw in the process that made the ",
       "buffer and send the batches"));
-}
-
-// Holds what others change the index and the tickets under. A call that holds it for long, or that
-// waits for the thread that forks, does not hold the fork up for ever.
-void Shard::pause() {
-  paused_ = false;
-  if (!is_whole_) {
-    return;
-  }
-  const auto deadline = std::chrono::steady_clock::now() + kForkWait;
-  while (!(paused_ = mutex_.try_lock()) && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-  if (paused_) {
-    tickets_.pause();
-  }
-}
-
-void Shard::resume(base::ForkPause::Side side) {
-  if (paused_) {
-    tickets_.resume();
-    mutex_.unlock();
-  }
-  if (side == base::ForkPause::Side::kParent) {
-    return;
-  }
-  // Those who wait, and who holds turn_, stayed in the parent.
-  tickets_.renew();
-  std::construct_at(&progress_);
-  std::construct_at(&turn_);
-  waiting_.store(0, std::memory_order_relaxed);
-  if (!paused_) {
-    is_whole_ = false;
-    static_cast<void>(mutex_.try_lock());  // held now, by whomever, for ever: lock() says why
-  }
 }
 
 void Shard::tell_readers() {
@@ -358,17 +256,6 @@ std::optional<std::string> Shard::short_episodes() {
       " steps are stored: an episode's pages hold no other's steps, and the ", state.num_episodes,
       " episodes, of ", mean, " steps each or so, leave most of a ", "page of ", layout_.page_steps,
       " empty; give the buffer page_steps=", std::max<uint64_t>(std::bit_floor(mean / 4), 1));
-}
-
-template <class Allowed>
-bool Shard::wait(std::unique_lock<std::mutex>& held, std::optional<double> timeout_s,
-                 Allowed allowed) {
-  constexpr double kForEver = 1e9;  // seconds; more would overflow the clock
-  if (!timeout_s || *timeout_s > kForEver) {
-    progress_.wait(held, allowed);
-    return true;
-  }
-  return progress_.wait_for(held, std::chrono::duration<double>(*timeout_s), allowed);
 }
 
 // Room for up to `wanted` rows behind the last step of `at`; 0 when the rate limiter let none in.
@@ -794,115 +681,54 @@ TakenDraws Shard::take_again(std::span<const uint64_t> uses, uint64_t draws, uin
 }
 
 std::shared_ptr<Mirror> Shard::mirror(int device) {
-  const auto there = std::ranges::find_if(
-      mirrors_, [device](const auto& mirror) { return mirror->device() == device; });
-  if (there != mirrors_.end()) {
-    return *there;
+  if (auto there = mirrors_.find(device)) {
+    return there;
   }
-  const auto unused = [](const auto& mirror) { return mirror.use_count() == 1; };
-  if (!draw_is_out_ && std::ranges::any_of(mirrors_, unused)) {
-    settle_mirrors();
-    std::erase_if(mirrors_, unused);
+  if (!draw_is_out_) {
+    mirrors_.forget_unused();
   }
-  mirrors_.push_back(make_mirror(index_, device));
-  return mirrors_.back();
-}
-
-void Shard::raise_failed_updates() {
-  for (const auto& mirror : mirrors_) {
-    mirror->raise_failed_update();
-  }
+  return mirrors_.add(make_mirror(index_, device));
 }
 
 bool Shard::settle(std::unique_lock<std::mutex>& held) {
-  if (!draw_is_out_ && forked() && !mirrors_.empty()) {
-    throw base::InvalidArgument(base::cat(
-        "[store] this buffer ", origin_.text(), "; its priorities lie on a GPU, which a forked ",
-        "process cannot use: ask for them in the process that made the buffer"));
-  }
-  const auto unsettled = [](const auto& mirror) { return mirror->unsettled(); };
-  if (!draw_is_out_ && std::ranges::any_of(mirrors_, unsettled)) {
-    std::vector<std::shared_ptr<Mirror>> marked;
-    std::ranges::copy_if(mirrors_, std::back_inserter(marked), unsettled);
-    for (const auto& mirror : marked) {
-      mirror->mark();
+  if (!draw_is_out_ && !mirrors_.all().empty()) {
+    if (forked()) {
+      throw base::InvalidArgument(base::cat(
+          "[store] this buffer ", origin_.text(), "; its priorities lie on a GPU, which a forked ",
+          "process cannot use: ask for them in the process that made the buffer"));
     }
-    wait_for_gpu(held, [&] {
-      return std::ranges::all_of(marked, [](const auto& mirror) { return mirror->reached(); });
-    });
+    const auto marked = mirrors_.mark();
+    wait_for_gpu(held, [&] { return std::ranges::all_of(marked, &Mirror::reached); });
   }
   if (draw_is_out_) {
     return false;
   }
-  settle_mirrors();
+  mirrors_.settle();
   return true;
-}
-
-bool Shard::settled() const {
-  return std::ranges::none_of(mirrors_, [](const auto& mirror) { return mirror->ahead(); });
-}
-
-void Shard::settle_mirrors() {
-  // Every mirror that is ahead took the same updates, but for those behind: one speaks for all.
-  const auto is_behind = [this](const auto& mirror) {
-    return std::ranges::find(behind_, mirror) != behind_.end();
-  };
-  bool settled = false;
-  for (const auto& mirror : mirrors_) {
-    if (is_behind(mirror)) {
-      continue;
-    }
-    const bool ahead = mirror->ahead();
-    if (ahead && settled) {
-      mirror->settled_elsewhere();
-    } else {
-      mirror->settle();
-    }
-    settled = settled || ahead;
-  }
-  for (const auto& mirror : behind_) {
-    mirror->start_over();
-  }
-  behind_.clear();
-}
-
-void Shard::give(const std::vector<std::shared_ptr<Mirror>>& mirrors,
-                 const std::function<void(Mirror&)>& update) {
-  std::vector<std::shared_ptr<Mirror>> failed;
-  std::exception_ptr error;
-  for (const auto& mirror : mirrors) {
-    try {
-      update(*mirror);
-    } catch (...) {
-      failed.push_back(mirror);
-      error = std::current_exception();
-    }
-  }
-  if (!failed.empty() && failed.size() == mirrors.size()) {
-    std::rethrow_exception(error);
-  }
-  behind_.insert(behind_.end(), failed.begin(), failed.end());
-  if (!behind_.empty() && !draw_is_out_) {
-    settle_mirrors();
-  }
 }
 
 std::vector<std::shared_ptr<Mirror>> Shard::mirrors_to_update(std::unique_lock<std::mutex>& held) {
   std::vector<std::shared_ptr<Mirror>> holding;
   wait_for_gpu(held, [&] {
-    holding.clear();
-    std::ranges::copy_if(mirrors_, std::back_inserter(holding),
-                         [](const auto& mirror) { return mirror->holds_priorities(); });
-    return std::ranges::all_of(holding, [](const auto& mirror) { return mirror->has_room(); });
+    holding = mirrors_.holding_priorities();
+    return std::ranges::all_of(holding, &Mirror::has_room);
   });
+  mirrors_.raise_failed_updates();
   return holding;
+}
+
+void Shard::give(std::span<const std::shared_ptr<Mirror>> mirrors,
+                 const std::function<void(Mirror&)>& update) {
+  mirrors_.give(mirrors, update);
+  if (!draw_is_out_) {
+    mirrors_.catch_up();
+  }
 }
 
 uint64_t Shard::update(std::span<const int64_t> ids, std::span<const float> priorities) {
   check_process("update");
   auto held = lock();
   const auto mirrors = mirrors_to_update(held);
-  raise_failed_updates();
   if (mirrors.empty()) {
     return update_index(ids, priorities);
   }
@@ -918,7 +744,6 @@ void Shard::update_from_device(const int64_t* ids, const float* priorities, uint
   {
     auto held = lock();
     const auto mirrors = mirrors_to_update(held);
-    raise_failed_updates();
     give(mirrors, [&](Mirror& mirror) { mirror.update(ids, priorities, count, true, stream); });
     if (!mirrors.empty()) {
       return;

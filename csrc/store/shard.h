@@ -1,8 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -11,19 +9,18 @@
 #include <thread>
 #include <vector>
 
-#include "base/threads/blocking.h"
-#include "base/threads/fork_pause.h"
 #include "base/threads/origin.h"
 #include "memory/region.h"
 #include "store/index/index.h"
 #include "store/index/index_publisher.h"
 #include "store/intake.h"
-#include "store/mirror/mirror.h"
+#include "store/mirror/mirrors.h"
 #include "store/mirror/taken_arrays.h"
 #include "store/page_layout.h"
 #include "store/rate_limiter.h"
 #include "store/read_tickets.h"
 #include "store/schema.h"
+#include "store/shard_lock.h"
 
 namespace gear::store {
 
@@ -79,21 +76,18 @@ class Shard {
   std::byte* data() { return region_->data(); }
 
   /// The lock is for index() and rate_limiter(); hold it for microseconds, and never while calling
-  /// Python or while a GPU comes to the end of something: see wait_for_gpu(). A thread that has to
-  /// wait for it does so as base::Blocking says, and does not hold it while it takes back what it
-  /// gave up. Those that wait are served in turn: who comes later waits behind them. Throws
-  /// InvalidArgument in a forked child whose copy is not whole, since a call held the lock for
-  /// longer than kForkWait.
-  std::unique_lock<std::mutex> lock();
-  static constexpr std::chrono::seconds kForkWait{1};
+  /// Python or while a GPU comes to the end of something: see wait_for_gpu(). As ShardLock::lock().
+  std::unique_lock<std::mutex> lock() { return lock_.lock(); }
   /// The lock when no draw is out, to begin one or to change otherwise what the index offers. Waits
   /// for that; throws InvalidArgument in the thread that has the draw out.
   std::unique_lock<std::mutex> lock_between_draws();
   /// The same, with the priorities settled.
   std::unique_lock<std::mutex> lock_settled();
-  /// Waits until `done` says so, which is asked under the lock every 50 us; without the lock in
-  /// between. For what a GPU has to do first, which may be a whole training step.
-  void wait_for_gpu(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
+  /// For what a GPU has to do first, which may be a whole training step: as
+  /// ShardLock::wait_for_gpu(), without the lock meanwhile.
+  void wait_for_gpu(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done) {
+    lock_.wait_for_gpu(lock, done);
+  }
   Index& index() { return index_; }
   const Index& index() const { return index_; }
   RateLimiter& rate_limiter() { return rate_limiter_; }
@@ -193,9 +187,9 @@ class Shard {
   /// The mirror on that GPU; made, empty until its sync(), by the first call. Forgotten by a later
   /// call once nobody holds it.
   std::shared_ptr<Mirror> mirror(int device);
-  std::span<const std::shared_ptr<Mirror>> mirrors() const { return mirrors_; }
+  const Mirrors& mirrors() const { return mirrors_; }
   /// One that was made elsewhere, as if mirror() had made it: for tests, which have no GPU.
-  void add_mirror(std::shared_ptr<Mirror> mirror) { mirrors_.push_back(std::move(mirror)); }
+  void add_mirror(std::shared_ptr<Mirror> mirror) { mirrors_.add(std::move(mirror)); }
   /// Takes back the priorities that mirrors are ahead with. Comes before the index's priorities are
   /// looked at. False, and nothing is done, while a draw is out: then the index may be behind what
   /// GPUs were given.
@@ -204,8 +198,6 @@ class Shard {
   /// so far; then under it for what others gave them meanwhile, as a rule nothing. Throws
   /// InvalidArgument in a forked child of a process that has mirrors: a GPU is its parent's.
   [[nodiscard]] bool settle(std::unique_lock<std::mutex>& lock);
-  /// Whether no mirror is ahead.
-  bool settled() const;
   /// A batch's draws count from here on; or they never did, and may be made again. Both take the
   /// lock. While a draw is out, they wait in the intake.
   void deliver(TakenDraws draws);
@@ -215,7 +207,7 @@ class Shard {
   /// Sends the rows written on to the region; wait_rows() returns when it holds them.
   void flush_rows();
   /// Wakes who waits in append() or wait_sample(), after the counts or the index changed.
-  void notify_progress() { progress_.notify_all(); }
+  void notify_progress() { lock_.notify(); }
   /// From here on every change of the index is published into `memory`: see IndexPublisher. A page
   /// is published as given up before it is written again. Once, before others know this shard.
   void publish_index(std::shared_ptr<memory::Region> memory);
@@ -243,24 +235,19 @@ class Shard {
 
  private:
   [[noreturn]] void refuse_change(std::string_view call) const;
-  void pause();
-  void resume(base::ForkPause::Side side);
   /// Returns when no draw is out; gives the lock up meanwhile.
   void wait_for_draw(std::unique_lock<std::mutex>& lock);
-  /// Without a wait but for the GPUs that are ahead.
-  void settle_mirrors();
-  /// Gives an update to each of them, or to none: where some fail, they take it from the others by
-  /// way of the index; where all do, throws.
-  void give(const std::vector<std::shared_ptr<Mirror>>& mirrors,
-            const std::function<void(Mirror&)>& update);
   /// Returns when the row sink has room for so many bytes; gives the lock up meanwhile.
   void wait_for_sink(std::unique_lock<std::mutex>& lock, uint64_t bytes);
   bool sink_has_room(uint64_t bytes) const;
   uint64_t sink_bytes(uint64_t on_device) const;
   /// The mirrors that hold priorities, all with room for an update; gives the lock up meanwhile.
+  /// Throws where an earlier one was refused.
   std::vector<std::shared_ptr<Mirror>> mirrors_to_update(std::unique_lock<std::mutex>& lock);
+  /// As Mirrors::give(); those that fail catch up, once no draw is out.
+  void give(std::span<const std::shared_ptr<Mirror>> mirrors,
+            const std::function<void(Mirror&)>& update);
   uint64_t update_index(std::span<const int64_t> ids, std::span<const float> priorities);
-  void raise_failed_updates();
   void tell_readers();
   bool is_new() const {
     return index_.state().identity == 0 && index_.state().counters.steps_inserted == 0;
@@ -291,35 +278,30 @@ class Shard {
   void publish_end(Place& at, EpisodeState state, double weight, uint64_t closing_columns);
   void tell();
   template <class Allowed>
-  bool wait(std::unique_lock<std::mutex>& lock, std::optional<double> timeout_s, Allowed allowed);
+  bool wait(std::unique_lock<std::mutex>& lock, std::optional<double> timeout_s, Allowed allowed) {
+    return lock_.wait(lock, timeout_s, allowed);
+  }
 
   std::shared_ptr<const Schema> schema_;
   ShardOptions options_;
   PageLayout layout_;
   std::unique_ptr<memory::Region> region_;
   Index index_;
-  std::mutex mutex_;
-  std::mutex turn_;  // held by the first of those that wait for mutex_
-  std::atomic<int> waiting_{0};
-  std::condition_variable progress_;
   RateLimiter rate_limiter_;
   bool draw_is_out_ = false;
   std::thread::id drawing_;  // the thread that has it out
   Intake intake_;            // what is to change when it ends
   ReadTickets tickets_;
   std::shared_ptr<Mirror> home_;  // tier kDevice: on the pages' own GPU
-  std::vector<std::shared_ptr<Mirror>> mirrors_;
-  std::vector<std::shared_ptr<Mirror>> behind_;  // of them, those that missed an update
-  std::unique_ptr<IndexPublisher> publisher_;    // null: nobody reads the index but by its lock
-  std::unique_ptr<RowSink> rows_;                // tier kDevice
-  std::vector<float> default_priorities_;        // of a page of steps that were given none
+  Mirrors mirrors_;
+  std::unique_ptr<IndexPublisher> publisher_;  // null: nobody reads the index but by its lock
+  std::unique_ptr<RowSink> rows_;              // tier kDevice
+  std::vector<float> default_priorities_;      // of a page of steps that were given none
   base::Origin origin_;
   // Pages went while most slots were empty: not yet, to be told, told.
   enum class ShortEpisodes : uint8_t { kUnseen, kSeen, kTold };
   std::atomic<ShortEpisodes> short_episodes_{ShortEpisodes::kUnseen};
-  bool paused_ = false;   // by pause(), which holds the lock
-  bool is_whole_ = true;  // false in a forked child only
-  base::ForkPause fork_pause_;
+  ShardLock lock_;
 };
 
 }  // namespace gear::store

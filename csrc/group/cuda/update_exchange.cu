@@ -169,7 +169,7 @@ void UpdateExchange::apply(std::byte* own_inbox) {
                                       static_cast<uint32_t>(most_),
                                       static_cast<uint32_t>(room_),
                                       true};
-  for (const auto& mirror : shard_.mirrors()) {
+  for (const auto& mirror : shard_.mirrors().all()) {
     if (mirror->holds_priorities()) {
       mirror->device_index()->apply(arrived, mirror_->stream());
     }

@@ -338,7 +338,7 @@ std::shared_ptr<Shard> make_shard(SavedIndex&& saved, memory::TierChoice tier,
 void save_shard(Shard& shard, const std::string& directory, std::span<const KeptUpdate> kept) {
   shard.check_process("save");
   auto lock = shard.lock();
-  while (!shard.settle(lock) && !shard.settled()) {
+  while (!shard.settle(lock) && !shard.mirrors().settled()) {
     lock.unlock();
     lock = shard.lock_between_draws();
   }
