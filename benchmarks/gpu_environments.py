@@ -355,7 +355,7 @@ def targets(report: dict[str, Any]) -> list[dict[str, Any]]:
             "met": None if report["machine"]["rehearsal"] else row["share"] <= MOST_SHARE,
         }
         for row in report["runs"]
-        if row["replay"].startswith("gear")
+        if row["replay"] in ("gear", "gear, weighted")
     ]
 
 
