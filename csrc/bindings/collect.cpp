@@ -165,17 +165,24 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
   return options;
 }
 
+// The state has the numbers of a position by the names that an epoch's have; 0 where a law has
+// fewer.
+uint64_t number(const select::SamplerPosition& position, size_t i) {
+  return i < position.numbers.size() ? position.numbers[i] : 0;
+}
+
 // Of a dict that state() made, checked in gear/loader_state.py.
 Pipeline::State state_of(const py::dict& saved) {
   Pipeline::State state;
-  state.position = {saved["draws"].cast<uint64_t>(), saved["epoch"].cast<uint64_t>(),
-                    saved["size"].cast<uint64_t>(), saved["beta"].cast<double>()};
+  state.position = {{saved["draws"].cast<uint64_t>(), saved["epoch"].cast<uint64_t>(),
+                     saved["size"].cast<uint64_t>()},
+                    saved["beta"].cast<double>()};
   for (const py::handle entry : saved["pending"]) {
     const auto [draws, epoch, size] =
         entry["before"].cast<std::tuple<uint64_t, uint64_t, uint64_t>>();
     const auto data = entry["data"].cast<py::array_t<uint8_t, py::array::c_style>>();
     const auto* const bytes = reinterpret_cast<const std::byte*>(data.data());
-    state.pending.push_back({{draws, epoch, size, state.position.beta},
+    state.pending.push_back({{{draws, epoch, size}, state.position.beta},
                              entry["epoch_end"].cast<bool>(),
                              entry["items"].cast<uint64_t>(),
                              entry["rows"].cast<std::vector<uint64_t>>(),
@@ -269,7 +276,8 @@ class PyCollector {
       const py::array_t<uint8_t> data(static_cast<py::ssize_t>(batch.data.size()),
                                       reinterpret_cast<const uint8_t*>(batch.data.data()));
       py::dict entry;
-      entry["before"] = py::make_tuple(batch.before.draws, batch.before.epoch, batch.before.size);
+      entry["before"] =
+          py::make_tuple(number(batch.before, 0), number(batch.before, 1), number(batch.before, 2));
       entry["epoch_end"] = batch.epoch_end;
       entry["items"] = batch.items;
       entry["rows"] = batch.rows;
@@ -279,9 +287,9 @@ class PyCollector {
       pending.append(entry);
     }
     py::dict out;
-    out["draws"] = state.position.draws;
-    out["epoch"] = state.position.epoch;
-    out["size"] = state.position.size;
+    out["draws"] = number(state.position, 0);
+    out["epoch"] = number(state.position, 1);
+    out["size"] = number(state.position, 2);
     out["beta"] = state.position.beta;
     out["pending"] = pending;
     return out;

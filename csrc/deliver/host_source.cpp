@@ -40,7 +40,7 @@ HostSource::HostSource(std::shared_ptr<store::Shard> shard, LoaderOptions option
   }
   shard_->rate_limiter().check_batch(options_.batch_size);
   options_.sampler.lookahead = lookahead(options_.outputs);
-  sampler_ = select::make_sampler(options_.sampler, shard_->index());
+  sampler_.emplace(options_.sampler, shard_->index());
   lock.unlock();
   if (stage_) {
     blocks_->make(most_blocks);
@@ -200,7 +200,7 @@ void HostSource::take_again(Job& job, std::span<const uint64_t> uses, uint64_t d
 
 void HostSource::set_beta(double beta) {
   const auto lock = shard_->lock();
-  sampler_->set_beta(beta);
+  sampler_->law().set_beta(beta);
 }
 
 uint64_t HostSource::batches_per_epoch() {
@@ -210,12 +210,12 @@ uint64_t HostSource::batches_per_epoch() {
 
 select::SamplerPosition HostSource::position() {
   const auto lock = shard_->lock();
-  return sampler_->position();
+  return sampler_->law().position();
 }
 
 void HostSource::restore(const select::SamplerPosition& position) {
   const auto lock = shard_->lock();
-  sampler_->restore(position);
+  sampler_->law().restore(position);
 }
 
 void HostSource::report(Stats& stats) {

@@ -13,6 +13,7 @@
 #include "deliver/source.h"
 #include "deliver/stage.h"
 #include "plan/plan.h"
+#include "select/sampler.h"
 
 namespace gear::deliver {
 
@@ -41,7 +42,7 @@ namespace gear::deliver {
 /// change. A notice that nobody sleeps for is one load.
 class HostSource final : public Source {
  public:
-  /// Throws InvalidArgument as check_outputs and make_sampler do.
+  /// Throws InvalidArgument as check_outputs and select::Sampler do.
   HostSource(std::shared_ptr<store::Shard> shard, LoaderOptions options,
              std::unique_ptr<Stage> stage = nullptr);
   /// Waits for the gathers in flight.
@@ -79,7 +80,7 @@ class HostSource final : public Source {
   LoaderOptions options_;
   std::shared_ptr<HostBlockPool> blocks_;
   std::unique_ptr<Stage> stage_;
-  std::unique_ptr<select::Sampler> sampler_;
+  std::optional<select::Sampler> sampler_;
   base::ThreadPool& pool_;
 
   std::mutex mutex_;  ///< of what follows

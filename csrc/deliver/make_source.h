@@ -12,7 +12,8 @@
 
 namespace gear::deliver {
 
-/// Throws InvalidArgument for what does not go together, and as check_outputs and make_sampler do.
+/// Throws InvalidArgument for what does not go together, and as check_outputs and select::Sampler
+/// do.
 std::unique_ptr<Pipeline> make_pipeline(std::shared_ptr<store::Shard> shard,
                                         const LoaderOptions& options);
 

@@ -44,7 +44,7 @@ bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
   if (looks) {
     static_cast<void>(shard.settle(lock));  // false: the draw that is out is waited for
   }
-  const store::SumTree& offered = select::counted(options.sampler, shard.index()).counts;
+  const store::SumTree& offered = select::counted(options.sampler, shard.index());
   if (!shard.rate_limiter().active() && offered.total() == 0) {
     if (ahead) {
       return false;

@@ -13,7 +13,7 @@
 #include "plan/batch.h"
 #include "plan/path.h"
 #include "plan/window.h"
-#include "select/sampler.h"
+#include "select/law.h"
 #include "store/shard.h"
 
 namespace gear::deliver {

@@ -142,7 +142,7 @@ Agreement::Ready Agreement::begin(const Terms& terms, std::exception_ptr& error,
     lock = shard_.lock_between_draws();
   }
   store::Index& index = shard_.index();
-  const bool offers_some = select::counted(sampler_, index).counts.total() > 0;
+  const bool offers_some = select::counted(sampler_, index).total() > 0;
   if (!error) {
     try {
       offer(index, out);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "group/peers.h"
-#include "select/sampler.h"
+#include "select/law.h"
 
 namespace gear::group {
 

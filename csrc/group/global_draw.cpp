@@ -49,7 +49,7 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Loca
   const auto lock =
       select::needs_priorities(sampler) ? shard_.lock_settled() : shard_.lock_between_draws();
   shard_.rate_limiter().check_batch(options.batch_size);
-  sampler_ = select::make_group_sampler(sampler, shard_.index(), peers.rank(), peers.size());
+  sampler_.emplace(sampler, shard_.index(), peers.rank(), peers.size());
 }
 
 GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out,
@@ -58,7 +58,7 @@ GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out,
   Terms with_beta = terms;
   with_beta.beta = position().beta;
   const Round round = agreement_.agree(
-      with_beta, sampler_->offer_bytes(items_),
+      with_beta, sampler_->offer_bytes(),
       [this](store::Index& index, std::span<std::byte> own) {
         sampler_->offer(index, items_, own);
       },
@@ -159,17 +159,17 @@ void GlobalDraw::write_parcels(DrawnBatch& out) {
 
 void GlobalDraw::set_beta(double beta) {
   const auto lock = shard_.lock();
-  sampler_->set_beta(beta);
+  sampler_->law().set_beta(beta);
 }
 
 select::SamplerPosition GlobalDraw::position() const {
   const auto lock = shard_.lock();
-  return sampler_->position();
+  return sampler_->law().position();
 }
 
 void GlobalDraw::restore(const select::SamplerPosition& position) {
   const auto lock = shard_.lock();
-  sampler_->restore(position);
+  sampler_->law().restore(position);
 }
 
 void check_same_loader(const deliver::LoaderOptions& options, Locality locality, bool nccl,

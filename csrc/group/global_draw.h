@@ -21,7 +21,7 @@ class GlobalDraw {
   using Terms = Agreement::Terms;
 
   /// `told`: [consumer, owner], whether it reads the owner's pages itself. Throws as
-  /// make_group_sampler, and for a batch over all ranks of 2^32 items or more.
+  /// select::GroupSampler, and for a batch over all ranks of 2^32 items or more.
   GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Locality locality,
              std::shared_ptr<const plan::BatchLayout> layout, std::vector<uint8_t> told,
              transport::Transport& control);
@@ -56,7 +56,7 @@ class GlobalDraw {
   std::vector<uint8_t> told_;
   transport::Transport& control_;
   std::shared_ptr<const plan::BatchLayout> layout_;
-  std::unique_ptr<select::GroupSampler> sampler_;
+  std::optional<select::GroupSampler> sampler_;
   Agreement agreement_;
   Locality locality_;
   bool out_of_step_ = false;

@@ -164,7 +164,7 @@ uint64_t batches_per_epoch(const Peers& peers, const deliver::LoaderOptions& opt
   uint64_t own = 0;
   {
     const auto lock = peers.shard().lock();
-    own = select::counted(sampler, peers.shard().index()).counts.total();
+    own = select::counted(sampler, peers.shard().index()).total();
   }
   uint64_t all = 0;
   for (const uint64_t one : transport::allgather(control, own)) {

@@ -1,72 +1,77 @@
 #include "select/sampler.h"
 
-#include <cmath>
+#include <algorithm>
 
 #include "base/errors.h"
-#include "select/items.h"
+#include "select/importance.h"
 
 namespace gear::select {
+namespace {
 
-void Law::set_beta(double) { refuse_beta(); }
+constexpr uint64_t kAtOnce = 1024;  // targets; bounds the memory for them
 
-void refuse_beta() {
-  throw base::InvalidArgument(
-      "[select] only the Weighted sampler has a beta: this loader draws by another");
-}
+}  // namespace
 
-void check_options(const SamplerOptions& options) {
-  if (!std::isfinite(options.alpha) || options.alpha < 0 || !std::isfinite(options.beta) ||
-      options.beta < 0) {
-    throw base::InvalidArgument(base::cat("[select] alpha ", options.alpha, ", beta ", options.beta,
-                                          ": finite numbers, 0 or more, are allowed"));
-  }
-  if (options.mask && options.unit == store::Unit::kEpisode) {
+Sampler::Sampler(const SamplerOptions& options, store::Index& index)
+    : law_(options),
+      space_(options, index),
+      in_order_(options, index),
+      order_(options, index),
+      targets_(kAtOnce) {
+  if (law_.epoch() != nullptr && index.options().max_times_sampled > 0) {
     throw base::InvalidArgument(
-        "[select] a mask of steps for a law that draws whole episodes: draw steps, or without it");
+        "[select] Sequential over a buffer with max_times_sampled: an epoch would change what it "
+        "walks over; use Fifo, or a buffer without max_times_sampled");
   }
 }
 
-void check_beta(double beta) {
-  if (!std::isfinite(beta) || beta < 0) {
-    throw base::InvalidArgument(
-        base::cat("[select] beta ", beta, ": a finite number, 0 or more, is allowed"));
+void Sampler::select(store::Index& index, uint64_t count, Selection& out) {
+  out.unit = law_.options().unit;
+  if (law_.chance() != nullptr) {
+    draw(index, count, out);
+  } else {
+    order_.list(index, count, listed_);
+    for (const Order::Item& item : listed_) {
+      out.add(item.anchor, 1.0F);
+      index.mark_sampled(item.anchor, out.unit);
+    }
+  }
+  if (law_.is_weighted() && out.size() > 0) {
+    const float least = *std::min_element(out.probabilities.begin(), out.probabilities.end());
+    set_importance(law_.beta(), least, out.probabilities, out.weights);
   }
 }
 
-std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options, store::Index& index) {
-  check_options(options);
-  switch (options.policy) {
-    case Policy::kUniform:
-      return make_uniform(options, index);
-    case Policy::kWeighted:
-      return make_weighted(options, index);
-    case Policy::kSequential:
-      if (index.options().max_times_sampled > 0) {
-        throw base::InvalidArgument(
-            "[select] Sequential over a buffer with max_times_sampled: an epoch would change what "
-            "it walks over; use Fifo, or a buffer without max_times_sampled");
-      }
-      return make_sequential(options, index);
-    case Policy::kFifo:
-    case Policy::kLifo:
-      return make_ordered(options, index);
-    case Policy::kTopK:
-      return make_topk(options, index);
+// All at once, or one by one where every draw changes what the next may choose.
+void Sampler::draw(store::Index& index, uint64_t count, Selection& out) {
+  const bool withdraws = index.options().max_times_sampled > 0;
+  while (out.size() < count) {
+    const uint64_t wanted = withdraws ? 1 : count - out.size();
+    const uint64_t total = space_.total(index);
+    const uint64_t items = law_.chance()->next(total, space_.version(index), wanted);
+    add(index, items, total, out);
+    if (withdraws && items > 0) {
+      index.mark_sampled(out.anchors.back(), out.unit);
+    } else {
+      index.count_sampled(items);
+    }
+    if (items < wanted) {
+      return;
+    }
   }
-  GEAR_CHECK(!"every policy has a maker");
-  return nullptr;
 }
 
-uint64_t batches_per_epoch(const SamplerOptions& options, uint64_t offered, uint64_t batch_size) {
-  if (options.policy != Policy::kSequential) {
-    return 0;
+void Sampler::add(const store::Index& index, uint64_t items, uint64_t total, Selection& out) {
+  const Epoch* epoch = law_.epoch();
+  if (items > 0 && epoch != nullptr && !epoch->shuffles()) {
+    in_order_.add(index, space_.version(index), epoch->first(), items, one_of(total), out);
+    return;
   }
-  return (offered + (options.drop_last ? 0 : batch_size - 1)) / batch_size;
-}
-
-uint64_t batches_per_epoch(const SamplerOptions& options, store::Index& index,
-                           uint64_t batch_size) {
-  return batches_per_epoch(options, counted(options, index).counts.total(), batch_size);
+  for (uint64_t done = 0; done < items; done += kAtOnce) {
+    const auto targets = std::span(targets_).first(std::min(kAtOnce, items - done));
+    law_.chance()->targets(done, targets);
+    space_.add(index, targets, total, out);
+  }
 }
 
 }  // namespace gear::select

@@ -142,7 +142,7 @@ class GroupContent {
 inline void select_with_others(transport::Transport& control, select::GroupSampler& sampler,
                                store::Index& index, uint64_t count, bool numbered,
                                select::GroupDraw& draw) {
-  std::vector<std::byte> own(sampler.offer_bytes(count));
+  std::vector<std::byte> own(sampler.offer_bytes());
   std::vector<std::byte> offers(own.size() * control.size());
   sampler.offer(index, count, own);
   control.allgather(own, offers);
@@ -159,8 +159,8 @@ class GroupOfSamplers {
   GroupOfSamplers(GroupContent& content, const select::SamplerOptions& options)
       : content_(content), transports_(transport::make_loopback(content.num_ranks(), 60)) {
     for (uint32_t rank = 0; rank < content.num_ranks(); ++rank) {
-      samplers.push_back(
-          select::make_group_sampler(options, *content.ranks[rank], rank, content.num_ranks()));
+      samplers.push_back(std::make_unique<select::GroupSampler>(options, *content.ranks[rank], rank,
+                                                                content.num_ranks()));
     }
   }
 

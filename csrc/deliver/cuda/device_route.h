@@ -11,7 +11,7 @@
 #include "deliver/cuda/joint_gather.h"
 #include "gather/cuda/row_gather.h"
 #include "plan/cuda/device_plan.h"
-#include "select/cuda/device_select.h"
+#include "select/cuda/device_sampler.h"
 #include "store/mirror/cuda/device_index.h"
 #include "store/shard.h"
 

@@ -62,14 +62,14 @@ DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, LoaderOptions op
   auto lock = shard_->lock();
   shard_->rate_limiter().check_batch(options_.batch_size);
   static_cast<void>(shard_->settle(lock));  // no draw over ranks is out beside this source
-  device_sampler_ =
-      select::make_device_sampler(options_.sampler, index, route_->mirror(), options_.batch_size);
-  if (!device_sampler_) {
-    host_sampler_ = select::make_sampler(options_.sampler, index);
+  if (select::draws_on_device(options_.sampler, index)) {
+    device_sampler_.emplace(options_.sampler, index, route_->mirror(), options_.batch_size);
+  } else {
+    host_sampler_.emplace(options_.sampler, index);
     upload_.emplace(options_.batch_size, shard_->layout().page_steps, depth, device_);
   }
   facts_ = {layout, tier == memory::Tier::kDevice ? plan::Path::kDevice : plan::Path::kZeroCopy,
-            tier, device_sampler_ != nullptr};
+            tier, device_sampler_.has_value()};
 }
 
 DeviceSource::~DeviceSource() { route_->stream().drain(); }
@@ -171,7 +171,7 @@ void DeviceSource::gather(Fill& job, std::shared_ptr<DeviceBlock> block, uint64_
                        items == options_.batch_size;
   job.filled =
       route_->gather({options_.sampler.unit, items, block, job.totals.get(), repeats, timed,
-                      device_sampler_ != nullptr},
+                      device_sampler_.has_value()},
                      [this, items](const select::DeviceDraw& draw) { launch_select(items, draw); });
   put_block(std::move(block), batch);
 }
@@ -238,7 +238,7 @@ void DeviceSource::take_again(Job& job, std::span<const uint64_t> uses, uint64_t
 void DeviceSource::drop() { route_->drop(); }
 
 select::Law& DeviceSource::law() {
-  return device_sampler_ ? static_cast<select::Law&>(*device_sampler_) : *host_sampler_;
+  return device_sampler_ ? device_sampler_->law() : host_sampler_->law();
 }
 
 void DeviceSource::set_beta(double beta) {

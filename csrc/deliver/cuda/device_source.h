@@ -8,7 +8,8 @@
 #include "deliver/cuda/device_route.h"
 #include "deliver/source.h"
 #include "gather/cuda/anchor_upload.h"
-#include "select/cuda/device_select.h"
+#include "select/cuda/device_sampler.h"
+#include "select/sampler.h"
 
 namespace gear::deliver {
 
@@ -30,7 +31,7 @@ class DeviceSource final : public Source {
  public:
   /// Tiers kPinned (options.path kZeroCopy) and kDevice. options.device -1: gathered by the GPU
   /// that holds the pages, and copied to pinned host memory.
-  /// Throws InvalidArgument as check_outputs and make_sampler do; OutOfMemory; CudaError.
+  /// Throws InvalidArgument as check_outputs and select::Sampler do; OutOfMemory; CudaError.
   DeviceSource(std::shared_ptr<store::Shard> shard, LoaderOptions options);
   /// Waits for the work in flight.
   ~DeviceSource() override;
@@ -71,8 +72,8 @@ class DeviceSource final : public Source {
   int device_;  ///< that gathers
   std::shared_ptr<DeviceBlockPool> blocks_;
   std::optional<DeviceRoute> route_;
-  std::unique_ptr<select::DeviceSampler> device_sampler_;  ///< one of these two
-  std::unique_ptr<select::Sampler> host_sampler_;
+  std::optional<select::DeviceSampler> device_sampler_;  ///< one of these two
+  std::optional<select::Sampler> host_sampler_;
   select::Selection selection_;                 ///< of the host's
   std::optional<gather::AnchorUpload> upload_;  ///< likewise
   uint64_t enqueued_ = 0;                       ///< batches

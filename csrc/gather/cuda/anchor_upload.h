@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/cuda/staging.h"
-#include "select/cuda/device_select.h"
+#include "select/cuda/device_sampler.h"
 #include "select/selection.h"
 
 namespace gear::gather {

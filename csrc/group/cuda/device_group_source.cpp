@@ -111,7 +111,7 @@ DeviceGroupSource::DeviceGroupSource(LoaderParts parts, std::unique_ptr<PeerMemo
                                      std::shared_ptr<UpdateExchange> updates)
     : parts_(std::move(parts)),
       shard_(parts_.peers->shard()),
-      weighted_(parts_.options.sampler.policy == select::Policy::kWeighted),
+      law_(parts_.options.sampler),
       rank_(parts_.peers->rank()),
       size_(parts_.peers->size()),
       updates_(std::move(updates)),
@@ -122,8 +122,7 @@ DeviceGroupSource::DeviceGroupSource(LoaderParts parts, std::unique_ptr<PeerMemo
       readers_(draw_.readers()),
       offered_(offered_as(parts_.options.sampler, parts_.options.outputs)),
       agreement_(*parts_.peers, offered_, *parts_.control,
-                 updates_ ? Agreement::Updates::kByCaller : Agreement::Updates::kByHosts),
-      beta_(parts_.options.sampler.beta) {
+                 updates_ ? Agreement::Updates::kByCaller : Agreement::Updates::kByHosts) {
   const deliver::LoaderOptions& options = parts_.options;
   const memory::Tier tier = shard_.options().tier;
   const bool in_gpu = tier == memory::Tier::kDevice;
@@ -231,7 +230,7 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
   const Agreement::Round round = agreement_.agree(
       own_terms, sizeof(DeviceGroupDraw::Offer),
       [&](store::Index& index, std::span<std::byte> out) {
-        const DeviceGroupDraw::Offer own{select::counted(offered_, index).counts.total(),
+        const DeviceGroupDraw::Offer own{select::counted(offered_, index).total(),
                                          updates_ ? updates_->kept() : 0};
         std::memcpy(out.data(), &own, sizeof own);
       },
@@ -249,10 +248,13 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
     describe(job.batch);
     std::vector<DeviceGroupDraw::Offer> offers(size_);
     std::memcpy(offers.data(), offers_.data(), size_ * sizeof(DeviceGroupDraw::Offer));
-    job.meeting = draw_.launch(
-        {.number = job.number, .made = made_, .beta = beta_, .offers = offers, .passed = passed_},
-        *block);
-    made_ += draw_.draws();
+    job.meeting = draw_.launch({.number = job.number,
+                                .made = law_.position().numbers.at(0),
+                                .beta = law_.beta(),
+                                .offers = offers,
+                                .passed = passed_},
+                               *block);
+    law_.chance()->next(draw_.draws(), 0, draw_.draws());
     shard_.index().count_sampled(parts_.options.batch_size);
     ticket = deliver::commit_draw(shard_, lock, parts_.options.batch_size, job.taken);
   } catch (...) {  // whatever it is: the others have begun this batch
@@ -400,12 +402,8 @@ void DeviceGroupSource::take_again(deliver::Job& job, std::span<const uint64_t> 
 }
 
 void DeviceGroupSource::set_beta(double beta) {
-  if (!weighted_) {
-    select::refuse_beta();
-  }
-  select::check_beta(beta);
   const auto lock = shard_.lock();
-  beta_ = beta;
+  law_.set_beta(beta);
 }
 
 uint64_t DeviceGroupSource::batches_per_epoch() {
@@ -414,16 +412,12 @@ uint64_t DeviceGroupSource::batches_per_epoch() {
 
 select::SamplerPosition DeviceGroupSource::position() {
   const auto lock = shard_.lock();
-  return {made_, 0, 0, weighted_ ? beta_ : 0};
+  return law_.position();
 }
 
 void DeviceGroupSource::restore(const select::SamplerPosition& position) {
-  if (weighted_) {
-    select::check_beta(position.beta);
-  }
   const auto lock = shard_.lock();
-  made_ = position.draws;
-  beta_ = position.beta;
+  law_.restore(position);
 }
 
 void DeviceGroupSource::report(deliver::Stats& stats) {

@@ -68,7 +68,7 @@ class DeviceGroupSource final : public deliver::Source {
 
   LoaderParts parts_;
   store::Shard& shard_;
-  bool weighted_;
+  select::Law law_;
   uint32_t rank_;
   uint32_t size_;
   std::shared_ptr<UpdateExchange> updates_;  ///< the buffer's; null: uniform
@@ -82,10 +82,8 @@ class DeviceGroupSource final : public deliver::Source {
   Agreement agreement_;
   std::vector<std::byte> offers_;  ///< a DeviceGroupDraw::Offer a rank
   uint64_t number_ = 0;            ///< of the next batch
-  uint64_t made_ = 0;              ///< draws
-  double beta_;
-  std::exception_ptr failure_;  ///< the first, which ends the source's part in the group
-  bool lost_ = false;           ///< there is one that came between the agreement and the launch
+  std::exception_ptr failure_;     ///< the first, which ends the source's part in the group
+  bool lost_ = false;              ///< there is one that came between the agreement and the launch
 
   std::mutex mutex_;        ///< of what follows
   deliver::Stats counted_;  ///< bytes by where they came from

@@ -7,7 +7,7 @@
 #include "group/cuda/device_shares.h"
 #include "group/cuda/parcel_inbox.h"
 #include "plan/batch.h"
-#include "select/cuda/device_select.h"
+#include "select/cuda/device_sampler.h"
 #include "store/mirror/device_view.h"
 
 namespace gear::group {

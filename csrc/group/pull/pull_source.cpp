@@ -189,10 +189,10 @@ void PullSource::drop() {
 
 void PullSource::set_beta(double) { select::refuse_beta(); }
 
-select::SamplerPosition PullSource::position() { return {number_ * options_.batch_size, 0, 0, 0}; }
+select::SamplerPosition PullSource::position() { return {{number_ * options_.batch_size}, 0}; }
 
 void PullSource::restore(const select::SamplerPosition& position) {
-  number_ = position.draws / options_.batch_size;
+  number_ = position.numbers.at(0) / options_.batch_size;
 }
 
 void PullSource::report(deliver::Stats& stats) {

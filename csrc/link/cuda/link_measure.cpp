@@ -200,7 +200,7 @@ LinkModel::HostCost measure_host_cost() {
       schema, std::vector<plan::Output>{{"x", 0, 0, 1}}, kItems, false);
   const auto block = std::make_shared<std::vector<std::byte>>(batch.layout->bytes);
   batch.block = {block, block->data()};
-  const auto sampler = select::make_sampler({}, index);
+  select::Sampler sampler({}, index);
   select::Selection selection;
   plan::Plan plan;
   Seconds select_s{};
@@ -208,7 +208,7 @@ LinkModel::HostCost measure_host_cost() {
   for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
     selection.clear();
     const Clock::time_point start = Clock::now();
-    sampler->select(index, kItems, selection);
+    sampler.select(index, kItems, selection);
     select_s[repeat] = base::seconds_since(start);
     plan::make_plan(index, pages, selection, batch, plan);
     plan_s[repeat] = base::seconds_since(start) - select_s[repeat];

@@ -10,17 +10,17 @@ __global__ void set_state(DrawState* state, uint64_t made, double beta) {
 
 }  // namespace
 
-DevicePosition::DevicePosition(const store::DeviceIndex& mirror, double beta)
+DevicePosition::DevicePosition(const store::DeviceIndex& mirror, const Law& law)
     : mirror_(mirror), state_(1, mirror.device()) {
-  restore(0, beta);
+  restore(law);
 }
 
-void DevicePosition::restore(uint64_t made, double beta) {
+void DevicePosition::restore(const Law& law) {
   const base::OnDevice current(mirror_.device());
-  set_state<<<1, 1, 0, mirror_.stream()>>>(state_.get(), made, beta);
+  const Position numbers = law.position().numbers;
+  set_state<<<1, 1, 0, mirror_.stream()>>>(state_.get(), numbers.empty() ? 0 : numbers[0],
+                                           law.beta());
   GEAR_CUDA_TRY(cudaGetLastError());
-  made_ = made;
-  beta_ = beta;
 }
 
 }  // namespace gear::select

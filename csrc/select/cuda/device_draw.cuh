@@ -4,14 +4,14 @@
 
 #include "base/numbers/divider.h"
 #include "base/numbers/philox.h"
-#include "select/cuda/device_select.h"
+#include "select/cuda/device_sampler.h"
 #include "store/id.h"
 #include "store/mirror/cuda/device_search.cuh"
 #include "store/mirror/cuda/step_words.cuh"
 
 namespace gear::select {
 
-constexpr uint64_t kDrawStream = 0;  ///< of the generator, as select::Draws
+constexpr uint64_t kDrawStream = 0;  ///< of the generator, as select::Independent
 
 /// Where a sequence of draws stands, in device memory: kernels with the same arguments continue it.
 struct DrawState {
@@ -102,24 +102,19 @@ __device__ inline void write_anchor(const DeviceDraw& out, const AnchorTables& t
   out.mask[item] = true;
 }
 
-/// The device's copy of a position, and the host's.
+/// The device's copy of how many independent draws a law has made, and of its beta.
 class DevicePosition {
  public:
   /// Memory of the mirror's GPU; on its stream from there on.
-  DevicePosition(const store::DeviceIndex& mirror, double beta);
+  DevicePosition(const store::DeviceIndex& mirror, const Law& law);
 
   DrawState* get() const { return state_.get(); }
-  uint64_t made() const { return made_; }
-  double beta() const { return beta_; }
-
-  void advance(uint64_t draws) { made_ += draws; }
-  void restore(uint64_t made, double beta);
+  /// Where the law is now.
+  void restore(const Law& law);
 
  private:
   const store::DeviceIndex& mirror_;
   base::DeviceArray<DrawState> state_;
-  uint64_t made_ = 0;
-  double beta_ = 0;
 };
 
 }  // namespace gear::select

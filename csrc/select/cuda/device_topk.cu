@@ -1,6 +1,6 @@
-// The largest priorities, as topk.cpp, by radix selection: keys (priority, then lower slot first)
-// are all different, so that six passes over the priorities find the exact key of the last one to
-// be taken, a seventh collects, and a sort orders what was collected. 28 bytes read a step.
+// The largest priorities, as select::Order, by radix selection: keys (priority, then lower slot
+// first) are all different, so that six passes over the priorities find the exact key of the last
+// one to be taken, a seventh collects, and a sort orders what was collected. 28 bytes read a step.
 #include <algorithm>
 #include <cub/device/device_radix_sort.cuh>
 
@@ -164,13 +164,11 @@ __global__ void unpack(const uint64_t* keys, uint64_t items, AnchorTables tables
   out.weights[item] = 1.0F;
 }
 
-class DeviceTopK final : public DeviceSampler {
+class DeviceTopK final : public DeviceSelection {
  public:
-  DeviceTopK(const SamplerOptions& options, store::Index& index, store::DeviceIndex& mirror,
-             uint64_t most_items)
-      : index_(index),
-        mirror_(mirror),
-        steps_(mirror.steps(options.lookahead, options.mask)),
+  DeviceTopK(const Law& law, store::DeviceIndex& mirror, uint64_t most_items)
+      : mirror_(mirror),
+        steps_(mirror.steps(law.options().lookahead, law.options().mask)),
         state_(1, mirror.device()),
         keys_(most_items, mirror.device()),
         sorted_(most_items, mirror.device()) {
@@ -182,13 +180,7 @@ class DeviceTopK final : public DeviceSampler {
     scratch_ = base::DeviceArray<std::byte>(std::max<uint64_t>(bytes, 1), mirror.device());
   }
 
-  uint64_t advance(uint64_t count) override {
-    const uint64_t items = std::min({count, steps_->steps()->counts().total(), keys_.size()});
-    index_.count_sampled(items);
-    return items;
-  }
-
-  void launch(uint64_t items, const DeviceDraw& out) override {
+  void launch(const Law&, uint64_t items, const DeviceDraw& out) override {
     const base::OnDevice current(mirror_.device());
     const cudaStream_t stream = mirror_.stream();
     const store::DeviceView& view = mirror_.view();
@@ -215,7 +207,6 @@ class DeviceTopK final : public DeviceSampler {
   bool capturable() const override { return false; }
 
  private:
-  store::Index& index_;
   store::DeviceIndex& mirror_;
   std::shared_ptr<const store::DeviceDrawable> steps_;
   base::DeviceArray<SearchState> state_;
@@ -226,9 +217,9 @@ class DeviceTopK final : public DeviceSampler {
 
 }  // namespace
 
-std::unique_ptr<DeviceSampler> make_device_topk(const SamplerOptions& options, store::Index& index,
-                                                store::DeviceIndex& mirror, uint64_t most_items) {
-  return std::make_unique<DeviceTopK>(options, index, mirror, most_items);
+std::unique_ptr<DeviceSelection> make_device_topk(const Law& law, store::DeviceIndex& mirror,
+                                                  uint64_t most_items) {
+  return std::make_unique<DeviceTopK>(law, mirror, most_items);
 }
 
 }  // namespace gear::select

@@ -1,4 +1,4 @@
-// Prioritised with replacement, as weighted.cpp: a warp a draw on the tree of weights, then a
+// Prioritised with replacement, as select::Space: a warp a draw on the tree of weights, then a
 // thread an importance weight, since these need the least probability of all: of few draws in the
 // block that is the last to make its own, of many in another kernel.
 #include <cmath>
@@ -108,26 +108,20 @@ __global__ void weigh_importance(DrawState* state, uint64_t count, DeviceDraw ou
   }
 }
 
-class DeviceWeighted final : public DeviceSampler {
+class DeviceWeighted final : public DeviceSelection {
  public:
-  DeviceWeighted(const SamplerOptions& options, store::Index& index, store::DeviceIndex& mirror)
-      : seed_(options.seed),
-        index_(index),
-        mirror_(mirror),
-        tree_(mirror.weights(mirror.steps(options.lookahead, options.mask), options.alpha)),
-        position_(mirror, options.beta) {}
+  DeviceWeighted(const Law& law, store::DeviceIndex& mirror)
+      : mirror_(mirror),
+        tree_(mirror.weights(mirror.steps(law.options().lookahead, law.options().mask),
+                             law.options().alpha)),
+        position_(mirror, law) {}
 
-  uint64_t advance(uint64_t count) override {
-    position_.advance(count);
-    index_.count_sampled(count);
-    return count;
-  }
-
-  void launch(uint64_t items, const DeviceDraw& out) override {
+  void launch(const Law& law, uint64_t items, const DeviceDraw& out) override {
     const base::OnDevice current(mirror_.device());
-    store::launch_search<uint64_t>(
-        draw_weighted<false>, draw_weighted<true>, *tree_, items, mirror_.stream(), *tree_,
-        anchor_tables(mirror_.view(), store::Unit::kStep), seed_, position_.get(), items, out);
+    store::launch_search<uint64_t>(draw_weighted<false>, draw_weighted<true>, *tree_, items,
+                                   mirror_.stream(), *tree_,
+                                   anchor_tables(mirror_.view(), store::Unit::kStep),
+                                   law.options().seed, position_.get(), items, out);
     if (items <= kWeighedAtOnce) {
       return;
     }
@@ -136,21 +130,10 @@ class DeviceWeighted final : public DeviceSampler {
     GEAR_CUDA_TRY(cudaGetLastError());
   }
 
+  void restore(const Law& law) override { position_.restore(law); }
   bool capturable() const override { return true; }
 
-  SamplerPosition position() const override { return {position_.made(), 0, 0, position_.beta()}; }
-  void restore(const SamplerPosition& position) override {
-    check_beta(position.beta);
-    position_.restore(position.draws, position.beta);
-  }
-  void set_beta(double beta) override {
-    check_beta(beta);
-    position_.restore(position_.made(), beta);
-  }
-
  private:
-  uint64_t seed_;
-  store::Index& index_;
   store::DeviceIndex& mirror_;
   std::shared_ptr<const store::DeviceTree> tree_;
   DevicePosition position_;
@@ -158,10 +141,8 @@ class DeviceWeighted final : public DeviceSampler {
 
 }  // namespace
 
-std::unique_ptr<DeviceSampler> make_device_weighted(const SamplerOptions& options,
-                                                    store::Index& index,
-                                                    store::DeviceIndex& mirror) {
-  return std::make_unique<DeviceWeighted>(options, index, mirror);
+std::unique_ptr<DeviceSelection> make_device_weighted(const Law& law, store::DeviceIndex& mirror) {
+  return std::make_unique<DeviceWeighted>(law, mirror);
 }
 
 }  // namespace gear::select

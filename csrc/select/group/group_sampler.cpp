@@ -1,48 +1,160 @@
 #include "select/group/group_sampler.h"
 
+#include <algorithm>
+#include <numeric>
+#include <string_view>
+
 #include "base/errors.h"
+#include "select/group/group_cut.h"
+#include "select/group/offers.h"
 #include "store/id.h"
 
 namespace gear::select {
 namespace {
 
-// A draw on one rank would change what the next one, perhaps on another rank, may choose.
-void refuse_withdrawal(const store::Index& index, const char* policy) {
-  if (index.options().max_times_sampled == 0) {
-    return;
-  }
-  throw base::InvalidArgument(base::cat(
-      "[select] ", policy, " over many ranks from a buffer with max_times_sampled ",
-      index.options().max_times_sampled,
-      ": each draw would change what the others may choose; use Fifo, Lifo or TopK, or a buffer "
-      "without max_times_sampled"));
+std::string_view name_of(Policy policy) {
+  return policy == Policy::kUniform    ? "Uniform"
+         : policy == Policy::kWeighted ? "Weighted"
+                                       : "Sequential";
 }
 
 }  // namespace
 
-std::unique_ptr<GroupSampler> make_group_sampler(const SamplerOptions& options, store::Index& index,
-                                                 uint32_t rank, uint32_t size) {
+GroupSampler::GroupSampler(const SamplerOptions& options, store::Index& index, uint32_t rank,
+                           uint32_t size)
+    : law_(options),
+      rank_(rank),
+      size_(size),
+      space_(options, index),
+      in_order_(options, index),
+      totals_(size),
+      own_(rank),
+      order_(options, index) {
   if (size > store::StepId::kMostOwners) {
     throw base::InvalidArgument(base::cat("[select] draws over ", size, " ranks: ",
                                           store::StepId::kMostOwners, " at most are allowed"));
   }
   GEAR_CHECK(rank < size);
-  check_options(options);
-  switch (options.policy) {
-    case Policy::kUniform:
-    case Policy::kWeighted:
-      refuse_withdrawal(index, options.policy == Policy::kUniform ? "Uniform" : "Weighted");
-      return make_group_by_chance(options, index, rank, size);
-    case Policy::kSequential:
-      refuse_withdrawal(index, "Sequential");
-      return make_group_sequential(options, index, rank, size);
-    case Policy::kFifo:
-    case Policy::kLifo:
-    case Policy::kTopK:
-      return make_group_ordered(options, index, rank, size);
+  if (law_.chance() != nullptr && index.options().max_times_sampled > 0) {
+    throw base::InvalidArgument(base::cat(
+        "[select] ", name_of(options.policy), " over many ranks from a buffer with ",
+        "max_times_sampled ", index.options().max_times_sampled,
+        ": each draw would change what the others may choose; use Fifo, Lifo or TopK, or a buffer ",
+        "without max_times_sampled"));
   }
-  GEAR_CHECK(!"every policy has a maker");
-  return nullptr;
+}
+
+size_t GroupSampler::offer_bytes() const {
+  if (law_.chance() == nullptr) {
+    return sizeof(GroupCut::Window);
+  }
+  return (law_.epoch() != nullptr ? 2 : 1) * sizeof(uint64_t);
+}
+
+void GroupSampler::offer(store::Index& index, uint64_t count, std::span<std::byte> out) {
+  if (law_.chance() != nullptr) {
+    const uint64_t offer[] = {space_.total(index), space_.version(index)};
+    put_offer(std::span(offer).first(offer_bytes() / sizeof(uint64_t)), out);
+    return;
+  }
+  order_.list(index, count, listed_);
+  keys_.clear();
+  for (const Order::Item& item : listed_) {
+    keys_.push_back(item.key);
+  }
+  put_offer(GroupCut::window_of(keys_, 0, keys_.size()), out);
+}
+
+void GroupSampler::select(store::Index& index, const GroupRequest& request, GroupDraw& out) {
+  GEAR_CHECK(request.offers.size() == size_ * offer_bytes());
+  if (law_.chance() != nullptr) {
+    draw_by_chance(index, request, out);
+  } else {
+    take_first(index, request, out);
+  }
+}
+
+void GroupSampler::draw_by_chance(store::Index& index, const GroupRequest& request,
+                                  GroupDraw& out) {
+  const Epoch* epoch = law_.epoch();
+  const size_t numbers = epoch != nullptr ? 2 : 1;
+  uint64_t version = 0;  // versions only grow: their sum changes whenever one of them does
+  for (size_t r = 0; r < size_; ++r) {
+    totals_[r] = offer_at(request.offers, numbers * r);
+    version += epoch != nullptr ? offer_at(request.offers, numbers * r + 1) : 0;
+  }
+  own_.set_totals(totals_);
+  if (own_.all() == 0 && (epoch == nullptr || !epoch->has_begun())) {
+    throw_nothing_offered();
+  }
+  const uint64_t items = law_.chance()->next(own_.all(), version, request.items);
+  out.clear();
+  if (items == 0) {
+    return;
+  }
+  out.items = items;
+  out.own.unit = law_.options().unit;
+  out.beta = law_.beta();
+  if (epoch != nullptr && !epoch->shuffles()) {
+    take_in_order(index, *epoch, items, out);
+  } else {
+    find_own(index, items, out);
+  }
+  index.count_sampled(out.own.size());  // no draw withdraws anything
+  gather_one(request, out.own.size(), size_, out.counts);
+}
+
+void GroupSampler::find_own(const store::Index& index, uint64_t items, GroupDraw& out) {
+  const Epoch* epoch = law_.epoch();
+  if (epoch == nullptr || !places_.pays(own_.all(), own_.size())) {
+    own_.draw(items, *law_.chance(), index, space_, out);
+    return;
+  }
+  places_.find(epoch->order(), own_.begin(), own_.size(), epoch->first(), items, numbers_,
+               offsets_);
+  own_.take(numbers_, offsets_, index, space_, out);
+}
+
+// The batch is a run of what all ranks offer, and so is what falls on this one.
+void GroupSampler::take_in_order(const store::Index& index, const Epoch& epoch, uint64_t items,
+                                 GroupDraw& out) {
+  const uint64_t first = std::max(own_.begin(), epoch.first());
+  const uint64_t end = std::min(own_.begin() + own_.size(), epoch.first() + items);
+  if (first < end) {
+    in_order_.add(index, space_.version(index), first - own_.begin(), end - first,
+                  one_of(own_.all()), out.own);
+    out.own_draws.resize(end - first);
+    std::iota(out.own_draws.begin(), out.own_draws.end(),
+              static_cast<uint32_t>(first - epoch.first()));
+  }
+}
+
+void GroupSampler::take_first(store::Index& index, const GroupRequest& request, GroupDraw& out) {
+  const Policy policy = law_.options().policy;
+  out.clear();
+  out.own.unit = law_.options().unit;
+  GroupCut cut(keys_, rank_, size_, policy == Policy::kLifo);
+  for (size_t i = 0; i < cut.numbers().size(); ++i) {
+    cut.numbers()[i] = offer_at(request.offers, i);
+  }
+  while (!cut.narrow(request.items, out.counts)) {
+    request.gather(cut.own(), std::vector<uint64_t>(size_, GroupCut::kNumbers), cut.numbers());
+  }
+  for (const uint64_t one : out.counts) {
+    out.items += one;
+  }
+  if (out.items == 0) {
+    throw_nothing_offered();
+  }
+  for (size_t i = 0; i < out.counts[rank_]; ++i) {
+    out.own.add(listed_[i].anchor, 1.0F);
+    index.mark_sampled(listed_[i].anchor, out.own.unit);
+  }
+  if (request.numbered) {
+    std::vector<uint64_t> keys(out.items);
+    request.gather(std::span(keys_).first(out.counts[rank_]), out.counts, keys);
+    cut.number(keys, out.counts, out.own_draws);
+  }
 }
 
 }  // namespace gear::select

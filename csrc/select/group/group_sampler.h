@@ -2,49 +2,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <limits>
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "select/importance.h"
-#include "select/sampler.h"
+#include "select/group/group_draw.h"
+#include "select/group/own_draws.h"
+#include "select/group/own_places.h"
+#include "select/law.h"
+#include "select/order.h"
+#include "select/space.h"
 
 namespace gear::select {
-
-/// A batch over all ranks, as one of them is asked for it.
-struct GroupRequest {
-  /// Gives `mine` to every rank; `all`: what each gave, rank after rank, counts[r] numbers of rank
-  /// r's. Collective, with the same counts on all; the lock is not held meanwhile.
-  using Gather = std::function<void(std::span<const uint64_t> mine,
-                                    std::span<const uint64_t> counts, std::span<uint64_t> all)>;
-
-  uint64_t items;                     ///< over all ranks
-  std::span<const std::byte> offers;  ///< of all ranks, one after the other
-  bool numbered;                      ///< whether GroupDraw::own_draws is asked for
-  Gather gather;
-};
-
-/// The draws of one global batch.
-struct GroupDraw {
-  static constexpr float kNone = std::numeric_limits<float>::infinity();
-
-  uint64_t items = 0;               ///< over all ranks; 0: end of an epoch
-  std::vector<uint64_t> counts;     ///< by rank: how many of them its shard holds
-  Selection own;                    ///< those that this rank holds, in the order of the draws
-  std::vector<uint32_t> own_draws;  ///< and which of the draws each is: ascending
-  /// Of the importance weights, see below; only kWeighted has any.
-  double beta = 0;
-  float least = kNone;  ///< probability of the own ones
-
-  void clear() {
-    items = 0;
-    counts.clear();
-    own.clear();
-    own_draws.clear();
-  }
-};
 
 /// Chooses one batch for all ranks of a group from the shards of all of them, as if they were one
 /// buffer: the shards' contents one after the other, by rank. Every rank says what its shard
@@ -53,38 +21,64 @@ struct GroupDraw {
 ///
 ///   rank r, under its shard's lock:   offer() ──allgather──► select() ◄──gather──► others
 ///
-/// kFifo and kLifo take episodes by age: the first ones of all ranks, by rank, before the second.
+/// By chance, draw n falls on one number below the total over all ranks, the same on every rank;
+/// its owner resolves it as the Sampler of one shard would. A rank offers its total, of an epoch
+/// also the version of its content, and tells how many draws fell on it. Cost: one number a draw of
+/// the whole batch (see base::philox_scan, or the permutation of an epoch, or what OwnPlaces says
+/// where that is less), and what Space costs for the own ones.
+///
+/// In an order, a rank lists the keys of its own first items; how many of each list are among the
+/// first ones of all is searched for together, without an item that travels: see GroupCut. kFifo
+/// and kLifo take episodes by age: the first ones of all ranks, by rank, before the second. Cost:
+/// what Order costs on one shard, and per round of the search GroupCut::kNumbers numbers a rank
+/// received, and their sorting: one round for batches of up to kSamples items over all ranks, and
+/// one more for every factor of kSamples / 2 that the lists of all hold per rank beyond that. Where
+/// the draws' numbers are asked for (locality off), one more message: the keys of the batch, 8
+/// bytes an item.
 ///
 /// Probabilities are those of the whole buffer. Weights are left at 1: importance weights need the
 /// least probability over all ranks and are filled in when it is known, by set_importance() with
 /// the beta of the draw.
-class GroupSampler : public Law {
+class GroupSampler {
  public:
-  /// Bytes of every rank's offer for a batch of `count` items over all ranks.
-  virtual size_t offer_bytes(uint64_t count) const = 0;
-  /// What the others need to know of this shard, whose index then stands still until select() is
-  /// done: Shard::begin_draw(). Under the lock, as select().
-  virtual void offer(store::Index& index, uint64_t count, std::span<std::byte> out) = 0;
-  /// Replaces `out`, with fewer items when the policy has no more to give. Collective. Throws
+  /// `rank` of `size` ranks. Throws as Sampler; and InvalidArgument for more ranks than an id can
+  /// name, and for a buffer with max_times_sampled and a law by chance, since a draw on one rank
+  /// would change what the next one on another may choose.
+  GroupSampler(const SamplerOptions& options, store::Index& index, uint32_t rank, uint32_t size);
+
+  Law& law() { return law_; }
+  const Law& law() const { return law_; }
+
+  /// Bytes of every rank's offer for a batch.
+  size_t offer_bytes() const;
+  /// What the others need to know of this shard for a batch of `count` items over all ranks; its
+  /// index then stands still until select() is done: Shard::begin_draw(). Under the lock, as
+  /// select().
+  void offer(store::Index& index, uint64_t count, std::span<std::byte> out);
+  /// Replaces `out`, with fewer items when the law has no more to give. Collective. Throws
   /// InvalidArgument, on every rank alike, where no shard offers anything, and as Epoch::next does.
-  virtual void select(store::Index& index, const GroupRequest& request, GroupDraw& out) = 0;
+  void select(store::Index& index, const GroupRequest& request, GroupDraw& out);
+
+ private:
+  void draw_by_chance(store::Index& index, const GroupRequest& request, GroupDraw& out);
+  void find_own(const store::Index& index, uint64_t items, GroupDraw& out);
+  void take_in_order(const store::Index& index, const Epoch& epoch, uint64_t items, GroupDraw& out);
+  void take_first(store::Index& index, const GroupRequest& request, GroupDraw& out);
+
+  Law law_;
+  uint32_t rank_;
+  uint32_t size_;
+  Space space_;
+  InOrder in_order_;  // of an epoch that is not shuffled
+  std::vector<uint64_t> totals_;
+  OwnDraws own_;
+  OwnPlaces places_;
+  Order order_;
+  std::vector<Order::Item> listed_;  // the own first items
+  std::vector<uint64_t> keys_;       // theirs
+  // Of one draw:
+  std::vector<uint32_t> numbers_;
+  std::vector<uint64_t> offsets_;
 };
-
-/// `rank` of `size` ranks. Throws as make_sampler; and InvalidArgument for more ranks than an id
-/// can name, and for a buffer with max_times_sampled and a policy that draws by chance, since a
-/// draw on one rank would change what the next one on another may choose.
-std::unique_ptr<GroupSampler> make_group_sampler(const SamplerOptions& options, store::Index& index,
-                                                 uint32_t rank, uint32_t size);
-
-/// kUniform, kWeighted.
-std::unique_ptr<GroupSampler> make_group_by_chance(const SamplerOptions& options,
-                                                   store::Index& index, uint32_t rank,
-                                                   uint32_t size);
-std::unique_ptr<GroupSampler> make_group_sequential(const SamplerOptions& options,
-                                                    store::Index& index, uint32_t rank,
-                                                    uint32_t size);
-/// kFifo, kLifo, kTopK.
-std::unique_ptr<GroupSampler> make_group_ordered(const SamplerOptions& options, store::Index& index,
-                                                 uint32_t rank, uint32_t size);
 
 }  // namespace gear::select

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "select/group/group_sampler.h"
+#include "select/group/group_draw.h"
 
 namespace gear::select {
 

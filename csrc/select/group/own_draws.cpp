@@ -1,5 +1,8 @@
 #include "select/group/own_draws.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/errors.h"
 #include "select/group/offers.h"
 
@@ -21,6 +24,48 @@ void OwnDraws::set_totals(std::span<const uint64_t> totals) {
     all_ += totals[r];
   }
   size_ = totals[rank_];
+}
+
+void OwnDraws::divide(std::span<const uint32_t> numbers, std::span<const uint64_t> offsets) {
+  parts_.resize((numbers.size() + kPartDraws - 1) / kPartDraws);
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    const size_t first = p * kPartDraws;
+    const size_t some = std::min(kPartDraws, numbers.size() - first);
+    const auto draws = numbers.subspan(first, some);
+    const auto targets = offsets.subspan(first, some);
+    parts_[p].draws.assign(draws.begin(), draws.end());
+    parts_[p].targets.assign(targets.begin(), targets.end());
+  }
+}
+
+void OwnDraws::find(uint64_t count, const Chance& chance) {
+  parts_.resize(size_ == 0 ? 0 : (count + kPartDraws - 1) / kPartDraws);
+  pool_.parallel_for(parts_.size(), [&](size_t p) {
+    std::array<uint32_t, kPartDraws + 1> draws;
+    std::array<uint64_t, kPartDraws + 1> targets;
+    const uint64_t first = p * kPartDraws;
+    const auto some = static_cast<uint32_t>(std::min(kPartDraws, count - first));
+    const base::RangePart own(begin_, size_, all_);
+    const size_t kept = chance.scan(own, first, some, draws.data(), targets.data());
+    parts_[p].draws.assign(draws.begin(), draws.begin() + kept);
+    parts_[p].targets.assign(targets.begin(), targets.begin() + kept);
+  });
+}
+
+uint64_t OwnDraws::number_parts() {
+  uint64_t own = 0;
+  for (Part& part : parts_) {
+    part.begin = own;
+    own += part.draws.size();
+  }
+  return own;
+}
+
+void OwnDraws::find_least(GroupDraw& out) const {
+  out.least = GroupDraw::kNone;
+  for (const Part& part : parts_) {
+    out.least = std::min(out.least, part.least);
+  }
 }
 
 }  // namespace gear::select

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
+#include <cstdint>
+#include <span>
 #include <vector>
 
-#include "base/numbers/philox.h"
 #include "base/threads/thread_pool.h"
-#include "select/group/group_sampler.h"
+#include "select/chance.h"
+#include "select/group/group_draw.h"
+#include "select/space.h"
 
 namespace gear::select {
 
@@ -29,31 +31,21 @@ class OwnDraws {
   uint64_t begin() const { return begin_; }  ///< of this rank's range
   uint64_t size() const { return size_; }    ///< likewise
 
-  /// Draws `count` targets below all(). scan(part, first, some, numbers, offsets) writes those of
-  /// draws [first, first + some) that fall on `part`, as Draws::scan, from any thread. Replaces
-  /// `out.own`, the items on which this rank's fall, as items.resolve() finds them, out.own_draws
-  /// and out.least.
-  template <class Scan, class Items>
-  void draw(uint64_t count, const Scan& scan, const store::Index& index, const Items& items,
+  /// Of the `count` draws that chance.next() accounted for, below all(): replaces `out.own`, the
+  /// items of this shard on which its own fall, out.own_draws and out.least.
+  template <class Items = Space>
+  void draw(uint64_t count, const Chance& chance, const store::Index& index, const Items& items,
             GroupDraw& out) {
-    find(count, scan);
+    find(count, chance);
     resolve(index, items, out);
   }
 
   /// The same where this rank's draws are known: their numbers, ascending, and how far into the
   /// rank's range each falls.
-  template <class Items>
+  template <class Items = Space>
   void take(std::span<const uint32_t> numbers, std::span<const uint64_t> offsets,
             const store::Index& index, const Items& items, GroupDraw& out) {
-    parts_.resize((numbers.size() + kPartDraws - 1) / kPartDraws);
-    for (size_t p = 0; p < parts_.size(); ++p) {
-      const size_t first = p * kPartDraws;
-      const size_t some = std::min(kPartDraws, numbers.size() - first);
-      const auto draws = numbers.subspan(first, some);
-      const auto targets = offsets.subspan(first, some);
-      parts_[p].draws.assign(draws.begin(), draws.end());
-      parts_[p].targets.assign(targets.begin(), targets.end());
-    }
+    divide(numbers, offsets);
     resolve(index, items, out);
   }
 
@@ -67,28 +59,15 @@ class OwnDraws {
     float least = 0;                ///< probability of them
   };
 
-  template <class Scan>
-  void find(uint64_t count, const Scan& scan) {
-    parts_.resize(size_ == 0 ? 0 : (count + kPartDraws - 1) / kPartDraws);
-    pool_.parallel_for(parts_.size(), [&](size_t p) {
-      std::array<uint32_t, kPartDraws + 1> draws;
-      std::array<uint64_t, kPartDraws + 1> targets;
-      const uint64_t first = p * kPartDraws;
-      const auto some = static_cast<uint32_t>(std::min(kPartDraws, count - first));
-      const base::RangePart own(begin_, size_, all_);
-      const size_t kept = scan(own, first, some, draws.data(), targets.data());
-      parts_[p].draws.assign(draws.begin(), draws.begin() + kept);
-      parts_[p].targets.assign(targets.begin(), targets.begin() + kept);
-    });
-  }
+  void find(uint64_t count, const Chance& chance);
+  void divide(std::span<const uint32_t> numbers, std::span<const uint64_t> offsets);
+  /// How many draws all parts have.
+  uint64_t number_parts();
+  void find_least(GroupDraw& out) const;
 
   template <class Items>
   void resolve(const store::Index& index, const Items& items, GroupDraw& out) {
-    uint64_t own = 0;
-    for (Part& part : parts_) {
-      part.begin = own;
-      own += part.draws.size();
-    }
+    const uint64_t own = number_parts();
     out.own.resize(own);
     out.own_draws.resize(own);
     pool_.parallel_for(parts_.size(), [&](size_t p) {
@@ -101,10 +80,7 @@ class OwnDraws {
         part.least = std::min(part.least, probabilities[i]);
       }
     });
-    out.least = GroupDraw::kNone;
-    for (const Part& part : parts_) {
-      out.least = std::min(out.least, part.least);
-    }
+    find_least(out);
   }
 
   uint32_t rank_;

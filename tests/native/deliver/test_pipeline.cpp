@@ -93,12 +93,12 @@ class Numbers final : public Source {
   void drop() override { script_.calls.push_back("drop"); }
   void set_beta(double) override {}
   uint64_t batches_per_epoch() override { return script_.ends_at; }
-  gear::select::SamplerPosition position() override { return {drawn_, 0, 0, 0}; }
+  gear::select::SamplerPosition position() override { return {{drawn_}, 0}; }
   void restore(const gear::select::SamplerPosition& position) override {
     if (script_.refuses_position) {
       throw gear::base::InvalidArgument("no such position");
     }
-    drawn_ = position.draws;
+    drawn_ = position.numbers.at(0);
   }
   void report(Stats& stats) override { stats.gather_s = 2.0; }
 
@@ -183,7 +183,7 @@ TEST_CASE("a state holds what is in flight, and a restored pipeline goes on from
   CHECK(next_number(first) == 0);
   const Pipeline::State state = first.state();
   REQUIRE(state.pending.size() == 3);
-  CHECK(state.position.draws == 4);
+  CHECK(state.position.numbers.at(0) == 4);
   CHECK(state.pending[2].epoch_end);
   Script other;
   Pipeline second = numbers(other, 1);

@@ -80,8 +80,8 @@ void draw_among_writers(Transport& control, Policy policy, int batches) {
   std::unique_ptr<gear::select::GroupSampler> reference;
   {
     const auto lock = shard.lock();
-    reference =
-        gear::select::make_group_sampler(rank.sampler, shard.index(), control.rank(), ranks);
+    reference = std::make_unique<gear::select::GroupSampler>(rank.sampler, shard.index(),
+                                                             control.rank(), ranks);
   }
   std::vector<Item> wanted;
   rank.during([&](ConstBytes all) {

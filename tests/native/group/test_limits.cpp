@@ -39,7 +39,7 @@ TEST_CASE("a buffer over more ranks than an id can name is refused") {
       "[group] a buffer over 4097 ranks: at most 4096");
   const auto shard = small_shard();
   expect_message<gear::base::InvalidArgument>(
-      [&] { gear::select::make_group_sampler({}, shard->index(), 0, kMost + 1); },
+      [&] { gear::select::GroupSampler({}, shard->index(), 0, kMost + 1); },
       "[select] draws over 4097 ranks: 4096 at most");
 }
 

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "group_content.h"
-#include "select/draw.h"
+#include "select/sampler.h"
 #include "tries.h"
 
 using namespace gear::select;
@@ -85,7 +85,7 @@ SamplerOptions law(Policy policy, Random& random) {
 void require_equal(GroupContent& content, const SamplerOptions& options,
                    std::initializer_list<uint64_t> batches) {
   GroupOfSamplers group(content, options);
-  const auto single = make_sampler(options, *content.whole);
+  const auto single = std::make_unique<Sampler>(options, *content.whole);
   for (const uint64_t count : batches) {
     Selection chosen;
     single->select(*content.whole, count, chosen);

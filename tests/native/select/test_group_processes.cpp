@@ -8,6 +8,7 @@
 
 #include "forked_ranks.h"
 #include "group_content.h"
+#include "select/sampler.h"
 #include "transport/shared/shared_memory.h"
 
 using namespace gear::select;
@@ -60,7 +61,7 @@ std::string drawn_by_rank(std::vector<LawCase>& all, uint32_t rank,
   uint64_t number = 0;  // of the first draw of a batch
   for (LawCase& law : all) {
     gear::store::Index& index = *law.content->ranks[rank];
-    const auto sampler = make_group_sampler(law.options(), index, rank, control.size());
+    const auto sampler = std::make_unique<GroupSampler>(law.options(), index, rank, control.size());
     for (const uint64_t count : kBatches) {
       GroupDraw draw;
       select_with_others(control, *sampler, index, count, true, draw);
@@ -79,7 +80,7 @@ std::string drawn_by_rank(std::vector<LawCase>& all, uint32_t rank,
 std::vector<std::string> drawn_by_one(std::vector<LawCase>& all) {
   std::vector<std::string> draws;
   for (LawCase& law : all) {
-    const auto sampler = make_sampler(law.options(), *law.content->whole);
+    const auto sampler = std::make_unique<Sampler>(law.options(), *law.content->whole);
     for (const uint64_t count : kBatches) {
       Selection chosen;
       sampler->select(*law.content->whole, count, chosen);

@@ -9,8 +9,10 @@
 
 #include "expect_message.h"
 #include "group_content.h"
-#include "select/draw.h"
+#include "select/chance.h"
 #include "select/group/own_draws.h"
+#include "select/importance.h"
+#include "select/sampler.h"
 #include "tries.h"
 
 using namespace gear::select;
@@ -55,7 +57,7 @@ TEST_CASE("a group draws what one buffer with the content of all ranks draws") {
             by_age(policy) ? GroupContent::Single::kInTurn : GroupContent::Single::kRankByRank);
         const SamplerOptions options = options_of(policy, unit);
         GroupOfSamplers group(content, options);
-        const auto single = make_sampler(options, *content.whole);
+        const auto single = std::make_unique<Sampler>(options, *content.whole);
         // More than a part of the draws, and more than there are of what is finite.
         for (const uint64_t count : {16 * size, 5 * size, 9000U, 16 * size}) {
           Selection chosen;
@@ -71,9 +73,11 @@ TEST_CASE("a group draws what one buffer with the content of all ranks draws") {
           }
           REQUIRE(weights == chosen.weights);
           for (const auto& sampler : group.samplers) {
-            REQUIRE(sampler->position().draws == single->position().draws);
-            REQUIRE(sampler->position().epoch == single->position().epoch);
-            REQUIRE(sampler->position().beta == single->position().beta);
+            REQUIRE(sampler->law().position().numbers.at(0) ==
+                    single->law().position().numbers.at(0));
+            REQUIRE(sampler->law().position().numbers.at(1) ==
+                    single->law().position().numbers.at(1));
+            REQUIRE(sampler->law().position().beta == single->law().position().beta);
           }
           for (size_t i = 0; i < chosen.size(); ++i) {  // other priorities from here on
             const auto priority = static_cast<float>(random_below(count, i, 40)) / 8;
@@ -104,7 +108,7 @@ TEST_CASE("a group empties buffers with max_times_sampled as one buffer does, by
             size, 60 + size,
             by_age(policy) ? GroupContent::Single::kInTurn : GroupContent::Single::kRankByRank, 2);
         GroupOfSamplers group(content, options_of(policy, unit));
-        const auto single = make_sampler(options_of(policy, unit), *content.whole);
+        const auto single = std::make_unique<Sampler>(options_of(policy, unit), *content.whole);
         for (;;) {
           Selection chosen;
           single->select(*content.whole, 24, chosen);
@@ -161,7 +165,7 @@ TEST_CASE("a sequential epoch over ranks gives every item once, and ends on all 
             CHECK((shuffle || std::is_sorted(epoch.begin(), epoch.end())));
           }
           CHECK((!shuffle || epochs[0] != epochs[1]));
-          CHECK(group.samplers[0]->position().epoch == 3);
+          CHECK(group.samplers[0]->law().position().numbers.at(1) == 3);
         }
       }
     }
@@ -202,7 +206,7 @@ TEST_CASE("a group continues from a position with the same draws") {
       GroupOfSamplers second(content, options);
       first.select(20);
       for (size_t rank = 0; rank < 3; ++rank) {
-        second.samplers[rank]->restore(first.samplers[rank]->position());
+        second.samplers[rank]->law().restore(first.samplers[rank]->law().position());
       }
       for (int i = 0; i < 4; ++i) {
         CHECK(first.select(9).steps == second.select(9).steps);
@@ -216,13 +220,13 @@ TEST_CASE("beta belongs to the draw") {
   GroupOfSamplers group(content, options_of(Policy::kWeighted));
   CHECK(group.select(4).beta == 0.4);
   for (const auto& sampler : group.samplers) {
-    sampler->set_beta(0.9);
+    sampler->law().set_beta(0.9);
   }
   CHECK(group.select(4).beta == 0.9);
-  CHECK_THROWS_AS(group.samplers[0]->set_beta(-1), gear::base::InvalidArgument);
+  CHECK_THROWS_AS(group.samplers[0]->law().set_beta(-1), gear::base::InvalidArgument);
   GroupOfSamplers uniform(content, options_of(Policy::kUniform));
   CHECK(uniform.select(4).beta == 0);
-  expect_message<gear::base::InvalidArgument>([&] { uniform.samplers[0]->set_beta(1); },
+  expect_message<gear::base::InvalidArgument>([&] { uniform.samplers[0]->law().set_beta(1); },
                                               "only the Weighted");
 }
 
@@ -272,6 +276,33 @@ TEST_CASE("a group with nothing to draw says so on every rank") {
 
 namespace {
 
+// Draws whose targets are given.
+class Given final : public Chance {
+ public:
+  explicit Given(std::vector<uint64_t> targets) : targets_(std::move(targets)) {}
+
+  uint64_t next(uint64_t, uint64_t, uint64_t count) override { return count; }
+  void targets(uint64_t first, std::span<uint64_t> out) const override {
+    std::copy_n(targets_.begin() + static_cast<ptrdiff_t>(first), out.size(), out.begin());
+  }
+  size_t scan(const gear::base::RangePart& part, uint64_t first, uint32_t some, uint32_t* numbers,
+              uint64_t* offsets) const override {
+    size_t kept = 0;
+    for (uint64_t draw = first; draw < first + some; ++draw) {
+      if (targets_[draw] >= part.begin && targets_[draw] < part.begin + part.size) {
+        numbers[kept] = static_cast<uint32_t>(draw);
+        offsets[kept++] = targets_[draw] - part.begin;
+      }
+    }
+    return kept;
+  }
+  Position position() const override { return {}; }
+  void restore(std::span<const uint64_t>) override {}
+
+ private:
+  std::vector<uint64_t> targets_;
+};
+
 // Items that are where their targets are.
 struct Located {
   void resolve(const Index&, std::span<const uint64_t> targets, uint64_t, Anchor* anchors,
@@ -293,30 +324,20 @@ TEST_CASE("own draws: those that fall on the rank, and how far into its range") 
   REQUIRE(draws.all() == 6);
   REQUIRE(draws.begin() == 4);
   REQUIRE(draws.size() == 2);
-  const std::vector<uint64_t> targets = {0, 5, 2, 3, 4};
-  const auto scan = [&](const gear::base::RangePart& part, uint64_t first, uint32_t some,
-                        uint32_t* numbers, uint64_t* offsets) {
-    size_t kept = 0;
-    for (uint64_t draw = first; draw < first + some; ++draw) {
-      if (targets[draw] >= part.begin && targets[draw] < part.begin + part.size) {
-        numbers[kept] = static_cast<uint32_t>(draw);
-        offsets[kept++] = targets[draw] - part.begin;
-      }
-    }
-    return kept;
-  };
+  constexpr uint64_t kCount = 5;
+  const Given chance({0, 5, 2, 3, 4});
   GroupDraw drawn;
-  draws.draw(targets.size(), scan, index, Located{}, drawn);
+  draws.draw(kCount, chance, index, Located{}, drawn);
   CHECK(drawn.own_draws == std::vector<uint32_t>{1, 4});
   REQUIRE(drawn.own.size() == 2);
   CHECK(drawn.own.anchors[0].page == 1);
   CHECK(drawn.own.anchors[1].page == 0);
   CHECK(drawn.least == 1.0F / 3);
-  draws.draw(1, scan, index, Located{}, drawn);
+  draws.draw(1, chance, index, Located{}, drawn);
   CHECK(drawn.own.size() == 0);
   CHECK(drawn.least == GroupDraw::kNone);
   draws.set_totals(std::vector<uint64_t>{3, 0, 1, 0, 0, 2});  // nothing lies here
-  draws.draw(targets.size(), scan, index, Located{}, drawn);
+  draws.draw(kCount, chance, index, Located{}, drawn);
   CHECK(drawn.own.size() == 0);
   const uint64_t half = uint64_t{1} << 62;
   CHECK_NOTHROW(draws.set_totals(std::vector<uint64_t>{half, half - 1, 0, 0, 0, 0}));
@@ -339,18 +360,14 @@ struct AnyTotal {
 
 // What all ranks of these totals draw together: by draw, the rank and the target in its range.
 std::vector<std::pair<uint32_t, uint64_t>> drawn_by_all(const std::vector<uint64_t>& totals,
-                                                        uint64_t count, const Draws& law) {
+                                                        uint64_t count, const Chance& law) {
   const Index index(IndexOptions{4, kRankPageSteps});
   std::vector<std::pair<uint32_t, uint64_t>> all(count, {UINT32_MAX, 0});
   for (uint32_t rank = 0; rank < totals.size(); ++rank) {
     OwnDraws own(rank);
     own.set_totals(totals);
     GroupDraw drawn;
-    own.draw(
-        count,
-        [&](const gear::base::RangePart& part, uint64_t first, uint32_t some, uint32_t* numbers,
-            uint64_t* offsets) { return law.scan(first, some, part, numbers, offsets); },
-        index, AnyTotal{}, drawn);
+    own.draw(count, law, index, AnyTotal{}, drawn);
     for (size_t i = 0; i < drawn.own_draws.size(); ++i) {
       const Anchor& at = drawn.own.anchors[i];
       REQUIRE(all[drawn.own_draws[i]].first == UINT32_MAX);
@@ -380,11 +397,12 @@ TEST_CASE("own draws: whatever the ranks offer, each draw is found by the rank t
     if (all == 0) {
       continue;
     }
-    Draws law(round);
-    law.restore(below(uint64_t{1} << 40));
+    Independent law(round);
+    law.restore(std::vector<uint64_t>{below(uint64_t{1} << 40)});
     const uint64_t count = round == 1 ? uint64_t{1} << 20 : 1 + below(9000);
     std::vector<uint64_t> targets(count);
-    law.fill_ahead(0, all, targets);
+    law.next(all, 0, count);
+    law.targets(0, targets);
     const auto found = drawn_by_all(totals, count, law);
     for (uint64_t n = 0; n < count; ++n) {
       uint32_t owner = 0;
@@ -406,7 +424,9 @@ TEST_CASE("own draws: 64 ranks draw their shares of what they offer") {
   const auto all = static_cast<double>(std::accumulate(totals.begin(), totals.end(), uint64_t{0}));
   const uint64_t count = tries(400'000);
   std::vector<uint64_t> found(totals.size());
-  for (const auto& [rank, target] : drawn_by_all(totals, count, Draws(3))) {
+  Independent law(3);
+  law.next(std::accumulate(totals.begin(), totals.end(), uint64_t{0}), 0, count);
+  for (const auto& [rank, target] : drawn_by_all(totals, count, law)) {
     ++found[rank];
   }
   double chi_square = 0;

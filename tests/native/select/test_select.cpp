@@ -9,7 +9,7 @@
 #include "base/errors.h"
 #include "expect_message.h"
 #include "index_view.h"
-#include "select/ordered.h"
+#include "select/order.h"
 #include "select/sampler.h"
 #include "store/index/fixed_point.h"
 
@@ -116,7 +116,7 @@ void expect_distribution(Sampler& sampler, Index& index, uint64_t draws,
 TEST_CASE("uniform draws every step equally often") {
   const auto made = make_index();
   Index& index = *made;
-  const auto sampler = make_sampler(options_of(Policy::kUniform), index);
+  const auto sampler = std::make_unique<Sampler>(options_of(Policy::kUniform), index);
   expect_distribution(*sampler, index, 100000,
                       std::vector<double>(kNumSteps, 1.0 / static_cast<double>(kNumSteps)));
 }
@@ -124,7 +124,8 @@ TEST_CASE("uniform draws every step equally often") {
 TEST_CASE("uniform draws every ended episode equally often, and names its head") {
   const auto made = make_index();
   Index& index = *made;
-  const auto sampler = make_sampler(options_of(Policy::kUniform, Unit::kEpisode), index);
+  const auto sampler =
+      std::make_unique<Sampler>(options_of(Policy::kUniform, Unit::kEpisode), index);
   std::vector<int> counts(9, 0);
   for (const int step : steps_of(index, select(*sampler, index, 9000))) {
     ++counts[step % 9];
@@ -141,7 +142,7 @@ TEST_CASE("weighted draws in proportion to p^alpha") {
   for (const double alpha : {0.0, 0.6, 1.0, 2.0}) {
     SamplerOptions options = options_of(Policy::kWeighted);
     options.alpha = alpha;
-    const auto sampler = make_sampler(options, index);
+    const auto sampler = std::make_unique<Sampler>(options, index);
     std::vector<double> wanted;
     double sum = 0;
     for (uint64_t step = 0; step < kNumSteps; ++step) {
@@ -163,7 +164,7 @@ TEST_CASE("importance weights are (P / least P of the batch)^-beta") {
   SamplerOptions options = options_of(Policy::kWeighted);
   for (const double beta : {0.0, 0.4, 1.0, 1000.0}) {
     options.beta = beta;
-    const auto sampler = make_sampler(options, index);
+    const auto sampler = std::make_unique<Sampler>(options, index);
     const Selection chosen = select(*sampler, index, 64);
     const float least = *std::min_element(chosen.probabilities.begin(), chosen.probabilities.end());
     for (size_t i = 0; i < chosen.size(); ++i) {
@@ -172,16 +173,17 @@ TEST_CASE("importance weights are (P / least P of the batch)^-beta") {
       REQUIRE(chosen.weights[i] <= 1.0F);
       REQUIRE(std::fabs(static_cast<double>(chosen.weights[i]) - wanted) < 1e-5);
     }
-    CHECK(sampler->position().beta == beta);
+    CHECK(sampler->law().position().beta == beta);
   }
-  const auto weighted = make_sampler(options, index);
-  weighted->set_beta(0.0);
+  const auto weighted = std::make_unique<Sampler>(options, index);
+  weighted->law().set_beta(0.0);
   for (const float weight : select(*weighted, index, 10).weights) {
     CHECK(weight == 1.0F);
   }
-  CHECK_THROWS_AS(weighted->set_beta(-0.1), gear::base::InvalidArgument);
-  const auto uniform = make_sampler(options_of(Policy::kUniform), index);
-  expect_message<gear::base::InvalidArgument>([&] { uniform->set_beta(1.0); }, "only the Weighted");
+  CHECK_THROWS_AS(weighted->law().set_beta(-0.1), gear::base::InvalidArgument);
+  const auto uniform = std::make_unique<Sampler>(options_of(Policy::kUniform), index);
+  expect_message<gear::base::InvalidArgument>([&] { uniform->law().set_beta(1.0); },
+                                              "only the Weighted");
 }
 
 TEST_CASE("a sampler with the same seed and position continues with the same draws") {
@@ -189,11 +191,11 @@ TEST_CASE("a sampler with the same seed and position continues with the same dra
     for (const Unit unit : {Unit::kStep, Unit::kEpisode}) {
       const auto made = make_index();
       Index& index = *made;
-      const auto first = make_sampler(options_of(policy, unit), index);
-      const auto second = make_sampler(options_of(policy, unit), index);
-      const auto other = make_sampler(options_of(policy, unit, 2), index);
+      const auto first = std::make_unique<Sampler>(options_of(policy, unit), index);
+      const auto second = std::make_unique<Sampler>(options_of(policy, unit), index);
+      const auto other = std::make_unique<Sampler>(options_of(policy, unit, 2), index);
       select(*first, index, 2);
-      second->restore(first->position());
+      second->law().restore(first->law().position());
       for (int i = 0; i < 5; ++i) {
         CHECK(steps_of(index, select(*first, index, 7)) ==
               steps_of(index, select(*second, index, 7)));
@@ -201,8 +203,8 @@ TEST_CASE("a sampler with the same seed and position continues with the same dra
       if (unit == Unit::kEpisode) {
         continue;
       }
-      other->restore({});
-      first->restore({});
+      other->law().restore({});
+      first->law().restore({});
       CHECK(steps_of(index, select(*first, index, 7)) != steps_of(index, select(*other, index, 7)));
     }
   }
@@ -211,15 +213,15 @@ TEST_CASE("a sampler with the same seed and position continues with the same dra
 TEST_CASE("fifo and lifo give one end of the content, and all of it when asked for more") {
   const auto made = make_index();
   Index& index = *made;
-  const auto fifo = make_sampler(options_of(Policy::kFifo), index);
-  const auto lifo = make_sampler(options_of(Policy::kLifo), index);
+  const auto fifo = std::make_unique<Sampler>(options_of(Policy::kFifo), index);
+  const auto lifo = std::make_unique<Sampler>(options_of(Policy::kLifo), index);
   CHECK(steps_of(index, select(*fifo, index, 8)) == std::vector{0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(steps_of(index, select(*fifo, index, 2)) == std::vector{0, 1});
   CHECK(steps_of(index, select(*lifo, index, 4)) == std::vector{18, 17, 16, 15});
   CHECK(select(*fifo, index, 1000).size() == kNumSteps);
   CHECK(select(*lifo, index, 1000).size() == kNumSteps);
-  const auto oldest = make_sampler(options_of(Policy::kFifo, Unit::kEpisode), index);
-  const auto newest = make_sampler(options_of(Policy::kLifo, Unit::kEpisode), index);
+  const auto oldest = std::make_unique<Sampler>(options_of(Policy::kFifo, Unit::kEpisode), index);
+  const auto newest = std::make_unique<Sampler>(options_of(Policy::kLifo, Unit::kEpisode), index);
   CHECK(steps_of(index, select(*oldest, index, 2)) == std::vector{0, 6});
   CHECK(steps_of(index, select(*newest, index, 9)) == std::vector{8, 6, 0});
 }
@@ -227,10 +229,10 @@ TEST_CASE("fifo and lifo give one end of the content, and all of it when asked f
 TEST_CASE("topk gives the largest priorities, the lower slot first among equals") {
   const auto made = make_index();
   Index& index = *made;
-  const auto steps = make_sampler(options_of(Policy::kTopK), index);
+  const auto steps = std::make_unique<Sampler>(options_of(Policy::kTopK), index);
   CHECK(steps_of(index, select(*steps, index, 3)) == std::vector{18, 17, 16});
   CHECK(select(*steps, index, 1000).size() == kNumSteps);
-  const auto episodes = make_sampler(options_of(Policy::kTopK, Unit::kEpisode), index);
+  const auto episodes = std::make_unique<Sampler>(options_of(Policy::kTopK, Unit::kEpisode), index);
   CHECK(steps_of(index, select(*episodes, index, 2)) == std::vector{8, 6});
   const std::vector<int64_t> ids = {index.id({3, 1}, Unit::kStep), index.id({0, 2}, Unit::kStep),
                                     index.id({0, 0}, Unit::kEpisode)};
@@ -240,7 +242,7 @@ TEST_CASE("topk gives the largest priorities, the lower slot first among equals"
   CHECK(select(*episodes, index, 1).anchors[0].page == 0);
   SamplerOptions reaching = options_of(Policy::kTopK);
   reaching.lookahead = 1;  // not the last step of the open episode
-  CHECK(select(*make_sampler(reaching, index), index, 1000).size() == kNumSteps - 1);
+  CHECK(select(*std::make_unique<Sampler>(reaching, index), index, 1000).size() == kNumSteps - 1);
   CHECK(select(*steps, index, 1000).size() == kNumSteps);
 }
 
@@ -250,7 +252,7 @@ TEST_CASE("max_times_sampled empties the buffer draw by draw, under every policy
     CAPTURE(static_cast<int>(policy));
     const auto made = make_index(2);
     Index& index = *made;
-    const auto sampler = make_sampler(options_of(policy), index);
+    const auto sampler = std::make_unique<Sampler>(options_of(policy), index);
     std::vector<int> times(kNumSteps, 0);
     for (uint64_t drawn = 0; drawn < 2 * kNumSteps;) {
       const Selection chosen = select(*sampler, index, 5);
@@ -267,7 +269,8 @@ TEST_CASE("max_times_sampled empties the buffer draw by draw, under every policy
   }
   const auto made = make_index(2);
   Index& index = *made;
-  const auto episodes = make_sampler(options_of(Policy::kUniform, Unit::kEpisode), index);
+  const auto episodes =
+      std::make_unique<Sampler>(options_of(Policy::kUniform, Unit::kEpisode), index);
   CHECK(select(*episodes, index, 100).size() == 2 * kNumEnded);
 }
 
@@ -299,8 +302,8 @@ TEST_CASE("what a mask keeps out weighs nothing under every law, and costs no dr
     Index& index = *made;
     SamplerOptions options = options_of(policy);
     options.mask = mask_of_all_but(index, left);
-    const auto sampler = make_sampler(options, index);
-    CHECK(counted(options, index).counts.total() == left.size());
+    const auto sampler = std::make_unique<Sampler>(options, index);
+    CHECK(counted(options, index).total() == left.size());
     std::set<int> found;
     const bool endless = policy == Policy::kUniform || policy == Policy::kWeighted;
     const uint64_t count = endless ? 100 : left.size();
@@ -308,7 +311,7 @@ TEST_CASE("what a mask keeps out weighs nothing under every law, and costs no dr
     REQUIRE(chosen.size() == count);
     CHECK(index.take_draws().draws == count);
     if (endless) {
-      CHECK(sampler->position().draws == count);
+      CHECK(sampler->law().position().numbers.at(0) == count);
     }
     for (const int step : steps_of(index, chosen)) {
       CHECK(left.contains(step));
@@ -335,7 +338,7 @@ TEST_CASE("uniform and weighted draws through a mask are those of what it lets i
     for (const int step : left) {
       wanted[static_cast<size_t>(step)] = (alpha > 0 ? step : 1) / all;
     }
-    const auto sampler = make_sampler(options, index);
+    const auto sampler = std::make_unique<Sampler>(options, index);
     expect_distribution(*sampler, index, 20000, wanted);
   }
 }
@@ -369,7 +372,7 @@ TEST_CASE("a mask lets in what is marked again and what is appended, of that loo
   CHECK(masked->counts().total() == index.state().num_steps - 2);
   SamplerOptions options = options_of(Policy::kUniform, Unit::kEpisode);
   options.mask = mask;
-  expect_message<gear::base::InvalidArgument>([&] { make_sampler(options, index); },
+  expect_message<gear::base::InvalidArgument>([&] { std::make_unique<Sampler>(options, index); },
                                               "whole episodes");
 }
 
@@ -384,7 +387,7 @@ TEST_CASE("a sequential epoch gives every step once, in an order of its own") {
         options.drop_last = drop_last;
         const uint64_t wanted = drop_last ? kNumSteps / size * size : kNumSteps;
         CHECK(batches_per_epoch(options, index, size) == (wanted + size - 1) / size);
-        const auto sampler = make_sampler(options, index);
+        const auto sampler = std::make_unique<Sampler>(options, index);
         std::vector<std::vector<int>> epochs(3);
         for (std::vector<int>& epoch : epochs) {
           for (Selection chosen; (chosen = select(*sampler, index, size)).size() > 0;) {
@@ -410,26 +413,25 @@ TEST_CASE("a sequential epoch over a buffer that changes is given up") {
     Index& index = *made;
     SamplerOptions options = options_of(Policy::kSequential);
     options.shuffle = shuffle;
-    const auto sampler = make_sampler(options, index);
+    const auto sampler = std::make_unique<Sampler>(options, index);
     select(*sampler, index, 5);
     add_episode(index, {19, 20});
     expect_message<gear::base::InvalidArgument>([&] { select(*sampler, index, 5); }, "19 items",
                                                 "21 offered", "the next epoch begins");
     CHECK(select(*sampler, index, 100).size() == kNumSteps + 2);
     CHECK(select(*sampler, index, 100).size() == 0);
-    CHECK(sampler->position().epoch == 2);
+    CHECK(sampler->law().position().numbers.at(1) == 2);
   }
 }
 
 TEST_CASE("a position beyond its epoch ends the epoch") {
   const auto made = make_index();
   Index& index = *made;
-  const auto sampler = make_sampler(options_of(Policy::kSequential), index);
+  const auto sampler = std::make_unique<Sampler>(options_of(Policy::kSequential), index);
   SamplerPosition position;
-  position.size = kNumSteps;
-  position.draws = kNumSteps + 1;
+  position.numbers = {kNumSteps + 1, 0, kNumSteps};
   try {
-    sampler->restore(position);
+    sampler->law().restore(position);
     CHECK(select(*sampler, index, 5).size() == 0);
   } catch (const gear::base::InvalidArgument&) {  // or it is refused
   }
@@ -441,16 +443,17 @@ TEST_CASE("samplers that cannot be are refused") {
   for (const double wrong : {-0.1, std::nan(""), HUGE_VAL}) {
     SamplerOptions options = options_of(Policy::kWeighted);
     options.alpha = wrong;
-    expect_message<gear::base::InvalidArgument>([&] { make_sampler(options, index); },
+    expect_message<gear::base::InvalidArgument>([&] { std::make_unique<Sampler>(options, index); },
                                                 "[select] alpha");
     options.alpha = 0.6;
     options.beta = wrong;
-    CHECK_THROWS_AS(make_sampler(options, index), gear::base::InvalidArgument);
+    CHECK_THROWS_AS(std::make_unique<Sampler>(options, index), gear::base::InvalidArgument);
   }
   const auto made_spending = make_index(1);
   Index& spending = *made_spending;
   expect_message<gear::base::InvalidArgument>(
-      [&] { make_sampler(options_of(Policy::kSequential), spending); }, "max_times_sampled");
+      [&] { std::make_unique<Sampler>(options_of(Policy::kSequential), spending); },
+      "max_times_sampled");
 }
 
 TEST_CASE("a queue and a stack look at what they give, not at what was spent before") {
@@ -461,7 +464,7 @@ TEST_CASE("a queue and a stack look at what they give, not at what was spent bef
     CAPTURE(static_cast<int>(policy));
     Index index({kPages, kPageSteps, 0, Evict::kFifo, 1});
     const uint32_t e = add_episode(index, std::vector<float>(kPages * kPageSteps, 1.0F), false);
-    const auto sampler = make_sampler(options_of(policy), index);
+    const auto sampler = std::make_unique<Sampler>(options_of(policy), index);
     const auto from = policy == Policy::kFifo ? Walk::From::kOldest : Walk::From::kNewest;
     for (uint64_t given = 0; given < kPages * kPageSteps; given += kBatch) {
       Walk walk(index, &index.steps(), from);
@@ -484,7 +487,7 @@ TEST_CASE("a queue and a stack look at what they give, not at what was spent bef
 
 TEST_CASE("a queue that is filled while it is emptied gives every step once, in order") {
   Index index({64, 4, 0, Evict::kFifo, 1});
-  const auto sampler = make_sampler(options_of(Policy::kFifo), index);
+  const auto sampler = std::make_unique<Sampler>(options_of(Policy::kFifo), index);
   uint32_t e = kNone;
   float next = 0;
   float expected = 0;
@@ -513,7 +516,7 @@ TEST_CASE("a queue that is filled while it is emptied gives every step once, in 
 TEST_CASE("an episode that was spent and evicted leaves the next one in its slot alone") {
   Index index({4, 1, 0, Evict::kFifo, 1});
   const uint32_t spent = add_episode(index, {1, 1});
-  const auto sampler = make_sampler(options_of(Policy::kFifo), index);
+  const auto sampler = std::make_unique<Sampler>(options_of(Policy::kFifo), index);
   REQUIRE(select(*sampler, index, 4).size() == 2);  // in flight
   add_episode(index, {2, 2});
   add_episode(index, {4, 4});  // evicts it

@@ -6,7 +6,8 @@
 #include "base/numbers/philox.h"
 #include "device_memory.h"
 #include "index_view.h"
-#include "select/cuda/device_select.h"
+#include "select/cuda/device_sampler.h"
+#include "select/sampler.h"
 
 using namespace gear;
 using namespace gear::select;
@@ -87,10 +88,10 @@ class SamePair {
   SamePair(Twins& twins, const SamplerOptions& options, bool masked = false)
       : twins_(twins),
         options_(options),
-        cpu_(make_sampler(through(masked ? twins.cpu_mask : nullptr), twins.cpu)),
-        gpu_(make_device_sampler(through(masked ? twins.gpu_mask : nullptr), twins.gpu,
-                                 twins.mirror, kMostItems)) {
-    REQUIRE(gpu_ != nullptr);
+        cpu_(std::make_unique<Sampler>(through(masked ? twins.cpu_mask : nullptr), twins.cpu)),
+        gpu_(std::make_unique<DeviceSampler>(through(masked ? twins.gpu_mask : nullptr), twins.gpu,
+                                             twins.mirror, kMostItems)) {
+    REQUIRE(draws_on_device(options, twins.gpu));
   }
 
   std::vector<int64_t> select(uint64_t count) {
@@ -146,15 +147,15 @@ class SamePair {
   }
 
   void set_beta(double beta) {
-    cpu_->set_beta(beta);
-    gpu_->set_beta(beta);
+    cpu_->law().set_beta(beta);
+    gpu_->law().set_beta(beta);
   }
 
   void restore(const SamplerPosition& position) {
-    cpu_->restore(position);
-    gpu_->restore(position);
+    cpu_->law().restore(position);
+    gpu_->law().restore(position);
   }
-  SamplerPosition position() const { return gpu_->position(); }
+  SamplerPosition position() const { return gpu_->law().position(); }
 
  private:
   SamplerOptions through(std::shared_ptr<store::Mask> mask) const {
@@ -169,10 +170,8 @@ class SamePair {
   }
 
   void expect_position() const {
-    CHECK(gpu_->position().draws == cpu_->position().draws);
-    CHECK(gpu_->position().epoch == cpu_->position().epoch);
-    CHECK(gpu_->position().size == cpu_->position().size);
-    CHECK(gpu_->position().beta == cpu_->position().beta);
+    CHECK(gpu_->law().position().numbers == cpu_->law().position().numbers);
+    CHECK(gpu_->law().position().beta == cpu_->law().position().beta);
   }
 
   Twins& twins_;
@@ -256,8 +255,8 @@ TEST_CASE("draws through a mask are those of the host, of pages of any size") {
           twins.add_episode();
         }
         if (policy == Policy::kSequential) {
-          pair.restore({0, static_cast<uint64_t>(round), 0, 0});
-          all.restore({0, static_cast<uint64_t>(round), 0, 0});
+          pair.restore({{0, static_cast<uint64_t>(round), 0}, 0});
+          all.restore({{0, static_cast<uint64_t>(round), 0}, 0});
         }
       }
     }
@@ -281,9 +280,9 @@ TEST_CASE("a captured selection continues the sequence, with the beta of the tim
         pair.set_beta(0.1 * round);
       }
     }
-    pair.restore({5, 0, 0, 0.3});
+    pair.restore({{5}, 0.3});
     pair.select(32);
-    CHECK(pair.position().draws == 37);
+    CHECK(pair.position().numbers.at(0) == 37);
   }
 }
 
@@ -317,7 +316,7 @@ TEST_CASE("epochs on the device hold the steps and end where those of the host d
       for (int round = 0; round < 30; ++round) {
         pair.select(13);
       }
-      pair.restore({0, 1, 0, 0});
+      pair.restore({{0, 1, 0}, 0});
       twins.add_episode();
       for (int round = 0; round < 10; ++round) {
         pair.select(29);
@@ -360,10 +359,9 @@ TEST_CASE("what has no form on the device is left to the host") {
   for (const SamplerOptions& options :
        {options_of(Policy::kFifo), options_of(Policy::kLifo), in_order,
         options_of(Policy::kWeighted, Unit::kEpisode), options_of(Policy::kTopK, Unit::kEpisode)}) {
-    CHECK(make_device_sampler(options, twins.gpu, twins.mirror, 8) == nullptr);
+    CHECK_FALSE(draws_on_device(options, twins.gpu));
   }
   SamplerOptions wrong = options_of(Policy::kWeighted);
   wrong.alpha = -1;
-  CHECK_THROWS_AS(make_device_sampler(wrong, twins.gpu, twins.mirror, 8),
-                  gear::base::InvalidArgument);
+  CHECK_THROWS_AS(DeviceSampler(wrong, twins.gpu, twins.mirror, 8), gear::base::InvalidArgument);
 }

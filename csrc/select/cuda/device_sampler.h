@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "select/law.h"
+#include "store/mirror/cuda/device_index.h"
+
+namespace gear::select {
+
+/// Where a selection goes: device memory for one entry an item.
+struct DeviceDraw {
+  uint32_t* slots;       ///< of the anchors
+  float* probabilities;  ///< with which each was drawn; 1 where there was no chance in it
+  float* weights;        ///< importance weights; 1 unless the law has any
+  /// These three, or none of them: what a plan would say of the anchors by themselves.
+  int64_t* ids = nullptr;
+  int32_t* lengths = nullptr;  ///< 1: the anchor's own step is there
+  bool* mask = nullptr;        ///< true
+};
+
+/// Kernels that make selections: of one kind of space and chance.
+class DeviceSelection {
+ public:
+  virtual ~DeviceSelection() = default;
+
+  /// Enqueues the selection of so many items that the law has just accounted for. One or two
+  /// launches (kTopK: 8 and a sort). No allocation, no waiting.
+  virtual void launch(const Law& law, uint64_t items, const DeviceDraw& out) = 0;
+  /// The law's position was set anew.
+  virtual void restore(const Law&) {}
+  /// Whether launch() has the same effect when captured and replayed.
+  virtual bool capturable() const = 0;
+};
+
+/// Draws on a GPU by a law, from a mirror: the same steps, probabilities and weights, to the bit,
+/// as the CPU's Sampler of the same options after the same calls.
+///
+///   mirror.sync();                                 // under the shard's lock, with the two below
+///   items = sampler.advance(batch_size);           // host: what the next selection will hold
+///   if (items > 0) sampler.launch(items, out);     // device: makes it, on the mirror's stream
+///
+/// What changes from one launch to the next (the number of draws made, beta) lives in device memory
+/// where capturable(): launch() may then be captured into a CUDA graph, and replaying the graph
+/// after an advance() of the same number of items is the same as calling it.
+class DeviceSampler {
+ public:
+  /// Under the shard's lock, after Shard::settle(); for what draws_on_device() says. Throws as Law,
+  /// OutOfMemory.
+  DeviceSampler(const SamplerOptions& options, store::Index& index, store::DeviceIndex& mirror,
+                uint64_t most_items);
+
+  Law& law() { return law_; }
+  const Law& law() const { return law_; }
+
+  /// Accounts for the next selection of up to `count` items, in the index's counters too, and
+  /// returns how many it will hold; 0 at the end of an epoch, whose successor starts with the next
+  /// call. Throws InvalidArgument as Sampler::select. Something may be drawn: the caller has seen
+  /// to that.
+  uint64_t advance(uint64_t count);
+  /// The selection that the last advance() accounted for: at most the most_items that the sampler
+  /// was made for.
+  void launch(uint64_t items, const DeviceDraw& out) { selection_->launch(law_, items, out); }
+  bool capturable() const { return selection_->capturable(); }
+
+ private:
+  Law law_;
+  store::Index& index_;
+  uint64_t most_items_;
+  std::shared_ptr<store::Drawable> steps_;  // null: episodes
+  std::unique_ptr<DeviceSelection> selection_;
+  uint64_t seen_ = 0;  // changes of the law
+};
+
+/// Whether laws of these options draw on the GPU. The others do on the host: Fifo, Lifo, Sequential
+/// in order, episodes under Weighted and TopK, and all over an index with max_times_sampled.
+bool draws_on_device(const SamplerOptions& options, const store::Index& index);
+
+/// Of items one wide: independent, or of a shuffled epoch.
+std::unique_ptr<DeviceSelection> make_device_equal(const Law& law, store::DeviceIndex& mirror);
+/// Of steps by their weights, independent.
+std::unique_ptr<DeviceSelection> make_device_weighted(const Law& law, store::DeviceIndex& mirror);
+/// Of steps by priority, the largest first.
+std::unique_ptr<DeviceSelection> make_device_topk(const Law& law, store::DeviceIndex& mirror,
+                                                  uint64_t most_items);
+
+}  // namespace gear::select
