@@ -176,6 +176,7 @@ class VectorWriter:
         Ends open episodes; returns how many it has cut.
         """
     def _end_episodes(self, terminated: bool, **kwargs) -> None: ...
+    def _flush_last(self) -> None: ...
     def append(self, **kwargs) -> None:
         """
         Appends a step of each environment: every column as [N, *shape], and optionally

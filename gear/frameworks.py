@@ -149,13 +149,18 @@ def torch_stream(torch: Any) -> Callable[[int], int]:
     return lambda device: int(torch.cuda.current_stream(device).cuda_stream)
 
 
+MAY_BE_OVERWRITTEN = -1
+
+
 def stream_of(array: Any, device: int) -> int | None:
-    """The handle of the stream on which the array's framework works on that GPU at the moment;
-    None where it is not known: of frameworks whose arrays nothing overwrites (JAX)."""
-    if hasattr(array, "is_cuda"):
-        return torch_stream(sys.modules["torch"])(device)
-    if type(array).__module__.partition(".")[0] == "cupy":
+    """The handle of the stream on which the array's framework works on that GPU at the moment.
+    Where it is not known: None of JAX, whose arrays nothing overwrites, else MAY_BE_OVERWRITTEN."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return torch_stream(torch)(device)
+    framework = type(array).__module__.partition(".")[0]
+    if framework == "cupy":
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(device):
             return int(cupy.cuda.get_current_stream().ptr)
-    return None
+    return None if framework in ("jax", "jaxlib") else MAY_BE_OVERWRITTEN

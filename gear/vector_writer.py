@@ -45,11 +45,13 @@ class VectorWriter(InProcess, _core.VectorWriter):
       closing step.
 
     Arrays on a GPU, by DLPack, have the columns' own dtypes (``priority``: float32 ``[N]``). Where
-    the buffer is in the memory of that GPU, nobody waits for them: arrays of torch and CuPy may be
-    overwritten by what is put on their current stream next. With flags, ``mask`` or ``priority``
-    there, a call is stored by the next call of the writer, or by `flush`, which raises what is
-    wrong with it; `end_episode`, `close`, ``episodes`` and ``ended`` flush. On other tiers
-    ``append`` fetches them, and waits.
+    the buffer is in the memory of that GPU, arrays of torch and CuPy may be overwritten by what is
+    put on their current stream next, and ``append`` does not wait for them; it does for arrays that
+    something may overwrite on a stream that is not known. With flags, ``mask`` or ``priority``
+    there, a call is stored by the next call of the writer, or by `flush`: that waits for these,
+    and raises what is wrong with them, in which case it takes nothing of its own arrays.
+    `end_episode`, `close`, ``episodes`` and ``ended`` flush. Such a call takes no object array as
+    ``final``, and of arrays on the host it checks all rows. Other tiers fetch arrays, and wait.
 
     Everything is checked before anything is stored. ``append`` raises InvalidArgument for a
     missing, unknown or misshapen column or flag and for a bad value; OutOfMemory if so many
@@ -60,7 +62,8 @@ class VectorWriter(InProcess, _core.VectorWriter):
 
     At the end of a ``with`` block, open episodes end as truncated, without a closing step, and the
     logger ``gear`` says how many. Only one thread at a time may use a writer. In a forked child of
-    the process that made the buffer, all but `close` and ``episodes`` raise InvalidArgument.
+    the process that made the buffer, all but `close`, ``episodes`` and ``ended`` raise
+    InvalidArgument.
     """
 
     _instead = "make a writer in the thread that appends, with buffer.writer()"
@@ -127,7 +130,19 @@ class VectorWriter(InProcess, _core.VectorWriter):
         self._cut(kind)
 
     def _cut(self, kind: type[BaseException] | None) -> None:
-        cut = self._close()
+        """Closes, and warns where episodes were open; kind: the exception that is under way."""
+        log = logging.getLogger("gear")
+        try:
+            self._flush_last()
+        except Exception as error:
+            if kind is None:
+                raise
+            log.warning("[ingest] a writer's last call is not stored: %s", error)
+        finally:
+            self._warn_of_cut(self._close(), kind)
+
+    @staticmethod
+    def _warn_of_cut(cut: int, kind: type[BaseException] | None) -> None:
         if cut == 0:
             return
         logging.getLogger("gear").warning(

@@ -37,7 +37,7 @@ void GpuArrays::begin() {
   }
   stream_.reset();
   others_.clear();
-  outlast_ = false;
+  outlast_ = may_be_overwritten_ = false;
   capsules_.clear();
   arrays_.clear();
   copies_.clear();
@@ -53,18 +53,20 @@ py::capsule GpuArrays::capsule_of(py::handle array) {
   if (!taken_) {
     stream_.reset();  // each is fetched by itself
   }
-  const py::object own = stream_of_(array, device);
-  if (!own.is_none() && !stream_) {
-    stream_ = own.cast<uintptr_t>();
+  const py::object said = stream_of_(array, device);
+  std::optional<uintptr_t> own;
+  if (said.is_none() || said.cast<int64_t>() == kMayBeOverwritten) {
+    outlast_ = true;
+    may_be_overwritten_ |= !said.is_none();
+  } else {
+    own = said.cast<uintptr_t>();
   }
   if (!stream_) {
-    stream_ = taken_ ? taken_->stream() : uintptr_t{0};
+    stream_ = own ? *own : taken_ ? taken_->stream() : uintptr_t{0};
   }
-  const bool at_home = !own.is_none() && own.cast<uintptr_t>() == *stream_;
-  if (own.is_none()) {
-    outlast_ = true;
-  } else if (!at_home) {
-    others_.push_back(own.cast<uintptr_t>());
+  const bool at_home = own == stream_;
+  if (own && !at_home) {
+    others_.push_back(*own);
   }
   const auto consumer = static_cast<intptr_t>(*stream_);
   const py::capsule capsule =
@@ -91,6 +93,9 @@ void GpuArrays::add(const std::byte* data, uint64_t bytes, bool to_host, const s
 }
 
 void GpuArrays::take() {
+  if (arrays_.empty()) {
+    return;
+  }
   std::vector<const std::byte*> copies(arrays_.size());
   auto end = taken_->take(arrays_, *stream_, others_, copies);
   for (size_t i = 0; i < copies.size(); ++i) {
@@ -98,8 +103,11 @@ void GpuArrays::take() {
   }
   if (outlast_) {
     lasting_.emplace_back(std::move(end), std::move(capsules_));
+    capsules_.clear();
   }
-  capsules_.clear();
+  if (may_be_overwritten_) {
+    taken_->wait();
+  }
 }
 
 }  // namespace gear::bindings

@@ -25,9 +25,9 @@ class PyVectorWriter {
                  const std::vector<std::optional<std::string>>& ended,
                  std::optional<double> timeout_s, py::function stream_of)
       : shard_(std::move(shard)),
+        gpu_(std::make_unique<GpuArrays>(*shard_, std::move(stream_of))),
         writer_(std::make_unique<store::VectorWriter>(shard_, num_environments, next_step, episodes,
                                                       states(ended))),
-        gpu_(std::in_place, *shard_, std::move(stream_of)),
         given_(shard_->shared_schema()),
         terminated_(num_environments),
         truncated_(num_environments),
@@ -40,18 +40,20 @@ class PyVectorWriter {
     }
   }
 
-  // A call that was not stored when its writer was dropped.
+  // A call that is put off yet is stored, as far as a rate limit lets it in at once.
   ~PyVectorWriter() {
-    if (!put_off_ || !writer_ || shard_->forked()) {
-      return;
+    closing_now_ = true;
+    if (put_off_ && writer_ && !shard_->forked()) {
+      try {
+        flush_call();
+      } catch (const std::exception& error) {
+        base::log(
+            base::Level::kWarning,
+            base::cat("[ingest] a dropped writer could not store its last call: ", error.what()));
+      }
     }
-    try {
-      flush_call();
-    } catch (const std::exception& error) {
-      base::log(
-          base::Level::kWarning,
-          base::cat("[ingest] a dropped writer could not store its last call: ", error.what()));
-    }
+    writer_.reset();
+    give_up_gpu();
   }
 
   void append(const py::kwargs& columns) {
@@ -79,7 +81,7 @@ class PyVectorWriter {
     if (put_off) {
       own_arrays();
     }
-    take();
+    gpu_->take();
     if (put_off) {
       put_off_ = true;
     } else {
@@ -93,6 +95,13 @@ class PyVectorWriter {
     flush_call();
   }
 
+  // The same before close(), where there is anything to store.
+  void flush_last() {
+    if (!calls_.is_inside() && put_off_ && !shard_->forked()) {
+      flush();
+    }
+  }
+
   void end_episodes(bool terminated, const py::kwargs& given) {
     const OneThread::Turn turn(calls_);
     require_open("end_episode");
@@ -100,12 +109,10 @@ class PyVectorWriter {
     const Kept kept(*this);
     gpu_->begin();
     call_ = {};
-    bool on_gpu = read_flags(given, kMask, mask_, nullptr, call_.mask);
-    if (on_gpu) {
-      take();
+    if (read_flags(given, kMask, mask_, nullptr, call_.mask)) {
+      gpu_->take();
       gpu_->wait();
       fill_flags();
-      gpu_->release();
       gpu_->begin();
     }
     const py::handle last = PyDict_GetItemWithError(given.ptr(), kFinal);
@@ -117,9 +124,8 @@ class PyVectorWriter {
         }
       }
       read_final(last, &ending);
-      take();
+      gpu_->take();
     }
-    const Released released(*gpu_);
     writer_->end_episodes(call_, terminated);
   }
 
@@ -158,28 +164,17 @@ class PyVectorWriter {
     }
     const py::gil_scoped_release release;
     const OneThread::Turn turn(calls_, true);
-    std::exception_ptr failed;
-    if (put_off_ && writer_ && !shard_->forked()) {
-      const py::gil_scoped_acquire acquire;
-      try {
-        flush_call();
-      } catch (...) {
-        failed = std::current_exception();
-      }
-    }
     uint64_t cut = 0;
     for (uint64_t i = 0; writer_ && !shard_->forked() && i < num_environments(); ++i) {
       cut += writer_->is_running(i) ? 1 : 0;
     }
+    put_off_ = false;
     writer_.reset();
     {
       const py::gil_scoped_acquire acquire;
-      gpu_.reset();
+      give_up_gpu();
     }
     shard_.reset();
-    if (failed) {
-      std::rethrow_exception(failed);
-    }
     return cut;
   }
 
@@ -192,6 +187,7 @@ class PyVectorWriter {
       for (InputRows& input : writer_.last_) {
         input.drop();
       }
+      writer_.gpu_->drop();
     }
     Kept(const Kept&) = delete;
     Kept& operator=(const Kept&) = delete;
@@ -226,27 +222,20 @@ class PyVectorWriter {
     const std::byte* to_host = nullptr;  // where they come to
   };
 
-  // The copies of a call's arrays may go behind it, however it ends.
-  class Released {
-   public:
-    explicit Released(GpuArrays& gpu) : gpu_(gpu) {}
-    ~Released() {
-      if (gpu_.any()) {
-        gpu_.release();
-      }
+  // A GPU is the parent's: in a forked child nothing of it is touched.
+  void give_up_gpu() {
+    if (!gpu_) {
+      return;
     }
-    Released(const Released&) = delete;
-    Released& operator=(const Released&) = delete;
-
-   private:
-    GpuArrays& gpu_;
-  };
-
-  void take() {
-    if (gpu_->any()) {
-      gpu_->take();
-      gpu_->follow();
+    if (shard_->forked()) {
+      static_cast<void>(gpu_.release());
+      return;
     }
+    {
+      const py::gil_scoped_release release;
+      gpu_->end();
+    }
+    gpu_.reset();
   }
 
   // What the host has of a call that is put off is the caller's no more.
@@ -260,30 +249,33 @@ class PyVectorWriter {
     }
   }
 
-  // Stores the call that waits for its flags.
+  // Stores the call that waits for its flags. What it throws is of that call.
   void flush_call() {
     if (!put_off_) {
       return;
     }
     gpu_->wait();  // a call that is interrupted here goes on waiting
     put_off_ = false;
-    fill_flags();
     try {
+      fill_flags();
       if (priorities_on_gpu_ != nullptr) {
         const auto* priorities = reinterpret_cast<const float*>(priorities_on_gpu_);
         given_.set_priorities({priorities, num_environments()}, call_.mask);
       }
-    } catch (...) {
-      gpu_->release();
-      throw;
+      store_call(kOfTheCallBefore);
+    } catch (const base::InvalidArgument& error) {
+      throw base::InvalidArgument(base::cat(error.what(), kOfTheCallBefore));
+    } catch (const base::OutOfMemory& error) {
+      throw base::OutOfMemory(base::cat(error.what(), kOfTheCallBefore));
     }
-    store_call();
   }
+  static constexpr std::string_view kOfTheCallBefore =
+      " (of the last append, whose flags, mask or priorities lay on the GPU; nothing that is given "
+      "now is taken)";
 
   // What was read, and lies where it is to be read.
-  void store_call() {
-    const Released released(*gpu_);
-    call_.columns = {given_.rows(), given_.on_gpu()};
+  void store_call(std::string_view which = "") {
+    call_.columns = {given_.rows(), given_.on_gpu(), gpu_->taken()};
     call_.priorities = given_.priorities();
     if (!shown_.empty()) {
       std::ranges::fill(closing_, nullptr);
@@ -292,10 +284,10 @@ class PyVectorWriter {
         closing_[c] = given_.rows()[c];
         shown |= uint64_t{1} << c;
       }
-      call_.closing = {closing_, given_.on_gpu() & shown};
+      call_.closing = {closing_, given_.on_gpu() & shown, gpu_->taken()};
     }
     writer_->begin(call_);
-    write();
+    write(which);
   }
 
   static std::vector<store::EpisodeState> states(
@@ -427,6 +419,7 @@ class PyVectorWriter {
     }
     if (any) {
       call_.closing.columns = closing_;
+      call_.closing.taken = gpu_->taken();
     }
   }
 
@@ -468,13 +461,13 @@ class PyVectorWriter {
     return rows;
   }
 
-  void write() {
+  void write(std::string_view which) {
     write_within_limit(
         *shard_, num_environments() * shard_->schema().step_bytes(), timeout_s_, closing_now_,
         [&](std::optional<double> timeout_s) { return writer_->write(timeout_s); },
         [&] {
           return base::cat(writer_->num_done(), " of ", writer_->num_steps(),
-                           " environments' steps are stored");
+                           " environments' steps are stored", which);
         });
   }
 
@@ -488,8 +481,8 @@ class PyVectorWriter {
       "use a writer; make one a thread"};
   std::atomic<bool> closing_now_{false};
   std::shared_ptr<store::Shard> shard_;
+  std::unique_ptr<GpuArrays> gpu_;
   std::unique_ptr<store::VectorWriter> writer_;
-  std::optional<GpuArrays> gpu_;
   GivenSteps given_;
   Flags terminated_;
   Flags truncated_;
@@ -522,6 +515,7 @@ void register_vector_writer(py::module_& module) {
           "flush", &PyVectorWriter::flush,
           "Stores the steps of a call whose flags, mask or priorities lie on a GPU, and waits for\n"
           "these: else the next call of the writer does.")
+      .def("_flush_last", &PyVectorWriter::flush_last)
       .def("_end_episodes", &PyVectorWriter::end_episodes, py::arg("terminated"))
       .def("_close", &PyVectorWriter::close, "Ends open episodes; returns how many it has cut.")
       .def_property_readonly("episodes", &PyVectorWriter::episodes,

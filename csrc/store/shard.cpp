@@ -352,10 +352,11 @@ void Shard::copy_rows(const Place& at, Rows columns, uint64_t from, uint64_t row
 // by column, so that the host reads a column from its begin to its end.
 template <class At>
 void Shard::copy_rows(const EnvironmentRows& given, uint64_t count, At at) {
-  std::vector<RowSink::DeviceColumn> on_device;
+  device_columns_.clear();
   for (size_t c = 0; c < given.columns.size(); ++c) {
     if ((given.on_device >> c & 1) != 0) {
-      on_device.push_back({given.columns[c], layout_.column_offset[c], layout_.step_bytes[c]});
+      device_columns_.push_back(
+          {given.columns[c], layout_.column_offset[c], layout_.step_bytes[c]});
       continue;
     }
     for (uint64_t i = 0; i < count; ++i) {
@@ -363,15 +364,17 @@ void Shard::copy_rows(const EnvironmentRows& given, uint64_t count, At at) {
       copy_rows(*place, c, row_of(given.columns, c, row), 1);
     }
   }
-  if (on_device.empty()) {
+  if (device_columns_.empty()) {
     return;
   }
-  std::vector<RowSink::RowMove> moves(count);
+  moves_.resize(count);
   for (uint64_t i = 0; i < count; ++i) {
     const auto [place, row] = at(i);
-    moves[i] = {place->page, static_cast<uint32_t>(place->row), static_cast<uint32_t>(row)};
+    moves_[i] = {place->page, static_cast<uint32_t>(place->row), static_cast<uint32_t>(row)};
   }
-  rows_->write_rows(on_device, moves);
+  given.taken->begin_read();
+  rows_->write_rows(device_columns_, moves_);
+  given.taken->end_read();
 }
 
 const std::byte* Shard::row_of(Rows columns, size_t column, uint64_t row) const {
@@ -457,8 +460,9 @@ bool Shard::append(const EnvironmentSteps& steps, uint64_t& done, std::optional<
   check_process("append");
   GEAR_CHECK(steps.given.columns.size() == layout_.step_bytes.size());
   GEAR_CHECK(steps.priorities.empty() || steps.priorities.size() == steps.places.size());
+  std::optional<uint32_t> checksum;
   if (steps.given.on_device != 0) {
-    identify_by_rows_on_device(steps);
+    checksum = checksum_on_device(steps);
   }
   auto held = lock();
   const auto left = [&] { return steps.places.subspan(done); };
@@ -470,7 +474,7 @@ bool Shard::append(const EnvironmentSteps& steps, uint64_t& done, std::optional<
         leave_unfilled(left());
         return false;
       }
-      append(held, steps, done, count);
+      append(held, steps, done, count, checksum);
       done += count;
       tell();
     }
@@ -486,11 +490,11 @@ bool Shard::append(const EnvironmentSteps& steps, uint64_t& done, std::optional<
 
 // What the first step of all tells of a buffer: of rows on a GPU the host has to wait for them,
 // once in the buffer's life, and without the lock.
-void Shard::identify_by_rows_on_device(const EnvironmentSteps& steps) {
+std::optional<uint32_t> Shard::checksum_on_device(const EnvironmentSteps& steps) {
   {
     const auto held = lock();
     if (!is_new() || steps.places.empty()) {
-      return;
+      return std::nullopt;
     }
   }
   std::vector<const std::byte*> row = row_of_all(steps.given.columns, steps.rows[0]);
@@ -498,23 +502,21 @@ void Shard::identify_by_rows_on_device(const EnvironmentSteps& steps) {
   for (size_t c = 0; c < row.size(); ++c) {
     if ((steps.given.on_device >> c & 1) != 0) {
       fetched[c].resize(layout_.step_bytes[c]);
-      rows_->fetch(fetched[c], row[c]);
+      steps.given.taken->fetch(fetched[c], row[c]);
       row[c] = fetched[c].data();
     }
   }
-  const auto held = lock();
-  if (is_new()) {
-    index_.identify(checksum_of_row(row, layout_));
-  }
+  return checksum_of_row(row, layout_);
 }
 
 // Of the places from `first` on, that many, which have room.
 void Shard::append(std::unique_lock<std::mutex>& held, const EnvironmentSteps& steps,
-                   uint64_t first, uint64_t count) {
+                   uint64_t first, uint64_t count, std::optional<uint32_t> checksum) {
   const auto places = steps.places.subspan(first, count);
   const auto rows = steps.rows.subspan(first, count);
   if (is_new()) {
-    index_.identify(checksum_of_row(row_of_all(steps.given.columns, rows[0]), layout_));
+    index_.identify(checksum ? *checksum
+                             : checksum_of_row(row_of_all(steps.given.columns, rows[0]), layout_));
   }
   const bool locked = copies_locked(count);
   if (!locked) {

@@ -136,10 +136,11 @@ class Shard {
   void end_episode(Place& at, EpisodeState state, double weight, Rows closing);
 
   /// Columns of several environments, one pointer each, to a row an environment. Those of the bits
-  /// `on_device` lie in memory of the region's GPU, as TakenArrays hold them.
+  /// `on_device` are copies that `taken` holds, on the region's GPU.
   struct EnvironmentRows {
     Rows columns;
     uint64_t on_device = 0;
+    TakenArrays* taken = nullptr;
   };
   /// A step of each of several environments.
   struct EnvironmentSteps {
@@ -260,9 +261,9 @@ class Shard {
   uint64_t lease_closing(std::unique_lock<std::mutex>& lock, std::span<const EnvironmentEnd> ends);
   void copy_closing(std::unique_lock<std::mutex>& lock, bool locked,
                     std::span<const EnvironmentEnd> ends, const EnvironmentRows& closing);
-  void identify_by_rows_on_device(const EnvironmentSteps& steps);
+  std::optional<uint32_t> checksum_on_device(const EnvironmentSteps& steps);
   void append(std::unique_lock<std::mutex>& lock, const EnvironmentSteps& steps, uint64_t first,
-              uint64_t count);
+              uint64_t count, std::optional<uint32_t> checksum);
   void require_pages(std::unique_lock<std::mutex>& lock, std::span<Place* const> places);
   void leave_unfilled(std::span<Place* const> places);
   bool copies_locked(uint64_t rows) const;
@@ -296,7 +297,9 @@ class Shard {
   Mirrors mirrors_;
   std::unique_ptr<IndexPublisher> publisher_;  // null: nobody reads the index but by its lock
   std::unique_ptr<RowSink> rows_;              // tier kDevice
-  std::vector<float> default_priorities_;      // of a page of steps that were given none
+  std::vector<RowSink::DeviceColumn> device_columns_;  // of one call
+  std::vector<RowSink::RowMove> moves_;                // likewise
+  std::vector<float> default_priorities_;              // of a page of steps that were given none
   base::Origin origin_;
   // Pages went while most slots were empty: not yet, to be told, told.
   enum class ShortEpisodes : uint8_t { kUnseen, kSeen, kTold };

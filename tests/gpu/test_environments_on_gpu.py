@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -227,12 +228,116 @@ def test_a_bad_priority_on_the_gpu_is_found_by_the_next_call(gpu) -> None:
         writer.append(
             **given_on("cuda", 1), priority=torch.full((COUNT,), torch.nan, device="cuda")
         )
-        with pytest.raises(gear.InvalidArgument, match="priority nan"):
+        with pytest.raises(gear.InvalidArgument, match=r"priority nan.*of the last append"):
             writer.append(**given_on("cuda", 2))
         assert len(buffer) == 0
         writer.append(**given_on("cuda", 3))
         writer.close()
         assert len(buffer) == COUNT
+
+
+class OfAnotherFramework:
+    """An array of which nobody knows the stream, as of Warp: only its DLPack."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __dlpack_device__(self) -> Any:
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        return self.tensor.__dlpack__(**arguments)
+
+
+def test_arrays_of_unknown_frameworks_may_be_overwritten_at_once(gpu) -> None:
+    """Beside arrays of torch, and by themselves."""
+    with (
+        gpu.place("device").buffer(SCHEMA, 400, page_steps=4) as buffer,
+        gear.ReplayBuffer(SCHEMA, 400, page_steps=4) as wanted,
+    ):
+        writer = buffer.writer(COUNT, autoreset="same_step")
+        by_host = wanted.writer(COUNT, autoreset="same_step")
+        for seed in range(40):
+            by_host.append(**given_on("cpu", seed))
+            there = given_on(gpu.device, seed)
+            writer.append(
+                **{
+                    name: OfAnotherFramework(tensor) if seed % 2 or i % 2 else tensor
+                    for i, (name, tensor) in enumerate(there.items())
+                }
+            )
+            for tensor in there.values():
+                tensor.zero_()
+        writer.close()
+        by_host.close()
+        assert stored(buffer) == stored(wanted)
+
+
+def test_a_loader_that_captures_graphs_beside_a_writer(gpu) -> None:
+    """In another thread: both work on the stream of the pages' mirror."""
+    with gpu.place("device").buffer(SCHEMA, 4000, page_steps=4) as buffer:
+        writer = buffer.writer(COUNT, autoreset="same_step")
+        writer.append(**given_on(gpu.device))
+        writer.flush()
+        failed: list[BaseException] = []
+
+        def draw() -> None:
+            try:
+                for _ in range(12):
+                    to = gpu.to_gpu() or {"framework": "torch"}
+                    loader = buffer.loader(8, outputs={"obs": gear.Step(0, "obs")}, **to)
+                    for _ in range(30):
+                        next(loader)
+                    loader.close()
+            except BaseException as error:  # noqa: BLE001  # for the thread that waits
+                failed.append(error)
+
+        thread = threading.Thread(target=draw)
+        thread.start()
+        calls = 0
+        while thread.is_alive():
+            writer.append(**given_on(gpu.device, calls))
+            calls += 1
+        thread.join()
+        writer.close()
+        assert not failed, failed
+        assert buffer.stats()["steps_inserted"] == COUNT * (calls + 1)
+
+
+def test_a_stream_that_is_captured_is_refused(gpu) -> None:
+    if gpu.rehearsal:
+        pytest.skip("host memory has no graphs")
+    with gpu.place("device").buffer(SCHEMA, 400, page_steps=4) as buffer:
+        writer = buffer.writer(COUNT, autoreset="same_step")
+        given = given_on("cuda")
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with (
+            torch.cuda.graph(graph, capture_error_mode="thread_local"),
+            pytest.raises(gear.InvalidArgument, match="captured into a CUDA graph"),
+        ):
+            writer.append(**given)
+        writer.append(**given)
+        writer.close()
+        assert len(buffer) == COUNT
+
+
+def test_a_dropped_writer_does_not_wait_for_a_rate_limit(gpu, caplog) -> None:
+    if gpu.rehearsal:
+        pytest.skip("flags in host memory are read at once")
+    limit = gear.RateLimit(samples_per_insert=1.0, min_steps=COUNT, slack=2.0 * COUNT)
+    with gpu.place("device").buffer(SCHEMA, 400, page_steps=4, rate_limit=limit) as buffer:
+        writers = [buffer.writer(COUNT, autoreset="same_step", timeout_s=0.2)]
+
+        def until_the_limit() -> None:
+            for call in range(20):
+                writers[0].append(**given_on("cuda", call))
+
+        with pytest.raises(TimeoutError, match="of the last append"):
+            until_the_limit()
+        writers[0].append(**given_on("cuda", 30))
+        writers.clear()
+        assert "could not store its last call" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -44,11 +44,11 @@ uint32_t Drawable::reached(uint32_t p) const {
 }
 
 void Drawable::opened(uint32_t e) {
+  weights_.drop_unused();
   if (e >= reached_.size()) {
     reached_.resize(e + 1);
   }
   reached_[e] = {state_.episodes[e].begin, kNone};
-  weights_.drop_unused();  // now and then: those that nobody holds any more
   if (lists_) {
     lists_->opened(e);
   }
@@ -115,6 +115,7 @@ void Drawable::set_count(uint32_t p, uint64_t count) {
 }
 
 void Drawable::drops_head(uint32_t e) {
+  weights_.drop_unused();
   const uint32_t p = state_.episodes[e].head;
   const uint32_t shown = reached(p);
   ++version_;

@@ -41,11 +41,11 @@ void Dirty::Reader::take(uint64_t num_episodes, std::vector<uint32_t>& pages,
 
 void Dirty::Log::write(uint32_t number, uint64_t now) {
   constexpr size_t kSpare = 64;
-  last_[number] = now;
   if (entries_.size() >= 2 * last_.size() + kSpare) {
     std::erase_if(entries_, [this](const Entry& entry) { return !is_last(entry); });
   }
   entries_.push_back({now, number});
+  last_[number] = now;  // behind what may fail
 }
 
 void Dirty::Log::since(uint64_t then, std::vector<uint32_t>& numbers) const {

@@ -17,8 +17,9 @@ namespace gear::store {
 ///                               │         └── the last change
 ///                               └── a reader's cursor: 4 and 1 are new to it
 ///
-/// What is new to every reader already is not written into the log again. Cost: O(1) a change;
-/// without readers none. With some 40 bytes a page and 40 an episode at most, and once priorities
+/// What is new to every reader already is not written into the log again. Cost: O(1) a change,
+/// amortised: the log is cleared of what counts no more when it is twice as long as what there is;
+/// without readers none. With some 64 bytes a page and 64 an episode at most, and once priorities
 /// are followed a bit a step.
 class Dirty {
  public:

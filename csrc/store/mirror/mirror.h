@@ -80,8 +80,7 @@ class Mirror {
 
 /// Rows on their way into a region of device memory, collected in page-locked memory and written by
 /// the stream of the region's home mirror: a gather that was put on it earlier sees the old rows,
-/// one that follows the mirror's next sync() the new ones. Under the shard's lock, but for wait()
-/// and fetch().
+/// one that follows the mirror's next sync() the new ones. Under the shard's lock, but for wait().
 class RowSink {
  public:
   virtual ~RowSink() = default;
@@ -116,8 +115,6 @@ class RowSink {
   virtual void flush() = 0;
   /// Returns when the region holds what was flushed.
   virtual void wait() = 0;
-  /// Memory of this GPU, once the stream has run what was put on it so far; waits for that.
-  virtual void fetch(std::span<std::byte> to, const std::byte* from) = 0;
 };
 
 /// These throw InvalidArgument in a build without CUDA, and CudaError for a GPU that is

@@ -11,12 +11,12 @@
 namespace gear::store {
 
 /// What the arrays of a call held in a GPU's memory when it was made: copies, from the stream of
-/// whoever made the arrays, which does not wait for the mirror's stream. The host waits for
-/// neither.
+/// whoever made the arrays. The host does not wait for them, and the stream waits for the mirror's
+/// only where that has not read the copies of two calls before.
 ///
 ///     caller's stream   make ── take ── may overwrite the arrays
 ///                                 │
-///     mirror's stream             └─ follow ── RowSink::write_rows ── release
+///     mirror's stream             └─ begin_read ── RowSink::write_rows ── end_read
 ///
 /// One call at a time, by one thread. Memory: two calls' arrays on the GPU.
 class TakenArrays {
@@ -33,17 +33,21 @@ class TakenArrays {
   /// One that nobody else uses (a cudaStream_t), for arrays whose own is not known.
   virtual uintptr_t stream() const = 0;
   /// Copies them on `stream`, a cudaStream_t of this GPU; what is put on the `others` from here on
-  /// comes behind that. Says where each copy will lie until release(). The arrays are to last until
-  /// the end that is returned, where nothing on these streams frees them. Throws OutOfMemory.
+  /// comes behind that. Says where each copy will lie, until the take() after the next. The arrays
+  /// are to last until the end that is returned, where nothing on these streams frees them. Throws
+  /// OutOfMemory; InvalidArgument for a stream that is captured into a graph.
   virtual std::shared_ptr<const ReadEnd> take(std::span<const Array> arrays, uintptr_t stream,
                                               std::span<const uintptr_t> others,
                                               std::span<const std::byte*> copies) = 0;
-  /// Returns when the host may read the copies that were made into its memory.
+  /// Returns when the copies are made: the host may read those in its memory. As base::Blocking
+  /// says; asks the host program meanwhile (base::check_interrupt).
   virtual void wait() = 0;
-  /// What is put on the mirror's stream from here on finds the copies.
-  virtual void follow() = 0;
-  /// The copies may be overwritten behind what the mirror's stream was given so far.
-  virtual void release() = 0;
+  /// A copy on the GPU, to the host. Likewise.
+  virtual void fetch(std::span<std::byte> to, const std::byte* copy) = 0;
+
+  // ---- around what the mirror's stream reads of the copies; under the shard's lock ----
+  virtual void begin_read() = 0;
+  virtual void end_read() = 0;
 };
 
 /// `mirror` outlives it. Throws InvalidArgument in a build without CUDA.

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "base/cuda/staging.h"
-#include "base/devices.h"
 #include "base/errors.h"
 #include "store/mirror/cuda/device_index.h"
 
@@ -197,10 +196,6 @@ class DeviceRowSink final : public RowSink {
   }
 
   void wait() override { flushed_.synchronize(); }
-
-  void fetch(std::span<std::byte> to, const std::byte* from) override {
-    base::fetch(to, from, reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(mirror_.stream())));
-  }
 
  private:
   // Room for `bytes` in the part, for a record that goes to `offset`.

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "base/cuda/staging.h"
 #include "base/errors.h"
@@ -14,33 +15,47 @@ namespace {
 
 constexpr size_t kParts = 2;
 constexpr uint64_t kAlign = 256;
-constexpr std::chrono::microseconds kPoll{20};
 
 uint64_t room_of(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 class Taken final : public ReadEnd {
  public:
-  explicit Taken(int device) : event_(base::Event::on(device)) {}
-  bool done() const noexcept override { return event_.done_or_lost(); }
-  base::Event& event() { return event_; }
-  const base::Event& event() const { return event_; }
+  explicit Taken(int device) : event(base::Event::on(device)) {}
+  bool done() const noexcept override { return event.done_or_lost(); }
 
- private:
-  base::Event event_;
+  base::Event event;
 };
+
+void wait_for(const base::Event& event) {
+  constexpr std::chrono::microseconds kPoll{20};
+  auto next_look = std::chrono::steady_clock::now() + base::kInterruptEvery;
+  while (!event.done()) {
+    {
+      const base::Blocking waiting;
+      std::this_thread::sleep_for(kPoll);
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= next_look) {
+      base::check_interrupt();
+      next_look = now + base::kInterruptEvery;
+    }
+  }
+}
 
 class DeviceTakenArrays final : public TakenArrays {
  public:
-  explicit DeviceTakenArrays(DeviceIndex& mirror)
-      : mirror_(mirror),
-        stream_(mirror.device()),
-        on_host_(base::GrowingBuffer::Place::kPinned, mirror.device()),
-        on_device_(kParts, mirror.device()) {}
+  explicit DeviceTakenArrays(DeviceIndex& mirror) : mirror_(mirror), stream_(mirror.device()) {
+    for (size_t i = 0; i < kParts; ++i) {
+      parts_.push_back({base::GrowingBuffer(base::GrowingBuffer::Place::kPinned, device()),
+                        base::GrowingBuffer(base::GrowingBuffer::Place::kDevice, device()),
+                        base::Event::on(device()), std::make_shared<Taken>(device())});
+    }
+  }
 
   ~DeviceTakenArrays() override {
-    if (taken_) {
-      taken_->event().drain();
-      mirror_.stream().drain();
+    for (const Part& part : parts_) {
+      part.taken->event.drain();
+      part.read.drain();
     }
   }
 
@@ -52,17 +67,24 @@ class DeviceTakenArrays final : public TakenArrays {
   std::shared_ptr<const ReadEnd> take(std::span<const Array> arrays, uintptr_t stream,
                                       std::span<const uintptr_t> others,
                                       std::span<const std::byte*> copies) override {
-    GEAR_CHECK(!unreleased_ && arrays.size() == copies.size());
+    GEAR_CHECK(arrays.size() == copies.size());
     const base::OnDevice current(device());
     const auto made_on = reinterpret_cast<cudaStream_t>(stream);
+    refuse_captured(made_on);
     uint64_t host_bytes = 0;
     uint64_t device_bytes = 0;
     for (const Array& array : arrays) {
       (array.to_host ? host_bytes : device_bytes) += room_of(array.bytes);
     }
-    auto taken = std::make_shared<Taken>(device());
-    std::byte* on_host = on_host_.get(host_bytes);
-    std::byte* on_device = on_device_.acquire_on_device(device_bytes, made_on);
+    now_ = (now_ + 1) % kParts;
+    Part& part = parts_[now_];
+    std::byte* on_host = part.host.get(host_bytes);
+    std::byte* on_device = part.device.get(device_bytes);
+    part.taken->event.make_wait(made_on);  // of a call that another stream made, and nobody read
+    part.read.make_wait(made_on);
+    if (part.taken.use_count() > 1) {  // somebody still holds that of the call before
+      part.taken = std::make_shared<Taken>(device());
+    }
     for (size_t i = 0; i < arrays.size(); ++i) {
       std::byte*& next = arrays[i].to_host ? on_host : on_device;
       GEAR_CUDA_TRY(
@@ -70,48 +92,56 @@ class DeviceTakenArrays final : public TakenArrays {
       copies[i] = next;
       next += room_of(arrays[i].bytes);
     }
-    taken->event().record(made_on);
+    part.taken->event.record(made_on);
     for (const uintptr_t other : others) {
-      taken->event().make_wait(reinterpret_cast<cudaStream_t>(other));
+      part.taken->event.make_wait(reinterpret_cast<cudaStream_t>(other));
     }
-    taken_ = taken;
-    unreleased_ = true;
-    return taken;
+    return part.taken;
   }
 
-  void wait() override {
-    auto next_look = std::chrono::steady_clock::now() + base::kInterruptEvery;
-    while (!taken_->event().done()) {
-      {
-        const base::Blocking waiting;
-        std::this_thread::sleep_for(kPoll);
-      }
-      const auto now = std::chrono::steady_clock::now();
-      if (now >= next_look) {
-        base::check_interrupt();
-        next_look = now + base::kInterruptEvery;
-      }
-    }
-  }
+  void wait() override { wait_for(parts_[now_].taken->event); }
 
-  void follow() override {
+  void fetch(std::span<std::byte> to, const std::byte* copy) override {
     const base::OnDevice current(device());
-    taken_->event().make_wait(mirror_.stream());
+    wait();
+    const base::Blocking waiting;
+    GEAR_CUDA_TRY(cudaMemcpyAsync(to.data(), copy, to.size(), cudaMemcpyDeviceToHost, stream_));
+    stream_.synchronize();
   }
 
-  void release() override {
+  void begin_read() override {
     const base::OnDevice current(device());
-    on_device_.release(mirror_.stream());
-    unreleased_ = false;
+    parts_[now_].taken->event.make_wait(mirror_.stream());
+  }
+
+  void end_read() override {
+    const base::OnDevice current(device());
+    parts_[now_].read.record(mirror_.stream());
   }
 
  private:
+  struct Part {
+    base::GrowingBuffer host;
+    base::GrowingBuffer device;
+    base::Event read;              // by the mirror's stream
+    std::shared_ptr<Taken> taken;  // the copies are made
+  };
+
+  // What is captured does not run now, and would draw the mirror's stream into the graph.
+  static void refuse_captured(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    GEAR_CUDA_TRY(cudaStreamIsCapturing(stream, &status));
+    if (status != cudaStreamCaptureStatusNone) {
+      throw base::InvalidArgument(
+          "[ingest] append of arrays on a GPU whose stream is being captured into a CUDA graph: "
+          "append outside of the capture, what the graph's replays have made");
+    }
+  }
+
   DeviceIndex& mirror_;
   base::Stream stream_;
-  base::GrowingBuffer on_host_;  // of one call: its copies are read before the next is taken
-  base::Staging on_device_;
-  std::shared_ptr<Taken> taken_;
-  bool unreleased_ = false;
+  std::vector<Part> parts_;
+  size_t now_ = 0;
 };
 
 }  // namespace
