@@ -73,10 +73,7 @@ TEST_CASE("a group draws what one buffer with the content of all ranks draws") {
           }
           REQUIRE(weights == chosen.weights);
           for (const auto& sampler : group.samplers) {
-            REQUIRE(sampler->law().position().numbers.at(0) ==
-                    single->law().position().numbers.at(0));
-            REQUIRE(sampler->law().position().numbers.at(1) ==
-                    single->law().position().numbers.at(1));
+            REQUIRE(sampler->law().position().numbers == single->law().position().numbers);
             REQUIRE(sampler->law().position().beta == single->law().position().beta);
           }
           for (size_t i = 0; i < chosen.size(); ++i) {  // other priorities from here on
