@@ -25,6 +25,9 @@ OLD_NAMES = {
     r"\bopen_episode\b|\bkEpisodesBefore\b": (
         "an episode gets its slot with its first page: Index::attach_page"
     ),
+    r"\bmake_(?:group_|device_)?sampler\b|\b(?:Equal|Weighted)Items\b|\bselect::Draws\b": (
+        "a law is a space and a chance: select::Law, Space, Chance"
+    ),
     r"\bstd::vector<std::function<void\(\)>>": "the intake of a shard holds records: store::Intake",
 }
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}

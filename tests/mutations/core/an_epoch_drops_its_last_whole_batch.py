@@ -3,9 +3,9 @@
 from mutations.mutation import Mutation
 
 MUTATION = Mutation(
-    file="csrc/select/epoch.cpp",
-    old="if (left == 0 || (drop_last && left < count)) {",
-    new="if (left == 0 || (drop_last && left <= count)) {",
+    file="csrc/select/chance.cpp",
+    old="if (left == 0 || (drops_last_ && left < count)) {",
+    new="if (left == 0 || (drops_last_ && left <= count)) {",
     native=[
         "a sequential epoch gives every step once, in an order of its own",
     ],
