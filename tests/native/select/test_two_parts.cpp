@@ -25,18 +25,17 @@ struct Part {
   Space space;
 };
 
-class TwoParts {
- public:
+struct TwoParts {
   TwoParts(store::Index& index, double share, const SamplerOptions& first,
            const SamplerOptions& second)
-      : parts_{{{share, Law(first), Space(first, index)},
-                {1 - share, Law(second), Space(second, index)}}} {}
+      : parts{{{share, Law(first), Space(first, index)},
+               {1 - share, Law(second), Space(second, index)}}} {}
 
   // So many items of each; what is left of a fraction goes to the first.
   void select(const store::Index& index, uint64_t count, Selection& out) {
-    const auto second = static_cast<uint64_t>(static_cast<double>(count) * parts_[1].share);
-    for (size_t p = 0; p < parts_.size(); ++p) {
-      Part& part = parts_[p];
+    const auto second = static_cast<uint64_t>(static_cast<double>(count) * parts[1].share);
+    for (size_t p = 0; p < parts.size(); ++p) {
+      Part& part = parts[p];
       const uint64_t total = part.space.total(index);
       const uint64_t items = part.law.chance()->next(total, part.space.version(index),
                                                      p == 0 ? count - second : second);
@@ -51,14 +50,14 @@ class TwoParts {
 
   float probability(const store::Index& index, store::Anchor anchor) const {
     double sum = 0;
-    for (const Part& part : parts_) {
+    for (const Part& part : parts) {
       sum += part.share *
              static_cast<double>(part.space.probability(index, anchor, part.space.total(index)));
     }
     return static_cast<float>(sum);
   }
 
-  std::array<Part, 2> parts_;
+  std::array<Part, 2> parts;
 };
 
 std::unique_ptr<store::Index> filled() {
@@ -135,13 +134,13 @@ TEST_CASE("a law of two parts draws as many of each, with the probabilities of t
   CHECK(chi_square < 99.6);  // of 59 degrees of freedom: one in a thousand
 
   // A part's position is its own, and both continue.
-  const SamplerPosition first = law.parts_[0].law.position();
-  const SamplerPosition second = law.parts_[1].law.position();
+  const SamplerPosition first = law.parts[0].law.position();
+  const SamplerPosition second = law.parts[1].law.position();
   CHECK(first.numbers == Position{kBatches * kBatch / 4});
   Selection wanted;
   law.select(*index, kBatch, wanted);
-  law.parts_[0].law.restore(first);
-  law.parts_[1].law.restore(second);
+  law.parts[0].law.restore(first);
+  law.parts[1].law.restore(second);
   Selection again;
   law.select(*index, kBatch, again);
   CHECK(std::ranges::equal(wanted.anchors, again.anchors, [](auto one, auto other) {
