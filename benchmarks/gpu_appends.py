@@ -17,7 +17,6 @@ one still waited.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import threading
 import time
@@ -27,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import gpu_report
-import machine
 import numpy as np
 import torch
 from gpu_timing import Gpu
@@ -242,15 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
     began = time.perf_counter()
     training = Training(gpu)
     report: dict[str, Any] = {
-        "machine": machine.facts()
-        | {
-            "gear": gear.__version__,
-            "torch": torch.__version__,
-            "python": sys.version.split()[0],
-            "rehearsal": gpu.rehearsal,
-            "gpu": "none: a rehearsal" if gpu.rehearsal else torch.cuda.get_device_name(0),
-            "step_ms": training.step_ms(),
-        },
+        "machine": gpu.facts() | {"step_ms": training.step_ms()},
         "runs": [],
     }
     for tier in chosen.tiers:
@@ -258,12 +248,7 @@ def main(arguments: list[str] | None = None) -> int:
             for full in (False, True):
                 report["runs"].append(measure(gpu, training, tier, sampler, full))
     report["targets"] = targets(report)
-    report["seconds"] = round(time.perf_counter() - began, 1)
-    print(f"machine: {report['machine']}")
-    gpu_report.table("appends", tuple(report["runs"][0]), report["runs"])
-    gpu_report.verdicts(report["targets"])
-    if chosen.json:
-        chosen.json.write_text(json.dumps(report, indent=1) + "\n")
+    gpu_report.finish(report, "appends", began, chosen.json)
     return 0
 
 

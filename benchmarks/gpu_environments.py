@@ -27,7 +27,6 @@ The JSON holds machine, runs, targets and seconds.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -36,7 +35,6 @@ from pathlib import Path
 from typing import Any
 
 import gpu_report
-import machine
 import torch
 from gpu_timing import Gpu
 from torch import Tensor, nn
@@ -372,23 +370,11 @@ def main(arguments: list[str] | None = None) -> int:
         torch.set_num_threads(1)
     began = time.perf_counter()
     report: dict[str, Any] = {
-        "machine": machine.facts()
-        | {
-            "gear": gear.__version__,
-            "torch": torch.__version__,
-            "python": sys.version.split()[0],
-            "rehearsal": gpu.rehearsal,
-            "gpu": "none: a rehearsal" if gpu.rehearsal else torch.cuda.get_device_name(0),
-        },
+        "machine": gpu.facts(),
         "runs": [row for updates in (1, 8) for row in run(gpu, updates)],
     }
     report["targets"] = targets(report)
-    report["seconds"] = round(time.perf_counter() - began, 1)
-    print(f"machine: {report['machine']}")
-    gpu_report.table("environments on the GPU", tuple(report["runs"][0]), report["runs"])
-    gpu_report.verdicts(report["targets"])
-    if chosen.json:
-        chosen.json.write_text(json.dumps(report, indent=1) + "\n")
+    gpu_report.finish(report, "environments on the GPU", began, chosen.json)
     return 0
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
 from typing import Any
 
 
@@ -33,6 +36,16 @@ def show(report: dict[str, Any]) -> None:
     for name, reason in report["failures"].items():
         print(f"failed: {name}: {reason.strip().splitlines()[-1]}")
     verdicts(report.get("targets", []))
+
+
+def finish(report: dict[str, Any], title: str, began: float, path: Path | None) -> None:
+    """Adds the seconds since `began`, shows the runs as a table, and writes all of it to `path`."""
+    report["seconds"] = round(time.perf_counter() - began, 1)
+    print(f"machine: {report['machine']}")
+    table(title, tuple(report["runs"][0]), report["runs"])
+    verdicts(report["targets"])
+    if path:
+        path.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def verdicts(targets: list[dict[str, Any]]) -> None:

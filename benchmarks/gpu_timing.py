@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 import warnings
 from collections import defaultdict
@@ -10,7 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import machine
 import torch
+
+import gear
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,16 @@ class Gpu:
         if self.rehearsal:
             return {"framework": "torch"}
         return {"device": self.device, "framework": "torch"} | ({"path": path} if path else {})
+
+    def facts(self) -> dict[str, Any]:
+        """Of machine and versions."""
+        return machine.facts() | {
+            "gear": gear.__version__,
+            "torch": torch.__version__,
+            "python": sys.version.split()[0],
+            "rehearsal": self.rehearsal,
+            "gpu": "none: a rehearsal" if self.rehearsal else torch.cuda.get_device_name(0),
+        }
 
     def synchronize(self) -> None:
         if not self.rehearsal:

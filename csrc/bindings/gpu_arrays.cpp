@@ -96,10 +96,10 @@ void GpuArrays::take() {
   if (arrays_.empty()) {
     return;
   }
-  std::vector<const std::byte*> copies(arrays_.size());
-  auto end = taken_->take(arrays_, *stream_, others_, copies);
-  for (size_t i = 0; i < copies.size(); ++i) {
-    *copies_[i] = copies[i];
+  places_.resize(arrays_.size());
+  auto end = taken_->take(arrays_, *stream_, others_, places_);
+  for (size_t i = 0; i < places_.size(); ++i) {
+    *copies_[i] = places_[i];
   }
   if (outlast_) {
     lasting_.emplace_back(std::move(end), std::move(capsules_));

@@ -63,6 +63,7 @@ class GpuArrays {
   bool may_be_overwritten_ = false;  // likewise, and something may write there
   std::vector<store::TakenArrays::Array> arrays_;
   std::vector<const std::byte**> copies_;
+  std::vector<const std::byte*> places_;  // theirs
 };
 
 }  // namespace gear::bindings

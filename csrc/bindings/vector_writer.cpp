@@ -218,8 +218,7 @@ class PyVectorWriter {
     }
 
     std::unique_ptr<bool[]> values;
-    const std::byte* on_gpu = nullptr;   // where they are given
-    const std::byte* to_host = nullptr;  // where they come to
+    const std::byte* to_host = nullptr;  // where those of a GPU come to
   };
 
   // A GPU is the parent's: in a forked child nothing of it is touched.
@@ -305,7 +304,7 @@ class PyVectorWriter {
   // to be there behind fill_flags().
   bool read_flags(const py::kwargs& given, PyObject* key, Flags& flags, const bool* mask,
                   const bool*& found) {
-    flags.on_gpu = flags.to_host = nullptr;
+    flags.to_host = nullptr;
     const py::handle value = PyDict_GetItemWithError(given.ptr(), key);
     if (!value || value.is_none()) {
       return false;
@@ -316,8 +315,7 @@ class PyVectorWriter {
     input.read({name, {}, base::DType::kBool}, value,
                {Lead::Of::kEnvironments, num_environments(), nullptr, &*gpu_});
     if (input.on_gpu()) {
-      flags.on_gpu = input.data();
-      gpu_->add(flags.on_gpu, num_environments(), true, &flags.to_host);
+      gpu_->add(input.data(), num_environments(), true, &flags.to_host);
       return true;
     }
     flags.fill(input.data(), mask, num_environments());

@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "base/threads/blocking.h"
 #include "base/threads/interrupt.h"
+#include "base/threads/polling.h"
 
 namespace gear::store {
 
@@ -64,18 +65,9 @@ void ShardLock::wait_for_thread(Held& held, const std::function<bool()>& done) {
 
 void ShardLock::wait_for_gpu(Held& held, const std::function<bool()>& done) {
   constexpr std::chrono::microseconds kPoll{50};
-  auto next_look = std::chrono::steady_clock::now() + base::kInterruptEvery;
-  while (!done()) {
+  for (base::Polling polling(kPoll); !done();) {
     held.unlock();
-    {
-      const base::Blocking waiting;
-      std::this_thread::sleep_for(kPoll);
-    }
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= next_look) {
-      base::check_interrupt();
-      next_look = now + base::kInterruptEvery;
-    }
+    polling.pause();
     held = lock();
   }
 }

@@ -1,13 +1,12 @@
 #include "store/mirror/taken_arrays.h"
 
 #include <chrono>
-#include <thread>
 #include <vector>
 
 #include "base/cuda/staging.h"
 #include "base/errors.h"
 #include "base/threads/blocking.h"
-#include "base/threads/interrupt.h"
+#include "base/threads/polling.h"
 #include "store/mirror/cuda/device_index.h"
 
 namespace gear::store {
@@ -15,6 +14,7 @@ namespace {
 
 constexpr size_t kParts = 2;
 constexpr uint64_t kAlign = 256;
+constexpr std::chrono::microseconds kPoll{20};
 
 uint64_t room_of(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
@@ -25,22 +25,6 @@ class Taken final : public ReadEnd {
 
   base::Event event;
 };
-
-void wait_for(const base::Event& event) {
-  constexpr std::chrono::microseconds kPoll{20};
-  auto next_look = std::chrono::steady_clock::now() + base::kInterruptEvery;
-  while (!event.done()) {
-    {
-      const base::Blocking waiting;
-      std::this_thread::sleep_for(kPoll);
-    }
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= next_look) {
-      base::check_interrupt();
-      next_look = now + base::kInterruptEvery;
-    }
-  }
-}
 
 class DeviceTakenArrays final : public TakenArrays {
  public:
@@ -99,7 +83,10 @@ class DeviceTakenArrays final : public TakenArrays {
     return part.taken;
   }
 
-  void wait() override { wait_for(parts_[now_].taken->event); }
+  void wait() override {
+    for (base::Polling polling(kPoll); !parts_[now_].taken->event.done(); polling.pause()) {
+    }
+  }
 
   void fetch(std::span<std::byte> to, const std::byte* copy) override {
     const base::OnDevice current(device());
