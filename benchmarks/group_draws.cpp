@@ -21,6 +21,7 @@
 #include "base/numbers/philox.h"
 #include "group/assignment.h"
 #include "group/global_draw.h"
+#include "select/group/group_sampler.h"
 #include "store/writer.h"
 #include "transport/loopback.h"
 
@@ -94,12 +95,12 @@ Times time_alone(const Law& law, uint32_t ranks, uint64_t batch_size) {
   select::SamplerOptions options;
   options.policy = law.policy;
   options.seed = 7;
-  const auto sampler = select::make_group_sampler(options, shard->index(), rank, ranks);
+  select::GroupSampler sampler(options, shard->index(), rank, ranks);
   const uint64_t items = batch_size * ranks;
-  const size_t offer_bytes = sampler->offer_bytes(items);
+  const size_t offer_bytes = sampler.offer_bytes();
   std::vector<std::byte> offers(offer_bytes * ranks);
   for (uint32_t r = 0; r < ranks; ++r) {
-    sampler->offer(shard->index(), items, std::span(offers).subspan(r * offer_bytes, offer_bytes));
+    sampler.offer(shard->index(), items, std::span(offers).subspan(r * offer_bytes, offer_bytes));
   }
   // The others' counts: apart from the mean as a random draw's are.
   const auto gather = [&](std::span<const uint64_t> mine, std::span<const uint64_t>,
@@ -121,7 +122,7 @@ Times time_alone(const Law& law, uint32_t ranks, uint64_t batch_size) {
   for (int i = 0; i < 60; ++i) {
     const double start = thread_us();
     do {
-      sampler->select(shard->index(), {items, offers, false, gather}, draw);
+      sampler.select(shard->index(), {items, offers, false, gather}, draw);
     } while (draw.items == 0);
     uint64_t assigned = 0;
     places.clear();

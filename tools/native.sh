@@ -40,7 +40,7 @@ if [ "$sanitizers" = none ]; then
 tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
 print(tag, tag, sysconfig.get_platform().replace("-", "_").replace(".", "_"), sep="-")')
   if ! { cmake -S . -B "$core" -DGEAR_BUILD_TESTS=ON &&
-    cmake --build "$core" --target gear_native_tests --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"; } \
+    cmake --build "$core" --target gear_native_tests gear_group_draws --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"; } \
     >"$core/tests.log" 2>&1; then
     tail -n 60 "$core/tests.log"
     echo "native: the build failed: $core/tests.log" >&2
