@@ -129,8 +129,8 @@ if [ "$sanitizers" != thread ]; then
   if [ ${#benchmark[@]} -gt 0 ]; then
     # All its cases take seconds, and a fifth of them has missed a fault.
     GEAR_TEST_SCALE=1 build/native/gear_native_tests --source-file='*/test_index_random.cpp' || status=$?
-    # 20,000 of them, in 80 s.
-    GEAR_TEST_SCALE=40 build/native/gear_native_tests --source-file='*/test_index_histories.cpp' || status=$?
+    # 20,000 of them take 80 s.
+    GEAR_TEST_SCALE=$([ -n "$nightly" ] && echo 40 || echo 4) build/native/gear_native_tests --source-file='*/test_index_histories.cpp' || status=$?
     for level in none avx2; do # the forms that this processor does not take by itself
       GEAR_SIMD=$level build/native/gear_native_tests --source-file="$of_many_forms" || status=$?
     done
