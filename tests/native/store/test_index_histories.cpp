@@ -27,7 +27,7 @@ using gear::testing::tries;
 
 namespace {
 
-constexpr uint64_t kHistories = 500;  // and 2,000 under ASan and UBSan, 20,000 by night: tools/native.sh
+constexpr uint64_t kHistories = 500;  // 2,000 under ASan, 20,000 by night: tools/native.sh
 constexpr uint64_t kMostSlots = 160;
 
 class Random {

@@ -14,7 +14,7 @@ class GearCore(CMakePackage, GearBuild):
     url = "https://files.pythonhosted.org/packages/source/g/gear-replay/gear_replay-0.1.0.tar.gz"
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="72b716045d2a7b541e39657466f1af2be6a3994400e47a5879dc184023663884")
+    version("0.1.0", sha256="0113b92ea02e51fee7ac560d6ae0c04a048001834942a65d4a9ddc77b94d78dc")
 
     def cmake_args(self):
         options = {**self.gear_options(), "GEAR_BUILD_PYTHON": "OFF"}

@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="72b716045d2a7b541e39657466f1af2be6a3994400e47a5879dc184023663884")
+    version("0.1.0", sha256="0113b92ea02e51fee7ac560d6ae0c04a048001834942a65d4a9ddc77b94d78dc")
 
     variant("c10d", default=False, description="gear_mpi: torch.distributed over MPI")
     variant("deepspeed", default=False, description="DeepSpeed beside it")
