@@ -27,7 +27,7 @@ def as_array(values: Any) -> npt.NDArray[Any]:
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise InvalidArgument(f"[store] {type(values).__name__} is no array: {error}") from error
+        raise InvalidArgument(f"[buffer] {type(values).__name__} is no array: {error}") from error
 
 
 def _with_memory(tensor: Any) -> Any:
@@ -38,14 +38,14 @@ def _with_memory(tensor: Any) -> Any:
             return tensor
     except RuntimeError as error:
         raise InvalidArgument(
-            f"[store] a tensor of shape {tuple(tensor.shape)} that is not laid out as an array: "
+            f"[buffer] a tensor of shape {tuple(tensor.shape)} that is not laid out as an array: "
             f"give a dense one ({str(error).splitlines()[0]})"
         ) from error
     if tensor._is_zerotensor():  # zeros that torch only remembers
         torch = sys.modules["torch"]
         return torch.empty_like(tensor, requires_grad=False).copy_(tensor)
     raise InvalidArgument(
-        f"[store] a tensor of shape {tuple(tensor.shape)} on {tensor.device} without memory: it "
+        f"[buffer] a tensor of shape {tuple(tensor.shape)} on {tensor.device} without memory: it "
         "was freed, or there never was any; give a tensor that holds its values"
     )
 
@@ -63,7 +63,7 @@ def as_ids(values: Any) -> npt.NDArray[np.int64]:
 
 def _bad_ids(dtype: object, shape: Sequence[int]) -> InvalidArgument:
     return InvalidArgument(
-        f"[store] ids of dtype {dtype} and shape {tuple(shape)}: int64 of one dimension is "
+        f"[buffer] ids of dtype {dtype} and shape {tuple(shape)}: int64 of one dimension is "
         "allowed; give batch.ids as they came"
     )
 
@@ -72,7 +72,7 @@ def as_priorities(values: Any) -> npt.NDArray[np.float32]:
     """Priorities as the core takes them, who refuses what is infinite, as float32 or before."""
     priorities = as_array(values)
     if priorities.dtype.kind not in "fiub":
-        raise InvalidArgument(f"[store] priorities of dtype {priorities.dtype}: give real numbers")
+        raise InvalidArgument(f"[buffer] priorities of dtype {priorities.dtype}: give real numbers")
     if priorities.dtype == np.float32:
         return priorities
     with np.errstate(over="ignore"):
@@ -114,7 +114,7 @@ def gpu_array(label: str, values: Any, *, integer: bool) -> GpuArray | None:
         raise _bad_ids(values.dtype, values.shape)
     if not fits or values.ndim != 1:
         raise InvalidArgument(
-            f"[store] {label} of dtype {values.dtype} and shape {tuple(values.shape)}: real "
+            f"[buffer] {label} of dtype {values.dtype} and shape {tuple(values.shape)}: real "
             "numbers of one dimension are allowed"
         )
     if hasattr(values, "data_ptr"):
@@ -154,7 +154,7 @@ def set_priorities(to: _core.Shard | _core.Peers, ids: Any, priorities: Any) -> 
         return to.update(as_ids(ids), as_priorities(priorities))
     if gpu_ids.size != gpu_priorities.size:
         raise InvalidArgument(
-            f"[store] update takes one priority an id; given {gpu_ids.size} ids and "
+            f"[buffer] update takes one priority an id; given {gpu_ids.size} ids and "
             f"{gpu_priorities.size} priorities"
         )
     if gpu_ids.size > 0:

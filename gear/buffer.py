@@ -116,30 +116,30 @@ class ReplayBuffer(InProcess):
 
         def check() -> dict[str, Any]:
             if not isinstance(schema, Schema):
-                raise InvalidArgument(f"[store] schema {schema!r}: give a gear.Schema")
+                raise InvalidArgument(f"[buffer] schema {schema!r}: give a gear.Schema")
             if not isinstance(rate_limit, RateLimit | None):
-                raise InvalidArgument(f"[store] rate_limit {rate_limit!r}: give a gear.RateLimit")
+                raise InvalidArgument(f"[buffer] rate_limit {rate_limit!r}: give a gear.RateLimit")
             most, steps = max_times_sampled, page_steps
             if most is not None:
-                most = check_count("[store] max_times_sampled", most, most=65535)
+                most = check_count("[buffer] max_times_sampled", most, most=65535)
             if steps is not None:
-                steps = check_count("[store] page_steps", steps)
+                steps = check_count("[buffer] page_steps", steps)
             return {
                 "schema": [repr(column) for column in schema.as_tuples()],
                 # Which GPU of its node it is on is each rank's own: "device:1".
-                "tier": check_text("[store] tier", tier).partition(":")[0],
-                "name": None if name is None else check_text("[store] name", name),
+                "tier": check_text("[buffer] tier", tier).partition(":")[0],
+                "name": None if name is None else check_text("[buffer] name", name),
                 "page_steps": steps,
-                "evict": check_text("[store] evict", evict),
+                "evict": check_text("[buffer] evict", evict),
                 "max_times_sampled": most,
                 "rate_limit": None if rate_limit is None else list(rate_limit.as_tuple()),
-                "publish": check_flag("[store] publish", publish),
-                "[capacity]": check_count("[store] capacity", capacity),
+                "publish": check_flag("[buffer] publish", publish),
+                "[capacity]": check_count("[buffer] capacity", capacity),
                 "[made up]": _core.made_up_name(),
             }
 
         with group.doing("ReplayBuffer"):
-            told = alike(group, check, "[store] ReplayBuffer")
+            told = alike(group, check, "[buffer] ReplayBuffer")
             made_up = told[0]["[made up]"]
             if page_steps is None:
                 least = min(int(one["[capacity]"]) for one in told)
@@ -188,7 +188,7 @@ class ReplayBuffer(InProcess):
 
     def _open(self) -> _core.Shard:
         if self._shard is None:
-            raise InvalidArgument("[store] this buffer is closed: make another, or load one")
+            raise InvalidArgument("[buffer] this buffer is closed: make another, or load one")
         return self._shard
 
     def _open_peers(self) -> _core.Peers:
@@ -320,7 +320,7 @@ class ReplayBuffer(InProcess):
         if envs is None and autoreset is None:
             if not (isinstance(final, str) and final == DEFAULT_FINAL) or ended is not None:
                 raise InvalidArgument(
-                    f"[ingest] final {final!r}, ended {ended!r}: of a writer of several "
+                    f"[writer] final {final!r}, ended {ended!r}: of a writer of several "
                     "environments; one of one episode at a time is told by end_episode(final={...})"
                 )
             return Writer(self._open(), episode, timeout_s)
@@ -360,7 +360,7 @@ class ReplayBuffer(InProcess):
         shard = self._open()
         if self._group.stores:
             raise InvalidArgument(
-                f"[store] update in a group whose ranks {list(self._group.stores)} have role "
+                f"[buffer] update in a group whose ranks {list(self._group.stores)} have role "
                 "'store': pulls are uniform, and nothing carries priorities to the owners of steps"
             )
         to = shard if self._peers is None else self._peers
@@ -480,7 +480,7 @@ class ReplayBuffer(InProcess):
         make = tensor_maker(framework, gpu)
         wanted = as_ids(ids)
         if len(wanted) == 0:
-            raise InvalidArgument("[collect] ids are empty: give one or more")
+            raise InvalidArgument("[buffer] collect: ids are empty: give one or more")
         core = _core.collect_ids(self._open(), wanted, tuples, packed, gpu)
         return Batch(core, output_numbers(tuples), make)
 
@@ -552,10 +552,10 @@ class ReplayBuffer(InProcess):
             return {
                 "path": check_path("[checkpoint] path", path),
                 # Which GPU of its node it is on is each rank's own: "device:1".
-                "tier": check_text("[store] tier", tier).partition(":")[0],
-                "name": None if name is None else check_text("[store] name", name),
+                "tier": check_text("[buffer] tier", tier).partition(":")[0],
+                "name": None if name is None else check_text("[buffer] name", name),
                 "rate_limit": _limit_of(rate_limit),
-                "publish": check_flag("[store] publish", publish),
+                "publish": check_flag("[buffer] publish", publish),
                 "[made up]": _core.made_up_name(),
             }
 
@@ -589,7 +589,7 @@ class ReplayBuffer(InProcess):
                 self._group.barrier()
             except TransportError as error:
                 logging.getLogger("gear").warning(
-                    "[store] a buffer was closed without its other ranks: %s", error
+                    "[buffer] a buffer was closed without its other ranks: %s", error
                 )
         self._shard = None
 
@@ -622,12 +622,12 @@ def _limit_of(
     if rate_limit is None or rate_limit == "saved":
         return rate_limit
     raise InvalidArgument(
-        f"[store] rate_limit {rate_limit!r}: give a gear.RateLimit, None for no limit, or 'saved' "
+        f"[buffer] rate_limit {rate_limit!r}: give a gear.RateLimit, None for no limit, or 'saved' "
         "for that which was saved"
     )
 
 
 def _checked_group(group: Group | None) -> Group:
     if not isinstance(group, Group | None):
-        raise InvalidArgument(f"[store] group {group!r}: give a gear.Group")
+        raise InvalidArgument(f"[buffer] group {group!r}: give a gear.Group")
     return Group.single() if group is None else group

@@ -67,29 +67,29 @@ def tensor_maker(framework: str | None, device: int = -1) -> TensorMaker:
         installed = [name for name in allowed if name == "numpy" or importlib.util.find_spec(name)]
         if not installed:
             raise InvalidArgument(
-                f"[collect] device 'cuda:{device}' needs a framework with GPU tensors and none of "
+                f"[loader] device 'cuda:{device}' needs a framework with GPU tensors and none of "
                 f"{', '.join(ON_GPU)} is installed: install one"
             )
         framework = installed[0]
     if framework not in FRAMEWORKS:
         raise InvalidArgument(
-            f"[collect] framework {framework!r}: {', '.join(FRAMEWORKS)} are allowed"
+            f"[loader] framework {framework!r}: {', '.join(FRAMEWORKS)} are allowed"
         )
     if framework == "numpy":
         if device >= 0:
             raise InvalidArgument(
-                f"[collect] framework 'numpy' holds arrays in host memory and device "
+                f"[loader] framework 'numpy' holds arrays in host memory and device "
                 f"'cuda:{device}' delivers to a GPU: use {', '.join(ON_GPU)}, or device='cpu'"
             )
         return TensorMaker(_numpy)
     if framework == "cupy" and device < 0:
         raise InvalidArgument(
-            "[collect] framework 'cupy' holds tensors on a GPU and this batch is in host memory: "
+            "[loader] framework 'cupy' holds tensors on a GPU and this batch is in host memory: "
             "use 'numpy' or 'torch', or device='cuda'"
         )
     if importlib.util.find_spec(framework) is None:
         raise InvalidArgument(
-            f"[collect] framework {framework!r} is not installed: install it or use "
+            f"[loader] framework {framework!r} is not installed: install it or use "
             f"{'numpy' if device < 0 else ', '.join(ON_GPU)!r}"
         )
     if framework == "torch":
@@ -131,7 +131,7 @@ def _torch(device: int) -> TensorMaker:
         )
     if not torch.cuda.is_available():
         raise InvalidArgument(
-            f"[collect] device 'cuda:{device}' with framework 'torch': torch {torch.__version__} "
+            f"[loader] device 'cuda:{device}' with framework 'torch': torch {torch.__version__} "
             "sees no GPU, and may be a build for CPUs: install one for CUDA, or use device='cpu'"
         )
     torch.cuda.init()

@@ -84,32 +84,32 @@ class Loader(InProcess, Iterator[Batch]):
                 _check_pull(remote, peers)
             if not isinstance(sampler, Sampler) or type(sampler) is Sampler:
                 raise InvalidArgument(
-                    f"[select] sampler {sampler!r}: Uniform, Weighted, Sequential, Fifo, Lifo and "
+                    f"[sampler] sampler {sampler!r}: Uniform, Weighted, Sequential, Fifo, Lifo and "
                     "TopK of the package gear are allowed"
                 )
-            self._timeout_s = check_timeout("[collect]", timeout_s)
+            self._timeout_s = check_timeout("[loader]", timeout_s)
             tuples = output_tuples(outputs, schema)
             gpu = _core.parse_device(str(device))
             self._make = tensor_maker(framework, gpu)
             self._outputs = output_numbers(tuples)
             given = 0
             if seed is not None:
-                given = check_count("[select] seed", seed, least=-(1 << 63), most=(1 << 64) - 1)
-            self._beta = check_between("[select] beta", getattr(sampler, "beta", 0.0), most=1)
-            size = self._batch_size = check_count("[collect] batch_size", batch_size)
-            pack = check_flag("[collect] packed", packed)
+                given = check_count("[sampler] seed", seed, least=-(1 << 63), most=(1 << 64) - 1)
+            self._beta = check_between("[sampler] beta", getattr(sampler, "beta", 0.0), most=1)
+            size = self._batch_size = check_count("[loader] batch_size", batch_size)
+            pack = check_flag("[loader] packed", packed)
             law = _law_of(sampler)
             fields: dict[str, Any] = {
                 **law,
                 "outputs": tuples,
                 "batch_size": size,
                 "packed": pack,
-                "prefetch": check_count("[collect] prefetch", prefetch, least=0),
+                "prefetch": check_count("[loader] prefetch", prefetch, least=0),
                 "beta": self._beta,
                 "device": gpu,
-                "path": check_text("[collect] path", path),
-                "locality": check_text("[collect] locality", locality),
-                "nccl": check_flag("[collect] nccl", nccl),
+                "path": check_text("[loader] path", path),
+                "locality": check_text("[loader] locality", locality),
+                "nccl": check_flag("[loader] nccl", nccl),
                 "timeout_s": self._timeout_s,
                 "pull": pulls,
             }
@@ -150,7 +150,7 @@ class Loader(InProcess, Iterator[Batch]):
         self._group = group
         self._core: _core.Collector | None = None
         with group.doing("ReplayBuffer.loader"):
-            told = alike(group, check, "[collect] ReplayBuffer.loader")[0]
+            told = alike(group, check, "[loader] ReplayBuffer.loader")[0]
             self._make_core: Callable[[int], _core.Collector] | None = made[0]
             self._seed: int = told["seed"]
             if self._own_seed:
@@ -164,7 +164,7 @@ class Loader(InProcess, Iterator[Batch]):
 
     def _open(self) -> _core.Collector:
         if self._core is None:
-            raise InvalidArgument("[collect] this loader is closed: make another")
+            raise InvalidArgument("[loader] this loader is closed: make another")
         return self._core
 
     def __iter__(self) -> Loader:
@@ -207,12 +207,12 @@ class Loader(InProcess, Iterator[Batch]):
         that they would weight by different ones is refused on all of them.
         """
         if not isinstance(self._sampler, Weighted):
-            raise InvalidArgument(f"[select] {self._sampler!r} has no beta: only Weighted has")
+            raise InvalidArgument(f"[sampler] {self._sampler!r} has no beta: only Weighted has")
         return self._beta
 
     @beta.setter
     def beta(self, value: float) -> None:
-        beta = check_between("[select] beta", value, most=1)
+        beta = check_between("[sampler] beta", value, most=1)
         self._open().set_beta(beta)
         self._beta = beta
 
@@ -267,7 +267,7 @@ class Loader(InProcess, Iterator[Batch]):
             takes.append(found)
             return {key: found[key] for key in ("seed", "draws", "epoch", "beta")}
 
-        alike(self._group, check, "[collect] Loader.load_state_dict")
+        alike(self._group, check, "[loader] Loader.load_state_dict")
         found = takes[0]
         if found["seed"] != self._seed:
             self._take_seed(found)
@@ -324,30 +324,30 @@ class Loader(InProcess, Iterator[Batch]):
 def _check_role(group: Group, pulls: bool) -> None:
     if group.role == "store":
         raise InvalidArgument(
-            f"[collect] a loader on rank {group.rank}, whose role is 'store': it holds steps, and "
+            f"[loader] a loader on rank {group.rank}, whose role is 'store': it holds steps, and "
             "the ranks with role 'train' draw"
         )
     if group.stores and not pulls:
         raise InvalidArgument(
-            f"[collect] a loader that all ranks draw with, in a group whose ranks "
+            f"[loader] a loader that all ranks draw with, in a group whose ranks "
             f"{list(group.stores)} have role 'store' and draw nothing: give remote='pull'"
         )
 
 
 def _check_pull(remote: str | None, peers: _core.Peers | None) -> None:
-    if check_text("[collect] remote", remote) != "pull":
+    if check_text("[loader] remote", remote) != "pull":
         raise InvalidArgument(
-            f"[collect] remote {remote!r}: 'pull' (this rank draws alone, from what all ranks "
+            f"[loader] remote {remote!r}: 'pull' (this rank draws alone, from what all ranks "
             "publish) or None (all ranks draw together) are allowed"
         )
     if peers is None:
         raise InvalidArgument(
-            "[collect] remote='pull' in a group of one rank: there is nobody to pull from; leave "
+            "[loader] remote='pull' in a group of one rank: there is nobody to pull from; leave "
             "remote out"
         )
     if not peers.published:
         raise InvalidArgument(
-            "[collect] remote='pull' from a buffer that publishes nothing: make it with "
+            "[loader] remote='pull' from a buffer that publishes nothing: make it with "
             "publish=True on all ranks"
         )
 
@@ -357,7 +357,7 @@ def _law_of(sampler: Sampler) -> dict[str, Any]:
     return {
         "policy": sampler.policy,
         "unit": sampler.unit,
-        "alpha": check_between("[select] alpha", getattr(sampler, "alpha", 0.0), most=MOST_ALPHA),
-        "shuffle": check_flag("[select] shuffle", getattr(sampler, "shuffle", False)),
-        "drop_last": check_flag("[select] drop_last", getattr(sampler, "drop_last", False)),
+        "alpha": check_between("[sampler] alpha", getattr(sampler, "alpha", 0.0), most=MOST_ALPHA),
+        "shuffle": check_flag("[sampler] shuffle", getattr(sampler, "shuffle", False)),
+        "drop_last": check_flag("[sampler] drop_last", getattr(sampler, "drop_last", False)),
     }

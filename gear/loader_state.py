@@ -34,17 +34,17 @@ def checked_state(state: object, ranks: int) -> dict[str, Any]:
         InvalidArgument: names the field, its value and what is allowed.
     """
     if not isinstance(state, Mapping):
-        raise InvalidArgument(f"[collect] loader state {state!r}: {GIVE}")
+        raise InvalidArgument(f"[loader] loader state {state!r}: {GIVE}")
     version = _field(state, "version")
     if version != STATE_VERSION:
         raise InvalidArgument(
-            f"[collect] loader state of version {version!r}: this GEAR reads version "
+            f"[loader] loader state of version {version!r}: this GEAR reads version "
             f"{STATE_VERSION}; a state goes with the GEAR that saved it, and a new loader goes on "
             "over the saved buffer without one"
         )
     if not isinstance(state.get("pending"), list | tuple):
         raise InvalidArgument(
-            f"[collect] loader state with pending {state.get('pending')!r}: a list of batches is "
+            f"[loader] loader state with pending {state.get('pending')!r}: a list of batches is "
             f"allowed; {GIVE}"
         )
     return {
@@ -63,13 +63,13 @@ def check_same_loader(found: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     for key, value in own.items():
         if key != "buffer" and found.get(key) != value:
             raise InvalidArgument(
-                f"[collect] loader state with {key} {found.get(key)!r}: this loader takes "
+                f"[loader] loader state with {key} {found.get(key)!r}: this loader takes "
                 f"{value!r}; make it with the options it was saved with"
                 + (", over the buffer that was saved with it" if key == "schema" else "")
             )
     if found["sampler"]["policy"] == "sequential" and found["draws"] > found["size"]:
         raise InvalidArgument(
-            f"[collect] loader state with draws {found['draws']} in an epoch of size "
+            f"[loader] loader state with draws {found['draws']} in an epoch of size "
             f"{found['size']}: {found['size']} or less is allowed; {GIVE}"
         )
 
@@ -85,7 +85,7 @@ def check_same_buffer(found: Mapping[str, Any], identity: int) -> None:
         if identity:
             here = f"this buffer is {identity:08x}"
         raise InvalidArgument(
-            f"[collect] loader state with buffer {saved:08x}: {here}; load the buffer that was "
+            f"[loader] loader state with buffer {saved:08x}: {here}; load the buffer that was "
             "saved with the state, or fill one with the same steps, before load_state_dict"
         )
 
@@ -95,7 +95,7 @@ def drawn_again(found: Mapping[str, Any], *, ranks: int, batch_size: int) -> dic
     before, now = found["ranks"] * found["batch_size"], ranks * batch_size
     if now != before:
         raise InvalidArgument(
-            f"[collect] loader state with {before} items in a batch of all {found['ranks']} "
+            f"[loader] loader state with {before} items in a batch of all {found['ranks']} "
             f"rank(s): this loader has {now}, {batch_size} on each of {ranks}; make it with as "
             "many items in all"
         )
@@ -108,13 +108,13 @@ def _field(state: Mapping[str, Any], key: str, where: str = "") -> Any:
     try:
         return state[key]
     except (KeyError, TypeError, IndexError):
-        raise InvalidArgument(f"[collect] loader state{where} lacks {key!r}: {GIVE}") from None
+        raise InvalidArgument(f"[loader] loader state{where} lacks {key!r}: {GIVE}") from None
 
 
 def _count(
     state: Mapping[str, Any], key: str, where: str = "", *, least: int = 0, most: int = MOST
 ) -> int:
-    label = f"[collect] loader state{where}: {key}"
+    label = f"[loader] loader state{where}: {key}"
     return check_count(label, _field(state, key, where), least=least, most=most)
 
 
@@ -123,15 +123,15 @@ def _beta(state: Mapping[str, Any]) -> float:
     number = isinstance(beta, int | float) and not isinstance(beta, bool)
     if not (number and 0 <= beta <= 1):
         raise InvalidArgument(
-            f"[collect] loader state: beta {beta!r}: a number from 0 to 1 is allowed"
+            f"[loader] loader state: beta {beta!r}: a number from 0 to 1 is allowed"
         )
     return float(beta)
 
 
 def _batch(one: Any, where: str) -> dict[str, Any]:
     if not isinstance(one, Mapping):
-        raise InvalidArgument(f"[collect] loader state{where}: {one!r}: {GIVE}")
-    label = f"[collect] loader state{where}"
+        raise InvalidArgument(f"[loader] loader state{where}: {one!r}: {GIVE}")
+    label = f"[loader] loader state{where}"
     before = _counts(one, "before", where)
     if len(before) != 3:
         raise InvalidArgument(f"{label}: before {before!r}: three counts are allowed; {GIVE}")
@@ -157,7 +157,7 @@ def _batch(one: Any, where: str) -> dict[str, Any]:
 
 def _counts(one: Mapping[str, Any], key: str, where: str) -> list[int]:
     values = _field(one, key, where)
-    label = f"[collect] loader state{where}: {key}"
+    label = f"[loader] loader state{where}: {key}"
     if not isinstance(values, list | tuple):
         raise InvalidArgument(f"{label} {values!r}: a list of counts is allowed; {GIVE}")
     return [check_count(label, value, least=0, most=MOST) for value in values]

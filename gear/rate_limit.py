@@ -31,8 +31,8 @@ class RateLimit:
     def as_tuple(self) -> tuple[float, int, float]:
         """samples_per_insert, min_steps, slack, checked: what the core takes."""
         label = "of the rate limit"
-        per_insert = check_number(f"[store] samples_per_insert {label}", self.samples_per_insert)
-        min_steps = check_count(f"[store] min_steps {label}", self.min_steps, least=0)
+        per_insert = check_number(f"[buffer] samples_per_insert {label}", self.samples_per_insert)
+        min_steps = check_count(f"[buffer] min_steps {label}", self.min_steps, least=0)
         if self.slack is None:
             return (per_insert, min_steps, max(1000.0, 2 * per_insert))
-        return (per_insert, min_steps, check_number(f"[store] slack {label}", self.slack))
+        return (per_insert, min_steps, check_number(f"[buffer] slack {label}", self.slack))

@@ -24,7 +24,7 @@ class Sampler:
 
     def __post_init__(self) -> None:
         if self.unit not in ("step", "episode"):
-            raise InvalidArgument(f"[select] unit {self.unit!r}: 'step' and 'episode' are allowed")
+            raise InvalidArgument(f"[sampler] unit {self.unit!r}: 'step' and 'episode' are allowed")
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class VectorWriter(InProcess, _core.VectorWriter):
         check_names(schema)
         count = num_environments(envs)
         mode = mode_of(envs, autoreset)
-        wait_s = check_timeout("[ingest]", timeout_s)
+        wait_s = check_timeout("[writer]", timeout_s)
         uids = checked_episodes(episodes, count)
         super().__init__(
             shard,
@@ -113,7 +113,7 @@ class VectorWriter(InProcess, _core.VectorWriter):
             mask: which environments.
             final: columns of the closing steps, as in ``append``.
         """
-        ended = check_flag("[ingest] terminated", terminated)
+        ended = check_flag("[writer] terminated", terminated)
         self._end_episodes(ended, mask=mask, final=final)
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class VectorWriter(InProcess, _core.VectorWriter):
         except Exception as error:
             if kind is None:
                 raise
-            log.warning("[ingest] a writer's last call is not stored: %s", error)
+            log.warning("[writer] a writer's last call is not stored: %s", error)
         finally:
             self._warn_of_cut(self._close(), kind)
 
@@ -146,7 +146,7 @@ class VectorWriter(InProcess, _core.VectorWriter):
         if cut == 0:
             return
         logging.getLogger("gear").warning(
-            "[ingest] %d environment(s) had an episode open when %s: the writer ended them as "
+            "[writer] %d environment(s) had an episode open when %s: the writer ended them as "
             "truncated, without a closing step, so that what follows their last steps is zero in a "
             "batch, and masked; call writer.end_episode(final={...}) at the end",
             cut,
@@ -159,7 +159,7 @@ def num_environments(envs: Any) -> int:
     if not isinstance(given, bool) and isinstance(given, Integral) and (count := int(given)) >= 1:
         return count
     raise InvalidArgument(
-        f"[ingest] envs {envs!r}: a number of environments, 1 or more, or a vector environment "
+        f"[writer] envs {envs!r}: a number of environments, 1 or more, or a vector environment "
         "with num_envs is allowed; a saved episode to go on with is named by episode="
     )
 
@@ -169,14 +169,14 @@ def mode_of(envs: Any, autoreset: Any) -> Autoreset:
     named = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
     if autoreset is None and named is None:
         raise InvalidArgument(
-            f"[ingest] autoreset is not given for {num_environments(envs)} environments: say how "
+            f"[writer] autoreset is not given for {num_environments(envs)} environments: say how "
             f"they reset, by one of {MODES}; gymnasium's are 'next_step' unless told otherwise "
             "(an episode to go on with is given by name: episode=)"
         )
     modes = {checked_mode(mode) for mode in (autoreset, named) if mode is not None}
     if len(modes) > 1:
         raise InvalidArgument(
-            f"[ingest] autoreset {autoreset!r}: these environments say themselves {named}: leave "
+            f"[writer] autoreset {autoreset!r}: these environments say themselves {named}: leave "
             "it out"
         )
     return modes.pop()
@@ -184,9 +184,9 @@ def mode_of(envs: Any, autoreset: Any) -> Autoreset:
 
 def checked_mode(mode: Any) -> Autoreset:
     text = getattr(mode, "name", mode)  # of gymnasium.vector.AutoresetMode
-    text = check_text("[ingest] autoreset", text).lower()
+    text = check_text("[writer] autoreset", text).lower()
     if text not in MODES:
-        raise InvalidArgument(f"[ingest] autoreset {mode!r}: one of {MODES} is allowed")
+        raise InvalidArgument(f"[writer] autoreset {mode!r}: one of {MODES} is allowed")
     return text
 
 
@@ -198,7 +198,7 @@ def check_names(schema: Schema) -> None:
             flag and (column.shape, column.dtype) != ((), "bool")
         ):
             raise InvalidArgument(
-                f"[ingest] column {column.name!r} has the name of an argument of append"
+                f"[writer] column {column.name!r} has the name of an argument of append"
                 + (" and is no bool of shape ()" if flag else "")
                 + ": a writer of several environments wants another name for it"
             )
@@ -209,21 +209,21 @@ def closing_columns(final: Any, schema: Schema, mode: Autoreset) -> list[str]:
     columns = [column.name for column in schema.columns]
     if final is not None and not isinstance(final, (str, Sequence)):
         raise InvalidArgument(
-            f"[ingest] final {final!r}: the name of a column, several, or None, of {columns}, is "
+            f"[writer] final {final!r}: the name of a column, several, or None, of {columns}, is "
             "allowed"
         )
     names = [final] if isinstance(final, str) else list(final or [])
     if mode != "next_step":
         if names not in ([], [DEFAULT_FINAL]):
             raise InvalidArgument(
-                f"[ingest] final {final!r} is for autoreset 'next_step', whose row behind an "
+                f"[writer] final {final!r} is for autoreset 'next_step', whose row behind an "
                 f"episode's end it names; of {mode!r} give append(final={{...}}) with the flag"
             )
         return []
     for name in names:
         if name not in columns:
             raise InvalidArgument(
-                f"[ingest] final {name!r} is no column, of which the row behind an episode's end "
+                f"[writer] final {name!r} is no column, of which the row behind an episode's end "
                 f"would make its closing step: name what an environment shows, of {columns}, "
                 "or None for no closing step"
             )
@@ -235,10 +235,10 @@ def checked_episodes(episodes: Any, count: int) -> list[int | None]:
         return []
     if isinstance(episodes, str) or not isinstance(episodes, Sequence) or len(episodes) != count:
         raise InvalidArgument(
-            f"[ingest] episode {episodes!r}: a list of {count}, an episode or None for each "
+            f"[writer] episode {episodes!r}: a list of {count}, an episode or None for each "
             "environment, is allowed"
         )
-    return [None if e is None else check_count("[ingest] episode", e) for e in episodes]
+    return [None if e is None else check_count("[writer] episode", e) for e in episodes]
 
 
 def checked_ends(ended: Any, uids: Sequence[int | None], mode: Autoreset) -> list[str | None]:
@@ -247,24 +247,24 @@ def checked_ends(ended: Any, uids: Sequence[int | None], mode: Autoreset) -> lis
         if ended is None:
             return []
         raise InvalidArgument(
-            f"[ingest] ended {ended!r}: for autoreset 'next_step' alone, with the episodes to go "
+            f"[writer] ended {ended!r}: for autoreset 'next_step' alone, with the episodes to go "
             "on with: episode="
         )
     if ended is None:
         raise InvalidArgument(
-            f"[ingest] episode {list(uids)}: with autoreset 'next_step' an episode may have ended "
+            f"[writer] episode {list(uids)}: with autoreset 'next_step' an episode may have ended "
             "and wait for the row that closes it, which a checkpoint does not say: give ended=, "
             "what writer.ended was when the buffer was saved, or end these episodes by "
             "buffer.writer(episode=...).end_episode(), and reset the environments"
         )
     if isinstance(ended, str) or not isinstance(ended, Sequence) or len(ended) != len(uids):
         raise InvalidArgument(
-            f"[ingest] ended {ended!r}: a list of {len(uids)}, as writer.ended gives it, is allowed"
+            f"[writer] ended {ended!r}: a list of {len(uids)}, as writer.ended gives it, is allowed"
         )
     for end, uid in zip(ended, uids, strict=True):
         if end not in (None, "terminated", "truncated") or (end is not None and uid is None):
             raise InvalidArgument(
-                f"[ingest] ended {end!r} of episode {uid}: 'terminated' and 'truncated' of an open "
+                f"[writer] ended {end!r} of episode {uid}: 'terminated' and 'truncated' of an open "
                 "episode are allowed, and None where it has not ended"
             )
     return list(ended)

@@ -120,10 +120,10 @@ def output_tuples(outputs: Outputs | None, schema: Schema) -> list[OutputTuple]:
         outputs = {column.name: Step() for column in schema}
     if not isinstance(outputs, Mapping):
         raise InvalidArgument(
-            f"[collect] outputs {outputs!r}: give a dict from names to gear.Step, gear.Window and "
+            f"[loader] outputs {outputs!r}: give a dict from names to gear.Step, gear.Window and "
             "the like"
         )
-    return [_tuple_of(check_text("[collect] output", n), output) for n, output in outputs.items()]
+    return [_tuple_of(check_text("[loader] output", n), output) for n, output in outputs.items()]
 
 
 def output_numbers(tuples: list[OutputTuple]) -> dict[str, int]:
@@ -133,7 +133,7 @@ def output_numbers(tuples: list[OutputTuple]) -> dict[str, int]:
 
 
 def _tuple_of(name: str, output: object) -> OutputTuple:
-    label = f"[collect] output {name!r}"
+    label = f"[loader] output {name!r}"
 
     def steps(what: str, value: object) -> int:
         return check_count(f"{label}: {what}", value, least=-MOST_STEPS, most=MOST_STEPS)

@@ -39,9 +39,9 @@ class Writer(InProcess, _core.Writer):
     def __init__(
         self, shard: _core.Shard, episode: int | None = None, timeout_s: float | None = None
     ) -> None:
-        wait_s = check_timeout("[ingest]", timeout_s)
+        wait_s = check_timeout("[writer]", timeout_s)
         if episode is not None:
-            episode = check_count("[ingest] episode", episode)
+            episode = check_count("[writer] episode", episode)
         super().__init__(shard, episode)
         self._set_timeout(wait_s)
 
@@ -60,11 +60,11 @@ class Writer(InProcess, _core.Writer):
             final: columns of one closing step, for example the last observation. Windows reach
                 it, samplers never draw it, and it lacks the columns that you do not give.
         """
-        ended = check_flag("[ingest] terminated", terminated)
+        ended = check_flag("[writer] terminated", terminated)
         if weight is not None:
-            weight = check_number("[ingest] weight", weight)
+            weight = check_number("[writer] weight", weight)
         if not isinstance(final, Mapping | None):
-            raise InvalidArgument(f"[ingest] final {final!r}: a dict by column is allowed")
+            raise InvalidArgument(f"[writer] final {final!r}: a dict by column is allowed")
         self._end_episode(ended, weight, None if final is None else dict(final))
 
     def close(self) -> None:
@@ -88,14 +88,14 @@ class Writer(InProcess, _core.Writer):
         log = logging.getLogger("gear")
         if kind is not None:
             log.warning(
-                "[ingest] episode %d was open when %s left its writer: the writer ended it as "
+                "[writer] episode %d was open when %s left its writer: the writer ended it as "
                 "truncated, without a closing step",
                 cut[0],
                 kind.__name__,
             )
             return
         log.warning(
-            "[ingest] episode %d was open, with %d step(s), when its writer was closed: the writer "
+            "[writer] episode %d was open, with %d step(s), when its writer was closed: the writer "
             "ended it as truncated, without a closing step, so that what follows its last step is "
             "zero in a batch, and masked; call writer.end_episode(terminated=..., final={...}) at "
             "its end",

@@ -63,7 +63,7 @@ if [ -z "$nightly" ]; then under_tsan=$(of_threads | sort -u | paste -s -d ';' -
 
 # The tests of sources that choose a form by what the processor has (base/simd.h), for --source-file.
 of_many_forms=
-mapfile -t choosing < <(grep -rl 'simd() >=' csrc)
+mapfile -t choosing < <(grep -rlE '\bpick(<\w+>)?\(' --include='*.cpp' csrc)
 for source in "${choosing[@]}"; do
   name=$(basename "$source" .cpp)
   tests=(tests/native/*/test_"${name%_cpu}"*.cpp)

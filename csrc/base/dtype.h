@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/words.h"
+
 namespace gear::base {
 
 /// Element type of a column. The values are part of the on-disk format and of the schema hash:
@@ -30,10 +32,10 @@ inline constexpr size_t kNumDTypes = 13;
 /// Bytes of one element: 1, 2, 4 or 8.
 size_t dtype_bytes(DType dtype);
 
-/// NumPy's name of the type ("float32", "bool"), and "bfloat16", which NumPy lacks.
-std::string_view dtype_name(DType dtype);
-
-/// The inverse of dtype_name. Throws InvalidArgument that lists the names allowed.
-DType parse_dtype(std::string_view name);
+/// NumPy's names of the types, and "bfloat16", which NumPy lacks.
+inline constexpr Words<DType, kNumDTypes> kDTypes{
+    "[schema] dtype",
+    {"bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16",
+     "bfloat16", "float32", "float64"}};
 
 }  // namespace gear::base

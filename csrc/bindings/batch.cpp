@@ -37,13 +37,13 @@ TensorView PyBatch::view(int kind, size_t output) const {
       return make(shared.lengths, base::DType::kI32, {items});
     case kCuSeqlens:
       if (!layout.packed) {
-        throw base::InvalidArgument("[collect] cu_seqlens belong to packed batches");
+        throw base::InvalidArgument("[batch] cu_seqlens belong to packed batches");
       }
       return make(shared.cu_seqlens, base::DType::kI32, {items + 1});
     case kMask:
       if (layout.packed) {
         throw base::InvalidArgument(
-            "[collect] a packed batch has no masks: nothing "
+            "[batch] a packed batch has no masks: nothing "
             "is padded; see lengths and cu_seqlens");
       }
       shape = {items};
@@ -75,7 +75,7 @@ TensorView PyBatch::view(int kind, size_t output) const {
 py::array PyBatch::numpy(int kind, size_t output) const {
   if (device() >= 0) {
     throw base::InvalidArgument(
-        base::cat("[collect] this batch is in the memory of GPU ", device(),
+        base::cat("[batch] this batch is in the memory of GPU ", device(),
                   ": NumPy reads host memory only; use torch, cupy or jax"));
   }
   return to_numpy(view(kind, output));

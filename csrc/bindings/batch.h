@@ -18,7 +18,7 @@ class PyBatch {
 
   uint64_t items() const { return batch_.items; }
   uint64_t bytes() const { return batch_.bytes; }
-  std::string path() const { return std::string(plan::path_name(batch_.path)); }
+  std::string path() const { return std::string(plan::kPaths.name(batch_.path)); }
   /// GPU in whose memory the tensors are; -1: host memory.
   int device() const { return batch_.delivery ? batch_.delivery->device() : -1; }
 

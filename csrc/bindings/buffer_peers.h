@@ -17,7 +17,7 @@ class BufferPeers final : public group::Peers {
   std::shared_ptr<group::PublishedShards> published;  ///< null: they may not
 
   OneThread draws{
-      "[collect] another thread draws from this buffer, and over a group all loaders of a buffer "
+      "[loader] another thread draws from this buffer, and over a group all loaders of a buffer "
       "belong into one thread: call next() of one after the other, in the same order on all ranks"};
 };
 

@@ -23,94 +23,20 @@ using plan::Batch;
 using OutputTuple = std::tuple<std::string, std::string, int64_t, int64_t, std::string, bool,
                                std::optional<std::string>, float, std::string>;
 
-plan::Pad parse_pad(const std::string& pad) {
-  if (pad == "both") {
-    return plan::Pad::kBoth;
-  }
-  if (pad == "head") {
-    return plan::Pad::kHead;
-  }
-  if (pad == "tail") {
-    return plan::Pad::kTail;
-  }
-  throw base::InvalidArgument(
-      base::cat("[collect] pad '", pad, "': 'both', 'head' and 'tail' are allowed"));
-}
-
-plan::Derived parse_derived(const std::string& name) {
-  if (name.empty()) {
-    return plan::Derived::kNone;
-  }
-  if (name == "terminated") {
-    return plan::Derived::kTerminated;
-  }
-  if (name == "is_last") {
-    return plan::Derived::kIsLast;
-  }
-  if (name == "step_index") {
-    return plan::Derived::kStepIndex;
-  }
-  throw base::InvalidArgument(base::cat("[collect] nothing is derived as '", name, "'"));
-}
-
 std::vector<plan::Output> make_outputs(const store::Schema& schema,
                                        const std::vector<OutputTuple>& tuples) {
   std::vector<plan::Output> outputs;
   for (const auto& [name, column, start, stop, pad, time_axis, dtype, scale, what] : tuples) {
-    const plan::Derived derived = parse_derived(what);
+    const plan::Derived derived = what.empty() ? plan::Derived::kNone : plan::kDerived.parse(what);
     const size_t number =
         derived == plan::Derived::kNone ? schema.index_of(column) : plan::kNoColumn;
-    outputs.push_back(
-        {name, number, start, stop, parse_pad(pad), time_axis, std::nullopt, scale, derived});
+    outputs.push_back({name, number, start, stop, plan::kPads.parse(pad), time_axis, std::nullopt,
+                       scale, derived});
     if (dtype) {
-      outputs.back().dtype = base::parse_dtype(*dtype);
+      outputs.back().dtype = base::kDTypes.parse(*dtype);
     }
   }
   return outputs;
-}
-
-store::Unit parse_unit(const std::string& unit) {
-  if (unit == "step") {
-    return store::Unit::kStep;
-  }
-  if (unit == "episode") {
-    return store::Unit::kEpisode;
-  }
-  throw base::InvalidArgument(
-      base::cat("[select] unit '", unit, "': 'step' and 'episode' are allowed"));
-}
-
-select::Policy parse_policy(const std::string& policy) {
-  using select::Policy;
-  if (policy == "uniform") {
-    return Policy::kUniform;
-  }
-  if (policy == "weighted") {
-    return Policy::kWeighted;
-  }
-  if (policy == "sequential") {
-    return Policy::kSequential;
-  }
-  if (policy == "fifo") {
-    return Policy::kFifo;
-  }
-  if (policy == "lifo") {
-    return Policy::kLifo;
-  }
-  if (policy == "topk") {
-    return Policy::kTopK;
-  }
-  throw base::InvalidArgument(base::cat("[select] no sampler '", policy, "'"));
-}
-
-plan::Path parse_path(const std::string& path) {
-  for (const plan::Path one : {plan::Path::kAuto, plan::Path::kZeroCopy, plan::Path::kStaged}) {
-    if (path == plan::path_name(one)) {
-      return one;
-    }
-  }
-  throw base::InvalidArgument(
-      base::cat("[collect] path '", path, "': 'auto', 'zero_copy' and 'staged' are allowed"));
 }
 
 // GPU number, or -1 for the CPU.
@@ -129,7 +55,7 @@ int parse_device(const std::string& device) {
   if (!device.starts_with(kPrefix) || error != std::errc() ||
       end != number.data() + number.size() || index < 0) {
     throw base::InvalidArgument(
-        base::cat("[collect] device '", device, "': 'cpu', 'cuda' and 'cuda:<index>' are allowed"));
+        base::cat("[loader] device '", device, "': 'cpu', 'cuda' and 'cuda:<index>' are allowed"));
   }
   return deliver::choose_gpu(index);
 }
@@ -148,16 +74,16 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
                            const std::string& path, const std::string& locality, bool nccl,
                            std::optional<double> timeout_s, bool pull) {
   shard.check_draws("loader");
-  LoaderOptions options{
-      {make_outputs(shard.schema(), outputs),
-       batch_size,
-       packed,
-       prefetch,
-       {parse_policy(policy), parse_unit(unit), seed, alpha, beta, shuffle, drop_last},
-       device,
-       parse_path(path)},
-      {group::parse_locality(locality), nccl, timeout_s},
-      pull};
+  LoaderOptions options{{make_outputs(shard.schema(), outputs),
+                         batch_size,
+                         packed,
+                         prefetch,
+                         {select::kPolicies.parse(policy), store::kUnits.parse(unit), seed, alpha,
+                          beta, shuffle, drop_last},
+                         device,
+                         plan::kPaths.parse(path)},
+                        {group::kLocalities.parse(locality), nccl, timeout_s},
+                        pull};
   plan::check_outputs(options.loader.outputs, shard.schema(), batch_size,
                       shard.index().num_slots());
   deliver::check_options(options.loader, shard.options().tier);
@@ -239,12 +165,12 @@ class PyCollector {
           return result != Pipeline::Next::kTimedOut;
         },
         [&] {
-          base::log(base::Level::kWarning, base::cat("[collect] next() has waited ", kLongWaitS,
+          base::log(base::Level::kWarning, base::cat("[loader] next() has waited ", kLongWaitS,
                                                      " s for the rate limit: ", waits_for()));
         });
     if (!in_time) {
       PyErr_SetString(PyExc_TimeoutError,
-                      base::cat("[collect] the rate limit allowed no batch within ", *timeout_s,
+                      base::cat("[loader] the rate limit allowed no batch within ", *timeout_s,
                                 " s: ", waits_for())
                           .c_str());
       throw py::error_already_set();
@@ -315,12 +241,12 @@ class PyCollector {
     py::dict bytes_by_path;
     for (const plan::Path path :
          {plan::Path::kDevice, plan::Path::kZeroCopy, plan::Path::kStaged, plan::Path::kHost}) {
-      bytes_by_path[plan::path_name(path).data()] = path == stats.path ? stats.bytes : 0;
+      bytes_by_path[plan::kPaths.name(path).data()] = path == stats.path ? stats.bytes : 0;
     }
     py::dict hits;
     for (const memory::Tier tier : {memory::Tier::kHost, memory::Tier::kShared,
                                     memory::Tier::kPinned, memory::Tier::kDevice}) {
-      hits[memory::tier_name(tier).data()] = tier == stats.tier ? stats.items : 0;
+      hits[memory::kTiers.name(tier).data()] = tier == stats.tier ? stats.items : 0;
     }
     py::dict out;
     out["batches"] = stats.batches;
@@ -329,7 +255,7 @@ class PyCollector {
     out["wait_s"] = stats.wait_s;
     out["gather_s"] = stats.gather_s;
     out["gb_per_s"] = stats.gb_per_s;
-    out["path"] = plan::path_name(stats.path);
+    out["path"] = plan::kPaths.name(stats.path);
     out["selection"] = stats.selects_on_device ? "device" : "host";
     out["bytes_by_path"] = bytes_by_path;
     out["hits"] = hits;
@@ -386,7 +312,7 @@ class PyCollector {
   bool pulls_ = false;                  // alone: other loaders of the buffer do not mind
   std::unique_ptr<Pipeline> pipeline_;
   OneThread calls_{
-      "[collect] another thread's call of this loader has not returned: one thread at a time may "
+      "[loader] another thread's call of this loader has not returned: one thread at a time may "
       "use a loader; make one a thread, or put a lock around it"};
 };
 
@@ -395,7 +321,7 @@ PyBatch collect_ids(const std::shared_ptr<store::Shard>& shard,
                     const std::vector<OutputTuple>& outputs, bool packed, int device) {
   if (ids.ndim() != 1) {
     throw base::InvalidArgument(
-        base::cat("[collect] ids of ", ids.ndim(), " dimensions: one is allowed"));
+        base::cat("[loader] ids of ", ids.ndim(), " dimensions: one is allowed"));
   }
   const std::vector<int64_t> wanted(ids.data(), ids.data() + ids.size());
   shard->check_rows("collect");

@@ -12,7 +12,7 @@ const py::dtype& numpy_dtype(base::DType dtype) {
   py::dtype& entry = dtypes[static_cast<size_t>(dtype)];
   if (!entry) {
     entry =
-        py::dtype(std::string(dtype == base::DType::kBF16 ? "uint16" : base::dtype_name(dtype)));
+        py::dtype(std::string(dtype == base::DType::kBF16 ? "uint16" : base::kDTypes.name(dtype)));
   }
   return entry;
 }

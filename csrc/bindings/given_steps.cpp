@@ -16,7 +16,7 @@ float checked_priority(double number, py::handle value = {}) {
       number > static_cast<double>(std::numeric_limits<float>::max())) {
     const py::object named =
         value ? py::reinterpret_borrow<py::object>(value) : py::object(py::float_(number));
-    throw base::InvalidArgument(base::cat("[ingest] priority ", py::str(named).cast<std::string>(),
+    throw base::InvalidArgument(base::cat("[writer] priority ", py::str(named).cast<std::string>(),
                                           ": a finite number, 0 or more, is allowed"));
   }
   return static_cast<float>(number);
@@ -116,7 +116,7 @@ uint64_t GivenSteps::read(const py::kwargs& columns, const Lead& lead,
   for (size_t c = 1; many && c < inputs_.size(); ++c) {
     if (inputs_[c].steps() != steps) {
       throw base::InvalidArgument(base::cat(
-          "[ingest] column '", (*schema_)[c].name, "' has ", inputs_[c].steps(), " steps, column '",
+          "[writer] column '", (*schema_)[c].name, "' has ", inputs_[c].steps(), " steps, column '",
           (*schema_)[0].name, "' has ", steps, ": give all columns as many"));
     }
   }
@@ -157,7 +157,7 @@ void GivenSteps::read_priorities(py::handle value, uint64_t steps, const Lead& l
       (array.ndim() != 0 && (array.ndim() != 1 || static_cast<uint64_t>(array.size()) != steps))) {
     PyErr_Clear();
     throw base::InvalidArgument(base::cat(
-        "[ingest] priority of shape ",
+        "[writer] priority of shape ",
         array ? py::str(array.attr("shape")).cast<std::string>() : "?", ": one number, or one ",
         lead.of == Lead::Of::kSteps ? "a step (" : "for each environment (", steps,
         "), is allowed"));
@@ -173,7 +173,7 @@ void GivenSteps::read_priorities(py::handle value, uint64_t steps, const Lead& l
 }
 
 void GivenSteps::refuse_missing(size_t c, const py::kwargs& columns) const {
-  throw base::InvalidArgument(base::cat("[ingest] column '", (*schema_)[c].name,
+  throw base::InvalidArgument(base::cat("[writer] column '", (*schema_)[c].name,
                                         "' is missing: given ", keys(columns),
                                         "; every column of the schema must be given"));
 }
@@ -188,7 +188,7 @@ void GivenSteps::refuse_unknown(const py::kwargs& columns,
       schema_->index_of(given);
     }
   }
-  throw base::InvalidArgument("[ingest] an argument was removed while it was read");
+  throw base::InvalidArgument("[writer] an argument was removed while it was read");
 }
 
 }  // namespace gear::bindings

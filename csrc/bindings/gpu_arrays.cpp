@@ -46,7 +46,7 @@ void GpuArrays::begin() {
 py::capsule GpuArrays::capsule_of(py::handle array) {
   const int device = device_of(array).second;
   if (taken_ && device != taken_->device()) {
-    throw base::InvalidArgument(base::cat("[ingest] an array on GPU ", device,
+    throw base::InvalidArgument(base::cat("[writer] an array on GPU ", device,
                                           ", and the buffer's rows lie in the memory ", "of GPU ",
                                           taken_->device(), ": give arrays of that one"));
   }

@@ -40,14 +40,14 @@ class PyWriter {
     require_open("end_episode");
     if (weight && (!std::isfinite(*weight) || *weight < 0)) {
       throw base::InvalidArgument(
-          base::cat("[ingest] weight ", *weight, ": a finite number, 0 or more, is allowed"));
+          base::cat("[writer] weight ", *weight, ": a finite number, 0 or more, is allowed"));
     }
     const bool closes = last && !last->empty();
     if (closes) {
       given_.read_some(*last);
       if (!writer_->episode_uid()) {
         throw base::InvalidArgument(
-            "[ingest] a closing step was given but no episode is open: append "
+            "[writer] a closing step was given but no episode is open: append "
             "at least one step first");
       }
     }
@@ -87,7 +87,7 @@ class PyWriter {
   void require_open(std::string_view call) const {
     if (!writer_ || closing_) {
       throw base::InvalidArgument(
-          "[ingest] this writer is closed: make another with buffer.writer()");
+          "[writer] this writer is closed: make another with buffer.writer()");
     }
     shard_->check_process(call);
   }
@@ -103,7 +103,7 @@ class PyWriter {
   }
 
   OneThread calls_{
-      "[ingest] another thread's call of this writer has not returned: one thread at a time may "
+      "[writer] another thread's call of this writer has not returned: one thread at a time may "
       "use a writer; make one a thread"};
   std::atomic<bool> closing_{false};
   std::shared_ptr<store::Shard> shard_;

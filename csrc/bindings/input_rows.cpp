@@ -28,15 +28,15 @@ std::string shape_text(const int64_t* dims, size_t count) {
 std::string expected(const store::Column& column, const Lead& lead) {
   const std::string inner = shape_text(column.shape.data(), column.shape.size());
   if (lead.of == Lead::Of::kNothing) {
-    return base::cat(base::dtype_name(column.dtype), " of shape ", inner);
+    return base::cat(base::kDTypes.name(column.dtype), " of shape ", inner);
   }
-  return base::cat(base::dtype_name(column.dtype), " of shape (",
+  return base::cat(base::kDTypes.name(column.dtype), " of shape (",
                    lead.of == Lead::Of::kSteps ? "steps" : "environments",
                    column.shape.empty() ? "," : ", ", inner.substr(1));
 }
 
 [[noreturn]] void refuse(const store::Column& column, const std::string& given, const Lead& lead) {
-  throw base::InvalidArgument(base::cat("[ingest] column '", column.name, "' takes ",
+  throw base::InvalidArgument(base::cat("[writer] column '", column.name, "' takes ",
                                         expected(column, lead), "; given ", given));
 }
 
@@ -53,7 +53,7 @@ uint64_t count_steps(const store::Column& column, const int64_t* dims, size_t nd
   }
   const uint64_t rows = before == 0 ? 1 : static_cast<uint64_t>(dims[0]);
   if (lead.of == Lead::Of::kEnvironments && rows != lead.count) {
-    throw base::InvalidArgument(base::cat("[ingest] '", column.name, "' has ", rows,
+    throw base::InvalidArgument(base::cat("[writer] '", column.name, "' has ", rows,
                                           " rows: give one for each of the ", lead.count,
                                           " environments"));
   }
@@ -312,7 +312,7 @@ void InputRows::read_array(const store::Column& column, const py::array& array, 
     }
     refuse(column,
            base::cat("dtype ", py::str(array.dtype()).cast<std::string>(),
-                     ": convert with .astype('", base::dtype_name(column.dtype), "')"),
+                     ": convert with .astype('", base::kDTypes.name(column.dtype), "')"),
            lead);
   }
   std::array<int64_t, 64> dims;
@@ -320,7 +320,7 @@ void InputRows::read_array(const store::Column& column, const py::array& array, 
   for (size_t i = 0; i < ndim; ++i) {
     dims[i] = array.shape(static_cast<py::ssize_t>(i));
   }
-  steps_ = count_steps(column, dims.data(), ndim, lead, base::dtype_name(column.dtype));
+  steps_ = count_steps(column, dims.data(), ndim, lead, base::kDTypes.name(column.dtype));
   py::array contiguous = array;
   if (!(array.flags() & py::array::c_style)) {
     contiguous = py::reinterpret_steal<py::array>(
@@ -365,7 +365,7 @@ void InputRows::read_dlpack(const store::Column& column, py::handle value, const
                      py::str(source.attr("dtype")).cast<std::string>(), "): convert it first"),
            lead);
   }
-  steps_ = count_steps(column, tensor.shape, ndim, lead, base::dtype_name(column.dtype));
+  steps_ = count_steps(column, tensor.shape, ndim, lead, base::kDTypes.name(column.dtype));
   int64_t stride = 1;
   for (size_t i = ndim; tensor.strides != nullptr && i-- > 0; stride *= tensor.shape[i]) {
     if (tensor.shape[i] != 1 && tensor.strides[i] != stride) {
@@ -403,7 +403,7 @@ void check_update(const Ids& ids, const Priorities& priorities) {
     return;
   }
   throw base::InvalidArgument(base::cat(
-      "[store] update takes one priority an id, both one-dimensional; given ", ids.size(),
+      "[buffer] update takes one priority an id, both one-dimensional; given ", ids.size(),
       " ids and ", priorities.size(), " priorities of ", priorities.ndim(), " dimensions"));
 }
 

@@ -45,7 +45,7 @@ void write_within_limit(store::Shard& shard, uint64_t bytes, std::optional<doubl
   wait_interruptibly(
       timeout_s, [&](double slice) { return (all = write(slice)) || closing; },
       [&] {
-        base::log(base::Level::kWarning, base::cat("[ingest] a writer has waited ", kLongWaitS,
+        base::log(base::Level::kWarning, base::cat("[writer] a writer has waited ", kLongWaitS,
                                                    " s for the rate limit: ", waits_for()));
       });
   if (all) {
@@ -53,10 +53,10 @@ void write_within_limit(store::Shard& shard, uint64_t bytes, std::optional<doubl
   }
   if (closing) {
     throw base::InvalidArgument(
-        base::cat("[ingest] this writer was closed while it waited for the rate limit: ", part()));
+        base::cat("[writer] this writer was closed while it waited for the rate limit: ", part()));
   }
   PyErr_SetString(PyExc_TimeoutError,
-                  base::cat("[ingest] the rate limit did not let all steps in within ", *timeout_s,
+                  base::cat("[writer] the rate limit did not let all steps in within ", *timeout_s,
                             " s (", part(), "): ", waits_for())
                       .c_str());
   throw py::error_already_set();

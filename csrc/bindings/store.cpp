@@ -15,7 +15,7 @@ using ColumnTuple = std::tuple<std::string, std::vector<int64_t>, std::string>;
 store::Schema make_schema(const std::vector<ColumnTuple>& columns) {
   std::vector<store::Column> made;
   for (const auto& [name, shape, dtype] : columns) {
-    made.push_back({name, shape, base::parse_dtype(dtype)});
+    made.push_back({name, shape, base::kDTypes.parse(dtype)});
   }
   return store::Schema(std::move(made));
 }
@@ -24,35 +24,9 @@ py::list schema_columns(const store::Schema& schema) {
   py::list columns;
   for (const store::Column& column : schema.columns()) {
     columns.append(py::make_tuple(column.name, py::tuple(py::cast(column.shape)),
-                                  std::string(base::dtype_name(column.dtype))));
+                                  std::string(base::kDTypes.name(column.dtype))));
   }
   return columns;
-}
-
-store::Evict parse_evict(const std::string& evict) {
-  if (evict == "fifo") {
-    return store::Evict::kFifo;
-  }
-  if (evict == "lifo") {
-    return store::Evict::kLifo;
-  }
-  if (evict == "lowest_priority") {
-    return store::Evict::kLowestPriority;
-  }
-  throw base::InvalidArgument(
-      base::cat("[store] evict '", evict, "': 'fifo', 'lifo' and 'lowest_priority' are allowed"));
-}
-
-const char* state_name(store::EpisodeState state) {
-  switch (state) {
-    case store::EpisodeState::kOpen:
-      return "open";
-    case store::EpisodeState::kTerminated:
-      return "terminated";
-    case store::EpisodeState::kTruncated:
-      return "truncated";
-  }
-  return "";
 }
 
 // (samples_per_insert, min_steps, slack)
@@ -78,7 +52,7 @@ std::shared_ptr<store::Shard> make_shard(const std::vector<ColumnTuple>& columns
   options.tier = choice.tier;
   options.device = choice.device;
   options.name = name;
-  options.evict = parse_evict(evict);
+  options.evict = store::kEvictions.parse(evict);
   options.max_times_sampled = max_times_sampled;
   options.owner = owner;
   options.rate_limiter = make_rate_limiter(rate_limit);
@@ -156,7 +130,7 @@ py::list episodes(store::Shard& shard) {
   py::list list;
   for (const EpisodeRow& row : rows) {
     list.append(py::make_tuple(
-        row.uid, row.begin, row.end, state_name(row.state), row.priority,
+        row.uid, row.begin, row.end, store::kEpisodeStates.name(row.state), row.priority,
         py::array_t<int64_t>({static_cast<py::ssize_t>(row.runs.size() / 2), py::ssize_t{2}},
                              row.runs.data())));
   }

@@ -49,7 +49,7 @@ class PyVectorWriter {
       } catch (const std::exception& error) {
         base::log(
             base::Level::kWarning,
-            base::cat("[ingest] a dropped writer could not store its last call: ", error.what()));
+            base::cat("[writer] a dropped writer could not store its last call: ", error.what()));
       }
     }
     writer_.reset();
@@ -202,7 +202,7 @@ class PyVectorWriter {
   void require_open(std::string_view call) const {
     if (!writer_ || closing_now_) {
       throw base::InvalidArgument(
-          "[ingest] this writer is closed: make another with buffer.writer()");
+          "[writer] this writer is closed: make another with buffer.writer()");
     }
     shard_->check_process(call);
   }
@@ -371,7 +371,7 @@ class PyVectorWriter {
       throw py::error_already_set();
     }
     if (is_mapping == 0) {
-      throw base::InvalidArgument(base::cat("[ingest] final ", py::repr(last).cast<std::string>(),
+      throw base::InvalidArgument(base::cat("[writer] final ", py::repr(last).cast<std::string>(),
                                             ": a mapping by column is allowed"));
     }
     return py::dict(py::reinterpret_borrow<py::object>(last));
@@ -383,7 +383,7 @@ class PyVectorWriter {
     if (!std::all_of(given.begin(), given.end(),
                      [](const auto& item) { return item.second.is_none(); })) {
       throw base::InvalidArgument(
-          "[ingest] final is not for autoreset 'next_step': the row behind an episode's end closes "
+          "[writer] final is not for autoreset 'next_step': the row behind an episode's end closes "
           "it");
     }
   }
@@ -430,13 +430,13 @@ class PyVectorWriter {
     }
     if (ending == nullptr) {
       throw base::InvalidArgument(base::cat(
-          "[ingest] final '", column.name, "' is an array of objects, and the flags lie on a GPU, ",
+          "[writer] final '", column.name, "' is an array of objects, and the flags lie on a GPU, ",
           "so that nobody knows yet whose rows count: give one array [environments, ...]"));
     }
     const auto objects = py::reinterpret_borrow<py::array>(value);
     if (objects.ndim() != 1 || static_cast<uint64_t>(objects.size()) != num_environments()) {
       throw base::InvalidArgument(
-          base::cat("[ingest] final '", column.name, "' is an array of ", "objects of shape ",
+          base::cat("[writer] final '", column.name, "' is an array of ", "objects of shape ",
                     py::str(objects.attr("shape")).cast<std::string>(),
                     ": give one object for each of the ", num_environments(), " environments"));
     }
@@ -450,7 +450,7 @@ class PyVectorWriter {
     for (const uint64_t i : *ending) {
       const py::object row = given[py::int_(i)];
       if (row.is_none()) {
-        throw base::InvalidArgument(base::cat("[ingest] final '", column.name, "' is None for ",
+        throw base::InvalidArgument(base::cat("[writer] final '", column.name, "' is None for ",
                                               "environment ", i, ", whose episode ends"));
       }
       input.read(column, row, kOneStep);
@@ -475,7 +475,7 @@ class PyVectorWriter {
   inline static PyObject* const kFinal = PyUnicode_InternFromString("final");
 
   OneThread calls_{
-      "[ingest] another thread's call of this writer has not returned: one thread at a time may "
+      "[writer] another thread's call of this writer has not returned: one thread at a time may "
       "use a writer; make one a thread"};
   std::atomic<bool> closing_now_{false};
   std::shared_ptr<store::Shard> shard_;

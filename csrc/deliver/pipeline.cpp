@@ -70,7 +70,7 @@ void Pipeline::end() {
 Source& Pipeline::source() const {
   if (origin_.forked()) {
     throw base::InvalidArgument(
-        base::cat("[collect] this loader ", origin_.text(),
+        base::cat("[loader] this loader ", origin_.text(),
                   ", while its threads stayed there: make the loader in the process that uses it"));
   }
   return *in_->source;
@@ -195,7 +195,7 @@ void Pipeline::check(const State& state) const {
       continue;
     }
     throw base::InvalidArgument(base::cat(
-        "[collect] the loader's state holds a batch of ", pending.data.size(), " bytes, ",
+        "[loader] the loader's state holds a batch of ", pending.data.size(), " bytes, ",
         pending.items, " items and ", pending.rows.size(), " windows, this loader's have ",
         layout.bytes, ", at most ", layout.batch_size, " and ", layout.windows.size(),
         ": make the loader with the options it was saved with"));

@@ -8,7 +8,7 @@ namespace {
 
 [[noreturn]] void refuse_to_draw(const store::Index& index, const select::SamplerOptions& sampler) {
   throw base::InvalidArgument(
-      base::cat("[select] nothing to sample: ", index.state().num_steps, " steps in ",
+      base::cat("[sampler] nothing to sample: ", index.state().num_steps, " steps in ",
                 index.state().num_episodes, " episodes are stored, and none of them may be drawn; ",
                 sampler.unit == store::Unit::kStep
                     ? base::cat("a step of an open episode is offered once ", sampler.lookahead,
@@ -21,7 +21,7 @@ namespace {
 void check_options(const LoaderOptions& options, memory::Tier tier) {
   if (options.prefetch > kMostPrefetch) {
     throw base::InvalidArgument(base::cat(
-        "[collect] prefetch ", options.prefetch, ": 0 to ", kMostPrefetch,
+        "[loader] prefetch ", options.prefetch, ": 0 to ", kMostPrefetch,
         " are allowed; every batch in flight takes memory of its own, and a few hide the gather"));
   }
   const bool fits = options.path == plan::Path::kZeroCopy ? tier == memory::Tier::kPinned
@@ -30,7 +30,7 @@ void check_options(const LoaderOptions& options, memory::Tier tier) {
     return;
   }
   throw base::InvalidArgument(base::cat(
-      "[collect] path '", path_name(options.path), "' from tier '", memory::tier_name(tier),
+      "[loader] path '", kPaths.name(options.path), "' from tier '", memory::kTiers.name(tier),
       "' to a ", options.device < 0 ? "CPU" : "GPU",
       ": 'zero_copy' leads from tier 'pinned' to a GPU, 'staged' from any tier of host memory "
       "to a GPU; use path='auto'"));
@@ -95,7 +95,7 @@ void TakenBatch::give_back() noexcept {
     shard->give_back(std::exchange(draws_, {}));
   } catch (const std::exception& error) {
     base::log(base::Level::kWarning,
-              base::cat("[collect] ", items, " items that were drawn and not delivered could not ",
+              base::cat("[loader] ", items, " items that were drawn and not delivered could not ",
                         "be given back, and count as sampled: ", error.what()));
   }
 }

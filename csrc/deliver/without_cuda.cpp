@@ -7,7 +7,7 @@ namespace {
 
 [[noreturn]] void refuse() {
   throw base::InvalidArgument(
-      "[collect] device 'cuda' asked for, but this build was made without CUDA "
+      "[loader] device 'cuda' asked for, but this build was made without CUDA "
       "(GEAR_WITH_CUDA=OFF): rebuild with CUDA, or use device='cpu'");
 }
 

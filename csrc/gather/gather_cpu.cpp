@@ -109,15 +109,6 @@ void stream_portable(std::byte* target, const std::byte* source, uint64_t bytes)
 }
 #endif
 
-Stream choose_stream() {
-#if defined(__x86_64__)
-  if (base::simd() >= base::Simd::kAvx2) {
-    return stream_avx2;
-  }
-#endif
-  return stream_portable;
-}
-
 // Streaming stores are ordered by nothing else, not even by a release.
 void end_streaming() {
 #if defined(__x86_64__)
@@ -196,7 +187,7 @@ void move_runs_of_steps(const Pages& pages, const Lane& lane, std::span<const pl
 }
 
 void move_past_caches(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs) {
-  static const Stream stream = choose_stream();
+  static const Stream stream = base::pick(stream_portable, GEAR_X86(stream_avx2));
   const auto copy = [](std::byte* to, const std::byte* from, const Lane& of, uint32_t count) {
     const uint64_t bytes = count * of.step_bytes;
     (bytes >= kStreamRun ? stream : copy_run)(to, from, bytes);
@@ -217,13 +208,9 @@ Move choose_move_of_steps(uint64_t step_bytes) {
     return move_runs_of_steps;
   }
   return with_ends(step_bytes, [](auto length) -> Move {
-#if defined(__x86_64__)
     if constexpr (length() > kSse) {
-      if (base::simd() >= base::Simd::kAvx2) {
-        return move_steps_avx2<length()>;
-      }
+      return base::pick(move_steps<length()>, GEAR_X86(move_steps_avx2<length()>));
     }
-#endif
     return move_steps<length()>;
   });
 }

@@ -86,12 +86,12 @@ void Agreement::check_all_can() const {
   for (uint32_t r = 0; r < ranks_.size(); ++r) {
     if ((ranks_[r].flags & Ready::kNoMemory) != 0) {
       throw base::OutOfMemory(base::cat(
-          "[collect] rank ", r, " has no memory for a batch (its own message says more), so that ",
+          "[loader] rank ", r, " has no memory for a batch (its own message says more), so that ",
           "none is drawn on any rank: free some there, and call next on all of them again"));
     }
     if ((ranks_[r].flags & Ready::kFailed) != 0) {
       throw base::TransportError(base::cat(
-          "[collect] rank ", r, " failed before a batch, so that none is drawn on any rank: its ",
+          "[loader] rank ", r, " failed before a batch, so that none is drawn on any rank: its ",
           "own message says how"));
     }
   }
@@ -101,7 +101,7 @@ void Agreement::check_same_beta() const {
   for (uint32_t r = 1; r < ranks_.size(); ++r) {
     if (ranks_[r].beta != ranks_[0].beta) {
       throw base::InvalidArgument(base::cat(
-          "[select] beta of the loader on rank ", r, " is ", ranks_[r].beta, ", on rank 0 ",
+          "[sampler] beta of the loader on rank ", r, " is ", ranks_[r].beta, ", on rank 0 ",
           ranks_[0].beta, ", and no batch is drawn: set the same before next on all ranks"));
     }
   }

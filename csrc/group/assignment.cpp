@@ -7,17 +7,6 @@
 
 namespace gear::group {
 
-Locality parse_locality(std::string_view text) {
-  if (text == "first") {
-    return Locality::kFirst;
-  }
-  if (text == "off") {
-    return Locality::kOff;
-  }
-  throw base::InvalidArgument(
-      base::cat("[collect] locality '", text, "': 'first' or 'off' is allowed"));
-}
-
 Assignment::Assignment(std::vector<uint32_t> nodes)
     : nodes_(std::move(nodes)), parts_(nodes_.size()) {
   GEAR_CHECK(!nodes_.empty());

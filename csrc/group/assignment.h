@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/host_device.h"
+#include "base/words.h"
 
 namespace gear::group {
 
@@ -14,8 +15,7 @@ enum class Locality : uint8_t {
   kOff,    ///< draw i goes to rank i / batch size
 };
 
-/// "first", "off". Throws InvalidArgument.
-Locality parse_locality(std::string_view text);
+inline constexpr base::Words<Locality, 2> kLocalities{"[loader] locality", {"first", "off"}};
 
 /// Items of a batch that `rank` receives: every rank exactly the batch size, but at the end of an
 /// epoch, where the first items % ranks of them receive one more than the others.

@@ -16,7 +16,7 @@ namespace {
 uint64_t items_of_all(uint64_t batch_size, uint32_t ranks) {
   if (batch_size > UINT32_MAX / ranks) {
     throw base::InvalidArgument(base::cat(
-        "[collect] batch_size ", batch_size, " on each of ", ranks, " ranks: all together draw ",
+        "[loader] batch_size ", batch_size, " on each of ", ranks, " ranks: all together draw ",
         UINT32_MAX, " items at most; lower batch_size to ", UINT32_MAX / ranks, " or less"));
   }
   return batch_size * ranks;
@@ -181,7 +181,7 @@ void check_same_loader(const deliver::LoaderOptions& options, Locality locality,
         base::cat(outputs.empty() ? "" : ", ", one.name, " = column ", one.column, " [", one.start,
                   ", ", one.stop, ") pad ", static_cast<int>(one.pad), " axis ", one.time_axis,
                   " scale ", one.scale, " derived ", static_cast<int>(one.derived), " ",
-                  one.dtype ? base::dtype_name(*one.dtype) : "as stored");
+                  one.dtype ? base::kDTypes.name(*one.dtype) : "as stored");
   }
   const std::vector<std::pair<std::string_view, std::string>> own = {
       {"batch_size", base::cat(options.batch_size)},
@@ -212,7 +212,7 @@ void check_same_loader(const deliver::LoaderOptions& options, Locality locality,
       const std::string_view wanted(first);
       const std::string_view given(other);
       if (given != wanted) {
-        throw base::InvalidArgument(base::cat("[collect] ", name, " of the loader on rank ", r,
+        throw base::InvalidArgument(base::cat("[loader] ", name, " of the loader on rank ", r,
                                               " is ", given, ", on rank 0 ", wanted,
                                               ": give every rank the same"));
       }

@@ -44,7 +44,7 @@ uint64_t mean_run_bytes(const plan::BatchLayout& layout, const store::PageLayout
 
 [[noreturn]] void refuse_to_draw(const Peers& peers, const deliver::LoaderOptions& options) {
   throw base::InvalidArgument(base::cat(
-      "[select] nothing to sample: none of the ", peers.size(), " ranks offers an anchor; ",
+      "[sampler] nothing to sample: none of the ", peers.size(), " ranks offers an anchor; ",
       options.sampler.unit == store::Unit::kStep
           ? "a step of an open episode is offered once its windows are complete: append more or "
             "end the episode"
@@ -91,7 +91,7 @@ LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::LoaderOptions
     deliver::check_options(parts.options, tier);
     if (tier == memory::Tier::kDevice && parts.options.device < 0) {
       throw base::InvalidArgument(
-          "[collect] device 'cpu' from tier 'device' over several ranks: give device='cuda'");
+          "[loader] device 'cpu' from tier 'device' over several ranks: give device='cuda'");
     }
     parts.layout = std::make_shared<const plan::BatchLayout>(
         shard.schema(), parts.options.outputs, parts.options.batch_size, parts.options.packed);

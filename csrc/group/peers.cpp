@@ -87,9 +87,9 @@ void Peers::check_known() const {
                     "): give every rank the same columns in the same order"));
     }
     if (one.region.tier != first.region.tier) {
-      throw base::InvalidArgument(
-          base::cat("[group] tier '", memory::tier_name(one.region.tier), "' on rank ", r, ", '",
-                    memory::tier_name(first.region.tier), "' on rank 0: give every rank the same"));
+      throw base::InvalidArgument(base::cat(
+          "[group] tier '", memory::kTiers.name(one.region.tier), "' on rank ", r, ", '",
+          memory::kTiers.name(first.region.tier), "' on rank 0: give every rank the same"));
     }
     if (one.max_times_sampled != first.max_times_sampled) {
       throw base::InvalidArgument(base::cat("[group] max_times_sampled ", one.max_times_sampled,

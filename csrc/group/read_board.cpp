@@ -62,7 +62,7 @@ void ReadBoard::check_waited(std::span<const uint32_t> readers, uint64_t number,
   for (const uint32_t rank : readers) {
     if (!has_passed(rank, number)) {
       throw base::TransportError(base::cat(
-          "[ingest] rank ", rank, " (pid ", readers_[rank].process.pid, ") has read a page for ",
+          "[writer] rank ", rank, " (pid ", readers_[rank].process.pid, ") has read a page for ",
           timeout_s_, " s that a writer of rank ", rank_,
           " waits for: look whether it is stopped, ", "or raise timeout_s (GEAR_TIMEOUT_S)"));
     }

@@ -8,7 +8,7 @@ namespace gear::group {
 std::unique_ptr<GroupMover> make_device_mover(MoverParts, int,
                                               std::unique_ptr<transport::DeviceTransport>) {
   throw base::InvalidArgument(
-      "[collect] device 'cuda' asked for, but this build was made without CUDA "
+      "[loader] device 'cuda' asked for, but this build was made without CUDA "
       "(GEAR_WITH_CUDA=OFF): rebuild with CUDA, or use device='cpu'");
 }
 

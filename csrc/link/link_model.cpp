@@ -43,8 +43,7 @@ std::string_view take(std::string_view line, T& value) {
   line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
   const auto [stop, error] = std::from_chars(line.data(), line.data() + line.size(), value);
   if (error != std::errc()) {
-    throw base::CorruptData(
-        base::cat("[collect] no number in '", line, "' of a file of link speeds"));
+    throw base::CorruptData(base::cat("[link] no number in '", line, "' of a file of link speeds"));
   }
   return line.substr(static_cast<size_t>(stop - line.data()));
 }
@@ -67,7 +66,7 @@ LinkModel::LinkModel(std::vector<Sample> samples, HostCost host, uint64_t pool_b
   for (const double seconds : {host.select_s, host.plan_s}) {
     if (!(seconds >= 0.0) || !std::isfinite(seconds)) {
       throw base::InvalidArgument(
-          base::cat("[collect] ", seconds, " s an item: 0 or more is allowed"));
+          base::cat("[link] ", seconds, " s an item: 0 or more is allowed"));
     }
   }
   std::set<uint64_t> runs;
@@ -78,7 +77,7 @@ LinkModel::LinkModel(std::vector<Sample> samples, HostCost host, uint64_t pool_b
          {sample.gb_per_s.zero_copy, sample.gb_per_s.zero_copy_ordered, sample.gb_per_s.staged}) {
       if (!(speed > 0.0) || !std::isfinite(speed)) {
         throw base::InvalidArgument(
-            base::cat("[collect] a link of ", speed, " GB/s: above 0 is allowed"));
+            base::cat("[link] a link of ", speed, " GB/s: above 0 is allowed"));
       }
     }
     runs.insert(sample.run_bytes);
@@ -87,7 +86,7 @@ LinkModel::LinkModel(std::vector<Sample> samples, HostCost host, uint64_t pool_b
   }
   if (samples_.empty() || points.size() != samples_.size() || *runs.begin() == 0 ||
       *batches.begin() == 0 || points.size() != runs.size() * batches.size()) {
-    throw base::InvalidArgument(base::cat("[collect] ", samples_.size(), " link speeds for ",
+    throw base::InvalidArgument(base::cat("[link] ", samples_.size(), " link speeds for ",
                                           runs.size(), " run sizes and ", batches.size(),
                                           " batch sizes: one for each combination is allowed"));
   }
@@ -231,13 +230,13 @@ std::string LinkModel::text() const {
 LinkModel LinkModel::parse(std::string_view text) {
   const size_t last = text.rfind("crc32c ");
   if (!text.starts_with(base::cat(kFirstLine, '\n'))) {
-    throw base::CorruptData(base::cat("[collect] a file of link speeds begins with '",
+    throw base::CorruptData(base::cat("[link] a file of link speeds begins with '",
                                       text.substr(0, text.find('\n')), "', not with '", kFirstLine,
                                       "'"));
   }
   if (last == std::string_view::npos || text.substr(last) != checksum_line(text.substr(0, last))) {
     throw base::CorruptData(
-        "[collect] the checksum of a file of link speeds does not fit its contents");
+        "[link] the checksum of a file of link speeds does not fit its contents");
   }
   std::string_view left = text.substr(0, last).substr(kFirstLine.size() + 1);
   const auto next_line = [&left] {

@@ -44,10 +44,11 @@ bool mappable(const RegionAddress& address) {
 
 std::unique_ptr<Region> open_peer_region(const RegionAddress& address, int device) {
   if (!mappable(address)) {
-    throw base::InvalidArgument(base::cat(
-        "[memory] a region of tier '", tier_name(address.tier), "' of process ", address.owner.pid,
-        " cannot be mapped by another: give it a name, on tier 'shared' or "
-        "'pinned', or keep it on tier 'device'"));
+    throw base::InvalidArgument(
+        base::cat("[memory] a region of tier '", kTiers.name(address.tier), "' of process ",
+                  address.owner.pid,
+                  " cannot be mapped by another: give it a name, on tier 'shared' or "
+                  "'pinned', or keep it on tier 'device'"));
   }
   if (address.tier == Tier::kDevice) {
     return open_device_region(address, device);

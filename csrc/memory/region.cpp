@@ -18,9 +18,6 @@
 namespace gear::memory {
 namespace {
 
-// Indexed by Tier.
-constexpr std::array<std::string_view, 4> kTierNames = {"host", "shared", "pinned", "device"};
-
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kHugePagesFrom = size_t{4} << 20;
 
@@ -54,28 +51,10 @@ Mapping map_anonymous(size_t mapped_bytes) {
 
 }  // namespace
 
-std::string_view tier_name(Tier tier) {
-  const auto index = static_cast<size_t>(tier);
-  GEAR_CHECK(index < kTierNames.size());
-  return kTierNames[index];
-}
-
-Tier parse_tier(std::string_view name) {
-  std::string allowed;
-  for (size_t i = 0; i < kTierNames.size(); ++i) {
-    if (kTierNames[i] == name) {
-      return static_cast<Tier>(i);
-    }
-    allowed += base::cat(i == 0 ? "'" : ", '", kTierNames[i], "'");
-  }
-  throw base::InvalidArgument(base::cat("[memory] unknown tier '", name, "': choose one of ",
-                                        allowed, "; 'device:1' is the second GPU"));
-}
-
 TierChoice parse_tier_choice(std::string_view text) {
   constexpr std::string_view kOfOneDevice = "device:";
   if (!text.starts_with(kOfOneDevice)) {
-    return {parse_tier(text)};
+    return {kTiers.parse(text)};
   }
   TierChoice choice{Tier::kDevice};
   const char* end = text.data() + text.size();
@@ -127,13 +106,13 @@ std::unique_ptr<Region> make_region(Tier tier, uint64_t bytes, const RegionOptio
   }
   if (tier != Tier::kShared && tier != Tier::kPinned && !options.name.empty()) {
     throw base::InvalidArgument(
-        base::cat("[memory] name='", options.name, "' was given with tier='", tier_name(tier),
+        base::cat("[memory] name='", options.name, "' was given with tier='", kTiers.name(tier),
                   "': leave it out, or use tier='shared' or tier='pinned'"));
   }
   if (tier == Tier::kDevice) {
     return make_device_region(bytes, options.device);
   }
-  refuse_more_than_total(tier_name(tier), bytes);
+  refuse_more_than_total(kTiers.name(tier), bytes);
   switch (tier) {
     case Tier::kHost:
       return make_host_region(bytes);

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/words.h"
+
 namespace gear::memory {
 
 /// Where the bytes of a region live. A further tier is one file, one value here and one line in
@@ -18,11 +20,8 @@ enum class Tier : uint8_t {
   kDevice,  ///< memory of one GPU
 };
 
-/// "host", "shared", "pinned", "device".
-std::string_view tier_name(Tier tier);
-
-/// The inverse of tier_name. Throws InvalidArgument that lists the names allowed.
-Tier parse_tier(std::string_view name);
+inline constexpr base::Words<Tier, 4> kTiers{"[memory] tier",
+                                             {"host", "shared", "pinned", "device"}};
 
 /// A tier as users name it: its name, and for kDevice which GPU.
 struct TierChoice {

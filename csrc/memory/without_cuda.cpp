@@ -7,7 +7,7 @@ namespace {
 
 [[noreturn]] void refuse(Tier tier) {
   throw base::InvalidArgument(
-      base::cat("[memory] tier '", tier_name(tier),
+      base::cat("[memory] tier '", kTiers.name(tier),
                 "' asked for, but this build was made without CUDA "
                 "(GEAR_WITH_CUDA=OFF, or no nvcc): rebuild with CUDA, or use "
                 "tier='host'"));

@@ -25,7 +25,7 @@ BatchLayout::BatchLayout(const store::Schema& schema, const std::vector<Output>&
     if (__builtin_mul_overflow(count, entry_bytes, &field_bytes) ||
         field_bytes > kMaxBytes - bytes) {
       throw base::InvalidArgument(
-          base::cat("[collect] batches of ", batch_size, " items and ", outputs.size(),
+          base::cat("[loader] batches of ", batch_size, " items and ", outputs.size(),
                     " outputs hold 2^62 bytes or more: lower batch_size, or the windows' lengths"));
     }
     bytes += (field_bytes + 63) / 64 * 64;

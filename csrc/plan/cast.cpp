@@ -24,14 +24,14 @@ void cast_all(const std::byte* source, std::byte* target, uint64_t count, float 
 Cast cast_of(base::DType stored, const Output& output, std::string_view column) {
   const base::DType wanted = output.dtype.value_or(stored);
   const auto refuse = [&](auto... why) {
-    throw base::InvalidArgument(base::cat("[collect] output '", output.name, "': ", why...));
+    throw base::InvalidArgument(base::cat("[loader] output '", output.name, "': ", why...));
   };
   if (!std::isfinite(output.scale) || output.scale == 0.0F) {
     refuse("scale ", output.scale, ": a finite number other than 0 is allowed");
   }
   if (wanted == stored) {
     if (output.scale != 1.0F) {
-      refuse("scale ", output.scale, " of ", base::dtype_name(stored), " column '", column,
+      refuse("scale ", output.scale, " of ", base::kDTypes.name(stored), " column '", column,
              "' without a conversion: give a dtype to convert to, or scale=1");
     }
     return Cast::kNone;
@@ -47,8 +47,8 @@ Cast cast_of(base::DType stored, const Output& output, std::string_view column) 
       return cast;
     }
   }
-  refuse("column '", column, "' is ", base::dtype_name(stored), ", dtype ",
-         base::dtype_name(wanted),
+  refuse("column '", column, "' is ", base::kDTypes.name(stored), ", dtype ",
+         base::kDTypes.name(wanted),
          " is not offered: uint8 may become float16, bfloat16 or float32, float32 may become "
          "float16 or bfloat16; convert others after the batch is delivered");
   return Cast::kNone;

@@ -1,9 +1,8 @@
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
+
+#include "base/words.h"
 
 namespace gear::plan {
 
@@ -17,11 +16,7 @@ enum class Path : uint8_t {
   kHost,      ///< host threads gather into host memory
 };
 
-/// "auto", "zero_copy", "staged", "device", "host".
-constexpr std::string_view path_name(Path path) {
-  constexpr std::array<std::string_view, 5> kNames = {"auto", "zero_copy", "staged", "device",
-                                                      "host"};
-  return kNames[static_cast<size_t>(path)];
-}
+inline constexpr base::Words<Path, 5> kPaths{
+    "[loader] path", {"auto", "zero_copy", "staged", "device", "host"}, 3};
 
 }  // namespace gear::plan

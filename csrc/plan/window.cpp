@@ -16,23 +16,23 @@ void check_outputs(const std::vector<Output>& outputs, const store::Schema& sche
                    uint64_t batch_size, uint64_t capacity) {
   const auto is_derived = [](const Output& one) { return one.derived != Derived::kNone; };
   if (std::all_of(outputs.begin(), outputs.end(), is_derived)) {
-    throw base::InvalidArgument("[collect] no output of a column given: name at least one");
+    throw base::InvalidArgument("[loader] no output of a column given: name at least one");
   }
   if (batch_size < 1 || batch_size > kMaxRows) {
     throw base::InvalidArgument(
-        base::cat("[collect] batch_size ", batch_size, ": 1 to ", kMaxRows, " are allowed"));
+        base::cat("[loader] batch_size ", batch_size, ": 1 to ", kMaxRows, " are allowed"));
   }
   const auto reach = static_cast<int64_t>(capacity);
   std::set<std::string_view> names;
   for (const Output& output : outputs) {
     if (!names.insert(output.name).second) {
-      throw base::InvalidArgument(base::cat("[collect] output '", output.name, "' is given twice"));
+      throw base::InvalidArgument(base::cat("[loader] output '", output.name, "' is given twice"));
     }
     if (!is_derived(output)) {
       GEAR_CHECK(output.column < schema.size());
       cast_of(schema[output.column].dtype, output, schema[output.column].name);
     }
-    const std::string window = base::cat("[collect] output '", output.name, "': window [",
+    const std::string window = base::cat("[loader] output '", output.name, "': window [",
                                          output.start, ", ", output.stop, ")");
     if (output.start >= output.stop) {
       throw base::InvalidArgument(window + " is empty: start must be below stop");

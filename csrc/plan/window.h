@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/host_device.h"
+#include "base/words.h"
 #include "plan/cast.h"
 #include "store/page_layout.h"
 
@@ -19,11 +20,14 @@ namespace gear::plan {
 ///   kHead          .  .  . -1  0        what is there moves to the end
 ///   kTail         -1  0  .  .  .        what is there moves to the front
 enum class Pad : uint8_t { kBoth, kHead, kTail };
+inline constexpr base::Words<Pad, 3> kPads{"[loader] pad", {"both", "head", "tail"}};
 
 /// What an output delivers in place of a column, worked out from where a step stands in its
 /// episode: whether the episode terminated there (bool), whether it ended there (bool), the step's
 /// number in it (i64). A closing step has none of these.
-enum class Derived : uint8_t { kNone, kTerminated, kIsLast, kStepIndex };
+enum class Derived : uint8_t { kTerminated, kIsLast, kStepIndex, kNone };
+inline constexpr base::Words<Derived, 3> kDerived{"[loader] derived output",
+                                                  {"terminated", "is_last", "step_index"}};
 
 inline base::DType derived_dtype(Derived kind) {
   return kind == Derived::kStepIndex ? base::DType::kI64 : base::DType::kBool;

@@ -19,7 +19,7 @@ std::array<uint64_t, kCount> numbers_of(std::span<const uint64_t> position) {
     return numbers;
   }
   if (position.size() < kCount) {
-    throw base::InvalidArgument(base::cat("[select] a position of ", position.size(),
+    throw base::InvalidArgument(base::cat("[sampler] a position of ", position.size(),
                                           " number(s), of a law that has ", kCount,
                                           ": give a state that was saved"));
   }
@@ -89,7 +89,7 @@ uint64_t Epoch::next(uint64_t total, uint64_t version, uint64_t count) {
     const uint64_t began_with = size_;
     begin_next();
     throw base::InvalidArgument(
-        base::cat("[select] the buffer changed in the middle of a sequential epoch (", began_with,
+        base::cat("[sampler] the buffer changed in the middle of a sequential epoch (", began_with,
                   " items when it began, ", total,
                   " offered): the next epoch begins; append between epochs only"));
   }
@@ -129,7 +129,7 @@ size_t Epoch::scan(const base::RangePart& part, uint64_t first, uint32_t some, u
 void Epoch::restore(std::span<const uint64_t> position) {
   const auto [drawn, epoch, size] = numbers_of<3>(position);
   if (drawn > size) {
-    throw base::InvalidArgument(base::cat("[select] position ", drawn, " in an epoch of ", size,
+    throw base::InvalidArgument(base::cat("[sampler] position ", drawn, " in an epoch of ", size,
                                           " items: give a state that was saved"));
   }
   drawn_ = drawn;

@@ -11,7 +11,7 @@ namespace {
 void check_beta(double beta) {
   if (!std::isfinite(beta) || beta < 0) {
     throw base::InvalidArgument(
-        base::cat("[select] beta ", beta, ": a finite number, 0 or more, is allowed"));
+        base::cat("[sampler] beta ", beta, ": a finite number, 0 or more, is allowed"));
   }
 }
 
@@ -36,12 +36,13 @@ std::unique_ptr<Chance> chance_of(const SamplerOptions& options) {
 void check_options(const SamplerOptions& options) {
   if (!std::isfinite(options.alpha) || options.alpha < 0 || !std::isfinite(options.beta) ||
       options.beta < 0) {
-    throw base::InvalidArgument(base::cat("[select] alpha ", options.alpha, ", beta ", options.beta,
+    throw base::InvalidArgument(base::cat("[sampler] alpha ", options.alpha, ", beta ",
+                                          options.beta,
                                           ": finite numbers, 0 or more, are allowed"));
   }
   if (options.mask && options.unit == store::Unit::kEpisode) {
     throw base::InvalidArgument(
-        "[select] a mask of steps for a law that draws whole episodes: draw steps, or without it");
+        "[sampler] a mask of steps for a law that draws whole episodes: draw steps, or without it");
   }
 }
 
@@ -80,7 +81,7 @@ void Law::set_beta(double beta) {
 
 void refuse_beta() {
   throw base::InvalidArgument(
-      "[select] only the Weighted sampler has a beta: this loader draws by another");
+      "[sampler] only the Weighted sampler has a beta: this loader draws by another");
 }
 
 const store::SumTree& counted(const SamplerOptions& options, store::Index& index) {

@@ -4,12 +4,15 @@
 #include <memory>
 #include <vector>
 
+#include "base/words.h"
 #include "select/chance.h"
 #include "store/index/index.h"
 
 namespace gear::select {
 
 enum class Policy : uint8_t { kUniform, kWeighted, kSequential, kFifo, kLifo, kTopK };
+inline constexpr base::Words<Policy, 6> kPolicies{
+    "[sampler] policy", {"uniform", "weighted", "sequential", "fifo", "lifo", "topk"}};
 
 struct SamplerOptions {
   Policy policy = Policy::kUniform;

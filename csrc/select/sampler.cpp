@@ -20,7 +20,7 @@ Sampler::Sampler(const SamplerOptions& options, store::Index& index)
       targets_(kAtOnce) {
   if (law_.epoch() != nullptr && index.options().max_times_sampled > 0) {
     throw base::InvalidArgument(
-        "[select] Sequential over a buffer with max_times_sampled: an epoch would change what it "
+        "[sampler] Sequential over a buffer with max_times_sampled: an epoch would change what it "
         "walks over; use Fifo, or a buffer without max_times_sampled");
   }
 }

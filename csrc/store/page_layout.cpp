@@ -15,13 +15,13 @@ PageLayout::PageLayout(const Schema& schema, uint64_t steps_per_page)
     : page_steps(steps_per_page), page_bytes(0) {
   if (page_steps < 1 || page_steps > kMaxPageSteps) {
     throw base::InvalidArgument(
-        base::cat("[store] page_steps ", page_steps, ": 1 to ", kMaxPageSteps, " are allowed"));
+        base::cat("[buffer] page_steps ", page_steps, ": 1 to ", kMaxPageSteps, " are allowed"));
   }
   for (const Column& column : schema.columns()) {
     const uint64_t bytes = column.step_bytes();
     if (bytes * page_steps >= uint64_t{1} << 32) {
       throw base::InvalidArgument(base::cat(
-          "[store] column '", column.name, "' takes ", bytes * page_steps, " bytes a page of ",
+          "[buffer] column '", column.name, "' takes ", bytes * page_steps, " bytes a page of ",
           page_steps, " steps; less than 4 GiB is allowed: lower page_steps"));
     }
     page_bytes = round_up(page_bytes, kColumnAlign);

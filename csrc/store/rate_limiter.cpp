@@ -11,12 +11,12 @@ RateLimiter::RateLimiter(double samples_per_insert, uint64_t min_steps, double s
     : samples_per_insert_(samples_per_insert), min_steps_(min_steps), slack_(slack) {
   if (!(samples_per_insert >= 0) || !(slack >= 0) || std::isinf(samples_per_insert)) {
     throw base::InvalidArgument(
-        base::cat("[store] rate limit of ", samples_per_insert, " samples per insert with slack ",
+        base::cat("[buffer] rate limit of ", samples_per_insert, " samples per insert with slack ",
                   slack, ": both must be 0 or more, and samples per insert finite"));
   }
   if (samples_per_insert > 0 && slack < samples_per_insert) {
     throw base::InvalidArgument(
-        base::cat("[store] slack ", slack, " of the rate limit is below samples_per_insert ",
+        base::cat("[buffer] slack ", slack, " of the rate limit is below samples_per_insert ",
                   samples_per_insert, ": no insert would ever be allowed; raise it"));
   }
 }
@@ -27,7 +27,7 @@ void RateLimiter::check_batch(uint64_t batch_size) const {
     return;
   }
   throw base::InvalidArgument(base::cat(
-      "[store] batch_size ", batch_size, " under a rate limit of samples_per_insert ",
+      "[buffer] batch_size ", batch_size, " under a rate limit of samples_per_insert ",
       samples_per_insert_, " with slack ", slack_,
       ": writers would wait for the loader and the loader for writers; at most "
       "2 * slack - samples_per_insert = ",

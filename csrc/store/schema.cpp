@@ -108,7 +108,7 @@ size_t Schema::index_of(std::string_view name) const {
 std::string Schema::text() const {
   std::string text;
   for (const Column& column : columns_) {
-    text += base::cat(column.name, ' ', base::dtype_name(column.dtype), ' ',
+    text += base::cat(column.name, ' ', base::kDTypes.name(column.dtype), ' ',
                       shape_text(column.shape), '\n');
   }
   return text;
@@ -136,7 +136,7 @@ Schema Schema::parse(std::string_view text) {
     }
     Column column{std::string(line.substr(0, first)),
                   {},
-                  base::parse_dtype(line.substr(first + 1, second - first - 1))};
+                  base::kDTypes.parse(line.substr(first + 1, second - first - 1))};
     const char* p = line.data() + second + 1;
     const char* end = line.data() + line.size();
     while (p < end) {

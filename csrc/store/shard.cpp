@@ -20,7 +20,7 @@ constexpr uint64_t kCopyLocked = 32 << 10;
 uint64_t num_pages(const ShardOptions& options) {
   if (options.capacity < options.page_steps) {
     throw base::InvalidArgument(base::cat(
-        "[store] capacity ", options.capacity, " is less than one page of ", options.page_steps,
+        "[buffer] capacity ", options.capacity, " is less than one page of ", options.page_steps,
         " steps: raise capacity to ", options.page_steps, " or more, or lower page_steps"));
   }
   return (options.capacity + options.page_steps - 1) / options.page_steps;
@@ -36,7 +36,7 @@ std::unique_ptr<memory::Region> make_region(const Schema& schema, const PageLayo
   check_options(index_options(options));
   const uint64_t pages = num_pages(options);
   if (pages > (uint64_t{1} << 62) / layout.page_bytes) {
-    throw base::OutOfMemory(base::cat("[store] capacity ", options.capacity, " of ",
+    throw base::OutOfMemory(base::cat("[buffer] capacity ", options.capacity, " of ",
                                       schema.step_bytes(), " bytes a step is beyond any memory"));
   }
   return memory::make_region(options.tier, pages * layout.page_bytes,
@@ -94,7 +94,7 @@ void Shard::wait_for_draw(std::unique_lock<std::mutex>& held) {
   while (draw_is_out_) {
     if (drawing_ == std::this_thread::get_id()) {
       throw base::InvalidArgument(
-          "[store] this call would disturb a draw over all ranks that its own thread makes (it "
+          "[buffer] this call would disturb a draw over all ranks that its own thread makes (it "
           "comes from a signal handler or a finaliser): make it after the loader's next");
     }
     lock_.wait_for_thread(held, [this] { return !draw_is_out_; });
@@ -136,7 +136,7 @@ void Shard::publish_index(std::shared_ptr<memory::Region> memory) {
 
 void Shard::refuse_change(std::string_view call) const {
   throw base::InvalidArgument(base::cat(
-      "[store] ", call, ": this buffer ", origin_.text(),
+      "[buffer] ", call, ": this buffer ", origin_.text(),
       ", where a change would be lost or would spoil the stored steps of the other: let an actor ",
       "in a child process make a buffer of its own, or send its steps to the process that made ",
       "this one (by a multiprocessing.Queue, say), whose writer appends them; processes that ",
@@ -148,8 +148,8 @@ void Shard::check_rows(std::string_view call) const {
     return;
   }
   throw base::InvalidArgument(base::cat(
-      "[store] ", call, ": this buffer ", origin_.text(), "; its rows lie on tier '",
-      memory::tier_name(region_->tier()),
+      "[buffer] ", call, ": this buffer ", origin_.text(), "; its rows lie on tier '",
+      memory::kTiers.name(region_->tier()),
       "', where the other goes on writing them, so that they would not be those of their ids: ",
       "read them in the process that made the buffer and send the batches, or give the buffer ",
       "tier='host', of which a forked process has a copy as it was when it was forked"));
@@ -161,7 +161,7 @@ void Shard::check_draws(std::string_view call) const {
     return;
   }
   throw base::InvalidArgument(base::cat(
-      "[store] ", call, ": this buffer ", origin_.text(), "; it has ",
+      "[buffer] ", call, ": this buffer ", origin_.text(), "; it has ",
       options_.max_times_sampled == 0 ? "a rate_limit" : "max_times_sampled",
       ", and the other would not count what is drawn here: draw in the process that made the ",
       "buffer and send the batches"));
@@ -252,7 +252,7 @@ std::optional<std::string> Shard::short_episodes() {
   const IndexState& state = index_.state();
   const uint64_t mean = state.num_steps / std::max<uint64_t>(state.num_episodes, 1);
   return base::cat(
-      "[store] pages are freed, and ", state.num_steps, " of ", index_.num_slots(),
+      "[buffer] pages are freed, and ", state.num_steps, " of ", index_.num_slots(),
       " steps are stored: an episode's pages hold no other's steps, and the ", state.num_episodes,
       " episodes, of ", mean, " steps each or so, leave most of a ", "page of ", layout_.page_steps,
       " empty; give the buffer page_steps=", std::max<uint64_t>(std::bit_floor(mean / 4), 1));
@@ -559,7 +559,7 @@ void Shard::require_pages(std::unique_lock<std::mutex>& held, std::span<Place* c
   const uint64_t pages = index_.options().num_pages;
   if (open + opening > pages) {
     throw base::OutOfMemory(base::cat(
-        "[store] ", opening, " environments open an episode each, and of ", pages, " pages of ",
+        "[buffer] ", opening, " environments open an episode each, and of ", pages, " pages of ",
         layout_.page_steps, " steps only ", pages - open, " can be had: ", open, " are the last ",
         "ones of open episodes, of this writer or another; nothing of this call is stored: raise ",
         "capacity to ", (open + opening + 1) * layout_.page_steps,
@@ -696,7 +696,7 @@ bool Shard::settle(std::unique_lock<std::mutex>& held) {
   if (!draw_is_out_ && !mirrors_.all().empty()) {
     if (forked()) {
       throw base::InvalidArgument(base::cat(
-          "[store] this buffer ", origin_.text(), "; its priorities lie on a GPU, which a forked ",
+          "[buffer] this buffer ", origin_.text(), "; its priorities lie on a GPU, which a forked ",
           "process cannot use: ask for them in the process that made the buffer"));
     }
     const auto marked = mirrors_.mark();

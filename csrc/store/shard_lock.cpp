@@ -23,9 +23,9 @@ ShardLock::Held ShardLock::lock() {
   }
   if (!is_whole_) {
     throw base::InvalidArgument(base::cat(
-        "[store] this buffer ", origin_.text(), " while another thread had been in one call of it ",
-        "for longer than ", kForkWait.count(), " s (a save, say), so that the copy here is not ",
-        "whole: fork when no such call runs"));
+        "[buffer] this buffer ", origin_.text(),
+        " while another thread had been in one call of it ", "for longer than ", kForkWait.count(),
+        " s (a save, say), so that the copy here is not ", "whole: fork when no such call runs"));
   }
   waiting_.fetch_add(1, std::memory_order_relaxed);
   Held turn(turn_, std::defer_lock);

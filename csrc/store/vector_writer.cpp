@@ -18,7 +18,7 @@ VectorWriter::VectorWriter(std::shared_ptr<Shard> shard, uint64_t num_environmen
   const IndexOptions& index = shard_->index().options();
   if (num_environments >= index.num_pages) {
     throw base::InvalidArgument(
-        base::cat("[ingest] ", num_environments,
+        base::cat("[writer] ", num_environments,
                   " environments: each open episode keeps a page to itself, and ",
                   "this buffer has ", index.num_pages, " of ", index.page_steps,
                   " steps: raise capacity to ", (num_environments + 1) * index.page_steps,
@@ -40,7 +40,7 @@ VectorWriter::~VectorWriter() {
     end_episodes({}, false);
   } catch (const std::exception& error) {
     base::log(base::Level::kWarning,
-              base::cat("[ingest] a dropped writer could not end its episodes: ", error.what()));
+              base::cat("[writer] a dropped writer could not end its episodes: ", error.what()));
   }
 }
 

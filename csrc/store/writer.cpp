@@ -27,7 +27,7 @@ Writer::~Writer() {
     end_episode(EpisodeState::kTruncated, -1.0, {});
   } catch (const std::exception& error) {
     base::log(base::Level::kWarning,
-              base::cat("[ingest] a dropped writer could not end its episode: ", error.what()));
+              base::cat("[writer] a dropped writer could not end its episode: ", error.what()));
   }
 }
 

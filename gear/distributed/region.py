@@ -11,9 +11,9 @@ def checked_place(tier: str, name: str | None, group: Group, made_up: str) -> di
 
     A single process may have pinned memory without one (""), and no shared memory.
     """
-    check_text("[store] tier", tier)
+    check_text("[buffer] tier", tier)
     if name is not None:
-        check_text("[store] name", name)
+        check_text("[buffer] name", name)
     if group.size > 1 and tier in ("shared", "pinned"):
         return {"tier": tier, "name": f"{name or made_up}-rank{group.rank}"}
     if name is None and tier == "shared":

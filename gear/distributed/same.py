@@ -9,7 +9,7 @@ from gear.errors import InvalidArgument
 
 
 def check_same(what: str, given: Sequence[Mapping[str, Any]]) -> None:
-    """Compares what every rank gave, by rank; `what` begins the message: "[store] ReplayBuffer".
+    """Compares what every rank gave, by rank; `what` begins the message: "[buffer] ReplayBuffer".
 
     Raises:
         InvalidArgument: on all ranks alike: the keys that differ, with the values and their ranks.

@@ -55,7 +55,7 @@ def alike(group: Ranks, give: Callable[[], dict[str, Any]], what: str) -> list[d
     brackets: ``"[made up]"``. Values that JSON can carry. Collective.
 
     Args:
-        what: the user's call, behind its area: "[store] ReplayBuffer".
+        what: the user's call, behind its area: "[buffer] ReplayBuffer".
 
     Raises:
         InvalidArgument: on all ranks alike, naming the key, the values and their ranks.

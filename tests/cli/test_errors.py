@@ -98,7 +98,7 @@ def test_what_the_user_cannot_mend_comes_with_its_traceback(
 @pytest.mark.parametrize(
     "error",
     [
-        gear.InvalidArgument("[store] capacity=0: give 1 or more"),
+        gear.InvalidArgument("[buffer] capacity=0: give 1 or more"),
         gear.OutOfMemory("[memory] 3 TB asked for: make it smaller"),
         FileNotFoundError(2, "No such file", "/nowhere"),
     ],

@@ -140,12 +140,12 @@ def test_a_long_wait_warns_once_with_the_counts(caplog: pytest.LogCaptureFixture
     said = sorted(record.message for record in caplog.records)
     assert len(said) == 2
     assert said[0].startswith(
-        "[collect] next() has waited 10 s for the rate limit: 50 steps inserted (min_steps 100), "
+        "[loader] next() has waited 10 s for the rate limit: 50 steps inserted (min_steps 100), "
         "0 items sampled, samples_per_insert 4, slack 1000: a batch of 32 is allowed after 50 more "
         "steps; append them"
     )
     assert said[1].startswith(
-        "[ingest] a writer has waited 10 s for the rate limit: 251 steps inserted (min_steps 1), "
+        "[writer] a writer has waited 10 s for the rate limit: 251 steps inserted (min_steps 1), "
         "0 items sampled, samples_per_insert 4, slack 1000: the next step is allowed after 4 more "
         "samples; call next()"
     )

@@ -102,7 +102,7 @@ def test_a_writer_left_by_an_exception_warns_of_its_half_episode(
     last = filled.buffer.episodes()[-1]
     assert last.state == "truncated"
     assert [record.message for record in caplog.records] == [
-        f"[ingest] episode {last.uid} was open when KeyError left its writer: the writer "
+        f"[writer] episode {last.uid} was open when KeyError left its writer: the writer "
         "ended it as truncated, without a closing step"
     ]
 
@@ -127,7 +127,7 @@ def test_a_writer_left_amid_an_episode_warns_of_it(
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.message.startswith(
-        f"[ingest] episode {last.uid} was open, with {last.end} step(s), when its writer was closed"
+        f"[writer] episode {last.uid} was open, with {last.end} step(s), when its writer was closed"
     )
     assert "end_episode(terminated=..., final={...})" in record.message
 
@@ -243,7 +243,7 @@ def test_beta_is_for_weighted_only(filled: Filled) -> None:
 
 def test_no_ids_are_refused(filled: Filled) -> None:
     for ids in ([], (), np.empty(0, np.int64)):
-        with pytest.raises(gear.InvalidArgument, match=r"^\[collect\] ids are empty"):
+        with pytest.raises(gear.InvalidArgument, match=r"^\[buffer\] collect: ids are empty"):
             filled.buffer.collect(ids)
 
 

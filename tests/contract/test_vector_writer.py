@@ -449,7 +449,7 @@ def test_a_refused_list_of_episodes_adopts_none(tier, tmp_path, episodes: list[i
         buffer.save(tmp_path / "replay")
         writer.end_episode()
     with tier.load(tmp_path / "replay") as buffer:
-        with pytest.raises(gear.InvalidArgument, match=r"\[store\]"):
+        with pytest.raises(gear.InvalidArgument, match=r"\[buffer\]"):
             buffer.writer(2, autoreset="disabled", episode=episodes)
         with buffer.writer(2, autoreset="disabled", episode=[1, 2]) as writer:
             writer.append(**rows(2))

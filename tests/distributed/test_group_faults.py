@@ -344,7 +344,7 @@ def test_a_fork_of_a_rank_is_no_rank(run: Run) -> None:
         assert exchange["error"].startswith("[group] this group was made before this process was")
         for said in changes:
             assert said["kind"] == "InvalidArgument", said
-            assert re.match(r"\[store\] \w+: this buffer was made by process", said["error"])
+            assert re.match(r"\[buffer\] \w+: this buffer was made by process", said["error"])
         assert result["drawn"] == [0, 1]
         assert result["parent"] == [0, 1]
 

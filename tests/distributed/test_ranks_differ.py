@@ -92,7 +92,7 @@ def test_every_argument_of_a_buffer_is_compared(
 
     first, second = errors_of(part)
     assert first == second
-    assert first.startswith(f"InvalidArgument: [store] ReplayBuffer: {key} is ")
+    assert first.startswith(f"InvalidArgument: [buffer] ReplayBuffer: {key} is ")
     assert first.endswith(" on rank 1: give the same on all ranks")
 
 
@@ -127,6 +127,6 @@ def test_a_beta_that_differs_is_refused_until_it_is_the_same(prefetch: int) -> N
 
     assert errors_of(part) == ["nothing"] * 2
     assert refused[0] == refused[1]
-    words = "[select] beta of the loader on rank 1 is 0.5, on rank 0 0, and no batch is drawn"
+    words = "[sampler] beta of the loader on rank 1 is 0.5, on rank 0 0, and no batch is drawn"
     assert refused[0]
     assert all(one.startswith(words) for one in refused[0])

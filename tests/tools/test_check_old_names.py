@@ -28,6 +28,7 @@ def check(root: Path) -> tuple[int, str]:
         ("  return index.offers().heads();", "offers()"),
         ("  if (page.spent == 0) {", "page.spent"),
         ("  ChangeLog log_;", "ChangeLog"),
+        ('  throw InvalidArgument("[collect] x");', '"[collect]'),
         ("  std::vector<std::function<void()>> intake_;", "std::vector<std::function<void()>>"),
     ],
 )
@@ -38,6 +39,14 @@ def test_an_old_name_is_found(tmp_path: Path, line: str, name: str) -> None:
     code, printed = check(tmp_path)
     assert code == 1
     assert printed.startswith(f"csrc/store/shard.h:2: {name} is gone: ")
+
+
+@pytest.mark.parametrize("room", ["tests/native/select", "benchmarks"])
+def test_an_old_name_is_found_where_the_core_is_used(tmp_path: Path, room: str) -> None:
+    source = tmp_path / room / "draws.cpp"
+    source.parent.mkdir(parents=True)
+    source.write_text("auto sampler = select::make_group_sampler(options);\n")
+    assert check(tmp_path)[1].startswith(f"{room}/draws.cpp:1: make_group_sampler is gone: ")
 
 
 def test_this_tree_has_none() -> None:

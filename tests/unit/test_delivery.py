@@ -29,7 +29,7 @@ def buffer() -> Iterator[gear.ReplayBuffer]:
 
 @pytest.mark.parametrize("device", ["gpu", "", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "CPU"])
 def test_an_unknown_device_is_refused(buffer: gear.ReplayBuffer, device: str) -> None:
-    message = rf"\[collect\] device '{device}': 'cpu', 'cuda' and 'cuda:<index>' are allowed"
+    message = rf"\[loader\] device '{device}': 'cpu', 'cuda' and 'cuda:<index>' are allowed"
     with pytest.raises(gear.InvalidArgument, match=message):
         buffer.loader(4, device=device)
     with pytest.raises(gear.InvalidArgument, match=message):
@@ -42,7 +42,7 @@ def test_device_cuda_without_a_gpu_is_refused(buffer: gear.ReplayBuffer, device:
     if _core.build_info()["cuda"]:
         error, message = gear.CudaError, r"\[cuda\] cuda\w+ failed.*device='cpu'"
     else:
-        error, message = gear.InvalidArgument, r"\[collect\] device 'cuda'.*without CUDA.*rebuild"
+        error, message = gear.InvalidArgument, r"\[loader\] device 'cuda'.*without CUDA.*rebuild"
     ids = next(buffer.loader(4, framework="numpy")).ids
     with pytest.raises(error, match=message):
         buffer.loader(4, device=device)
@@ -53,9 +53,9 @@ def test_device_cuda_without_a_gpu_is_refused(buffer: gear.ReplayBuffer, device:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("fast", r"\[collect\] path 'fast': 'auto', 'zero_copy' and 'staged' are allowed"),
-        ("zero_copy", r"\[collect\] path 'zero_copy' from tier 'host' to a CPU.*path='auto'"),
-        ("staged", r"\[collect\] path 'staged' from tier 'host' to a CPU.*path='auto'"),
+        ("fast", r"\[loader\] path 'fast': 'auto', 'zero_copy' and 'staged' are allowed"),
+        ("zero_copy", r"\[loader\] path 'zero_copy' from tier 'host' to a CPU.*path='auto'"),
+        ("staged", r"\[loader\] path 'staged' from tier 'host' to a CPU.*path='auto'"),
     ],
 )
 def test_a_path_that_does_not_fit_is_refused(

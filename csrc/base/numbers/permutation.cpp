@@ -35,13 +35,8 @@ struct PermutationBlocks {
   }
 #endif
   template <bool kBackwards>
-  static Step choose() {
-#if defined(__x86_64__)
-    if (simd() >= Simd::kAvx512) {
-      return &wide<kBackwards>;
-    }
-#endif
-    return &plain<kBackwards>;
+  static Step widest() {
+    return pick<Step>(plain<kBackwards>, nullptr, GEAR_X86(wide<kBackwards>));
   }
 
   // Steps `first`, `first` + 1, ... until each lies in the permutation's range.
@@ -75,7 +70,7 @@ struct PermutationBlocks {
 };
 
 void Permutation::elements_from(uint64_t first, std::span<uint64_t> elements) const {
-  static const auto encrypt_all = PermutationBlocks::choose<false>();
+  static const auto encrypt_all = PermutationBlocks::widest<false>();
   if (size_ < kSmall) {
     for (uint64_t& element : elements) {
       element = shuffle(first++);
@@ -86,7 +81,7 @@ void Permutation::elements_from(uint64_t first, std::span<uint64_t> elements) co
 }
 
 void Permutation::indices_from(uint64_t first, std::span<uint64_t> indices) const {
-  static const auto decrypt_all = PermutationBlocks::choose<true>();
+  static const auto decrypt_all = PermutationBlocks::widest<true>();
   if (size_ < kSmall) {
     for (uint64_t& index : indices) {
       index = unshuffle(first++);

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstddef>
-#include <vector>
 
 #include "base/simd.h"
 
@@ -291,46 +290,16 @@ struct WideWords {
 
 #endif
 
-using Fill = void (*)(uint64_t, uint64_t, uint64_t, std::span<Draw128>);
-
-// Chosen by hand: target_clones needs an ifunc, whose resolver runs before a sanitizer does.
-Fill choose_fill() {
-#if defined(__x86_64__)
-  if (simd() >= Simd::kAvx2) {
-    return fill_avx2;
-  }
-#endif
-  return fill_scalar;
-}
-
-std::vector<PhiloxScan> scans_here() {
-  std::vector<PhiloxScan> scans = {scan_scalar};
-#if defined(__x86_64__)
-  if (simd() >= Simd::kAvx2) {
-    scans.push_back(scan_avx2);
-  }
-  if (simd() >= Simd::kAvx512) {
-    scans.push_back(scan_avx512);
-  }
-#endif
-  return scans;
-}
-
 }  // namespace
-
-std::span<const PhiloxScan> philox_scans() {
-  static const std::vector<PhiloxScan> scans = scans_here();
-  return scans;
-}
 
 size_t philox_scan(uint64_t seed, uint64_t stream, uint64_t first_counter, uint32_t count,
                    uint64_t low, uint64_t high, const KeptDraws& kept) {
-  static const PhiloxScan best = philox_scans().back();
-  return best(seed, stream, first_counter, count, low, high, kept);
+  static const auto scan = pick(scan_scalar, GEAR_X86(scan_avx2), GEAR_X86(scan_avx512));
+  return scan(seed, stream, first_counter, count, low, high, kept);
 }
 
 void philox_fill(uint64_t seed, uint64_t stream, uint64_t first_counter, std::span<Draw128> out) {
-  static const Fill fill = choose_fill();
+  static const auto fill = pick(fill_scalar, GEAR_X86(fill_avx2));
   fill(seed, stream, first_counter, out);
 }
 

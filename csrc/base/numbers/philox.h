@@ -113,10 +113,6 @@ struct KeptDraws {
 size_t philox_scan(uint64_t seed, uint64_t stream, uint64_t first_counter, uint32_t count,
                    uint64_t low, uint64_t high, const KeptDraws& kept);
 
-/// The forms of philox_scan that this CPU can run, all of them bit equal; the last one is it.
-using PhiloxScan = decltype(&philox_scan);
-std::span<const PhiloxScan> philox_scans();
-
 /// out[i] = philox(seed, stream, first_counter + i), bit equal to it, vectorised on the CPU.
 void philox_fill(uint64_t seed, uint64_t stream, uint64_t first_counter, std::span<Draw128> out);
 

@@ -107,7 +107,7 @@ void DeviceBlock::make_wait(uintptr_t handle) {
   const base::OnDevice on(device());
   if (is_capturing(stream)) {
     throw base::InvalidArgument(
-        "[collect] the first tensor of a batch cannot be taken while a CUDA graph is captured: "
+        "[batch] the first tensor of a batch cannot be taken while a CUDA graph is captured: "
         "take the tensors before the capture, and copy them into the graph's own inputs");
   }
   filled_.make_wait(stream);

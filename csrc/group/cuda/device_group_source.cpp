@@ -335,7 +335,7 @@ void DeviceGroupSource::raise_missing(uint32_t missing) const {
     }
   }
   throw base::TransportError(base::cat(
-      "[collect] ", ranks, " did not come to a batch that all ranks had begun to draw, within ",
+      "[loader] ", ranks, " did not come to a batch that all ranks had begun to draw, within ",
       parts_.control->timeout_s(), " s or before it ended: look at its own messages, or raise ",
       "timeout_s (GEAR_TIMEOUT_S) where its GPU is only late"));
 }

@@ -44,7 +44,7 @@ struct BatchAssembly::Opened {
   void expect(bool sound, const char* what) const {
     if (!sound) [[unlikely]] {
       throw base::TransportError(
-          base::cat("[collect] the parcel of rank ", owner, " is damaged: ", what,
+          base::cat("[loader] the parcel of rank ", owner, " is damaged: ", what,
                     "; ranks of one group must run the same build with the same loader"));
     }
   }
@@ -212,7 +212,7 @@ void BatchAssembly::check_runs(Opened& parcel, size_t window, size_t part) const
 
 void BatchAssembly::finish() {
   if (num_filled_ != batch_->items) {
-    throw base::TransportError(base::cat("[collect] the parcels of all ranks fill ", num_filled_,
+    throw base::TransportError(base::cat("[loader] the parcels of all ranks fill ", num_filled_,
                                          " of ", batch_->items,
                                          " items: ranks of one group must make the same calls"));
   }

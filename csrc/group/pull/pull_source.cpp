@@ -18,13 +18,13 @@ void check_pull(const store::Shard& shard, const deliver::LoaderOptions& options
   if (options.sampler.policy != select::Policy::kUniform ||
       options.sampler.unit != store::Unit::kStep) {
     throw base::InvalidArgument(
-        "[select] remote='pull' draws steps with one chance each: give gear.Uniform(), or leave "
+        "[sampler] remote='pull' draws steps with one chance each: give gear.Uniform(), or leave "
         "remote out where all ranks draw together");
   }
   const bool counted = shard.options().max_times_sampled > 0;
   if (counted || shard.options().rate_limiter.active()) {
     throw base::InvalidArgument(base::cat(
-        "[select] remote='pull' over a buffer with ", counted ? "max_times_sampled" : "rate_limit",
+        "[sampler] remote='pull' over a buffer with ", counted ? "max_times_sampled" : "rate_limit",
         ": owners do not see what is pulled, and cannot count it; make the buffer without it"));
   }
 }
@@ -32,7 +32,7 @@ void check_pull(const store::Shard& shard, const deliver::LoaderOptions& options
 // Of a batch that nobody looks at, unless what gives it up is interrupted.
 std::exception_ptr given_up() {
   return std::make_exception_ptr(base::InvalidArgument(
-      "[collect] load_state_dict of this loader was interrupted: call it again"));
+      "[loader] load_state_dict of this loader was interrupted: call it again"));
 }
 
 }  // namespace
@@ -89,7 +89,7 @@ bool PullSource::draw(deliver::Job& drawn, bool ahead, std::optional<double>) {
   auto& job = static_cast<Pull&>(drawn);
   job.batch.block = deliver::bytes_of(blocks_->acquire());
   if (!ahead && !items_->any()) {
-    throw base::InvalidArgument(base::cat("[select] nothing to sample: none of the ",
+    throw base::InvalidArgument(base::cat("[sampler] nothing to sample: none of the ",
                                           shards_->size(), " ranks has published a step"));
   }
   job.number = number_++;

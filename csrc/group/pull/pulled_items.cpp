@@ -108,7 +108,7 @@ void PulledItems::fetch(uint64_t number) {
       by_steps_ = steps_.count() > 0;
       if (!by_steps_ && steps_.read_all()) {
         throw base::InvalidArgument(base::cat(
-            "[select] nothing to sample: ", total_, " steps are published by ", shards_.size(),
+            "[sampler] nothing to sample: ", total_, " steps are published by ", shards_.size(),
             " ranks, and none of them may be drawn; a step of an open episode is offered once ",
             options_.lookahead, " steps follow it: append more or end the episode"));
       }
@@ -120,7 +120,7 @@ void PulledItems::fetch(uint64_t number) {
     give_up_steps();
     if (!open_.empty() && base::seconds_since(start) >= options_.timeout_s) {
       throw base::TransportError(
-          base::cat("[collect] ", open_.size(), " of ", items_.size(),
+          base::cat("[loader] ", open_.size(), " of ", items_.size(),
                     " items could not be read whole within ", options_.timeout_s,
                     " s: their owners reuse pages faster than this rank reads them; ",
                     "raise capacity, or read smaller windows"));
@@ -151,7 +151,7 @@ void PulledItems::draw() {
   }
   total_ = masses_.look();
   if (total_ == 0) {
-    throw base::InvalidArgument(base::cat("[select] nothing to sample: none of the ",
+    throw base::InvalidArgument(base::cat("[sampler] nothing to sample: none of the ",
                                           shards_.size(), " ranks has published a step"));
   }
   for (size_t i = 0; i < drawing.size(); ++i) {

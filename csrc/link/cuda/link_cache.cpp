@@ -96,14 +96,14 @@ LinkModel measure(int device, LaterLog& log) {
   LinkModel model = measure_link(device);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   log.add(base::Level::kInfo,
-          base::cat("[collect] measured the link to GPU ", device, " in ", took.count(), " s"));
+          base::cat("[link] measured the link to GPU ", device, " in ", took.count(), " s"));
   try {
     if (const auto path = cache_path(device)) {
       write_cache(*path, model.text());
     }
   } catch (const std::exception& error) {
     log.add(base::Level::kWarning,
-            base::cat("[collect] cannot keep the measured speed of the link to GPU ", device,
+            base::cat("[link] cannot keep the measured speed of the link to GPU ", device,
                       ", so each process measures it again: ", error.what()));
   }
   return model;
@@ -140,7 +140,7 @@ LinkModel link_to(int device) {
     model = read_cache(device);
   } catch (const std::exception& error) {
     log.add(base::Level::kWarning,
-            base::cat("[collect] cannot read the kept speed of the link to GPU ", device,
+            base::cat("[link] cannot read the kept speed of the link to GPU ", device,
                       ", measuring it again: ", error.what()));
   }
   try {
@@ -149,9 +149,8 @@ LinkModel link_to(int device) {
     }
   } catch (const base::OutOfMemory& error) {
     model = LinkModel::typical();
-    log.add(base::Level::kWarning,
-            base::cat("[collect] no memory to measure the link to GPU ", device,
-                      ", assuming PCIe 5 with 16 lanes: ", error.what()));
+    log.add(base::Level::kWarning, base::cat("[link] no memory to measure the link to GPU ", device,
+                                             ", assuming PCIe 5 with 16 lanes: ", error.what()));
   }
   return models().emplace(device, std::move(*model)).first->second;
 }

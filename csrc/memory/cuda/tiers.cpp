@@ -130,7 +130,7 @@ std::unique_ptr<Region> make_pinned_region(uint64_t bytes, const RegionOptions& 
 std::unique_ptr<Region> pin_region(std::unique_ptr<Region>&& region, int device) {
   if (region->tier() != Tier::kHost && region->tier() != Tier::kShared) {
     throw base::InvalidArgument(
-        base::cat("[memory] a region of tier '", tier_name(region->tier()),
+        base::cat("[memory] a region of tier '", kTiers.name(region->tier()),
                   "' cannot be page-locked: give one of tier 'host' or 'shared'"));
   }
   device = gpu_of(device);

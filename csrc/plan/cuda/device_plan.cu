@@ -265,7 +265,7 @@ DevicePlan::DevicePlan(std::shared_ptr<const BatchLayout> layout, const store::P
       page_steps_(pages.page_steps),
       most_items_(most_batches * layout_->batch_size) {
   if (num_slots > kNone) {
-    throw base::InvalidArgument(base::cat("[collect] a GPU plans for less than 2^32 steps, not ",
+    throw base::InvalidArgument(base::cat("[loader] a GPU plans for less than 2^32 steps, not ",
                                           num_slots, ": lower the capacity of each shard"));
   }
   const base::OnDevice current(device);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string_view>
 
 #include "base/errors.h"
 #include "select/group/group_cut.h"
@@ -10,15 +9,6 @@
 #include "store/id.h"
 
 namespace gear::select {
-namespace {
-
-std::string_view name_of(Policy policy) {
-  return policy == Policy::kUniform    ? "Uniform"
-         : policy == Policy::kWeighted ? "Weighted"
-                                       : "Sequential";
-}
-
-}  // namespace
 
 GroupSampler::GroupSampler(const SamplerOptions& options, store::Index& index, uint32_t rank,
                            uint32_t size)
@@ -31,13 +21,13 @@ GroupSampler::GroupSampler(const SamplerOptions& options, store::Index& index, u
       own_(rank),
       order_(options, index) {
   if (size > store::StepId::kMostOwners) {
-    throw base::InvalidArgument(base::cat("[select] draws over ", size, " ranks: ",
+    throw base::InvalidArgument(base::cat("[sampler] draws over ", size, " ranks: ",
                                           store::StepId::kMostOwners, " at most are allowed"));
   }
   GEAR_CHECK(rank < size);
   if (law_.chance() != nullptr && index.options().max_times_sampled > 0) {
     throw base::InvalidArgument(base::cat(
-        "[select] ", name_of(options.policy), " over many ranks from a buffer with ",
+        "[sampler] ", kPolicies.name(options.policy), " over many ranks from a buffer with ",
         "max_times_sampled ", index.options().max_times_sampled,
         ": each draw would change what the others may choose; use Fifo, Lifo or TopK, or a buffer ",
         "without max_times_sampled"));

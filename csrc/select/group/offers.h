@@ -32,13 +32,13 @@ inline void gather_one(const GroupRequest& request, uint64_t mine, uint32_t rank
 /// Where nobody offers anything, every rank throws the same.
 [[noreturn]] inline void throw_nothing_offered() {
   throw base::InvalidArgument(
-      "[select] no rank offers anything to draw: append steps, or wait until some rank has");
+      "[sampler] no rank offers anything to draw: append steps, or wait until some rank has");
 }
 
 /// Where weights of all ranks leave no room for exact sums, likewise.
 [[noreturn]] inline void throw_too_heavy() {
   throw base::InvalidArgument(
-      "[select] the weights of all ranks add up to 2^63 or more: lower the priorities or alpha");
+      "[sampler] the weights of all ranks add up to 2^63 or more: lower the priorities or alpha");
 }
 
 }  // namespace gear::select

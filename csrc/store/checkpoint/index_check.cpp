@@ -18,7 +18,7 @@ void require(bool holds, const char* what, uint64_t where) {
     return;
   }
   throw base::CorruptData(
-      base::cat("[store] the saved index contradicts itself: ", what, " (at ", where, ")"));
+      base::cat("[buffer] the saved index contradicts itself: ", what, " (at ", where, ")"));
 }
 
 bool is_priority(double value) { return std::isfinite(value) && value >= 0; }

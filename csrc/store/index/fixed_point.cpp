@@ -39,24 +39,13 @@ using Powers = void (*)(const float* bases, double reference, double exponent, s
 }
 #endif
 
-Powers choose_powers() {
-#if defined(__x86_64__)
-  if (base::simd() >= base::Simd::kAvx512) {
-    return powers_avx512;
-  }
-  if (base::simd() >= base::Simd::kAvx2) {
-    return powers_avx2;
-  }
-#endif
-  return powers_baseline;
-}
-
 }  // namespace
 
 void powers_portable(std::span<const float> bases, double reference, double exponent,
                      std::span<double> powers) {
   GEAR_CHECK(bases.size() == powers.size());
-  static const Powers form = choose_powers();
+  static const Powers form =
+      base::pick(powers_baseline, GEAR_X86(powers_avx2), GEAR_X86(powers_avx512));
   form(bases.data(), reference, exponent, bases.size(), powers.data());
 }
 

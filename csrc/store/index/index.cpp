@@ -53,11 +53,11 @@ void check_options(const IndexOptions& options) {
   if (options.num_pages == 0 ||
       options.num_pages > ((uint64_t{1} << 32) - 1) / options.page_steps) {
     throw base::InvalidArgument(
-        base::cat("[store] ", options.num_pages, " pages of ", options.page_steps,
+        base::cat("[buffer] ", options.num_pages, " pages of ", options.page_steps,
                   " steps: a rank holds 1 page to 2^32 - 1 steps; change capacity"));
   }
   if (options.max_times_sampled > 65535) {
-    throw base::InvalidArgument(base::cat("[store] max_times_sampled ", options.max_times_sampled,
+    throw base::InvalidArgument(base::cat("[buffer] max_times_sampled ", options.max_times_sampled,
                                           ": 1 to 65535, or none, are allowed"));
   }
 }
@@ -111,12 +111,13 @@ Anchor Index::resolve(int64_t packed) const {
   const StepId id = StepId::unpack(packed);
   if (packed < 0 || id.owner != options_.owner || id.slot >= num_slots()) {
     throw base::InvalidArgument(
-        base::cat("[store] id ", packed, " is not of this buffer: use ids of its own batches"));
+        base::cat("[buffer] id ", packed, " is not of this buffer: use ids of its own batches"));
   }
   Anchor anchor{};
   if (!find(id, anchor)) {
-    throw base::InvalidArgument(base::cat(
-        "[store] id ", packed, " names a step that has been evicted: collect ids of stored steps"));
+    throw base::InvalidArgument(
+        base::cat("[buffer] id ", packed,
+                  " names a step that has been evicted: collect ids of stored steps"));
   }
   return anchor;
 }
@@ -258,13 +259,13 @@ uint32_t Index::next_page(uint32_t requester, bool closing) {
     const uint32_t e = chains_.victim({requester, closing});
     if (e == kNone && closing) {
       throw base::OutOfMemory(base::cat(
-          "[store] no page for the closing step: each of the ", options_.num_pages, " pages of ",
+          "[buffer] no page for the closing step: each of the ", options_.num_pages, " pages of ",
           options_.page_steps, " steps is the last one of an open episode; raise capacity, or end ",
           "the episode without its closing step (final)"));
     }
     if (e == kNone) {
       throw base::OutOfMemory(
-          base::cat("[store] no page to evict: each of the ", options_.num_pages, " pages of ",
+          base::cat("[buffer] no page to evict: each of the ", options_.num_pages, " pages of ",
                     options_.page_steps,
                     " steps is the last one of an open episode; raise capacity, "
                     "lower page_steps or run fewer writers"));

@@ -109,13 +109,13 @@ uint32_t PageChains::adopt(uint64_t uid) {
     }
     if (episode.ended() || episode.has_writer) {
       throw base::InvalidArgument(
-          base::cat("[store] episode ", uid, episode.ended() ? " has ended" : " has a writer",
+          base::cat("[buffer] episode ", uid, episode.ended() ? " has ended" : " has a writer",
                     ": only an open episode without a writer can be continued"));
     }
     episode.has_writer = true;
     return e;
   }
-  throw base::InvalidArgument(base::cat("[store] no episode ", uid,
+  throw base::InvalidArgument(base::cat("[buffer] no episode ", uid,
                                         ": continue one of buffer.episodes() whose state is open"));
 }
 

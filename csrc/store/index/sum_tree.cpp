@@ -135,27 +135,6 @@ void add_portable(int64_t* nodes, std::span<const uint64_t> levels, uint64_t nod
 }
 #endif
 
-// The forms that this processor takes.
-struct Forms {
-  Step step = step_portable;
-  Add add = add_portable;
-};
-
-const Forms& forms() {
-  static const Forms chosen = [] {
-    Forms found;
-#if defined(__x86_64__)
-    if (base::simd() >= base::Simd::kAvx512) {
-      found = {step_avx512, add_avx512};
-    } else if (base::simd() >= base::Simd::kAvx2) {
-      found = {step_avx2, add_avx2};
-    }
-#endif
-    return found;
-  }();
-  return chosen;
-}
-
 }  // namespace
 
 SumTree::SumTree(uint64_t num_leaves) : num_leaves_(num_leaves) {
@@ -172,7 +151,8 @@ SumTree::SumTree(uint64_t num_leaves) : num_leaves_(num_leaves) {
 }
 
 void SumTree::add(size_t level, uint64_t node, int64_t delta) {
-  forms().add(nodes_.data(), std::span(level_begin_).subspan(level), node, delta);
+  static const Add add = base::pick(add_portable, GEAR_X86(add_avx2), GEAR_X86(add_avx512));
+  add(nodes_.data(), std::span(level_begin_).subspan(level), node, delta);
 }
 
 void SumTree::set(uint64_t leaf, uint64_t weight) {
@@ -232,7 +212,7 @@ void SumTree::set_run(uint64_t first, std::span<const uint64_t> weights) {
 
 void SumTree::find(std::span<const uint64_t> targets, std::span<Hit> hits) const {
   GEAR_CHECK(targets.size() == hits.size());
-  const Step step = forms().step;
+  static const Step step = base::pick(step_portable, GEAR_X86(step_avx2), GEAR_X86(step_avx512));
   for (size_t begin = 0; begin < targets.size(); begin += kGroup) {
     const size_t count = std::min<size_t>(kGroup, targets.size() - begin);
     Descent descent{};

@@ -43,7 +43,7 @@ inline bool is_stored_step(StepId id, uint32_t row, const Page& page) {
 
 /// The text of the InvalidArgument that refuses an id; `nothing`: what was not done.
 inline std::string id_refusal(int64_t id, uint64_t position, const char* nothing) {
-  return base::cat("[store] id ", id, " at position ", position,
+  return base::cat("[buffer] id ", id, " at position ", position,
                    " is not of this buffer: use ids of its own batches; ", nothing);
 }
 
@@ -51,7 +51,7 @@ inline std::string id_refusal(int64_t id, uint64_t position, const char* nothing
 inline std::string update_refusal(int64_t id, float priority, uint64_t position) {
   constexpr const char* kNothing = "nothing was updated";
   if (!is_priority(priority)) {
-    return base::cat("[store] priority ", priority, " at position ", position,
+    return base::cat("[buffer] priority ", priority, " at position ", position,
                      ": a finite number, 0 or more, is allowed; ", kNothing);
   }
   return id_refusal(id, position, kNothing);

@@ -8,7 +8,8 @@ namespace {
 
 [[noreturn]] void refuse() {
   throw base::InvalidArgument(
-      "[store] a GPU asked for, but this build was made without CUDA (GEAR_WITH_CUDA=OFF): rebuild "
+      "[buffer] a GPU asked for, but this build was made without CUDA (GEAR_WITH_CUDA=OFF): "
+      "rebuild "
       "with CUDA, or use device='cpu' and tier='host'");
 }
 

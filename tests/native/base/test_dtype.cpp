@@ -12,15 +12,15 @@ using namespace gear::base;
 TEST_CASE("names and sizes of dtypes match NumPy and round trip") {
   for (size_t i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
-    CHECK(parse_dtype(dtype_name(dtype)) == dtype);
+    CHECK(kDTypes.parse(kDTypes.name(dtype)) == dtype);
   }
   CHECK(dtype_bytes(DType::kBool) == 1);
   CHECK(dtype_bytes(DType::kI16) == 2);
   CHECK(dtype_bytes(DType::kBF16) == 2);
   CHECK(dtype_bytes(DType::kF32) == 4);
   CHECK(dtype_bytes(DType::kF64) == 8);
-  CHECK(dtype_name(DType::kU8) == "uint8");
-  CHECK(dtype_name(DType::kBF16) == "bfloat16");
+  CHECK(kDTypes.name(DType::kU8) == "uint8");
+  CHECK(kDTypes.name(DType::kBF16) == "bfloat16");
 }
 
 TEST_CASE("the stored values of dtypes never change") {
@@ -32,7 +32,8 @@ TEST_CASE("the stored values of dtypes never change") {
 
 TEST_CASE("an unknown dtype is refused with the names allowed") {
   gear::testing::expect_message<gear::base::InvalidArgument>(
-      [] { parse_dtype("float31"); }, "'float31'", "bool, uint8", "bfloat16, float32, float64");
-  CHECK_THROWS_AS(parse_dtype(""), gear::base::InvalidArgument);
+      [] { kDTypes.parse("float31"); }, "'float31'", "'bool', 'uint8'",
+      "'bfloat16', 'float32' and 'float64' are allowed");
+  CHECK_THROWS_AS(kDTypes.parse(""), gear::base::InvalidArgument);
   CHECK_THROWS_AS(dtype_bytes(static_cast<DType>(13)), std::logic_error);
 }

@@ -213,7 +213,7 @@ TEST_CASE("more batches in flight than anybody needs are refused") {
   for (const uint64_t prefetch : {kMostPrefetch + 1, UINT64_MAX - 1, UINT64_MAX}) {
     wanted.prefetch = prefetch;
     expect_message<gear::base::InvalidArgument>([&] { make_pipeline(shard, wanted); },
-                                                "[collect] prefetch " + std::to_string(prefetch),
+                                                "[loader] prefetch " + std::to_string(prefetch),
                                                 "0 to 1024");
   }
 }

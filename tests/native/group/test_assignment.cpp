@@ -225,8 +225,8 @@ TEST_CASE("assignment: with balanced shards, about the root of the batch leaves 
 }
 
 TEST_CASE("assignment: locality is first or off") {
-  CHECK(parse_locality("first") == Locality::kFirst);
-  CHECK(parse_locality("off") == Locality::kOff);
-  expect_message<gear::base::InvalidArgument>([] { parse_locality("near"); }, "'near'",
-                                              "'first' or 'off'");
+  CHECK(kLocalities.parse("first") == Locality::kFirst);
+  CHECK(kLocalities.parse("off") == Locality::kOff);
+  expect_message<gear::base::InvalidArgument>([] { kLocalities.parse("near"); }, "'near'",
+                                              "'first' and 'off' are allowed");
 }

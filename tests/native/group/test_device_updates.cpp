@@ -126,7 +126,7 @@ TEST_CASE("a GPU that is lost before a batch is told to the ranks that would wai
     std::vector<std::byte> offers;
     agreement.agree({true, false}, 0, [](store::Index&, std::span<std::byte>) {}, offers);
   });
-  const std::string told = "[collect] rank 1 failed before a batch, so that none is drawn";
+  const std::string told = "[loader] rank 1 failed before a batch, so that none is drawn";
   CHECK(errors[0].starts_with(told));
   CHECK(errors[1] == "the GPU is lost");
   CHECK(errors[2].starts_with(told));

@@ -178,7 +178,7 @@ TEST_CASE("a page for the thread that draws, and a second draw in it, are refuse
     if (std::exchange(interrupted, true)) {
       return;
     }
-    constexpr const char* kWhy = "[store] this call would disturb a draw over all ranks";
+    constexpr const char* kWhy = "[buffer] this call would disturb a draw over all ranks";
     expect_message<gear::base::InvalidArgument>([&] { story.changes_with_pages(); }, kWhy);
     expect_message<gear::base::InvalidArgument>([&] { rank.draw(); }, kWhy);
   });

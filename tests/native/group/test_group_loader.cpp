@@ -56,7 +56,7 @@ TEST_CASE("group loader: what is refused on one rank is told to all, and all may
        })) {
     CHECK(error == "");
   }
-  const std::string words = "[collect] path 'zero_copy' from tier 'host' to a CPU";
+  const std::string words = "[loader] path 'zero_copy' from tier 'host' to a CPU";
   CHECK(said[0].starts_with("on rank 1: " + words));
   CHECK(said[1].starts_with(words));
   CHECK(said[2] == said[0]);

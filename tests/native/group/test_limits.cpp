@@ -40,7 +40,7 @@ TEST_CASE("a buffer over more ranks than an id can name is refused") {
   const auto shard = small_shard();
   expect_message<gear::base::InvalidArgument>(
       [&] { gear::select::GroupSampler({}, shard->index(), 0, kMost + 1); },
-      "[select] draws over 4097 ranks: 4096 at most");
+      "[sampler] draws over 4097 ranks: 4096 at most");
 }
 
 TEST_CASE("a batch of more draws than 32 bits can number is refused") {
@@ -57,10 +57,10 @@ TEST_CASE("a batch of more draws than 32 bits can number is refused") {
   };
   make(UINT32_MAX);
   expect_message<gear::base::InvalidArgument>([&] { make(uint64_t{1} << 32); },
-                                              "[collect] batch_size 4294967296 on each of 1 ranks",
+                                              "[loader] batch_size 4294967296 on each of 1 ranks",
                                               "lower batch_size to 4294967295");
   expect_message<gear::base::InvalidArgument>([&] { make(uint64_t{1} << 63); },
-                                              "[collect] batch_size");
+                                              "[loader] batch_size");
 }
 
 TEST_CASE("priorities that no rank exchanges are kept up to a bound") {

@@ -100,7 +100,7 @@ TEST_CASE("what is written is read back to the bit") {
 TEST_CASE("a file of speeds that is torn, foreign or changed is refused") {
   const std::string text = example().text();
   const auto expect_refused = [](const std::string& damaged, const char* part) {
-    expect_message<gear::base::CorruptData>([&] { LinkModel::parse(damaged); }, "[collect]", part);
+    expect_message<gear::base::CorruptData>([&] { LinkModel::parse(damaged); }, "[link]", part);
   };
   for (size_t length = 0; length < text.size(); ++length) {
     CHECK_THROWS_AS(LinkModel::parse(text.substr(0, length)), gear::base::CorruptData);
@@ -118,7 +118,7 @@ TEST_CASE("a file of speeds that is torn, foreign or changed is refused") {
 TEST_CASE("speeds that are no table are refused") {
   const auto expect_refused = [](std::vector<LinkModel::Sample> samples, const char* part) {
     expect_message<gear::base::InvalidArgument>([&] { LinkModel model(std::move(samples), {}); },
-                                                "[collect]", part);
+                                                "[link]", part);
   };
   expect_refused({}, "0 link speeds");
   expect_refused({{64, 1, {1, 1, 1}}, {64, 1, {1, 1, 1}}}, "2 link speeds");
@@ -126,5 +126,5 @@ TEST_CASE("speeds that are no table are refused") {
   expect_refused({{64, 1, {1, 0, 1}}}, "0 GB/s");
   expect_refused({{0, 1, {1, 1, 1}}}, "link speeds");
   expect_message<gear::base::InvalidArgument>([] { LinkModel({{64, 1, {1, 1, 1}}}, {-1.0, 0.0}); },
-                                              "[collect]", "-1 s an item");
+                                              "[link]", "-1 s an item");
 }

@@ -47,7 +47,7 @@ void for_each_kind(const Check& check) {
         gear::base::device_count() == 0) {
       continue;
     }
-    CAPTURE(std::string(tier_name(kind.tier)));
+    CAPTURE(std::string(kTiers.name(kind.tier)));
     CAPTURE(kind.named);
     check(kind.tier, options_for(kind));
   }
@@ -126,7 +126,7 @@ TEST_CASE("region contract: nothing and too much are refused in words") {
     for (const uint64_t bytes : {uint64_t{1} << 60, ~uint64_t{0}}) {
       expect_message<gear::base::OutOfMemory>(
           [&] { make_region(tier, bytes, options); }, "[memory]",
-          gear::base::cat("(", bytes, " bytes)"), gear::base::cat("tier '", tier_name(tier), "'"),
+          gear::base::cat("(", bytes, " bytes)"), gear::base::cat("tier '", kTiers.name(tier), "'"),
           tier == Tier::kDevice ? "free" : "available", "lower the capacity");
     }
   });
@@ -148,12 +148,12 @@ TEST_CASE("a name fits the shared and the pinned tier alone") {
 
 TEST_CASE("tiers have names") {
   for (const Kind& kind : kKinds) {
-    CHECK(parse_tier(tier_name(kind.tier)) == kind.tier);
-    CHECK(parse_tier_choice(tier_name(kind.tier)).tier == kind.tier);
+    CHECK(kTiers.parse(kTiers.name(kind.tier)) == kind.tier);
+    CHECK(parse_tier_choice(kTiers.name(kind.tier)).tier == kind.tier);
   }
-  CHECK(tier_name(Tier::kHost) == "host");
-  expect_message<gear::base::InvalidArgument>([] { parse_tier("tape"); }, "'tape'",
-                                              "'host', 'shared', 'pinned', 'device'");
+  CHECK(kTiers.name(Tier::kHost) == "host");
+  expect_message<gear::base::InvalidArgument>([] { kTiers.parse("tape"); }, "'tape'",
+                                              "'host', 'shared', 'pinned' and 'device'");
 }
 
 TEST_CASE("a tier of users may name a GPU") {
@@ -165,7 +165,7 @@ TEST_CASE("a tier of users may name a GPU") {
                                                 "'device:0'");
   }
   expect_message<gear::base::InvalidArgument>([] { parse_tier_choice("host:1"); }, "'host:1'",
-                                              "choose one of");
+                                              "are allowed");
 }
 
 TEST_CASE("where there is no GPU the tiers that need one say so") {
@@ -178,7 +178,7 @@ TEST_CASE("where there is no GPU the tiers that need one say so") {
                                           "cudaGetDeviceCount", "tier='host'");
 #else
     expect_message<gear::base::InvalidArgument>(
-        [&] { make_region(tier, 4096); }, "[memory]", gear::base::cat("'", tier_name(tier), "'"),
+        [&] { make_region(tier, 4096); }, "[memory]", gear::base::cat("'", kTiers.name(tier), "'"),
         "without CUDA", "GEAR_WITH_CUDA=OFF", "tier='host'");
 #endif
   }

@@ -214,7 +214,7 @@ TEST_CASE("windows that cannot be are refused") {
                                   const char* part) {
     CAPTURE(part);
     expect_message<gear::base::InvalidArgument>(
-        [&] { check_outputs(outputs, schema, batch_size, 100); }, "[collect]", part);
+        [&] { check_outputs(outputs, schema, batch_size, 100); }, "[loader]", part);
   };
   constexpr int64_t kFar = int64_t{1} << 62;
   expect_refused({}, 1, "no output");

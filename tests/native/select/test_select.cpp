@@ -444,7 +444,7 @@ TEST_CASE("samplers that cannot be are refused") {
     SamplerOptions options = options_of(Policy::kWeighted);
     options.alpha = wrong;
     expect_message<gear::base::InvalidArgument>([&] { std::make_unique<Sampler>(options, index); },
-                                                "[select] alpha");
+                                                "[sampler] alpha");
     options.alpha = 0.6;
     options.beta = wrong;
     CHECK_THROWS_AS(std::make_unique<Sampler>(options, index), gear::base::InvalidArgument);

@@ -77,7 +77,7 @@ TEST_CASE("ids carry slot, generation, owner and the episode bit") {
 TEST_CASE("options out of range are refused") {
   CHECK_THROWS_AS(Index(options_of(0, 4)), gear::base::InvalidArgument);
   expect_message<gear::base::InvalidArgument>(
-      [] { check_options(options_of(uint64_t{1} << 31, 2)); }, "[store]",
+      [] { check_options(options_of(uint64_t{1} << 31, 2)); }, "[buffer]",
       "2147483648 pages of 2 steps", "capacity");
   CHECK_NOTHROW(check_options(options_of((uint64_t{1} << 31) - 1, 2)));
   CHECK_THROWS_AS(check_options(options_of(1, 1, Evict::kFifo, 65536)),

@@ -67,7 +67,7 @@ TEST_CASE("page_steps is 1 to 32768, and a column of a page stays below 4 GiB") 
   CHECK(PageLayout(byte, PageLayout::kMaxPageSteps).page_bytes == 32768);
   for (const uint64_t page_steps : {uint64_t{0}, uint64_t{32769}, ~uint64_t{0}}) {
     expect_message<gear::base::InvalidArgument>([&] { PageLayout(byte, page_steps); },
-                                                "[store] page_steps ", "1 to 32768");
+                                                "[buffer] page_steps ", "1 to 32768");
   }
   const Schema large({{"a", {}, DType::kU8}, {"x", {1 << 28}, DType::kU8}});
   CHECK(PageLayout(large, 15).page_bytes == 64 + 15 * uint64_t{1 << 28});

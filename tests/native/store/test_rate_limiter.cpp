@@ -43,7 +43,7 @@ uint64_t append(const std::shared_ptr<Shard>& shard, uint64_t steps, double time
 TEST_CASE("rate limits that cannot be are refused") {
   for (const double wrong : {-1.0, std::nan("")}) {
     expect_message<gear::base::InvalidArgument>([&] { RateLimiter(wrong, 0, 1); },
-                                                "[store] rate limit");
+                                                "[buffer] rate limit");
     CHECK_THROWS_AS(RateLimiter(1, 0, wrong), gear::base::InvalidArgument);
   }
   expect_message<gear::base::InvalidArgument>([] { RateLimiter(4, 0, 3); }, "slack 3", "raise it");

@@ -307,13 +307,13 @@ TEST_CASE("pulled rows: none are there, or none may be drawn") {
     };
     const auto loader = one.pull(options);
     expect(
-        refusal(*loader) == "[select] nothing to sample: none of the 2 ranks has published a step",
+        refusal(*loader) == "[sampler] nothing to sample: none of the 2 ranks has published a step",
         "a batch of nothing");
     transport.allgather({}, {});
     gear::store::Writer writer(shard);
     append(writer, rank, 0, 2);  // two steps follow none of them
     transport.allgather({}, {});
-    expect(refusal(*loader).starts_with("[select] nothing to sample: 4 steps are published by 2 "
+    expect(refusal(*loader).starts_with("[sampler] nothing to sample: 4 steps are published by 2 "
                                         "ranks, and none of them may be drawn"),
            "an incomplete window was drawn");
     transport.allgather({}, {});

@@ -90,7 +90,7 @@ std::shared_ptr<const DeviceDrawable> DeviceIndex::steps(uint64_t lookahead,
   }
   drop_unused();
   if (drawables_.size() == kMaxDrawables) {
-    throw base::InvalidArgument(base::cat("[select] outputs that look ", lookahead,
+    throw base::InvalidArgument(base::cat("[sampler] outputs that look ", lookahead,
                                           " steps ahead would be the ", kMaxDrawables + 1,
                                           "th different look-ahead in use on GPU ", device(), ": ",
                                           kMaxDrawables, " are allowed; drop a loader first"));
@@ -180,7 +180,7 @@ std::shared_ptr<const DeviceTree> DeviceIndex::weights(std::shared_ptr<const Dev
   }
   drop_unused();
   if (weight_trees_.size() == kMaxWeightTrees) {
-    throw base::InvalidArgument(base::cat("[select] alpha ", alpha, " would be the ",
+    throw base::InvalidArgument(base::cat("[sampler] alpha ", alpha, " would be the ",
                                           kMaxWeightTrees + 1, "th in use on GPU ", device(), ": ",
                                           kMaxWeightTrees, " are allowed; drop a loader first"));
   }

@@ -120,7 +120,7 @@ class DeviceTakenArrays final : public TakenArrays {
     GEAR_CUDA_TRY(cudaStreamIsCapturing(stream, &status));
     if (status != cudaStreamCaptureStatusNone) {
       throw base::InvalidArgument(
-          "[ingest] append of arrays on a GPU whose stream is being captured into a CUDA graph: "
+          "[writer] append of arrays on a GPU whose stream is being captured into a CUDA graph: "
           "append outside of the capture, what the graph's replays have made");
     }
   }

@@ -101,7 +101,7 @@ int device_of(const void* data) {
   GEAR_CUDA_TRY(cudaPointerGetAttributes(&attributes, data));
   if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
     throw base::InvalidArgument(
-        "[store] ids or priorities that say they are on a GPU are in host memory: give CUDA "
+        "[buffer] ids or priorities that say they are on a GPU are in host memory: give CUDA "
         "arrays, or NumPy arrays");
   }
   return attributes.device;

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+namespace gear::base {
+
+/// Which of `words` the text is; words.size() where it is none.
+size_t find_word(std::span<const std::string_view> words, std::string_view text);
+
+/// Throws the InvalidArgument of a text that is none of `words`: "[area] what 'text': 'a', 'b' and
+/// 'c' are allowed"; `what` begins with the area.
+[[noreturn]] void refuse_word(std::string_view what, std::span<const std::string_view> words,
+                              std::string_view text);
+
+/// The words that users have for the values of an enumeration, which count from 0 on:
+///
+///     constexpr base::Words<Pad, 3> kPads{"[loader] pad", {"both", "head", "tail"}};
+///
+///     kPads.parse("head") == Pad::kHead        kPads.name(Pad::kHead) == "head"
+template <class Value, size_t N>
+class Words {
+ public:
+  /// Of the values from number `given` on a text is no name: they are only told.
+  constexpr Words(std::string_view what, std::array<std::string_view, N> words, size_t given = N)
+      : what_(what), words_(words), given_(given) {}
+
+  constexpr std::string_view name(Value value) const { return words_[static_cast<size_t>(value)]; }
+
+  /// Throws InvalidArgument for a text that is no name, which lists those there are.
+  Value parse(std::string_view text) const {
+    const auto may_be_given = std::span(words_).first(given_);
+    const size_t found = find_word(may_be_given, text);
+    if (found == given_) {
+      refuse_word(what_, may_be_given, text);
+    }
+    return static_cast<Value>(found);
+  }
+
+ private:
+  std::string_view what_;
+  std::array<std::string_view, N> words_;
+  size_t given_;
+};
+
+}  // namespace gear::base
