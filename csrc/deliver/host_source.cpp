@@ -198,24 +198,9 @@ void HostSource::take_again(Job& job, std::span<const uint64_t> uses, uint64_t d
   job.taken = taken_again(*shard_, job, uses, draws, options_.sampler.unit);
 }
 
-void HostSource::set_beta(double beta) {
-  const auto lock = shard_->lock();
-  sampler_->law().set_beta(beta);
-}
-
 uint64_t HostSource::batches_per_epoch() {
   const auto lock = shard_->lock();
   return select::batches_per_epoch(options_.sampler, shard_->index(), options_.batch_size);
-}
-
-select::SamplerPosition HostSource::position() {
-  const auto lock = shard_->lock();
-  return sampler_->law().position();
-}
-
-void HostSource::restore(const select::SamplerPosition& position) {
-  const auto lock = shard_->lock();
-  sampler_->law().restore(position);
 }
 
 void HostSource::report(Stats& stats) {

@@ -53,10 +53,8 @@ class HostSource final : public Source {
   void finish(Job& job, Job* next) override;
   void fill(Job& job, std::span<const std::byte> bytes) override;
   void take_again(Job& job, std::span<const uint64_t> uses, uint64_t draws) override;
-  void set_beta(double beta) override;
+  select::Law& law() override { return sampler_->law(); }
   uint64_t batches_per_epoch() override;
-  select::SamplerPosition position() override;
-  void restore(const select::SamplerPosition& position) override;
   void report(Stats& stats) override;
 
  private:

@@ -95,7 +95,7 @@ void Pipeline::recycle(std::unique_ptr<Job> job) {
 
 bool Pipeline::draw(bool ahead, std::optional<double> timeout_s) {
   std::unique_ptr<Job> job = idle_job();
-  job->before = in_->source->position();
+  job->before = in_->source->law().position();
   if (!in_->source->draw(*job, ahead, timeout_s)) {
     recycle(std::move(job));
     return false;
@@ -149,7 +149,7 @@ Pipeline::Next Pipeline::next(std::optional<double> timeout_s, plan::Batch& out)
   return outcome == Job::Outcome::kEpochEnd ? Next::kEpochEnd : Next::kBatch;
 }
 
-void Pipeline::set_beta(double beta) { source().set_beta(beta); }
+void Pipeline::set_beta(double beta) { source().law().set_beta(beta); }
 
 uint64_t Pipeline::batches_per_epoch() { return source().batches_per_epoch(); }
 
@@ -175,7 +175,7 @@ Pipeline::State Pipeline::state() {
     }
     state.pending.push_back(std::move(pending));
   }
-  state.position = source.position();
+  state.position = source.law().position();
   return state;
 }
 
@@ -220,7 +220,7 @@ void Pipeline::restore(const State& state) {
     }
     jobs.push_back(std::move(job));
   }
-  source.restore(state.position);
+  source.law().restore(state.position);
   // Nothing is refused any more.
   drop_pending();
   in_->pending = std::move(jobs);

@@ -30,8 +30,8 @@ void check_options(const LoaderOptions& options, memory::Tier tier) {
     return;
   }
   throw base::InvalidArgument(base::cat(
-      "[loader] path '", kPaths.name(options.path), "' from tier '", memory::kTiers.name(tier),
-      "' to a ", options.device < 0 ? "CPU" : "GPU",
+      "[loader] path '", plan::kPaths.name(options.path), "' from tier '",
+      memory::kTiers.name(tier), "' to a ", options.device < 0 ? "CPU" : "GPU",
       ": 'zero_copy' leads from tier 'pinned' to a GPU, 'staged' from any tier of host memory "
       "to a GPU; use path='auto'"));
 }

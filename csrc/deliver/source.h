@@ -151,10 +151,10 @@ class Source {
   /// Nobody will look at the batches in flight; finish() of each follows.
   virtual void drop() {}
 
-  virtual void set_beta(double beta) = 0;
+  /// What it draws by; only draw() uses it.
+  virtual select::Law& law() = 0;
+  /// 0 where a law has no epochs.
   virtual uint64_t batches_per_epoch() = 0;
-  virtual select::SamplerPosition position() = 0;
-  virtual void restore(const select::SamplerPosition& position) = 0;
 
   /// Adds gather_s, and what else of `stats` the pipeline cannot know. From any thread.
   virtual void report(Stats& stats) = 0;

@@ -56,7 +56,7 @@ GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out,
                                    deliver::TakenBatch& taken) {
   const base::NvtxRange range("gear.select");
   Terms with_beta = terms;
-  with_beta.beta = position().beta;
+  with_beta.beta = law().beta();
   const Round round = agreement_.agree(
       with_beta, sampler_->offer_bytes(),
       [this](store::Index& index, std::span<std::byte> own) {
@@ -155,21 +155,6 @@ void GlobalDraw::write_parcels(DrawnBatch& out) {
     parcel.rows = writer_.write(shard_.index(), draw_.own, which_[c], places_[c], told,
                                 parcel.bytes, parcel.plan);
   }
-}
-
-void GlobalDraw::set_beta(double beta) {
-  const auto lock = shard_.lock();
-  sampler_->law().set_beta(beta);
-}
-
-select::SamplerPosition GlobalDraw::position() const {
-  const auto lock = shard_.lock();
-  return sampler_->law().position();
-}
-
-void GlobalDraw::restore(const select::SamplerPosition& position) {
-  const auto lock = shard_.lock();
-  sampler_->law().restore(position);
 }
 
 void check_same_loader(const deliver::LoaderOptions& options, Locality locality, bool nccl,

@@ -40,9 +40,7 @@ class GlobalDraw {
   /// Whether an error of this rank alone came behind the agreement: the others draw the batch.
   bool out_of_step() const { return out_of_step_; }
 
-  void set_beta(double beta);
-  select::SamplerPosition position() const;
-  void restore(const select::SamplerPosition& position);
+  select::Law& law() { return sampler_->law(); }
 
  private:
   Round resolve(DrawnBatch& out, deliver::TakenBatch& taken);

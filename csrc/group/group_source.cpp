@@ -304,15 +304,9 @@ void GroupSource::count(deliver::Job& delivered) {
   }
 }
 
-void GroupSource::set_beta(double beta) { draw_->set_beta(beta); }
-
 uint64_t GroupSource::batches_per_epoch() {
   return group::batches_per_epoch(*peers_, options_, *control_);
 }
-
-select::SamplerPosition GroupSource::position() { return draw_->position(); }
-
-void GroupSource::restore(const select::SamplerPosition& position) { draw_->restore(position); }
 
 void GroupSource::report(deliver::Stats& stats) {
   const std::lock_guard guard(mutex_);

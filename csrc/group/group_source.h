@@ -54,10 +54,8 @@ class GroupSource final : public deliver::Source {
   bool out_of_step() const override { return lost_ || draw_->out_of_step(); }
   void fill(deliver::Job& job, std::span<const std::byte> bytes) override;
   void take_again(deliver::Job& job, std::span<const uint64_t> uses, uint64_t draws) override;
-  void set_beta(double beta) override;
+  select::Law& law() override { return draw_->law(); }
   uint64_t batches_per_epoch() override;
-  select::SamplerPosition position() override;
-  void restore(const select::SamplerPosition& position) override;
   void report(deliver::Stats& stats) override;
 
  private:

@@ -72,16 +72,12 @@ void Law::restore(const SamplerPosition& position) {
 
 void Law::set_beta(double beta) {
   if (!is_weighted()) {
-    refuse_beta();
+    throw base::InvalidArgument(
+        "[sampler] only the Weighted sampler has a beta: this loader draws by another");
   }
   check_beta(beta);
   options_.beta = beta;
   ++changes_;
-}
-
-void refuse_beta() {
-  throw base::InvalidArgument(
-      "[sampler] only the Weighted sampler has a beta: this loader draws by another");
 }
 
 const store::SumTree& counted(const SamplerOptions& options, store::Index& index) {

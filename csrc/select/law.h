@@ -82,9 +82,6 @@ class Law {
 
 /// Throws InvalidArgument as Law.
 void check_options(const SamplerOptions& options);
-/// Throws the InvalidArgument of a law that has no beta.
-[[noreturn]] void refuse_beta();
-
 /// The steps that it may draw; null where it draws whole episodes.
 inline std::shared_ptr<store::Drawable> drawable_steps(const SamplerOptions& options,
                                                        store::Index& index) {

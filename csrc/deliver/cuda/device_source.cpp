@@ -241,27 +241,9 @@ select::Law& DeviceSource::law() {
   return device_sampler_ ? device_sampler_->law() : host_sampler_->law();
 }
 
-void DeviceSource::set_beta(double beta) {
-  const base::OnDevice on(device_);
-  const auto lock = shard_->lock();
-  law().set_beta(beta);
-}
-
 uint64_t DeviceSource::batches_per_epoch() {
   const auto lock = shard_->lock();
   return select::batches_per_epoch(options_.sampler, shard_->index(), options_.batch_size);
-}
-
-select::SamplerPosition DeviceSource::position() {
-  const base::OnDevice on(device_);
-  const auto lock = shard_->lock();
-  return law().position();
-}
-
-void DeviceSource::restore(const select::SamplerPosition& position) {
-  const base::OnDevice on(device_);
-  const auto lock = shard_->lock();
-  law().restore(position);
 }
 
 void DeviceSource::report(Stats& stats) {

@@ -43,10 +43,8 @@ class DeviceSource final : public Source {
   void fill(Job& job, std::span<const std::byte> bytes) override;
   void take_again(Job& job, std::span<const uint64_t> uses, uint64_t draws) override;
   void drop() override;
-  void set_beta(double beta) override;
+  select::Law& law() override;
   uint64_t batches_per_epoch() override;
-  select::SamplerPosition position() override;
-  void restore(const select::SamplerPosition& position) override;
   void report(Stats& stats) override;
 
  private:
@@ -59,7 +57,6 @@ class DeviceSource final : public Source {
   /// Accounts for the next selection: how many items it holds. The host's is made, the GPU's is
   /// not.
   uint64_t select();
-  select::Law& law();
   void launch_select(uint64_t items, const select::DeviceDraw& draw);
   /// After a draw whose launches failed: on the host and on the GPU it was not made.
   void draw_again_from(const select::SamplerPosition& position) noexcept;

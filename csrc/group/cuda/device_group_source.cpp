@@ -226,7 +226,7 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
                                             std::shared_ptr<deliver::DeviceBlock>& block) {
   const base::NvtxRange range("gear.select");
   Agreement::Terms own_terms = terms;
-  own_terms.beta = position().beta;
+  own_terms.beta = law_.beta();
   const Agreement::Round round = agreement_.agree(
       own_terms, sizeof(DeviceGroupDraw::Offer),
       [&](store::Index& index, std::span<std::byte> out) {
@@ -401,23 +401,8 @@ void DeviceGroupSource::take_again(deliver::Job& job, std::span<const uint64_t> 
   job.taken = deliver::taken_again(shard_, job, uses, draws, parts_.options.sampler.unit);
 }
 
-void DeviceGroupSource::set_beta(double beta) {
-  const auto lock = shard_.lock();
-  law_.set_beta(beta);
-}
-
 uint64_t DeviceGroupSource::batches_per_epoch() {
   return group::batches_per_epoch(*parts_.peers, parts_.options, *parts_.control);
-}
-
-select::SamplerPosition DeviceGroupSource::position() {
-  const auto lock = shard_.lock();
-  return law_.position();
-}
-
-void DeviceGroupSource::restore(const select::SamplerPosition& position) {
-  const auto lock = shard_.lock();
-  law_.restore(position);
 }
 
 void DeviceGroupSource::report(deliver::Stats& stats) {

@@ -41,10 +41,8 @@ class DeviceGroupSource final : public deliver::Source {
   void take_again(deliver::Job& job, std::span<const uint64_t> uses, uint64_t draws) override;
   void end() override;
   bool out_of_step() const override { return lost_; }
-  void set_beta(double beta) override;
+  select::Law& law() override { return law_; }
   uint64_t batches_per_epoch() override;
-  select::SamplerPosition position() override;
-  void restore(const select::SamplerPosition& position) override;
   void report(deliver::Stats& stats) override;
 
  private:

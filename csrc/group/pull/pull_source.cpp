@@ -45,7 +45,10 @@ struct PullSource::Pull : deliver::Job {
 
 PullSource::PullSource(std::shared_ptr<Peers> peers, std::shared_ptr<PublishedShards> shards,
                        const deliver::LoaderOptions& options)
-    : peers_(std::move(peers)), shards_(std::move(shards)), options_(options) {
+    : peers_(std::move(peers)),
+      shards_(std::move(shards)),
+      options_(options),
+      law_(options.sampler) {
   store::Shard& shard = peers_->shard();
   check_pull(shard, options_);
   deliver::check_options(options_, shard.options().tier);
@@ -92,7 +95,9 @@ bool PullSource::draw(deliver::Job& drawn, bool ahead, std::optional<double>) {
     throw base::InvalidArgument(base::cat("[sampler] nothing to sample: none of the ",
                                           shards_->size(), " ranks has published a step"));
   }
-  job.number = number_++;
+  // Where its items fall is for the own thread to say, of what is published then.
+  job.number = law_.position().numbers.at(0) / options_.batch_size;
+  law_.chance()->next(options_.batch_size, 0, options_.batch_size);
   {
     const std::lock_guard guard(mutex_);
     job.ready = false;
@@ -185,14 +190,6 @@ void PullSource::drop() {
   }
   queue_.clear();
   give_up_ = pulling_;
-}
-
-void PullSource::set_beta(double) { select::refuse_beta(); }
-
-select::SamplerPosition PullSource::position() { return {{number_ * options_.batch_size}, 0}; }
-
-void PullSource::restore(const select::SamplerPosition& position) {
-  number_ = position.numbers.at(0) / options_.batch_size;
 }
 
 void PullSource::report(deliver::Stats& stats) {

@@ -38,10 +38,8 @@ class PullSource final : public deliver::Source {
   void count(deliver::Job& job) override;
   void fill(deliver::Job& job, std::span<const std::byte> bytes) override;
   void drop() override;
-  void set_beta(double beta) override;
+  select::Law& law() override { return law_; }
   uint64_t batches_per_epoch() override { return 0; }
-  select::SamplerPosition position() override;
-  void restore(const select::SamplerPosition& position) override;
   void report(deliver::Stats& stats) override;
 
  private:
@@ -56,7 +54,7 @@ class PullSource final : public deliver::Source {
   std::unique_ptr<deliver::Stage> stage_;  // null: batches stay in host memory
   std::shared_ptr<deliver::HostBlockPool> blocks_;
   std::unique_ptr<PulledItems> items_;  // of the own thread, and of draw() where none is in flight
-  uint64_t number_ = 0;                 // of the next batch
+  select::Law law_;
 
   std::mutex mutex_;  // of what follows, and of a job's state
   std::condition_variable changed_;

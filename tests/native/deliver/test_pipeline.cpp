@@ -33,7 +33,6 @@ struct Script {
   uint64_t fails_to_gather = kForEver;  // what comes after it
   uint64_t ends_at = kForEver;          // an epoch
   uint64_t allowed = kForEver;          // draws below this number
-  bool refuses_position = false;
   std::vector<std::string> calls;
 };
 
@@ -51,10 +50,11 @@ class Numbers final : public Source {
   bool draw(Job& job, bool ahead, std::optional<double> timeout_s) override {
     CHECK((!ahead || timeout_s == 0.0));
     CHECK(job.batch.block == nullptr);
-    if (drawn_ >= script_.allowed) {
+    const uint64_t number = law_.position().numbers.at(0);
+    if (number >= script_.allowed) {
       return false;
     }
-    const uint64_t number = drawn_++;
+    law_.chance()->next(1, 0, 1);
     script_.calls.push_back("draw " + std::to_string(number));
     if (number == script_.fails_to_draw) {
       job.outcome = Job::Outcome::kFailed;
@@ -91,20 +91,13 @@ class Numbers final : public Source {
   }
 
   void drop() override { script_.calls.push_back("drop"); }
-  void set_beta(double) override {}
+  gear::select::Law& law() override { return law_; }
   uint64_t batches_per_epoch() override { return script_.ends_at; }
-  gear::select::SamplerPosition position() override { return {{drawn_}, 0}; }
-  void restore(const gear::select::SamplerPosition& position) override {
-    if (script_.refuses_position) {
-      throw gear::base::InvalidArgument("no such position");
-    }
-    drawn_ = position.numbers.at(0);
-  }
   void report(Stats& stats) override { stats.gather_s = 2.0; }
 
  private:
   Script& script_;
-  uint64_t drawn_ = 0;
+  gear::select::Law law_{{.policy = gear::select::Policy::kWeighted}};
 };
 
 Pipeline numbers(Script& script, uint64_t prefetch) {
@@ -209,9 +202,9 @@ TEST_CASE("a state that is refused leaves what is in flight") {
   for (uint64_t number = 0; number < 7; ++number) {
     CHECK(next_number(second) == number);
   }
-  other.refuses_position = true;
-  expect_message<gear::base::InvalidArgument>([&] { second.restore(state); }, "no such position");
-  other.refuses_position = false;
+  Pipeline::State refused = state;
+  refused.position.beta = -1;
+  expect_message<gear::base::InvalidArgument>([&] { second.restore(refused); }, "beta -1");
   Pipeline::State torn = state;
   torn.pending[1].items = 9;
   expect_message<gear::base::InvalidArgument>([&] { second.restore(torn); }, "9 items");
