@@ -62,7 +62,7 @@ int parse_device(const std::string& device) {
 
 // What a loader was asked for, checked against its buffer.
 struct LoaderOptions {
-  deliver::LoaderOptions loader;
+  deliver::Request request;
   group::GroupOptions group;
   bool pull;
 };
@@ -74,21 +74,17 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
                            const std::string& path, const std::string& locality, bool nccl,
                            std::optional<double> timeout_s, bool pull) {
   shard.check_draws("loader");
-  LoaderOptions options{{make_outputs(shard.schema(), outputs),
-                         batch_size,
-                         packed,
-                         prefetch,
-                         {select::kPolicies.parse(policy), store::kUnits.parse(unit), seed, alpha,
-                          beta, shuffle, drop_last},
-                         device,
-                         plan::kPaths.parse(path)},
-                        {group::kLocalities.parse(locality), nccl, timeout_s},
-                        pull};
-  plan::check_outputs(options.loader.outputs, shard.schema(), batch_size,
-                      shard.index().num_slots());
-  deliver::check_options(options.loader, shard.options().tier);
-  select::check_options(options.loader.sampler);
-  return options;
+  return {{shard,
+           {make_outputs(shard.schema(), outputs),
+            batch_size,
+            packed,
+            prefetch,
+            {select::kPolicies.parse(policy), store::kUnits.parse(unit), seed, alpha, beta, shuffle,
+             drop_last},
+            device,
+            plan::kPaths.parse(path)}},
+          {group::kLocalities.parse(locality), nccl, timeout_s},
+          pull};
 }
 
 // The state has the numbers of a position by the names that an epoch's have; 0 where a law has
@@ -125,18 +121,18 @@ class PyCollector {
               std::optional<std::shared_ptr<BufferPeers>> peers)
       : schema_(shard->shared_schema()),
         shard_(shard),
-        batch_size_(options.loader.batch_size),
+        batch_size_(options.request.options.batch_size),
         peers_(std::move(peers).value_or(nullptr)) {
     const py::gil_scoped_release release;
     static_cast<void>(base::ThreadPool::shared());  // may log, which nobody may under a lock
     if (options.pull) {
       GEAR_CHECK(peers_ && peers_->published);
       pulls_ = true;
-      pipeline_ = group::make_pull_pipeline(peers_, peers_->published, options.loader);
+      pipeline_ = group::make_pull_pipeline(peers_, peers_->published, options.request);
     } else if (peers_) {
-      pipeline_ = group::make_pipeline(peers_, options.loader, options.group);
+      pipeline_ = group::make_pipeline(peers_, options.request, options.group);
     } else {
-      pipeline_ = deliver::make_pipeline(std::move(shard), options.loader);
+      pipeline_ = deliver::make_pipeline(std::move(shard), options.request);
     }
   }
 

@@ -19,17 +19,14 @@ constexpr std::chrono::microseconds kWorkerSpin{60};  // about one cycle of draw
 
 }  // namespace
 
-HostSource::HostSource(std::shared_ptr<store::Shard> shard, LoaderOptions options,
+HostSource::HostSource(std::shared_ptr<store::Shard> shard, Request request,
                        std::unique_ptr<Stage> stage)
     : shard_(std::move(shard)),
-      options_(std::move(options)),
+      options_(std::move(request.options)),
       stage_(std::move(stage)),
       pool_(base::ThreadPool::shared()) {
   auto lock = shard_->lock();
-  check_outputs(options_.outputs, shard_->schema(), options_.batch_size,
-                shard_->index().num_slots());
-  facts_.layout = std::make_shared<plan::BatchLayout>(shard_->schema(), options_.outputs,
-                                                      options_.batch_size, options_.packed);
+  facts_.layout = std::move(request.layout);
   facts_.path = stage_ ? plan::Path::kStaged : plan::Path::kHost;
   facts_.tier = shard_->options().tier;
   // Of staged batches as many again are on their way to the GPU.
@@ -39,7 +36,6 @@ HostSource::HostSource(std::shared_ptr<store::Shard> shard, LoaderOptions option
     static_cast<void>(shard_->settle(lock));  // the law looks at priorities when it draws
   }
   shard_->rate_limiter().check_batch(options_.batch_size);
-  options_.sampler.lookahead = lookahead(options_.outputs);
   sampler_.emplace(options_.sampler, shard_->index());
   lock.unlock();
   if (stage_) {

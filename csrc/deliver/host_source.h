@@ -42,8 +42,8 @@ namespace gear::deliver {
 /// change. A notice that nobody sleeps for is one load.
 class HostSource final : public Source {
  public:
-  /// Throws InvalidArgument as check_outputs and select::Sampler do.
-  HostSource(std::shared_ptr<store::Shard> shard, LoaderOptions options,
+  /// Throws InvalidArgument as select::Sampler does.
+  HostSource(std::shared_ptr<store::Shard> shard, Request request,
              std::unique_ptr<Stage> stage = nullptr);
   /// Waits for the gathers in flight.
   ~HostSource() override;

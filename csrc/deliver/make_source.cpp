@@ -16,13 +16,13 @@ bool needs_gpu(const store::Shard& shard, int device) {
 
 }  // namespace
 
-std::unique_ptr<Pipeline> make_pipeline(std::shared_ptr<store::Shard> shard,
-                                        const LoaderOptions& options) {
-  check_options(options, shard->options().tier);
-  const bool gpu = needs_gpu(*shard, options.device);
-  std::unique_ptr<Source> source = gpu ? make_device_source(std::move(shard), options)
-                                       : std::make_unique<HostSource>(std::move(shard), options);
-  return std::make_unique<Pipeline>(std::move(source), options.prefetch);
+std::unique_ptr<Pipeline> make_pipeline(std::shared_ptr<store::Shard> shard, Request request) {
+  const uint64_t prefetch = request.options.prefetch;
+  std::unique_ptr<Source> source =
+      needs_gpu(*shard, request.options.device)
+          ? make_device_source(std::move(shard), std::move(request))
+          : std::make_unique<HostSource>(std::move(shard), std::move(request));
+  return std::make_unique<Pipeline>(std::move(source), prefetch);
 }
 
 plan::Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,

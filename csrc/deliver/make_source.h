@@ -12,10 +12,8 @@
 
 namespace gear::deliver {
 
-/// Throws InvalidArgument for what does not go together, and as check_outputs and select::Sampler
-/// do.
-std::unique_ptr<Pipeline> make_pipeline(std::shared_ptr<store::Shard> shard,
-                                        const LoaderOptions& options);
+/// Throws InvalidArgument as select::Sampler does, and RateLimiter::check_batch.
+std::unique_ptr<Pipeline> make_pipeline(std::shared_ptr<store::Shard> shard, Request request);
 
 /// Delivers exactly the steps named, to host memory (device -1) or a GPU. Throws InvalidArgument
 /// for an id that is not stored.
@@ -26,17 +24,15 @@ plan::Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
 int choose_gpu(int wanted);
 
 /// Whether kernels read the pages by pointer; if not, the host gathers, for a GPU into pinned
-/// memory. Throws InvalidArgument for what does not go together.
-bool uses_kernels(store::Shard& shard, const LoaderOptions& options,
-                  const plan::BatchLayout& layout);
+/// memory.
+bool uses_kernels(store::Shard& shard, const Request& request);
 /// What takes batches on from there to options.device.
 std::unique_ptr<Stage> make_stage(std::shared_ptr<const plan::BatchLayout> layout,
                                   const LoaderOptions& options);
 
 // ---- the parts of the above ----
 /// For a tier or a destination that a GPU has a part in: options.device >= 0, or tier kDevice.
-std::unique_ptr<Source> make_device_source(std::shared_ptr<store::Shard> shard,
-                                           const LoaderOptions& options);
+std::unique_ptr<Source> make_device_source(std::shared_ptr<store::Shard> shard, Request request);
 plan::Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids,
                                   const std::vector<plan::Output>& outputs, bool packed,
                                   int device);

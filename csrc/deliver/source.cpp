@@ -18,24 +18,6 @@ namespace {
 
 }  // namespace
 
-void check_options(const LoaderOptions& options, memory::Tier tier) {
-  if (options.prefetch > kMostPrefetch) {
-    throw base::InvalidArgument(base::cat(
-        "[loader] prefetch ", options.prefetch, ": 0 to ", kMostPrefetch,
-        " are allowed; every batch in flight takes memory of its own, and a few hide the gather"));
-  }
-  const bool fits = options.path == plan::Path::kZeroCopy ? tier == memory::Tier::kPinned
-                                                          : tier != memory::Tier::kDevice;
-  if (options.path == plan::Path::kAuto || (options.device >= 0 && fits)) {
-    return;
-  }
-  throw base::InvalidArgument(base::cat(
-      "[loader] path '", plan::kPaths.name(options.path), "' from tier '",
-      memory::kTiers.name(tier), "' to a ", options.device < 0 ? "CPU" : "GPU",
-      ": 'zero_copy' leads from tier 'pinned' to a GPU, 'staged' from any tier of host memory "
-      "to a GPU; use path='auto'"));
-}
-
 bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
                   const LoaderOptions& options, bool ahead, std::optional<double> timeout_s,
                   Priorities priorities) {

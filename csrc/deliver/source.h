@@ -10,28 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "plan/batch.h"
-#include "plan/path.h"
-#include "plan/window.h"
-#include "select/law.h"
-#include "store/shard.h"
+#include "deliver/request.h"
 
 namespace gear::deliver {
-
-constexpr uint64_t kMostPrefetch = 1024;
-
-struct LoaderOptions {
-  std::vector<plan::Output> outputs;
-  uint64_t batch_size = 0;
-  bool packed = false;
-  uint64_t prefetch = 2;  ///< batches in flight behind the one delivered, each with its memory
-  select::SamplerOptions sampler;
-  int device = -1;                      ///< GPU that the batches go to; -1: host memory
-  plan::Path path = plan::Path::kAuto;  ///< kAuto, kZeroCopy or kStaged; tier kPinned to a GPU only
-  /// Of a batch to host memory: from here on the source's own thread gathers it. A smaller one is
-  /// gathered by the thread that draws it, which takes less time than to wake another.
-  uint64_t hand_over_bytes = 64 << 10;
-};
 
 /// What a loader counts.
 struct Stats {
@@ -164,10 +145,6 @@ class Source {
 
   Facts facts_;
 };
-
-/// Throws InvalidArgument for more than kMostPrefetch batches in flight, and when options.path does
-/// not lead from `tier` to options.device.
-void check_options(const LoaderOptions& options, memory::Tier tier);
 
 /// Whose priorities a law that needs them looks at.
 enum class Priorities : uint8_t { kOfIndex, kOfMirror };

@@ -13,12 +13,10 @@ namespace {
 
 }  // namespace
 
-std::unique_ptr<Source> make_device_source(std::shared_ptr<store::Shard>, const LoaderOptions&) {
-  refuse();
-}
+std::unique_ptr<Source> make_device_source(std::shared_ptr<store::Shard>, Request) { refuse(); }
 
-bool uses_kernels(store::Shard&, const LoaderOptions& options, const plan::BatchLayout&) {
-  if (options.device >= 0) {
+bool uses_kernels(store::Shard&, const Request& request) {
+  if (request.options.device >= 0) {
     refuse();
   }
   return false;

@@ -22,12 +22,6 @@ uint64_t items_of_all(uint64_t batch_size, uint32_t ranks) {
   return batch_size * ranks;
 }
 
-select::SamplerOptions with_lookahead(const deliver::LoaderOptions& options) {
-  select::SamplerOptions sampler = options.sampler;
-  sampler.lookahead = plan::lookahead(options.outputs);
-  return sampler;
-}
-
 }  // namespace
 
 GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Locality locality,
@@ -39,17 +33,16 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Loca
       told_(std::move(told)),
       control_(control),
       layout_(std::move(layout)),
-      agreement_(peers, with_lookahead(options), control),
+      agreement_(peers, options.sampler, control),
       locality_(locality),
       assignment_(peers.nodes()),
       writer_(*layout_, shard_.layout()),
       which_(peers.size()),
       places_(peers.size()) {
-  const select::SamplerOptions sampler = with_lookahead(options);
-  const auto lock =
-      select::needs_priorities(sampler) ? shard_.lock_settled() : shard_.lock_between_draws();
+  const auto lock = select::needs_priorities(options.sampler) ? shard_.lock_settled()
+                                                              : shard_.lock_between_draws();
   shard_.rate_limiter().check_batch(options.batch_size);
-  sampler_.emplace(sampler, shard_.index(), peers.rank(), peers.size());
+  sampler_.emplace(options.sampler, shard_.index(), peers.rank(), peers.size());
 }
 
 GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out,

@@ -73,30 +73,25 @@ void on_all(transport::Transport& control, const std::function<void()>& step) {
   }
 }
 
-LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::LoaderOptions options,
+LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::Request request,
                             const GroupOptions& group) {
   LoaderParts parts;
   parts.peers = std::move(peers);
-  parts.options = std::move(options);
   parts.group = group;
   store::Shard& shard = parts.peers->shard();
   parts.control = parts.peers->control().duplicate();
   transport::Transport& control = *parts.control;
-  check_same_loader(parts.options, group.locality, group.nccl, group.timeout_s, control);
+  check_same_loader(request.options, group.locality, group.nccl, group.timeout_s, control);
   uint8_t by_kernels = 0;
-  on_all(control, [&] {  // by what each rank may have of its own: its shard's size, device, path
-    const memory::Tier tier = shard.options().tier;
-    check_outputs(parts.options.outputs, shard.schema(), parts.options.batch_size,
-                  shard.index().num_slots());
-    deliver::check_options(parts.options, tier);
-    if (tier == memory::Tier::kDevice && parts.options.device < 0) {
+  on_all(control, [&] {  // by what each rank may have of its own: its shard's tier, device, path
+    if (shard.options().tier == memory::Tier::kDevice && request.options.device < 0) {
       throw base::InvalidArgument(
           "[loader] device 'cpu' from tier 'device' over several ranks: give device='cuda'");
     }
-    parts.layout = std::make_shared<const plan::BatchLayout>(
-        shard.schema(), parts.options.outputs, parts.options.batch_size, parts.options.packed);
-    by_kernels = deliver::uses_kernels(shard, parts.options, *parts.layout) ? 1 : 0;
+    by_kernels = deliver::uses_kernels(shard, request) ? 1 : 0;
   });
+  parts.options = std::move(request.options);
+  parts.layout = std::move(request.layout);
   parts.number = parts.peers->next_loader();
   // One for all: path='auto' goes by what each rank has measured.
   for (const uint8_t one : transport::allgather(control, by_kernels)) {
@@ -115,9 +110,10 @@ LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::LoaderOptions
 }
 
 std::unique_ptr<deliver::Pipeline> make_pipeline(std::shared_ptr<Peers> peers,
-                                                 const deliver::LoaderOptions& options,
+                                                 deliver::Request request,
                                                  const GroupOptions& group) {
-  LoaderParts parts = agree_on_loader(std::move(peers), options, group);
+  const uint64_t prefetch = request.options.prefetch;
+  LoaderParts parts = agree_on_loader(std::move(peers), std::move(request), group);
   std::unique_ptr<deliver::Source> source;
   if (parts.by_kernels) {
     source = make_device_group_source(parts);
@@ -125,7 +121,7 @@ std::unique_ptr<deliver::Pipeline> make_pipeline(std::shared_ptr<Peers> peers,
   if (!source) {
     source = std::make_unique<GroupSource>(std::move(parts));
   }
-  return std::make_unique<deliver::Pipeline>(std::move(source), options.prefetch);
+  return std::make_unique<deliver::Pipeline>(std::move(source), prefetch);
 }
 
 bool draw_by_attempts(const Peers& peers, const deliver::LoaderOptions& options, bool ahead,
@@ -159,8 +155,7 @@ bool draw_by_attempts(const Peers& peers, const deliver::LoaderOptions& options,
 
 uint64_t batches_per_epoch(const Peers& peers, const deliver::LoaderOptions& options,
                            transport::Transport& control) {
-  select::SamplerOptions sampler = options.sampler;
-  sampler.lookahead = plan::lookahead(options.outputs);
+  const select::SamplerOptions& sampler = options.sampler;
   uint64_t own = 0;
   {
     const auto lock = peers.shard().lock();

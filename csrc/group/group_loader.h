@@ -37,9 +37,9 @@ struct LoaderParts {
 /// InvalidArgument; where only on others, one that names the first of them. Collective.
 void on_all(transport::Transport& control, const std::function<void()>& step);
 
-/// Collective. Throws InvalidArgument, on all ranks alike, where their options differ, and where
-/// some rank's are refused.
-LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::LoaderOptions options,
+/// Collective. Throws InvalidArgument, on all ranks alike, where their requests differ, and where
+/// some rank's does not go with a group.
+LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::Request request,
                             const GroupOptions& group);
 
 /// The form of a group's source that draws on GPUs, where it fits; null on all ranks alike where it
@@ -48,7 +48,7 @@ std::unique_ptr<deliver::Source> make_device_group_source(LoaderParts& parts);
 
 /// Collective; what a loader over a group holds.
 std::unique_ptr<deliver::Pipeline> make_pipeline(std::shared_ptr<Peers> peers,
-                                                 const deliver::LoaderOptions& options,
+                                                 deliver::Request request,
                                                  const GroupOptions& group);
 
 /// Draws by attempts, which are collective: no rank waits where the others cannot hear of it for

@@ -30,7 +30,7 @@ struct PublishedRank {
     deliver::LoaderOptions options;
     options.outputs = windows();
     options.batch_size = 1000;
-    const auto loader = group::make_pull_pipeline(peers, published, options);
+    const auto loader = group::make_pull_pipeline(peers, published, {peers->shard(), options});
     uint64_t wrong = 0;
     for (int number = 0; number < batches; ++number) {
       plan::Batch batch;

@@ -28,17 +28,14 @@ DeviceBlock* block_of(const Job& job) {
 
 }  // namespace
 
-DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, LoaderOptions options)
+DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, Request request)
     : shard_(std::move(shard)),
-      options_(std::move(options)),
+      options_(std::move(request.options)),
       device_(options_.device >= 0 ? options_.device : shard_->region().device()) {
   const memory::Tier tier = shard_->options().tier;
   GEAR_CHECK(tier == memory::Tier::kDevice || (tier == memory::Tier::kPinned && device_ >= 0));
-  check_outputs(options_.outputs, shard_->schema(), options_.batch_size,
-                shard_->index().num_slots());
   const base::OnDevice on(device_);
-  const auto layout = std::make_shared<const plan::BatchLayout>(
-      shard_->schema(), options_.outputs, options_.batch_size, options_.packed);
+  const std::shared_ptr<const plan::BatchLayout> layout = std::move(request.layout);
   const bool ordered = tier == memory::Tier::kPinned &&
                        link::link_to(device_).order_pays(*layout, shard_->layout(),
                                                          shard_->index().options().num_pages);
@@ -50,7 +47,6 @@ DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, LoaderOptions op
 
   store::Index& index = shard_->index();
   const uint64_t num_pages = index.options().num_pages;
-  options_.sampler.lookahead = lookahead(options_.outputs);
   DeviceRoute::Options route;
   if (ordered) {
     route.joint = link::pass_size(link::link_to(device_), *layout, shard_->layout(), num_pages,

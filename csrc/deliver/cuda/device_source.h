@@ -31,8 +31,8 @@ class DeviceSource final : public Source {
  public:
   /// Tiers kPinned (options.path kZeroCopy) and kDevice. options.device -1: gathered by the GPU
   /// that holds the pages, and copied to pinned host memory.
-  /// Throws InvalidArgument as check_outputs and select::Sampler do; OutOfMemory; CudaError.
-  DeviceSource(std::shared_ptr<store::Shard> shard, LoaderOptions options);
+  /// Throws InvalidArgument as select::Sampler does; OutOfMemory; CudaError.
+  DeviceSource(std::shared_ptr<store::Shard> shard, Request request);
   /// Waits for the work in flight.
   ~DeviceSource() override;
 

@@ -50,8 +50,8 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
 
 }  // namespace
 
-bool uses_kernels(store::Shard& shard, const LoaderOptions& options,
-                  const plan::BatchLayout& layout) {
+bool uses_kernels(store::Shard& shard, const Request& request) {
+  const LoaderOptions& options = request.options;
   const memory::Tier tier = shard.options().tier;
   if (tier != memory::Tier::kPinned || options.device < 0) {
     return tier == memory::Tier::kDevice;
@@ -60,7 +60,7 @@ bool uses_kernels(store::Shard& shard, const LoaderOptions& options,
     return options.path == plan::Path::kZeroCopy;
   }
   return link::link_to(options.device)
-             .choose(layout, shard.layout(), shard.index().options().num_pages) ==
+             .choose(*request.layout, shard.layout(), shard.index().options().num_pages) ==
          plan::Path::kZeroCopy;
 }
 
@@ -69,19 +69,12 @@ std::unique_ptr<Stage> make_stage(std::shared_ptr<const plan::BatchLayout> layou
   return std::make_unique<DeviceStage>(std::move(layout), options.prefetch + 2, options.device);
 }
 
-std::unique_ptr<Source> make_device_source(std::shared_ptr<store::Shard> shard,
-                                           const LoaderOptions& options) {
-  if (shard->options().tier == memory::Tier::kDevice) {
-    return std::make_unique<DeviceSource>(std::move(shard), options);
+std::unique_ptr<Source> make_device_source(std::shared_ptr<store::Shard> shard, Request request) {
+  if (uses_kernels(*shard, request)) {
+    return std::make_unique<DeviceSource>(std::move(shard), std::move(request));
   }
-  check_outputs(options.outputs, shard->schema(), options.batch_size, shard->index().num_slots());
-  auto layout = std::make_shared<const plan::BatchLayout>(shard->schema(), options.outputs,
-                                                          options.batch_size, options.packed);
-  if (uses_kernels(*shard, options, *layout)) {
-    return std::make_unique<DeviceSource>(std::move(shard), options);
-  }
-  return std::make_unique<HostSource>(std::move(shard), options,
-                                      make_stage(std::move(layout), options));
+  std::unique_ptr<Stage> stage = make_stage(request.layout, request.options);
+  return std::make_unique<HostSource>(std::move(shard), std::move(request), std::move(stage));
 }
 
 plan::Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids,

@@ -114,7 +114,7 @@ DeviceGroupDraw::DeviceGroupDraw(const LoaderParts& parts, std::unique_ptr<PeerM
   GEAR_CUDA_TRY(cudaMemsetAsync(blocks_done_.get(), 0, blocks_done_.bytes(), mirror_->stream()));
   mirror_->stream().synchronize();
   if (unit_ == store::Unit::kStep) {
-    steps_ = mirror_->steps(plan::lookahead(parts.options.outputs), parts.options.sampler.mask);
+    steps_ = mirror_->steps(parts.options.sampler.lookahead, parts.options.sampler.mask);
   }
   if (weighted_) {
     tree_ = mirror_->weights(steps_, parts.options.sampler.alpha);

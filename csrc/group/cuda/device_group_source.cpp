@@ -62,9 +62,7 @@ std::shared_ptr<UpdateExchange> updates_of(const LoaderParts& parts) {
   return std::make_shared<UpdateExchange>(shard, mirror, peers.rank(), slots, update_room(parts));
 }
 
-select::SamplerOptions offered_as(select::SamplerOptions options,
-                                  const std::vector<plan::Output>& outputs) {
-  options.lookahead = plan::lookahead(outputs);
+select::SamplerOptions offered_as(select::SamplerOptions options) {
   // What is offered is the same; that the GPU's priorities are not taken back is the point.
   options.policy = select::Policy::kUniform;
   return options;
@@ -120,7 +118,7 @@ DeviceGroupSource::DeviceGroupSource(LoaderParts parts, std::unique_ptr<PeerMemo
       board_(std::make_shared<ReadBoard>(*parts_.peers, parts_.number, *parts_.control)),
       passed_(board_->passed_by_gpu(parts_.options.device)),
       readers_(draw_.readers()),
-      offered_(offered_as(parts_.options.sampler, parts_.options.outputs)),
+      offered_(offered_as(parts_.options.sampler)),
       agreement_(*parts_.peers, offered_, *parts_.control,
                  updates_ ? Agreement::Updates::kByCaller : Agreement::Updates::kByHosts) {
   const deliver::LoaderOptions& options = parts_.options;

@@ -44,18 +44,14 @@ struct PullSource::Pull : deliver::Job {
 };
 
 PullSource::PullSource(std::shared_ptr<Peers> peers, std::shared_ptr<PublishedShards> shards,
-                       const deliver::LoaderOptions& options)
+                       deliver::Request request)
     : peers_(std::move(peers)),
       shards_(std::move(shards)),
-      options_(options),
-      law_(options.sampler) {
+      options_(std::move(request.options)),
+      law_(options_.sampler) {
   store::Shard& shard = peers_->shard();
   check_pull(shard, options_);
-  deliver::check_options(options_, shard.options().tier);
-  plan::check_outputs(options_.outputs, shard.schema(), options_.batch_size,
-                      shard.index().num_slots());
-  facts_.layout = std::make_shared<plan::BatchLayout>(shard.schema(), options_.outputs,
-                                                      options_.batch_size, options_.packed);
+  facts_.layout = std::move(request.layout);
   facts_.tier = shard.options().tier;
   facts_.path = plan::Path::kHost;
   if (options_.device >= 0) {
@@ -71,7 +67,7 @@ PullSource::PullSource(std::shared_ptr<Peers> peers, std::shared_ptr<PublishedSh
   }
   items_ = std::make_unique<PulledItems>(
       *shards_, shard, peers_->rank(), *facts_.layout,
-      PulledItems::Options{options_.sampler.seed, plan::lookahead(options_.outputs),
+      PulledItems::Options{options_.sampler.seed, options_.sampler.lookahead,
                            peers_->control().timeout_s()});
   bytes_.resize(peers_->size());
   thread_ = base::OwnThread("gear-pull", [this] { run(); });
@@ -215,9 +211,11 @@ void PullSource::report(deliver::Stats& stats) {
 
 std::unique_ptr<deliver::Pipeline> make_pull_pipeline(std::shared_ptr<Peers> peers,
                                                       std::shared_ptr<PublishedShards> shards,
-                                                      const deliver::LoaderOptions& options) {
+                                                      deliver::Request request) {
+  const uint64_t prefetch = request.options.prefetch;
   return std::make_unique<deliver::Pipeline>(
-      std::make_unique<PullSource>(std::move(peers), std::move(shards), options), options.prefetch);
+      std::make_unique<PullSource>(std::move(peers), std::move(shards), std::move(request)),
+      prefetch);
 }
 
 }  // namespace gear::group

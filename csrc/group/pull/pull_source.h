@@ -28,7 +28,7 @@ class PullSource final : public deliver::Source {
   /// Throws InvalidArgument for a sampler that is not Uniform over steps, and for a shard that
   /// counts draws: with max_times_sampled or a rate limit.
   PullSource(std::shared_ptr<Peers> peers, std::shared_ptr<PublishedShards> shards,
-             const deliver::LoaderOptions& options);
+             deliver::Request request);
   /// Gives up the batches in flight.
   ~PullSource() override;
 
@@ -68,10 +68,9 @@ class PullSource final : public deliver::Source {
   base::OwnThread thread_;
 };
 
-/// What a loader that pulls holds. Not collective. Throws InvalidArgument as PullSource and
-/// check_outputs do.
+/// What a loader that pulls holds. Not collective. Throws InvalidArgument as PullSource does.
 std::unique_ptr<deliver::Pipeline> make_pull_pipeline(std::shared_ptr<Peers> peers,
                                                       std::shared_ptr<PublishedShards> shards,
-                                                      const deliver::LoaderOptions& options);
+                                                      deliver::Request request);
 
 }  // namespace gear::group

@@ -54,7 +54,7 @@ TEST_CASE("a loader delivers whole windows, padded and packed, under every polic
       for (const Unit unit : {Unit::kStep, Unit::kEpisode}) {
         LoaderOptions options = loader_options(13, packed, policy);
         options.sampler.unit = unit;
-        const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, options);
+        const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, {*shard, options});
         Batch batch;
         for (int i = 0; i < 3; ++i) {
           REQUIRE(pipeline->next(std::nullopt, batch) != Next::kTimedOut);
@@ -72,7 +72,7 @@ TEST_CASE("a loader delivers whole windows, padded and packed, under every polic
 
 TEST_CASE("with nothing to draw the message says what is missing") {
   const auto shard = std::make_shared<Shard>(schema(), options_of(40));
-  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, loader_options(4));
+  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, {*shard, loader_options(4)});
   Batch batch;
   expect_message<gear::base::InvalidArgument>([&] { pipeline->next(1.0, batch); },
                                               "nothing to sample", "0 steps in 0 episodes",
@@ -97,7 +97,7 @@ TEST_CASE("neither prefetching nor who gathers changes what is delivered") {
     LoaderOptions options = loader_options(8, false, Policy::kWeighted);
     options.prefetch = prefetch;
     options.hand_over_bytes = hand_over_bytes;
-    const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, options);
+    const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, {*shard, options});
     for (size_t i = 0; i < 20; ++i) {
       Batch batch;
       REQUIRE(pipeline->next(std::nullopt, batch) == Next::kBatch);
@@ -117,7 +117,8 @@ TEST_CASE("a restored loader continues to the bit, prefetched batches and all") 
     for (uint64_t episode = 0; episode < 8; ++episode) {
       add_episode(writer, episode, 10);
     }
-    const std::unique_ptr<Pipeline> first = make_pipeline(shard, loader_options(10, false, policy));
+    const std::unique_ptr<Pipeline> first =
+        make_pipeline(shard, {*shard, loader_options(10, false, policy)});
     Batch batch;
     for (int i = 0; i < 4; ++i) {
       REQUIRE(first->next(std::nullopt, batch) == Next::kBatch);
@@ -125,7 +126,7 @@ TEST_CASE("a restored loader continues to the bit, prefetched batches and all") 
     const Pipeline::State state = first->state();
     CHECK(state.pending.size() == 2);
     const std::unique_ptr<Pipeline> second =
-        make_pipeline(shard, loader_options(10, false, policy));
+        make_pipeline(shard, {*shard, loader_options(10, false, policy)});
     REQUIRE(second->next(std::nullopt, batch) == Next::kBatch);  // dropped by restore
     second->restore(state);
     for (int i = 0; i < 20; ++i) {
@@ -137,7 +138,7 @@ TEST_CASE("a restored loader continues to the bit, prefetched batches and all") 
       }
     }
     const std::unique_ptr<Pipeline> smaller =
-        make_pipeline(shard, loader_options(9, false, policy));
+        make_pipeline(shard, {*shard, loader_options(9, false, policy)});
     expect_message<gear::base::InvalidArgument>([&] { smaller->restore(state); }, "saved with");
   }
 }
@@ -150,7 +151,7 @@ TEST_CASE("batches outlive their loader, their shard and its writers") {
     for (uint64_t episode = 0; episode < 9; ++episode) {
       add_episode(writer, episode, 5);
     }
-    const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, loader_options(16));
+    const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, {*shard, loader_options(16)});
     for (int i = 0; i < 5; ++i) {
       batches.emplace_back();
       REQUIRE(pipeline->next(std::nullopt, batches.back()) == Next::kBatch);
@@ -189,7 +190,7 @@ TEST_CASE("a loader waits for the rate limit and is woken by an append") {
   const auto shard = std::make_shared<Shard>(schema(), options);
   LoaderOptions wanted = loader_options(8);
   wanted.prefetch = 0;
-  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
+  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, {*shard, wanted});
   Batch batch;
   CHECK(pipeline->next(0.0, batch) == Next::kTimedOut);
   CHECK(pipeline->next(0.02, batch) == Next::kTimedOut);
@@ -209,10 +210,10 @@ TEST_CASE("more batches in flight than anybody needs are refused") {
   const auto shard = std::make_shared<Shard>(schema(), options_of(100));
   LoaderOptions wanted = loader_options(8);
   wanted.prefetch = kMostPrefetch;
-  CHECK_NOTHROW(make_pipeline(shard, wanted));
+  CHECK_NOTHROW(make_pipeline(shard, {*shard, wanted}));
   for (const uint64_t prefetch : {kMostPrefetch + 1, UINT64_MAX - 1, UINT64_MAX}) {
     wanted.prefetch = prefetch;
-    expect_message<gear::base::InvalidArgument>([&] { make_pipeline(shard, wanted); },
+    expect_message<gear::base::InvalidArgument>([&] { make_pipeline(shard, {*shard, wanted}); },
                                                 "[loader] prefetch " + std::to_string(prefetch),
                                                 "0 to 1024");
   }
@@ -233,13 +234,13 @@ TEST_CASE("a batch for which there is no memory takes nothing from the buffer") 
     wanted.outputs.push_back(huge[i]);
     wanted.outputs.back().name = std::to_string(i);
   }
-  const std::unique_ptr<Pipeline> too_large = make_pipeline(shard, wanted);
+  const std::unique_ptr<Pipeline> too_large = make_pipeline(shard, {*shard, wanted});
   Batch batch;
   for (int i = 0; i < 2; ++i) {
     CHECK_THROWS_AS(too_large->next(1.0, batch), gear::base::OutOfMemory);
   }
   wanted.outputs = wanted_outputs;
-  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
+  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, {*shard, wanted});
   REQUIRE(pipeline->next(60.0, batch) == Next::kBatch);
   CHECK(batch.items == 8);
   CHECK(wrong_rows(batch) == 0);

@@ -232,7 +232,7 @@ TEST_CASE("draws count when they are delivered, and are given back by who ends b
   Batch batch;
   Pipeline::State state;
   for (uint64_t turn = 1; turn <= 3; ++turn) {
-    const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
+    const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, {*shard, wanted});
     REQUIRE(pipeline->next(1.0, batch) == Next::kBatch);
     CHECK(steps_sampled() == 4 * turn);
     CHECK(shard->rate_limiter().num_sampled() == 4 * turn);
@@ -243,7 +243,7 @@ TEST_CASE("draws count when they are delivered, and are given back by who ends b
   CHECK(shard->rate_limiter().may_sample(30 - 12));
   CHECK(!shard->rate_limiter().may_sample(30 - 11));
   // A state takes its draws again, and another one in its place gives them back.
-  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
+  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, {*shard, wanted});
   for (int i = 0; i < 2; ++i) {
     pipeline->restore(state);
     CHECK(shard->index().steps().counts().total() == 4);
@@ -264,7 +264,7 @@ TEST_CASE("in a forked child a pipeline is refused, and destroyed without its pa
   LoaderOptions options;
   options.outputs = windows();
   options.batch_size = 4;
-  std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, options);
+  std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, {*shard, options});
   Batch batch;
   REQUIRE(pipeline->next(1.0, batch) == Next::kBatch);
   const int code = in_child([&] {
@@ -285,7 +285,7 @@ TEST_CASE("in a forked child a pipeline is refused, and destroyed without its pa
 #ifdef __SANITIZE_THREAD__  // ends a forked child that starts a thread
     return refused;
 #else
-    const std::unique_ptr<Pipeline> own = make_pipeline(shard, options);
+    const std::unique_ptr<Pipeline> own = make_pipeline(shard, {*shard, options});
     Batch other;
     return own->next(1.0, other) == Next::kBatch && wrong_rows(other) == 0 ? refused : 100;
 #endif

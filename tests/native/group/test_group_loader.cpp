@@ -23,17 +23,17 @@ std::shared_ptr<group::Peers> peers_of(transport::Transport& control) {
                                         std::vector<uint32_t>(control.size(), 0), false);
 }
 
-deliver::LoaderOptions options() {
+deliver::LoaderOptions options(uint64_t batch_size) {
   deliver::LoaderOptions made;
   made.outputs = {{"row", 0, 0, 1, plan::Pad::kBoth, false}};
-  made.batch_size = 4;
+  made.batch_size = batch_size;
   return made;
 }
 
 std::string refusal(const std::shared_ptr<group::Peers>& peers,
                     const deliver::LoaderOptions& given) {
   try {
-    group::make_pipeline(peers, given, {});
+    group::make_pipeline(peers, {peers->shard(), given}, {});
   } catch (const base::InvalidArgument& error) {
     return error.what();
   }
@@ -47,16 +47,15 @@ TEST_CASE("group loader: what is refused on one rank is told to all, and all may
   std::vector<std::string> said(3);
   for (const std::string& error : errors_of(ranks, [&](transport::Transport& control) {
          const auto peers = peers_of(control);
-         deliver::LoaderOptions own = options();
          if (control.rank() == 1) {
-           own.path = plan::Path::kZeroCopy;  // which ranks may choose for themselves
+           peers->shard().set_rate_limiter(store::RateLimiter(1.0, 0, 1.0));  // of its own
          }
-         said[control.rank()] = refusal(peers, own);
-         expect(refusal(peers, options()).empty(), "another loader is refused");
+         said[control.rank()] = refusal(peers, options(4));
+         expect(refusal(peers, options(1)).empty(), "another loader is refused");
        })) {
     CHECK(error == "");
   }
-  const std::string words = "[loader] path 'zero_copy' from tier 'host' to a CPU";
+  const std::string words = "[buffer] batch_size 4 under a rate limit";
   CHECK(said[0].starts_with("on rank 1: " + words));
   CHECK(said[1].starts_with(words));
   CHECK(said[2] == said[0]);

@@ -136,7 +136,7 @@ TEST_CASE("where a rank has no memory for a batch none is drawn, and nothing is 
     loader.batch_size = kBatch;
     loader.prefetch = 0;
     loader.sampler.policy = gear::select::Policy::kFifo;
-    const auto pipeline = make_pipeline(peers, loader, {});
+    const auto pipeline = make_pipeline(peers, {peers->shard(), loader}, {});
     std::vector<gear::plan::Batch> kept;
     const auto next = [&] {
       gear::plan::Batch batch;

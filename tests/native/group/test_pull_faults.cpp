@@ -128,7 +128,7 @@ struct PeekRank {
     options.outputs = windows();
     options.batch_size = 64;
     options.prefetch = 2;
-    return gear::group::make_pull_pipeline(peers, published, options);
+    return gear::group::make_pull_pipeline(peers, published, {peers->shard(), options});
   }
 
   std::shared_ptr<Amid> amid = std::make_shared<Amid>();

@@ -111,7 +111,7 @@ uint64_t collect(const std::atomic<bool>& stop, const std::shared_ptr<Shard>& sh
   std::unique_ptr<Pipeline> pipeline;
   for (int i = 0; i < batches && !stop; ++i) {
     if (i % 50 == 0) {
-      pipeline = make_pipeline(shard, options);
+      pipeline = make_pipeline(shard, {*shard, options});
     }
     Batch batch;
     if (pipeline->next(60.0, batch) != Next::kBatch) {
@@ -215,7 +215,7 @@ TEST_CASE("two collectors on a queue deliver every step exactly once") {
       wanted.outputs = windows();
       wanted.batch_size = 7;
       wanted.sampler.policy = number == 1 ? Policy::kFifo : Policy::kUniform;
-      const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
+      const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, {*shard, wanted});
       while (!stop && delivered < 2 * kEpisodes * kSteps) {
         Batch batch;
         if (pipeline->next(0.01, batch) != Next::kBatch) {

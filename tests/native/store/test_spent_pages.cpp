@@ -48,7 +48,7 @@ TEST_CASE("a page that a batch has spent is written again only when the batch is
   wanted.outputs = {{"row", 0, 0, 1, Pad::kBoth, false}};
   wanted.batch_size = kSteps;
   wanted.sampler.policy = gear::select::Policy::kFifo;
-  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, wanted);
+  const std::unique_ptr<Pipeline> pipeline = make_pipeline(shard, {*shard, wanted});
   std::atomic<bool> stop{false};
   std::thread writer([&] { write_until(stop, shard); });
   uint64_t torn = 0;

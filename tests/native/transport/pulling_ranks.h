@@ -73,7 +73,7 @@ struct PullingRank {
         published(std::make_shared<group::PublishedShards>(*peers)) {}
 
   std::unique_ptr<deliver::Pipeline> pull(const deliver::LoaderOptions& options) const {
-    return group::make_pull_pipeline(peers, published, options);
+    return group::make_pull_pipeline(peers, published, {peers->shard(), options});
   }
 
   std::shared_ptr<store::Shard> shard;

@@ -56,7 +56,7 @@ std::unique_ptr<Pipeline> pipeline_over(Transport& transport, const Contents& co
   const auto peers = std::make_shared<Peers>(contents[transport.rank()]->shard,
                                              std::shared_ptr<Transport>(transport.duplicate()),
                                              nodes_of(transport.size()), false);
-  return gear::group::make_pipeline(peers, options, {});
+  return gear::group::make_pipeline(peers, {peers->shard(), options}, {});
 }
 
 LoaderOptions random_options(uint64_t round, uint64_t capacity) {
@@ -122,7 +122,7 @@ std::string read_while_evicted(const OneSidedKind& kind, bool packed, int least,
     options.outputs = windows();
     options.batch_size = 64;
     options.packed = transport.size() % 2 == 1;
-    const auto pipeline = gear::group::make_pipeline(peers, options, {});
+    const auto pipeline = gear::group::make_pipeline(peers, {peers->shard(), options}, {});
     std::atomic<bool> stop{false};
     std::atomic<uint64_t> written{0};
     std::thread evicting([&] {

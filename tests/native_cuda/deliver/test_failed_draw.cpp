@@ -32,7 +32,7 @@ std::shared_ptr<store::Shard> make_shard() {
 // Equal ones draw the same.
 struct Loader {
   explicit Loader(const LoaderOptions& options)
-      : shard(make_shard()), pipeline(deliver::make_pipeline(shard, options)) {}
+      : shard(make_shard()), pipeline(deliver::make_pipeline(shard, {*shard, options})) {}
 
   Batch next() const {
     Batch batch;
@@ -122,7 +122,8 @@ TEST_CASE("a draw whose launch fails was not made, on the host or on the GPU") {
         CHECK(ours.sampled() == theirs.sampled());
       }
       // Who goes on from the state draws what this one does.
-      const std::unique_ptr<Pipeline> resumed = deliver::make_pipeline(ours.shard, options);
+      const std::unique_ptr<Pipeline> resumed =
+          deliver::make_pipeline(ours.shard, {*ours.shard, options});
       resumed->restore(ours.pipeline->state());
       Batch batch;
       REQUIRE(resumed->next(1.0, batch) == Pipeline::Next::kBatch);
