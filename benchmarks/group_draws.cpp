@@ -203,7 +203,7 @@ Received draw_together(const Law& law, uint32_t ranks, uint64_t batch_size) {
         const double start = thread_us();
         if (draws.draw({true, false}, drawn, taken) == group::GlobalDraw::Round::kDrawn) {
           taken.deliver();
-          shard->end_read(drawn.ticket);
+          drawn.read.end();
         }
         times.push_back(thread_us() - start);
       }

@@ -59,7 +59,8 @@ bool HostSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s) {
   job.batch.block = bytes_of(blocks_->acquire());  // before the draw, lost if there is no memory
   auto lock = shard_->lock();
   store::Index& index = shard_->index();
-  if (!wait_to_draw(*shard_, lock, options_, ahead, timeout_s)) {
+  Draw draw(*shard_, lock);
+  if (!draw.wait(options_, ahead, timeout_s)) {
     return false;
   }
   job.selection.clear();
@@ -67,7 +68,6 @@ bool HostSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s) {
     const base::NvtxRange range("gear.select");
     sampler_->select(index, options_.batch_size, job.selection);
   } catch (const base::Error&) {
-    undo_draw(*shard_);
     job.outcome = Job::Outcome::kFailed;
     job.error = std::current_exception();
     return true;
@@ -82,7 +82,7 @@ bool HostSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s) {
     const base::NvtxRange range("gear.plan");
     make_plan(index, shard_->layout(), job.selection, job.batch, job.plan);
   }
-  job.ticket = commit_draw(*shard_, lock, job.selection.size(), job.taken);
+  job.read = draw.commit(job.selection.size(), job.taken);
   if (!stage_ && job.batch.bytes < options_.hand_over_bytes) {
     gather(job);
   } else {
@@ -122,7 +122,7 @@ void HostSource::gather(Gather& job) {
     error = std::current_exception();
   }
   // The pages are free before the batch is sent on, which may wait for a training step.
-  shard_->end_read(job.ticket);
+  job.read.end();
   if (stage_ && !error) {
     try {
       stage_->send(job.batch);
@@ -176,7 +176,7 @@ void HostSource::run() {
     Gather* const job = take();
     guard.unlock();
     if (job == nullptr) {
-      return;  // stopping, and nothing holds a ticket any more
+      return;  // stopping, and no read is open any more
     }
     gather(*job);
   }
@@ -191,7 +191,7 @@ void HostSource::fill(Job& job, std::span<const std::byte> bytes) {
 }
 
 void HostSource::take_again(Job& job, std::span<const uint64_t> uses, uint64_t draws) {
-  job.taken = taken_again(*shard_, job, uses, draws, options_.sampler.unit);
+  job.taken = taken_again(*shard_, job.batch.items, uses, draws, options_.sampler.unit);
 }
 
 uint64_t HostSource::batches_per_epoch() {

@@ -63,7 +63,7 @@ class HostSource final : public Source {
   struct Gather : Job {
     select::Selection selection;
     plan::Plan plan;
-    uint64_t ticket = 0;
+    store::Read read;
     std::atomic<State> state{State::kDone};
   };
 

@@ -49,8 +49,7 @@ plan::Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>&
   make_plan(shard.index(), shard.layout(), selection, batch, plan);
   // The ids as they were given: an episode's id stays an episode's.
   std::memcpy(batch.at<int64_t>(batch.layout->ids), ids.data(), ids.size() * sizeof(int64_t));
-  const auto give_back = [&shard, ticket = shard.begin_read()](void*) { shard.end_read(ticket); };
-  const std::unique_ptr<void, decltype(give_back)> reading(&shard, give_back);
+  const store::Read read = shard.begin_read();
   lock.unlock();
   gather::gather_cpu(shard.data(), shard.layout(), plan, batch, pool);
   return batch;

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "deliver/request.h"
+#include "deliver/draw.h"
 
 namespace gear::deliver {
 
@@ -36,23 +36,6 @@ struct Stats {
   /// Of a loader that pulls: items that were read again, and drawn anew.
   uint64_t repeated = 0;
   uint64_t stale = 0;
-};
-
-/// What a batch drew of a shard, which outlives this, until it is delivered or given back. Empty
-/// where nothing was drawn, and after either.
-class TakenBatch {
- public:
-  TakenBatch() = default;
-  TakenBatch(store::Shard& shard, store::TakenDraws draws)
-      : shard_(&shard), draws_(std::move(draws)) {}
-
-  const store::TakenDraws& draws() const { return draws_; }
-  void deliver();
-  void give_back() noexcept;
-
- private:
-  store::Shard* shard_ = nullptr;
-  store::TakenDraws draws_;
 };
 
 /// A batch on its way through a pipeline. Each source has its own kind of job.
@@ -145,28 +128,5 @@ class Source {
 
   Facts facts_;
 };
-
-/// Whose priorities a law that needs them looks at.
-enum class Priorities : uint8_t { kOfIndex, kOfMirror };
-
-/// Waits up to timeout_s until a batch may be drawn, and for the GPUs that are ahead with
-/// priorities of the index that the law looks at; false when none may. Throws InvalidArgument where
-/// nothing is offered and no rate limiter says to wait for it, unless `ahead`.
-bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
-                  const LoaderOptions& options, bool ahead, std::optional<double> timeout_s,
-                  Priorities priorities = Priorities::kOfIndex);
-
-/// Ends a draw of `items` that were selected under `lock`, and gives the lock up: they are `taken`,
-/// from the rate limiter too, a ticket keeps the pages that they lie in, and who waits for the
-/// limiter is told. Returns the ticket.
-uint64_t commit_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock, uint64_t items,
-                     TakenBatch& taken);
-
-/// A selection under the shard's lock that failed: what it drew is given back.
-void undo_draw(store::Shard& shard);
-
-/// Source::take_again() of a loader that draws `unit`s of this shard.
-TakenBatch taken_again(store::Shard& shard, const Job& job, std::span<const uint64_t> uses,
-                       uint64_t draws, store::Unit unit);
 
 }  // namespace gear::deliver

@@ -82,15 +82,8 @@ GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out, deliver::TakenBatch& take
     transport::gather(control_, mine, counts, all);
     lock = shard_.lock();
   };
-  try {
-    sampler_->select(shard_.index(), {items_, offers_, by_number, gather}, draw_);
-  } catch (...) {
-    if (!lock) {  // it failed in the exchange
-      lock = shard_.lock();
-    }
-    deliver::undo_draw(shard_);
-    throw;
-  }
+  deliver::Draw draw(shard_, lock);
+  sampler_->select(shard_.index(), {items_, offers_, by_number, gather}, draw_);
   if (draw_.items == 0) {
     return Round::kEpochEnd;
   }
@@ -109,7 +102,7 @@ GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out, deliver::TakenBatch& take
   }
   write_parcels(out);
   shard_.flush_rows();
-  out.ticket = deliver::commit_draw(shard_, lock, out.items, taken);
+  out.read = draw.commit(out.items, taken);
   return Round::kDrawn;
 }
 

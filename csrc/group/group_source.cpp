@@ -160,10 +160,10 @@ void GroupSource::run() {
   for (;;) {
     // A GPU gathers a batch while the next one is prepared.
     while (!reading_.empty() && (queue_.empty() || reading_.size() > 1)) {
-      const Reading read = std::move(reading_.front());
+      Reading reading = std::move(reading_.front());
       reading_.pop_front();
       guard.unlock();
-      end_reading(read);
+      end_reading(reading);
       guard.lock();
     }
     changed_.wait(guard, [&] { return stop_ || !queue_.empty(); });
@@ -186,8 +186,8 @@ void GroupSource::run() {
         lost_ = true;
       }
     }
-    if (job.drawn.ticket != 0) {  // others may have been told of the pages all the same
-      reading_.push_back({job.number, std::exchange(job.drawn.ticket, 0), job.readers});
+    if (job.drawn.read.open()) {  // others may have been told of the pages all the same
+      reading_.push_back({job.number, std::move(job.drawn.read), job.readers});
     }
     const bool to_exchange = !failure_ && access_.messages && mover_->on_stream();
     guard.lock();
@@ -198,15 +198,15 @@ void GroupSource::run() {
 }
 
 // What a lost GPU or rank no longer reads is given back all the same: writers wait for it.
-void GroupSource::end_reading(const Reading& read) {
+void GroupSource::end_reading(Reading& reading) {
   try {
-    mover_->wait_read(read.number);
+    mover_->wait_read(reading.number);
   } catch (const base::Error&) {  // the batch's consumer is told
   }
-  board_->passed(failure_ ? UINT64_MAX : read.number + 1);
+  board_->passed(failure_ ? UINT64_MAX : reading.number + 1);
   std::erase_if(ends_, [](const auto& end) { return end->done(); });
-  ends_.push_back(std::make_shared<ReadersEnd>(board_, read.number, read.readers));
-  shard_.end_read_when(read.ticket, ends_.back());
+  ends_.push_back(std::make_shared<ReadersEnd>(board_, reading.number, reading.readers));
+  reading.read.end_when(ends_.back());
 }
 
 void GroupSource::prepare(Share& job) {
@@ -243,7 +243,7 @@ void GroupSource::prepare(Share& job) {
     const std::lock_guard guard(mutex_);
     counted_.gather_s += base::seconds_since(start);
   }
-  reading_.push_back({job.number, std::exchange(job.drawn.ticket, 0), job.readers});
+  reading_.push_back({job.number, std::move(job.drawn.read), job.readers});
   if (access_.messages && !mover_->on_stream()) {
     mover_->exchange(job.number, *job.assembly, job.batch);
   }
@@ -278,7 +278,7 @@ void GroupSource::fill(deliver::Job& job, std::span<const std::byte> bytes) {
 }
 
 void GroupSource::take_again(deliver::Job& job, std::span<const uint64_t> uses, uint64_t draws) {
-  job.taken = deliver::taken_again(shard_, job, uses, draws, options_.sampler.unit);
+  job.taken = deliver::taken_again(shard_, job.batch.items, uses, draws, options_.sampler.unit);
 }
 
 void GroupSource::count(deliver::Job& delivered) {

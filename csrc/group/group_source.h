@@ -63,7 +63,7 @@ class GroupSource final : public deliver::Source {
   /// Of a batch that is being gathered, by this rank and by others.
   struct Reading {
     uint64_t number;
-    uint64_t ticket;
+    store::Read read;
     std::vector<uint32_t> readers;  ///< ranks that read this one's pages
   };
 
@@ -72,7 +72,7 @@ class GroupSource final : public deliver::Source {
   GlobalDraw::Round attempt(Share& job, const GlobalDraw::Terms& terms);
   void run();
   void stop();
-  void end_reading(const Reading& read);
+  void end_reading(Reading& reading);
   void prepare(Share& job);
   void finish_one(Share& job);
 

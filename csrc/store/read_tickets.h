@@ -66,4 +66,36 @@ class ReadTickets {
   std::vector<std::pair<uint64_t, std::shared_ptr<const ReadEnd>>> ending_;  // of those
 };
 
+/// A ticket: while it is open, the pages that were in use when it was issued are not written again.
+/// The tickets outlive it. Ends, or is told when it will, in any thread.
+class Read {
+ public:
+  Read() = default;
+  Read(ReadTickets& tickets, uint64_t ticket) : tickets_(&tickets), ticket_(ticket) {}
+  ~Read() { end(); }
+  Read(Read&& other) noexcept
+      : tickets_(std::exchange(other.tickets_, nullptr)), ticket_(other.ticket_) {}
+  Read& operator=(Read&& other) noexcept {
+    end();
+    tickets_ = std::exchange(other.tickets_, nullptr);
+    ticket_ = other.ticket_;
+    return *this;
+  }
+
+  bool open() const { return tickets_ != nullptr; }
+  void end() {
+    if (ReadTickets* const tickets = std::exchange(tickets_, nullptr)) {
+      tickets->end(ticket_);
+    }
+  }
+  void end_when(std::shared_ptr<const ReadEnd> ended) {
+    tickets_->end_when(ticket_, std::move(ended));
+    tickets_ = nullptr;
+  }
+
+ private:
+  ReadTickets* tickets_ = nullptr;
+  uint64_t ticket_ = 0;
+};
+
 }  // namespace gear::store

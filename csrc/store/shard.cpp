@@ -84,10 +84,10 @@ void Shard::set_rate_limiter(const RateLimiter& limiter) {
   options_.rate_limiter = rate_limiter_;
 }
 
-uint64_t Shard::begin_read() {
+Read Shard::begin_read() {
   const uint64_t ticket = index_.chains_.tick();
   tickets_.begin(ticket);
-  return ticket;
+  return {tickets_, ticket};
 }
 
 void Shard::wait_for_draw(std::unique_lock<std::mutex>& held) {

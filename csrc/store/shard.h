@@ -176,8 +176,8 @@ class Shard {
                           uintptr_t stream);
 
   // ---- under the lock ----
-  /// The ticket of a read that is planned; to be given back. Pages that go later wait for it.
-  uint64_t begin_read();
+  /// A read that is planned. Pages that go later wait for its end.
+  Read begin_read();
   /// Waits until `count` samples are allowed and something is `offered` (null: what is drawn may
   /// lie in other shards).
   bool wait_sample(std::unique_lock<std::mutex>& lock, uint64_t count, const SumTree* offered,
@@ -214,10 +214,6 @@ class Shard {
   void publish_index(std::shared_ptr<memory::Region> memory);
 
   // ---- with or without the lock ----
-  void end_read(uint64_t ticket) { tickets_.end(ticket); }
-  void end_read_when(uint64_t ticket, std::shared_ptr<const ReadEnd> end) {
-    tickets_.end_when(ticket, std::move(end));
-  }
   void poll_reads() { tickets_.poll(); }
   /// Whether this is a copy, in a forked child of the process that made the shard.
   bool forked() const noexcept { return origin_.forked(); }

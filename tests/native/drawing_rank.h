@@ -108,7 +108,7 @@ class Rank {
     group::DrawnBatch drawn;
     expect(draws->draw({true, false}, drawn, taken) == group::GlobalDraw::Round::kDrawn,
            "nothing was drawn");
-    shard->end_read(drawn.ticket);
+    drawn.read.end();
     return std::move(drawn.parcels);
   }
 

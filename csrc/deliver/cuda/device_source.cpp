@@ -107,8 +107,9 @@ bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s)
   route_->mirror().raise_failed_update();
   shard_->wait_for_gpu(lock,
                        [this] { return route_->has_room() && (!upload_ || upload_->has_room()); });
-  if (!wait_to_draw(*shard_, lock, options_, ahead, timeout_s,
-                    device_sampler_ ? Priorities::kOfMirror : Priorities::kOfIndex)) {
+  Draw draw(*shard_, lock);
+  if (!draw.wait(options_, ahead, timeout_s,
+                 device_sampler_ ? Draw::Priorities::kOfMirror : Draw::Priorities::kOfIndex)) {
     return false;
   }
   route_->sync();
@@ -117,7 +118,6 @@ bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s)
   try {
     items = select();
   } catch (const base::Error&) {
-    undo_draw(*shard_);
     job.outcome = Job::Outcome::kFailed;
     job.error = std::current_exception();
   }
@@ -130,15 +130,12 @@ bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s)
   try {
     gather(job, std::move(block), items);
   } catch (...) {
-    undo_draw(*shard_);
     draw_again_from(before);
     throw;
   }
-  const uint64_t ticket = commit_draw(*shard_, lock, items, job.taken);
+  store::Read read = draw.commit(items, job.taken);
   if (job.filled.end) {
-    shard_->end_read_when(ticket, job.filled.end);
-  } else {
-    shard_->end_read(ticket);
+    read.end_when(job.filled.end);
   }
   return true;
 }
@@ -228,7 +225,7 @@ void DeviceSource::fill(Job& filled, std::span<const std::byte> bytes) {
 }
 
 void DeviceSource::take_again(Job& job, std::span<const uint64_t> uses, uint64_t draws) {
-  job.taken = taken_again(*shard_, job, uses, draws, options_.sampler.unit);
+  job.taken = taken_again(*shard_, job.batch.items, uses, draws, options_.sampler.unit);
 }
 
 void DeviceSource::drop() { route_->drop(); }

@@ -238,7 +238,8 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
   }
   const EndDraw end(shard_);  // takes the lock, which is given up before
   std::unique_lock<std::mutex> lock = shard_.lock();
-  uint64_t ticket = 0;
+  deliver::Draw draw(shard_, lock);
+  store::Read read;
   try {
     shard_.wait_for_gpu(lock, [this] { return draw_.has_room(); });
     draw_.sync();
@@ -254,14 +255,14 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
                                *block);
     law_.chance()->next(draw_.draws(), 0, draw_.draws());
     shard_.index().count_sampled(parts_.options.batch_size);
-    ticket = deliver::commit_draw(shard_, lock, parts_.options.batch_size, job.taken);
+    read = draw.commit(parts_.options.batch_size, job.taken);
   } catch (...) {  // whatever it is: the others have begun this batch
     failure_ = std::current_exception();
     lost_ = true;
     draw_.meeting().give_up();
     throw;
   }
-  shard_.end_read_when(ticket, std::make_shared<ReadersEnd>(board_, job.number, readers_));
+  read.end_when(std::make_shared<ReadersEnd>(board_, job.number, readers_));
   deliver::put_block(std::move(block), job.batch);
   return round;
 }
@@ -396,7 +397,8 @@ void DeviceGroupSource::fill(deliver::Job& filled, std::span<const std::byte> by
 
 void DeviceGroupSource::take_again(deliver::Job& job, std::span<const uint64_t> uses,
                                    uint64_t draws) {
-  job.taken = deliver::taken_again(shard_, job, uses, draws, parts_.options.sampler.unit);
+  job.taken =
+      deliver::taken_again(shard_, job.batch.items, uses, draws, parts_.options.sampler.unit);
 }
 
 uint64_t DeviceGroupSource::batches_per_epoch() {

@@ -26,7 +26,7 @@ struct DrawnBatch {
   float least = 0;              ///< as those of select::GroupDraw
   double beta = 0;
   uint64_t most_bytes = 0;  ///< that a parcel for this rank may have
-  uint64_t ticket = 0;      ///< of the read of this rank's pages
+  store::Read read;         ///< of this rank's pages
 };
 
 /// What an owner tells a consumer of the items of its batch that lie in the owner's shard: ids,

@@ -28,21 +28,11 @@ PublishedShards::Read read_of(uint32_t owner, uint64_t from, Record& to) {
   return {owner, from, sizeof(Record), reinterpret_cast<std::byte*>(&to)};
 }
 
-// While it lives, no page of the own shard is written again that was in use when it began.
-class OwnRead {
- public:
-  explicit OwnRead(store::Shard& shard) : shard_(shard) {
-    const auto lock = shard_.lock();
-    ticket_ = shard_.begin_read();
-  }
-  ~OwnRead() { shard_.end_read(ticket_); }
-  OwnRead(const OwnRead&) = delete;
-  OwnRead& operator=(const OwnRead&) = delete;
-
- private:
-  store::Shard& shard_;
-  uint64_t ticket_ = 0;
-};
+// No page of the own shard that is in use now is written again before it ends.
+store::Read own_read(store::Shard& shard) {
+  const auto lock = shard.lock();
+  return shard.begin_read();
+}
 
 }  // namespace
 
@@ -300,7 +290,7 @@ void PulledItems::read_rows() {
 }
 
 void PulledItems::read_own_rows() {
-  const OwnRead own(own_);
+  const store::Read own = own_read(own_);
   check_uses(true);
   copy_rows(true);
 }

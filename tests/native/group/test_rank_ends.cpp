@@ -145,7 +145,7 @@ std::string draw(const std::string& name, uint32_t rank, const Case& one, size_t
   taken.deliver();
   std::vector<std::vector<std::byte>> received(kRanks);
   exchange_parcels(control, drawn, received);
-  drawing.shard->end_read(drawn.ticket);
+  drawn.read.end();
   return fate.past;
 }
 

@@ -1,4 +1,6 @@
-#include "deliver/source.h"
+#include "deliver/draw.h"
+
+#include <string>
 
 #include "base/errors.h"
 #include "base/log.h"
@@ -18,47 +20,54 @@ namespace {
 
 }  // namespace
 
-bool wait_to_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock,
-                  const LoaderOptions& options, bool ahead, std::optional<double> timeout_s,
-                  Priorities priorities) {
+Draw::~Draw() {
+  if (committed_) {
+    return;
+  }
+  if (!lock_.owns_lock()) {
+    lock_ = shard_.lock();
+  }
+  shard_.index().give_back(shard_.index().take_draws());
+}
+
+bool Draw::wait(const LoaderOptions& options, bool ahead, std::optional<double> timeout_s,
+                Priorities priorities) {
   const bool looks =
       priorities == Priorities::kOfIndex && select::needs_priorities(options.sampler);
   if (looks) {
-    static_cast<void>(shard.settle(lock));  // false: the draw that is out is waited for
+    static_cast<void>(shard_.settle(lock_));  // false: the draw that is out is waited for
   }
-  const store::SumTree& offered = select::counted(options.sampler, shard.index());
-  if (!shard.rate_limiter().active() && offered.total() == 0) {
+  const store::SumTree& offered = select::counted(options.sampler, shard_.index());
+  if (!shard_.rate_limiter().active() && offered.total() == 0) {
     if (ahead) {
       return false;
     }
-    refuse_to_draw(shard.index(), options.sampler);
+    refuse_to_draw(shard_.index(), options.sampler);
   }
-  while (shard.wait_sample(lock, options.batch_size, &offered, timeout_s)) {
-    if (!looks || shard.mirrors().settled()) {
+  while (shard_.wait_sample(lock_, options.batch_size, &offered, timeout_s)) {
+    if (!looks || shard_.mirrors().settled()) {
       return true;
     }
-    static_cast<void>(shard.settle(lock));  // gives the lock up: others may have drawn
+    static_cast<void>(shard_.settle(lock_));  // gives the lock up: others may have drawn
   }
   return false;
 }
 
-uint64_t commit_draw(store::Shard& shard, std::unique_lock<std::mutex>& lock, uint64_t items,
-                     TakenBatch& taken) {
-  shard.rate_limiter().taken(items);
-  store::TakenDraws draws = shard.index().take_draws();
+store::Read Draw::commit(uint64_t items, TakenBatch& taken) {
+  shard_.rate_limiter().taken(items);
+  store::TakenDraws draws = shard_.index().take_draws();
   draws.items = items;
-  taken = {shard, std::move(draws)};
-  const uint64_t ticket = shard.begin_read();
-  lock.unlock();
-  shard.notify_progress();
-  return ticket;
+  taken = {shard_, std::move(draws)};
+  committed_ = true;
+  store::Read read = shard_.begin_read();
+  lock_.unlock();
+  shard_.notify_progress();
+  return read;
 }
 
-void undo_draw(store::Shard& shard) { shard.index().give_back(shard.index().take_draws()); }
-
-TakenBatch taken_again(store::Shard& shard, const Job& job, std::span<const uint64_t> uses,
+TakenBatch taken_again(store::Shard& shard, uint64_t items, std::span<const uint64_t> uses,
                        uint64_t draws, store::Unit unit) {
-  return {shard, shard.take_again(uses, draws, job.batch.items, unit)};
+  return {shard, shard.take_again(uses, draws, items, unit)};
 }
 
 void TakenBatch::deliver() {
