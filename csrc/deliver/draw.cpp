@@ -27,7 +27,7 @@ Draw::~Draw() {
   if (!lock_.owns_lock()) {
     lock_ = shard_.lock();
   }
-  shard_.index().give_back(shard_.index().take_draws());
+  shard_.undraw();
 }
 
 bool Draw::wait(const LoaderOptions& options, bool ahead, std::optional<double> timeout_s,
@@ -54,10 +54,7 @@ bool Draw::wait(const LoaderOptions& options, bool ahead, std::optional<double> 
 }
 
 store::Read Draw::commit(uint64_t items, TakenBatch& taken) {
-  shard_.rate_limiter().taken(items);
-  store::TakenDraws draws = shard_.index().take_draws();
-  draws.items = items;
-  taken = {shard_, std::move(draws)};
+  taken = {shard_, shard_.take(items)};
   committed_ = true;
   store::Read read = shard_.begin_read();
   lock_.unlock();

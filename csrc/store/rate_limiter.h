@@ -36,8 +36,7 @@ class RateLimiter {
   std::string sampling_waits_for(uint64_t steps) const;
   /// ... or how many samples the next insert.
   std::string inserting_waits_for() const;
-  void sampled(uint64_t steps) { sampled_ += steps; }
-  /// The same in two: drawn, then delivered or given back.
+  /// Samples are drawn, then delivered or given back.
   void taken(uint64_t steps) { taken_ += steps; }
   void delivered(uint64_t steps) {
     taken_ -= steps;

@@ -648,6 +648,13 @@ bool Shard::wait_sample(std::unique_lock<std::mutex>& held, uint64_t count, cons
   });
 }
 
+TakenDraws Shard::take(uint64_t items) {
+  rate_limiter_.taken(items);
+  TakenDraws draws = index_.take_draws();
+  draws.items = items;
+  return draws;
+}
+
 void Shard::deliver(TakenDraws draws) {
   const auto held = lock();
   rate_limiter_.delivered(draws.items);

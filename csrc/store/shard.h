@@ -90,7 +90,7 @@ class Shard {
   }
   Index& index() { return index_; }
   const Index& index() const { return index_; }
-  RateLimiter& rate_limiter() { return rate_limiter_; }
+  const RateLimiter& rate_limiter() const { return rate_limiter_; }
 
   /// Bytes held: region, index, trees, and what is published.
   uint64_t bytes();
@@ -182,6 +182,11 @@ class Shard {
   /// lie in other shards).
   bool wait_sample(std::unique_lock<std::mutex>& lock, uint64_t count, const SumTree* offered,
                    std::optional<double> timeout_s);
+  /// What was drawn of the index since the last of these, as a batch of so many items: taken from
+  /// the rate limiter too, until it is delivered or given back.
+  TakenDraws take(uint64_t items);
+  /// Nothing of that was drawn.
+  void undraw() { index_.give_back(index_.take_draws()); }
   /// This thread's draw is out from here on, until it is resolved or given up: see above.
   void begin_draw();
   void end_draw();

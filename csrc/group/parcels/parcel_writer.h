@@ -8,6 +8,7 @@
 #include "base/threads/thread_pool.h"
 #include "plan/packed_rows.h"
 #include "plan/plan.h"
+#include "store/read_tickets.h"
 #include "transport/transport.h"
 
 namespace gear::group {

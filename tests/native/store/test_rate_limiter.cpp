@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/errors.h"
@@ -36,6 +37,19 @@ uint64_t append(const std::shared_ptr<Shard>& shard, uint64_t steps, double time
   const bool all = writer.append_some(columns, steps, {}, done, timeout_s);
   CHECK(all == (done == steps));
   return done;
+}
+
+void sample(RateLimiter& limiter, uint64_t items) {
+  limiter.taken(items);
+  limiter.delivered(items);
+}
+
+void sample(Shard& shard, uint64_t items) {
+  std::unique_lock<std::mutex> lock = shard.lock();
+  TakenDraws draws = shard.take(items);
+  lock.unlock();
+  shard.notify_progress();
+  shard.deliver(std::move(draws));
 }
 
 }  // namespace
@@ -70,7 +84,7 @@ TEST_CASE("inserts and samples stay within the slack of each other") {
   limiter.inserted(10);
   CHECK(limiter.may_sample(8));
   CHECK(!limiter.may_sample(9));
-  limiter.sampled(8);
+  sample(limiter, 8);
   CHECK(!limiter.may_sample(1));
   CHECK(limiter.room() == 8);
   limiter.inserted(1);
@@ -89,11 +103,7 @@ TEST_CASE("who waits for room is woken by samples, and gives up after its time")
   CHECK(shard->rate_limiter().num_inserted() == 4);
   std::thread sampler([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    {
-      const auto lock = shard->lock();
-      shard->rate_limiter().sampled(3);
-    }
-    shard->notify_progress();
+    sample(*shard, 3);
   });
   CHECK(append(shard, 3, 60.0) == 3);
   sampler.join();
@@ -107,11 +117,7 @@ TEST_CASE("a wait without end in sight is as long as the clock allows") {
     CHECK(append(shard, 1, 0.0) == 1);
     std::thread sampler([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      {
-        const auto lock = shard->lock();
-        shard->rate_limiter().sampled(1);
-      }
-      shard->notify_progress();
+      sample(*shard, 1);
     });
     CHECK(append(shard, 1, timeout_s) == 1);
     sampler.join();
@@ -132,7 +138,7 @@ TEST_CASE("a batch that no order of calls would allow is refused; the largest ot
           limiter.inserted(1);
         }
         REQUIRE(limiter.may_sample(most));
-        limiter.sampled(most);
+        sample(limiter, most);
       }
     }
   }
@@ -167,9 +173,10 @@ TEST_CASE("more steps than the slack go in as samples are taken") {
       auto lock = shard->lock();
       const bool allowed = shard->wait_sample(lock, 4, nullptr, 60.0);
       REQUIRE(allowed);
-      shard->rate_limiter().sampled(4);
+      TakenDraws draws = shard->take(4);
       lock.unlock();
       shard->notify_progress();
+      shard->deliver(std::move(draws));
       sampled += 4;
     }
   });
@@ -191,7 +198,7 @@ TEST_CASE("who waits is told the counts and what it waits for") {
       RateLimiter samples(per_insert, 5, 9);
       samples.inserted(samples.room());
       while (samples.may_sample(batch)) {
-        samples.sampled(batch);
+        sample(samples, batch);
       }
       uint64_t steps = 0;
       const std::string said = samples.sampling_waits_for(batch);
@@ -204,7 +211,7 @@ TEST_CASE("who waits is told the counts and what it waits for") {
       uint64_t drawn = 0;
       const std::string told = samples.inserting_waits_for();
       for (; samples.room() == 0; ++drawn) {
-        samples.sampled(1);
+        sample(samples, 1);
       }
       CHECK(told.ends_with(
           gear::base::cat("after ", drawn, drawn == 1 ? " more sample" : " more samples")));

@@ -50,13 +50,12 @@ struct Content {
                           closes ? Writer::Rows(closing) : Writer::Rows());
     }
     append(6, 77);
-    shard->rate_limiter().sampled(11);
     for (uint32_t page = 0; page < 3; ++page) {
       if (shard->index().steps().contains(Anchor{page, 0})) {
         shard->index().mark_sampled({page, 0}, Unit::kStep);
       }
     }
-    shard->index().deliver(shard->index().take_draws());
+    shard->deliver(shard->take(11));
   }
 
   void append(uint64_t steps, uint32_t value) {
