@@ -151,8 +151,8 @@ SumTree::SumTree(uint64_t num_leaves) : num_leaves_(num_leaves) {
 }
 
 void SumTree::add(size_t level, uint64_t node, int64_t delta) {
-  static const Add add = base::pick(add_portable, GEAR_X86(add_avx2), GEAR_X86(add_avx512));
-  add(nodes_.data(), std::span(level_begin_).subspan(level), node, delta);
+  static const Add form = base::pick(add_portable, GEAR_X86(add_avx2), GEAR_X86(add_avx512));
+  form(nodes_.data(), std::span(level_begin_).subspan(level), node, delta);
 }
 
 void SumTree::set(uint64_t leaf, uint64_t weight) {

@@ -56,7 +56,7 @@ struct Case {
     }
     if (random(2) == 0) {
       Output derived{"derived", kNoColumn, outputs[0].start, outputs[0].stop, outputs[0].pad};
-      derived.derived = static_cast<Derived>(1 + random(3));
+      derived.derived = static_cast<Derived>(random(3));
       outputs.push_back(derived);
     }
     items = random(30);

@@ -27,7 +27,7 @@ Output random_output(uint64_t round, size_t o, uint64_t reach) {
   Output output{"o" + std::to_string(o), random(3, 3), start, start + length};
   output.pad = static_cast<Pad>(random(3, 4));
   if (o > 0 && random(2, 5) == 0) {
-    output.derived = static_cast<Derived>(1 + random(3, 6));
+    output.derived = static_cast<Derived>(random(3, 6));
     output.column = kNoColumn;
   }
   return output;
