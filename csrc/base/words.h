@@ -11,9 +11,9 @@ namespace gear::base {
 size_t find_word(std::span<const std::string_view> words, std::string_view text);
 
 /// Throws the InvalidArgument of a text that is none of `words`: "[area] what 'text': 'a', 'b' and
-/// 'c' are allowed"; `what` begins with the area.
+/// 'c' are allowed", and the hint; `what` begins with the area.
 [[noreturn]] void refuse_word(std::string_view what, std::span<const std::string_view> words,
-                              std::string_view text);
+                              std::string_view text, std::string_view hint);
 
 /// The words that users have for the values of an enumeration, which count from 0 on:
 ///
@@ -24,8 +24,9 @@ template <class Value, size_t N>
 class Words {
  public:
   /// Of the values from number `given` on a text is no name: they are only told.
-  constexpr Words(std::string_view what, std::array<std::string_view, N> words, size_t given = N)
-      : what_(what), words_(words), given_(given) {}
+  constexpr Words(std::string_view what, std::array<std::string_view, N> words, size_t given = N,
+                  std::string_view hint = {})
+      : what_(what), words_(words), given_(given), hint_(hint) {}
 
   constexpr std::string_view name(Value value) const { return words_[static_cast<size_t>(value)]; }
 
@@ -34,7 +35,7 @@ class Words {
     const auto may_be_given = std::span(words_).first(given_);
     const size_t found = find_word(may_be_given, text);
     if (found == given_) {
-      refuse_word(what_, may_be_given, text);
+      refuse_word(what_, may_be_given, text, hint_);
     }
     return static_cast<Value>(found);
   }
@@ -43,6 +44,7 @@ class Words {
   std::string_view what_;
   std::array<std::string_view, N> words_;
   size_t given_;
+  std::string_view hint_;
 };
 
 }  // namespace gear::base

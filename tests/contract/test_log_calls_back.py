@@ -121,7 +121,7 @@ SOURCES = {
     "bindings/collect.cpp": (1, "no lock: between two slices of a wait"),
     "bindings/limited_writing.h": (1, "no lock: between two slices of a wait"),
     "bindings/vector_writer.cpp": (1, "no lock: it was given up when the exception came"),
-    "deliver/source.cpp": (1, "no lock: the shard's was given up when the exception came"),
+    "deliver/draw.cpp": (1, "no lock: the shard's was given up when the exception came"),
 }
 
 

@@ -11,10 +11,10 @@ MUTATION = Mutation(
         "    error = std::current_exception();\n"
         "  }\n"
         "  // The pages are free before the batch is sent on, which may wait for a training step.\n"
-        "  shard_->end_read(job.ticket);\n"
+        "  job.read.end();\n"
     ),
     new=(
-        "  shard_->end_read(job.ticket);\n"
+        "  job.read.end();\n"
         "  try {\n"
         "    gather::gather_cpu(shard_->data(), shard_->layout(), job.plan, job.batch, pool_);\n"
         "  } catch (...) {\n"
