@@ -20,8 +20,8 @@ enum class Tier : uint8_t {
   kDevice,  ///< memory of one GPU
 };
 
-inline constexpr base::Words<Tier, 4> kTiers{"[memory] tier",
-                                             {"host", "shared", "pinned", "device"}};
+inline constexpr base::Words<Tier, 4> kTiers{
+    "[memory] tier", {"host", "shared", "pinned", "device"}, 4, "; 'device:1' is the second GPU"};
 
 /// A tier as users name it: its name, and for kDevice which GPU.
 struct TierChoice {
