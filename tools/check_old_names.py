@@ -29,7 +29,7 @@ OLD_NAMES = {
         "a law is a space and a chance: select::Law, Space, Chance"
     ),
     r"\b(?:path|tier|dtype)_name\b|\bparse_(?:tier|dtype|locality)\b": (
-        "a table of words: kPaths, kTiers, kDTypes, kLocalities"
+        "a table of names: kPaths, kTiers, kDTypes, kLocalities"
     ),
     r"\"\[(?:collect|ingest|select|store)\]": (
         "users know [loader], [writer], [sampler] and [buffer]"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/words.h"
+#include "base/names.h"
 
 namespace gear::base {
 
@@ -33,7 +33,7 @@ inline constexpr size_t kNumDTypes = 13;
 size_t dtype_bytes(DType dtype);
 
 /// NumPy's names of the types, and "bfloat16", which NumPy lacks.
-inline constexpr Words<DType, kNumDTypes> kDTypes{
+inline constexpr Names<DType, kNumDTypes> kDTypes{
     "[schema] dtype",
     {"bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16",
      "bfloat16", "float32", "float64"}};

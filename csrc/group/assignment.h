@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/host_device.h"
-#include "base/words.h"
+#include "base/names.h"
 
 namespace gear::group {
 
@@ -15,7 +15,7 @@ enum class Locality : uint8_t {
   kOff,    ///< draw i goes to rank i / batch size
 };
 
-inline constexpr base::Words<Locality, 2> kLocalities{"[loader] locality", {"first", "off"}};
+inline constexpr base::Names<Locality, 2> kLocalities{"[loader] locality", {"first", "off"}};
 
 /// Items of a batch that `rank` receives: every rank exactly the batch size, but at the end of an
 /// epoch, where the first items % ranks of them receive one more than the others.

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/words.h"
+#include "base/names.h"
 
 namespace gear::memory {
 
@@ -20,7 +20,7 @@ enum class Tier : uint8_t {
   kDevice,  ///< memory of one GPU
 };
 
-inline constexpr base::Words<Tier, 4> kTiers{
+inline constexpr base::Names<Tier, 4> kTiers{
     "[memory] tier", {"host", "shared", "pinned", "device"}, 4, "; 'device:1' is the second GPU"};
 
 /// A tier as users name it: its name, and for kDevice which GPU.

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "base/words.h"
+#include "base/names.h"
 
 namespace gear::plan {
 
@@ -16,7 +16,7 @@ enum class Path : uint8_t {
   kHost,      ///< host threads gather into host memory
 };
 
-inline constexpr base::Words<Path, 5> kPaths{
+inline constexpr base::Names<Path, 5> kPaths{
     "[loader] path", {"auto", "zero_copy", "staged", "device", "host"}, 3};
 
 }  // namespace gear::plan

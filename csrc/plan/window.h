@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/host_device.h"
-#include "base/words.h"
+#include "base/names.h"
 #include "plan/cast.h"
 #include "store/page_layout.h"
 
@@ -20,13 +20,13 @@ namespace gear::plan {
 ///   kHead          .  .  . -1  0        what is there moves to the end
 ///   kTail         -1  0  .  .  .        what is there moves to the front
 enum class Pad : uint8_t { kBoth, kHead, kTail };
-inline constexpr base::Words<Pad, 3> kPads{"[loader] pad", {"both", "head", "tail"}};
+inline constexpr base::Names<Pad, 3> kPads{"[loader] pad", {"both", "head", "tail"}};
 
 /// What an output delivers in place of a column, worked out from where a step stands in its
 /// episode: whether the episode terminated there (bool), whether it ended there (bool), the step's
 /// number in it (i64). A closing step has none of these.
 enum class Derived : uint8_t { kTerminated, kIsLast, kStepIndex, kNone };
-inline constexpr base::Words<Derived, 3> kDerived{"[loader] derived output",
+inline constexpr base::Names<Derived, 3> kDerived{"[loader] derived output",
                                                   {"terminated", "is_last", "step_index"}};
 
 inline base::DType derived_dtype(Derived kind) {

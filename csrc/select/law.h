@@ -4,14 +4,14 @@
 #include <memory>
 #include <vector>
 
-#include "base/words.h"
+#include "base/names.h"
 #include "select/chance.h"
 #include "store/index/index.h"
 
 namespace gear::select {
 
 enum class Policy : uint8_t { kUniform, kWeighted, kSequential, kFifo, kLifo, kTopK };
-inline constexpr base::Words<Policy, 6> kPolicies{
+inline constexpr base::Names<Policy, 6> kPolicies{
     "[sampler] policy", {"uniform", "weighted", "sequential", "fifo", "lifo", "topk"}};
 
 struct SamplerOptions {

@@ -3,18 +3,18 @@
 #include <cstdint>
 #include <limits>
 
-#include "base/words.h"
+#include "base/names.h"
 
 namespace gear::store {
 
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
 enum class EpisodeState : uint8_t { kOpen, kTerminated, kTruncated };
-inline constexpr base::Words<EpisodeState, 3> kEpisodeStates{"[buffer] state",
+inline constexpr base::Names<EpisodeState, 3> kEpisodeStates{"[buffer] state",
                                                              {"open", "terminated", "truncated"}};
 
 enum class Unit : uint8_t { kStep, kEpisode };
-inline constexpr base::Words<Unit, 2> kUnits{"[sampler] unit", {"step", "episode"}};
+inline constexpr base::Names<Unit, 2> kUnits{"[sampler] unit", {"step", "episode"}};
 
 /// What one page holds: `rows` consecutive steps of `episode`, from step number `first_step` on.
 /// A free page has episode == kNone.

@@ -4,7 +4,7 @@
 #include <deque>
 #include <vector>
 
-#include "base/words.h"
+#include "base/names.h"
 #include "memory/large_vector.h"
 #include "store/episode.h"
 
@@ -16,7 +16,7 @@ namespace gear::store {
 /// episode keeps its last page, but for its own next step: under kFifo in turn, else where no other
 /// page can go.
 enum class Evict : uint8_t { kFifo, kLifo, kLowestPriority };
-inline constexpr base::Words<Evict, 3> kEvictions{"[buffer] evict",
+inline constexpr base::Names<Evict, 3> kEvictions{"[buffer] evict",
                                                   {"fifo", "lifo", "lowest_priority"}};
 
 struct IndexOptions {

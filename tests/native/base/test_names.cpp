@@ -1,20 +1,20 @@
-// The words that users have for the values of an enumeration.
+// The names that users have for the values of an enumeration.
 #include <doctest/doctest.h>
 
 #include "base/errors.h"
-#include "base/words.h"
+#include "base/names.h"
 #include "expect_message.h"
 
 using gear::base::InvalidArgument;
-using gear::base::Words;
+using gear::base::Names;
 using gear::testing::expect_message;
 
 namespace {
 
 enum class Colour : uint8_t { kRed, kGreen, kBlue };
 
-constexpr Words<Colour, 3> kColours{"[area] colour", {"red", "green", "blue"}};
-constexpr Words<Colour, 3> kSome{"[area] colour", {"red", "green", "blue"}, 2};
+constexpr Names<Colour, 3> kColours{"[area] colour", {"red", "green", "blue"}};
+constexpr Names<Colour, 3> kSome{"[area] colour", {"red", "green", "blue"}, 2};
 
 }  // namespace
 
