@@ -9,11 +9,10 @@
 namespace gear::deliver {
 namespace {
 
-std::shared_ptr<store::DeviceIndex> device_index(store::Shard& shard, int device) {
+// Takes the lock.
+std::shared_ptr<store::DeviceIndex> mirror_of(store::Shard& shard, int device) {
   const auto lock = shard.lock();
-  std::shared_ptr<store::Mirror> mirror = shard.mirror(device);
-  store::DeviceIndex* index = mirror->device_index();
-  return {std::move(mirror), index};
+  return store::device_index(shard, device);
 }
 
 // As kernels of `device` address them.
@@ -37,8 +36,9 @@ class DeviceRoute::GatherEnd final : public store::ReadEnd {
 
 DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchLayout> layout,
                          int device, const Options& options)
-    : mirror_(device_index(shard, device)),
-      home_(shard.region().device() < 0 ? nullptr : device_index(shard, shard.region().device())),
+    : shard_(shard),
+      mirror_(mirror_of(shard, device)),
+      home_(shard.region().device() < 0 ? nullptr : mirror_of(shard, shard.region().device())),
       layout_(std::move(layout)),
       plan_(layout_, shard.layout(), shard.index().num_slots(), device,
             std::max<size_t>(options.joint, 1)),
@@ -63,7 +63,7 @@ DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchL
 
 DeviceRoute::~DeviceRoute() {
   joint_.reset();
-  stream().drain();
+  drain();
 }
 
 void DeviceRoute::sync() {

@@ -12,7 +12,7 @@
 #include "gather/cuda/row_gather.h"
 #include "plan/cuda/device_plan.h"
 #include "select/cuda/device_sampler.h"
-#include "store/mirror/cuda/device_index.h"
+#include "store/mirror/cuda/shard_mirror.h"
 #include "store/shard.h"
 
 namespace gear::deliver {
@@ -57,6 +57,8 @@ class DeviceRoute {
 
   store::DeviceIndex& mirror() const { return *mirror_; }
   const base::Stream& stream() const { return mirror_->stream(); }
+  /// Waits for what was put on it; never throws.
+  void drain() noexcept { store::drain(shard_, *mirror_); }
 
   /// Whether sync() would not wait for the GPU.
   bool has_room() const { return mirror_->has_room() && (!home_ || home_->has_room()); }
@@ -89,6 +91,7 @@ class DeviceRoute {
   /// Whether the pages lie in this GPU's own memory.
   bool local() const { return home_ && home_->device() == mirror_->device(); }
 
+  store::Shard& shard_;
   std::shared_ptr<store::DeviceIndex> mirror_;
   std::shared_ptr<store::DeviceIndex> home_;  ///< of the GPU that holds the pages; null: the host
   std::shared_ptr<const plan::BatchLayout> layout_;

@@ -68,7 +68,7 @@ DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, Request request)
             tier, device_sampler_.has_value()};
 }
 
-DeviceSource::~DeviceSource() { route_->stream().drain(); }
+DeviceSource::~DeviceSource() { route_->drain(); }
 
 std::unique_ptr<Job> DeviceSource::make_job() {
   auto job = std::make_unique<Fill>();

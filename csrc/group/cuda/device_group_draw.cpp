@@ -39,12 +39,6 @@ std::vector<std::byte*> parts_at(const PeerMemory& memory, uint32_t size, uint64
   return all;
 }
 
-std::shared_ptr<store::DeviceIndex> device_index(store::Shard& shard, int device) {
-  std::shared_ptr<store::Mirror> mirror = shard.mirror(device);
-  store::DeviceIndex* index = mirror->device_index();
-  return {std::move(mirror), index};
-}
-
 }  // namespace
 
 uint64_t DeviceGroupDraw::memory_bytes(const LoaderParts& parts, const UpdateExchange* updates) {
@@ -106,9 +100,9 @@ DeviceGroupDraw::DeviceGroupDraw(const LoaderParts& parts, std::unique_ptr<PeerM
   }
   store::Shard& shard = parts.peers->shard();
   const auto lock = weighted_ ? shard.lock_settled() : shard.lock();
-  mirror_ = device_index(shard, device_);
+  mirror_ = store::device_index(shard, device_);
   if (in_gpu) {
-    home_ = device_index(shard, device_);
+    home_ = mirror_;
   }
   // Before the first gather, on whatever stream that is.
   GEAR_CUDA_TRY(cudaMemsetAsync(blocks_done_.get(), 0, blocks_done_.bytes(), mirror_->stream()));
@@ -216,7 +210,7 @@ void DeviceGroupDraw::gather(const Turn& turn, std::byte* block, const base::Str
 }
 
 void DeviceGroupDraw::drain() noexcept {
-  mirror_->stream().drain();
+  store::drain(shard_, *mirror_);
   if (gathers_) {
     gathers_->drain();
   }

@@ -15,7 +15,7 @@
 #include "group/cuda/peer_memory.h"
 #include "group/cuda/update_exchange.h"
 #include "group/group_loader.h"
-#include "store/mirror/cuda/device_index.h"
+#include "store/mirror/cuda/shard_mirror.h"
 
 namespace gear::group {
 
@@ -49,7 +49,6 @@ class DeviceGroupDraw {
   DeviceGroupDraw(const LoaderParts& parts, std::unique_ptr<PeerMemory> memory,
                   std::shared_ptr<UpdateExchange> updates);
 
-  const base::Stream& stream() const { return mirror_->stream(); }
   DeviceMeeting& meeting() { return meeting_; }
   /// Draws of a batch, of all ranks.
   uint64_t draws() const { return shares_.draws(); }
@@ -73,6 +72,8 @@ class DeviceGroupDraw {
   /// Of one of the last prefetch + 4 batches, once its ranks have met.
   const Counts& counts(uint64_t number) const { return counts_[number % counts_.size()]; }
 
+  /// The point in the mirror's work that it was given so far.
+  base::Event point_now() const { return store::point_now(shard_, *mirror_); }
   /// Waits for all that was put on the streams; never throws.
   void drain() noexcept;
   /// Nothing of this rank writes into the others' memory any more.
@@ -83,7 +84,7 @@ class DeviceGroupDraw {
   void gather(const Turn& turn, std::byte* block, const base::Stream& stream);
 
   std::shared_ptr<const plan::BatchLayout> layout_;
-  const store::Shard& shard_;
+  store::Shard& shard_;
   int device_;
   bool weighted_;
   store::Unit unit_;

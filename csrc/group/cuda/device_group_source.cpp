@@ -166,8 +166,7 @@ void DeviceGroupSource::leave(const std::function<void()>& look) {
   if (failure_) {
     draw_.meeting().give_up();
   }
-  base::Event met;
-  met.record(draw_.stream());
+  const base::Event met = draw_.point_now();
   wait([&] { return met.done_or_lost() || someone_ended() || failed; });
   draw_.meeting().give_up();
   draw_.drain();

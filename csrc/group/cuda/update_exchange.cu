@@ -102,7 +102,7 @@ UpdateExchange::UpdateExchange(store::Shard& shard, std::shared_ptr<store::Mirro
   GEAR_CUDA_TRY(cudaMemsetAsync(counts_.get(), 0, counts_.bytes(), mirror_->stream()));
 }
 
-UpdateExchange::~UpdateExchange() { mirror_->stream().drain(); }
+UpdateExchange::~UpdateExchange() { store::drain(shard_, *mirror_); }
 
 uint64_t UpdateExchange::inbox_bytes(uint32_t ranks, uint64_t room) {
   return 2 * ranks * (UpdateSegments::kHeader + room) * sizeof(UpdateEntry);
