@@ -87,6 +87,30 @@ def test_tensors_that_go_in_another_thread(gpu, place: Any) -> None:
 
 
 @place
+def test_loaders_end_beside_the_captures_of_others(gpu, place: Any) -> None:
+    """Loaders of one GPU share a stream, on which each captures its graphs."""
+    failed: list[BaseException] = []
+
+    def come_and_go(size: int) -> None:
+        try:
+            for turn in range(25):
+                with buffer.loader(size + turn, **arguments(gpu, place[1])) as loader:
+                    for _ in range(8):
+                        batch = next(loader)
+                check({name: as_numpy(batch[name]) for name in batch})
+        except BaseException as error:  # noqa: BLE001  # for the thread that waits
+            failed.append(error)
+
+    with filled(gpu, place[0]) as buffer:
+        threads = [threading.Thread(target=come_and_go, args=(size,)) for size in (8, 64)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failed, failed
+
+
+@place
 def test_captures_of_the_consumer(gpu, place: Any) -> None:
     """A batch is not first used within a capture, and may go within one."""
     if gpu.rehearsal:
