@@ -274,8 +274,15 @@ def test_an_order_of_pages_that_no_writers_make_is_refused(tmp_path: Path) -> No
             checkpoint.inspect(path)
 
 
+# Of the four contents two are tried at each commit, and all by night: a minute each.
+BY_NIGHT = [(), pytest.mark.nightly]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", VARIANTS, ids=range(len(VARIANTS)))
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param(v, id=str(n), marks=BY_NIGHT[n % 2 == 0]) for n, v in enumerate(VARIANTS)],
+)
 def test_every_number_made_wild(tmp_path: Path, variant: dict[str, Any]) -> None:
     """What load takes, it can go on from and save again; what it refuses, inspect refuses too."""
     path = tmp_path / "replay"

@@ -266,7 +266,7 @@ def waits_for_a_rank() -> dict[str, Any]:
     """Ctrl-C in rank WHO while a group is made, of which rank 2 never comes."""
     if os.environ["RANK"] == os.environ["WHO"]:
         signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        signal.setitimer(signal.ITIMER_REAL, 3.0)  # on a busy machine, too, the other has come then
     return error_of(lambda: gear.Group.from_env(timeout_s=60))
 
 

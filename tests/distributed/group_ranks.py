@@ -158,13 +158,14 @@ def chosen() -> dict[str, Any]:
         return _core.group_transport(Faulty(memory, failure), rank, size, timeout_s)
 
     transports._has_mpi, transports._mpi = lambda *_: True, mpi
-    role = "train"
+    role, timeout_s = "train", 40
     if "STORE" in os.environ:
         role = "store" if rank == int(os.environ["STORE"]) else role
+        timeout_s = 160  # a quarter of it is what a transport may take to answer
         offers = {"verbs": ("", "no RDMA device"), "fabric": ("tcp on lo", "")}
         transports.one_sided_offer = offers.__getitem__
     try:
-        group = gear.Group.from_env(timeout_s=40, role=role)
+        group = gear.Group.from_env(timeout_s=timeout_s, role=role)
     except gear.TransportError as error:
         return {"error": str(error)}
     names = group.exchange(group.transport_name)

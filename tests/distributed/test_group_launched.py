@@ -352,7 +352,7 @@ def test_what_fails_amid_its_first_exchange_is_left_out_and_named(run: Run) -> N
 )
 def test_stores_are_read_one_sided_whatever_is_faster(run: Run) -> None:
     for result in chosen(run, "ab", STORE="1"):
-        assert result["names"] == ["fabric", "fabric"]
+        assert result["names"] == ["fabric", "fabric"], result["why"]
         kinds = re.findall(r"(?:^|, )(\w+) [0-9.e-]+", result["why"].partition(":")[0])
         assert sorted(kinds) == ["fabric", "group", "mpi"]
         assert "; stores are read one-sided; messages go by" in result["why"]

@@ -80,7 +80,7 @@ def by_processes(ranks: int, cases: list[Case], place: tuple[str, ...]) -> dict[
 
 
 PROCESSES = [
-    pytest.param(2, "host", marks=pytest.mark.slow),
+    pytest.param(2, "host", marks=[pytest.mark.slow, pytest.mark.nightly]),
     pytest.param(2, "shared", marks=[pytest.mark.slow, pytest.mark.nightly]),
     pytest.param(4, "host", marks=[pytest.mark.slow, pytest.mark.nightly]),
     pytest.param(4, "shared", marks=[pytest.mark.slow, pytest.mark.nightly]),

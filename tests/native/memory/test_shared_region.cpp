@@ -188,6 +188,8 @@ TEST_CASE("what an ended process left behind and nobody may remove is refused") 
 }
 
 TEST_CASE("under a made-up name, what an ended process left behind is removed") {
+  // Any other process of GEAR would remove it too.
+  const ScopedVariable prefix("GEAR_SHM_PREFIX", gear::base::cat("ended", ::getpid()).c_str());
   const std::string ended = made_up_name();
   const std::string alive = made_up_name();
   const Name other("not-made-up");

@@ -14,7 +14,7 @@ class GearCore(CMakePackage, GearBuild):
     url = "https://files.pythonhosted.org/packages/source/g/gear-replay/gear_replay-0.1.0.tar.gz"
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="0113b92ea02e51fee7ac560d6ae0c04a048001834942a65d4a9ddc77b94d78dc")
+    version("0.1.0", sha256="d8eacbfd40688796a0a020f64b97056069861a88621353c67a5eb6227ec577c5")
 
     def cmake_args(self):
         options = {**self.gear_options(), "GEAR_BUILD_PYTHON": "OFF"}

@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="0113b92ea02e51fee7ac560d6ae0c04a048001834942a65d4a9ddc77b94d78dc")
+    version("0.1.0", sha256="d8eacbfd40688796a0a020f64b97056069861a88621353c67a5eb6227ec577c5")
 
     variant("c10d", default=False, description="gear_mpi: torch.distributed over MPI")
     variant("deepspeed", default=False, description="DeepSpeed beside it")
