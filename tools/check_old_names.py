@@ -2,7 +2,7 @@
 
     python tools/check_old_names.py [ROOT]
 
-Exit code 1, and a line each, where one is found in the core.
+Exit code 1, and a line each, where one is found in the core, its tests or its benchmarks.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ OLD_NAMES = {
     r"\bmake_(?:group_|device_)?sampler\b|\b(?:Equal|Weighted)Items\b|\bselect::Draws\b": (
         "a law is a space and a chance: select::Law, Space, Chance"
     ),
-    r"\bstd::vector<std::function<void\(\)>>": "the intake of a shard holds records: store::Intake",
+    r"\bstd::vector<std::function<void\(\)>>(?= \w+_;)": (
+        "the intake of a shard holds records: store::Intake"
+    ),
 }
+ROOMS = ("csrc", "tests", "benchmarks")
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
 
 def findings(root: Path) -> Iterator[str]:
-    for path in sorted((root / "csrc").rglob("*")):
+    for path in sorted(path for room in ROOMS for path in (root / room).rglob("*")):
         if path.suffix not in SUFFIXES:
             continue
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):

@@ -40,5 +40,13 @@ def test_an_old_name_is_found(tmp_path: Path, line: str, name: str) -> None:
     assert printed.startswith(f"csrc/store/shard.h:2: {name} is gone: ")
 
 
+@pytest.mark.parametrize("room", ["tests/native/select", "benchmarks"])
+def test_an_old_name_is_found_where_the_core_is_used(tmp_path: Path, room: str) -> None:
+    source = tmp_path / room / "draws.cpp"
+    source.parent.mkdir(parents=True)
+    source.write_text("auto sampler = select::make_group_sampler(options);\n")
+    assert check(tmp_path)[1].startswith(f"{room}/draws.cpp:1: make_group_sampler is gone: ")
+
+
 def test_this_tree_has_none() -> None:
     assert check(REPOSITORY) == (0, "")
