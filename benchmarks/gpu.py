@@ -29,7 +29,7 @@ import gpu_targets
 import gpu_transformer
 import machine
 import torch
-from gpu_timing import Gpu
+from gpu_timing import Gpu, gpu_for
 
 import gear
 
@@ -112,12 +112,9 @@ def facts(gpu: Gpu, only: str) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     chosen = options(arguments)
-    if not chosen.rehearse and not torch.cuda.is_available():
-        print("gpu: no GPU here; --rehearse runs without one", file=sys.stderr)
+    gpu = gpu_for("gpu", rehearse=chosen.rehearse, share=1e-4)
+    if gpu is None:
         return 2
-    gpu = Gpu("cpu", 1e-4) if chosen.rehearse else Gpu("cuda")
-    if gpu.rehearsal:
-        torch.set_num_threads(1)
     report: dict[str, Any] = {"machine": facts(gpu, chosen.only), "seconds": {}, "failures": {}}
     limits = gpu_targets.Limits([])
 

@@ -28,7 +28,7 @@ from typing import Any
 import gpu_report
 import numpy as np
 import torch
-from gpu_timing import Gpu
+from gpu_timing import Gpu, gpu_for
 
 import gear
 
@@ -231,12 +231,9 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     chosen = options(arguments)
-    if not chosen.rehearse and not torch.cuda.is_available():
-        print("gpu_appends: no GPU here; --rehearse runs without one", file=sys.stderr)
+    gpu = gpu_for("gpu_appends", rehearse=chosen.rehearse, share=1e-4)
+    if gpu is None:
         return 2
-    gpu = Gpu("cpu", 1e-4) if chosen.rehearse else Gpu("cuda")
-    if gpu.rehearsal:
-        torch.set_num_threads(1)
     began = time.perf_counter()
     training = Training(gpu)
     report: dict[str, Any] = {

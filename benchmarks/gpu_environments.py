@@ -36,7 +36,7 @@ from typing import Any
 
 import gpu_report
 import torch
-from gpu_timing import Gpu
+from gpu_timing import Gpu, gpu_for
 from torch import Tensor, nn
 
 import gear
@@ -362,12 +362,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes, without a GPU")
     chosen = parser.parse_args(arguments)
-    if not chosen.rehearse and not torch.cuda.is_available():
-        print("gpu_environments: no GPU here; --rehearse runs without one", file=sys.stderr)
+    gpu = gpu_for("gpu_environments", rehearse=chosen.rehearse, share=1e-2)
+    if gpu is None:
         return 2
-    gpu = Gpu("cpu", 1e-2) if chosen.rehearse else Gpu("cuda")
-    if gpu.rehearsal:
-        torch.set_num_threads(1)
     began = time.perf_counter()
     report: dict[str, Any] = {
         "machine": gpu.facts(),

@@ -103,6 +103,18 @@ class Gpu:
         return found
 
 
+def gpu_for(program: str, *, rehearse: bool, share: float) -> Gpu | None:
+    """What `program` measures: the GPU, or the CPU with a `share` of the sizes where it rehearses;
+    None, and says so, where there is no GPU."""
+    if rehearse:
+        torch.set_num_threads(1)
+        return Gpu("cpu", share)
+    if torch.cuda.is_available():
+        return Gpu("cuda")
+    print(f"{program}: no GPU here; --rehearse runs without one", file=sys.stderr)
+    return None
+
+
 @dataclass
 class Kernels:
     """Kernels and copies of `calls` equal calls."""

@@ -26,7 +26,7 @@ import gpu
 import gpu_report
 import torch
 from gpu_targets import Limits, share
-from gpu_timing import Gpu
+from gpu_timing import gpu_for
 
 HERE = Path(__file__).parent
 # Of NCCL and of GEAR: machines without a faster network between them.
@@ -186,10 +186,10 @@ def show(report: dict[str, Any]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     chosen = options(arguments)
-    if not chosen.rehearse and not torch.cuda.is_available():
-        print("group_gpu: no GPU here; --rehearse runs without one", file=sys.stderr)
+    first = gpu_for("group_gpu", rehearse=chosen.rehearse, share=1.0)
+    if first is None:
         return 2
-    machine = gpu.facts(Gpu("cpu" if chosen.rehearse else "cuda"), chosen.only)
+    machine = gpu.facts(first, chosen.only)
     machine["command"] = "python benchmarks/group_gpu.py"
     machine["command"] += f" --only {chosen.only}" if chosen.only else ""
     machine["gpus"] = 2 if chosen.rehearse else torch.cuda.device_count()

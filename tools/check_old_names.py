@@ -43,8 +43,7 @@ SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
 
 def findings(root: Path) -> Iterator[str]:
-    paths = sorted(path for room in ROOMS for path in (root / room).rglob("*"))
-    for path in paths:
+    for path in sorted(path for room in ROOMS for path in (root / room).rglob("*")):
         if path.suffix not in SUFFIXES:
             continue
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):

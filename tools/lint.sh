@@ -23,7 +23,7 @@ check() { # name, command...
   if "$@" >"$log" 2>&1; then
     printf 'lint: %-14s ok\n' "$name"
   else
-    printf 'lint: %-14s FAILED: %s\n' "$name" "$*"
+    printf 'lint: %-14s FAILED: %.100s\n' "$name" "$*" # of hundreds of files the first ones
     cat "$log"
     failed+=("$name")
   fi

@@ -14,7 +14,7 @@ class GearCore(CMakePackage, GearBuild):
     url = "https://files.pythonhosted.org/packages/source/g/gear-replay/gear_replay-0.1.0.tar.gz"
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="d8eacbfd40688796a0a020f64b97056069861a88621353c67a5eb6227ec577c5")
+    version("0.1.0", sha256="08aedef48134495c16085292e06537a106bde201a3037a11ece5f375f939b958")
 
     def cmake_args(self):
         options = {**self.gear_options(), "GEAR_BUILD_PYTHON": "OFF"}
