@@ -67,8 +67,7 @@ Shard::Shard(Schema schema, const ShardOptions& options, std::optional<SavedStat
       default_priorities_(layout_.page_steps, -1.0F),
       lock_(tickets_) {
   if (!region_->host_accessible()) {
-    home_ = mirror(region_->device());
-    rows_ = make_row_sink(*region_, layout_.page_bytes, *home_);
+    rows_ = make_row_sink(*region_, layout_.page_bytes);
   }
 }
 
@@ -637,7 +636,7 @@ void Shard::end_episode(Place& at, EpisodeState state, double weight, Rows closi
 }
 
 std::unique_ptr<TakenArrays> Shard::make_taken_arrays() {
-  return home_ ? store::make_taken_arrays(*home_) : nullptr;
+  return rows_ ? store::make_taken_arrays(*rows_) : nullptr;
 }
 
 bool Shard::wait_sample(std::unique_lock<std::mutex>& held, uint64_t count, const SumTree* offered,
@@ -696,7 +695,7 @@ std::shared_ptr<Mirror> Shard::mirror(int device) {
   if (!draw_is_out_) {
     mirrors_.forget_unused();
   }
-  return mirrors_.add(make_mirror(index_, device));
+  return mirrors_.add(make_mirror(index_, device, rows_.get()));
 }
 
 bool Shard::settle(std::unique_lock<std::mutex>& held) {

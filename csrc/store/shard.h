@@ -41,8 +41,8 @@ struct ShardOptions {
 //
 /// Readers and pages: a batch is planned under the lock and copied without it. Between the two it
 /// holds a *read ticket* (ReadTickets), so a copy never races a writer. On tier kDevice there are
-/// none: reads and writes of the pages follow each other on the stream of the home mirror, which is
-/// that on the pages' own GPU.
+/// none: reads and writes of the pages follow each other on the stream of the row sink, which the
+/// mirror on the pages' own GPU shares.
 ///
 /// Draws over many shards: every rank says what it offers, and its index stands still until the
 /// draw is resolved. Nobody holds the lock meanwhile:
@@ -194,6 +194,8 @@ class Shard {
   /// call once nobody holds it.
   std::shared_ptr<Mirror> mirror(int device);
   const Mirrors& mirrors() const { return mirrors_; }
+  /// Tier kDevice: what takes rows to the pages. Else null.
+  RowSink* rows() const { return rows_.get(); }
   /// One that was made elsewhere, as if mirror() had made it: for tests, which have no GPU.
   void add_mirror(std::shared_ptr<Mirror> mirror) { mirrors_.add(std::move(mirror)); }
   /// Takes back the priorities that mirrors are ahead with. Comes before the index's priorities are
@@ -294,10 +296,9 @@ class Shard {
   std::thread::id drawing_;  // the thread that has it out
   Intake intake_;            // what is to change when it ends
   ReadTickets tickets_;
-  std::shared_ptr<Mirror> home_;  // tier kDevice: on the pages' own GPU
+  std::unique_ptr<RowSink> rows_;  // tier kDevice; mirrors use it
   Mirrors mirrors_;
   std::unique_ptr<IndexPublisher> publisher_;  // null: nobody reads the index but by its lock
-  std::unique_ptr<RowSink> rows_;              // tier kDevice
   std::vector<RowSink::DeviceColumn> device_columns_;  // of one call
   std::vector<RowSink::RowMove> moves_;                // likewise
   std::vector<float> default_priorities_;              // of a page of steps that were given none

@@ -38,16 +38,16 @@ DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchL
                          int device, const Options& options)
     : shard_(shard),
       mirror_(mirror_of(shard, device)),
-      home_(shard.region().device() < 0 ? nullptr : mirror_of(shard, shard.region().device())),
+      rows_(shard.rows()),
       layout_(std::move(layout)),
       plan_(layout_, shard.layout(), shard.index().num_slots(), device,
             std::max<size_t>(options.joint, 1)),
       gather_(layout_, shard.layout(), gather::RowForm::kDelivered),
       pages_(pages_of(shard.region(), device)),
-      most_blocks_(home_ == nullptr ? gather::kBlocksFromHost : UINT32_MAX),
+      most_blocks_(rows_ == nullptr ? gather::kBlocksFromHost : UINT32_MAX),
       graphs_(options.graphs, device) {
   if (options.joint > 0) {
-    GEAR_CHECK(home_ == nullptr && !options.to_host);
+    GEAR_CHECK(rows_ == nullptr && !options.to_host);
     joint_ = std::make_unique<JointGather>(pages_, layout_, shard.layout(),
                                            shard.index().options().num_pages, options.joint, device,
                                            stream());
@@ -55,8 +55,8 @@ DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchL
   if (options.to_host) {
     staging_ = base::DeviceArray<std::byte>(layout_->bytes, device);
   }
-  if (home_ != nullptr && !local()) {
-    const base::OnDevice on(home_->device());
+  if (rows_ != nullptr && !local()) {
+    const base::OnDevice on(rows_->stream().device());
     rows_written_ = base::Event();
   }
 }
@@ -68,13 +68,11 @@ DeviceRoute::~DeviceRoute() {
 
 void DeviceRoute::sync() {
   mirror_->sync();
-  if (home_ != nullptr && home_ != mirror_) {
-    home_->sync();  // with the rows
-  }
-  if (home_ == nullptr || local()) {
+  if (rows_ == nullptr || local()) {
     return;
   }
-  rows_written_.record(home_->stream());
+  rows_->flush();
+  rows_written_.record(rows_->stream());
   rows_written_.make_wait(stream());
 }
 
@@ -148,9 +146,9 @@ std::shared_ptr<const store::ReadEnd> DeviceRoute::end_of_reads() {
   if (local()) {
     return nullptr;
   }
-  if (home_ != nullptr) {
+  if (rows_ != nullptr) {
     rows_read_.record(stream());
-    rows_read_.make_wait(home_->stream());
+    rows_read_.make_wait(rows_->stream());
     return nullptr;
   }
   size_t free = 0;

@@ -61,7 +61,7 @@ class DeviceRoute {
   void drain() noexcept { store::drain(shard_, *mirror_); }
 
   /// Whether sync() would not wait for the GPU.
-  bool has_room() const { return mirror_->has_room() && (!home_ || home_->has_room()); }
+  bool has_room() const { return mirror_->has_room(); }
   /// Brings the mirror, and the rows that it stands for, up to date with the index.
   void sync();
   /// Fills a block: `select` launches on stream() what puts the anchors where the draw says; they
@@ -89,11 +89,11 @@ class DeviceRoute {
   std::shared_ptr<const store::ReadEnd> end_of_reads();
 
   /// Whether the pages lie in this GPU's own memory.
-  bool local() const { return home_ && home_->device() == mirror_->device(); }
+  bool local() const { return rows_ != nullptr && &rows_->stream() == &mirror_->stream(); }
 
   store::Shard& shard_;
   std::shared_ptr<store::DeviceIndex> mirror_;
-  std::shared_ptr<store::DeviceIndex> home_;  ///< of the GPU that holds the pages; null: the host
+  store::RowSink* const rows_;  ///< of the GPU that holds the pages; null: the host
   std::shared_ptr<const plan::BatchLayout> layout_;
   plan::DevicePlan plan_;
   gather::RowGather gather_;

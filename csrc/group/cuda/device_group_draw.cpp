@@ -101,9 +101,6 @@ DeviceGroupDraw::DeviceGroupDraw(const LoaderParts& parts, std::unique_ptr<PeerM
   store::Shard& shard = parts.peers->shard();
   const auto lock = weighted_ ? shard.lock_settled() : shard.lock();
   mirror_ = store::device_index(shard, device_);
-  if (in_gpu) {
-    home_ = mirror_;
-  }
   // Before the first gather, on whatever stream that is.
   GEAR_CUDA_TRY(cudaMemsetAsync(blocks_done_.get(), 0, blocks_done_.bytes(), mirror_->stream()));
   mirror_->stream().synchronize();
@@ -118,23 +115,16 @@ DeviceGroupDraw::DeviceGroupDraw(const LoaderParts& parts, std::unique_ptr<PeerM
 std::vector<uint32_t> DeviceGroupDraw::readers() const {
   std::vector<uint32_t> ranks;
   for (uint32_t r = 0; r < size_; ++r) {
-    if (r != rank_ || !home_ || gathers_) {
+    if (r != rank_ || !shard_.rows() || gathers_) {
       ranks.push_back(r);
     }
   }
   return ranks;
 }
 
-bool DeviceGroupDraw::has_room() const {
-  return mirror_->has_room() && (!home_ || home_->has_room());
-}
+bool DeviceGroupDraw::has_room() const { return mirror_->has_room(); }
 
-void DeviceGroupDraw::sync() {
-  mirror_->sync();
-  if (home_ && home_ != mirror_) {
-    home_->sync();  // with the rows
-  }
-}
+void DeviceGroupDraw::sync() { mirror_->sync(); }
 
 uint64_t DeviceGroupDraw::launch(const Turn& turn, deliver::DeviceBlock& block) {
   const base::Stream& stream = mirror_->stream();

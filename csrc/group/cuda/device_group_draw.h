@@ -91,8 +91,6 @@ class DeviceGroupDraw {
   uint32_t rank_;
   uint32_t size_;
   std::shared_ptr<store::DeviceIndex> mirror_;
-  std::shared_ptr<store::DeviceIndex> home_;  ///< that takes rows to the pages; null: they are the
-                                              ///< host's
   std::shared_ptr<const store::DeviceDrawable> steps_;  ///< null: episodes
   std::shared_ptr<const store::DeviceTree> tree_;       ///< of weights; null: uniform
   std::shared_ptr<UpdateExchange> updates_;             ///< likewise; the buffer's

@@ -7,6 +7,10 @@
 
 #include "memory/region.h"
 
+namespace gear::base {
+class Stream;
+}
+
 namespace gear::store {
 
 class DeviceIndex;
@@ -22,15 +26,16 @@ class Index;
 //
 /// The index is the authority on structure. Priorities, once held here, are changed here only: the
 /// mirror is *ahead* of the index until it settles. Everything happens on one stream of the
-/// mirror's, in the order of the calls.
+/// mirror's, in the order of the calls: on the pages' own GPU it is the row sink's.
 class Mirror {
  public:
   virtual ~Mirror() = default;
 
   virtual int device() const = 0;
 
-  /// Sends what changed in the index (rows in the row sink go first). Returns at once; with nothing
-  /// changed it does nothing. Waits only when the device is more than the staging ring behind.
+  /// Sends what changed in the index (rows in a row sink of this GPU go first). Returns at once;
+  /// with nothing changed it does nothing. Waits only when the device is more than the staging ring
+  /// behind.
   virtual void sync() = 0;
   /// Whether sync() and update() go on at once: false while the device is the staging ring behind,
   /// and they would wait for it. See Shard::wait_for_gpu().
@@ -79,11 +84,15 @@ class Mirror {
 };
 
 /// Rows on their way into a region of device memory, collected in page-locked memory and written by
-/// the stream of the region's home mirror: a gather that was put on it earlier sees the old rows,
-/// one that follows the mirror's next sync() the new ones. Under the shard's lock, but for wait().
+/// a stream of the region's GPU: a gather that was put on it earlier sees the old rows, one that
+/// follows the next flush() the new ones. Under the shard's lock, but for wait().
 class RowSink {
  public:
   virtual ~RowSink() = default;
+
+  /// For CUDA code: a gather on another stream waits for this one before it, and this one for the
+  /// gather.
+  virtual const base::Stream& stream() const = 0;
 
   /// Copies `bytes` from `source` (null: zeros), to be written to the region from `offset` on.
   virtual void write(uint64_t offset, const std::byte* source, uint64_t bytes) = 0;
@@ -119,9 +128,10 @@ class RowSink {
 
 /// These throw InvalidArgument in a build without CUDA, and CudaError for a GPU that is
 /// not there.
-/// `index` outlives the mirror; the mirror and `region` (tier kDevice, of the mirror's GPU) outlive
-/// the sink. `device` -1: the current GPU.
-std::shared_ptr<Mirror> make_mirror(Index& index, int device);
-std::unique_ptr<RowSink> make_row_sink(memory::Region& region, uint64_t page_bytes, Mirror& mirror);
+/// `region` is of tier kDevice, and outlives the sink; `index` and `rows` outlive the mirror.
+std::unique_ptr<RowSink> make_row_sink(memory::Region& region, uint64_t page_bytes);
+/// `device` -1: the current GPU. `rows`: of the pages that the index is of, null where no GPU holds
+/// them; on its GPU the mirror shares its stream, and sync() flushes it first.
+std::shared_ptr<Mirror> make_mirror(Index& index, int device, RowSink* rows);
 
 }  // namespace gear::store

@@ -11,12 +11,12 @@
 namespace gear::store {
 
 /// What the arrays of a call held in a GPU's memory when it was made: copies, from the stream of
-/// whoever made the arrays. The host does not wait for them, and the stream waits for the mirror's
+/// whoever made the arrays. The host does not wait for them, and the stream waits for the sink's
 /// only where that has not read the copies of two calls before.
 ///
 ///     caller's stream   make ── take ── may overwrite the arrays
 ///                                 │
-///     mirror's stream             └─ begin_read ── RowSink::write_rows ── end_read
+///     sink's stream               └─ begin_read ── RowSink::write_rows ── end_read
 ///
 /// One call at a time, by one thread. Memory: two calls' arrays on the GPU.
 class TakenArrays {
@@ -45,12 +45,12 @@ class TakenArrays {
   /// A copy on the GPU, to the host. Likewise.
   virtual void fetch(std::span<std::byte> to, const std::byte* copy) = 0;
 
-  // ---- around what the mirror's stream reads of the copies; under the shard's lock ----
+  // ---- around what the sink's stream reads of the copies; under the shard's lock ----
   virtual void begin_read() = 0;
   virtual void end_read() = 0;
 };
 
-/// `mirror` outlives it. Throws InvalidArgument in a build without CUDA.
-std::unique_ptr<TakenArrays> make_taken_arrays(Mirror& mirror);
+/// Of the sink's GPU; `rows` outlives it. Throws InvalidArgument in a build without CUDA.
+std::unique_ptr<TakenArrays> make_taken_arrays(RowSink& rows);
 
 }  // namespace gear::store

@@ -15,8 +15,8 @@ namespace {
 
 }  // namespace
 
-std::shared_ptr<Mirror> make_mirror(Index&, int) { refuse(); }
-std::unique_ptr<RowSink> make_row_sink(memory::Region&, uint64_t, Mirror&) { refuse(); }
-std::unique_ptr<TakenArrays> make_taken_arrays(Mirror&) { refuse(); }
+std::unique_ptr<RowSink> make_row_sink(memory::Region&, uint64_t) { refuse(); }
+std::shared_ptr<Mirror> make_mirror(Index&, int, RowSink*) { refuse(); }
+std::unique_ptr<TakenArrays> make_taken_arrays(RowSink&) { refuse(); }
 
 }  // namespace gear::store

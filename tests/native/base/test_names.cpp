@@ -1,6 +1,8 @@
 // The names that users have for the values of an enumeration.
 #include <doctest/doctest.h>
 
+#include <cstdint>
+
 #include "base/errors.h"
 #include "base/names.h"
 #include "expect_message.h"

@@ -31,7 +31,7 @@ class Twins {
   explicit Twins(uint64_t num_pages = 50, uint64_t page_steps = 7)
       : cpu({num_pages, page_steps, 0, Evict::kFifo, 0}),
         gpu({num_pages, page_steps, 0, Evict::kFifo, 0}),
-        mirror(gpu, 0) {}
+        mirror(gpu, 0, nullptr) {}
 
   void add_episode() {
     const uint64_t steps = 1 + random(counter_, 40);

@@ -73,7 +73,7 @@ void live(const MirroredHistory::Options& options, uint64_t operations) {
   MirroredHistory history(
       options,
       [&](Index& index, const MirroredSteps& steps) {
-        const auto mirror = std::make_shared<DeviceIndex>(index, 0);
+        const auto mirror = std::make_shared<DeviceIndex>(index, 0, nullptr);
         for (uint64_t set = 0; set < MirroredSteps::kSets; ++set) {
           if (set == 1) {
             mirror->sync();  // the others are made of a mirror that shows something
@@ -124,7 +124,7 @@ TEST_CASE("a large first sync goes through the ring in many parts") {
   for (int i = 0; i < 1500; ++i) {
     add_episode(index, 190);
   }
-  DeviceIndex mirror(index, 0);
+  DeviceIndex mirror(index, 0, nullptr);
   const Sets sets = {mirror.steps(0)};
   const auto tree = mirror.weights(sets[0], 1.0);
   const auto wanted = index.steps(0)->weights(1.0);
@@ -149,7 +149,7 @@ TEST_CASE("arrays of the device are taken when their stream has made them, and m
   for (Index* each : {&index, &reference}) {
     add_episode(*each, 100);
   }
-  DeviceIndex mirror(index, 0);
+  DeviceIndex mirror(index, 0, nullptr);
   mirror.require_priorities();
   std::vector<int64_t> ids;
   for (uint32_t slot = 0; slot < 100; ++slot) {
@@ -186,7 +186,7 @@ TEST_CASE("a caller's stream that is a whole ring ahead of the mirror's overwrit
   constexpr uint64_t kCall = 4000;
   Index index({kSteps / 100, 100, 0, Evict::kFifo, 0});
   add_episode(index, kSteps);
-  DeviceIndex mirror(index, 0);
+  DeviceIndex mirror(index, 0, nullptr);
   mirror.require_priorities();
   mirror.sync();
   std::vector<int64_t> ids;
@@ -227,7 +227,7 @@ TEST_CASE("saturated weights and stale ids are counted as by the index") {
   for (Index* each : {&index, &reference}) {
     add_episode(*each, 40);
   }
-  DeviceIndex mirror(index, 0);
+  DeviceIndex mirror(index, 0, nullptr);
   const auto tree = mirror.weights(mirror.steps(0), 1.0);
   const auto reference_tree = reference.steps(0)->weights(1.0);
   const uint32_t huge = 2;
@@ -261,9 +261,9 @@ TEST_CASE("saturated weights and stale ids are counted as by the index") {
 
 TEST_CASE("rows of any size and place reach a region of device memory") {
   const auto region = memory::make_region(memory::Tier::kDevice, 9 << 20, {"", "", 0});
+  const auto sink = make_row_sink(*region, 1 << 20);
   Index index({4, 4, 0, Evict::kFifo, 0});
-  DeviceIndex mirror(index, 0);
-  const auto sink = make_row_sink(*region, 1 << 20, mirror);
+  DeviceIndex mirror(index, 0, sink.get());
   std::vector<std::byte> wanted(region->bytes(), std::byte{0});
   uint64_t number = 0;
   const auto write = [&](uint64_t offset, uint64_t bytes, bool zeros) {
@@ -301,12 +301,10 @@ TEST_CASE("rows of any size and place reach a region of device memory") {
 TEST_CASE("rows of many flushes find room while the GPU is busy, until the ring is full") {
   constexpr uint64_t kMiB = 1 << 20;
   const auto region = memory::make_region(memory::Tier::kDevice, 2 * kMiB, {"", "", 0});
-  Index index({4, 4, 0, Evict::kFifo, 0});
-  DeviceIndex mirror(index, 0);
-  const auto sink = make_row_sink(*region, 2 * kMiB, mirror);
+  const auto sink = make_row_sink(*region, 2 * kMiB);
   std::atomic<bool> let_go{false};
   GEAR_CUDA_TRY(cudaLaunchHostFunc(
-      mirror.stream(),
+      sink->stream(),
       [](void* held) {
         while (!static_cast<std::atomic<bool>*>(held)->load(std::memory_order_acquire)) {
           std::this_thread::yield();
@@ -343,7 +341,7 @@ TEST_CASE("who waits for rows on their way to the GPU holds no lock") {
   options.tier = memory::Tier::kDevice;
   options.device = 0;
   const auto shard = std::make_shared<Shard>(testing::schema(), options);
-  const base::Stream& stream = shard->mirror(0)->device_index()->stream();
+  const base::Stream& stream = shard->rows()->stream();
   std::atomic<bool> let_go{false};
   GEAR_CUDA_TRY(cudaLaunchHostFunc(
       stream,

@@ -31,10 +31,8 @@ const std::vector<Field> kFields{{0, 1},   {16, 2},   {32, 3},   {64, 4},
 TEST_CASE("rows on the GPU go where they belong, in order with rows of the host") {
   constexpr uint64_t kRows = 50;
   const auto region = memory::make_region(memory::Tier::kDevice, kPages * kPageBytes, {"", "", 0});
-  Index index({4, 4, 0, Evict::kFifo, 0});
-  DeviceIndex mirror(index, 0);
-  const auto sink = make_row_sink(*region, kPageBytes, mirror);
-  const auto taken = make_taken_arrays(mirror);
+  const auto sink = make_row_sink(*region, kPageBytes);
+  const auto taken = make_taken_arrays(*sink);
   std::vector<std::byte> wanted(region->bytes());
   region->write(0, wanted);
   std::mt19937_64 random(3);
@@ -117,9 +115,7 @@ TEST_CASE("rows on the GPU go where they belong, in order with rows of the host"
 TEST_CASE("more rows on the GPU than a part of the ring holds the places of") {
   constexpr uint64_t kMany = 500'000;
   const auto region = memory::make_region(memory::Tier::kDevice, kMany * 2, {"", "", 0});
-  Index index({4, 4, 0, Evict::kFifo, 0});
-  DeviceIndex mirror(index, 0);
-  const auto sink = make_row_sink(*region, kMany * 2, mirror);
+  const auto sink = make_row_sink(*region, kMany * 2);
   std::vector<std::byte> values(kMany * 2);
   for (uint64_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<std::byte>(i * 7 + i / 251);

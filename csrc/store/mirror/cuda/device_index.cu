@@ -56,9 +56,11 @@ __global__ void weigh(const float* priorities, uint64_t count, base::Divider pag
 
 }  // namespace
 
-DeviceIndex::DeviceIndex(Index& index, int device)
+DeviceIndex::DeviceIndex(Index& index, int device, RowSink* rows)
     : index_(index),
-      stream_(device),
+      rows_(rows != nullptr && rows->stream().device() == device ? rows : nullptr),
+      own_stream_(rows_ == nullptr ? base::Stream(device) : base::Stream()),
+      stream_(rows_ == nullptr ? own_stream_ : rows_->stream()),
       shown_(index),
       pages_(index.options().num_pages, device),
       episodes_(index.options().num_pages, device),
@@ -292,8 +294,8 @@ void DeviceIndex::start_over() {
   shown_.follow_priorities();
 }
 
-std::shared_ptr<Mirror> make_mirror(Index& index, int device) {
-  return std::make_shared<DeviceIndex>(index, device < 0 ? base::current_device() : device);
+std::shared_ptr<Mirror> make_mirror(Index& index, int device, RowSink* rows) {
+  return std::make_shared<DeviceIndex>(index, device < 0 ? base::current_device() : device, rows);
 }
 
 }  // namespace gear::store

@@ -21,8 +21,9 @@ namespace gear::store {
 /// of heads; with priorities 8 bytes a step, and 8.3 a step for each tree of weights in use.
 class DeviceIndex final : public Mirror {
  public:
-  /// Starts with everything the index holds waiting for the first sync(). Throws OutOfMemory.
-  DeviceIndex(Index& index, int device);
+  /// Starts with everything the index holds waiting for the first sync(). See make_mirror. Throws
+  /// OutOfMemory.
+  DeviceIndex(Index& index, int device, RowSink* rows);
   ~DeviceIndex() override;
   DeviceIndex(const DeviceIndex&) = delete;
   DeviceIndex& operator=(const DeviceIndex&) = delete;
@@ -71,9 +72,6 @@ class DeviceIndex final : public Mirror {
   /// As update(), of entries that were checked: see UpdateQueue::apply.
   void apply(const UpdateSegments& updates, const base::Stream& made_on);
 
-  /// The sink whose rows go before each sync; null: none.
-  void set_rows(RowSink* rows) { rows_ = rows; }
-
  private:
   struct WeightTree {
     std::shared_ptr<const DeviceDrawable> steps;
@@ -86,7 +84,9 @@ class DeviceIndex final : public Mirror {
   void take_priorities();
 
   Index& index_;
-  base::Stream stream_;
+  RowSink* const rows_;            // of this GPU, whose stream it is; null: none
+  const base::Stream own_stream_;  // else
+  const base::Stream& stream_;
   Shown shown_;
   base::DeviceArray<Page> pages_;
   base::DeviceArray<DeviceEpisode> episodes_;
@@ -100,7 +100,6 @@ class DeviceIndex final : public Mirror {
   std::optional<UpdateQueue> updates_;  // with priorities
   base::PinnedArray<float> settling_;   // two parts; made by the first settle()
   DeviceView view_;
-  RowSink* rows_ = nullptr;
   base::Event marked_;
   int largest_ = 0;  // see DeviceTables
   bool ahead_ = false;

@@ -4,7 +4,7 @@
 
 #include "base/cuda/staging.h"
 #include "base/errors.h"
-#include "store/mirror/cuda/device_index.h"
+#include "store/mirror/mirror.h"
 
 namespace gear::store {
 namespace {
@@ -91,20 +91,18 @@ __global__ void write_moves(std::byte* region, uint64_t page_bytes, const MovedC
 
 class DeviceRowSink final : public RowSink {
  public:
-  DeviceRowSink(memory::Region& region, uint64_t page_bytes, DeviceIndex& mirror)
+  DeviceRowSink(memory::Region& region, uint64_t page_bytes)
       : region_(region),
         page_bytes_(page_bytes),
-        mirror_(mirror),
-        staging_(kParts, mirror.device()),
+        stream_(region.device()),
+        staging_(kParts, region.device()),
         written_in_((region.bytes() + page_bytes - 1) / page_bytes, 0) {
     staging_.reserve(kPartBytes, true);
-    mirror_.set_rows(this);
   }
 
-  ~DeviceRowSink() override {
-    mirror_.set_rows(nullptr);
-    mirror_.stream().drain();
-  }
+  ~DeviceRowSink() override { stream_.drain(); }
+
+  const base::Stream& stream() const override { return stream_; }
 
   void write(uint64_t offset, const std::byte* source, uint64_t bytes) override {
     GEAR_CHECK(offset + bytes <= region_.bytes());
@@ -128,7 +126,7 @@ class DeviceRowSink final : public RowSink {
     constexpr unsigned kThreads = 256;
     constexpr uint64_t kMostBlocks = 1024;  // of a column
     constexpr uint64_t kMostMoves = kMostBytes / sizeof(RowMove);
-    const base::OnDevice current(mirror_.device());
+    const base::OnDevice current(stream_.device());
     for (; !moves.empty(); moves = moves.subspan(std::min(moves.size(), kMostMoves))) {
       const auto now = moves.first(std::min(moves.size(), kMostMoves));
       const uint64_t columns_bytes = columns.size() * sizeof(MovedColumn);
@@ -142,17 +140,16 @@ class DeviceRowSink final : public RowSink {
         most_units = std::max(most_units, columns[c].step_bytes / unit);
       }
       std::memcpy(staged + columns_bytes, now.data(), now.size_bytes());
-      const std::byte* there =
-          staging_.send(columns_bytes + now.size_bytes(), mirror_.stream(), at) + at;
+      const std::byte* there = staging_.send(columns_bytes + now.size_bytes(), stream_, at) + at;
       const uint64_t blocks = (now.size() * most_units + kThreads - 1) / kThreads;
       const dim3 grid(static_cast<unsigned>(std::min(blocks, kMostBlocks)),
                       static_cast<unsigned>(columns.size()));
-      write_moves<<<grid, kThreads, 0, mirror_.stream()>>>(
+      write_moves<<<grid, kThreads, 0, stream_>>>(
           region_.device_data(), page_bytes_, reinterpret_cast<const MovedColumn*>(there),
           reinterpret_cast<const RowMove*>(there + columns_bytes), now.size());
       GEAR_CUDA_TRY(cudaGetLastError());
     }
-    flushed_.record(mirror_.stream());
+    flushed_.record(stream_);
   }
 
   bool has_room(uint64_t bytes) const override {
@@ -177,19 +174,19 @@ class DeviceRowSink final : public RowSink {
     if (records_.empty()) {
       return;
     }
-    const base::OnDevice current(mirror_.device());
+    const base::OnDevice current(stream_.device());
     const uint64_t records_at =
         (used_ + alignof(RowRecord) - 1) / alignof(RowRecord) * alignof(RowRecord);
     const uint64_t records_bytes = records_.size() * sizeof(RowRecord);
     std::memcpy(part_ + records_at, records_.data(), records_bytes);
     const uint64_t end = records_at + records_bytes;
-    const std::byte* there = staging_.send(end - sent_, mirror_.stream(), sent_);
+    const std::byte* there = staging_.send(end - sent_, stream_, sent_);
     const auto count = static_cast<uint32_t>(records_.size());
-    scatter_rows<<<(count + kWarps - 1) / kWarps, kWarps * kWarpSize, 0, mirror_.stream()>>>(
+    scatter_rows<<<(count + kWarps - 1) / kWarps, kWarps * kWarpSize, 0, stream_>>>(
         region_.device_data(), there, reinterpret_cast<const RowRecord*>(there + records_at),
         count);
     GEAR_CUDA_TRY(cudaGetLastError());
-    flushed_.record(mirror_.stream());
+    flushed_.record(stream_);
     records_.clear();
     used_ = sent_ = end;
     ++flushes_;
@@ -233,15 +230,15 @@ class DeviceRowSink final : public RowSink {
 
   // It may be filled again when the stream has come here.
   void close_part() {
-    const base::OnDevice current(mirror_.device());
-    staging_.release(mirror_.stream());
+    const base::OnDevice current(stream_.device());
+    staging_.release(stream_);
     part_ = nullptr;
     used_ = sent_ = 0;
   }
 
   memory::Region& region_;
   uint64_t page_bytes_;
-  DeviceIndex& mirror_;
+  base::Stream stream_;
   base::Staging staging_;
   base::Event flushed_;               // the last rows
   std::vector<uint64_t> written_in_;  // by page: number of the flush that takes its last row
@@ -256,10 +253,9 @@ class DeviceRowSink final : public RowSink {
 
 }  // namespace
 
-std::unique_ptr<RowSink> make_row_sink(memory::Region& region, uint64_t page_bytes,
-                                       Mirror& mirror) {
-  const base::OnDevice current(mirror.device());
-  return std::make_unique<DeviceRowSink>(region, page_bytes, *mirror.device_index());
+std::unique_ptr<RowSink> make_row_sink(memory::Region& region, uint64_t page_bytes) {
+  const base::OnDevice current(region.device());
+  return std::make_unique<DeviceRowSink>(region, page_bytes);
 }
 
 }  // namespace gear::store

@@ -7,7 +7,6 @@
 #include "base/errors.h"
 #include "base/threads/blocking.h"
 #include "base/threads/polling.h"
-#include "store/mirror/cuda/device_index.h"
 
 namespace gear::store {
 namespace {
@@ -28,7 +27,7 @@ class Taken final : public ReadEnd {
 
 class DeviceTakenArrays final : public TakenArrays {
  public:
-  explicit DeviceTakenArrays(DeviceIndex& mirror) : mirror_(mirror), stream_(mirror.device()) {
+  explicit DeviceTakenArrays(const RowSink& rows) : rows_(rows), stream_(rows.stream().device()) {
     for (size_t i = 0; i < kParts; ++i) {
       parts_.push_back({base::GrowingBuffer(base::GrowingBuffer::Place::kPinned, device()),
                         base::GrowingBuffer(base::GrowingBuffer::Place::kDevice, device()),
@@ -43,7 +42,7 @@ class DeviceTakenArrays final : public TakenArrays {
     }
   }
 
-  int device() const override { return mirror_.device(); }
+  int device() const override { return stream_.device(); }
   uintptr_t stream() const override {
     return reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(stream_));
   }
@@ -98,23 +97,23 @@ class DeviceTakenArrays final : public TakenArrays {
 
   void begin_read() override {
     const base::OnDevice current(device());
-    parts_[now_].taken->event.make_wait(mirror_.stream());
+    parts_[now_].taken->event.make_wait(rows_.stream());
   }
 
   void end_read() override {
     const base::OnDevice current(device());
-    parts_[now_].read.record(mirror_.stream());
+    parts_[now_].read.record(rows_.stream());
   }
 
  private:
   struct Part {
     base::GrowingBuffer host;
     base::GrowingBuffer device;
-    base::Event read;              // by the mirror's stream
+    base::Event read;              // by the sink's stream
     std::shared_ptr<Taken> taken;  // the copies are made
   };
 
-  // What is captured does not run now, and would draw the mirror's stream into the graph.
+  // What is captured does not run now, and would draw the sink's stream into the graph.
   static void refuse_captured(cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     GEAR_CUDA_TRY(cudaStreamIsCapturing(stream, &status));
@@ -125,7 +124,7 @@ class DeviceTakenArrays final : public TakenArrays {
     }
   }
 
-  DeviceIndex& mirror_;
+  const RowSink& rows_;
   base::Stream stream_;
   std::vector<Part> parts_;
   size_t now_ = 0;
@@ -133,9 +132,9 @@ class DeviceTakenArrays final : public TakenArrays {
 
 }  // namespace
 
-std::unique_ptr<TakenArrays> make_taken_arrays(Mirror& mirror) {
-  const base::OnDevice current(mirror.device());
-  return std::make_unique<DeviceTakenArrays>(*mirror.device_index());
+std::unique_ptr<TakenArrays> make_taken_arrays(RowSink& rows) {
+  const base::OnDevice current(rows.stream().device());
+  return std::make_unique<DeviceTakenArrays>(rows);
 }
 
 }  // namespace gear::store
