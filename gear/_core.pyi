@@ -448,7 +448,7 @@ def group_transport(
 def inspect(path: str) -> dict: ...
 def link_speeds(device: typing.SupportsInt | typing.SupportsIndex, *, measure: bool) -> typing.Any:
     """
-    GB/s of gathers from pinned memory, measured now or kept from before; None: never.
+    Speeds of gathers from pinned memory, measured now or kept from before; None: never.
     """
 
 def load(

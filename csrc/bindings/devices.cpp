@@ -48,32 +48,11 @@ py::dict measure_bandwidth(int device) {
 }
 
 py::dict as_dict(const link::LinkModel& model) {
-  py::list speeds;
-  py::list crossover;
-  uint64_t previous = 0;
-  for (const link::LinkModel::Sample& sample : model.samples()) {
-    py::dict row;
-    row["run_bytes"] = sample.run_bytes;
-    row["batch_bytes"] = sample.batch_bytes;
-    row["zero_copy"] = sample.gb_per_s.zero_copy;
-    row["zero_copy_ordered"] = sample.gb_per_s.zero_copy_ordered;
-    row["staged"] = sample.gb_per_s.staged;
-    speeds.append(row);
-    if (sample.run_bytes == previous) {
-      continue;  // samples come by run size
-    }
-    previous = sample.run_bytes;
-    const uint64_t bytes = model.crossover_bytes(sample.run_bytes);
-    py::dict from;
-    from["run_bytes"] = sample.run_bytes;
-    from["batch_bytes"] =
-        bytes == UINT64_MAX ? py::object(py::none()) : py::object(py::int_(bytes));
-    crossover.append(from);
-  }
-  py::dict all;
-  all["speeds"] = speeds;
-  all["crossover"] = crossover;
-  return all;
+  py::dict row;
+  row["bytes_per_s"] = model.bytes_per_s;
+  row["places_per_s"] = model.places_per_s;
+  row["staged_bytes_per_s"] = model.staged_bytes_per_s;
+  return row;
 }
 
 py::object link_speeds(int device, bool measure) {
@@ -99,8 +78,9 @@ void register_devices(py::module_& module) {
              "CUDA version of the runtime inside; 0: built without CUDA.");
   module.def("measure_bandwidth", &measure_bandwidth, py::arg("device"),
              "GB/s of copies to, from and inside a GPU.");
-  module.def("link_speeds", &link_speeds, py::arg("device"), py::kw_only(), py::arg("measure"),
-             "GB/s of gathers from pinned memory, measured now or kept from before; None: never.");
+  module.def(
+      "link_speeds", &link_speeds, py::arg("device"), py::kw_only(), py::arg("measure"),
+      "Speeds of gathers from pinned memory, measured now or kept from before; None: never.");
 }
 
 }  // namespace gear::bindings

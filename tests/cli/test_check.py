@@ -73,16 +73,7 @@ def test_table_shows_every_row(
     assert "CHECK visible_device_count" not in table
 
 
-def gathers() -> dict[str, Any]:
-    speeds = {"zero_copy": 2.5, "zero_copy_ordered": 32.5, "staged": 20.0}
-    return {
-        "speeds": [{"run_bytes": 64, "batch_bytes": 1 << 20, **speeds}],
-        "crossover": [
-            {"run_bytes": 64, "batch_bytes": 4 << 20},
-            {"run_bytes": 1024, "batch_bytes": 0},
-            {"run_bytes": 4096, "batch_bytes": None},
-        ],
-    }
+GATHERS = {"bytes_per_s": 51.2e9, "places_per_s": 41.5e6, "staged_bytes_per_s": 20.04e9}
 
 
 @pytest.fixture
@@ -111,9 +102,7 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "measure_bandwidth",
         lambda index: {"host_to_device": 55.4, "device_to_host": 54.0, "device": 4260.0},
     )
-    monkeypatch.setattr(
-        core, "link_speeds", lambda index, *, measure: gathers() if measure else None
-    )
+    monkeypatch.setattr(core, "link_speeds", lambda index, *, measure: GATHERS if measure else None)
     monkeypatch.setattr(gear, "check_visible_device", lambda: 1)
     return device
 
@@ -130,7 +119,7 @@ def test_a_gpu_is_described(capsys: pytest.CaptureFixture[str], one_gpu: dict[st
     assert "GPU 0 copies" not in found
 
 
-def test_measuring_gives_speeds_and_the_crossover(
+def test_measuring_gives_speeds_of_copies_and_gathers(
     capsys: pytest.CaptureFixture[str], one_gpu: dict[str, Any]
 ) -> None:
     assert app.main(["check", "--json", "--measure"]) == 0
@@ -139,15 +128,12 @@ def test_measuring_gives_speeds_and_the_crossover(
     assert (gpus["visible"], gpus["driver"], gpus["runtime"]) == (1, "13.1", "13.0")
     assert gpus["devices"][0]["uuid"] == one_gpu["uuid"]
     assert gpus["devices"][0]["bandwidth"]["host_to_device"] == 55.4
-    assert gpus["devices"][0]["gathers"] == gathers()
+    assert gpus["devices"][0]["gathers"] == GATHERS
     found = {row["name"]: row for row in printed["findings"]}
     assert "55.4 GB/s" in found["GPU 0 copies"]["detail"]
     assert "4260" in found["GPU 0 copies"]["detail"]
-    assert "32.5 GB/s" in found["GPU 0 gathers"]["detail"]
-    crossover = found["GPU 0 zero-copy"]["detail"]
-    assert "rows of 64 bytes from batches of 4 MiB" in crossover
-    assert "rows of 1 KiB always" in crossover
-    assert "rows of 4 KiB never" in crossover
+    told = found["GPU 0 gathers"]["detail"]
+    assert told == "zero-copy 51.2 GB/s, 41.5 million places/s; staged 20.0 GB/s"
 
 
 @pytest.mark.parametrize(

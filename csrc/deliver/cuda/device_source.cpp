@@ -3,7 +3,6 @@
 #include "base/errors.h"
 #include "base/nvtx.h"
 #include "link/link_cache.h"
-#include "link/pass_size.h"
 
 namespace gear::deliver {
 namespace {
@@ -49,8 +48,8 @@ DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, Request request)
   const uint64_t num_pages = index.options().num_pages;
   DeviceRoute::Options route;
   if (ordered) {
-    route.joint = link::pass_size(link::link_to(device_), *layout, shard_->layout(), num_pages,
-                                  options_.prefetch, gather::kMostGatherBlocks);
+    route.joint = link::link_to(device_).pass_size(*layout, shard_->layout(), num_pages,
+                                                   options_.prefetch, gather::kMostGatherBlocks);
   }
   route.graphs = 2 * depth;
   route.to_host = to_host;

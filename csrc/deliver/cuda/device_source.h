@@ -21,7 +21,7 @@ namespace gear::deliver {
 ///     consumer's stream  waits for the event of batch k, by Delivery
 ///
 /// Rows of pinned memory that are gathered in address order are gathered for several batches
-/// together: see JointGather and pass_size.h. What is drawn when does not change.
+/// together: see JointGather and LinkModel::pass_size. What is drawn when does not change.
 ///
 /// The caller waits for the GPU only where it must know something that is made there: the rows of a
 /// packed batch, and batches for the host.

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <iomanip>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cuda/cuda.h"
 #include "base/devices.h"
 #include "base/environment.h"
 #include "base/errors.h"
@@ -22,7 +24,7 @@ namespace gear::link {
 namespace {
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMaxFileBytes = 1 << 20;
+constexpr uint64_t kMaxFileBytes = 4096;
 
 std::string host_name() {
   char name[256] = {};
@@ -39,6 +41,14 @@ std::string gpu_name(int device) {
     out << std::hex << std::setw(2) << std::setfill('0') << std::to_integer<int>(byte);
   }
   return out.str();
+}
+
+// What kept speeds are of: they hold for no other GPU, slot, host or driver.
+std::string link_name(int device) {
+  std::array<char, 32> bus_id{};
+  GEAR_CUDA_TRY(cudaDeviceGetPCIBusId(bus_id.data(), bus_id.size(), device));
+  return base::cat("GPU ", gpu_name(device), " at ", bus_id.data(), " of ", host_name(),
+                   ", driver for CUDA ", base::driver_version());
 }
 
 // Nothing where the operator's account has no place for caches.
@@ -59,7 +69,7 @@ std::optional<LinkModel> read_cache(int device) {
   const base::File file = base::File::open_read(path->string());
   std::string text(std::min(file.size(), kMaxFileBytes), '\0');
   text.resize(file.read_at(0, std::as_writable_bytes(std::span(text))));
-  return LinkModel::parse(text);
+  return LinkModel::parse(text, link_name(device));
 }
 
 void write_cache(const fs::path& path, const std::string& text) {
@@ -93,13 +103,13 @@ class LaterLog {
 
 LinkModel measure(int device, LaterLog& log) {
   const auto start = std::chrono::steady_clock::now();
-  LinkModel model = measure_link(device);
+  const LinkModel model = measure_link(device);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   log.add(base::Level::kInfo,
           base::cat("[link] measured the link to GPU ", device, " in ", took.count(), " s"));
   try {
     if (const auto path = cache_path(device)) {
-      write_cache(*path, model.text());
+      write_cache(*path, model.text(link_name(device)));
     }
   } catch (const std::exception& error) {
     log.add(base::Level::kWarning,
@@ -139,9 +149,8 @@ LinkModel link_to(int device) {
   try {
     model = read_cache(device);
   } catch (const std::exception& error) {
-    log.add(base::Level::kWarning,
-            base::cat("[link] cannot read the kept speed of the link to GPU ", device,
-                      ", measuring it again: ", error.what()));
+    log.add(base::Level::kWarning, base::cat("[link] cannot use the kept speed of the link to GPU ",
+                                             device, ", measuring it again: ", error.what()));
   }
   try {
     if (!model) {
@@ -152,7 +161,7 @@ LinkModel link_to(int device) {
     log.add(base::Level::kWarning, base::cat("[link] no memory to measure the link to GPU ", device,
                                              ", assuming PCIe 5 with 16 lanes: ", error.what()));
   }
-  return models().emplace(device, std::move(*model)).first->second;
+  return models().emplace(device, *model).first->second;
 }
 
 LinkModel measure_link_again(int device) {

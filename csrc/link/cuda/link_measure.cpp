@@ -8,27 +8,26 @@
 #include "base/numbers/philox.h"
 #include "base/threads/spin.h"
 #include "base/threads/thread_pool.h"
-#include "gather/cuda/address_order.h"
 #include "gather/cuda/row_gather.h"
 #include "gather/gather_cpu.h"
 #include "link/link_measure.h"
 #include "memory/limits.h"
 #include "memory/tiers.h"
 #include "plan/plan.h"
-#include "select/sampler.h"
 
 namespace gear::link {
 namespace {
 
-constexpr std::array<uint64_t, 5> kRunBytes = {64, 256, 1024, 4096, 32768};
-constexpr std::array<uint64_t, 3> kBatchBytes = {uint64_t{256} << 10, uint64_t{4} << 20,
-                                                 uint64_t{64} << 20};
+constexpr uint64_t kSmallRowBytes = 64;    // of which the places bind
+constexpr uint64_t kLargeRowBytes = 4096;  // of which the bytes bind
+constexpr uint64_t kBatchBytes = uint64_t{64} << 20;
 constexpr size_t kRepeats = 3;  // of which the median counts; one more before them does not
-constexpr uint64_t kLeastPoolBytes = uint64_t{256} << 20;
+constexpr uint64_t kPoolBytes = uint64_t{4} << 30;
+constexpr uint64_t kLeastPoolBytes = uint64_t{512} << 20;
 
 // Page-locked memory to gather from: so much that its addresses are not all translated at once.
 std::unique_ptr<memory::Region> make_pool(int device) {
-  uint64_t bytes = LinkModel::kPoolBytes;
+  uint64_t bytes = kPoolBytes;
   while (bytes > kLeastPoolBytes && bytes > memory::host_memory().available / 4) {
     bytes /= 2;
   }
@@ -60,21 +59,19 @@ double median(Seconds seconds) {
   return seconds[1 + kRepeats / 2];
 }
 
-// Gathers of random rows of one size, a batch at a time.
+// Gathers of random rows of one size, in the order drawn, a batch at a time.
 class LinkTrial {
  public:
-  LinkTrial(const memory::Region& pool, uint64_t row_bytes, uint64_t batch_bytes, int device)
+  LinkTrial(const memory::Region& pool, uint64_t row_bytes, int device)
       : pool_(pool),
         schema_({{"x", {static_cast<int64_t>(row_bytes)}, base::DType::kU8}}),
         pages_(schema_, store::PageLayout::kDefaultPageSteps),
         num_pages_(pool.bytes() / pages_.page_bytes),
-        items_(batch_bytes / row_bytes),
+        items_(kBatchBytes / row_bytes),
         layout_(std::make_shared<plan::BatchLayout>(
             schema_, std::vector<plan::Output>{{"x", 0, 0, 1}}, items_, false)),
         stream_(device),
         gather_(layout_, pages_, gather::RowForm::kDelivered),
-        gather_ordered_(layout_, pages_, gather::RowForm::kAddressed),
-        order_(pages_, num_pages_ * pages_.page_steps, device),
         block_(layout_->bytes, device),
         slots_(items_ * (kRepeats + 1), device) {
     host_slots_.resize(slots_.size());
@@ -84,11 +81,10 @@ class LinkTrial {
     }
     GEAR_CUDA_TRY(cudaMemcpyAsync(slots_.get(), host_slots_.data(), slots_.bytes(),
                                   cudaMemcpyHostToDevice, stream_));
-    order_.reserve(items_, items_);
     stream_.synchronize();
   }
 
-  double by_pointer_s(bool ordered) {
+  double by_pointer_s() const {
     Seconds seconds{};
     for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
       base::Event begin(true);
@@ -97,13 +93,8 @@ class LinkTrial {
                                static_cast<uint32_t>(items_)};
       std::byte* const block = block_.get();
       begin.record(stream_);
-      if (ordered) {
-        const gather::RowGather::Part part{pool_.device_data(), order_.launch({&rows, 1}, stream_)};
-        gather_ordered_.gather({&part, 1}, {&block, 1}, UINT32_MAX, stream_);
-      } else {
-        const gather::RowGather::Part part{pool_.device_data(), {&rows, 1}};
-        gather_.gather({&part, 1}, {&block, 1}, gather::kBlocksFromHost, stream_);
-      }
+      const gather::RowGather::Part part{pool_.device_data(), {&rows, 1}};
+      gather_.gather({&part, 1}, {&block, 1}, gather::kBlocksFromHost, stream_);
       end.record(stream_);
       end.synchronize();
       seconds[repeat] = end.ms_since(begin) / 1e3;
@@ -166,73 +157,21 @@ class LinkTrial {
   std::shared_ptr<const plan::BatchLayout> layout_;
   base::Stream stream_;
   gather::RowGather gather_;
-  gather::RowGather gather_ordered_;
-  gather::AddressOrder order_;
   base::DeviceArray<std::byte> block_;
   base::DeviceArray<uint32_t> slots_;
   std::vector<uint32_t> host_slots_;
 };
-
-constexpr uint64_t kPages = 1 << 20;  // 32 MB of them: too large for the caches
-
-void fill(store::Index& index) {
-  constexpr uint64_t kEpisodePages = 64;
-  const std::vector<float> priorities(index.options().page_steps, -1.0F);
-  for (uint64_t page = 0; page < kPages; page += kEpisodePages) {
-    uint32_t episode = store::kNone;
-    for (uint64_t i = 0; i < kEpisodePages; ++i) {
-      index.attach_page(episode);
-      index.append(episode, priorities);
-    }
-    index.end_episode(episode, store::EpisodeState::kTerminated, -1.0, 0);
-  }
-}
-
-// The host's part of a staged batch.
-LinkModel::HostCost measure_host_cost() {
-  constexpr uint64_t kItems = 1 << 16;
-  store::Index index(store::IndexOptions{kPages, store::PageLayout::kDefaultPageSteps});
-  fill(index);
-  const store::Schema schema({{"x", {}, base::DType::kU8}});
-  const store::PageLayout pages(schema, index.options().page_steps);
-  plan::Batch batch;
-  batch.layout = std::make_shared<plan::BatchLayout>(
-      schema, std::vector<plan::Output>{{"x", 0, 0, 1}}, kItems, false);
-  const auto block = std::make_shared<std::vector<std::byte>>(batch.layout->bytes);
-  batch.block = {block, block->data()};
-  select::Sampler sampler({}, index);
-  select::Selection selection;
-  plan::Plan plan;
-  Seconds select_s{};
-  Seconds plan_s{};
-  for (size_t repeat = 0; repeat <= kRepeats; ++repeat) {
-    selection.clear();
-    const Clock::time_point start = Clock::now();
-    sampler.select(index, kItems, selection);
-    select_s[repeat] = base::seconds_since(start);
-    plan::make_plan(index, pages, selection, batch, plan);
-    plan_s[repeat] = base::seconds_since(start) - select_s[repeat];
-  }
-  return {median(select_s) / kItems, median(plan_s) / kItems};
-}
 
 }  // namespace
 
 LinkModel measure_link(int device) {
   const base::OnDevice current(device);
   const std::unique_ptr<memory::Region> pool = make_pool(device);
-  std::vector<LinkModel::Sample> samples;
-  for (const uint64_t run_bytes : kRunBytes) {
-    for (const uint64_t batch_bytes : kBatchBytes) {
-      LinkTrial trial(*pool, run_bytes, batch_bytes, device);
-      const double gigabytes = static_cast<double>(batch_bytes) / 1e9;
-      samples.push_back({run_bytes,
-                         batch_bytes,
-                         {gigabytes / trial.by_pointer_s(false),
-                          gigabytes / trial.by_pointer_s(true), gigabytes / trial.staged_s()}});
-    }
-  }
-  return {std::move(samples), measure_host_cost(), pool->bytes()};
+  const LinkTrial small(*pool, kSmallRowBytes, device);
+  const LinkTrial large(*pool, kLargeRowBytes, device);
+  constexpr auto kBatch = static_cast<double>(kBatchBytes);
+  const double places = LinkModel::untranslated(kBatch / kSmallRowBytes, pool->bytes());
+  return {kBatch / large.by_pointer_s(), places / small.by_pointer_s(), kBatch / large.staged_s()};
 }
 
 }  // namespace gear::link

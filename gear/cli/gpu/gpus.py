@@ -105,27 +105,14 @@ def _device_findings(device: dict[str, Any]) -> Iterator[Finding]:
         cost = "path='auto' measures it when the first loader needs it"
         yield Finding("machine", f"{name} gathers", "missing", "not measured: --measure", cost)
         return
-    fastest = max(max(row["zero_copy"], row["zero_copy_ordered"]) for row in gathers["speeds"])
-    yield Finding("machine", f"{name} gathers", "found", f"zero-copy {fastest:.1f} GB/s at most")
-    crossover = ", ".join(_crossover(row) for row in gathers["crossover"])
-    yield Finding("machine", f"{name} zero-copy", "found", f"is faster than staged: {crossover}")
-
-
-def _crossover(row: dict[str, Any]) -> str:
-    rows = f"rows of {_size(row['run_bytes'])}"
-    if row["batch_bytes"] is None:
-        return f"{rows} never"
-    if row["batch_bytes"] == 0:
-        return f"{rows} always"
-    return f"{rows} from batches of {_size(row['batch_bytes'])}"
-
-
-def _size(count: int) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count} {unit}"
-        count //= 1024
-    return f"{count} GiB"
+    yield Finding(
+        "machine",
+        f"{name} gathers",
+        "found",
+        f"zero-copy {gathers['bytes_per_s'] / 1e9:.1f} GB/s, "
+        f"{gathers['places_per_s'] / 1e6:.1f} million places/s; "
+        f"staged {gathers['staged_bytes_per_s'] / 1e9:.1f} GB/s",
+    )
 
 
 def _version(number: int) -> str | None:
