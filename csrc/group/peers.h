@@ -10,7 +10,7 @@
 #include "group/page_access.h"
 #include "memory/peer_region.h"
 #include "memory/shared/process_identity.h"
-#include "store/checkpoint/kept_updates.h"
+#include "store/checkpoint/snapshot_index.h"
 #include "store/shard.h"
 #include "transport/one_sided/remote_memory.h"
 #include "transport/transport.h"

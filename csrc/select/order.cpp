@@ -145,7 +145,7 @@ void Order::list_best(const store::Index& index, uint64_t count, std::vector<Ite
 }
 
 void Order::scan_steps(const store::Index& index, uint64_t count, std::vector<Item>& heap) const {
-  const std::span<const float> priorities = index.state().priorities;
+  const std::span<const float> priorities = index.slots().priorities;
   const store::StepBits& bits = steps_->bits();
   float threshold = 0.0F;  // no smaller priority can enter a full heap
   for (uint64_t slot = 0; slot < priorities.size(); ++slot) {

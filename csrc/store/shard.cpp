@@ -56,13 +56,12 @@ uint32_t checksum_of_row(Shard::Rows columns, const PageLayout& layout) {
 }  // namespace
 
 // The region comes before the index: a size that does not fit is refused before any work is done.
-Shard::Shard(Schema schema, const ShardOptions& options, std::optional<SavedState> saved)
+Shard::Shard(Schema schema, const ShardOptions& options, IndexState saved, const Slots& slots)
     : schema_(std::make_shared<Schema>(std::move(schema))),
       options_(options),
       layout_(*schema_, options.page_steps),
       region_(make_region(*schema_, layout_, options)),
-      index_(saved ? Index(index_options(options), std::move(*saved))
-                   : Index(index_options(options))),
+      index_(index_options(options), std::move(saved), slots),
       rate_limiter_(options.rate_limiter),
       default_priorities_(layout_.page_steps, -1.0F),
       lock_(tickets_) {

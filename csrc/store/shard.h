@@ -64,8 +64,9 @@ struct ShardOptions {
 class Shard {
  public:
   /// Throws InvalidArgument for a capacity below one page, OutOfMemory when the tier has no room.
-  /// `saved`: takes over that index; the pages' bytes are the caller's to fill.
-  Shard(Schema schema, const ShardOptions& options, std::optional<SavedState> saved = std::nullopt);
+  /// `saved` and `slots`: takes over that index, as Index does; the pages' bytes are the caller's
+  /// to fill.
+  Shard(Schema schema, const ShardOptions& options, IndexState saved = {}, const Slots& slots = {});
 
   const Schema& schema() const { return *schema_; }
   /// For who outlives the shard: batches.

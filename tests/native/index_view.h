@@ -1,5 +1,6 @@
 #pragma once
 
+#include "store/checkpoint/index_check.h"
 #include "store/index/index.h"
 
 namespace gear::store {
@@ -10,33 +11,26 @@ inline bool has_room(const Index& index, uint32_t episode) {
          index.page(index.episode(episode).tail).rows < index.options().page_steps;
 }
 
-/// What a checkpoint stores of an index.
-inline SavedState saved_state(const Index& index) {
-  const IndexState& state = index.state();
-  const uint64_t page_steps = index.options().page_steps;
-  SavedState saved;
-  saved.state.pages = state.pages;
-  saved.state.arrived = state.arrived;
-  saved.state.episodes = state.episodes;
-  saved.state.free_pages = state.free_pages;
-  saved.state.oldest = state.oldest;
-  saved.state.newest = state.newest;
-  saved.state.next_uid = state.next_uid;
-  saved.state.num_steps = state.num_steps;
-  saved.state.num_episodes = state.num_episodes;
-  saved.state.max_priority = state.max_priority;
-  saved.state.counters = state.counters;
-  for (const uint32_t p : used_pages(state)) {
-    const auto add = [&](const auto& all, auto& some) {
-      const auto first = all.begin() + static_cast<ptrdiff_t>(p * page_steps);
-      some.insert(some.end(), first, first + static_cast<ptrdiff_t>(page_steps));
-    };
-    add(state.priorities, saved.priorities);
-    if (!state.times_sampled.empty()) {
-      add(state.times_sampled, saved.times_sampled);
+/// What a checkpoint stores of each step.
+inline Slots saved_slots(const Index& index) {
+  const auto page_steps = static_cast<ptrdiff_t>(index.options().page_steps);
+  Slots saved;
+  const auto take = [&](const auto& all, auto& some) {
+    for (const uint32_t p : used_pages(index.state())) {
+      const auto first = all.begin() + p * page_steps;
+      some.insert(some.end(), first, first + page_steps);
     }
+  };
+  take(index.slots().priorities, saved.priorities);
+  if (!index.slots().times_sampled.empty()) {
+    take(index.slots().times_sampled, saved.times_sampled);
   }
   return saved;
+}
+
+/// Throws as check_saved() unless the index may be saved as it is.
+inline void check_index(const Index& index) {
+  check_saved(index.options(), index.state(), saved_slots(index));
 }
 
 }  // namespace gear::store

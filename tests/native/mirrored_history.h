@@ -286,7 +286,7 @@ class MirroredHistory {
       const store::Anchor anchor = reference_.anchor_of(static_cast<uint32_t>(slot));
       REQUIRE((anchor.row >= pages[anchor.page].anchors ||
                std::bit_cast<uint32_t>(image.priorities[slot]) ==
-                   std::bit_cast<uint32_t>(reference_.state().priorities[slot])));
+                   std::bit_cast<uint32_t>(reference_.slots().priorities[slot])));
       for (uint64_t set = 0; set < MirroredSteps::kSets; ++set) {
         REQUIRE(image.steps[set].weights[slot] == (*reference_trees_[set])[slot]);
       }
@@ -317,8 +317,8 @@ class MirroredHistory {
     CHECK(state.num_steps == wanted.num_steps);
     CHECK(state.counters.stale_updates == wanted.counters.stale_updates);
     for (uint64_t slot = 0; slot < reference_.num_slots(); ++slot) {
-      REQUIRE(std::bit_cast<uint32_t>(state.priorities[slot]) ==
-              std::bit_cast<uint32_t>(wanted.priorities[slot]));
+      REQUIRE(std::bit_cast<uint32_t>(index_.slots().priorities[slot]) ==
+              std::bit_cast<uint32_t>(reference_.slots().priorities[slot]));
       if (cpu_tree_) {
         REQUIRE((*cpu_tree_)[slot] == (*cpu_reference_tree_)[slot]);
       }
@@ -331,7 +331,7 @@ class MirroredHistory {
       REQUIRE(store::episode_priority(state.episodes[e]) ==
               store::episode_priority(wanted.episodes[e]));
     }
-    store::check_saved(options_.index, store::saved_state(index_));
+    store::check_index(index_);
   }
 
   Options options_;

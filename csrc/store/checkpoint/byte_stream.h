@@ -64,13 +64,13 @@ class ByteReader {
   }
 
   /// So many values, which must all still follow before any memory is taken for them.
-  template <class T>
-  void get_vector(uint64_t count, std::vector<T>& values) {
-    if (count > bytes_.size() / sizeof(T)) {
+  template <class Vector>
+  void get_vector(uint64_t count, Vector& values) {
+    if (count > bytes_.size() / sizeof(values[0])) {
       throw truncated();
     }
     values.resize(count);
-    get_into(std::span<T>(values));
+    get_into(std::span(values));
   }
 
   /// A count of things of `each` bytes that must still follow: what it makes a caller allocate is

@@ -40,8 +40,8 @@ void check_numbers(const IndexState& state) {
 // Goes through episodes and their pages as they are linked, once.
 class Walker {
  public:
-  Walker(const IndexOptions& options, const SavedState& saved)
-      : options_(options), saved_(saved), state_(saved.state), seen_(options.num_pages, false) {}
+  Walker(const IndexOptions& options, const IndexState& state, const Slots& slots)
+      : options_(options), state_(state), slots_(slots), seen_(options.num_pages, false) {}
 
   void check() {
     check_free_pages();
@@ -58,9 +58,9 @@ class Walker {
             num_used_);
     require(num_steps_ == state_.num_steps, "number of steps", num_steps_);
     const uint64_t slots = num_used_ * options_.page_steps;
-    require(saved_.priorities.size() == slots, "number of priorities", saved_.priorities.size());
-    require(saved_.times_sampled.size() == (options_.max_times_sampled > 0 ? slots : 0),
-            "number of sample counts", saved_.times_sampled.size());
+    require(slots_.priorities.size() == slots, "number of priorities", slots_.priorities.size());
+    require(slots_.times_sampled.size() == (options_.max_times_sampled > 0 ? slots : 0),
+            "number of sample counts", slots_.times_sampled.size());
   }
 
  private:
@@ -113,10 +113,10 @@ class Walker {
 
   uint64_t sum_of_page(uint32_t p) {
     const uint64_t first = num_used_++ * options_.page_steps;
-    require(first + options_.page_steps <= saved_.priorities.size(), "number of priorities", p);
+    require(first + options_.page_steps <= slots_.priorities.size(), "number of priorities", p);
     uint64_t sum = 0;
     for (uint64_t row = 0; row < options_.page_steps; ++row) {
-      const float value = saved_.priorities[first + row];
+      const float value = slots_.priorities[first + row];
       if (!is_priority(value)) [[unlikely]] {
         require(false, "a step's priority", first + row);
       }
@@ -126,8 +126,8 @@ class Walker {
   }
 
   const IndexOptions& options_;
-  const SavedState& saved_;
   const IndexState& state_;
+  const Slots& slots_;
   std::vector<bool> seen_;
   uint64_t num_used_ = 0;
   uint64_t num_episodes_ = 0;
@@ -136,13 +136,11 @@ class Walker {
 
 }  // namespace
 
-void check_saved(const IndexOptions& options, const SavedState& saved) {
-  require(saved.state.pages.size() == options.num_pages, "number of pages",
-          saved.state.pages.size());
-  require(saved.state.episodes.size() <= options.num_pages, "number of episodes",
-          saved.state.episodes.size());
-  check_numbers(saved.state);
-  Walker(options, saved).check();
+void check_saved(const IndexOptions& options, const IndexState& state, const Slots& slots) {
+  require(state.pages.size() == options.num_pages, "number of pages", state.pages.size());
+  require(state.episodes.size() <= options.num_pages, "number of episodes", state.episodes.size());
+  check_numbers(state);
+  Walker(options, state, slots).check();
 }
 
 }  // namespace gear::store

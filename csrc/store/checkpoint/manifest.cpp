@@ -72,6 +72,10 @@ Manifest parse(const std::string& text, const std::string& path) {
 
 }  // namespace
 
+std::string Manifest::shard_path(const std::string& directory) const {
+  return path_in(directory, shard_file);
+}
+
 Manifest read_manifest(const std::string& directory) {
   if (!base::is_directory(directory)) {
     throw base::InvalidArgument(
@@ -127,7 +131,7 @@ void commit_manifest(const std::string& directory, const Manifest& manifest) {
 
 void discard_save(const std::string& directory, const Manifest& manifest, bool made) noexcept {
   base::try_remove(path_in(directory, kTemporary));
-  base::try_remove(path_in(directory, manifest.shard_file));
+  base::try_remove(manifest.shard_path(directory));
   if (made) {
     base::try_remove(directory);
   }

@@ -17,6 +17,8 @@ struct Manifest {
   std::string shard_file;
   uint64_t shard_bytes = 0;
   uint32_t header_crc = 0;
+
+  std::string shard_path(const std::string& directory) const;
 };
 
 /// Throws InvalidArgument for a missing directory, CorruptData for a directory without a readable

@@ -31,8 +31,9 @@ void check_alike(std::span<const SavedIndex> parts) {
 // What lies where in one part.
 struct Layout {
   explicit Layout(const SavedIndex& part) : nth(part.options.num_pages), now(nth.size(), kNone) {
-    for (uint64_t i = 0; i < part.used_pages.size(); ++i) {
-      nth[part.used_pages[i]] = i;
+    uint64_t i = 0;
+    for (const uint32_t p : used_pages(part.state)) {
+      nth[p] = i++;
     }
   }
 
@@ -64,18 +65,18 @@ class Division {
     set_options(share.saved);
     take_pages(share);
     take_episodes(share);
-    order_pages(share.saved.index.state);
+    order_pages(share.saved.state);
     set_counters(share.saved);
     return share;
   }
 
  private:
   const Episode& episode_of(const Piece& piece) const {
-    return parts_[piece.part].index.state.episodes[piece.episode];
+    return parts_[piece.part].state.episodes[piece.episode];
   }
 
   void list(uint32_t part) {
-    const IndexState& state = parts_[part].index.state;
+    const IndexState& state = parts_[part].state;
     for (uint32_t e = state.oldest; e != kNone; e = state.episodes[e].newer) {
       Piece piece{part, e, kNone, 0};
       for (uint32_t p = state.episodes[e].head; p != kNone; p = state.pages[p].next) {
@@ -132,7 +133,7 @@ class Division {
   void take_pages(Share& share) {
     std::vector<std::pair<uint32_t, uint32_t>> pages;  // part, page
     for (const Piece& piece : pieces_) {
-      const IndexState& from = parts_[piece.part].index.state;
+      const IndexState& from = parts_[piece.part].state;
       if (piece.rank != rank_) {
         continue;
       }
@@ -144,7 +145,7 @@ class Division {
     uint64_t& num_pages = share.saved.options.num_pages;
     num_pages = std::max<uint64_t>(num_pages, pages.size());
     check_options(share.saved.options);
-    IndexState& to = share.saved.index.state;
+    IndexState& to = share.saved.state;
     to.pages.resize(num_pages);
     for (uint32_t p = 0; p < pages.size(); ++p) {
       layouts_[pages[p].first].now[pages[p].second] = p;
@@ -161,7 +162,7 @@ class Division {
     };
     std::sort(pieces_.begin(), pieces_.end(),
               [&](const Piece& a, const Piece& b) { return order(a) < order(b); });
-    IndexState& to = share.saved.index.state;
+    IndexState& to = share.saved.state;
     for (const Piece& piece : pieces_) {
       const uint64_t uid = to.next_uid++;
       if (piece.rank == rank_) {
@@ -177,7 +178,7 @@ class Division {
       const std::vector<uint32_t>& now = layouts_[part].now;
       for (uint32_t p = 0; p < now.size(); ++p) {
         if (now[p] != kNone) {
-          filled.emplace_back(parts_[part].index.state.arrived[p], part, now[p]);
+          filled.emplace_back(parts_[part].state.arrived[p], part, now[p]);
         }
       }
     }
@@ -191,7 +192,7 @@ class Division {
   void take(const Piece& piece, uint64_t uid, Share& share) {
     const SavedIndex& part = parts_[piece.part];
     const Layout& layout = layouts_[piece.part];
-    IndexState& to = share.saved.index.state;
+    IndexState& to = share.saved.state;
     const auto e = static_cast<uint32_t>(to.episodes.size());
     Episode episode = episode_of(piece);
     episode.uid = uid;
@@ -202,18 +203,17 @@ class Division {
     ++to.num_episodes;
     to.num_steps += episode.end - episode.begin;
     const auto now = [&](uint32_t p) { return p == kNone ? kNone : layout.now[p]; };
-    for (uint32_t p = episode.head; p != kNone; p = part.index.state.pages[p].next) {
+    for (uint32_t p = episode.head; p != kNone; p = part.state.pages[p].next) {
       const uint32_t q = layout.now[p];
-      Page& page = to.pages[q] = part.index.state.pages[p];
+      Page& page = to.pages[q] = part.state.pages[p];
       page.generation = 0;
       page.episode = e;
       page.previous = now(page.previous);
       page.next = now(page.next);
-      share.saved.used_pages.push_back(q);
       share.origins.push_back({piece.part, layout.nth[p]});
-      append_slots(part.index.priorities, layout.nth[p], share.saved.index.priorities);
+      append_slots(part.slots.priorities, layout.nth[p], share.saved.slots.priorities);
       if (part.options.max_times_sampled > 0) {
-        append_slots(part.index.times_sampled, layout.nth[p], share.saved.index.times_sampled);
+        append_slots(part.slots.times_sampled, layout.nth[p], share.saved.slots.times_sampled);
       }
     }
     episode.head = now(episode.head);
@@ -221,8 +221,8 @@ class Division {
     to.episodes.push_back(episode);
   }
 
-  template <class T>
-  void append_slots(const std::vector<T>& from, uint64_t nth, std::vector<T>& to) const {
+  template <class Values>
+  void append_slots(const Values& from, uint64_t nth, Values& to) const {
     const auto page_steps = static_cast<ptrdiff_t>(parts_[0].options.page_steps);
     const auto first = from.begin() + static_cast<ptrdiff_t>(nth) * page_steps;
     to.insert(to.end(), first, first + page_steps);
@@ -230,20 +230,20 @@ class Division {
 
   // Steps that are gone count where the rest of their episode is, and rank 0 counts all others.
   void set_counters(SavedIndex& saved) const {
-    IndexState& to = saved.index.state;
+    IndexState& to = saved.state;
     Counters all;
     uint64_t gone_of_stored = 0;
     for (const SavedIndex& part : parts_) {
-      const Counters& counters = part.index.state.counters;
+      const Counters& counters = part.state.counters;
       all.steps_evicted += counters.steps_evicted;
       all.steps_sampled += counters.steps_sampled;
       all.stale_updates += counters.stale_updates;
       all.saturated_weights += counters.saturated_weights;
-      to.max_priority = std::max(to.max_priority, part.index.state.max_priority);
-      if (const uint32_t identity = part.index.state.identity; identity != 0) {
+      to.max_priority = std::max(to.max_priority, part.state.max_priority);
+      if (const uint32_t identity = part.state.identity; identity != 0) {
         to.identity = base::crc32c(&identity, sizeof identity, to.identity);
       }
-      to.seeds_given = std::max(to.seeds_given, part.index.state.seeds_given);
+      to.seeds_given = std::max(to.seeds_given, part.state.seeds_given);
     }
     for (const Piece& piece : pieces_) {
       gone_of_stored += episode_of(piece).begin;
@@ -268,7 +268,7 @@ class Division {
 void apply(const KeptUpdate& update, SavedIndex& part, const Layout& layout) {
   const StepId id = StepId::unpack(update.id);
   const uint64_t page_steps = part.options.page_steps;
-  IndexState& state = part.index.state;
+  IndexState& state = part.state;
   const auto p = static_cast<uint32_t>(id.slot / page_steps);
   const auto row = static_cast<uint32_t>(id.slot % page_steps);
   const Page& page = state.pages[p];
@@ -282,7 +282,7 @@ void apply(const KeptUpdate& update, SavedIndex& part, const Layout& layout) {
     episode.weight = static_cast<double>(update.priority);
     return;
   }
-  float& stored = part.index.priorities[layout.nth[p] * page_steps + row];
+  float& stored = part.slots.priorities[layout.nth[p] * page_steps + row];
   episode.priority_sum += priority_units(update.priority) - priority_units(stored);
   stored = std::fabs(update.priority);
   state.max_priority = std::max(state.max_priority, stored);
@@ -307,7 +307,7 @@ void apply_kept_updates(std::span<SavedIndex> parts) {
 Share share_of(std::span<const SavedIndex> parts, uint32_t rank, uint32_t size) {
   check_alike(parts);
   Share share = Division(parts, rank, size).make();
-  check_saved(share.saved.options, share.saved.index);
+  check_saved(share.saved.options, share.saved.state, share.saved.slots);
   return share;
 }
 

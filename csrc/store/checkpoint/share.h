@@ -18,7 +18,7 @@ struct Share {
   };
 
   SavedIndex saved;
-  std::vector<Origin> origins;  ///< of saved.used_pages, one each
+  std::vector<Origin> origins;  ///< of the pages in use, one each, in saving order
 };
 
 /// Applies what each of `parts`, in their order, had yet to tell the others, as Index::update()

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "memory/region.h"
-#include "store/checkpoint/kept_updates.h"
+#include "store/checkpoint/snapshot_index.h"
 #include "store/shard.h"
 
 namespace gear::store {

@@ -40,9 +40,10 @@ void encode_episode(const Index& index, uint32_t e, ByteWriter& out) {
   throw base::CorruptData("[checkpoint] the index is wrong: " + what);
 }
 
-// Links the pages of an episode and derives what each holds from the episode's own numbers.
-void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
-  IndexState& index = saved.index.state;
+// Links the pages of an episode and derives what each holds from the episode's own numbers;
+// `arrivals` pages were linked before.
+void decode_episode(SavedIndex& saved, uint32_t e, uint64_t& arrivals, ByteReader& in) {
+  IndexState& index = saved.state;
   Episode& episode = index.episodes[e];
   episode.uid = in.get<uint64_t>();
   episode.begin = in.get<uint64_t>();
@@ -82,20 +83,20 @@ void decode_episode(SavedIndex& saved, uint32_t e, ByteReader& in) {
     episode.tail = p;
     page.anchors = static_cast<uint16_t>(std::min(page.first_step + page.rows, episode.end) -
                                          std::min(page.first_step, episode.end));
-    saved.used_pages.push_back(p);
-    index.arrived[p] = saved.used_pages.size();
+    index.arrived[p] = ++arrivals;
   }
 }
 
 // Once an open episode could have no page, and no step: of such a one nothing is left to go on
 // with.
 void decode_episodes(SavedIndex& saved, ByteReader& in) {
-  IndexState& state = saved.index.state;
+  IndexState& state = saved.state;
   const uint64_t count = in.get_count(kEpisodeBytes);
+  uint64_t arrivals = 0;
   for (uint64_t i = 0; i < count; ++i) {
     const auto e = static_cast<uint32_t>(state.episodes.size());
     state.episodes.emplace_back();
-    decode_episode(saved, e, in);
+    decode_episode(saved, e, arrivals, in);
     Episode& episode = state.episodes[e];
     if (episode.head == kNone && !episode.ended() && episode.begin == episode.end) {
       state.episodes.pop_back();
@@ -115,13 +116,14 @@ void decode_episodes(SavedIndex& saved, ByteReader& in) {
 }
 
 void decode_slots(SavedIndex& saved, ByteReader& in) {
-  const uint64_t slots = saved.used_pages.size() * saved.options.page_steps;
-  in.get_vector(slots, saved.index.priorities);
+  const uint64_t count = used_pages(saved.state).size() * saved.options.page_steps;
+  memory::LargeVector<float>& priorities = saved.slots.priorities;
+  in.get_vector(count, priorities);
   // The sign once marked rows without a step, and steps that were not offered yet.
-  std::ranges::transform(saved.index.priorities, saved.index.priorities.begin(),
+  std::ranges::transform(priorities, priorities.begin(),
                          [](float priority) { return std::fabs(priority); });
   if (saved.options.max_times_sampled > 0) {
-    in.get_vector(slots, saved.index.times_sampled);
+    in.get_vector(count, saved.slots.times_sampled);
   }
 }
 
@@ -139,9 +141,10 @@ void decode_kept_updates(SavedIndex& saved, ByteReader& in) {
 
 // Each used page once, or the checks of the index refuse it.
 void decode_arrivals(SavedIndex& saved, ByteReader& in) {
-  IndexState& state = saved.index.state;
+  IndexState& state = saved.state;
   state.arrived.assign(saved.options.num_pages, 0);
-  for (uint64_t i = 1; i <= saved.used_pages.size(); ++i) {
+  const uint64_t count = used_pages(state).size();
+  for (uint64_t i = 1; i <= count; ++i) {
     const auto p = in.get<uint32_t>();
     if (p >= saved.options.num_pages || state.arrived[p] != 0) {
       corrupt(base::cat("page ", p, " in the order in which pages were filled"));
@@ -205,13 +208,13 @@ std::vector<std::byte> encode_index(Shard& shard, std::span<const KeptUpdate> ke
   const std::vector<uint32_t> pages = used_pages(state);
   for (uint32_t p : pages) {
     const auto anchors = state.pages[p].anchors;
-    out.put_span(std::span(state.priorities).subspan(p * page_steps, anchors));
+    out.put_span(std::span(index.slots().priorities).subspan(p * page_steps, anchors));
     for (uint64_t row = anchors; row < page_steps; ++row) {
       out.put(-0.0F);  // no step lies there
     }
   }
   for (uint32_t p : pages) {
-    if (state.times_sampled.empty()) {
+    if (index.slots().times_sampled.empty()) {
       break;
     }
     for (uint64_t slot = p * page_steps; slot < (p + uint64_t{1}) * page_steps; ++slot) {
@@ -256,7 +259,7 @@ SavedIndex decode(std::span<const std::byte> bytes) {
   const auto num_sampled = in.get<uint64_t>();
   saved.rate_limiter.restore(num_sampled, in.get<uint64_t>());
 
-  IndexState& state = saved.index.state;
+  IndexState& state = saved.state;
   state.next_uid = in.get<uint64_t>();
   state.identity = in.get<uint32_t>();
   state.seeds_given = in.get<uint32_t>();
@@ -285,7 +288,7 @@ SavedIndex decode(std::span<const std::byte> bytes) {
   if (!in.empty()) {
     corrupt("bytes are left over at its end");
   }
-  check_saved(saved.options, saved.index);
+  check_saved(saved.options, saved.state, saved.slots);
   return saved;
 }
 

@@ -4,20 +4,26 @@
 #include <string>
 #include <vector>
 
-#include "store/checkpoint/kept_updates.h"
 #include "store/shard.h"
 
 namespace gear::store {
+
+/// A new priority of a step, or weight of an episode, of which its owner has yet to hear.
+struct KeptUpdate {
+  int64_t id;
+  float priority;
+  uint32_t zero = 0;  ///< no indeterminate bytes on the wire
+};
 
 /// The index section of a shard file (docs/format.md): everything but the pages' bytes.
 struct SavedIndex {
   std::string schema_text;
   IndexOptions options;  ///< but the owner, which is not saved
   RateLimiter rate_limiter;
-  SavedState index;
+  IndexState state;
+  Slots slots;  ///< of the pages in use
   /// What the rank had yet to tell the others, of whose steps some are; none of it is applied.
   std::vector<KeptUpdate> kept_updates;
-  std::vector<uint32_t> used_pages;  // in the order in which the pages section holds them
 };
 
 /// The oldest format that holds all that there is: 1; with kept updates 2; 3 where pages were

@@ -4,8 +4,8 @@
 
 namespace gear::store {
 
-DrawCounts::DrawCounts(const IndexOptions& options, IndexState& state)
-    : options_(options), state_(state) {
+DrawCounts::DrawCounts(const IndexOptions& options, IndexState& state, Slots& slots)
+    : options_(options), state_(state), slots_(slots) {
   if (limited()) {
     episodes_.resize(state.episodes.size());
     in_flight_.resize(options.num_slots());
@@ -28,7 +28,7 @@ void DrawCounts::sampled(Anchor anchor, Unit unit) {
     ++state_.episodes[e].times_sampled;
     ++episodes_[e].as_episode;
   } else {
-    ++state_.times_sampled[slot(anchor)];
+    ++slots_.times_sampled[slot(anchor)];
     ++in_flight_[slot(anchor)];
     ++episodes_[e].of_steps;
   }
@@ -49,7 +49,7 @@ void DrawCounts::given_back(Anchor anchor, Unit unit) {
   if (unit == Unit::kEpisode) {
     --state_.episodes[state_.pages[anchor.page].episode].times_sampled;
   } else {
-    --state_.times_sampled[slot(anchor)];
+    --slots_.times_sampled[slot(anchor)];
   }
 }
 

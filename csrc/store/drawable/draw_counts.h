@@ -12,8 +12,8 @@ namespace gear::store {
 /// Cost: O(1) a call; with max_times_sampled 16 bytes an episode and 4 a step.
 class DrawCounts {
  public:
-  /// Works on `state`, which outlives it.
-  DrawCounts(const IndexOptions& options, IndexState& state);
+  /// Works on `state` and `slots`, which outlive it.
+  DrawCounts(const IndexOptions& options, IndexState& state, Slots& slots);
 
   uint64_t bytes() const {
     return episodes_.size() * sizeof(InFlight) + in_flight_.size() * sizeof(uint16_t);
@@ -21,7 +21,7 @@ class DrawCounts {
   bool limited() const { return options_.max_times_sampled > 0; }
   /// Whether the step was drawn as often as it may be.
   bool spent(uint64_t slot) const {
-    return limited() && state_.times_sampled[slot] >= options_.max_times_sampled;
+    return limited() && slots_.times_sampled[slot] >= options_.max_times_sampled;
   }
   bool episode_spent(uint32_t episode) const {
     return limited() && state_.episodes[episode].times_sampled >= options_.max_times_sampled;
@@ -32,7 +32,7 @@ class DrawCounts {
   }
   /// How often a step, or an episode as a whole, was drawn and delivered.
   uint16_t times_delivered(uint64_t slot) const {
-    return static_cast<uint16_t>(state_.times_sampled[slot] - in_flight_[slot]);
+    return static_cast<uint16_t>(slots_.times_sampled[slot] - in_flight_[slot]);
   }
   uint32_t episode_times_delivered(uint32_t episode) const {
     const uint32_t times = state_.episodes[episode].times_sampled;
@@ -59,6 +59,7 @@ class DrawCounts {
 
   const IndexOptions& options_;
   IndexState& state_;
+  Slots& slots_;
   std::vector<InFlight> episodes_;
   std::vector<uint16_t> in_flight_;  // by slot
 };

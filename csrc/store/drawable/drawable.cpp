@@ -7,10 +7,12 @@
 
 namespace gear::store {
 
-Drawable::Drawable(const IndexOptions& options, IndexState& state, const DrawCounts& draws,
-                   Dirty& dirty, uint64_t lookahead, std::shared_ptr<const Mask> mask)
+Drawable::Drawable(const IndexOptions& options, IndexState& state, const Slots& slots,
+                   const DrawCounts& draws, Dirty& dirty, uint64_t lookahead,
+                   std::shared_ptr<const Mask> mask)
     : options_(options),
       state_(state),
+      slots_(slots),
       draws_(draws),
       dirty_(dirty),
       lookahead_(lookahead),
@@ -166,7 +168,7 @@ std::shared_ptr<const SumTree> Drawable::weights(double alpha) {
 void Drawable::set_weights(WeightTrees::Tree& tree, uint32_t p, uint32_t from, uint32_t to) {
   const uint64_t first = slot(p, from);
   const uint32_t count = to - from;
-  std::span<const float> priorities = std::span(state_.priorities).subspan(first, count);
+  std::span<const float> priorities = std::span(slots_.priorities).subspan(first, count);
   if (lists_) {
     priorities_.resize(count);
     for (uint32_t i = 0; i < count; ++i) {
@@ -196,19 +198,19 @@ void Drawable::updated(std::span<const Anchor> anchors, std::span<const float> p
   if (weights_.empty()) {
     return;
   }
-  slots_.clear();
+  leaves_.clear();
   priorities_.clear();
   for (size_t i = 0; i < anchors.size(); ++i) {
     if (contains(anchors[i])) {
-      slots_.push_back(slot(anchors[i].page, anchors[i].row));
+      leaves_.push_back(slot(anchors[i].page, anchors[i].row));
       priorities_.push_back(priorities[i]);
     }
   }
-  fixed_.resize(slots_.size());
+  fixed_.resize(leaves_.size());
   for (const auto& tree : weights_) {
     state_.counters.saturated_weights +=
         fixed_weights(priorities_, tree->alpha, weight_limit(tree->sums.num_leaves()), fixed_);
-    tree->sums.set_each(slots_, fixed_);
+    tree->sums.set_each(leaves_, fixed_);
   }
 }
 

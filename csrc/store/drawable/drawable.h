@@ -23,8 +23,9 @@ namespace gear::store {
 class Drawable {
  public:
   /// `mask` may be null.
-  Drawable(const IndexOptions& options, IndexState& state, const DrawCounts& draws, Dirty& dirty,
-           uint64_t lookahead, std::shared_ptr<const Mask> mask);
+  Drawable(const IndexOptions& options, IndexState& state, const Slots& slots,
+           const DrawCounts& draws, Dirty& dirty, uint64_t lookahead,
+           std::shared_ptr<const Mask> mask);
 
   uint64_t lookahead() const { return lookahead_; }
   const std::shared_ptr<const Mask>& mask() const { return mask_; }
@@ -91,6 +92,7 @@ class Drawable {
 
   const IndexOptions& options_;
   IndexState& state_;
+  const Slots& slots_;
   const DrawCounts& draws_;
   Dirty& dirty_;
   uint64_t lookahead_;
@@ -102,7 +104,7 @@ class Drawable {
   std::vector<Reached> reached_;  // by episode
   uint64_t version_ = 0;
   // Of one page, or of one update:
-  std::vector<uint64_t> slots_;
+  std::vector<uint64_t> leaves_;
   std::vector<float> priorities_;
   std::vector<uint64_t> fixed_;
 };

@@ -23,13 +23,15 @@ double episode_priority(const Episode& episode) {
          static_cast<double>((episode.end - episode.begin) << kWeightFractionBits);
 }
 
-Drawables::Drawables(const IndexOptions& options, IndexState& state, Dirty& dirty)
+Drawables::Drawables(const IndexOptions& options, IndexState& state, Slots& slots, Dirty& dirty)
     : options_(options),
       state_(state),
+      slots_(slots),
       dirty_(dirty),
-      draws_(options, state),
+      draws_(options, state, slots),
       heads_(options.num_pages) {
-  steps_.push_back(std::make_shared<Drawable>(options_, state_, draws_, dirty_, 0, nullptr));
+  steps_.push_back(
+      std::make_shared<Drawable>(options_, state_, slots_, draws_, dirty_, 0, nullptr));
   for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
     refresh(e);
   }
@@ -54,7 +56,8 @@ const std::shared_ptr<Drawable>& Drawables::steps(uint64_t lookahead,
     }
   }
   drop_unused();
-  steps_.push_back(std::make_shared<Drawable>(options_, state_, draws_, dirty_, lookahead, mask));
+  steps_.push_back(
+      std::make_shared<Drawable>(options_, state_, slots_, draws_, dirty_, lookahead, mask));
   return steps_.back();
 }
 

@@ -12,7 +12,7 @@ namespace gear::store {
 /// with what weight; and what was drawn as often as it may be.
 class Drawables {
  public:
-  Drawables(const IndexOptions& options, IndexState& state, Dirty& dirty);
+  Drawables(const IndexOptions& options, IndexState& state, Slots& slots, Dirty& dirty);
 
   uint64_t bytes() const;
   /// Kept for as long as somebody holds it; look-ahead 0 without a mask always. The first call is
@@ -68,6 +68,7 @@ class Drawables {
 
   const IndexOptions& options_;
   IndexState& state_;
+  Slots& slots_;
   Dirty& dirty_;
   DrawCounts draws_;
   std::vector<std::shared_ptr<Drawable>> steps_;  // the first: look-ahead 0, no mask

@@ -12,39 +12,41 @@
 namespace gear::store {
 namespace {
 
-SavedState empty_state(const IndexOptions& options) {
-  SavedState saved;
-  saved.state.pages.resize(options.num_pages);
-  for (uint64_t page = 0; page < options.num_pages; ++page) {
-    saved.state.free_pages.push_back(static_cast<uint32_t>(page));
-  }
-  saved.state.arrived.resize(options.num_pages);
-  return saved;
-}
-
 const IndexOptions& checked(const IndexOptions& options) {
   check_options(options);
   return options;
 }
 
-IndexState expand(const IndexOptions& options, SavedState saved) {
-  IndexState& state = saved.state;
-  const uint64_t page_steps = options.page_steps;
-  state.priorities.assign(options.num_slots(), 0.0F);
-  if (options.max_times_sampled > 0) {
-    state.times_sampled.assign(options.num_slots(), 0);
-  }
-  uint64_t from = 0;
-  for (const uint32_t p : used_pages(state)) {
-    std::copy_n(saved.priorities.begin() + static_cast<ptrdiff_t>(from), page_steps,
-                state.priorities.begin() + static_cast<ptrdiff_t>(p * page_steps));
-    if (options.max_times_sampled > 0) {
-      std::copy_n(saved.times_sampled.begin() + static_cast<ptrdiff_t>(from), page_steps,
-                  state.times_sampled.begin() + static_cast<ptrdiff_t>(p * page_steps));
+// Without pages, nothing was saved: all of them are free.
+IndexState with_pages(const IndexOptions& options, IndexState state) {
+  if (state.pages.empty()) {
+    state.pages.resize(options.num_pages);
+    state.arrived.resize(options.num_pages);
+    for (uint64_t page = 0; page < options.num_pages; ++page) {
+      state.free_pages.push_back(static_cast<uint32_t>(page));
     }
-    from += page_steps;
   }
-  return std::move(state);
+  return state;
+}
+
+// Each page's values, from where they are saved to where the page lies.
+Slots by_slot(const IndexOptions& options, const IndexState& state, const Slots& saved) {
+  const auto page_steps = static_cast<ptrdiff_t>(options.page_steps);
+  const std::vector<uint32_t> pages = used_pages(state);
+  const auto place = [&](const auto& from, auto& to) {
+    to.assign(options.num_slots(), 0);
+    auto values = from.begin();
+    for (const uint32_t p : pages) {
+      std::copy_n(values, page_steps, to.begin() + p * page_steps);
+      values += page_steps;
+    }
+  };
+  Slots slots;
+  place(saved.priorities, slots.priorities);
+  if (options.max_times_sampled > 0) {
+    place(saved.times_sampled, slots.times_sampled);
+  }
+  return slots;
 }
 
 }  // namespace
@@ -72,15 +74,14 @@ std::vector<uint32_t> used_pages(const IndexState& state) {
   return pages;
 }
 
-Index::Index(const IndexOptions& options) : Index(options, empty_state(checked(options))) {}
-
-Index::Index(const IndexOptions& options, SavedState saved)
+Index::Index(const IndexOptions& options, IndexState saved, const Slots& slots)
     : options_(checked(options)),
       by_page_steps_(static_cast<uint32_t>(options.page_steps)),
-      state_(expand(options, std::move(saved))),
+      state_(with_pages(options, std::move(saved))),
+      slots_(by_slot(options, state_, slots)),
       dirty_(options.num_pages, options.page_steps),
-      chains_(options_, state_),
-      drawables_(options_, state_, dirty_) {
+      chains_(options_, state_, slots_),
+      drawables_(options_, state_, slots_, dirty_) {
   for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
     refresh(e);
   }
@@ -88,7 +89,7 @@ Index::Index(const IndexOptions& options, SavedState saved)
 
 uint64_t Index::bytes() const {
   return state_.pages.size() * sizeof(Page) + state_.episodes.size() * sizeof(Episode) +
-         state_.priorities.size() * sizeof(float) + state_.times_sampled.size() * sizeof(uint16_t) +
+         slots_.priorities.size() * sizeof(float) + slots_.times_sampled.size() * sizeof(uint16_t) +
          chains_.bytes() + drawables_.bytes();
 }
 
@@ -122,7 +123,7 @@ Anchor Index::resolve(int64_t packed) const {
   return anchor;
 }
 
-float Index::priority(Anchor anchor) const { return state_.priorities[slot(anchor)]; }
+float Index::priority(Anchor anchor) const { return slots_.priorities[slot(anchor)]; }
 
 // ---- drawing ----
 
@@ -337,7 +338,7 @@ void Index::free_episode(uint32_t e) {
 void Index::expect_append(uint32_t e, Anchor anchor) const {
   base::prefetch(&state_.episodes[e]);
   base::prefetch(&state_.pages[anchor.page]);
-  base::prefetch(&state_.priorities[slot(anchor)]);
+  base::prefetch(&slots_.priorities[slot(anchor)]);
   dirty_.prefetch(anchor.page, e);
   drawables_.prefetch(e, anchor.page);
 }
@@ -350,7 +351,7 @@ void Index::append(uint32_t e, std::span<const float> priorities) {
   dirty_.episode(e);
   dirty_.page(episode.tail);
   dirty_.appended(episode.tail, row, priorities);
-  float* stored = state_.priorities.data() + slot({episode.tail, row});
+  float* stored = slots_.priorities.data() + slot({episode.tail, row});
   float largest = state_.max_priority;  // in registers: a float that is stored may be any float
   uint64_t sum = 0;
   for (size_t i = 0; i < priorities.size(); ++i) {
@@ -400,7 +401,7 @@ uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> prio
     store::check_update(ids[i], priorities[i], i, options_.owner, num_slots());
     const StepId id = StepId::unpack(ids[i]);
     base::prefetch(&state_.pages[anchor_of(id.slot).page]);
-    base::prefetch(&state_.priorities[id.slot]);
+    base::prefetch(&slots_.priorities[id.slot]);
   }
   updated_.resize(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -449,7 +450,7 @@ uint64_t Index::check_update(std::span<const int64_t> ids,
 void Index::set_priority(Anchor anchor, float priority) {
   const uint32_t e = state_.pages[anchor.page].episode;
   Episode& episode = state_.episodes[e];
-  float& stored = state_.priorities[slot(anchor)];
+  float& stored = slots_.priorities[slot(anchor)];
   episode.priority_sum += priority_units(priority) - priority_units(stored);
   stored = std::fabs(priority);
   state_.max_priority = std::max(state_.max_priority, stored);
@@ -467,14 +468,14 @@ void Index::raise_max_priority(float priority) {
 
 void Index::take_priorities(uint64_t first_slot, std::span<const float> priorities) {
   const uint64_t end = first_slot + priorities.size();
-  GEAR_CHECK(end <= state_.priorities.size());
+  GEAR_CHECK(end <= slots_.priorities.size());
   for (uint64_t slot = first_slot; slot < end;) {
     const Anchor anchor = anchor_of(static_cast<uint32_t>(slot));
     const uint64_t of_page = slot - anchor.row;
     const uint64_t stop = std::min(end, of_page + state_.pages[anchor.page].anchors);
     if (slot < stop) {
       std::copy_n(priorities.begin() + static_cast<ptrdiff_t>(slot - first_slot), stop - slot,
-                  state_.priorities.begin() + static_cast<ptrdiff_t>(slot));
+                  slots_.priorities.begin() + static_cast<ptrdiff_t>(slot));
     }
     slot = of_page + options_.page_steps;
   }
@@ -492,7 +493,7 @@ void Index::settle(std::span<const double> episode_weights, float max_priority,
     episode.priority_sum = 0;
     for (uint32_t p = episode.head; p != kNone; p = state_.pages[p].next) {
       for (uint32_t row = 0; row < state_.pages[p].anchors; ++row) {
-        episode.priority_sum += priority_units(state_.priorities[slot({p, row})]);
+        episode.priority_sum += priority_units(slots_.priorities[slot({p, row})]);
       }
     }
     refresh(e);

@@ -17,30 +17,22 @@ namespace gear::store {
 /// out of range.
 void check_options(const IndexOptions& options);
 
-/// An index as a checkpoint holds it: slots of the pages in use alone.
-struct SavedState {
-  IndexState state;  ///< without priorities and times_sampled
-  /// page_steps a page in use: episodes in creation order, their pages in time order.
-  std::vector<float> priorities;
-  std::vector<uint16_t> times_sampled;  ///< likewise; empty without max_times_sampled
-};
-
 /// The bookkeeping of a shard: which step lies in which page, which steps may be drawn and with
 /// what weight, and which page is given up next. Holds no experience itself. The front of its two
 /// halves: PageChains (where steps lie) and Drawables (what may be drawn of them).
 /// Not thread safe: Shard's lock covers every call.
 class Index {
  public:
-  /// Starts empty. Throws as check_options().
-  explicit Index(const IndexOptions& options);
-  /// Takes over a saved state, which check_saved() has seen.
-  Index(const IndexOptions& options, SavedState saved);
+  /// Starts empty, or takes over what a checkpoint holds, which check_saved() has seen. Throws as
+  /// check_options().
+  explicit Index(const IndexOptions& options, IndexState saved = {}, const Slots& slots = {});
   Index(const Index&) = delete;
   Index& operator=(const Index&) = delete;
 
   /// ---- reading ----
   const IndexOptions& options() const { return options_; }
   const IndexState& state() const { return state_; }
+  const Slots& slots() const { return slots_; }
   const Page& page(uint32_t page) const { return state_.pages[page]; }
   const Episode& episode(uint32_t episode) const { return state_.episodes[episode]; }
   uint64_t num_slots() const { return options_.num_slots(); }
@@ -170,6 +162,7 @@ class Index {
   IndexOptions options_;
   base::Divider by_page_steps_;
   IndexState state_;
+  Slots slots_;
   Dirty dirty_;
   PageChains chains_;
   Drawables drawables_;

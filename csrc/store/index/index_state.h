@@ -37,17 +37,21 @@ struct Counters {
   uint64_t saturated_weights = 0;  ///< priorities cut to the largest weight
 };
 
-/// Everything that an index is, apart from what can be computed from it (trees, lists of free
-/// episodes): what a checkpoint stores.
+/// What is kept of each step: in an index by slot; as a checkpoint holds it, of the pages in use
+/// alone, in the order of used_pages().
+struct Slots {
+  memory::LargeVector<float> priorities;
+  std::vector<uint16_t> times_sampled;  ///< empty without max_times_sampled
+};
+
+/// The structure of an index: which episodes and pages there are, and what is counted. With the
+/// slots it is all that a checkpoint stores; the rest (trees, lists of free episodes) follows.
 struct IndexState {
   memory::LargeVector<Page> pages;
-  std::vector<uint64_t>
-      arrived;  ///< by page in use: ascends in the order in which they were filled
+  std::vector<uint64_t> arrived;    ///< by page in use: ascends as they were filled
   std::vector<Episode> episodes;    ///< slots, never more than pages; uid == 0 marks a free one
   std::deque<uint32_t> free_pages;  ///< in the order in which they will be used
-  memory::LargeVector<float> priorities;  ///< by slot
-  std::vector<uint16_t> times_sampled;    ///< by slot; empty without max_times_sampled
-  uint32_t oldest = kNone;                ///< creation order of episodes
+  uint32_t oldest = kNone;          ///< creation order of episodes
   uint32_t newest = kNone;
   uint64_t next_uid = 1;
   uint64_t num_steps = 0;

@@ -8,9 +8,10 @@
 
 namespace gear::store {
 
-PageChains::PageChains(const IndexOptions& options, IndexState& state)
+PageChains::PageChains(const IndexOptions& options, IndexState& state, Slots& slots)
     : options_(options),
       state_(state),
+      slots_(slots),
       evicted_at_(options.num_pages, 0),
       priority_key_(state.episodes.size(), -1.0) {
   for (uint32_t e = static_cast<uint32_t>(state_.episodes.size()); e-- > 0;) {
@@ -150,14 +151,14 @@ void PageChains::drop_head(uint32_t e) {
   take_out(p);
   Page& page = state_.pages[p];
   const uint64_t first_slot = p * options_.page_steps;
-  const std::span priorities(&state_.priorities[first_slot], page.rows);
+  const std::span priorities(&slots_.priorities[first_slot], page.rows);
   uint64_t sum = 0;
   for (uint32_t row = 0; row < page.anchors; ++row) {
     sum += priority_units(priorities[row]);
   }
   std::fill(priorities.begin(), priorities.end(), 0.0F);
-  if (!state_.times_sampled.empty()) {
-    std::fill_n(&state_.times_sampled[first_slot], page.rows, uint16_t{0});
+  if (!slots_.times_sampled.empty()) {
+    std::fill_n(&slots_.times_sampled[first_slot], page.rows, uint16_t{0});
   }
   episode.priority_sum -= sum;
   episode.begin += page.anchors;

@@ -18,8 +18,8 @@ namespace gear::store {
 ///                head ─ page ─ page ─ tail
 class PageChains {
  public:
-  /// Works on `state`, which outlives it and agrees with itself.
-  PageChains(const IndexOptions& options, IndexState& state);
+  /// Works on `state`, which agrees with itself, and on `slots`, which both outlive it.
+  PageChains(const IndexOptions& options, IndexState& state, Slots& slots);
 
   uint64_t bytes() const {
     constexpr uint64_t kNode = 4 * sizeof(void*);  // of a set, without its element
@@ -69,6 +69,7 @@ class PageChains {
 
   const IndexOptions& options_;
   IndexState& state_;
+  Slots& slots_;
   std::vector<uint32_t> free_episodes_;
   std::vector<uint64_t> evicted_at_;  // by page
   uint64_t clock_ = 0;

@@ -55,7 +55,7 @@ void DeltaEncoder::encode_page(const Shown::PageChange& change, Cursor& out) con
     }
     for (uint64_t row = std::max<uint64_t>(begin, change.kept);
          row < std::min<uint64_t>(end, page.rows); ++row) {
-      const float priority = index_.state().priorities[first_slot + row];
+      const float priority = index_.slots().priorities[first_slot + row];
       out.values[out.values_done++] = dirty_.took_default(first_slot + row) ? -priority : priority;
     }
   }

@@ -106,9 +106,8 @@ std::vector<Told> told_by_ranks(uint32_t size, const Law& law, const Draw& draw)
       story.prepare();
       told[control.rank()].push_back(bytes_of(draw(rank, story)));
     }
-    const IndexState& state = rank.shard->index().state();
-    told[control.rank()].push_back({std::as_bytes(std::span(state.priorities)).begin(),
-                                    std::as_bytes(std::span(state.priorities)).end()});
+    const auto priorities = std::as_bytes(std::span(rank.shard->index().slots().priorities));
+    told[control.rank()].push_back({priorities.begin(), priorities.end()});
   });
   for (const std::string& error : errors) {
     REQUIRE(error == "");

@@ -186,7 +186,7 @@ TEST_CASE("writers, collectors, updates and saves share a shard under constant e
     CHECK(wrong == 0);
     CHECK(shard->index().state().counters.steps_evicted > 0);
     CHECK(wrong_rows_stored(*shard) == 0);
-    CHECK_NOTHROW(check_saved(shard->index().options(), saved_state(shard->index())));
+    CHECK_NOTHROW(check_index(shard->index()));
   }
 }
 

@@ -52,11 +52,12 @@ std::shared_ptr<Shard> make_shard(Evict evict, uint32_t max_times_sampled, bool 
   const auto lock = shard->lock();
   // Leaves the writers nothing to end: their episodes stay open, as in a checkpoint of a running
   // job.
-  SavedState saved = saved_state(shard->index());
-  for (Episode& episode : saved.state.episodes) {
+  IndexState saved = shard->index().state();
+  for (Episode& episode : saved.episodes) {
     episode.has_writer = false;
   }
-  return std::make_shared<Shard>(shard->schema(), options, std::move(saved));
+  return std::make_shared<Shard>(shard->schema(), options, std::move(saved),
+                                 saved_slots(shard->index()));
 }
 
 // Its index section: of format 3 with a priority for another rank, else of format 1.
@@ -106,7 +107,7 @@ void use(Index& index) {
 bool accepted(const std::vector<std::byte>& bytes) {
   try {
     SavedIndex saved = decode_index(bytes);
-    Index index(saved.options, std::move(saved.index));
+    Index index(saved.options, std::move(saved.state), saved.slots);
     use(index);
     return true;
   } catch (const gear::base::CorruptData&) {
@@ -187,10 +188,10 @@ TEST_CASE("an index section with wild numbers is refused or usable") {
 TEST_CASE("an order of pages that no writers make is refused, and any other is gone by") {
   const std::vector<std::byte> good = section(Evict::kFifo, 0, true);
   const SavedIndex saved = decode_index(good);
-  const std::vector<uint32_t> pages = used_pages(saved.index.state);
+  const std::vector<uint32_t> pages = used_pages(saved.state);
   std::vector<std::vector<uint32_t>> orders{pages};
   std::vector<uint32_t>& saved_order = orders.emplace_back(pages);
-  std::ranges::sort(saved_order, {}, [&](uint32_t p) { return saved.index.state.arrived[p]; });
+  std::ranges::sort(saved_order, {}, [&](uint32_t p) { return saved.state.arrived[p]; });
   REQUIRE(saved_order != pages);
   const auto with = [&](const std::vector<uint32_t>& order) {
     std::vector<std::byte> bytes = good;
@@ -199,7 +200,7 @@ TEST_CASE("an order of pages that no writers make is refused, and any other is g
     return bytes;
   };
   for (size_t i = 0; i < pages.size(); ++i) {
-    for (const uint64_t wrong : {uint64_t{saved.index.state.free_pages[0]}, saved.options.num_pages,
+    for (const uint64_t wrong : {uint64_t{saved.state.free_pages[0]}, saved.options.num_pages,
                                  ~uint64_t{0}, uint64_t{pages[i == 0]}}) {
       std::vector<uint32_t> order = pages;
       order[i] = static_cast<uint32_t>(wrong);
@@ -215,7 +216,7 @@ TEST_CASE("an order of pages that no writers make is refused, and any other is g
   for (const std::vector<uint32_t>& order : orders) {
     const auto position = [&](uint32_t p) { return std::ranges::find(order, p) - order.begin(); };
     const bool in_time = std::ranges::all_of(pages, [&](uint32_t p) {
-      const uint32_t previous = saved.index.state.pages[p].previous;
+      const uint32_t previous = saved.state.pages[p].previous;
       return previous == kNone || position(previous) < position(p);
     });
     if (!in_time) {
@@ -223,13 +224,13 @@ TEST_CASE("an order of pages that no writers make is refused, and any other is g
       continue;
     }
     SavedIndex again = decode_index(with(order));
-    Index index(again.options, std::move(again.index));
+    Index index(again.options, std::move(again.state), again.slots);
     std::vector<uint32_t> going;  // fifo: in this order, but for the last pages of open episodes
     std::ranges::copy_if(order, std::back_inserter(going), [&](uint32_t p) {
       return index.page(p).next != kNone || index.episode(index.page(p).episode).ended();
     });
     for (const uint32_t p : going) {
-      if (index.page(p).generation != saved.index.state.pages[p].generation) {
+      if (index.page(p).generation != saved.state.pages[p].generation) {
         continue;  // that of a closing step alone, which went with the one before it
       }
       while (!index.state().free_pages.empty()) {
@@ -248,15 +249,16 @@ TEST_CASE("an order of pages that no writers make is refused, and any other is g
 TEST_CASE("states that contradict themselves are refused") {
   const auto shard = make_shard(Evict::kLifo, 0, false);
   const IndexOptions options = shard->index().options();
+  const Slots good = saved_slots(shard->index());
   const auto expect_refused = [&](auto change) {
-    SavedState saved = saved_state(shard->index());
-    change(saved.state);
-    CHECK_THROWS_AS(check_saved(options, saved), gear::base::CorruptData);
+    IndexState state = shard->index().state();
+    change(state);
+    CHECK_THROWS_AS(check_saved(options, state, good), gear::base::CorruptData);
   };
   const uint32_t ended = shard->index().state().oldest;
   const uint32_t open = shard->index().state().newest;
   const uint32_t tail = shard->index().episode(ended).tail;
-  REQUIRE_NOTHROW(check_saved(options, saved_state(shard->index())));
+  REQUIRE_NOTHROW(check_saved(options, shard->index().state(), good));
   expect_refused([&](IndexState& s) { s.free_pages.pop_back(); });
   expect_refused([&](IndexState& s) { s.free_pages.push_back(tail); });
   expect_refused([&](IndexState& s) { s.num_steps += 1; });
@@ -285,12 +287,12 @@ TEST_CASE("states that contradict themselves are refused") {
   });
   expect_refused([&](IndexState& s) { s.episodes[ended].priority_sum += 1; });
   for (const float wrong : {NAN, HUGE_VALF, -1.0F}) {
-    SavedState saved = saved_state(shard->index());
-    saved.priorities[0] = wrong;
-    CHECK_THROWS_AS(check_saved(options, saved), gear::base::CorruptData);
-    saved = saved_state(shard->index());
-    saved.priorities.pop_back();
-    CHECK_THROWS_AS(check_saved(options, saved), gear::base::CorruptData);
+    Slots bad = good;
+    bad.priorities[0] = wrong;
+    CHECK_THROWS_AS(check_saved(options, shard->index().state(), bad), gear::base::CorruptData);
+    bad = good;
+    bad.priorities.pop_back();
+    CHECK_THROWS_AS(check_saved(options, shard->index().state(), bad), gear::base::CorruptData);
   }
   expect_refused([&](IndexState& s) { s.episodes[open].closing_columns = 1; });
   expect_refused([&](IndexState& s) {  // ended, without a step

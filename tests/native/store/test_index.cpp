@@ -270,7 +270,7 @@ TEST_CASE("an episode that empties its only page keeps it while it waits to fill
     CHECK_THROWS_AS(index.next_page(kNone), gear::base::OutOfMemory);
     CHECK(index.next_page(a) == 0);
     CHECK(index.attach_page(a) == 0);
-    CHECK_NOTHROW(check_saved(index.options(), saved_state(index)));
+    CHECK_NOTHROW(check_index(index));
     append(index, a, {1});
     CHECK(index.episode(a).begin == 2);
     CHECK(index.episode(a).end == 3);
@@ -326,8 +326,8 @@ TEST_CASE("a priority of -0.0 is a priority of 0") {
   Index index(options);
   uint32_t e = kNone;
   append(index, e, {-0.0F, -0.0F});
-  CHECK(!std::signbit(index.state().priorities[1]));
-  CHECK_NOTHROW(check_saved(options, saved_state(index)));
+  CHECK(!std::signbit(index.slots().priorities[1]));
+  CHECK_NOTHROW(check_index(index));
 }
 
 TEST_CASE("an episode's priority is its weight, or the mean of its stored steps") {
@@ -511,9 +511,9 @@ TEST_CASE("an open episode without a writer is adopted once") {
   uint32_t e = kNone;
   append(index, e, {1});
   expect_message<gear::base::InvalidArgument>([&] { index.adopt_episode(1); }, "has a writer");
-  SavedState saved = saved_state(index);
-  saved.state.episodes[e].has_writer = false;  // as a checkpoint has it
-  Index loaded(index.options(), std::move(saved));
+  IndexState saved = index.state();
+  saved.episodes[e].has_writer = false;  // as a checkpoint has it
+  Index loaded(index.options(), std::move(saved), saved_slots(index));
   CHECK(loaded.adopt_episode(1) == e);
   CHECK_THROWS_AS(loaded.adopt_episode(1), gear::base::InvalidArgument);
   end(loaded, e);

@@ -417,18 +417,19 @@ class History {
       index_->give_back(batch.taken);
       slow_.give_back(batch.draws);
     }
-    SavedState saved = saved_state(*index_);
-    for (Episode& episode : saved.state.episodes) {
+    IndexState saved = index_->state();
+    for (Episode& episode : saved.episodes) {
       episode.has_writer = false;
     }
-    check_saved(options_, saved);
+    const Slots slots = saved_slots(*index_);
+    check_saved(options_, saved, slots);
     for (View& view : views_) {
       view.steps.reset();
       view.weights.reset();
     }
     head_weights_.reset();
     masks_.clear();
-    index_ = std::make_unique<Index>(options_, std::move(saved));
+    index_ = std::make_unique<Index>(options_, std::move(saved), slots);
     make_masks();
     for (Writer& writer : writers_) {
       if (writer.uid != 0) {
@@ -474,7 +475,7 @@ class History {
 
   void expect_same() {
     expect_begins();
-    check_saved(options_, saved_state(*index_));
+    check_index(*index_);
     find_places();
     expect_counters();
     std::vector<View> views = views_;
@@ -536,9 +537,10 @@ class History {
     expect(state.counters.steps_evicted, slow_.counters().steps_evicted, "steps evicted");
     expect(state.counters.steps_sampled, slow_.counters().steps_sampled, "steps sampled");
     expect(state.counters.stale_updates, slow_.counters().stale_updates, "stale updates");
-    for (uint64_t slot = 0; slot < state.times_sampled.size(); ++slot) {
+    const std::vector<uint16_t>& times_sampled = index_->slots().times_sampled;
+    for (uint64_t slot = 0; slot < times_sampled.size(); ++slot) {
       const SlowIndex::Step* step = places_[slot].step;
-      expect(state.times_sampled[slot], step ? step->times_sampled : 0, "draws of slot", slot);
+      expect(times_sampled[slot], step ? step->times_sampled : 0, "draws of slot", slot);
       expect(index_->drawables().draws().times_delivered(slot),
              step ? step->times_sampled - step->in_flight : 0, "draws delivered of slot", slot);
     }

@@ -194,8 +194,8 @@ class History {
   }
 
   void expect_consistent() {
-    check_saved(options_, saved_state(index_));
-    Index again(options_, saved_state(index_));
+    check_index(index_);
+    Index again(options_, index_.state(), saved_slots(index_));
     expect_offered(again);
     CHECK(again.steps().counts().total() == index_.steps().counts().total());
     CHECK(again.drawables().heads().total() == index_.drawables().heads().total());
@@ -221,7 +221,7 @@ class History {
             sum += priority_units(index_.priority({p, row}));
           }
           const bool spent = options_.max_times_sampled > 0 &&
-                             index_.state().times_sampled[slot] >= options_.max_times_sampled;
+                             index_.slots().times_sampled[slot] >= options_.max_times_sampled;
           REQUIRE(index_.steps().contains(Anchor{p, row}) == (offered[slot] && !spent));
           in_page += offered[slot] && !spent;
           expect_weight(*steps_, slot, offered[slot] && !spent, index_.priority({p, row}), kAlpha);

@@ -226,7 +226,7 @@ TEST_CASE("what is drawn on the device is what is drawn on the host, to the bit"
       }
     }
     twins.mirror.settle();
-    CHECK(twins.gpu.state().priorities == twins.cpu.state().priorities);
+    CHECK(twins.gpu.slots().priorities == twins.cpu.slots().priorities);
   }
 }
 

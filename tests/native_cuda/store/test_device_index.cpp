@@ -132,7 +132,7 @@ TEST_CASE("a large first sync goes through the ring in many parts") {
   CHECK(image.steps[0].counts_total == index.steps().counts().total());
   CHECK(image.levels_agree);
   CHECK(std::equal(image.priorities.begin(), image.priorities.end(),
-                   index.state().priorities.begin(), index.state().priorities.end()));
+                   index.slots().priorities.begin(), index.slots().priorities.end()));
   uint64_t total = 0;
   bool agree = true;
   const auto leaves = leaves_of(*tree, mirror.stream(), total, agree);
@@ -176,7 +176,7 @@ TEST_CASE("arrays of the device are taken when their stream has made them, and m
   }
   mirror.settle();
   mirror.raise_failed_update();
-  CHECK(index.state().priorities == reference.state().priorities);
+  CHECK(index.slots().priorities == reference.slots().priorities);
   CHECK(index.state().max_priority == reference.state().max_priority);
   CHECK(index.state().counters.stale_updates == 0);
 }
@@ -252,7 +252,7 @@ TEST_CASE("saturated weights and stale ids are counted as by the index") {
   reference.update(ids, priorities);
   mirror.update(ids.data(), priorities.data(), ids.size(), false, 0);
   mirror.settle();
-  CHECK(index.state().priorities == reference.state().priorities);
+  CHECK(index.slots().priorities == reference.slots().priorities);
   CHECK(reference.state().counters.stale_updates > 0);
   CHECK(index.state().counters.stale_updates == reference.state().counters.stale_updates);
   CHECK(reference.state().counters.saturated_weights > 0);
