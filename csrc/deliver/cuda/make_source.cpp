@@ -29,9 +29,11 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
     selection.add(shard.index().resolve(id), 1.0F);
   }
   route.sync();
-  route.gather(
-      {store::Unit::kStep, ids.size(), block, totals.get(), false, false, false},
-      [&](const select::DeviceDraw& draw) { upload.send(selection, draw, route.stream()); });
+  DeviceRoute::Fill fill =
+      route.begin({store::Unit::kStep, ids.size(), block, totals.get(), false, false, false});
+  upload.send(selection, fill.draw(), route.stream());
+  route.plan_and_gather(fill);
+  fill.end();
   // The ids as they were given: an episode's id stays an episode's.
   GEAR_CUDA_TRY(cudaMemcpyAsync(block->device_data() + layout->ids, ids.data(),
                                 ids.size() * sizeof(int64_t), cudaMemcpyHostToDevice,
