@@ -173,7 +173,7 @@ void DeviceSource::gather(Fill& job, std::shared_ptr<DeviceBlock> block, uint64_
   put_block(std::move(block), batch);
 }
 
-void DeviceSource::finish(Job& wanted, Job*) {
+void DeviceSource::finish(Job& wanted) {
   auto& job = static_cast<Fill&>(wanted);
   if (job.filled.end) {
     const base::OnDevice on(device_);
