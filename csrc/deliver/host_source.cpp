@@ -139,7 +139,7 @@ void HostSource::gather(Gather& job) {
   done_.notify_all();
 }
 
-void HostSource::finish(Job& wanted, Job*) {
+void HostSource::finish(Job& wanted) {
   auto& job = static_cast<Gather&>(wanted);
   const auto done = [&] { return job.state.load(std::memory_order_acquire) == State::kDone; };
   if (done()) {

@@ -27,20 +27,22 @@ std::unique_ptr<Pipeline> make_pipeline(std::shared_ptr<store::Shard> shard, Req
 
 plan::Batch collect_ids(store::Shard& shard, const std::vector<int64_t>& ids,
                         const std::vector<plan::Output>& outputs, bool packed, int device) {
+  check_outputs(outputs, shard.schema(), ids.size(), shard.index().num_slots());
+  plan::Batch batch;
+  batch.layout = std::make_shared<plan::BatchLayout>(shard.schema(), outputs, ids.size(), packed);
+  batch.items = ids.size();
   if (needs_gpu(shard, device)) {
-    return collect_ids_by_device(shard, ids, outputs, packed, device);
+    collect_ids_by_device(shard, ids, device, batch);
+  } else {
+    collect_ids_by_host(shard, ids, batch);
   }
-  return collect_ids_by_host(shard, ids, outputs, packed);
+  return batch;
 }
 
-plan::Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>& ids,
-                                const std::vector<plan::Output>& outputs, bool packed) {
+void collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>& ids, plan::Batch& batch) {
   base::ThreadPool& pool = base::ThreadPool::shared();
   select::Selection selection;
   plan::Plan plan;
-  plan::Batch batch;
-  check_outputs(outputs, shard.schema(), ids.size(), shard.index().num_slots());
-  batch.layout = std::make_shared<plan::BatchLayout>(shard.schema(), outputs, ids.size(), packed);
   batch.block = host_block(batch.layout->bytes);  // may log, which nobody may under the lock
   auto lock = shard.lock();
   for (const int64_t id : ids) {
@@ -52,7 +54,6 @@ plan::Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>&
   const store::Read read = shard.begin_read();
   lock.unlock();
   gather::gather_cpu(shard.data(), shard.layout(), plan, batch, pool);
-  return batch;
 }
 
 }  // namespace gear::deliver

@@ -33,11 +33,12 @@ std::unique_ptr<Stage> make_stage(std::shared_ptr<const plan::BatchLayout> layou
 // ---- the parts of the above ----
 /// For a tier or a destination that a GPU has a part in: options.device >= 0, or tier kDevice.
 std::unique_ptr<Source> make_device_source(std::shared_ptr<store::Shard> shard, Request request);
-plan::Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids,
-                                  const std::vector<plan::Output>& outputs, bool packed,
-                                  int device);
-/// From memory that the host reads, to the host, in the calling thread.
-plan::Batch collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>& ids,
-                                const std::vector<plan::Output>& outputs, bool packed);
+/// Into `batch`, whose layout and number of items are set. For a tier or a device likewise: kernels
+/// gather from tier kDevice alone, since elsewhere a mirror of the whole index would be made for
+/// one batch.
+void collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids, int device,
+                           plan::Batch& batch);
+/// The same from memory that the host reads, to the host, in the calling thread.
+void collect_ids_by_host(store::Shard& shard, const std::vector<int64_t>& ids, plan::Batch& batch);
 
 }  // namespace gear::deliver

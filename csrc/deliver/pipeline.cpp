@@ -125,7 +125,10 @@ Pipeline::Next Pipeline::next(std::optional<double> timeout_s, plan::Batch& out)
     }
   }
   const Clock::time_point start = Clock::now();
-  source.finish(*pending.front(), pending.size() > 1 ? pending[1].get() : nullptr);
+  source.finish(*pending.front());
+  if (pending.size() > 1) {
+    source.comes_next(*pending[1]);
+  }
   std::unique_ptr<Job> job = std::move(pending.front());
   pending.pop_front();
   const Job::Outcome outcome = job->outcome;
@@ -157,7 +160,7 @@ Pipeline::State Pipeline::state() {
   Source& source = this->source();
   State state;
   for (const auto& job : in_->pending) {
-    source.finish(*job, nullptr);
+    source.finish(*job);
     if (job->error) {
       std::rethrow_exception(job->error);
     }
@@ -182,7 +185,7 @@ Pipeline::State Pipeline::state() {
 void Pipeline::drop_pending() {
   in_->source->drop();
   while (!in_->pending.empty()) {
-    in_->source->finish(*in_->pending.front(), nullptr);
+    in_->source->finish(*in_->pending.front());
     recycle(std::move(in_->pending.front()));
     in_->pending.pop_front();
   }

@@ -91,8 +91,12 @@ class Source {
   virtual bool draw(Job& job, bool ahead, std::optional<double> timeout_s) = 0;
 
   /// Returns when the batch can be delivered, its rows and bytes known, or its error. May be called
-  /// again. `next`: the one in flight behind it, null where there is none.
-  virtual void finish(Job& job, Job* next) = 0;
+  /// again.
+  virtual void finish(Job& job) = 0;
+
+  /// This batch is in flight behind the one that is finished and about to be delivered: for what
+  /// has its place in that call.
+  virtual void comes_next(Job&) {}
 
   /// The finished batch is about to be delivered: counts what report() adds.
   virtual void count(Job&) {}

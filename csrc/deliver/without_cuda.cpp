@@ -26,8 +26,7 @@ std::unique_ptr<Stage> make_stage(std::shared_ptr<const plan::BatchLayout>, cons
   refuse();
 }
 
-plan::Batch collect_ids_by_device(store::Shard&, const std::vector<int64_t>&,
-                                  const std::vector<plan::Output>&, bool, int) {
+void collect_ids_by_device(store::Shard&, const std::vector<int64_t>&, int, plan::Batch&) {
   refuse();
 }
 

@@ -249,7 +249,8 @@ void GroupSource::prepare(Share& job) {
   }
 }
 
-void GroupSource::finish_one(Share& job) {
+void GroupSource::finish(deliver::Job& wanted) {
+  auto& job = static_cast<Share&>(wanted);
   {
     std::unique_lock guard(mutex_);
     while (job.state == Share::State::kDrawn) {
@@ -266,10 +267,9 @@ void GroupSource::finish_one(Share& job) {
   }
 }
 
-void GroupSource::finish(deliver::Job& job, deliver::Job* next) {
-  finish_one(static_cast<Share&>(job));
-  if (next != nullptr && mover_->on_stream()) {
-    finish_one(static_cast<Share&>(*next));
+void GroupSource::comes_next(deliver::Job& job) {
+  if (mover_->on_stream()) {
+    finish(job);
   }
 }
 

@@ -33,7 +33,7 @@ namespace gear::group {
 ///
 /// The states of a batch, each left in the thread above it:
 ///
-///            draw()             own thread: prepare()        finish(), or of the one before
+///            draw()             own thread: prepare()       finish(), or comes_next()
 ///     ready ────────► drawn ──┬──────────────────────► gathering ──────────────────────► ready
 ///       ▲ │ end of an epoch,  │  rows by messages that                rows exchanged       ▲
 ///       └─┘ failed to draw    │  the caller's stream orders                                │
@@ -48,7 +48,8 @@ class GroupSource final : public deliver::Source {
 
   std::unique_ptr<deliver::Job> make_job() override;
   bool draw(deliver::Job& job, bool ahead, std::optional<double> timeout_s) override;
-  void finish(deliver::Job& job, deliver::Job* next) override;
+  void finish(deliver::Job& job) override;
+  void comes_next(deliver::Job& job) override;
   void count(deliver::Job& job) override;
   void end() override;
   bool out_of_step() const override { return lost_ || draw_->out_of_step(); }
@@ -74,7 +75,6 @@ class GroupSource final : public deliver::Source {
   void stop();
   void end_reading(Reading& reading);
   void prepare(Share& job);
-  void finish_one(Share& job);
 
   std::shared_ptr<Peers> peers_;
   store::Shard& shard_;

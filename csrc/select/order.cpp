@@ -63,7 +63,6 @@ void Walk::enter_episode() {
 
 void Walk::enter_page() {
   if (page_ != store::kNone) {
-    ++visited_;
     row_ = forward_ ? 0 : static_cast<uint32_t>(index_->options().page_steps);
   }
 }
@@ -74,7 +73,6 @@ bool Walk::next_row(store::Anchor& anchor) {
   if (row == store::kNone) {
     return false;
   }
-  ++visited_;
   row_ = forward_ ? row + 1 : row;
   anchor = {page_, row};
   return true;
@@ -89,7 +87,6 @@ bool Walk::next(store::Anchor& anchor) {
       page_ = forward_ ? steps_->next(page_) : steps_->previous(page_);
       enter_page();
     }
-    ++visited_;
     const uint32_t e = episode_;
     episode_ = forward_ ? index_->episode(e).newer : index_->episode(e).older;
     enter_episode();

@@ -25,8 +25,6 @@ class Walk {
   /// Whether the episode that it comes to next is gone, which can be without a change of what may
   /// be drawn where none of its steps could be.
   bool lost() const { return episode_ != store::kNone && index_->episode(episode_).uid != uid_; }
-  /// Rows, pages and episodes looked at so far.
-  uint64_t visited() const { return visited_; }
 
  private:
   void enter_episode();
@@ -41,7 +39,6 @@ class Walk {
   uint64_t uid_ = 0;  // its
   uint32_t page_ = store::kNone;
   uint32_t row_ = 0;  // of page_ rows from this one on are left, or, from the newest, before it
-  uint64_t visited_ = 0;
 };
 
 /// Items of a shard by their place in content order, a batch after the other: where the walk stands

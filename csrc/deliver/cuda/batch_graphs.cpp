@@ -1,60 +1,51 @@
 #include "deliver/cuda/batch_graphs.h"
 
 namespace gear::deliver {
-namespace {
 
-// Ends the capture on every path: a stream that is left capturing is lost to all who use it.
-class Capture {
- public:
-  explicit Capture(cudaStream_t stream) : stream_(stream) {
-    // Other threads may do meanwhile what a capture does not allow.
-    GEAR_CUDA_TRY(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+BatchGraphs::Use::Use(BatchGraphs& graphs, const void* block, cudaStream_t stream)
+    : graphs_(graphs), block_(block), stream_(stream) {
+  const auto found = graphs.graphs_.find(block);
+  if (found == graphs.graphs_.end()) {
+    return;
   }
-  ~Capture() {
-    if (open_) {
-      static_cast<void>(cudaStreamEndCapture(stream_, &graph_));
-    }
-    if (graph_ != nullptr) {
-      static_cast<void>(cudaGraphDestroy(graph_));
-    }
+  graph_ = &found->second;
+  if (!*graph_) {
+    GEAR_CUDA_TRY(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    capturing_ = true;
   }
-  Capture(const Capture&) = delete;
-  Capture& operator=(const Capture&) = delete;
+}
 
-  cudaGraphExec_t instantiate() {
-    open_ = false;
-    GEAR_CUDA_TRY(cudaStreamEndCapture(stream_, &graph_));
-    cudaGraphExec_t made = nullptr;
-    GEAR_CUDA_TRY(cudaGraphInstantiate(&made, graph_, 0));
-    return made;
+BatchGraphs::Use::~Use() {
+  if (capturing_) {
+    Captured dropped;
+    static_cast<void>(end_capture(dropped));
   }
+}
 
- private:
-  cudaStream_t stream_;
-  cudaGraph_t graph_ = nullptr;
-  bool open_ = true;
-};
+cudaError_t BatchGraphs::Use::end_capture(Captured& captured) {
+  capturing_ = false;
+  cudaGraph_t graph = nullptr;
+  const cudaError_t error = cudaStreamEndCapture(stream_, &graph);
+  captured = {graph, {graphs_.device_}};
+  return error;
+}
 
-}  // namespace
-
-void BatchGraphs::run(const void* block, cudaStream_t stream,
-                      const std::function<void()>& launches) {
-  const auto found = graphs_.find(block);
-  if (found == graphs_.end()) {
+void BatchGraphs::Use::end() {
+  if (graph_ == nullptr) {
     // Not captured the first time: a kernel is loaded by its first launch, which no capture allows.
-    launches();
-    if (graphs_.size() < most_) {
-      graphs_[block] = nullptr;
+    if (graphs_.graphs_.size() < graphs_.most_) {
+      graphs_.graphs_[block_] = nullptr;
     }
     return;
   }
-  Graph& graph = found->second;
-  if (!graph) {
-    Capture capture(stream);
-    launches();
-    graph = {capture.instantiate(), {device_}};
+  if (capturing_) {
+    Captured captured;
+    GEAR_CUDA_TRY(end_capture(captured));
+    cudaGraphExec_t graph = nullptr;
+    GEAR_CUDA_TRY(cudaGraphInstantiate(&graph, captured.get(), 0));
+    *graph_ = {graph, {graphs_.device_}};
   }
-  GEAR_CUDA_TRY(cudaGraphLaunch(graph.get(), stream));
+  GEAR_CUDA_TRY(cudaGraphLaunch(graph_->get(), stream_));
 }
 
 }  // namespace gear::deliver

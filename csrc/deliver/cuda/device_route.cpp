@@ -76,68 +76,68 @@ void DeviceRoute::sync() {
   rows_written_.make_wait(stream());
 }
 
-std::byte* DeviceRoute::target(const DeviceBlock& block) const {
-  return staging_.size() > 0 ? staging_.get() : block.device_data();
+DeviceRoute::Fill::Fill(DeviceRoute& route, const Filling& filling)
+    : route_(route),
+      filling_(filling),
+      target_(route.staging_.size() > 0 ? route.staging_.get() : filling.block->device_data()),
+      takes_names_(filling.named && !route.joint_ && route.plan_.anchors_window()) {
+  filling.block->begin_fill(route.stream());
+  if (filling.timed || route.joint_) {
+    filling.block->begin_timing(route.stream());
+  }
+  // What another GPU's stream has to do with it cannot be captured.
+  if (filling.repeats && route.local()) {
+    launches_.emplace(route.graphs_, filling.block->data(), route.stream());
+  }
 }
 
-select::DeviceDraw DeviceRoute::draw_into(std::byte* block, bool named) const {
-  select::DeviceDraw draw{plan_.slots(), reinterpret_cast<float*>(block + layout_->probabilities),
-                          reinterpret_cast<float*>(block + layout_->weights)};
-  if (named) {
-    const plan::BatchLayout::SharedWindow& window = layout_->windows[*plan_.anchors_window()];
-    draw.ids = reinterpret_cast<int64_t*>(block + layout_->ids);
-    draw.lengths = reinterpret_cast<int32_t*>(block + window.lengths);
-    draw.mask = reinterpret_cast<bool*>(block + window.mask);
+select::DeviceDraw DeviceRoute::Fill::draw() const {
+  const plan::BatchLayout& layout = *route_.layout_;
+  select::DeviceDraw draw{route_.plan_.slots(),
+                          reinterpret_cast<float*>(target_ + layout.probabilities),
+                          reinterpret_cast<float*>(target_ + layout.weights)};
+  if (takes_names_) {
+    const plan::BatchLayout::SharedWindow& window = layout.windows[*route_.plan_.anchors_window()];
+    draw.ids = reinterpret_cast<int64_t*>(target_ + layout.ids);
+    draw.lengths = reinterpret_cast<int32_t*>(target_ + window.lengths);
+    draw.mask = reinterpret_cast<bool*>(target_ + window.mask);
   }
   return draw;
 }
 
-Filled DeviceRoute::gather(const Filling& filling,
-                           const std::function<void(const select::DeviceDraw&)>& select) {
-  DeviceBlock& block = *filling.block;
-  std::byte* const target = this->target(block);
-  const auto select_into_target = [&] {
-    const base::NvtxRange range("gear.select");
-    select(draw_into(target, takes_names(filling)));
-  };
-  block.begin_fill(stream());
-  if (filling.timed || joint_) {
-    block.begin_timing(stream());
+Filled DeviceRoute::Fill::end() {
+  if (route_.joint_) {
+    return joint_;
   }
-  if (joint_) {
-    select_into_target();
-    Filled filled = joint_->add(plan_, mirror_->view(), filling.unit, filling.items, filling.block,
-                                filling.totals);
-    if (filling.items != layout_->batch_size) {
-      filled.timed_batches = 0;
-    }
-    return filled;
+  if (launches_) {
+    launches_->end();
   }
-  const auto launches = [&] {
-    select_into_target();
-    launch(filling, target);
-  };
-  // What another GPU's stream has to do with it cannot be captured.
-  if (filling.repeats && local()) {
-    graphs_.run(block.data(), stream(), std::ref(launches));
-  } else {
-    launches();
-  }
-  block.end_fill(stream());
-  return {end_of_reads(), filling.timed ? 1U : 0U};
+  filling_.block->end_fill(route_.stream());
+  return {route_.end_of_reads(), filling_.timed ? 1U : 0U};
 }
 
-void DeviceRoute::launch(const Filling& filling, std::byte* block) {
+DeviceRoute::Fill DeviceRoute::begin(const Filling& filling) { return {*this, filling}; }
+
+void DeviceRoute::plan_and_gather(Fill& fill) {
+  const Filling& filling = fill.filling_;
+  if (joint_) {
+    fill.joint_ = joint_->add(plan_, mirror_->view(), filling.unit, filling.items, filling.block,
+                              filling.totals);
+    if (filling.items != layout_->batch_size) {
+      fill.joint_.timed_batches = 0;
+    }
+    return;
+  }
   {
     const base::NvtxRange range("gear.plan");
-    plan_.launch(mirror_->view(), filling.unit, filling.items, block, filling.totals, stream(), 0,
-                 takes_names(filling));
+    plan_.launch(mirror_->view(), filling.unit, filling.items, fill.target_, filling.totals,
+                 stream(), 0, fill.takes_names_);
   }
   const base::NvtxRange range("gear.gather");
   const gather::RowGather::Part part{pages_, plan_.rows()};
-  gather_.gather({&part, 1}, {&block, 1}, most_blocks_, stream());
+  gather_.gather({&part, 1}, {&fill.target_, 1}, most_blocks_, stream());
   if (staging_.size() > 0) {
-    GEAR_CUDA_TRY(cudaMemcpyAsync(filling.block->data(), block, layout_->bytes,
+    GEAR_CUDA_TRY(cudaMemcpyAsync(filling.block->data(), fill.target_, layout_->bytes,
                                   cudaMemcpyDeviceToHost, stream()));
   }
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -43,7 +42,40 @@ class DeviceRoute {
     plan::PlanTotals* totals;  ///< by window, pinned: where packed, what the batch holds
     bool repeats;              ///< what is launched is the same each time for a block
     bool timed;                ///< its time on the GPU is wanted; that of a joint pass always is
-    bool named;                ///< `select` writes all that a DeviceDraw asks for
+    bool named;                ///< who selects writes all that a DeviceDraw asks for
+  };
+
+  /// A block that is being filled:
+  ///
+  ///     DeviceRoute::Fill fill = route.begin(filling);
+  ///     if (!fill.replayed()) {
+  ///       ...                          // on stream(): puts the anchors where fill.draw() says
+  ///       route.plan_and_gather(fill);
+  ///     }
+  ///     Filled filled = fill.end();
+  ///
+  /// Between the two, launches are captured where they will be replayed; where it goes without
+  /// end(), what was captured comes to nothing, and the block is not filled.
+  class Fill {
+   public:
+    Fill(const Fill&) = delete;
+    Fill& operator=(const Fill&) = delete;
+
+    /// Whether end() replays what was launched for this block before.
+    bool replayed() const { return launches_ && launches_->replayed(); }
+    select::DeviceDraw draw() const;
+    Filled end();
+
+   private:
+    friend class DeviceRoute;
+    Fill(DeviceRoute& route, const Filling& filling);
+
+    DeviceRoute& route_;
+    Filling filling_;
+    std::byte* target_;  ///< where the batch is gathered in the route's GPU's memory
+    bool takes_names_;   ///< who selects writes ids, lengths and mask too
+    std::optional<BatchGraphs::Use> launches_;  ///< of a block whose launches may be replayed
+    Filled joint_;                              ///< of batches that are gathered together
   };
 
   /// `device` is the current GPU. Throws InvalidArgument where it cannot read the pages,
@@ -64,11 +96,11 @@ class DeviceRoute {
   bool has_room() const { return mirror_->has_room(); }
   /// Brings the mirror, and the rows that it stands for, up to date with the index.
   void sync();
-  /// Fills a block: `select` launches on stream() what puts the anchors where the draw says; they
-  /// are planned and gathered. Batches that are gathered together are so when there are enough, or
-  /// by end->hurry().
-  Filled gather(const Filling& filling,
-                const std::function<void(const select::DeviceDraw&)>& select);
+  /// Begins to fill a block, behind those who read it.
+  Fill begin(const Filling& filling);
+  /// Enqueues that the anchors of a fill are planned and gathered. Batches that are gathered
+  /// together are so when there are enough, or by end->hurry().
+  void plan_and_gather(Fill& fill);
   /// Rethrows what failed where batches are gathered together: no block filled since the last
   /// drop() is whole. Without the lock too.
   void raise_failed() const;
@@ -78,14 +110,6 @@ class DeviceRoute {
  private:
   class GatherEnd;
 
-  /// Where batches are gathered in this GPU's memory.
-  std::byte* target(const DeviceBlock& block) const;
-  select::DeviceDraw draw_into(std::byte* block, bool named) const;
-  /// Whether what selects the anchors of a batch writes their ids too.
-  bool takes_names(const Filling& filling) const {
-    return filling.named && !joint_ && plan_.anchors_window();
-  }
-  void launch(const Filling& filling, std::byte* block);
   std::shared_ptr<const store::ReadEnd> end_of_reads();
 
   /// Whether the pages lie in this GPU's own memory.

@@ -88,6 +88,7 @@ uint64_t DeviceSource::select() {
 }
 
 void DeviceSource::launch_select(uint64_t items, const select::DeviceDraw& draw) {
+  const base::NvtxRange range("gear.select");
   if (device_sampler_) {
     device_sampler_->launch(items, draw);
   } else {
@@ -161,14 +162,17 @@ void DeviceSource::gather(Fill& job, std::shared_ptr<DeviceBlock> block, uint64_
   const bool timed = enqueued_++ % kTimedEvery == 0;
   const bool repeats = device_sampler_ && device_sampler_->capturable() && !options_.packed &&
                        items == options_.batch_size;
-  job.filled =
-      route_->gather({options_.sampler.unit, items, block, job.totals.get(), repeats, timed,
-                      device_sampler_.has_value()},
-                     [this, items](const select::DeviceDraw& draw) { launch_select(items, draw); });
+  DeviceRoute::Fill fill = route_->begin({options_.sampler.unit, items, block, job.totals.get(),
+                                          repeats, timed, device_sampler_.has_value()});
+  if (!fill.replayed()) {
+    launch_select(items, fill.draw());
+    route_->plan_and_gather(fill);
+  }
+  job.filled = fill.end();
   put_block(std::move(block), batch);
 }
 
-void DeviceSource::finish(Job& wanted, Job*) {
+void DeviceSource::finish(Job& wanted) {
   auto& job = static_cast<Fill&>(wanted);
   if (job.filled.end) {
     const base::OnDevice on(device_);

@@ -38,7 +38,7 @@ class DeviceSource final : public Source {
 
   std::unique_ptr<Job> make_job() override;
   bool draw(Job& job, bool ahead, std::optional<double> timeout_s) override;
-  void finish(Job& job, Job* next) override;
+  void finish(Job& job) override;
   void count(Job& job) override;
   void fill(Job& job, std::span<const std::byte> bytes) override;
   void take_again(Job& job, std::span<const uint64_t> uses, uint64_t draws) override;

@@ -10,18 +10,21 @@
 namespace gear::deliver {
 namespace {
 
+std::shared_ptr<DeviceBlock> one_block(const plan::Batch& batch, int device) {
+  return make_device_blocks(batch.layout->bytes, 0, memory::Tier::kDevice, device)->acquire();
+}
+
 // Anchors of these ids gathered by a GPU: in its own memory.
 std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<int64_t>& ids,
-                                        std::shared_ptr<const plan::BatchLayout> layout, int device,
-                                        plan::Batch& batch) {
+                                        int device, plan::Batch& batch) {
   const base::OnDevice on(device);
-  std::shared_ptr<DeviceBlock> block =
-      make_device_blocks(layout->bytes, 0, memory::Tier::kDevice, device)->acquire();
+  const plan::BatchLayout& layout = *batch.layout;
+  std::shared_ptr<DeviceBlock> block = one_block(batch, device);
   select::Selection selection;
   gather::AnchorUpload upload(ids.size(), shard.layout().page_steps, 1, device);
-  const base::PinnedArray<plan::PlanTotals> totals(layout->windows.size(), device);
+  const base::PinnedArray<plan::PlanTotals> totals(layout.windows.size(), device);
 
-  DeviceRoute route(shard, layout, device, {});
+  DeviceRoute route(shard, batch.layout, device, {});
 
   auto lock = shard.lock();
   shard.wait_for_gpu(lock, [&] { return route.has_room(); });
@@ -29,20 +32,21 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
     selection.add(shard.index().resolve(id), 1.0F);
   }
   route.sync();
-  route.gather(
-      {store::Unit::kStep, ids.size(), block, totals.get(), false, false, false},
-      [&](const select::DeviceDraw& draw) { upload.send(selection, draw, route.stream()); });
+  DeviceRoute::Fill fill =
+      route.begin({store::Unit::kStep, ids.size(), block, totals.get(), false, false, false});
+  upload.send(selection, fill.draw(), route.stream());
+  route.plan_and_gather(fill);
   // The ids as they were given: an episode's id stays an episode's.
-  GEAR_CUDA_TRY(cudaMemcpyAsync(block->device_data() + layout->ids, ids.data(),
+  GEAR_CUDA_TRY(cudaMemcpyAsync(block->device_data() + layout.ids, ids.data(),
                                 ids.size() * sizeof(int64_t), cudaMemcpyHostToDevice,
                                 route.stream()));
-  block->end_fill(route.stream());
+  fill.end();
   lock.unlock();
   block->wait();
-  for (size_t w = 0; w < layout->windows.size(); ++w) {
+  for (size_t w = 0; w < layout.windows.size(); ++w) {
     batch.rows.push_back(totals[w].rows);
-    for (const size_t o : layout->windows[w].outputs) {
-      batch.bytes += totals[w].steps * shard.layout().step_bytes[layout->outputs[o].column];
+    for (const size_t o : layout.windows[w].outputs) {
+      batch.bytes += totals[w].steps * shard.layout().step_bytes[layout.outputs[o].column];
     }
   }
   return block;
@@ -77,34 +81,27 @@ std::unique_ptr<Source> make_device_source(std::shared_ptr<store::Shard> shard, 
   return std::make_unique<HostSource>(std::move(shard), std::move(request), std::move(stage));
 }
 
-plan::Batch collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids,
-                                  const std::vector<plan::Output>& outputs, bool packed,
-                                  int device) {
-  plan::Batch batch;
+void collect_ids_by_device(store::Shard& shard, const std::vector<int64_t>& ids, int device,
+                           plan::Batch& batch) {
   if (shard.options().tier != memory::Tier::kDevice) {
-    batch = collect_ids_by_host(shard, ids, outputs, packed);
+    collect_ids_by_host(shard, ids, batch);
     const base::OnDevice on(device);
-    auto block =
-        make_device_blocks(batch.layout->bytes, 0, memory::Tier::kDevice, device)->acquire();
+    std::shared_ptr<DeviceBlock> block = one_block(batch, device);
     const base::Stream stream(device);
     block->fill({batch.block.get(), batch.layout->bytes}, stream);
     batch.path = plan::Path::kStaged;
     put_block(std::move(block), batch);
-    return batch;
+    return;
   }
-  check_outputs(outputs, shard.schema(), ids.size(), shard.index().num_slots());
-  batch.layout = std::make_shared<plan::BatchLayout>(shard.schema(), outputs, ids.size(), packed);
-  batch.items = ids.size();
   batch.path = plan::Path::kDevice;
   std::shared_ptr<DeviceBlock> block =
-      gather_ids(shard, ids, batch.layout, device >= 0 ? device : shard.region().device(), batch);
+      gather_ids(shard, ids, device >= 0 ? device : shard.region().device(), batch);
   if (device >= 0) {
     put_block(std::move(block), batch);
-    return batch;
+    return;
   }
   batch.block = host_block(batch.layout->bytes);
   block->read({batch.block.get(), batch.layout->bytes});
-  return batch;
 }
 
 int choose_gpu(int wanted) {

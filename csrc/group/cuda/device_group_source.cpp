@@ -280,7 +280,7 @@ void DeviceGroupSource::describe(plan::Batch& batch) const {
   }
 }
 
-void DeviceGroupSource::finish(deliver::Job& wanted, deliver::Job*) {
+void DeviceGroupSource::finish(deliver::Job& wanted) {
   auto& job = static_cast<Share&>(wanted);
   if (job.meeting == 0 || job.error) {
     return;

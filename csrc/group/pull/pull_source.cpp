@@ -147,7 +147,7 @@ void PullSource::pull(Pull& job) {
   }
 }
 
-void PullSource::finish(deliver::Job& wanted, deliver::Job*) {
+void PullSource::finish(deliver::Job& wanted) {
   const auto& job = static_cast<const Pull&>(wanted);
   std::unique_lock guard(mutex_);
   while (!changed_.wait_for(guard, base::kInterruptEvery, [&job] { return job.ready; })) {

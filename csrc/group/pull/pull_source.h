@@ -34,7 +34,7 @@ class PullSource final : public deliver::Source {
 
   std::unique_ptr<deliver::Job> make_job() override;
   bool draw(deliver::Job& job, bool ahead, std::optional<double> timeout_s) override;
-  void finish(deliver::Job& job, deliver::Job* next) override;
+  void finish(deliver::Job& job) override;
   void count(deliver::Job& job) override;
   void fill(deliver::Job& job, std::span<const std::byte> bytes) override;
   void drop() override;

@@ -75,15 +75,8 @@ class Numbers final : public Source {
     return true;
   }
 
-  void finish(Job& job, Job* next) override {
-    if (job.outcome == Job::Outcome::kBatch) {
-      const auto number_of = [](const Job& one) {
-        return one.batch.block ? std::to_string(*one.batch.at<uint64_t>(0)) : "none";
-      };
-      script_.calls.push_back("finish " + number_of(job) +
-                              (next == nullptr ? "" : " before " + number_of(*next)));
-    }
-  }
+  void finish(Job& job) override { note("finish ", job); }
+  void comes_next(Job& job) override { note("next ", job); }
 
   void fill(Job& job, std::span<const std::byte> bytes) override {
     job.batch.block = host_block(bytes.size());
@@ -96,6 +89,12 @@ class Numbers final : public Source {
   void report(Stats& stats) override { stats.gather_s = 2.0; }
 
  private:
+  void note(const std::string& call, const Job& job) {
+    const bool is_batch = job.outcome == Job::Outcome::kBatch;
+    script_.calls.push_back(
+        call + (is_batch ? std::to_string(*job.batch.at<uint64_t>(0)) : std::string("none")));
+  }
+
   Script& script_;
   gear::select::Law law_{{.policy = gear::select::Policy::kWeighted}};
 };
@@ -117,10 +116,10 @@ TEST_CASE("a batch is drawn by the call that delivers the one `prefetch` before 
   Pipeline pipeline = numbers(script, 2);
   CHECK(next_number(pipeline) == 0);
   CHECK(script.calls == std::vector<std::string>{"make", "draw 0", "make", "draw 1", "make",
-                                                 "draw 2", "finish 0 before 1"});
+                                                 "draw 2", "finish 0", "next 1"});
   script.calls.clear();
   CHECK(next_number(pipeline) == 1);
-  CHECK(script.calls == std::vector<std::string>{"draw 3", "finish 1 before 2"});
+  CHECK(script.calls == std::vector<std::string>{"draw 3", "finish 1", "next 2"});
   CHECK(pipeline.stats().batches == 2);
   CHECK(pipeline.stats().items == 2);
   CHECK(pipeline.stats().gather_s == 2.0);
@@ -133,7 +132,7 @@ TEST_CASE("nothing is drawn beyond the end of an epoch, or an error, before it i
     (fails ? script.fails_to_draw : script.ends_at) = 1;
     Pipeline pipeline = numbers(script, 3);
     CHECK(next_number(pipeline) == 0);
-    CHECK(script.calls.back() == "finish 0 before none");
+    CHECK(script.calls.back() == "next none");
     Batch batch;
     if (fails) {
       expect_message<gear::base::InvalidArgument>([&] { pipeline.next(1.0, batch); },
