@@ -154,8 +154,8 @@ double LinkModel::gb_per_s(plan::Path path, bool ordered, uint64_t run_bytes,
 double LinkModel::seconds(plan::Path path, bool ordered, const plan::BatchLayout& layout,
                           const store::PageLayout& pages) const {
   const auto bytes_of = [&](size_t o) {
-    const plan::Output& output = layout.outputs[o];
-    return layout.batch_size * output.length() * pages.step_bytes[output.column];
+    const plan::BatchLayout::ColumnOutput& output = layout.outputs[o];
+    return layout.batch_size * output.window_rows * pages.step_bytes[output.column];
   };
   uint64_t batch_bytes = 0;
   for (size_t o = 0; o < layout.outputs.size(); ++o) {
@@ -163,8 +163,8 @@ double LinkModel::seconds(plan::Path path, bool ordered, const plan::BatchLayout
   }
   double seconds = 0.0;
   for (size_t o = 0; o < layout.outputs.size(); ++o) {
-    const plan::Output& output = layout.outputs[o];
-    const uint64_t run_steps = std::min(output.length(), pages.page_steps);
+    const plan::BatchLayout::ColumnOutput& output = layout.outputs[o];
+    const uint64_t run_steps = std::min(output.window_rows, pages.page_steps);
     const uint64_t run_bytes = run_steps * pages.step_bytes[output.column];
     seconds +=
         static_cast<double>(bytes_of(o)) * 1e-9 / gb_per_s(path, ordered, run_bytes, batch_bytes);

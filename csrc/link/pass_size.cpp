@@ -13,11 +13,11 @@ double pass_s(const LinkModel& model, const plan::BatchLayout& layout,
               const store::PageLayout& pages, uint64_t num_pages, size_t batches) {
   double bytes = 0.0;
   double runs = 0.0;
-  for (const plan::Output& output : layout.outputs) {
+  for (const plan::BatchLayout::ColumnOutput& output : layout.outputs) {
     const auto items = static_cast<double>(layout.batch_size * batches);
-    const uint64_t run_steps = std::min(output.length(), pages.page_steps);
-    bytes += items * static_cast<double>(output.length() * pages.step_bytes[output.column]);
-    runs += items * static_cast<double>(output.length()) / static_cast<double>(run_steps);
+    const uint64_t run_steps = std::min(output.window_rows, pages.page_steps);
+    bytes += items * static_cast<double>(output.window_rows * pages.step_bytes[output.column]);
+    runs += items * static_cast<double>(output.window_rows) / static_cast<double>(run_steps);
   }
   const double places = static_cast<double>(num_pages * pages.page_bytes) / LinkModel::kPlaceBytes;
   const double visited = places * -std::expm1(-runs / places);  // of random ones

@@ -4,14 +4,14 @@
 
 namespace gear::plan {
 
-void write_derived(const BatchLayout::DerivedOutput& derived, const Standing& standing,
+void write_derived(const BatchLayout::DerivedOutput& derived, const StandingFacts& standing,
                    uint32_t place, uint32_t count, uint64_t item, const Batch& batch) {
-  const Derived kind = derived.output.derived;
-  uint64_t length = derived.output.length();
+  const Derived kind = derived.kind;
+  const BatchLayout::SharedWindow& shared = batch.layout->windows[derived.window];
+  uint64_t length = shared.window.length();
   uint64_t row = item * length;
   if (batch.layout->packed) {
-    const uint64_t cu_seqlens = batch.layout->windows[derived.window].cu_seqlens;
-    row = static_cast<uint64_t>(batch.at<int32_t>(cu_seqlens)[item]);
+    row = static_cast<uint64_t>(batch.at<int32_t>(shared.cu_seqlens)[item]);
     length = count;
     place = 0;
   }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/numbers/philox.h"
-#include "plan/window.h"
+#include "plan/output.h"
 #include "store/writer.h"
 
 /// Content that has all that windows may meet, and windows at random.
@@ -96,10 +96,13 @@ inline plan::Output random_output(uint64_t round, size_t o, uint64_t capacity) {
   };
   const auto start = static_cast<int64_t>(random(24)) - 14;
   const uint64_t length = random(8) == 0 ? capacity + random(20) : 1 + random(18);
-  plan::Output output{"o" + std::to_string(o), random(3), start,
-                      start + static_cast<int64_t>(length)};
-  output.pad = static_cast<plan::Pad>(random(3));
-  return output;
+  const size_t column = random(3);
+  return {"o" + std::to_string(o), column, start, start + static_cast<int64_t>(length),
+          static_cast<plan::Pad>(random(3))};
+}
+
+inline plan::StepColumn& column_of(plan::Output& output) {
+  return std::get<plan::StepColumn>(output.source);
 }
 
 // Every step stored, offered to samplers or not.

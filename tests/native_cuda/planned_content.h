@@ -186,7 +186,8 @@ inline void expect_same_block(const plan::Batch& batch, const std::vector<std::b
   const plan::BatchLayout& layout = *batch.layout;
   CAPTURE(at);
   for (size_t o = 0; o < layout.outputs.size(); ++o) {
-    const uint64_t bytes = layout.batch_size * layout.outputs[o].length() * layout.row_bytes[o];
+    const uint64_t bytes =
+        layout.batch_size * layout.outputs[o].delivered_rows * layout.row_bytes[o];
     if (at < layout.data[o] || at >= layout.data[o] + bytes) {
       continue;
     }

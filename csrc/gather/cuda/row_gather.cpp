@@ -63,12 +63,13 @@ RowGather::RowGather(std::shared_ptr<const plan::BatchLayout> layout,
       page_steps_(static_cast<uint32_t>(pages.page_steps)),
       form_(form) {
   for (size_t o = 0; o < layout_->outputs.size(); ++o) {
-    const plan::Output& output = layout_->outputs[o];
+    const plan::BatchLayout::ColumnOutput& output = layout_->outputs[o];
     const uint64_t step_bytes = pages.step_bytes[output.column];
     column_offset_.push_back(pages.column_offset[output.column]);
     const plan::Cast cast = layout_->casts[o];
     RowMove move = describe_move(step_bytes, cast, output.scale, form_);
-    move.block_rows = base::Divider(static_cast<uint32_t>(layout_->batch_size * output.length()));
+    move.block_rows =
+        base::Divider(static_cast<uint32_t>(layout_->batch_size * output.window_rows));
     moves_.push_back(move);
     unpack_moves_.push_back(describe_move(step_bytes, cast, output.scale, RowForm::kListed));
     pack_moves_.push_back(describe_move(step_bytes, plan::Cast::kNone, 1.0F, RowForm::kListed));

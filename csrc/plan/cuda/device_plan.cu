@@ -241,10 +241,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-PlanWindow window_of(const Output& output) {
-  return {output.start, output.stop, static_cast<uint32_t>(output.column), output.pad};
-}
-
 uint32_t lane_bits_of(uint64_t length) {
   uint32_t bits = 0;
   while (bits < kMaxLaneBits && (uint64_t{1} << bits) < length) {
@@ -322,7 +318,7 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
       lane_bits = std::max(lane_bits, lane_bits_of(length));
       WindowParameters& window = plan.windows[count++];
       window = {
-          .window = window_of(shared.window),
+          .window = shared.window,
           .lengths = reinterpret_cast<int32_t*>(block + shared.lengths),
           .mask = reinterpret_cast<bool*>(block + shared.mask),
           .cu_seqlens = reinterpret_cast<int32_t*>(block + shared.cu_seqlens),
@@ -354,12 +350,12 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
   }
   for (const BatchLayout::DerivedOutput& one : layout_->derived) {
     const BatchLayout::SharedWindow& shared = layout_->windows[one.window];
-    const uint64_t length = one.output.length();
+    const uint64_t length = shared.window.length();
     plan.windows[0] = {};
-    plan.windows[0].window = window_of(one.output);
+    plan.windows[0].window = shared.window;
     plan.windows[0].cu_seqlens = reinterpret_cast<int32_t*>(block + shared.cu_seqlens);
     plan.windows[0].length = static_cast<uint32_t>(length);
-    const DerivedParameters derived{block + one.data, one.output.derived, layout_->packed};
+    const DerivedParameters derived{block + one.data, one.kind, layout_->packed};
     derive_rows<<<blocks_for(items * length, kThreads), kThreads, 0, stream>>>(plan, derived);
     GEAR_CUDA_TRY(cudaGetLastError());
   }
