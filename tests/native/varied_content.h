@@ -30,8 +30,10 @@ class VariedContent {
       uint32_t rank = 0,
       const std::function<store::ShardOptions(store::ShardOptions)>& place = std::identity())
       : rank_(rank) {
-    const store::Schema schema(
-        {{"a", {}, base::DType::kU8}, {"b", {7}, base::DType::kU8}, {"c", {3}, base::DType::kF64}});
+    const store::Schema schema({{"a", {}, base::DType::kU8},
+                                {"b", {7}, base::DType::kU8},
+                                {"c", {3}, base::DType::kF64},
+                                {"d", {2}, base::DType::kF32}});
     store::ShardOptions options;
     options.page_steps = 4;
     options.capacity = 120;
@@ -70,7 +72,10 @@ class VariedContent {
 
   void write(store::Writer& writer, uint64_t uid, uint64_t step) const {
     const auto values = rows(uid, step);
-    const std::byte* columns[] = {values[0].data(), values[1].data(), values[2].data()};
+    std::vector<const std::byte*> columns;
+    for (const std::vector<std::byte>& value : values) {
+      columns.push_back(value.data());
+    }
     writer.append(columns, 1, {});
     REQUIRE(writer.episode_uid() == uid);
   }

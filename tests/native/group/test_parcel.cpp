@@ -52,6 +52,9 @@ struct Case {
         of.scale = 0.25F;
       }
     }
+    if (random(3) == 0) {
+      outputs.emplace_back("sum", Fold{3, static_cast<uint32_t>(1 + random(9)), 0.75F});
+    }
     if (random(2) == 0) {
       const auto kind = static_cast<Derived>(random(3));
       outputs.emplace_back("derived", Standing{kind, column_of(outputs[0]).window});
@@ -159,6 +162,9 @@ uint64_t expect_item(const Case& given, const Batch& batch, uint32_t owner, Anch
     } else {
       REQUIRE(std::memcmp(batch.at<bool>(shared.mask) + row,
                           alone.at<bool>(layout->windows[w].mask), length) == 0);
+    }
+    if (layout->outputs[o].fold) {
+      row = place;
     }
     const uint64_t bytes = alone.delivered_rows(o) * layout->row_bytes[o];
     REQUIRE(std::memcmp(batch.at<std::byte>(given.layout->data[o]) + row * layout->row_bytes[o],
