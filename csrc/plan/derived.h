@@ -28,10 +28,17 @@ GEAR_HD inline StandingFacts standing_of(const Extent& extent, uint64_t episode_
   return {extent.first, ends, ends && state == store::EpisodeState::kTerminated};
 }
 
-/// Of step i of the `count` that there are.
-GEAR_HD inline bool derived_flag(Derived kind, const StandingFacts& standing, uint32_t i,
-                                 uint32_t count) {
-  return i + 1 == count && (kind == Derived::kTerminated ? standing.terminates : standing.ends);
+/// Writes row `row` of `data`: of step i of the `count` that there are, or where i is not below it,
+/// zero.
+GEAR_HD inline void put_derived(Derived kind, const StandingFacts& standing, uint32_t i,
+                                uint32_t count, std::byte* data, uint64_t row) {
+  const bool there = i < count;
+  if (kind == Derived::kStepIndex) {
+    reinterpret_cast<int64_t*>(data)[row] = there ? static_cast<int64_t>(standing.first + i) : 0;
+    return;
+  }
+  const bool last = kind == Derived::kTerminated ? standing.terminates : standing.ends;
+  reinterpret_cast<bool*>(data)[row] = there && i + 1 == count && last;
 }
 
 /// Writes the rows of an item of `batch`, whose window has `count` steps from row `place` on: zeros

@@ -231,14 +231,7 @@ __global__ void __launch_bounds__(kThreads)
     i = row;
     target = static_cast<uint64_t>(window.cu_seqlens[item]) + row;
   }
-  const bool there = i < count;
-  if (derived.kind == Derived::kStepIndex) {
-    reinterpret_cast<int64_t*>(derived.data)[target] =
-        there ? static_cast<int64_t>(planned.standing.first + i) : 0;
-  } else {
-    reinterpret_cast<bool*>(derived.data)[target] =
-        there && derived_flag(derived.kind, planned.standing, i, count);
-  }
+  put_derived(derived.kind, planned.standing, i, count, derived.data, target);
 }
 
 uint32_t lane_bits_of(uint64_t length) {
