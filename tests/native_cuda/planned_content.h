@@ -259,7 +259,7 @@ inline void expect_same_batch(store::Shard& shard, const UploadedShard& uploaded
     if (trial.ordered) {
       rows = order.launch(rows, stream);
     }
-    const gather::RowGather::Part part{source, rows};
+    const gather::RowGather::Part part{source, rows, nullptr, plan.rows()};
     gather.gather({&part, 1}, {&target, 1}, most_blocks, stream);
     stream.synchronize();
     expect_same_block(expected, block.read());
