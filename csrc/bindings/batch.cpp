@@ -29,8 +29,9 @@ TensorView PyBatch::view(int kind, size_t output) const {
       output < num_outputs ? nullptr : &layout.derived[output - num_outputs];
   const size_t window = derived != nullptr ? derived->window : layout.window_of[output];
   const BatchLayout::SharedWindow& shared = layout.windows[window];
-  const plan::Output& spec = derived != nullptr ? derived->output : layout.outputs[output];
-  const auto length = static_cast<int64_t>(spec.length());
+  const bool folds = derived == nullptr && layout.outputs[output].fold;
+  const bool time_axis = derived != nullptr ? derived->time_axis : layout.outputs[output].time_axis;
+  const auto length = static_cast<int64_t>(shared.window.length());
   std::vector<int64_t> shape;
   switch (kind) {
     case kLengths:
@@ -47,23 +48,23 @@ TensorView PyBatch::view(int kind, size_t output) const {
             "is padded; see lengths and cu_seqlens");
       }
       shape = {items};
-      if (spec.time_axis) {
+      if (time_axis || folds) {
         shape.push_back(length);
       }
       return make(shared.mask, base::DType::kBool, std::move(shape));
     case kData: {
-      if (layout.packed) {
+      if (layout.packed && !folds) {
         shape = {static_cast<int64_t>(batch_.rows[window])};
       } else {
         shape = {items};
-        if (spec.time_axis) {
+        if (time_axis) {
           shape.push_back(length);
         }
       }
       if (derived != nullptr) {
-        return make(derived->data, plan::derived_dtype(spec.derived), std::move(shape));
+        return make(derived->data, plan::derived_dtype(derived->kind), std::move(shape));
       }
-      const store::Column& column = (*schema_)[spec.column];
+      const store::Column& column = (*schema_)[layout.outputs[output].column];
       shape.insert(shape.end(), column.shape.begin(), column.shape.end());
       return make(layout.data[output], layout.dtypes[output], std::move(shape));
     }

@@ -27,14 +27,18 @@ std::vector<plan::Output> make_outputs(const store::Schema& schema,
                                        const std::vector<OutputTuple>& tuples) {
   std::vector<plan::Output> outputs;
   for (const auto& [name, column, start, stop, pad, time_axis, dtype, scale, what] : tuples) {
-    const plan::Derived derived = what.empty() ? plan::Derived::kNone : plan::kDerived.parse(what);
-    const size_t number =
-        derived == plan::Derived::kNone ? schema.index_of(column) : plan::kNoColumn;
-    outputs.push_back({name, number, start, stop, plan::kPads.parse(pad), time_axis, std::nullopt,
-                       scale, derived});
-    if (dtype) {
-      outputs.back().dtype = base::kDTypes.parse(*dtype);
+    if (!what.empty()) {
+      outputs.emplace_back(
+          name, plan::Standing{
+                    plan::kDerived.parse(what), {start, stop, plan::kPads.parse(pad)}, time_axis});
+      continue;
     }
+    plan::StepColumn of{schema.index_of(column), {start, stop, plan::kPads.parse(pad)}, time_axis};
+    of.scale = scale;
+    if (dtype) {
+      of.dtype = base::kDTypes.parse(*dtype);
+    }
+    outputs.emplace_back(name, of);
   }
   return outputs;
 }

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "plan/batch.h"
+#include "plan/output.h"
 #include "plan/path.h"
-#include "plan/window.h"
 #include "select/law.h"
 #include "store/shard.h"
 

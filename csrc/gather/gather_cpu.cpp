@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <vector>
 
 #include "base/simd.h"
 #include "base/threads/prefetch.h"
+#include "plan/fold.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -122,6 +124,27 @@ struct Pages {
   uint64_t page_bytes;
 };
 
+// The items that the rows of a window belong to, where they are folded.
+struct FoldedItems {
+  std::span<const float> powers;  // by row of the window
+  const int32_t* begins;          // packed: row of each item's first step; null: they are padded
+  uint64_t items;
+
+  struct Place {
+    uint64_t item;
+    uint64_t row;  // of its window
+  };
+  Place place_of(uint32_t target) const {
+    if (begins == nullptr) {
+      return {target / powers.size(), target % powers.size()};
+    }
+    const int32_t* const next =
+        std::upper_bound(begins, begins + items, static_cast<int32_t>(target));
+    const auto item = static_cast<uint64_t>(next - begins - 1);
+    return {item, target - static_cast<uint64_t>(begins[item])};
+  }
+};
+
 // One output of a window: where a row of it comes from and goes to.
 struct Lane {
   uint64_t offset;  // of row 0 of page 0 in the source
@@ -131,6 +154,7 @@ struct Lane {
   uint64_t row_values = 0;
   plan::Cast cast = plan::Cast::kNone;
   float scale = 1.0F;
+  std::optional<FoldedItems> folded = std::nullopt;  // into their items' rows
 };
 
 [[gnu::always_inline]] inline const std::byte* address(const Pages& pages, const Lane& lane,
@@ -202,6 +226,28 @@ void move_converting(const Pages& pages, const Lane& lane, std::span<const plan:
   move_by(copy, pages, lane, runs);
 }
 
+// All runs of an item, in order: the first of them begins its row.
+void move_folding(const Pages& pages, const Lane& lane, std::span<const plan::Run> runs) {
+  const FoldedItems& items = *lane.folded;
+  for (const plan::Run& run : runs) {
+    const FoldedItems::Place place = items.place_of(run.target);
+    auto* const sums = reinterpret_cast<float*>(lane.target + place.item * lane.row_bytes);
+    if (place.row == 0) {
+      std::fill_n(sums, lane.row_values, 0.0F);
+    }
+    if (run.page == store::kNone) {
+      continue;
+    }
+    const auto* values = reinterpret_cast<const float*>(address(pages, lane, run));
+    for (uint32_t i = 0; i < run.count; ++i) {
+      const float power = items.powers[place.row + i];
+      for (uint64_t v = 0; v < lane.row_values; ++v) {
+        sums[v] = plan::folded(sums[v], power, *values++);
+      }
+    }
+  }
+}
+
 // The fastest way to move runs of one step of so many bytes.
 Move choose_move_of_steps(uint64_t step_bytes) {
   if (step_bytes > kLongest) {
@@ -223,9 +269,15 @@ class WindowGather {
 
   void add(const Lane& lane) {
     const uint64_t factor = lane.step_bytes & -lane.step_bytes;
-    const bool converts = lane.cast != plan::Cast::kNone;
-    const Move runs = converts ? move_converting : streams_ ? move_past_caches : move_runs_of_steps;
-    const bool chosen = converts || (streams_ && lane.step_bytes >= kStreamRun);
+    const bool copies = lane.cast == plan::Cast::kNone && !lane.folded;
+    const Move runs = lane.folded ? move_folding
+                      : !copies   ? move_converting
+                      : streams_  ? move_past_caches
+                                  : move_runs_of_steps;
+    const bool chosen = !copies || (streams_ && lane.step_bytes >= kStreamRun);
+    if (lane.folded) {
+      folded_ = lane.folded;
+    }
     columns_.push_back({lane, runs, chosen ? runs : choose_move_of_steps(lane.step_bytes),
                         std::min(factor, store::PageLayout::kColumnAlign)});
     step_bytes_ += lane.step_bytes;
@@ -236,9 +288,33 @@ class WindowGather {
   // To output `o` of the batch.
   void add_output(const plan::Batch& batch, size_t o, uint64_t offset, uint64_t step_bytes) {
     const plan::BatchLayout& layout = *batch.layout;
+    const plan::BatchLayout::ColumnOutput& output = layout.outputs[o];
     const uint64_t row_bytes = layout.row_bytes[o];
-    add({offset, step_bytes, batch.block.get() + layout.data[o], row_bytes,
-         row_bytes / dtype_bytes(layout.dtypes[o]), layout.casts[o], layout.outputs[o].scale});
+    Lane lane{offset,
+              step_bytes,
+              batch.block.get() + layout.data[o],
+              row_bytes,
+              row_bytes / dtype_bytes(layout.dtypes[o]),
+              layout.casts[o],
+              output.scale};
+    if (output.fold) {
+      const uint64_t cu_seqlens = layout.windows[layout.window_of[o]].cu_seqlens;
+      lane.folded = {output.powers, layout.packed ? batch.at<int32_t>(cu_seqlens) : nullptr,
+                     batch.items};
+    }
+    add(lane);
+  }
+
+  // Run i, or the first one behind it where the runs may be cut in two: rows of one item that are
+  // folded stay together.
+  size_t cut(std::span<const plan::Run> runs, size_t i) const {
+    const auto same_item = [&] {
+      return folded_->place_of(runs[i].target).item == folded_->place_of(runs[i - 1].target).item;
+    };
+    while (folded_ && i > 0 && i < runs.size() && same_item()) {
+      ++i;
+    }
+    return i;
   }
 
   void execute(std::span<const plan::Run> runs) const {
@@ -305,6 +381,7 @@ class WindowGather {
   Pages pages_;
   bool streams_;
   std::vector<Column> columns_;
+  std::optional<FoldedItems> folded_;
   uint64_t step_bytes_ = 0;    // of all columns
   uint64_t shared_bytes_ = 0;  // of lines that a row shares with others, at most
   size_t group_runs_ = kGroupRuns;
@@ -323,7 +400,9 @@ void move_runs(const plan::Plan& plan, uint64_t bytes, base::ThreadPool& pool, M
       if (from == to) {
         continue;
       }
-      make(window).execute(runs.subspan(from, to - from));
+      const WindowGather gather = make(window);
+      const size_t begin = gather.cut(runs, from);
+      gather.execute(runs.subspan(begin, gather.cut(runs, to) - begin));
     }
   });
 }

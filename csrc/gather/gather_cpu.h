@@ -15,7 +15,9 @@ namespace gear::gather {
 constexpr uint64_t kSplitBytes = 1 << 20;
 
 /// Moves what the plan says from the pages at `source` into the data of `batch`; where it is split,
-/// the calling thread takes part.
+/// the calling thread takes part. Rows of a fold are added up as fold.h says: to their item's row,
+/// in the order of its steps, so the runs of an item follow each other in the plan, and an item
+/// whose first row no run has is left alone.
 void gather_cpu(const std::byte* source, const store::PageLayout& pages, const plan::Plan& plan,
                 const plan::Batch& batch, base::ThreadPool& pool);
 

@@ -148,11 +148,7 @@ void check_same_loader(const deliver::LoaderOptions& options, Locality locality,
   const select::SamplerOptions& sampler = options.sampler;
   std::string outputs;
   for (const plan::Output& one : options.outputs) {
-    outputs +=
-        base::cat(outputs.empty() ? "" : ", ", one.name, " = column ", one.column, " [", one.start,
-                  ", ", one.stop, ") pad ", static_cast<int>(one.pad), " axis ", one.time_axis,
-                  " scale ", one.scale, " derived ", static_cast<int>(one.derived), " ",
-                  one.dtype ? base::kDTypes.name(*one.dtype) : "as stored");
+    outputs += (outputs.empty() ? "" : ", ") + plan::in_words(one);
   }
   const std::vector<std::pair<std::string_view, std::string>> own = {
       {"batch_size", base::cat(options.batch_size)},

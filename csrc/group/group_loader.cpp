@@ -42,6 +42,19 @@ uint64_t mean_run_bytes(const plan::BatchLayout& layout, const store::PageLayout
   return runs == 0 ? 0 : bytes / runs;
 }
 
+// What kernels unpack, or read out of the pages of several owners, comes in lists of rows that are
+// not in the order of the items.
+void refuse_folds(const std::vector<plan::Output>& outputs) {
+  for (const plan::Output& output : outputs) {
+    if (std::holds_alternative<plan::Fold>(output.source)) {
+      throw base::InvalidArgument(base::cat(
+          "[loader] output '", output.name,
+          "': over several ranks a GPU makes no discounted sums: ask for the window and sum the "
+          "batch, or let the host make them, by tier 'host' or path='staged'"));
+    }
+  }
+}
+
 [[noreturn]] void refuse_to_draw(const Peers& peers, const deliver::LoaderOptions& options) {
   throw base::InvalidArgument(base::cat(
       "[sampler] nothing to sample: none of the ", peers.size(), " ranks offers an anchor; ",
@@ -98,6 +111,9 @@ LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::Request reque
     by_kernels &= one;
   }
   parts.by_kernels = by_kernels != 0;
+  if (parts.by_kernels) {
+    refuse_folds(parts.options.outputs);
+  }
   parts.access =
       parts.peers->agree_on_access(parts.by_kernels ? parts.options.device : -1, control);
   if (parts.access.one_sided) {

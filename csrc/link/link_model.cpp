@@ -31,10 +31,10 @@ struct Rows {
        size_t batches)
       : pool_bytes(num_pages * pages.page_bytes) {
     const auto items = static_cast<double>(layout.batch_size * batches);
-    for (const plan::Output& output : layout.outputs) {
-      const uint64_t run_steps = std::min(output.length(), pages.page_steps);
-      bytes += items * static_cast<double>(output.length() * pages.step_bytes[output.column]);
-      runs += items * static_cast<double>(output.length()) / static_cast<double>(run_steps);
+    for (const plan::BatchLayout::ColumnOutput& output : layout.outputs) {
+      const uint64_t run_steps = std::min(output.window_rows, pages.page_steps);
+      bytes += items * static_cast<double>(output.window_rows * pages.step_bytes[output.column]);
+      runs += items * static_cast<double>(output.window_rows) / static_cast<double>(run_steps);
     }
   }
 };

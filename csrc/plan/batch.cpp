@@ -1,6 +1,7 @@
 #include "plan/batch.h"
 
 #include "base/errors.h"
+#include "plan/fold.h"
 
 namespace gear::plan {
 
@@ -8,9 +9,17 @@ namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{1} << 62;  // far from where sums of offsets wrap
 
-bool same_steps(const Output& a, const Output& b) {
+bool same_steps(const PlanWindow& a, const PlanWindow& b) {
   return a.start == b.start && a.stop == b.stop && a.pad == b.pad &&
-         (a.stop <= 1 || a.column == b.column);
+         (a.stop <= 1 || a.closing == b.closing);
+}
+
+std::vector<float> powers_of(const Fold& fold) {
+  std::vector<float> powers(fold.n, 1.0F);
+  for (size_t k = 1; k < powers.size(); ++k) {
+    powers[k] = next_power(powers[k - 1], fold.factor);
+  }
+  return powers;
 }
 
 }  // namespace
@@ -31,13 +40,13 @@ BatchLayout::BatchLayout(const store::Schema& schema, const std::vector<Output>&
     bytes += (field_bytes + 63) / 64 * 64;
     return offset;
   };
-  const auto find_window = [this](const Output& output) {
+  const auto find_window = [this](const PlanWindow& window) {
     size_t w = 0;
-    while (w < windows.size() && !same_steps(windows[w].window, output)) {
+    while (w < windows.size() && !same_steps(windows[w].window, window)) {
       ++w;
     }
     if (w == windows.size()) {
-      windows.push_back({output, {}, false, 0, 0, 0});
+      windows.push_back({window, {}, false, 0, 0, 0});
     }
     return w;
   };
@@ -45,26 +54,37 @@ BatchLayout::BatchLayout(const store::Schema& schema, const std::vector<Output>&
   probabilities = place(size, sizeof(float));
   weights = place(size, sizeof(float));
   for (const Output& output : batch_outputs) {
-    if (output.derived != Derived::kNone) {
+    if (std::holds_alternative<Standing>(output.source)) {
       continue;
     }
-    const size_t w = find_window(output);
+    const PlanWindow window = output.steps();
+    const size_t w = find_window(window);
     windows[w].outputs.push_back(outputs.size());
     window_of.push_back(w);
-    outputs.push_back(output);
-    const store::Column& column = schema[output.column];
-    dtypes.push_back(output.dtype.value_or(column.dtype));
-    casts.push_back(cast_of(column.dtype, output, column.name));
+    if (const auto* const fold = std::get_if<Fold>(&output.source)) {
+      const store::Column& column = schema[fold->column];
+      GEAR_CHECK(column.dtype == base::DType::kF32);
+      outputs.push_back({fold->column, false, 1.0F, window.length(), 1, *fold, powers_of(*fold)});
+      dtypes.push_back(column.dtype);
+      casts.push_back(Cast::kNone);
+      row_bytes.push_back(column.step_bytes());
+      continue;
+    }
+    const auto& of = std::get<StepColumn>(output.source);
+    const store::Column& column = schema[of.column];
+    outputs.push_back(
+        {of.column, of.time_axis, of.scale, window.length(), window.length(), {}, {}});
+    dtypes.push_back(of.dtype.value_or(column.dtype));
+    casts.push_back(cast_of(column.dtype, of, output.name, column.name));
     row_bytes.push_back(column.step_bytes() / dtype_bytes(column.dtype) *
                         dtype_bytes(dtypes.back()));
   }
   for (const Output& output : batch_outputs) {
-    if (output.derived == Derived::kNone) {
-      continue;
+    if (const auto* const standing = std::get_if<Standing>(&output.source)) {
+      const size_t w = find_window(output.steps());
+      windows[w].derives = true;
+      derived.push_back({standing->kind, standing->time_axis, w, 0});
     }
-    const size_t w = find_window(output);
-    windows[w].derives = true;
-    derived.push_back({output, w, 0});
   }
   for (SharedWindow& shared : windows) {
     shared.lengths = place(size, sizeof(int32_t));
@@ -75,11 +95,11 @@ BatchLayout::BatchLayout(const store::Schema& schema, const std::vector<Output>&
     }
   }
   for (DerivedOutput& one : derived) {
-    const uint64_t row_size = base::dtype_bytes(derived_dtype(one.output.derived));
-    one.data = place(size * one.output.length(), row_size);
+    const uint64_t row_size = base::dtype_bytes(derived_dtype(one.kind));
+    one.data = place(size * windows[one.window].window.length(), row_size);
   }
   for (size_t o = 0; o < outputs.size(); ++o) {
-    data.push_back(place(size * outputs[o].length(), row_bytes[o]));
+    data.push_back(place(size * outputs[o].delivered_rows, row_bytes[o]));
   }
 }
 

@@ -1,17 +1,19 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "plan/cast.h"
+#include "plan/output.h"
 #include "plan/path.h"
-#include "plan/window.h"
 #include "store/schema.h"
 
 namespace gear::plan {
 
-/// Where the tensors of a batch lie in its block of memory. B = batch_size, L = length() of an
-/// output; every tensor begins at a multiple of 64 bytes.
+/// Where the tensors of a batch lie in its block of memory. B = batch_size, L = length() of a
+/// window; every tensor begins at a multiple of 64 bytes.
 ///
 ///   ids i64 [B] | probabilities f32 [B] | weights f32 [B]
 ///   | per window: lengths, mask or cu_seqlens
@@ -24,7 +26,7 @@ struct BatchLayout {
   /// the same window that does not reach past the anchor, or of the same column (only some columns
   /// may have a closing step).
   struct SharedWindow {
-    Output window;
+    PlanWindow window;
     std::vector<size_t> outputs;
     bool derives = false;     ///< some derived output has this window
     uint64_t lengths = 0;     ///< i32 [B]: steps there are
@@ -32,9 +34,23 @@ struct BatchLayout {
     uint64_t cu_seqlens = 0;  ///< i32 [B + 1], packed only: row of each item's first step
   };
 
-  /// An output that no column holds: `data` as below, `window` its place in windows.
+  /// An output of a column, whose rows are gathered. The rows of its window are planned and read;
+  /// delivered are as many, or of a fold one.
+  struct ColumnOutput {
+    size_t column;
+    bool time_axis;
+    float scale;              ///< see cast.h
+    uint64_t window_rows;     ///< of an item, planned
+    uint64_t delivered_rows;  ///< of an item, at most; of a fold always
+    std::optional<Fold> fold;
+    std::vector<float> powers;  ///< of a fold's factor, by row of the window (fold.h)
+  };
+
+  /// An output that no column holds: `data` [B, L], packed: [sum of lengths]; `window` its place in
+  /// windows.
   struct DerivedOutput {
-    Output output;
+    Derived kind;
+    bool time_axis;
     size_t window;
     uint64_t data;
   };
@@ -42,9 +58,10 @@ struct BatchLayout {
   BatchLayout(const store::Schema& schema, const std::vector<Output>& batch_outputs, uint64_t size,
               bool pack);
 
-  std::vector<Output> outputs;  ///< of columns
+  std::vector<ColumnOutput> outputs;
   std::vector<DerivedOutput> derived;
-  std::vector<uint64_t> data;       ///< by output: [B, L, shape], packed: [sum of lengths, shape]
+  /// By output: [B, L, shape], packed: [sum of lengths, shape]; of a fold [B, shape].
+  std::vector<uint64_t> data;
   std::vector<size_t> window_of;    ///< by output: its place in windows
   std::vector<base::DType> dtypes;  ///< by output: of the delivered tensor
   std::vector<Cast> casts;          ///< by output
@@ -85,10 +102,15 @@ struct Batch {
   std::shared_ptr<std::byte> block;
   std::shared_ptr<const BatchLayout> layout;
   uint64_t items = 0;          ///< at most layout->batch_size
-  std::vector<uint64_t> rows;  ///< by window: rows of data filled
+  std::vector<uint64_t> rows;  ///< by window: rows planned, padding and all
   uint64_t bytes = 0;          ///< copied from the store
   Path path = Path::kHost;
   std::shared_ptr<Delivery> delivery;  ///< null: filled by the host, and complete
+
+  /// Rows of an output's data that are filled.
+  uint64_t delivered_rows(size_t output) const {
+    return layout->outputs[output].fold ? items : rows[layout->window_of[output]];
+  }
 
   template <class T>
   T* at(uint64_t offset) const {

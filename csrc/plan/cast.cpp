@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "base/errors.h"
-#include "plan/window.h"
+#include "plan/output.h"
 
 namespace gear::plan {
 namespace {
@@ -21,17 +21,18 @@ void cast_all(const std::byte* source, std::byte* target, uint64_t count, float 
 
 }  // namespace
 
-Cast cast_of(base::DType stored, const Output& output, std::string_view column) {
-  const base::DType wanted = output.dtype.value_or(stored);
+Cast cast_of(base::DType stored, const StepColumn& wanted, std::string_view output,
+             std::string_view column) {
+  const base::DType dtype = wanted.dtype.value_or(stored);
   const auto refuse = [&](auto... why) {
-    throw base::InvalidArgument(base::cat("[loader] output '", output.name, "': ", why...));
+    throw base::InvalidArgument(base::cat("[loader] output '", output, "': ", why...));
   };
-  if (!std::isfinite(output.scale) || output.scale == 0.0F) {
-    refuse("scale ", output.scale, ": a finite number other than 0 is allowed");
+  if (!std::isfinite(wanted.scale) || wanted.scale == 0.0F) {
+    refuse("scale ", wanted.scale, ": a finite number other than 0 is allowed");
   }
-  if (wanted == stored) {
-    if (output.scale != 1.0F) {
-      refuse("scale ", output.scale, " of ", base::kDTypes.name(stored), " column '", column,
+  if (dtype == stored) {
+    if (wanted.scale != 1.0F) {
+      refuse("scale ", wanted.scale, " of ", base::kDTypes.name(stored), " column '", column,
              "' without a conversion: give a dtype to convert to, or scale=1");
     }
     return Cast::kNone;
@@ -43,12 +44,12 @@ Cast cast_of(base::DType stored, const Output& output, std::string_view column) 
       {base::DType::kF32, base::DType::kF16, Cast::kF32ToF16},
       {base::DType::kF32, base::DType::kBF16, Cast::kF32ToBF16}};
   for (const auto& [from, to, cast] : kOffered) {
-    if (stored == from && wanted == to) {
+    if (stored == from && dtype == to) {
       return cast;
     }
   }
   refuse("column '", column, "' is ", base::kDTypes.name(stored), ", dtype ",
-         base::kDTypes.name(wanted),
+         base::kDTypes.name(dtype),
          " is not offered: uint8 may become float16, bfloat16 or float32, float32 may become "
          "float16 or bfloat16; convert others after the batch is delivered");
   return Cast::kNone;

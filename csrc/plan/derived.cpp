@@ -1,34 +1,21 @@
 #include "plan/derived.h"
 
-#include <cstring>
-
 namespace gear::plan {
 
-void write_derived(const BatchLayout::DerivedOutput& derived, const Standing& standing,
+void write_derived(const BatchLayout::DerivedOutput& derived, const StandingFacts& standing,
                    uint32_t place, uint32_t count, uint64_t item, const Batch& batch) {
-  const Derived kind = derived.output.derived;
-  uint64_t length = derived.output.length();
+  const BatchLayout::SharedWindow& shared = batch.layout->windows[derived.window];
+  uint64_t length = shared.window.length();
   uint64_t row = item * length;
   if (batch.layout->packed) {
-    const uint64_t cu_seqlens = batch.layout->windows[derived.window].cu_seqlens;
-    row = static_cast<uint64_t>(batch.at<int32_t>(cu_seqlens)[item]);
+    row = static_cast<uint64_t>(batch.at<int32_t>(shared.cu_seqlens)[item]);
     length = count;
     place = 0;
   }
-  const uint64_t row_bytes = base::dtype_bytes(derived_dtype(kind));
-  std::byte* const rows = batch.at<std::byte>(derived.data) + row * row_bytes;
-  std::memset(rows, 0, length * row_bytes);
-  if (count == 0) {
-    return;
-  }
-  if (kind == Derived::kStepIndex) {
-    auto* const indices = reinterpret_cast<int64_t*>(rows) + place;
-    for (uint32_t i = 0; i < count; ++i) {
-      indices[i] = static_cast<int64_t>(standing.first + i);
-    }
-  } else {
-    const uint32_t last = count - 1;
-    reinterpret_cast<bool*>(rows)[place + last] = derived_flag(kind, standing, last, count);
+  std::byte* const data = batch.at<std::byte>(derived.data);
+  for (uint64_t i = 0; i < length; ++i) {
+    // Not below count where i is below place, by wrapping.
+    put_derived(derived.kind, standing, static_cast<uint32_t>(i) - place, count, data, row + i);
   }
 }
 

@@ -113,7 +113,7 @@ void make_plan(const store::Index& index, const store::PageLayout& pages,
     }
   }
   for (const BatchLayout::DerivedOutput& derived : layout.derived) {
-    const WindowRuns window(index, pages.page_steps, derived.output);
+    const WindowRuns window(index, pages.page_steps, layout.windows[derived.window].window);
     for (uint64_t i = 0; i < items; ++i) {
       const store::Anchor anchor = selection.anchors[i];
       const Extent extent = window.extent(anchor);

@@ -6,6 +6,7 @@
 
 #include "plan/batch.h"
 #include "select/selection.h"
+#include "store/page_layout.h"
 
 namespace gear::plan {
 

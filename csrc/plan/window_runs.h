@@ -16,34 +16,30 @@ inline uint64_t most_runs(uint64_t items, uint64_t length, uint64_t page_steps) 
 /// The caller holds the shard's lock.
 class WindowRuns {
  public:
-  WindowRuns(const store::Index& index, uint64_t page_steps, const Output& window)
-      : index_(index),
-        page_steps_(static_cast<uint32_t>(page_steps)),
-        column_(window.column),
-        start_(window.start),
-        stop_(window.stop),
-        pad_(window.pad) {}
+  WindowRuns(const store::Index& index, uint64_t page_steps, const PlanWindow& window)
+      : index_(index), page_steps_(static_cast<uint32_t>(page_steps)), window_(window) {}
 
   /// Whether all steps of the window exist and lie in the anchor's page; to find that out takes no
   /// look at the episode.
   bool lies_in_page(store::Anchor anchor) const {
-    return anchor.row + start_ >= 0 && anchor.row + stop_ <= index_.page(anchor.page).anchors;
+    return anchor.row + window_.start >= 0 &&
+           anchor.row + window_.stop <= index_.page(anchor.page).anchors;
   }
   /// Then their only run, to the rows from `target` on.
   Run in_page(store::Anchor anchor, uint32_t target) const {
-    return {anchor.page, static_cast<uint32_t>(anchor.row + start_),
-            static_cast<uint32_t>(stop_ - start_), target};
+    return {anchor.page, static_cast<uint32_t>(anchor.row + window_.start),
+            static_cast<uint32_t>(window_.stop - window_.start), target};
   }
 
   Extent extent(store::Anchor anchor) const {
     const store::Page& page = index_.page(anchor.page);
     const store::Episode& episode = index_.episode(page.episode);
     return extent_of(episode.begin, episode.end, episode.closing_columns,
-                     page.first_step + anchor.row, column_, start_, stop_, pad_);
+                     page.first_step + anchor.row, window_);
   }
 
   /// Where the steps of an item stand in their episode.
-  Standing standing(store::Anchor anchor, const Extent& extent) const {
+  StandingFacts standing(store::Anchor anchor, const Extent& extent) const {
     const store::Episode& episode = index_.episode(index_.page(anchor.page).episode);
     return standing_of(extent, episode.end, episode.state);
   }
@@ -82,10 +78,7 @@ class WindowRuns {
  private:
   const store::Index& index_;
   uint32_t page_steps_;
-  size_t column_;
-  int64_t start_;
-  int64_t stop_;
-  Pad pad_;
+  PlanWindow window_;
 };
 
 // Rows [place, place + count) of a window of `length` rows are steps, those around them zeros.

@@ -69,7 +69,7 @@ inline uint64_t wrong_rows(const plan::Batch& batch) {
     const plan::BatchLayout::SharedWindow& shared = layout.windows[layout.window_of[1]];
     const int32_t length = batch.at<int32_t>(shared.lengths)[item];
     const uint64_t rows =
-        layout.packed ? static_cast<uint64_t>(length) : layout.outputs[1].length();
+        layout.packed ? static_cast<uint64_t>(length) : layout.outputs[1].window_rows;
     uint64_t before = layout.packed ? 0 : 5;  // rows in front of the anchor's
     for (uint64_t i = 0; layout.packed && i < rows; ++i) {
       before += batch.at<Row>(layout.data[1])[packed_row + i].numbers[1] < wanted.numbers[1];

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/numbers/philox.h"
-#include "plan/window.h"
+#include "plan/output.h"
 #include "store/writer.h"
 
 /// Content that has all that windows may meet, and windows at random.
@@ -30,8 +30,10 @@ class VariedContent {
       uint32_t rank = 0,
       const std::function<store::ShardOptions(store::ShardOptions)>& place = std::identity())
       : rank_(rank) {
-    const store::Schema schema(
-        {{"a", {}, base::DType::kU8}, {"b", {7}, base::DType::kU8}, {"c", {3}, base::DType::kF64}});
+    const store::Schema schema({{"a", {}, base::DType::kU8},
+                                {"b", {7}, base::DType::kU8},
+                                {"c", {3}, base::DType::kF64},
+                                {"d", {2}, base::DType::kF32}});
     store::ShardOptions options;
     options.page_steps = 4;
     options.capacity = 120;
@@ -70,7 +72,10 @@ class VariedContent {
 
   void write(store::Writer& writer, uint64_t uid, uint64_t step) const {
     const auto values = rows(uid, step);
-    const std::byte* columns[] = {values[0].data(), values[1].data(), values[2].data()};
+    std::vector<const std::byte*> columns;
+    for (const std::vector<std::byte>& value : values) {
+      columns.push_back(value.data());
+    }
     writer.append(columns, 1, {});
     REQUIRE(writer.episode_uid() == uid);
   }
@@ -96,10 +101,13 @@ inline plan::Output random_output(uint64_t round, size_t o, uint64_t capacity) {
   };
   const auto start = static_cast<int64_t>(random(24)) - 14;
   const uint64_t length = random(8) == 0 ? capacity + random(20) : 1 + random(18);
-  plan::Output output{"o" + std::to_string(o), random(3), start,
-                      start + static_cast<int64_t>(length)};
-  output.pad = static_cast<plan::Pad>(random(3));
-  return output;
+  const size_t column = random(3);
+  return {"o" + std::to_string(o), column, start, start + static_cast<int64_t>(length),
+          static_cast<plan::Pad>(random(3))};
+}
+
+inline plan::StepColumn& column_of(plan::Output& output) {
+  return std::get<plan::StepColumn>(output.source);
 }
 
 // Every step stored, offered to samplers or not.

@@ -186,7 +186,8 @@ inline void expect_same_block(const plan::Batch& batch, const std::vector<std::b
   const plan::BatchLayout& layout = *batch.layout;
   CAPTURE(at);
   for (size_t o = 0; o < layout.outputs.size(); ++o) {
-    const uint64_t bytes = layout.batch_size * layout.outputs[o].length() * layout.row_bytes[o];
+    const uint64_t bytes =
+        layout.batch_size * layout.outputs[o].delivered_rows * layout.row_bytes[o];
     if (at < layout.data[o] || at >= layout.data[o] + bytes) {
       continue;
     }
@@ -258,7 +259,7 @@ inline void expect_same_batch(store::Shard& shard, const UploadedShard& uploaded
     if (trial.ordered) {
       rows = order.launch(rows, stream);
     }
-    const gather::RowGather::Part part{source, rows};
+    const gather::RowGather::Part part{source, rows, nullptr, plan.rows()};
     gather.gather({&part, 1}, {&target, 1}, most_blocks, stream);
     stream.synchronize();
     expect_same_block(expected, block.read());

@@ -27,7 +27,7 @@ void DeviceStage::send(plan::Batch& batch) {
   } else {
     copy(batch, 0, layout_->data.front(), block->device_data());
     for (size_t o = 0; o < layout_->outputs.size(); ++o) {
-      const uint64_t used = batch.rows[layout_->window_of[o]] * layout_->row_bytes[o];
+      const uint64_t used = batch.delivered_rows(o) * layout_->row_bytes[o];
       copy(batch, layout_->data[o], layout_->data[o] + used, block->device_data());
     }
   }

@@ -168,7 +168,8 @@ void JointGather::close(bool gathered) {
     for (size_t i = 0; i < blocks_.size(); ++i) {
       targets[i] = blocks_[i]->device_data();
     }
-    const gather::RowGather::Part part{pages_, order_.launch(plan_->rows(), stream_)};
+    const gather::RowGather::Part part{pages_, order_.launch(plan_->rows(), stream_), nullptr,
+                                       plan_->rows()};
     gather_.gather({&part, 1}, {targets.data(), blocks_.size()}, UINT32_MAX, stream_);
   }
   for (const auto& block : blocks_) {

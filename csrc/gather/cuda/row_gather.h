@@ -13,7 +13,9 @@
 namespace gear::gather {
 
 /// Moves listed rows between pages, packed parcels and batch blocks: one launch for up to 32
-/// outputs of several owners, with conversions, and zeros for the rows that are not there.
+/// outputs of several owners, with conversions, and zeros for the rows that are not there. Folds
+/// are a launch each (fold_rows.h), from pages only, and of rows that a DevicePlan planned: a
+/// loader over ranks asks for none (group_loader.h).
 ///
 /// Every access is aligned whatever the width of a row: columns begin at multiples of 16, and a
 /// vector is the largest power of two up to 16 bytes that divides the row.
@@ -32,6 +34,8 @@ class RowGather {
     const std::byte* source;                 ///< page 0, or the packed rows; aligned to 64
     std::span<const plan::RowList> lists;    ///< by window
     const plan::PackedRows* rows = nullptr;  ///< of packed rows only: how they lie
+    /// By window, in the order of delivery: what kAddressed lists were made from. Folds read it.
+    std::span<const plan::RowList> planned = {};
   };
 
   /// From pages into the data of `blocks`: of one, or where the form is kAddressed of up to
@@ -54,6 +58,9 @@ class RowGather {
  private:
   class Launch;
 
+  void fold(const Part& part, std::span<std::byte* const> blocks, uint32_t most_blocks,
+            cudaStream_t stream) const;
+
   std::shared_ptr<const plan::BatchLayout> layout_;
   uint64_t page_bytes_;
   uint32_t page_steps_;
@@ -63,6 +70,8 @@ class RowGather {
   std::vector<RowMove> unpack_moves_;  // by output, from packed rows
   std::vector<RowMove> pack_moves_;    // by output, without conversion
   std::vector<bool> shared_;           // by output: an earlier one packs its rows
+  std::vector<size_t> moved_;          // outputs, all but
+  std::vector<size_t> folded_;         // those that are folded
 };
 
 }  // namespace gear::gather

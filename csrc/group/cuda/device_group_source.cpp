@@ -271,9 +271,9 @@ void DeviceGroupSource::describe(plan::Batch& batch) const {
   batch.layout = facts_.layout;
   batch.path = facts_.path;
   batch.items = options.batch_size;
-  for (size_t o = 0; o < facts_.layout->outputs.size(); ++o) {
-    const uint64_t rows = options.batch_size * facts_.layout->outputs[o].length();
-    batch.bytes += rows * shard_.layout().step_bytes[facts_.layout->outputs[o].column];
+  for (const plan::BatchLayout::ColumnOutput& output : facts_.layout->outputs) {
+    batch.bytes +=
+        options.batch_size * output.window_rows * shard_.layout().step_bytes[output.column];
   }
   for (const plan::BatchLayout::SharedWindow& shared : facts_.layout->windows) {
     batch.rows.push_back(options.batch_size * shared.window.length());

@@ -95,15 +95,8 @@ __global__ void __launch_bounds__(kParcelThreads)
     const uint32_t item = job.length.divide(number);
     const uint2 piece = job.pieces[item];
     const uint32_t i = job.length.remainder(number, item) - piece.y;
-    const bool there = i < piece.x;
-    const plan::Standing standing = plan::Standing::unpack(job.standings[item]);
-    if (job.kind == plan::Derived::kStepIndex) {
-      reinterpret_cast<int64_t*>(job.data)[row] =
-          there ? static_cast<int64_t>(standing.first + i) : 0;
-    } else {
-      reinterpret_cast<bool*>(job.data)[row] =
-          there && plan::derived_flag(job.kind, standing, i, piece.x);
-    }
+    const plan::StandingFacts standing = plan::StandingFacts::unpack(job.standings[item]);
+    plan::put_derived(job.kind, standing, i, piece.x, job.data, row);
   }
 }
 
@@ -160,7 +153,7 @@ void ParcelOpener::open(uint64_t number, const Meeting& meeting, const Said* hea
                            .data = block + derived.data,
                            .length = base::Divider(static_cast<uint32_t>(shared.window.length())),
                            .items = static_cast<uint32_t>(items),
-                           .kind = derived.output.derived};
+                           .kind = derived.kind};
     base::launch_following<derive_items>(
         parcel_blocks(items * shared.window.length(), kParcelThreads), kParcelThreads, stream,
         derive);

@@ -317,8 +317,7 @@ void ParcelSender::write(uint64_t number, const Find& find, const store::DeviceV
       const plan::BatchLayout::SharedWindow& shared = layout_->windows[first + i];
       const ParcelInbox::Window& places = places_.windows[first + i];
       longest = std::max(longest, shared.window.length());
-      job.windows[i] = {.window = {shared.window.start, shared.window.stop,
-                                   static_cast<uint32_t>(shared.window.column), shared.window.pad},
+      job.windows[i] = {.window = shared.window,
                         .pieces = places.pieces,
                         .standings = places.standings,
                         .rows = places.rows,

@@ -9,6 +9,7 @@
 #include "plan/batch.h"
 #include "select/cuda/device_sampler.h"
 #include "store/mirror/device_view.h"
+#include "store/page_layout.h"
 
 namespace gear::group {
 

@@ -262,7 +262,7 @@ void BatchAssembly::fill_derived(const plan::BatchLayout::DerivedOutput& derived
   pool_.parallel_for(parcel.parts.size(), [&](size_t p) {
     for (uint64_t i = parcel.parts.begin(p); i < parcel.parts.end(p); ++i) {
       const ParcelPiece piece = window.pieces[i];
-      plan::write_derived(derived, plan::Standing::unpack(window.standings[i]), piece.place,
+      plan::write_derived(derived, plan::StandingFacts::unpack(window.standings[i]), piece.place,
                           piece.count, parcel.places[i], *batch_);
     }
   });

@@ -16,7 +16,7 @@ namespace gear::group {
 //   probabilities f32 [n]
 //   places       u32 [n], ascending
 //   per window:  ParcelPiece [n]
-//   per window that derived outputs have: u64 [n], Standing::pack()
+//   per window that derived outputs have: u64 [n], StandingFacts::pack()
 //   mapped only, per window: u32 number of runs, u32 [parts] first run of each part of the items,
 //                ParcelRun [of them], item by item
 

@@ -229,10 +229,9 @@ void PulledItems::set_extents(size_t number) {
   uint64_t first = step;
   uint64_t last = step;
   for (size_t w = 0; w < layout_.windows.size(); ++w) {
-    const plan::Output& window = layout_.windows[w].window;
-    const plan::Extent found =
-        plan::extent_of(item.episode.begin, item.episode.end, item.episode.closing_columns, step,
-                        window.column, window.start, window.stop, window.pad);
+    const plan::PlanWindow& window = layout_.windows[w].window;
+    const plan::Extent found = plan::extent_of(item.episode.begin, item.episode.end,
+                                               item.episode.closing_columns, step, window);
     extent(number, w) = found;
     if (found.count > 0) {
       first = std::min(first, found.first);

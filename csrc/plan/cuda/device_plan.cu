@@ -231,18 +231,7 @@ __global__ void __launch_bounds__(kThreads)
     i = row;
     target = static_cast<uint64_t>(window.cu_seqlens[item]) + row;
   }
-  const bool there = i < count;
-  if (derived.kind == Derived::kStepIndex) {
-    reinterpret_cast<int64_t*>(derived.data)[target] =
-        there ? static_cast<int64_t>(planned.standing.first + i) : 0;
-  } else {
-    reinterpret_cast<bool*>(derived.data)[target] =
-        there && derived_flag(derived.kind, planned.standing, i, count);
-  }
-}
-
-PlanWindow window_of(const Output& output) {
-  return {output.start, output.stop, static_cast<uint32_t>(output.column), output.pad};
+  put_derived(derived.kind, planned.standing, i, count, derived.data, target);
 }
 
 uint32_t lane_bits_of(uint64_t length) {
@@ -322,7 +311,7 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
       lane_bits = std::max(lane_bits, lane_bits_of(length));
       WindowParameters& window = plan.windows[count++];
       window = {
-          .window = window_of(shared.window),
+          .window = shared.window,
           .lengths = reinterpret_cast<int32_t*>(block + shared.lengths),
           .mask = reinterpret_cast<bool*>(block + shared.mask),
           .cu_seqlens = reinterpret_cast<int32_t*>(block + shared.cu_seqlens),
@@ -354,12 +343,12 @@ void DevicePlan::launch(const store::DeviceView& view, store::Unit unit, uint64_
   }
   for (const BatchLayout::DerivedOutput& one : layout_->derived) {
     const BatchLayout::SharedWindow& shared = layout_->windows[one.window];
-    const uint64_t length = one.output.length();
+    const uint64_t length = shared.window.length();
     plan.windows[0] = {};
-    plan.windows[0].window = window_of(one.output);
+    plan.windows[0].window = shared.window;
     plan.windows[0].cu_seqlens = reinterpret_cast<int32_t*>(block + shared.cu_seqlens);
     plan.windows[0].length = static_cast<uint32_t>(length);
-    const DerivedParameters derived{block + one.data, one.output.derived, layout_->packed};
+    const DerivedParameters derived{block + one.data, one.kind, layout_->packed};
     derive_rows<<<blocks_for(items * length, kThreads), kThreads, 0, stream>>>(plan, derived);
     GEAR_CUDA_TRY(cudaGetLastError());
   }

@@ -7,6 +7,7 @@
 #include "base/cuda/cuda.h"
 #include "plan/batch.h"
 #include "store/mirror/device_view.h"
+#include "store/page_layout.h"
 
 namespace gear::plan {
 
@@ -30,7 +31,7 @@ struct PlanTotals {
 ///   slots() u32 [items] ──launch──► block: ids, lengths, masks or cu_seqlens, derived
 ///                                   rows(): u32 [items * length] a window
 ///
-/// Owns its memory, made once for a loader: 4 bytes a delivered row of each window. One stream:
+/// Owns its memory, made once for a loader: 4 bytes a planned row of each window. One stream:
 /// what launch() wrote is read by what follows on the same stream, and overwritten by the next.
 class DevicePlan {
  public:

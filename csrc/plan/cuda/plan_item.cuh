@@ -30,20 +30,12 @@ inline PlanTables plan_tables(const store::DeviceView& view, store::Unit unit) {
           base::Divider(static_cast<uint32_t>(view.page_steps))};
 }
 
-/// Steps [anchor + start, anchor + stop) of a column.
-struct PlanWindow {
-  int64_t start;
-  int64_t stop;
-  uint32_t column;  ///< kNoColumn: of what is derived
-  Pad pad;
-};
-
 /// An anchor with what there is of a window around it.
 struct PlannedItem {
   Extent extent{0, 0, 0};
-  Standing standing;  ///< where it is asked for
-  int64_t id = -1;    ///< of the anchor; -1: the slot holds no step, and nothing else is known
-  uint32_t page = 0;  ///< the anchor's
+  StandingFacts standing;  ///< where it is asked for
+  int64_t id = -1;         ///< of the anchor; -1: the slot holds no step, and nothing else is known
+  uint32_t page = 0;       ///< the anchor's
   uint64_t page_first = 0;
 };
 
@@ -83,8 +75,7 @@ __device__ inline PlannedItem plan_item(const PlanTables& tables, const PlanWind
     return planned;
   }
   const store::DeviceEpisode episode = tables.episodes[page.episode];
-  planned.extent = extent_of(episode.begin, episode.end, episode.closing_columns, step,
-                             window.column, window.start, window.stop, window.pad);
+  planned.extent = extent_of(episode.begin, episode.end, episode.closing_columns, step, window);
   if constexpr (kStanding) {
     planned.standing = standing_of(planned.extent, episode.end, episode.state);
   }

@@ -3,9 +3,9 @@
 from mutations.mutation import Mutation
 
 MUTATION = Mutation(
-    file="csrc/plan/window.cpp",
-    old="output.derived == Derived::kTerminated || output.derived == Derived::kIsLast;",
-    new="output.derived == Derived::kTerminated;",
+    file="csrc/plan/output.h",
+    old="return kind == Derived::kStepIndex ? window.stop - 1 : window.stop;",
+    new="return kind == Derived::kTerminated ? window.stop : window.stop - 1;",
     tests=[
         "tests/contract/test_derived.py::test_a_newest_step_is_offered_once_it_is_known_whether_it_is_the_last",
     ],

@@ -125,12 +125,10 @@ TEST_CASE("gather: steps that are converted, drawn one by one, beside others") {
   const Schema schema({{"x", {3}, DType::kU8}, {"y", {5}, DType::kU8}});
   const PageLayout pages(schema, 7);
   const std::vector<std::byte> source = random_bytes(9 * pages.page_bytes);
-  Output converted{"x", 0, 1 - int64_t{kRows}, 1};
-  converted.dtype = DType::kF32;
-  converted.scale = 0.5F;
+  const StepColumn converted{0, {1 - int64_t{kRows}, 1}, true, DType::kF32, 0.5F};
   Batch batch;
   batch.layout = std::make_shared<BatchLayout>(
-      schema, std::vector<Output>{converted, {"y", 1, 1 - int64_t{kRows}, 1}}, 1, false);
+      schema, std::vector<Output>{{"x", converted}, {"y", 1, 1 - int64_t{kRows}, 1}}, 1, false);
   batch.block = host_block(batch.layout->bytes);
   std::memset(batch.block.get(), static_cast<int>(kGuard), batch.layout->bytes);
   std::vector<std::byte> wanted = bytes_of(batch);

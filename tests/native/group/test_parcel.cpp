@@ -41,23 +41,23 @@ struct Case {
   Case(const std::vector<std::unique_ptr<VariedContent>>& all, uint64_t number)
       : contents(all), ranks(1 + number % all.size()), round(number) {
     Shard& shard = *contents[0]->shard;
-    std::vector<Output> outputs;
     for (size_t o = 0; o < 1 + random(4); ++o) {
       outputs.push_back(random_output(round, o, shard.index().num_slots()));
       if (o > 0 && random(2) == 0) {  // perhaps a shared window, or the same column twice
-        outputs[o].start = outputs[0].start;
-        outputs[o].stop = outputs[0].stop;
-        outputs[o].pad = outputs[0].pad;
+        column_of(outputs[o]).window = column_of(outputs[0]).window;
       }
-      if (outputs[o].column < 2 && random(3) == 0) {
-        outputs[o].dtype = random(2) == 0 ? gear::base::DType::kF32 : gear::base::DType::kF16;
-        outputs[o].scale = 0.25F;
+      StepColumn& of = column_of(outputs[o]);
+      if (of.column < 2 && random(3) == 0) {
+        of.dtype = random(2) == 0 ? gear::base::DType::kF32 : gear::base::DType::kF16;
+        of.scale = 0.25F;
       }
     }
+    if (random(3) == 0) {
+      outputs.emplace_back("sum", Fold{3, static_cast<uint32_t>(1 + random(9)), 0.75F});
+    }
     if (random(2) == 0) {
-      Output derived{"derived", kNoColumn, outputs[0].start, outputs[0].stop, outputs[0].pad};
-      derived.derived = static_cast<Derived>(random(3));
-      outputs.push_back(derived);
+      const auto kind = static_cast<Derived>(random(3));
+      outputs.emplace_back("derived", Standing{kind, column_of(outputs[0]).window});
     }
     items = random(30);
     layout = std::make_shared<BatchLayout>(shard.schema(), outputs, items + 1 + random(2),
@@ -116,6 +116,7 @@ struct Case {
   uint64_t counter = 0;
   uint64_t items = 0;
   uint32_t part_items = 0;
+  std::vector<Output> outputs;
   std::shared_ptr<const BatchLayout> layout;
   std::vector<uint32_t> owners;
   std::vector<gear::select::Selection> selections;  // by rank
@@ -139,7 +140,7 @@ uint64_t expect_item(const Case& given, const Batch& batch, uint32_t owner, Anch
                      float probability, uint32_t place) {
   Shard& shard = *given.contents[owner]->shard;
   const auto layout =
-      std::make_shared<BatchLayout>(shard.schema(), given.layout->outputs, 1, given.layout->packed);
+      std::make_shared<BatchLayout>(shard.schema(), given.outputs, 1, given.layout->packed);
   Batch alone = poisoned_batch(layout);
   gear::select::Selection chosen;
   chosen.add(anchor, probability);
@@ -162,7 +163,10 @@ uint64_t expect_item(const Case& given, const Batch& batch, uint32_t owner, Anch
       REQUIRE(std::memcmp(batch.at<bool>(shared.mask) + row,
                           alone.at<bool>(layout->windows[w].mask), length) == 0);
     }
-    const uint64_t bytes = alone.rows[w] * layout->row_bytes[o];
+    if (layout->outputs[o].fold) {
+      row = place;
+    }
+    const uint64_t bytes = alone.delivered_rows(o) * layout->row_bytes[o];
     REQUIRE(std::memcmp(batch.at<std::byte>(given.layout->data[o]) + row * layout->row_bytes[o],
                         alone.at<std::byte>(layout->data[o]), bytes) == 0);
   }
@@ -255,12 +259,13 @@ TEST_CASE("parcels: a batch from many ranks holds what each of them gathers alon
     REQUIRE(batch.bytes == bytes);
     for (size_t o = 0; o < layout.outputs.size(); ++o) {
       const size_t w = layout.window_of[o];
-      const uint64_t filled = batch.rows[w] * layout.row_bytes[o];
+      const uint64_t filled = batch.delivered_rows(o) * layout.row_bytes[o];
       if (layout.packed) {
         const auto last = batch.at<int32_t>(layout.windows[w].cu_seqlens)[given.items];
         REQUIRE(batch.rows[w] == static_cast<uint64_t>(last));
       }
-      const uint64_t all = layout.batch_size * layout.outputs[o].length() * layout.row_bytes[o];
+      const uint64_t all =
+          layout.batch_size * layout.outputs[o].delivered_rows * layout.row_bytes[o];
       for (uint64_t b = filled; b < all; ++b) {
         REQUIRE(batch.at<uint8_t>(layout.data[o])[b] == kPoison);
       }
@@ -380,7 +385,7 @@ TEST_CASE("packed rows: outputs of one window that show one column share its row
   const Schema schema({{"x", {3}, gear::base::DType::kU8}, {"y", {}, gear::base::DType::kF64}});
   const PageLayout pages(schema, 4);
   std::vector<Output> outputs = {{"a", 0, -1, 1}, {"b", 1, -1, 1}, {"c", 0, -1, 1}, {"d", 0, 0, 1}};
-  outputs[2].dtype = gear::base::DType::kF32;
+  column_of(outputs[2]).dtype = gear::base::DType::kF32;
   const BatchLayout layout(schema, outputs, 8, false);
   REQUIRE(layout.windows.size() == 2);
   const PackedRows packed(layout, pages, {7, 2});

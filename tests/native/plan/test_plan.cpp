@@ -23,11 +23,12 @@ using namespace gear::testing;
 namespace {
 
 // What the rows of a window are: step numbers, or -1 where there is none, in delivery order.
-std::vector<int64_t> window_of(const Episode& episode, uint64_t step, const Output& output) {
+std::vector<int64_t> window_of(const Episode& episode, uint64_t step, size_t column,
+                               const Window& window) {
   std::vector<int64_t> there;
   std::vector<int64_t> rows;
-  const uint64_t closing = episode.closing_columns >> output.column & 1;
-  for (int64_t offset = output.start; offset < output.stop; ++offset) {
+  const uint64_t closing = episode.closing_columns >> column & 1;
+  for (int64_t offset = window.start; offset < window.stop; ++offset) {
     const int64_t at = static_cast<int64_t>(step) + offset;
     const bool exists = at >= static_cast<int64_t>(episode.begin) &&
                         at < static_cast<int64_t>(episode.end + closing);
@@ -36,10 +37,10 @@ std::vector<int64_t> window_of(const Episode& episode, uint64_t step, const Outp
       there.push_back(at);
     }
   }
-  if (output.pad == Pad::kBoth) {
+  if (window.pad == Pad::kBoth) {
     return rows;
   }
-  there.insert(output.pad == Pad::kHead ? there.begin() : there.end(), rows.size() - there.size(),
+  there.insert(window.pad == Pad::kHead ? there.begin() : there.end(), rows.size() - there.size(),
                -1);
   return there;
 }
@@ -49,14 +50,15 @@ void expect_as_modelled(Shard& shard, const Batch& batch, const gear::select::Se
   const BatchLayout& layout = *batch.layout;
   const Index& index = shard.index();
   for (size_t o = 0; o < layout.outputs.size(); ++o) {
-    const Output& output = layout.outputs[o];
+    const BatchLayout::ColumnOutput& output = layout.outputs[o];
     const BatchLayout::SharedWindow& shared = layout.windows[layout.window_of[o]];
     const uint64_t step_bytes = shard.layout().step_bytes[output.column];
     uint64_t row = 0;
     for (uint64_t item = 0; item < chosen.size(); ++item) {
       const Page& page = index.page(chosen.anchors[item].page);
       const Episode& episode = index.episode(page.episode);
-      const auto window = window_of(episode, page.first_step + chosen.anchors[item].row, output);
+      const auto window = window_of(episode, page.first_step + chosen.anchors[item].row,
+                                    output.column, shared.window);
       int32_t length = 0;
       if (layout.packed) {
         REQUIRE(batch.at<int32_t>(shared.cu_seqlens)[item] == static_cast<int32_t>(row));
@@ -84,7 +86,7 @@ void expect_as_modelled(Shard& shard, const Batch& batch, const gear::select::Se
     if (layout.packed) {
       REQUIRE(batch.at<int32_t>(shared.cu_seqlens)[chosen.size()] == static_cast<int32_t>(row));
     }
-    const uint64_t all = layout.batch_size * output.length() * step_bytes;
+    const uint64_t all = layout.batch_size * output.delivered_rows * step_bytes;
     for (uint64_t b = row * step_bytes; b < all; ++b) {
       REQUIRE(batch.at<uint8_t>(layout.data[o])[b] == kPoison);
     }
@@ -139,9 +141,7 @@ TEST_CASE("plans of random windows hold what a byte-per-byte model says") {
       if (o == 0 || round % 2 == 0) {
         continue;
       }
-      outputs[o].start = outputs[0].start;  // perhaps a shared window
-      outputs[o].stop = outputs[0].stop;
-      outputs[o].pad = outputs[0].pad;
+      column_of(outputs[o]).window = column_of(outputs[0]).window;  // perhaps a shared one
     }
     gear::select::Selection chosen;
     const uint64_t items = 1 + round % 13;
@@ -177,7 +177,7 @@ TEST_CASE("the tensors of a batch lie apart, each at a multiple of 64") {
     std::vector<Part> parts = {{layout.ids, 40}, {layout.probabilities, 20}, {layout.weights, 20}};
     REQUIRE(layout.windows.size() == 2);
     for (size_t o = 0; o < 2; ++o) {
-      const uint64_t length = layout.outputs[o].length();
+      const uint64_t length = layout.outputs[o].window_rows;
       const BatchLayout::SharedWindow& shared = layout.windows[layout.window_of[o]];
       parts.push_back({layout.data[o], 5 * length * 3});
       parts.push_back({shared.lengths, 20});
@@ -239,10 +239,9 @@ TEST_CASE("the lookahead of outputs is how far the furthest reaches past its anc
   CHECK(lookahead({{"x", 0, 0, 1}}) == 0);
   CHECK(lookahead({{"x", 0, -5, 3}, {"y", 0, 4, 6}}) == 5);
   // Whether a step is the last, the next one tells.
-  Output over{"over", kNoColumn, 0, 1};
   for (const auto& [kind, reach] :
        {std::pair{Derived::kTerminated, 1}, {Derived::kIsLast, 1}, {Derived::kStepIndex, 0}}) {
-    over.derived = kind;
+    const Output over("over", Standing{kind, {0, 1}});
     CHECK(lookahead({{"x", 0, -5, -1}, over}) == static_cast<uint64_t>(reach));
   }
 }
@@ -250,7 +249,7 @@ TEST_CASE("the lookahead of outputs is how far the furthest reaches past its anc
 TEST_CASE("a batch of more bytes than addresses can name is refused, not wrapped round") {
   const Schema schema({{"x", {1 << 26}, DType::kU8}});
   Output output{"x", 0, 1 - (1 << 26), 1};
-  output.dtype = DType::kF32;
+  column_of(output).dtype = DType::kF32;
   // 2^26 rows of 2^28 bytes each: 2^10 of them are 2^64.
   expect_message<gear::base::InvalidArgument>(
       [&] { BatchLayout(schema, std::vector<Output>(1 << 10, output), 1, false); },

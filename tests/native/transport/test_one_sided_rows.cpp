@@ -66,9 +66,7 @@ LoaderOptions random_options(uint64_t round, uint64_t capacity) {
     options.outputs.push_back(random_output(round, o, capacity));
     if (o > 0 &&
         random_number(round, 10 + o, 2) == 0) {  // shares a window, or shows a column twice
-      options.outputs[o].start = options.outputs[0].start;
-      options.outputs[o].stop = options.outputs[0].stop;
-      options.outputs[o].pad = options.outputs[0].pad;
+      column_of(options.outputs[o]).window = column_of(options.outputs[0]).window;
     }
   }
   options.batch_size = 1 + random_number(round, 1, 40);

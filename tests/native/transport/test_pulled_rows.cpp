@@ -62,10 +62,10 @@ void expect_item(const Batch& batch, uint64_t i, const Batch& wanted) {
     }
   }
   for (size_t d = 0; d < layout.derived.size(); ++d) {
+    const BatchLayout::SharedWindow& shared = layout.windows[layout.derived[d].window];
     const uint64_t row = first_row(batch, layout.derived[d].window, i);
-    const int32_t length = batch.at<int32_t>(layout.windows[layout.derived[d].window].lengths)[i];
-    const uint64_t rows =
-        layout.packed ? static_cast<uint64_t>(length) : layout.derived[d].output.length();
+    const int32_t length = batch.at<int32_t>(shared.lengths)[i];
+    const uint64_t rows = layout.packed ? static_cast<uint64_t>(length) : shared.window.length();
     expect(std::memcmp(batch.at<int64_t>(layout.derived[d].data) + row,
                        wanted.at<int64_t>(wanted.layout->derived[d].data),
                        rows * sizeof(int64_t)) == 0,
@@ -78,11 +78,9 @@ LoaderOptions random_options(uint64_t round) {
   for (size_t o = 0; o < 1 + round % 3; ++o) {
     options.outputs.push_back(random_output(round, o, 120));
   }
-  gear::plan::Output number = options.outputs[0];
-  number.name = "number";
-  number.column = gear::plan::kNoColumn;
-  number.derived = gear::plan::Derived::kStepIndex;
-  options.outputs.push_back(number);
+  options.outputs.emplace_back(
+      "number",
+      gear::plan::Standing{gear::plan::Derived::kStepIndex, column_of(options.outputs[0]).window});
   options.batch_size = 1 + round * 7 % 40;
   options.packed = round % 2 == 0;
   options.prefetch = round % 3;

@@ -35,10 +35,8 @@ std::vector<Output> many_outputs(const Schema& schema) {
     outputs.push_back({schema[c].name, c, -2, 2});
     outputs.push_back({schema[c].name + "-again", c, -2, 2});
     outputs.push_back({schema[c].name + "-step", c, 0, 1});
-    Output converted{schema[c].name + "-f16", c, -2, 2};
-    converted.dtype = DType::kF16;
-    converted.scale = 1.0F / 255;
-    outputs.push_back(converted);
+    outputs.emplace_back(schema[c].name + "-f16",
+                         StepColumn{c, {-2, 2}, true, DType::kF16, 1.0F / 255});
   }
   return outputs;
 }

@@ -119,12 +119,12 @@ TEST_CASE("conversions are those of the CPU, to the bit") {
     for (const float scale : {1.0F, 1.0F / 255.0F, -2.5e-3F}) {
       std::vector<Output> outputs = all_columns(shard->schema(), -1, 2);
       for (Output& output : outputs) {
-        const DType stored = shard->schema()[output.column].dtype;
-        if (stored == dtype) {
+        auto& of = std::get<StepColumn>(output.source);
+        if (shard->schema()[of.column].dtype == dtype) {
           continue;
         }
-        output.dtype = dtype;
-        output.scale = scale;
+        of.dtype = dtype;
+        of.scale = scale;
       }
       expect_same_batch(*shard, uploaded, {outputs, 20, 20, ++round % 2 == 0}, round);
     }

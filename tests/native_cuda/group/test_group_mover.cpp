@@ -98,10 +98,7 @@ std::shared_ptr<const BatchLayout> layout_of(const World& world, bool packed) {
   }
   outputs.push_back(outputs[0]);  // a column that shares its packed rows
   outputs.back().name = "again";
-  Output step{"step", 1, 0, 1};
-  step.dtype = gear::base::DType::kF16;
-  step.scale = 0.25F;
-  outputs.push_back(step);
+  outputs.emplace_back("step", StepColumn{1, {0, 1}, true, gear::base::DType::kF16, 0.25F});
   return std::make_shared<BatchLayout>(shard.schema(), outputs, 40, packed);
 }
 

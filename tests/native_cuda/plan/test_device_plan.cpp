@@ -24,13 +24,12 @@ Output random_output(uint64_t round, size_t o, uint64_t reach) {
   };
   const auto start = static_cast<int64_t>(random(2 * reach, 0)) - static_cast<int64_t>(reach);
   const auto length = static_cast<int64_t>(1 + random(random(3, 1) == 0 ? 3 * reach : 6, 2));
-  Output output{"o" + std::to_string(o), random(3, 3), start, start + length};
-  output.pad = static_cast<Pad>(random(3, 4));
+  const Window window{start, start + length, static_cast<Pad>(random(3, 4))};
+  const std::string name = "o" + std::to_string(o);
   if (o > 0 && random(2, 5) == 0) {
-    output.derived = static_cast<Derived>(random(3, 6));
-    output.column = kNoColumn;
+    return {name, Standing{static_cast<Derived>(random(3, 6)), window}};
   }
-  return output;
+  return {name, StepColumn{random(3, 3), window}};
 }
 
 }  // namespace
@@ -58,8 +57,7 @@ TEST_CASE("what is derived of steps is that of the CPU") {
     for (const bool packed : {false, true}) {
       std::vector<Output> outputs = {{"x", 0, 0, 1}};
       for (const auto& [start, stop] : {std::pair{0, 1}, {-2, 3}, {0, 40}, {1, 2}}) {
-        outputs.push_back({"d" + std::to_string(outputs.size()), kNoColumn, start, stop});
-        outputs.back().derived = kind;
+        outputs.emplace_back("d" + std::to_string(outputs.size()), Standing{kind, {start, stop}});
       }
       expect_same_batch(*shard, uploaded, {outputs, 305, 300, packed}, 5);
     }
