@@ -34,6 +34,9 @@ OLD_NAMES = {
     r"\"\[(?:collect|ingest|select|store)\]": (
         "users know [loader], [writer], [sampler] and [buffer]"
     ),
+    r"\bSavedState\b|\bOpenShard\b|\bFileIndex\b": "IndexState, Slots, and ShardFile",
+    r"\bkNoColumn\b|\bDerived::kNone\b": "an output is a source: plan::Output",
+    r"\bvisit_s\b|\bordered_bytes_per_s\b": "three numbers: link::LinkModel",
     r"\bstd::vector<std::function<void\(\)>>(?= \w+_;)": (
         "the intake of a shard holds records: store::Intake"
     ),
