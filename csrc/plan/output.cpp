@@ -17,7 +17,7 @@ bool is_standing(const Output& output) { return std::holds_alternative<Standing>
 
 void check_fold(const Fold& fold, const std::string& name, const store::Schema& schema,
                 uint64_t capacity) {
-  const auto refuse = [&](auto... why) {
+  const auto refuse = [&](const auto&... why) {
     throw base::InvalidArgument(base::cat("[loader] output '", name, "': ", why...));
   };
   GEAR_CHECK(fold.column < schema.size());

@@ -70,8 +70,7 @@ struct Output {
   std::string name;
   Source source;
 
-  Output(std::string output_name, Source of)
-      : name(std::move(output_name)), source(std::move(of)) {}
+  Output(std::string output_name, Source of) : name(std::move(output_name)), source(of) {}
   /// Of a column, as it is stored.
   Output(std::string output_name, size_t column, int64_t start, int64_t stop, Pad pad = Pad::kBoth,
          bool time_axis = true)
