@@ -1,6 +1,8 @@
 #include "plan/output.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <set>
 
@@ -35,6 +37,14 @@ void check_fold(const Fold& fold, const std::string& name, const store::Schema& 
   }
 }
 
+// In as few digits as tell it from every other float, whatever the locale.
+std::string in_digits(float value) {
+  std::array<char, 32> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
+  GEAR_CHECK(error == std::errc());
+  return {text.data(), end};
+}
+
 std::string window_in_words(const Window& window, bool time_axis) {
   return base::cat(" [", window.start, ", ", window.stop, ") pad ", static_cast<int>(window.pad),
                    " axis ", time_axis);
@@ -45,8 +55,9 @@ std::string window_in_words(const Window& window, bool time_axis) {
 std::string in_words(const Output& output) {
   if (const auto* const column = std::get_if<StepColumn>(&output.source)) {
     return base::cat(output.name, " = column ", column->column,
-                     window_in_words(column->window, column->time_axis), " scale ", column->scale,
-                     " ", column->dtype ? base::kDTypes.name(*column->dtype) : "as stored");
+                     window_in_words(column->window, column->time_axis), " scale ",
+                     in_digits(column->scale), " ",
+                     column->dtype ? base::kDTypes.name(*column->dtype) : "as stored");
   }
   if (const auto* const standing = std::get_if<Standing>(&output.source)) {
     return base::cat(output.name, " = ", kDerived.name(standing->kind),
@@ -54,7 +65,7 @@ std::string in_words(const Output& output) {
   }
   const Fold& fold = std::get<Fold>(output.source);
   return base::cat(output.name, " = column ", fold.column, " summed over ", fold.n, " by ",
-                   fold.factor);
+                   in_digits(fold.factor));
 }
 
 void check_outputs(const std::vector<Output>& outputs, const store::Schema& schema,

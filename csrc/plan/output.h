@@ -53,7 +53,7 @@ struct Standing {
 
 /// The discounted sum of a float32 column over the anchor and the n - 1 steps behind it, as fold.h
 /// adds: one row an item, [B, shape], in a packed batch too. Steps behind the episode's end add
-/// nothing.
+/// nothing, but for a closing step that has the column, as in a window of it.
 struct Fold {
   size_t column = 0;
   uint32_t n = 1;

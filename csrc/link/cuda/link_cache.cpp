@@ -48,7 +48,7 @@ std::string link_name(int device) {
   std::array<char, 32> bus_id{};
   GEAR_CUDA_TRY(cudaDeviceGetPCIBusId(bus_id.data(), bus_id.size(), device));
   return base::cat("GPU ", gpu_name(device), " at ", bus_id.data(), " of ", host_name(),
-                   ", driver for CUDA ", base::driver_version());
+                   ", driver for CUDA ", std::to_string(base::driver_version()));
 }
 
 // Nothing where the operator's account has no place for caches.

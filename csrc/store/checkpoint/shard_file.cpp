@@ -242,13 +242,15 @@ SavedIndex ShardFile::read_index() const {
     corrupt(path, ": the index's checksum is wrong");
   }
   SavedIndex saved;
-  try {
+  uint64_t page_bytes = 0;
+  try {  // what is found by code that knows no file
     saved = decode_index(std::span(bytes).first(header_.index_bytes));
-  } catch (const base::CorruptData& error) {  // found by code that knows no file
+    page_bytes = PageLayout(Schema::parse(saved.schema_text), saved.options.page_steps).page_bytes;
+  } catch (const base::CorruptData& error) {
+    corrupt(path, ": ", error.what());
+  } catch (const base::InvalidArgument& error) {
     corrupt(path, ": ", error.what());
   }
-  const uint64_t page_bytes =
-      PageLayout(Schema::parse(saved.schema_text), saved.options.page_steps).page_bytes;
   if (page_bytes != header_.page_bytes) {
     corrupt(path, ": its pages have ", header_.page_bytes, " bytes, and its schema makes pages of ",
             page_bytes);
@@ -269,25 +271,25 @@ void ShardFile::read_pages(uint64_t nth, uint64_t count, std::byte* data,
   }
   for (uint64_t k = 0; k < count; ++k) {
     if (base::crc32c(data + k * page_bytes, page_bytes) != page_crcs_[nth + k]) {
-      throw base::CorruptData(damage(nth + k, state));
+      throw base::CorruptData(damage(nth + k, used_pages(state)[nth + k], state));
     }
   }
 }
 
 std::vector<std::string> ShardFile::damages(const IndexState& state) const {
   std::vector<std::string> found;
+  const std::vector<uint32_t> pages = used_pages(state);
   std::vector<std::byte> page(header_.pages_used > 0 ? header_.page_bytes : 0);
   for (uint64_t nth = 0; nth < header_.pages_used; ++nth) {
     if (file_.read_at(header_.pages_offset() + nth * page.size(), page) != page.size() ||
         base::crc32c(page.data(), page.size()) != page_crcs_[nth]) {
-      found.push_back(damage(nth, state));
+      found.push_back(damage(nth, pages[nth], state));
     }
   }
   return found;
 }
 
-std::string ShardFile::damage(uint64_t nth, const IndexState& state) const {
-  const uint32_t p = used_pages(state)[nth];
+std::string ShardFile::damage(uint64_t nth, uint32_t p, const IndexState& state) const {
   const Page& page = state.pages[p];
   return base::cat("[checkpoint] ", file_.path(), ": page ", p, " at byte ",
                    header_.pages_offset() + nth * header_.page_bytes, " (episode ",

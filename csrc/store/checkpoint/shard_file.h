@@ -54,7 +54,8 @@ class ShardFile {
  private:
   ShardFile(base::File file, const Manifest& manifest);
 
-  std::string damage(uint64_t nth, const IndexState& state) const;
+  // Of the `nth` page, which is `page` of the index.
+  std::string damage(uint64_t nth, uint32_t page, const IndexState& state) const;
 
   base::File file_;
   Header header_;

@@ -263,8 +263,12 @@ TEST_CASE("pull faults: a loader that waits for others is closed, and set back, 
         loader->next(kLong, batch);
         mode = fault;
         const uint64_t before = amid_read;
-        // Those in flight may be there already.
+        // Those in flight may be there already, and an interrupt may come before the first read.
         for (int number = 0; number < 8 && !next_is_interrupted(*loader); ++number) {
+        }
+        for (int tries = 0; tries < 1000 && amid_read == before; ++tries) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          next_is_interrupted(*loader);
         }
         expect(amid_read > before, "nothing was read");
         closing = true;

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -256,4 +257,19 @@ TEST_CASE("a batch of more bytes than addresses can name is refused, not wrapped
       "batches of 1 items and 1024 outputs", "2^62 bytes or more");
   const BatchLayout allowed(schema, std::vector<Output>(1 << 7, output), 1, false);
   CHECK(allowed.bytes >= uint64_t{1} << 61);
+}
+
+TEST_CASE("outputs that differ a little are told apart in words") {
+  const auto folded_by = [](float factor) {
+    Fold fold;
+    fold.n = 3;
+    fold.factor = factor;
+    return in_words(Output("x", fold));
+  };
+  CHECK(folded_by(0.9999999F) != folded_by(1.0F));
+  StepColumn one{0, {0, 1}};
+  StepColumn other = one;
+  one.scale = 0.1F;
+  other.scale = std::nextafter(0.1F, 1.0F);
+  CHECK(in_words(Output("x", one)) != in_words(Output("x", other)));
 }
