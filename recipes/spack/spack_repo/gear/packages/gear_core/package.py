@@ -14,7 +14,7 @@ class GearCore(CMakePackage, GearBuild):
     url = "https://files.pythonhosted.org/packages/source/g/gear-replay/gear_replay-0.1.0.tar.gz"
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="783a58374072e611275f2cc3d185aee044320d1fbbb4d7530632ff5651e8bb45")
+    version("0.1.0", sha256="2eedc6e96cf04aa7fa6827887ff4852bd5f0271a5781de5d3b2f04e6c33b81f8")
 
     def cmake_args(self):
         options = {**self.gear_options(), "GEAR_BUILD_PYTHON": "OFF"}
