@@ -247,6 +247,23 @@ def test_numbers_that_no_buffer_has_are_refused(tmp_path: Path) -> None:
                 checkpoint.inspect(path)
 
 
+def test_pages_larger_than_any_are_refused_with_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "replay"
+    schema = gear.Schema([gear.Column("x", (1000, 1), "uint8")])
+    with gear.ReplayBuffer(schema, 32768, page_steps=32768) as buffer:
+        buffer.save(path)
+    shard = max(path.iterdir(), key=lambda p: p.stat().st_size)
+    whole, manifest = shard.read_bytes(), (path / "MANIFEST").read_text()
+    assert whole.count(b"1000,1") == 1
+    (index_bytes,) = struct.unpack_from("<Q", whole, 16)
+    pages_at = -(-(64 + index_bytes) // 4096) * 4096
+    rewrite(path, shard, bytearray(whole.replace(b"1000,1", b"999999")), pages_at, manifest)
+    with pytest.raises(gear.CorruptData, match=shard.name):
+        gear.ReplayBuffer.load(path)
+    with pytest.raises(gear.CorruptData, match=shard.name):
+        checkpoint.inspect(path)
+
+
 def test_an_order_of_pages_that_no_writers_make_is_refused(tmp_path: Path) -> None:
     """One page in another's place: none of the buffer, a free one, one twice, or too early."""
     path = tmp_path / "replay"
