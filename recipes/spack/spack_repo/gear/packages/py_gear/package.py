@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="2eedc6e96cf04aa7fa6827887ff4852bd5f0271a5781de5d3b2f04e6c33b81f8")
+    version("0.1.0", sha256="96fe1127aae85830b6df8f8a51779878274fa8817357c966aa7177e283b58b82")
 
     variant("c10d", default=False, description="gear_mpi: torch.distributed over MPI")
     variant("deepspeed", default=False, description="DeepSpeed beside it")
