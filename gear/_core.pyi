@@ -347,6 +347,7 @@ class LoaderOptions:
         nccl: bool,
         timeout_s: typing.SupportsFloat | typing.SupportsIndex | None,
         pull: bool,
+        normalize: str = "batch",
     ) -> None: ...
 
 class Collector:
@@ -549,4 +550,4 @@ def verbs_transport(
 
 def version() -> str: ...
 
-CHECKPOINT_FORMAT: int = 3
+CHECKPOINT_FORMAT: int = 4

@@ -354,7 +354,9 @@ def _check_pull(remote: str | None, peers: _core.Peers | None) -> None:
 
 def _law_of(sampler: Sampler) -> dict[str, Any]:
     """What the core is told of a sampler, without beta, which may change while it runs."""
+    normalize = getattr(sampler, "normalize", "batch")
     return {
+        **({} if normalize == "batch" else {"normalize": normalize}),  # as older states have it
         "policy": sampler.policy,
         "unit": sampler.unit,
         "alpha": check_between("[sampler] alpha", getattr(sampler, "alpha", 0.0), most=MOST_ALPHA),

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from gear.errors import InvalidArgument
 
-MOST_ALPHA = 4.0  # p^alpha has 24 bits below 1: beyond it, priorities below 1/64 are drawn alike
+MOST_ALPHA = 4.0  # beyond it, priorities below 1/1000 of the largest are drawn alike: see Weighted
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,45 @@ class Uniform(Sampler):
 class Weighted(Sampler):
     """With replacement, P(i) = p_i^alpha / sum p^alpha (Schaul et al., arXiv:1511.05952).
 
-    ``batch.weights`` are (N P(i))^-beta divided by their maximum over the batch. O(log N) a draw
-    and an update.
+    ``batch.weights`` are (N P(i))^-beta divided by their maximum over the batch, or over everything
+    that may be drawn. O(log N) a draw and an update.
+
+    What counts is how priorities compare: the same factor on all of them changes no probability by
+    more than 2^-20 of itself, and a power of two with alpha 1 changes no draw. A priority of 0 is
+    never drawn, whatever alpha; where all are 0, `Loader.__next__` raises `InvalidArgument` (where
+    a GPU draws, in a later call, and batches before it have probability and weight 0). For TD
+    errors add a small number, as `gear train` adds 1e-6: an error that vanished once would never
+    be looked at again.
+
+    Weights are integers of 40 bits beside that of the largest priority seen so far (of one less for
+    each doubling of the capacity beyond 8 M steps a rank). So p^alpha is exact to 2^-20 of itself
+    down to 2^-20 of the largest, and what is above 0 but below 2^-40 of it is drawn as often as
+    2^-40: ``stats()["saturated_weights"]`` counts these. Where the largest p^alpha passes a power
+    of two, the append or update that raised it computes all weights anew, O(capacity).
 
     Args:
         alpha: 0 is uniform, 1 is proportional to the priority; at most `MOST_ALPHA`.
         beta: 0 corrects nothing, 1 corrects the bias fully; `Loader.beta` changes it while running.
+        normalize: by whose largest (N P(i))^-beta ``batch.weights`` are divided: ``"batch"``, that
+            of the batch, of all ranks' together; or ``"buffer"``, that of everything that may be
+            drawn, so that a step's weight does not depend on what it is drawn with. The second
+            costs O(log N) more an update.
+
+    Raises:
+        InvalidArgument: another ``normalize``.
     """
 
     policy: ClassVar[str] = "weighted"
     alpha: float = 0.6
     beta: float = 0.4
+    normalize: str = field(default="batch", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.normalize not in ("batch", "buffer"):
+            raise InvalidArgument(
+                f"[sampler] normalize {self.normalize!r}: 'batch' and 'buffer' are allowed"
+            )
 
 
 @dataclass(frozen=True)

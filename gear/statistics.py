@@ -14,7 +14,10 @@ class BufferStats(TypedDict):
         steps_sampled: draws that were delivered; a step counts each time. Over a group a draw
             counts on the rank that stores the step, or, where GPUs select, on the one that asked.
         stale_updates: priorities set for steps that had been evicted.
-        saturated_weights: priorities that were too large for a weight, and were cut.
+        max_priority: the largest of a step so far, which steps without one get; 0: none above 0
+            yet, and they get 1.
+        saturated_weights: priorities above 0 that were too small beside the largest for a weight
+            of their own: see `Weighted`.
     """
 
     steps: int

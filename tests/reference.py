@@ -112,7 +112,8 @@ class Buffer:
         self.evict = evict
         self.episodes: list[Episode] = []  # creation order
         self.lookahead = 0
-        self.max_priority = 1.0
+        self.max_priority = 0.0  # none was seen
+        self.max_weight = 0.0  # of episodes
         self.num_created = 0
         self.num_filled = 0
 
@@ -127,7 +128,7 @@ class Buffer:
     ) -> None:
         if episode.end % self.page_steps == 0:
             self._begin_a_page(episode)
-        stored = self.max_priority if priority is None else float(np.float32(priority))
+        stored = (self.max_priority or 1.0) if priority is None else float(np.float32(priority))
         self.max_priority = max(self.max_priority, stored)
         episode.values[episode.end] = {name: np.array(value) for name, value in values.items()}
         episode.priorities[episode.end] = stored
@@ -147,6 +148,7 @@ class Buffer:
             episode.closing = {name: np.array(value) for name, value in final.items()}
         episode.state = "terminated" if terminated else "truncated"
         episode.weight = weight
+        self.max_weight = max(self.max_weight, weight or 0.0)
         if episode.begin == episode.end:
             self.episodes.remove(episode)
 

@@ -35,6 +35,11 @@ OLD_NAMES = {
         "users know [loader], [writer], [sampler] and [buffer]"
     ),
     r"\bSavedState\b|\bOpenShard\b|\bFileIndex\b": "IndexState, Slots, and ShardFile",
+    r"\bweight_limit\b|\bkMaxWeight\b|\bkWeightFractionBits\b|\bthrow_too_heavy\b": (
+        "weights follow the largest priority: store::WeightScale"
+    ),
+    r"\bpriority_units\b": "store::summed",
+    r"\braise_max_priority\b": "Index::raise_largest",
     r"\bkNoColumn\b|\bDerived::kNone\b": "an output is a source: plan::Output",
     r"\bvisit_s\b|\bordered_bytes_per_s\b": "three numbers: link::LinkModel",
     r"\bstd::vector<std::function<void\(\)>>(?= \w+_;)": (

@@ -76,15 +76,16 @@ LoaderOptions make_options(const store::Shard& shard, const std::vector<OutputTu
                            const std::string& policy, const std::string& unit, uint64_t seed,
                            double alpha, double beta, bool shuffle, bool drop_last, int device,
                            const std::string& path, const std::string& locality, bool nccl,
-                           std::optional<double> timeout_s, bool pull) {
+                           std::optional<double> timeout_s, bool pull,
+                           const std::string& normalize) {
   shard.check_draws("loader");
   return {{shard,
            {make_outputs(shard.schema(), outputs),
             batch_size,
             packed,
             prefetch,
-            {select::kPolicies.parse(policy), store::kUnits.parse(unit), seed, alpha, beta, shuffle,
-             drop_last},
+            {select::kPolicies.parse(policy), store::kUnits.parse(unit), seed, alpha, beta,
+             select::kNormalizations.parse(normalize), shuffle, drop_last},
             device,
             plan::kPaths.parse(path)}},
           {group::kLocalities.parse(locality), nccl, timeout_s},
@@ -345,7 +346,7 @@ void register_collect(py::module_& module) {
            py::arg("batch_size"), py::arg("packed"), py::arg("prefetch"), py::arg("policy"),
            py::arg("unit"), py::arg("seed"), py::arg("alpha"), py::arg("beta"), py::arg("shuffle"),
            py::arg("drop_last"), py::arg("device"), py::arg("path"), py::arg("locality"),
-           py::arg("nccl"), py::arg("timeout_s"), py::arg("pull"));
+           py::arg("nccl"), py::arg("timeout_s"), py::arg("pull"), py::arg("normalize") = "batch");
   py::class_<PyCollector>(module, "Collector")
       .def(py::init<std::shared_ptr<store::Shard>, const LoaderOptions&,
                     std::optional<std::shared_ptr<BufferPeers>>>(),

@@ -115,9 +115,12 @@ py::list episodes(store::Shard& shard) {
   with_settled(shard, [&](const store::Index& index) {
     for (uint32_t e = index.state().oldest; e != store::kNone; e = index.episode(e).newer) {
       const store::Episode& episode = index.episode(e);
-      EpisodeRow row{
-          episode.uid, episode.begin, episode.end, episode.state, store::episode_priority(episode),
-          {}};
+      EpisodeRow row{episode.uid,
+                     episode.begin,
+                     episode.end,
+                     episode.state,
+                     store::episode_priority(index.state(), episode),
+                     {}};
       for (uint32_t p = episode.head; p != store::kNone; p = index.page(p).next) {
         const store::Page& page = index.page(p);
         const uint64_t steps = std::min<uint64_t>(page.rows, episode.end - page.first_step);

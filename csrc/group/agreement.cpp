@@ -61,6 +61,16 @@ Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, cons
     }
     exchange(terms, error, offer_bytes, offer, offers);
   }
+  if (!offers_compare()) {
+    {
+      const EndDraw end(shard_);
+    }
+    {
+      const auto lock = shard_.lock_between_draws();
+      raise_largest();
+    }
+    exchange(terms, error, offer_bytes, offer, offers);
+  }
   EndDraw end(shard_);
   check_same_beta();
   if (error) {
@@ -76,10 +86,23 @@ Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, cons
   }
   end.release();
   const auto lock = shard_.lock();
-  for (const Ready& one : ranks_) {
-    shard_.index().raise_max_priority(one.largest);
-  }
+  raise_largest();
   return Round::kDrawn;
+}
+
+// Whether what all ranks offer is by one scale, if that matters.
+bool Agreement::offers_compare() const {
+  return updates_ == Updates::kByCaller || sampler_.policy != select::Policy::kWeighted ||
+         std::ranges::all_of(ranks_, [&](const Ready& one) {
+           return one.largest == ranks_[0].largest &&
+                  one.largest_weight == ranks_[0].largest_weight;
+         });
+}
+
+void Agreement::raise_largest() const {
+  for (const Ready& one : ranks_) {
+    shard_.index().raise_largest(one.largest, one.largest_weight);
+  }
 }
 
 void Agreement::check_all_can() const {
@@ -158,7 +181,7 @@ Agreement::Ready Agreement::begin(const Terms& terms, std::exception_ptr& error,
               flag(shard_.rate_limiter().active(), Ready::kLimited) |
               flag(terms.out_of_time, Ready::kOutOfTime) | flag(no_memory, Ready::kNoMemory) |
               flag(error && !no_memory, Ready::kFailed),
-          index.state().max_priority, terms.beta};
+          index.state().max_priority, index.state().max_weight, 0, terms.beta};
 }
 
 }  // namespace gear::group

@@ -44,11 +44,12 @@ class Agreement {
 
   /// Collective. On kDrawn, which is the same on all ranks, `offers` holds those of all, by rank,
   /// of `offer_bytes` each, and the shard's draw is out: EndDraw. The largest priority seen so far,
-  /// which new steps get, is that of all ranks then. On any other outcome no draw is out. Where a
-  /// rank has no memory, it throws its error, the others an OutOfMemory that names it, and all may
-  /// go on; where a rank failed otherwise, as its GPU did, the others throw a TransportError.
-  /// Throws InvalidArgument, on all ranks alike, where their betas differ, and all may go on; and,
-  /// before anything is sent, in a thread whose draw is out.
+  /// which new steps get, is that of all ranks then; by weight, it is before what they offer. On
+  /// any other outcome no draw is out. Where a rank has no memory, it throws its error, the others
+  /// an OutOfMemory that names it, and all may go on; where a rank failed otherwise, as its GPU
+  /// did, the others throw a TransportError. Throws InvalidArgument, on all ranks alike, where
+  /// their betas differ, and all may go on; and, before anything is sent, in a thread whose draw is
+  /// out.
   Round agree(const Terms& terms, uint64_t offer_bytes, const MakeOffer& offer,
               std::vector<std::byte>& offers);
 
@@ -66,11 +67,15 @@ class Agreement {
     };
 
     uint32_t flags;
-    float largest;  ///< priority seen so far
+    float largest;         ///< priority of steps seen so far
+    float largest_weight;  ///< and of episodes' own
+    uint32_t zero;         ///< no indeterminate bytes on the wire
     double beta;
   };
 
   void check_same_beta() const;
+  bool offers_compare() const;
+  void raise_largest() const;
   void check_all_can() const;
 
   void exchange(const Terms& terms, std::exception_ptr& error, uint64_t offer_bytes,

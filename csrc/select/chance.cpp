@@ -64,9 +64,12 @@ size_t Independent::scan(const base::RangePart& part, uint64_t first, uint32_t s
         base::philox_scan(seed_, kDraws, first_ + number, std::min(kAtOnce, some - done), part.low,
                           part.high, {which.data(), hi.data(), lo.data()});
     for (size_t i = 0; i < found; ++i) {
-      const uint64_t offset = base::scale_to({hi[i], lo[i]}, part.all) - part.begin;
+      const base::Draw128 draw{hi[i], lo[i]};
+      const uint64_t offset = base::scale_to(draw, part.all) - part.begin;
       numbers[kept] = static_cast<uint32_t>(number + which[i]);
-      offsets[kept] = offset;
+      offsets[kept] = part.places == part.size
+                          ? offset
+                          : base::scale_to(base::fraction_of(draw, part.all), part.places);
       kept += offset < part.size ? 1 : 0;
     }
   }

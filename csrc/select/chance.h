@@ -35,7 +35,7 @@ class Chance {
   /// Of that batch, where its items from number `first` on fall. Not of an epoch in order.
   virtual void targets(uint64_t first, std::span<uint64_t> targets) const = 0;
   /// Of its items [first, first + some), those that fall on `part`: their numbers, ascending, and
-  /// how far into it they fall; each with room for one more than `some`. Returns how many.
+  /// on which of its places they fall; each with room for one more than `some`. Returns how many.
   virtual size_t scan(const base::RangePart& part, uint64_t first, uint32_t some, uint32_t* numbers,
                       uint64_t* offsets) const = 0;
 

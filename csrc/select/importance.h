@@ -9,8 +9,8 @@ namespace gear::select {
 ///
 ///   weights[i] = (probabilities[i] / least)^-beta
 ///
-/// `least`: the smallest probability of the batch, over all ranks that share it. A beta of 0
-/// gives 1.
+/// `least`: the smallest probability of the batch, over all ranks that share it; or of all that may
+/// be drawn: then the weights do not depend on what else is in the batch. A beta of 0 gives 1.
 void set_importance(double beta, float least, std::span<const float> probabilities,
                     std::span<float> weights);
 

@@ -46,6 +46,11 @@ void check_options(const SamplerOptions& options) {
   }
 }
 
+void throw_weightless() {
+  throw base::InvalidArgument(
+      "[sampler] every priority is 0, which is never drawn: give some step a priority above 0");
+}
+
 Law::Law(const SamplerOptions& options) : options_(options) {
   check_options(options);
   chance_ = chance_of(options);

@@ -14,13 +14,20 @@ enum class Policy : uint8_t { kUniform, kWeighted, kSequential, kFifo, kLifo, kT
 inline constexpr base::Names<Policy, 6> kPolicies{
     "[sampler] policy", {"uniform", "weighted", "sequential", "fifo", "lifo", "topk"}};
 
+/// By whose largest importance weight the others are divided: that of the batch, or of all that may
+/// be drawn.
+enum class Normalize : uint8_t { kBatch, kBuffer };
+inline constexpr base::Names<Normalize, 2> kNormalizations{"[sampler] normalize",
+                                                           {"batch", "buffer"}};
+
 struct SamplerOptions {
   Policy policy = Policy::kUniform;
   store::Unit unit = store::Unit::kStep;
   uint64_t seed = 0;
-  double alpha = 0.6;      // kWeighted: P(i) proportional to priority^alpha
-  double beta = 0.4;       // kWeighted: importance weights (N P(i))^-beta / max
-  bool shuffle = true;     // kSequential
+  double alpha = 0.6;                       // kWeighted: P(i) proportional to priority^alpha
+  double beta = 0.4;                        // kWeighted: importance weights (N P(i))^-beta / max
+  Normalize normalize = Normalize::kBatch;  // kWeighted: whose max that is
+  bool shuffle = true;                      // kSequential
   bool drop_last = false;  // kSequential: leave out an epoch's last batch when it is short
   /// Steps past the anchor that the loader's outputs reach: those of an open episode are drawn only
   /// when so many follow.
@@ -58,6 +65,10 @@ class Law {
 
   const SamplerOptions& options() const { return options_; }
   bool is_weighted() const { return options_.policy == Policy::kWeighted; }
+  /// Whether its importance weights need the least probability of all that may be drawn.
+  bool needs_least_of_all() const {
+    return is_weighted() && options_.normalize == Normalize::kBuffer;
+  }
   /// Null: it takes the first items of an order, which leaves nothing to chance.
   Chance* chance() const { return chance_.get(); }
   /// The chance of kSequential; null for others.
@@ -79,6 +90,9 @@ class Law {
   std::unique_ptr<Chance> chance_;
   uint64_t changes_ = 0;
 };
+
+/// Where steps may be drawn, but each has priority 0: throws InvalidArgument.
+[[noreturn]] void throw_weightless();
 
 /// Throws InvalidArgument as Law.
 void check_options(const SamplerOptions& options);

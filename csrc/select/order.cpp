@@ -166,7 +166,8 @@ void Order::scan_episodes(const store::Index& index, uint64_t count,
   for (uint32_t e = index.state().oldest; e != store::kNone; e = index.episode(e).newer) {
     const store::Episode& episode = index.episode(e);
     if (index.drawables().drawable(e)) {
-      offer({key_of(store::episode_priority(episode)), {episode.head, 0}}, count, heap);
+      offer({key_of(store::episode_priority(index.state(), episode)), {episode.head, 0}}, count,
+            heap);
     }
   }
 }

@@ -27,6 +27,8 @@ Sampler::Sampler(const SamplerOptions& options, store::Index& index)
 
 void Sampler::select(store::Index& index, uint64_t count, Selection& out) {
   out.unit = law_.options().unit;
+  const bool of_all = law_.needs_least_of_all();
+  const float least_of_all = of_all ? space_.least(static_cast<double>(space_.total(index))) : 0.0F;
   if (law_.chance() != nullptr) {
     draw(index, count, out);
   } else {
@@ -37,7 +39,9 @@ void Sampler::select(store::Index& index, uint64_t count, Selection& out) {
     }
   }
   if (law_.is_weighted() && out.size() > 0) {
-    const float least = *std::min_element(out.probabilities.begin(), out.probabilities.end());
+    const float least = of_all
+                            ? least_of_all
+                            : *std::min_element(out.probabilities.begin(), out.probabilities.end());
     set_importance(law_.beta(), least, out.probabilities, out.weights);
   }
 }
@@ -48,8 +52,12 @@ void Sampler::draw(store::Index& index, uint64_t count, Selection& out) {
   while (out.size() < count) {
     const uint64_t wanted = withdraws ? 1 : count - out.size();
     const uint64_t total = space_.total(index);
+    if (total == 0 && out.size() == 0 && law_.is_weighted() &&
+        counted(law_.options(), index).total() > 0) {
+      throw_weightless();
+    }
     const uint64_t items = law_.chance()->next(total, space_.version(index), wanted);
-    add(index, items, total, out);
+    add(index, items, static_cast<double>(total), out);
     if (withdraws && items > 0) {
       index.mark_sampled(out.anchors.back(), out.unit);
     } else {
@@ -61,7 +69,7 @@ void Sampler::draw(store::Index& index, uint64_t count, Selection& out) {
   }
 }
 
-void Sampler::add(const store::Index& index, uint64_t items, uint64_t total, Selection& out) {
+void Sampler::add(const store::Index& index, uint64_t items, double total, Selection& out) {
   const Epoch* epoch = law_.epoch();
   if (items > 0 && epoch != nullptr && !epoch->shuffles()) {
     in_order_.add(index, space_.version(index), epoch->first(), items, one_of(total), out);

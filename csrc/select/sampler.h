@@ -26,7 +26,7 @@ class Sampler {
 
  private:
   void draw(store::Index& index, uint64_t count, Selection& out);
-  void add(const store::Index& index, uint64_t items, uint64_t total, Selection& out);
+  void add(const store::Index& index, uint64_t items, double total, Selection& out);
 
   Law law_;
   Space space_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "base/threads/prefetch.h"
 
@@ -15,11 +16,19 @@ constexpr size_t kHitsAtOnce = 256;  // what they hit stays in the nearest cache
 Space::Space(const SamplerOptions& options, store::Index& index)
     : steps_(drawable_steps(options, index)) {
   if (options.policy == Policy::kWeighted) {
-    weights_ = steps_ ? steps_->weights(options.alpha) : index.head_weights(options.alpha);
+    const bool with_least = options.normalize == Normalize::kBuffer;
+    weights_ = steps_ ? steps_->weights(options.alpha, with_least)
+                      : index.head_weights(options.alpha, with_least);
   }
 }
 
-void Space::add(const store::Index& index, std::span<const uint64_t> targets, uint64_t all,
+float Space::least(double all) const {
+  const uint64_t weight = weights_->least->least();
+  return weight > 0 ? static_cast<float>(static_cast<double>(weight) * (1.0 / all))
+                    : std::numeric_limits<float>::infinity();
+}
+
+void Space::add(const store::Index& index, std::span<const uint64_t> targets, double all,
                 Selection& out) const {
   const size_t first = out.extend(targets.size());
   resolve(index, targets, all, out.anchors.data() + first, out.probabilities.data() + first);
@@ -36,11 +45,11 @@ void Space::find(const store::SumTree& tree, std::span<const uint64_t> targets, 
   }
 }
 
-void Space::resolve(const store::Index& index, std::span<const uint64_t> targets, uint64_t all,
+void Space::resolve(const store::Index& index, std::span<const uint64_t> targets, double all,
                     store::Anchor* anchors, float* probabilities) const {
   const store::SumTree& items = tree(index);
   if (weights_) {
-    const double scale = 1.0 / static_cast<double>(all);
+    const double scale = 1.0 / all;
     find(items, targets, [&](size_t first, std::span<const store::SumTree::Hit> hits) {
       for (size_t i = 0; i < hits.size(); ++i) {
         const auto leaf = static_cast<uint32_t>(hits[i].leaf);
@@ -65,11 +74,10 @@ void Space::resolve(const store::Index& index, std::span<const uint64_t> targets
   });
 }
 
-float Space::probability(const store::Index& index, store::Anchor anchor, uint64_t all) const {
+float Space::probability(const store::Index& index, store::Anchor anchor, double all) const {
   if (weights_) {
     const uint64_t leaf = steps_ ? index.slot(anchor) : anchor.page;
-    return static_cast<float>(static_cast<double>((*weights_)[leaf]) *
-                              (1.0 / static_cast<double>(all)));
+    return static_cast<float>(static_cast<double>(weights_->sums[leaf]) * (1.0 / all));
   }
   const bool in_it = steps_ ? steps_->contains(anchor) : tree(index)[anchor.page] != 0;
   return in_it ? one_of(all) : 0.0F;

@@ -38,7 +38,7 @@ struct Episode {
   uint64_t begin = 0;
   uint64_t end = 0;
   uint64_t closing_columns = 0;  // bit c: the closing step has column c; 0: no closing step
-  uint64_t priority_sum = 0;     // of the stored steps, in 2^-24
+  uint64_t priority_sum = 0;     // of the stored steps, as weights: IndexState::sum_scale
   double weight = -1.0;          // the episode's own priority; negative: mean of its steps'
   uint32_t head = kNone;         // first and last stored page
   uint32_t tail = kNone;

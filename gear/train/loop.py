@@ -27,6 +27,8 @@ from gear.train.tasks.seeding import (
     seed_generators,
 )
 
+LEAST_PRIORITY = 1e-6  # of an error that vanished: 0 would never be drawn again
+
 
 def check_finite(learned: Mapping[str, float], step: int) -> None:
     """Raises InvalidArgument unless all that was learned with up to this step are numbers."""
@@ -190,7 +192,7 @@ class Learner:
         if self._weighted:
             called = time.perf_counter()
             try:
-                self.buffer.update(batch.ids, errors)
+                self.buffer.update(batch.ids, errors + LEAST_PRIORITY)
             except gear.InvalidArgument:  # no priorities: say what they come from
                 check_finite(self.algorithm.peek(), self.steps)
                 raise

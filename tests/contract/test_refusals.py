@@ -208,6 +208,7 @@ SAMPLERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: gear.Weighted(beta="x"), r"beta 'x'.*number"),
     (lambda: gear.Weighted(alpha=100), r"alpha 100: a number from 0 to 4 "),
     (lambda: gear.Weighted(alpha="x"), r"alpha 'x'.*number"),
+    (lambda: gear.Weighted(normalize="all"), r"normalize 'all'.*'batch'.*'buffer'"),
 ]
 
 

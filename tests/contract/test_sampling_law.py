@@ -156,15 +156,15 @@ def test_beta_can_be_annealed(world: World) -> None:
         np.testing.assert_allclose(batch.weights, expected, rtol=1e-5)
 
 
-def test_alpha_zero_is_uniform_and_zero_priorities_keep_a_chance(tier) -> None:
+def test_alpha_zero_is_uniform_over_all_but_priorities_of_zero(tier) -> None:
     with tier.buffer(SCHEMA, 64) as buffer:
         with buffer.writer() as writer:
             writer.extend(x=np.arange(8, dtype=np.int32), priority=np.arange(8, dtype=np.float32))
         with buffer.loader(
             100, sampler=gear.Weighted(alpha=0.0, beta=1.0), framework="numpy"
         ) as loader:
-            np.testing.assert_array_equal(next(loader).probabilities, np.float32(1 / 8))
-        buffer.update(buffer.episodes()[0].ids, np.zeros(8, np.float32))
+            np.testing.assert_array_equal(next(loader).probabilities, np.float32(1 / 7))
+        buffer.update(buffer.episodes()[0].ids, np.full(8, 1e-20, np.float32))
         with buffer.loader(
             1000, sampler=gear.Weighted(alpha=1.0, beta=1.0), framework="numpy"
         ) as loader:

@@ -131,17 +131,17 @@ def test_files_of_another_checkpoint(saved: Path, tmp_path: Path) -> None:
 def test_a_newer_format_is_refused_by_its_number(saved: Path) -> None:
     manifest = saved / "MANIFEST"
     whole = manifest.read_text()
-    body = whole[: whole.index("end ")].replace("gear-checkpoint 1", "gear-checkpoint 4")
+    body = whole[: whole.index("end ")].replace("gear-checkpoint 1", "gear-checkpoint 5")
     manifest.write_text(f"{body}end {crc32c(body.encode()):08x}\n")
-    with pytest.raises(gear.CorruptData, match=r"MANIFEST.*format 4 is newer than format 3"):
+    with pytest.raises(gear.CorruptData, match=r"MANIFEST.*format 5 is newer than format 4"):
         gear.ReplayBuffer.load(saved)
     manifest.write_text(whole)
     shard = max(files(saved), key=lambda p: p.stat().st_size)
     newer = bytearray(shard.read_bytes())
-    newer[8:12] = struct.pack("<I", 4)
+    newer[8:12] = struct.pack("<I", 5)
     newer[60:64] = struct.pack("<I", crc32c(newer[:60]))
     shard.write_bytes(newer)
-    with pytest.raises(gear.CorruptData, match=rf"{shard.name}.*format 4 is newer than format 3"):
+    with pytest.raises(gear.CorruptData, match=rf"{shard.name}.*format 5 is newer than format 4"):
         gear.ReplayBuffer.load(saved)
 
 

@@ -149,6 +149,7 @@ class ModelShard:
             self.model.update_step(anchor[0].uid, anchor[1], priority)
         else:
             anchor[0].weight = priority
+            self.model.max_weight = max(self.model.max_weight, priority)
 
 
 def closing(number: int | None) -> dict[str, np.ndarray] | None:

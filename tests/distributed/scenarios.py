@@ -102,6 +102,7 @@ SCENARIOS = [
     Scenario("weighted-off", Weighted(alpha=1.0, beta=1.0), tier="shared", locality="off"),
     Scenario("weighted-mapped", Weighted(), tier="shared", story=EMPTY_RANK, prefetch=3),
     Scenario("weighted-packed", Weighted(alpha=0.9, beta=0.5), packed=True, story=EMPTY_RANK),
+    Scenario("weighted-by-all", Weighted(normalize="buffer"), story=MOVING, several_nodes=True),
     Scenario("weighted-evict", Weighted(), evict="lowest_priority", story=MOVING, prefetch=0),
     Scenario("weighted-nodes", Weighted(), batch_size=20, several_nodes=True, story=EMPTY_RANK),
     Scenario("weighted-episodes", Weighted(unit="episode"), SEQUENCES, packed=True, story=MOVING),

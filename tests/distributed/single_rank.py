@@ -24,7 +24,6 @@ Arrays = dict[str, np.ndarray]
 EPISODE_BIT = 1 << 62
 SLOT_MASK = (1 << 32) - 1
 LAST = 1 << 40  # place of a page that no id names
-HIGH = 1e5  # priority above those that pages are ordered by
 
 
 def arrays_of(batch: Any, packed: bool) -> Arrays:
@@ -104,30 +103,34 @@ class AllRanks:
         buffer = gear.ReplayBuffer(
             SCHEMA, len(pages) * page_steps, page_steps=page_steps, evict="lowest_priority"
         )
+        # The largest priority of steps and of episodes is that which the ranks have seen.
+        seen = max(shard.model.max_priority for shard in self.shards) or 1.0
+        weight = max(shard.model.max_weight for shard in self.shards)
         # One step a page; of which the first to be evicted lies where the first page belongs.
         with buffer.writer() as writer:
             for _ in pages:
-                writer.append(priority=HIGH, **numbered.rows(np.array(0)))
-                writer.end_episode()
+                writer.append(priority=seen, **numbered.rows(np.array(0)))
+                writer.end_episode(weight=weight)
         ids = np.concatenate([episode.ids for episode in buffer.episodes()])
         by_place = sorted(range(len(pages)), key=pages.__getitem__)
         page_of_turn = np.argsort(by_place)  # where the page lies that is written as the t-th
         at_page = {int(i & SLOT_MASK) // page_steps: i for i in ids}
         buffer.update(
-            np.array([at_page[page] for page in page_of_turn.tolist()]),
-            np.arange(len(pages)),
+            np.array([at_page[page] | EPISODE_BIT for page in page_of_turn.tolist()]),
+            np.arange(len(pages)) / len(pages) * (seen / 2),
         )
-        self._write_all(buffer)
+        self._write_all(buffer, seen)
         return buffer
 
-    def _write_all(self, buffer: gear.ReplayBuffer) -> None:
+    def _write_all(self, buffer: gear.ReplayBuffer, high: float) -> None:
+        """`high`: a priority above those that pages are ordered by."""
         self.writers = []  # open episodes stay open as long as their writers live
         for _, episode in self.episodes():
             writer = buffer.writer()
             self.writers.append(writer)
             steps = range(episode.begin, episode.end)
             numbers = np.array([episode.values[step]["number"] for step in steps])
-            writer.extend(priority=np.full(len(steps), HIGH), **numbered.rows(numbers))
+            writer.extend(priority=np.full(len(steps), high), **numbered.rows(numbers))
             if episode.ended:
                 writer.end_episode(terminated=episode.state == "terminated", final=episode.closing)
         for (_, episode), stored in zip(self.episodes(), buffer.episodes(), strict=True):

@@ -70,6 +70,9 @@ class GroupContent {
       names_.emplace_back(episode.rank, next[episode.rank]++);
     }
     whole = make_index(all, max_times_sampled);
+    for (const auto& rank : ranks) {  // as the batch before has told them
+      rank->raise_largest(whole->state().max_priority, whole->state().max_weight);
+    }
   }
 
   uint32_t num_ranks() const { return static_cast<uint32_t>(ranks.size()); }

@@ -288,11 +288,11 @@ class MirroredHistory {
                std::bit_cast<uint32_t>(image.priorities[slot]) ==
                    std::bit_cast<uint32_t>(reference_.slots().priorities[slot])));
       for (uint64_t set = 0; set < MirroredSteps::kSets; ++set) {
-        REQUIRE(image.steps[set].weights[slot] == (*reference_trees_[set])[slot]);
+        REQUIRE(image.steps[set].weights[slot] == reference_trees_[set]->sums[slot]);
       }
     }
     for (uint64_t set = 0; set < MirroredSteps::kSets; ++set) {
-      CHECK(image.steps[set].weights_total == reference_trees_[set]->total());
+      CHECK(image.steps[set].weights_total == reference_trees_[set]->sums.total());
     }
   }
 
@@ -320,7 +320,7 @@ class MirroredHistory {
       REQUIRE(std::bit_cast<uint32_t>(index_.slots().priorities[slot]) ==
               std::bit_cast<uint32_t>(reference_.slots().priorities[slot]));
       if (cpu_tree_) {
-        REQUIRE((*cpu_tree_)[slot] == (*cpu_reference_tree_)[slot]);
+        REQUIRE(cpu_tree_->sums[slot] == cpu_reference_tree_->sums[slot]);
       }
     }
     for (uint32_t e = wanted.oldest; e != store::kNone; e = wanted.episodes[e].newer) {
@@ -328,8 +328,8 @@ class MirroredHistory {
       REQUIRE(state.episodes[e].uid == wanted.episodes[e].uid);
       REQUIRE(state.episodes[e].priority_sum == wanted.episodes[e].priority_sum);
       REQUIRE(state.episodes[e].weight == wanted.episodes[e].weight);
-      REQUIRE(store::episode_priority(state.episodes[e]) ==
-              store::episode_priority(wanted.episodes[e]));
+      REQUIRE(store::episode_priority(state, state.episodes[e]) ==
+              store::episode_priority(wanted, wanted.episodes[e]));
     }
     store::check_index(index_);
   }
@@ -344,9 +344,9 @@ class MirroredHistory {
   RequireWeights require_;
   TakeImage take_;
   std::shared_ptr<store::Mirror> mirror_;
-  std::vector<std::shared_ptr<const store::SumTree>> reference_trees_;
-  std::shared_ptr<const store::SumTree> cpu_reference_tree_;
-  std::shared_ptr<const store::SumTree> cpu_tree_;
+  std::vector<std::shared_ptr<const store::WeightTree>> reference_trees_;
+  std::shared_ptr<const store::WeightTree> cpu_reference_tree_;
+  std::shared_ptr<const store::WeightTree> cpu_tree_;
   std::vector<uint32_t> open_ = std::vector<uint32_t>(4, store::kNone);
   std::vector<int64_t> ids_;
   uint64_t counter_ = 0;

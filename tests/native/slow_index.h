@@ -41,20 +41,21 @@ class SlowIndex {
 
     bool ended() const { return state != store::EpisodeState::kOpen; }
     uint64_t rows() const { return steps.size() + (closing_columns != 0 ? 1 : 0); }
-    uint64_t priority_units() const {
+    uint64_t priority_sum(const store::WeightScale& scale) const {
       uint64_t sum = 0;
+      bool saturated = false;
       for (const auto& [number, step] : steps) {
-        sum += store::priority_units(step.priority);
+        sum += store::fixed_weight(step.priority, scale, saturated);
       }
       return sum;
     }
-    double priority() const {
+    double priority(const store::WeightScale& scale) const {
       if (weight >= 0) {
         return weight;
       }
       return steps.empty() ? 0.0
-                           : static_cast<double>(priority_units()) /
-                                 (static_cast<double>(steps.size()) * 16777216.0);
+                           : std::ldexp(static_cast<double>(priority_sum(scale)), -scale.shift) /
+                                 static_cast<double>(steps.size());
     }
   };
 
@@ -73,6 +74,11 @@ class SlowIndex {
   }
   const store::Counters& counters() const { return counters_; }
   float max_priority() const { return max_priority_; }
+  float max_weight() const { return max_weight_; }
+  store::WeightScale sum_scale() const {
+    const uint64_t slots = options_.num_slots();
+    return store::weight_scale(max_priority_, 1.0, store::weight_bits(slots));
+  }
   uint64_t num_steps() const {
     uint64_t sum = 0;
     for (const Episode& episode : episodes_) {
@@ -146,7 +152,8 @@ class SlowIndex {
   }
   void append(uint64_t uid, float priority) {
     Episode& episode = get(uid);
-    const float stored = priority < 0 ? max_priority_ : std::fabs(priority);
+    const float largest = max_priority_ > 0 ? max_priority_ : 1.0F;
+    const float stored = priority < 0 ? largest : std::fabs(priority);
     max_priority_ = std::max(max_priority_, stored);
     episode.steps[episode.end++].priority = stored;
     ++counters_.steps_inserted;
@@ -155,6 +162,7 @@ class SlowIndex {
     Episode& episode = get(uid);
     episode.state = state;
     episode.weight = weight;
+    max_weight_ = std::max(max_weight_, static_cast<float>(weight));
     episode.closing_columns = columns;
     remove_exhausted(uid);
   }
@@ -171,6 +179,7 @@ class SlowIndex {
     }
     if (whole) {
       get(uid).weight = static_cast<double>(priority);
+      max_weight_ = std::max(max_weight_, priority);
     } else {
       get(uid).steps[number].priority = std::fabs(priority);
       max_priority_ = std::max(max_priority_, priority);
@@ -238,7 +247,9 @@ class SlowIndex {
         least(ended, [](const Episode& e) { return ~e.uid; });
         break;
       case store::Evict::kLowestPriority:
-        least(ended, [](const Episode& e) { return e.priority(); });  // of equal ones the oldest
+        least(ended, [this](const Episode& e) {
+          return e.priority(sum_scale());
+        });  // of equal ones the oldest
         break;
     }
     if (chosen == nullptr && find(requester) != nullptr && spares(*find(requester))) {
@@ -298,7 +309,8 @@ class SlowIndex {
   store::IndexOptions options_;
   std::vector<Episode> episodes_;
   store::Counters counters_;
-  float max_priority_ = 1.0F;
+  float max_priority_ = 0.0F;
+  float max_weight_ = 0.0F;
   uint64_t next_uid_ = 1;
   uint64_t num_filled_ = 0;
 };

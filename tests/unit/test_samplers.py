@@ -25,7 +25,12 @@ def test_samplers_are_values(kind: type[gear.Sampler]) -> None:
 
 def test_sampler_options_have_these_defaults() -> None:
     assert gear.Weighted(0.7, 0.5) == gear.Weighted(alpha=0.7, beta=0.5)
-    assert dataclasses.asdict(gear.Weighted()) == {"unit": "step", "alpha": 0.6, "beta": 0.4}
+    assert dataclasses.asdict(gear.Weighted()) == {
+        "unit": "step",
+        "alpha": 0.6,
+        "beta": 0.4,
+        "normalize": "batch",
+    }
     sequential = dataclasses.asdict(gear.Sequential())
     assert sequential == {"unit": "step", "shuffle": True, "drop_last": False}
 

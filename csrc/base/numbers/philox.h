@@ -73,6 +73,11 @@ GEAR_HD inline uint64_t scale_to(Draw128 r, uint64_t range) {
   return mul_high(r.hi, range) + (middle + carried < middle ? 1 : 0);
 }
 
+/// What scale_to() drops, in 2^-128: as random as the draw, and it does not depend on the result.
+GEAR_HD inline Draw128 fraction_of(Draw128 r, uint64_t range) {
+  return {r.hi * range + mul_high(r.lo, range), r.lo * range};
+}
+
 /// The part [begin, begin + size) of a range [0, all): which draws scale_to() may map there, by the
 /// upper word of their bits. `low` and `high` are of one value too many at most, so that what lies
 /// between them is scaled and looked at again. size > 0 is the caller's duty.
@@ -80,15 +85,19 @@ struct RangePart {
   uint64_t begin;
   uint64_t size;
   uint64_t all;
+  uint64_t places;  ///< that it is divided into, evenly; as many as its size, or more
   uint64_t low;
   uint64_t high;
 
-  RangePart(uint64_t first, uint64_t length, uint64_t range)
+  RangePart(uint64_t first, uint64_t length, uint64_t range, uint64_t divided_into)
       : begin(first),
         size(length),
         all(range),
+        places(divided_into),
         low(upper_word(first, range)),
         high(first + length == range ? UINT64_MAX : upper_word(first + length, range)) {}
+  RangePart(uint64_t first, uint64_t length, uint64_t range)
+      : RangePart(first, length, range, length) {}
 
  private:
   /// floor(value * 2^64 / range), value < range.

@@ -53,6 +53,7 @@ DeviceGroupDraw::DeviceGroupDraw(const LoaderParts& parts, std::unique_ptr<PeerM
       shard_(parts.peers->shard()),
       device_(parts.options.device),
       weighted_(parts.options.sampler.policy == select::Policy::kWeighted),
+      of_all_(weighted_ && parts.options.sampler.normalize == select::Normalize::kBuffer),
       unit_(parts.options.sampler.unit),
       rank_(parts.peers->rank()),
       size_(parts.peers->size()),
@@ -108,7 +109,7 @@ DeviceGroupDraw::DeviceGroupDraw(const LoaderParts& parts, std::unique_ptr<PeerM
     steps_ = mirror_->steps(parts.options.sampler.lookahead, parts.options.sampler.mask);
   }
   if (weighted_) {
-    tree_ = mirror_->weights(steps_, parts.options.sampler.alpha);
+    weights_ = mirror_->weights(steps_, parts.options.sampler.alpha, of_all_);
   }
 }
 
@@ -133,9 +134,10 @@ uint64_t DeviceGroupDraw::launch(const Turn& turn, deliver::DeviceBlock& block) 
   Meeting on_totals{};
   if (weighted_) {
     exchange_updates(turn.offers);
-    const store::DeviceTree& tree = *tree_;
-    on_totals = meeting_.next(
-        {.total = tree.levels[tree.num_levels - 1], .largest = mirror_->largest_priority()});
+    const store::DeviceTree& tree = weights_->tree;
+    on_totals = meeting_.next({.total = tree.levels[tree.num_levels - 1],
+                               .scale = weights_->scale,
+                               .largest = mirror_->largest_priority()});
     totals.heard = meeting_.said();
   } else {
     for (uint32_t r = 0; r < size_; ++r) {
@@ -144,9 +146,10 @@ uint64_t DeviceGroupDraw::launch(const Turn& turn, deliver::DeviceBlock& block) 
   }
   shares_.launch(totals, on_totals, turn.made, stream);
   const DeviceShare& share = shares_.share();
-  const ParcelSender::Find find{.tree = weighted_ ? *tree_
+  const ParcelSender::Find find{.tree = weighted_ ? weights_->tree
                                         : steps_  ? steps_->counts()
                                                   : view.heads,
+                                .least_of_all = of_all_ ? weights_->least : nullptr,
                                 .holes = steps_ ? steps_->holes() : store::StepWords{},
                                 .by_page = !weighted_,
                                 .unit = unit_};

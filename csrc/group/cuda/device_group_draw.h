@@ -87,13 +87,14 @@ class DeviceGroupDraw {
   store::Shard& shard_;
   int device_;
   bool weighted_;
+  bool of_all_;  ///< importance weights need the least probability of all that may be drawn
   store::Unit unit_;
   uint32_t rank_;
   uint32_t size_;
   std::shared_ptr<store::DeviceIndex> mirror_;
-  std::shared_ptr<const store::DeviceDrawable> steps_;  ///< null: episodes
-  std::shared_ptr<const store::DeviceTree> tree_;       ///< of weights; null: uniform
-  std::shared_ptr<UpdateExchange> updates_;             ///< likewise; the buffer's
+  std::shared_ptr<const store::DeviceDrawable> steps_;   ///< null: episodes
+  std::shared_ptr<const store::DeviceWeights> weights_;  ///< null: uniform
+  std::shared_ptr<UpdateExchange> updates_;              ///< likewise; the buffer's
   std::unique_ptr<PeerMemory> memory_;
   DeviceMeeting meeting_;
   DeviceShares shares_;

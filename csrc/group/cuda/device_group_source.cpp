@@ -319,7 +319,7 @@ void DeviceGroupSource::wait_met(const Share& job) {
   }
   const DeviceGroupDraw::Counts& counts = draw_.counts(job.number);
   if (std::ranges::all_of(counts.drawn, [](uint32_t drawn) { return drawn == 0; })) {
-    select::throw_too_heavy();
+    select::throw_weightless();
   }
 }
 

@@ -52,9 +52,9 @@ __device__ inline void come(const Meeting& meeting) {
   const uint32_t r = threadIdx.x % kWarp;
   const SaidAt& said = meeting.said;
   Mailbox& own = *meeting.mailboxes[meeting.rank];
-  const Said words{said.total != nullptr ? *said.total : 0,
-                   said.largest != nullptr ? *said.largest : 0.0F,
-                   said.least != nullptr ? *said.least : 0.0F};
+  const Said words{
+      said.total != nullptr ? *said.total : 0, said.scale != nullptr ? said.scale->shift : 0,
+      said.largest != nullptr ? *said.largest : 0.0F, said.least != nullptr ? *said.least : 0.0F};
   if (r < meeting.size) {
     Mailbox& theirs = *meeting.mailboxes[r];
     theirs.said[meeting.number % 2][meeting.rank] = words;

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/cuda/cuda.h"
+#include "store/index/fixed_point.h"
 
 namespace gear::group {
 
@@ -14,6 +15,7 @@ constexpr uint32_t kMostGpuRanks = 16;
 /// What a rank tells the others at a meeting.
 struct Said {
   uint64_t total = 0;  ///< of the weights of its shard
+  int32_t shift = 0;   ///< of their scale
   float largest = 0;   ///< priority seen so far
   float least = 0;     ///< probability among its own draws of the batch
 };
@@ -21,6 +23,7 @@ struct Said {
 /// Where a rank's stream finds what it says, in memory of its GPU; null: nothing of that kind.
 struct SaidAt {
   const uint64_t* total = nullptr;
+  const store::WeightScale* scale = nullptr;
   float* largest = nullptr;  ///< becomes that of all ranks
   float* least = nullptr;    ///< becomes infinity
   /// Words for the host, which are in `noted` (pinned memory) before it sees that all have met, and

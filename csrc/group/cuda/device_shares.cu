@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   come_to(meeting);
   base::let_next_in();
-  ranges.make(job.totals, job.size);
+  ranges.make(job.totals, job.rank, job.size);
   __syncthreads();
   const uint32_t first = (blockIdx.x * kThreads + threadIdx.x) * kEach;
   uint64_t targets[kEach];
@@ -100,9 +100,13 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t draw = first + k;
     uint32_t owner = kMostGpuRanks;
     targets[k] = 0;
-    if (draw < job.draws && !ranges.too_heavy) {
-      targets[k] = select::draw_target(job.seed, job.made + draw, ranges.all());
-      owner = ranges.owner_of(targets[k], job.size);
+    if (draw < job.draws && ranges.all() > 0) {
+      const base::Draw128 bits = select::draw_bits(job.seed, job.made + draw);
+      const uint64_t target = base::scale_to(bits, ranges.all());
+      owner = ranges.owner_of(target, job.size);
+      targets[k] = ranges.finer == 0
+                       ? target - ranges.begin[job.rank]
+                       : base::scale_to(base::fraction_of(bits, ranges.all()), ranges.places);
     }
     own |= (owner == job.rank ? 1U : 0U) << k;
     count_owners(owner, draw >= job.own_first && draw < job.own_end, job.size, drawn, received);
@@ -111,12 +115,11 @@ __global__ void __launch_bounds__(kThreads)
   uint32_t all = 0;
   Scan(storage).ExclusiveSum(static_cast<uint32_t>(__popc(own)), at, all);
   at += before_block(job, all);
-  const uint64_t begin = ranges.begin[job.rank];
 #pragma unroll
   for (uint32_t k = 0; k < kEach; ++k) {
     if ((own >> k & 1) != 0) {
       job.share.numbers[at] = first + k;
-      job.share.targets[at] = targets[k] - begin;
+      job.share.targets[at] = targets[k];
       ++at;
     }
   }

@@ -41,13 +41,13 @@ __global__ void __launch_bounds__(kParcelThreads)
   base::let_next_in();
   const OpenedWindow& window = job.windows[blockIdx.y];
   const bool writes_items = job.ids != nullptr && blockIdx.y == 0;
-  double reference = 0;
+  double offset = 0;
   if (writes_items && job.heard != nullptr) {
     float least = job.heard[0].least;
     for (uint32_t r = 1; r < job.size; ++r) {
       least = fminf(least, job.heard[r].least);
     }
-    reference = store::log2_portable(static_cast<double>(least));
+    offset = job.beta * store::log2_portable(static_cast<double>(least));
   }
   const uint64_t rows = uint64_t{job.items} * window.length.divisor();
   for (uint64_t row = uint64_t{blockIdx.x} * kParcelThreads + threadIdx.x; row < rows;
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kParcelThreads)
     job.weights[item] =
         job.heard == nullptr
             ? 1.0F
-            : static_cast<float>(store::power_portable(probability, reference, -job.beta));
+            : static_cast<float>(store::power_portable(probability, -job.beta, offset));
   }
 }
 

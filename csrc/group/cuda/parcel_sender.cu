@@ -24,6 +24,7 @@ struct FoundItems {
 
 struct FindJob {
   store::DeviceTree tree;
+  uint64_t* least_of_all;  // null: that of the own draws counts
   store::StepWords holes;
   OfferedTotals totals;
   DeviceShare share;
@@ -63,6 +64,14 @@ __device__ Found found_at(const FindJob& job, const store::TreeHit& hit, double 
           static_cast<float>(static_cast<double>(hit.weight) * scale)};
 }
 
+// What the rank says of its probabilities before it looks at its draws.
+__device__ float least_so_far(const FindJob& job, double scale) {
+  const uint64_t weight =
+      job.least_of_all != nullptr ? store::least_weight(job.tree, job.least_of_all) : 0;
+  return weight > 0 ? static_cast<float>(static_cast<double>(weight) * scale)
+                    : __uint_as_float(select::kNoLeast);
+}
+
 // `Sum` holds every sum of the tree: see store::search.
 template <class Sum>
 __global__ void __launch_bounds__(store::kMostSearchThreads)
@@ -70,11 +79,11 @@ __global__ void __launch_bounds__(store::kMostSearchThreads)
   __shared__ OfferedRanges ranges;
   base::follow();
   base::let_next_in();
-  ranges.make(job.totals, job.size);
+  ranges.make(job.totals, job.rank, job.size);
   __syncthreads();
   const uint64_t count = job.share.drawn[job.rank];
-  const double scale = 1.0 / static_cast<double>(ranges.all());
-  float least = __uint_as_float(select::kNoLeast);
+  const double scale = ranges.scale();
+  float least = least_so_far(job, scale);
   store::search<Sum, true>(
       job.tree, count, [&](uint64_t item, Sum) { return job.share.targets[item]; },
       [&](uint64_t item, const store::TreeHit& hit) {
@@ -224,15 +233,15 @@ __global__ void __launch_bounds__(store::kSearchBlock)
   __shared__ Consumers consumers;
   base::follow();
   base::let_next_in();
-  ranges.make(find.totals, find.size);
+  ranges.make(find.totals, find.rank, find.size);
   consumers.make(job.share.drawn, job.batch_size, job.rank, job.size);
   __syncthreads();
   constexpr uint32_t kWarps = store::kSearchBlock / store::kWarpSize;
   const uint32_t count = job.share.drawn[job.rank];
-  const double scale = 1.0 / static_cast<double>(ranges.all());
+  const double scale = ranges.scale();
   const uint32_t lanes = 1U << job.lane_bits;
   const auto lane = static_cast<uint32_t>(store::lane_id());
-  float least = __uint_as_float(select::kNoLeast);
+  float least = least_so_far(find, scale);
   for (uint32_t item = blockIdx.x * kWarps + threadIdx.x / store::kWarpSize; item < count;
        item += gridDim.x * kWarps) {
     const uint64_t target = job.share.targets[item];
@@ -276,6 +285,7 @@ void ParcelSender::write(uint64_t number, const Find& find, const store::DeviceV
   const uint64_t items = layout_->batch_size;
   const FoundItems found{slots_.get(), probabilities_.get()};
   const FindJob finding{.tree = find.tree,
+                        .least_of_all = find.least_of_all,
                         .holes = find.holes,
                         .totals = totals,
                         .share = share,

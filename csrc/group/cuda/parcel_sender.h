@@ -24,6 +24,7 @@ class ParcelSender {
   /// Where draws are looked up.
   struct Find {
     store::DeviceTree tree;
+    uint64_t* least_of_all;  ///< where importance weights need it: see DeviceWeights
     store::StepWords holes;
     bool by_page;  ///< the tree counts what a page offers, else it weighs slots
     store::Unit unit;

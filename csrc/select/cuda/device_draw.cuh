@@ -23,13 +23,16 @@ struct DrawState {
 
 constexpr unsigned kNoLeast = 0x7f800000;  ///< infinity
 
+__device__ inline base::Draw128 draw_bits(uint64_t seed, uint64_t number) {
+  return base::philox(seed, kDrawStream, number);
+}
 /// Where draw `number` of the sequence falls in [0, total).
 __device__ inline uint64_t draw_target(uint64_t seed, uint64_t number, uint64_t total) {
-  return base::scale_to(base::philox(seed, kDrawStream, number), total);
+  return base::scale_to(draw_bits(seed, number), total);
 }
 /// The same of a total that is known to be narrow.
 __device__ inline uint32_t draw_target(uint64_t seed, uint64_t number, uint32_t total) {
-  const base::Draw128 draw = base::philox(seed, kDrawStream, number);
+  const base::Draw128 draw = draw_bits(seed, number);
   uint64_t carried = 0;
   for (const uint64_t half : {draw.lo, draw.hi}) {
     carried = (static_cast<uint32_t>(half) * uint64_t{total} + carried) >> 32;

@@ -19,6 +19,7 @@ DeviceSampler::DeviceSampler(const SamplerOptions& options, store::Index& index,
                              store::DeviceIndex& mirror, uint64_t most_items)
     : law_(options),
       index_(index),
+      mirror_(mirror),
       most_items_(most_items),
       steps_(drawable_steps(options, index)),
       selection_(selection_of(law_, mirror, most_items)) {}
@@ -29,6 +30,10 @@ uint64_t DeviceSampler::advance(uint64_t count) {
     selection_->restore(law_);
   }
   const uint64_t total = steps_ ? steps_->counts().total() : index_.drawables().heads().total();
+  const bool none_above_0 = index_.state().max_priority == 0 && !mirror_.ahead();
+  if (selection_->found_nothing() || (law_.is_weighted() && total > 0 && none_above_0)) {
+    throw_weightless();
+  }
   const uint64_t version = steps_ ? steps_->version() : index_.drawables().heads_version();
   const uint64_t items = law_.chance() != nullptr ? law_.chance()->next(total, version, count)
                                                   : std::min({count, total, most_items_});

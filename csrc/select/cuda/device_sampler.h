@@ -31,6 +31,9 @@ class DeviceSelection {
   virtual void restore(const Law&) {}
   /// Whether launch() has the same effect when captured and replayed.
   virtual bool capturable() const = 0;
+  /// Whether some launch since the last call found that nothing weighs anything, as the host sees
+  /// it by now: what it drew are steps of probability and weight 0.
+  virtual bool found_nothing() { return false; }
 };
 
 /// Draws on a GPU by a law, from a mirror: the same steps, probabilities and weights, to the bit,
@@ -55,8 +58,9 @@ class DeviceSampler {
 
   /// Accounts for the next selection of up to `count` items, in the index's counters too, and
   /// returns how many it will hold; 0 at the end of an epoch, whose successor starts with the next
-  /// call. Throws InvalidArgument as Sampler::select. Something may be drawn: the caller has seen
-  /// to that.
+  /// call. Throws InvalidArgument as Sampler::select; where every priority has become 0, which
+  /// the GPU alone knows, once it has made a selection of nothing. Something may be drawn: the
+  /// caller has seen to that.
   uint64_t advance(uint64_t count);
   /// The selection that the last advance() accounted for: at most the most_items that the sampler
   /// was made for.
@@ -66,6 +70,7 @@ class DeviceSampler {
  private:
   Law law_;
   store::Index& index_;
+  store::DeviceIndex& mirror_;
   uint64_t most_items_;
   std::shared_ptr<store::Drawable> steps_;  // null: episodes
   std::unique_ptr<DeviceSelection> selection_;

@@ -1,6 +1,7 @@
 // Prioritised with replacement, as select::Space: a warp a draw on the tree of weights, then a
 // thread an importance weight, since these need the least probability of all: of few draws in the
 // block that is the last to make its own, of many in another kernel.
+#include <atomic>
 #include <cmath>
 
 #include "base/errors.h"
@@ -41,22 +42,22 @@ __device__ void lower_least(DrawState* state, float value) {
   }
 }
 
-__device__ void weigh(const DrawState* state, uint64_t item, double reference,
-                      const DeviceDraw& out) {
+__device__ void weigh(const DrawState* state, uint64_t item, double offset, const DeviceDraw& out) {
   const float probability = __ldcg(out.probabilities + item);  // another block may have written it
-  out.weights[item] =
-      static_cast<float>(store::power_portable(probability, reference, -state->beta));
+  out.weights[item] = static_cast<float>(store::power_portable(probability, -state->beta, offset));
 }
 
-__device__ double reference_of(const DrawState* state) {
+// As select::set_importance.
+__device__ double offset_of(const DrawState* state) {
   const float least = __uint_as_float(__ldcg(&state->least));
-  return store::log2_portable(static_cast<double>(least));
+  return state->beta * store::log2_portable(static_cast<double>(least));
 }
 
 template <bool kMany>
 __global__ void __launch_bounds__(store::kMostSearchThreads)
-    draw_weighted(const __grid_constant__ store::DeviceTree tree, AnchorTables tables,
-                  uint64_t seed, DrawState* state, uint64_t count, DeviceDraw out) {
+    draw_weighted(const __grid_constant__ store::DeviceTree tree, uint64_t* least_of_all,
+                  AnchorTables tables, uint64_t seed, DrawState* state, uint64_t count,
+                  DeviceDraw out, uint32_t* nothing) {
   const unsigned long long made = state->made;
   float least = __uint_as_float(kNoLeast);
   store::search<uint64_t, kMany>(
@@ -64,11 +65,19 @@ __global__ void __launch_bounds__(store::kMostSearchThreads)
       [&](uint64_t item, uint64_t total) { return draw_target(seed, made + item, total); },
       [&](uint64_t item, const store::TreeHit& hit) {
         const double scale = 1.0 / static_cast<double>(hit.total);
-        const auto probability = static_cast<float>(static_cast<double>(hit.weight) * scale);
+        const float probability =
+            hit.total > 0 ? static_cast<float>(static_cast<double>(hit.weight) * scale) : 0.0F;
+        if (hit.total == 0 && item == 0) {
+          *static_cast<volatile uint32_t*>(nothing) = 1;
+        }
         const auto slot = static_cast<uint32_t>(hit.leaf);
         write_anchor(out, tables, item, slot, tables.page_steps.divide(slot));
         out.probabilities[item] = probability;
         least = fminf(least, probability);
+        if (least_of_all != nullptr && hit.total > 0) {
+          const auto weight = static_cast<double>(store::least_weight(tree, least_of_all));
+          least = fminf(least, static_cast<float>(weight * scale));
+        }
       });
   lower_least(state, least);
   if (kMany || count > kWeighedAtOnce) {
@@ -84,9 +93,9 @@ __global__ void __launch_bounds__(store::kMostSearchThreads)
   if (!last) {
     return;
   }
-  const double reference = reference_of(state);
+  const double offset = offset_of(state);
   for (uint64_t item = threadIdx.x; item < count; item += blockDim.x) {
-    weigh(state, item, reference, out);
+    weigh(state, item, offset, out);
   }
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -97,10 +106,10 @@ __global__ void __launch_bounds__(store::kMostSearchThreads)
 
 __global__ void weigh_importance(DrawState* state, uint64_t count, DeviceDraw out) {
   const unsigned long long made = state->made;
-  const double reference = reference_of(state);
+  const double offset = offset_of(state);
   const uint64_t item = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
   if (item < count) {
-    weigh(state, item, reference, out);
+    weigh(state, item, offset, out);
   }
   if (last_to_finish(state)) {
     state->least = kNoLeast;
@@ -112,16 +121,20 @@ class DeviceWeighted final : public DeviceSelection {
  public:
   DeviceWeighted(const Law& law, store::DeviceIndex& mirror)
       : mirror_(mirror),
-        tree_(mirror.weights(mirror.steps(law.options().lookahead, law.options().mask),
-                             law.options().alpha)),
-        position_(mirror, law) {}
+        weights_(mirror.weights(mirror.steps(law.options().lookahead, law.options().mask),
+                                law.options().alpha, law.needs_least_of_all())),
+        position_(mirror, law),
+        nothing_(1, mirror.device()) {
+    nothing_[0] = 0;
+  }
 
   void launch(const Law& law, uint64_t items, const DeviceDraw& out) override {
     const base::OnDevice current(mirror_.device());
-    store::launch_search<uint64_t>(draw_weighted<false>, draw_weighted<true>, *tree_, items,
-                                   mirror_.stream(), *tree_,
+    store::launch_search<uint64_t>(draw_weighted<false>, draw_weighted<true>, weights_->tree, items,
+                                   mirror_.stream(), weights_->tree,
+                                   law.needs_least_of_all() ? weights_->least : nullptr,
                                    anchor_tables(mirror_.view(), store::Unit::kStep),
-                                   law.options().seed, position_.get(), items, out);
+                                   law.options().seed, position_.get(), items, out, nothing_.get());
     if (items <= kWeighedAtOnce) {
       return;
     }
@@ -132,11 +145,13 @@ class DeviceWeighted final : public DeviceSelection {
 
   void restore(const Law& law) override { position_.restore(law); }
   bool capturable() const override { return true; }
+  bool found_nothing() override { return std::atomic_ref<uint32_t>(nothing_[0]).exchange(0) != 0; }
 
  private:
   store::DeviceIndex& mirror_;
-  std::shared_ptr<const store::DeviceTree> tree_;
+  std::shared_ptr<const store::DeviceWeights> weights_;
   DevicePosition position_;
+  base::PinnedArray<uint32_t> nothing_;  ///< 1: all weights are 0
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ struct GroupDraw {
   std::vector<uint32_t> own_draws;  ///< and which of the draws each is: ascending
   /// Of the importance weights, see below; only kWeighted has any.
   double beta = 0;
-  float least = kNone;  ///< probability of the own ones
+  float least = kNone;  ///< probability of the own ones, or of all that this rank has
 
   void clear() {
     items = 0;

@@ -17,7 +17,7 @@ GroupSampler::GroupSampler(const SamplerOptions& options, store::Index& index, u
       size_(size),
       space_(options, index),
       in_order_(options, index),
-      totals_(size),
+      offered_(size),
       own_(rank),
       order_(options, index) {
   if (size > store::StepId::kMostOwners) {
@@ -38,13 +38,15 @@ size_t GroupSampler::offer_bytes() const {
   if (law_.chance() == nullptr) {
     return sizeof(GroupCut::Window);
   }
-  return (law_.epoch() != nullptr ? 2 : 1) * sizeof(uint64_t);
+  return 2 * sizeof(uint64_t);
 }
 
 void GroupSampler::offer(store::Index& index, uint64_t count, std::span<std::byte> out) {
   if (law_.chance() != nullptr) {
-    const uint64_t offer[] = {space_.total(index), space_.version(index)};
-    put_offer(std::span(offer).first(offer_bytes() / sizeof(uint64_t)), out);
+    const auto shift = static_cast<uint64_t>(int64_t{space_.shift()});
+    const uint64_t offer[] = {space_.total(index),
+                              law_.epoch() != nullptr ? space_.version(index) : shift};
+    put_offer(offer, out);
     return;
   }
   order_.list(index, count, listed_);
@@ -67,13 +69,14 @@ void GroupSampler::select(store::Index& index, const GroupRequest& request, Grou
 void GroupSampler::draw_by_chance(store::Index& index, const GroupRequest& request,
                                   GroupDraw& out) {
   const Epoch* epoch = law_.epoch();
-  const size_t numbers = epoch != nullptr ? 2 : 1;
   uint64_t version = 0;  // versions only grow: their sum changes whenever one of them does
   for (size_t r = 0; r < size_; ++r) {
-    totals_[r] = offer_at(request.offers, numbers * r);
-    version += epoch != nullptr ? offer_at(request.offers, numbers * r + 1) : 0;
+    const uint64_t other = offer_at(request.offers, 2 * r + 1);
+    version += epoch != nullptr ? other : 0;
+    offered_[r] = {offer_at(request.offers, 2 * r),
+                   epoch != nullptr ? 0 : static_cast<int32_t>(static_cast<int64_t>(other))};
   }
-  own_.set_totals(totals_);
+  own_.set_offers(offered_);
   if (own_.all() == 0 && (epoch == nullptr || !epoch->has_begun())) {
     throw_nothing_offered();
   }
@@ -89,6 +92,9 @@ void GroupSampler::draw_by_chance(store::Index& index, const GroupRequest& reque
     take_in_order(index, *epoch, items, out);
   } else {
     find_own(index, items, out);
+  }
+  if (law_.needs_least_of_all()) {
+    out.least = space_.least(own_.all_here());
   }
   index.count_sampled(out.own.size());  // no draw withdraws anything
   gather_one(request, out.own.size(), size_, out.counts);

@@ -22,10 +22,11 @@ namespace gear::select {
 ///   rank r, under its shard's lock:   offer() ──allgather──► select() ◄──gather──► others
 ///
 /// By chance, draw n falls on one number below the total over all ranks, the same on every rank;
-/// its owner resolves it as the Sampler of one shard would. A rank offers its total, of an epoch
-/// also the version of its content, and tells how many draws fell on it. Cost: one number a draw of
-/// the whole batch (see base::philox_scan, or the permutation of an epoch, or what OwnPlaces says
-/// where that is less), and what Space costs for the own ones.
+/// its owner resolves it as the Sampler of one shard would. A rank offers its total, and
+/// beside it the version of its content for an epoch, else the scale of its weights, and tells how
+/// many draws fell on it. Cost: one number a draw of the whole batch (see base::philox_scan, or the
+/// permutation of an epoch, or what OwnPlaces says where that is less), and what Space costs for
+/// the own ones.
 ///
 /// In an order, a rank lists the keys of its own first items; how many of each list are among the
 /// first ones of all is searched for together, without an item that travels: see GroupCut. kFifo
@@ -37,8 +38,8 @@ namespace gear::select {
 /// bytes an item.
 ///
 /// Probabilities are those of the whole buffer. Weights are left at 1: importance weights need the
-/// least probability over all ranks and are filled in when it is known, by set_importance() with
-/// the beta of the draw.
+/// least probability over all ranks, of the batch or of all that may be drawn, and are filled in
+/// when it is known, by set_importance() with the beta of the draw.
 class GroupSampler {
  public:
   /// `rank` of `size` ranks. Throws as Sampler; and InvalidArgument for more ranks than an id can
@@ -70,7 +71,7 @@ class GroupSampler {
   uint32_t size_;
   Space space_;
   InOrder in_order_;  // of an epoch that is not shuffled
-  std::vector<uint64_t> totals_;
+  std::vector<RankTotal> offered_;
   OwnDraws own_;
   OwnPlaces places_;
   Order order_;

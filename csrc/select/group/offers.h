@@ -32,13 +32,9 @@ inline void gather_one(const GroupRequest& request, uint64_t mine, uint32_t rank
 /// Where nobody offers anything, every rank throws the same.
 [[noreturn]] inline void throw_nothing_offered() {
   throw base::InvalidArgument(
-      "[sampler] no rank offers anything to draw: append steps, or wait until some rank has");
-}
-
-/// Where weights of all ranks leave no room for exact sums, likewise.
-[[noreturn]] inline void throw_too_heavy() {
-  throw base::InvalidArgument(
-      "[sampler] the weights of all ranks add up to 2^63 or more: lower the priorities or alpha");
+      "[sampler] no rank offers anything to draw: append steps, or wait until some rank has; one "
+      "of "
+      "priority 0 is never drawn by its priority");
 }
 
 }  // namespace gear::select

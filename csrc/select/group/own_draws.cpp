@@ -2,28 +2,29 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/errors.h"
-#include "select/group/offers.h"
 
 namespace gear::select {
 
 OwnDraws::OwnDraws(uint32_t rank) : rank_(rank), pool_(base::ThreadPool::shared()) {}
 
-void OwnDraws::set_totals(std::span<const uint64_t> totals) {
-  GEAR_CHECK(rank_ < totals.size());
-  constexpr uint64_t kMost = (uint64_t{1} << 63) - 1;
+void OwnDraws::set_offers(std::span<const RankTotal> offers) {
+  GEAR_CHECK(rank_ < offers.size());
+  const auto ranks = static_cast<uint32_t>(offers.size());
+  const int32_t shift = common_shift(ranks, [&](uint32_t r) { return offers[r]; });
   all_ = 0;
-  for (uint32_t r = 0; r < totals.size(); ++r) {
-    if (totals[r] > kMost - all_) {
-      throw_too_heavy();
-    }
+  for (uint32_t r = 0; r < ranks; ++r) {
     if (r == rank_) {
       begin_ = all_;
     }
-    all_ += totals[r];
+    all_ += offers[r].total > 0 ? in_units(offers[r], shift) : 0;
   }
-  size_ = totals[rank_];
+  const RankTotal& own = offers[rank_];
+  places_ = own.total;
+  size_ = places_ > 0 ? in_units(own, shift) : 0;
+  all_here_ = std::ldexp(static_cast<double>(all_), places_ > 0 ? own.shift - shift : 0);
 }
 
 void OwnDraws::divide(std::span<const uint32_t> numbers, std::span<const uint64_t> offsets) {
@@ -45,7 +46,7 @@ void OwnDraws::find(uint64_t count, const Chance& chance) {
     std::array<uint64_t, kPartDraws + 1> targets;
     const uint64_t first = p * kPartDraws;
     const auto some = static_cast<uint32_t>(std::min(kPartDraws, count - first));
-    const base::RangePart own(begin_, size_, all_);
+    const base::RangePart own(begin_, size_, all_, places_);
     const size_t kept = chance.scan(own, first, some, draws.data(), targets.data());
     parts_[p].draws.assign(draws.begin(), draws.begin() + kept);
     parts_[p].targets.assign(targets.begin(), targets.begin() + kept);

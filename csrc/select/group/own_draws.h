@@ -8,6 +8,7 @@
 #include "base/threads/thread_pool.h"
 #include "select/chance.h"
 #include "select/group/group_draw.h"
+#include "select/group/rank_total.h"
 #include "select/space.h"
 
 namespace gear::select {
@@ -25,11 +26,13 @@ class OwnDraws {
  public:
   explicit OwnDraws(uint32_t rank);
 
-  /// `totals`: what each rank offers. Throws InvalidArgument when they add up to 2^63 or more.
-  void set_totals(std::span<const uint64_t> totals);
+  /// `offers`: what each rank does. Where the units of this rank are finer than those of all, the
+  /// place in its range is drawn from what is left of the generator's bits.
+  void set_offers(std::span<const RankTotal> offers);
   uint64_t all() const { return all_; }
-  uint64_t begin() const { return begin_; }  ///< of this rank's range
-  uint64_t size() const { return size_; }    ///< likewise
+  double all_here() const { return all_here_; }  ///< the same in this rank's units
+  uint64_t begin() const { return begin_; }      ///< of this rank's range
+  uint64_t size() const { return size_; }        ///< likewise
 
   /// Of the `count` draws that chance.next() accounted for, below all(): replaces `out.own`, the
   /// items of this shard on which its own fall, out.own_draws and out.least.
@@ -73,7 +76,8 @@ class OwnDraws {
     pool_.parallel_for(parts_.size(), [&](size_t p) {
       Part& part = parts_[p];
       float* const probabilities = out.own.probabilities.data() + part.begin;
-      items.resolve(index, part.targets, all_, out.own.anchors.data() + part.begin, probabilities);
+      items.resolve(index, part.targets, all_here_, out.own.anchors.data() + part.begin,
+                    probabilities);
       std::ranges::copy(part.draws, out.own_draws.data() + part.begin);
       part.least = GroupDraw::kNone;
       for (size_t i = 0; i < part.draws.size(); ++i) {
@@ -87,6 +91,8 @@ class OwnDraws {
   uint64_t all_ = 0;
   uint64_t begin_ = 0;
   uint64_t size_ = 0;
+  uint64_t places_ = 0;  // of this rank's range, in its own units
+  double all_here_ = 0;  // all of it, in those
   base::ThreadPool& pool_;
   std::vector<Part> parts_;
 };

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/errors.h"
-#include "store/index/fixed_point.h"
+#include "store/drawable/drawables.h"
 #include "store/index/update_check.h"
 
 namespace gear::store {
@@ -26,6 +26,7 @@ bool is_priority(double value) { return std::isfinite(value) && value >= 0; }
 void check_numbers(const IndexState& state) {
   const Counters& counters = state.counters;
   require(is_priority(static_cast<double>(state.max_priority)), "largest priority", 0);
+  require(is_priority(static_cast<double>(state.max_weight)), "largest weight of an episode", 0);
   require(state.next_uid >= 1 && state.next_uid < kMostCounted, "number of the next episode",
           state.next_uid);
   for (const uint64_t count : {counters.steps_inserted, counters.steps_sampled,
@@ -81,13 +82,13 @@ class Walker {
             "order of episodes", e);
     require(episode.begin <= episode.end && episode.end <= state_.counters.steps_inserted,
             "an episode's steps", e);
-    require(std::isfinite(episode.weight), "an episode's weight", e);
+    require(std::isfinite(episode.weight) && as_priority(episode.weight) <= state_.max_weight,
+            "an episode's weight", e);
     require(episode.ended() ? episode.begin < episode.end : episode.closing_columns == 0,
             "how an episode ended", e);
     require(episode.begin % options_.page_steps == 0 && episode.head != kNone,
             "where an episode begins", e);
     num_steps_ += episode.end - episode.begin;
-    uint64_t priority_sum = 0;
     uint64_t step = episode.begin;
     uint32_t previous = kNone;
     for (uint32_t p = episode.head; p != kNone; p = state_.pages[p].next) {
@@ -102,27 +103,23 @@ class Walker {
               "order in which pages were filled", p);
       require(page.anchors == std::min<uint64_t>(page.rows, episode.end - page.first_step),
               "steps of a page", p);
-      priority_sum += sum_of_page(p);
+      check_priorities(p);
       step += page.rows;
       previous = p;
     }
-    require(priority_sum == episode.priority_sum, "sum of an episode's priorities", e);
     require(episode.tail == previous, "last page of an episode", e);
     require(step == episode.end + (episode.closing_columns != 0), "length of an episode", e);
   }
 
-  uint64_t sum_of_page(uint32_t p) {
+  void check_priorities(uint32_t p) {
     const uint64_t first = num_used_++ * options_.page_steps;
     require(first + options_.page_steps <= slots_.priorities.size(), "number of priorities", p);
-    uint64_t sum = 0;
     for (uint64_t row = 0; row < options_.page_steps; ++row) {
       const float value = slots_.priorities[first + row];
-      if (!is_priority(value)) [[unlikely]] {
+      if (!is_priority(value) || value > state_.max_priority) [[unlikely]] {
         require(false, "a step's priority", first + row);
       }
-      sum += row < state_.pages[p].anchors ? priority_units(value) : 0;
     }
-    return sum;
   }
 
   const IndexOptions& options_;

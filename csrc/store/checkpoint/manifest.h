@@ -6,7 +6,7 @@
 
 namespace gear::store {
 
-constexpr uint32_t kCheckpointFormat = 3;  ///< the newest that is read
+constexpr uint32_t kCheckpointFormat = 4;  ///< the newest that is read
 
 /// The file MANIFEST of a checkpoint directory: which shard file is the checkpoint. It is replaced
 /// by one rename, and shard files are never written twice, so at any moment the directory holds one

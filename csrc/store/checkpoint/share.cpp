@@ -7,7 +7,6 @@
 #include "base/crc32c.h"
 #include "base/errors.h"
 #include "store/checkpoint/index_check.h"
-#include "store/index/fixed_point.h"
 #include "store/index/update_check.h"
 
 namespace gear::store {
@@ -240,6 +239,7 @@ class Division {
       all.stale_updates += counters.stale_updates;
       all.saturated_weights += counters.saturated_weights;
       to.max_priority = std::max(to.max_priority, part.state.max_priority);
+      to.max_weight = std::max(to.max_weight, part.state.max_weight);
       if (const uint32_t identity = part.state.identity; identity != 0) {
         to.identity = base::crc32c(&identity, sizeof identity, to.identity);
       }
@@ -277,13 +277,12 @@ void apply(const KeptUpdate& update, SavedIndex& part, const Layout& layout) {
     ++state.counters.stale_updates;
     return;
   }
-  Episode& episode = state.episodes[page.episode];
   if (id.episode) {
-    episode.weight = static_cast<double>(update.priority);
+    state.episodes[page.episode].weight = static_cast<double>(update.priority);
+    state.max_weight = std::max(state.max_weight, update.priority);
     return;
   }
   float& stored = part.slots.priorities[layout.nth[p] * page_steps + row];
-  episode.priority_sum += priority_units(update.priority) - priority_units(stored);
   stored = std::fabs(update.priority);
   state.max_priority = std::max(state.max_priority, stored);
 }

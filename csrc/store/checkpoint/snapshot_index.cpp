@@ -13,6 +13,18 @@ namespace {
 
 constexpr uint64_t kEpisodeBytes = 8 * 7 + 4 + 1 + 8;  // fixed part of an episode's entry
 
+// Of the stored steps, in 2^-24.
+uint64_t sum_of_priorities(const Index& index, uint32_t e) {
+  uint64_t sum = 0;
+  for (uint32_t p = index.episode(e).head; p != kNone; p = index.page(p).next) {
+    for (uint32_t row = 0; row < index.page(p).anchors; ++row) {
+      const double priority = index.priority({p, row});
+      sum += static_cast<uint64_t>(std::min(priority * 0x1p24 + 0.5, 0x1p40));
+    }
+  }
+  return sum;
+}
+
 // What batches in flight drew is saved as not drawn: their loader's state takes it again.
 void encode_episode(const Index& index, uint32_t e, ByteWriter& out) {
   const IndexState& state = index.state();
@@ -22,7 +34,7 @@ void encode_episode(const Index& index, uint32_t e, ByteWriter& out) {
   out.put(episode.end);
   out.put(episode.end);  // once: how far an open episode was offered
   out.put(episode.closing_columns);
-  out.put(episode.priority_sum);
+  out.put(sum_of_priorities(index, e));  // for readers of then
   out.put(episode.weight);
   out.put(index.drawables().draws().episode_times_delivered(e));
   out.put(static_cast<uint8_t>(episode.state));
@@ -50,7 +62,7 @@ void decode_episode(SavedIndex& saved, uint32_t e, uint64_t& arrivals, ByteReade
   episode.end = in.get<uint64_t>();
   const auto offered_end = in.get<uint64_t>();
   episode.closing_columns = in.get<uint64_t>();
-  episode.priority_sum = in.get<uint64_t>();
+  in.get<uint64_t>();
   episode.weight = in.get<double>();
   episode.times_sampled = in.get<uint32_t>();
   const auto state = in.get<uint8_t>();
@@ -159,10 +171,21 @@ std::vector<uint32_t> by_arrival(const IndexState& state, std::vector<uint32_t> 
   return pages;
 }
 
+float largest_stored_weight(const IndexState& state) {
+  float largest = 0;
+  for (uint32_t e = state.oldest; e != kNone; e = state.episodes[e].newer) {
+    largest = std::max(largest, as_priority(state.episodes[e].weight));
+  }
+  return largest;
+}
+
 }  // namespace
 
 uint32_t format_of(const IndexState& state, std::span<const KeptUpdate> kept) {
   const std::vector<uint32_t> pages = used_pages(state);
+  if (state.max_weight > largest_stored_weight(state)) {
+    return 4;
+  }
   if (by_arrival(state, pages) != pages) {
     return 3;
   }
@@ -222,15 +245,19 @@ std::vector<std::byte> encode_index(Shard& shard, std::span<const KeptUpdate> ke
     }
   }
   const std::vector<uint32_t> arrivals = by_arrival(state, pages);
-  if (!kept.empty() || arrivals != pages) {
+  const uint32_t format = format_of(state, kept);
+  if (format >= 2) {
     out.put(static_cast<uint64_t>(kept.size()));
   }
   for (const KeptUpdate& one : kept) {
     out.put(one.id);
     out.put(one.priority);
   }
-  if (arrivals != pages) {
+  if (format >= 3) {
     out.put_span(std::span(arrivals));
+  }
+  if (format >= 4) {
+    out.put(state.max_weight);
   }
   return out.bytes();
 }
@@ -279,11 +306,15 @@ SavedIndex decode(std::span<const std::byte> bytes) {
   state.arrived.resize(saved.options.num_pages);
   decode_episodes(saved, in);
   decode_slots(saved, in);
+  state.max_weight = largest_stored_weight(state);
   if (!in.empty()) {
     decode_kept_updates(saved, in);
   }
   if (!in.empty()) {
     decode_arrivals(saved, in);
+  }
+  if (!in.empty()) {
+    state.max_weight = in.get<float>();
   }
   if (!in.empty()) {
     corrupt("bytes are left over at its end");

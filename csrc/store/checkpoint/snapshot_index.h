@@ -27,7 +27,8 @@ struct SavedIndex {
 };
 
 /// The oldest format that holds all that there is: 1; with kept updates 2; 3 where pages were
-/// filled in another order than they are saved in.
+/// filled in another order than they are saved in; 4 where an episode once had a larger weight of
+/// its own than any that is stored.
 uint32_t format_of(const IndexState& state, std::span<const KeptUpdate> kept);
 
 /// Under the shard's lock; `kept` what this rank has yet to tell the others.

@@ -125,7 +125,7 @@ void Drawable::drops_head(uint32_t e) {
   set_count(p, 0);
   fixed_.assign(shown, 0);
   for (const auto& tree : weights_) {
-    tree->sums.set_run(slot(p, 0), fixed_);
+    tree->set_run(slot(p, 0), fixed_);
   }
   Reached& reached = reached_[e];
   reached.end = std::max(reached.end, state_.episodes[e].begin + state_.pages[p].anchors);
@@ -154,43 +154,48 @@ void Drawable::look_again(Anchor anchor) {
 
 // ---- weights ----
 
-std::shared_ptr<const SumTree> Drawable::weights(double alpha) {
-  std::shared_ptr<WeightTrees::Tree> tree = weights_.find(alpha);
+std::shared_ptr<const WeightTree> Drawable::weights(double alpha, bool with_least) {
+  std::shared_ptr<WeightTree> tree = weights_.find(alpha);
   if (!tree) {
-    tree = weights_.make(alpha, options_.num_slots());
-    for (uint32_t p = 0; p < options_.num_pages; ++p) {
-      set_weights(*tree, p, 0, reached(p));
-    }
+    tree = weights_.make(alpha, options_.num_slots(), state_.max_priority);
+    set_all_weights(*tree);
   }
-  return {tree, &tree->sums};
+  if (with_least && !tree->least) {
+    tree->least.emplace(tree->sums);
+  }
+  return tree;
 }
 
-void Drawable::set_weights(WeightTrees::Tree& tree, uint32_t p, uint32_t from, uint32_t to) {
+void Drawable::set_all_weights(WeightTree& tree) {
+  for (uint32_t p = 0; p < options_.num_pages; ++p) {
+    set_weights(tree, p, 0, reached(p));
+  }
+}
+
+void Drawable::set_weights(WeightTree& tree, uint32_t p, uint32_t from, uint32_t to) {
   const uint64_t first = slot(p, from);
   const uint32_t count = to - from;
   std::span<const float> priorities = std::span(slots_.priorities).subspan(first, count);
   if (lists_) {
     priorities_.resize(count);
     for (uint32_t i = 0; i < count; ++i) {
-      // What may not be drawn has no weight, and none that could be cut.
       priorities_[i] = bits_.test(p, from + i) ? priorities[i] : 0.0F;
     }
     priorities = priorities_;
   }
   fixed_.resize(count);
-  state_.counters.saturated_weights +=
-      fixed_weights(priorities, tree.alpha, weight_limit(tree.sums.num_leaves()), fixed_);
-  for (uint32_t i = 0; i < count && lists_; ++i) {
-    if (!bits_.test(p, from + i)) {
-      fixed_[i] = 0;
-    }
-  }
-  tree.sums.set_run(first, fixed_);
+  state_.counters.saturated_weights += fixed_weights(priorities, tree.scale, fixed_);
+  tree.set_run(first, fixed_);
 }
 
-void Drawable::reweigh(uint32_t p) {
+void Drawable::follow_largest() {
+  weights_.drop_unused();
+  weights_.follow(state_.max_priority, [&](WeightTree& tree) { set_all_weights(tree); });
+}
+
+void Drawable::reweigh() {
   for (const auto& tree : weights_) {
-    set_weights(*tree, p, 0, reached(p));
+    set_all_weights(*tree);
   }
 }
 
@@ -208,9 +213,8 @@ void Drawable::updated(std::span<const Anchor> anchors, std::span<const float> p
   }
   fixed_.resize(leaves_.size());
   for (const auto& tree : weights_) {
-    state_.counters.saturated_weights +=
-        fixed_weights(priorities_, tree->alpha, weight_limit(tree->sums.num_leaves()), fixed_);
-    tree->sums.set_each(leaves_, fixed_);
+    state_.counters.saturated_weights += fixed_weights(priorities_, tree->scale, fixed_);
+    tree->set_each(leaves_, fixed_);
   }
 }
 

@@ -41,9 +41,9 @@ class Drawable {
   uint32_t nth(uint32_t page, uint64_t k) const {
     return lists_ ? bits_.nth(page, k) : static_cast<uint32_t>(k);  // without holes
   }
-  /// By slot; 0 for all other steps. The first call for an alpha builds the tree in O(slots); it is
-  /// kept up to date for as long as a caller holds it.
-  std::shared_ptr<const SumTree> weights(double alpha);
+  /// By slot. The first call for an alpha, and the first with_least, builds the tree in O(slots);
+  /// it is kept up to date for as long as a caller holds it.
+  std::shared_ptr<const WeightTree> weights(double alpha, bool with_least = false);
 
   /// The first (last) page of an episode that may hold a step, and the next (previous) one after
   /// it; kNone at the end. Where steps are spent or kept out, pages without any are passed over.
@@ -70,8 +70,10 @@ class Drawable {
   /// Whether the step may be drawn has changed.
   void look_again(Anchor anchor);
   void updated(std::span<const Anchor> anchors, std::span<const float> priorities);
-  /// Every priority of the page may have changed.
-  void reweigh(uint32_t page);
+  /// The largest priority is another: trees whose scale it moves are built anew, in O(slots).
+  void follow_largest();
+  /// Every priority may have changed.
+  void reweigh();
 
  private:
   // How far an open episode is reached.
@@ -88,7 +90,8 @@ class Drawable {
   uint32_t reached(uint32_t page) const;
   void reach(uint32_t page, uint32_t from, uint32_t to);
   void set_count(uint32_t page, uint64_t count);
-  void set_weights(WeightTrees::Tree& tree, uint32_t page, uint32_t from, uint32_t to);
+  void set_weights(WeightTree& tree, uint32_t page, uint32_t from, uint32_t to);
+  void set_all_weights(WeightTree& tree);
 
   const IndexOptions& options_;
   IndexState& state_;

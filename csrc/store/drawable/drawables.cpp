@@ -1,6 +1,7 @@
 #include "store/drawable/drawables.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "store/index/fixed_point.h"
@@ -12,15 +13,15 @@ constexpr float kNotCounted = -1.0F;  // no priority is negative
 
 }  // namespace
 
-double episode_priority(const Episode& episode) {
+double episode_priority(const IndexState& state, const Episode& episode) {
   if (episode.weight >= 0) {
     return episode.weight;
   }
   if (episode.end == episode.begin) {
     return 0;
   }
-  return static_cast<double>(episode.priority_sum) /
-         static_cast<double>((episode.end - episode.begin) << kWeightFractionBits);
+  return std::ldexp(static_cast<double>(episode.priority_sum), -state.sum_scale.shift) /
+         static_cast<double>(episode.end - episode.begin);
 }
 
 Drawables::Drawables(const IndexOptions& options, IndexState& state, Slots& slots, Dirty& dirty)
@@ -94,17 +95,16 @@ void Drawables::mark(Mask& mask, Anchor anchor, bool keep_out) {
   state_.counters.saturated_weights = saturated;
 }
 
-std::shared_ptr<const SumTree> Drawables::head_weights(double alpha) {
-  std::shared_ptr<WeightTrees::Tree> tree = head_weights_.find(alpha);
+std::shared_ptr<const WeightTree> Drawables::head_weights(double alpha, bool with_least) {
+  std::shared_ptr<WeightTree> tree = head_weights_.find(alpha);
   if (!tree) {
-    tree = head_weights_.make(alpha, options_.num_pages);
-    for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
-      if (drawable(e)) {
-        state_.counters.saturated_weights += weigh(*tree, e) ? 1 : 0;
-      }
-    }
+    tree = head_weights_.make(alpha, options_.num_pages, state_.largest_of_episodes());
+    weigh_all(*tree);
   }
-  return {tree, &tree->sums};
+  if (with_least && !tree->least) {
+    tree->least.emplace(tree->sums);
+  }
+  return tree;
 }
 
 bool Drawables::weighs_episodes() {
@@ -112,14 +112,22 @@ bool Drawables::weighs_episodes() {
   return !head_weights_.empty();
 }
 
-bool Drawables::weigh(WeightTrees::Tree& tree, uint32_t e) {
-  const Episode& episode = state_.episodes[e];
-  const auto priority = static_cast<float>(episode_priority(episode));
-  uint64_t weight = 0;
-  const uint64_t cut =
-      fixed_weights({&priority, 1}, tree.alpha, weight_limit(tree.sums.num_leaves()), {&weight, 1});
-  tree.sums.set(episode.head, weight);
-  return cut > 0;
+float Drawables::priority_of(uint32_t e) const {
+  return as_priority(episode_priority(state_, state_.episodes[e]));
+}
+
+bool Drawables::weigh(WeightTree& tree, uint32_t e) {
+  bool saturated = false;
+  tree.set(state_.episodes[e].head, fixed_weight(priority_of(e), tree.scale, saturated));
+  return saturated;
+}
+
+void Drawables::weigh_all(WeightTree& tree) {
+  for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
+    if (drawable(e)) {
+      state_.counters.saturated_weights += weigh(tree, e) ? 1 : 0;
+    }
+  }
 }
 
 // Of an ended episode every stored step that is unspent may be drawn.
@@ -221,7 +229,7 @@ void Drawables::withdraw(uint32_t e) {
   ++heads_version_;
   heads_.set(head, 0);
   for (const auto& tree : head_weights_) {
-    tree->sums.set(head, 0);
+    tree->set(head, 0);
   }
 }
 
@@ -238,20 +246,25 @@ void Drawables::refresh(uint32_t e) {
   if (e >= counted_.size()) {
     counted_.resize(state_.episodes.size(), kNotCounted);
   }
-  const auto priority = static_cast<float>(episode_priority(episode));
+  const float priority = priority_of(e);
   const bool counts = std::exchange(counted_[e], priority) != priority;
   for (const auto& tree : head_weights_) {
-    const bool cut = weigh(*tree, e);
-    state_.counters.saturated_weights += cut && counts ? 1 : 0;
+    const bool saturated = weigh(*tree, e);
+    state_.counters.saturated_weights += saturated && counts ? 1 : 0;
   }
+}
+
+void Drawables::follow_largest() {
+  for (const auto& steps : steps_) {
+    steps->follow_largest();
+  }
+  head_weights_.follow(state_.largest_of_episodes(), [&](WeightTree& tree) { weigh_all(tree); });
 }
 
 void Drawables::reweigh() {
   drop_unused();
-  for (uint32_t p = 0; p < options_.num_pages; ++p) {
-    for (const auto& steps : steps_) {
-      steps->reweigh(p);
-    }
+  for (const auto& steps : steps_) {
+    steps->reweigh();
   }
 }
 

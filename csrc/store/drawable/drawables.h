@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -30,7 +32,7 @@ class Drawables {
   /// Changes whenever the episodes that may be drawn do.
   uint64_t heads_version() const { return heads_version_; }
   /// By head page; as Drawable::weights().
-  std::shared_ptr<const SumTree> head_weights(double alpha);
+  std::shared_ptr<const WeightTree> head_weights(double alpha, bool with_least = false);
   /// Whether the episode may be drawn as a whole.
   bool drawable(uint32_t episode) const;
   /// Whether nothing of an ended episode can be drawn any more, whatever batches in flight give
@@ -55,6 +57,8 @@ class Drawables {
   void updated(std::span<const Anchor> steps, std::span<const float> priorities);
   /// The episode's own weight, priority or head page changed.
   void refresh(uint32_t episode);
+  /// The largest priority of steps, or of episodes, is another.
+  void follow_largest();
   /// Every priority may have changed.
   void reweigh();
   /// Whether somebody looks at the priorities of episodes: holds one of their trees.
@@ -63,8 +67,10 @@ class Drawables {
  private:
   void withdraw(uint32_t episode);
   void drop_unused();
-  /// Sets the episode's leaf; whether its weight was cut.
-  bool weigh(WeightTrees::Tree& tree, uint32_t episode);
+  /// Sets the episode's leaf; whether its weight saturated.
+  bool weigh(WeightTree& tree, uint32_t episode);
+  void weigh_all(WeightTree& tree);
+  float priority_of(uint32_t episode) const;
 
   const IndexOptions& options_;
   IndexState& state_;
@@ -75,13 +81,17 @@ class Drawables {
   std::vector<std::shared_ptr<Mask>> masks_;
   SumTree heads_;
   WeightTrees head_weights_;
-  // By episode: the priority whose weights were counted where they were cut. An episode is weighed
+  // By episode: the priority whose weights were counted where they saturated. An episode is weighed
   // anew whenever its head page changes, and counted again only with another priority.
   std::vector<float> counted_;
   uint64_t heads_version_ = 0;
 };
 
+/// A weight as a priority: at most the largest float.
+inline float as_priority(double weight) {
+  return static_cast<float>(std::min<double>(weight, std::numeric_limits<float>::max()));
+}
 /// Its own weight, or the mean of its stored steps' priorities.
-double episode_priority(const Episode& episode);
+double episode_priority(const IndexState& state, const Episode& episode);
 
 }  // namespace gear::store

@@ -12,16 +12,23 @@
 
 namespace gear::store {
 
-constexpr unsigned kWeightFractionBits = 24;  ///< weight of p^alpha = 1
-constexpr uint64_t kMaxWeight = uint64_t{1} << 40;
+/// p^alpha as a whole number: round(p^alpha * 2^shift), at least 1 where p > 0, and 0 for 0. The
+/// shift follows from the largest priority: what is weighed is how priorities compare with it.
+struct WeightScale {
+  double alpha;
+  int32_t shift;
+  uint32_t bits;  ///< of a weight
 
-/// The largest weight in a tree of so many leaves: their sum stays below 2^63. So p^alpha is cut at
-/// kMaxWeight / 2^24 = 65536 up to 2^23 leaves, and at 2^39 / num_leaves beyond: at 512 with 2^30.
-/// Counters::saturated_weights says how often. Over ranks the sum may still pass 2^63, and
-/// OwnDraws::set_totals refuses it.
-GEAR_HD inline uint64_t weight_limit(uint64_t num_leaves) {
-  const uint64_t share = ((uint64_t{1} << 63) - 1) / num_leaves;
-  return share < kMaxWeight ? share : kMaxWeight;
+  friend bool operator==(const WeightScale&, const WeightScale&) = default;
+};
+
+/// Of a weight in a tree of so many leaves: their sum stays below 2^63. 40 up to 2^23 leaves, one
+/// less for each doubling beyond. So p^alpha is rounded by 2^-20 of itself or less down to 2^-20 of
+/// the largest one (2^-10 at 2^33 leaves), and below 2^-40 of it every p > 0 weighs 1:
+/// Counters::saturated_weights says how often.
+constexpr uint32_t weight_bits(uint64_t num_leaves) {
+  const auto sum_bits = static_cast<uint32_t>(std::bit_width(num_leaves - 1));
+  return sum_bits <= 23 ? 40 : 63 - sum_bits;
 }
 
 /// 2^x, with x cut to [-1000, 1000]; relative error below 1e-12.
@@ -69,50 +76,58 @@ GEAR_HD inline double log2_portable(double x) {
   return exponent + (upper ? 1.0 : 0.0) + 2.0 * t * sum * 1.44269504088896340736;
 }
 
-/// (base / 2^reference)^exponent; 0 for a base of 0.
-GEAR_HD inline double power_portable(float base, double reference, double exponent) {
-  const double power =
-      exp2_portable(exponent * (log2_portable(static_cast<double>(base)) - reference));
+/// base^exponent * 2^offset; 0 for a base of 0.
+GEAR_HD inline double power_portable(float base, double exponent, double offset) {
+  const double power = exp2_portable(exponent * log2_portable(static_cast<double>(base)) + offset);
   return power * (base > 0.0F ? 1.0 : 0.0);
 }
 
-/// round(power * 2^24), at least 1 so that every step keeps a chance, at most `limit` (`saturated`
-/// is set when that cut it).
-GEAR_HD inline uint64_t weight_of_power(double power, uint64_t limit, bool& saturated) {
-  const double scaled = power * static_cast<double>(uint64_t{1} << kWeightFractionBits) + 0.5;
-  if (scaled >= static_cast<double>(limit)) {
-    saturated = saturated || scaled >= static_cast<double>(limit) + 1.0;
-    return limit;
-  }
-  const auto weight = static_cast<uint64_t>(static_cast<int64_t>(scaled));  // one instruction
-  return weight > 0 ? weight : 1;
+/// The scale by which the largest of all priorities weighs half of 2^bits or more. It moves where
+/// largest^alpha passes a power of two. Of 0, which says that there is none yet, that of 1.
+GEAR_HD inline WeightScale weight_scale(float largest, double alpha, uint32_t bits) {
+  constexpr double kMost = 1e6;  // beyond, exp2_portable() cuts everything but the largest
+  double octave = largest > 0.0F ? alpha * log2_portable(static_cast<double>(largest)) : 0.0;
+  octave = octave < -kMost ? -kMost : octave;
+  octave = octave > kMost ? kMost : octave;
+  const auto towards_zero = static_cast<int32_t>(octave);
+  const int32_t floor = towards_zero - (static_cast<double>(towards_zero) > octave ? 1 : 0);
+  return {alpha, static_cast<int32_t>(bits) - 1 - floor, bits};
 }
 
-/// The weight of p^alpha. p >= 0 and finite, alpha >= 0.
-GEAR_HD inline uint64_t fixed_weight(float priority, double alpha, uint64_t limit,
-                                     bool& saturated) {
-  double power = 1.0;
-  if (alpha == 1.0) {
-    power = static_cast<double>(priority);
-  } else if (alpha != 0.0) {
-    power = power_portable(priority, 0.0, alpha);
+/// 2^exponent, -1022 <= exponent <= 1023.
+GEAR_HD inline double power_of_two(int32_t exponent) {
+  return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
+}
+
+/// The weight of a p^alpha * 2^shift; `saturated` is set where less than a half became 1.
+GEAR_HD inline uint64_t weight_of_power(double power, uint32_t bits, bool& saturated) {
+  const double most = static_cast<double>((uint64_t{1} << bits) - 1);
+  const double rounded = power + 0.5;
+  const auto weight = static_cast<uint64_t>(
+      static_cast<int64_t>(rounded < most ? rounded : most));  // one instruction
+  const bool lost = weight == 0 && power > 0.0;
+  saturated = saturated || lost;
+  return lost ? 1 : weight;
+}
+
+/// The weight of p^alpha. p >= 0 and finite, no larger than the scale's largest.
+GEAR_HD inline uint64_t fixed_weight(float priority, const WeightScale& scale, bool& saturated) {
+  double power = 0.0;
+  if (scale.alpha == 1.0) {
+    power = static_cast<double>(priority) * power_of_two(scale.shift);
+  } else {
+    power = power_portable(priority, scale.alpha, scale.shift);
   }
-  return weight_of_power(power, limit, saturated);
+  return weight_of_power(power, scale.bits, saturated);
 }
 
 /// Many at once, to the same bits.
-void powers_portable(std::span<const float> bases, double reference, double exponent,
+void powers_portable(std::span<const float> bases, double exponent, double offset,
                      std::span<double> powers);
-/// Returns how many of the weights the limit cut.
-uint64_t fixed_weights(std::span<const float> priorities, double alpha, uint64_t limit,
+/// Returns how many of the weights saturated.
+uint64_t fixed_weights(std::span<const float> priorities, const WeightScale& scale,
                        std::span<uint64_t> weights);
-
-/// A priority in units of 2^-24, for exact sums: 0 stays 0; cut at 65536.
-GEAR_HD inline uint64_t priority_units(float priority) {
-  const double scaled =
-      static_cast<double>(priority) * static_cast<double>(uint64_t{1} << kWeightFractionBits) + 0.5;
-  const double limit = static_cast<double>(kMaxWeight);
-  return static_cast<uint64_t>(static_cast<int64_t>(scaled < limit ? scaled : limit));
-}
+/// Of their weights.
+uint64_t summed(std::span<const float> priorities, const WeightScale& scale);
 
 }  // namespace gear::store

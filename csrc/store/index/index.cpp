@@ -19,6 +19,7 @@ const IndexOptions& checked(const IndexOptions& options) {
 
 // Without pages, nothing was saved: all of them are free.
 IndexState with_pages(const IndexOptions& options, IndexState state) {
+  state.sum_scale = weight_scale(state.max_priority, 1.0, weight_bits(options.num_slots()));
   if (state.pages.empty()) {
     state.pages.resize(options.num_pages);
     state.arrived.resize(options.num_pages);
@@ -29,8 +30,20 @@ IndexState with_pages(const IndexOptions& options, IndexState state) {
   return state;
 }
 
-// Each page's values, from where they are saved to where the page lies.
-Slots by_slot(const IndexOptions& options, const IndexState& state, const Slots& saved) {
+void sum_priorities(const IndexOptions& options, IndexState& state, const Slots& slots) {
+  for (uint32_t e = state.oldest; e != kNone; e = state.episodes[e].newer) {
+    Episode& episode = state.episodes[e];
+    episode.priority_sum = 0;
+    for (uint32_t p = episode.head; p != kNone; p = state.pages[p].next) {
+      episode.priority_sum += summed(
+          std::span(slots.priorities).subspan(p * options.page_steps, state.pages[p].anchors),
+          state.sum_scale);
+    }
+  }
+}
+
+// Each page's values, from where they are saved to where the page lies, and their sums.
+Slots by_slot(const IndexOptions& options, IndexState& state, const Slots& saved) {
   const auto page_steps = static_cast<ptrdiff_t>(options.page_steps);
   const std::vector<uint32_t> pages = used_pages(state);
   const auto place = [&](const auto& from, auto& to) {
@@ -46,6 +59,7 @@ Slots by_slot(const IndexOptions& options, const IndexState& state, const Slots&
   if (options.max_times_sampled > 0) {
     place(saved.times_sampled, slots.times_sampled);
   }
+  sum_priorities(options, state, slots);
   return slots;
 }
 
@@ -247,7 +261,7 @@ void Index::refresh(uint32_t e) {
     return;
   }
   drawables_.refresh(e);
-  chains_.rank(e, episode_priority(episode));
+  chains_.rank(e, episode_priority(state_, episode));
 }
 
 // ---- episodes and pages ----
@@ -351,22 +365,23 @@ void Index::append(uint32_t e, std::span<const float> priorities) {
   dirty_.episode(e);
   dirty_.page(episode.tail);
   dirty_.appended(episode.tail, row, priorities);
-  float* stored = slots_.priorities.data() + slot({episode.tail, row});
-  float largest = state_.max_priority;  // in registers: a float that is stored may be any float
-  uint64_t sum = 0;
+  const auto stored =
+      std::span(slots_.priorities).subspan(slot({episode.tail, row}), priorities.size());
+  float largest = state_.default_priority();
+  float seen = state_.max_priority;
   for (size_t i = 0; i < priorities.size(); ++i) {
-    const float priority = priorities[i] < 0 ? largest : priorities[i];
-    largest = std::max(largest, priority);
-    stored[i] = std::fabs(priority);
-    sum += priority_units(priority);
+    const float priority = std::fabs(priorities[i] < 0 ? largest : priorities[i]);
+    seen = std::max(seen, priority);
+    largest = seen > 0 ? seen : largest;
+    stored[i] = priority;
   }
-  state_.max_priority = largest;
-  episode.priority_sum += sum;
+  episode.priority_sum += summed(stored, state_.sum_scale);
   page.rows = page.anchors = static_cast<uint16_t>(row + priorities.size());
   episode.end += priorities.size();
   state_.num_steps += priorities.size();
   state_.counters.steps_inserted += priorities.size();
   drawables_.appended(e);
+  raise_largest(seen, 0);
 }
 
 void Index::end_episode(uint32_t e, EpisodeState end_state, double weight,
@@ -383,6 +398,9 @@ void Index::end_episode(uint32_t e, EpisodeState end_state, double weight,
   }
   episode.closing_columns = closing_columns;
   episode.weight = weight;
+  if (weight > 0) {
+    raise_largest(0, as_priority(weight));
+  }
   episode.state = end_state;
   episode.has_writer = false;
   chains_.ended(e);
@@ -404,8 +422,13 @@ uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> prio
     base::prefetch(&slots_.priorities[id.slot]);
   }
   updated_.resize(ids.size());
+  float largest = 0;
+  float largest_weight = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (find(StepId::unpack(ids[i]), updated_[i])) {
+    const StepId id = StepId::unpack(ids[i]);
+    if (find(id, updated_[i])) {
+      float& of_kind = id.episode ? largest_weight : largest;
+      of_kind = std::max(of_kind, priorities[i]);
       base::prefetch(&state_.episodes[state_.pages[updated_[i].page].episode].priority_sum);
     } else {
       updated_[i].page = kNone;
@@ -432,6 +455,7 @@ uint64_t Index::update(std::span<const int64_t> ids, std::span<const float> prio
     updated_priorities_[steps++] = priorities[i];
   }
   drawables_.updated({updated_.data(), steps}, {updated_priorities_.data(), steps});
+  raise_largest(largest, largest_weight);
   return applied;
 }
 
@@ -451,17 +475,38 @@ void Index::set_priority(Anchor anchor, float priority) {
   const uint32_t e = state_.pages[anchor.page].episode;
   Episode& episode = state_.episodes[e];
   float& stored = slots_.priorities[slot(anchor)];
-  episode.priority_sum += priority_units(priority) - priority_units(stored);
+  const auto weight = [&](float one) { return summed({&one, 1}, state_.sum_scale); };
+  episode.priority_sum += weight(priority) - weight(stored);
   stored = std::fabs(priority);
-  state_.max_priority = std::max(state_.max_priority, stored);
-  if (episode.weight < 0 &&
-      (drawables_.weighs_episodes() || options_.evict == Evict::kLowestPriority)) {
+  if (episode.weight < 0 && ranks_episodes()) {
     refresh(e);
   }
 }
 
-void Index::raise_max_priority(float priority) {
+bool Index::ranks_episodes() {
+  return drawables_.weighs_episodes() || options_.evict == Evict::kLowestPriority;
+}
+
+void Index::raise_largest(float priority, float weight) {
+  if (priority <= state_.max_priority && weight <= state_.max_weight) {
+    return;
+  }
   state_.max_priority = std::max(state_.max_priority, priority);
+  state_.max_weight = std::max(state_.max_weight, weight);
+  const WeightScale scale = weight_scale(state_.max_priority, 1.0, state_.sum_scale.bits);
+  if (scale != state_.sum_scale) {
+    state_.sum_scale = scale;
+    sum_priorities(options_, state_, slots_);
+    refresh_means();
+  }
+  drawables_.follow_largest();
+}
+
+// Of episodes that have no weight of their own.
+void Index::refresh_means() {
+  for (uint32_t e = state_.oldest; e != kNone && ranks_episodes(); e = state_.episodes[e].newer) {
+    refresh(e);
+  }
 }
 
 // ---- what mirrors give back ----
@@ -481,21 +526,18 @@ void Index::take_priorities(uint64_t first_slot, std::span<const float> prioriti
   }
 }
 
-void Index::settle(std::span<const double> episode_weights, float max_priority,
+void Index::settle(std::span<const double> episode_weights, float max_priority, float max_weight,
                    uint64_t stale_updates) {
-  raise_max_priority(max_priority);  // other ranks' may be larger, of which no mirror has heard
-  state_.counters.stale_updates += stale_updates;
-  // The weights of the trees are computed anew; what saturates was counted where it was updated.
+  // What saturates was counted where it was updated.
   const uint64_t saturated = state_.counters.saturated_weights;
+  raise_largest(max_priority,
+                max_weight);  // other ranks' may be larger, of which no mirror has heard
+  state_.counters.stale_updates += stale_updates;
   for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
-    Episode& episode = state_.episodes[e];
-    episode.weight = episode_weights[e];
-    episode.priority_sum = 0;
-    for (uint32_t p = episode.head; p != kNone; p = state_.pages[p].next) {
-      for (uint32_t row = 0; row < state_.pages[p].anchors; ++row) {
-        episode.priority_sum += priority_units(slots_.priorities[slot({p, row})]);
-      }
-    }
+    state_.episodes[e].weight = episode_weights[e];
+  }
+  sum_priorities(options_, state_, slots_);
+  for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
     refresh(e);
   }
   drawables_.reweigh();

@@ -68,8 +68,8 @@ class Index {
   /// The episodes that may be drawn, and how often what was drawn.
   const Drawables& drawables() const { return drawables_; }
   /// Fixed-point p^alpha by head page, of episodes; as Drawable::weights().
-  std::shared_ptr<const SumTree> head_weights(double alpha) {
-    return drawables_.head_weights(alpha);
+  std::shared_ptr<const WeightTree> head_weights(double alpha, bool with_least = false) {
+    return drawables_.head_weights(alpha, with_least);
   }
   /// A filter of steps, for as long as the caller holds it: at first it lets all in.
   std::shared_ptr<Mask> make_mask() { return drawables_.make_mask(); }
@@ -81,7 +81,7 @@ class Index {
   void mark_sampled(Anchor anchor, Unit unit);
   /// Takes draws without max_times_sampled.
   void count_sampled(uint64_t draws) { taken_.draws += draws; }
-  /// Weights that were cut on a device.
+  /// Weights that saturated on a device.
   void count_saturated(uint64_t weights) { state_.counters.saturated_weights += weights; }
   /// The draws taken since the last call, which the caller then delivers or gives back.
   TakenDraws take_draws() { return std::exchange(taken_, {}); }
@@ -116,7 +116,8 @@ class Index {
   /// The same page, which next_page() has made, now the episode's; opens it where there is none.
   uint32_t attach_page(uint32_t& episode);
   /// Accounts for steps whose rows are already in the last page. A negative priority stands for the
-  /// largest seen so far.
+  /// largest seen so far. O(slots) where one is the largest, and moves a WeightScale: so does
+  /// update().
   void append(uint32_t episode, std::span<const float> priorities);
   /// Asks for what append() looks at, of a step that is to come to this place: so many appends
   /// ahead of it that these take as long as memory does.
@@ -130,8 +131,10 @@ class Index {
   uint64_t update(std::span<const int64_t> ids, std::span<const float> priorities);
   /// How many of the updates update() would apply; throws as it does. For a mirror to apply them.
   uint64_t check_update(std::span<const int64_t> ids, std::span<const float> priorities) const;
-  /// The largest priority seen so far is at least this: that of other shards of the buffer counts.
-  void raise_max_priority(float priority);
+  /// The largest priority of steps seen so far is at least this, and the largest one that an
+  /// episode had of its own: those of other shards of the buffer count. Where that moves a
+  /// WeightScale, its tree is built anew: not between an offer and its draw.
+  void raise_largest(float priority, float weight);
 
   // ---- mirrors, and others that show what is here ----
   /// What changed.
@@ -142,7 +145,8 @@ class Index {
   void take_priorities(uint64_t first_slot, std::span<const float> priorities);
   /// `episode_weights`, by episode: negative for the mean of its steps'; `stale_updates` since the
   /// last time.
-  void settle(std::span<const double> episode_weights, float max_priority, uint64_t stale_updates);
+  void settle(std::span<const double> episode_weights, float max_priority, float max_weight,
+              uint64_t stale_updates);
 
  private:
   friend class Shard;  // stamps evictions: the clock of chains_
@@ -153,6 +157,9 @@ class Index {
   void set_priority(Anchor anchor, float priority);
   // The priority of an ended episode, or what may be drawn of it, changed.
   void refresh(uint32_t episode);
+  void refresh_means();
+  // Whether somebody looks at them while they change.
+  bool ranks_episodes();
   uint32_t take_free_page(uint32_t episode);
   void drop_head_page(uint32_t episode);
   void evict_head_page(uint32_t episode);

@@ -7,6 +7,7 @@
 #include "base/names.h"
 #include "memory/large_vector.h"
 #include "store/episode.h"
+#include "store/index/fixed_point.h"
 
 namespace gear::store {
 
@@ -34,7 +35,7 @@ struct Counters {
   uint64_t steps_evicted = 0;
   uint64_t steps_sampled = 0;      ///< draws that were delivered
   uint64_t stale_updates = 0;      ///< updates of steps that had been evicted
-  uint64_t saturated_weights = 0;  ///< priorities cut to the largest weight
+  uint64_t saturated_weights = 0;  ///< priorities above 0 too small for their weight, which is 1
 };
 
 /// What is kept of each step: in an index by slot; as a checkpoint holds it, of the pages in use
@@ -56,10 +57,19 @@ struct IndexState {
   uint64_t next_uid = 1;
   uint64_t num_steps = 0;
   uint64_t num_episodes = 0;
-  float max_priority = 1.0F;
+  float max_priority = 0;  ///< of steps, seen so far; 0: none but 0
+  float max_weight = 0;    ///< the same of episodes' own
+  /// Of Episode::priority_sum. Follows from max_priority: not saved.
+  WeightScale sum_scale = weight_scale(0, 1.0, weight_bits(1));
   uint32_t identity = 0;     ///< of the content's history; 0: nothing was ever stored
   uint32_t seeds_given = 0;  ///< to loaders that were made without a seed
   Counters counters;
+
+  /// Of a step that is appended without one: the largest seen so far.
+  float default_priority() const { return max_priority > 0 ? max_priority : 1.0F; }
+  float largest_of_episodes() const {
+    return max_priority > max_weight ? max_priority : max_weight;
+  }
 };
 
 /// One step, by place.

@@ -152,15 +152,11 @@ void PageChains::drop_head(uint32_t e) {
   Page& page = state_.pages[p];
   const uint64_t first_slot = p * options_.page_steps;
   const std::span priorities(&slots_.priorities[first_slot], page.rows);
-  uint64_t sum = 0;
-  for (uint32_t row = 0; row < page.anchors; ++row) {
-    sum += priority_units(priorities[row]);
-  }
+  episode.priority_sum -= summed(priorities.first(page.anchors), state_.sum_scale);
   std::fill(priorities.begin(), priorities.end(), 0.0F);
   if (!slots_.times_sampled.empty()) {
     std::fill_n(&slots_.times_sampled[first_slot], page.rows, uint16_t{0});
   }
-  episode.priority_sum -= sum;
   episode.begin += page.anchors;
   state_.num_steps -= page.anchors;
   state_.counters.steps_evicted += page.anchors;

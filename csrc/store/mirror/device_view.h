@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "store/episode.h"
+#include "store/index/fixed_point.h"
 
 // What kernels see of an index: plain pointers into the memory of one GPU, passed by value.
 
@@ -21,6 +22,13 @@ struct DeviceTree {
   uint64_t* levels[kMaxLevels];  ///< leaves first
   uint64_t counts[kMaxLevels];   ///< nodes, without the padding
   int num_levels;
+};
+
+/// As store::WeightTree.
+struct DeviceWeights {
+  DeviceTree tree;
+  const WeightScale* scale;  ///< in memory of the GPU, as what weighs in the tree
+  uint64_t* least;           ///< see least_node(); null: nobody asked for it
 };
 
 /// One bit a step, as store::StepBits.

@@ -4,8 +4,8 @@ from mutations.mutation import Mutation
 
 MUTATION = Mutation(
     file="csrc/select/importance.cpp",
-    old="reference, -beta,",
-    new="reference, beta,",
+    old="-beta, offset,",
+    new="beta, offset,",
     native=[
         "importance weights are (P / least P of the batch)^-beta",
     ],

@@ -5,7 +5,7 @@ from mutations.mutation import Mutation
 
 MUTATION = Mutation(
     file="csrc/group/agreement.cpp",
-    old="shard_.index().raise_max_priority(one.largest);",
+    old="shard_.index().raise_largest(one.largest, one.largest_weight);",
     new="static_cast<void>(one.largest);",
     tests=[
         "tests/distributed/test_largest_priority.py::test_of_all_ranks_since_the_last_draw",

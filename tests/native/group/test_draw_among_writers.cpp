@@ -84,10 +84,12 @@ void draw_among_writers(Transport& control, Policy policy, int batches) {
                                                              control.rank(), ranks);
   }
   std::vector<Item> wanted;
+  gear::select::SamplerPosition before =
+      reference->law().position();  // of the batch: its offers may be told twice
   rank.during([&](ConstBytes all) {
     std::vector<std::byte> offers;
     for (uint32_t r = 0; r < ranks; ++r) {
-      const ConstBytes one = all.subspan(r * (all.size() / ranks) + 16, sizeof(uint64_t));
+      const ConstBytes one = all.subspan(r * (all.size() / ranks) + 24, 2 * sizeof(uint64_t));
       offers.insert(offers.end(), one.begin(), one.end());
     }
     uint64_t version = 0;
@@ -95,6 +97,7 @@ void draw_among_writers(Transport& control, Policy policy, int batches) {
       const auto lock = shard.lock();
       version = shard.index().steps().version();
       gear::select::GroupDraw draw;
+      reference->law().restore(before);
       const auto alone = [](std::span<const uint64_t>, std::span<const uint64_t>,
                             std::span<uint64_t>) {};
       reference->select(shard.index(), {kBatchSize * ranks, offers, false, alone}, draw);
@@ -143,6 +146,7 @@ void draw_among_writers(Transport& control, Policy policy, int batches) {
       DrawnBatch drawn;
       gear::deliver::TakenBatch taken;
       expect(rank.draws->draw({true, false}, drawn, taken) == GlobalDraw::Round::kDrawn, "no draw");
+      before = reference->law().position();
       taken.deliver();
       std::vector<Item> items;
       uint64_t wrong = 0;

@@ -300,9 +300,18 @@ class Given final : public Chance {
   std::vector<uint64_t> targets_;
 };
 
+// In units of one.
+std::vector<RankTotal> offers_of(const std::vector<uint64_t>& totals) {
+  std::vector<RankTotal> offers;
+  for (const uint64_t total : totals) {
+    offers.push_back({total, 0});
+  }
+  return offers;
+}
+
 // Items that are where their targets are.
 struct Located {
-  void resolve(const Index&, std::span<const uint64_t> targets, uint64_t, Anchor* anchors,
+  void resolve(const Index&, std::span<const uint64_t> targets, double, Anchor* anchors,
                float* probabilities) const {
     for (size_t i = 0; i < targets.size(); ++i) {
       anchors[i] = {static_cast<uint32_t>(targets[i]), 0};
@@ -316,8 +325,8 @@ struct Located {
 TEST_CASE("own draws: those that fall on the rank, and how far into its range") {
   const Index index(IndexOptions{4, kRankPageSteps});
   OwnDraws draws(4);
-  draws.set_totals(std::vector<uint64_t>(6, 100));  // replaced
-  draws.set_totals(std::vector<uint64_t>{3, 0, 1, 0, 2, 0});
+  draws.set_offers(offers_of(std::vector<uint64_t>(6, 100)));  // replaced
+  draws.set_offers(offers_of(std::vector<uint64_t>{3, 0, 1, 0, 2, 0}));
   REQUIRE(draws.all() == 6);
   REQUIRE(draws.begin() == 4);
   REQUIRE(draws.size() == 2);
@@ -333,24 +342,26 @@ TEST_CASE("own draws: those that fall on the rank, and how far into its range") 
   draws.draw(1, chance, index, Located{}, drawn);
   CHECK(drawn.own.size() == 0);
   CHECK(drawn.least == GroupDraw::kNone);
-  draws.set_totals(std::vector<uint64_t>{3, 0, 1, 0, 0, 2});  // nothing lies here
+  draws.set_offers(offers_of(std::vector<uint64_t>{3, 0, 1, 0, 0, 2}));  // nothing lies here
   draws.draw(kCount, chance, index, Located{}, drawn);
   CHECK(drawn.own.size() == 0);
   const uint64_t half = uint64_t{1} << 62;
-  CHECK_NOTHROW(draws.set_totals(std::vector<uint64_t>{half, half - 1, 0, 0, 0, 0}));
-  expect_message<gear::base::InvalidArgument>(
-      [&] { draws.set_totals(std::vector<uint64_t>{half, half, 0, 0, 0, 0}); }, "2^63");
+  draws.set_offers(offers_of({half, half - 1, 0, 0, 0, 0}));
+  CHECK(draws.all() == 2 * half - 1);
+  draws.set_offers(offers_of({half, half, 0, 0, half, 1}));  // too much to be added up: coarser
+  CHECK(draws.all() == half / 2 * 3 + 1);
+  CHECK(draws.size() == half / 2);
 }
 
 namespace {
 
 // Items that are where their targets are, of any size.
 struct AnyTotal {
-  void resolve(const Index&, std::span<const uint64_t> targets, uint64_t, Anchor* anchors,
+  void resolve(const Index&, std::span<const uint64_t> targets, double all, Anchor* anchors,
                float* probabilities) const {
     for (size_t i = 0; i < targets.size(); ++i) {
       anchors[i] = {static_cast<uint32_t>(targets[i]), static_cast<uint32_t>(targets[i] >> 32)};
-      probabilities[i] = 1;
+      probabilities[i] = one_of(all);
     }
   }
 };
@@ -362,7 +373,7 @@ std::vector<std::pair<uint32_t, uint64_t>> drawn_by_all(const std::vector<uint64
   std::vector<std::pair<uint32_t, uint64_t>> all(count, {UINT32_MAX, 0});
   for (uint32_t rank = 0; rank < totals.size(); ++rank) {
     OwnDraws own(rank);
-    own.set_totals(totals);
+    own.set_offers(offers_of(totals));
     GroupDraw drawn;
     own.draw(count, law, index, AnyTotal{}, drawn);
     for (size_t i = 0; i < drawn.own_draws.size(); ++i) {
@@ -375,6 +386,44 @@ std::vector<std::pair<uint32_t, uint64_t>> drawn_by_all(const std::vector<uint64
 }
 
 }  // namespace
+
+TEST_CASE("own draws: ranks whose units differ are drawn by what they offer, and each evenly") {
+  // 8 / 2^3, 3, nothing, 40 / 2^4 (cut to 2 by the units of all), and next to nothing: 1 of them.
+  const std::vector<RankTotal> offers = {{8, 3}, {3, 0}, {0, -7}, {40, 4}, {5, 90}};
+  const std::vector<uint64_t> widths = {1, 3, 0, 2, 1};
+  constexpr uint64_t kCount = 70000;
+  const Index index(IndexOptions{4, kRankPageSteps});
+  uint64_t drawn_in_all = 0;
+  for (uint32_t rank = 0; rank < offers.size(); ++rank) {
+    CAPTURE(rank);
+    OwnDraws own(rank);
+    own.set_offers(offers);
+    REQUIRE(own.all() == 7);
+    REQUIRE(own.size() == widths[rank]);
+    Independent law(11);
+    REQUIRE(law.next(own.all(), 0, kCount) == kCount);
+    GroupDraw drawn;
+    own.draw(kCount, law, index, AnyTotal{}, drawn);
+    drawn_in_all += drawn.own.size();
+    const double expected = static_cast<double>(kCount * widths[rank]) / 7;
+    CHECK(std::fabs(static_cast<double>(drawn.own.size()) - expected) <= 4 * std::sqrt(expected));
+    std::vector<double> places(offers[rank].total);
+    for (const Anchor& at : drawn.own.anchors) {
+      REQUIRE(at.page < places.size());
+      places[at.page] += 1;
+    }
+    for (const double found : places) {
+      const double each = expected / static_cast<double>(places.size());
+      CHECK(std::fabs(found - each) <= 5 * std::sqrt(each));
+    }
+    // With a probability in the rank's own units, all of them add up to what it was drawn by.
+    if (!drawn.own.probabilities.empty()) {
+      const double all = std::ldexp(7.0, offers[rank].shift);
+      CHECK(drawn.own.probabilities[0] == static_cast<float>(1 / all));
+    }
+  }
+  CHECK(drawn_in_all == kCount);
+}
 
 TEST_CASE("own draws: whatever the ranks offer, each draw is found by the rank that it falls on") {
   constexpr uint64_t kMost = (uint64_t{1} << 63) - 1;

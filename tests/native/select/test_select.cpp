@@ -148,7 +148,7 @@ TEST_CASE("weighted draws in proportion to p^alpha") {
     for (uint64_t step = 0; step < kNumSteps; ++step) {
       bool saturated = false;
       wanted.push_back(static_cast<double>(
-          fixed_weight(static_cast<float>(step), alpha, kMaxWeight, saturated)));
+          fixed_weight(static_cast<float>(step), weight_scale(kNumSteps, alpha, 40), saturated)));
       sum += wanted.back();
     }
     for (double& probability : wanted) {
@@ -174,6 +174,17 @@ TEST_CASE("importance weights are (P / least P of the batch)^-beta") {
       REQUIRE(std::fabs(static_cast<double>(chosen.weights[i]) - wanted) < 1e-5);
     }
     CHECK(sampler->law().position().beta == beta);
+  }
+  options.beta = 0.5;
+  options.normalize = Normalize::kBuffer;
+  const auto by_all = std::make_unique<Sampler>(options, index);
+  // Of all, the step with the least priority above 0 is drawn least, whether it was drawn or not.
+  const auto powers = [&](double priority) { return std::pow(priority, options.alpha); };
+  const Selection few = select(*by_all, index, 3);
+  for (size_t i = 0; i < few.size(); ++i) {
+    const double wanted =
+        std::pow(powers(static_cast<double>(index.priority(few.anchors[i]))) / powers(1), -0.5);
+    CHECK(std::fabs(static_cast<double>(few.weights[i]) - wanted) < 1e-5);
   }
   const auto weighted = std::make_unique<Sampler>(options, index);
   weighted->law().set_beta(0.0);
@@ -254,7 +265,8 @@ TEST_CASE("max_times_sampled empties the buffer draw by draw, under every policy
     Index& index = *made;
     const auto sampler = std::make_unique<Sampler>(options_of(policy), index);
     std::vector<int> times(kNumSteps, 0);
-    for (uint64_t drawn = 0; drawn < 2 * kNumSteps;) {
+    const bool zero_is_drawn = policy != Policy::kWeighted;  // the first step's priority
+    for (uint64_t drawn = 0; drawn < 2 * kNumSteps - (zero_is_drawn ? 0 : 2);) {
       const Selection chosen = select(*sampler, index, 5);
       REQUIRE(chosen.size() > 0);
       for (const int step : steps_of(index, chosen)) {
@@ -263,7 +275,13 @@ TEST_CASE("max_times_sampled empties the buffer draw by draw, under every policy
       index.deliver(index.take_draws());
       drawn += chosen.size();
     }
-    CHECK(times == std::vector<int>(kNumSteps, 2));
+    std::vector<int> wanted(kNumSteps, 2);
+    wanted[0] = zero_is_drawn ? 2 : 0;
+    CHECK(times == wanted);
+    if (!zero_is_drawn) {
+      CHECK_THROWS_AS(select(*sampler, index, 5), gear::base::InvalidArgument);
+      continue;
+    }
     CHECK(select(*sampler, index, 5).size() == 0);
     CHECK(index.state().num_episodes == 1);  // the open one
   }

@@ -12,8 +12,6 @@ using namespace gear::store;
 
 namespace {
 
-constexpr long double kOne = 16777216.0L;  // 2^24, the weight of 1
-
 double unit_random(uint64_t counter) {
   return std::ldexp(static_cast<double>(gear::base::philox(3, 0, counter).hi >> 11), -53);
 }
@@ -36,12 +34,18 @@ std::vector<float> priorities() {
   return values;
 }
 
-uint64_t weight_of(float priority, double alpha, uint64_t limit = kMaxWeight) {
+constexpr uint32_t kBits = 40;
+constexpr auto kLargest = std::numeric_limits<float>::max();
+
+uint64_t weight_of(float priority, const WeightScale& scale) {
   bool saturated = false;
-  const uint64_t weight = fixed_weight(priority, alpha, limit, saturated);
-  CHECK(saturated == (std::pow(static_cast<long double>(priority), alpha) * kOne + 0.5L >=
-                      static_cast<long double>(limit) + 1.0L));
+  const uint64_t weight = fixed_weight(priority, scale, saturated);
+  CHECK((!saturated || weight == 1));
   return weight;
+}
+
+uint64_t weight_of(float priority, double alpha, float largest, uint32_t bits = kBits) {
+  return weight_of(priority, weight_scale(largest, alpha, bits));
 }
 
 }  // namespace
@@ -75,62 +79,115 @@ TEST_CASE("log2_portable keeps its error bound") {
   CHECK(log2_portable(0.25) == -2.0);
 }
 
-TEST_CASE("a weight is p^alpha in units of 2^-24, between 1 and the limit") {
+TEST_CASE("so many bits have the weights of a tree that their sum stays below 2^63") {
+  CHECK(weight_bits(1) == 40);
+  CHECK(weight_bits(uint64_t{1} << 23) == 40);
+  CHECK(weight_bits((uint64_t{1} << 23) + 1) == 39);
+  CHECK(weight_bits(uint64_t{1} << 32) == 31);
+  for (const uint64_t leaves : {1ULL, 3ULL, 1ULL << 23, (1ULL << 23) + 1, (1ULL << 32) - 1}) {
+    CHECK(((uint64_t{1} << weight_bits(leaves)) - 1) <= ((uint64_t{1} << 63) - 1) / leaves);
+  }
+}
+
+TEST_CASE("a weight is p^alpha times a power of two, of which the largest has all bits") {
   for (const double alpha : {0.0, 0.1, 0.5, 0.6, 0.7, 1.0, 1.5, 2.0, 4.0}) {
-    CAPTURE(alpha);
-    uint64_t previous = 0;
-    for (const float priority : priorities()) {
-      CAPTURE(priority);
-      const uint64_t weight = weight_of(priority, alpha);
-      const long double exact = std::pow(static_cast<long double>(priority), alpha) * kOne;
-      const long double clamped =
-          std::clamp(exact, 1.0L, static_cast<long double>(uint64_t{kMaxWeight}));
-      REQUIRE(std::fabs(static_cast<long double>(weight) - clamped) <=
-              std::max(1.0L, 1e-6L * clamped));
-      REQUIRE(weight >= previous);
-      previous = weight;
+    for (const float largest : {1e-30F, 0.7F, 1.0F, 3.0F, 65536.0F, kLargest}) {
+      CAPTURE(alpha);
+      CAPTURE(largest);
+      const WeightScale scale = weight_scale(largest, alpha, kBits);
+      const uint64_t most = weight_of(largest, scale);
+      CHECK(most >= uint64_t{1} << (kBits - 1));
+      CHECK(most < uint64_t{1} << kBits);
+      uint64_t previous = 0;
+      for (const float priority : priorities()) {
+        if (priority > largest) {
+          break;
+        }
+        CAPTURE(priority);
+        const uint64_t weight = weight_of(priority, scale);
+        const long double exact =
+            std::exp2(alpha * std::log2(static_cast<long double>(priority)) + scale.shift);
+        if (priority == 0) {
+          REQUIRE(weight == 0);
+        } else {
+          REQUIRE(weight >= 1);
+          REQUIRE(std::fabs(static_cast<long double>(weight) - exact) <=
+                  std::max(1.0L, 1e-11L * exact));
+        }
+        REQUIRE(weight >= previous);
+        previous = weight;
+      }
+    }
+  }
+}
+
+TEST_CASE("one factor of all priorities changes no weight's share, a power of two no weight") {
+  const std::vector<float> some = {1e-3F, 0.02F, 0.3F, 0.7F, 1.0F, 1.9F};
+  for (const double alpha : {0.4, 0.6, 1.0, 1.3}) {
+    for (const float factor : {1e-20F, 1e-8F, 0x1p-40F, 0.3F, 2.0F, 0x1p30F, 7e15F}) {
+      CAPTURE(alpha);
+      CAPTURE(factor);
+      const WeightScale before = weight_scale(some.back(), alpha, kBits);
+      const WeightScale after = weight_scale(some.back() * factor, alpha, kBits);
+      const auto share = [&](float priority, float by, const WeightScale& scale) {
+        return static_cast<double>(weight_of(priority * by, scale)) /
+               static_cast<double>(weight_of(some.back() * by, scale));
+      };
+      for (const float priority : some) {
+        const double wanted = share(priority, 1.0F, before);
+        // The product of two floats is rounded by 2^-24 at most.
+        CHECK(std::fabs(share(priority, factor, after) / wanted - 1) < 0x1p-20);
+        if (alpha == 1.0 && std::exp2(std::rint(std::log2(factor))) == factor) {
+          CHECK(weight_of(priority, before) == weight_of(priority * factor, after));
+        }
+      }
     }
   }
 }
 
 TEST_CASE("weights of the plain cases are exact") {
-  CHECK(weight_of(0.0F, 0.0) == uint64_t{1} << 24);
-  CHECK(weight_of(123.0F, 0.0) == uint64_t{1} << 24);
-  CHECK(weight_of(0.0F, 0.6) == 1);
-  CHECK(weight_of(0.0F, 1.0) == 1);
-  CHECK(weight_of(-0.0F, 0.6) == 1);
-  CHECK(weight_of(1.0F, 0.6) == uint64_t{1} << 24);
-  CHECK(weight_of(3.0F, 1.0) == uint64_t{3} << 24);
-  CHECK(weight_of(4.0F, 0.5) == uint64_t{2} << 24);
-  CHECK(weight_of(std::numeric_limits<float>::denorm_min(), 1.0) == 1);
-  CHECK(weight_of(65535.0F, 1.0) == uint64_t{65535} << 24);
-  CHECK(weight_of(65536.0F, 1.0) == kMaxWeight);
-  CHECK(weight_of(std::numeric_limits<float>::max(), 1.0) == kMaxWeight);
-  CHECK(weight_of(1.0F, 1.0, 1000) == 1000);
+  const uint64_t one = uint64_t{1} << (kBits - 1);
+  for (const double alpha : {0.0, 0.6, 1.0}) {
+    CHECK(weight_of(0.0F, alpha, 1.0F) == 0);
+    CHECK(weight_of(-0.0F, alpha, 1.0F) == 0);
+    CHECK(weight_of(0.0F, alpha, 0.0F) == 0);
+    CHECK(weight_of(1.0F, alpha, 1.0F) == one);
+  }
+  CHECK(weight_of(123.0F, 0.0, 200.0F) == one);
+  CHECK(weight_of(std::numeric_limits<float>::denorm_min(), 0.0, 200.0F) == one);
+  CHECK(weight_of(1.0F, 1.0, 3.0F) == one / 2);
+  CHECK(weight_of(3.0F, 1.0, 3.0F) == one + one / 2);
+  CHECK(weight_of(4.0F, 0.5, 4.0F) == 2 * weight_of(1.0F, 0.5, 4.0F));
+  CHECK(weight_of(std::numeric_limits<float>::denorm_min(), 1.0,
+                  std::numeric_limits<float>::denorm_min()) == one);
+  CHECK(weight_of(kLargest, 1.0, kLargest) == ((uint64_t{1} << 24) - 1) << (kBits - 24));
+  CHECK(weight_of(1e-8F, 1.0, 6e-8F) * 6 - weight_of(6e-8F, 1.0, 6e-8F) + (1 << 18) < 1 << 19);
 }
 
-TEST_CASE("a cut weight is flagged, and the flag is never taken back") {
+TEST_CASE("what is too small for a weight weighs 1 and is flagged, which is never taken back") {
+  const WeightScale scale = weight_scale(1.0F, 1.0, kBits);
   bool saturated = false;
-  fixed_weight(65536.0F, 1.0, kMaxWeight, saturated);
+  CHECK(fixed_weight(0.0F, scale, saturated) == 0);
+  CHECK(fixed_weight(0x1p-40F, scale, saturated) == 1);  // a half
   CHECK(!saturated);
-  fixed_weight(65537.0F, 1.0, kMaxWeight, saturated);
+  CHECK(fixed_weight(0x0.fp-40F, scale, saturated) == 1);
   CHECK(saturated);
-  fixed_weight(1.0F, 1.0, kMaxWeight, saturated);
+  fixed_weight(1.0F, scale, saturated);
   CHECK(saturated);
 }
 
 TEST_CASE("weights stay monotone where p^alpha leaves the range of double") {
-  for (const double alpha : {8.0, 10.0, 100.0, 1e6, 1e300}) {
+  for (const double alpha : {100.0, 1e6, 1e300}) {
     CAPTURE(alpha);
-    bool saturated = false;
-    CHECK(fixed_weight(1e-4F, alpha, kMaxWeight, saturated) == 1);
-    CHECK(fixed_weight(std::numeric_limits<float>::denorm_min(), alpha, kMaxWeight, saturated) ==
-          1);
-    CHECK(!saturated);
-    CHECK(fixed_weight(1.0F, alpha, kMaxWeight, saturated) == uint64_t{1} << 24);
-    CHECK(!saturated);
-    CHECK(fixed_weight(1e38F, alpha, kMaxWeight, saturated) == kMaxWeight);
-    CHECK(saturated);
+    const WeightScale scale = weight_scale(1.0F, alpha, kBits);
+    CHECK(weight_of(std::numeric_limits<float>::denorm_min(), scale) == 1);
+    CHECK(weight_of(1e-4F, scale) == 1);
+    CHECK(weight_of(1.0F, scale) == uint64_t{1} << (kBits - 1));
+    CHECK(weight_of(1e38F, scale) == (uint64_t{1} << kBits) - 1);
+    for (const float largest : {1e-38F, 1e38F}) {
+      const WeightScale other = weight_scale(largest, alpha, kBits);
+      CHECK(weight_of(largest / 2, other) <= weight_of(largest, other));
+    }
   }
 }
 
@@ -140,12 +197,13 @@ TEST_CASE("many weights at once have the bits of one at a time") {
     for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{256}, values.size()}) {
       CAPTURE(alpha);
       const std::span some(values.data() + values.size() - count, count);
+      const WeightScale scale = weight_scale(values.back(), alpha, kBits);
       std::vector<uint64_t> weights(count);
       uint64_t wanted_saturated = 0;
-      const uint64_t num_saturated = fixed_weights(some, alpha, kMaxWeight, weights);
+      const uint64_t num_saturated = fixed_weights(some, scale, weights);
       for (size_t i = 0; i < count; ++i) {
         bool saturated = false;
-        REQUIRE(weights[i] == fixed_weight(some[i], alpha, kMaxWeight, saturated));
+        REQUIRE(weights[i] == fixed_weight(some[i], scale, saturated));
         wanted_saturated += saturated;
       }
       CHECK(num_saturated == wanted_saturated);
@@ -158,11 +216,9 @@ TEST_CASE("many weights at once have the bits of one at a time") {
   }
 }
 
-TEST_CASE("priority units are exact sums' terms: 0 stays 0, 65536 is the cut") {
-  CHECK(priority_units(0.0F) == 0);
-  CHECK(priority_units(1.0F) == uint64_t{1} << 24);
-  CHECK(priority_units(0.5F) == uint64_t{1} << 23);
-  CHECK(priority_units(1e-9F) == 0);
-  CHECK(priority_units(65536.0F) == kMaxWeight);
-  CHECK(priority_units(std::numeric_limits<float>::max()) == kMaxWeight);
+TEST_CASE("a sum of priorities is that of their weights") {
+  const std::vector<float> some = {0.0F, 0.25F, 1.0F, 3.0F, 1e-30F};
+  const WeightScale scale = weight_scale(3.0F, 1.0, kBits);
+  CHECK(summed({}, scale) == 0);
+  CHECK(summed(some, scale) == (uint64_t{17} << (kBits - 4)) + 1);
 }

@@ -285,7 +285,8 @@ TEST_CASE("states that contradict themselves are refused") {
       s.pages[p].first_step += uint64_t{1} << 40;
     }
   });
-  expect_refused([&](IndexState& s) { s.episodes[ended].priority_sum += 1; });
+  expect_refused([&](IndexState& s) { s.max_priority /= 2; });  // a step has a larger one
+  expect_refused([&](IndexState& s) { s.max_weight /= 2; });    // an episode has
   for (const float wrong : {NAN, HUGE_VALF, -1.0F}) {
     Slots bad = good;
     bad.priorities[0] = wrong;

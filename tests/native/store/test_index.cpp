@@ -120,7 +120,7 @@ TEST_CASE("a tree of episodes that nobody holds is kept up to date no longer") {
   const std::vector<int64_t> ids = append(index, e, {1, 1, 1});
   end(index, e);
   const uint64_t before = index.bytes();
-  std::shared_ptr<const SumTree> tree = index.head_weights(0.5);
+  std::shared_ptr<const WeightTree> tree = index.head_weights(0.5);
   CHECK(index.bytes() > before);
   const float priority = 2;
   index.update({ids.data(), 1}, {&priority, 1});
@@ -128,17 +128,17 @@ TEST_CASE("a tree of episodes that nobody holds is kept up to date no longer") {
   tree.reset();
   index.update({ids.data(), 1}, {&priority, 1});
   CHECK(index.bytes() == before);
-  CHECK(index.head_weights(0.5)->total() > 0);
+  CHECK(index.head_weights(0.5)->sums.total() > 0);
 }
 
 TEST_CASE("what mirrors give back does not lower the largest priority of all ranks") {
   Index index(options_of(4, 2));
   uint32_t e = kNone;
   append(index, e, {1, 1});
-  index.raise_max_priority(9);
-  index.settle(std::vector<double>{-1.0}, 3, 0);
+  index.raise_largest(9, 0);
+  index.settle(std::vector<double>{-1.0}, 3, 0, 0);
   CHECK(index.state().max_priority == 9);
-  index.settle(std::vector<double>{-1.0}, 12, 0);
+  index.settle(std::vector<double>{-1.0}, 12, 0, 0);
   CHECK(index.state().max_priority == 12);
 }
 
@@ -334,26 +334,29 @@ TEST_CASE("an episode's priority is its weight, or the mean of its stored steps"
   Index index(options_of(3, 2));
   uint32_t e = kNone;
   const auto ids = append(index, e, {1, 2, 3, 6});
-  CHECK(episode_priority(index.episode(e)) == 3.0);
+  CHECK(episode_priority(index.state(), index.episode(e)) == 3.0);
   end(index, e);
   add_episode(index, 4);
-  CHECK(episode_priority(index.episode(e)) == 4.5);
+  CHECK(episode_priority(index.state(), index.episode(e)) == 4.5);
   index.update(std::vector<int64_t>{ids[3]}, std::vector<float>{0});
-  CHECK(episode_priority(index.episode(e)) == 1.5);
+  CHECK(episode_priority(index.state(), index.episode(e)) == 1.5);
   const auto held = index.head_weights(1.0);
-  const SumTree& weights = *held;
-  CHECK(weights[index.episode(e).head] == uint64_t{3} << 23);
+  const SumTree& weights = held->sums;
+  const auto weight = [&] {
+    return std::ldexp(weights[index.episode(e).head], -held->scale.shift);
+  };
+  CHECK(weight() == 1.5);
   CHECK(index.update(std::vector<int64_t>{episode_id(ids[0])}, std::vector<float>{7}) == 0);
   CHECK(index.update(std::vector<int64_t>{episode_id(ids[3])}, std::vector<float>{7}) == 0);
   CHECK(index.update(std::vector<int64_t>{episode_id(ids[2])}, std::vector<float>{7}) == 1);
-  CHECK(episode_priority(index.episode(e)) == 7.0);
-  CHECK(weights[index.episode(e).head] == uint64_t{7} << 24);
+  CHECK(episode_priority(index.state(), index.episode(e)) == 7.0);
+  CHECK(weight() == 7.0);
 }
 
 TEST_CASE("a step drawn max_times_sampled times is offered no more, a spent episode is freed") {
   Index index(options_of(4, 2, Evict::kFifo, 2));
   const auto held = index.steps(0)->weights(0.6);
-  const SumTree& weights = *held;
+  const SumTree& weights = held->sums;
   add_episode(index, 3);
   CHECK(index.steps().nth(0, 0) == 0);
   index.mark_sampled({0, 0}, Unit::kStep);
@@ -408,7 +411,7 @@ TEST_CASE("an episode whose last unspent step is evicted is freed") {
 TEST_CASE("what a batch gives back is drawn again in its place, and delivered it is spent") {
   Index index(options_of(6, 2, Evict::kFifo, 1));
   const auto held = index.steps(0)->weights(0.6);
-  const SumTree& weights = *held;
+  const SumTree& weights = held->sums;
   add_episode(index, 6);
   const uint64_t weight = weights.total();
   const auto draw = [&](uint32_t page) {

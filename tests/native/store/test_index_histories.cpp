@@ -96,7 +96,7 @@ class History {
     std::optional<size_t> mask;
     double alpha = 1.0;
     std::shared_ptr<Drawable> steps;
-    std::shared_ptr<const SumTree> weights;
+    std::shared_ptr<const WeightTree> weights;
   };
   // A step that was appended, with its id.
   struct Named {
@@ -337,7 +337,7 @@ class History {
     const bool weighted = random_.one_in(2);
     Batch batch{{}, {}, Unit::kStep};
     for (uint64_t i = random_.below(12); i > 0; --i) {
-      const SumTree& tree = weighted ? *view.weights : view.steps->counts();
+      const SumTree& tree = weighted ? view.weights->sums : view.steps->counts();
       if (tree.total() == 0) {
         break;
       }
@@ -498,9 +498,11 @@ class History {
       expect(static_cast<int>(found.state), static_cast<int>(wanted.state), "state of", wanted.uid);
       expect(found.weight, wanted.weight, "weight of", wanted.uid);
       expect(found.closing_columns, wanted.closing_columns, "closing step of", wanted.uid);
-      expect(found.priority_sum, wanted.priority_units(), "sum of priorities of", wanted.uid);
+      expect(found.priority_sum, wanted.priority_sum(slow_.sum_scale()), "sum of priorities of",
+             wanted.uid);
       expect(found.has_writer, !wanted.ended(), "writer of", wanted.uid);
-      expect(episode_priority(found), wanted.priority(), "priority of", wanted.uid);
+      expect(episode_priority(index_->state(), found), wanted.priority(slow_.sum_scale()),
+             "priority of", wanted.uid);
       uint64_t number = wanted.begin;
       uint64_t rows = wanted.rows();
       uint32_t p = found.head;
@@ -533,6 +535,7 @@ class History {
     expect(state.num_steps, slow_.num_steps(), "number of steps");
     expect(state.num_episodes, slow_.episodes().size(), "number of episodes");
     expect(state.max_priority, slow_.max_priority(), "largest priority");
+    expect(state.max_weight, slow_.max_weight(), "largest weight of an episode");
     expect(state.counters.steps_inserted, slow_.counters().steps_inserted, "steps inserted");
     expect(state.counters.steps_evicted, slow_.counters().steps_evicted, "steps evicted");
     expect(state.counters.steps_sampled, slow_.counters().steps_sampled, "steps sampled");
@@ -546,9 +549,9 @@ class History {
     }
   }
 
-  static uint64_t weight_of(float priority, double alpha, uint64_t leaves) {
+  static uint64_t weight_of(float priority, double alpha, float largest, uint64_t leaves) {
     bool saturated = false;
-    return fixed_weight(priority, alpha, weight_limit(leaves), saturated);
+    return fixed_weight(priority, weight_scale(largest, alpha, weight_bits(leaves)), saturated);
   }
 
   void expect_view(const View& view) {
@@ -562,13 +565,13 @@ class History {
       if (wanted) {
         expect(view.steps->nth(anchor.page, counts[anchor.page]++), anchor.row, "row of slot",
                slot);
-        weights[slot] = weight_of(step->priority, view.alpha, places_.size());
+        weights[slot] = weight_of(step->priority, view.alpha, slow_.max_priority(), places_.size());
       }
     }
     expect_tree(view.steps->counts(), counts, "steps to draw of page");
     expect_walk(*view.steps, counts);
     if (view.weights) {
-      expect_tree(*view.weights, weights, "weight of slot");
+      expect_tree(view.weights->sums, weights, "weight of slot");
     }
   }
 
@@ -626,6 +629,7 @@ class History {
 
   void expect_heads() {
     std::vector<uint64_t> heads(options_.num_pages), weights(options_.num_pages);
+    const float largest = std::max(slow_.max_priority(), slow_.max_weight());
     for (uint32_t e = index_->state().oldest; e != kNone; e = index_->episode(e).newer) {
       const SlowIndex::Episode& episode = *slow_.find(index_->episode(e).uid);
       const bool whole = slow_.may_be_drawn_whole(episode);
@@ -634,13 +638,13 @@ class History {
       if (whole) {
         const uint32_t head = index_->episode(e).head;
         heads[head] = 1;
-        weights[head] =
-            weight_of(static_cast<float>(episode.priority()), head_alpha_, options_.num_pages);
+        const auto priority = static_cast<float>(episode.priority(slow_.sum_scale()));
+        weights[head] = weight_of(priority, head_alpha_, largest, options_.num_pages);
       }
     }
     expect_tree(index_->drawables().heads(), heads, "episode at page");
     if (head_weights_) {
-      expect_tree(*head_weights_, weights, "weight of the episode at page");
+      expect_tree(head_weights_->sums, weights, "weight of the episode at page");
     }
   }
 
@@ -671,7 +675,7 @@ class History {
   std::vector<std::shared_ptr<Mask>> masks_;
   std::vector<View> views_;
   double head_alpha_ = 1.0;
-  std::shared_ptr<const SumTree> head_weights_;
+  std::shared_ptr<const WeightTree> head_weights_;
   std::vector<Named> named_;
   std::vector<Batch> in_flight_;
   std::vector<Place> places_;  // by slot

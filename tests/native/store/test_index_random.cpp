@@ -218,14 +218,15 @@ class History {
           const uint64_t slot = index_.slot({p, row});
           offered[slot] = number < episode.end;
           if (number < episode.end) {
-            sum += priority_units(index_.priority({p, row}));
+            sum += summed(std::span(&index_.slots().priorities[slot], 1), index_.state().sum_scale);
           }
           const bool spent = options_.max_times_sampled > 0 &&
                              index_.slots().times_sampled[slot] >= options_.max_times_sampled;
           REQUIRE(index_.steps().contains(Anchor{p, row}) == (offered[slot] && !spent));
           in_page += offered[slot] && !spent;
-          expect_weight(*steps_, slot, offered[slot] && !spent, index_.priority({p, row}), kAlpha);
-          weight += (*steps_)[slot];
+          expect_weight(*steps_, slot, offered[slot] && !spent, index_.priority({p, row}),
+                        index_.state().max_priority);
+          weight += steps_->sums[slot];
         }
         REQUIRE(index_.steps().counts()[p] == in_page);
         anchors += in_page;
@@ -240,17 +241,18 @@ class History {
       if (episodes_ == nullptr) {
         continue;
       }
-      expect_weight(*episodes_, episode.head, whole, static_cast<float>(episode_priority(episode)),
-                    1.0);
-      head_weight += (*episodes_)[episode.head];
+      expect_weight(*episodes_, episode.head, whole,
+                    static_cast<float>(episode_priority(index_.state(), episode)),
+                    index_.state().largest_of_episodes());
+      head_weight += episodes_->sums[episode.head];
     }
     CHECK(index_.state().num_steps == steps);
     CHECK(index_.state().num_episodes == by_uid.size());
     CHECK(index_.steps().counts().total() == anchors);
     CHECK(index_.drawables().heads().total() == heads);
-    CHECK(steps_->total() == weight);
+    CHECK(steps_->sums.total() == weight);
     if (episodes_ != nullptr) {
-      CHECK(episodes_->total() == head_weight);
+      CHECK(episodes_->sums.total() == head_weight);
     }
     expect_ids(by_uid);
   }
@@ -268,7 +270,7 @@ class History {
       again.mark(*mask, std::vector<int64_t>(kept_out_.begin(), kept_out_.end()), false);
     }
     const std::shared_ptr<Drawable> fresh = again.steps(reaching_->lookahead(), mask);
-    const std::shared_ptr<const SumTree> weights = fresh->weights(kAlpha);
+    const std::shared_ptr<const WeightTree> weights = fresh->weights(kAlpha);
     for (uint32_t p = 0; p < kPages; ++p) {
       const Page& page = index_.page(p);
       uint64_t in_page = 0;
@@ -286,8 +288,9 @@ class History {
           REQUIRE(reaching_->nth(p, in_page) == row);
         }
         const uint64_t slot = index_.slot({p, row});
-        expect_weight(*reaching_weights_, slot, offered, index_.priority({p, row}), kAlpha);
-        REQUIRE((*weights)[slot] == (*reaching_weights_)[slot]);
+        expect_weight(*reaching_weights_, slot, offered, index_.priority({p, row}),
+                      index_.state().max_priority);
+        REQUIRE(weights->sums[slot] == reaching_weights_->sums[slot]);
         in_page += offered;
       }
       REQUIRE(reaching_->counts()[p] == in_page);
@@ -295,10 +298,11 @@ class History {
     }
   }
 
-  static void expect_weight(const SumTree& tree, uint64_t leaf, bool offered, float priority,
-                            double alpha) {
+  static void expect_weight(const WeightTree& tree, uint64_t leaf, bool offered, float priority,
+                            float largest) {
     bool saturated = false;
-    REQUIRE(tree[leaf] == (offered ? fixed_weight(priority, alpha, kMaxWeight, saturated) : 0));
+    const WeightScale scale = weight_scale(largest, tree.scale.alpha, tree.scale.bits);
+    REQUIRE(tree.sums[leaf] == (offered ? fixed_weight(priority, scale, saturated) : 0));
   }
 
   // An id names its step for as long as that is stored, and nothing after.
@@ -327,10 +331,10 @@ class History {
   IndexOptions options_;
   Index index_;
   std::shared_ptr<Mask> mask_;
-  std::shared_ptr<const SumTree> steps_;
+  std::shared_ptr<const WeightTree> steps_;
   std::shared_ptr<Drawable> reaching_;  // of some look-ahead, through the mask or not
-  std::shared_ptr<const SumTree> reaching_weights_;
-  std::shared_ptr<const SumTree> episodes_;
+  std::shared_ptr<const WeightTree> reaching_weights_;
+  std::shared_ptr<const WeightTree> episodes_;
   std::vector<uint32_t> open_ = std::vector<uint32_t>(4, kNone);
   std::vector<Step> ledger_;
   std::set<int64_t> kept_out_;  // of the mask

@@ -72,6 +72,7 @@ class HostMirror final : public Mirror {
       ++rounds_;
     }
     largest_ = std::max(largest_, index_.state().max_priority);
+    follow_largest();
   }
 
   void update(const int64_t* ids, const float* priorities, uint64_t count, bool,
@@ -88,6 +89,7 @@ class HostMirror final : public Mirror {
     for (uint64_t i = 0; i < count; ++i) {
       set(StepId::unpack(ids[i]), priorities[i]);
     }
+    follow_largest();
   }
 
   void raise_failed_update() override {
@@ -110,7 +112,8 @@ class HostMirror final : public Mirror {
           first, std::span(image_.priorities)
                      .subspan(first, std::min(kPart, image_.priorities.size() - first)));
     }
-    index_.settle(episode_weights_, largest_, stale_);
+    index_.settle(episode_weights_, largest_, largest_weight_, stale_);
+    largest_weight_ = 0;
     stale_ = 0;
     ahead_ = false;
   }
@@ -195,14 +198,23 @@ class HostMirror final : public Mirror {
     }
   }
 
+  void follow_largest() {
+    weighed_by_ = largest_;
+    for (ShownSteps& shown : shown_steps_) {
+      for (uint64_t slot = 0; slot < index_.num_slots() && holds_priorities(); ++slot) {
+        weigh(slot, shown);
+      }
+    }
+  }
+
   void weigh(uint64_t slot, ShownSteps& shown) {
     const uint64_t page = slot / index_.options().page_steps;
     const uint64_t row = slot % index_.options().page_steps;
     const bool is = (shown.words[page * words_per_page_ + row / 64] >> row % 64 & 1) != 0;
     bool saturated = false;
-    shown.weights.set(slot, is ? fixed_weight(image_.priorities[slot], kMirroredAlpha,
-                                              weight_limit(index_.num_slots()), saturated)
-                               : 0);
+    const WeightScale scale =
+        weight_scale(weighed_by_, kMirroredAlpha, weight_bits(index_.num_slots()));
+    shown.weights.set(slot, is ? fixed_weight(image_.priorities[slot], scale, saturated) : 0);
   }
 
   void set(StepId id, float priority) {
@@ -217,6 +229,7 @@ class HostMirror final : public Mirror {
       ++stale_;
     } else if (id.episode) {
       episode_weights_[page.episode] = static_cast<double>(priority);
+      largest_weight_ = std::max(largest_weight_, priority);
     } else {
       largest_ = std::max(largest_, priority);
       image_.priorities[id.slot] = std::fabs(priority);
@@ -236,6 +249,8 @@ class HostMirror final : public Mirror {
   SumTree heads_;
   std::vector<double> episode_weights_;
   float largest_ = 0;
+  float largest_weight_ = 0;
+  float weighed_by_ = 0;  // the largest priority that the weights follow
   uint64_t stale_ = 0;
   uint64_t rounds_ = 0;
   std::optional<std::string> failure_;

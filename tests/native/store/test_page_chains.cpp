@@ -34,7 +34,7 @@ uint32_t slow_victim(const Index& index, uint32_t requester, bool closing) {
   const auto gives = [&](uint32_t e) { return has_surplus(e) || (e == requester && !closing); };
   const auto arrival = [&](uint32_t e) { return state.arrived[state.episodes[e].head]; };
   const auto age = [&](uint32_t e) { return -static_cast<double>(state.episodes[e].uid); };
-  const auto priority = [&](uint32_t e) { return episode_priority(state.episodes[e]); };
+  const auto priority = [&](uint32_t e) { return episode_priority(state, state.episodes[e]); };
   const Evict evict = index.options().evict;
   const bool is_found = (evict == Evict::kFifo && take_least(gives, arrival)) ||
                         (evict == Evict::kLifo && take_least(ended, age)) ||

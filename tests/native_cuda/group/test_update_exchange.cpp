@@ -38,8 +38,8 @@ struct Call {
 struct Rank {
   std::shared_ptr<store::Shard> shard;
   std::shared_ptr<store::Shard> reference;
-  std::shared_ptr<const store::DeviceTree> tree;
-  std::shared_ptr<const store::SumTree> reference_tree;
+  std::shared_ptr<const store::DeviceWeights> weights;
+  std::shared_ptr<const store::WeightTree> reference_weights;
   std::unique_ptr<UpdateExchange> exchange;
   base::DeviceBytes inbox;
   std::vector<Call> calls;
@@ -71,8 +71,8 @@ std::vector<Rank> make_ranks(uint64_t room) {
   for (uint32_t r = 0; r < kRanks; ++r) {
     Rank& rank = ranks[r];
     const auto mirror = rank.shard->mirror(0);
-    rank.tree = mirror->device_index()->weights(mirror->device_index()->steps(0), kAlpha);
-    rank.reference_tree = rank.reference->index().steps(0)->weights(kAlpha);
+    rank.weights = mirror->device_index()->weights(mirror->device_index()->steps(0), kAlpha);
+    rank.reference_weights = rank.reference->index().steps(0)->weights(kAlpha);
     rank.exchange = std::make_unique<UpdateExchange>(*rank.shard, mirror, r, num_slots, room);
     rank.inbox = base::DeviceBytes(UpdateExchange::inbox_bytes(kRanks, room), 0);
     GEAR_CUDA_TRY(cudaMemset(rank.inbox.get(), 0xcd, rank.inbox.bytes()));
@@ -164,14 +164,16 @@ void apply_to_references(std::vector<Rank>& ranks) {
 }
 
 void check_equal(Rank& rank) {
-  const auto leaves = from_device(rank.tree->levels[0], rank.tree->counts[0], rank.stream());
+  const store::DeviceTree& tree = rank.weights->tree;
+  const store::SumTree& wanted_tree = rank.reference_weights->sums;
+  const auto leaves = from_device(tree.levels[0], tree.counts[0], rank.stream());
   uint64_t wrong = 0;
   for (uint64_t slot = 0; slot < leaves.size(); ++slot) {
-    wrong += leaves[slot] != (*rank.reference_tree)[slot] ? 1 : 0;
+    wrong += leaves[slot] != wanted_tree[slot] ? 1 : 0;
   }
   CHECK(wrong == 0);
-  const int top = rank.tree->num_levels - 1;
-  CHECK(from_device(rank.tree->levels[top], 1, rank.stream())[0] == rank.reference_tree->total());
+  const int top = tree.num_levels - 1;
+  CHECK(from_device(tree.levels[top], 1, rank.stream())[0] == wanted_tree.total());
   rank.shard->lock_settled();
   const store::IndexState& state = rank.shard->index().state();
   const store::IndexState& wanted = rank.reference->index().state();

@@ -196,15 +196,23 @@ SamplerOptions options_of(Policy policy, Unit unit = Unit::kStep) {
   return options;
 }
 
+// Whose importance weights are divided by that of the least of all.
+SamplerOptions by_all() {
+  SamplerOptions options = options_of(Policy::kWeighted);
+  options.normalize = Normalize::kBuffer;
+  return options;
+}
+
 }  // namespace
 
 TEST_CASE("what is drawn on the device is what is drawn on the host, to the bit") {
-  const SamplerOptions kinds[] = {options_of(Policy::kUniform),
-                                  options_of(Policy::kUniform, Unit::kEpisode),
-                                  options_of(Policy::kWeighted), options_of(Policy::kTopK)};
+  const SamplerOptions kinds[] = {
+      options_of(Policy::kUniform), options_of(Policy::kUniform, Unit::kEpisode),
+      options_of(Policy::kWeighted), by_all(), options_of(Policy::kTopK)};
   for (const SamplerOptions& options : kinds) {
     CAPTURE(static_cast<int>(options.policy));
     CAPTURE(static_cast<int>(options.unit));
+    CAPTURE(static_cast<int>(options.normalize));
     Twins twins;
     for (int i = 0; i < 4; ++i) {
       twins.add_episode();

@@ -60,14 +60,14 @@ MirrorImage image_of(DeviceIndex& mirror, uint64_t num_episodes, const Sets& set
     seen.counts = leaves_of(steps->counts(), stream, seen.counts_total, agree);
     if (mirror.holds_priorities()) {
       const auto tree = mirror.weights(steps, kMirroredAlpha);
-      seen.weights = leaves_of(*tree, stream, seen.weights_total, agree);
+      seen.weights = leaves_of(tree->tree, stream, seen.weights_total, agree);
     }
   }
   return image;
 }
 
 void live(const MirroredHistory::Options& options, uint64_t operations) {
-  std::vector<std::shared_ptr<const DeviceTree>> kept;
+  std::vector<std::shared_ptr<const DeviceWeights>> kept;
   Sets sets;
   const uint64_t num_episodes = options.index.num_pages;
   MirroredHistory history(
@@ -135,11 +135,11 @@ TEST_CASE("a large first sync goes through the ring in many parts") {
                    index.slots().priorities.begin(), index.slots().priorities.end()));
   uint64_t total = 0;
   bool agree = true;
-  const auto leaves = leaves_of(*tree, mirror.stream(), total, agree);
+  const auto leaves = leaves_of(tree->tree, mirror.stream(), total, agree);
   CHECK(agree);
-  CHECK(total == wanted->total());
+  CHECK(total == wanted->sums.total());
   for (uint64_t slot = 0; slot < leaves.size(); ++slot) {
-    REQUIRE(leaves[slot] == (*wanted)[slot]);
+    REQUIRE(leaves[slot] == wanted->sums[slot]);
   }
 }
 
@@ -235,7 +235,7 @@ TEST_CASE("saturated weights and stale ids are counted as by the index") {
     uint32_t e = kNone;
     each->next_page(e);
     each->attach_page(e);
-    each->append(e, std::vector<float>(huge, 1e9F));
+    each->append(e, std::vector<float>(huge, 1e-20F));  // beside priorities of about 1
     each->end_episode(e, EpisodeState::kTerminated, -1.0, 0);
   }
   mirror.settle();
@@ -247,7 +247,7 @@ TEST_CASE("saturated weights and stale ids are counted as by the index") {
   }
   std::vector<float> priorities(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
-    priorities[i] = i % 3 == 0 ? 1e6F : 2.0F;
+    priorities[i] = i % 3 == 0 ? 1e-12F : 2.0F;
   }
   reference.update(ids, priorities);
   mirror.update(ids.data(), priorities.data(), ids.size(), false, 0);
@@ -256,6 +256,73 @@ TEST_CASE("saturated weights and stale ids are counted as by the index") {
   CHECK(reference.state().counters.stale_updates > 0);
   CHECK(index.state().counters.stale_updates == reference.state().counters.stale_updates);
   CHECK(reference.state().counters.saturated_weights > 0);
+  CHECK(index.state().counters.saturated_weights == reference.state().counters.saturated_weights);
+}
+
+TEST_CASE("weights follow the largest priority, from whatever kernel it comes") {
+  constexpr uint64_t kSteps = 3000;
+  Index index({300, 16, 0, Evict::kFifo, 0});
+  Index reference({300, 16, 0, Evict::kFifo, 0});
+  for (Index* each : {&index, &reference}) {
+    add_episode(*each, kSteps);
+  }
+  DeviceIndex mirror(index, 0, nullptr);
+  std::vector<std::shared_ptr<const DeviceWeights>> trees;
+  std::vector<std::shared_ptr<const WeightTree>> wanted;
+  for (const double alpha : {0.0, 0.6, 1.0}) {
+    trees.push_back(mirror.weights(mirror.steps(0), alpha, alpha != 0.6));
+    wanted.push_back(reference.steps(0)->weights(alpha, true));
+  }
+  const auto expect_equal = [&] {
+    for (size_t i = 0; i < trees.size(); ++i) {
+      uint64_t total = 0;
+      bool agree = true;
+      const auto leaves = leaves_of(trees[i]->tree, mirror.stream(), total, agree);
+      CHECK(agree);
+      CHECK(total == wanted[i]->sums.total());
+      CHECK(from_device(trees[i]->scale, 1, mirror.stream())[0] == wanted[i]->scale);
+      uint64_t wrong = 0;
+      for (uint64_t slot = 0; slot < leaves.size(); ++slot) {
+        wrong += leaves[slot] != wanted[i]->sums[slot] ? 1 : 0;
+      }
+      CHECK(wrong == 0);
+      if (trees[i]->least != nullptr) {
+        const DeviceTree& tree = trees[i]->tree;
+        const uint64_t* root =
+            trees[i]->least + (tree.levels[tree.num_levels - 1] - tree.levels[1]);
+        CHECK(from_device(root, 1, mirror.stream())[0] + 1 == wanted[i]->least->least());
+      }
+    }
+  };
+  expect_equal();
+  float largest = 100;
+  for (const uint64_t count : {1U, 32U, 500U, 513U, 2000U}) {  // in one block, and in many
+    CAPTURE(count);
+    std::vector<int64_t> ids;
+    std::vector<float> priorities;
+    for (uint32_t i = 0; i < count; ++i) {
+      const auto slot = static_cast<uint32_t>((i * 7 + count) % kSteps);
+      ids.push_back(index.id({slot / 16, slot % 16}, Unit::kStep));
+      priorities.push_back(i == count / 2 ? largest : i % 5 == 0 ? 0.0F : 1.0F + 0.01F * i);
+    }
+    largest *= 50;
+    reference.update(ids, priorities);
+    mirror.update(ids.data(), priorities.data(), ids.size(), false, 0);
+    expect_equal();
+  }
+  for (const float appended : {largest, 1e-3F, 8 * largest}) {
+    for (Index* each : {&index, &reference}) {
+      uint32_t e = kNone;
+      each->next_page(e);
+      each->attach_page(e);
+      each->append(e, std::vector<float>{1.0F, appended, -1.0F});  // the last by default
+      each->end_episode(e, EpisodeState::kTerminated, -1.0, 0);
+    }
+    mirror.sync();
+    expect_equal();
+  }
+  mirror.settle();
+  CHECK(index.state().max_priority == reference.state().max_priority);
   CHECK(index.state().counters.saturated_weights == reference.state().counters.saturated_weights);
 }
 

@@ -51,7 +51,7 @@ __global__ void set_run(const __grid_constant__ DeviceTree tree, uint64_t first,
 }
 
 __global__ void set_scattered(const __grid_constant__ DeviceTree tree, const uint64_t* leaves,
-                              const uint64_t* weights, uint64_t count) {
+                              const uint64_t* weights, uint64_t count, bool by_block) {
   const uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
   uint64_t gained = 0;
   const uint64_t leaf = i < count ? leaves[i] : 0;
@@ -59,7 +59,11 @@ __global__ void set_scattered(const __grid_constant__ DeviceTree tree, const uin
     gained = weights[i] - tree.levels[0][leaf];
     tree.levels[0][leaf] = weights[i];
   }
-  warp_add_scattered(tree, leaf, gained);
+  if (by_block) {
+    block_add_scattered<kBlock / kWarpSize>(tree, leaf, gained);
+  } else {
+    warp_add_scattered(tree, leaf, gained);
+  }
 }
 
 unsigned blocks_of_warps(uint64_t warps) {
@@ -159,11 +163,15 @@ TEST_CASE("a tree on the device equals the one of the host, leaf, level and hit"
       values.push_back(random(leaf + 99999, 1000));
       wanted.set(leaf, values.back());
     }
-    {
+    for (const bool by_block : {false, true}) {
+      for (size_t i = 0; i < places.size(); ++i) {
+        values[i] += by_block ? 3 : 0;
+        wanted.set(places[i], values[i]);
+      }
       const auto there = to_device(std::span<const uint64_t>(places));
       const auto set = to_device(std::span<const uint64_t>(values));
       set_scattered<<<static_cast<unsigned>((places.size() + kBlock - 1) / kBlock), kBlock, 0,
-                      stream>>>(tree, there.get(), set.get(), places.size());
+                      stream>>>(tree, there.get(), set.get(), places.size(), by_block);
       GEAR_CUDA_TRY(cudaGetLastError());
       expect_levels(tree, wanted, stream);
     }

@@ -1,8 +1,6 @@
 #include <cmath>
 
-#include "store/index/fixed_point.h"
-#include "store/mirror/cuda/device_delta.h"
-#include "store/mirror/cuda/device_tree.cuh"
+#include "store/mirror/cuda/device_scale.cuh"
 #include "store/page_layout.h"
 
 namespace gear::store {
@@ -10,7 +8,7 @@ namespace {
 
 constexpr size_t kParts = 16;
 constexpr uint64_t kPartBytes = 256 << 10;
-constexpr uint64_t kWarps = 4;  // of a block
+constexpr uint64_t kWarps = 16;  // of a block: all of which a change of scale needs
 constexpr uint64_t kMostRecords = PageLayout::kMaxPageSteps / PageDelta::kMaxRows;
 static_assert(PageLayout::kMaxPageSteps * sizeof(float) + kMostRecords * sizeof(PageDelta) +
                       kMaxDrawables * (kMostRecords + PageLayout::kMaxPageSteps / 64) *
@@ -39,8 +37,7 @@ __device__ void weigh_rows(const DeviceTables& tables, const PageDelta& delta,
     if (was != is || (is && is_new)) {
       bool saturated = false;
       uint64_t* leaf = weights.tree.levels[0] + base + row;
-      const uint64_t after =
-          is ? fixed_weight(priority, weights.alpha, tables.weight_limit, saturated) : 0;
+      const uint64_t after = is ? fixed_weight(priority, *weights.scale, saturated) : 0;
       gained = after - *leaf;
       *leaf = after;
       if (saturated) {
@@ -112,10 +109,46 @@ __global__ void apply_delta(const __grid_constant__ DeviceTables tables, const s
       }
     }
   }
-  if (last && tables.priorities != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
-    const float before = tables.scalars->max_priority[tables.largest];
-    tables.scalars->max_priority[1 - tables.largest] =
-        before > index_largest ? before : index_largest;
+  if (!last || tables.priorities == nullptr) {
+    return;
+  }
+  const float before = tables.scalars->max_priority[tables.largest];
+  const float largest = before > index_largest ? before : index_largest;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    tables.scalars->max_priority[1 - tables.largest] = largest;
+  }
+  if (scales_may_move(tables, largest) && is_last_block(tables.scalars)) {
+    follow_largest(tables, largest);
+  }
+}
+
+// Minima above the rows of a round: of the lowest level a warp a record, of the others by one
+// block.
+__global__ void refresh_least_of_rows(const __grid_constant__ DeviceTables tables,
+                                      const std::byte* data, const DeltaRound round, int last) {
+  const auto refresh = [&](int level, uint64_t first_warp, uint64_t warps) {
+    const int shift = DeviceTree::kFanoutBits * level;
+    for (uint64_t i = first_warp; i < round.num_pages; i += warps) {
+      const PageDelta& delta = reinterpret_cast<const PageDelta*>(data)[i];
+      const uint64_t base = uint64_t{delta.number} * tables.page_steps;
+      if (delta.begin == delta.end) {
+        continue;
+      }
+      const uint64_t end = ((base + delta.end - 1) >> shift) + 1;
+      for (uint64_t node = (base + delta.begin) >> shift; node < end; ++node) {
+        refresh_least(tables, level, {static_cast<int64_t>(node)});
+      }
+    }
+  };
+  const unsigned warp = threadIdx.x / kWarpSize;
+  refresh(1, uint64_t{blockIdx.x} * kWarps + warp, uint64_t{gridDim.x} * kWarps);
+  if (last == 1 || !is_last_block(tables.scalars)) {
+    return;
+  }
+  for (int level = 2; level <= last; ++level) {
+    refresh(level, warp, kWarps);
+    __threadfence_block();
+    __syncthreads();
   }
 }
 
@@ -135,6 +168,12 @@ void DeltaSender::send(DeltaEncoder encoder, float index_largest, const DeviceTa
     apply_delta<<<static_cast<unsigned>((warps + kWarps - 1) / kWarps), kWarps * kWarpSize, 0,
                   stream>>>(tables, data, round, index_largest, encoder.done());
     GEAR_CUDA_TRY(cudaGetLastError());
+    if (tables.least_levels() > 0 && round.num_pages > 0) {
+      refresh_least_of_rows<<<static_cast<unsigned>((round.num_pages + kWarps - 1) / kWarps),
+                              kWarps * kWarpSize, 0, stream>>>(tables, data, round,
+                                                               tables.least_levels());
+      GEAR_CUDA_TRY(cudaGetLastError());
+    }
     staging_.release(stream);
   }
 }

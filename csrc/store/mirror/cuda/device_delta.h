@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "base/cuda/staging.h"
 #include "store/index/index.h"
 #include "store/mirror/delta.h"
@@ -14,8 +16,11 @@ constexpr int kMaxWeightTrees = 8;  ///< different alphas of them, in all
 /// steps that were appended without a priority, and leaves the new one in the other place.
 struct DeviceScalars {
   float max_priority[2];
+  float followed;    ///< the largest priority by which the trees weigh
+  float max_weight;  ///< of episodes' own, since the last settle()
   unsigned long long stale_updates;
   unsigned long long saturated_weights;
+  unsigned blocks_done;  ///< of the kernel that runs
 };
 
 /// What kernels that change a mirror see of it; passed by value.
@@ -26,8 +31,9 @@ struct DeviceTables {
   };
   struct Weights {
     DeviceTree tree;
-    double alpha;
-    int steps;  ///< whose weights they are
+    WeightScale* scale;
+    uint64_t* least;  ///< see least_node(); null: nobody asked for it
+    int steps;        ///< whose weights they are
   };
 
   Page* pages;
@@ -40,12 +46,18 @@ struct DeviceTables {
   uint64_t page_steps;
   uint32_t owner;
   int largest;  ///< which of scalars->max_priority is the current one
-  uint64_t weight_limit;
   uint32_t words_per_page;
   int num_steps;
   Steps steps[kMaxDrawables];
   int num_weights;
   Weights weights[kMaxWeightTrees];
+
+  /// Levels of minima to be taken anew behind what sets leaves: all trees of weights have as many.
+  int least_levels() const {
+    const auto* const end = weights + num_weights;
+    const bool any = std::any_of(weights, end, [](const Weights& one) { return one.least; });
+    return any ? weights[0].tree.num_levels - 1 : 0;
+  }
 };
 
 /// Carries what changed to the device: for each 256 KiB of it one copy and one kernel.

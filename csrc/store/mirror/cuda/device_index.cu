@@ -5,7 +5,6 @@
 
 #include "base/errors.h"
 #include "base/numbers/divider.h"
-#include "store/index/fixed_point.h"
 #include "store/mirror/cuda/device_tree.cuh"
 #include "store/mirror/cuda/step_words.cuh"
 
@@ -30,14 +29,19 @@ __global__ void fill(float* values, uint64_t count, float value) {
 // Starts or clears the scalars; a negative largest priority leaves that as it is.
 __global__ void set_scalars(DeviceScalars* scalars, float largest) {
   if (largest >= 0) {
-    scalars->max_priority[0] = scalars->max_priority[1] = largest;
+    scalars->max_priority[0] = scalars->max_priority[1] = scalars->followed = largest;
   }
+  scalars->max_weight = 0;
   scalars->stale_updates = 0;
   scalars->saturated_weights = 0;
 }
 
+__global__ void set_scale(const float* largest, double alpha, uint32_t bits, WeightScale* scale) {
+  *scale = weight_scale(*largest, alpha, bits);
+}
+
 __global__ void weigh(const float* priorities, uint64_t count, base::Divider page_steps,
-                      StepWords steps, double alpha, uint64_t limit, uint64_t* leaves,
+                      StepWords steps, const WeightScale* scale, uint64_t* leaves,
                       DeviceScalars* scalars) {
   for (uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x; i < count;
        i += uint64_t{gridDim.x} * kBlock) {
@@ -46,7 +50,7 @@ __global__ void weigh(const float* priorities, uint64_t count, base::Divider pag
     const uint32_t row = page_steps.remainder(slot, page);
     bool saturated = false;
     leaves[i] = has_step(steps.words, steps.per_page, page, row)
-                    ? fixed_weight(priorities[i], alpha, limit, saturated)
+                    ? fixed_weight(priorities[i], *scale, saturated)
                     : 0;
     if (saturated) {
       atomicAdd(&scalars->saturated_weights, 1ULL);
@@ -114,14 +118,14 @@ DeviceTables DeviceIndex::tables() {
   tables.page_steps = index_.options().page_steps;
   tables.owner = index_.options().owner;
   tables.largest = largest_;
-  tables.weight_limit = weight_limit(index_.num_slots());
   tables.words_per_page = static_cast<uint32_t>(StepBits::words_of(index_.options().page_steps));
   for (const auto& steps : drawables_) {
     tables.steps[tables.num_steps++] = {steps->words_to_change(), steps->counts()};
   }
   for (const auto& weights : weight_trees_) {
     const auto of = std::ranges::find(drawables_, weights->steps);
-    tables.weights[tables.num_weights++] = {weights->tree.tree(), weights->alpha,
+    tables.weights[tables.num_weights++] = {weights->there.tree, weights->scale.get(),
+                                            weights->there.least,
                                             static_cast<int>(of - drawables_.begin())};
   }
   return tables;
@@ -161,6 +165,7 @@ void DeviceIndex::require_priorities() {
   updates_.emplace(index_.options().owner, slots, episodes_.size(), stream_);
   fill<<<blocks_for(slots), kBlock, 0, stream_>>>(priorities.get(), slots, 0.0F);
   GEAR_CUDA_TRY(cudaGetLastError());
+  GEAR_CUDA_TRY(cudaMemsetAsync(scalars.get(), 0, scalars.bytes(), stream_));
   set_scalars<<<1, 1, 0, stream_>>>(scalars.get(), index_.state().max_priority);
   GEAR_CUDA_TRY(cudaGetLastError());
   priorities_ = std::move(priorities);
@@ -170,14 +175,19 @@ void DeviceIndex::require_priorities() {
   shown_.follow_priorities();
 }
 
-std::shared_ptr<const DeviceTree> DeviceIndex::weights(std::shared_ptr<const DeviceDrawable> steps,
-                                                       double alpha) {
-  const auto tree_of = [](const std::shared_ptr<WeightTree>& weights) {
-    return std::shared_ptr<const DeviceTree>(weights, &weights->tree.tree());
+std::shared_ptr<const DeviceWeights> DeviceIndex::weights(
+    std::shared_ptr<const DeviceDrawable> steps, double alpha, bool with_least) {
+  const auto view_of = [&](const std::shared_ptr<WeightTree>& weights) {
+    if (with_least && weights->there.least == nullptr) {
+      const base::OnDevice current(device());
+      weights->least = weights->memory.least_levels(stream_);
+      weights->there.least = weights->least.get();
+    }
+    return std::shared_ptr<const DeviceWeights>(weights, &weights->there);
   };
   for (const auto& weights : weight_trees_) {
     if (weights->steps == steps && weights->alpha == alpha) {
-      return tree_of(weights);
+      return view_of(weights);
     }
   }
   drop_unused();
@@ -191,16 +201,24 @@ std::shared_ptr<const DeviceTree> DeviceIndex::weights(std::shared_ptr<const Dev
   const base::OnDevice current(device());
   const uint64_t slots = index_.num_slots();
   const StepWords words = steps->words();
-  const auto made = std::make_shared<WeightTree>(
-      WeightTree{std::move(steps), alpha, TreeMemory(slots, stream_, device())});
+  const auto made =
+      std::make_shared<WeightTree>(WeightTree{std::move(steps),
+                                              alpha,
+                                              TreeMemory(slots, stream_, device()),
+                                              base::DeviceArray<WeightScale>(1, device()),
+                                              {},
+                                              {}});
+  made->there = {made->memory.tree(), made->scale.get(), nullptr};
+  set_scale<<<1, 1, 0, stream_>>>(largest_priority(), alpha, weight_bits(slots), made->scale.get());
+  GEAR_CUDA_TRY(cudaGetLastError());
   weigh<<<blocks_for(slots), kBlock, 0, stream_>>>(
       priorities_.get(), slots, base::Divider(static_cast<uint32_t>(index_.options().page_steps)),
-      words, alpha, weight_limit(slots), made->tree.tree().levels[0], scalars_.get());
+      words, made->scale.get(), made->there.tree.levels[0], scalars_.get());
   GEAR_CUDA_TRY(cudaGetLastError());
-  made->tree.sum_levels(stream_);
+  made->memory.sum_levels(stream_);
   weight_trees_.push_back(made);
   counted_ = true;
-  return tree_of(made);
+  return view_of(made);
 }
 
 void DeviceIndex::update(const int64_t* ids, const float* priorities, uint64_t count,
@@ -246,7 +264,8 @@ void DeviceIndex::settle() {
   stream_.synchronize();
   index_.count_saturated(scalars.saturated_weights);
   if (ahead_) {
-    index_.settle(weights, scalars.max_priority[largest_], scalars.stale_updates);
+    index_.settle(weights, scalars.max_priority[largest_], scalars.max_weight,
+                  scalars.stale_updates);
   }
   settled_elsewhere();
 }

@@ -59,11 +59,12 @@ class DeviceIndex final : public Mirror {
   /// From here on the mirror holds priorities. The index's own must be up to date: Shard::settle()
   /// comes first. O(steps) the first time; throws OutOfMemory.
   void require_priorities();
-  /// Fixed-point p^alpha by slot, 0 for all but these steps. The first call for an alpha builds the
-  /// tree in O(steps), and requires priorities; it is kept up to date for as long as a caller holds
-  /// it. Throws InvalidArgument for more than kMaxWeightTrees different ones at once.
-  std::shared_ptr<const DeviceTree> weights(std::shared_ptr<const DeviceDrawable> steps,
-                                            double alpha);
+  /// Fixed-point p^alpha by slot, of these steps. The first call for an alpha, and the first
+  /// with_least, builds the tree in O(steps), and requires priorities; it is kept up to date for as
+  /// long as a caller holds it. Throws InvalidArgument for more than kMaxWeightTrees different ones
+  /// at once.
+  std::shared_ptr<const DeviceWeights> weights(std::shared_ptr<const DeviceDrawable> steps,
+                                               double alpha, bool with_least = false);
 
   /// Where the largest priority seen so far stands, as of what was put on the stream so far;
   /// priorities are held.
@@ -76,7 +77,10 @@ class DeviceIndex final : public Mirror {
   struct WeightTree {
     std::shared_ptr<const DeviceDrawable> steps;
     double alpha;
-    TreeMemory tree;
+    TreeMemory memory;
+    base::DeviceArray<WeightScale> scale;
+    base::DeviceArray<uint64_t> least;  ///< once somebody asked for it
+    DeviceWeights there;                ///< as kernels that draw see it
   };
 
   DeviceTables tables();

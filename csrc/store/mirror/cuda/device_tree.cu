@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/errors.h"
 #include "store/mirror/cuda/device_tree.cuh"
 #include "store/mirror/cuda/device_tree.h"
@@ -33,6 +35,13 @@ __global__ void sum_children(const uint64_t* children, uint64_t* nodes, uint64_t
   }
 }
 
+__global__ void take_least(const __grid_constant__ DeviceTree tree, uint64_t* least, int level) {
+  const uint64_t node = blockIdx.x * kWarps + threadIdx.x / kWarpSize;
+  if (node < tree.counts[level]) {
+    warp_refresh_least(tree, least, level, {static_cast<int64_t>(node)});
+  }
+}
+
 }  // namespace
 
 TreeMemory::TreeMemory(uint64_t num_leaves, cudaStream_t stream, int device)
@@ -61,6 +70,18 @@ void TreeMemory::sum_levels(cudaStream_t stream) const {
                                                             tree_.levels[level], count);
     GEAR_CUDA_TRY(cudaGetLastError());
   }
+}
+
+base::DeviceArray<uint64_t> TreeMemory::least_levels(cudaStream_t stream) const {
+  const uint64_t above = nodes_.size() - padded(tree_.counts[0]);
+  base::DeviceArray<uint64_t> least(std::max(above, uint64_t{1}), nodes_.device());
+  GEAR_CUDA_TRY(cudaMemsetAsync(least.get(), 0xff, least.bytes(), stream));  // of no weight
+  for (int level = 1; level < tree_.num_levels; ++level) {
+    const auto blocks = static_cast<unsigned>((tree_.counts[level] + kWarps - 1) / kWarps);
+    take_least<<<blocks, kWarps * kWarpSize, 0, stream>>>(tree_, least.get(), level);
+    GEAR_CUDA_TRY(cudaGetLastError());
+  }
+  return least;
 }
 
 }  // namespace gear::store

@@ -117,4 +117,87 @@ __device__ inline void warp_add_scattered(const DeviceTree& tree, uint64_t leaf,
   }
 }
 
+/// The same, one a thread of the block, by whole blocks of up to kWarps warps. The two highest
+/// levels have so few nodes that all warps of a large grid would wait for each other there: their
+/// sums are made in the block first.
+template <unsigned kWarps>
+__device__ inline void block_add_scattered(const DeviceTree& tree, uint64_t leaf, uint64_t gained) {
+  __shared__ uint64_t of_warps[kWarps][DeviceTree::kFanout];
+  const int top = tree.num_levels - 1;
+  const int below = top - 1;  // at most 32 nodes
+  for (int level = 1; level < below && gained != 0; ++level) {
+    add_to(tree.levels[level] + (leaf >> (DeviceTree::kFanoutBits * level)), gained);
+  }
+  if (top == 0) {
+    return;
+  }
+  const auto mine = static_cast<unsigned>(leaf >> (DeviceTree::kFanoutBits * below));
+  const auto lane = static_cast<unsigned>(lane_id());
+  uint64_t sum = 0;
+  for (int from = 0; from < kWarpSize; ++from) {
+    const unsigned its = __shfl_sync(kWholeWarp, mine, from);
+    const uint64_t more = __shfl_sync(kWholeWarp, gained, from);
+    sum += its == lane ? more : 0;
+  }
+  __syncthreads();  // the tree before is done
+  of_warps[threadIdx.x / kWarpSize][lane] = sum;
+  __syncthreads();
+  if (threadIdx.x >= kWarpSize) {
+    return;
+  }
+  sum = 0;
+  for (unsigned warp = 0; warp < blockDim.x / kWarpSize; ++warp) {
+    sum += of_warps[warp][lane];
+  }
+  if (below > 0 && sum != 0) {  // else the caller's leaves
+    add_to(tree.levels[below] + lane, sum);
+  }
+  const uint64_t all = warp_sum(sum);
+  if (lane == 0 && all != 0) {
+    add_to(tree.levels[top], all);
+  }
+}
+
+// Beside a tree of weights, where somebody asks for it, stand minima: for each node above the
+// leaves the least weight above 0 below it, less 1, so that 0 is the largest. As
+// store::LeastTree, and kept level by level behind what sets leaves.
+
+/// That of a node of level 1 or above.
+__device__ inline uint64_t* least_node(const DeviceTree& tree, uint64_t* least, int level,
+                                       uint64_t node) {
+  return least + (tree.levels[level] - tree.levels[1]) + node;
+}
+
+/// Takes those of kNodes nodes anew from the level below, whose loads are under way together; of a
+/// negative number none.
+template <int kNodes = 1>
+__device__ inline void warp_refresh_least(const DeviceTree& tree, uint64_t* least, int level,
+                                          const int64_t (&nodes)[kNodes]) {
+  uint64_t values[kNodes];
+#pragma unroll
+  for (int k = 0; k < kNodes; ++k) {
+    const uint64_t child =
+        static_cast<uint64_t>(nodes[k] < 0 ? 0 : nodes[k]) * DeviceTree::kFanout +
+        static_cast<unsigned>(lane_id());
+    values[k] = level == 1 ? __ldcg(tree.levels[0] + child) - 1
+                           : __ldcg(least_node(tree, least, level - 1, child));
+  }
+#pragma unroll
+  for (int k = 0; k < kNodes; ++k) {
+    for (int step = kWarpSize / 2; step > 0; step /= 2) {
+      const uint64_t other = __shfl_xor_sync(kWholeWarp, values[k], step);
+      values[k] = other < values[k] ? other : values[k];
+    }
+    if (lane_id() == 0 && nodes[k] >= 0) {
+      *least_node(tree, least, level, static_cast<uint64_t>(nodes[k])) = values[k];
+    }
+  }
+}
+
+/// The least weight above 0 of all; 0: there is none.
+__device__ inline uint64_t least_weight(const DeviceTree& tree, uint64_t* least) {
+  const int root = tree.num_levels - 1;
+  return root == 0 ? tree.levels[0][0] : *least_node(tree, least, root, 0) + 1;
+}
+
 }  // namespace gear::store

@@ -15,6 +15,8 @@ class TreeMemory {
 
   /// Sums the leaves, which were written one by one, into the levels above.
   void sum_levels(cudaStream_t stream) const;
+  /// Minima of the leaves as they are: see least_node(). Throws OutOfMemory.
+  base::DeviceArray<uint64_t> least_levels(cudaStream_t stream) const;
 
  private:
   base::DeviceArray<uint64_t> nodes_;

@@ -1,17 +1,20 @@
 #include "store/mirror/cuda/device_update.h"
 
+#include <algorithm>
+
 #include "base/cuda/following.cuh"
 #include "base/errors.h"
 #include "base/numbers/divider.h"
-#include "store/index/fixed_point.h"
 #include "store/index/update_check.h"
-#include "store/mirror/cuda/device_tree.cuh"
+#include "store/mirror/cuda/device_scale.cuh"
 
 namespace gear::store {
 namespace {
 
-constexpr unsigned kBlock = 128;
-constexpr uint64_t kMostInOneBlock = 512;
+constexpr unsigned kBlock = 256;
+constexpr unsigned kMostInOneBlock = 512;
+constexpr unsigned kWarps = kBlock / kWarpSize;
+constexpr unsigned kManyBlocks = 64;  // from here on their warps' atomics take turns too long
 
 // Updates, as their kernels see them.
 //
@@ -32,6 +35,8 @@ struct Target {
   bool stored;
   bool episode;
   uint32_t slot;
+  uint32_t page;
+  uint32_t row;
   uint32_t episode_number;
 };
 
@@ -52,28 +57,41 @@ __device__ Target target_of(const DeviceTables& tables, const Updates& updates, 
     return {};
   }
   const DeviceEpisode& episode = tables.episodes[page.episode];
-  return {is_stored(id, row, page, episode.begin, episode.end), id.episode, id.slot, page.episode};
+  return {is_stored(id, row, page, episode.begin, episode.end),
+          id.episode,
+          id.slot,
+          number,
+          row,
+          page.episode};
 }
 
-__device__ Named look_up(const DeviceTables& tables, const Updates& updates, uint32_t thread) {
+// The update of a thread, as it was taken in; false: it has none.
+__device__ bool entry_of(const Updates& updates, uint32_t thread, UpdateEntry& entry,
+                         uint32_t& segment) {
   const UpdateSegments& segments = updates.segments;
-  const uint32_t segment = updates.by_most.divide(thread);
+  segment = updates.by_most.divide(thread);
   const uint32_t i = updates.by_most.remainder(thread, segment);
   if (segment >= segments.num_segments) {
-    return {};
+    return false;
   }
   const uint64_t first = segments.first + segment * segments.stride;
-  const UpdateEntry entry = segments.entries[(first + i) & segments.mask];
+  entry = segments.entries[(first + i) & segments.mask];
   if (segments.counted) {
     const UpdateEntry* header = segments.entries + first - UpdateSegments::kHeader;
     if (i >= *reinterpret_cast<const uint64_t*>(header)) {
-      return {};
+      return false;
     }
   }
-  if (entry.id < 0) {
+  return entry.id >= 0;
+}
+
+__device__ Named look_up(const DeviceTables& tables, const Updates& updates, uint32_t thread) {
+  UpdateEntry entry{};
+  uint32_t segment = 0;
+  if (!entry_of(updates, thread, entry, segment)) {
     return {};
   }
-  return {true, entry.priority, 1 + segment * segments.orders + entry.order,
+  return {true, entry.priority, 1 + segment * updates.segments.orders + entry.order,
           target_of(tables, updates, entry.id)};
 }
 
@@ -82,7 +100,23 @@ __device__ uint32_t* claim_of(const Updates& updates, const Target& target) {
                         : updates.step_claims + target.slot;
 }
 
-__device__ void raise_claim(const Updates& updates, const Named& named) {
+// Priorities are 0 or more: their order is that of their bits. A look comes first: nearly none is
+// the largest, and atomics of all warps on one word take turns.
+__device__ void raise_largest(float* largest, float priority) {
+  for (int step = kWarpSize / 2; step > 0; step /= 2) {
+    priority = fmaxf(priority, __shfl_xor_sync(kWholeWarp, priority, step));
+  }
+  if (lane_id() == 0 && priority > __ldcg(largest)) {
+    atomicMax(reinterpret_cast<unsigned*>(largest), __float_as_uint(priority));
+  }
+}
+
+// By whole warps. The largest priority is known then, before any is set.
+__device__ void claim(const DeviceTables& tables, const Updates& updates, const Named& named) {
+  const bool step = named.target.stored && !named.target.episode;
+  const float priority = named.target.stored ? fabsf(named.priority) : 0.0F;
+  raise_largest(&tables.scalars->max_priority[tables.largest], step ? priority : 0.0F);
+  raise_largest(&tables.scalars->max_weight, step ? 0.0F : priority);
   if (named.target.stored) {
     atomicMax(claim_of(updates, named.target), named.claim);
   }
@@ -105,63 +139,52 @@ __device__ void count_warp(bool counts, unsigned long long* counter) {
   }
 }
 
-// Priorities are 0 or more: their order is that of their bits.
-__device__ void raise_largest(float* largest, float priority) {
-  for (int step = kWarpSize / 2; step > 0; step /= 2) {
-    priority = fmaxf(priority, __shfl_xor_sync(kWholeWarp, priority, step));
-  }
-  if (lane_id() == 0) {
-    atomicMax(reinterpret_cast<unsigned*>(largest), __float_as_uint(priority));
-  }
-}
-
-// Weighs the targets of a warp anew in every tree: of the `steps` that it may draw, which weigh 1
-// or more, what is cut is counted, and those that are `last` are set. Others may see what the last
-// of their step has set, which is not 0 either.
-__device__ void weigh_warp(const DeviceTables& tables, const Target& target, float priority,
-                           bool step, bool last) {
+// Weighs the targets of a block anew in every tree: of the steps that it may draw, what saturates
+// is counted, and those that are `last` are set.
+__device__ void weigh_block(const DeviceTables& tables, const Target& target, float priority,
+                            bool step, bool last) {
   for (int k = 0; k < tables.num_weights; ++k) {
     const DeviceTables::Weights& weights = tables.weights[k];
     uint64_t gained = 0;
     bool saturated = false;
-    if (step) {
-      uint64_t* leaf = weights.tree.levels[0] + target.slot;
-      const uint64_t before = __ldcg(leaf);
-      if (before != 0) {
-        const uint64_t after =
-            fixed_weight(priority, weights.alpha, tables.weight_limit, saturated);
-        if (last) {
-          gained = after - before;
-          *leaf = after;
-        }
+    if (step && has_step(tables.steps[weights.steps].words, tables.words_per_page, target.page,
+                         target.row)) {
+      const uint64_t after = fixed_weight(fabsf(priority), *weights.scale, saturated);
+      if (last) {
+        uint64_t* leaf = weights.tree.levels[0] + target.slot;
+        gained = after - __ldcg(leaf);
+        *leaf = after;
       }
     }
     count_warp(saturated, &tables.scalars->saturated_weights);
-    warp_add_scattered(weights.tree, target.slot, gained);
+    if (gridDim.x < kManyBlocks) {
+      warp_add_scattered(weights.tree, target.slot, gained);
+    } else {
+      block_add_scattered<kWarps>(weights.tree, target.slot, gained);
+    }
   }
 }
 
-// By whole warps: those threads that have no update of their own take part in sums.
+// By whole blocks: those threads that have no update of their own take part in sums.
 __device__ void settle(const DeviceTables& tables, const Updates& updates, const Named& named) {
   const Target& target = named.target;
   const float priority = named.priority;
   const bool step = target.stored && !target.episode;
   count_warp(named.given && !target.stored, &tables.scalars->stale_updates);
-  raise_largest(&tables.scalars->max_priority[tables.largest], step ? fabsf(priority) : 0.0F);
   const bool last = target.stored && take_claim(updates, named);
   if (last && step) {
     tables.priorities[target.slot] = fabsf(priority);
   } else if (last) {
     tables.episode_weights[target.episode_number] = static_cast<double>(priority);
   }
-  weigh_warp(tables, target, priority, step, last);
+  weigh_block(tables, target, priority, step, last);
 }
 
 __global__ void claim_updates(const __grid_constant__ DeviceTables tables,
                               const __grid_constant__ Updates updates) {
   base::follow();
   base::let_next_in();
-  raise_claim(updates, look_up(tables, updates, blockIdx.x * kBlock + threadIdx.x));
+  claim(tables, updates, look_up(tables, updates, blockIdx.x * kBlock + threadIdx.x));
 }
 
 __global__ void apply_updates(const __grid_constant__ DeviceTables tables,
@@ -169,18 +192,80 @@ __global__ void apply_updates(const __grid_constant__ DeviceTables tables,
   base::follow();
   base::let_next_in();
   settle(tables, updates, look_up(tables, updates, blockIdx.x * kBlock + threadIdx.x));
+  const float* largest = tables.scalars->max_priority + tables.largest;
+  if (scales_may_move(tables, *largest) && is_last_block(tables.scalars)) {
+    follow_largest(tables, *largest);
+  }
 }
 
-// Both, of so few that one block has them all.
+// Takes minima anew above what a block has updated: of steps, or of all nodes where those are
+// fewer.
+__device__ void refresh_least_of_few(const DeviceTables& tables, const Target& target) {
+  constexpr int kAtOnce = 4;
+  __shared__ uint32_t slots[kMostInOneBlock];
+  slots[threadIdx.x] = target.stored && !target.episode ? target.slot : kNone;
+  const unsigned first = threadIdx.x / kWarpSize * kAtOnce;
+  for (int level = 1; level < tables.weights[0].tree.num_levels; ++level) {
+    __threadfence_block();
+    __syncthreads();
+    const uint64_t in_level = tables.weights[0].tree.counts[level];
+    const bool by_node = in_level <= blockDim.x;
+    const auto count = static_cast<unsigned>(by_node ? in_level : blockDim.x);
+    for (unsigned i = first; i < count; i += blockDim.x / kWarpSize * kAtOnce) {
+      int64_t nodes[kAtOnce];
+      for (int k = 0; k < kAtOnce; ++k) {
+        const unsigned at = i + static_cast<unsigned>(k);
+        nodes[k] = -1;
+        if (at < count && by_node) {
+          nodes[k] = at;
+        } else if (at < count && slots[at] != kNone) {
+          nodes[k] = slots[at] >> (DeviceTree::kFanoutBits * level);
+        }
+      }
+      refresh_least(tables, level, nodes);
+    }
+  }
+}
+
+// All at once, of so few that one block has them all.
 __global__ void __launch_bounds__(kMostInOneBlock)
     apply_few_updates(const __grid_constant__ DeviceTables tables,
-                      const __grid_constant__ Updates updates) {
+                      const __grid_constant__ Updates updates, bool any_least) {
   base::follow();
   base::let_next_in();
   const Named named = look_up(tables, updates, threadIdx.x);
-  raise_claim(updates, named);
+  claim(tables, updates, named);
   __syncthreads();
   settle(tables, updates, named);
+  const float largest = __ldcg(tables.scalars->max_priority + tables.largest);
+  if (scales_may_move(tables, largest)) {
+    __syncthreads();
+    follow_largest(tables, largest);
+  }
+  if (any_least) {
+    refresh_least_of_few(tables, named.target);
+  }
+}
+
+// Minima of one level above what was updated: a warp an update, or a node where there are fewer.
+__global__ void refresh_least_of_many(const __grid_constant__ DeviceTables tables,
+                                      const __grid_constant__ Updates updates, int level,
+                                      bool by_node) {
+  base::follow();
+  base::let_next_in();
+  const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / kWarpSize;
+  uint64_t node = warp;
+  if (!by_node) {
+    UpdateEntry entry{};
+    uint32_t segment = 0;
+    if (!entry_of(updates, warp, entry, segment)) {
+      return;
+    }
+    node = StepId::unpack(entry.id).slot >> (DeviceTree::kFanoutBits * level);
+  } else if (node >= tables.weights[0].tree.counts[level]) {
+    return;
+  }
+  refresh_least(tables, level, {static_cast<int64_t>(node)});
 }
 
 }  // namespace
@@ -252,15 +337,22 @@ void UpdateQueue::launch(const UpdateSegments& segments, const DeviceTables& tab
                         base::Divider(static_cast<uint32_t>(tables.page_steps))};
   const uint64_t threads = uint64_t{segments.num_segments} * segments.most;
   GEAR_CHECK(threads < ~uint32_t{0} - kBlock);
-  if (threads <= kMostInOneBlock) {
-    const uint64_t whole_warps = (threads + kWarpSize - 1) / kWarpSize * kWarpSize;
-    base::launch_following<apply_few_updates>(1, static_cast<unsigned>(whole_warps), stream_,
-                                              tables, updates);
+  const int levels = tables.least_levels();
+  if (threads <=
+      kMostInOneBlock) {  // in as many as a change of scale makes use of: see weigh_all()
+    base::launch_following<apply_few_updates>(1, kMostInOneBlock, stream_, tables, updates,
+                                              levels > 0);
     return;
   }
   const auto blocks = static_cast<unsigned>((threads + kBlock - 1) / kBlock);
   base::launch_following<claim_updates>(blocks, kBlock, stream_, tables, updates);
   base::launch_following<apply_updates>(blocks, kBlock, stream_, tables, updates);
+  for (int level = 1; level <= levels; ++level) {
+    const uint64_t nodes = tables.weights[0].tree.counts[level];
+    const auto warps = static_cast<unsigned>((std::min(nodes, threads) + kWarps - 1) / kWarps);
+    base::launch_following<refresh_least_of_many>(warps, kBlock, stream_, tables, updates, level,
+                                                  nodes <= threads);
+  }
 }
 
 }  // namespace gear::store
