@@ -22,7 +22,7 @@
 #include "group/assignment.h"
 #include "group/global_draw.h"
 #include "select/group/group_sampler.h"
-#include "store/writer.h"
+#include "store/writing/writer.h"
 #include "transport/loopback.h"
 
 using namespace gear;

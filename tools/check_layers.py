@@ -40,7 +40,6 @@ CPP_BELOW["bindings"] = set(CPP_BELOW)
 CPP_BELOW["c10d"] = {"base", "memory", "transport"}  # an extension of its own
 
 MOST_IN_A_FOLDER = 12  # a header and its sources count as one
-FULLER_FOLDERS = {"csrc/bindings": "one file a subject of the face"}  # folder -> reason
 FACTORY = "make_"  # declared with the interface, defined with what it makes
 
 # What needs the CUDA toolkit stands in these folders, and nobody outside them includes it.
@@ -166,7 +165,7 @@ def check_rooms(root: Path, paths: list[Path]) -> Iterator[str]:
             for kind in re.findall(TYPE_DEFINED, text) + re.findall(FUNCTION_DECLARED, text):
                 homes.setdefault((room, kind), path.stem)
     for folder, things in folders.items():
-        if len(things - {STAND_INS}) > MOST_IN_A_FOLDER and folder not in FULLER_FOLDERS:
+        if len(things - {STAND_INS}) > MOST_IN_A_FOLDER:
             yield f"{folder}: {len(things)} things in one folder, at most {MOST_IN_A_FOLDER}"
     for path in paths:
         if path.suffix not in {".cpp", ".cu"} or path.stem == STAND_INS:

@@ -61,7 +61,7 @@ of_threads() {
 under_tsan=$every_test
 if [ -z "$nightly" ]; then under_tsan=$(of_threads | sort -u | paste -s -d ';' -); fi
 
-# The tests of sources that choose a form by what the processor has (base/simd.h), for --source-file.
+# The tests of sources that choose a form by what the processor has (base/numbers/simd.h), for --source-file.
 of_many_forms=
 mapfile -t choosing < <(grep -rlE '\bpick(<\w+>)?\(' --include='*.cpp' csrc)
 for source in "${choosing[@]}"; do

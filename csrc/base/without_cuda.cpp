@@ -1,6 +1,6 @@
-#include "base/devices.h"
 #include "base/errors.h"
-#include "base/nvtx.h"
+#include "base/gpu/devices.h"
+#include "base/gpu/nvtx.h"
 
 namespace gear::base {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "bindings/tensors.h"
+#include "bindings/arrays/tensors.h"
 #include "plan/batch.h"
 #include "store/schema.h"
 

@@ -2,11 +2,11 @@
 
 #include <exception>
 
-#include "base/devices.h"
 #include "base/environment.h"
 #include "base/errors.h"
+#include "base/gpu/devices.h"
 #include "base/log.h"
-#include "base/simd.h"
+#include "base/numbers/simd.h"
 #include "base/threads/blocking.h"
 #include "base/threads/interrupt.h"
 #include "base/threads/thread_pool.h"

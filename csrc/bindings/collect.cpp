@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/threads/thread_pool.h"
 #include "bindings/batch.h"
-#include "bindings/buffer_peers.h"
+#include "bindings/ranks/buffer_peers.h"
 #include "deliver/make_source.h"
 #include "group/group_source.h"
 #include "group/pull/pull_source.h"

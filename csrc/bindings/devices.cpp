@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "base/devices.h"
+#include "base/gpu/devices.h"
 #include "bindings/bindings.h"
 #include "link/bandwidth.h"
 #include "link/link_cache.h"

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/errors.h"
-#include "bindings/gpu_arrays.h"
+#include "bindings/arrays/gpu_arrays.h"
 
 namespace gear::bindings {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/input_rows.h"
+#include "bindings/arrays/input_rows.h"
 
 namespace gear::bindings {
 

@@ -6,7 +6,7 @@
 #include "bindings/given_steps.h"
 #include "bindings/limited_writing.h"
 #include "bindings/one_thread.h"
-#include "store/writer.h"
+#include "store/writing/writer.h"
 
 namespace gear::bindings {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
-#include "bindings/input_rows.h"
+#include "bindings/arrays/input_rows.h"
 #include "store/checkpoint/manifest.h"
 #include "store/checkpoint/snapshot.h"
 #include "store/shard.h"

@@ -1,4 +1,4 @@
-#include "store/vector_writer.h"
+#include "store/writing/vector_writer.h"
 
 #include <pybind11/stl.h>
 
@@ -7,9 +7,9 @@
 
 #include "base/errors.h"
 #include "base/log.h"
-#include "bindings/dtypes.h"
+#include "bindings/arrays/dtypes.h"
+#include "bindings/arrays/gpu_arrays.h"
 #include "bindings/given_steps.h"
-#include "bindings/gpu_arrays.h"
 #include "bindings/limited_writing.h"
 #include "bindings/one_thread.h"
 

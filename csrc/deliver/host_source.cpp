@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "base/errors.h"
-#include "base/nvtx.h"
+#include "base/gpu/nvtx.h"
 #include "base/threads/spin.h"
 #include "gather/gather_cpu.h"
 

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/simd.h"
+#include "base/numbers/simd.h"
 #include "base/threads/prefetch.h"
 #include "plan/fold.h"
 

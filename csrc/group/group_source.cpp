@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "base/nvtx.h"
+#include "base/gpu/nvtx.h"
 #include "base/threads/interrupt.h"
 #include "base/threads/spin.h"
 #include "deliver/make_source.h"

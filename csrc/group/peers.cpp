@@ -4,8 +4,8 @@
 #include <cstring>
 #include <exception>
 
-#include "base/devices.h"
 #include "base/errors.h"
+#include "base/gpu/devices.h"
 #include "base/log.h"
 #include "memory/shared/made_up_name.h"
 #include "memory/tiers.h"

@@ -5,7 +5,7 @@
 
 #include "base/errors.h"
 #include "base/threads/thread_pool.h"
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 
 namespace gear::select {
 

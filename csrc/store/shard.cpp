@@ -6,9 +6,9 @@
 #include <memory>
 #include <utility>
 
-#include "base/crc32c.h"
-#include "base/devices.h"
 #include "base/errors.h"
+#include "base/files/crc32c.h"
+#include "base/gpu/devices.h"
 
 namespace gear::store {
 namespace {

@@ -12,15 +12,15 @@
 #include "base/threads/origin.h"
 #include "memory/region.h"
 #include "store/index/index.h"
-#include "store/index/index_publisher.h"
-#include "store/intake.h"
 #include "store/mirror/mirrors.h"
 #include "store/mirror/taken_arrays.h"
 #include "store/page_layout.h"
-#include "store/rate_limiter.h"
+#include "store/publish/index_publisher.h"
 #include "store/read_tickets.h"
 #include "store/schema.h"
 #include "store/shard_lock.h"
+#include "store/writing/intake.h"
+#include "store/writing/rate_limiter.h"
 
 namespace gear::store {
 

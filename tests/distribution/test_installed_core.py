@@ -25,7 +25,7 @@ MAIN = """
 #include <memory>
 #include <vector>
 
-#include "store/writer.h"
+#include "store/writing/writer.h"
 #include "transport/mpi.h"
 
 using namespace gear;

@@ -6,7 +6,7 @@
 
 #include "base/numbers/philox.h"
 #include "plan/batch.h"
-#include "store/writer.h"
+#include "store/writing/writer.h"
 
 /// Content that can be checked wherever it turns up: every row says which step it is.
 namespace gear::testing {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 #include "store/index/index_state.h"
 
 namespace gear::testing {

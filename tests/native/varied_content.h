@@ -9,7 +9,7 @@
 
 #include "base/numbers/philox.h"
 #include "plan/output.h"
-#include "store/writer.h"
+#include "store/writing/writer.h"
 
 /// Content that has all that windows may meet, and windows at random.
 namespace gear::testing {

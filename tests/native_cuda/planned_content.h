@@ -13,7 +13,7 @@
 #include "gather/cuda/row_gather.h"
 #include "gather/gather_cpu.h"
 #include "plan/cuda/device_plan.h"
-#include "store/writer.h"
+#include "store/writing/writer.h"
 
 // A shard in host memory with a copy of its index and its pages on the GPU: what the kernels make
 // of it is compared with what the CPU does, byte for byte, in blocks that were full of something

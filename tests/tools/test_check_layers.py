@@ -31,7 +31,7 @@ def write(root: Path, name: str, text: str) -> None:
         ("csrc/store/shard.h", '#include "memory/region.h"\n#include "store/schema.h"\n'),
         (
             "csrc/bindings/writer.cpp",
-            '#include <pybind11/pybind11.h>\n#include "store/writer.h"\n',
+            '#include <pybind11/pybind11.h>\n#include "store/writing/writer.h"\n',
         ),
         ("gear/buffer.py", "from gear import _core\nfrom gear.schema import Schema\n"),
         ("gear/buffer.py", "def loader():\n    from gear.loader import Loader\n"),

@@ -1,8 +1,8 @@
 #include <dlfcn.h>
 
 #include "base/cuda/cuda.h"
-#include "base/devices.h"
 #include "base/errors.h"
+#include "base/gpu/devices.h"
 
 namespace gear::base {
 namespace {

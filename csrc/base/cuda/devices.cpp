@@ -1,10 +1,10 @@
-#include "base/devices.h"
+#include "base/gpu/devices.h"
 
 #include <cstring>
 
 #include "base/cuda/cuda.h"
 #include "base/errors.h"
-#include "base/pcie_link.h"
+#include "base/gpu/pcie_link.h"
 
 namespace gear::base {
 namespace {

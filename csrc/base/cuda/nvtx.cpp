@@ -1,6 +1,6 @@
 #include <nvtx3/nvToolsExt.h>
 
-#include "base/nvtx.h"
+#include "base/gpu/nvtx.h"
 
 namespace gear::base {
 

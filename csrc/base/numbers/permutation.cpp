@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 
-#include "base/simd.h"
+#include "base/numbers/simd.h"
 
 namespace gear::base {
 

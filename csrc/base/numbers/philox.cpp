@@ -3,7 +3,7 @@
 #include <array>
 #include <cstddef>
 
-#include "base/simd.h"
+#include "base/numbers/simd.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -1,7 +1,7 @@
 #include "deliver/cuda/device_source.h"
 
 #include "base/errors.h"
-#include "base/nvtx.h"
+#include "base/gpu/nvtx.h"
 #include "link/link_cache.h"
 
 namespace gear::deliver {

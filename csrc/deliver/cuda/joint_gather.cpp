@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "base/errors.h"
-#include "base/nvtx.h"
+#include "base/gpu/nvtx.h"
 
 namespace gear::deliver {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/nvtx.h"
+#include "base/gpu/nvtx.h"
 #include "link/link_cache.h"
 
 namespace gear::group {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/errors.h"
-#include "base/nvtx.h"
+#include "base/gpu/nvtx.h"
 #include "base/threads/interrupt.h"
 #include "base/threads/spin.h"
 #include "select/group/offers.h"

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/cuda/cuda.h"
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 
 namespace gear::group {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "base/nvtx.h"
+#include "base/gpu/nvtx.h"
 #include "deliver/cuda/device_block.h"
 #include "gather/cuda/address_order.h"
 #include "gather/cuda/row_gather.h"

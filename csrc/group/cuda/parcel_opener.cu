@@ -7,7 +7,7 @@
 #include "group/cuda/device_meeting.cuh"
 #include "group/cuda/parcel_launch.h"
 #include "plan/derived.h"
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 
 namespace gear::group {
 namespace {

@@ -7,7 +7,7 @@
 #include "group/cuda/device_meeting.h"
 #include "group/peers.h"
 #include "store/mirror/cuda/shard_mirror.h"
-#include "store/mirror/cuda/update_intake.h"
+#include "store/mirror/cuda/updates/update_intake.h"
 
 namespace gear::group {
 

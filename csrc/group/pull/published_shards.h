@@ -11,7 +11,7 @@
 
 #include "group/peers.h"
 #include "memory/region.h"
-#include "store/index/published_index.h"
+#include "store/publish/published_index.h"
 #include "transport/one_sided/remote_memory.h"
 
 namespace gear::group {

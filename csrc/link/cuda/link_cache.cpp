@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/cuda/cuda.h"
-#include "base/devices.h"
 #include "base/environment.h"
 #include "base/errors.h"
-#include "base/file.h"
+#include "base/files/file.h"
+#include "base/gpu/devices.h"
 #include "base/log.h"
 #include "link/link_cache.h"
 #include "link/link_measure.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/cuda/cuda.h"
-#include "base/devices.h"
 #include "base/errors.h"
+#include "base/gpu/devices.h"
 
 namespace gear::memory {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/errors.h"
 #include "select/cuda/device_draw.cuh"
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 
 namespace gear::select {
 namespace {

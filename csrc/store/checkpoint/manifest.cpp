@@ -6,9 +6,9 @@
 #include <sstream>
 #include <vector>
 
-#include "base/crc32c.h"
 #include "base/errors.h"
-#include "base/file.h"
+#include "base/files/crc32c.h"
+#include "base/files/file.h"
 
 namespace gear::store {
 namespace {

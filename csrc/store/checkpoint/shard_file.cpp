@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "base/crc32c.h"
 #include "base/errors.h"
+#include "base/files/crc32c.h"
 #include "store/checkpoint/byte_stream.h"
 
 namespace gear::store {

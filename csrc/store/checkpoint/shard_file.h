@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "store/checkpoint/manifest.h"
 #include "store/checkpoint/snapshot_index.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <tuple>
 
-#include "base/crc32c.h"
 #include "base/errors.h"
+#include "base/files/crc32c.h"
 #include "store/checkpoint/index_check.h"
 #include "store/index/update_check.h"
 

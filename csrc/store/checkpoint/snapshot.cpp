@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/log.h"
 #include "base/threads/origin.h"
 #include "store/checkpoint/manifest.h"

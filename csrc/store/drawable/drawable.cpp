@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 
 namespace gear::store {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 
 namespace gear::store {
 namespace {

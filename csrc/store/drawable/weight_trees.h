@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "store/index/fixed_point.h"
-#include "store/index/least_tree.h"
-#include "store/index/sum_tree.h"
+#include "store/drawable/fixed_point.h"
+#include "store/drawable/least_tree.h"
+#include "store/drawable/sum_tree.h"
 
 namespace gear::store {
 

@@ -6,7 +6,7 @@
 
 #include "base/errors.h"
 #include "base/threads/prefetch.h"
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 #include "store/index/update_check.h"
 
 namespace gear::store {

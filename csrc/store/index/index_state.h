@@ -6,8 +6,8 @@
 
 #include "base/names.h"
 #include "memory/large_vector.h"
+#include "store/drawable/fixed_point.h"
 #include "store/episode.h"
-#include "store/index/fixed_point.h"
 
 namespace gear::store {
 

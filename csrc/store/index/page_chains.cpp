@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/errors.h"
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 
 namespace gear::store {
 

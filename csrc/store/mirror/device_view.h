@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "store/drawable/fixed_point.h"
 #include "store/episode.h"
-#include "store/index/fixed_point.h"
 
 // What kernels see of an index: plain pointers into the memory of one GPU, passed by value.
 

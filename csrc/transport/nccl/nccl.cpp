@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/cuda/cuda.h"
-#include "base/devices.h"
 #include "base/errors.h"
+#include "base/gpu/devices.h"
 #include "base/threads/own_thread.h"
 #include "base/threads/spin.h"
 #include "transport/device_transport.h"

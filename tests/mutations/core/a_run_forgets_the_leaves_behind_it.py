@@ -3,7 +3,7 @@
 from mutations.mutation import Mutation
 
 MUTATION = Mutation(
-    file="csrc/store/index/sum_tree.cpp",
+    file="csrc/store/drawable/sum_tree.cpp",
     old="    for (; k < kFanout; ++k) {\n      sums[k] += delta;\n    }\n    if (delta",
     new="    if (delta",
     native=[

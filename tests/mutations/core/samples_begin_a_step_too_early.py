@@ -3,7 +3,7 @@
 from mutations.mutation import Mutation
 
 MUTATION = Mutation(
-    file="csrc/store/rate_limiter.cpp",
+    file="csrc/store/writing/rate_limiter.cpp",
     old="  if (inserted_ < min_steps_) {",
     new="  if (inserted_ + 1 < min_steps_) {",
     native=[

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/crc32c.h"
+#include "base/files/crc32c.h"
 #include "base/numbers/philox.h"
 
 using namespace gear::base;

@@ -2,10 +2,10 @@
 
 #include <doctest/doctest.h>
 
-#include "base/devices.h"
 #include "base/errors.h"
-#include "base/nvtx.h"
-#include "base/pcie_link.h"
+#include "base/gpu/devices.h"
+#include "base/gpu/nvtx.h"
+#include "base/gpu/pcie_link.h"
 #include "expect_message.h"
 #include "link/bandwidth.h"
 

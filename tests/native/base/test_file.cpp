@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "expect_message.h"
 
 using namespace gear::base;

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/devices.h"
 #include "base/errors.h"
+#include "base/gpu/devices.h"
 #include "expect_message.h"
 #include "memory/region.h"
 #include "memory/shared/shared_region.h"

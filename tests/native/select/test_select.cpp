@@ -11,7 +11,7 @@
 #include "index_view.h"
 #include "select/order.h"
 #include "select/sampler.h"
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 
 using namespace gear::select;
 using namespace gear::store;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/numbers/philox.h"
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 
 using namespace gear::store;
 

@@ -17,7 +17,7 @@
 #include "child_process.h"
 #include "store/checkpoint/snapshot.h"
 #include "store/shard.h"
-#include "store/writer.h"
+#include "store/writing/writer.h"
 #include "temporary_folder.h"
 
 using namespace gear::store;

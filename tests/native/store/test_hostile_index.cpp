@@ -13,7 +13,7 @@
 #include "index_view.h"
 #include "store/checkpoint/index_check.h"
 #include "store/checkpoint/snapshot_index.h"
-#include "store/writer.h"
+#include "store/writing/writer.h"
 
 using namespace gear::store;
 using gear::base::DType;

@@ -16,7 +16,7 @@
 #include "index_view.h"
 #include "slow_index.h"
 #include "store/checkpoint/index_check.h"
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 #include "store/index/index.h"
 #include "tries.h"
 

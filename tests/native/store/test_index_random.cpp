@@ -11,7 +11,7 @@
 #include "base/numbers/philox.h"
 #include "index_view.h"
 #include "store/checkpoint/index_check.h"
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 #include "store/index/index.h"
 #include "tries.h"
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "mirrored_history.h"
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 #include "store/index/update_check.h"
 #include "store/mirror/delta.h"
 #include "tries.h"

@@ -11,9 +11,9 @@
 #include "base/errors.h"
 #include "child_process.h"
 #include "memory/shared/shared_region.h"
-#include "store/index/published_index.h"
+#include "store/publish/published_index.h"
 #include "store/shard.h"
-#include "store/writer.h"
+#include "store/writing/writer.h"
 
 using namespace gear::store;
 using gear::memory::SharedRegion;

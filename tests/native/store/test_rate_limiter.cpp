@@ -10,9 +10,9 @@
 
 #include "base/errors.h"
 #include "expect_message.h"
-#include "store/rate_limiter.h"
 #include "store/shard.h"
-#include "store/writer.h"
+#include "store/writing/rate_limiter.h"
+#include "store/writing/writer.h"
 
 using namespace gear::store;
 using gear::store::Writer;

@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "base/crc32c.h"
 #include "base/errors.h"
-#include "base/file.h"
+#include "base/files/crc32c.h"
+#include "base/files/file.h"
 #include "expect_message.h"
 #include "store/checkpoint/manifest.h"
 #include "store/checkpoint/snapshot.h"
 #include "store/checkpoint/snapshot_index.h"
-#include "store/writer.h"
+#include "store/writing/writer.h"
 #include "temporary_folder.h"
 
 using namespace gear::store;

@@ -10,7 +10,7 @@
 
 #include "base/errors.h"
 #include "deliver/make_source.h"
-#include "store/writer.h"
+#include "store/writing/writer.h"
 
 using namespace gear::plan;
 using namespace gear::deliver;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/numbers/philox.h"
-#include "store/index/sum_tree.h"
+#include "store/drawable/sum_tree.h"
 
 using gear::base::philox;
 using gear::store::SumTree;

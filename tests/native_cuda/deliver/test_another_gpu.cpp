@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/cuda/cuda.h"
-#include "base/devices.h"
+#include "base/gpu/devices.h"
 #include "deliver/cuda/device_block.h"
 #include "deliver/make_source.h"
 #include "described_rows.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "base/devices.h"
+#include "base/gpu/devices.h"
 #include "gather/cuda/address_order.h"
 #include "gather/cuda/row_gather.h"
 #include "gather/cuda/row_upload.h"

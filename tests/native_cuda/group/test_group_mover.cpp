@@ -6,8 +6,8 @@
 
 #include "../native/varied_content.h"
 #include "base/cuda/cuda.h"
-#include "base/devices.h"
 #include "base/errors.h"
+#include "base/gpu/devices.h"
 #include "deliver/block_pool.h"
 #include "gather/gather_cpu.h"
 #include "group/mover.h"

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/cuda/cuda.h"
-#include "base/devices.h"
 #include "base/errors.h"
+#include "base/gpu/devices.h"
 #include "memory/peer_region.h"
 
 using namespace gear::memory;

@@ -5,7 +5,7 @@
 
 #include "base/numbers/philox.h"
 #include "device_memory.h"
-#include "store/index/sum_tree.h"
+#include "store/drawable/sum_tree.h"
 #include "store/mirror/cuda/device_search.cuh"
 #include "store/mirror/cuda/device_tree.h"
 

@@ -1,4 +1,4 @@
-#include "store/mirror/cuda/update_intake.h"
+#include "store/mirror/cuda/updates/update_intake.h"
 
 #include <doctest/doctest.h>
 
@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/devices.h"
 #include "base/errors.h"
+#include "base/gpu/devices.h"
 #include "device_memory.h"
 #include "store/id.h"
 #include "thread_without_gpu.h"

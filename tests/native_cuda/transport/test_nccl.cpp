@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/cuda/cuda.h"
-#include "base/devices.h"
 #include "base/errors.h"
+#include "base/gpu/devices.h"
 #include "device_memory.h"
 #include "transport/device_transport.h"
 #include "transport/loopback.h"

@@ -9,7 +9,7 @@
 #include "store/mirror/cuda/device_delta.h"
 #include "store/mirror/cuda/device_drawable.h"
 #include "store/mirror/cuda/device_tree.h"
-#include "store/mirror/cuda/device_update.h"
+#include "store/mirror/cuda/updates/device_update.h"
 #include "store/mirror/device_view.h"
 #include "store/mirror/mirror.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 #include "store/mirror/cuda/device_delta.h"
 #include "store/mirror/cuda/device_tree.cuh"
 #include "store/mirror/cuda/step_words.cuh"

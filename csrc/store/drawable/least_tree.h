@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "store/index/sum_tree.h"
+#include "store/drawable/sum_tree.h"
 
 namespace gear::store {
 

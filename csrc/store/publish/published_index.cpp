@@ -1,4 +1,4 @@
-#include "store/index/published_index.h"
+#include "store/publish/published_index.h"
 
 namespace gear::store {
 

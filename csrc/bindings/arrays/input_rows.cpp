@@ -1,4 +1,4 @@
-#include "bindings/input_rows.h"
+#include "bindings/arrays/input_rows.h"
 
 #include <algorithm>
 #include <array>
@@ -11,8 +11,8 @@
 
 #include "base/errors.h"
 #include "base/numbers/half.h"
-#include "bindings/dtypes.h"
-#include "bindings/gpu_arrays.h"
+#include "bindings/arrays/dtypes.h"
+#include "bindings/arrays/gpu_arrays.h"
 
 namespace gear::bindings {
 namespace {

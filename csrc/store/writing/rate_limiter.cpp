@@ -1,4 +1,4 @@
-#include "store/rate_limiter.h"
+#include "store/writing/rate_limiter.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include "bindings/buffer_peers.h"
-#include "bindings/input_rows.h"
+#include "bindings/arrays/input_rows.h"
+#include "bindings/ranks/buffer_peers.h"
 #include "store/checkpoint/snapshot.h"
 
 namespace gear::bindings {

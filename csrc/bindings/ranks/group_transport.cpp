@@ -1,4 +1,4 @@
-#include "bindings/group_transport.h"
+#include "bindings/ranks/group_transport.h"
 
 #include <span>
 #include <string>

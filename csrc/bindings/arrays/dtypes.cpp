@@ -1,4 +1,4 @@
-#include "bindings/dtypes.h"
+#include "bindings/arrays/dtypes.h"
 
 #include <array>
 #include <string>

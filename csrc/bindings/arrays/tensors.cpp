@@ -1,8 +1,8 @@
-#include "bindings/tensors.h"
+#include "bindings/arrays/tensors.h"
 
 #include <utility>
 
-#include "bindings/dtypes.h"
+#include "bindings/arrays/dtypes.h"
 
 namespace gear::bindings {
 

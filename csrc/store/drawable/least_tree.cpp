@@ -1,4 +1,4 @@
-#include "store/index/least_tree.h"
+#include "store/drawable/least_tree.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "store/vector_writer.h"
+#include "store/writing/vector_writer.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,7 +6,7 @@
 
 #include "base/errors.h"
 #include "base/log.h"
-#include "store/writer.h"
+#include "store/writing/writer.h"
 
 namespace gear::store {
 

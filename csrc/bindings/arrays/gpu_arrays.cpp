@@ -1,12 +1,12 @@
-#include "bindings/gpu_arrays.h"
+#include "bindings/arrays/gpu_arrays.h"
 
 #include <pybind11/numpy.h>
 
 #include <algorithm>
 
-#include "base/devices.h"
 #include "base/errors.h"
-#include "bindings/dlpack.h"
+#include "base/gpu/devices.h"
+#include "bindings/arrays/dlpack.h"
 
 namespace gear::bindings {
 namespace {

@@ -1,10 +1,10 @@
-#include "store/index/fixed_point.h"
+#include "store/drawable/fixed_point.h"
 
 #include <algorithm>
 #include <array>
 
 #include "base/errors.h"
-#include "base/simd.h"
+#include "base/numbers/simd.h"
 
 namespace gear::store {
 namespace {

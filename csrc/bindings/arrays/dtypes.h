@@ -3,8 +3,8 @@
 #include <pybind11/numpy.h>
 
 #include "base/dtype.h"
+#include "bindings/arrays/dlpack.h"
 #include "bindings/bindings.h"
-#include "bindings/dlpack.h"
 
 namespace gear::bindings {
 

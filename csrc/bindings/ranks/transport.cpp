@@ -11,7 +11,7 @@
 
 #include "base/errors.h"
 #include "bindings/bindings.h"
-#include "bindings/group_transport.h"
+#include "bindings/ranks/group_transport.h"
 #include "memory/shared/made_up_name.h"
 #include "transport/fabric.h"
 #include "transport/failure.h"

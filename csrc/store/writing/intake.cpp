@@ -1,4 +1,4 @@
-#include "store/intake.h"
+#include "store/writing/intake.h"
 
 #include <utility>
 

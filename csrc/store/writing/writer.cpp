@@ -1,4 +1,4 @@
-#include "store/writer.h"
+#include "store/writing/writer.h"
 
 #include "base/errors.h"
 #include "base/log.h"

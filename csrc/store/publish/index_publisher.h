@@ -6,7 +6,7 @@
 
 #include "memory/region.h"
 #include "store/index/index.h"
-#include "store/index/published_index.h"
+#include "store/publish/published_index.h"
 
 namespace gear::store {
 

@@ -1,4 +1,4 @@
-#include "base/pcie_link.h"
+#include "base/gpu/pcie_link.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "store/mirror/cuda/device_update.h"
+#include "store/mirror/cuda/updates/device_update.h"
 
 #include <algorithm>
 

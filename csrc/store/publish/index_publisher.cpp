@@ -1,4 +1,4 @@
-#include "store/index/index_publisher.h"
+#include "store/publish/index_publisher.h"
 
 #include <atomic>
 #include <bit>

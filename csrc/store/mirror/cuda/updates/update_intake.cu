@@ -1,4 +1,4 @@
-#include "store/mirror/cuda/update_intake.h"
+#include "store/mirror/cuda/updates/update_intake.h"
 
 #include <algorithm>
 #include <atomic>

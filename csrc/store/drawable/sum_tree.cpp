@@ -1,4 +1,4 @@
-#include "store/index/sum_tree.h"
+#include "store/drawable/sum_tree.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 #endif
 
 #include "base/errors.h"
-#include "base/simd.h"
+#include "base/numbers/simd.h"
 #include "base/threads/prefetch.h"
 
 namespace gear::store {

@@ -2,7 +2,7 @@
 
 #include "base/cuda/staging.h"
 #include "store/mirror/cuda/device_delta.h"
-#include "store/mirror/cuda/update_intake.h"
+#include "store/mirror/cuda/updates/update_intake.h"
 
 namespace gear::store {
 

@@ -1,4 +1,4 @@
-#include "base/simd.h"
+#include "base/numbers/simd.h"
 
 #include <algorithm>
 #include <optional>
