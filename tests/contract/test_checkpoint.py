@@ -183,3 +183,25 @@ def test_evicted_experience_does_not_go_into_checkpoints(tier, tmp_path: Path) -
         buffer.save(tmp_path / "replay")
     for file in (tmp_path / "replay").iterdir():
         assert marker not in file.read_bytes(), file.name
+
+
+def test_the_scale_of_draws_is_kept_though_the_largest_is_gone(tier, tmp_path: Path) -> None:
+    """What decides it was evicted: a step's priority, and an episode's own weight (format 4)."""
+    with tier.buffer(SCHEMA, 16, page_steps=4) as buffer:
+        for number in range(6):  # the first two are evicted
+            with buffer.writer() as writer:
+                writer.extend(
+                    **{c.name: np.zeros((4, *c.shape), c.dtype) for c in buffer.schema},
+                    priority=[0.7 + number] * 4 if number else [3e9] * 4,
+                )
+                writer.end_episode(weight=2e7 if number == 1 else 0.3 + number)
+        assert len(buffer.episodes()) == 4
+        buffer.save(tmp_path / "replay")
+        with tier.load(tmp_path / "replay") as loaded:
+            for unit in ("step", "episode"):
+                sampler = gear.Weighted(alpha=0.7, beta=1.0, unit=unit)
+                one, other = draws(buffer, sampler), draws(loaded, sampler)
+                assert len(one) == len(other) > 0
+                for mine, theirs in zip(one, other, strict=True):
+                    np.testing.assert_array_equal(mine, theirs)
+    assert (tmp_path / "replay" / "MANIFEST").read_text().startswith("gear-checkpoint 4")

@@ -32,9 +32,8 @@ inline void gather_one(const GroupRequest& request, uint64_t mine, uint32_t rank
 /// Where nobody offers anything, every rank throws the same.
 [[noreturn]] inline void throw_nothing_offered() {
   throw base::InvalidArgument(
-      "[sampler] no rank offers anything to draw: append steps, or wait until some rank has; one "
-      "of "
-      "priority 0 is never drawn by its priority");
+      "[sampler] no rank offers anything to draw: append steps, or wait until some rank has; by "
+      "priority, none of priority 0 is drawn");
 }
 
 }  // namespace gear::select

@@ -530,8 +530,8 @@ void Index::settle(std::span<const double> episode_weights, float max_priority, 
                    uint64_t stale_updates) {
   // What saturates was counted where it was updated.
   const uint64_t saturated = state_.counters.saturated_weights;
-  raise_largest(max_priority,
-                max_weight);  // other ranks' may be larger, of which no mirror has heard
+  // Other ranks' may be larger, of which no mirror has heard.
+  raise_largest(max_priority, max_weight);
   state_.counters.stale_updates += stale_updates;
   for (uint32_t e = state_.oldest; e != kNone; e = state_.episodes[e].newer) {
     state_.episodes[e].weight = episode_weights[e];
