@@ -16,8 +16,8 @@ class BufferStats(TypedDict):
         stale_updates: priorities set for steps that had been evicted.
         max_priority: the largest of a step so far, which steps without one get; 0: none above 0
             yet, and they get 1.
-        saturated_weights: priorities above 0 that were too small beside the largest for a weight
-            of their own: see `Weighted`.
+        saturated_weights: how often a priority above 0 was too small beside the largest for a
+            weight of its own; again wherever weights are computed anew: see `Weighted`.
     """
 
     steps: int

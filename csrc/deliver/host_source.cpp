@@ -63,6 +63,9 @@ bool HostSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s) {
   if (!draw.wait(options_, ahead, timeout_s)) {
     return false;
   }
+  if (ahead && sampler_->is_weightless(index)) {
+    return false;  // there may be something to draw when the batch is asked for
+  }
   job.selection.clear();
   try {
     const base::NvtxRange range("gear.select");

@@ -65,9 +65,11 @@ Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, cons
     {
       const EndDraw end(shard_);
     }
-    {
+    try {
       const auto lock = shard_.lock_between_draws();
       raise_largest();
+    } catch (...) {  // the others are told
+      error = error ? error : std::current_exception();
     }
     exchange(terms, error, offer_bytes, offer, offers);
   }
@@ -85,8 +87,12 @@ Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, cons
     return any(Ready::kOutOfTime) ? Round::kOutOfTime : Round::kNotAllowed;
   }
   end.release();
-  const auto lock = shard_.lock();
-  raise_largest();
+  // Not where that would move the scale of what this rank has offered: a larger one that came
+  // meanwhile is heard before the next batch.
+  if (sampler_.policy != select::Policy::kWeighted || updates_ == Updates::kByCaller) {
+    const auto lock = shard_.lock();
+    raise_largest();
+  }
   return Round::kDrawn;
 }
 

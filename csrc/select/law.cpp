@@ -48,7 +48,9 @@ void check_options(const SamplerOptions& options) {
 
 void throw_weightless() {
   throw base::InvalidArgument(
-      "[sampler] every priority is 0, which is never drawn: give some step a priority above 0");
+      "[sampler] every priority is 0, of what may be drawn now, and 0 is never drawn: give some "
+      "step "
+      "a priority above 0");
 }
 
 Law::Law(const SamplerOptions& options) : options_(options) {

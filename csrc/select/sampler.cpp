@@ -46,14 +46,18 @@ void Sampler::select(store::Index& index, uint64_t count, Selection& out) {
   }
 }
 
+bool Sampler::is_weightless(store::Index& index) const {
+  return law_.is_weighted() && space_.total(index) == 0 &&
+         counted(law_.options(), index).total() > 0;
+}
+
 // All at once, or one by one where every draw changes what the next may choose.
 void Sampler::draw(store::Index& index, uint64_t count, Selection& out) {
   const bool withdraws = index.options().max_times_sampled > 0;
   while (out.size() < count) {
     const uint64_t wanted = withdraws ? 1 : count - out.size();
     const uint64_t total = space_.total(index);
-    if (total == 0 && out.size() == 0 && law_.is_weighted() &&
-        counted(law_.options(), index).total() > 0) {
+    if (out.size() == 0 && is_weightless(index)) {
       throw_weightless();
     }
     const uint64_t items = law_.chance()->next(total, space_.version(index), wanted);

@@ -22,7 +22,10 @@ class Sampler {
   /// Appends up to `count` items to `out`, which the caller has cleared. Fewer when the law has no
   /// more to give; none at the end of an epoch, whose successor starts with the next call. The
   /// caller holds the shard's lock and has made sure that something may be drawn.
+  /// Throws InvalidArgument where is_weightless().
   void select(store::Index& index, uint64_t count, Selection& out);
+  /// Whether there are items, each of which weighs 0.
+  bool is_weightless(store::Index& index) const;
 
  private:
   void draw(store::Index& index, uint64_t count, Selection& out);

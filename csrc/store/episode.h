@@ -29,6 +29,8 @@ struct alignas(32) Page {
 };
 static_assert(sizeof(Page) == 32, "two pages a cache line: a draw reads one at random");
 
+__extension__ using PrioritySum = unsigned __int128;
+
 /// One episode: a chain of pages, every one full but the last.
 //
 ///   step numbers   0 ...... begin ................... end  [closing step]
@@ -38,7 +40,7 @@ struct Episode {
   uint64_t begin = 0;
   uint64_t end = 0;
   uint64_t closing_columns = 0;  // bit c: the closing step has column c; 0: no closing step
-  uint64_t priority_sum = 0;     // of the stored steps, as weights: IndexState::sum_scale
+  PrioritySum priority_sum = 0;  // of the stored steps: see priority_sum.h
   double weight = -1.0;          // the episode's own priority; negative: mean of its steps'
   uint32_t head = kNone;         // first and last stored page
   uint32_t tail = kNone;

@@ -239,6 +239,36 @@ def test_priorities_of_zero_alone_say_so_and_one_above_it_goes_on(tier) -> None:
                 assert "every priority is 0" in said_of(loader)
 
 
+def test_zero_for_a_while_is_no_error(tier) -> None:
+    """Where the host draws: what is drawn ahead waits for a priority above 0."""
+    with tier.buffer(SCHEMA, 64, page_steps=4) as buffer:
+        write(buffer, [1.0] * 4)
+        ids = buffer.episodes()[0].ids
+        sampler = gear.Weighted(alpha=0.7, unit="episode")
+        with buffer.loader(10, sampler=sampler, framework="numpy", prefetch=1) as loader:
+            next(loader)
+            buffer.update(ids, [0.0] * 4)
+            next(loader)  # was drawn before
+            loader.state_dict()
+            buffer.update(ids, [1.0] * 4)
+            for _ in range(3):
+                assert (next(loader).weights == 1).all()
+
+
+def test_means_are_exact_beside_a_large_priority(tier) -> None:
+    with tier.buffer(SCHEMA, 24, page_steps=4, evict="lowest_priority") as buffer:
+        first = write(buffer, [1e12] * 4)
+        buffer.update(buffer.episodes()[0].ids, [0.05] * 4)
+        wanted = {first: 0.05}
+        for priority in (0.5, 0.1, 0.9, 0.3, 0.2):
+            wanted[write(buffer, [priority] * 4)] = priority
+        found = by_uid(buffer)
+        assert found == {uid: pytest.approx(float(np.float32(p))) for uid, p in wanted.items()}
+        for gone in (0.05, 0.1, 0.2):
+            write(buffer, [1.0] * 4)
+            assert all(abs(p - gone) > 1e-3 for p in by_uid(buffer).values())
+
+
 def test_no_priority_stands_for_1_while_all_are_zero(tier) -> None:
     with tier.buffer(SCHEMA, 64) as buffer:
         write(buffer, [0.0] * 4)

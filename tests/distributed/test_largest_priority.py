@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import numbered
@@ -44,3 +46,47 @@ def test_of_all_ranks_since_the_last_draw(ranks: int) -> None:
     found = on_ranks(ranks, priorities_of_new_steps)
     assert [before for before, _ in found] == [[7.0 if r == 1 else 2.0] * 4 for r in range(ranks)]
     assert [after for _, after in found] == [[7.0] * 4] * ranks
+
+
+def test_that_grows_while_ranks_draw() -> None:
+    """A larger one that comes between an offer and its draw does not change what was offered."""
+    ranks, batches = 2, 1500
+    groups = gear.Group.loopback(ranks)
+    schema = gear.Schema([gear.Column("x", (), "int32")])
+    sampler = gear.Weighted(alpha=4.0, beta=1.0)
+    done = threading.Event()
+    failures: list[BaseException] = []
+
+    def write(buffer: gear.ReplayBuffer, growth: float) -> None:
+        writer, priority = buffer.writer(), 1e-37
+        while not done.is_set() and priority < 1e37:
+            priority *= growth
+            writer.append(x=1, priority=priority)
+            time.sleep(2e-5)
+
+    def draw(rank: int) -> None:
+        group = groups[rank]
+        with gear.ReplayBuffer(schema, 8192, page_steps=64, group=group) as buffer:
+            with buffer.writer() as writer:
+                writer.extend(x=np.zeros(64, np.int32), priority=np.full(64, 1e-37, np.float32))
+            loader = buffer.loader(
+                64, sampler=sampler, framework="numpy", prefetch=0, seed=1, timeout_s=30
+            )
+            other = threading.Thread(target=write, args=(buffer, 1.03 - 0.001 * rank))
+            other.start()
+            try:
+                for _ in range(batches):
+                    assert (next(loader).probabilities > 0).all()
+                group.barrier()  # nobody's pages are read any more
+            except BaseException as error:  # noqa: BLE001 - for the thread of the test
+                failures.append(error)
+            finally:
+                done.set()
+                other.join()
+
+    threads = [threading.Thread(target=draw, args=(rank,)) for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []

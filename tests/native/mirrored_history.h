@@ -326,7 +326,7 @@ class MirroredHistory {
     for (uint32_t e = wanted.oldest; e != store::kNone; e = wanted.episodes[e].newer) {
       CAPTURE(e);
       REQUIRE(state.episodes[e].uid == wanted.episodes[e].uid);
-      REQUIRE(state.episodes[e].priority_sum == wanted.episodes[e].priority_sum);
+      REQUIRE((state.episodes[e].priority_sum == wanted.episodes[e].priority_sum));
       REQUIRE(state.episodes[e].weight == wanted.episodes[e].weight);
       REQUIRE(store::episode_priority(state, state.episodes[e]) ==
               store::episode_priority(wanted, wanted.episodes[e]));

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "store/drawable/fixed_point.h"
+#include "store/drawable/priority_sum.h"
 #include "store/index/index_state.h"
 
 namespace gear::testing {
@@ -41,21 +41,18 @@ class SlowIndex {
 
     bool ended() const { return state != store::EpisodeState::kOpen; }
     uint64_t rows() const { return steps.size() + (closing_columns != 0 ? 1 : 0); }
-    uint64_t priority_sum(const store::WeightScale& scale) const {
-      uint64_t sum = 0;
-      bool saturated = false;
+    store::PrioritySum priority_sum(int32_t shift) const {
+      store::PrioritySum sum = 0;
       for (const auto& [number, step] : steps) {
-        sum += store::fixed_weight(step.priority, scale, saturated);
+        sum += store::in_sum(step.priority, shift);
       }
       return sum;
     }
-    double priority(const store::WeightScale& scale) const {
+    double priority(int32_t shift) const {
       if (weight >= 0) {
         return weight;
       }
-      return steps.empty() ? 0.0
-                           : std::ldexp(static_cast<double>(priority_sum(scale)), -scale.shift) /
-                                 static_cast<double>(steps.size());
+      return steps.empty() ? 0.0 : store::mean_of(priority_sum(shift), steps.size(), shift);
     }
   };
 
@@ -75,10 +72,7 @@ class SlowIndex {
   const store::Counters& counters() const { return counters_; }
   float max_priority() const { return max_priority_; }
   float max_weight() const { return max_weight_; }
-  store::WeightScale sum_scale() const {
-    const uint64_t slots = options_.num_slots();
-    return store::weight_scale(max_priority_, 1.0, store::weight_bits(slots));
-  }
+  int32_t sum_shift() const { return store::sum_shift(max_priority_); }
   uint64_t num_steps() const {
     uint64_t sum = 0;
     for (const Episode& episode : episodes_) {
@@ -248,7 +242,7 @@ class SlowIndex {
         break;
       case store::Evict::kLowestPriority:
         least(ended, [this](const Episode& e) {
-          return e.priority(sum_scale());
+          return e.priority(sum_shift());
         });  // of equal ones the oldest
         break;
     }

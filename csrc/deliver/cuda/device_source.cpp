@@ -112,6 +112,9 @@ bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s)
                  device_sampler_ ? Draw::Priorities::kOfMirror : Draw::Priorities::kOfIndex)) {
     return false;
   }
+  if (ahead && host_sampler_ && host_sampler_->is_weightless(shard_->index())) {
+    return false;  // there may be something to draw when the batch is asked for
+  }
   route_->sync();
   const select::SamplerPosition before = law().position();
   uint64_t items = 0;

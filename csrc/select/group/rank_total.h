@@ -8,8 +8,8 @@ namespace gear::select {
 
 /// What a rank's shard offers to draws over all ranks: so much, in units of 2^-shift. Where all
 /// have seen the same largest priority, the units of their weights are one. Hosts see to that
-/// before they offer; GPUs hear of a larger one with the totals, and it counts from the next batch
-/// on.
+/// before they offer; GPUs hear of a larger one with the totals, and follow it
+/// with the next update or append.
 struct RankTotal {
   uint64_t total;
   int32_t shift;

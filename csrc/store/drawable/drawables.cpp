@@ -1,10 +1,10 @@
 #include "store/drawable/drawables.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "store/drawable/fixed_point.h"
+#include "store/drawable/priority_sum.h"
 
 namespace gear::store {
 namespace {
@@ -20,8 +20,7 @@ double episode_priority(const IndexState& state, const Episode& episode) {
   if (episode.end == episode.begin) {
     return 0;
   }
-  return std::ldexp(static_cast<double>(episode.priority_sum), -state.sum_scale.shift) /
-         static_cast<double>(episode.end - episode.begin);
+  return mean_of(episode.priority_sum, episode.end - episode.begin, state.sum_shift);
 }
 
 Drawables::Drawables(const IndexOptions& options, IndexState& state, Slots& slots, Dirty& dirty)

@@ -72,13 +72,4 @@ uint64_t fixed_weights(std::span<const float> priorities, const WeightScale& sca
   return num_saturated;
 }
 
-uint64_t summed(std::span<const float> priorities, const WeightScale& scale) {
-  uint64_t sum = 0;
-  bool saturated = false;
-  for (const float priority : priorities) {
-    sum += fixed_weight(priority, scale, saturated);
-  }
-  return sum;
-}
-
 }  // namespace gear::store

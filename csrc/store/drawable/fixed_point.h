@@ -127,7 +127,5 @@ void powers_portable(std::span<const float> bases, double exponent, double offse
 /// Returns how many of the weights saturated.
 uint64_t fixed_weights(std::span<const float> priorities, const WeightScale& scale,
                        std::span<uint64_t> weights);
-/// Of their weights.
-uint64_t summed(std::span<const float> priorities, const WeightScale& scale);
 
 }  // namespace gear::store

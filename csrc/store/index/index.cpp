@@ -6,7 +6,7 @@
 
 #include "base/errors.h"
 #include "base/threads/prefetch.h"
-#include "store/drawable/fixed_point.h"
+#include "store/drawable/priority_sum.h"
 #include "store/index/update_check.h"
 
 namespace gear::store {
@@ -19,7 +19,7 @@ const IndexOptions& checked(const IndexOptions& options) {
 
 // Without pages, nothing was saved: all of them are free.
 IndexState with_pages(const IndexOptions& options, IndexState state) {
-  state.sum_scale = weight_scale(state.max_priority, 1.0, weight_bits(options.num_slots()));
+  state.sum_shift = sum_shift(state.max_priority);
   if (state.pages.empty()) {
     state.pages.resize(options.num_pages);
     state.arrived.resize(options.num_pages);
@@ -37,7 +37,7 @@ void sum_priorities(const IndexOptions& options, IndexState& state, const Slots&
     for (uint32_t p = episode.head; p != kNone; p = state.pages[p].next) {
       episode.priority_sum += summed(
           std::span(slots.priorities).subspan(p * options.page_steps, state.pages[p].anchors),
-          state.sum_scale);
+          state.sum_shift);
     }
   }
 }
@@ -370,12 +370,15 @@ void Index::append(uint32_t e, std::span<const float> priorities) {
   float largest = state_.default_priority();
   float seen = state_.max_priority;
   for (size_t i = 0; i < priorities.size(); ++i) {
-    const float priority = std::fabs(priorities[i] < 0 ? largest : priorities[i]);
-    seen = std::max(seen, priority);
-    largest = seen > 0 ? seen : largest;
+    float priority = std::fabs(priorities[i]);
+    if (priorities[i] < 0) {
+      priority = seen = largest;
+    } else if (priority > seen) {
+      seen = largest = priority;
+    }
     stored[i] = priority;
   }
-  episode.priority_sum += summed(stored, state_.sum_scale);
+  episode.priority_sum += summed(stored, state_.sum_shift);
   page.rows = page.anchors = static_cast<uint16_t>(row + priorities.size());
   episode.end += priorities.size();
   state_.num_steps += priorities.size();
@@ -475,8 +478,7 @@ void Index::set_priority(Anchor anchor, float priority) {
   const uint32_t e = state_.pages[anchor.page].episode;
   Episode& episode = state_.episodes[e];
   float& stored = slots_.priorities[slot(anchor)];
-  const auto weight = [&](float one) { return summed({&one, 1}, state_.sum_scale); };
-  episode.priority_sum += weight(priority) - weight(stored);
+  episode.priority_sum += in_sum(priority, state_.sum_shift) - in_sum(stored, state_.sum_shift);
   stored = std::fabs(priority);
   if (episode.weight < 0 && ranks_episodes()) {
     refresh(e);
@@ -493,9 +495,8 @@ void Index::raise_largest(float priority, float weight) {
   }
   state_.max_priority = std::max(state_.max_priority, priority);
   state_.max_weight = std::max(state_.max_weight, weight);
-  const WeightScale scale = weight_scale(state_.max_priority, 1.0, state_.sum_scale.bits);
-  if (scale != state_.sum_scale) {
-    state_.sum_scale = scale;
+  if (const int32_t shift = sum_shift(state_.max_priority); shift != state_.sum_shift) {
+    state_.sum_shift = shift;
     sum_priorities(options_, state_, slots_);
     refresh_means();
   }

@@ -6,7 +6,7 @@
 
 #include "base/names.h"
 #include "memory/large_vector.h"
-#include "store/drawable/fixed_point.h"
+#include "store/drawable/priority_sum.h"
 #include "store/episode.h"
 
 namespace gear::store {
@@ -59,8 +59,8 @@ struct IndexState {
   uint64_t num_episodes = 0;
   float max_priority = 0;  ///< of steps, seen so far; 0: none but 0
   float max_weight = 0;    ///< the same of episodes' own
-  /// Of Episode::priority_sum. Follows from max_priority: not saved.
-  WeightScale sum_scale = weight_scale(0, 1.0, weight_bits(1));
+  int32_t sum_shift =
+      store::sum_shift(0);   ///< of Episode::priority_sum; by max_priority, not saved
   uint32_t identity = 0;     ///< of the content's history; 0: nothing was ever stored
   uint32_t seeds_given = 0;  ///< to loaders that were made without a seed
   Counters counters;

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/errors.h"
-#include "store/drawable/fixed_point.h"
+#include "store/drawable/priority_sum.h"
 
 namespace gear::store {
 
@@ -152,7 +152,7 @@ void PageChains::drop_head(uint32_t e) {
   Page& page = state_.pages[p];
   const uint64_t first_slot = p * options_.page_steps;
   const std::span priorities(&slots_.priorities[first_slot], page.rows);
-  episode.priority_sum -= summed(priorities.first(page.anchors), state_.sum_scale);
+  episode.priority_sum -= summed(priorities.first(page.anchors), state_.sum_shift);
   std::fill(priorities.begin(), priorities.end(), 0.0F);
   if (!slots_.times_sampled.empty()) {
     std::fill_n(&slots_.times_sampled[first_slot], page.rows, uint16_t{0});

@@ -64,7 +64,7 @@ class Mirror {
 
   /// Gives the index what is known here only; waits for the device then. Where ahead(), priorities,
   /// the largest priority seen and the count of stale updates: O(steps). Where weights were
-  /// computed, how many were cut.
+  /// computed, how many saturated.
   virtual void settle() = 0;
   /// Whether settle() has something to give: where ahead(), always.
   virtual bool unsettled() const = 0;

@@ -4,8 +4,8 @@ from mutations.mutation import Mutation
 
 MUTATION = Mutation(
     file="csrc/store/index/index.cpp",
-    old="episode.priority_sum += weight(priority) - weight(stored);",
-    new="episode.priority_sum += 2 * (weight(priority) - weight(stored));",
+    old="episode.priority_sum += in_sum(priority, state_.sum_shift) -",
+    new="episode.priority_sum += 2 * in_sum(priority, state_.sum_shift) -",
     native=[
         "an episode's priority is its weight, or the mean of its stored steps",
     ],

@@ -135,7 +135,9 @@ void draw_among_writers(Transport& control, Policy policy, int batches) {
         const std::lock_guard guard(mutex);
         ids = seen;
       }
-      const std::vector<float> priorities(ids.size(), static_cast<float>(round % 7));
+      // The largest grows, which moves the scale of weights.
+      const auto growing = static_cast<float>(1 + round / 8);
+      const std::vector<float> priorities(ids.size(), static_cast<float>(round % 7) * growing);
       shard.update(ids, priorities);
       std::this_thread::sleep_for(kPause);
     }

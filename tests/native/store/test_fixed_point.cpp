@@ -7,6 +7,7 @@
 
 #include "base/numbers/philox.h"
 #include "store/drawable/fixed_point.h"
+#include "store/drawable/priority_sum.h"
 
 using namespace gear::store;
 
@@ -216,9 +217,20 @@ TEST_CASE("many weights at once have the bits of one at a time") {
   }
 }
 
-TEST_CASE("a sum of priorities is that of their weights") {
-  const std::vector<float> some = {0.0F, 0.25F, 1.0F, 3.0F, 1e-30F};
-  const WeightScale scale = weight_scale(3.0F, 1.0, kBits);
-  CHECK(summed({}, scale) == 0);
-  CHECK(summed(some, scale) == (uint64_t{17} << (kBits - 4)) + 1);
+TEST_CASE("sums of priorities are exact beside any larger one") {
+  for (const float largest : {1e-40F, 3.0F, 1e12F, kLargest}) {
+    CAPTURE(largest);
+    const int32_t shift = sum_shift(largest);
+    CHECK((in_sum(largest, shift) >> 95) == 0);
+    CHECK((in_sum(largest, shift) >> 94) == 1);
+    const std::vector<float> some = {0.0F, largest / 4, largest, largest / 3e12F, -0.0F};
+    const double exact =
+        static_cast<double>(some[1]) + static_cast<double>(largest) + static_cast<double>(some[3]);
+    CHECK(mean_of(summed(some, shift), some.size(), shift) == doctest::Approx(exact / 5));
+  }
+  CHECK((summed({}, 90) == 0));
+  const int32_t shift = sum_shift(1e12F);
+  const std::vector<float> small = {0.1F, 0.9F, 0.3F};
+  CHECK(mean_of(summed(small, shift), 3, shift) ==
+        (static_cast<double>(0.1F) + static_cast<double>(0.9F) + static_cast<double>(0.3F)) / 3);
 }

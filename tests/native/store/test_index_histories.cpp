@@ -498,10 +498,10 @@ class History {
       expect(static_cast<int>(found.state), static_cast<int>(wanted.state), "state of", wanted.uid);
       expect(found.weight, wanted.weight, "weight of", wanted.uid);
       expect(found.closing_columns, wanted.closing_columns, "closing step of", wanted.uid);
-      expect(found.priority_sum, wanted.priority_sum(slow_.sum_scale()), "sum of priorities of",
-             wanted.uid);
+      expect(found.priority_sum == wanted.priority_sum(slow_.sum_shift()), true,
+             "sum of priorities of", wanted.uid);
       expect(found.has_writer, !wanted.ended(), "writer of", wanted.uid);
-      expect(episode_priority(index_->state(), found), wanted.priority(slow_.sum_scale()),
+      expect(episode_priority(index_->state(), found), wanted.priority(slow_.sum_shift()),
              "priority of", wanted.uid);
       uint64_t number = wanted.begin;
       uint64_t rows = wanted.rows();
@@ -638,7 +638,7 @@ class History {
       if (whole) {
         const uint32_t head = index_->episode(e).head;
         heads[head] = 1;
-        const auto priority = static_cast<float>(episode.priority(slow_.sum_scale()));
+        const auto priority = static_cast<float>(episode.priority(slow_.sum_shift()));
         weights[head] = weight_of(priority, head_alpha_, largest, options_.num_pages);
       }
     }

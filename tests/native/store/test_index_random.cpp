@@ -210,7 +210,7 @@ class History {
       expect_pages(index_, *reaching_, e);
       REQUIRE((!episode.ended() || !index_.drawables().exhausted(e)));
       steps += episode.end - episode.begin;
-      uint64_t sum = 0;
+      PrioritySum sum = 0;
       for (uint32_t p = episode.head; p != kNone; p = index_.page(p).next) {
         uint64_t in_page = 0;
         for (uint32_t row = 0; row < kPageSteps; ++row) {
@@ -218,7 +218,7 @@ class History {
           const uint64_t slot = index_.slot({p, row});
           offered[slot] = number < episode.end;
           if (number < episode.end) {
-            sum += summed(std::span(&index_.slots().priorities[slot], 1), index_.state().sum_scale);
+            sum += in_sum(index_.slots().priorities[slot], index_.state().sum_shift);
           }
           const bool spent = options_.max_times_sampled > 0 &&
                              index_.slots().times_sampled[slot] >= options_.max_times_sampled;
@@ -231,7 +231,7 @@ class History {
         REQUIRE(index_.steps().counts()[p] == in_page);
         anchors += in_page;
       }
-      REQUIRE(episode.priority_sum == sum);
+      REQUIRE((episode.priority_sum == sum));
       if (episode.head == kNone) {
         continue;
       }
