@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="96fe1127aae85830b6df8f8a51779878274fa8817357c966aa7177e283b58b82")
+    version("0.1.0", sha256="cf54a7b6e50a829a9deda967e804fb9a2f667491418687e3a4e606adc9d5fe5d")
 
     variant("c10d", default=False, description="gear_mpi: torch.distributed over MPI")
     variant("deepspeed", default=False, description="DeepSpeed beside it")
