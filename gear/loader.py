@@ -174,7 +174,8 @@ class Loader(InProcess, Iterator[Batch]):
         """Returns the next batch.
 
         Raises:
-            InvalidArgument: there is nothing to draw, and no rate limit that would wait for it.
+            InvalidArgument: there is nothing to draw, and no rate limit that would wait for it; or
+                a `Weighted` sampler, and all that may be drawn has priority 0.
             TimeoutError: the rate limit allowed no batch within ``timeout_s``.
             TransportError: a rank did not take part within the group's time-out; the message names
                 it.
