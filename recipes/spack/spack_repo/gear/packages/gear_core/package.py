@@ -14,7 +14,7 @@ class GearCore(CMakePackage, GearBuild):
     url = "https://files.pythonhosted.org/packages/source/g/gear-replay/gear_replay-0.1.0.tar.gz"
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="cf54a7b6e50a829a9deda967e804fb9a2f667491418687e3a4e606adc9d5fe5d")
+    version("0.1.0", sha256="ab98ca1c96124b1f6b78a7b50f7763b8f0ad5f0a40dc6990eae3095f44c3cb75")
 
     def cmake_args(self):
         options = {**self.gear_options(), "GEAR_BUILD_PYTHON": "OFF"}
