@@ -31,8 +31,8 @@ class DeviceSelection {
   virtual void restore(const Law&) {}
   /// Whether launch() has the same effect when captured and replayed.
   virtual bool capturable() const = 0;
-  /// Whether some launch since the last call found that nothing weighs anything, as the host sees
-  /// it by now: what it drew are steps of probability and weight 0.
+  /// Whether some launch found that nothing weighs anything, as the host sees it by now: what it
+  /// drew are steps of probability and weight 0. Launches before a call that says so count no more.
   virtual bool found_nothing() { return false; }
 };
 

@@ -124,7 +124,8 @@ class DeviceWeighted final : public DeviceSelection {
         weights_(mirror.weights(mirror.steps(law.options().lookahead, law.options().mask),
                                 law.options().alpha, law.needs_least_of_all())),
         position_(mirror, law),
-        nothing_(1, mirror.device()) {
+        nothing_(1, mirror.device()),
+        forgotten_(base::Event::on(mirror.device())) {
     nothing_[0] = 0;
   }
 
@@ -145,13 +146,23 @@ class DeviceWeighted final : public DeviceSelection {
 
   void restore(const Law& law) override { position_.restore(law); }
   bool capturable() const override { return true; }
-  bool found_nothing() override { return std::atomic_ref<uint32_t>(nothing_[0]).exchange(0) != 0; }
+  // Once for what is launched so far: the launches that are under way may find the same.
+  bool found_nothing() override {
+    if (!forgotten_.done() || std::atomic_ref<uint32_t>(nothing_[0]).load() == 0) {
+      return false;
+    }
+    const base::OnDevice current(mirror_.device());
+    GEAR_CUDA_TRY(cudaMemsetAsync(nothing_.get(), 0, nothing_.bytes(), mirror_.stream()));
+    forgotten_.record(mirror_.stream());
+    return true;
+  }
 
  private:
   store::DeviceIndex& mirror_;
   std::shared_ptr<const store::DeviceWeights> weights_;
   DevicePosition position_;
-  base::PinnedArray<uint32_t> nothing_;  ///< 1: all weights are 0
+  base::PinnedArray<uint32_t> nothing_;  ///< 1: all weights were 0
+  base::Event forgotten_;                ///< that is, what was launched before
 };
 
 }  // namespace

@@ -369,16 +369,25 @@ void Index::append(uint32_t e, std::span<const float> priorities) {
       std::span(slots_.priorities).subspan(slot({episode.tail, row}), priorities.size());
   float largest = state_.default_priority();
   float seen = state_.max_priority;
+  PrioritySum of_largest = in_sum(largest, state_.sum_shift);
+  PrioritySum sum = 0;
   for (size_t i = 0; i < priorities.size(); ++i) {
-    float priority = std::fabs(priorities[i]);
-    if (priorities[i] < 0) {
+    float priority = priorities[i];
+    if (priority < 0) {
       priority = seen = largest;
-    } else if (priority > seen) {
-      seen = largest = priority;
+      sum += of_largest;
+    } else {
+      priority = std::fabs(priority);  // of -0
+      const PrioritySum in_units = in_sum(priority, state_.sum_shift);
+      sum += in_units;
+      if (priority > seen) {
+        seen = largest = priority;
+        of_largest = in_units;
+      }
     }
     stored[i] = priority;
   }
-  episode.priority_sum += summed(stored, state_.sum_shift);
+  episode.priority_sum += sum;
   page.rows = page.anchors = static_cast<uint16_t>(row + priorities.size());
   episode.end += priorities.size();
   state_.num_steps += priorities.size();

@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <thread>
 #include <vector>
 
 #include "base/errors.h"
@@ -357,6 +359,46 @@ TEST_CASE("topk finds its place among equal priorities, zeros and more items tha
   few.add_episode();
   SamePair all(few, options_of(Policy::kTopK));
   all.select(300);
+}
+
+TEST_CASE("that all weights were 0 is said once of what was launched before they were not") {
+  constexpr uint64_t kItems = 8;
+  Index index({4, 4, 0, Evict::kFifo, 0});
+  uint32_t e = kNone;
+  index.next_page(e);
+  index.attach_page(e);
+  index.append(e, std::vector<float>{1.0F, 2.0F});
+  store::DeviceIndex mirror(index, 0, nullptr);
+  DeviceSampler sampler(options_of(Policy::kWeighted), index, mirror, kItems);
+  base::DeviceArray<uint32_t> slots(kItems, 0);
+  base::DeviceArray<float> probabilities(kItems, 0);
+  base::DeviceArray<float> weights(kItems, 0);
+  const DeviceDraw out{slots.get(), probabilities.get(), weights.get()};
+  const std::vector<int64_t> ids = {index.id({0, 0}, Unit::kStep), index.id({0, 1}, Unit::kStep)};
+  const auto update = [&](float priority) {
+    const std::vector<float> priorities(ids.size(), priority);
+    mirror.update(ids.data(), priorities.data(), ids.size(), false, 0);
+  };
+  update(0);
+  sampler.launch(sampler.advance(kItems), out);
+  mirror.stream().synchronize();
+  std::atomic<bool> let_go{false};
+  GEAR_CUDA_TRY(cudaLaunchHostFunc(
+      mirror.stream(),
+      [](void* held) {
+        while (!static_cast<std::atomic<bool>*>(held)->load(std::memory_order_acquire)) {
+          std::this_thread::yield();
+        }
+      },
+      &let_go));
+  sampler.launch(kItems, out);  // ahead, and still under way when the first is known
+  CHECK_THROWS_AS(sampler.advance(kItems), base::InvalidArgument);
+  let_go.store(true, std::memory_order_release);
+  update(1);
+  mirror.stream().synchronize();
+  sampler.launch(sampler.advance(kItems), out);
+  CHECK(from_device(probabilities.get(), kItems, mirror.stream()) ==
+        std::vector<float>(kItems, 0.5F));
 }
 
 TEST_CASE("what has no form on the device is left to the host") {

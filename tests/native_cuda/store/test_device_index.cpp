@@ -324,6 +324,19 @@ TEST_CASE("weights follow the largest priority, from whatever kernel it comes") 
   mirror.settle();
   CHECK(index.state().max_priority == reference.state().max_priority);
   CHECK(index.state().counters.saturated_weights == reference.state().counters.saturated_weights);
+  // Of another rank: its GPU said so, or its host.
+  largest *= 1000;
+  GEAR_CUDA_TRY(cudaMemcpyAsync(mirror.largest_priority(), &largest, sizeof largest,
+                                cudaMemcpyHostToDevice, mirror.stream()));
+  reference.raise_largest(largest, 0);
+  mirror.settle();
+  CHECK(index.state().max_priority == largest);
+  expect_equal();
+  largest *= 1000;
+  reference.raise_largest(largest, 0);
+  index.raise_largest(largest, 0);
+  mirror.sync();
+  expect_equal();
 }
 
 TEST_CASE("rows of any size and place reach a region of device memory") {

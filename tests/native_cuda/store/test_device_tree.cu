@@ -60,7 +60,7 @@ __global__ void set_scattered(const __grid_constant__ DeviceTree tree, const uin
     tree.levels[0][leaf] = weights[i];
   }
   if (by_block) {
-    block_add_scattered<kBlock / kWarpSize>(tree, leaf, gained);
+    block_add_scattered(tree, leaf, gained);
   } else {
     warp_add_scattered(tree, leaf, gained);
   }

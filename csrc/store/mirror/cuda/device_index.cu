@@ -5,7 +5,7 @@
 
 #include "base/errors.h"
 #include "base/numbers/divider.h"
-#include "store/mirror/cuda/device_tree.cuh"
+#include "store/mirror/cuda/device_scale.cuh"
 #include "store/mirror/cuda/step_words.cuh"
 
 namespace gear::store {
@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t kSettleSlots = 1 << 20;  // of one copy
 constexpr unsigned kBlock = 256;
+constexpr unsigned kOneBlock = 512;  // threads of it: see weigh_all()
 constexpr uint64_t kMaxBlocks = 4096;
 
 unsigned blocks_for(uint64_t count) {
@@ -34,6 +35,19 @@ __global__ void set_scalars(DeviceScalars* scalars, float largest) {
   scalars->max_weight = 0;
   scalars->stale_updates = 0;
   scalars->saturated_weights = 0;
+}
+
+// The largest priority is that of the index too, and the scales are those of the largest.
+__global__ void __launch_bounds__(kOneBlock)
+    follow_index(const __grid_constant__ DeviceTables tables, float index_largest) {
+  float& own = tables.scalars->max_priority[tables.largest];
+  const float largest = fmaxf(own, index_largest);
+  if (scales_may_move(tables, largest)) {
+    follow_largest(tables, largest);
+  }
+  if (threadIdx.x == 0) {
+    own = largest;
+  }
 }
 
 __global__ void set_scale(const float* largest, double alpha, uint32_t bits, WeightScale* scale) {
@@ -135,7 +149,11 @@ void DeviceIndex::sync() {
   if (rows_ != nullptr) {
     rows_->flush();
   }
+  const float largest = index_.state().max_priority;
   if (shown_.up_to_date()) {
+    if (largest > told_) {  // by another rank
+      follow();
+    }
     return;
   }
   const base::OnDevice current(device());
@@ -145,12 +163,22 @@ void DeviceIndex::sync() {
     steps.push_back(there->steps());
   }
   shown_.look();
-  deltas_.send({index_, shown_, steps, holds_priorities()}, index_.state().max_priority, tables,
-               stream_);
+  deltas_.send({index_, shown_, steps, holds_priorities()}, largest, tables, stream_);
+  told_ = largest;
   if (holds_priorities()) {
     largest_ = 1 - largest_;
   }
-  counted_ = counted_ || !weight_trees_.empty();
+  has_news_ = has_news_ || !weight_trees_.empty();
+}
+
+void DeviceIndex::follow() {
+  told_ = index_.state().max_priority;
+  if (!holds_priorities()) {
+    return;
+  }
+  const base::OnDevice current(device());
+  follow_index<<<1, kOneBlock, 0, stream_>>>(tables(), told_);
+  GEAR_CUDA_TRY(cudaGetLastError());
 }
 
 void DeviceIndex::require_priorities() {
@@ -166,7 +194,8 @@ void DeviceIndex::require_priorities() {
   fill<<<blocks_for(slots), kBlock, 0, stream_>>>(priorities.get(), slots, 0.0F);
   GEAR_CUDA_TRY(cudaGetLastError());
   GEAR_CUDA_TRY(cudaMemsetAsync(scalars.get(), 0, scalars.bytes(), stream_));
-  set_scalars<<<1, 1, 0, stream_>>>(scalars.get(), index_.state().max_priority);
+  told_ = index_.state().max_priority;
+  set_scalars<<<1, 1, 0, stream_>>>(scalars.get(), told_);
   GEAR_CUDA_TRY(cudaGetLastError());
   priorities_ = std::move(priorities);
   episode_weights_ = std::move(episode_weights);
@@ -209,7 +238,8 @@ std::shared_ptr<const DeviceWeights> DeviceIndex::weights(
                                               {},
                                               {}});
   made->there = {made->memory.tree(), made->scale.get(), nullptr};
-  set_scale<<<1, 1, 0, stream_>>>(largest_priority(), alpha, weight_bits(slots), made->scale.get());
+  set_scale<<<1, 1, 0, stream_>>>(scalars_.get()->max_priority + largest_, alpha,
+                                  weight_bits(slots), made->scale.get());
   GEAR_CUDA_TRY(cudaGetLastError());
   weigh<<<blocks_for(slots), kBlock, 0, stream_>>>(
       priorities_.get(), slots, base::Divider(static_cast<uint32_t>(index_.options().page_steps)),
@@ -217,8 +247,13 @@ std::shared_ptr<const DeviceWeights> DeviceIndex::weights(
   GEAR_CUDA_TRY(cudaGetLastError());
   made->memory.sum_levels(stream_);
   weight_trees_.push_back(made);
-  counted_ = true;
+  has_news_ = true;
   return view_of(made);
+}
+
+float* DeviceIndex::largest_priority() {
+  has_news_ = true;
+  return scalars_.get()->max_priority + largest_;
 }
 
 void DeviceIndex::update(const int64_t* ids, const float* priorities, uint64_t count,
@@ -246,10 +281,11 @@ void DeviceIndex::raise_failed_update() {
 }
 
 void DeviceIndex::settle() {
-  if (!ahead_ && !counted_) {
+  if (!unsettled()) {
     return;
   }
   sync();
+  follow();  // with the index, which is told the largest: both weigh alike from here on
   const base::OnDevice current(device());
   std::vector<double> weights(ahead_ ? index_.state().episodes.size() : 0);
   if (ahead_) {
@@ -266,6 +302,8 @@ void DeviceIndex::settle() {
   if (ahead_) {
     index_.settle(weights, scalars.max_priority[largest_], scalars.max_weight,
                   scalars.stale_updates);
+  } else {
+    index_.raise_largest(scalars.max_priority[largest_], 0);
   }
   settled_elsewhere();
 }
@@ -305,7 +343,7 @@ void DeviceIndex::settled_elsewhere() {
   const base::OnDevice current(device());
   set_scalars<<<1, 1, 0, stream_>>>(scalars_.get(), -1.0F);
   GEAR_CUDA_TRY(cudaGetLastError());
-  ahead_ = counted_ = false;
+  ahead_ = has_news_ = false;
 }
 
 void DeviceIndex::start_over() {

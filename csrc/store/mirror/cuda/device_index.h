@@ -39,7 +39,7 @@ class DeviceIndex final : public Mirror {
               uintptr_t stream) override;
   void raise_failed_update() override;
   void settle() override;
-  bool unsettled() const override { return ahead_ || counted_; }
+  bool unsettled() const override { return ahead_ || has_news_; }
   void mark() override;
   bool reached() const override { return marked_.done(); }
   void settled_elsewhere() override;
@@ -66,9 +66,9 @@ class DeviceIndex final : public Mirror {
   std::shared_ptr<const DeviceWeights> weights(std::shared_ptr<const DeviceDrawable> steps,
                                                double alpha, bool with_least = false);
 
-  /// Where the largest priority seen so far stands, as of what was put on the stream so far;
-  /// priorities are held.
-  float* largest_priority() const { return scalars_.get()->max_priority + largest_; }
+  /// Where the largest priority seen so far stands, as of what was put on the stream so far, for
+  /// who hears of other ranks' and raises it there; priorities are held.
+  float* largest_priority();
 
   /// As update(), of entries that were checked: see UpdateQueue::apply.
   void apply(const UpdateSegments& updates, const base::Stream& made_on);
@@ -84,6 +84,9 @@ class DeviceIndex final : public Mirror {
   };
 
   DeviceTables tables();
+  /// The largest priority becomes that of the index where that is larger, and scales are made to
+  /// fit it, which they do not yet where it was raised without an update.
+  void follow();
   void drop_unused();
   void take_priorities();
 
@@ -107,7 +110,8 @@ class DeviceIndex final : public Mirror {
   base::Event marked_;
   int largest_ = 0;  // see DeviceTables
   bool ahead_ = false;
-  bool counted_ = false;  // weights were computed here, some of which may have saturated
+  float told_ = 0;         // the index's largest priority, as it was sent
+  bool has_news_ = false;  // of weights that saturated, of other ranks' priorities
 };
 
 }  // namespace gear::store

@@ -117,43 +117,58 @@ __device__ inline void warp_add_scattered(const DeviceTree& tree, uint64_t leaf,
   }
 }
 
-/// The same, one a thread of the block, by whole blocks of up to kWarps warps. The two highest
-/// levels have so few nodes that all warps of a large grid would wait for each other there: their
-/// sums are made in the block first.
-template <unsigned kWarps>
+/// The same, one a thread, by whole blocks. Additions to one sector of memory take turns, of an
+/// H200 some 5 ns each: those to the levels of few nodes are summed in the block first.
 __device__ inline void block_add_scattered(const DeviceTree& tree, uint64_t leaf, uint64_t gained) {
-  __shared__ uint64_t of_warps[kWarps][DeviceTree::kFanout];
+  constexpr unsigned kFew = DeviceTree::kFanout * DeviceTree::kFanout;
+  __shared__ uint32_t low[kFew];  // two words a node: memory of a block adds no larger ones
+  __shared__ uint32_t high[kFew];
+  __shared__ uint64_t of_groups[DeviceTree::kFanout];
   const int top = tree.num_levels - 1;
-  const int below = top - 1;  // at most 32 nodes
-  for (int level = 1; level < below && gained != 0; ++level) {
-    add_to(tree.levels[level] + (leaf >> (DeviceTree::kFanoutBits * level)), gained);
+  int level = 1;
+  for (; level <= top && tree.counts[level] > kFew; ++level) {
+    if (gained != 0) {
+      add_to(tree.levels[level] + (leaf >> (DeviceTree::kFanoutBits * level)), gained);
+    }
   }
-  if (top == 0) {
+  if (level > top) {
     return;
   }
-  const auto mine = static_cast<unsigned>(leaf >> (DeviceTree::kFanoutBits * below));
-  const auto lane = static_cast<unsigned>(lane_id());
-  uint64_t sum = 0;
-  for (int from = 0; from < kWarpSize; ++from) {
-    const unsigned its = __shfl_sync(kWholeWarp, mine, from);
-    const uint64_t more = __shfl_sync(kWholeWarp, gained, from);
-    sum += its == lane ? more : 0;
-  }
+  const auto count = static_cast<unsigned>(tree.counts[level]);
   __syncthreads();  // the tree before is done
-  of_warps[threadIdx.x / kWarpSize][lane] = sum;
+  for (unsigned node = threadIdx.x; node < count; node += blockDim.x) {
+    low[node] = high[node] = 0;
+  }
   __syncthreads();
-  if (threadIdx.x >= kWarpSize) {
+  if (gained != 0) {
+    const uint64_t node = leaf >> (DeviceTree::kFanoutBits * level);
+    const auto more = static_cast<uint32_t>(gained);
+    const uint32_t carry = atomicAdd(low + node, more) + more < more ? 1 : 0;
+    atomicAdd(high + node, static_cast<uint32_t>(gained >> 32) + carry);
+  }
+  __syncthreads();
+  const auto lane = static_cast<unsigned>(lane_id());
+  for (unsigned first = threadIdx.x - lane; first < count; first += blockDim.x) {
+    const unsigned node = first + lane;
+    const uint64_t sum = node < count ? uint64_t{high[node]} << 32 | low[node] : 0;
+    if (sum != 0) {
+      add_to(tree.levels[level] + node, sum);
+    }
+    const uint64_t of_group = warp_sum(sum);
+    if (lane == 0) {
+      of_groups[first / kWarpSize] = of_group;
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x >= kWarpSize || level == top) {
     return;
   }
-  sum = 0;
-  for (unsigned warp = 0; warp < blockDim.x / kWarpSize; ++warp) {
-    sum += of_warps[warp][lane];
-  }
-  if (below > 0 && sum != 0) {  // else the caller's leaves
-    add_to(tree.levels[below] + lane, sum);
+  const uint64_t sum = lane < (count + kWarpSize - 1) / kWarpSize ? of_groups[lane] : 0;
+  if (sum != 0) {
+    add_to(tree.levels[level + 1] + lane, sum);
   }
   const uint64_t all = warp_sum(sum);
-  if (lane == 0 && all != 0) {
+  if (level + 1 < top && lane == 0 && all != 0) {
     add_to(tree.levels[top], all);
   }
 }

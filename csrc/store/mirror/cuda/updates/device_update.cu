@@ -11,10 +11,8 @@
 namespace gear::store {
 namespace {
 
-constexpr unsigned kBlock = 256;
-constexpr unsigned kMostInOneBlock = 512;
+constexpr unsigned kBlock = 512;
 constexpr unsigned kWarps = kBlock / kWarpSize;
-constexpr unsigned kManyBlocks = 64;  // from here on their warps' atomics take turns too long
 
 // Updates, as their kernels see them.
 //
@@ -157,10 +155,10 @@ __device__ void weigh_block(const DeviceTables& tables, const Target& target, fl
       }
     }
     count_warp(saturated, &tables.scalars->saturated_weights);
-    if (gridDim.x < kManyBlocks) {
+    if (gridDim.x == 1) {
       warp_add_scattered(weights.tree, target.slot, gained);
     } else {
-      block_add_scattered<kWarps>(weights.tree, target.slot, gained);
+      block_add_scattered(weights.tree, target.slot, gained);
     }
   }
 }
@@ -187,8 +185,8 @@ __global__ void claim_updates(const __grid_constant__ DeviceTables tables,
   claim(tables, updates, look_up(tables, updates, blockIdx.x * kBlock + threadIdx.x));
 }
 
-__global__ void apply_updates(const __grid_constant__ DeviceTables tables,
-                              const __grid_constant__ Updates updates) {
+__global__ void __launch_bounds__(kBlock) apply_updates(const __grid_constant__ DeviceTables tables,
+                                                        const __grid_constant__ Updates updates) {
   base::follow();
   base::let_next_in();
   settle(tables, updates, look_up(tables, updates, blockIdx.x * kBlock + threadIdx.x));
@@ -202,7 +200,7 @@ __global__ void apply_updates(const __grid_constant__ DeviceTables tables,
 // fewer.
 __device__ void refresh_least_of_few(const DeviceTables& tables, const Target& target) {
   constexpr int kAtOnce = 4;
-  __shared__ uint32_t slots[kMostInOneBlock];
+  __shared__ uint32_t slots[kBlock];
   slots[threadIdx.x] = target.stored && !target.episode ? target.slot : kNone;
   const unsigned first = threadIdx.x / kWarpSize * kAtOnce;
   for (int level = 1; level < tables.weights[0].tree.num_levels; ++level) {
@@ -228,7 +226,7 @@ __device__ void refresh_least_of_few(const DeviceTables& tables, const Target& t
 }
 
 // All at once, of so few that one block has them all.
-__global__ void __launch_bounds__(kMostInOneBlock)
+__global__ void __launch_bounds__(kBlock)
     apply_few_updates(const __grid_constant__ DeviceTables tables,
                       const __grid_constant__ Updates updates, bool any_least) {
   base::follow();
@@ -338,10 +336,8 @@ void UpdateQueue::launch(const UpdateSegments& segments, const DeviceTables& tab
   const uint64_t threads = uint64_t{segments.num_segments} * segments.most;
   GEAR_CHECK(threads < ~uint32_t{0} - kBlock);
   const int levels = tables.least_levels();
-  if (threads <=
-      kMostInOneBlock) {  // in as many as a change of scale makes use of: see weigh_all()
-    base::launch_following<apply_few_updates>(1, kMostInOneBlock, stream_, tables, updates,
-                                              levels > 0);
+  if (threads <= kBlock) {  // in as many as a change of scale makes use of: see weigh_all()
+    base::launch_following<apply_few_updates>(1, kBlock, stream_, tables, updates, levels > 0);
     return;
   }
   const auto blocks = static_cast<unsigned>((threads + kBlock - 1) / kBlock);
