@@ -101,7 +101,7 @@ GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out, deliver::TakenBatch& take
     sort_by_counts();
   }
   write_parcels(out);
-  shard_.flush_rows();
+  shard_.pages().flush();
   out.read = draw.commit(out.items, taken);
   return Round::kDrawn;
 }

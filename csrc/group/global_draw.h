@@ -32,7 +32,7 @@ class GlobalDraw {
   /// has no memory, nothing is drawn on any: it throws its error, the others an OutOfMemory that
   /// names it, and all may go on.
   ///
-  /// The parcels may show rows that are on their way into the shard's region: Shard::wait_rows()
+  /// The parcels may show rows that are on their way into the shard's region: Pages::wait()
   /// comes before anybody reads them.
   /// `taken`: what of the batch this rank's shard holds, which counts when this rank delivers.
   Round draw(const Terms& terms, DrawnBatch& out, deliver::TakenBatch& taken);

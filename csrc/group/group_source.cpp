@@ -217,7 +217,7 @@ void GroupSource::prepare(Share& job) {
       job.readers.push_back(c);
     }
   }
-  shard_.wait_rows();  // peers read them without this GPU's stream
+  shard_.pages().wait();  // peers read them without this GPU's stream
   exchange_parcels(*data_, job.drawn, job.received);
   mover_->begin(job.batch);
   job.batch.layout = facts_.layout;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -11,16 +10,17 @@
 
 #include "base/threads/origin.h"
 #include "memory/region.h"
+#include "store/forked.h"
 #include "store/index/index.h"
 #include "store/mirror/mirrors.h"
-#include "store/mirror/taken_arrays.h"
-#include "store/page_layout.h"
+#include "store/pages.h"
 #include "store/publish/index_publisher.h"
 #include "store/read_tickets.h"
 #include "store/schema.h"
 #include "store/shard_lock.h"
 #include "store/writing/intake.h"
 #include "store/writing/rate_limiter.h"
+#include "store/writing/short_episodes.h"
 
 namespace gear::store {
 
@@ -51,7 +51,7 @@ struct ShardOptions {
 ///                                                   └─ under it: resolve ── end_draw()
 ///
 /// In between anybody may look at the index; Python may run in the drawing thread itself (handlers
-/// of signals, finalisers). What append(), end_episode() and update() are to change waits in the
+/// of signals, finalisers). What publish(), publish_end() and update() are to change waits in the
 /// intake until end_draw(), which takes it in, in the order in which it came. Only who needs a page
 /// has to wait, since a page may take an eviction. So the intake is bounded: a writer puts into it
 /// the steps that its page has room for and the end of that episode; over a group updates are kept
@@ -71,10 +71,11 @@ class Shard {
   const Schema& schema() const { return *schema_; }
   /// For who outlives the shard: batches.
   std::shared_ptr<const Schema> shared_schema() const { return schema_; }
-  const PageLayout& layout() const { return layout_; }
   const ShardOptions& options() const { return options_; }
-  memory::Region& region() { return *region_; }
-  std::byte* data() { return region_->data(); }
+  Pages& pages() { return pages_; }
+  const PageLayout& layout() const { return pages_.layout(); }
+  memory::Region& region() { return pages_.region(); }
+  std::byte* data() { return pages_.region().data(); }
 
   /// The lock is for index() and rate_limiter(); hold it for microseconds, and never while calling
   /// Python or while a GPU comes to the end of something: see wait_for_gpu(). As ShardLock::lock().
@@ -100,71 +101,9 @@ class Shard {
   /// were ever stored for min_steps. Before anybody reads or writes.
   void set_rate_limiter(const RateLimiter& limiter);
 
-  // ---- writing: what Writer does; takes the lock ----
-  /// Where a writer is: its open episode (kNone: none), the episode's last page and the next row to
-  /// fill there.
-  struct Place {
-    uint32_t episode = kNone;
-    uint64_t uid = 0;
-    uint32_t page = kNone;
-    uint64_t row = 0;
-  };
-  using Rows = std::span<const std::byte* const>;  ///< one pointer a column, to contiguous rows
-
   /// Once, after pages had to go while not half of the slots held a step: what to say of it. Takes
   /// the lock. For who logs, without it.
   std::optional<std::string> short_episodes();
-  /// The end of an open episode that no writer holds; throws as Index::adopt_episode().
-  Place adopt(uint64_t uid);
-  /// Of each that is named; where one throws, none is adopted.
-  std::vector<Place> adopt(std::span<const std::optional<uint64_t>> uids);
-  /// Writes `count` steps behind the last step of `at`, from the `done`-th on, and counts on in
-  /// `done`: page by page, as many at a time as the page and the rate limiter have room for. Opens
-  /// an episode where there is none. `priorities`: one a step, or empty for the largest seen so
-  /// far. More than 32 KiB of rows are copied without the lock, into pages that only this writer
-  /// fills.
-  ///
-  /// Waits for the rate limiter, up to timeout_s (none: for ever; false is returned then), for
-  /// readers of a page that is to be used again, for a GPU that is a whole RowSink behind, and for
-  /// the end of a draw that is out; without the lock. Throws OutOfMemory where no page can be
-  /// evicted, InvalidArgument in the thread whose draw is out: the steps before that page are
-  /// stored; and as check_process().
-  bool append(Place& at, Rows columns, uint64_t count, std::span<const float> priorities,
-              uint64_t& done, std::optional<double> timeout_s);
-  /// Ends the episode of `at`, as Index::end_episode(). `closing[c]` is the closing step's row of
-  /// column c or null; empty for none. The rate limiter knows nothing of that step. Throws as
-  /// check_process().
-  void end_episode(Place& at, EpisodeState state, double weight, Rows closing);
-
-  /// Columns of several environments, one pointer each, to a row an environment. Those of the bits
-  /// `on_device` are copies that `taken` holds, on the region's GPU.
-  struct EnvironmentRows {
-    Rows columns;
-    uint64_t on_device = 0;
-    TakenArrays* taken = nullptr;
-  };
-  /// A step of each of several environments.
-  struct EnvironmentSteps {
-    std::span<Place* const> places;  ///< of those that take part
-    std::span<const uint64_t> rows;  ///< of each, its row in the columns
-    EnvironmentRows given;
-    std::span<const float> priorities;  ///< one a place, or empty
-  };
-  struct EnvironmentEnd {
-    Place* at;
-    uint64_t row;  ///< in `closing`
-    EpisodeState state;
-    double weight;
-  };
-  /// As append() of a step to each place, with one notice: pages for all of them, as many as the
-  /// rate limiter lets in, are there before any of their rows is stored. `done` counts places.
-  /// Where so many episodes cannot be open at once it throws OutOfMemory before a page goes.
-  /// However it ends, no episode is open that has no step.
-  bool append(const EnvironmentSteps& steps, uint64_t& done, std::optional<double> timeout_s);
-  /// As end_episode() of each, in this order. `closing.columns` is empty for none.
-  void end_episodes(std::span<const EnvironmentEnd> ends, const EnvironmentRows& closing);
-  /// For arrays on the region's GPU; null where that is no tier kDevice.
-  std::unique_ptr<TakenArrays> make_taken_arrays();
 
   // ---- updates of priorities; take the lock ----
   /// As Index::update, with the mirrors that hold priorities. Waits, without the lock, for one that
@@ -195,8 +134,6 @@ class Shard {
   /// call once nobody holds it.
   std::shared_ptr<Mirror> mirror(int device);
   const Mirrors& mirrors() const { return mirrors_; }
-  /// Tier kDevice: what takes rows to the pages. Else null.
-  RowSink* rows() const { return rows_.get(); }
   /// One that was made elsewhere, as if mirror() had made it: for tests, which have no GPU.
   void add_mirror(std::shared_ptr<Mirror> mirror) { mirrors_.add(std::move(mirror)); }
   /// Takes back the priorities that mirrors are ahead with. Comes before the index's priorities are
@@ -213,13 +150,43 @@ class Shard {
   void give_back(TakenDraws draws);
   /// Takes them again, as Index::take_again(); takes the lock, between draws.
   TakenDraws take_again(std::span<const uint64_t> uses, uint64_t draws, uint64_t items, Unit unit);
-  /// Sends the rows written on to the region; wait_rows() returns when it holds them.
-  void flush_rows();
-  /// Wakes who waits in append() or wait_sample(), after the counts or the index changed.
+  /// Wakes who waits in wait_insert() or wait_sample(), after the counts or the index changed.
   void notify_progress() { lock_.notify(); }
   /// From here on every change of the index is published into `memory`: see IndexPublisher. A page
   /// is published as given up before it is written again. Once, before others know this shard.
   void publish_index(std::shared_ptr<memory::Region> memory);
+
+  // ---- under the lock: what an Appender works with ----
+  /// Where a writer is: its open episode (kNone: none), the episode's last page and the next row to
+  /// fill there.
+  struct Place {
+    uint32_t episode = kNone;
+    uint64_t uid = 0;
+    uint32_t page = kNone;
+    uint64_t row = 0;
+  };
+  /// Returns when no draw is out; gives the lock up meanwhile. Throws as lock_between_draws().
+  void wait_for_draw(std::unique_lock<std::mutex>& lock);
+  /// Waits until the rate limiter has room for a step; false where it has none for timeout_s.
+  bool wait_insert(std::unique_lock<std::mutex>& lock, std::optional<double> timeout_s);
+  /// So many steps are written, or about to be: they take of the rate limiter's room.
+  void count_inserted(uint64_t steps) { rate_limiter_.inserted(steps); }
+  /// How many episodes are open, each of which keeps a page.
+  uint64_t num_open_episodes() const { return index_.chains_.num_open(); }
+  /// The episode's next page, at whose begin `at` is then; opens an episode where there is none.
+  /// `closing`: for a closing step. Throws as Index::next_page(). Gives the lock up while it waits:
+  /// for the end of a draw that is out, for priorities that decide which page goes, for readers of
+  /// the page.
+  void attach_page(std::unique_lock<std::mutex>& lock, Place& at, bool closing);
+  /// The `count` rows behind `at`, in its page, hold steps. `priorities`: one a step, or empty for
+  /// the largest seen so far.
+  void publish(Place& at, uint64_t count, std::span<const float> priorities);
+  /// The same of one step behind each place.
+  void publish(std::span<Place* const> places, std::span<const float> priorities);
+  /// The episode of `at` ends, as Index::end_episode(), and `at` has none.
+  void publish_end(Place& at, EpisodeState state, double weight, uint64_t closing_columns);
+  /// After one or several of these: readers of the index see them, and who waits is woken.
+  void tell();
 
   // ---- with or without the lock ----
   void poll_reads() { tickets_.poll(); }
@@ -228,7 +195,7 @@ class Shard {
   /// Throws InvalidArgument in a forked child: what `call` changes is the parent's.
   void check_process(std::string_view call) const {
     if (forked()) {
-      refuse_change(call);
+      refuse_change(origin_, call);
     }
   }
   /// Throws InvalidArgument in a forked child, where `call` reads rows and the pages are memory
@@ -236,16 +203,8 @@ class Shard {
   void check_rows(std::string_view call) const;
   /// The same where it draws too, and draws are counted for a limit.
   void check_draws(std::string_view call) const;
-  void wait_rows();
 
  private:
-  [[noreturn]] void refuse_change(std::string_view call) const;
-  /// Returns when no draw is out; gives the lock up meanwhile.
-  void wait_for_draw(std::unique_lock<std::mutex>& lock);
-  /// Returns when the row sink has room for so many bytes; gives the lock up meanwhile.
-  void wait_for_sink(std::unique_lock<std::mutex>& lock, uint64_t bytes);
-  bool sink_has_room(uint64_t bytes) const;
-  uint64_t sink_bytes(uint64_t on_device) const;
   /// The mirrors that hold priorities, all with room for an update; gives the lock up meanwhile.
   /// Throws where an earlier one was refused.
   std::vector<std::shared_ptr<Mirror>> mirrors_to_update(std::unique_lock<std::mutex>& lock);
@@ -254,34 +213,6 @@ class Shard {
             const std::function<void(Mirror&)>& update);
   uint64_t update_index(std::span<const int64_t> ids, std::span<const float> priorities);
   void tell_readers();
-  bool is_new() const {
-    return index_.state().identity == 0 && index_.state().counters.steps_inserted == 0;
-  }
-  bool has_room(const Place& at) const { return at.page != kNone && at.row < layout_.page_steps; }
-  uint64_t lease(std::unique_lock<std::mutex>& lock, Place& at, uint64_t wanted,
-                 std::optional<double> timeout_s);
-  uint64_t lease(std::unique_lock<std::mutex>& lock, std::span<Place* const> places,
-                 uint64_t on_device, std::optional<double> timeout_s);
-  uint64_t lease_closing(std::unique_lock<std::mutex>& lock, std::span<const EnvironmentEnd> ends);
-  void copy_closing(std::unique_lock<std::mutex>& lock, bool locked,
-                    std::span<const EnvironmentEnd> ends, const EnvironmentRows& closing);
-  std::optional<uint32_t> checksum_on_device(const EnvironmentSteps& steps);
-  void append(std::unique_lock<std::mutex>& lock, const EnvironmentSteps& steps, uint64_t first,
-              uint64_t count, std::optional<uint32_t> checksum);
-  void require_pages(std::unique_lock<std::mutex>& lock, std::span<Place* const> places);
-  void leave_unfilled(std::span<Place* const> places);
-  bool copies_locked(uint64_t rows) const;
-  void attach_page(std::unique_lock<std::mutex>& lock, Place& at, bool closing);
-  void copy_rows(const Place& at, size_t column, const std::byte* source, uint64_t rows);
-  void copy_rows(const Place& at, Rows columns, uint64_t from, uint64_t rows);
-  template <class At>
-  void copy_rows(const EnvironmentRows& given, uint64_t count, At at);
-  const std::byte* row_of(Rows columns, size_t column, uint64_t row) const;
-  std::vector<const std::byte*> row_of_all(Rows columns, uint64_t row) const;
-  static uint64_t columns_given(Rows closing);
-  void publish(Place& at, std::span<const float> priorities);
-  void publish_end(Place& at, EpisodeState state, double weight, uint64_t closing_columns);
-  void tell();
   template <class Allowed>
   bool wait(std::unique_lock<std::mutex>& lock, std::optional<double> timeout_s, Allowed allowed) {
     return lock_.wait(lock, timeout_s, allowed);
@@ -289,24 +220,18 @@ class Shard {
 
   std::shared_ptr<const Schema> schema_;
   ShardOptions options_;
-  PageLayout layout_;
-  std::unique_ptr<memory::Region> region_;
+  Pages pages_;
   Index index_;
   RateLimiter rate_limiter_;
   bool draw_is_out_ = false;
   std::thread::id drawing_;  // the thread that has it out
   Intake intake_;            // what is to change when it ends
   ReadTickets tickets_;
-  std::unique_ptr<RowSink> rows_;  // tier kDevice; mirrors use it
-  Mirrors mirrors_;
+  Mirrors mirrors_;                            // one uses the row sink of pages_
   std::unique_ptr<IndexPublisher> publisher_;  // null: nobody reads the index but by its lock
-  std::vector<RowSink::DeviceColumn> device_columns_;  // of one call
-  std::vector<RowSink::RowMove> moves_;                // likewise
-  std::vector<float> default_priorities_;              // of a page of steps that were given none
+  std::vector<float> default_priorities_;      // of a page of steps that were given none
+  ShortEpisodes short_episodes_;
   base::Origin origin_;
-  // Pages went while most slots were empty: not yet, to be told, told.
-  enum class ShortEpisodes : uint8_t { kUnseen, kSeen, kTold };
-  std::atomic<ShortEpisodes> short_episodes_{ShortEpisodes::kUnseen};
   ShardLock lock_;
 };
 

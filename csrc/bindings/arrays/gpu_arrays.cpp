@@ -24,7 +24,7 @@ std::pair<int, int> device_of(py::handle array) {
 }  // namespace
 
 GpuArrays::GpuArrays(store::Shard& shard, py::function stream_of)
-    : stream_of_(std::move(stream_of)), taken_(shard.make_taken_arrays()) {}
+    : stream_of_(std::move(stream_of)), taken_(shard.pages().make_taken_arrays()) {}
 
 bool GpuArrays::is_on_gpu(py::handle value) {
   return !PyFloat_Check(value.ptr()) && !py::isinstance<py::array>(value) &&

@@ -38,7 +38,7 @@ DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchL
                          int device, const Options& options)
     : shard_(shard),
       mirror_(mirror_of(shard, device)),
-      rows_(shard.rows()),
+      rows_(shard.pages().row_sink()),
       layout_(std::move(layout)),
       plan_(layout_, shard.layout(), shard.index().num_slots(), device,
             std::max<size_t>(options.joint, 1)),

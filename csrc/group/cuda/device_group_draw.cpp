@@ -116,7 +116,7 @@ DeviceGroupDraw::DeviceGroupDraw(const LoaderParts& parts, std::unique_ptr<PeerM
 std::vector<uint32_t> DeviceGroupDraw::readers() const {
   std::vector<uint32_t> ranks;
   for (uint32_t r = 0; r < size_; ++r) {
-    if (r != rank_ || !shard_.rows() || gathers_) {
+    if (r != rank_ || !shard_.pages().row_sink() || gathers_) {
       ranks.push_back(r);
     }
   }

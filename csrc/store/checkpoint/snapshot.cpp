@@ -40,8 +40,8 @@ void save_shard(Shard& shard, const std::string& directory, std::span<const Kept
     lock.unlock();
     lock = shard.lock_between_draws();
   }
-  shard.flush_rows();
-  shard.wait_rows();
+  shard.pages().flush();
+  shard.pages().wait();
   const PreparedDirectory prepared = prepare_directory(directory);
   Manifest manifest;
   manifest.save = prepared.previous ? prepared.previous->save + 1 : 1;

@@ -13,7 +13,7 @@ namespace gear::store {
 VectorWriter::VectorWriter(std::shared_ptr<Shard> shard, uint64_t num_environments, bool next_step,
                            std::span<const std::optional<uint64_t>> continue_uids,
                            std::span<const EpisodeState> ended)
-    : shard_(std::move(shard)), next_step_(next_step) {
+    : shard_(std::move(shard)), appender_(*shard_), next_step_(next_step) {
   shard_->check_process("writer");
   const IndexOptions& index = shard_->index().options();
   if (num_environments >= index.num_pages) {
@@ -26,7 +26,7 @@ VectorWriter::VectorWriter(std::shared_ptr<Shard> shard, uint64_t num_environmen
   }
   GEAR_CHECK(continue_uids.empty() || continue_uids.size() == num_environments);
   GEAR_CHECK(ended.empty() || (next_step && ended.size() == continue_uids.size()));
-  at_ = shard_->adopt(continue_uids);
+  at_ = appender_.adopt(continue_uids);
   at_.resize(num_environments);
   ended_.assign(ended.begin(), ended.end());
   ended_.resize(num_environments, EpisodeState::kOpen);
@@ -89,7 +89,7 @@ bool VectorWriter::write(std::optional<double> timeout_s) {
   const uint64_t before = done_;
   bool all = false;
   try {
-    all = shard_->append({places_, rows_, call_.columns, priorities_}, done_, timeout_s);
+    all = appender_.append({places_, rows_, call_.columns, priorities_}, done_, timeout_s);
   } catch (...) {
     end_stored(before);
     throw;
@@ -114,7 +114,7 @@ void VectorWriter::end_stored(uint64_t from) {
       list_end(rows_[k], state);
     }
   }
-  end_listed(next_step_ ? Shard::EnvironmentRows() : call_.closing);
+  end_listed(next_step_ ? Pages::EnvironmentRows() : call_.closing);
 }
 
 void VectorWriter::end_episodes(const Call& call, bool terminated) {
@@ -134,19 +134,19 @@ void VectorWriter::list_end(uint64_t environment, EpisodeState state) {
   }
 }
 
-void VectorWriter::end_listed(const Shard::EnvironmentRows& closing) {
+void VectorWriter::end_listed(const Pages::EnvironmentRows& closing) {
   if (ends_.empty()) {
     return;
   }
   std::optional<std::string> lacking;
   uint64_t without = 0;
   try {
-    shard_->end_episodes(ends_, closing);
+    appender_.end_episodes(ends_, closing);
   } catch (const base::OutOfMemory& error) {
     lacking = error.what();
     without = end_without_closing();
   }
-  for (const Shard::EnvironmentEnd& end : ends_) {
+  for (const Appender::EnvironmentEnd& end : ends_) {
     ended_[end.row] = EpisodeState::kOpen;
   }
   ends_.clear();
@@ -158,10 +158,10 @@ void VectorWriter::end_listed(const Shard::EnvironmentRows& closing) {
 
 // Those that are listed and open still: nobody says again that they ended.
 uint64_t VectorWriter::end_without_closing() {
-  std::vector<Shard::EnvironmentEnd> open;
+  std::vector<Appender::EnvironmentEnd> open;
   std::ranges::copy_if(ends_, std::back_inserter(open),
                        [](const auto& end) { return end.at->episode != kNone; });
-  shard_->end_episodes(open, {});
+  appender_.end_episodes(open, {});
   return open.size();
 }
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "store/shard.h"
+#include "store/writing/appender.h"
 
 namespace gear::store {
 
@@ -21,12 +21,12 @@ class VectorWriter {
  public:
   /// One call of the environments. A null pointer stands for what is not given.
   struct Call {
-    Shard::EnvironmentRows columns;
+    Pages::EnvironmentRows columns;
     std::span<const float> priorities;  ///< one an environment, or empty
     const bool* terminated = nullptr;   ///< by environment; with both, terminated counts
     const bool* truncated = nullptr;
     const bool* mask = nullptr;      ///< those that take part; none: all
-    Shard::EnvironmentRows closing;  ///< of the closing steps, one pointer each or null; or empty
+    Pages::EnvironmentRows closing;  ///< of the closing steps, one pointer each or null; or empty
   };
 
   /// `continue_uids`: open episodes without a writer to go on with, one an environment; or empty.
@@ -51,7 +51,7 @@ class VectorWriter {
   /// until that is done.
   void begin(const Call& call);
   /// False when the rate limit let not all in within timeout_s: the next call goes on. Throws as
-  /// Shard::append(). The first num_done() steps are stored then, with their ends, and no other.
+  /// Appender::append(). The first num_done() steps are stored then, with their ends, and no other.
   /// Where there is no page for a closing step, it and those behind it are left out of the episodes
   /// that end, and OutOfMemory is thrown behind all else.
   bool write(std::optional<double> timeout_s);
@@ -77,10 +77,11 @@ class VectorWriter {
   static EpisodeState state_of(const Call& call, uint64_t environment);
   void list_end(uint64_t environment, EpisodeState state);
   void end_stored(uint64_t from);
-  void end_listed(const Shard::EnvironmentRows& closing);
+  void end_listed(const Pages::EnvironmentRows& closing);
   uint64_t end_without_closing();
 
   std::shared_ptr<Shard> shard_;
+  Appender appender_;
   bool next_step_;
   std::vector<Shard::Place> at_;
   std::vector<EpisodeState> ended_;  // with next_step: kOpen, or how it ended
@@ -90,7 +91,7 @@ class VectorWriter {
   std::vector<uint64_t> rows_;
   std::vector<float> priorities_;
   std::vector<std::pair<uint64_t, EpisodeState>> due_;  // with next_step: what this call closes
-  std::vector<Shard::EnvironmentEnd> ends_;
+  std::vector<Appender::EnvironmentEnd> ends_;
   uint64_t done_ = 0;
 };
 

@@ -12,10 +12,10 @@ void warn_of_short_episodes(Shard& shard) {
 }
 
 Writer::Writer(std::shared_ptr<Shard> shard, std::optional<uint64_t> continue_uid)
-    : shard_(std::move(shard)) {
+    : shard_(std::move(shard)), appender_(*shard_) {
   shard_->check_process("writer");
   if (continue_uid) {
-    at_ = shard_->adopt(*continue_uid);
+    at_ = appender_.adopt(*continue_uid);
   }
 }
 
@@ -34,7 +34,7 @@ Writer::~Writer() {
 void Writer::end_episode(EpisodeState state, double weight, Rows closing) {
   shard_->check_process("end_episode");
   if (at_.episode != kNone) {
-    shard_->end_episode(at_, state, weight, closing);
+    appender_.end_episode(at_, state, weight, closing);
   }
 }
 

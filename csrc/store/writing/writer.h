@@ -4,7 +4,7 @@
 #include <optional>
 #include <span>
 
-#include "store/shard.h"
+#include "store/writing/appender.h"
 
 namespace gear::store {
 
@@ -15,7 +15,7 @@ void warn_of_short_episodes(Shard& shard);
 /// share a shard.
 class Writer {
  public:
-  using Rows = Shard::Rows;
+  using Rows = Pages::Rows;
 
   /// `continue_uid` names an open episode without a writer to go on with. Throws as
   /// Shard::check_process().
@@ -26,19 +26,19 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  /// As Shard::append(), of all steps and without a time-out.
+  /// As Appender::append(), of all steps and without a time-out.
   void append(Rows columns, uint64_t count, std::span<const float> priorities) {
     uint64_t done = 0;
     append_some(columns, count, priorities, done, std::nullopt);
   }
   bool append_some(Rows columns, uint64_t count, std::span<const float> priorities, uint64_t& done,
                    std::optional<double> timeout_s) {
-    const bool all = shard_->append(at_, columns, count, priorities, done, timeout_s);
+    const bool all = appender_.append(at_, columns, count, priorities, done, timeout_s);
     warn_of_short_episodes(*shard_);
     return all;
   }
 
-  /// Ends the open episode, if any; as Shard::end_episode(). `weight` < 0: mean of the steps'
+  /// Ends the open episode, if any; as Appender::end_episode(). `weight` < 0: mean of the steps'
   /// priorities. Throws as Shard::check_process() whether or not there is one.
   void end_episode(EpisodeState state, double weight, Rows closing);
 
@@ -49,6 +49,7 @@ class Writer {
 
  private:
   std::shared_ptr<Shard> shard_;
+  Appender appender_;
   Shard::Place at_;
 };
 

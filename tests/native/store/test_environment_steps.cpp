@@ -13,6 +13,7 @@
 
 #include "base/errors.h"
 #include "store/shard.h"
+#include "store/writing/appender.h"
 
 using namespace gear::store;
 
@@ -91,12 +92,13 @@ TEST_CASE("many bytes of closing steps are copied without the lock") {
   std::array<Shard::Place*, 2> places{&at[0], &at[1]};
   const std::array<uint64_t, 2> numbers{0, 1};
   uint64_t done = 0;
-  REQUIRE(shard->append({places, numbers, columns, {}}, done, std::nullopt));
+  Appender appender(*shard);
+  REQUIRE(appender.append({places, numbers, columns, {}}, done, std::nullopt));
   WatchedMemory closing(*shard, rows.size());
   const std::array<const std::byte*, 1> closing_columns{closing.data()};
-  const std::array<Shard::EnvironmentEnd, 2> ends{
+  const std::array<Appender::EnvironmentEnd, 2> ends{
       {{&at[0], 0, EpisodeState::kTerminated, -1.0}, {&at[1], 1, EpisodeState::kTruncated, -1.0}}};
-  shard->end_episodes(ends, {closing_columns});
+  appender.end_episodes(ends, {closing_columns});
   CHECK(closing.was_read_without_the_lock());
   CHECK(shard->index().state().num_steps == 2);
   CHECK(shard->index().page(0).rows == 2);
@@ -112,8 +114,9 @@ TEST_CASE("a call that finds no page for all that it opens leaves nothing, and t
   const auto append = [&](std::array<Shard::Place, 3>& at, size_t count) {
     std::array<Shard::Place*, 3> places{&at[0], &at[1], &at[2]};
     uint64_t done = 0;
-    shard->append({std::span(places).first(count), std::span(numbers).first(count), columns, {}},
-                  done, std::nullopt);
+    Appender(*shard).append(
+        {std::span(places).first(count), std::span(numbers).first(count), columns, {}}, done,
+        std::nullopt);
   };
   for (int step = 0; step < 3; ++step) {
     append(first, 2);  // of two pages each

@@ -213,7 +213,7 @@ class History {
     }
   }
 
-  // As Shard::append() of environments: pages for all, then a row each.
+  // As Appender::append() of environments: pages for all, then a row each.
   void append_side_by_side() {
     const uint64_t rounds = 1 + random_.below(longest_append_);
     const uint64_t taking_part = random_.below(uint64_t{1} << writers_.size());

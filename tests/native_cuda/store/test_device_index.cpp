@@ -421,7 +421,7 @@ TEST_CASE("who waits for rows on their way to the GPU holds no lock") {
   options.tier = memory::Tier::kDevice;
   options.device = 0;
   const auto shard = std::make_shared<Shard>(testing::schema(), options);
-  const base::Stream& stream = shard->rows()->stream();
+  const base::Stream& stream = shard->pages().row_sink()->stream();
   std::atomic<bool> let_go{false};
   GEAR_CUDA_TRY(cudaLaunchHostFunc(
       stream,
@@ -435,11 +435,11 @@ TEST_CASE("who waits for rows on their way to the GPU holds no lock") {
   testing::append(writer, 1, 0, 3);
   {
     const auto lock = shard->lock();
-    shard->flush_rows();
+    shard->pages().flush();
   }
   std::atomic<bool> arrived{false};
   std::thread waiting([&] {
-    shard->wait_rows();
+    shard->pages().wait();
     arrived = true;
   });
   testing::append(writer, 1, 3, 1);  // takes the lock
