@@ -176,6 +176,15 @@ std::optional<std::string> Shard::short_episodes() {
   return short_episodes_.tell(index_);
 }
 
+void Shard::settle_largest(std::unique_lock<std::mutex>& held, std::span<const float> priorities) {
+  const auto takes_largest = [](float priority) { return priority < 0; };
+  while (index_.state().max_priority == 0 && !mirrors_.settled() &&
+         (priorities.empty() || std::ranges::any_of(priorities, takes_largest))) {
+    wait_for_draw(held);
+    static_cast<void>(settle(held));  // false: the draw that is out is waited for
+  }
+}
+
 void Shard::publish(Place& at, uint64_t count, std::span<const float> priorities) {
   if (priorities.empty()) {
     priorities = std::span(default_priorities_).first(count);

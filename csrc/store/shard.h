@@ -178,6 +178,9 @@ class Shard {
   /// for the end of a draw that is out, for priorities that decide which page goes, for readers of
   /// the page.
   void attach_page(std::unique_lock<std::mutex>& lock, Place& at, bool closing);
+  /// Comes before steps that take the largest priority seen so far: while all that the index has
+  /// seen are 0, a GPU may know of a larger one. Gives the lock up while it waits for that.
+  void settle_largest(std::unique_lock<std::mutex>& lock, std::span<const float> priorities);
   /// The `count` rows behind `at`, in its page, hold steps. `priorities`: one a step, or empty for
   /// the largest seen so far.
   void publish(Place& at, uint64_t count, std::span<const float> priorities);

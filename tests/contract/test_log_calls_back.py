@@ -83,9 +83,13 @@ gear.ReplayBuffer(schema, 64, tier="shared", name=name).close()
 end("left behind when it ended")
 """
 
+# Another process of this machine that makes a buffer may come first, and remove it.
 ABANDONED = """
-leave(f"ranks.{os.getpid():016x}")
-gear.ReplayBuffer(schema, 64).close()
+for attempt in range(20):
+    leave(f"ranks.{os.getpid():08x}{attempt:08x}")
+    gear.ReplayBuffer(schema, 64).close()
+    if heard:
+        break
 end("which a killed process left behind")
 """
 

@@ -276,6 +276,17 @@ def test_no_priority_stands_for_1_while_all_are_zero(tier) -> None:
         assert by_uid(buffer)[uid] == buffer.stats()["max_priority"] == 1.0
 
 
+@pytest.mark.parametrize("update", [0.5, 0.0])
+def test_the_largest_of_an_update_is_that_of_the_next_step(tier, update: float) -> None:
+    """Where nothing above 0 was appended, too, and a GPU alone knows what was updated."""
+    with tier.buffer(SCHEMA, 64) as buffer:
+        write(buffer, [0.0] * 4)
+        with buffer.loader(4, sampler=gear.Weighted(alpha=0.6), framework="numpy"):
+            buffer.update(buffer.episodes()[0].ids[:1], [update])
+            uid = write(buffer, None)
+            assert by_uid(buffer)[uid] == buffer.stats()["max_priority"] == (update or 1.0)
+
+
 def test_a_larger_one_makes_weights_anew(tier) -> None:
     """However the largest came, the law is that of a buffer that knew it from the start."""
     with tier.buffer(SCHEMA, 64, page_steps=4) as buffer:

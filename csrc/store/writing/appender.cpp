@@ -128,6 +128,7 @@ bool Appender::append(Place& at, Rows columns, uint64_t count, std::span<const f
   GEAR_CHECK(priorities.empty() || priorities.size() == count);
   const bool locked = copies_locked(count);
   auto held = shard_.lock();
+  shard_.settle_largest(held, priorities);
   while (done < count) {
     const uint64_t rows = lease(held, at, count - done, timeout_s);
     if (rows == 0) {
@@ -165,6 +166,7 @@ bool Appender::append(const EnvironmentSteps& steps, uint64_t& done,
   auto held = shard_.lock();
   const auto left = [&] { return steps.places.subspan(done); };
   try {
+    shard_.settle_largest(held, steps.priorities);
     require_pages(held, left());
     while (done < steps.places.size()) {
       const uint64_t count = lease(held, left(), steps.given.on_device, timeout_s);
