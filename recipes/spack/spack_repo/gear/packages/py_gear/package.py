@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="ab98ca1c96124b1f6b78a7b50f7763b8f0ad5f0a40dc6990eae3095f44c3cb75")
+    version("0.1.0", sha256="e7ca12c525fb9f6a42d387f8e9b74f89d0d3f74715550a96503210b0a1b21690")
 
     variant("c10d", default=False, description="gear_mpi: torch.distributed over MPI")
     variant("deepspeed", default=False, description="DeepSpeed beside it")
