@@ -1,6 +1,7 @@
 #include "group/parcels/parcel_arena.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -20,18 +21,13 @@ uint64_t aligned(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign
 ParcelArena::ParcelArena(transport::Transport& data)
     : data_(data),
       arena_(memory::make_region(memory::Tier::kHost, kLeastBytes)),
-      arena_bytes_(data.size()),
       notes_(data.size()),
       arrived_(data.size()) {}
 
 std::byte* ParcelArena::place(uint32_t consumer, uint64_t bytes) {
   const uint64_t end = used_ + aligned(bytes);
   if (end > arena_->bytes()) {
-    auto larger = memory::make_region(memory::Tier::kHost, std::max(end, 2 * arena_->bytes()));
-    std::memcpy(larger->data(), arena_->data(), used_);
-    reader_.reset();
-    exposed_.reset();
-    arena_ = std::move(larger);
+    grow(end);
   }
   notes_[consumer] = {used_, bytes, 0};
   return arena_->data() + std::exchange(used_, end);
@@ -43,7 +39,7 @@ std::span<const transport::ConstBytes> ParcelArena::fetch(std::span<const uint64
   }
   base::store_fence();  // the rows, before what says that they are there
   const std::vector<Note> notes = transport::alltoall(data_, notes_);
-  expose(notes);
+  expose(std::ranges::max(notes, {}, &Note::arena_bytes).arena_bytes);
   reads_.clear();
   uint64_t landed_bytes = 0;
   for (uint32_t o = 0; o < notes.size(); ++o) {
@@ -77,24 +73,35 @@ std::span<const transport::ConstBytes> ParcelArena::fetch(std::span<const uint64
   return arrived_;
 }
 
-// Where an arena is not the one that the ranks read.
-void ParcelArena::expose(std::span<const Note> notes) {
-  bool grown = false;
-  for (uint32_t r = 0; r < notes.size(); ++r) {
-    grown |= std::exchange(arena_bytes_[r], notes[r].arena_bytes) != notes[r].arena_bytes;
+void ParcelArena::grow(uint64_t bytes) {
+  auto larger = memory::make_region(memory::Tier::kHost, std::bit_ceil(bytes));
+  std::memcpy(larger->data(), arena_->data(), used_);
+  std::swap(arena_, larger);
+  if (!former_) {
+    former_ = std::move(larger);
   }
-  if (!grown) {
+}
+
+// Where arenas of so many bytes are not those that the ranks read.
+void ParcelArena::expose(uint64_t arena_bytes) {
+  if (arena_bytes == exposed_bytes_) {
     return;
   }
-  reader_.reset();
-  exposed_.reset();
-  exposed_ = data_.expose({arena_->data(), arena_->bytes()});
-  if (!exposed_) {
+  if (arena_bytes > arena_->bytes()) {
+    grow(arena_bytes);
+  }
+  const transport::Bytes memory(arena_->data(), arena_->bytes());
+  if (exposed_) {
+    exposed_->renew(memory);
+  } else if ((exposed_ = data_.expose(memory))) {
+    reader_ = exposed_->connect(data_);
+  } else {
     throw base::TransportError(base::cat(
         "[transport] the ranks cannot register memory for rows that they pack, ", arena_->bytes(),
         " bytes here: raise the limit (ulimit -l), or set GEAR_PACK_BELOW=0 on every rank"));
   }
-  reader_ = exposed_->connect(data_);
+  former_.reset();
+  exposed_bytes_ = arena_bytes;
 }
 
 }  // namespace gear::group

@@ -20,8 +20,9 @@ namespace gear::group {
 ///                                          │ one read
 ///     memory of rank 3     [ of rank 0 │ of rank 2 │ ... ]     until the next fetch()
 ///
-/// The arena is as large as the most that its rank has packed for a batch, and at least
-/// kLeastBytes; where one has grown, all are exposed anew.
+/// All arenas are as large as the most that a rank has packed for a batch, to a power of two, and
+/// at least kLeastBytes. Where one has grown, the others do, so that they are exposed anew once for
+/// each size, and stay connected.
 class ParcelArena {
  public:
   static constexpr uint64_t kLeastBytes = 64 << 10;
@@ -45,14 +46,16 @@ class ParcelArena {
     uint64_t arena_bytes;
   };
 
-  void expose(std::span<const Note> notes);
+  void grow(uint64_t bytes);
+  void expose(uint64_t arena_bytes);
 
   transport::Transport& data_;
+  std::unique_ptr<memory::Region> former_;  ///< which is exposed, where the arena has grown
   std::unique_ptr<memory::Region> arena_;
   std::unique_ptr<transport::RemoteMemory> exposed_;  ///< gone before the arena
   std::unique_ptr<transport::RemoteReader> reader_;
-  std::vector<uint64_t> arena_bytes_;  ///< by rank, as they are exposed
-  std::vector<Note> notes_;            ///< by consumer, of this batch
+  uint64_t exposed_bytes_ = 0;  ///< by every rank
+  std::vector<Note> notes_;     ///< by consumer, of this batch
   uint64_t used_ = 0;
   std::vector<transport::RemoteRead> reads_;
   std::vector<transport::ConstBytes> arrived_;  ///< by owner

@@ -16,8 +16,8 @@ constexpr std::chrono::microseconds kNap{200};
 
 ExposedByFabric::ExposedByFabric(std::shared_ptr<const FabricDomain> domain, Bytes memory,
                                  uint64_t chunk_bytes)
-    : endpoint_(std::move(domain), kQueueDepth, true),
-      memory_(endpoint_, memory, MemoryUse::kExposed, chunk_bytes) {
+    : endpoint_(std::move(domain), kQueueDepth, true), chunk_bytes_(chunk_bytes) {
+  memory_.emplace(endpoint_, memory, MemoryUse::kExposed, chunk_bytes_);
   if (endpoint_.domain().info()->domain_attr->data_progress == FI_PROGRESS_MANUAL) {
     thread_ = base::OwnThread("gear-fabric", [this] { serve(); });
   }
@@ -28,6 +28,11 @@ ExposedByFabric::~ExposedByFabric() {
   if (endpoint_.waits()) {
     ::fi_cq_signal(endpoint_.completions());
   }
+}
+
+void ExposedByFabric::renew(Bytes memory) {
+  memory_.reset();  // both at once may be more than this process may lock
+  memory_.emplace(endpoint_, memory, MemoryUse::kExposed, chunk_bytes_);
 }
 
 // Completions are none of this rank's: errors of readers that went away, at most.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/threads/own_thread.h"
 #include "transport/fabric/fabric_memory.h"
@@ -18,14 +19,16 @@ class ExposedByFabric final : public Exposed {
   ExposedByFabric(std::shared_ptr<const FabricDomain> domain, Bytes memory, uint64_t chunk_bytes);
   ~ExposedByFabric() override;
 
-  const ChunkedMemory& chunked() const noexcept override { return memory_.chunked(); }
+  const ChunkedMemory& chunked() const noexcept override { return memory_->chunked(); }
   Opaque address() const override { return endpoint_.name(); }
+  void renew(Bytes memory) override;
 
  private:
   void serve() const;
 
   FabricEndpoint endpoint_;
-  FabricMemory memory_;
+  uint64_t chunk_bytes_;
+  std::optional<FabricMemory> memory_;
   std::atomic<bool> stop_{false};
   base::OwnThread thread_;  // none where the provider answers without it
 };

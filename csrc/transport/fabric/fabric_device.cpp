@@ -44,13 +44,8 @@ std::unique_ptr<Exposed> FabricDevice::expose(Bytes memory) const {
 }
 
 std::unique_ptr<Lanes> FabricDevice::lanes(uint32_t rank, double,
-                                           std::vector<ExposedShard> shards) const {
-  std::vector<Opaque> names;
-  names.reserve(shards.size());
-  for (ExposedShard& shard : shards) {
-    names.push_back(std::move(shard.address));
-  }
-  return std::make_unique<FabricLanes>(domain_, rank, std::move(names), options_.chunk_bytes);
+                                           std::vector<Opaque> addresses) const {
+  return std::make_unique<FabricLanes>(domain_, rank, std::move(addresses), options_.chunk_bytes);
 }
 
 std::unique_ptr<Transport> open_fabric(std::shared_ptr<Transport> messages,

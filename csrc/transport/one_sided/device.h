@@ -67,12 +67,9 @@ class Exposed {
   virtual const ChunkedMemory& chunked() const noexcept = 0;
   /// Where it is read; goes to all ranks.
   virtual Opaque address() const = 0;
-};
-
-/// What the others expose, as a rank sees it.
-struct ExposedShard {
-  Opaque address;
-  ChunkedMemory memory;
+  /// `memory` in place of what was exposed, at the same address; nothing where that throws
+  /// TransportError. Nobody reads meanwhile.
+  virtual void renew(Bytes memory) = 0;
 };
 
 /// A port of a network, open. Any thread.
@@ -89,9 +86,10 @@ class Device {
   virtual std::string obstacle(uint32_t rank, const Opaque& address) const = 0;
   /// `memory` is the caller's and outlives it. Throws TransportError.
   virtual std::unique_ptr<Exposed> expose(Bytes memory) const = 0;
-  /// To all of `shards`, by rank, but `rank`, which is this one. Throws TransportError.
+  /// To what all ranks but `rank`, which is this one, expose at `addresses`, by rank. Throws
+  /// TransportError.
   virtual std::unique_ptr<Lanes> lanes(uint32_t rank, double timeout_s,
-                                       std::vector<ExposedShard> shards) const = 0;
+                                       std::vector<Opaque> addresses) const = 0;
 };
 
 }  // namespace gear::transport

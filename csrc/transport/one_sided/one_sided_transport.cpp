@@ -44,19 +44,14 @@ class OneSidedMemory final : public RemoteMemory {
         failure_(std::move(failure)),
         messages_(std::move(messages)),
         exposed_(std::move(exposed)) {
-    const auto chunks = gather_lists(*messages_, exposed_->chunked().chunks(), kMostChunks);
-    const auto addresses = gather_lists(*messages_, exposed_->address(), kMostOpaque);
-    agree(*messages_, device_->kind(), failure_of([&] {
-      for (uint32_t r = 0; r < chunks.size(); ++r) {
-        shards_.push_back({addresses[r], memory_of(r, chunks[r])});
-      }
-    }));
+    addresses_ = gather_lists(*messages_, exposed_->address(), kMostOpaque);
+    hear_of_chunks();
   }
 
   std::unique_ptr<RemoteReader> connect(Transport& control) override {
     std::unique_ptr<Lanes> lanes;
     agree(control, device_->kind(), failure_of([&] {
-            lanes = device_->lanes(control.rank(), control.timeout_s(), shards_);
+            lanes = device_->lanes(control.rank(), control.timeout_s(), addresses_);
           }));
     std::vector<Opaque> introductions;
     introductions.reserve(control.size());
@@ -69,23 +64,35 @@ class OneSidedMemory final : public RemoteMemory {
             check_lengths(others, introductions[control.rank()].size());
             lanes->connect(others);
           }));
-    std::vector<ChunkedMemory> memories;
-    memories.reserve(shards_.size());
-    for (const ExposedShard& shard : shards_) {
-      memories.push_back(shard.memory);
-    }
     return std::make_unique<RunReader>(
-        std::move(lanes), std::move(memories),
+        std::move(lanes), shards_,
         RunReader::Options{control.rank(), control.timeout_s(), std::string(device_->kind()),
                            std::string(device_->tool()), failure_, messages_});
   }
 
+  void renew(Bytes memory) override {
+    agree(*messages_, device_->kind(), failure_of([&] { exposed_->renew(memory); }));
+    hear_of_chunks();
+  }
+
  private:
+  void hear_of_chunks() {
+    const auto chunks = gather_lists(*messages_, exposed_->chunked().chunks(), kMostChunks);
+    agree(*messages_, device_->kind(), failure_of([&] {
+      shards_->clear();
+      for (uint32_t r = 0; r < chunks.size(); ++r) {
+        shards_->push_back(memory_of(r, chunks[r]));
+      }
+    }));
+  }
+
   std::shared_ptr<const Device> device_;
   std::shared_ptr<Failure> failure_;
   std::shared_ptr<Transport> messages_;
   std::unique_ptr<Exposed> exposed_;
-  std::vector<ExposedShard> shards_;
+  std::vector<Opaque> addresses_;  // by rank
+  std::shared_ptr<std::vector<ChunkedMemory>> shards_ =
+      std::make_shared<std::vector<ChunkedMemory>>();  // likewise; readers have it
 };
 
 class OneSidedTransport final : public Transport {

@@ -41,6 +41,11 @@ class RemoteMemory {
 
   /// Of use until the RemoteMemory of any rank goes. Collective over `control`, like what made it.
   virtual std::unique_ptr<RemoteReader> connect(Transport& control) = 0;
+
+  /// This rank exposes `memory` in place of what it did, which may go once this returns; readers
+  /// stay connected. Collective over the transport that made it, and no rank reads meanwhile.
+  /// Throws TransportError on all ranks where one cannot; it is of no use after that.
+  virtual void renew(Bytes memory) = 0;
 };
 
 }  // namespace gear::transport

@@ -25,13 +25,12 @@ void RunReader::Rest::skip(uint64_t bytes) {
   }
 }
 
-RunReader::RunReader(std::unique_ptr<Lanes> lanes, std::vector<ChunkedMemory> shards,
-                     Options options)
+RunReader::RunReader(std::unique_ptr<Lanes> lanes, Shards shards, Options options)
     : shards_(std::move(shards)),
       options_(std::move(options)),
       lanes_(std::move(lanes)),
-      under_way_(shards_.size() * lanes_->limits().per_owner),
-      next_lane_(shards_.size()) {
+      under_way_(shards_->size() * lanes_->limits().per_owner),
+      next_lane_(shards_->size()) {
   chain_.reserve(kChain);
 }
 
@@ -40,9 +39,9 @@ ConstBytes RunReader::read(std::span<const RemoteRead> reads, uint64_t bytes) {
     throw base::TransportError(failed_);
   }
   for (const RemoteRead& one : reads) {
-    GEAR_CHECK(one.owner < shards_.size() && one.owner != options_.rank && one.bytes > 0);
+    GEAR_CHECK(one.owner < shards_->size() && one.owner != options_.rank && one.bytes > 0);
     GEAR_CHECK(one.bytes <= bytes && one.to <= bytes - one.bytes);
-    const uint64_t there = shards_[one.owner].bytes();
+    const uint64_t there = (*shards_)[one.owner].bytes();
     GEAR_CHECK(one.bytes <= there && one.from <= there - one.bytes);
   }
   const Clock::time_point start = Clock::now();
@@ -157,7 +156,7 @@ void RunReader::fill_chain(Rest rest, uint32_t most) {
   chain_.clear();
   while (chain_.size() < most && !rest.reads.empty()) {
     const RemoteRead& read = rest.reads[0];
-    const MemoryChunk there = shards_[rest.owner].from(read.from + rest.done);
+    const MemoryChunk there = (*shards_)[rest.owner].from(read.from + rest.done);
     const MemoryChunk here = landing_chunks_.from(read.to + rest.done);
     const uint64_t bytes =
         std::min({read.bytes - rest.done, there.bytes, here.bytes, lanes_->limits().most_bytes});
@@ -187,7 +186,7 @@ void RunReader::fail(const Ended& ended) {
 
 void RunReader::fail_late(std::span<const Rest> rests) {
   std::vector<uint32_t> owners;
-  for (uint32_t owner = 0; owner < shards_.size(); ++owner) {
+  for (uint32_t owner = 0; owner < shards_->size(); ++owner) {
     const uint32_t lanes = lanes_->limits().per_owner;
     const auto begin = under_way_.begin() + int64_t{owner} * lanes;
     if (std::any_of(begin, begin + lanes, [](uint32_t reads) { return reads > 0; }) ||

@@ -34,8 +34,11 @@ class RunReader final : public RemoteReader {
     std::shared_ptr<Transport> messages;  ///< by which it hears that the group has failed
   };
 
-  /// `shards`: what every rank exposes; `lanes` are connected with them.
-  RunReader(std::unique_ptr<Lanes> lanes, std::vector<ChunkedMemory> shards, Options options);
+  /// What every rank exposes, as of the last time that they told.
+  using Shards = std::shared_ptr<const std::vector<ChunkedMemory>>;
+
+  /// `lanes` are connected with `shards`.
+  RunReader(std::unique_ptr<Lanes> lanes, Shards shards, Options options);
 
   ConstBytes read(std::span<const RemoteRead> reads, uint64_t bytes) override;
 
@@ -61,7 +64,7 @@ class RunReader final : public RemoteReader {
   [[noreturn]] void fail(const Ended& ended);
   [[noreturn]] void fail_late(std::span<const Rest> rests);
 
-  std::vector<ChunkedMemory> shards_;
+  Shards shards_;
   Options options_;
   std::unique_ptr<memory::Region> landing_;
   std::unique_ptr<Lanes> lanes_;  ///< gone before what their reads fill

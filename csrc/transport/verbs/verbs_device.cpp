@@ -1,6 +1,7 @@
 #include "transport/verbs/verbs_device.h"
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,17 +25,24 @@ PortAddress unpack(const Opaque& opaque) {
 class ExposedByVerbs final : public Exposed {
  public:
   ExposedByVerbs(std::shared_ptr<const VerbsPort> port, Bytes memory, uint64_t chunk_bytes)
-      : port_(std::move(port)), registered_(*port_, memory, MemoryUse::kExposed, chunk_bytes) {}
+      : port_(std::move(port)), chunk_bytes_(chunk_bytes) {
+    registered_.emplace(*port_, memory, MemoryUse::kExposed, chunk_bytes_);
+  }
 
-  const ChunkedMemory& chunked() const noexcept override { return registered_.chunked(); }
+  const ChunkedMemory& chunked() const noexcept override { return registered_->chunked(); }
   Opaque address() const override {
     const ConstBytes bytes = bytes_of(port_->address());
     return {bytes.begin(), bytes.end()};
   }
+  void renew(Bytes memory) override {
+    registered_.reset();  // both at once may be more than this process may lock
+    registered_.emplace(*port_, memory, MemoryUse::kExposed, chunk_bytes_);
+  }
 
  private:
   std::shared_ptr<const VerbsPort> port_;
-  RegisteredMemory registered_;
+  uint64_t chunk_bytes_;
+  std::optional<RegisteredMemory> registered_;
 };
 
 }  // namespace
@@ -65,11 +73,11 @@ std::unique_ptr<Exposed> VerbsDevice::expose(Bytes memory) const {
 }
 
 std::unique_ptr<Lanes> VerbsDevice::lanes(uint32_t rank, double timeout_s,
-                                          std::vector<ExposedShard> shards) const {
+                                          std::vector<Opaque> addresses) const {
   std::vector<PortAddress> ports;
-  ports.reserve(shards.size());
-  for (const ExposedShard& shard : shards) {
-    ports.push_back(unpack(shard.address));
+  ports.reserve(addresses.size());
+  for (const Opaque& address : addresses) {
+    ports.push_back(unpack(address));
   }
   return std::make_unique<VerbsLanes>(
       port_, std::move(ports),

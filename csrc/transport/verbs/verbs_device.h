@@ -20,7 +20,7 @@ class VerbsDevice final : public Device {
   std::string obstacle(uint32_t rank, const Opaque& address) const override;
   std::unique_ptr<Exposed> expose(Bytes memory) const override;
   std::unique_ptr<Lanes> lanes(uint32_t rank, double timeout_s,
-                               std::vector<ExposedShard> shards) const override;
+                               std::vector<Opaque> addresses) const override;
 
  private:
   std::shared_ptr<const VerbsPort> port_;

@@ -64,6 +64,7 @@ struct PeekMemory final : RemoteMemory {
     reader->amid = amid;
     return reader;
   }
+  void renew(Bytes) override { throw std::logic_error("an index stays where it is"); }
 
   std::vector<const std::byte*> there;
   std::shared_ptr<Amid> amid;

@@ -59,7 +59,89 @@ bool came(ConstBytes rows, uint64_t batch, uint32_t owner, uint32_t consumer) {
   return true;
 }
 
+// A transport that counts how often its ranks connect, and how often they expose other memory.
+class Counting final : public Transport {
+ public:
+  struct Counts {
+    int connected = 0;
+    int renewed = 0;
+  };
+
+  Counting(Transport& inner, Counts& counts) : inner_(inner), counts_(counts) {}
+
+  std::string_view name() const noexcept override { return inner_.name(); }
+  uint32_t rank() const noexcept override { return inner_.rank(); }
+  uint32_t size() const noexcept override { return inner_.size(); }
+  double timeout_s() const noexcept override { return inner_.timeout_s(); }
+  void allgather(ConstBytes mine, Bytes all) override { inner_.allgather(mine, all); }
+  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
+    inner_.alltoallv(to, from);
+  }
+  std::unique_ptr<Transport> duplicate() override { return inner_.duplicate(); }
+  std::unique_ptr<RemoteMemory> expose(Bytes memory) override {
+    return std::make_unique<Memory>(inner_.expose(memory), counts_);
+  }
+
+ private:
+  struct Memory final : RemoteMemory {
+    Memory(std::unique_ptr<RemoteMemory> its, Counts& counts)
+        : inner(std::move(its)), counts(counts) {}
+    std::unique_ptr<RemoteReader> connect(Transport& control) override {
+      ++counts.connected;
+      return inner->connect(control);
+    }
+    void renew(Bytes memory) override {
+      ++counts.renewed;
+      inner->renew(memory);
+    }
+    std::unique_ptr<RemoteMemory> inner;
+    Counts& counts;
+  };
+
+  Transport& inner_;
+  Counts& counts_;
+};
+
 }  // namespace
+
+TEST_CASE("packed rows: ranks that grow at batches of their own connect once") {
+  constexpr uint32_t kRanks = 3;
+  for (const OneSidedKind& kind : kOneSidedKinds) {
+    if (!seen_by_sanitizer(kind)) {
+      continue;
+    }
+    CAPTURE(kind.name);
+    Ranks ranks = kind.make(kRanks, kLong, {});
+    std::vector<Counting::Counts> counts(kRanks);
+    none(errors_of(ranks, [&](Transport& inner) {
+      const uint32_t own = inner.rank();
+      Counting transport(inner, counts[own]);
+      ParcelArena arena(transport);
+      // The rank whose turn it is packs four times as much as any has so far; each grows once more
+      // by itself later, up to where the others are already.
+      for (uint32_t batch = 0; batch < 2 * kRanks; ++batch) {
+        const uint32_t growing = batch % kRanks;
+        const uint64_t bytes = ParcelArena::kLeastBytes << (batch < kRanks ? 2 * batch : 4);
+        const uint32_t consumer = (growing + 1) % kRanks;
+        if (own == growing) {
+          std::memset(arena.place(consumer, bytes), static_cast<int>(batch + 1), bytes);
+        }
+        std::vector<uint64_t> coming(kRanks, 0);
+        coming[growing] = own == consumer ? bytes : 0;
+        const auto arrived = arena.fetch(coming);
+        for (const std::byte one : arrived[growing]) {
+          expect(one == static_cast<std::byte>(batch + 1), "other rows came");
+        }
+      }
+    }));
+    for (const Counting::Counts& one : counts) {
+      if (ranks[0]) {  // all of them are here
+        CHECK(one.connected == 1);
+        CHECK(one.renewed == 2);
+      }
+    }
+  }
+}
 
 TEST_CASE("packed rows: all come, batch after batch, while arenas grow") {
   for (const OneSidedKind& kind : kOneSidedKinds) {
