@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <limits>
 
 #include "base/errors.h"
@@ -27,6 +28,13 @@ void Mapping::trim(size_t begin, size_t bytes) {
   unmap(data() + begin + bytes, bytes_ - begin - bytes);
   address_ = data() + begin;
   bytes_ = bytes;
+}
+
+void Mapping::make_read_only() {
+  if (::mprotect(address_, bytes_, PROT_READ) != 0) {
+    throw base::OutOfMemory(base::cat("[memory] the system refused to make ", bytes_,
+                                      " bytes of a peer read-only: ", base::errno_text(errno)));
+  }
 }
 
 size_t whole_pages(size_t bytes) {

@@ -53,15 +53,20 @@ std::unique_ptr<Region> open_peer_region(const RegionAddress& address, int devic
   if (address.tier == Tier::kDevice) {
     return open_device_region(address, device);
   }
-  std::unique_ptr<Region> region =
-      SharedRegion::attach(address.name.data(), address.schema_hash.data());
+  auto region = SharedRegion::attach(address.name.data(), address.schema_hash.data());
   if (region->bytes() != address.bytes) {
     throw base::InvalidArgument(
         base::cat("[memory] region '", region->name(), "' has ", region->bytes(),
                   " bytes, but process ", address.owner.pid, " said ", address.bytes,
                   ": another one has taken its name; make both ranks' buffers again"));
   }
-  return device < 0 ? std::move(region) : pin_region(std::move(region), device);
+  SharedRegion& shared = *region;
+  std::unique_ptr<Region> mapped = std::move(region);
+  if (device >= 0) {
+    mapped = pin_region(std::move(mapped), device);
+  }
+  shared.make_read_only();  // behind the lock on its pages, which asks for pages to write
+  return mapped;
 }
 
 }  // namespace gear::memory

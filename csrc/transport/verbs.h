@@ -26,7 +26,8 @@ struct VerbsOptions {
 /// registered; everything else goes by `messages`, a transport between the same ranks.
 ///
 /// libibverbs is opened when the first of these is made. GEAR_VERBS_DEVICE, GEAR_VERBS_GID and
-/// GEAR_VERBS_PKEY choose the port, its address and its partition. Collective over `messages`.
+/// GEAR_VERBS_PKEY choose the port, its address and its partition, GEAR_VERBS_SL and GEAR_VERBS_TC
+/// the service level and the traffic class of its packets. Collective over `messages`.
 ///
 /// Throws TransportError on all ranks alike, naming each rank that has no device to use and why: no
 /// libibverbs, no active port, variables that name none, addresses of two families. Throws

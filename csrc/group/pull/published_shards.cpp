@@ -90,7 +90,9 @@ void PublishedShards::make_index(Peers& peers) {
   on_all(control, [&] {
     for (uint32_t r = 0; r < peers.size(); ++r) {
       if (r != rank && by_pointer(r)) {
-        indexes_[r] = memory::SharedRegion::attach(peers.shared_name(r, number), kNoSchema);
+        auto index = memory::SharedRegion::attach(peers.shared_name(r, number), kNoSchema);
+        index->make_read_only();
+        indexes_[r] = std::move(index);
       }
     }
   });

@@ -46,6 +46,10 @@ class SharedRegion final : public Region {
 
   void hide_name() noexcept override;
 
+  /// Of a peer that reads only: from here on a stray write of this process ends it, where it would
+  /// change what the owner has stored.
+  void make_read_only() { parts_.mapping.make_read_only(); }
+
   /// True for what create() made, in the process that made it.
   bool owned() const noexcept;
 

@@ -58,11 +58,13 @@ void QueuePair::connect(const PortAddress& port, QueuePairAddress other, uint8_t
   attributes.min_rnr_timer = 12;
   attributes.ah_attr.port_num = port_.number();
   attributes.ah_attr.dlid = port.lid;
+  attributes.ah_attr.sl = port_.service_level();
   if (own_port.global != 0 || port.global != 0) {
     attributes.ah_attr.is_global = 1;
     std::ranges::copy(port.gid, attributes.ah_attr.grh.dgid.raw);
     attributes.ah_attr.grh.sgid_index = port_.gid_index();
     attributes.ah_attr.grh.hop_limit = 64;
+    attributes.ah_attr.grh.traffic_class = port_.traffic_class();
   }
   modify(attributes,
          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

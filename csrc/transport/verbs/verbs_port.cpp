@@ -128,6 +128,8 @@ PortChoice port_choice() {
   choice.gid_index =
       static_cast<int>(base::env_int("GEAR_VERBS_GID", 0, kMostGids - 1).value_or(-1));
   choice.pkey = static_cast<int>(base::env_int("GEAR_VERBS_PKEY", 1, 0xffff).value_or(-1));
+  choice.service_level = static_cast<uint8_t>(base::env_int("GEAR_VERBS_SL", 0, 15).value_or(0));
+  choice.traffic_class = static_cast<uint8_t>(base::env_int("GEAR_VERBS_TC", 0, 255).value_or(0));
   return choice;
 }
 
@@ -142,7 +144,10 @@ std::string address_text(const PortAddress& address) {
   return base::cat("InfiniBand, LID ", address.lid);
 }
 
-VerbsPort::VerbsPort(const VerbsLibrary& library, const PortChoice& choice) : library_(library) {
+VerbsPort::VerbsPort(const VerbsLibrary& library, const PortChoice& choice)
+    : library_(library),
+      service_level_(choice.service_level),
+      traffic_class_(choice.traffic_class) {
   Found found = find_port(library, choice);
   name_ = std::move(found.name);
   context_ = std::move(found.context);

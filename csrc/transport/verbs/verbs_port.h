@@ -14,10 +14,12 @@ struct PortChoice {
   int port = 0;        ///< 0: the first active one
   int gid_index = -1;  ///< -1: RoCE v2 over IPv4, else IPv6, else link-local
   int pkey = -1;       ///< partition; -1: the first of the port's table
+  uint8_t service_level = 0;
+  uint8_t traffic_class = 0;
 };
 
-/// GEAR_VERBS_DEVICE ("mlx5_0" or "mlx5_0:1"), GEAR_VERBS_GID, GEAR_VERBS_PKEY. Throws
-/// InvalidArgument.
+/// GEAR_VERBS_DEVICE ("mlx5_0" or "mlx5_0:1"), GEAR_VERBS_GID, GEAR_VERBS_PKEY, GEAR_VERBS_SL,
+/// GEAR_VERBS_TC. Throws InvalidArgument.
 PortChoice port_choice();
 
 /// How other ranks reach a port; travels to them as it is.
@@ -51,6 +53,8 @@ class VerbsPort {
   uint8_t number() const { return number_; }
   uint8_t gid_index() const { return gid_index_; }
   uint16_t pkey_index() const { return pkey_index_; }
+  uint8_t service_level() const { return service_level_; }
+  uint8_t traffic_class() const { return traffic_class_; }
   const ibv_device_attr& limits() const { return limits_; }
   uint64_t most_message_bytes() const { return attributes_.max_msg_sz; }
   const std::string& device_name() const { return name_; }
@@ -70,6 +74,8 @@ class VerbsPort {
   uint8_t number_ = 0;
   uint8_t gid_index_ = 0;
   uint16_t pkey_index_ = 0;
+  uint8_t service_level_;
+  uint8_t traffic_class_;
   PortAddress address_{};
 };
 

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 
 #include "base/errors.h"
@@ -34,10 +35,21 @@ TEST_CASE("another process maps a named region by its address") {
           const auto peer = open_peer_region(address, -1);
           const bool same =
               peer->bytes() == 8192 && std::memcmp(peer->data(), region->data(), 8192) == 0;
-          peer->data()[5] = std::byte{42};
-          return same && peer->tier() == Tier::kShared ? 0 : 1;
+          region->data()[5] = std::byte{42};
+          return same && peer->data()[5] == std::byte{42} && peer->tier() == Tier::kShared ? 0 : 1;
         }) == 0);
-  CHECK(region->data()[5] == std::byte{42});
+}
+
+TEST_CASE(
+    "a stray write into a peer's region ends the process that makes it, and changes nothing") {
+  const auto region = SharedRegion::create(name_of("stray"), 8192, kHash);
+  const RegionAddress address = address_of(*region, kHash);
+  CHECK(in_child([&] {
+          std::signal(SIGSEGV, [](int) { ::_exit(77); });  // a sanitizer's own would report it
+          open_peer_region(address, -1)->data()[5] = std::byte{42};
+          return 0;
+        }) == 77);
+  CHECK(region->data()[5] == std::byte{});
 }
 
 TEST_CASE("a mapping outlives its owner, and closes without a word") {

@@ -201,6 +201,8 @@ int modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mask) {
   pair->state = attributes->qp_state;
   if (pair->state == IBV_QPS_RTR) {
     reinterpret_cast<FakePair*>(pair)->other = attributes->dest_qp_num;
+    g_counts.service_level = attributes->ah_attr.sl;
+    g_counts.traffic_class = attributes->ah_attr.grh.traffic_class;
     if (attributes->max_dest_rd_atomic != 16) {
       wrong("more reads than the device answers");
     }

@@ -30,10 +30,12 @@ class FakeVerbs {
     uint64_t reads = 0;
     uint64_t chains = 0;
     uint64_t longest_chain = 0;
-    uint64_t regions = 0;   ///< there are
-    uint64_t pairs = 0;     ///< there are
-    uint64_t contexts = 0;  ///< there are
-    std::string wrong;      ///< the first use that no device allows
+    uint64_t regions = 0;    ///< there are
+    uint64_t pairs = 0;      ///< there are
+    uint64_t contexts = 0;   ///< there are
+    int service_level = -1;  ///< of the pair that was connected last
+    int traffic_class = -1;  ///< likewise
+    std::string wrong;       ///< the first use that no device allows
   };
 
   static const transport::verbs::VerbsLibrary& library();

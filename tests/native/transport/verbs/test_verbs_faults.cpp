@@ -139,6 +139,26 @@ TEST_CASE("verbs faults: addresses of two families are named on both ranks") {
   check_both(errors, "set GEAR_VERBS_DEVICE and GEAR_VERBS_GID so that all ranks use");
 }
 
+TEST_CASE("verbs: queue pairs have the service level and the traffic class that are asked for") {
+  const Fresh fresh;
+  const auto connect = [] {
+    Ranks ranks = make_verbs_ranks(2, 200, {});
+    const auto errors = errors_of(ranks, [](Transport& transport) {
+      std::vector<std::byte> mine(4096);
+      static_cast<void>(transport.expose(mine)->connect(transport));
+    });
+    CHECK(errors == std::vector<std::string>(2));
+    return std::pair(FakeVerbs::counts().service_level, FakeVerbs::counts().traffic_class);
+  };
+  CHECK(connect() == std::pair(0, 0));
+  const ScopedVariable level("GEAR_VERBS_SL", "5");
+  const ScopedVariable traffic("GEAR_VERBS_TC", "106");
+  CHECK(connect() == std::pair(5, 106));
+  const ScopedVariable wrong("GEAR_VERBS_SL", "16");
+  check_both(errors_of_opening(verbs_under_test),
+             "GEAR_VERBS_SL='16' is not accepted: set an integer from 0 to 15");
+}
+
 TEST_CASE("verbs faults: memory that cannot be registered is refused on all ranks") {
   const Fresh fresh;
   Ranks ranks = make_verbs_ranks(2, 200, {1 << 16, 1, nullptr});
