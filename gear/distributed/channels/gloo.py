@@ -254,24 +254,33 @@ class TorchChannel(Channel):
 
     def answered(self, wait_s: float) -> set[int]:
         self._rolls += 1
-        store = self._link.store
-        keys = {rank: f"call {self._rolls} {rank}" for rank in range(self.size)}
-        there = {self.rank}
+        store, roll = self._link.store, f"call {self._rolls}"
+        keys = [f"{roll} {rank}" for rank in range(self.size)]
 
-        def hear() -> bool:
-            """Never false: that is what a silent store answers."""
-            store.set(keys[self.rank], "here")
-            there.update(rank for rank in set(keys) - there if store.check([keys[rank]]))
-            return True
+        def ask(call: Callable[[], Any]) -> Any:
+            """A store that all ranks ask at once is busy, and not gone, for seconds."""
+            return in_time(time.monotonic() + DEAF_S, call, SILENT)
 
-        deadline = time.monotonic() + wait_s
-        while len(there) < self.size:
-            if not soon(hear):
-                return set(keys) - {self._server}  # no more can be told
-            if time.monotonic() >= deadline:
-                break
-            time.sleep(0.02)
-        return there
+        def silent(begin: int, end: int) -> set[int]:
+            """Of these ranks; few questions find the few."""
+            if ask(lambda: store.check(keys[begin:end])):
+                return set()
+            if end - begin == 1:
+                return {begin}
+            middle = (begin + end) // 2
+            return silent(begin, middle) | silent(middle, end)
+
+        deadline, pause = time.monotonic() + wait_s, 0.02
+        try:
+            ask(lambda: store.set(keys[self.rank], "here"))
+            there = ask(lambda: store.add(roll, 1))
+            while there < self.size and time.monotonic() < deadline:
+                time.sleep(pause)
+                pause = min(2 * pause, LOOK_S)
+                there = ask(lambda: store.add(roll, 0))
+            return set(range(self.size)) - silent(0, self.size)
+        except (Late, RuntimeError):
+            return set(range(self.size)) - {self._server}  # no more can be told
 
     def close(self) -> None:
         super().close()
