@@ -66,7 +66,7 @@ def test_all_that_answer_are_found_by_all() -> None:
     for thread in threads:
         thread.join()
     everybody = set(range(size))
-    assert found == {rank: everybody for rank in range(size)}
+    assert found == dict.fromkeys(range(size), everybody)
 
 
 def test_a_few_silent_ranks_of_many_cost_a_few_questions() -> None:
