@@ -8,7 +8,6 @@
 #include "base/gpu/devices.h"
 #include "base/log.h"
 #include "memory/shared/made_up_name.h"
-#include "memory/tiers.h"
 #include "store/id.h"
 #include "store/index/update_check.h"
 #include "transport/one_sided/pack_limit.h"
@@ -195,7 +194,7 @@ const memory::Region* Peers::map(uint32_t rank, int device) {
       continue;
     }
     if (!on_gpu && device >= 0 && one.region && one.region->tier() == memory::Tier::kShared) {
-      one.region = memory::pin_region(std::move(one.region), device);
+      one.region = memory::pin_peer_region(std::move(one.region), device);
     }
     return one.region.get();
   }

@@ -30,10 +30,11 @@ void Mapping::trim(size_t begin, size_t bytes) {
   bytes_ = bytes;
 }
 
-void Mapping::make_read_only() {
-  if (::mprotect(address_, bytes_, PROT_READ) != 0) {
-    throw base::OutOfMemory(base::cat("[memory] the system refused to make ", bytes_,
-                                      " bytes of a peer read-only: ", base::errno_text(errno)));
+void Mapping::allow_writes(bool allowed) {
+  if (::mprotect(address_, bytes_, allowed ? PROT_READ | PROT_WRITE : PROT_READ) != 0) {
+    throw base::OutOfMemory(base::cat("[memory] the system refused to ", allowed ? "" : "dis",
+                                      "allow writes to ", bytes_,
+                                      " mapped bytes: ", base::errno_text(errno)));
   }
 }
 

@@ -25,8 +25,8 @@ class Mapping {
   /// Gives back what lies outside [begin, begin + bytes), which must lie inside, in whole pages.
   void trim(size_t begin, size_t bytes);
 
-  /// From here on a write through it ends the process. Throws OutOfMemory.
-  void make_read_only();
+  /// False: from here on a write through it ends the process. Throws OutOfMemory.
+  void allow_writes(bool allowed);
 
   std::byte* data() const noexcept { return static_cast<std::byte*>(address_); }
   size_t bytes() const noexcept { return bytes_; }

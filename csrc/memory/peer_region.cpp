@@ -60,13 +60,21 @@ std::unique_ptr<Region> open_peer_region(const RegionAddress& address, int devic
                   " bytes, but process ", address.owner.pid, " said ", address.bytes,
                   ": another one has taken its name; make both ranks' buffers again"));
   }
-  SharedRegion& shared = *region;
-  std::unique_ptr<Region> mapped = std::move(region);
-  if (device >= 0) {
-    mapped = pin_region(std::move(mapped), device);
+  region->allow_writes(false);
+  return device < 0 ? std::move(region) : pin_peer_region(std::move(region), device);
+}
+
+std::unique_ptr<Region> pin_peer_region(std::unique_ptr<Region>&& region, int device) {
+  auto& shared = dynamic_cast<SharedRegion&>(*region);
+  shared.allow_writes(true);  // CUDA locks no other pages
+  try {
+    std::unique_ptr<Region> pinned = pin_region(std::move(region), device);
+    shared.allow_writes(false);
+    return pinned;
+  } catch (...) {
+    shared.allow_writes(false);
+    throw;
   }
-  shared.make_read_only();  // behind the lock on its pages, which asks for pages to write
-  return mapped;
 }
 
 }  // namespace gear::memory

@@ -39,4 +39,8 @@ bool mappable(const RegionAddress& address);
 /// GPU that this process does not see, memory that CUDA cannot share; CudaError, OutOfMemory.
 std::unique_ptr<Region> open_peer_region(const RegionAddress& address, int device);
 
+/// Page-locks for GPU `device` what open_peer_region() has mapped for the host, at the address that
+/// it has. Throws as pin_region(), and `region` stays the caller's then.
+std::unique_ptr<Region> pin_peer_region(std::unique_ptr<Region>&& region, int device);
+
 }  // namespace gear::memory

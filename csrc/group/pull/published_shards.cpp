@@ -91,7 +91,7 @@ void PublishedShards::make_index(Peers& peers) {
     for (uint32_t r = 0; r < peers.size(); ++r) {
       if (r != rank && by_pointer(r)) {
         auto index = memory::SharedRegion::attach(peers.shared_name(r, number), kNoSchema);
-        index->make_read_only();
+        index->allow_writes(false);
         indexes_[r] = std::move(index);
       }
     }

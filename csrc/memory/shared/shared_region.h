@@ -46,9 +46,9 @@ class SharedRegion final : public Region {
 
   void hide_name() noexcept override;
 
-  /// Of a peer that reads only: from here on a stray write of this process ends it, where it would
+  /// Not, of a peer that reads only: a stray write of this process ends it then, where it would
   /// change what the owner has stored.
-  void make_read_only() { parts_.mapping.make_read_only(); }
+  void allow_writes(bool allowed) { parts_.mapping.allow_writes(allowed); }
 
   /// True for what create() made, in the process that made it.
   bool owned() const noexcept;
