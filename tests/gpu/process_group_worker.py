@@ -197,6 +197,36 @@ def memory_that_is_freed(group: Group, device: torch.device) -> None:
             assert torch.equal(kept.cpu(), total(ranks, 700_001, seed)[:1000])
 
 
+def beside_a_capture(group: Group, device: torch.device) -> None:
+    """A program captures a CUDA graph, which forbids all threads to ask for events and to take
+    memory, while operations go on: they end within the capture, and both are whole."""
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    size = 1_500_001
+    tensors = [values((size,), torch.float32, rank, seed).to(device) for seed in range(6)]
+    target = torch.zeros(4, device=device)
+    target += 0  # loads the kernel
+    torch.cuda.synchronize(device)
+    with torch.cuda.stream(torch.cuda.Stream(device)):
+        torch.cuda._sleep(500_000_000)  # the operations begin when the capture has begun
+        works: list[Any] = [dist.all_reduce(one, group=group, async_op=True) for one in tensors]
+        futures = [work.get_future() for work in works]
+    graph = torch.cuda.CUDAGraph()
+    limit = time.monotonic() + 60
+    with torch.cuda.stream(torch.cuda.Stream(device)):
+        graph.capture_begin(capture_error_mode="global")
+        target += 1
+        while not all(future.done() for future in futures) and time.monotonic() < limit:
+            time.sleep(0.001)
+        target += 1
+        graph.capture_end()
+    for seed, (work, tensor) in enumerate(zip(works, tensors, strict=True)):
+        work.wait()
+        assert torch.equal(tensor.cpu(), total(ranks, size, seed)), f"operation {seed}"
+    graph.replay()
+    torch.cuda.synchronize(device)
+    assert target.tolist() == [2, 2, 2, 2]
+
+
 def other_forms(group: Group, device: torch.device) -> None:
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     wide = torch.zeros(700, 800, device=device)
@@ -376,6 +406,8 @@ def main() -> None:
         "several streams": lambda: several_streams(small, device),
         "several streams, by messages": lambda: several_streams(messages, device),
         "memory that is freed": lambda: memory_that_is_freed(small, device),
+        "beside a capture": lambda: beside_a_capture(made("staged", 64 << 10), device),
+        "beside a capture, by messages": lambda: beside_a_capture(messages, device),
         "other forms": lambda: other_forms(group, device),
         "data parallel": lambda: data_parallel(group, device),
         "refusals": lambda: refusals(group, device),

@@ -62,6 +62,22 @@ def late_once(group: Any, rank: int) -> None:
     absent_of_small(group, rank)
 
 
+def far_ahead(_: Any, rank: int) -> None:
+    """Rank 2 is missing in a call whose kind rank 0 has forgotten, so many has it begun since."""
+    group = dist.new_group(backend=gear.mpi.NAME, timeout=timedelta(seconds=60))
+    begun = torch.ones(1)
+    if rank == 2:
+        return
+    if rank == 1:
+        dist.recv(begun, 0)
+    work = dist.broadcast(torch.ones(1), 0, group=group, async_op=True)
+    if rank == 0:
+        for _ in range(1024):
+            dist.all_reduce(torch.ones(1), group=group, async_op=True)
+        dist.send(begun, 1)
+    work.wait(timedelta(seconds=0.5 if rank == 1 else 60))
+
+
 def absent_on_node(group: Any, rank: int) -> None:
     """Rank 1 does not put down its part of what goes by memory of the node."""
     backend_of(group).rehearse(shares_memory=True)
@@ -210,6 +226,7 @@ CASES: dict[str, Callable[[Any, int], None]] = {
         absent_of_barrier,
         nobody_waits,
         late_once,
+        far_ahead,
         absent_on_node,
         no_memory_on_node,
         lost_gpu,

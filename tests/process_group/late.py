@@ -73,6 +73,7 @@ def without_the_other(group: Any) -> dict[str, str]:
         "interrupted backend": interrupted(lambda: backend_alone(60)),
         "memory": raised(lambda: backend_of(group).rehearse(shares_memory=True)),
         "after memory": raised(lambda: dist.barrier(group=group)),
+        "interrupted operation": interrupted(dist.barrier),
     }
     (FOLDER / "alone").touch()
     return said

@@ -46,6 +46,13 @@ def test_rank_that_was_late_once_is_missed_again(said: list[dict[str, str]]) -> 
     assert said[1]["late_once"] == ""
 
 
+def test_rank_far_ahead_is_not_accused_of_another_call(said: list[dict[str, str]]) -> None:
+    for rank in (0, 1):
+        words = "[mpi] rank 2 did not come to broadcast (call 0 of the group) within 0.5 s"
+        assert said[rank]["far_ahead"].startswith(words)
+    assert said[2]["far_ahead"] == ""
+
+
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_rank_killed_in_an_operation_is_named(said: list[dict[str, str]], kind: str) -> None:
     for one in said[:2]:

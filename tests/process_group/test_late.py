@@ -38,7 +38,7 @@ def test_a_late_rank_0_is_waited_for_no_longer_than_asked(
     assert said[1][case].startswith(words)
 
 
-@pytest.mark.parametrize("case", ["environment", "group", "backend"])
+@pytest.mark.parametrize("case", ["environment", "group", "backend", "operation"])
 def test_ctrl_c_ends_a_wait_for_the_others(said: list[dict[str, str]], case: str) -> None:
     assert said[1][f"interrupted {case}"].startswith("KeyboardInterrupt")
 

@@ -12,7 +12,6 @@ namespace {
 struct DriverCalls {
   int (*get_context)(void**) = nullptr;
   int (*set_context)(void*) = nullptr;
-  int (*exchange_capture_mode)(int*) = nullptr;
 };
 
 const DriverCalls& driver() {
@@ -21,15 +20,11 @@ const DriverCalls& driver() {
     if (void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {
       found.get_context = reinterpret_cast<int (*)(void**)>(::dlsym(library, "cuCtxGetCurrent"));
       found.set_context = reinterpret_cast<int (*)(void*)>(::dlsym(library, "cuCtxSetCurrent"));
-      found.exchange_capture_mode =
-          reinterpret_cast<int (*)(int*)>(::dlsym(library, "cuThreadExchangeStreamCaptureMode"));
     }
     return found;
   }();
   return calls;
 }
-
-constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 
 // After these nothing that was put on the GPU runs any more: it failed, or its context is gone.
 bool is_lost(cudaError_t status) {
@@ -135,18 +130,6 @@ int current_device() {
   int device = 0;
   GEAR_CUDA_TRY(cudaGetDevice(&device));
   return device;
-}
-
-BesideCaptures::BesideCaptures() noexcept : previous_(kRelaxed) {
-  if (driver().exchange_capture_mode != nullptr) {
-    static_cast<void>(driver().exchange_capture_mode(&previous_));
-  }
-}
-
-BesideCaptures::~BesideCaptures() {
-  if (driver().exchange_capture_mode != nullptr) {
-    static_cast<void>(driver().exchange_capture_mode(&previous_));
-  }
 }
 
 cudaError_t OnDevice::enter(int device) noexcept {

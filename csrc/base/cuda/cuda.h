@@ -7,6 +7,8 @@
 #include <memory>
 #include <new>
 
+#include "base/gpu/beside_captures.h"
+
 /// What the CUDA sources share (*.cu and *_cuda.cpp; no other file may include this): checked
 /// calls, and owners of what the runtime gives out. Owners are movable, and their destructors never
 /// throw: a GPU that was lost is reported by the next checked call.
@@ -25,23 +27,6 @@ inline void check_cuda(cudaError_t status, const char* call) {
 /// Every call of the runtime stands in one. After a kernel launch:
 /// GEAR_CUDA_TRY(cudaGetLastError()).
 #define GEAR_CUDA_TRY(call) ::gear::base::check_cuda((call), #call)
-
-/// Lets the calling thread do, for its own lifetime, what a capture into a CUDA graph by another
-/// thread forbids all threads: to allocate, to wait, and to ask whether an event has passed.
-/// torch.cuda.graph captures in the mode *global*, in which such a call is answered with
-/// cudaErrorStreamCaptureUnsupported, whatever the work does, and ends the capture (measured on an
-/// H200). GEAR's streams are never part of a capture of others, so nothing of it gets lost.
-class BesideCaptures {
- public:
-  BesideCaptures() noexcept;
-  ~BesideCaptures();
-
-  BesideCaptures(const BesideCaptures&) = delete;
-  BesideCaptures& operator=(const BesideCaptures&) = delete;
-
- private:
-  int previous_;  // CUstreamCaptureMode of the thread
-};
 
 /// Makes `device` current on the calling thread for its own lifetime, beside captures of other
 /// threads; a thread that had no current GPU has none again. Nearly every call of the runtime makes

@@ -44,8 +44,10 @@ class Call {
   int source() const noexcept { return source_; }
 
   Clock::time_point deadline = Clock::time_point::max();
-  /// Called once, by whichever thread sees the end, without a lock: before and after `done` is set.
+  // Each is called once, without a lock, by a thread that carries on calls or follows one.
+  /// Before `done` is set. All operations wait for it: it takes no lock of the host program.
   std::function<void()> on_end;
+  /// After that; it may.
   std::function<void()> on_done;
   std::string failure;  ///< empty: none
   std::atomic<bool> done{false};

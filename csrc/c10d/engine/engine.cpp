@@ -16,6 +16,7 @@ namespace {
 constexpr uint32_t kBusyTurns = 2'000;    // of a waiter: a millisecond or less
 constexpr uint32_t kYieldTurns = 20'000;  // some ten milliseconds
 constexpr uint32_t kThreadTurns = 2'000;  // of the thread, before it sleeps between two looks
+constexpr uint32_t kStandbyTurns = 20;    // of the thread beside waiters, before it must be woken
 constexpr std::chrono::microseconds kShortSleep{50};
 constexpr std::chrono::milliseconds kListenEvery{2};
 
@@ -59,7 +60,9 @@ void Engine::submit(const std::function<std::shared_ptr<Call>()>& make, bool awa
     }
   }
   finish(ended);
-  if (ended.empty() && !awaited) {
+  const bool is_open = ended.empty();
+  Announcer::announce(std::move(ended));
+  if (is_open && !awaited) {
     wake();
   }
 }
@@ -111,6 +114,12 @@ void Engine::listen(Ring& ring, Clock::time_point now) {
 
 bool Engine::drive() {
   Calls ended;
+  const bool moved = carry_on(ended);
+  Announcer::announce(std::move(ended));
+  return moved;
+}
+
+bool Engine::carry_on(Calls& ended) {
   bool moved = false;
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
@@ -139,30 +148,47 @@ void Engine::finish(const Calls& ended) {
   for (const auto& call : ended) {
     if (call->on_end) {
       call->on_end();
+      call->on_end = nullptr;
     }
     call->done.store(true, std::memory_order_release);
-    if (call->on_done) {
-      call->on_done();
-    }
-    call->on_end = nullptr;
-    call->on_done = nullptr;
   }
 }
+
+// A thread that waits, and carries on all calls unless it is away.
+class Engine::Waiting {
+ public:
+  explicit Waiting(Engine& of) : engine_(of) { ++engine_.num_waiting_; }
+  ~Waiting() { leave(); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+  // Does what may wait for a lock of the host program.
+  template <class What>
+  void away(const What& what) {
+    leave();
+    const struct Back {
+      ~Back() { ++engine.num_waiting_; }
+      Engine& engine;
+    } back{engine_};
+    what();
+  }
+
+ private:
+  void leave() {
+    if (--engine_.num_waiting_ == 0 && engine_.num_open_ > 0) {
+      engine_.wake();
+    }
+  }
+
+  Engine& engine_;
+};
 
 void Engine::wait(Call& call, std::optional<double> timeout_s) {
   const auto is_done = [&] { return call.done.load(std::memory_order_acquire); };
   if (is_done()) {
     return;
   }
-  struct Waiting {
-    explicit Waiting(Engine& of) : engine(of) { ++engine.num_waiting_; }
-    ~Waiting() {
-      if (--engine.num_waiting_ == 0 && engine.num_open_ > 0) {
-        engine.wake();  // for the calls that nobody waits for
-      }
-    }
-    Engine& engine;
-  } waiting(*this);
+  Waiting waiting(*this);
   if (timeout_s) {
     const std::lock_guard guard(mutex_);
     call.limit(*timeout_s);
@@ -172,12 +198,17 @@ void Engine::wait(Call& call, std::optional<double> timeout_s) {
   const auto look = [&] {
     const auto now = Clock::now();
     if (now >= next_look) {
-      base::check_interrupt();
+      waiting.away([] { base::check_interrupt(); });
       next_look = now + base::kInterruptEvery;
     }
   };
   for (uint32_t turn = 0; !is_done(); ++turn) {
-    if (drive()) {
+    Calls ended;
+    const bool moved = carry_on(ended);
+    if (!ended.empty()) {
+      waiting.away([&] { Announcer::announce(std::move(ended)); });
+    }
+    if (moved) {
       turn = 0;
       look();
       continue;
@@ -199,7 +230,7 @@ void Engine::wait(Call& call, std::optional<double> timeout_s) {
 
 void Engine::wake() {
   if (started_ && !asleep_) {
-    return;  // it looks at num_open_ between asleep_ and its sleep
+    return;  // it looks at both numbers between asleep_ and its sleep
   }
   {
     const std::lock_guard guard(sleep_mutex_);
@@ -217,14 +248,17 @@ void Engine::wake() {
 }
 
 void Engine::run() {
+  uint32_t standby = 0;
   for (uint32_t turn = 0;; ++turn) {
-    if (num_open_ == 0) {
+    if (num_open_ == 0 || standby == kStandbyTurns) {
       std::unique_lock lock(sleep_mutex_);
       asleep_ = true;
-      awake_.wait(lock, [&] { return wanted_ || stopped_ || num_open_ > 0; });
+      awake_.wait(lock,
+                  [&] { return wanted_ || stopped_ || (num_open_ > 0 && num_waiting_ == 0); });
       asleep_ = false;
       wanted_ = false;
       turn = 0;
+      standby = 0;
     }
     {
       const std::lock_guard guard(sleep_mutex_);
@@ -235,12 +269,20 @@ void Engine::run() {
     if (num_waiting_ > 0) {
       std::this_thread::sleep_for(kShortSleep);
       turn = 0;
-    } else if (drive()) {
+      ++standby;
+      continue;
+    }
+    standby = 0;
+    Calls ended;
+    if (carry_on(ended)) {
       turn = 0;
     } else if (turn < kThreadTurns) {
       ::sched_yield();
     } else {
       std::this_thread::sleep_for(kShortSleep);
+    }
+    if (!ended.empty()) {
+      announcer_.add(std::move(ended));
     }
   }
 }
@@ -256,6 +298,7 @@ void Engine::stop() {
   if (thread) {
     thread->join();
   }
+  announcer_.stop();
 }
 
 }  // namespace gear::c10d

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <vector>
 
+#include "c10d/engine/announcer.h"
 #include "c10d/engine/call.h"
 
 namespace gear::c10d {
@@ -15,6 +15,13 @@ namespace gear::c10d {
 /// Carries on the calls of this process, of all its groups, in any order. Whoever waits for a call
 /// carries on all of them, so that a small operation costs no change of threads; one thread does
 /// where nobody waits. It sleeps while there is nothing to do.
+///
+/// A thread may hold a lock of the host program, as Python's, for seconds, and other ranks need
+/// this one meanwhile: whoever carries on calls never waits for such a lock.
+///
+///     carry on                     may wait for such a lock
+///     waiters that are here        waiters that are away: ask for interrupts, announce ends
+///     the thread, if none is       the announcer: announces ends, for the thread
 class Engine {
  public:
   /// The one of this process. It is never destroyed: threads may be in it at the end.
@@ -32,17 +39,20 @@ class Engine {
   /// base::check_interrupt throws; the call goes on then.
   void wait(Call& call, std::optional<double> timeout_s);
 
-  /// Carries on all calls, unless another thread does; whether anything has moved.
+  /// Carries on all calls, unless another thread does, and announces those that have ended; whether
+  /// anything has moved.
   bool drive();
 
-  /// The thread ends, and open calls stay as they are; for the end of the process.
+  /// Its threads end, and open calls stay as they are; for the end of the process.
   void stop();
 
  private:
-  using Calls = std::vector<std::shared_ptr<Call>>;
+  using Calls = Announcer::Calls;
+  class Waiting;
 
   static Step advance(Call& call, Clock::time_point now);
   void listen(Ring& ring, Clock::time_point now);
+  bool carry_on(Calls& ended);
   static void finish(const Calls& ended);
   void run();
   void wake();
@@ -50,7 +60,7 @@ class Engine {
   std::mutex mutex_;  // of all that follows, and of all MPI objects of calls
   Calls open_;
   std::atomic<size_t> num_open_{0};
-  std::atomic<int> num_waiting_{0};
+  std::atomic<int> num_waiting_{0};  // and not away
 
   std::mutex sleep_mutex_;
   std::condition_variable awake_;
@@ -59,6 +69,7 @@ class Engine {
   std::atomic<bool> started_{false};
   std::atomic<bool> asleep_{false};
   std::optional<std::thread> thread_;
+  Announcer announcer_;
 };
 
 }  // namespace gear::c10d

@@ -111,8 +111,15 @@ Communicator::~Communicator() {
 }
 
 uint64_t Communicator::take_number(Kind kind) {
-  kinds_[next_number_ % kinds_.size()] = kind;
+  kinds_[next_number_ % kKindsKept] = kind;
   return next_number_++;
+}
+
+std::optional<Kind> Communicator::kind_of(uint64_t number) const {
+  if (number >= next_number_ || next_number_ - number > kKindsKept) {
+    return std::nullopt;
+  }
+  return kinds_[number % kKindsKept];
 }
 
 int Communicator::tag_of(uint64_t number, Kind kind) {

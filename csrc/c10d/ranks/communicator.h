@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,8 +52,9 @@ class Communicator {
 
   uint64_t take_number(Kind kind);
   uint64_t calls_begun() const noexcept { return next_number_; }
-  /// Of a call that has begun, if it is among the last 1024.
-  Kind kind_of(uint64_t number) const { return kinds_[number % kinds_.size()]; }
+  /// Of one of the last kKindsKept calls that have begun; of others it is not known.
+  std::optional<Kind> kind_of(uint64_t number) const;
+  static constexpr uint64_t kKindsKept = 1024;
   /// The tag of a call's messages. Calls of other kinds never take them.
   static int tag_of(uint64_t number, Kind kind);
   /// Of the messages in which ranks compare what they give to a call, of whatever kind.
@@ -69,7 +71,7 @@ class Communicator {
   MPI_Comm messages_ = MPI_COMM_NULL;
   int highest_tag_ = 0;
   uint64_t next_number_ = 0;
-  std::array<Kind, 1024> kinds_{};
+  std::array<Kind, kKindsKept> kinds_{};  // of call n at n % kKindsKept
   std::string failure_;
 };
 

@@ -52,17 +52,21 @@ void RollCall::listen() {
     if (status.MPI_TAG == kAskTag) {
       Question question{};
       std::memcpy(&question, said.data(), std::min(said.size(), sizeof question));
-      const Answer answer{question.number, communicator_.calls_begun(),
-                          static_cast<uint8_t>(communicator_.kind_of(question.number))};
-      send_away(&answer, sizeof answer, status.MPI_SOURCE, kAnswerTag);
+      const Answer own = answer(question.number);
+      send_away(&own, sizeof own, status.MPI_SOURCE, kAnswerTag);
       continue;
     }
-    Answer answer{};
-    std::memcpy(&answer, said.data(), std::min(said.size(), sizeof answer));
-    if (asked_ == answer.number) {
-      answers_[static_cast<size_t>(status.MPI_SOURCE)] = answer;
+    Answer theirs{};
+    std::memcpy(&theirs, said.data(), std::min(said.size(), sizeof theirs));
+    if (asked_ == theirs.number) {
+      answers_[static_cast<size_t>(status.MPI_SOURCE)] = theirs;
     }
   }
+}
+
+RollCall::Answer RollCall::answer(uint64_t number) const {
+  const auto kind = communicator_.kind_of(number);
+  return {number, communicator_.calls_begun(), kind ? static_cast<uint8_t>(*kind) : kUnknown};
 }
 
 std::optional<std::string> RollCall::ask(uint64_t number, Kind kind,
@@ -95,11 +99,14 @@ std::string RollCall::verdict(Kind kind, const std::vector<int>& waited_for,
                               double timeout_s) const {
   std::vector<int> absent;
   std::vector<int> elsewhere;
+  std::vector<int> far_ahead;
   std::string_view other_kind;
   for (size_t rank = 0; rank < answers_.size(); ++rank) {
     const auto& answer = answers_[rank];
     if (!answer || answer->begun <= answer->number) {
       absent.push_back(static_cast<int>(rank));
+    } else if (answer->kind == kUnknown) {
+      far_ahead.push_back(static_cast<int>(rank));
     } else if (answer->kind != static_cast<uint8_t>(kind)) {
       elsewhere.push_back(static_cast<int>(rank));
       other_kind = kind_name(static_cast<Kind>(answer->kind));
@@ -116,8 +123,10 @@ std::string RollCall::verdict(Kind kind, const std::vector<int>& waited_for,
                      " s: look at the output of ", absent.size() == 1 ? "that rank" : "these ranks",
                      ", or give init_process_group a longer timeout");
   }
+  const std::string ahead =
+      far_ahead.empty() ? "" : base::cat(" (", ranks_text(far_ahead), " long ago)");
   return base::cat(
-      "[mpi] all ranks are in ", call, ", and what ", ranks_text(waited_for),
+      "[mpi] all ranks have come to ", call, ahead, ", and what ", ranks_text(waited_for),
       " sends has not come within ", timeout_s,
       " s: look whether all ranks give tensors of the same size, and at the network, or "
       "give init_process_group a longer timeout");

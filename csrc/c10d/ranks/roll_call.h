@@ -15,7 +15,8 @@ using Clock = std::chrono::steady_clock;
 /// Finds out who is missing when a collective call takes too long. Over several rounds a rank often
 /// waits for one that is there and waits itself, so whom it waits for says little: it asks all
 /// ranks whether they have begun the call. Those that are in a call of gear_mpi answer at once;
-/// what was found is told to them, and ends their calls with the same words.
+/// what was found is told to them, and ends their calls with the same words. A rank that has begun
+/// the call so long ago that it has forgotten its kind is not missing, and is accused of nothing.
 class RollCall {
  public:
   explicit RollCall(Communicator& communicator) : communicator_(communicator) {}
@@ -43,9 +44,12 @@ class RollCall {
   struct Answer {
     uint64_t number;  // that was asked for
     uint64_t begun;   // calls that the rank has begun
-    uint8_t kind;     // of the call of that number, if it has begun
+    uint8_t kind;     // of the call of that number; kUnknown: not begun, or long past
   };
 
+  static constexpr uint8_t kUnknown = 0xFF;
+
+  Answer answer(uint64_t number) const;
   /// Of `size` bytes, which stay for ever: MPI may read them as long as the process lives.
   void send_away(const void* bytes, size_t size, int peer, int tag) noexcept;
   std::string verdict(Kind kind, const std::vector<int>& waited_for, double timeout_s) const;

@@ -162,6 +162,9 @@ Backend::WorkPointer Backend::run_by_mpi(const Name& name, const Cargo& cargo, c
   } catch (const base::TransportError& error) {
     C10_THROW_ERROR(DistBackendError, error.what());
   }
+  if (!terms.async) {
+    work->synchronize();  // the caller will, but may wait for Python's lock first
+  }
   return work;
 }
 

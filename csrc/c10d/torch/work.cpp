@@ -88,8 +88,6 @@ void Work::settle() {
       failure_ = std::current_exception();
     }
   }
-  tensors_.kept.clear();
-  tensors_.copies.clear();
   if (entry_) {
     entry_->end = Clock::now();
     entry_->number = calls_.empty() ? -1 : calls_.front()->number();
@@ -120,7 +118,10 @@ void Work::complete(c10::ivalue::Future& future) const {
   }
 }
 
+// Tensors that Python has made wait for its lock when they are given up.
 void Work::announce() {
+  tensors_.kept.clear();
+  tensors_.copies.clear();
   finish(failure_);
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {

@@ -7,9 +7,12 @@
 
 #include <optional>
 
+#include "base/gpu/beside_captures.h"
+
 namespace gear::c10d {
 namespace {
 
+using base::BesideCaptures;
 using c10::impl::VirtualGuardImpl;
 
 // torch's own guards leave the thread's device as it was without a context on it; what events do
@@ -17,17 +20,23 @@ using c10::impl::VirtualGuardImpl;
 class EventMark final : public Mark {
  public:
   explicit EventMark(const c10::Stream& stream) : device_(stream.device()) {
+    const BesideCaptures beside;
     const c10::DeviceGuard on_device(device_);
     event_.emplace(device_.type());
     event_->record(stream);
   }
   ~EventMark() override {
+    const BesideCaptures beside;
     const c10::DeviceGuard on_device(device_);
     event_.reset();
   }
-  bool reached() override { return event_->query(); }
+  bool reached() override {
+    const BesideCaptures beside;
+    return event_->query();
+  }
   void hold_caller() override { block(VirtualGuardImpl(device_.type()).getStream(device_)); }
   void block(const c10::Stream& stream) const {
+    const BesideCaptures beside;
     const c10::DeviceGuard on_device(device_);
     event_->block(stream);
   }
@@ -43,6 +52,7 @@ class StreamCopier final : public Copier {
       : device_(device), guard_(device.type()), in_(stream()), out_(stream()) {}
 
   at::Tensor room(int64_t bytes) override {
+    const BesideCaptures beside;
     const c10::DeviceGuard on_device(device_);
     return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
   }
@@ -63,19 +73,25 @@ class StreamCopier final : public Copier {
   std::unique_ptr<Mark> mark_out() override { return std::make_unique<EventMark>(out_); }
 
   void keep(const at::Tensor& tensor) override {
+    const BesideCaptures beside;
     const UnseenGuard unseen;
     at::Tensor(tensor).record_stream(out_);
   }
 
   void after_out(const std::function<void()>& what) override {
+    const BesideCaptures beside;
     const c10::StreamGuard on_stream(out_);
     what();
   }
 
  private:
-  c10::Stream stream() const { return guard_.getStreamFromGlobalPool(device_); }
+  c10::Stream stream() const {
+    const BesideCaptures beside;
+    return guard_.getStreamFromGlobalPool(device_);
+  }
 
   static void copy(const c10::Stream& stream, const at::Tensor& to, const at::Tensor& from) {
+    const BesideCaptures beside;
     const UnseenGuard unseen;
     const c10::StreamGuard on_stream(stream);
     to.copy_(from, /*non_blocking=*/true);

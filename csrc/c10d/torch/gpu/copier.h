@@ -27,7 +27,8 @@ class Mark {
 
 /// Copies of one operation between the memory of a GPU and of the host. They run beside the caller,
 /// those from the GPU in the order in which they are asked for, and those to it likewise. Not
-/// thread safe; any thread may call.
+/// thread safe; any thread may call, also while another captures a CUDA graph, which nothing of it
+/// ends.
 class Copier {
  public:
   Copier() = default;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/errors.h"
+#include "base/gpu/beside_captures.h"
 
 namespace gear::c10d {
 namespace {
@@ -71,6 +72,7 @@ PageLock::PageLock(std::byte* data, uint64_t bytes) : data_(data) {
       by.forget_error == nullptr) {
     refuse(bytes, "torch has loaded neither libcudart nor libamdhip64");
   }
+  const base::BesideCaptures beside;
   if (const int code = by.lock(data, bytes, kPortable); code != 0) {
     static_cast<void>(by.forget_error());  // else torch finds it at its next call
     refuse(bytes, by.words(code));
@@ -78,6 +80,9 @@ PageLock::PageLock(std::byte* data, uint64_t bytes) : data_(data) {
 }
 
 // At the end of the process the runtime may be gone: it refuses then, and nothing is lost.
-PageLock::~PageLock() { static_cast<void>(runtime().unlock(data_)); }
+PageLock::~PageLock() {
+  const base::BesideCaptures beside;
+  static_cast<void>(runtime().unlock(data_));
+}
 
 }  // namespace gear::c10d

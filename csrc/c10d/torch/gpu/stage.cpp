@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/gpu/beside_captures.h"
+
 namespace gear::c10d {
 namespace {
 
@@ -167,6 +169,7 @@ void Stage::finish(const std::vector<std::pair<at::Tensor, at::Tensor>>& copies)
   if (any) {
     end_ = copier_->mark_out();
   }
+  const base::BesideCaptures beside;  // page-locked memory is marked where copies use it
   buffers_.clear();
 }
 
