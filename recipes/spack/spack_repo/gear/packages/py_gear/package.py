@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="e7ca12c525fb9f6a42d387f8e9b74f89d0d3f74715550a96503210b0a1b21690")
+    version("0.1.0", sha256="236af4c5f40788ddf6db0202271999250d4d4778d37098367527fc8b9c48a1df")
 
     variant("c10d", default=False, description="gear_mpi: torch.distributed over MPI")
     variant("deepspeed", default=False, description="DeepSpeed beside it")
