@@ -1,12 +1,11 @@
 #include <doctest/doctest.h>
 
-#include <atomic>
-#include <thread>
 #include <vector>
 
 #include "base/errors.h"
 #include "base/numbers/philox.h"
 #include "device_memory.h"
+#include "held_stream.h"
 #include "index_view.h"
 #include "select/cuda/device_sampler.h"
 #include "select/sampler.h"
@@ -18,6 +17,7 @@ using gear::store::Index;
 using gear::store::kNone;
 using gear::store::Unit;
 using gear::tests::from_device;
+using gear::tests::HeldStream;
 
 namespace {
 
@@ -382,18 +382,10 @@ TEST_CASE("that all weights were 0 is said once of what was launched before they
   update(0);
   sampler.launch(sampler.advance(kItems), out);
   mirror.stream().synchronize();
-  std::atomic<bool> let_go{false};
-  GEAR_CUDA_TRY(cudaLaunchHostFunc(
-      mirror.stream(),
-      [](void* held) {
-        while (!static_cast<std::atomic<bool>*>(held)->load(std::memory_order_acquire)) {
-          std::this_thread::yield();
-        }
-      },
-      &let_go));
+  HeldStream held(mirror.stream());
   sampler.launch(kItems, out);  // ahead, and still under way when the first is known
   CHECK_THROWS_AS(sampler.advance(kItems), base::InvalidArgument);
-  let_go.store(true, std::memory_order_release);
+  held.let_go();
   update(1);
   mirror.stream().synchronize();
   sampler.launch(sampler.advance(kItems), out);

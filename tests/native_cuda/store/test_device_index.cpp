@@ -8,6 +8,7 @@
 #include "../native/described_rows.h"
 #include "../native/mirrored_history.h"
 #include "device_memory.h"
+#include "held_stream.h"
 #include "index_view.h"
 #include "memory/region.h"
 #include "store/mirror/cuda/device_index.h"
@@ -15,6 +16,7 @@
 using namespace gear;
 using namespace gear::store;
 using gear::tests::from_device;
+using gear::tests::HeldStream;
 using gear::tests::kMirroredAlpha;
 using gear::tests::MirroredHistory;
 using gear::tests::MirroredSteps;
@@ -198,20 +200,12 @@ TEST_CASE("a caller's stream that is a whole ring ahead of the mirror's overwrit
   const base::Stream consumer(0);
   const auto device_ids = to_device(std::span<const int64_t>(ids));
   const auto device_priorities = to_device(std::span<const float>(priorities));
-  std::atomic<bool> let_go{false};
-  GEAR_CUDA_TRY(cudaLaunchHostFunc(
-      mirror.stream(),
-      [](void* held) {
-        while (!static_cast<std::atomic<bool>*>(held)->load(std::memory_order_acquire)) {
-          std::this_thread::yield();
-        }
-      },
-      &let_go));
+  HeldStream held(mirror.stream());
   for (uint64_t first = 0; first < kSteps; first += kCall) {
     mirror.update(device_ids.get() + first, device_priorities.get() + first, kCall, true,
                   reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(consumer)));
   }
-  let_go.store(true, std::memory_order_release);
+  held.let_go();
   mirror.settle();
   mirror.raise_failed_update();
   uint64_t wrong = 0;
@@ -382,15 +376,7 @@ TEST_CASE("rows of many flushes find room while the GPU is busy, until the ring 
   constexpr uint64_t kMiB = 1 << 20;
   const auto region = memory::make_region(memory::Tier::kDevice, 2 * kMiB, {"", "", 0});
   const auto sink = make_row_sink(*region, 2 * kMiB);
-  std::atomic<bool> let_go{false};
-  GEAR_CUDA_TRY(cudaLaunchHostFunc(
-      sink->stream(),
-      [](void* held) {
-        while (!static_cast<std::atomic<bool>*>(held)->load(std::memory_order_acquire)) {
-          std::this_thread::yield();
-        }
-      },
-      &let_go));
+  HeldStream held(sink->stream());
   std::vector<std::byte> source(kMiB);
   for (size_t i = 0; i < source.size(); ++i) {
     source[i] = static_cast<std::byte>(i * 31 + 7);
@@ -407,7 +393,7 @@ TEST_CASE("rows of many flushes find room while the GPU is busy, until the ring 
     sink->flush();
   }
   CHECK(written >= 16 * kMiB);
-  let_go.store(true, std::memory_order_release);
+  held.let_go();
   sink->wait();
   CHECK(sink->has_room(kMiB + RowSink::kCallBytes));
   std::vector<std::byte> got(2 * kMiB);
@@ -422,15 +408,7 @@ TEST_CASE("who waits for rows on their way to the GPU holds no lock") {
   options.device = 0;
   const auto shard = std::make_shared<Shard>(testing::schema(), options);
   const base::Stream& stream = shard->pages().row_sink()->stream();
-  std::atomic<bool> let_go{false};
-  GEAR_CUDA_TRY(cudaLaunchHostFunc(
-      stream,
-      [](void* held) {
-        while (!static_cast<std::atomic<bool>*>(held)->load(std::memory_order_acquire)) {
-          std::this_thread::yield();
-        }
-      },
-      &let_go));
+  HeldStream held(stream);
   Writer writer(shard);
   testing::append(writer, 1, 0, 3);
   {
@@ -444,7 +422,7 @@ TEST_CASE("who waits for rows on their way to the GPU holds no lock") {
   });
   testing::append(writer, 1, 3, 1);  // takes the lock
   CHECK(!arrived);
-  let_go.store(true, std::memory_order_release);
+  held.let_go();
   waiting.join();
   CHECK(arrived);
   testing::Row row(0, 0);
