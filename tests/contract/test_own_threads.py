@@ -121,13 +121,16 @@ def test_threads_are_made_in_one_place() -> None:
     for source in CORE.rglob("*"):
         if source.suffix in {".cpp", ".cu", ".h", ".cuh"} and made.search(source.read_text()):
             found.add(source.relative_to(CORE).as_posix())
-    engine = "c10d/engine/engine"
+    engine, announcer = "c10d/engine/engine", "c10d/engine/announcer"
     assert found == {
         "base/threads/own_thread.h",
         "base/threads/own_thread.cpp",
         f"{engine}.h",
         f"{engine}.cpp",
+        f"{announcer}.h",
+        f"{announcer}.cpp",
         "c10d/ranks/communicator.cpp",
         "c10d/torch/gpu/rehearsal.cpp",  # of tests
     }
-    assert "SignalsBlocked" in (CORE / f"{engine}.cpp").read_text()
+    for maker in (engine, announcer):
+        assert "SignalsBlocked" in (CORE / f"{maker}.cpp").read_text()
