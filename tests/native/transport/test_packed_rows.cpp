@@ -134,10 +134,10 @@ TEST_CASE("packed rows: ranks that grow at batches of their own connect once") {
         }
       }
     }));
-    for (const Counting::Counts& one : counts) {
-      if (ranks[0]) {  // all of them are here
-        CHECK(one.connected == 1);
-        CHECK(one.renewed == 2);
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      if (ranks[rank]) {  // on this machine
+        CHECK(counts[rank].connected == 1);
+        CHECK(counts[rank].renewed == 2);
       }
     }
   }
