@@ -23,6 +23,7 @@
 #include "group/global_draw.h"
 #include "select/group/group_sampler.h"
 #include "store/writing/writer.h"
+#include "transport/forwarding.h"
 #include "transport/loopback.h"
 
 using namespace gear;
@@ -141,34 +142,31 @@ Times time_alone(const Law& law, uint32_t ranks, uint64_t batch_size) {
 }
 
 // Counts what a rank receives.
-class Counted final : public transport::Transport {
+class Counted final : public transport::Forwarding {
  public:
-  explicit Counted(std::unique_ptr<transport::Transport> inner) : inner_(std::move(inner)) {}
+  explicit Counted(std::unique_ptr<transport::Transport> inner)
+      : Forwarding(*inner), owned_(std::move(inner)) {}
 
-  std::string_view name() const noexcept override { return inner_->name(); }
-  uint32_t rank() const noexcept override { return inner_->rank(); }
-  uint32_t size() const noexcept override { return inner_->size(); }
-  double timeout_s() const noexcept override { return inner_->timeout_s(); }
   void allgather(transport::ConstBytes mine, transport::Bytes all) override {
-    inner_->allgather(mine, all);
+    inner_.allgather(mine, all);
     bytes += all.size() - mine.size();
     ++messages;
   }
-  void alltoallv(std::span<const transport::ConstBytes> to,
-                 std::span<const transport::Bytes> from) override {
-    inner_->alltoallv(to, from);
-    for (uint32_t r = 0; r < from.size(); ++r) {
-      bytes += r == rank() ? 0 : from[r].size();
+  std::span<const transport::ConstBytes> exchange(std::span<const transport::ConstBytes> to,
+                                                  std::span<const uint64_t> sizes) override {
+    const std::span<const transport::ConstBytes> arrived = inner_.exchange(to, sizes);
+    for (uint32_t r = 0; r < arrived.size(); ++r) {
+      bytes += r == rank() ? 0 : arrived[r].size();
     }
     ++messages;
+    return arrived;
   }
-  std::unique_ptr<transport::Transport> duplicate() override { return inner_->duplicate(); }
 
   uint64_t bytes = 0;
   uint64_t messages = 0;
 
  private:
-  std::unique_ptr<transport::Transport> inner_;
+  std::unique_ptr<transport::Transport> owned_;
 };
 
 struct Received {

@@ -247,18 +247,19 @@ class Transport:
         """
         The bytes of all ranks, by rank; of one size on all. Collective.
         """
-    def alltoallv(
-        self,
-        to: collections.abc.Sequence[bytes],
-        from_bytes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
-    ) -> list[bytes]:
-        """
-        Sends to[r] to rank r; returns what every rank sent here, from_bytes[r] from rank r.
-        Collective.
-        """
     def duplicate(self) -> Transport:
         """
         Another transport between the same ranks, for another thread. Collective.
+        """
+    def exchange(
+        self,
+        to: collections.abc.Sequence[bytes],
+        sizes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None,
+    ) -> list[bytes]:
+        """
+        Sends to[r] to rank r; returns what every rank sent here, by rank. sizes: how many
+        bytes come, by rank: other ones are an error, and where none come no message is sent.
+        All ranks know them, or none does. Collective.
         """
     @property
     def name(self) -> str: ...
@@ -443,7 +444,7 @@ def group_transport(
     timeout_s: typing.SupportsFloat | typing.SupportsIndex,
 ) -> Transport:
     """
-    A transport over channel.allgather(mine, all), .alltoallv(to, from_), .duplicate().
+    A transport over channel.allgather(mine, all), .exchange_bytes(to, sizes), .duplicate().
     """
 
 def inspect(path: str) -> dict: ...

@@ -138,6 +138,7 @@ void GlobalDraw::write_parcels(DrawnBatch& out) {
   for (uint32_t c = 0; c < ranks; ++c) {
     Parcel& parcel = out.parcels[c];
     const bool told = told_[size_t{c} * ranks + rank] != 0;
+    parcel.items = which_[c].size();
     parcel.rows = writer_.write(shard_.index(), draw_.own, which_[c], places_[c], told,
                                 parcel.bytes, parcel.plan);
   }
@@ -169,10 +170,9 @@ void check_same_loader(const deliver::LoaderOptions& options, Locality locality,
     text += value;
     text.push_back('\0');
   }
-  constexpr uint64_t kMostText = 64 << 20;  // of a loader's options
   const std::vector<char> bytes(text.begin(), text.end());
-  const auto all = transport::alltoallv(
-      control, std::vector<std::vector<char>>(control.size(), bytes), kMostText);
+  const auto all =
+      transport::exchange_lists(control, std::vector<std::vector<char>>(control.size(), bytes));
   for (uint32_t r = 1; r < all.size(); ++r) {
     const char* first = all[0].data();
     const char* other = all[r].data();

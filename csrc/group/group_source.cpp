@@ -26,8 +26,7 @@ struct GroupSource::Share : deliver::Job {
   uint64_t number = 0;
   DrawnBatch drawn;
   std::unique_ptr<BatchAssembly> assembly;
-  std::vector<std::vector<std::byte>> received;  // parcels, by owner
-  std::vector<uint32_t> readers;                 // ranks that read this one's pages
+  std::vector<uint32_t> readers;  // ranks that read this one's pages
   State state = State::kReady;
 };
 
@@ -113,7 +112,6 @@ std::unique_ptr<deliver::Job> GroupSource::make_job() {
   }
   auto job = std::make_unique<Share>();
   job->assembly = std::make_unique<BatchAssembly>(*facts_.layout, shard_.layout(), mapped);
-  job->received.resize(peers_->size());
   return job;
 }
 
@@ -213,18 +211,18 @@ void GroupSource::prepare(Share& job) {
   const uint32_t ranks = peers_->size();
   const uint32_t rank = peers_->rank();
   for (uint32_t c = 0; c < ranks; ++c) {
-    if (c != rank && access_.reads(c, rank) && !job.drawn.parcels[c].bytes.empty()) {
+    if (c != rank && access_.reads(c, rank) && job.drawn.parcels[c].items > 0) {
       job.readers.push_back(c);
     }
   }
   shard_.pages().wait();  // peers read them without this GPU's stream
-  exchange_parcels(*data_, job.drawn, job.received);
+  const auto received = exchange_parcels(*data_, job.drawn);
   mover_->begin(job.batch);
   job.batch.layout = facts_.layout;
   job.batch.path = facts_.path;
   job.assembly->begin(job.batch, job.drawn.items);
   for (uint32_t o = 0; o < ranks; ++o) {
-    job.assembly->add(o, job.received[o]);
+    job.assembly->add(o, received[o]);
   }
   job.assembly->finish();
   select::set_importance(job.drawn.beta, job.drawn.least,
@@ -232,7 +230,7 @@ void GroupSource::prepare(Share& job) {
                          {job.batch.at<float>(facts_.layout->weights), job.drawn.items});
   for (uint32_t c = 0; c < ranks; ++c) {
     const Parcel& parcel = job.drawn.parcels[c];
-    if (c == rank || access_.by_run() || access_.reads(c, rank) || parcel.bytes.empty()) {
+    if (c == rank || access_.by_run() || access_.reads(c, rank) || parcel.items == 0) {
       continue;
     }
     mover_->pack(c, parcel.plan, parcel.rows);

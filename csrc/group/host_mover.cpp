@@ -11,7 +11,6 @@
 namespace gear::group {
 namespace {
 
-using transport::Bytes;
 using transport::ConstBytes;
 
 class HostMover final : public GroupMover {
@@ -20,8 +19,7 @@ class HostMover final : public GroupMover {
       : parts_(std::move(parts)),
         stage_(std::move(stage)),
         pool_(base::ThreadPool::shared()),
-        sent_(parts_.peers.size()),
-        received_(parts_.peers.size()) {
+        sent_(parts_.peers.size()) {
     if (parts_.reader) {
       remote_ = std::make_unique<RemoteRows>(*parts_.layout, parts_.pages, *parts_.reader);
     } else if (parts_.in_arena) {
@@ -99,29 +97,18 @@ class HostMover final : public GroupMover {
     for (uint32_t r = 0; r < parts_.peers.size(); ++r) {
       bytes[r] = assembly.packed(r).bytes;
     }
-    const std::span<const ConstBytes> arrived = arena_ ? arena_->fetch(bytes) : exchange(bytes);
+    const std::vector<ConstBytes> to(sent_.begin(), sent_.end());
+    const std::span<const ConstBytes> arrived =
+        arena_ ? arena_->fetch(bytes) : parts_.data.exchange(to, bytes);
     for (uint32_t r = 0; r < parts_.peers.size(); ++r) {
       if (!arrived[r].empty()) {
         gather::unpack_cpu(arrived[r].data(), assembly.packed(r), parts_.pages, assembly.plan(r),
                            batch, pool_);
       }
     }
-  }
-
-  // What the owners send, bytes[o] each.
-  std::span<const ConstBytes> exchange(std::span<const uint64_t> bytes) {
-    const std::vector<ConstBytes> to(sent_.begin(), sent_.end());
-    std::vector<Bytes> arriving;
-    for (uint32_t r = 0; r < bytes.size(); ++r) {
-      received_[r].resize(bytes[r]);
-      arriving.emplace_back(received_[r]);
-    }
-    parts_.data.alltoallv(to, arriving);
     for (std::vector<std::byte>& one : sent_) {
       one.clear();
     }
-    arrived_.assign(arriving.begin(), arriving.end());
-    return arrived_;
   }
 
   MoverParts parts_;
@@ -130,9 +117,7 @@ class HostMover final : public GroupMover {
   std::unique_ptr<deliver::Stage> stage_;
   base::ThreadPool& pool_;
   std::shared_ptr<deliver::HostBlockPool> blocks_;
-  std::vector<std::vector<std::byte>> sent_;      // by consumer, until exchanged
-  std::vector<std::vector<std::byte>> received_;  // by owner
-  std::vector<ConstBytes> arrived_;               // likewise
+  std::vector<std::vector<std::byte>> sent_;  // by consumer, until exchanged
 };
 
 }  // namespace

@@ -317,7 +317,7 @@ void Peers::exchange_updates(transport::Transport& control) {
   } catch (...) {
     error = std::current_exception();
   }
-  const auto arrived = transport::alltoallv(control, sent, uint64_t{1} << 32);
+  const auto arrived = transport::exchange_lists(control, sent);
   for (uint32_t r = 0; r < size(); ++r) {
     apply(r, arrived[r]);
   }

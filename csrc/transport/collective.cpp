@@ -39,17 +39,17 @@ void check_allgather(uint32_t size, ConstBytes mine, Bytes all) {
   }
 }
 
-void check_alltoallv(uint32_t rank, uint32_t size, std::span<const ConstBytes> to,
-                     std::span<const Bytes> from) {
-  if (to.size() != size || from.size() != size) {
+void check_exchange(uint32_t rank, uint32_t size, std::span<const ConstBytes> to,
+                    std::span<const uint64_t> sizes) {
+  if (to.size() != size || (!sizes.empty() && sizes.size() != size)) {
     throw base::InvalidArgument(
-        base::cat("[transport] alltoallv with ", to.size(), " entries to send and ", from.size(),
-                  " to receive: give one of each for each of ", size, " ranks"));
+        base::cat("[transport] exchange with ", to.size(), " entries to send and ", sizes.size(),
+                  " sizes: give an entry for each of ", size, " ranks, and as many sizes or none"));
   }
-  if (to[rank].size() != from[rank].size()) {
-    throw base::InvalidArgument(base::cat("[transport] alltoallv: rank ", rank, " sends itself ",
-                                          to[rank].size(), " bytes and expects ", from[rank].size(),
-                                          ": give entries of one size"));
+  if (!is_expected(sizes, rank, to[rank].size())) {
+    throw base::InvalidArgument(base::cat("[transport] exchange: rank ", rank, " sends itself ",
+                                          to[rank].size(), " bytes and expects ", sizes[rank],
+                                          ": give the size of its entry"));
   }
 }
 
@@ -69,8 +69,8 @@ std::string_view call_name(Call call) {
       return "the start of the transport";
     case Call::kAllgather:
       return "allgather";
-    case Call::kAlltoallv:
-      return "alltoallv";
+    case Call::kExchange:
+      return "exchange";
     case Call::kDuplicate:
       return "duplicate";
     case Call::kGaveUp:

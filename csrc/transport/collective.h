@@ -18,8 +18,13 @@ void check_membership(uint32_t rank, uint32_t size, double timeout_s);
 /// The arguments of one rank's call; whether those of other ranks fit is for the transport to find
 /// out. Throw InvalidArgument.
 void check_allgather(uint32_t size, ConstBytes mine, Bytes all);
-void check_alltoallv(uint32_t rank, uint32_t size, std::span<const ConstBytes> to,
-                     std::span<const Bytes> from);
+void check_exchange(uint32_t rank, uint32_t size, std::span<const ConstBytes> to,
+                    std::span<const uint64_t> sizes);
+
+/// Whether `bytes` may come from rank r where `sizes` are expected.
+inline bool is_expected(std::span<const uint64_t> sizes, uint32_t r, uint64_t bytes) {
+  return sizes.empty() || bytes == sizes[r];
+}
 
 /// "rank 2", "ranks 0, 2 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more".
 std::string ranks_text(std::span<const uint32_t> ranks);
@@ -28,7 +33,7 @@ std::string ranks_text(std::span<const uint32_t> ranks);
 enum class Call : uint32_t {
   kStart = 0,
   kAllgather = 1,
-  kAlltoallv = 2,
+  kExchange = 2,
   kDuplicate = 3,
   kGaveUp = 4,  ///< no call: the rank makes no more
 };

@@ -30,7 +30,8 @@ class DeviceTransport {
 
   virtual std::string_view name() const noexcept = 0;  ///< "nccl"
 
-  /// As Transport::alltoallv, enqueued on `stream` (a cudaStream_t) of this rank's GPU. Returns at
+  /// to[r] goes to rank r, from[r] is filled with what rank r sends here: as many bytes as r's
+  /// entry for this rank has. Enqueued on `stream` (a cudaStream_t) of this rank's GPU. Returns at
   /// once; empty ranges are not sent. The entry of the own rank is ignored.
   virtual void alltoallv(std::span<const DeviceRange> to, std::span<const DeviceRange> from,
                          uintptr_t stream) = 0;

@@ -11,6 +11,7 @@
 
 #include "base/errors.h"
 #include "transport/collective.h"
+#include "transport/forwarding.h"
 #include "transport/one_sided/agreement.h"
 #include "transport/one_sided/remote_memory.h"
 #include "transport/typed.h"
@@ -37,22 +38,13 @@ std::vector<std::byte> pool_of(uint32_t rank) {
 }
 
 // The messages of a transport, with less time for reads.
-class Impatient final : public Transport {
+class Impatient final : public Forwarding {
  public:
-  Impatient(Transport& messages, double timeout_s) : messages_(messages), timeout_s_(timeout_s) {}
+  Impatient(Transport& messages, double timeout_s) : Forwarding(messages), timeout_s_(timeout_s) {}
 
-  std::string_view name() const noexcept override { return messages_.name(); }
-  uint32_t rank() const noexcept override { return messages_.rank(); }
-  uint32_t size() const noexcept override { return messages_.size(); }
   double timeout_s() const noexcept override { return timeout_s_; }
-  void allgather(ConstBytes mine, Bytes all) override { messages_.allgather(mine, all); }
-  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
-    messages_.alltoallv(to, from);
-  }
-  std::unique_ptr<Transport> duplicate() override { return messages_.duplicate(); }
 
  private:
-  Transport& messages_;
   double timeout_s_;
 };
 
@@ -67,7 +59,7 @@ class Rows {
 class PackedRows final : public Rows {
  public:
   PackedRows(Transport& transport, std::span<const uint32_t> sources, ConstBytes pool)
-      : transport_(transport), sources_(sources), pool_(pool), packed_(kBytes), landed_(kBytes) {}
+      : transport_(transport), sources_(sources), pool_(pool), packed_(kBytes) {}
 
   ConstBytes get(uint64_t row_bytes) override {
     for (uint64_t row = 0; row < kBytes / row_bytes; ++row) {
@@ -75,13 +67,13 @@ class PackedRows final : public Rows {
                   row_bytes);
     }
     std::vector<ConstBytes> to(transport_.size());
-    std::vector<Bytes> from(transport_.size());
+    std::vector<uint64_t> sizes(transport_.size());
     for (uint32_t r = 0; r < to.size(); ++r) {
       to[r] = sources_[r] == transport_.rank() ? ConstBytes(packed_) : ConstBytes();
     }
-    from[sources_[transport_.rank()]] = landed_;
-    transport_.alltoallv(to, from);
-    return landed_;
+    const uint32_t source = sources_[transport_.rank()];
+    sizes[source] = kBytes;
+    return transport_.exchange(to, sizes)[source];
   }
 
  private:
@@ -89,7 +81,6 @@ class PackedRows final : public Rows {
   std::span<const uint32_t> sources_;
   ConstBytes pool_;
   std::vector<std::byte> packed_;
-  std::vector<std::byte> landed_;
 };
 
 class ReadRows final : public Rows {

@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
 #include "transport/collective.h"
+#include "transport/inbox.h"
 
 namespace gear::transport {
 namespace {
@@ -189,6 +190,7 @@ class Loopback final : public Transport, private Failure::Listener {
   Loopback(std::shared_ptr<Meeting> meeting, uint32_t rank, std::shared_ptr<Failure> failure)
       : meeting_(std::move(meeting)),
         rank_(rank),
+        inbox_(meeting_->size()),
         failure_(std::move(failure)),
         hearing_(failure_, *this) {}
   ~Loopback() override { meeting_->leave(rank_); }
@@ -216,18 +218,24 @@ class Loopback final : public Transport, private Failure::Listener {
     });
   }
 
-  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
-    check_alltoallv(rank_, size(), to, from);
-    run({"alltoallv", {}, to, nullptr}, [&](const std::vector<Part>& parts) {
+  using Transport::exchange;
+  std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
+                                       std::span<const uint64_t> sizes) override {
+    check_exchange(rank_, size(), to, sizes);
+    inbox_.begin(sizes);
+    run({"exchange", {}, to, nullptr}, [&](const std::vector<Part>& parts) {
       for (uint32_t r = 0; r < size(); ++r) {
         const ConstBytes sent = parts[r].to[rank_];
-        if (sent.size() != from[r].size()) {
-          return other_size_text(r, sent.size(), rank_, from[r].size(), "alltoallv");
+        if (!is_expected(sizes, r, sent.size())) {
+          return other_size_text(r, sent.size(), rank_, sizes[r], "exchange");
         }
-        copy(sent, from[r]);
+        if (r != rank_) {
+          inbox_.add(r, sent.data(), sent.size());
+        }
       }
       return std::string();
     });
+    return inbox_.all(rank_, to[rank_]);
   }
 
   std::unique_ptr<Transport> duplicate() override {
@@ -262,6 +270,7 @@ class Loopback final : public Transport, private Failure::Listener {
 
   std::shared_ptr<Meeting> meeting_;
   uint32_t rank_;
+  Inbox inbox_;
   std::shared_ptr<Failure> failure_;
   Failure::Hearing hearing_;
 };

@@ -41,10 +41,16 @@ class Transport {
   /// on every rank.
   virtual void allgather(ConstBytes mine, Bytes all) = 0;
 
-  /// to[r] goes to rank r, from[r] is filled with what rank r sends here: as many bytes as r's
-  /// entry for this rank has, which both know. Entries may be empty; that of the own rank is
-  /// copied.
-  virtual void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) = 0;
+  /// to[r] goes to rank r; returns what every rank sent here, by rank. That of the own rank is
+  /// to[rank()] itself; the rest lies in memory of the transport, at multiples of 16, and stays as
+  /// it is until the next exchange.
+  ///
+  /// sizes: how many bytes come, by rank: other ones are an error, and where none come no message
+  /// is sent. All ranks know them, or none does.
+  virtual std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
+                                               std::span<const uint64_t> sizes) = 0;
+  /// The same where nobody knows what comes: every rank sends one message to each.
+  std::span<const ConstBytes> exchange(std::span<const ConstBytes> to) { return exchange(to, {}); }
 
   /// Another transport between the same ranks, whose calls have no order with this one's: for
   /// another thread.

@@ -16,15 +16,6 @@ ConstBytes bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-/// What another rank says that it sends, before memory is taken for it. Throws TransportError.
-inline void check_announced(uint32_t rank, uint64_t count, uint64_t most) {
-  if (count > most) {
-    throw base::TransportError(base::cat("[transport] rank ", rank, " announces ", count,
-                                         " values, and at most ", most, " can come: ranks of one ",
-                                         "group must run the same build"));
-  }
-}
-
 /// What every rank gave, by rank. Collective.
 template <class T>
 std::vector<T> allgather(Transport& transport, const T& mine) {
@@ -41,50 +32,56 @@ void gather(Transport& transport, std::span<const T> mine, std::span<const uint6
     transport.allgather(std::as_bytes(mine), std::as_writable_bytes(all));
     return;
   }
-  const std::vector<ConstBytes> to(transport.size(), std::as_bytes(mine));
-  std::vector<Bytes> from;
+  std::vector<uint64_t> sizes;
+  sizes.reserve(counts.size());
   for (const uint64_t count : counts) {
-    from.push_back(std::as_writable_bytes(all.first(count)));
-    all = all.subspan(count);
+    sizes.push_back(count * sizeof(T));
   }
-  transport.alltoallv(to, from);
+  const std::vector<ConstBytes> to(transport.size(), std::as_bytes(mine));
+  auto next = std::as_writable_bytes(all).begin();
+  for (const ConstBytes one : transport.exchange(to, sizes)) {
+    next = std::ranges::copy(one, next).out;
+  }
 }
 
 /// mine[r] goes to rank r; what every rank sent here, by rank. Collective.
 template <class T>
 std::vector<T> alltoall(Transport& transport, const std::vector<T>& mine) {
-  std::vector<T> arrived(transport.size());
   std::vector<ConstBytes> to;
-  std::vector<Bytes> from;
-  for (uint32_t r = 0; r < transport.size(); ++r) {
-    to.push_back(bytes_of(mine[r]));
-    from.push_back(std::as_writable_bytes(std::span(&arrived[r], 1)));
+  to.reserve(mine.size());
+  for (const T& one : mine) {
+    to.push_back(bytes_of(one));
   }
-  transport.alltoallv(to, from);
+  std::vector<T> arrived(transport.size());
+  const std::vector<uint64_t> sizes(transport.size(), sizeof(T));
+  auto next = std::as_writable_bytes(std::span(arrived)).begin();
+  for (const ConstBytes one : transport.exchange(to, sizes)) {
+    next = std::ranges::copy(one, next).out;
+  }
   return arrived;
 }
 
-/// The same of as many values for every rank as there are. Collective: the numbers first. Throws
-/// TransportError where a rank announces more than `most`.
+/// The same of as many values for every rank as there are. Collective. Throws TransportError where
+/// a rank sends a part of a value.
 template <class T>
-std::vector<std::vector<T>> alltoallv(Transport& transport, const std::vector<std::vector<T>>& mine,
-                                      uint64_t most) {
-  std::vector<uint64_t> counts;
-  counts.reserve(mine.size());
-  for (const auto& one : mine) {
-    counts.push_back(one.size());
-  }
-  const std::vector<uint64_t> arriving = alltoall(transport, counts);
-  std::vector<std::vector<T>> arrived(transport.size());
+std::vector<std::vector<T>> exchange_lists(Transport& transport,
+                                           const std::vector<std::vector<T>>& mine) {
   std::vector<ConstBytes> to;
-  std::vector<Bytes> from;
-  for (uint32_t r = 0; r < transport.size(); ++r) {
-    check_announced(r, arriving[r], most);
-    arrived[r].resize(arriving[r]);
-    to.push_back(std::as_bytes(std::span(mine[r])));
-    from.push_back(std::as_writable_bytes(std::span(arrived[r])));
+  to.reserve(mine.size());
+  for (const auto& one : mine) {
+    to.push_back(std::as_bytes(std::span(one)));
   }
-  transport.alltoallv(to, from);
+  std::vector<std::vector<T>> arrived(transport.size());
+  const std::span<const ConstBytes> all = transport.exchange(to);
+  for (uint32_t r = 0; r < all.size(); ++r) {
+    if (all[r].size() % sizeof(T) != 0) {
+      throw base::TransportError(base::cat("[transport] rank ", r, " sends ", all[r].size(),
+                                           " bytes, which are no values of ", sizeof(T),
+                                           ": ranks of one group must run the same build"));
+    }
+    arrived[r].resize(all[r].size() / sizeof(T));
+    std::ranges::copy(all[r], std::as_writable_bytes(std::span(arrived[r])).begin());
+  }
   return arrived;
 }
 

@@ -200,16 +200,13 @@ class SharedLoader(InProcess, Iterator[SharedBatch]):
         return SharedBatch(_tensors_of(batch, own), own)
 
     def _deliver(self, channel: Channel, messages: Sequence[bytearray]) -> None:
-        nothing = [memoryview(bytearray())] * self._group.size
-        for parts in ([LENGTH.pack(len(message)) for message in messages], messages):
-            to = [memoryview(part) for part in parts]
-            to[self._owner] = nothing[self._owner]
-            channel.alltoallv(to, nothing)
+        to = [memoryview(message) for message in messages]
+        to[self._owner] = memoryview(b"")
+        channel.exchange_bytes(to)
 
     def _receive(self, channel: Channel) -> SharedBatch:
-        length = self._take(channel, LENGTH.size)
-        message = self._take(channel, LENGTH.unpack(length)[0])
-        header, tensors = _open_message(message)
+        came = channel.exchange_bytes([memoryview(b"")] * self._group.size)
+        header, tensors = _open_message(came[self._owner])
         if header.get("end"):
             raise StopIteration
         if "error" in header:
@@ -217,14 +214,6 @@ class SharedLoader(InProcess, Iterator[SharedBatch]):
                 f"[transport] {self._group.members[self._owner]} made no batch: {header['error']}"
             )
         return SharedBatch(tensors, [name for kind, name in tensors if kind == "data"])
-
-    def _take(self, channel: Channel, num_bytes: int) -> bytearray:
-        taken = bytearray(num_bytes)
-        nothing = [memoryview(bytearray())] * self._group.size
-        from_ = list(nothing)
-        from_[self._owner] = memoryview(taken)
-        channel.alltoallv(nothing, from_)
-        return taken
 
 
 def _described(error: Exception) -> str:
@@ -265,9 +254,9 @@ def _message(header: dict[str, Any], tensors: Mapping[Key, Any]) -> bytearray:
     return message
 
 
-def _open_message(message: bytearray) -> tuple[dict[str, Any], dict[Key, Any]]:
+def _open_message(message: memoryview) -> tuple[dict[str, Any], dict[Key, Any]]:
     (length,) = LENGTH.unpack_from(message)
-    header = json.loads(message[LENGTH.size : LENGTH.size + length])
+    header = json.loads(bytes(message[LENGTH.size : LENGTH.size + length]))
     begin = _begin(length)
     tensors: dict[Key, Any] = {}
     for kind, name, framework, dtype, shape, start, num_bytes in header["tensors"]:

@@ -35,11 +35,16 @@ def talk() -> dict[str, Any]:
     group.barrier()
     places = [group.nodes, group.node, group.num_nodes, group.local_rank, group.local_size]
     channel = group.channel()
-    received = memoryview(bytearray(group.size))
-    channel.alltoallv(
-        [memoryview(bytes([10 * group.rank + peer])) for peer in range(group.size)],
-        [received[peer : peer + 1] for peer in range(group.size)],
-    )
+    sent = [memoryview(bytes([10 * group.rank + peer])) for peer in range(group.size)]
+    received = b"".join(channel.exchange_bytes(sent, [1] * group.size))
+    # Of which one alone is longer than what tells how long they are, or none.
+    for length in (9000, 0):
+        own = b"x" * (length if group.rank == group.size - 1 else group.rank)
+        came = channel.exchange_bytes(
+            [memoryview(own if peer == 0 else b"") for peer in range(group.size)]
+        )
+        lengths = [length if peer == group.size - 1 else peer for peer in range(group.size)]
+        assert [len(one) for one in came] == [n if group.rank == 0 else 0 for n in lengths]
     missing = group.missing(10.0)
     group.close()
     with gear.Group.from_env() as again:
@@ -103,9 +108,8 @@ def carry() -> dict[str, Any]:
     transport = group.transport()
     twin = transport.duplicate()
     all = [t.allgather(b"%d" % (group.rank + n)).decode() for n, t in enumerate((transport, twin))]
-    parts = transport.alltoallv(
-        [b"x" * (group.rank * group.size + peer) for peer in range(group.size)],
-        [peer * group.size + group.rank for peer in range(group.size)],
+    parts = transport.exchange(
+        [b"x" * (group.rank * group.size + peer) for peer in range(group.size)]
     )
     return {
         "place": [group.rank],
@@ -141,11 +145,9 @@ def chosen() -> dict[str, Any]:
             self.count()
             all[:] = self.transport.allgather(bytes(mine))
 
-        def alltoallv(self, to: list[memoryview], from_: list[memoryview]) -> None:
+        def exchange_bytes(self, to: list[memoryview], sizes: list[int] | None) -> list[bytes]:
             self.count()
-            sent, lengths = [bytes(one) for one in to], [one.nbytes for one in from_]
-            for room, came in zip(from_, self.transport.alltoallv(sent, lengths), strict=True):
-                room[:] = came
+            return self.transport.exchange([bytes(one) for one in to], sizes)
 
     made = []
 

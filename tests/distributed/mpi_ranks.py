@@ -26,12 +26,10 @@ def content(sender: int, receiver: int, size: int) -> bytes:
 
 def exchange(transport, size_of) -> None:
     rank, size = transport.rank, transport.size
-    received = transport.alltoallv(
-        [content(rank, r, size_of(rank, r)) for r in range(size)],
-        [size_of(r, rank) for r in range(size)],
-    )
-    for r, data in enumerate(received):
-        assert data == content(r, rank, size_of(r, rank)), f"from rank {r}"
+    sent = [content(rank, r, size_of(rank, r)) for r in range(size)]
+    for sizes in ([size_of(r, rank) for r in range(size)], None):
+        for r, data in enumerate(transport.exchange(sent, sizes)):
+            assert data == content(r, rank, size_of(r, rank)), f"from rank {r}"
 
 
 def gather(transport, value: int, size: int) -> None:
@@ -101,7 +99,7 @@ def a_late_rank_is_named() -> None:
 def other_calls_are_refused() -> None:
     transport = _core.mpi_transport(WORLD, 1.0)
     entries = [b"y" * 8] * transport.size, [8] * transport.size
-    call = transport.allgather if transport.rank == 0 else transport.alltoallv
+    call = transport.allgather if transport.rank == 0 else transport.exchange
     with pytest.raises(TransportError, match=r"is in a|did not take part"):
         call(*((b"x" * 8,) if transport.rank == 0 else entries))
 
@@ -114,7 +112,7 @@ def other_sizes_are_refused() -> None:
 
 def gather_after(transport, to: list[bytes], from_bytes: list[int]) -> None:
     """What is short has been sent, whoever takes it: its sender hears of a failure in the next."""
-    transport.alltoallv(to, from_bytes)
+    transport.exchange(to, from_bytes)
     gather_on(transport)
 
 
@@ -165,15 +163,15 @@ def what_comes_late_touches_nothing() -> None:
     mine = bytearray()
     if other.rank == 0:
         until_stopped(peer)
-        with pytest.raises(TransportError, match="rank 1 did not take part in alltoallv within"):
-            transport.alltoallv([b"", b""], [0, LATE])
+        with pytest.raises(TransportError, match="rank 1 did not take part in exchange within"):
+            transport.exchange([b"", b""], [0, LATE])
         mine = bytearray(LATE)
         os.kill(peer, signal.SIGCONT)
     else:
         signal.signal(signal.SIGALRM, stop_myself)
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         with contextlib.suppress(TransportError):  # if it hears that in time
-            transport.alltoallv([b"\xee" * LATE, b""], [0, 0])
+            transport.exchange([b"\xee" * LATE, b""], [0, 0])
     for _ in range(200):
         other.allgather(b"b")
     assert mine.count(0xEE) == 0
@@ -193,11 +191,9 @@ def what_comes_late_by_mpi4py_touches_nothing() -> None:
     if other.rank == 0:
         until_stopped(peer)
         subprocess.Popen(["sh", "-c", f"sleep 30; kill -CONT {peer}"])  # else nobody would
-        room = memoryview(bytearray(LATE))
         with pytest.raises(TransportError, match="rank 1 did not take part within 1 s"):
-            channel.alltoallv(nothing, [memoryview(b""), room], 1.0)
+            channel.exchange_bytes(nothing, [0, LATE], 1.0)
         assert state_of(peer) == "T"
-        del room
         mine = bytearray(LATE)
         os.kill(peer, signal.SIGCONT)
     else:
@@ -213,7 +209,7 @@ def what_comes_late_by_mpi4py_touches_nothing() -> None:
 
         mpi.time.sleep = stop_once
         with contextlib.suppress(TransportError):
-            channel.alltoallv([memoryview(b"\xee" * LATE), memoryview(b"")], nothing)
+            channel.exchange_bytes([memoryview(b"\xee" * LATE), memoryview(b"")], [0, 0])
     for _ in range(200):
         other.allgather(b"b")
     assert mine.count(0xEE) == 0
@@ -221,7 +217,7 @@ def what_comes_late_by_mpi4py_touches_nothing() -> None:
 
 def send_after(transport) -> None:
     transport.allgather(b"x")
-    transport.alltoallv([b"", b"x" * 2**20], [0, 0])
+    transport.exchange([b"", b"x" * 2**20], [0, 0])
 
 
 def who_only_sends_hears_of_failures() -> None:

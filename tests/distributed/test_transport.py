@@ -35,10 +35,8 @@ class Channel:
     def allgather(self, mine, all):
         all[:] = self.transport.allgather(bytes(mine))
 
-    def alltoallv(self, to, from_):
-        received = self.transport.alltoallv([bytes(t) for t in to], [len(f) for f in from_])
-        for target, data in zip(from_, received, strict=True):
-            target[:] = data
+    def exchange_bytes(self, to, sizes):
+        return self.transport.exchange([bytes(entry) for entry in to], sizes)
 
     def duplicate(self):
         return Channel(self.transport.duplicate())
@@ -92,8 +90,9 @@ def test_bytes_reach_all_ranks(make, size):
         assert transport.allgather(b"") == b""
         for scale in (0, 1, 100_000):
             sent = [bytes([own + 1]) * (scale * r) for r in range(size)]
-            received = transport.alltoallv(sent, [scale * own] * size)
-            assert received == [bytes([s + 1]) * (scale * own) for s in range(size)]
+            for sizes in (None, [scale * own] * size):
+                received = transport.exchange(sent, sizes)
+                assert received == [bytes([s + 1]) * (scale * own) for s in range(size)]
         twin = transport.duplicate()
         assert (twin.rank, twin.size, twin.name) == (own, size, transport.name)
         return twin.allgather(bytes([own])), transport.allgather(bytes([own + 1]))
@@ -115,10 +114,13 @@ def test_a_missing_rank_is_named_by_the_class_of_gear(make):
 
 def test_arguments_are_checked(make):
     (transport,) = make(1)
-    with pytest.raises(ValueError, match="one of each for each of 1 ranks"):
-        transport.alltoallv([b"", b""], [0])
+    for to, sizes in [([b"", b""], [0]), ([b""], [0, 0]), ([], None)]:
+        with pytest.raises(ValueError, match="give an entry for each of 1 ranks"):
+            transport.exchange(to, sizes)
+    with pytest.raises(ValueError, match="exchange with no sizes: give one for each of 1 ranks"):
+        transport.exchange([b""], [])
     with pytest.raises(ValueError, match="sends itself 3 bytes and expects 4"):
-        transport.alltoallv([b"abc"], [4])
+        transport.exchange([b"abc"], [4])
     with pytest.raises(ValueError, match="a time-out of 0 s: more than 0"):
         make(1, 0.0)
 
@@ -128,12 +130,30 @@ def test_a_rank_out_of_range_is_refused():
         _core.group_transport(None, 2, 2, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("came", "words"),
+    [
+        ([b"x"], "returned 1 entries of 2 ranks"),
+        ([b"", b"xy"], "rank 1 gives 2 bytes, rank 0 expects 1 of it"),
+        ([b"", 7], "exchange by the group failed: TypeError"),
+    ],
+)
+def test_what_a_channel_returns_is_looked_at(came, words):
+    class Odd:
+        def exchange_bytes(self, to, sizes):
+            return came
+
+    transport = _core.group_transport(Odd(), 0, 2, 1.0)
+    with pytest.raises(TransportError, match=words):
+        transport.exchange([b"", b""], [0, 1])
+
+
 def test_what_a_channel_raises_becomes_a_transport_error():
     class Broken:
         def allgather(self, mine, all):
             raise ConnectionResetError("peer 4 closed the connection")
 
-        def alltoallv(self, to, from_):
+        def exchange_bytes(self, to, sizes):
             raise TransportError("[transport] rank 1 has ended")
 
     transport = _core.group_transport(Broken(), 0, 1, 1.0)
@@ -143,7 +163,7 @@ def test_what_a_channel_raises_becomes_a_transport_error():
     ):
         transport.allgather(b"x")
     with pytest.raises(TransportError, match=r"^\[transport\] rank 1 has ended$"):
-        transport.alltoallv([b""], [0])
+        transport.exchange([b""], [0])
     with pytest.raises(TransportError, match="duplicate by the group failed: AttributeError"):
         transport.duplicate()
 

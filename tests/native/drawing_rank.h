@@ -10,6 +10,7 @@
 #include "described_rows.h"
 #include "group/global_draw.h"
 #include "ranks.h"
+#include "transport/forwarding.h"
 
 /// A rank that draws with others, whose exchanges can be watched.
 namespace gear::testing {
@@ -19,31 +20,23 @@ inline constexpr uint64_t kPages = 12;
 inline constexpr uint64_t kPageSteps = 4;  // of options_of()
 
 /// Runs `during`, with what all gave, in every exchange of offers, or in those of counts.
-class Watched final : public transport::Transport {
+class Watched final : public transport::Forwarding {
  public:
-  explicit Watched(std::unique_ptr<transport::Transport> inner) : inner_(std::move(inner)) {}
+  explicit Watched(std::unique_ptr<transport::Transport> inner)
+      : Forwarding(*inner), owned_(std::move(inner)) {}
 
-  std::string_view name() const noexcept override { return inner_->name(); }
-  uint32_t rank() const noexcept override { return inner_->rank(); }
-  uint32_t size() const noexcept override { return inner_->size(); }
-  double timeout_s() const noexcept override { return inner_->timeout_s(); }
   void allgather(transport::ConstBytes mine, transport::Bytes all) override {
-    inner_->allgather(mine, all);
+    inner_.allgather(mine, all);
     if (during && (mine.size() == sizeof(uint64_t)) == counts) {
       during(all);
     }
   }
-  void alltoallv(std::span<const transport::ConstBytes> to,
-                 std::span<const transport::Bytes> from) override {
-    inner_->alltoallv(to, from);
-  }
-  std::unique_ptr<transport::Transport> duplicate() override { return inner_->duplicate(); }
 
   std::function<void(transport::ConstBytes)> during;
   bool counts = false;
 
  private:
-  std::unique_ptr<transport::Transport> inner_;
+  std::unique_ptr<transport::Transport> owned_;
 };
 
 struct Law {

@@ -123,7 +123,7 @@ class PlainReads {
 class Ways {
  public:
   Ways(Transport& messages, Transport& verbs)
-      : messages_(messages), arena_(verbs), memory_(verbs.expose(pool_)), landed_(kPoolBytes) {
+      : messages_(messages), arena_(verbs), memory_(verbs.expose(pool_)), packed_(kPoolBytes) {
     reader_ = memory_->connect(verbs);
   }
 
@@ -148,17 +148,15 @@ class Ways {
 
   ConstBytes receive(uint64_t batch, uint64_t row_bytes) {
     const uint64_t bytes = rows_of_a_batch(row_bytes) * row_bytes;
-    const Bytes rows = Bytes(landed_).first(bytes);
     std::array<ConstBytes, 2> to;
-    std::array<Bytes, 2> from;
+    std::array<uint64_t, 2> sizes{};
     if (messages_.rank() == 1) {
-      pack(batch, row_bytes, rows.data());
-      to[0] = rows;
+      pack(batch, row_bytes, packed_.data());
+      to[0] = ConstBytes(packed_).first(bytes);
     } else {
-      from[1] = rows;
+      sizes[1] = bytes;
     }
-    messages_.alltoallv(to, from);
-    return rows;
+    return messages_.exchange(to, sizes)[1];
   }
 
  private:
@@ -173,7 +171,7 @@ class Ways {
   gear::group::ParcelArena arena_;
   std::unique_ptr<RemoteMemory> memory_;
   std::unique_ptr<RemoteReader> reader_;
-  std::vector<std::byte> landed_;
+  std::vector<std::byte> packed_;
 };
 
 double median(std::array<double, kTurns> values) {

@@ -17,6 +17,7 @@
 
 #include "base/errors.h"
 #include "transport/collective.h"
+#include "transport/inbox.h"
 #include "transport/loopback.h"
 
 namespace gear::testing {
@@ -69,6 +70,17 @@ struct Member {
 // How long the entries of a call are.
 using Lengths = std::vector<uint64_t>;
 
+void put_all(const Connection& to, std::span<const uint64_t> lengths) {
+  put(to, static_cast<uint32_t>(lengths.size()));
+  to.send(std::as_bytes(lengths));
+}
+
+Lengths get_all(const Connection& from) {
+  Lengths lengths(get<uint32_t>(from));
+  from.receive(std::as_writable_bytes(std::span(lengths)));
+  return lengths;
+}
+
 template <class Entries>
 Lengths lengths_of(const Entries& entries) {
   Lengths lengths;
@@ -86,12 +98,13 @@ std::vector<std::vector<std::byte>> room_for(const Lengths& lengths) {
   return room;
 }
 
-// Of a rank in the second machine. A call is: which, the lengths of what is sent and of what is to
-// come, and the former; the answer, the words of an error or none, and the latter.
+// Of a rank in the second machine. A call is: which, the lengths of what is sent, the sizes of what
+// comes where they are known, and what is sent; the answer, the words of an error or none, the
+// lengths of what came, and that.
 class FarRank final : public Transport {
  public:
   FarRank(Connection connection, const Member& member)
-      : connection_(std::move(connection)), member_(member) {}
+      : connection_(std::move(connection)), member_(member), inbox_(member.size) {}
 
   std::string_view name() const noexcept override { return "two machines"; }
   uint32_t rank() const noexcept override { return member_.rank; }
@@ -100,11 +113,20 @@ class FarRank final : public Transport {
 
   void allgather(ConstBytes mine, Bytes all) override {
     transport::check_allgather(size(), mine, all);
-    call(Call::kAllgather, {&mine, 1}, {&all, 1});
+    const uint64_t bytes = all.size();
+    const Lengths came = call(Call::kAllgather, {&mine, 1}, {&bytes, 1});
+    connection_.receive(all.first(came.at(0)));
   }
-  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
-    transport::check_alltoallv(rank(), size(), to, from);
-    call(Call::kAlltoallv, to, from);
+  std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
+                                       std::span<const uint64_t> sizes) override {
+    transport::check_exchange(rank(), size(), to, sizes);
+    const Lengths came = call(Call::kExchange, to, sizes);
+    inbox_.begin(came);
+    for (uint32_t r = 0; r < came.size(); ++r) {
+      inbox_.add(r, came[r]);
+      connection_.receive({inbox_.place(r, 0), came[r]});
+    }
+    return inbox_.all(rank(), to[rank()]);
   }
   std::unique_ptr<Transport> duplicate() override {
     call(Call::kDuplicate, {}, {});
@@ -112,13 +134,11 @@ class FarRank final : public Transport {
   }
 
  private:
-  void call(Call call, std::span<const ConstBytes> to, std::span<const Bytes> from) {
+  // Returns how long the entries are that come now.
+  Lengths call(Call call, std::span<const ConstBytes> to, std::span<const uint64_t> sizes) {
     put(connection_, call);
-    put(connection_, static_cast<uint32_t>(to.size()));  // as many as from
-    const Lengths sent = lengths_of(to);
-    const Lengths coming = lengths_of(from);
-    connection_.send(std::as_bytes(std::span(sent)));
-    connection_.send(std::as_bytes(std::span(coming)));
+    put_all(connection_, lengths_of(to));
+    put_all(connection_, sizes);
     for (const ConstBytes entry : to) {
       connection_.send(entry);
     }
@@ -127,13 +147,12 @@ class FarRank final : public Transport {
     if (!error.empty()) {
       throw base::TransportError(error);
     }
-    for (const Bytes entry : from) {
-      connection_.receive(entry);
-    }
+    return get_all(connection_);
   }
 
   Connection connection_;
   Member member_;
+  transport::Inbox inbox_;
 };
 
 // Makes the calls of a rank of the second machine until that goes.
@@ -152,12 +171,10 @@ void serve_in_background(Connection far, std::unique_ptr<Transport> rank) {
 void serve(const Connection& far, const std::shared_ptr<Transport>& rank) {
   for (;;) {
     const auto call = get<Call>(far);
-    Lengths sent(get<uint32_t>(far));
-    Lengths coming(sent.size());
-    far.receive(std::as_writable_bytes(std::span(sent)));
-    far.receive(std::as_writable_bytes(std::span(coming)));
-    auto to = room_for(sent);
-    auto from = room_for(coming);
+    auto to = room_for(get_all(far));
+    const Lengths sizes = get_all(far);
+    std::vector<std::byte> all;
+    std::vector<ConstBytes> from;
     for (std::vector<std::byte>& entry : to) {
       far.receive(entry);
     }
@@ -165,10 +182,12 @@ void serve(const Connection& far, const std::shared_ptr<Transport>& rank) {
     std::string error;
     try {
       if (call == Call::kAllgather) {
-        rank->allgather(to.at(0), from.at(0));
-      } else if (call == Call::kAlltoallv) {
-        rank->alltoallv(std::vector<ConstBytes>(to.begin(), to.end()),
-                        std::vector<Bytes>(from.begin(), from.end()));
+        all.resize(sizes.at(0));
+        rank->allgather(to.at(0), all);
+        from = {all};
+      } else if (call == Call::kExchange) {
+        const auto came = rank->exchange(std::vector<ConstBytes>(to.begin(), to.end()), sizes);
+        from.assign(came.begin(), came.end());
       } else {
         second = rank->duplicate();
       }
@@ -180,7 +199,8 @@ void serve(const Connection& far, const std::shared_ptr<Transport>& rank) {
     if (!error.empty()) {
       continue;
     }
-    for (const std::vector<std::byte>& entry : from) {
+    put_all(far, lengths_of(from));
+    for (const ConstBytes entry : from) {
       far.send(entry);
     }
     if (second) {

@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "transport/collective.h"
@@ -27,11 +28,21 @@ py::memoryview view(ConstBytes bytes) {
       static_cast<py::ssize_t>(bytes.size()));
 }
 
-template <class Range>
-py::list views(std::span<const Range> ranges) {
+py::list views(std::span<const ConstBytes> ranges) {
   py::list list;
-  for (const Range& range : ranges) {
+  for (const ConstBytes range : ranges) {
     list.append(view(range));
+  }
+  return list;
+}
+
+py::object in_python(std::span<const uint64_t> sizes) {
+  if (sizes.empty()) {
+    return py::none();
+  }
+  py::list list;
+  for (const uint64_t size : sizes) {
+    list.append(size);
   }
   return list;
 }
@@ -54,13 +65,16 @@ py::list views(std::span<const Range> ranges) {
 class GroupTransport final : public transport::Transport {
  public:
   GroupTransport(py::object channel, uint32_t rank, uint32_t size, double timeout_s)
-      : channel_(std::move(channel)), rank_(rank), size_(size), timeout_s_(timeout_s) {}
+      : channel_(std::move(channel)), rank_(rank), size_(size), timeout_s_(timeout_s), all_(size) {}
 
   ~GroupTransport() override {
     if (may_take_gil()) {
       const py::gil_scoped_acquire acquire;
+      arrived_.clear();
       channel_ = py::object();
     } else {
+      // Nobody may give them back any more.
+      static_cast<void>(new std::vector(std::move(arrived_)));
       channel_.release();
     }
   }
@@ -81,9 +95,30 @@ class GroupTransport final : public transport::Transport {
     call("allgather", [&] { channel_.attr("allgather")(view(mine), view(all)); });
   }
 
-  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
-    transport::check_alltoallv(rank_, size_, to, from);
-    call("alltoallv", [&] { channel_.attr("alltoallv")(views(to), views(from)); });
+  using Transport::exchange;
+  std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
+                                       std::span<const uint64_t> sizes) override {
+    transport::check_exchange(rank_, size_, to, sizes);
+    call("exchange", [&] {
+      arrived_.clear();
+      for (const py::handle one : channel_.attr("exchange_bytes")(views(to), in_python(sizes))) {
+        arrived_.push_back(py::reinterpret_borrow<py::buffer>(one).request());
+      }
+    });
+    if (arrived_.size() != size_) {
+      throw base::TransportError(base::cat("[transport] exchange by the group returned ",
+                                           arrived_.size(), " entries of ", size_, " ranks"));
+    }
+    for (uint32_t r = 0; r < size_; ++r) {
+      const auto bytes = static_cast<uint64_t>(arrived_[r].size * arrived_[r].itemsize);
+      all_[r] = {static_cast<const std::byte*>(arrived_[r].ptr), bytes};
+      if (r != rank_ && !transport::is_expected(sizes, r, bytes)) {
+        throw base::TransportError(
+            transport::other_size_text(r, bytes, rank_, sizes[r], "exchange"));
+      }
+    }
+    all_[rank_] = to[rank_];
+    return all_;
   }
 
   std::unique_ptr<transport::Transport> duplicate() override {
@@ -114,6 +149,8 @@ class GroupTransport final : public transport::Transport {
   uint32_t rank_;
   uint32_t size_;
   double timeout_s_;
+  std::vector<py::buffer_info> arrived_;  // of the last exchange
+  std::vector<ConstBytes> all_;
 };
 
 }  // namespace

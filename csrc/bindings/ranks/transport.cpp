@@ -60,22 +60,24 @@ py::bytes allgather(Transport& self, const py::bytes& mine) {
   return all.object;
 }
 
-std::vector<py::bytes> alltoallv(Transport& self, const std::vector<py::bytes>& to,
-                                 const std::vector<size_t>& from_bytes) {
+std::vector<py::bytes> exchange(Transport& self, const std::vector<py::bytes>& to,
+                                const std::optional<std::vector<uint64_t>>& sizes) {
   std::vector<ConstBytes> sent;
   for (const py::bytes& entry : to) {
     sent.push_back(bytes_of(entry));
   }
-  std::vector<py::bytes> received;
-  std::vector<Bytes> from;
-  for (const size_t size : from_bytes) {
-    Filled entry(size);
-    received.push_back(std::move(entry.object));
-    from.push_back(entry.bytes);
+  if (sizes && sizes->empty()) {
+    throw base::InvalidArgument(base::cat("[transport] exchange with no sizes: give one for each ",
+                                          "of ", self.size(), " ranks, or None"));
   }
+  std::span<const ConstBytes> arrived;
   {
     const py::gil_scoped_release release;
-    self.alltoallv(sent, from);
+    arrived = sizes ? self.exchange(sent, *sizes) : self.exchange(sent);
+  }
+  std::vector<py::bytes> received;
+  for (const ConstBytes one : arrived) {
+    received.emplace_back(reinterpret_cast<const char*>(one.data()), one.size());
   }
   return received;
 }
@@ -161,9 +163,10 @@ void register_transport(py::module_& module) {
       .def_property_readonly("timeout_s", &Transport::timeout_s)
       .def("allgather", &allgather, py::arg("mine"),
            "The bytes of all ranks, by rank; of one size on all. Collective.")
-      .def("alltoallv", &alltoallv, py::arg("to"), py::arg("from_bytes"),
-           "Sends to[r] to rank r; returns what every rank sent here, from_bytes[r] from rank r.\n"
-           "Collective.")
+      .def("exchange", &exchange, py::arg("to"), py::arg("sizes") = py::none(),
+           "Sends to[r] to rank r; returns what every rank sent here, by rank. sizes: how many\n"
+           "bytes come, by rank: other ones are an error, and where none come no message is sent.\n"
+           "All ranks know them, or none does. Collective.")
       .def(
           "duplicate", [](Transport& self) { return SharedTransport(self.duplicate()); },
           py::call_guard<py::gil_scoped_release>(),
@@ -216,9 +219,10 @@ void register_transport(py::module_& module) {
       py::call_guard<py::gil_scoped_release>(),
       "Bytes a second of rank sources[r]'s rows that come to rank r: the slowest rank's, the same\n"
       "on all. Collective.");
-  module.def("group_transport", &group_transport, py::arg("channel"), py::arg("rank"),
-             py::arg("size"), py::arg("timeout_s"),
-             "A transport over channel.allgather(mine, all), .alltoallv(to, from_), .duplicate().");
+  module.def(
+      "group_transport", &group_transport, py::arg("channel"), py::arg("rank"), py::arg("size"),
+      py::arg("timeout_s"),
+      "A transport over channel.allgather(mine, all), .exchange_bytes(to, sizes), .duplicate().");
 }
 
 }  // namespace gear::bindings

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/errors.h"
@@ -214,37 +216,38 @@ class DeviceMover final : public GroupMover {
   }
 
   void receive(uint64_t number, const BatchAssembly& assembly, Job& job) {
+    std::vector<uint64_t> sizes;
     uint64_t bytes = 0;
     for (uint32_t o = 0; o < parts_.peers.size(); ++o) {
-      bytes += assembly.packed(o).bytes;
+      sizes.push_back(assembly.packed(o).bytes);
+      bytes += sizes[o];
     }
-    std::byte* const in = job.receive.get(bytes);
+    std::byte* in = job.receive.get(bytes);
     if (nccl_) {
-      std::vector<transport::DeviceRange> to(parts_.peers.size());
-      std::vector<transport::DeviceRange> from(parts_.peers.size());
-      lay_out(job, assembly, in, to, from);
+      const auto to = sent<transport::DeviceRange>(job);
+      std::vector<transport::DeviceRange> from;
+      for (const uint64_t size : sizes) {
+        from.push_back({std::exchange(in, in + size), size});
+      }
       reads_[number % reads_.size()].make_wait(messages_);
       nccl_->alltoallv(to, from, reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(messages_)));
     } else {
-      std::vector<transport::ConstBytes> to(parts_.peers.size());
-      std::vector<transport::Bytes> from(parts_.peers.size());
-      lay_out(job, assembly, in, to, from);
       wait_read(number);
-      parts_.data.alltoallv(to, from);
+      const auto to = sent<transport::ConstBytes>(job);
+      for (const transport::ConstBytes one : parts_.data.exchange(to, sizes)) {
+        in = std::ranges::copy(one, in).out;
+      }
     }
   }
 
-  // Where the packed rows of every rank are, and where those from every rank go.
-  template <class To, class From>
-  static void lay_out(const Job& job, const BatchAssembly& assembly, std::byte* in,
-                      std::vector<To>& to, std::vector<From>& from) {
+  // Where the packed rows for every rank are.
+  template <class Range>
+  std::vector<Range> sent(const Job& job) const {
+    std::vector<Range> to(parts_.peers.size());
     for (const Packed& packed : job.packed) {
       to[packed.consumer] = {job.send.data() + packed.begin, packed.rows.bytes};
     }
-    for (uint32_t o = 0; o < from.size(); ++o) {
-      from[o] = {in, assembly.packed(o).bytes};
-      in += assembly.packed(o).bytes;
-    }
+    return to;
   }
 
   // The batch may be delivered when `stream` comes here.

@@ -91,9 +91,6 @@ void BatchAssembly::begin(plan::Batch& batch, uint64_t items) {
 void BatchAssembly::add(uint32_t owner, std::span<const std::byte> bytes) {
   Opened& parcel = parcels_[owner];
   GEAR_CHECK(parcel.parts.items == 0);
-  if (bytes.empty()) {
-    return;
-  }
   open(parcel, bytes);
   pool_.parallel_for(parcel.parts.size(), [&](size_t p) {
     put_items(parcel, p);
@@ -121,6 +118,10 @@ void BatchAssembly::open(Opened& parcel, std::span<const std::byte> bytes) {
   parcel.expect(items <= batch_->items - num_filled_, "it has more items than the batch");
   parcel.expect(header.mapped == (mapped ? 1U : 0U), "its rows are not where they were to be");
   parcel.expect(header.part_items > 0, "its parts are empty");
+  if (items == 0) {
+    parcel.expect(parcel.left.empty(), "bytes follow its end");
+    return;
+  }
   const ParcelParts parts{items, header.part_items};
   parcel.ids = parcel.take<int64_t>(items);
   parcel.probabilities = parcel.take<float>(items);
@@ -139,7 +140,7 @@ void BatchAssembly::open(Opened& parcel, std::span<const std::byte> bytes) {
   }
   parcel.expect(parcel.left.empty(), "bytes follow its end");
   parcel.expect(ascend(parcel.places), "its places do not ascend");
-  parcel.expect(items == 0 || parcel.places.back() < batch_->items, "an item has no place");
+  parcel.expect(parcel.places.back() < batch_->items, "an item has no place");
   parcel.parts = parts;
 }
 

@@ -24,7 +24,7 @@ struct ParcelHeader {
   uint32_t items;
   uint32_t mapped;      ///< 0 or 1
   uint32_t part_items;  ///< of the ParcelParts
-  uint32_t zero;
+  float least;          ///< DrawnBatch::least of the rank that sends it
 };
 
 /// Of one item: so many steps, from row `place` of its window on.

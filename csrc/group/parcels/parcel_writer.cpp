@@ -1,13 +1,13 @@
 #include "group/parcels/parcel_writer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/errors.h"
 #include "base/threads/prefetch.h"
 #include "group/parcels/parcel_format.h"
 #include "plan/window_runs.h"
-#include "transport/typed.h"
 
 namespace gear::group {
 namespace {
@@ -127,7 +127,9 @@ plan::PackedRows ParcelWriter::write(const store::Index& index, const select::Se
   rows.reset();
   const uint64_t count = which.size();
   if (count == 0) {
-    bytes.clear();
+    bytes.resize(sizeof(ParcelHeader));
+    std::byte* begin = bytes.data();
+    *take<ParcelHeader>(begin, 1) = {0, mapped, part_items_, 0};
     return {};
   }
   bytes.resize(mapped ? most_bytes(count) : front_bytes(count));
@@ -187,33 +189,28 @@ uint64_t ParcelWriter::most_bytes(uint64_t items) const {
   return bytes;
 }
 
-void exchange_parcels(transport::Transport& data, DrawnBatch& batch,
-                      std::vector<std::vector<std::byte>>& received) {
-  struct Header {
-    uint64_t bytes;
-    float least;
-    uint32_t zero;
-  };
-  std::vector<Header> headers;
-  headers.reserve(batch.parcels.size());
-  for (const Parcel& one : batch.parcels) {
-    headers.push_back({one.bytes.size(), batch.least, 0});
+std::span<const transport::ConstBytes> exchange_parcels(transport::Transport& data,
+                                                        DrawnBatch& batch) {
+  std::vector<transport::ConstBytes> to;
+  to.reserve(batch.parcels.size());
+  for (Parcel& one : batch.parcels) {
+    reinterpret_cast<ParcelHeader*>(one.bytes.data())->least = batch.least;
+    to.emplace_back(one.bytes);
   }
-  headers = transport::alltoall(data, headers);
-  std::vector<transport::ConstBytes> to(headers.size());
-  std::vector<transport::Bytes> from(headers.size());
-  for (uint32_t r = 0; r < headers.size(); ++r) {
-    batch.least = std::min(batch.least, headers[r].least);
-    if (r == data.rank()) {
-      continue;
+  const std::span<const transport::ConstBytes> received = data.exchange(to);
+  for (uint32_t r = 0; r < received.size(); ++r) {
+    const uint64_t bytes = received[r].size();
+    if (bytes < sizeof(ParcelHeader) || bytes > batch.most_bytes) {
+      throw base::TransportError(base::cat(
+          "[loader] the parcel of rank ", r, " has ", bytes, " bytes: ", sizeof(ParcelHeader),
+          " to ", batch.most_bytes, " are possible, and ranks of one group must run the same ",
+          "build with the same loader"));
     }
-    transport::check_announced(r, headers[r].bytes, batch.most_bytes);
-    received[r].resize(headers[r].bytes);
-    to[r] = batch.parcels[r].bytes;
-    from[r] = received[r];
+    ParcelHeader header;
+    std::memcpy(&header, received[r].data(), sizeof header);
+    batch.least = std::min(batch.least, header.least);
   }
-  std::swap(received[data.rank()], batch.parcels[data.rank()].bytes);
-  data.alltoallv(to, from);
+  return received;
 }
 
 }  // namespace gear::group

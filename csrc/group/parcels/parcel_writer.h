@@ -15,7 +15,8 @@ namespace gear::group {
 
 /// What a rank sends another of a batch.
 struct Parcel {
-  std::vector<std::byte> bytes;  ///< none: nothing of the batch lies here that goes there
+  uint64_t items = 0;
+  std::vector<std::byte> bytes;  ///< as ParcelWriter makes them
   plan::Plan plan;               ///< of the rows that go with it
   plan::PackedRows rows;         ///< and how they lie; none where the other reads them by pointer
 };
@@ -37,8 +38,7 @@ struct DrawnBatch {
 ///   mapped   the runs (page, row, count) in the owner's pages, which the consumer reads by pointer
 ///   packed   nothing: the rows themselves are sent, as PackedRows says, item by item
 ///
-/// A parcel without items has no bytes. The bytes are for processes of one build on machines of one
-/// byte order, not for storage.
+/// The bytes are for processes of one build on machines of one byte order, not for storage.
 class ParcelWriter {
  public:
   /// Items of a part: see ParcelParts.
@@ -69,10 +69,11 @@ class ParcelWriter {
   base::ThreadPool& pool_;
 };
 
-/// Sends the parcels of a drawn batch to their consumers and receives this rank's, by owner;
-/// `least` becomes that of all ranks. Collective over `data`. Throws TransportError where one
-/// announces more bytes than a parcel can have.
-void exchange_parcels(transport::Transport& data, DrawnBatch& batch,
-                      std::vector<std::vector<std::byte>>& received);
+/// Sends the parcels of a drawn batch to their consumers and returns this rank's, by owner: they
+/// stay until the next exchange of `data`, and the own one as long as `batch`. `least` becomes that
+/// of all ranks. Collective over `data`. Throws TransportError where one has more bytes than a
+/// parcel can have, or less.
+std::span<const transport::ConstBytes> exchange_parcels(transport::Transport& data,
+                                                        DrawnBatch& batch);
 
 }  // namespace gear::group

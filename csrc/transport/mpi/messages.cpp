@@ -86,21 +86,28 @@ std::string words_of_any(MPI_Comm communicator) {
 
 void Messages::begin(Call call) {
   call_ = call;
-  unposted_bytes_ = 0;
-  open_bytes_ = 0;
+  unposted_ = 0;
+  open_ = 0;
   from_.assign(size_, {});
   to_.assign(size_, {});
 }
 
-void Messages::receive(uint32_t source, Bytes bytes) {
-  from_[source].bytes = bytes;
-  open_bytes_ += bytes.size();
-}
-
 void Messages::send(uint32_t target, ConstBytes bytes) {
   to_[target].bytes = bytes;
-  open_bytes_ += bytes.size();
-  unposted_bytes_ += bytes.size();
+  to_[target].unposted = true;
+  ++unposted_;
+  ++open_;
+}
+
+void Messages::receive(uint32_t source, Bytes bytes) {
+  receive(source, std::optional(bytes.size()));
+  from_[source].target = bytes.data();
+}
+
+void Messages::receive(uint32_t source, std::optional<uint64_t> bytes) {
+  from_[source].bytes = bytes;
+  from_[source].awaited = true;
+  ++open_;
 }
 
 void Messages::wait(double timeout_s) {
@@ -111,11 +118,11 @@ void Messages::wait(double timeout_s) {
     for (const Arrival& arrival : std::exchange(early_, {})) {
       take(arrival);
     }
-    while (open_bytes_ > 0) {
+    while (open_ > 0) {
       bool moved = post();
       moved = look() || moved;
       moved = test() || moved;
-      if (open_bytes_ == 0) {
+      if (open_ == 0) {
         return;
       }
       if (!moved && gave_up_) {
@@ -143,14 +150,15 @@ void Messages::wait(double timeout_s) {
 }
 
 bool Messages::post() {
-  const uint64_t before = unposted_bytes_;
-  for (uint32_t i = 1; i < size_ && unposted_bytes_ > 0; ++i) {
+  bool posted = false;
+  for (uint32_t i = 1; i < size_ && unposted_ > 0; ++i) {
     const uint32_t target = (rank_ + i) % size_;
-    while (to_[target].begun < to_[target].bytes.size() && to_[target].under_way < kPiecesAtOnce) {
+    while (to_[target].unposted && to_[target].under_way < kPiecesAtOnce) {
       post(target);
+      posted = true;
     }
   }
-  return unposted_bytes_ < before;
+  return posted;
 }
 
 void Messages::post(uint32_t target) {
@@ -160,7 +168,9 @@ void Messages::post(uint32_t target) {
   const int tag =
       static_cast<int>(static_cast<uint64_t>(call_) + kCalls * pieces_in(left, message_bytes_));
   Piece piece{target, false, entry.begun, bytes, rooms_.take(bytes)};
-  std::memcpy(piece.room.get(), entry.bytes.data() + entry.begun, bytes);
+  if (bytes > 0) {
+    std::memcpy(piece.room.get(), entry.bytes.data() + entry.begun, bytes);
+  }
   requests_.push_back(MPI_REQUEST_NULL);
   pieces_.push_back(std::move(piece));
   {
@@ -171,7 +181,10 @@ void Messages::post(uint32_t target) {
   }
   entry.begun += bytes;
   ++entry.under_way;
-  unposted_bytes_ -= bytes;
+  if (entry.begun == entry.bytes.size()) {
+    entry.unposted = false;
+    --unposted_;
+  }
 }
 
 bool Messages::find(int tag, Arrival& arrival) const {
@@ -217,14 +230,19 @@ void Messages::take(Arrival arrival) {
     return;
   }
   Incoming& entry = from_[arrival.peer];
-  if (entry.begun == entry.bytes.size()) {
+  if (!entry.awaited) {
     early_.push_back(arrival);
     return;
   }
   check_expected(arrival, entry);
+  entry.awaited = static_cast<uint64_t>(arrival.tag) / kCalls > 1;
+  if (entry.target == nullptr) {
+    inbox_.add(arrival.peer, arrival.bytes);
+  }
   requests_.push_back(MPI_REQUEST_NULL);
   pieces_.push_back({arrival.peer, true, entry.begun, arrival.bytes, rooms_.take(arrival.bytes)});
   entry.begun += arrival.bytes;
+  ++entry.under_way;
   const Turn turn;
   check(MPI_Imrecv(pieces_.back().room.get(), static_cast<int>(arrival.bytes), MPI_BYTE,
                    &arrival.message, &requests_.back()),
@@ -238,17 +256,20 @@ void Messages::check_expected(const Arrival& arrival, const Incoming& entry) con
     throw base::TransportError(
         other_call_text(arrival.peer, call_name(its_call), rank_, call_name(call_)));
   }
-  const uint64_t left = entry.bytes.size() - entry.begun;
   const uint64_t pieces = tag / kCalls;
+  const bool is_last = pieces <= 1;
+  if (!entry.bytes) {
+    return;
+  }
+  const uint64_t left = *entry.bytes - entry.begun;
   if (pieces == pieces_in(left, message_bytes_) &&
       arrival.bytes == std::min(left, message_bytes_)) {
     return;
   }
-  const bool is_last = pieces <= 1;
   const uint64_t sent = entry.begun + (is_last ? arrival.bytes : (pieces - 1) * message_bytes_);
   throw base::TransportError(
       other_size_text(arrival.peer, is_last ? std::to_string(sent) : base::cat("more than ", sent),
-                      rank_, entry.bytes.size(), call_name(call_)));
+                      rank_, *entry.bytes, call_name(call_)));
 }
 
 bool Messages::test() {
@@ -293,15 +314,21 @@ bool Messages::test() {
 
 // It has ended.
 void Messages::settle(Piece& piece) {
+  bool open = false;
   if (piece.receives) {
     Incoming& entry = from_[piece.peer];
-    std::memcpy(entry.bytes.data() + piece.begin, piece.room.get(), piece.bytes);
-    entry.ended += piece.bytes;
+    if (piece.bytes > 0) {
+      std::memcpy(entry.target == nullptr ? inbox_.place(piece.peer, piece.begin)
+                                          : entry.target + piece.begin,
+                  piece.room.get(), piece.bytes);
+    }
+    --entry.under_way;
+    open = entry.open();
   } else {
-    to_[piece.peer].ended += piece.bytes;
     --to_[piece.peer].under_way;
+    open = to_[piece.peer].open();
   }
-  open_bytes_ -= piece.bytes;
+  open_ -= open ? 0 : 1;
   rooms_.give(std::move(piece.room), piece.bytes);
 }
 
@@ -319,10 +346,10 @@ void Messages::fail_late(double timeout_s) const {
   std::vector<uint32_t> silent;
   std::vector<uint32_t> deaf;
   for (uint32_t peer = 0; peer < size_; ++peer) {
-    if (from_[peer].ended < from_[peer].bytes.size()) {
+    if (from_[peer].open()) {
       silent.push_back(peer);
     }
-    if (to_[peer].ended < to_[peer].bytes.size()) {
+    if (to_[peer].open()) {
       deaf.push_back(peer);
     }
   }

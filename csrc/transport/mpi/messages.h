@@ -9,6 +9,7 @@
 
 #include "transport/collective.h"
 #include "transport/failure.h"
+#include "transport/inbox.h"
 #include "transport/mpi/rooms.h"
 #include "transport/transport.h"
 
@@ -31,7 +32,8 @@ std::string words_of_any(MPI_Comm communicator);
 /// Open MPI 4.1 writes a message that is longer than its room past the end of that, between
 /// processes of one node.
 ///
-/// An entry is cut into pieces of message_bytes, a few of which are under way at a time:
+/// An entry is cut into pieces of message_bytes, a few of which are under way at a time; each says
+/// how many there are from it on:
 ///
 ///     entry  ->  room, room, .. at the sender  ->  MPI  ->  room, .. at the receiver  ->  entry
 class Messages {
@@ -42,12 +44,16 @@ class Messages {
         rank_(rank),
         size_(size),
         message_bytes_(message_bytes),
-        failure_(failure) {}
+        failure_(failure),
+        inbox_(size) {}
 
   void begin(Call call);
-  /// Entries of no bytes need no message. The bytes must stay until wait() returns or throws.
-  void receive(uint32_t source, Bytes bytes);
+  /// What is sent and where it is to go must stay until wait() returns or throws.
   void send(uint32_t target, ConstBytes bytes);
+  void receive(uint32_t source, Bytes bytes);
+  /// Into inbox(); null: as many bytes as its sender says.
+  void receive(uint32_t source, std::optional<uint64_t> bytes);
+  Inbox& inbox() { return inbox_; }
 
   /// Throws TransportError that names the ranks whose messages have not come within timeout_s, or
   /// which did not take theirs, and for messages of another call or size; with the words of a rank
@@ -61,15 +67,21 @@ class Messages {
 
  private:
   struct Incoming {
-    Bytes bytes;
+    std::byte* target = nullptr;  // null: the inbox
+    std::optional<uint64_t> bytes;
     uint64_t begun = 0;
-    uint64_t ended = 0;
+    bool awaited = false;  // pieces that have not begun
+    uint32_t under_way = 0;
+
+    bool open() const { return awaited || under_way > 0; }
   };
   struct Outgoing {
     ConstBytes bytes;
     uint64_t begun = 0;
-    uint64_t ended = 0;
+    bool unposted = false;
     uint32_t under_way = 0;
+
+    bool open() const { return unposted || under_way > 0; }
   };
   struct Piece {
     uint32_t peer;
@@ -110,8 +122,9 @@ class Messages {
   Call call_ = Call::kAllgather;
   std::vector<Incoming> from_;  // by rank
   std::vector<Outgoing> to_;
-  uint64_t unposted_bytes_ = 0;
-  uint64_t open_bytes_ = 0;     // that have not ended, both ways
+  Inbox inbox_;
+  uint32_t unposted_ = 0;       // entries
+  uint32_t open_ = 0;           // entries, both ways
   std::vector<Arrival> early_;  // of ranks that are in a later call
   std::optional<Arrival> gave_up_;
   std::vector<Piece> pieces_;  // under way, as requests_

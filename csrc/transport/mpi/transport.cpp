@@ -1,10 +1,12 @@
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -119,21 +121,31 @@ class PointToPoint final : public MpiTransport, private Failure::Listener {
 
   void allgather(ConstBytes mine, Bytes all) override {
     check_allgather(size_, mine, all);
-    run(Call::kAllgather,
-        [&](uint32_t r) { return std::pair(mine, all.subspan(r * mine.size(), mine.size())); });
+    gather(Call::kAllgather, mine, all);
   }
 
-  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
-    check_alltoallv(rank_, size_, to, from);
-    run(Call::kAlltoallv, [&](uint32_t r) { return std::pair(to[r], from[r]); });
+  using Transport::exchange;
+  std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
+                                       std::span<const uint64_t> sizes) override {
+    check_exchange(rank_, size_, to, sizes);
+    messages_.inbox().begin(sizes);
+    const bool all = sizes.empty();
+    run(Call::kExchange, [&](uint32_t source, uint32_t target) {
+      if (all || sizes[source] > 0) {
+        messages_.receive(source, all ? std::nullopt : std::optional(sizes[source]));
+      }
+      if (all || !to[target].empty()) {
+        messages_.send(target, to[target]);
+      }
+    });
+    return messages_.inbox().all(rank_, to[rank_]);
   }
 
   std::unique_ptr<Transport> duplicate() override {
     // Names who is missing, which MPI_Comm_idup does not.
     const std::byte here{};
     std::vector<std::byte> all(size_);
-    run(Call::kDuplicate,
-        [&](uint32_t r) { return std::pair(ConstBytes(&here, 1), Bytes(all).subspan(r, 1)); });
+    gather(Call::kDuplicate, {&here, 1}, all);
     std::unique_ptr<Transport> copy;
     telling(Call::kDuplicate, [&] {
       copy = std::make_unique<PointToPoint>(communicator_.handle(), timeout_s_, message_bytes_,
@@ -171,23 +183,26 @@ class PointToPoint final : public MpiTransport, private Failure::Listener {
     }
   }
 
-  // entries(r): what goes to rank r, and where what comes from it goes.
-  template <class Entries>
-  void run(Call call, const Entries& entries) {
+  void gather(Call call, ConstBytes mine, Bytes all) {
+    if (mine.empty()) {
+      failure_->check();
+      return;
+    }
+    std::ranges::copy(mine, all.subspan(rank_ * mine.size()).begin());
+    run(call, [&](uint32_t source, uint32_t target) {
+      messages_.receive(source, all.subspan(source * mine.size(), mine.size()));
+      messages_.send(target, mine);
+    });
+  }
+
+  // add(source, target): to messages_ what comes from the one and goes to the other.
+  template <class Add>
+  void run(Call call, const Add& add) {
     failure_->check();
     telling(call, [&] {
       messages_.begin(call);
       for (uint32_t i = 1; i < size_; ++i) {
-        const uint32_t source = (rank_ + size_ - i) % size_;
-        messages_.receive(source, entries(source).second);
-      }
-      for (uint32_t i = 1; i < size_; ++i) {
-        const uint32_t target = (rank_ + i) % size_;
-        messages_.send(target, entries(target).first);
-      }
-      const auto [sent, received] = entries(rank_);
-      if (!sent.empty()) {
-        std::memcpy(received.data(), sent.data(), sent.size());
+        add((rank_ + size_ - i) % size_, (rank_ + i) % size_);
       }
       messages_.wait(timeout_s_);
     });

@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/log.h"
+#include "transport/forwarding.h"
 #include "transport/one_sided/agreement.h"
 #include "transport/one_sided/remote_memory.h"
 #include "transport/one_sided/run_reader.h"
@@ -14,14 +15,10 @@
 namespace gear::transport {
 namespace {
 
-constexpr uint64_t kMostChunks = uint64_t{1} << 24;
-constexpr uint64_t kMostOpaque = uint64_t{1} << 20;
-
 // What every rank gives to all. Collective.
 template <class T>
-std::vector<std::vector<T>> gather_lists(Transport& messages, const std::vector<T>& mine,
-                                         uint64_t most) {
-  return alltoallv(messages, std::vector<std::vector<T>>(messages.size(), mine), most);
+std::vector<std::vector<T>> gather_lists(Transport& messages, const std::vector<T>& mine) {
+  return exchange_lists(messages, std::vector<std::vector<T>>(messages.size(), mine));
 }
 
 // What a rank says of itself is as long as what this one does.
@@ -44,7 +41,7 @@ class OneSidedMemory final : public RemoteMemory {
         failure_(std::move(failure)),
         messages_(std::move(messages)),
         exposed_(std::move(exposed)) {
-    addresses_ = gather_lists(*messages_, exposed_->address(), kMostOpaque);
+    addresses_ = gather_lists(*messages_, exposed_->address());
     hear_of_chunks();
   }
 
@@ -58,7 +55,7 @@ class OneSidedMemory final : public RemoteMemory {
     for (uint32_t r = 0; r < control.size(); ++r) {
       introductions.push_back(lanes->introduction(r));
     }
-    const auto others = alltoallv(control, introductions, kMostOpaque);
+    const auto others = exchange_lists(control, introductions);
     // Once all have connected, reads may come.
     agree(control, device_->kind(), failure_of([&] {
             check_lengths(others, introductions[control.rank()].size());
@@ -77,7 +74,7 @@ class OneSidedMemory final : public RemoteMemory {
 
  private:
   void hear_of_chunks() {
-    const auto chunks = gather_lists(*messages_, exposed_->chunked().chunks(), kMostChunks);
+    const auto chunks = gather_lists(*messages_, exposed_->chunked().chunks());
     agree(*messages_, device_->kind(), failure_of([&] {
       shards_->clear();
       for (uint32_t r = 0; r < chunks.size(); ++r) {
@@ -95,25 +92,17 @@ class OneSidedMemory final : public RemoteMemory {
       std::make_shared<std::vector<ChunkedMemory>>();  // likewise; readers have it
 };
 
-class OneSidedTransport final : public Transport {
+class OneSidedTransport final : public Forwarding {
  public:
   OneSidedTransport(std::shared_ptr<Transport> messages, std::shared_ptr<const Device> device,
                     std::shared_ptr<Failure> failure, bool required)
-      : messages_(std::move(messages)),
+      : Forwarding(*messages),
+        messages_(std::move(messages)),
         device_(std::move(device)),
         failure_(std::move(failure)),
         required_(required) {}
 
   std::string_view name() const noexcept override { return device_->kind(); }
-  uint32_t rank() const noexcept override { return messages_->rank(); }
-  uint32_t size() const noexcept override { return messages_->size(); }
-  double timeout_s() const noexcept override { return messages_->timeout_s(); }
-  void look() override { messages_->look(); }
-
-  void allgather(ConstBytes mine, Bytes all) override { messages_->allgather(mine, all); }
-  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
-    messages_->alltoallv(to, from);
-  }
 
   std::unique_ptr<Transport> duplicate() override {
     return std::make_unique<OneSidedTransport>(messages_->duplicate(), device_, failure_,
@@ -149,7 +138,7 @@ std::unique_ptr<Transport> make_one_sided(
     bool required) {
   std::shared_ptr<const Device> device;
   agree(*messages, kind, failure_of([&] { device = open(); }));
-  const auto addresses = gather_lists(*messages, device->address(), kMostOpaque);
+  const auto addresses = gather_lists(*messages, device->address());
   std::string obstacle;
   const std::string failed = failure_of([&] {
     check_lengths(addresses, device->address().size());

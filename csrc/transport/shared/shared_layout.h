@@ -52,10 +52,12 @@ struct alignas(64) Lobby {
   std::array<char, 1020> failure;
 };
 
+inline constexpr uint64_t kUnknown = UINT64_MAX;
+
 /// What an outbox holds for one rank.
 struct Entry {
   uint64_t total;     ///< bytes of the whole call for that rank
-  uint64_t expected;  ///< bytes of the whole call that the owner of the outbox wants from that rank
+  uint64_t expected;  ///< that the owner of the outbox wants from that rank, or kUnknown
   uint64_t offset;    ///< in the outbox's data
   uint64_t bytes;     ///< of this round
 };
@@ -64,7 +66,7 @@ struct alignas(64) Outbox {
   Call call;
   uint32_t more;   ///< not 0: the owner needs a further round of this call
   uint64_t total;  ///< of allgather: bytes of the whole call
-  // Entries by rank (alltoallv), then data.
+  // Entries by rank (exchange), then data.
 };
 
 inline constexpr uint64_t kOutboxDataBytes = uint64_t{64} << 10;

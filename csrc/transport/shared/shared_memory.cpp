@@ -14,13 +14,14 @@
 #include "memory/shared/made_up_name.h"
 #include "memory/shared/shared_region.h"
 #include "transport/collective.h"
+#include "transport/inbox.h"
 #include "transport/shared/shared_rounds.h"
 
 namespace gear::transport {
 namespace {
 
 // In the place of a schema: regions of other kinds, and of another layout of this one, are refused.
-constexpr std::string_view kLayoutHash = "7472616e73000001";
+constexpr std::string_view kLayoutHash = "7472616e73000002";
 constexpr std::chrono::milliseconds kLookAgainAfter{1};
 constexpr uint64_t kAlignment = 64;
 constexpr uint32_t kMaxRanks = 1024;
@@ -63,7 +64,7 @@ class SharedMemory final : public Transport {
   SharedMemory(std::shared_ptr<memory::Region> region, uint32_t rank, uint32_t size,
                double timeout_s, std::shared_ptr<Failure> failure)
       : rounds_(std::move(region), rank, size, timeout_s, std::move(failure)),
-        received_(size),
+        inbox_(size),
         sent_(size) {}
 
   std::string_view name() const noexcept override { return "shared_memory"; }
@@ -76,18 +77,20 @@ class SharedMemory final : public Transport {
     check_allgather(size(), mine, all);
     gather(Call::kAllgather, mine, all);
   }
-  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override;
+  using Transport::exchange;
+  std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
+                                       std::span<const uint64_t> sizes) override;
   std::unique_ptr<Transport> duplicate() override;
 
  private:
   void gather(Call call, ConstBytes mine, Bytes all);
-  void pack(std::span<const ConstBytes> to, std::span<const Bytes> from);
-  bool unpack(uint32_t r, std::span<const ConstBytes> to, std::span<const Bytes> from);
+  void pack(std::span<const ConstBytes> to, std::span<const uint64_t> sizes);
+  bool unpack(uint32_t r, std::span<const ConstBytes> to, std::span<const uint64_t> sizes);
   Outbox& await(uint32_t r, Call call);
 
   SharedRounds rounds_;
-  std::vector<uint64_t> received_;  // of the current alltoallv, by rank
-  std::vector<uint64_t> sent_;
+  Inbox inbox_;
+  std::vector<uint64_t> sent_;  // of the current exchange, by rank
 };
 
 Outbox& SharedMemory::await(uint32_t r, Call call) {
@@ -119,26 +122,27 @@ void SharedMemory::gather(Call call, ConstBytes mine, Bytes all) {
   } while (done < mine.size());
 }
 
-void SharedMemory::alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) {
-  check_alltoallv(rank(), size(), to, from);
-  std::ranges::fill(received_, 0);
+std::span<const ConstBytes> SharedMemory::exchange(std::span<const ConstBytes> to,
+                                                   std::span<const uint64_t> sizes) {
+  check_exchange(rank(), size(), to, sizes);
+  inbox_.begin(sizes);
   std::ranges::fill(sent_, 0);
-  copy_bytes(from[rank()].data(), to[rank()].data(), to[rank()].size());
   sent_[rank()] = to[rank()].size();
   bool more = false;
   do {
-    pack(to, from);
+    pack(to, sizes);
     rounds_.publish();
     more = false;
     for (uint32_t i = 0; i < size(); ++i) {
-      more |= unpack((rank() + i) % size(), to, from);
+      more |= unpack((rank() + i) % size(), to, sizes);
     }
   } while (more);
+  return inbox_.all(rank(), to[rank()]);
 }
 
 // Each rank that is to receive more gets an equal part of the room that those before it left.
-void SharedMemory::pack(std::span<const ConstBytes> to, std::span<const Bytes> from) {
-  Outbox& own = rounds_.begin(Call::kAlltoallv);
+void SharedMemory::pack(std::span<const ConstBytes> to, std::span<const uint64_t> sizes) {
+  Outbox& own = rounds_.begin(Call::kExchange);
   own.more = 0;
   Entry* entries = rounds_.layout().entries(own);
   std::byte* data = rounds_.layout().data(own);
@@ -149,7 +153,7 @@ void SharedMemory::pack(std::span<const ConstBytes> to, std::span<const Bytes> f
   uint64_t offset = 0;
   for (uint32_t r = 0; r < size(); ++r) {
     Entry& entry = entries[r];
-    entry = {to[r].size(), from[r].size(), offset, 0};
+    entry = {to[r].size(), sizes.empty() ? kUnknown : sizes[r], offset, 0};
     if (sent_[r] == to[r].size()) {
       continue;
     }
@@ -164,29 +168,32 @@ void SharedMemory::pack(std::span<const ConstBytes> to, std::span<const Bytes> f
 }
 
 // Whether rank r needs another round.
-bool SharedMemory::unpack(uint32_t r, std::span<const ConstBytes> to, std::span<const Bytes> from) {
-  Outbox& theirs = await(r, Call::kAlltoallv);
+bool SharedMemory::unpack(uint32_t r, std::span<const ConstBytes> to,
+                          std::span<const uint64_t> sizes) {
+  Outbox& theirs = await(r, Call::kExchange);
   if (r == rank()) {
     return theirs.more != 0;
   }
   const Entry entry = rounds_.layout().entries(theirs)[rank()];  // read once: it is another's
-  if (entry.total != from[r].size()) {
-    rounds_.fail(other_size_text(r, entry.total, rank(), from[r].size(), "alltoallv"));
+  if (!is_expected(sizes, r, entry.total)) {
+    rounds_.fail(other_size_text(r, entry.total, rank(), sizes[r], "exchange"));
   }
-  if (entry.expected != to[r].size()) {
-    rounds_.fail(other_size_text(rank(), to[r].size(), r, entry.expected, "alltoallv"));
+  if (entry.expected != kUnknown && entry.expected != to[r].size()) {
+    rounds_.fail(other_size_text(rank(), to[r].size(), r, entry.expected, "exchange"));
   }
   // By the word of another process, which may be of another build.
-  if (entry.bytes > from[r].size() - received_[r] || entry.bytes > kOutboxDataBytes ||
+  const uint64_t left = entry.total - std::min(entry.total, inbox_.bytes_of(r));
+  if (entry.bytes > left || entry.bytes > kOutboxDataBytes ||
       entry.offset > kOutboxDataBytes - entry.bytes) {
-    rounds_.fail(base::cat(
-        "[transport] rank ", r, " sends rank ", rank(), " ", entry.bytes, " bytes from place ",
-        entry.offset, " of its outbox of ", kOutboxDataBytes, ", and rank ", rank(), " expects ",
-        from[r].size() - received_[r], ": ranks of one group must run the same build"));
+    rounds_.fail(base::cat("[transport] rank ", r, " sends rank ", rank(), " ", entry.bytes,
+                           " bytes from place ", entry.offset, " of its outbox of ",
+                           kOutboxDataBytes, ", and rank ", rank(), " expects ", left,
+                           ": ranks of one group must run the same build"));
   }
-  copy_bytes(from[r].data() + received_[r], rounds_.layout().data(theirs) + entry.offset,
-             entry.bytes);
-  received_[r] += entry.bytes;
+  inbox_.add(r, rounds_.layout().data(theirs) + entry.offset, entry.bytes);
+  if (theirs.more == 0 && inbox_.bytes_of(r) != entry.total) {
+    rounds_.fail(other_size_text(r, inbox_.bytes_of(r), rank(), entry.total, "exchange"));
+  }
   return theirs.more != 0;
 }
 

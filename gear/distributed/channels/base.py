@@ -148,10 +148,16 @@ class Channel(ABC):
         parts = [all[rank * count : (rank + 1) * count] for rank in range(self.size)]
         self._call("allgather", [mine] * self.size, parts, timeout_s)
 
-    def alltoallv(self, to: Views, from_: Views, timeout_s: float | None = None) -> None:
-        """Sends ``to[r]`` to rank r and fills ``from_[r]`` with what r sends here; both know how
-        many bytes that is, maybe none. The own entry is copied."""
-        self._call("alltoallv", to, from_, timeout_s)
+    def exchange_bytes(
+        self, to: Views, sizes: Sequence[int] | None = None, timeout_s: float | None = None
+    ) -> Views:
+        """Sends ``to[r]`` to rank r; returns what every rank sent here, by rank.
+
+        sizes: how many bytes come, by rank: other ones end the group, and where none come no
+            message is sent. All ranks know them, or none does.
+        """
+        rooms = None if sizes is None else [memoryview(bytearray(size)) for size in sizes]
+        return self._call("exchange", to, rooms, timeout_s)
 
     def barrier(self, timeout_s: float | None = None, waited_s: float = 0.0) -> None:
         """Returns when all ranks are here; waited_s: for them, before this call."""
@@ -214,30 +220,40 @@ class Channel(ABC):
                 return to if from_ is None else from_
             left_s = self.timeout_s if timeout_s is None else timeout_s
             limit = Limit(waited_s + left_s, time.monotonic() + left_s)
-            own = Frame(kind, self._number, self._doing)
-            parts_to = [self._parts(own, view, always) for view in to]
+            told = from_ is None
+            longer = told and any(
+                view.nbytes > ROOM for rank, view in enumerate(to) if rank != self.rank
+            )
+            own = Frame(kind, self._number, self._doing, longer)
+            parts_to = [self._parts(own, view, always or told, told) for view in to]
             parts_from = [
                 self._room(None if from_ is None else view, always)
                 for view in (from_ or [memoryview(b"")] * self.size)
             ]
             parts_to[self.rank] = parts_from[self.rank] = []
-            told = [0] * self.size
+            lengths = [0] * self.size
+            rests = longer
 
             def arrived(peer: int) -> None:
+                nonlocal rests
                 expected = from_[peer] if from_ else None
-                told[peer] = self._check(peer, own, parts_from[peer][0], expected)
+                frame, lengths[peer] = self._check(peer, own, parts_from[peer][0], expected)
+                rests = rests or frame.longer
 
             self._finish(self._move(parts_to, parts_from, limit, arrived), limit)
             if from_ is None:
-                return self._rests(to, parts_from, told, limit)
+                return self._whole(to, parts_from, lengths, rests, limit)
             for view, parts in zip(from_, parts_from, strict=True):
                 if parts:
                     copy_beginning(parts[0], view)
             return from_
 
-    def _rests(self, to: Views, firsts: Parts, told: list[int], limit: Limit) -> Views:
-        """The whole messages of which `firsts` began, each rank having said how long they are."""
-        texts = [memoryview(bytearray(length)) for length in told]
+    def _whole(
+        self, to: Views, firsts: Parts, lengths: list[int], rests: bool, limit: Limit
+    ) -> Views:
+        """The messages of which `firsts` began, each rank having said how long they are; `rests`:
+        some rank's go on, which all ranks have heard."""
+        texts = [self._text(peer, length) for peer, length in enumerate(lengths)]
         texts[self.rank] = to[self.rank]
         for text, parts in zip(texts, firsts, strict=True):
             if parts:
@@ -245,16 +261,25 @@ class Channel(ABC):
         rest_to = [[view[ROOM:]] if view.nbytes > ROOM else [] for view in to]
         rest_from = [[text[ROOM:]] if text.nbytes > ROOM else [] for text in texts]
         rest_to[self.rank] = rest_from[self.rank] = []
-        if any(rest_to) or any(rest_from):
+        if rests:
             self._finish(self._move(rest_to, rest_from, limit, lambda _: None), limit)
         return texts
 
-    def _parts(self, own: Frame, view: memoryview, always: bool) -> list[memoryview]:
-        """A message as its first part, and what is left of it."""
-        if not (view.nbytes or always or own.kind == "exchange"):
+    def _text(self, peer: int, length: int) -> memoryview:
+        try:
+            return memoryview(bytearray(length))
+        except (MemoryError, OverflowError):
+            self._give_up(
+                f"[transport] {self._who(peer)} announces {length} bytes, for which "
+                f"{self._who(self.rank)} has no memory"
+            )
+
+    def _parts(self, own: Frame, view: memoryview, always: bool, told: bool) -> list[memoryview]:
+        """A message as its first part, and what is left of it unless the first tells how much."""
+        if not (view.nbytes or always):
             return []
         first = own.first_part(view)
-        return [first, view[ROOM:]] if view.nbytes > ROOM and own.kind != "exchange" else [first]
+        return [first, view[ROOM:]] if view.nbytes > ROOM and not told else [first]
 
     def _room(self, view: memoryview | None, always: bool) -> list[memoryview]:
         """Where a message of a known or unknown (None) length is received."""
@@ -262,8 +287,10 @@ class Channel(ABC):
             return []
         return [room(), view[ROOM:]] if view is not None and view.nbytes > ROOM else [room()]
 
-    def _check(self, peer: int, own: Frame, first: memoryview, expected: memoryview | None) -> int:
-        """The length of the message of `first`; TransportError where it is of another call."""
+    def _check(
+        self, peer: int, own: Frame, first: memoryview, expected: memoryview | None
+    ) -> tuple[Frame, int]:
+        """(frame, length) of the message of `first`; TransportError where it is of another call."""
         frame, length = Frame.of_first_part(first)
         if (frame.kind, frame.number) != (own.kind, own.number):
             both = sorted([(self.rank, own), (peer, frame)], key=lambda pair: pair[0])
@@ -278,7 +305,7 @@ class Channel(ABC):
                 f"{self._who(self.rank)} expects {expected.nbytes} of it: give the same on all "
                 "ranks"
             )
-        return length
+        return frame, length
 
     def _finish(self, absence: Absence, limit: Limit) -> None:
         if absence:

@@ -7,6 +7,6 @@ MUTATION = Mutation(
     old="own.more |= sent_[r] < to[r].size();",
     new="own.more = sent_[r] < to[r].size();",
     native=[
-        "transport: alltoallv moves entries of any size, none and large ones too",
+        "transport: exchange moves entries of any size, none and large ones too",
     ],
 )

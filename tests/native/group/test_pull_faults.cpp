@@ -19,6 +19,7 @@
 #include "described_rows.h"
 #include "group/pull/pull_source.h"
 #include "ranks.h"
+#include "transport/forwarding.h"
 #include "transport/loopback.h"
 #include "transport/one_sided/remote_memory.h"
 #include "transport/typed.h"
@@ -71,35 +72,28 @@ struct PeekMemory final : RemoteMemory {
 };
 
 /// Ranks of one process, which read one another's memory where it lies.
-class PeekTransport final : public Transport {
+class PeekTransport final : public Forwarding {
  public:
   PeekTransport(std::unique_ptr<Transport> messages, std::shared_ptr<Amid> amid)
-      : messages_(std::move(messages)), amid_(std::move(amid)) {}
+      : Forwarding(*messages), owned_(std::move(messages)), amid_(std::move(amid)) {}
 
-  std::string_view name() const noexcept override { return "peek"; }
-  uint32_t rank() const noexcept override { return messages_->rank(); }
-  uint32_t size() const noexcept override { return messages_->size(); }
-  double timeout_s() const noexcept override { return messages_->timeout_s(); }
   void allgather(ConstBytes mine, Bytes all) override {
-    messages_->allgather(mine, all);
+    inner_.allgather(mine, all);
     amid_->allgather();
   }
-  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
-    messages_->alltoallv(to, from);
-  }
   std::unique_ptr<Transport> duplicate() override {
-    return std::make_unique<PeekTransport>(messages_->duplicate(), amid_);
+    return std::make_unique<PeekTransport>(inner_.duplicate(), amid_);
   }
   std::unique_ptr<RemoteMemory> expose(Bytes memory) override {
     auto exposed = std::make_unique<PeekMemory>();
     const std::byte* const mine = memory.data();
-    exposed->there = gear::transport::allgather(*messages_, mine);
+    exposed->there = gear::transport::allgather(inner_, mine);
     exposed->amid = amid_;
     return exposed;
   }
 
  private:
-  std::unique_ptr<Transport> messages_;
+  std::unique_ptr<Transport> owned_;
   std::shared_ptr<Amid> amid_;
 };
 

@@ -11,6 +11,7 @@
 #include "drawing_rank.h"
 #include "forked_ranks.h"
 #include "store/id.h"
+#include "transport/forwarding.h"
 #include "transport/shared/shared_memory.h"
 
 using namespace gear::group;
@@ -19,6 +20,7 @@ using gear::select::Policy;
 using gear::store::Unit;
 using gear::transport::Bytes;
 using gear::transport::ConstBytes;
+using gear::transport::Forwarding;
 using gear::transport::Transport;
 
 namespace {
@@ -41,28 +43,26 @@ struct Fate {
   }
 };
 
-class Mortal final : public Transport {
+class Mortal final : public Forwarding {
  public:
-  Mortal(std::unique_ptr<Transport> inner, Fate& fate) : inner_(std::move(inner)), fate_(fate) {}
+  Mortal(std::unique_ptr<Transport> inner, Fate& fate)
+      : Forwarding(*inner), owned_(std::move(inner)), fate_(fate) {}
 
-  std::string_view name() const noexcept override { return inner_->name(); }
-  uint32_t rank() const noexcept override { return inner_->rank(); }
-  uint32_t size() const noexcept override { return inner_->size(); }
-  double timeout_s() const noexcept override { return inner_->timeout_s(); }
   void allgather(ConstBytes mine, Bytes all) override {
     fate_.meet('g');
-    inner_->allgather(mine, all);
+    inner_.allgather(mine, all);
   }
-  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
-    fate_.meet('v');
-    inner_->alltoallv(to, from);
+  std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
+                                       std::span<const uint64_t> sizes) override {
+    fate_.meet('x');
+    return inner_.exchange(to, sizes);
   }
   std::unique_ptr<Transport> duplicate() override {
-    return std::make_unique<Mortal>(inner_->duplicate(), fate_);
+    return std::make_unique<Mortal>(inner_.duplicate(), fate_);
   }
 
  private:
-  std::unique_ptr<Transport> inner_;
+  std::unique_ptr<Transport> owned_;
   Fate& fate_;
 };
 
@@ -80,44 +80,44 @@ const Case kCases[] = {
     {"uniform", Policy::kUniform,
      "g"
      "g"
-     "vv"},
+     "x"},
     {"weighted", Policy::kWeighted,
      "g"
      "g"
-     "vv"},
+     "x"},
     {"weighted, priorities", Policy::kWeighted,
      "g"
-     "vvg"
+     "xg"
      "g"
-     "vv",
+     "x",
      Locality::kFirst, true},
     {"epochs", Policy::kSequential,
      "g"
      "g"
-     "vv"},
+     "x"},
     {"fifo", Policy::kFifo,
      "g"
      "g"
-     "vv"},
+     "x"},
     {"lifo", Policy::kLifo,
      "g"
      "g"
-     "vv"},
+     "x"},
     {"topk", Policy::kTopK,
      "g"
      "g"
-     "vv"},
+     "x"},
     {"topk, off", Policy::kTopK,
      "g"
      "g"
-     "v"
-     "vv",
+     "x"
+     "x",
      Locality::kOff},
     {"topk, priorities", Policy::kTopK,
      "g"
-     "vvg"
+     "xg"
      "g"
-     "vv",
+     "x",
      Locality::kFirst, true},
 };
 
@@ -143,8 +143,7 @@ std::string draw(const std::string& name, uint32_t rank, const Case& one, size_t
   expect(drawing.draws->draw({true, false}, drawn, taken) == GlobalDraw::Round::kDrawn,
          "nothing drawn");
   taken.deliver();
-  std::vector<std::vector<std::byte>> received(kRanks);
-  exchange_parcels(control, drawn, received);
+  exchange_parcels(control, drawn);
   drawn.read.end();
   return fate.past;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/forwarding.h"
 #include "transport/loopback.h"
 #include "transport/one_sided/remote_memory.h"
 #include "transport/one_sided_kinds.h"
@@ -28,26 +29,26 @@ std::vector<uint32_t> next_ranks(uint32_t size) {
 }
 
 // One of the transport's reads ends badly on rank 1.
-class Faulty final : public Transport {
+class Faulty final : public Forwarding {
  public:
   enum class Fault { kOtherBytes, kNoRead };
 
-  Faulty(Transport& inner, Fault fault) : inner_(inner), fault_(fault) {}
+  Faulty(Transport& inner, Fault fault) : Forwarding(inner), fault_(fault) {}
 
   std::string_view name() const noexcept override { return "faulty"; }
-  uint32_t rank() const noexcept override { return inner_.rank(); }
-  uint32_t size() const noexcept override { return inner_.size(); }
-  double timeout_s() const noexcept override { return inner_.timeout_s(); }
-  void allgather(ConstBytes mine, Bytes all) override { inner_.allgather(mine, all); }
-  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
-    inner_.alltoallv(to, from);
-    for (const Bytes bytes : from) {
+  std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
+                                       std::span<const uint64_t> sizes) override {
+    const std::span<const ConstBytes> arrived = inner_.exchange(to, sizes);
+    arrived_.assign(arrived.begin(), arrived.end());
+    for (ConstBytes& bytes : arrived_) {
       if (rank() == 1 && bytes.size() > 100'000) {
-        bytes[70'000] ^= std::byte{1};
+        other_.assign(bytes.begin(), bytes.end());
+        other_[70'000] ^= std::byte{1};
+        bytes = other_;
       }
     }
+    return arrived_;
   }
-  std::unique_ptr<Transport> duplicate() override { return inner_.duplicate(); }
   std::unique_ptr<RemoteMemory> expose(Bytes) override {
     return fault_ == Fault::kNoRead ? std::make_unique<Memory>() : nullptr;
   }
@@ -72,8 +73,9 @@ class Faulty final : public Transport {
     void renew(Bytes) override { throw std::logic_error("a first exchange has one pool"); }
   };
 
-  Transport& inner_;
   Fault fault_;
+  std::vector<ConstBytes> arrived_;
+  std::vector<std::byte> other_;
 };
 
 void check_all_alike(const std::vector<std::string>& errors, const std::string& text) {

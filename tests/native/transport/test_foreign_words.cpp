@@ -22,24 +22,24 @@ using namespace gear::testing;
 
 namespace {
 
-// What rank 0 hears in an alltoallv of 8 bytes from rank 1, which says that they lie there.
-std::string heard(uint64_t offset, uint64_t bytes) {
+// What rank 0 hears in an exchange of 8 bytes from rank 1, which says that they lie there.
+std::string heard(bool known, uint64_t offset, uint64_t bytes) {
   const std::shared_ptr<gear::memory::Region> region = gear::memory::make_region(
       gear::memory::Tier::kHost, shared_memory_bytes(2), {"", "0000000000000000", -1});
   std::string error;
   std::thread victim([&] {
     try {
       const auto transport = make_shared_memory(region, 0, 2, 200);
-      std::vector<std::byte> eight(8);
       const std::vector<ConstBytes> to(2);
-      const std::vector<Bytes> from{Bytes(), Bytes(eight)};
-      transport->alltoallv(to, from);
+      const std::vector<uint64_t> sizes{0, 8};
+      const auto came = known ? transport->exchange(to, sizes) : transport->exchange(to);
+      CHECK(came[1].size() == 8);
     } catch (const gear::base::TransportError& thrown) {
       error = thrown.what();
     }
   });
   SharedRounds stranger(region, 1, 2, 200, std::make_shared<Failure>());
-  Outbox& own = stranger.begin(Call::kAlltoallv);
+  Outbox& own = stranger.begin(Call::kExchange);
   own.more = 0;
   stranger.layout().entries(own)[0] = {8, 0, offset, bytes};
   stranger.layout().entries(own)[1] = {0, 0, 0, 0};
@@ -66,28 +66,35 @@ nccl::Library stand_in() {
 }  // namespace
 
 TEST_CASE("an entry of shared_memory that points beyond its outbox is refused") {
-  CHECK(heard(0, 8) == "");
-  for (const auto& [offset, bytes] :
-       std::vector<std::pair<uint64_t, uint64_t>>{{kOutboxDataBytes, 8},
-                                                  {kOutboxDataBytes - 4, 8},
-                                                  {~uint64_t{0} - 3, 8},
-                                                  {0, 9},
-                                                  {0, ~uint64_t{0}}}) {
-    const std::string error = heard(offset, bytes);
-    CAPTURE(error);
-    CHECK(error.starts_with("[transport] rank 1 sends rank 0 "));
+  for (const bool known : {false, true}) {
+    CAPTURE(known);
+    CHECK(heard(known, 0, 8) == "");
+    for (const auto& [offset, bytes] :
+         std::vector<std::pair<uint64_t, uint64_t>>{{kOutboxDataBytes, 8},
+                                                    {kOutboxDataBytes - 4, 8},
+                                                    {~uint64_t{0} - 3, 8},
+                                                    {0, 9},
+                                                    {0, ~uint64_t{0}}}) {
+      const std::string error = heard(known, offset, bytes);
+      CAPTURE(error);
+      CHECK(error.starts_with("[transport] rank 1 sends rank 0 "));
+    }
+    CHECK(heard(known, 0, 7)
+              .starts_with("[transport] exchange: rank 1 gives 7 bytes, rank 0 expects 8 of it"));
   }
 }
 
-TEST_CASE("no memory is taken for more than can come") {
+TEST_CASE("bytes that are no values are refused") {
   auto ranks = make_loopback(2, 200);
   const auto errors = errors_of(ranks, [](Transport& transport) {
-    const std::vector<std::vector<int>> mine(2, std::vector<int>(transport.rank() + 3));
-    alltoallv(transport, mine, 3);
+    if (transport.rank() == 0) {
+      exchange_lists(transport, std::vector<std::vector<int64_t>>(2));
+    } else {
+      exchange_lists(transport, std::vector<std::vector<int32_t>>(2, std::vector<int32_t>(3)));
+    }
   });
-  for (const std::string& error : errors) {
-    CHECK(error.starts_with("[transport] rank 1 announces 4 values, and at most 3 can come"));
-  }
+  CHECK(errors[0].starts_with("[transport] rank 1 sends 12 bytes, which are no values of 8"));
+  CHECK(errors[1].empty());
 }
 
 TEST_CASE("a group of NCCL's is ended whatever happens in it") {

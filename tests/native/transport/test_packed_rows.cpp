@@ -11,6 +11,7 @@
 #include "base/numbers/philox.h"
 #include "group/parcels/parcel_arena.h"
 #include "scoped_variable.h"
+#include "transport/forwarding.h"
 #include "transport/one_sided/pack_limit.h"
 #include "transport/one_sided_kinds.h"
 #include "transport/typed.h"
@@ -60,24 +61,15 @@ bool came(ConstBytes rows, uint64_t batch, uint32_t owner, uint32_t consumer) {
 }
 
 // A transport that counts how often its ranks connect, and how often they expose other memory.
-class Counting final : public Transport {
+class Counting final : public Forwarding {
  public:
   struct Counts {
     int connected = 0;
     int renewed = 0;
   };
 
-  Counting(Transport& inner, Counts& counts) : inner_(inner), counts_(counts) {}
+  Counting(Transport& inner, Counts& counts) : Forwarding(inner), counts_(counts) {}
 
-  std::string_view name() const noexcept override { return inner_.name(); }
-  uint32_t rank() const noexcept override { return inner_.rank(); }
-  uint32_t size() const noexcept override { return inner_.size(); }
-  double timeout_s() const noexcept override { return inner_.timeout_s(); }
-  void allgather(ConstBytes mine, Bytes all) override { inner_.allgather(mine, all); }
-  void alltoallv(std::span<const ConstBytes> to, std::span<const Bytes> from) override {
-    inner_.alltoallv(to, from);
-  }
-  std::unique_ptr<Transport> duplicate() override { return inner_.duplicate(); }
   std::unique_ptr<RemoteMemory> expose(Bytes memory) override {
     return std::make_unique<Memory>(inner_.expose(memory), counts_);
   }
@@ -98,7 +90,6 @@ class Counting final : public Transport {
     Counts& counts;
   };
 
-  Transport& inner_;
   Counts& counts_;
 };
 

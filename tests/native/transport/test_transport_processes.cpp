@@ -41,17 +41,16 @@ void gather(Transport& transport, uint8_t value) {
 void exchange(Transport& transport) {
   const uint32_t size = transport.size();
   std::vector<std::vector<std::byte>> sent(size);
-  std::vector<std::vector<std::byte>> received(size);
   for (uint32_t r = 0; r < size; ++r) {
     sent[r].assign(300'000 + transport.rank() * size + r, static_cast<std::byte>(r + 1));
-    received[r].resize(300'000 + r * size + transport.rank());
   }
-  transport.alltoallv(std::vector<ConstBytes>(sent.begin(), sent.end()),
-                      std::vector<Bytes>(received.begin(), received.end()));
+  const std::vector<ConstBytes> to(sent.begin(), sent.end());
+  const std::span<const ConstBytes> received = transport.exchange(to);
+  const auto value = static_cast<std::byte>(transport.rank() + 1);
   for (uint32_t r = 0; r < size; ++r) {
-    const auto value = static_cast<std::byte>(transport.rank() + 1);
-    if (received[r] != std::vector<std::byte>(received[r].size(), value)) {
-      throw std::logic_error("alltoallv delivered other bytes");
+    if (received[r].size() != 300'000 + r * size + transport.rank() ||
+        !std::ranges::all_of(received[r], [=](std::byte one) { return one == value; })) {
+      throw std::logic_error("exchange delivered other bytes");
     }
   }
 }
