@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -54,7 +55,9 @@ Channel& Mail::channel(uint64_t id) {
 
 void Mail::close(Channel& channel) {
   channel.closed = true;
+  channel.sleeps = false;
   channel.messages.clear();
+  channel.answers.clear();
 }
 
 FrameHead Mail::head(FrameKind kind, uint64_t channel, uint64_t call) const {
@@ -198,11 +201,15 @@ void Mail::deliver(Channel& channel, const FrameHead& head, ConstBytes bytes) co
   const auto [place, is_new] =
       channel.messages.try_emplace({head.call, head.round, head.source}, Message{head.kind, {}});
   Message& message = place->second;
-  if (is_new) {
-    message.total = head.total;
-    if (head.total > 0) {
-      message.room.reset(new std::byte[head.total]);
+  if (is_new && head.total > 0) {
+    message.room.reset(new (std::nothrow) std::byte[head.total]);
+    if (!message.room) {
+      channel.messages.erase(place);
+      amiss(base::cat("[transport] no memory for the ", head.total, " bytes that rank ",
+                      head.source, " sends in ", frame_name(head.kind)));
+      return;
     }
+    message.total = head.total;
   }
   if (head.total != message.total || head.kind != message.kind || head.offset > head.total ||
       bytes.size() > head.total - head.offset || message.arrived + bytes.size() > head.total) {

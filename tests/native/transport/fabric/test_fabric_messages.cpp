@@ -35,7 +35,7 @@ bool here() {
     fabric::fabric_library();
     return true;
   } catch (const gear::base::TransportError& error) {
-    MESSAGE("skipped: " << error.what());
+    MESSAGE("skipped: " << std::string(error.what()));
     return false;
   }
 }
@@ -82,7 +82,8 @@ std::unique_ptr<FabricMessages> join(const Board& board, uint32_t rank, double t
                                      std::shared_ptr<Failure> failure = nullptr,
                                      uint64_t token = kToken) {
   auto domain = std::make_shared<const fabric::FabricDomain>(
-      fabric::fabric_library(), fabric::FabricChoice{"", "lo"}, fabric::FabricUse::kMessages);
+      fabric::fabric_library(), fabric::FabricChoice{fabric::fabric_choice().provider, "lo"},
+      fabric::FabricUse::kMessages);
   auto mail = std::make_shared<fabric::Mail>(std::move(domain), token);
   mail->know(rank, board.meet(rank, mail->address()));
   return std::make_unique<FabricMessages>(std::move(mail), rank, board.size(), timeout_s,
@@ -268,7 +269,7 @@ TEST_CASE("fabric messages: a rank that has ended or is stopped is named within 
       const Board board(5);
       const auto started = std::chrono::steady_clock::now();
       const auto children = start(board, [&](uint32_t rank) {
-        const auto messages = join(board, rank, 3);
+        const auto messages = join(board, rank, 4);
         gather(*messages, 0, 8);
         if (rank == 2) {
           ::kill(::getpid(), signal);
@@ -281,9 +282,13 @@ TEST_CASE("fabric messages: a rank that has ended or is stopped is named within 
         return "done";
       });
       for (const uint32_t r : {0u, 1u, 3u, 4u}) {
-        CHECK(children[r].words().starts_with("[transport] rank 2 did not take part in " +
-                                              std::string(exchanges ? "exchange" : "allgather") +
-                                              " within 3 s"));
+        const std::string words = children[r].words();
+        INFO(words);
+        const bool late =
+            words.starts_with("[transport] rank 2 did not take part in " +
+                              std::string(exchanges ? "exchange" : "allgather") + " within 4 s");
+        // Some providers tell of a broken connection.
+        CHECK((late || words.starts_with("[transport] a message to rank 2 by ")));
       }
       ::kill(children[2].pid, SIGKILL);
       CHECK(children[2].words() == "");
