@@ -20,8 +20,9 @@ namespace {
 // Older than what any of these providers needs, so that one build fits many libraries.
 constexpr uint32_t kVersion = FI_VERSION(1, 11);
 // The best first; shm and others that stay within a node are none of them.
-constexpr std::array<std::string_view, 7> kOrder{"cxi",   "efa",  "opx", "psm3",
-                                                 "verbs", "psm2", "tcp"};
+constexpr std::array<std::string_view, 8> kOrder{"cxi",   "efa",  "opx", "psm3",
+                                                 "verbs", "psm2", "net", "tcp"};
+constexpr std::string_view kMessagesAlone = "net";
 // What the code here can do where a provider demands it.
 constexpr int kMemoryModes =
     FI_MR_LOCAL | FI_MR_ENDPOINT | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
@@ -29,8 +30,11 @@ constexpr int kMemoryModes =
 std::string_view provider_of(const fi_info& info) { return info.fabric_attr->prov_name; }
 
 // The place in the order; behind the last one: not to be taken unasked.
-size_t place_of(const fi_info& info) {
+size_t place_of(const fi_info& info, FabricUse use) {
   const std::string_view name = provider_of(info);
+  if (use != FabricUse::kMessages && name.starts_with(kMessagesAlone)) {
+    return kOrder.size();
+  }
   const auto found = std::ranges::find_if(kOrder, [name](std::string_view one) {
     return name == one || name == std::string(one) + ";ofi_rxm";
   });
@@ -75,8 +79,8 @@ FabricChoice fabric_choice() {
           base::env_string("GEAR_FABRIC_DOMAIN").value_or("")};
 }
 
-FabricDomain::FabricDomain(const FabricLibrary& library, const FabricChoice& choice)
-    : library_(library), info_(find(choice)) {
+FabricDomain::FabricDomain(const FabricLibrary& library, const FabricChoice& choice, FabricUse use)
+    : library_(library), info_(find(choice, use)) {
   fabric_ = open_fid<fid_fabric>(library_, text() + ", fi_fabric", [&](fid_fabric** out) {
     return library_.open_fabric(info_->fabric_attr, out, nullptr);
   });
@@ -85,11 +89,11 @@ FabricDomain::FabricDomain(const FabricLibrary& library, const FabricChoice& cho
   });
 }
 
-FabricDomain::Info FabricDomain::find(const FabricChoice& choice) const {
+FabricDomain::Info FabricDomain::find(const FabricChoice& choice, FabricUse use) const {
   const InfoCloser closer{library_.freeinfo};
   const Info hints(library_.dupinfo(nullptr), closer);
   GEAR_CHECK(hints != nullptr);
-  hints->caps = FI_RMA | FI_READ | FI_REMOTE_READ;
+  hints->caps = use == FabricUse::kMessages ? FI_MSG : FI_RMA | FI_READ | FI_REMOTE_READ;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->ep_attr->type = FI_EP_RDM;
   hints->domain_attr->threading = FI_THREAD_SAFE;
@@ -109,12 +113,12 @@ FabricDomain::Info FabricDomain::find(const FabricChoice& choice) const {
       there += (there.empty() ? "" : ", ") + name;
       last = name;
     }
-    if ((choice.provider.empty() && place_of(*one) == kOrder.size()) ||
+    if ((choice.provider.empty() && place_of(*one, use) == kOrder.size()) ||
         (!choice.domain.empty() && choice.domain != one->domain_attr->name)) {
       continue;
     }
-    if (best == nullptr || place_of(*one) < place_of(*best) ||
-        (place_of(*one) == place_of(*best) && is_near(*one) && !is_near(*best))) {
+    if (best == nullptr || place_of(*one, use) < place_of(*best, use) ||
+        (place_of(*one, use) == place_of(*best, use) && is_near(*one) && !is_near(*best))) {
       best = one;
     }
   }

@@ -25,17 +25,26 @@ struct FabricNetwork {
   uint32_t address_format;
 };
 
+/// What a domain is opened for.
+enum class FabricUse {
+  kReads,     ///< one-sided reads of registered memory
+  kMessages,  ///< messages that both ends take part in
+};
+
 /// A network interface, open by one provider. Any thread.
 class FabricDomain {
  public:
   /// Takes, of what `choice` allows, the first provider of cxi, efa, opx, psm3, verbs, psm2, tcp
   /// (over ofi_rxm where it needs that), and its interface on the CPU's own NUMA node, else its
-  /// first. `library` outlives it. Throws TransportError.
-  FabricDomain(const FabricLibrary& library, const FabricChoice& choice);
+  /// first. Messages go by net where 1.16 and 1.17 have that, before tcp: later ones call it tcp,
+  /// and what is tcp there takes 88 MiB an endpoint. `library` outlives it. Throws TransportError.
+  FabricDomain(const FabricLibrary& library, const FabricChoice& choice,
+               FabricUse use = FabricUse::kReads);
 
   const FabricLibrary& library() const { return library_; }
   /// libfabric's calls take it as one that may be written.
   fi_info* info() const { return info_.get(); }
+  fid_fabric* fabric() const { return fabric_.get(); }
   fid_domain* domain() const { return domain_.get(); }
   /// Whether the provider demands `mode`, an FI_MR_...
   bool demands(int mode) const { return (info_->domain_attr->mr_mode & mode) != 0; }
@@ -52,7 +61,7 @@ class FabricDomain {
   };
   using Info = std::unique_ptr<fi_info, InfoCloser>;
 
-  Info find(const FabricChoice& choice) const;
+  Info find(const FabricChoice& choice, FabricUse use) const;
 
   const FabricLibrary& library_;
   Info info_;

@@ -6,13 +6,14 @@
 
 namespace gear::transport::fabric {
 
-FabricEndpoint::FabricEndpoint(std::shared_ptr<const FabricDomain> domain, size_t depth, bool waits)
+FabricEndpoint::FabricEndpoint(std::shared_ptr<const FabricDomain> domain, size_t depth, bool waits,
+                               fi_cq_format format)
     : domain_(std::move(domain)), waits_(waits) {
   const FabricLibrary& library = domain_->library();
   fi_cq_attr queue{};
   queue.size = depth;
-  queue.format = FI_CQ_FORMAT_CONTEXT;
-  queue.wait_obj = FI_WAIT_UNSPEC;
+  queue.format = format;
+  queue.wait_obj = format == FI_CQ_FORMAT_CONTEXT ? FI_WAIT_UNSPEC : FI_WAIT_FD;
   if (fid_cq* opened = nullptr;
       waits && ::fi_cq_open(domain_->domain(), &queue, &opened, nullptr) == 0) {
     completions_.reset(opened);
@@ -37,6 +38,16 @@ FabricEndpoint::FabricEndpoint(std::shared_ptr<const FabricDomain> domain, size_
   check("fi_ep_bind", ::fi_ep_bind(endpoint_.get(), &addresses_->fid, 0));
   check("fi_ep_bind", ::fi_ep_bind(endpoint_.get(), &completions_->fid, FI_TRANSMIT | FI_RECV));
   check("fi_enable", ::fi_enable(endpoint_.get()));
+}
+
+int FabricEndpoint::wait_file() const {
+  int file = -1;
+  return waits_ && ::fi_control(&completions_->fid, FI_GETWAIT, &file) == 0 ? file : -1;
+}
+
+bool FabricEndpoint::may_sleep() const {
+  fid* waited = &completions_->fid;
+  return waits_ && ::fi_trywait(domain_->fabric(), &waited, 1) == 0;
 }
 
 Opaque FabricEndpoint::name() const {

@@ -9,18 +9,23 @@
 
 namespace gear::transport::fabric {
 
-/// Where reads begin or arrive.
+/// Where reads or messages begin or arrive.
 class FabricEndpoint {
  public:
-  /// For up to `depth` reads at a time. `waits`: a thread may sleep in its completion queue, where
-  /// the provider has that. Throws TransportError.
-  FabricEndpoint(std::shared_ptr<const FabricDomain> domain, size_t depth, bool waits);
+  /// For up to `depth` reads or messages at a time. `waits`: a thread may sleep in its completion
+  /// queue, where the provider has that. Throws TransportError.
+  FabricEndpoint(std::shared_ptr<const FabricDomain> domain, size_t depth, bool waits,
+                 fi_cq_format format = FI_CQ_FORMAT_CONTEXT);
 
   const FabricDomain& domain() const { return *domain_; }
   fid_ep* endpoint() const { return endpoint_.get(); }
   fid_cq* completions() const { return completions_.get(); }
   /// Whether a thread may sleep in completions().
   bool waits() const { return waits_; }
+  /// A file that is readable once there may be completions; -1: there is none.
+  int wait_file() const;
+  /// Whether a thread may sleep on wait_file() now.
+  bool may_sleep() const;
   /// How others find it. Throws TransportError.
   Opaque name() const;
   /// The number by which reads name an endpoint of another rank. Throws TransportError.

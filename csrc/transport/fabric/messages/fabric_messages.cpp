@@ -1,0 +1,463 @@
+#include "transport/fabric/messages/fabric_messages.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/threads/interrupt.h"
+#include "transport/collective.h"
+
+namespace gear::transport::fabric {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+constexpr uint32_t kDirect = UINT32_MAX;  // the round of an exchange's own messages
+// More ranks disseminate what an exchange is to bring, and do not tell each of the others apart.
+constexpr uint32_t kFewRanks = 64;
+
+constexpr uint32_t kBusyTurns = 16;
+constexpr uint32_t kYieldTurns = 48;
+constexpr double kLongestSleep = 0.1;
+constexpr double kFirstNap = 50e-6;  // where no file tells of what comes
+constexpr double kLongestNap = 0.02;
+
+constexpr double kRollCall = 1;  // s, before the time-out
+constexpr double kRollCallPart = 0.25;
+
+// Of the n-th duplicate: the same on all ranks, and of no other channel.
+uint64_t channel_of(uint64_t original, uint64_t n) {
+  uint64_t mixed = original * 0x9e3779b97f4a7c15 + n + 1;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+  return mixed ^ (mixed >> 31);
+}
+
+std::chrono::nanoseconds in_ns(double seconds) {
+  return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
+}
+
+}  // namespace
+
+FabricMessages::FabricMessages(std::shared_ptr<Mail> mail, uint32_t rank, uint32_t size,
+                               double timeout_s, std::shared_ptr<Failure> failure)
+    : FabricMessages(std::move(mail), 1, rank, size, timeout_s, or_own(std::move(failure))) {}
+
+FabricMessages::FabricMessages(std::shared_ptr<Mail> mail, uint64_t channel, uint32_t rank,
+                               uint32_t size, double timeout_s, std::shared_ptr<Failure> failure)
+    : mail_(std::move(mail)),
+      failure_(std::move(failure)),
+      rank_(rank),
+      size_(size),
+      timeout_s_(timeout_s) {
+  check_membership(rank, size, timeout_s);
+  {
+    const std::lock_guard guard(mail_->mutex());
+    channel_ = &mail_->channel(channel);
+  }
+  hearing_.reset(new Failure::Hearing(failure_, *this));  // its base is private
+}
+
+FabricMessages::~FabricMessages() {
+  hearing_.reset();
+  const std::lock_guard guard(mail_->mutex());
+  mail_->close(*channel_);
+}
+
+void FabricMessages::look() {
+  failure_->check();
+  std::string words;
+  {
+    const std::lock_guard guard(mail_->mutex());
+    mail_->progress(channel_);
+    words = mail_->words();
+  }
+  if (!words.empty()) {
+    failure_->tell(words);
+    failure_->check();
+  }
+}
+
+// Few ranks hear of it directly, many by way of each other.
+void FabricMessages::hear(const std::string& text) noexcept {
+  try {
+    const std::lock_guard guard(mail_->mutex());
+    if (!mail_->first_telling()) {
+      return;
+    }
+    if (size_ <= kFewRanks) {
+      for (uint32_t i = 1; i < size_; ++i) {
+        mail_->tell((rank_ + i) % size_, text);
+      }
+    } else {
+      for (uint32_t distance = 1; distance < size_; distance *= 2) {
+        mail_->tell((rank_ + distance) % size_, text);
+        mail_->tell((rank_ + size_ - distance) % size_, text);
+      }
+    }
+    mail_->linger();
+  } catch (...) {  // the others miss this rank then
+  }
+}
+
+template <class Body>
+void FabricMessages::run(FrameKind kind, const Body& body) {
+  failure_->check();
+  try {
+    begin(kind);
+    body();
+    end();
+  } catch (const base::TransportError& error) {
+    failure_->tell(error.what());
+    throw;
+  } catch (...) {
+    failure_->tell(interrupted_text(rank_, frame_name(kind)));
+    throw;
+  }
+}
+
+void FabricMessages::begin(FrameKind kind) {
+  deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(timeout_s_));
+  outgoing_.clear();
+  const std::lock_guard guard(mail_->mutex());
+  ++channel_->call;
+  channel_->kind = kind;
+  channel_->in_call = true;
+  channel_->answers.clear();
+  channel_->awaited.clear();
+  for (const auto& [key, message] : channel_->messages) {
+    if (key.call == channel_->call && message.kind != kind) {
+      throw base::TransportError(
+          other_call_text(key.source, frame_name(message.kind), rank_, frame_name(kind)));
+    }
+  }
+}
+
+// All that goes out has gone, and nothing more has come.
+void FabricMessages::end() {
+  wait([&] { return true; }, [] { return std::vector<uint32_t>(); });
+  const std::lock_guard guard(mail_->mutex());
+  channel_->in_call = false;
+  const auto& left = channel_->messages;
+  if (!left.empty() && left.begin()->first.call == channel_->call) {
+    throw base::TransportError(other_size_text(left.begin()->first.source,
+                                               left.begin()->second.total, rank_, 0,
+                                               frame_name(channel_->kind)));
+  }
+}
+
+void FabricMessages::allgather(ConstBytes mine, Bytes all) {
+  check_allgather(size_, mine, all);
+  run(FrameKind::kAllgather, [&] { disseminate(mine, all); });
+}
+
+// room: block j is of rank - j. Those below d are there after the rounds of distances below d.
+void FabricMessages::disseminate(ConstBytes mine, Bytes all) {
+  const uint64_t bytes = mine.size();
+  if (bytes == 0) {
+    return;
+  }
+  std::vector<std::byte> room(size_ * bytes);
+  std::memcpy(room.data(), mine.data(), bytes);
+  uint32_t round = 0;
+  for (uint32_t distance = 1; distance < size_; distance *= 2, ++round) {
+    const uint64_t count = std::min(distance, size_ - distance) * bytes;
+    const uint32_t source = (rank_ + size_ - distance) % size_;
+    send((rank_ + distance) % size_, round, ConstBytes(room).first(count));
+    const Message message = receive(source, round);
+    if (message.total != count) {
+      throw base::TransportError(other_size_text(source, message.total / (count / bytes), rank_,
+                                                 bytes, frame_name(channel_->kind)));
+    }
+    std::memcpy(room.data() + distance * bytes, message.room.get(), count);
+  }
+  for (uint32_t block = 0; block < size_; ++block) {
+    std::memcpy(all.data() + ((rank_ + size_ - block) % size_) * bytes, room.data() + block * bytes,
+                bytes);
+  }
+  wait([&] { return true; }, [] { return std::vector<uint32_t>(); });  // room is sent
+}
+
+std::span<const ConstBytes> FabricMessages::exchange(std::span<const ConstBytes> to,
+                                                     std::span<const uint64_t> sizes) {
+  if (to.size() != size_ || (!sizes.empty() && sizes.size() != size_)) {
+    throw base::InvalidArgument(base::cat("[transport] exchange with ", to.size(),
+                                          " entries to send and ", sizes.size(),
+                                          " sizes to receive: give one entry for each of ", size_,
+                                          " ranks, and as many sizes or none"));
+  }
+  run(FrameKind::kExchange, [&] {
+    received_.clear();
+    received_.resize(size_);
+    spans_.assign(size_, {});
+    std::vector<uint64_t> found;
+    const bool each_sends = sizes.empty() && size_ <= kFewRanks;
+    if (sizes.empty() && !each_sends) {
+      found = exchange_words(told_sizes(to));
+      sizes = found;
+    }
+    std::vector<uint32_t> awaited;
+    for (uint32_t i = 1; i < size_; ++i) {
+      const uint32_t target = (rank_ + i) % size_;
+      if (each_sends || !to[target].empty()) {
+        send(target, kDirect, to[target]);
+      }
+      const uint32_t source = (rank_ + size_ - i) % size_;
+      if (each_sends || sizes[source] != 0) {
+        awaited.push_back(source);
+      }
+    }
+    wait(
+        [&] {
+          std::erase_if(awaited, [&](uint32_t source) {
+            const auto place = channel_->messages.find({channel_->call, kDirect, source});
+            if (place == channel_->messages.end() || !place->second.whole()) {
+              return false;
+            }
+            received_[source] = std::move(place->second);
+            channel_->messages.erase(place);
+            return true;
+          });
+          return awaited.empty();
+        },
+        [&] { return awaited; });
+    for (uint32_t r = 0; r < size_; ++r) {
+      if (r == rank_) {
+        spans_[r] = to[r];
+        continue;
+      }
+      spans_[r] = received_[r].bytes();
+      if (!each_sends && sizes[r] != kTold && sizes[r] != spans_[r].size()) {
+        throw base::TransportError(other_size_text(r, spans_[r].size(), rank_, sizes[r],
+                                                   frame_name(FrameKind::kExchange)));
+      }
+    }
+  });
+  return spans_;
+}
+
+std::vector<uint64_t> FabricMessages::told_sizes(std::span<const ConstBytes> to) {
+  std::vector<uint64_t> sizes;
+  for (const ConstBytes entry : to) {
+    sizes.push_back(entry.size());
+  }
+  return sizes;
+}
+
+// words[r] goes to rank r; returns what comes, by rank. Bruck's: block j is first for rank + j, and
+// travels 2^k ranks in each round k in which bit k of j is set; then it is from rank - j.
+std::vector<uint64_t> FabricMessages::exchange_words(std::vector<uint64_t> words) {
+  std::vector<uint64_t> blocks(size_);
+  for (uint32_t j = 0; j < size_; ++j) {
+    blocks[j] = words[(rank_ + j) % size_];
+  }
+  std::vector<std::vector<uint64_t>> sent;
+  uint32_t round = 0;
+  for (uint32_t distance = 1; distance < size_; distance *= 2, ++round) {
+    std::vector<uint64_t>& going = sent.emplace_back();
+    for (uint32_t j = 0; j < size_; ++j) {
+      if ((j & distance) != 0) {
+        going.push_back(blocks[j]);
+      }
+    }
+    const uint32_t source = (rank_ + size_ - distance) % size_;
+    send((rank_ + distance) % size_, round, std::as_bytes(std::span(going)));
+    const Message message = receive(source, round);
+    if (message.total != going.size() * sizeof(uint64_t)) {
+      throw base::TransportError(other_size_text(source, message.total, rank_,
+                                                 going.size() * sizeof(uint64_t),
+                                                 frame_name(channel_->kind)));
+    }
+    const std::byte* next = message.room.get();
+    for (uint32_t j = 0; j < size_; ++j) {
+      if ((j & distance) != 0) {
+        std::memcpy(&blocks[j], next, sizeof(uint64_t));
+        next += sizeof(uint64_t);
+      }
+    }
+  }
+  wait([&] { return true; }, [] { return std::vector<uint32_t>(); });  // what is sent is here
+  for (uint32_t j = 0; j < size_; ++j) {
+    words[(rank_ + size_ - j) % size_] = blocks[j];
+  }
+  return words;
+}
+
+std::unique_ptr<FabricMessages> FabricMessages::duplicate() {
+  const std::byte here{};
+  std::vector<std::byte> all(size_);
+  run(FrameKind::kDuplicate, [&] { disseminate({&here, 1}, all); });
+  return std::unique_ptr<FabricMessages>(new FabricMessages(
+      mail_, channel_of(channel_->id, num_duplicates_++), rank_, size_, timeout_s_, failure_));
+}
+
+void FabricMessages::send(uint32_t rank, uint32_t round, ConstBytes bytes) {
+  outgoing_.push_back({rank, round, bytes});
+  const std::lock_guard guard(mail_->mutex());
+  push();
+}
+
+Message FabricMessages::receive(uint32_t source, uint32_t round) {
+  std::optional<Message> found;
+  wait(
+      [&] {
+        const auto place = channel_->messages.find({channel_->call, round, source});
+        if (place != channel_->messages.end() && place->second.whole()) {
+          found = std::move(place->second);
+          channel_->messages.erase(place);
+        }
+        return found.has_value();
+      },
+      [&] {
+        std::vector<uint32_t> awaited;
+        if (!found) {
+          awaited.push_back(source);
+          // Those of the later rounds too, so that all that are missing are found.
+          for (uint32_t d = 1; size_ <= kFewRanks && d < size_; d *= 2) {
+            const uint32_t later = (rank_ + size_ - d) % size_;
+            if (d >= (uint64_t{1} << round) && later != source) {
+              awaited.push_back(later);
+            }
+          }
+        }
+        return awaited;
+      });
+  return std::move(*found);
+}
+
+bool FabricMessages::push() {
+  bool moved = false;
+  for (Outgoing& one : outgoing_) {
+    while (!one.all) {
+      const int64_t went = mail_->send(one.rank, *channel_, one.round, one.bytes, one.begun);
+      if (went < 0) {
+        break;
+      }
+      one.begun += static_cast<uint64_t>(went);
+      one.all = one.begun == one.bytes.size();
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+bool FabricMessages::all_left() const {
+  return std::ranges::all_of(
+      outgoing_, [&](const Outgoing& one) { return one.all && mail_->has_left(one.rank); });
+}
+
+template <class HasEnded, class Awaited>
+void FabricMessages::wait(const HasEnded& has_ended, const Awaited& awaited) {
+  // Rounds go on while what they send leaves; the last wait is for that alone.
+  const bool for_sends = awaited().empty();
+  const auto roll_call = deadline_ - std::chrono::duration_cast<Clock::duration>(
+                                         Seconds(std::min(kRollCall, timeout_s_ * kRollCallPart)));
+  auto next_look = Clock::now() + base::kInterruptEvery;
+  std::set<uint32_t> asked;
+  uint32_t turn = 0;
+  double nap = kFirstNap;
+  const auto call = [&] { return frame_name(channel_->kind); };
+  const auto absent = [&] {
+    std::vector<uint32_t> ranks = awaited();
+    for (const Outgoing& one : outgoing_) {
+      if (ranks.empty() && !(one.all && mail_->has_left(one.rank))) {
+        ranks.push_back(one.rank);
+      }
+    }
+    return ranks;
+  };
+  for (;;) {
+    const auto now = Clock::now();
+    bool moved = false;
+    bool rings = false;
+    {
+      const std::lock_guard guard(mail_->mutex());
+      moved = push();
+      moved = mail_->progress(channel_) || moved;
+      if (!channel_->fault.empty()) {
+        throw base::TransportError(channel_->fault);
+      }
+      if (has_ended() && (!for_sends || all_left())) {
+        return;
+      }
+      if (!moved && !mail_->words().empty()) {
+        throw base::TransportError(mail_->words());
+      }
+      if (now >= next_look || turn == 0) {
+        channel_->awaited = absent();
+      }
+      if (now >= roll_call) {
+        rings = true;
+        const auto ask = [&](std::span<const uint32_t> ranks) {
+          for (const uint32_t r : ranks) {
+            if (r < size_ && r != rank_ && asked.insert(r).second) {
+              mail_->ask(r, *channel_);
+            }
+          }
+        };
+        ask(absent());
+        for (const auto& [r, theirs] : channel_->answers) {
+          ask(theirs);
+        }
+      }
+      if (now >= deadline_) {
+        std::vector<uint32_t> silent;
+        std::ranges::copy_if(asked, std::back_inserter(silent),
+                             [&](uint32_t r) { return !channel_->answers.contains(r); });
+        std::string text = late_text(silent.empty() ? absent() : silent, call(), timeout_s_);
+        if (mail_->num_foreign() > 0) {
+          text += base::cat("; ", mail_->num_foreign(),
+                            " messages came with the token of another launch");
+        }
+        throw base::TransportError(text);
+      }
+    }
+    if (now >= next_look) {
+      failure_->check();
+      base::check_interrupt();
+      next_look = now + base::kInterruptEvery;
+    }
+    if (moved) {
+      turn = 1;
+      nap = kFirstNap;
+    } else if (++turn > kYieldTurns) {
+      sleep(std::min(nap, rings ? 1e-3 : 1.0));
+      nap = std::min(nap * 1.5, mail_->wait_file() < 0 ? kLongestNap : kLongestSleep);
+    } else if (turn > kBusyTurns) {
+      ::sched_yield();
+    }
+  }
+}
+
+void FabricMessages::sleep(double at_most_s) {
+  {
+    const std::lock_guard guard(mail_->mutex());
+    if (!mail_->may_sleep(*channel_)) {
+      return;
+    }
+  }
+  const int file = mail_->wait_file();
+  std::array<pollfd, 2> files{pollfd{channel_->woken, POLLIN, 0}, pollfd{file, POLLIN, 0}};
+  // A file that may miss something is not trusted for long.
+  const auto ns = in_ns(file < 0 ? at_most_s : std::max(at_most_s, 2e-3)).count();
+  const timespec time{ns / 1'000'000'000, ns % 1'000'000'000};
+  ::ppoll(files.data(), file < 0 ? 1 : 2, &time, nullptr);
+  const std::lock_guard guard(mail_->mutex());
+  channel_->sleeps = false;
+  uint64_t count = 0;
+  if ((files[0].revents & POLLIN) != 0) {
+    static_cast<void>(!::read(channel_->woken, &count, sizeof count));
+  }
+}
+
+}  // namespace gear::transport::fabric

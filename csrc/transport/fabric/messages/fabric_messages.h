@@ -1,0 +1,114 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "transport/fabric/messages/mail.h"
+#include "transport/failure.h"
+#include "transport/transport.h"
+
+namespace gear::transport::fabric {
+
+/// Of an entry of exchange(): it is not empty and says how long it is.
+constexpr uint64_t kTold = UINT64_MAX;
+
+/// Messages between ranks through libfabric's connectionless endpoints: tcp, cxi, efa, verbs.
+///
+/// Ranks reach each other when they first have something to say. An allgather is a dissemination,
+/// ceil(log2 R) rounds in which rank r hears from r - 1, r - 2, r - 4, ..: so a rank talks to
+/// 2 log2 R others, and to those it exchanges rows with. What an exchange of many ranks is to bring
+/// goes the same way first, unless all know it.
+///
+/// A rank whose wait is about to run out asks whom it waits for, and whom those say that they wait
+/// for: who answers is there, and is not accused. What ends one rank's call is passed on to the
+/// others, by way of each other where there are many. A rank that has ended is not told from one
+/// that is late.
+///
+/// Calls are collective, one thread at a time. A call returns once what it sends has left.
+class FabricMessages final : private Failure::Listener {
+ public:
+  /// `mail` knows the addresses. `failure`: of the rank's group; null: of these alone. Throws
+  /// InvalidArgument.
+  FabricMessages(std::shared_ptr<Mail> mail, uint32_t rank, uint32_t size, double timeout_s,
+                 std::shared_ptr<Failure> failure = nullptr);
+  ~FabricMessages();
+  FabricMessages(const FabricMessages&) = delete;
+  FabricMessages& operator=(const FabricMessages&) = delete;
+
+  uint32_t rank() const noexcept { return rank_; }
+  uint32_t size() const noexcept { return size_; }
+  double timeout_s() const noexcept { return timeout_s_; }
+
+  /// As Transport::look.
+  void look();
+
+  /// As Transport::allgather.
+  void allgather(ConstBytes mine, Bytes all);
+
+  /// to[r] goes to rank r; returns what every rank sent here, by rank. That of the own rank is
+  /// to[rank()] itself; the rest lies in memory of the transport and stays until its next exchange.
+  ///
+  /// `sizes`: empty: every rank sends one message to each, maybe of no bytes, and says how long it
+  /// is. Else by rank, how many bytes come from it; 0: no message; kTold: a message that is not
+  /// empty and says how long it is. An empty entry of `to` sends no message then.
+  std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
+                                       std::span<const uint64_t> sizes);
+
+  /// Another one between the same ranks, for another thread: it shares the endpoint.
+  std::unique_ptr<FabricMessages> duplicate();
+
+ private:
+  struct Outgoing {
+    uint32_t rank;
+    uint32_t round;
+    ConstBytes bytes;
+    uint64_t begun = 0;
+    bool all = false;
+  };
+
+  FabricMessages(std::shared_ptr<Mail> mail, uint64_t channel, uint32_t rank, uint32_t size,
+                 double timeout_s, std::shared_ptr<Failure> failure);
+
+  void hear(const std::string& text) noexcept override;
+
+  /// Runs `body` as a call of `kind`; what it throws ends the group.
+  template <class Body>
+  void run(FrameKind kind, const Body& body);
+  void begin(FrameKind kind);
+  void end();
+
+  void disseminate(ConstBytes mine, Bytes all);
+  std::vector<uint64_t> told_sizes(std::span<const ConstBytes> to);
+  std::vector<uint64_t> exchange_words(std::vector<uint64_t> words);
+
+  void send(uint32_t rank, uint32_t round, ConstBytes bytes);
+  /// The message of `round` from `source`, which the others learn that this rank waits for.
+  Message receive(uint32_t source, uint32_t round);
+  /// Until has_ended() says so, which is called under the mail's mutex and takes messages, and
+  /// awaited() is empty. Throws TransportError.
+  template <class HasEnded, class Awaited>
+  void wait(const HasEnded& has_ended, const Awaited& awaited);
+  /// Whether that was anything.
+  bool push();
+  bool all_left() const;
+  void sleep(double at_most_s);
+
+  std::shared_ptr<Mail> mail_;
+  std::shared_ptr<Failure> failure_;
+  uint32_t rank_;
+  uint32_t size_;
+  double timeout_s_;
+  Channel* channel_;
+  uint64_t num_duplicates_ = 0;
+  std::chrono::steady_clock::time_point deadline_{};
+  std::vector<Outgoing> outgoing_;
+  std::vector<Message> received_;  // by rank, of the last exchange
+  std::vector<ConstBytes> spans_;
+  std::unique_ptr<Failure::Hearing> hearing_;
+};
+
+}  // namespace gear::transport::fabric

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace gear::transport::fabric {
+
+/// What a frame is of. The first ones are calls of all ranks.
+enum class FrameKind : uint16_t {
+  kAllgather = 1,
+  kExchange = 2,
+  kDuplicate = 3,
+  kGaveUp = 16,  ///< words that end the group
+  kAsk = 17,     ///< of a rank that waits in call `call`: are you in one, and for whom do you wait?
+  kAnswer = 18,  ///< yes, for these ranks (uint32_t each)
+};
+
+constexpr std::string_view frame_name(FrameKind kind) {
+  switch (kind) {
+    case FrameKind::kAllgather:
+      return "allgather";
+    case FrameKind::kExchange:
+      return "exchange";
+    case FrameKind::kDuplicate:
+      return "duplicate";
+    default:
+      return "no call";
+  }
+}
+
+/// What every message of the engine begins with. A message of a rank to another is cut into frames:
+///
+///     [FrameHead | bytes offset .. offset + bytes of the message]
+///
+/// which may come in any order. Native byte order: all ranks are of one build and kind of machine.
+struct FrameHead {
+  static constexpr uint16_t kVersion = 1;
+
+  uint64_t token;  ///< of the launch: what has another one is dropped
+  uint16_t version;
+  FrameKind kind;
+  uint32_t source;   ///< the sender's rank
+  uint64_t channel;  ///< of one transport of each rank
+  uint64_t call;     ///< of the channel: 1, 2, ..
+  uint64_t offset;
+  uint64_t total;  ///< bytes of the message
+  uint32_t round;  ///< of the call
+  uint32_t bytes;  ///< behind this head
+};
+static_assert(sizeof(FrameHead) == 56);
+
+/// A frame fits the buffers that providers keep for what comes unasked for.
+constexpr uint64_t kFrameBytes = uint64_t{16} << 10;
+constexpr uint64_t kFramePayload = kFrameBytes - sizeof(FrameHead);
+
+}  // namespace gear::transport::fabric

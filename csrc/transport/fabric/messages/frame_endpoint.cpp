@@ -1,0 +1,184 @@
+#include "transport/fabric/messages/frame_endpoint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.h"
+#include "transport/typed.h"
+
+namespace gear::transport::fabric {
+namespace {
+
+constexpr size_t kSends = 96;
+constexpr size_t kReceivesAtOnce = 32;
+constexpr size_t kCompletions = 32;  // taken at a time
+// So that a rank that takes nothing does not hold all sends.
+constexpr uint32_t kToOneRank = 8;
+
+}  // namespace
+
+FrameEndpoint::FrameEndpoint(std::shared_ptr<const FabricDomain> domain)
+    : domain_(std::move(domain)),
+      rooms_(new std::byte[(kSends + kReceivesAtOnce) * kFrameBytes]),
+      slots_(kSends + kReceivesAtOnce),
+      endpoint_(domain_, slots_.size() * 2, true, FI_CQ_FORMAT_MSG),
+      entries_(kCompletions) {
+  static_assert(offsetof(Slot, context) == 0);
+  const FabricDomain& opened = *domain_;
+  if (opened.demands(FI_MR_LOCAL)) {
+    registered_ =
+        open_fid<fid_mr>(opened.library(), opened.text() + ", fi_mr_reg", [&](fid_mr** out) {
+          return ::fi_mr_reg(opened.domain(), rooms_.get(), slots_.size() * kFrameBytes,
+                             FI_SEND | FI_RECV, 0, opened.next_key(), 0, out, nullptr);
+        });
+    if (opened.demands(FI_MR_ENDPOINT)) {
+      check_fabric(opened.library(), opened.text() + ", fi_mr_bind",
+                   ::fi_mr_bind(registered_.get(), &endpoint_.endpoint()->fid, 0));
+      check_fabric(opened.library(), opened.text() + ", fi_mr_enable",
+                   ::fi_mr_enable(registered_.get()));
+    }
+    descriptor_ = ::fi_mr_desc(registered_.get());
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].room = rooms_.get() + i * kFrameBytes;
+    if (i < kReceivesAtOnce) {
+      slots_[i].rank = kReceives;
+      post(slots_[i]);
+    } else {
+      free_.push_back(&slots_[i]);
+    }
+  }
+  // That of net, in libfabric 1.17, does not tell of what comes.
+  wait_file_ =
+      std::strcmp(opened.info()->fabric_attr->prov_name, "net") == 0 ? -1 : endpoint_.wait_file();
+}
+
+Opaque FrameEndpoint::address() const {
+  const FabricNetwork network = domain().network();
+  const ConstBytes bytes = bytes_of(network);
+  Opaque address(bytes.begin(), bytes.end());
+  const Opaque name = endpoint_.name();
+  address.insert(address.end(), name.begin(), name.end());
+  return address;
+}
+
+void FrameEndpoint::know(std::vector<Opaque> addresses) {
+  const FabricNetwork own = domain().network();
+  for (size_t rank = 0; rank < addresses.size(); ++rank) {
+    Opaque& address = addresses[rank];
+    FabricNetwork other{};
+    if (address.size() <= sizeof other) {
+      throw base::TransportError(base::cat("[transport] the address of rank ", rank, " has ",
+                                           address.size(),
+                                           " bytes: ranks of one group must run the same build"));
+    }
+    std::memcpy(&other, address.data(), sizeof other);
+    other.provider.back() = '\0';
+    if (own.provider != other.provider || own.address_format != other.address_format) {
+      throw base::TransportError(base::cat(
+          "[transport] ", own.provider.data(), " (address format ", own.address_format,
+          ") cannot reach rank ", rank, ", ", other.provider.data(), " (", other.address_format,
+          "): set GEAR_FABRIC_PROVIDER and GEAR_FABRIC_DOMAIN so that all ranks use one "
+          "network"));
+    }
+    address.erase(address.begin(), address.begin() + sizeof other);
+  }
+  names_ = std::move(addresses);
+  numbers_.assign(names_.size(), FI_ADDR_NOTAVAIL);
+  under_way_.assign(names_.size(), 0);
+}
+
+bool FrameEndpoint::send(uint32_t rank, const FrameHead& head, ConstBytes bytes) {
+  GEAR_CHECK(rank < names_.size() && bytes.size() <= kFramePayload);
+  if (free_.empty() || under_way_[rank] >= kToOneRank) {
+    return false;
+  }
+  if (numbers_[rank] == FI_ADDR_NOTAVAIL) {
+    numbers_[rank] = endpoint_.add(names_[rank]);
+  }
+  Slot& slot = *free_.back();
+  slot.rank = rank;
+  std::memcpy(slot.room, &head, sizeof head);
+  if (!bytes.empty()) {
+    std::memcpy(slot.room + sizeof head, bytes.data(), bytes.size());
+  }
+  const ssize_t code = ::fi_send(endpoint_.endpoint(), slot.room, sizeof head + bytes.size(),
+                                 descriptor_, numbers_[rank], &slot.context);
+  if (code == -FI_EAGAIN) {
+    return false;
+  }
+  check_fabric(domain().library(), base::cat(domain().text(), ", fi_send to rank ", rank), code);
+  free_.pop_back();
+  ++under_way_[rank];
+  return true;
+}
+
+bool FrameEndpoint::progress(const Arrived& arrived) {
+  const ssize_t count = ::fi_cq_read(endpoint_.completions(), entries_.data(), entries_.size());
+  if (count == -FI_EAGAIN) {
+    return false;
+  }
+  if (count == -FI_EAVAIL) {
+    end_failed();
+    return true;
+  }
+  check_fabric(domain().library(), domain().text() + ", fi_cq_read", count);
+  for (ssize_t i = 0; i < count; ++i) {
+    const fi_cq_msg_entry& entry = entries_[static_cast<size_t>(i)];
+    Slot& slot = slot_of(entry.op_context);
+    if (slot.rank != kReceives) {
+      --under_way_[slot.rank];
+      free_.push_back(&slot);
+      continue;
+    }
+    FrameHead head{};
+    if (entry.len >= sizeof head && entry.len <= kFrameBytes) {
+      std::memcpy(&head, slot.room, sizeof head);
+      if (head.bytes == entry.len - sizeof head) {
+        arrived(head, {slot.room + sizeof head, static_cast<size_t>(head.bytes)});
+      }
+    }
+    post(slot);
+  }
+  return true;
+}
+
+FrameEndpoint::Slot& FrameEndpoint::slot_of(void* context) {
+  const auto index = static_cast<size_t>(static_cast<Slot*>(context) - slots_.data());
+  GEAR_CHECK(index < slots_.size());
+  return slots_[index];
+}
+
+void FrameEndpoint::post(Slot& slot) {
+  ssize_t code = -FI_EAGAIN;
+  for (int tries = 0; code == -FI_EAGAIN && tries < 1000; ++tries) {
+    code = ::fi_recv(endpoint_.endpoint(), slot.room, kFrameBytes, descriptor_, FI_ADDR_UNSPEC,
+                     &slot.context);
+  }
+  check_fabric(domain().library(), domain().text() + ", fi_recv", code);
+}
+
+void FrameEndpoint::end_failed() {
+  fi_cq_err_entry failed{};
+  check_fabric(domain().library(), domain().text() + ", fi_cq_readerr",
+               ::fi_cq_readerr(endpoint_.completions(), &failed, 0));
+  const std::string words =
+      base::cat(domain().library().strerror(failed.err), " (", failed.err, ")");
+  if (failed.op_context == nullptr) {
+    throw base::TransportError(base::cat("[transport] ", domain().text(), ": ", words));
+  }
+  Slot& slot = slot_of(failed.op_context);
+  if (slot.rank == kReceives) {  // whoever sent it tells what became of it, or is missed
+    post(slot);
+    return;
+  }
+  const uint32_t rank = slot.rank;
+  --under_way_[rank];
+  free_.push_back(&slot);
+  throw base::TransportError(base::cat("[transport] a message to rank ", rank, " by ",
+                                       domain().text(), " did not leave: ", words,
+                                       ": it has ended, or the link is down: look at its output"));
+}
+
+}  // namespace gear::transport::fabric

@@ -1,0 +1,239 @@
+#include "transport/fabric/messages/mail.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "base/errors.h"
+#include "transport/collective.h"
+
+namespace gear::transport::fabric {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostWords = 1000;
+constexpr size_t kMostAwaited = 64;  // told in an answer
+constexpr std::chrono::milliseconds kLinger{250};
+
+}  // namespace
+
+Channel::Channel(uint64_t channel_id)
+    : id(channel_id), woken(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (woken < 0) {
+    throw base::TransportError(base::cat("[transport] eventfd: ", std::strerror(errno),
+                                         ": allow more open files (ulimit -n)"));
+  }
+}
+
+Channel::~Channel() { ::close(woken); }
+
+Mail::Mail(std::shared_ptr<const FabricDomain> domain, uint64_t token)
+    : endpoint_(std::move(domain)), token_(token) {}
+
+void Mail::know(uint32_t rank, std::vector<Opaque> addresses) {
+  GEAR_CHECK(size_ == 0 && rank < addresses.size());
+  rank_ = rank;
+  size_ = static_cast<uint32_t>(addresses.size());
+  endpoint_.know(std::move(addresses));
+}
+
+Channel& Mail::channel(uint64_t id) {
+  auto& found = channels_[id];
+  if (!found) {
+    found = std::make_unique<Channel>(id);
+  }
+  return *found;
+}
+
+void Mail::close(Channel& channel) {
+  channel.closed = true;
+  channel.sleeps = false;
+  channel.messages.clear();
+  channel.answers.clear();
+}
+
+FrameHead Mail::head(FrameKind kind, uint64_t channel, uint64_t call) const {
+  FrameHead head{};
+  head.token = token_;
+  head.version = FrameHead::kVersion;
+  head.kind = kind;
+  head.source = rank_;
+  head.channel = channel;
+  head.call = call;
+  return head;
+}
+
+int64_t Mail::send(uint32_t rank, const Channel& channel, uint32_t round, ConstBytes message,
+                   uint64_t offset) {
+  FrameHead frame = head(channel.kind, channel.id, channel.call);
+  frame.round = round;
+  frame.offset = offset;
+  frame.total = message.size();
+  frame.bytes = static_cast<uint32_t>(std::min(message.size() - offset, kFramePayload));
+  return endpoint_.send(rank, frame, message.subspan(offset, frame.bytes))
+             ? static_cast<int64_t>(frame.bytes)
+             : -1;
+}
+
+bool Mail::progress(const Channel* own) {
+  const bool sent = send_controls();
+  return endpoint_.progress([&](const FrameHead& head, ConstBytes bytes) {
+    sort(head, bytes, own);
+  }) || sent;
+}
+
+void Mail::queue(uint32_t rank, FrameHead head, ConstBytes bytes) {
+  head.bytes = static_cast<uint32_t>(bytes.size());
+  head.total = bytes.size();
+  controls_.push_back({rank, head, {bytes.begin(), bytes.end()}});
+}
+
+bool Mail::send_controls() {
+  return std::erase_if(controls_, [&](const Control& control) {
+           try {
+             return endpoint_.send(control.rank, control.head, control.bytes);
+           } catch (const base::TransportError&) {  // it is past hearing
+             return true;
+           }
+         }) > 0;
+}
+
+void Mail::ask(uint32_t rank, const Channel& channel) {
+  queue(rank, head(FrameKind::kAsk, channel.id, channel.call), {});
+}
+
+void Mail::tell(uint32_t rank, std::string_view words) {
+  queue(rank, head(FrameKind::kGaveUp, 0, 0),
+        std::as_bytes(std::span(words.substr(0, kMostWords))));
+}
+
+void Mail::linger() noexcept {
+  try {
+    for (const auto until = Clock::now() + kLinger; Clock::now() < until;) {
+      const bool moved = progress(nullptr);
+      bool gone = controls_.empty();
+      for (uint32_t r = 0; gone && r < size_; ++r) {
+        gone = has_left(r);
+      }
+      if (gone) {
+        return;
+      }
+      if (!moved) {
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      }
+    }
+  } catch (...) {  // it was worth a try
+  }
+}
+
+void Mail::sort(const FrameHead& head, ConstBytes bytes, const Channel* own) {
+  if (head.token != token_ || head.version != FrameHead::kVersion || head.source >= size_ ||
+      head.source == rank_) {
+    ++num_foreign_;
+    return;
+  }
+  switch (head.kind) {
+    case FrameKind::kGaveUp:
+      if (words_.empty()) {
+        words_ = bytes.empty()
+                     ? base::cat("[transport] rank ", head.source,
+                                 " has given up: its own output says why")
+                     : std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      }
+      for (const auto& [id, one] : channels_) {
+        wake(*one);
+      }
+      return;
+    case FrameKind::kAsk:
+      answer(head);
+      return;
+    default:
+      break;
+  }
+  Channel& its = channel(head.channel);
+  if (head.kind == FrameKind::kAnswer) {
+    std::vector<uint32_t>& awaited = its.answers[head.source];
+    awaited.resize(bytes.size() / sizeof(uint32_t));
+    std::memcpy(awaited.data(), bytes.data(), awaited.size() * sizeof(uint32_t));
+  } else {
+    deliver(its, head, bytes);
+  }
+  if (&its != own) {
+    wake(its);
+  }
+}
+
+void Mail::answer(const FrameHead& asked) {
+  const auto found = channels_.find(asked.channel);
+  if (found == channels_.end() || !found->second->in_call) {
+    return;  // then this rank is what the others wait for
+  }
+  const std::span<const uint32_t> awaited(found->second->awaited);
+  queue(asked.source, head(FrameKind::kAnswer, asked.channel, found->second->call),
+        std::as_bytes(awaited.first(std::min(awaited.size(), kMostAwaited))));
+}
+
+void Mail::deliver(Channel& channel, const FrameHead& head, ConstBytes bytes) const {
+  const auto amiss = [&](const std::string& text) {
+    if (channel.fault.empty()) {
+      channel.fault = text;
+    }
+  };
+  if (channel.closed) {
+    return;
+  }
+  if (head.call < channel.call || (head.call == channel.call && !channel.in_call)) {
+    amiss(other_size_text(head.source, head.total, rank_, 0, frame_name(head.kind)));
+    return;
+  }
+  if (head.call == channel.call && head.kind != channel.kind) {
+    amiss(other_call_text(head.source, frame_name(head.kind), rank_, frame_name(channel.kind)));
+    return;
+  }
+  const auto [place, is_new] =
+      channel.messages.try_emplace({head.call, head.round, head.source}, Message{head.kind, {}});
+  Message& message = place->second;
+  if (is_new && head.total > 0) {
+    message.room.reset(new (std::nothrow) std::byte[head.total]);
+    if (!message.room) {
+      channel.messages.erase(place);
+      amiss(base::cat("[transport] no memory for the ", head.total, " bytes that rank ",
+                      head.source, " sends in ", frame_name(head.kind)));
+      return;
+    }
+    message.total = head.total;
+  }
+  if (head.total != message.total || head.kind != message.kind || head.offset > head.total ||
+      bytes.size() > head.total - head.offset || message.arrived + bytes.size() > head.total) {
+    amiss(base::cat("[transport] what comes from rank ", head.source, " in ", frame_name(head.kind),
+                    " does not fit together: ranks of one group must run ", "the same build"));
+    return;
+  }
+  if (!bytes.empty()) {
+    std::memcpy(message.room.get() + head.offset, bytes.data(), bytes.size());
+    message.arrived += bytes.size();
+  }
+}
+
+void Mail::wake(Channel& channel) {
+  if (channel.sleeps) {
+    channel.sleeps = false;
+    const uint64_t one = 1;
+    static_cast<void>(::write(channel.woken, &one, sizeof one));
+  }
+}
+
+bool Mail::may_sleep(Channel& channel) {
+  channel.sleeps = wait_file() < 0 || endpoint_.may_sleep();
+  return channel.sleeps;
+}
+
+}  // namespace gear::transport::fabric

@@ -1,0 +1,132 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "transport/fabric/messages/frame_endpoint.h"
+#include "transport/transport.h"
+
+namespace gear::transport::fabric {
+
+/// A message that has come, or of which frames have.
+struct Message {
+  FrameKind kind;
+  std::unique_ptr<std::byte[]> room;
+  uint64_t total = 0;
+  uint64_t arrived = 0;
+
+  bool whole() const { return arrived == total; }
+  ConstBytes bytes() const { return {room.get(), static_cast<size_t>(total)}; }
+};
+
+/// What one transport of this rank has from the others. Its fields are read and written under
+/// Mail::mutex().
+struct Channel {
+  struct Key {
+    uint64_t call;
+    uint32_t round;
+    uint32_t source;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  explicit Channel(uint64_t channel_id);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  uint64_t id;
+  int woken;  ///< an eventfd, for a thread that sleeps
+  bool sleeps = false;
+  bool closed = false;
+
+  uint64_t call = 0;  ///< that this rank is in, or was in last
+  FrameKind kind = FrameKind::kAllgather;
+  bool in_call = false;
+  std::vector<uint32_t> awaited;  ///< told to those that ask
+
+  std::map<Key, Message> messages;
+  std::map<uint32_t, std::vector<uint32_t>> answers;  ///< by rank: whom it waits for
+  std::string fault;                                  ///< what has come amiss
+};
+
+/// The endpoint of a rank, shared by its transports: sorts what comes by channel, and answers those
+/// that ask whether this rank is there. Whichever thread waits lets it work.
+class Mail {
+ public:
+  /// `token`: of the launch, the same on all ranks and on no others.
+  Mail(std::shared_ptr<const FabricDomain> domain, uint64_t token);
+
+  Opaque address() const { return endpoint_.address(); }
+  /// Once, before all else. Throws as FrameEndpoint::know.
+  void know(uint32_t rank, std::vector<Opaque> addresses);
+
+  std::mutex& mutex() { return mutex_; }
+
+  // What follows is called under mutex().
+
+  Channel& channel(uint64_t id);
+  void close(Channel& channel);
+
+  /// Sends up to a frame of `message` from `offset` on; returns how many bytes of it went, or -1:
+  /// none, now.
+  int64_t send(uint32_t rank, const Channel& channel, uint32_t round, ConstBytes message,
+               uint64_t offset);
+  bool has_left(uint32_t rank) const { return endpoint_.under_way(rank) == 0; }
+  /// Whether anything happened. `own`: of the thread that calls, which needs no waking.
+  bool progress(const Channel* own);
+
+  /// A frame without a message; goes when it can.
+  void ask(uint32_t rank, const Channel& channel);
+  void tell(uint32_t rank, std::string_view words);
+  /// Whether none of this rank's transports has told yet; the next call returns false.
+  bool first_telling() { return !std::exchange(has_told_, true); }
+  /// Waits, for a quarter second at most, until those have gone.
+  void linger() noexcept;
+
+  /// With which a rank has given up; empty: none has.
+  const std::string& words() const { return words_; }
+  /// Frames of other launches, which were dropped.
+  uint64_t num_foreign() const { return num_foreign_; }
+
+  /// Makes `channel` one that sleeps, if there is nothing to do.
+  bool may_sleep(Channel& channel);
+  int wait_file() const { return endpoint_.wait_file(); }
+  std::string text() const { return endpoint_.domain().text(); }
+
+ private:
+  struct Control {
+    uint32_t rank;
+    FrameHead head;
+    std::vector<std::byte> bytes;
+  };
+
+  FrameHead head(FrameKind kind, uint64_t channel, uint64_t call) const;
+  void queue(uint32_t rank, FrameHead head, ConstBytes bytes);
+  bool send_controls();
+  void sort(const FrameHead& head, ConstBytes bytes, const Channel* own);
+  void answer(const FrameHead& asked);
+  void deliver(Channel& channel, const FrameHead& head, ConstBytes bytes) const;
+  static void wake(Channel& channel);
+
+  std::mutex mutex_;
+  FrameEndpoint endpoint_;
+  uint64_t token_;
+  uint32_t rank_ = 0;
+  uint32_t size_ = 0;
+  std::map<uint64_t, std::unique_ptr<Channel>> channels_;
+  std::deque<Control> controls_;
+  std::string words_;
+  bool has_told_ = false;
+  uint64_t num_foreign_ = 0;
+};
+
+}  // namespace gear::transport::fabric

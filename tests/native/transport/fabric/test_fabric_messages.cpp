@@ -1,0 +1,430 @@
+// Messages by libfabric's tcp between processes of this machine.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/threads/interrupt.h"
+#include "forked_ranks.h"
+#include "scoped_variable.h"
+#include "transport/fabric/messages/fabric_messages.h"
+
+using namespace gear::testing;
+using namespace gear::transport;
+using fabric::FabricMessages;
+using fabric::kTold;
+
+namespace {
+
+constexpr double kLong = 200;
+constexpr uint64_t kToken = 0x6765617231323334;
+
+bool here() {
+  try {
+    fabric::fabric_library();
+    return true;
+  } catch (const gear::base::TransportError& error) {
+    MESSAGE("skipped: " << std::string(error.what()));
+    return false;
+  }
+}
+
+// Addresses of the ranks of one test, in memory that their processes share.
+class Board {
+ public:
+  explicit Board(uint32_t size) : size_(size) {
+    void* memory = ::mmap(nullptr, sizeof(Entry) * size, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(memory != MAP_FAILED);
+    entries_ = static_cast<Entry*>(memory);
+  }
+  ~Board() { ::munmap(entries_, sizeof(Entry) * size_); }
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  uint32_t size() const { return size_; }
+
+  std::vector<Opaque> meet(uint32_t rank, const Opaque& own) const {
+    std::memcpy(entries_[rank].bytes, own.data(), own.size());
+    entries_[rank].size.store(own.size());
+    std::vector<Opaque> all;
+    for (uint32_t r = 0; r < size_; ++r) {
+      while (entries_[r].size.load() == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      const auto* bytes = reinterpret_cast<const std::byte*>(entries_[r].bytes);
+      all.emplace_back(bytes, bytes + entries_[r].size.load());
+    }
+    return all;
+  }
+
+ private:
+  struct Entry {
+    std::atomic<uint64_t> size;
+    char bytes[248];
+  };
+  uint32_t size_;
+  Entry* entries_;
+};
+
+std::unique_ptr<FabricMessages> join(const Board& board, uint32_t rank, double timeout_s = kLong,
+                                     std::shared_ptr<Failure> failure = nullptr,
+                                     uint64_t token = kToken) {
+  auto domain = std::make_shared<const fabric::FabricDomain>(
+      fabric::fabric_library(), fabric::FabricChoice{fabric::fabric_choice().provider, "lo"},
+      fabric::FabricUse::kMessages);
+  auto mail = std::make_shared<fabric::Mail>(std::move(domain), token);
+  mail->know(rank, board.meet(rank, mail->address()));
+  return std::make_unique<FabricMessages>(std::move(mail), rank, board.size(), timeout_s,
+                                          std::move(failure));
+}
+
+std::vector<Child> start(const Board& board,
+                         const std::function<std::string(uint32_t rank)>& body) {
+  return start_ranks(board.size(), body);
+}
+
+void check_done(const std::vector<Child>& children) {
+  for (const Child& child : children) {
+    CHECK(child.words() == "done");
+  }
+}
+
+// What rank `from` sends rank `to` in the `turn`-th exchange.
+std::vector<std::byte> content(uint32_t from, uint32_t to, uint32_t turn, uint64_t bytes) {
+  std::mt19937_64 random(from * 1'000'003 + to * 1'009 + turn);
+  std::vector<std::byte> made(bytes);
+  for (std::byte& one : made) {
+    one = static_cast<std::byte>(random());
+  }
+  return made;
+}
+
+void must(bool right, const char* what) {
+  if (!right) {
+    throw std::logic_error(what);
+  }
+}
+
+void gather(FabricMessages& messages, uint32_t turn, uint64_t bytes) {
+  const auto mine = content(messages.rank(), 0, turn, bytes);
+  std::vector<std::byte> all(messages.size() * bytes);
+  messages.allgather(mine, all);
+  for (uint32_t r = 0; r < messages.size(); ++r) {
+    const auto want = content(r, 0, turn, bytes);
+    must(std::equal(want.begin(), want.end(), all.begin() + static_cast<std::ptrdiff_t>(r * bytes)),
+         "allgather delivered other bytes");
+  }
+}
+
+enum class Sizes { kEachTells, kKnown, kToldOrKnown };
+
+// size_of(from, to)
+void exchange(FabricMessages& messages, uint32_t turn, Sizes how,
+              const std::function<uint64_t(uint32_t, uint32_t)>& size_of) {
+  const uint32_t own = messages.rank();
+  std::vector<std::vector<std::byte>> sent;
+  std::vector<uint64_t> sizes;
+  for (uint32_t r = 0; r < messages.size(); ++r) {
+    sent.push_back(content(own, r, turn, size_of(own, r)));
+    const uint64_t comes = size_of(r, own);
+    sizes.push_back(how == Sizes::kToldOrKnown && comes > 0 && (r + turn) % 2 == 0 ? kTold : comes);
+  }
+  const std::vector<ConstBytes> to(sent.begin(), sent.end());
+  const auto got =
+      messages.exchange(to, how == Sizes::kEachTells ? std::vector<uint64_t>() : sizes);
+  must(got.size() == messages.size(), "not an entry of each rank");
+  must(got[own].data() == to[own].data() && got[own].size() == to[own].size(), "own entry");
+  for (uint32_t r = 0; r < messages.size(); ++r) {
+    const auto want = content(r, own, turn, size_of(r, own));
+    must(std::ranges::equal(got[r], want), "exchange delivered other bytes");
+  }
+}
+
+uint64_t random_size(uint32_t turn, uint32_t from, uint32_t to) {
+  std::mt19937_64 random(turn * 7'919 + from * 101 + to);
+  switch (random() % 6) {
+    case 0:
+    case 1:
+      return 0;
+    case 2:
+      return 1 + random() % 64;
+    case 3:
+      return fabric::kFramePayload - 1 + random() % 3;
+    case 4:
+      return random() % 100'000;
+    default:
+      return random() % (turn % 10 == 0 ? 1 << 20 : 5'000);
+  }
+}
+
+double seconds_since(std::chrono::steady_clock::time_point started) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+}
+
+}  // namespace
+
+TEST_CASE("fabric messages: allgathers and exchanges of one to seven ranks") {
+  if (!here()) {
+    return;
+  }
+  for (const uint32_t size : {1u, 2u, 3u, 5u, 7u}) {
+    const Board board(size);
+    check_done(start(board, [&](uint32_t rank) {
+      const auto messages = join(board, rank);
+      for (const uint64_t bytes : {1ul, 8ul, 0ul, 1000ul, 100'000ul}) {
+        gather(*messages, 1, bytes);
+      }
+      uint32_t turn = 0;
+      for (const uint64_t bytes :
+           {0ul, 1ul, fabric::kFramePayload, fabric::kFramePayload + 1, 1ul << 20}) {
+        for (const Sizes how : {Sizes::kEachTells, Sizes::kKnown, Sizes::kToldOrKnown}) {
+          exchange(*messages, ++turn, how, [&](uint32_t, uint32_t) { return bytes; });
+        }
+      }
+      return "done";
+    }));
+  }
+}
+
+TEST_CASE("fabric messages: random exchanges are those of a reference") {
+  if (!here()) {
+    return;
+  }
+  for (const uint32_t size : {2u, 3u, 5u}) {
+    const Board board(size);
+    check_done(start(board, [&](uint32_t rank) {
+      const auto messages = join(board, rank);
+      for (uint32_t turn = 0; turn < 60; ++turn) {
+        exchange(*messages, turn, static_cast<Sizes>(turn % 3),
+                 [&](uint32_t from, uint32_t to) { return random_size(turn, from, to); });
+        gather(*messages, turn, 1 + turn);
+      }
+      return "done";
+    }));
+  }
+}
+
+TEST_CASE("fabric messages: more ranks than are told apart find out their sizes in rounds") {
+  if (!here()) {
+    return;
+  }
+  const Board board(67);
+  check_done(start(board, [&](uint32_t rank) {
+    const auto messages = join(board, rank);
+    exchange(*messages, 1, Sizes::kEachTells, [&](uint32_t from, uint32_t to) -> uint64_t {
+      return (from * 13 + to) % 29 == 0 ? 1 + from * 67 + to : 0;
+    });
+    gather(*messages, 2, 16);
+    return "done";
+  }));
+}
+
+TEST_CASE("fabric messages: duplicates have an order of their own, in a thread each") {
+  if (!here()) {
+    return;
+  }
+  const Board board(3);
+  check_done(start(board, [&](uint32_t rank) {
+    const auto first = join(board, rank);
+    const auto second = first->duplicate();
+    const auto third = second->duplicate();
+    std::string said = "done";
+    std::thread other([&] {
+      try {
+        for (uint32_t turn = 0; turn < 100; ++turn) {
+          exchange(*second, turn, Sizes::kKnown,
+                   [&](uint32_t from, uint32_t to) { return (from + to + turn) * 97; });
+        }
+      } catch (const std::exception& error) {
+        said = error.what();
+      }
+    });
+    for (uint32_t turn = 0; turn < 100; ++turn) {
+      gather(*first, turn, 24);
+      gather(*third, turn + 1, 3);
+    }
+    other.join();
+    return said;
+  }));
+}
+
+TEST_CASE("fabric messages: a rank that has ended or is stopped is named within the time-out") {
+  if (!here()) {
+    return;
+  }
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    for (const bool exchanges : {false, true}) {
+      const Board board(5);
+      const auto started = std::chrono::steady_clock::now();
+      const auto children = start(board, [&](uint32_t rank) {
+        const auto messages = join(board, rank, 4);
+        gather(*messages, 0, 8);
+        if (rank == 2) {
+          ::kill(::getpid(), signal);
+        }
+        if (exchanges) {
+          exchange(*messages, 1, Sizes::kEachTells, [](uint32_t, uint32_t) { return 1000; });
+        } else {
+          gather(*messages, 1, 8);
+        }
+        return "done";
+      });
+      for (const uint32_t r : {0u, 1u, 3u, 4u}) {
+        const std::string words = children[r].words();
+        INFO(words);
+        const bool late =
+            words.starts_with("[transport] rank 2 did not take part in " +
+                              std::string(exchanges ? "exchange" : "allgather") + " within 4 s");
+        // Some providers tell of a broken connection.
+        CHECK((late || words.starts_with("[transport] a message to rank 2 by ")));
+      }
+      ::kill(children[2].pid, SIGKILL);
+      CHECK(children[2].words() == "");
+      CHECK(seconds_since(started) < kLong / 4);
+    }
+  }
+}
+
+TEST_CASE("fabric messages: ranks that do not come to a call are named, all of them") {
+  if (!here()) {
+    return;
+  }
+  const Board board(6);
+  const auto children = start(board, [&](uint32_t rank) {
+    const auto messages = join(board, rank, 2);
+    gather(*messages, 0, 8);
+    if (rank == 1 || rank == 4) {
+      std::this_thread::sleep_for(std::chrono::seconds(6));
+      return std::string("slept");
+    }
+    gather(*messages, 1, 8);
+    return std::string("done");
+  });
+  for (uint32_t r = 0; r < 6; ++r) {
+    const std::string words = children[r].words();
+    INFO(words);
+    CHECK(words.starts_with(r == 1 || r == 4 ? "slept"
+                                             : "[transport] ranks 1 and 4 did not take part in "
+                                               "allgather within 2 s"));
+  }
+}
+
+TEST_CASE("fabric messages: words of a rank that gives up end the calls of the others") {
+  if (!here()) {
+    return;
+  }
+  const std::string words = "[transport] rank 1 ended with ValueError: boom";
+  const Board board(4);
+  const auto started = std::chrono::steady_clock::now();
+  const auto children = start(board, [&](uint32_t rank) {
+    const auto failure = std::make_shared<Failure>();
+    const auto messages = join(board, rank, kLong, failure);
+    gather(*messages, 0, 8);
+    if (rank == 1) {
+      failure->tell(words);
+      return words;
+    }
+    gather(*messages, 1, 8);
+    return std::string("done");
+  });
+  for (const Child& child : children) {
+    CHECK(child.words() == words);
+  }
+  CHECK(seconds_since(started) < kLong / 4);
+}
+
+TEST_CASE("fabric messages: calls and sizes that differ are refused by name") {
+  if (!here()) {
+    return;
+  }
+  const auto error_of = [&](const std::function<void(FabricMessages&)>& body) {
+    const Board board(2);
+    const auto children = start(board, [&](uint32_t rank) {
+      const auto messages = join(board, rank, 20);
+      gather(*messages, 0, 8);
+      body(*messages);
+      gather(*messages, 1, 8);
+      return "done";
+    });
+    return children[0].words() + " | " + children[1].words();
+  };
+  const std::vector<std::byte> eight(8);
+  const auto check_said = [&](const std::string& said, const char* part) {
+    INFO(said);
+    CHECK(said.find(part) != std::string::npos);
+  };
+  check_said(error_of([&](FabricMessages& messages) {
+               if (messages.rank() == 0) {
+                 gather(messages, 1, 8);
+               } else {
+                 messages.exchange(std::vector<ConstBytes>(2, eight), {});
+               }
+             }),
+             "all ranks must make the same calls in the same order");
+  check_said(error_of([&](FabricMessages& messages) {
+               messages.exchange(std::vector<ConstBytes>(2, eight), std::vector<uint64_t>(2, 7));
+             }),
+             "gives 8 bytes, rank");
+  check_said(error_of([&](FabricMessages& messages) {
+               std::vector<ConstBytes> to(2);
+               if (messages.rank() == 0) {
+                 to[1] = eight;
+               }
+               messages.exchange(to, std::vector<uint64_t>(2, 0));
+             }),
+             "rank 0 gives 8 bytes, rank 1 expects 0 of it");
+}
+
+TEST_CASE("fabric messages: frames of another launch are dropped, and their number is said") {
+  if (!here()) {
+    return;
+  }
+  const Board board(3);
+  const auto children = start(board, [&](uint32_t rank) {
+    const auto messages = join(board, rank, 2, nullptr, rank == 1 ? kToken + 1 : kToken);
+    gather(*messages, 0, 8);
+    return "done";
+  });
+  for (uint32_t r = 0; r < 3; ++r) {
+    const std::string words = children[r].words();
+    INFO(words);
+    CHECK(words.find(r == 1 ? "ranks 0 and 2 did not take part" : "rank 1 did not take part") !=
+          std::string::npos);
+    CHECK(words.find("messages came with the token of another launch") != std::string::npos);
+  }
+}
+
+TEST_CASE("fabric messages: an interrupt ends a wait, and the others hear who it was") {
+  if (!here()) {
+    return;
+  }
+  const Board board(3);
+  const auto children = start(board, [&](uint32_t rank) {
+    const auto messages = join(board, rank);
+    gather(*messages, 0, 8);
+    if (rank == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    } else if (rank == 0) {
+      gear::base::interrupt_check = [] { throw std::runtime_error("Ctrl-C"); };
+    }
+    gather(*messages, 1, 8);
+    return "done";
+  });
+  CHECK(children[0].words() == "Ctrl-C");
+  for (const uint32_t r : {1u, 2u}) {
+    CHECK(children[r].words().starts_with(
+        gear::base::cat("[transport] rank 0 (pid ", children[0].pid, ") was interrupted in")));
+  }
+}
