@@ -1,7 +1,9 @@
 """`gear_mpi`: torch.distributed over MPI, for the PyTorch that pip installs.
 
-    import gear.mpi                                   # makes the backend known to torch
     torch.distributed.init_process_group("gear_mpi")  # under mpirun or srun, nothing else
+
+torch's import makes the backend known (the package gear_mpi beside this one), and so does that of
+this module, which has what programs set: options, compression, routes.
 
 See docs/process-group.md. It needs the extension `gear._c10d`, which `tools/c10d.sh` builds for one
 torch and one MPI; importing this module without it raises nothing, making a process group does.

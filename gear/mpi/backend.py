@@ -14,17 +14,17 @@ from typing import Any
 import torch.distributed as dist
 
 import gear
+import gear_mpi
 from gear.errors import InvalidArgument, TransportError
 from gear.mpi.compression import KINDS, check_compression, default_compression
 from gear.mpi.groups import group_or_default
 from gear.mpi.library import load
 from gear.mpi.log import begin as begin_log
-from gear.mpi.place import register_meeting
 from gear.mpi.routing import apply as apply_route
 from gear.mpi.routing import check_route, default_route, parse, text_of
 from gear.mpi.sizes import bytes_of
 
-NAME = "gear_mpi"
+NAME = gear_mpi.NAME
 DEFAULT_SEGMENT = "1M"
 
 
@@ -60,11 +60,8 @@ class Options:
 
 
 def register() -> None:
-    """Makes ``gear_mpi`` known to torch.distributed; once a process."""
-    if hasattr(dist.Backend, NAME.upper()):
-        return
-    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
-    register_meeting()
+    """Makes ``gear_mpi`` known to torch.distributed, if torch's import has not; once a process."""
+    gear_mpi.register()
     atexit.register(_end, os.getpid())
 
 
@@ -84,7 +81,7 @@ def monitored_barrier(
     group_or_default(group).monitored_barrier(timeout)
 
 
-def _create(given: Any, pg_options: Options | None) -> Any:
+def create(given: Any, pg_options: Options | None) -> Any:
     """The backend of one group; torch calls it on the ranks of the group."""
     if pg_options is not None and not isinstance(pg_options, Options):
         raise InvalidArgument(

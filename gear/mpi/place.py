@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import socket
@@ -17,8 +16,6 @@ from gear.distributed.meeting.launch import MPI_VARIABLES
 from gear.errors import TransportError
 from gear.mpi.library import load
 
-SCHEME = "mpi"
-VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _stores: list[TCPStore] = []  # of this process's world: there is one
 _meetings: list[int] = []  # how often the ranks have met
 
@@ -131,41 +128,29 @@ def _free_address() -> tuple[str, int]:
         return _own_host(), probe.getsockname()[1]
 
 
-def _by_mpi(url: str, timeout: timedelta = dist.default_pg_timeout, **_: Any) -> Iterator[Any]:
-    """For ``init_method="mpi://"``."""
+def by_mpi(url: str, timeout: timedelta = dist.default_pg_timeout, **_: Any) -> Iterator[Any]:
+    """For ``init_method="mpi://"``, and where MPI has started the processes."""
     yield meet(timeout)
 
 
 Meet = Callable[..., Iterator[Any]]
 
 
-def _by_environment(original: Meet) -> Meet:
-    """torch's ``env://``, and for processes that MPI has started without its variables, MPI. Of
-    those that nobody has started, the error says what could."""
+def by_mpi_or(by_environment: Meet) -> Meet:
+    """How processes meet whose environment has nothing that torch's ``env://`` goes by: those that
+    MPI has started by MPI. Of those that nobody has started, the error says what could."""
+    return by_mpi if launched_by_mpi() else _with_advice(by_environment)
 
-    def meet_either(url: str, timeout: timedelta = dist.default_pg_timeout, **more: Any) -> Any:
-        is_told = any(name in os.environ for name in VARIABLES) or "rank=" in url
-        if launched_by_mpi() and not is_told:
-            yield meet(timeout)
-            return
+
+def _with_advice(by_environment: Meet) -> Meet:
+    def meet_or_advise(url: str, **words: Any) -> Iterator[Any]:
         try:
-            yield from original(url, timeout=timeout, **more)
+            yield from by_environment(url, **words)
         except ValueError as error:
-            if is_told:
-                raise
             raise ValueError(
                 f"{error}: no launcher has started this process; start ranks of gear_mpi with "
                 "mpirun or srun --mpi=pmix or pmi2, those of other backends with torchrun; for one "
                 "process alone give init_method='mpi://' to gear_mpi"
             ) from error
 
-    return meet_either
-
-
-def register_meeting() -> None:
-    """Makes ``mpi://``, and ``env://`` under mpirun, ways by which torch's ranks meet."""
-    rendezvous = importlib.import_module("torch.distributed.rendezvous")  # a function hides it
-    handlers = rendezvous._rendezvous_handlers
-    if SCHEME not in handlers:
-        rendezvous.register_rendezvous_handler(SCHEME, _by_mpi)
-        handlers["env"] = _by_environment(handlers["env"])
+    return meet_or_advise

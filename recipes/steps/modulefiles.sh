@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Step modulefiles: what a user of the installation meets first: the module files (kept in the build
 # until it is switched to), those of NCCL's profiles that it brings, extend-venv-activate,
-# display-gpu-info.sh, and the Slurm templates. Sourced by build.sh.
+# display-gpu-info.sh, the Slurm templates, and the example programs. Sourced by build.sh.
 # shellcheck disable=SC2153  # variables of build.sh
 
 modulefiles_step() {
@@ -23,6 +23,18 @@ modulefiles_step() {
   done
   for template in "$SOURCE"/slurm/*; do
     install_template "$template" "$BUILD/slurm/${template##*/}"
+  done
+  install_examples examples/process_group
+}
+
+# The files of a folder; what Python has left beside them stays behind.
+install_examples() { # folder below SOURCE
+  local file mode
+  run mkdir -p "$BUILD/$1"
+  for file in "$SOURCE/$1"/*.py "$SOURCE/$1"/*.sh; do
+    mode=644
+    [ ! -x "$file" ] || mode=755
+    run install -m "$mode" "$file" "$BUILD/$1/${file##*/}"
   done
 }
 

@@ -11,7 +11,7 @@ import pytest
 from docs.documents import documented
 from docs.ran import ran
 
-from distribution.project import DISTRIBUTION, NAME, VERSION
+from distribution.project import DISTRIBUTION, NAME, REPOSITORY, VERSION
 from distribution.recipe import (
     Installation,
     picture,
@@ -159,6 +159,14 @@ def test_job_scripts_know_their_module_and_where_it_is(installed: Path) -> None:
     for script in (installed / "gear" / NAME / "slurm").glob("*.sbatch"):
         use, load = f"module use --append {installed}/modulefiles", f"module load gear/{NAME}"
         assert f"  {use}\n  {load}\n" in script.read_text()
+
+
+def test_example_programs_come_as_they_are(installed: Path) -> None:
+    for file in (REPOSITORY / "examples" / "process_group").iterdir():
+        if file.is_file():
+            copy = installed / "gear" / NAME / "examples" / "process_group" / file.name
+            assert copy.read_bytes() == file.read_bytes()
+            assert (copy.stat().st_mode ^ file.stat().st_mode) & 0o111 == 0, copy
 
 
 def test_files_are_for_everyone_whatever_the_umask(installed: Path) -> None:

@@ -142,7 +142,10 @@ def test_its_module_is_loaded_and_gear_check_runs(
     assert home == built.home
     assert variables["GEAR_VERSION"] == VERSION
     assert variables["PYTHONNOUSERSITE"] == "1"
-    for file in ("slurm/env.sh", "share/gear/smoke/check_gear.py", "bin/display-gpu-info.sh"):
+    for file in (
+        *("slurm/env.sh", "examples/process_group/run.sh"),
+        *("share/gear/smoke/check_gear.py", "bin/display-gpu-info.sh"),
+    ):
         assert (home / file).is_file(), file
     # Lmod 8.6 does not give back what it pushed for a module file in Tcl.
     kept = ("PATH",) if shell.tool == "lmod" else ("PATH", "GEAR_HOME", "GEAR_VERSION")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from distribution.project import REPOSITORY
 from distribution.recipe import Installation
 from distribution.shells import Shell, every_shell, every_tool, read_snapshot
 
 COMMANDS = "gear python python3 torchrun horovodrun deepspeed".split()
 COMMANDS += ["extend-venv-activate", "display-gpu-info.sh"]
 TEMPLATES = {"env.sh", "1node.sbatch", "multinode-srun.sbatch"}
+PROGRAMS = {
+    file.name for file in (REPOSITORY / "examples/process_group").iterdir() if file.is_file()
+}
 LOGIN_FILES = [Path("/etc/profile.d/modules.sh"), Path("/etc/profile.d/lmod.sh")]
 
 
@@ -33,6 +38,9 @@ def test_commands_and_templates(shell: Shell, installation: Installation, tmp_pa
     build = installation.home.resolve()  # an update moves the link, not what is in use
     assert found == {name: f"{build}/bin/{name}" for name in COMMANDS}
     assert {file.name for file in Path(loaded["GEAR_HOME"], "slurm").iterdir()} >= TEMPLATES
+    programs = Path(loaded["GEAR_HOME"], "examples", "process_group")
+    assert {file.name for file in programs.iterdir() if file.is_file()} == PROGRAMS
+    assert os.access(programs / "run.sh", os.X_OK)
     assert "PYTHONPATH" not in loaded
     assert after == before
 

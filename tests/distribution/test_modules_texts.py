@@ -52,6 +52,7 @@ def test_help(shell: Shell, tree: ModuleTree) -> None:
     assert f"GEAR {VERSION} (cpu)" in text
     assert "Python 3.11." in text
     assert "  $GEAR_HOME/slurm " in text
+    assert "  $GEAR_HOME/examples " in text
 
 
 @every_tool

@@ -41,6 +41,13 @@ def test_the_table_is_one_of_releases_in_their_order() -> None:
     assert pinned_torch() in torches
 
 
+def test_the_example_of_images_takes_what_was_made_for_the_pinned_torch() -> None:
+    pins = (REPOSITORY / "requirements" / "imagenet.txt").read_text()
+    release = next(row[1] for row in ROWS if row[0] == pinned_torch())
+    assert f"besides torch {pinned_torch()}:" in pins
+    assert f"\ntorchvision=={release}\n" in pins
+
+
 @pytest.mark.parametrize("torch", [pinned_torch(), "2.11.0+cu130"])
 def test_a_site_gets_what_was_made_for_its_torch(torch: str, tmp_path: Path) -> None:
     values = WITHOUT_RANKS | {"torch": torch, "torchvision": "on", "torchaudio": "on"}

@@ -10,7 +10,10 @@ from docs.documents import DOCUMENTS, ROOT
 
 import gear
 
-PLACES = (".ci", "benchmarks", "cmake", "csrc", "gear", "modulefiles", "recipes", "slurm", "tests")
+PLACES = (
+    *(".ci", "benchmarks", "cmake", "csrc", "examples", "gear", "gear_mpi"),
+    *("modulefiles", "recipes", "slurm", "tests"),
+)
 FILES = ("CMakeLists.txt", "Makefile", "extend-venv-activate", "tools")
 
 # How the languages here read a variable that may be unset; what a script sets itself, it reads

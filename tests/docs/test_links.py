@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from docs.documents import DOCUMENTS, ROOT
 
-FOLDERS = "benchmarks|csrc|docs|gear|modulefiles|recipes|requirements|slurm|tests|tools"
+FOLDERS = (
+    "benchmarks|csrc|docs|examples|gear|gear_mpi|modulefiles|recipes|requirements|slurm|tests|tools"
+)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -58,12 +58,13 @@ if ! compgen -G "$work/site/gear/_core*.so" >/dev/null; then
   fi
   rm -rf "$work/site"
   mkdir -p "$work/site"
-  cp -r gear "$work/site/gear"
+  cp -r gear gear_mpi "$work/site/"
   cp "$work"/host/_core*.so "$work/site/gear/"
   echo "gear._core built in $((SECONDS - began)) s"
 fi
 rm -rf "$work/site/gear/mpi"
 cp -r gear/mpi "$work/site/gear/mpi"
+rm -rf "$work/site/gear_mpi" && cp -r gear_mpi "$work/site/gear_mpi"
 began=$SECONDS
 library=$(tools/c10d.sh --python="$python" --to="$work/site/gear/c10d")
 echo "gear._c10d built in $((SECONDS - began)) s: $library"

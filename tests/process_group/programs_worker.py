@@ -1,5 +1,5 @@
-"""Every program on gear_mpi and on gloo, by the same ranks: `programs_worker.py FOLDER`, started by
-mpirun. Writes what each returned, by program and backend, to FOLDER/RANK.json."""
+"""Programs on gear_mpi and on gloo, by the same ranks: `programs_worker.py FOLDER PROGRAM...`,
+started by mpirun. Writes what each returned, by program and backend, to FOLDER/RANK.json."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ def main() -> None:
     said = {
         name: [program(groups.get(name, dist.group.WORLD)), program(gloo)]
         for name, program in PROGRAMS.items()
+        if name in sys.argv[2:]
     }
     said["uncompressed"] = [PROGRAMS["compression"](dist.group.WORLD), said["compression"][1]]
     rank = dist.get_rank()
+    alone = [dist.new_group([one], backend=gear.mpi.NAME) for one in range(dist.get_world_size())]
+    said["dlrm alone"] = [PROGRAMS["dlrm"](alone[rank]), said["dlrm"][0]]
     Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(said))
     if rank == 0:
         for name, both in said.items():

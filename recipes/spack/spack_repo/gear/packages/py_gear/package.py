@@ -7,9 +7,9 @@ from spack.package import *
 class PyGear(PythonPackage, GearBuild):
     """GEAR: experience replay for reinforcement learning on clusters.
 
-    The package gear with its command, Slurm templates in $GEAR_HOME/slurm, and programs that try
-    an installation in $GEAR_HOME/share/gear/smoke. For batches of torch tensors, install py-torch
-    beside it.
+    The package gear with its command, Slurm templates in $GEAR_HOME/slurm, programs to start from
+    in $GEAR_HOME/examples, and programs that try an installation in $GEAR_HOME/share/gear/smoke.
+    For batches of torch tensors, install py-torch beside it.
     """
 
     pypi = "gear-replay/gear_replay-0.1.0.tar.gz"
@@ -56,6 +56,7 @@ class PyGear(PythonPackage, GearBuild):
     @run_after("install")
     def install_beside_the_package(self):
         install_tree("slurm", self.prefix.slurm)
+        install_tree("examples", self.prefix.examples)
         install_tree("recipes/smoke", self.prefix.share.gear.smoke)
         install("display-gpu-info.sh", self.prefix.bin)
 
