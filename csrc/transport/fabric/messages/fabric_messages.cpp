@@ -190,12 +190,7 @@ void FabricMessages::disseminate(ConstBytes mine, Bytes all) {
 
 std::span<const ConstBytes> FabricMessages::exchange(std::span<const ConstBytes> to,
                                                      std::span<const uint64_t> sizes) {
-  if (to.size() != size_ || (!sizes.empty() && sizes.size() != size_)) {
-    throw base::InvalidArgument(base::cat("[transport] exchange with ", to.size(),
-                                          " entries to send and ", sizes.size(),
-                                          " sizes to receive: give one entry for each of ", size_,
-                                          " ranks, and as many sizes or none"));
-  }
+  check_exchange(rank_, size_, to, sizes);
   run(FrameKind::kExchange, [&] {
     received_.clear();
     received_.resize(size_);
@@ -237,7 +232,7 @@ std::span<const ConstBytes> FabricMessages::exchange(std::span<const ConstBytes>
         continue;
       }
       spans_[r] = received_[r].bytes();
-      if (!each_sends && sizes[r] != kTold && sizes[r] != spans_[r].size()) {
+      if (!each_sends && sizes[r] != spans_[r].size()) {
         throw base::TransportError(other_size_text(r, spans_[r].size(), rank_, sizes[r],
                                                    frame_name(FrameKind::kExchange)));
       }
@@ -293,11 +288,11 @@ std::vector<uint64_t> FabricMessages::exchange_words(std::vector<uint64_t> words
   return words;
 }
 
-std::unique_ptr<FabricMessages> FabricMessages::duplicate() {
+std::unique_ptr<Transport> FabricMessages::duplicate() {
   const std::byte here{};
   std::vector<std::byte> all(size_);
   run(FrameKind::kDuplicate, [&] { disseminate({&here, 1}, all); });
-  return std::unique_ptr<FabricMessages>(new FabricMessages(
+  return std::unique_ptr<Transport>(new FabricMessages(
       mail_, channel_of(channel_->id, num_duplicates_++), rank_, size_, timeout_s_, failure_));
 }
 

@@ -13,9 +13,6 @@
 
 namespace gear::transport::fabric {
 
-/// Of an entry of exchange(): it is not empty and says how long it is.
-constexpr uint64_t kTold = UINT64_MAX;
-
 /// Messages between ranks through libfabric's connectionless endpoints: tcp, cxi, efa, verbs.
 ///
 /// Ranks reach each other when they first have something to say. An allgather is a dissemination,
@@ -29,37 +26,25 @@ constexpr uint64_t kTold = UINT64_MAX;
 /// that is late.
 ///
 /// Calls are collective, one thread at a time. A call returns once what it sends has left.
-class FabricMessages final : private Failure::Listener {
+class FabricMessages final : public Transport, private Failure::Listener {
  public:
   /// `mail` knows the addresses. `failure`: of the rank's group; null: of these alone. Throws
   /// InvalidArgument.
   FabricMessages(std::shared_ptr<Mail> mail, uint32_t rank, uint32_t size, double timeout_s,
                  std::shared_ptr<Failure> failure = nullptr);
-  ~FabricMessages();
-  FabricMessages(const FabricMessages&) = delete;
-  FabricMessages& operator=(const FabricMessages&) = delete;
+  ~FabricMessages() override;
 
-  uint32_t rank() const noexcept { return rank_; }
-  uint32_t size() const noexcept { return size_; }
-  double timeout_s() const noexcept { return timeout_s_; }
-
-  /// As Transport::look.
-  void look();
-
-  /// As Transport::allgather.
-  void allgather(ConstBytes mine, Bytes all);
-
-  /// to[r] goes to rank r; returns what every rank sent here, by rank. That of the own rank is
-  /// to[rank()] itself; the rest lies in memory of the transport and stays until its next exchange.
-  ///
-  /// `sizes`: empty: every rank sends one message to each, maybe of no bytes, and says how long it
-  /// is. Else by rank, how many bytes come from it; 0: no message; kTold: a message that is not
-  /// empty and says how long it is. An empty entry of `to` sends no message then.
+  std::string_view name() const noexcept override { return "libfabric"; }
+  uint32_t rank() const noexcept override { return rank_; }
+  uint32_t size() const noexcept override { return size_; }
+  double timeout_s() const noexcept override { return timeout_s_; }
+  void look() override;
+  void allgather(ConstBytes mine, Bytes all) override;
+  using Transport::exchange;
   std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
-                                       std::span<const uint64_t> sizes);
-
-  /// Another one between the same ranks, for another thread: it shares the endpoint.
-  std::unique_ptr<FabricMessages> duplicate();
+                                       std::span<const uint64_t> sizes) override;
+  /// It shares the endpoint.
+  std::unique_ptr<Transport> duplicate() override;
 
  private:
   struct Outgoing {
