@@ -23,8 +23,8 @@
 #include "group/global_draw.h"
 #include "select/group/group_sampler.h"
 #include "store/writing/writer.h"
-#include "transport/forwarding.h"
 #include "transport/loopback.h"
+#include "transport/one_sided/forwarding.h"
 
 using namespace gear;
 

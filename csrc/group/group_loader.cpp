@@ -13,6 +13,7 @@
 #include "deliver/make_source.h"
 #include "group/global_draw.h"
 #include "group/group_source.h"
+#include "transport/on_all.h"
 #include "transport/typed.h"
 
 namespace gear::group {
@@ -66,26 +67,6 @@ void refuse_folds(const std::vector<plan::Output>& outputs) {
 
 }  // namespace
 
-void on_all(transport::Transport& control, const std::function<void()>& step) {
-  std::array<char, 1024> words{};  // what is longer is cut
-  std::exception_ptr refused;
-  try {
-    step();
-  } catch (const base::InvalidArgument& error) {
-    std::string_view(error.what()).copy(words.data(), words.size() - 1);
-    refused = std::current_exception();
-  }
-  const auto all = transport::allgather(control, words);
-  if (refused) {
-    std::rethrow_exception(refused);
-  }
-  for (uint32_t r = 0; r < all.size(); ++r) {
-    if (all[r][0] != '\0') {
-      throw base::InvalidArgument(base::cat("on rank ", r, ": ", all[r].data()));
-    }
-  }
-}
-
 LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::Request request,
                             const GroupOptions& group) {
   LoaderParts parts;
@@ -96,13 +77,14 @@ LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::Request reque
   transport::Transport& control = *parts.control;
   check_same_loader(request.options, group.locality, group.nccl, group.timeout_s, control);
   uint8_t by_kernels = 0;
-  on_all(control, [&] {  // by what each rank may have of its own: its shard's tier, device, path
-    if (shard.options().tier == memory::Tier::kDevice && request.options.device < 0) {
-      throw base::InvalidArgument(
-          "[loader] device 'cpu' from tier 'device' over several ranks: give device='cuda'");
-    }
-    by_kernels = deliver::uses_kernels(shard, request) ? 1 : 0;
-  });
+  transport::on_all(
+      control, [&] {  // by what each rank may have of its own: its shard's tier, device, path
+        if (shard.options().tier == memory::Tier::kDevice && request.options.device < 0) {
+          throw base::InvalidArgument(
+              "[loader] device 'cpu' from tier 'device' over several ranks: give device='cuda'");
+        }
+        by_kernels = deliver::uses_kernels(shard, request) ? 1 : 0;
+      });
   parts.options = std::move(request.options);
   parts.layout = std::move(request.layout);
   parts.number = parts.peers->next_loader();

@@ -33,10 +33,6 @@ struct LoaderParts {
   uint64_t pack_below = 0;  ///< as Peers::pack_below; 0 where nothing is read one-sided
 };
 
-/// A step of each rank's own, which all take or none: where it is refused here, it throws that
-/// InvalidArgument; where only on others, one that names the first of them. Collective.
-void on_all(transport::Transport& control, const std::function<void()>& step);
-
 /// Collective. Throws InvalidArgument, on all ranks alike, where their requests differ, and where
 /// some rank's does not go with a group.
 LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::Request request,

@@ -10,7 +10,7 @@
 #include "base/threads/spin.h"
 #include "deliver/make_source.h"
 #include "select/importance.h"
-#include "transport/typed.h"
+#include "transport/on_all.h"
 
 namespace gear::group {
 
@@ -44,7 +44,7 @@ GroupSource::GroupSource(LoaderParts parts)
   facts_.tier = shard_.options().tier;
   mover_ = make_mover();
   board_ = std::make_shared<ReadBoard>(*peers_, parts.number, *control_);
-  on_all(*control_, [&] {
+  transport::on_all(*control_, [&] {
     draw_ = std::make_unique<GlobalDraw>(*peers_, options_, group_.locality, facts_.layout,
                                          access_.told(), *control_);
   });

@@ -10,6 +10,7 @@
 #include "memory/shared/made_up_name.h"
 #include "store/id.h"
 #include "store/index/update_check.h"
+#include "transport/on_all.h"
 #include "transport/one_sided/pack_limit.h"
 #include "transport/typed.h"
 
@@ -130,23 +131,7 @@ std::vector<PeerPages> Peers::pages(int device) {
 
 PageAccess Peers::agree_on_access(int device, transport::Transport& control) {
   PageAccess access;
-  std::exception_ptr error;
-  try {
-    access.pages = pages(device);
-  } catch (const base::Error&) {
-    error = std::current_exception();
-  }
-  // Before this rank leaves with its error: the others would wait for it.
-  const auto failed = transport::allgather(control, static_cast<uint8_t>(error ? 1 : 0));
-  if (error) {
-    std::rethrow_exception(error);
-  }
-  for (uint32_t r = 0; r < failed.size(); ++r) {
-    if (failed[r] != 0) {
-      throw base::InvalidArgument(base::cat("[group] rank ", r, " could not map the memory of the ",
-                                            "ranks of its node: its own message says why"));
-    }
-  }
+  transport::on_all(control, [&] { access.pages = pages(device); });
   std::vector<uint8_t> own;
   own.reserve(access.pages.size());
   for (const PeerPages& one : access.pages) {

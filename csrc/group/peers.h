@@ -69,8 +69,7 @@ class Peers {
   /// Maps what can be mapped, for kernels of GPU `device` or (-1) for the host, and tells the
   /// others. What cannot be mapped has no address: tier kHost, another node, and (logged) what
   /// open_peer_region refuses. The host reads that one-sided where there is remote(). Collective
-  /// over `control`. Throws CudaError and OutOfMemory as that does, and InvalidArgument on the
-  /// ranks whose mapping did not fail.
+  /// over `control`. Throws CudaError and OutOfMemory as that does, as transport::on_all.
   PageAccess agree_on_access(int device, transport::Transport& control);
 
   /// Owners pack runs of rows that are shorter than so many bytes for those who read them

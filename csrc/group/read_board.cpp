@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "memory/shared/shared_region.h"
 #include "memory/tiers.h"
+#include "transport/on_all.h"
 
 namespace gear::group {
 
@@ -19,18 +20,17 @@ ReadBoard::ReadBoard(const Peers& peers, uint64_t loader, transport::Transport& 
   }
   constexpr std::string_view kNoSchema = "0000000000000000";
   const auto same_node = [&](uint32_t r) { return peers.nodes()[r] == peers.nodes()[rank_]; };
-  counters_[rank_] =
-      memory::SharedRegion::create(peers.shared_name(rank_, loader), sizeof(uint64_t), kNoSchema);
-  const std::byte made{1};
-  std::vector<std::byte> all(peers.size());
-  control.allgather({&made, 1}, all);
-  for (uint32_t r = 0; r < peers.size(); ++r) {
-    if (r == rank_ || !same_node(r)) {
-      continue;
+  transport::on_all(control, [&] {
+    counters_[rank_] =
+        memory::SharedRegion::create(peers.shared_name(rank_, loader), sizeof(uint64_t), kNoSchema);
+  });
+  transport::on_all(control, [&] {
+    for (uint32_t r = 0; r < peers.size(); ++r) {
+      if (r != rank_ && same_node(r)) {
+        counters_[r] = memory::SharedRegion::attach(peers.shared_name(r, loader), kNoSchema);
+      }
     }
-    counters_[r] = memory::SharedRegion::attach(peers.shared_name(r, loader), kNoSchema);
-  }
-  control.allgather({&made, 1}, all);  // all have attached
+  });
   counters_[rank_]->hide_name();
 }
 

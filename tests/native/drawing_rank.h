@@ -10,7 +10,7 @@
 #include "described_rows.h"
 #include "group/global_draw.h"
 #include "ranks.h"
-#include "transport/forwarding.h"
+#include "transport/one_sided/forwarding.h"
 
 /// A rank that draws with others, whose exchanges can be watched.
 namespace gear::testing {

@@ -15,9 +15,9 @@
 #include "memory/shared/made_up_name.h"
 #include "transport/fabric.h"
 #include "transport/failure.h"
-#include "transport/first_exchange.h"
 #include "transport/loopback.h"
 #include "transport/mpi.h"
+#include "transport/one_sided/first_exchange.h"
 #include "transport/shared/shared_memory.h"
 #include "transport/verbs.h"
 

@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/log.h"
 #include "memory/peer_region.h"
+#include "transport/on_all.h"
 #include "transport/typed.h"
 
 namespace gear::group {
@@ -15,27 +16,13 @@ std::unique_ptr<PeerMemory> PeerMemory::make(const Peers& peers, uint64_t bytes,
   memory->rank_ = peers.rank();
   memory->regions_.resize(peers.size());
   std::unique_ptr<memory::Region>& own = memory->regions_[peers.rank()];
-  std::exception_ptr error;
   memory::RegionAddress address;
-  try {
+  transport::on_all(control, [&] {
     memory::RegionOptions options;
     options.device = device;
     own = memory::make_region(memory::Tier::kDevice, bytes, options);
     address = memory::address_of(*own, "");
-  } catch (const base::Error&) {
-    error = std::current_exception();
-  }
-  // Before this rank leaves with its error: the others would wait for it.
-  const auto failed = transport::allgather(control, static_cast<uint8_t>(error ? 1 : 0));
-  if (error) {
-    std::rethrow_exception(error);
-  }
-  const auto lacking = std::ranges::find(failed, uint8_t{1});
-  if (lacking != failed.end()) {
-    throw base::InvalidArgument(base::cat("[group] rank ", lacking - failed.begin(), " has no ",
-                                          bytes, " bytes of its GPU for what the ranks ",
-                                          "tell each other there: its own message says more"));
-  }
+  });
   const auto addresses = transport::allgather(control, address);
   uint8_t mapped = 1;
   try {

@@ -16,7 +16,7 @@ class PeerMemory {
  public:
   /// `bytes` of GPU `device`, zeroed; the ranks may name different GPUs. Collective over `control`:
   /// null on all ranks alike, with a warning, where some rank could not map some other's. Throws
-  /// OutOfMemory, and InvalidArgument on the ranks that had the memory.
+  /// OutOfMemory, as transport::on_all.
   static std::unique_ptr<PeerMemory> make(const Peers& peers, uint64_t bytes, int device,
                                           transport::Transport& control);
 

@@ -11,7 +11,7 @@
 #include "base/threads/fence.h"
 #include "base/threads/interrupt.h"
 #include "memory/shared/shared_region.h"
-#include "transport/one_sided/agreement.h"
+#include "transport/on_all.h"
 #include "transport/typed.h"
 
 namespace gear::group {
@@ -25,27 +25,6 @@ void copy_words(const std::byte* from, uint64_t bytes, std::byte* to) {
     auto* word = reinterpret_cast<uint64_t*>(const_cast<std::byte*>(from + i));
     const uint64_t value = std::atomic_ref(*word).load(std::memory_order_acquire);
     std::memcpy(to + i, &value, sizeof value);
-  }
-}
-
-// Nobody goes on alone: a rank throws what its attempt throws, and the others that it failed.
-template <class Attempt>
-void on_all(transport::Transport& control, const Attempt& attempt) {
-  std::exception_ptr error;
-  std::string own;
-  try {
-    attempt();
-  } catch (const std::exception& thrown) {
-    own = thrown.what();
-    error = std::current_exception();
-  }
-  const std::string failed =
-      transport::failures(control, "the index that every rank publishes", own);
-  if (error) {
-    std::rethrow_exception(error);
-  }
-  if (!failed.empty()) {
-    throw base::TransportError(failed);
   }
 }
 
@@ -80,14 +59,14 @@ void PublishedShards::make_index(Peers& peers) {
   const uint64_t number = peers.next_loader();
   indexes_.resize(peers.size());
   std::shared_ptr<memory::SharedRegion> own;
-  on_all(control, [&] {
+  transport::on_all(control, [&] {
     own = memory::SharedRegion::create(peers.shared_name(rank, number), layouts_[rank].bytes,
                                        kNoSchema);
     indexes_[rank] = own;
     const auto lock = peers.shard().lock_between_draws();
     peers.shard().publish_index(own);
   });
-  on_all(control, [&] {
+  transport::on_all(control, [&] {
     for (uint32_t r = 0; r < peers.size(); ++r) {
       if (r != rank && by_pointer(r)) {
         auto index = memory::SharedRegion::attach(peers.shared_name(r, number), kNoSchema);

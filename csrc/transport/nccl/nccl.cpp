@@ -18,6 +18,8 @@
 #include "transport/device_transport.h"
 #include "transport/nccl/grouped.h"
 #include "transport/nccl/nccl_library.h"
+#include "transport/on_all.h"
+#include "transport/typed.h"
 
 namespace gear::transport {
 namespace {
@@ -29,57 +31,19 @@ constexpr double kSpinFor = 200e-6;  // seconds; then NCCL is asked less often
 constexpr double kCloseWithin = 5;   // seconds, for what peers still take part in
 constexpr uint64_t kGreetingBytes = 16;
 
-// What a rank says of one step of the setup; empty: it went well.
-using Problem = std::array<char, 512>;
-
-Problem problem_of(const std::exception& error) {
-  Problem problem{};
-  const std::string_view text = error.what();
-  std::copy_n(text.begin(), std::min(text.size(), problem.size() - 1), problem.begin());
-  return problem;
-}
-
-template <class T>
-std::vector<T> gather_all(Transport& control, const T& mine) {
-  std::vector<T> all(control.size());
-  control.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  return all;
-}
-
-// Throws on all ranks what one of them could not do.
-void agree(Transport& control, const Problem& mine) {
-  const std::vector<Problem> problems = gather_all(control, mine);
-  for (size_t r = 0; r < problems.size(); ++r) {
-    if (problems[r][0] == '\0') {
-      continue;
-    }
-    throw base::TransportError(
-        base::cat("[transport] NCCL cannot be used: rank ", r, ": ", problems[r].data()));
-  }
-}
-
 // What has to be known of every rank before a communicator is made.
 struct Participant {
   int32_t version;
   std::array<std::byte, 16> gpu;  // UUID
-  Problem problem;
 };
 
-Participant describe(int device) {
-  Participant member{};
-  try {
-    member.gpu = base::device_uuid(device);
-    member.version = nccl::library().version;
-  } catch (const base::Error& error) {
-    member.problem = problem_of(error);
-  }
-  return member;
-}
-
 void check_members(Transport& control, int device) {
-  const Participant mine = describe(device);
-  agree(control, mine.problem);
-  const std::vector<Participant> members = gather_all(control, mine);
+  Participant mine{};
+  agree(control, "nccl", failure_of([&] {
+          mine.gpu = base::device_uuid(device);
+          mine.version = nccl::library().version;
+        }));
+  const std::vector<Participant> members = allgather(control, mine);
   for (size_t r = 0; r < members.size(); ++r) {
     if (members[r].version != members[0].version) {
       throw base::TransportError(
@@ -111,15 +75,12 @@ class Nccl final : public DeviceTransport {
         device_(device) {
     const nccl::UniqueId id = invite(control);
     const base::OnDevice on(device_);
-    Problem problem{};
-    try {
+    const std::string failed = failure_of([&] {
       connect(id);
       greet();
-    } catch (const base::Error& error) {
-      problem = problem_of(error);
-    }
+    });
     try {
-      agree(control, problem);
+      agree(control, "nccl", failed);
     } catch (...) {
       abort();
       throw;
@@ -169,16 +130,12 @@ class Nccl final : public DeviceTransport {
   // The id of the communicator, made by rank 0.
   nccl::UniqueId invite(Transport& control) {
     nccl::UniqueId id{};
-    Problem problem{};
-    try {
-      if (rank_ == 0) {
-        must(library_.get_unique_id(&id), "ncclGetUniqueId");
-      }
-    } catch (const base::Error& error) {
-      problem = problem_of(error);
-    }
-    agree(control, problem);
-    return gather_all(control, id)[0];
+    agree(control, "nccl", failure_of([&] {
+            if (rank_ == 0) {
+              must(library_.get_unique_id(&id), "ncclGetUniqueId");
+            }
+          }));
+    return allgather(control, id)[0];
   }
 
   void connect(const nccl::UniqueId& id) {

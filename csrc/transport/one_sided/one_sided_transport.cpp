@@ -6,8 +6,8 @@
 
 #include "base/errors.h"
 #include "base/log.h"
-#include "transport/forwarding.h"
-#include "transport/one_sided/agreement.h"
+#include "transport/on_all.h"
+#include "transport/one_sided/forwarding.h"
 #include "transport/one_sided/remote_memory.h"
 #include "transport/one_sided/run_reader.h"
 #include "transport/typed.h"

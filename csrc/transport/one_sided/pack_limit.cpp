@@ -12,7 +12,7 @@
 #include "base/numbers/philox.h"
 #include "base/threads/spin.h"
 #include "memory/region.h"
-#include "transport/one_sided/agreement.h"
+#include "transport/on_all.h"
 #include "transport/one_sided/remote_memory.h"
 #include "transport/typed.h"
 

@@ -7,6 +7,7 @@
 
 #include "described_rows.h"
 #include "group/group_loader.h"
+#include "memory/shared/shared_region.h"
 #include "ranks.h"
 #include "transport/loopback.h"
 
@@ -58,5 +59,24 @@ TEST_CASE("group loader: what is refused on one rank is told to all, and all may
   const std::string words = "[buffer] batch_size 4 under a rate limit";
   CHECK(said[0].starts_with("on rank 1: " + words));
   CHECK(said[1].starts_with(words));
+  CHECK(said[2] == said[0]);
+}
+
+TEST_CASE("group loader: a rank that finds no memory for its board is named by all") {
+  auto ranks = transport::make_loopback(3, 200);
+  std::vector<std::string> said(3);
+  for (const std::string& error : errors_of(ranks, [&](transport::Transport& control) {
+         const auto peers = peers_of(control);
+         std::unique_ptr<memory::Region> taken;
+         if (control.rank() == 1) {
+           taken = memory::SharedRegion::create(peers->shared_name(1, 0), 64, "0000000000000000");
+         }
+         said[control.rank()] = refusal(peers, options(1));
+         expect(refusal(peers, options(1)).empty(), "another loader is refused");
+       })) {
+    CHECK(error == "");
+  }
+  CHECK(said[1].find("-l0-r1") != std::string::npos);
+  CHECK(said[0] == "on rank 1: " + said[1]);
   CHECK(said[2] == said[0]);
 }

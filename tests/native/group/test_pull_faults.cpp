@@ -19,8 +19,8 @@
 #include "described_rows.h"
 #include "group/pull/pull_source.h"
 #include "ranks.h"
-#include "transport/forwarding.h"
 #include "transport/loopback.h"
+#include "transport/one_sided/forwarding.h"
 #include "transport/one_sided/remote_memory.h"
 #include "transport/typed.h"
 
@@ -193,7 +193,7 @@ TEST_CASE("pull faults: a rank that cannot map another's index is named by all")
   INFO(errors[0]);
   INFO(errors[1]);
   CHECK(errors[1].find("-l0-r0") != std::string::npos);
-  CHECK(errors[0] == "[transport] the index that every rank publishes: rank 1: " + errors[1]);
+  CHECK(errors[0] == "on rank 1: " + errors[1]);
 }
 
 TEST_CASE("pull faults: a rank's own writers do not wait while it reads from another") {

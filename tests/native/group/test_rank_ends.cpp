@@ -11,7 +11,7 @@
 #include "drawing_rank.h"
 #include "forked_ranks.h"
 #include "store/id.h"
-#include "transport/forwarding.h"
+#include "transport/one_sided/forwarding.h"
 #include "transport/shared/shared_memory.h"
 
 using namespace gear::group;

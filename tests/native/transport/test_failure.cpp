@@ -16,7 +16,7 @@
 #include "ranks.h"
 #include "transport/failure.h"
 #include "transport/loopback.h"
-#include "transport/one_sided/agreement.h"
+#include "transport/on_all.h"
 #include "transport/shared/shared_memory.h"
 
 // What ends one wait of a rank ends all of them, and those of the ranks that it reaches.

@@ -1,5 +1,5 @@
 // The first exchange of rows, for every transport that reads them, and for messages.
-#include "transport/first_exchange.h"
+#include "transport/one_sided/first_exchange.h"
 
 #include <doctest/doctest.h>
 
@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "transport/forwarding.h"
 #include "transport/loopback.h"
+#include "transport/one_sided/forwarding.h"
 #include "transport/one_sided/remote_memory.h"
 #include "transport/one_sided_kinds.h"
 #include "transport/typed.h"

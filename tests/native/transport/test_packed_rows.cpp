@@ -11,7 +11,7 @@
 #include "base/numbers/philox.h"
 #include "group/parcels/parcel_arena.h"
 #include "scoped_variable.h"
-#include "transport/forwarding.h"
+#include "transport/one_sided/forwarding.h"
 #include "transport/one_sided/pack_limit.h"
 #include "transport/one_sided_kinds.h"
 #include "transport/typed.h"

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -8,6 +9,12 @@
 #include "transport/transport.h"
 
 namespace gear::transport {
+
+/// A step of each rank's own, which all take or none. A rank throws what its step threw; where it
+/// failed on others only, one of the same class, with "on rank 1: " before the words of the first
+/// of them. So no rank waits for one that has left with its error. What the host program raised,
+/// Ctrl-C, passes at once. Collective.
+void on_all(Transport& control, const std::function<void()>& step);
 
 /// What `attempt` throws, in words; empty: nothing. An exception of the host program passes.
 template <class Attempt>
@@ -24,7 +31,8 @@ std::string failure_of(const Attempt& attempt) {
   return {};
 }
 
-/// What failed on any rank, the same words on all: of each for which `failed` is not empty. Empty:
+/// Where all ranks throw alike, with what each of them says:
+/// what failed on any rank, the same words on all: of each for which `failed` is not empty. Empty:
 /// nothing. `kind`: "verbs". Collective over `messages`.
 std::string failures(Transport& messages, std::string_view kind, std::string_view failed);
 

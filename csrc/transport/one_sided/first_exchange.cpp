@@ -1,4 +1,4 @@
-#include "transport/first_exchange.h"
+#include "transport/one_sided/first_exchange.h"
 
 #include <algorithm>
 #include <array>
@@ -11,8 +11,8 @@
 
 #include "base/errors.h"
 #include "transport/collective.h"
-#include "transport/forwarding.h"
-#include "transport/one_sided/agreement.h"
+#include "transport/on_all.h"
+#include "transport/one_sided/forwarding.h"
 #include "transport/one_sided/remote_memory.h"
 #include "transport/typed.h"
 
