@@ -19,18 +19,18 @@
 namespace gear::transport {
 namespace {
 
-constexpr uint64_t kBytes = uint64_t{512} << 10;  // of rows of one size
-constexpr uint64_t kPoolBytes = 2 * kBytes;
+constexpr uint64_t kExchangeBytes = uint64_t{512} << 10;  // of rows of one size
+constexpr uint64_t kExchangePool = 2 * kExchangeBytes;
 constexpr std::array<uint64_t, 2> kRowBytes{1024, 65536};
 constexpr uint32_t kTimes = 3;
 constexpr uint64_t kStride = 389;  // of places; odd, so that no row comes twice
 
 uint64_t place(uint64_t row, uint64_t row_bytes) {
-  return row * kStride % (kPoolBytes / row_bytes) * row_bytes;
+  return row * kStride % (kExchangePool / row_bytes) * row_bytes;
 }
 
 std::vector<std::byte> pool_of(uint32_t rank) {
-  std::vector<std::byte> pool(kPoolBytes);
+  std::vector<std::byte> pool(kExchangePool);
   for (uint64_t i = 0; i < pool.size(); ++i) {
     pool[i] = static_cast<std::byte>((i * 2654435761U + rank * 97U) >> 7);
   }
@@ -59,10 +59,10 @@ class Rows {
 class PackedRows final : public Rows {
  public:
   PackedRows(Transport& transport, std::span<const uint32_t> sources, ConstBytes pool)
-      : transport_(transport), sources_(sources), pool_(pool), packed_(kBytes) {}
+      : transport_(transport), sources_(sources), pool_(pool), packed_(kExchangeBytes) {}
 
   ConstBytes get(uint64_t row_bytes) override {
-    for (uint64_t row = 0; row < kBytes / row_bytes; ++row) {
+    for (uint64_t row = 0; row < kExchangeBytes / row_bytes; ++row) {
       std::memcpy(packed_.data() + row * row_bytes, pool_.data() + place(row, row_bytes),
                   row_bytes);
     }
@@ -72,7 +72,7 @@ class PackedRows final : public Rows {
       to[r] = sources_[r] == transport_.rank() ? ConstBytes(packed_) : ConstBytes();
     }
     const uint32_t source = sources_[transport_.rank()];
-    sizes[source] = kBytes;
+    sizes[source] = kExchangeBytes;
     return transport_.exchange(to, sizes)[source];
   }
 
@@ -95,11 +95,11 @@ class ReadRows final : public Rows {
 
   ConstBytes get(uint64_t row_bytes) override {
     reads_.clear();
-    for (uint64_t row = 0; row < kBytes / row_bytes; ++row) {
+    for (uint64_t row = 0; row < kExchangeBytes / row_bytes; ++row) {
       reads_.push_back({source_, place(row, row_bytes), row_bytes, row * row_bytes});
     }
     ConstBytes landed;
-    const std::string failed = failure_of([&] { landed = reader_->read(reads_, kBytes); });
+    const std::string failed = failure_of([&] { landed = reader_->read(reads_, kExchangeBytes); });
     const auto missed = allgather(transport_, static_cast<uint64_t>(!failed.empty()));
     if (std::ranges::find(missed, uint64_t{1}) != missed.end()) {
       agree(transport_, transport_.name(), failed);
@@ -118,7 +118,7 @@ class ReadRows final : public Rows {
 
 // What is wrong with rows of `row_bytes`; empty: nothing.
 std::string difference(ConstBytes rows, ConstBytes pool, uint64_t row_bytes, uint32_t source) {
-  for (uint64_t row = 0; row < kBytes / row_bytes; ++row) {
+  for (uint64_t row = 0; row < kExchangeBytes / row_bytes; ++row) {
     if (std::memcmp(rows.data() + row * row_bytes, pool.data() + place(row, row_bytes),
                     row_bytes) != 0) {
       return base::cat("row ", row, " of ", row_bytes, " bytes of rank ", source,
@@ -177,7 +177,7 @@ double first_exchange(Transport& transport, std::span<const uint32_t> sources, d
   agree(transport, transport.name(), wrong);
   std::ranges::sort(seconds);
   const std::vector<double> all = allgather(transport, seconds[kTimes / 2]);
-  return kRowBytes.size() * kBytes / std::ranges::max(all);
+  return kRowBytes.size() * kExchangeBytes / std::ranges::max(all);
 }
 
 }  // namespace gear::transport
