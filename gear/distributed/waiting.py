@@ -10,7 +10,7 @@ from gear.distributed.same import named
 
 log = logging.getLogger("gear")
 
-QUIET_S = 10.0  # from the begin of a wait until something is said of it
+QUIET_S = 5.0  # from the begin of a wait until something is said of it
 
 
 class Waiting:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 
 import gear
 from gear.distributed import calls
 from gear.distributed.calls import Late, in_time, soon
-from gear.distributed.channels.roster import wait_for_places
+from gear.distributed.channels import roster
+from gear.distributed.channels.roster import lacking, said_by_all, wait_for_places
 from gear.distributed.meeting.run_identity import RunIdentity
 
 STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
@@ -67,32 +71,79 @@ def test_words_of_another_version_are_refused() -> None:
 
 
 class Store:
-    """Of ranks that come one by one, one with each look."""
+    """That counts its questions, and the keys that are asked for."""
 
-    def __init__(self, size: int) -> None:
-        self.here = 0
-        self.size = size
-        self.asked = 0
+    def __init__(self, here: Iterable[int] = ()) -> None:
+        self.kept: dict[str, Any] = {f"rank {rank}": b"{}" for rank in here}
+        self.kept["came"] = len(self.kept)
+        self.lock = threading.Lock()
+        self.asked: Counter[str] = Counter()
 
     def check(self, keys: Sequence[str]) -> bool:
-        self.asked += 1
-        if keys == ["failed"]:
-            self.here += self.size // 4
-            return False
-        return all(int(key.split()[1]) < self.here for key in keys)
+        with self.lock:
+            self.asked["check"] += 1
+            return all(key in self.kept for key in keys)
+
+    def add(self, key: str, more: int) -> int:
+        with self.lock:
+            self.kept[key] += more
+            return int(self.kept[key])
+
+    def set(self, key: str, value: Any) -> None:
+        self.kept[key] = value
+
+    def get(self, key: str) -> Any:
+        return self.kept[key]
+
+    def multi_get(self, keys: Sequence[str]) -> list[Any]:
+        self.asked["keys"] += len(keys)
+        return [self.kept[key] for key in keys]
 
 
-def test_ranks_ask_for_all_others_at_once() -> None:
-    store = Store(1000)
-    assert wait_for_places(store, 1000, time.monotonic() + 60) == []
-    assert store.asked < 20
+def test_the_last_to_come_collects_what_all_say() -> None:
+    """No rank asks for each of the others, so that all of them cost the store their number."""
+    size, store = 200, Store()
+    absent: dict[int, list[int]] = {}
+
+    def come(rank: int) -> None:
+        store.set(f"rank {rank}", json.dumps({"rank": rank}).encode())
+        absent[rank] = wait_for_places(store, size, time.monotonic() + 60)
+
+    threads = [threading.Thread(target=come, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert absent == {rank: [] for rank in range(size)}
+    assert said_by_all(store) == [{"rank": rank} for rank in range(size)]
+    assert store.asked["keys"] == size
 
 
 def test_who_has_not_come_is_named() -> None:
-    store = Store(8)
-    store.size = 0
-    store.here = 6
-    assert wait_for_places(store, 8, time.monotonic() + 0.3) == [6, 7]
+    store = Store(range(6))
+    del store.kept["rank 2"]
+    assert wait_for_places(store, 8, time.monotonic() + 0.3) == [2, 6, 7]
+    assert store.asked["keys"] == 0
+
+
+def test_few_questions_find_the_few_that_have_not() -> None:
+    store = Store(set(range(4096)) - {17, 300, 4095})
+    assert lacking(store, [f"rank {rank}" for rank in range(4096)]) == [17, 300, 4095]
+    assert store.asked["check"] < 80
+
+
+def test_a_last_rank_that_ends_before_it_collects_is_not_waited_for() -> None:
+    """It was counted: another rank that looks who is there says what all have said."""
+    store = Store(range(8))
+    store.kept["came"] = 8
+    assert wait_for_places(store, 8, time.monotonic() + 60) == []
+    assert said_by_all(store) == [{}] * 8
+
+
+def test_ranks_ask_less_often_the_more_they_are() -> None:
+    assert roster.pause_of(8) == roster.POLL_S
+    for size in (512, 4096):
+        assert size * roster.QUESTIONS / roster.pause_of(size) <= roster.MOST_QUESTIONS
 
 
 # ---- calls that may not come back ----

@@ -27,6 +27,7 @@ from gear.distributed.channels.base import Absence, Channel, Parts
 from gear.distributed.channels.roster import (
     AGREE_S,
     SILENT,
+    lacking,
     stay_until_heard,
     tell_failed,
     wait_for_places,
@@ -261,15 +262,6 @@ class TorchChannel(Channel):
             """A store that all ranks ask at once is busy, and not gone, for seconds."""
             return in_time(time.monotonic() + DEAF_S, call, SILENT)
 
-        def silent(begin: int, end: int) -> set[int]:
-            """Of these ranks; few questions find the few."""
-            if ask(lambda: store.check(keys[begin:end])):
-                return set()
-            if end - begin == 1:
-                return {begin}
-            middle = (begin + end) // 2
-            return silent(begin, middle) | silent(middle, end)
-
         deadline, pause = time.monotonic() + wait_s, 0.02
         try:
             ask(lambda: store.set(keys[self.rank], "here"))
@@ -278,7 +270,7 @@ class TorchChannel(Channel):
                 time.sleep(pause)
                 pause = min(2 * pause, LOOK_S)
                 there = ask(lambda: store.add(roll, 0))
-            return set(range(self.size)) - silent(0, self.size)
+            return set(range(self.size)) - set(ask(lambda: lacking(store, keys)))
         except (Late, RuntimeError):
             return set(range(self.size)) - {self._server}  # no more can be told
 
@@ -296,7 +288,7 @@ class TorchChannel(Channel):
             absent = wait_for_places(store, size, meeting.end, waiting.tell)
             if not absent:
                 deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S)
-                self.members = in_time(deadline, lambda: who_came(store, size), SILENT)
+                self.members = in_time(deadline, lambda: who_came(store), SILENT)
                 return self._connected(meeting)
         except (RuntimeError, ValueError, Late) as error:
             if isinstance(error, TransportError):

@@ -14,9 +14,11 @@ from gear.distributed.member import Member
 from gear.distributed.timeout import SLICE_S
 from gear.errors import TransportError
 
-POLL_S = 0.05  # between two looks whether all have come
+POLL_S = 0.05  # between two looks whether all have come, at least
+QUESTIONS = 2  # of a look
+MOST_QUESTIONS = 5000  # a second, of all ranks: a quarter of what a store answers
 AGREE_S = 10.0  # for what a group has failed of to be told and heard, on a busy machine
-WHO_S = 1.0  # between two looks at who has, rank by rank
+WHO_S = 1.0  # between two looks at who has, at least
 SILENT = (
     "something listens there and does not answer as a rank 0 does: another program has that port, "
     "or rank 0 is stopped"
@@ -26,53 +28,94 @@ SILENT = (
 def wait_for_places(
     store: Any, size: int, deadline: float, tell: Callable[[list[int]], None] = lambda _: None
 ) -> list[int]:
-    """The ranks that have not come until `deadline`.
+    """Counts this rank, which has a place, and returns the ranks that have none at `deadline`.
 
-    tell: is given them whenever this has looked rank by rank, and where all have come.
+    The last one to come collects what all have said, for `said_by_all`: no rank asks for each.
+
+    tell: is given them whenever this has looked who they are, and where all have come.
 
     Raises:
         TransportError: one of them has said that it does not come.
         RuntimeError, Late: the store is gone, or silent.
     """
     absent = list(range(size))
+    in_time(deadline, partial(_count, store, size), SILENT)
     ask_who = time.monotonic() + WHO_S
-    while absent:
+    while True:
         now = time.monotonic()
         each = now >= min(ask_who, deadline - POLL_S)
         try:
             absent, told = in_time(
-                deadline, partial(still_absent, store, absent, each=each), SILENT
+                deadline, partial(_still_absent, store, size, absent, each=each), SILENT
             )
         except (RuntimeError, Late):
             if len(absent) == size or time.monotonic() < deadline - WHO_S:
                 raise
-            break  # whoever served the store gave up just before: go by the last look
+            return absent  # whoever served the store gave up just before: go by the last look
         if told:
             raise TransportError(told)
-        if each:
-            ask_who = now + WHO_S
         if each or not absent:
             tell(absent)
-        if now >= deadline:
-            break
-        time.sleep(min(POLL_S, max(deadline - time.monotonic(), 0)))
-    return absent
+        if not absent or now >= deadline:
+            return absent
+        if each:  # as all do: together they leave the store half of its time
+            ask_who = time.monotonic() + max(WHO_S, 2 * size * (time.monotonic() - now))
+        time.sleep(min(pause_of(size), max(deadline - time.monotonic(), 0)))
 
 
-def still_absent(store: Any, missing: list[int], *, each: bool) -> tuple[list[int], str]:
+def pause_of(size: int) -> float:
+    """Seconds between two looks of a rank: together they leave the store three quarters of its
+    time."""
+    return max(POLL_S, size * QUESTIONS / MOST_QUESTIONS)
+
+
+def _count(store: Any, size: int) -> None:
+    if store.add("came", 1) == size:
+        _collect(store, size)
+
+
+def _collect(store: Any, size: int) -> None:
+    said = store.multi_get([f"rank {rank}" for rank in range(size)])
+    store.set("all", json.dumps([text.decode() for text in said]))
+
+
+def _still_absent(
+    store: Any, size: int, missing: list[int], *, each: bool
+) -> tuple[list[int], str]:
     """(those of `missing` that are not there yet, what one of the ranks told of its end); without
-    `each`, one question for all of them: that many ranks ask at once."""
-    keys = {rank: f"rank {rank}" for rank in missing}
-    if store.check(list(keys.values())):
+    `each`, whether all are."""
+    if store.check(["all"]):
         return [], told_failed(store)
-    absent = [rank for rank in missing if not store.check([keys[rank]])] if each else missing
-    return absent, told_failed(store)
+    if each:
+        keys = [f"rank {rank}" for rank in missing]
+        missing = [missing[place] for place in lacking(store, keys)]
+        if not missing:  # whoever came last has ended before it said so, or is about to
+            _collect(store, size)
+    return missing, told_failed(store)
 
 
-def who_came(store: Any, size: int) -> tuple[Member, ...]:
+def lacking(store: Any, keys: list[str]) -> list[int]:
+    """Which of the keys the store does not have, by place; few questions find the few."""
+
+    def between(begin: int, end: int) -> list[int]:
+        if begin == end or store.check(keys[begin:end]):
+            return []
+        if end - begin == 1:
+            return [begin]
+        middle = (begin + end) // 2
+        return between(begin, middle) + between(middle, end)
+
+    return between(0, len(keys))
+
+
+def said_by_all(store: Any) -> list[Any]:
+    """What the ranks said, by rank, once wait_for_places has found them all."""
+    return [json.loads(text) for text in json.loads(store.get("all"))]
+
+
+def who_came(store: Any) -> tuple[Member, ...]:
     """The ranks, as those that took the places told of themselves."""
-    texts = store.multi_get([f"rank {rank}" for rank in range(size)])
-    return tuple(Member.from_json(json.loads(text)["member"]) for text in texts)
+    return tuple(Member.from_json(said["member"]) for said in said_by_all(store))
 
 
 def tell_failed(store: Any, text: str, heard_by: int | None = None) -> None:

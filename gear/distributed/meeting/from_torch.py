@@ -11,7 +11,7 @@ from typing import Any
 from gear.distributed.calls import STORE_WAIT_S, Late, in_time
 from gear.distributed.channels.base import Alone, Channel
 from gear.distributed.channels.gloo import TorchChannel
-from gear.distributed.channels.roster import SILENT, wait_for_places
+from gear.distributed.channels.roster import SILENT, said_by_all, wait_for_places
 from gear.distributed.meeting.launch import Launch, is_in_shell, launcher_name
 from gear.distributed.meeting.meeting import Meeting
 from gear.distributed.meeting.meeting_point import (
@@ -149,14 +149,12 @@ def _from_all(value: Any, timeout_s: float) -> list[Any]:
                 f"[transport] {named(absent)} of torch.distributed did not come within "
                 f"{timeout_s:g} s: all of them make this group; look at their output"
             )
-        keys = [f"rank {each}" for each in range(size)]
         until = max(limit.end, time.monotonic() + STORE_WAIT_S)
-        texts = in_time(until, lambda: store.multi_get(keys), SILENT)
+        return in_time(until, lambda: said_by_all(store), SILENT)
     except TransportError:
         raise
     except (Late, RuntimeError) as error:
         raise _silent(STORE, error) from error
-    return [json.loads(text) for text in texts]
 
 
 def _silent(place: str, error: Exception) -> TransportError:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from gear.distributed.calls import STORE_WAIT_S, Late, in_time
-from gear.distributed.channels.roster import POLL_S, SILENT, still_absent, tell_failed
+from gear.distributed.channels.roster import POLL_S, SILENT, tell_failed
 from gear.distributed.meeting.launch import Launch
 from gear.distributed.meeting.run_identity import RunIdentity, attempt
 from gear.distributed.process_life import keep_for_ever
@@ -287,8 +287,8 @@ def decline(launch: Launch, reason: str, wait_s: float = DECLINE_S) -> None:
         tell_failed(store, f"{reason} (on {who}, which did not start)")
         if launch.rank > 0 or served_by_agent():
             return
-        others = list(range(1, launch.size))
-        while still_absent(store, others, each=False)[0] and limit.left():
+        others = [f"rank {rank}" for rank in range(1, launch.size)]
+        while not store.check(others) and limit.left():
             time.sleep(POLL_S)
         time.sleep(SLICE_S * 5)  # they look every POLL_S
     except (TransportError, InvalidArgument, RuntimeError):
