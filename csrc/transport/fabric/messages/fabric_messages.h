@@ -89,7 +89,7 @@ class FabricMessages final : public Transport, private Failure::Listener {
   double timeout_s_;
   Channel* channel_;
   uint64_t num_duplicates_ = 0;
-  std::chrono::steady_clock::time_point deadline_{};
+  std::chrono::steady_clock::time_point deadline_;
   std::vector<Outgoing> outgoing_;
   std::vector<Message> received_;  // by rank, of the last exchange
   std::vector<ConstBytes> spans_;
