@@ -14,7 +14,7 @@ class GearCore(CMakePackage, GearBuild):
     url = "https://files.pythonhosted.org/packages/source/g/gear-replay/gear_replay-0.1.0.tar.gz"
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="236af4c5f40788ddf6db0202271999250d4d4778d37098367527fc8b9c48a1df")
+    version("0.1.0", sha256="6c30fe81895eaaa7ac757ad67bbc2bac83a1ce29fce8c45bcd2e60404dd0770a")
 
     def cmake_args(self):
         options = {**self.gear_options(), "GEAR_BUILD_PYTHON": "OFF"}

@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="236af4c5f40788ddf6db0202271999250d4d4778d37098367527fc8b9c48a1df")
+    version("0.1.0", sha256="6c30fe81895eaaa7ac757ad67bbc2bac83a1ce29fce8c45bcd2e60404dd0770a")
 
     variant("c10d", default=False, description="gear_mpi: torch.distributed over MPI")
     variant("deepspeed", default=False, description="DeepSpeed beside it")
