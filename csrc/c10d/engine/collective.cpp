@@ -251,10 +251,10 @@ void Collective::take(Piece& piece) {
 }
 
 std::string Collective::words_of_size(int peer, uint64_t bytes, uint64_t expected) const {
-  return base::cat("[mpi] rank ", peer, " sent ", bytes, " bytes in ", kind_name(kind_), " (call ",
-                   number_, " of the group) where rank ", ring_->communicator.place().rank,
-                   " expects ", expected,
-                   " bytes: give tensors of matching sizes and dtypes on all ranks");
+  return base::cat("[mpi] rank ", ring_->communicator.shown(peer), " sent ", bytes, " bytes in ",
+                   kind_name(kind_), " (call ", number_, " of the group) where rank ",
+                   ring_->communicator.shown(ring_->communicator.place().rank), " expects ",
+                   expected, " bytes: give tensors of matching sizes and dtypes on all ranks");
 }
 
 std::optional<std::string> Collective::late(Clock::time_point now) {

@@ -45,8 +45,8 @@ std::string text_of(const Signature& signature) {
   return text;
 }
 
-std::string difference(int peer, const Signature& theirs, int rank, const Signature& own,
-                       uint64_t number) {
+std::string difference(const std::string& peer, const Signature& theirs, const std::string& rank,
+                       const Signature& own, uint64_t number) {
   std::string of_peer = text_of(theirs);
   std::string of_rank = text_of(own);
   if (of_peer == of_rank) {

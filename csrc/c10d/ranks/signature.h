@@ -40,8 +40,9 @@ std::array<char, kLength> short_name(std::string_view name) {
 /// As in "all_reduce of 4 Float by SUM".
 std::string text_of(const Signature& signature);
 
-/// The words of an error on `rank`, which gives `own` as call `number` of its group.
-std::string difference(int peer, const Signature& theirs, int rank, const Signature& own,
-                       uint64_t number);
+/// The words of an error on rank `rank`, as Communicator::shown has it, which gives `own` as call
+/// `number` of its group.
+std::string difference(const std::string& peer, const Signature& theirs, const std::string& rank,
+                       const Signature& own, uint64_t number);
 
 }  // namespace gear::c10d
