@@ -16,6 +16,7 @@ import torch.distributed as dist
 import gear
 from gear.errors import InvalidArgument, TransportError
 from gear.mpi.compression import KINDS, check_compression, default_compression
+from gear.mpi.data_parallel import name_backend
 from gear.mpi.groups import group_or_default
 from gear.mpi.library import load
 from gear.mpi.log import begin as begin_log
@@ -65,6 +66,7 @@ def register() -> None:
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
     register_meeting()
+    name_backend(NAME)
     atexit.register(_end, os.getpid())
 
 

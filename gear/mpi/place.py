@@ -151,6 +151,15 @@ def _by_environment(original: Meet) -> Meet:
         try:
             yield from original(url, timeout=timeout, **more)
         except ValueError as error:
+            given = [name for name in VARIABLES if name in os.environ]
+            if 0 < len(given) < len(VARIABLES):
+                raise ValueError(
+                    f"{error}: this process has {', '.join(given)} alone, of "
+                    f"{', '.join(VARIABLES)}; start ranks of other backends with torchrun, which "
+                    "sets all of them; for gear_mpi, unset what is set, so that mpirun or srun "
+                    "tells the ranks, or call gear.mpi.set_environment(), which sets the others; "
+                    "for one process alone give it init_method='mpi://'"
+                ) from error
             if is_told:
                 raise
             raise ValueError(
