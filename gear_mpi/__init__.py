@@ -60,11 +60,11 @@ def _by_mpi(url: str, **words: Any) -> Iterator[Any]:
 
 
 def _or_by_mpi(by_environment: Meet) -> Meet:
-    """torch's ``env://``; where nothing is in the environment that it goes by, GEAR is asked."""
+    """torch's ``env://``; where the environment lacks some of what it goes by, GEAR is asked."""
 
     def meet(url: str, **words: Any) -> Iterator[Any]:
         found = by_environment
-        if not any(name in os.environ for name in VARIABLES) and "rank=" not in url:
+        if not all(name in os.environ for name in VARIABLES) and "rank=" not in url:
             try:
                 from gear.mpi.place import by_mpi_or
 

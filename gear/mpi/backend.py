@@ -17,6 +17,7 @@ import gear
 import gear_mpi
 from gear.errors import InvalidArgument, TransportError
 from gear.mpi.compression import KINDS, check_compression, default_compression
+from gear.mpi.data_parallel import name_backend
 from gear.mpi.groups import group_or_default
 from gear.mpi.library import load
 from gear.mpi.log import begin as begin_log
@@ -66,19 +67,30 @@ def register() -> None:
 
 
 def monitored_barrier(
-    group: dist.ProcessGroup | None = None, timeout: timedelta | None = None
+    group: dist.ProcessGroup | None = None,
+    timeout: timedelta | None = None,
+    wait_all_ranks: bool = False,
 ) -> None:
     """As ``torch.distributed.monitored_barrier``, which torch allows with gloo alone.
 
-    Returns when all ranks have called it.
+    Returns when all ranks of the group have called it. On a rank that is not in the group it warns,
+    as torch's operations do, and returns.
+
+    Args:
+        timeout: None: that of the group.
+        wait_all_ranks: changes nothing, and is there for programs that give it to torch's: all
+            missing ranks are named in either case.
 
     Raises:
-        RuntimeError: ranks did not come within `timeout` (None: that of the group); the message
-            names them, on every rank that did.
+        RuntimeError: ranks did not come within `timeout`; the message names them, on every rank
+            that did.
     """
+    if dist.distributed_c10d._rank_not_in_group(group):
+        dist.distributed_c10d._warn_not_in_group("monitored_barrier")
+        return
     if timeout is None:
         timeout = timedelta(milliseconds=-1)
-    group_or_default(group).monitored_barrier(timeout)
+    group_or_default(group).monitored_barrier(timeout, wait_all_ranks)
 
 
 def create(given: Any, pg_options: Options | None) -> Any:
@@ -91,6 +103,7 @@ def create(given: Any, pg_options: Options | None) -> Any:
     segment_bytes = wanted.resolved()
     compression = check_compression(wanted.compression or default_compression())
     route = default_route() if wanted.route is None else text_of(parse(wanted.route))
+    name_backend(gear_mpi.NAME)
     module = load()
     world_rank, world_size = module.world()
     _check_launch(given.group_size, world_size)

@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from gear.distributed.meeting.launch import MPI_VARIABLES
 from gear.errors import TransportError
 from gear.mpi.library import load
+from gear_mpi import VARIABLES
 
 _stores: list[TCPStore] = []  # of this process's world: there is one
 _meetings: list[int] = []  # how often the ranks have met
@@ -137,9 +138,10 @@ Meet = Callable[..., Iterator[Any]]
 
 
 def by_mpi_or(by_environment: Meet) -> Meet:
-    """How processes meet whose environment has nothing that torch's ``env://`` goes by: those that
-    MPI has started by MPI. Of those that nobody has started, the error says what could."""
-    return by_mpi if launched_by_mpi() else _with_advice(by_environment)
+    """How processes meet whose environment lacks some of what torch's ``env://`` goes by: those
+    that MPI has started by MPI, if it has none of it. Of the others, the error says what to do."""
+    told = any(name in os.environ for name in VARIABLES)
+    return by_mpi if not told and launched_by_mpi() else _with_advice(by_environment)
 
 
 def _with_advice(by_environment: Meet) -> Meet:
@@ -147,6 +149,15 @@ def _with_advice(by_environment: Meet) -> Meet:
         try:
             yield from by_environment(url, **words)
         except ValueError as error:
+            given = [name for name in VARIABLES if name in os.environ]
+            if given:
+                raise ValueError(
+                    f"{error}: this process has {', '.join(given)} alone, of "
+                    f"{', '.join(VARIABLES)}; start ranks of other backends with torchrun, which "
+                    "sets all of them; for gear_mpi, unset what is set, so that mpirun or srun "
+                    "tells the ranks, or call gear.mpi.set_environment(), which sets the others; "
+                    "for one process alone give it init_method='mpi://'"
+                ) from error
             raise ValueError(
                 f"{error}: no launcher has started this process; start ranks of gear_mpi with "
                 "mpirun or srun --mpi=pmix or pmi2, those of other backends with torchrun; for one "

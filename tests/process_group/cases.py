@@ -116,6 +116,45 @@ def all_reduce_as_gloo(pair: Pair) -> None:
                 same(other, given, f"{dtype} {size}")
 
 
+def sparse_values(rank: int, dtype: torch.dtype, shape: list[int], count: int) -> torch.Tensor:
+    """`count` entries at random places, of which some are given twice."""
+    generator = torch.Generator().manual_seed(7 + rank)
+    places = torch.stack([torch.randint(0, n, (count,), generator=generator) for n in shape[:2]])
+    return torch.sparse_coo_tensor(places, values(rank, (count, *shape[2:]), dtype), shape)
+
+
+@case
+def all_reduce_sparse(pair: Pair) -> None:
+    """As gloo has it: ranks have other places, and other numbers of them, among them none."""
+    shapes = [[5, 4], [300, 7, 11], [40_000, 1, 64]]
+    for dtype in [*INTEGERS, *FLOATS]:
+        for shape in shapes if dtype == torch.float32 else shapes[:2]:
+            counts = [0, 30, 3000, 1][: pair.size] if len(shape) == 3 else [0, 9, 3, 1]
+            parts = [sparse_values(rank, dtype, shape, counts[rank]) for rank in range(pair.size)]
+            wanted = reduced([part.to_dense() for part in parts], dist.ReduceOp.SUM)
+            given = parts[pair.rank].clone()
+            dist.all_reduce(given, group=pair.mpi)
+            assert given.is_coalesced(), f"{dtype} {shape}"
+            same(given.to_dense(), wanted, f"{dtype} {shape}")
+            works = [parts[pair.rank].clone() for _ in range(2)]
+            ends = [dist.all_reduce(one, group=pair.mpi, async_op=True) for one in works]
+            for end in reversed(ends):
+                end.wait()
+            for one, end in zip(works, ends, strict=True):
+                same(one.to_dense(), wanted, f"{dtype} {shape}, later")
+                same(end.get_future().wait()[0].to_dense(), wanted, f"{dtype} {shape}, future")
+    floats = [
+        torch.sparse_coo_tensor(
+            torch.arange(50)[None], torch.randn(50, generator=torch.Generator().manual_seed(rank))
+        )
+        for rank in range(pair.size)
+    ]
+    given, as_gloo = floats[pair.rank].clone(), floats[pair.rank].clone()
+    dist.all_reduce(given, group=pair.mpi)
+    dist.all_reduce(as_gloo, group=pair.gloo)
+    same(given.to_dense(), as_gloo.to_dense(), "in the order of gloo's additions")
+
+
 @case
 def all_reduce_of_bool(pair: Pair) -> None:
     """As torch's reductions of bool: a sum is "or", a product "and"."""
@@ -539,8 +578,11 @@ def wrong_arguments(pair: Pair) -> None:
         dist.all_reduce(torch.ones(3).bool(), dist.ReduceOp.AVG, group=pair.mpi)
     with pytest.raises(ValueError, match="Float8_e5m2 cannot be reduced"):
         dist.all_reduce(torch.ones(3).to(torch.float8_e5m2), group=pair.mpi)
-    with pytest.raises(ValueError, match="layout Sparse"):
-        pair.mpi.allreduce(torch.ones(3).to_sparse()).wait()
+    sparse = torch.ones(3).to_sparse()
+    with pytest.raises(ValueError, match=r"layout Sparse .* use \.to_dense"):
+        pair.mpi._get_backend(torch.device("cpu")).broadcast(sparse, 0)
+    with pytest.raises(ValueError, match="MAX of a sparse tensor was asked for: SUM is allowed"):
+        dist.all_reduce(sparse, dist.ReduceOp.MAX, group=pair.mpi)
     whole = torch.ones(pair.size + 1)
     splits = [1] + [0] * (pair.size - 1)
     with pytest.raises(ValueError, match="split sizes of the input make 1 rows, and it has"):
@@ -597,6 +639,7 @@ def routed(pair: Pair) -> None:
     import gear.mpi
 
     everything = (all_gather_coalesced, gather, scatter, broadcast_by_gloo, objects, futures)
+    everything += (sparse_by_gloo,)
     rules = [f"{name}=gloo" for name in OPERATIONS]
     gear.mpi.set_route(",".join(rules), pair.mpi)
     assert set(gear.mpi.get_route(pair.mpi).split(",")) == set(rules)
@@ -638,6 +681,13 @@ def routed(pair: Pair) -> None:
     averages(pair)
 
 
+def sparse_by_gloo(pair: Pair) -> None:
+    parts = [sparse_values(rank, torch.float32, [5, 4], 9) for rank in range(pair.size)]
+    given = parts[pair.rank].clone()
+    dist.all_reduce(given, group=pair.mpi)
+    same(given.to_dense(), reduced([part.to_dense() for part in parts], dist.ReduceOp.SUM), "gloo")
+
+
 def broadcast_by_gloo(pair: Pair) -> None:
     for root in range(pair.size):
         parts = pair.every(lambda rank: values(rank, (20_011,), torch.bfloat16))
@@ -647,7 +697,7 @@ def broadcast_by_gloo(pair: Pair) -> None:
 
 
 # What is played with tensors that go as those of a GPU do: every way of moving and of waiting.
-STAGED = ["averages", "premultiplied_sums", "all_reduce_coalesced", "reduce"]
+STAGED = ["all_reduce_sparse", "averages", "premultiplied_sums", "all_reduce_coalesced", "reduce"]
 STAGED += ["broadcast", "all_gather", "all_gather_uneven", "all_gather_coalesced", "gather"]
 STAGED += ["scatter", "reduce_scatter_uneven", "reduce_scatter_coalesced", "all_to_all"]
 STAGED += ["all_to_all_of_random_splits", "other_strides", "messages", "messages_of_one_tag"]

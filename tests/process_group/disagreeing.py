@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import gear.mpi
 from gear.mpi.groups import backend_of
+from gear.mpi.routing import OPERATIONS
 
 ODD = 1  # the rank that gives something else
 SIZE = 3
@@ -122,6 +123,29 @@ def all_to_all_rows(group: Any, _: int, given: dict[str, Any]) -> None:
     dist.all_to_all_single(
         to, torch.ones(sum(gives), columns, dtype=dtype), takes, gives, group=group
     )
+
+
+def all_reduce_sparse(group: Any, _: int, given: dict[str, Any]) -> None:
+    tensor = torch.eye(given.get("rows", 3), given.get("columns", 4), dtype=given.get("dtype", F32))
+    dist.all_reduce(tensor.to_sparse(given.get("sparse_dims", 2)), group=group)
+
+
+def all_reduce_of_layout(group: Any, _: int, is_sparse: bool) -> None:
+    dist.all_reduce(torch.eye(3).to_sparse() if is_sparse else torch.eye(3), group=group)
+
+
+def by_route_of_size(group: Any, _: int, count: int) -> None:
+    gear.mpi.set_route("all_reduce>1K=gloo", group)
+    dist.all_reduce(ones(count), group=group)
+
+
+def by_gloo(call: Callable[[Any, int, Any], object]) -> Callable[[Any, int, Any], object]:
+    def routed(group: Any, rank: int, given: Any) -> None:
+        gear.mpi.set_route(",".join(f"{name}=gloo" for name in OPERATIONS), group)
+        call(group, rank, given)
+
+    routed.__name__ = f"{call.__name__} by gloo"
+    return routed
 
 
 def of_kind(group: Any, _: int, kind: str) -> None:
@@ -372,6 +396,148 @@ CASES: dict[str, Case] = {
         ("barrier", "broadcast of 6 Float from rank 0"),
     ),
     **pair(of_kind, "barrier", "barrier", "monitored_barrier", ("barrier", "monitored_barrier")),
+    **pair(
+        all_reduce_sparse,
+        "dtype",
+        {},
+        {"dtype": torch.float64},
+        texts("all_reduce of 12 sparse {} by SUM", "Float", "Double"),
+    ),
+    **pair(
+        all_reduce_sparse,
+        "size",
+        {},
+        {"rows": 4},
+        texts("all_reduce of {} sparse Float by SUM", "12", "16"),
+    ),
+    **pair(
+        all_reduce_sparse,
+        "shape of as many elements",
+        {},
+        {"rows": 4, "columns": 3},
+        (
+            "all_reduce of 12 sparse Float by SUM",
+            "all_reduce of 12 sparse Float by SUM, of another shape,",
+        ),
+    ),
+    **pair(
+        all_reduce_sparse,
+        "number of sparse dimensions",
+        {},
+        {"sparse_dims": 1},
+        (
+            "all_reduce of 12 sparse Float by SUM",
+            "all_reduce of 12 sparse Float by SUM, of another shape,",
+        ),
+    ),
+    **pair(
+        all_reduce_of_layout,
+        "layout",
+        False,
+        True,
+        texts("all_reduce of 9 {} by SUM", "Float", "sparse Float"),
+    ),
+    **pair(
+        by_route_of_size,
+        "route",
+        200,
+        300,
+        texts("all_reduce of {}", "200 Float by SUM", "300 Float by SUM, by gloo"),
+    ),
+    **pair(
+        by_gloo(all_reduce),
+        "dtype of as many bytes",
+        {"dtype": torch.float16},
+        {"dtype": torch.bfloat16},
+        texts("all_reduce of 6 {} by SUM, by gloo", "Half", "BFloat16"),
+    ),
+    **pair(
+        by_gloo(all_reduce),
+        "size",
+        {},
+        {"n": 7},
+        texts("all_reduce of {} Float by SUM, by gloo", "6", "7"),
+    ),
+    **pair(
+        by_gloo(all_reduce_async),
+        "reduction",
+        Sum,
+        Max,
+        texts("all_reduce of 6 Float by {}, by gloo", "SUM", "MAX"),
+    ),
+    **pair(
+        by_gloo(all_reduce_coalesced),
+        "order",
+        [6, 7, 8],
+        [6, 8, 7],
+        (
+            "all_reduce of 6 Float by SUM, by gloo, the first of 3 tensors",
+            "all_reduce of 6 Float by SUM, by gloo, the first of 3 tensors, with others behind it,",
+        ),
+    ),
+    **pair(
+        by_gloo(all_reduce_sparse),
+        "dtype",
+        {},
+        {"dtype": torch.float64},
+        texts("all_reduce of 12 sparse {} by SUM, by gloo", "Float", "Double"),
+    ),
+    **pair(
+        by_gloo(broadcast),
+        "root",
+        {},
+        {"root": 1},
+        texts("broadcast of 6 Float from rank {}, by gloo", "0", "1"),
+    ),
+    **pair(
+        by_gloo(reduce),
+        "root",
+        {},
+        {"root": 1},
+        texts("reduce of 6 Float by SUM to rank {}, by gloo", "0", "1"),
+    ),
+    **pair(
+        by_gloo(all_gather_flat),
+        "dtype of as many bytes",
+        (3, F32),
+        (3, I32),
+        texts("all_gather of 9 {}, by gloo", "Float", "Int"),
+    ),
+    **pair(
+        by_gloo(gather),
+        "size",
+        {},
+        {"n": 7},
+        texts("gather of {} Float to rank 0, by gloo", "6", "7"),
+    ),
+    **pair(
+        by_gloo(scatter),
+        "dtype of as many bytes",
+        {},
+        {"dtype": I32},
+        texts("scatter of 6 {} from rank 0, by gloo", "Float", "Int"),
+    ),
+    **pair(
+        by_gloo(reduce_scatter_flat),
+        "reduction",
+        (2, F32, Sum),
+        (2, F32, Max),
+        texts("reduce_scatter of 6 Float by {}, by gloo", "SUM", "MAX"),
+    ),
+    **pair(
+        by_gloo(all_to_all),
+        "dtype of as many bytes",
+        (2, F32),
+        (2, I32),
+        texts("all_to_all of {}, by gloo", "Float", "Int"),
+    ),
+    **pair(
+        by_gloo(of_kind),
+        "kind",
+        "barrier",
+        "broadcast",
+        ("barrier, by gloo", "broadcast of 6 Float from rank 0, by gloo"),
+    ),
 }
 
 

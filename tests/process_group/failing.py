@@ -8,6 +8,7 @@ import json
 import resource
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -45,6 +46,33 @@ def absent_of_broadcast(group: Any, rank: int) -> None:
 def absent_of_barrier(group: Any, rank: int) -> None:
     if rank != 2:
         gear.mpi.monitored_barrier(group)
+
+
+def absent_of_barrier_in_sub_group(_: Any, rank: int) -> None:
+    """Rank 2 of the world is the group's rank 1. Rank 0 is not in it, and is told so."""
+    group = dist.new_group([1, 2], backend=gear.mpi.NAME, timeout=timedelta(seconds=60))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        if rank != 2:
+            gear.mpi.monitored_barrier(group, timeout=LIMIT, wait_all_ranks=True)
+    outside = any("does not belong to" in str(one.message) for one in warned)
+    assert outside == (rank == 0)
+
+
+def other_call_in_sub_group(_: Any, rank: int) -> None:
+    group = dist.new_group([1, 2], backend=gear.mpi.NAME)
+    if rank == 1:
+        gear.mpi.monitored_barrier(group)
+    elif rank == 2:
+        dist.all_reduce(torch.ones(3), group=group)
+
+
+def other_length_in_sub_group(_: Any, rank: int) -> None:
+    group = dist.new_group([1, 2], backend=gear.mpi.NAME)
+    if rank == 1:
+        dist.recv(torch.ones(3), 2, group=group)
+    elif rank == 2:
+        dist.send(torch.ones(2), 1, group=group)
 
 
 def nobody_waits(group: Any, rank: int) -> None:
@@ -224,6 +252,9 @@ CASES: dict[str, Callable[[Any, int], None]] = {
         absent_of_small,
         absent_of_broadcast,
         absent_of_barrier,
+        absent_of_barrier_in_sub_group,
+        other_call_in_sub_group,
+        other_length_in_sub_group,
         nobody_waits,
         late_once,
         far_ahead,

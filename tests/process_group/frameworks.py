@@ -68,6 +68,35 @@ def data_parallel(mpi: Any, gloo: Any, folder: Path) -> None:
     close(*both)
 
 
+def sparse_gradients(mpi: Any, gloo: Any, folder: Path) -> None:
+    """Of an embedding, of whose rows each rank needs others."""
+    weights = []
+    for group in (mpi, gloo):
+        torch.manual_seed(1)
+        table = torch.nn.Sequential(torch.nn.Embedding(1000, 8, sparse=True), torch.nn.Linear(8, 4))
+        trained = DistributedDataParallel(table, process_group=group)
+        optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+        generator = torch.Generator().manual_seed(dist.get_rank())
+        for _ in range(STEPS):
+            rows = torch.randint(0, 1000, (5 + 20 * dist.get_rank(),), generator=generator)
+            optimizer.zero_grad()
+            trained(rows).square().mean().backward()
+            assert table[0].weight.grad.is_sparse
+            optimizer.step()
+        weights.append(table[0].weight.detach())
+    torch.testing.assert_close(*weights, rtol=1e-6, atol=1e-7)
+
+
+def names_in_logging_data(mpi: Any, gloo: Any, folder: Path) -> None:
+    both = dist.new_group(backend="cpu:gear_mpi,cuda:gloo")
+    told = [
+        DistributedDataParallel(model(), process_group=group)._get_ddp_logging_data()
+        for group in (mpi, gloo, both)
+    ]
+    names = [one["backend_name"] for one in told]
+    assert names == ["gear_mpi", "gloo", dist.get_backend(both)], names
+
+
 def compressed_data_parallel(mpi: Any, gloo: Any, folder: Path) -> None:
     rank = dist.get_rank()
     gear.mpi.set_compression("bf16", mpi)
@@ -167,6 +196,8 @@ CASES: dict[str, Callable[[Any, Any, Path], None]] = {
     function.__name__: function
     for function in (
         data_parallel,
+        sparse_gradients,
+        names_in_logging_data,
         compressed_data_parallel,
         fully_sharded,
         checkpoints,

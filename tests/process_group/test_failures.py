@@ -39,6 +39,26 @@ def test_missing_rank_is_named(
     assert said[missing][case] == ""
 
 
+def test_missing_rank_of_a_sub_group_has_its_name_in_the_world_too(
+    said: list[dict[str, str]],
+) -> None:
+    words = "[mpi] rank 1 (2 of the world) did not come to monitored_barrier (call 0 of the group)"
+    assert said[1]["absent_of_barrier_in_sub_group"].startswith(f"{words} within 2 s")
+    assert said[0]["absent_of_barrier_in_sub_group"] == ""
+    assert said[2]["absent_of_barrier_in_sub_group"] == ""
+
+
+def test_ranks_that_differ_in_a_sub_group_have_their_names_in_the_world_too(
+    said: list[dict[str, str]],
+) -> None:
+    for one in said[1:]:
+        words = one["other_call_in_sub_group"]
+        assert "rank 0 (1 of the world) called monitored_barrier " in words
+        assert "rank 1 (2 of the world) called all_reduce of 3 Float by SUM " in words
+    words = "recv of 12 bytes with tag 0: rank 1 (2 of the world) sent 8;"
+    assert words in said[1]["other_length_in_sub_group"]
+
+
 def test_rank_that_was_late_once_is_missed_again(said: list[dict[str, str]]) -> None:
     for rank in (0, 2):
         words = "[mpi] rank 1 did not come to all_reduce (call 1 of the group) within 2 s"

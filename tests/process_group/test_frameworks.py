@@ -16,6 +16,8 @@ pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("p
 
 CASES = [
     "data_parallel",
+    "sparse_gradients",
+    "names_in_logging_data",
     "compressed_data_parallel",
     "fully_sharded",
     "checkpoints",

@@ -56,10 +56,22 @@ def test_one_process_without_a_launcher(group: str, said: str) -> None:
     assert ended.returncode == 0
 
 
-def _without_launcher(*command: str) -> subprocess.CompletedProcess[str]:
+@pytest.mark.slow
+@pytest.mark.gear_mpi
+def test_one_process_with_a_part_of_the_variables() -> None:
+    """As programs set them that torchrun started before."""
+    command = (sys.executable, str(FOLDER / "launched.py"), "first")
+    ended = _without_launcher(*command, MASTER_ADDR="localhost", MASTER_PORT="29500")
+    words = "RANK expected, but not set: this process has MASTER_ADDR, MASTER_PORT alone, of "
+    assert words in ended.stdout, ended.stdout + ended.stderr
+    for way in ("unset what is set", "gear.mpi.set_environment()", "init_method='mpi://'"):
+        assert way in ended.stdout
+
+
+def _without_launcher(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     launchers = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_")
     env = {name: text for name, text in os.environ.items() if not name.startswith(launchers)}
-    env["OMP_NUM_THREADS"] = "1"
+    env |= {"OMP_NUM_THREADS": "1", **variables}
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
 
 

@@ -17,7 +17,8 @@ void Call::limit(double timeout_s) {
 }
 
 std::string Call::late_gpu() const {
-  return base::cat("[mpi] the GPU of rank ", ring_->communicator.place().rank,
+  return base::cat("[mpi] the GPU of rank ",
+                   ring_->communicator.shown(ring_->communicator.place().rank),
                    " did not hand over the tensors of ", kind_name(kind_), " within ", timeout_s_,
                    " s: what its stream does before takes longer, or hangs");
 }

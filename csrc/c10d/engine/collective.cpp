@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "base/errors.h"
 #include "c10d/engine/arrival.h"
@@ -54,6 +55,13 @@ Step Collective::carry_out() {
   bool moved = false;
   for (;;) {
     if (round_ == schedule_.rounds.size()) {
+      if (schedule_.more) {
+        if (!agreed_) {  // what has come may be of another operation
+          return moved ? Step::kMoved : Step::kIdle;
+        }
+        (*std::exchange(schedule_.more, nullptr))(schedule_);
+        continue;
+      }
       // Until then the GPU may write to the memory that stands for its own.
       if (schedule_.staging && !schedule_.staging->have_all_come()) {
         return moved ? Step::kMoved : Step::kIdle;
@@ -251,10 +259,10 @@ void Collective::take(Piece& piece) {
 }
 
 std::string Collective::words_of_size(int peer, uint64_t bytes, uint64_t expected) const {
-  return base::cat("[mpi] rank ", peer, " sent ", bytes, " bytes in ", kind_name(kind_), " (call ",
-                   number_, " of the group) where rank ", ring_->communicator.place().rank,
-                   " expects ", expected,
-                   " bytes: give tensors of matching sizes and dtypes on all ranks");
+  return base::cat("[mpi] rank ", ring_->communicator.shown(peer), " sent ", bytes, " bytes in ",
+                   kind_name(kind_), " (call ", number_, " of the group) where rank ",
+                   ring_->communicator.shown(ring_->communicator.place().rank), " expects ",
+                   expected, " bytes: give tensors of matching sizes and dtypes on all ranks");
 }
 
 std::optional<std::string> Collective::late(Clock::time_point now) {

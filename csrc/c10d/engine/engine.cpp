@@ -88,9 +88,10 @@ Step Engine::advance(Call& call, Clock::time_point now) {
     return step;
   } catch (const std::exception& error) {
     const bool is_told = dynamic_cast<const base::TransportError*>(&error) != nullptr;
-    call.failure = is_told ? error.what()
-                           : base::cat("[mpi] rank ", ring.communicator.place().rank, " failed in ",
-                                       kind_name(call.kind()), ": ", error.what());
+    call.failure =
+        is_told ? error.what()
+                : base::cat("[mpi] rank ", ring.communicator.shown(ring.communicator.place().rank),
+                            " failed in ", kind_name(call.kind()), ": ", error.what());
     call.cancel();
     if (call.shared() && ring.communicator.failure().empty()) {
       ring.roll_call.tell(call.failure);

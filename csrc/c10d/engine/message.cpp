@@ -40,7 +40,8 @@ bool Message::begin() {
   if (come->bytes() != bytes_.length) {
     come->drop();
     throw base::TransportError(base::cat("[mpi] recv of ", bytes_.length, " bytes with tag ", tag_,
-                                         ": rank ", source_, " sent ", come->bytes(),
+                                         ": rank ", ring_->communicator.shown(source_), " sent ",
+                                         come->bytes(),
                                          "; give a tensor of the size and dtype that is sent"));
   }
   request_ = come->receive(bytes_.bytes);
@@ -66,15 +67,19 @@ std::optional<std::string> Message::late(Clock::time_point /*now*/) {
     return late_gpu();  // its own tensor, or that of a send before it
   }
   if (kind_ == Kind::kSend) {
-    return base::cat("[mpi] rank ", peer_, " has not received what rank ",
-                     ring_->communicator.place().rank, " sends with tag ", tag_, " within ",
-                     timeout_s_, " s: look at the output of that rank");
+    return base::cat(
+        "[mpi] rank ", ring_->communicator.shown(peer_), " has not received what rank ",
+        ring_->communicator.shown(ring_->communicator.place().rank), " sends with tag ", tag_,
+        " within ", timeout_s_, " s: look at the output of that rank");
   }
-  return base::cat(
-      "[mpi] ", peer_ == MPI_ANY_SOURCE ? std::string("no rank") : base::cat("rank ", peer_),
-      peer_ == MPI_ANY_SOURCE ? " has sent rank " : " has not sent rank ",
-      ring_->communicator.place().rank, " a message with tag ", tag_, " within ", timeout_s_,
-      " s: look at the output of ", peer_ == MPI_ANY_SOURCE ? "all ranks" : "that rank");
+  return base::cat("[mpi] ",
+                   peer_ == MPI_ANY_SOURCE ? std::string("no rank")
+                                           : base::cat("rank ", ring_->communicator.shown(peer_)),
+                   peer_ == MPI_ANY_SOURCE ? " has sent rank " : " has not sent rank ",
+                   ring_->communicator.shown(ring_->communicator.place().rank),
+                   " a message with tag ", tag_, " within ", timeout_s_,
+                   " s: look at the output of ",
+                   peer_ == MPI_ANY_SOURCE ? "all ranks" : "that rank");
 }
 
 void Message::cancel() noexcept {

@@ -75,7 +75,8 @@ std::string_view kind_name(Kind kind) {
 }
 
 Communicator::Communicator(const std::vector<int>& world_ranks, const std::string& name,
-                           double timeout_s) {
+                           double timeout_s)
+    : world_ranks_(world_ranks) {
   transport::mpi::require_runtime();
   int level = MPI_THREAD_SINGLE;
   check(MPI_Query_thread(&level), "MPI_Query_thread");
@@ -108,6 +109,12 @@ Communicator::~Communicator() {
   }
   MPI_Comm_free(&messages_);
   MPI_Comm_free(&collectives_);
+}
+
+std::string Communicator::shown(int rank) const {
+  const int in_world = world_ranks_[static_cast<size_t>(rank)];
+  return in_world == rank ? std::to_string(rank)
+                          : base::cat(rank, " (", in_world, " of the world)");
 }
 
 uint64_t Communicator::take_number(Kind kind) {

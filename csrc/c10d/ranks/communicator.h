@@ -45,6 +45,9 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
 
   Place place() const noexcept { return place_; }
+  /// A rank of the group in the words of an error: "1", or, where MPI's launcher, its output and
+  /// the logs call it otherwise, "1 (2 of the world)".
+  std::string shown(int rank) const;
   MPI_Comm collectives() const noexcept { return collectives_; }
   MPI_Comm messages() const noexcept { return messages_; }
   /// Tags of messages that users may give: 0 to this.
@@ -66,6 +69,7 @@ class Communicator {
   const std::string& failure() const noexcept { return failure_; }
 
  private:
+  std::vector<int> world_ranks_;
   Place place_{};
   MPI_Comm collectives_ = MPI_COMM_NULL;
   MPI_Comm messages_ = MPI_COMM_NULL;

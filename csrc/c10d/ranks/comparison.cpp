@@ -50,13 +50,15 @@ bool Comparison::advance() {
     check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
     Signature theirs;
     if (bytes != static_cast<int>(sizeof theirs)) {
-      throw base::TransportError(base::cat("[mpi] rank ", peer, " says in ", bytes, " bytes what ",
-                                           sizeof theirs, " bytes say here (call ", number_,
+      throw base::TransportError(base::cat("[mpi] rank ", communicator_.shown(peer), " says in ",
+                                           bytes, " bytes what ", sizeof theirs,
+                                           " bytes say here (call ", number_,
                                            " of the group): run the same build on all ranks"));
     }
     check(MPI_Mrecv(&theirs, bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
     if (theirs != *own_) {
-      throw base::TransportError(difference(peer, theirs, place.rank, *own_, number_));
+      throw base::TransportError(difference(communicator_.shown(peer), theirs,
+                                            communicator_.shown(place.rank), *own_, number_));
     }
   }
   if (sent_.empty()) {

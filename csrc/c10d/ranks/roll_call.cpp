@@ -16,15 +16,15 @@ constexpr std::chrono::seconds kAnswersWithin{1};
 // What every MPI sends at once: who hears more waits until the teller, who may be gone, is in MPI.
 constexpr size_t kMostWords = 1000;
 
-std::string ranks_text(const std::vector<int>& ranks) {
+}  // namespace
+
+std::string RollCall::text_of(const std::vector<int>& ranks) const {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) {
-    text += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
+    text += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + communicator_.shown(ranks[i]);
   }
   return text;
 }
-
-}  // namespace
 
 void RollCall::listen() {
   for (;;) {
@@ -114,19 +114,19 @@ std::string RollCall::verdict(Kind kind, const std::vector<int>& waited_for,
   }
   const auto call = base::cat(kind_name(kind), " (call ", *asked_, " of the group)");
   if (!elsewhere.empty()) {
-    return base::cat("[mpi] ", ranks_text(elsewhere), " called ", other_kind, " where rank ",
-                     communicator_.place().rank, " called ", call,
+    return base::cat("[mpi] ", text_of(elsewhere), " called ", other_kind, " where rank ",
+                     communicator_.shown(communicator_.place().rank), " called ", call,
                      ": all ranks of a group make the same calls in the same order");
   }
   if (!absent.empty()) {
-    return base::cat("[mpi] ", ranks_text(absent), " did not come to ", call, " within ", timeout_s,
+    return base::cat("[mpi] ", text_of(absent), " did not come to ", call, " within ", timeout_s,
                      " s: look at the output of ", absent.size() == 1 ? "that rank" : "these ranks",
                      ", or give init_process_group a longer timeout");
   }
   const std::string ahead =
-      far_ahead.empty() ? "" : base::cat(" (", ranks_text(far_ahead), " long ago)");
+      far_ahead.empty() ? "" : base::cat(" (", text_of(far_ahead), " long ago)");
   return base::cat(
-      "[mpi] all ranks have come to ", call, ahead, ", and what ", ranks_text(waited_for),
+      "[mpi] all ranks have come to ", call, ahead, ", and what ", text_of(waited_for),
       " sends has not come within ", timeout_s,
       " s: look whether all ranks give tensors of the same size, and at the network, or "
       "give init_process_group a longer timeout");

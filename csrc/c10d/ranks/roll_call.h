@@ -50,6 +50,7 @@ class RollCall {
   static constexpr uint8_t kUnknown = 0xFF;
 
   Answer answer(uint64_t number) const;
+  std::string text_of(const std::vector<int>& ranks) const;
   /// Of `size` bytes, which stay for ever: MPI may read them as long as the process lives.
   void send_away(const void* bytes, size_t size, int peer, int tag) noexcept;
   std::string verdict(Kind kind, const std::vector<int>& waited_for, double timeout_s) const;

@@ -1,5 +1,7 @@
 #include "c10d/ranks/signature.h"
 
+#include <bit>
+
 #include "base/errors.h"
 
 namespace gear::c10d {
@@ -23,8 +25,9 @@ std::string text_of(const Signature& signature) {
   const std::string_view dtype = name_of(signature.dtype);
   const std::string_view reduction = name_of(signature.reduction);
   if (!dtype.empty()) {
-    text += signature.count < 0 ? base::cat(" of ", dtype)
-                                : base::cat(" of ", signature.count, " ", dtype);
+    const std::string_view layout = signature.is_sparse ? "sparse " : "";
+    text += signature.count < 0 ? base::cat(" of ", layout, dtype)
+                                : base::cat(" of ", signature.count, " ", layout, dtype);
   }
   if (!reduction.empty()) {
     text += base::cat(" by ", reduction);
@@ -36,21 +39,42 @@ std::string text_of(const Signature& signature) {
   if (signature.wire != Wire::kSame) {
     text += signature.wire == Wire::kBf16 ? ", compressed to bf16" : ", compressed to f16";
   }
-  if (signature.on_node) {
-    text += ", by memory of the node";
+  if (signature.way != Way::kMessages) {
+    text += signature.way == Way::kNode ? ", by memory of the node" : ", by gloo";
   }
   if (signature.parts != 1) {
-    text += base::cat(", tensor ", signature.part + 1, " of ", signature.parts);
+    text += signature.is_of_all
+                ? base::cat(", the first of ", signature.parts, " tensors")
+                : base::cat(", tensor ", signature.part + 1, " of ", signature.parts);
   }
   return text;
 }
 
-std::string difference(int peer, const Signature& theirs, int rank, const Signature& own,
-                       uint64_t number) {
+Signature together(const std::vector<Signature>& signatures) {
+  Signature one = signatures.front();
+  if (signatures.size() > 1) {
+    Hash hash;
+    for (const Signature& signature : signatures) {
+      for (const uint64_t number :
+           std::bit_cast<std::array<uint64_t, sizeof(Signature) / sizeof(uint64_t)>>(signature)) {
+        hash.add(number);
+      }
+    }
+    one.division = hash.value();
+    one.parts = static_cast<uint32_t>(signatures.size());
+    one.is_of_all = true;
+  }
+  return one;
+}
+
+std::string difference(const std::string& peer, const Signature& theirs, const std::string& rank,
+                       const Signature& own, uint64_t number) {
   std::string of_peer = text_of(theirs);
   std::string of_rank = text_of(own);
   if (of_peer == of_rank) {
-    of_peer += ", in other shares,";
+    of_peer += own.is_sparse   ? ", of another shape,"
+               : own.is_of_all ? ", with others behind it,"
+                               : ", in other shares,";
   }
   return base::cat("[mpi] rank ", peer, " called ", of_peer, " where rank ", rank, " called ",
                    of_rank, " (call ", number,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace gear::c10d {
@@ -287,6 +288,40 @@ Schedule exchange_of_any(Place place, const std::vector<std::optional<Block>>& t
     }
   }
   add_barrier(schedule, place);
+  return schedule;
+}
+
+Schedule all_gather_of_any(Place place, std::vector<Block> own,
+                           std::shared_ptr<Gathered> gathered) {
+  const auto size = static_cast<size_t>(place.size);
+  const uint64_t each = own.size() * sizeof(uint64_t);
+  Schedule schedule;
+  std::byte* const lengths = schedule.room(each * size);
+  std::vector<Block> told;
+  for (size_t rank = 0; rank < size; ++rank) {
+    told.push_back({lengths + rank * each, each});
+  }
+  const Block own_lengths = told[static_cast<size_t>(place.rank)];
+  for (size_t part = 0; part < own.size(); ++part) {
+    std::memcpy(own_lengths.bytes + part * sizeof(uint64_t), &own[part].length, sizeof(uint64_t));
+  }
+  schedule.rounds = exchange(place, std::vector<Block>(size, own_lengths), told).rounds;
+  auto more = [place, told = std::move(told), own = std::move(own),
+               gathered = std::move(gathered)](Schedule& grown) {
+    gathered->assign(own.size(), {});
+    for (size_t part = 0; part < own.size(); ++part) {
+      std::vector<Block>& from = (*gathered)[part];
+      for (size_t rank = 0; rank < told.size(); ++rank) {
+        uint64_t length = 0;
+        std::memcpy(&length, told[rank].bytes + part * sizeof length, sizeof length);
+        const bool is_own = rank == static_cast<size_t>(place.rank);
+        from.push_back(is_own ? own[part] : Block{grown.room(length), length});
+      }
+      Schedule one = exchange(place, std::vector<Block>(told.size(), own[part]), from);
+      std::ranges::move(one.rounds, std::back_inserter(grown.rounds));
+    }
+  };
+  schedule.more = std::make_unique<std::function<void(Schedule&)>>(std::move(more));
   return schedule;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -42,6 +43,12 @@ Schedule exchange(Place place, const std::vector<Block>& to, const std::vector<B
 /// what they expect. Where there is no block, there is no message.
 Schedule exchange_of_any(Place place, const std::vector<std::optional<Block>>& to,
                          const std::vector<std::optional<Block>>& from);
+
+/// What all ranks give, each in as many parts as `own`, of lengths that no other rank knows: they
+/// tell these first. `gathered` has it at the end, by part, then by rank, as long as the schedule
+/// lives.
+using Gathered = std::vector<std::vector<Block>>;
+Schedule all_gather_of_any(Place place, std::vector<Block> own, std::shared_ptr<Gathered> gathered);
 
 /// Rank 0 hears of all, then tells all: it is the one that can say who is missing.
 Schedule monitored_barrier(Place place);

@@ -55,6 +55,8 @@ struct Schedule {
   Arithmetic arithmetic;
   std::vector<std::unique_ptr<std::byte[]>> memory;
   std::shared_ptr<Staging> staging = nullptr;  ///< where tensors are in the memory of a GPU
+  /// Where what comes says how it goes on: adds rounds when those before have ended, once.
+  std::unique_ptr<std::function<void(Schedule&)>> more = nullptr;
 
   std::byte* room(uint64_t bytes) {
     return memory.emplace_back(new std::byte[bytes]).get();  // not zeroed

@@ -118,9 +118,28 @@ template <class ByGloo, class ByMpi>
 Backend::WorkPointer Backend::run(const Name& name, const Cargo& cargo, const Terms& terms,
                                   const ByGloo& by_gloo, const ByMpi& by_mpi) {
   if (gloo_.carries(name.kind, cargo.bytes)) {
-    return gloo_.run(name.kind, cargo, terms.reduction, entry_of(name, cargo, "gloo"), by_gloo);
+    return run_by_gloo(name, cargo, terms, by_gloo, by_mpi);
   }
   return run_by_mpi(name, cargo, terms, by_mpi(operations()));
+}
+
+template <class ByGloo, class ByMpi>
+Backend::WorkPointer Backend::run_by_gloo(const Name& name, const Cargo& cargo, const Terms& terms,
+                                          const ByGloo& by_gloo, const ByMpi& by_mpi) {
+  Gloo::check(name.kind, cargo, terms.reduction);
+  // What ranks compare is what they give by MPI; that no other tensors are taken has been checked.
+  const Operation given = by_mpi(Operations(place_, Wire::kSame, Devices::kHost, false));
+  Signature signature = together(given.signatures);
+  signature.way = Way::kGloo;
+  if (name.kind == Kind::kGather || name.kind == Kind::kScatter) {  // alike, as gloo has it
+    signature.count = static_cast<int64_t>(cargo.bytes / c10::elementSize(*cargo.type));
+  }
+  auto work = gloo_.run(name.type, signature, cargo, entry_of(name, cargo, "gloo"),
+                        timeout_s(terms.timeout), !terms.async, by_gloo());
+  if (!terms.async) {
+    work->synchronize();
+  }
+  return work;
 }
 
 Backend::WorkPointer Backend::run_by_mpi(const Name& name, const Cargo& cargo, const Terms& terms,
@@ -200,30 +219,37 @@ Backend::WorkPointer Backend::run_message(const Name& name, const at::Tensor& te
 Backend::WorkPointer Backend::broadcast(List& list, const ::c10d::BroadcastOptions& options) {
   return run(
       kBroadcast, cargo_of(list), {options.timeout, options.asyncOp},
-      [&](::c10d::Backend& gloo) { return gloo.broadcast(list, options); },
+      [&] { return [=](::c10d::Backend& gloo) mutable { return gloo.broadcast(list, options); }; },
       [&](const Operations& by_mpi) { return by_mpi.broadcast(only(list), options.rootRank); });
 }
 
 Backend::WorkPointer Backend::allreduce(List& list, const ::c10d::AllreduceOptions& options) {
-  only(list);
+  const bool is_sparse = only(list).layout() != at::kStrided;
   return run(
-      kAllReduce, cargo_of(list), {options.timeout, options.asyncOp, &options.reduceOp},
-      [&](::c10d::Backend& gloo) { return gloo.allreduce(list, options); },
-      [&](const Operations& by_mpi) { return by_mpi.all_reduce(list, options.reduceOp); });
+      kAllReduce, is_sparse ? cargo_of(list.front()) : cargo_of(list),
+      {options.timeout, options.asyncOp, &options.reduceOp},
+      [&] { return [=](::c10d::Backend& gloo) mutable { return gloo.allreduce(list, options); }; },
+      [&](const Operations& by_mpi) {
+        return is_sparse ? by_mpi.all_reduce_sparse(list.front(), options.reduceOp)
+                         : by_mpi.all_reduce(list, options.reduceOp);
+      });
 }
 
 Backend::WorkPointer Backend::allreduce_coalesced(
     List& list, const ::c10d::AllreduceCoalescedOptions& options) {
   return run(
       kAllReduce, cargo_of(list), {options.timeout, options.asyncOp, &options.reduceOp},
-      [&](::c10d::Backend& gloo) { return gloo.allreduce_coalesced(list, options); },
+      [&] {
+        return
+            [=](::c10d::Backend& gloo) mutable { return gloo.allreduce_coalesced(list, options); };
+      },
       [&](const Operations& by_mpi) { return by_mpi.all_reduce(list, options.reduceOp); });
 }
 
 Backend::WorkPointer Backend::reduce(List& list, const ::c10d::ReduceOptions& options) {
   return run(
       kReduce, cargo_of(list), {options.timeout, options.asyncOp, &options.reduceOp},
-      [&](::c10d::Backend& gloo) { return gloo.reduce(list, options); },
+      [&] { return [=](::c10d::Backend& gloo) mutable { return gloo.reduce(list, options); }; },
       [&](const Operations& by_mpi) {
         return by_mpi.reduce(only(list), options.reduceOp, options.rootRank);
       });
@@ -232,7 +258,7 @@ Backend::WorkPointer Backend::reduce(List& list, const ::c10d::ReduceOptions& op
 Backend::WorkPointer Backend::barrier(const ::c10d::BarrierOptions& options) {
   return run(
       kBarrier, {}, {options.timeout, options.asyncOp},
-      [&](::c10d::Backend& gloo) { return gloo.barrier(options); },
+      [&] { return [=](::c10d::Backend& gloo) mutable { return gloo.barrier(options); }; },
       [&](const Operations& by_mpi) { return by_mpi.barrier(); });
 }
 
@@ -250,7 +276,10 @@ Backend::WorkPointer Backend::allgather(Lists& outputs, List& inputs,
                     " lists of outputs were given: one is allowed");
   return run(
       kAllGather, cargo_of(outputs), {options.timeout, options.asyncOp},
-      [&](::c10d::Backend& gloo) { return gloo.allgather(outputs, inputs, options); },
+      [&] {
+        return
+            [=](::c10d::Backend& gloo) mutable { return gloo.allgather(outputs, inputs, options); };
+      },
       [&](const Operations& by_mpi) { return by_mpi.all_gather(outputs, inputs); });
 }
 
@@ -258,7 +287,11 @@ Backend::WorkPointer Backend::_allgather_base(at::Tensor& output, at::Tensor& in
                                               const ::c10d::AllgatherOptions& options) {
   return run(
       kAllGather, cargo_of({output}), {options.timeout, options.asyncOp},
-      [&](::c10d::Backend& gloo) { return gloo._allgather_base(output, input, options); },
+      [&] {
+        return [=](::c10d::Backend& gloo) mutable {
+          return gloo._allgather_base(output, input, options);
+        };
+      },
       [&](const Operations& by_mpi) { return by_mpi.all_gather_flat({output}, {input}); });
 }
 
@@ -276,7 +309,11 @@ Backend::WorkPointer Backend::allgather_coalesced(Lists& outputs, List& inputs,
   }
   return run(
       kAllGather, cargo_of(outputs), {options.timeout, options.asyncOp},
-      [&](::c10d::Backend& gloo) { return gloo.allgather_coalesced(outputs, inputs, options); },
+      [&] {
+        return [=](::c10d::Backend& gloo) mutable {
+          return gloo.allgather_coalesced(outputs, inputs, options);
+        };
+      },
       [&](const Operations& by_mpi) { return by_mpi.all_gather(by_tensor, inputs); });
 }
 
@@ -284,8 +321,10 @@ Backend::WorkPointer Backend::allgather_into_tensor_coalesced(
     List& outputs, List& inputs, const ::c10d::AllgatherOptions& options) {
   return run(
       kAllGather, cargo_of(outputs), {options.timeout, options.asyncOp},
-      [&](::c10d::Backend& gloo) {
-        return gloo.allgather_into_tensor_coalesced(outputs, inputs, options);
+      [&] {
+        return [=](::c10d::Backend& gloo) mutable {
+          return gloo.allgather_into_tensor_coalesced(outputs, inputs, options);
+        };
       },
       [&](const Operations& by_mpi) { return by_mpi.all_gather_flat(outputs, inputs); });
 }
@@ -294,7 +333,9 @@ Backend::WorkPointer Backend::gather(Lists& outputs, List& inputs,
                                      const ::c10d::GatherOptions& options) {
   return run(
       kGather, cargo_of(inputs), {options.timeout, options.asyncOp},
-      [&](::c10d::Backend& gloo) { return gloo.gather(outputs, inputs, options); },
+      [&] {
+        return [=](::c10d::Backend& gloo) mutable { return gloo.gather(outputs, inputs, options); };
+      },
       [&](const Operations& by_mpi) {
         return by_mpi.gather(outputs, only(inputs), options.rootRank);
       });
@@ -304,7 +345,10 @@ Backend::WorkPointer Backend::scatter(List& outputs, Lists& inputs,
                                       const ::c10d::ScatterOptions& options) {
   return run(
       kScatter, cargo_of(outputs), {options.timeout, options.asyncOp},
-      [&](::c10d::Backend& gloo) { return gloo.scatter(outputs, inputs, options); },
+      [&] {
+        return
+            [=](::c10d::Backend& gloo) mutable { return gloo.scatter(outputs, inputs, options); };
+      },
       [&](const Operations& by_mpi) {
         return by_mpi.scatter(only(outputs), inputs, options.rootRank);
       });
@@ -318,7 +362,11 @@ Backend::WorkPointer Backend::reduce_scatter(List& outputs, Lists& inputs,
                     " lists of inputs were given: one is allowed");
   return run(
       kReduceScatter, cargo_of(inputs), {options.timeout, options.asyncOp, &options.reduceOp},
-      [&](::c10d::Backend& gloo) { return gloo.reduce_scatter(outputs, inputs, options); },
+      [&] {
+        return [=](::c10d::Backend& gloo) mutable {
+          return gloo.reduce_scatter(outputs, inputs, options);
+        };
+      },
       [&](const Operations& by_mpi) {
         return by_mpi.reduce_scatter(only(outputs), inputs.front(), options.reduceOp);
       });
@@ -328,7 +376,11 @@ Backend::WorkPointer Backend::_reduce_scatter_base(at::Tensor& output, at::Tenso
                                                    const ::c10d::ReduceScatterOptions& options) {
   return run(
       kReduceScatter, cargo_of({input}), {options.timeout, options.asyncOp, &options.reduceOp},
-      [&](::c10d::Backend& gloo) { return gloo._reduce_scatter_base(output, input, options); },
+      [&] {
+        return [=](::c10d::Backend& gloo) mutable {
+          return gloo._reduce_scatter_base(output, input, options);
+        };
+      },
       [&](const Operations& by_mpi) {
         return by_mpi.reduce_scatter_flat({output}, {input}, options.reduceOp);
       });
@@ -338,8 +390,10 @@ Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(
     List& outputs, List& inputs, const ::c10d::ReduceScatterOptions& options) {
   return run(
       kReduceScatter, cargo_of(inputs), {options.timeout, options.asyncOp, &options.reduceOp},
-      [&](::c10d::Backend& gloo) {
-        return gloo.reduce_scatter_tensor_coalesced(outputs, inputs, options);
+      [&] {
+        return [=](::c10d::Backend& gloo) mutable {
+          return gloo.reduce_scatter_tensor_coalesced(outputs, inputs, options);
+        };
       },
       [&](const Operations& by_mpi) {
         return by_mpi.reduce_scatter_flat(outputs, inputs, options.reduceOp);
@@ -354,8 +408,10 @@ Backend::WorkPointer Backend::alltoall_base(at::Tensor& output, at::Tensor& inpu
                                             const ::c10d::AllToAllOptions& options) {
   return run(
       kAllToAllRows, cargo_of({input}), {options.timeout, options.asyncOp},
-      [&](::c10d::Backend& gloo) {
-        return gloo.alltoall_base(output, input, output_splits, input_splits, options);
+      [&] {
+        return [=](::c10d::Backend& gloo) mutable {
+          return gloo.alltoall_base(output, input, output_splits, input_splits, options);
+        };
       },
       [&](const Operations& by_mpi) {
         return by_mpi.all_to_all_rows(output, input, output_splits, input_splits);
@@ -366,7 +422,10 @@ Backend::WorkPointer Backend::alltoall(List& outputs, List& inputs,
                                        const ::c10d::AllToAllOptions& options) {
   return run(
       kAllToAll, cargo_of(inputs), {options.timeout, options.asyncOp},
-      [&](::c10d::Backend& gloo) { return gloo.alltoall(outputs, inputs, options); },
+      [&] {
+        return
+            [=](::c10d::Backend& gloo) mutable { return gloo.alltoall(outputs, inputs, options); };
+      },
       [&](const Operations& by_mpi) { return by_mpi.all_to_all(outputs, inputs); });
 }
 

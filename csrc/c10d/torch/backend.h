@@ -106,10 +106,14 @@ class Backend final : public ::c10d::Backend {
   static const Name kBroadcast, kAllReduce, kReduce, kAllGather, kGather, kScatter, kReduceScatter,
       kAllToAll, kAllToAllRows, kBarrier, kMonitoredBarrier, kSend, kReceive, kReceiveAny;
 
-  /// By gloo or by MPI, as the route says; `by_gloo` begins it, `by_mpi` makes it.
+  /// By gloo or by MPI, as the route says; `by_gloo` makes what begins it later, `by_mpi` makes it.
   template <class ByGloo, class ByMpi>
   WorkPointer run(const Name& name, const Cargo& cargo, const Terms& terms, const ByGloo& by_gloo,
                   const ByMpi& by_mpi);
+  template <class ByGloo, class ByMpi>
+  [[gnu::cold, gnu::noinline]] WorkPointer run_by_gloo(const Name& name, const Cargo& cargo,
+                                                       const Terms& terms, const ByGloo& by_gloo,
+                                                       const ByMpi& by_mpi);
   WorkPointer run_by_mpi(const Name& name, const Cargo& cargo, const Terms& terms,
                          Operation operation);
   WorkPointer run_message(const Name& name, const at::Tensor& tensor, int peer, int tag);

@@ -1,11 +1,10 @@
 #include "c10d/torch/gloo.h"
 
 #include <c10/util/Exception.h>
-#include <pybind11/pybind11.h>
 
 #include <algorithm>
 
-#include "c10d/engine/engine.h"
+#include "base/errors.h"
 
 namespace gear::c10d {
 namespace {
@@ -38,16 +37,9 @@ const char* lacks(const Cargo& cargo, const ReduceOp* reduction) {
 
 }  // namespace
 
-Gloo::~Gloo() {
-  if (group_ && Py_IsInitialized() != 0 && PyGILState_Check() != 0) {
-    const pybind11::gil_scoped_release released;
-    group_.reset();
-  }
-}
-
 void Gloo::set_timeout(std::chrono::milliseconds timeout) {
   if (group_) {
-    group_->setTimeout(timeout);
+    group_->backend().setTimeout(timeout);
   }
 }
 
@@ -64,9 +56,7 @@ std::pair<uint64_t, uint64_t> Gloo::range(Kind kind) const {
   return {range.from, range.to};
 }
 
-Gloo::WorkPointer Gloo::run(Kind kind, const Cargo& cargo, const ReduceOp* reduction,
-                            const std::optional<Entry>& entry,
-                            const std::function<WorkPointer(::c10d::Backend&)>& call) {
+void Gloo::check(Kind kind, const Cargo& cargo, const ReduceOp* reduction) {
   TORCH_CHECK_VALUE(
       !cargo.on_gpu, "[mpi] ", kind_name(kind),
       " goes by gloo, as its route says, and tensors of a GPU go by MPI alone: route ",
@@ -75,33 +65,21 @@ Gloo::WorkPointer Gloo::run(Kind kind, const Cargo& cargo, const ReduceOp* reduc
   TORCH_CHECK_VALUE(lacking == nullptr, "[mpi] ", kind_name(kind), " of ", cargo.dtype(),
                     " goes by gloo, as its route says, and gloo has no ", lacking, ": route ",
                     kind_name(kind), " by mpi");
-  std::string failure;
-  uint64_t number = 0;
-  Engine::instance().exclusively([&] {
-    failure = ring_->communicator.failure();
-    number = ring_->communicator.take_number(kind);
-  });
-  if (!failure.empty()) {
-    C10_THROW_ERROR(DistBackendError, failure);
-  }
-  WorkPointer work;
+}
+
+c10::intrusive_ptr<GlooWork> Gloo::run(::c10d::OpType type, const Signature& signature,
+                                       const Cargo& cargo, const std::optional<Entry>& entry,
+                                       double timeout_s, bool awaited, GlooStart::Begin begin) {
+  auto work = c10::make_intrusive<GlooWork>(ring_->communicator.place().rank, type, ring_, entry);
   try {
-    work = call(*group_);
-  } catch (const c10::Error& error) {
-    C10_THROW_ERROR(ValueError, c10::str("[mpi] ", kind_name(kind), " of ", cargo.dtype(),
-                                         " goes by gloo, as its route says, and gloo refuses it: ",
-                                         error.what_without_backtrace(), ": route ",
-                                         kind_name(kind), " by mpi"));
-  }
-  if (entry) {
-    // `ring` keeps the name that the entry points to.
-    work->getFuture()->addCallback(
-        [filled = *entry, number, ring = ring_](c10::ivalue::Future& future) mutable {
-          filled.end = Clock::now();
-          filled.number = static_cast<int64_t>(number);
-          filled.failed = future.hasError();
-          Log::current()->write(filled);
-        });
+    work->begin(
+        [&] {
+          return std::make_shared<GlooStart>(ring_, signature, group_, cargo.dtype(),
+                                             std::move(begin), timeout_s);
+        },
+        awaited);
+  } catch (const base::TransportError& error) {
+    C10_THROW_ERROR(DistBackendError, error.what());
   }
   return work;
 }

@@ -3,7 +3,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -11,6 +10,7 @@
 
 #include "c10d/engine/log.h"
 #include "c10d/ranks/ring.h"
+#include "c10d/torch/gloo_work.h"
 #include "c10d/torch/tensors.h"
 
 namespace gear::c10d {
@@ -20,17 +20,15 @@ namespace gear::c10d {
 /// set between the same calls.
 class Gloo {
  public:
-  using WorkPointer = c10::intrusive_ptr<::c10d::Work>;
-
   explicit Gloo(std::shared_ptr<Ring> ring) : ring_(std::move(ring)) {}
-  /// Waits for gloo's threads, without Python's lock: they may be about to ask for it.
-  ~Gloo();
   Gloo(const Gloo&) = delete;
   Gloo& operator=(const Gloo&) = delete;
 
   /// The group, once.
-  void join(c10::intrusive_ptr<::c10d::Backend> group) { group_ = std::move(group); }
-  bool has_joined() const noexcept { return group_.defined(); }
+  void join(c10::intrusive_ptr<::c10d::Backend> group) {
+    group_ = std::make_shared<GlooGroup>(std::move(group));
+  }
+  bool has_joined() const noexcept { return group_ != nullptr; }
   void set_timeout(std::chrono::milliseconds timeout);
 
   /// It carries those of from <= bytes < to. Throws ValueError before join().
@@ -43,12 +41,15 @@ class Gloo {
            bytes < range.to.load(std::memory_order_relaxed);
   }
 
-  /// Begins an operation by `call`, as the group's next. `entry`: for the log, if there is one;
-  /// `reduction`: of those that reduce. Throws ValueError where gloo does not take the dtype or the
-  /// reduction, and DistBackendError where the group of MPI has failed.
-  WorkPointer run(Kind kind, const Cargo& cargo, const ::c10d::ReduceOp* reduction,
-                  const std::optional<Entry>& entry,
-                  const std::function<WorkPointer(::c10d::Backend&)>& call);
+  /// Throws ValueError where gloo does not take the tensors or the reduction, if there is one.
+  static void check(Kind kind, const Cargo& cargo, const ::c10d::ReduceOp* reduction);
+
+  /// Begins an operation as the group's next: `begin` is called when all ranks have said that they
+  /// give the same. `entry`: for the log, if there is one; `awaited`: the caller waits for it at
+  /// once. Throws DistBackendError where the group of MPI has failed.
+  c10::intrusive_ptr<GlooWork> run(::c10d::OpType type, const Signature& signature,
+                                   const Cargo& cargo, const std::optional<Entry>& entry,
+                                   double timeout_s, bool awaited, GlooStart::Begin begin);
 
  private:
   struct Range {
@@ -57,7 +58,7 @@ class Gloo {
   };
 
   std::shared_ptr<Ring> ring_;
-  c10::intrusive_ptr<::c10d::Backend> group_;
+  std::shared_ptr<GlooGroup> group_;
   std::array<Range, static_cast<size_t>(Kind::kReceive) + 1> ranges_;
 };
 

@@ -53,17 +53,15 @@ Signature signature_of(Kind kind, const at::Tensor& tensor, const ::c10d::Reduce
   return signature;
 }
 
-// Of what each rank has of a whole that all ranks know: FNV-1a.
+// Of what each rank has of a whole that all ranks know.
 void share_out(Signature& signature, const std::vector<Block>& shares, uint64_t element_bytes) {
-  uint64_t hash = 0xcbf29ce484222325U;
+  Hash hash;
   uint64_t bytes = 0;
   for (const Block& share : shares) {
-    for (int shift = 0; shift < 64; shift += 8) {
-      hash = (hash ^ ((share.length >> shift) & 0xFFU)) * 0x100000001b3U;
-    }
+    hash.add(share.length);
     bytes += share.length;
   }
-  signature.division = hash;
+  signature.division = hash.value();
   signature.count = static_cast<int64_t>(bytes / element_bytes);
 }
 
@@ -127,7 +125,7 @@ Operation Operations::all_reduce(const List& tensors, const Op& op) const {
   for (const at::Tensor& tensor : tensors) {
     const Arithmetic arithmetic = arithmetic_of(tensor, op);
     made.signatures.push_back(signature_of(Kind::kAllReduce, tensor, op, arithmetic));
-    made.signatures.back().on_node = for_node;
+    made.signatures.back().way = for_node ? Way::kNode : Way::kMessages;
     if (for_node) {
       made.sums.push_back({changed_in_place(tensor, made.tensors), arithmetic});
       if (scales(op)) {
@@ -143,6 +141,60 @@ Operation Operations::all_reduce(const List& tensors, const Op& op) const {
         gear::c10d::all_reduce(place_, arithmetic, bytes.bytes, bytes.length / arithmetic.bytes()));
   }
   made.tensors.results = tensors;
+  return made;
+}
+
+Operation Operations::all_reduce_sparse(const at::Tensor& tensor, const Op& op) const {
+  TORCH_CHECK_VALUE(tensor.layout() == at::kSparse && tensor.is_cpu(), "[mpi] a tensor of layout ",
+                    tensor.layout(), " on ", tensor.device(),
+                    " was given to all_reduce: dense (strided) ones are allowed, and sparse ones "
+                    "(COO) on cpu; use .to_dense() or .cpu()");
+  TORCH_CHECK_VALUE(
+      op.op_ == Op::SUM, "[mpi] ", title_of(op),
+      " of a sparse tensor was asked for: SUM is allowed; use .to_dense() for others");
+  const c10::NoGradGuard no_grad;
+  const at::Tensor own = tensor.coalesce();
+  const at::Tensor indices = own._indices().contiguous();
+  const at::Tensor values = own._values().contiguous();
+  Operation made = begin();
+  Signature& signature = made.signatures.emplace_back(
+      signature_of(Kind::kAllReduce, tensor, op, gear::c10d::arithmetic_of(values, op, 1)));
+  signature.is_sparse = true;
+  Hash shape;
+  shape.add(static_cast<uint64_t>(tensor.sparse_dim()));
+  for (const int64_t length : tensor.sizes()) {
+    shape.add(static_cast<uint64_t>(length));
+  }
+  signature.division = shape.value();
+  auto gathered = std::make_shared<Gathered>();
+  made.schedules.push_back(
+      all_gather_of_any(place_,
+                        {{static_cast<std::byte*>(indices.data_ptr()), indices.nbytes()},
+                         {static_cast<std::byte*>(values.data_ptr()), values.nbytes()}},
+                        gathered));
+  // The parts that the sum takes the place of may be Python's: they are given up with the others.
+  made.tensors.kept = {indices, values, tensor._indices(), tensor._values()};
+  made.tensors.results = {tensor};
+  auto add_up = [tensor, values, gathered] {
+    const at::ScalarType type = values.scalar_type();
+    const at::ScalarType added = c10::isReducedFloatingType(type) ? at::kFloat : type;
+    at::Tensor sum;
+    for (size_t rank = 0; rank < gathered->front().size(); ++rank) {
+      const Block places = (*gathered)[0][rank];
+      const Block numbers = (*gathered)[1][rank];
+      std::vector<int64_t> shape_of_values = values.sizes().vec();
+      shape_of_values.front() =
+          static_cast<int64_t>(places.length / sizeof(int64_t)) / tensor.sparse_dim();
+      at::Tensor part = at::_sparse_coo_tensor_unsafe(
+          at::from_blob(places.bytes, {tensor.sparse_dim(), shape_of_values.front()}, at::kLong),
+          at::from_blob(numbers.bytes, shape_of_values, type), tensor.sizes(),
+          values.options().layout(at::kSparse), true);
+      // float16 and bfloat16 as everywhere: added as float32, and rounded after each addition.
+      sum = rank == 0 ? part.clone() : sum.to(added).add_(part.to(added)).to(type);
+    }
+    at::Tensor(tensor).copy_(sum.coalesce());
+  };
+  made.tensors.last = std::make_unique<std::function<void()>>(std::move(add_up));
   return made;
 }
 

@@ -44,6 +44,8 @@ class Operations {
   Operation broadcast(const at::Tensor& tensor, int64_t root) const;
   /// Each of `tensors` by itself, as everywhere below where there are several inputs.
   Operation all_reduce(const List& tensors, const Op& op) const;
+  /// Of a sparse tensor (COO), by SUM. Ranks may have other places in it.
+  Operation all_reduce_sparse(const at::Tensor& tensor, const Op& op) const;
   Operation reduce(const at::Tensor& tensor, const Op& op, int64_t root) const;
   Operation barrier() const;
   Operation monitored_barrier() const;

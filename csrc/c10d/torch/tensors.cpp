@@ -13,7 +13,8 @@ void check_tensor(const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.is_cpu() || tensor.is_cuda(), "[mpi] a tensor on ", tensor.device(),
                     " was given: those on cpu and cuda are allowed; move it with .cpu()");
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "[mpi] a tensor of layout ", tensor.layout(),
-                    " was given: dense (strided) ones are allowed; use .to_dense()");
+                    " was given: dense (strided) ones are allowed, and all_reduce by SUM of one "
+                    "sparse tensor (COO) of the host; use .to_dense()");
 }
 
 Stage& stage_of(const at::Tensor& dense, Tensors& tensors) {
@@ -128,6 +129,12 @@ at::Tensor changed_in_place(const at::Tensor& tensor, Tensors& tensors) {
   at::Tensor dense = dense_of_written(tensor, tensors);
   stage_of(dense, tensors);
   return dense;
+}
+
+Cargo cargo_of(const at::Tensor& sparse) {
+  return {.bytes = static_cast<uint64_t>(sparse.numel()) * sparse.element_size(),
+          .type = sparse.scalar_type(),
+          .on_gpu = sparse.is_cuda()};
 }
 
 Cargo cargo_of(const std::vector<at::Tensor>& tensors) {

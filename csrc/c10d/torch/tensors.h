@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -30,6 +31,8 @@ struct Tensors {
   std::vector<at::Tensor> kept{};          ///< read or written until the end
   /// Contiguous stand-ins of outputs, and the outputs: copied at the end.
   std::vector<std::pair<at::Tensor, at::Tensor>> copies{};
+  /// Makes outputs of what has come, at the end; null: they are there by then.
+  std::unique_ptr<std::function<void()>> last = nullptr;
 };
 
 /// What an operation moves, as its route and its log go by.
@@ -54,6 +57,8 @@ Block changed(const at::Tensor& tensor, Tensors& tensors);
 /// The same of a tensor on a GPU, which is not copied to the host: contiguous, its copy if need be.
 at::Tensor changed_in_place(const at::Tensor& tensor, Tensors& tensors);
 
+/// A sparse tensor counts as the dense one of its shape, which all ranks know.
+Cargo cargo_of(const at::Tensor& sparse);
 Cargo cargo_of(const std::vector<at::Tensor>& tensors);
 Cargo cargo_of(const std::vector<std::vector<at::Tensor>>& lists);
 

@@ -106,6 +106,9 @@ void Work::deliver() {
   for (auto& [from, to] : tensors_.copies) {
     to.copy_(from);
   }
+  if (tensors_.last) {
+    (*tensors_.last)();
+  }
 }
 
 void Work::complete(c10::ivalue::Future& future) const {
@@ -122,6 +125,7 @@ void Work::complete(c10::ivalue::Future& future) const {
 void Work::announce() {
   tensors_.kept.clear();
   tensors_.copies.clear();
+  tensors_.last.reset();
   finish(failure_);
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
