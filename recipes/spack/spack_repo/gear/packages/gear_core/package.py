@@ -14,7 +14,7 @@ class GearCore(CMakePackage, GearBuild):
     url = "https://files.pythonhosted.org/packages/source/g/gear-replay/gear_replay-0.1.0.tar.gz"
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="6c30fe81895eaaa7ac757ad67bbc2bac83a1ce29fce8c45bcd2e60404dd0770a")
+    version("0.1.0", sha256="d8c9f0ef46b7e069f816a13dd1dbf8ee5726e38c676ba46a2f50f5480715dda9")
 
     def cmake_args(self):
         options = {**self.gear_options(), "GEAR_BUILD_PYTHON": "OFF"}

@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="6c30fe81895eaaa7ac757ad67bbc2bac83a1ce29fce8c45bcd2e60404dd0770a")
+    version("0.1.0", sha256="d8c9f0ef46b7e069f816a13dd1dbf8ee5726e38c676ba46a2f50f5480715dda9")
 
     variant("c10d", default=False, description="gear_mpi: torch.distributed over MPI")
     variant("deepspeed", default=False, description="DeepSpeed beside it")
