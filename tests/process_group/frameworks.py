@@ -6,6 +6,8 @@ from __future__ import annotations
 import copy
 import json
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -192,6 +194,34 @@ def profiled(mpi: Any, gloo: Any, folder: Path) -> None:
     assert {"gear_mpi:all_reduce", "gear_mpi:barrier"} <= names, names
 
 
+def profiled_before_futures_end(mpi: Any, gloo: Any, folder: Path) -> None:
+    """The end of what has been waited for is in the profile, although a callback of another future
+    still goes on: it would be written to a profile that is gone."""
+    apart_s = 0.3
+    may_end, has_begun = threading.Event(), threading.Event()
+    go = torch.zeros(1)
+    if dist.get_rank() == 1:
+        dist.recv(go, 0, group=mpi)
+        dist.all_reduce(go, group=mpi)
+    else:
+        first = dist.all_reduce(torch.ones(1), group=mpi, async_op=True)
+        first.get_future().then(lambda _: (has_begun.set(), may_end.wait(60)))
+        dist.send(go, 1, group=mpi)
+        has_begun.wait()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        if dist.get_rank() == 1:
+            time.sleep(apart_s)  # rank 0 waits for this one
+        work = dist.all_reduce(torch.ones(10), group=mpi, async_op=True)
+        time.sleep(2 * apart_s)  # the engine's own thread finds its end
+        work.wait()
+    [event] = [one for one in profile.events() if one.name == "gear_mpi:all_reduce"]
+    may_end.set()
+    dist.barrier(group=mpi)
+    if dist.get_rank() == 0:
+        lasted_s = event.time_range.elapsed_us() / 1e6
+        assert lasted_s > apart_s / 2, f"its end after {lasted_s} s is not when rank 1 came"
+
+
 CASES: dict[str, Callable[[Any, Any, Path], None]] = {
     function.__name__: function
     for function in (
@@ -206,6 +236,7 @@ CASES: dict[str, Callable[[Any, Any, Path], None]] = {
         functional_collectives,
         replay_group,
         profiled,
+        profiled_before_futures_end,
     )
 }
 

@@ -26,6 +26,7 @@ CASES = [
     "functional_collectives",
     "replay_group",
     "profiled",
+    "profiled_before_futures_end",
 ]
 
 

@@ -88,6 +88,10 @@ void Work::settle() {
       failure_ = std::current_exception();
     }
   }
+  if (recordFunctionEndCallback_) {  // who has waited may end the profile that this writes to
+    recordFunctionEndCallback_();
+    recordFunctionEndCallback_ = nullptr;
+  }
   if (entry_) {
     entry_->end = Clock::now();
     entry_->number = calls_.empty() ? -1 : calls_.front()->number();
