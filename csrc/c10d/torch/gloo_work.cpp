@@ -25,7 +25,7 @@ namespace {
 GlooStart::FuturePointer future_of(::c10d::Work& work) {
   try {
     return work.getFuture();
-  } catch (const c10::Error&) {  // not implemented
+  } catch (const c10::Error&) {  // torch's way to say that such a work has none
     return nullptr;
   }
 }

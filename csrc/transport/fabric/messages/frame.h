@@ -3,30 +3,22 @@
 #include <cstdint>
 #include <string_view>
 
+#include "transport/collective.h"
+
 namespace gear::transport::fabric {
 
 /// What a frame is of. The first ones are calls of all ranks.
 enum class FrameKind : uint16_t {
-  kAllgather = 1,
-  kExchange = 2,
-  kDuplicate = 3,
+  kAllgather = static_cast<uint16_t>(Call::kAllgather),
+  kExchange = static_cast<uint16_t>(Call::kExchange),
+  kDuplicate = static_cast<uint16_t>(Call::kDuplicate),
   kGaveUp = 16,  ///< words that end the group
   kAsk = 17,     ///< of a rank that waits in call `call`: are you in one, and for whom do you wait?
   kAnswer = 18,  ///< yes, for these ranks (uint32_t each)
 };
 
-constexpr std::string_view frame_name(FrameKind kind) {
-  switch (kind) {
-    case FrameKind::kAllgather:
-      return "allgather";
-    case FrameKind::kExchange:
-      return "exchange";
-    case FrameKind::kDuplicate:
-      return "duplicate";
-    default:
-      return "no call";
-  }
-}
+/// Of a call.
+inline std::string_view frame_name(FrameKind kind) { return call_name(static_cast<Call>(kind)); }
 
 /// What every message of the engine begins with. A message of a rank to another is cut into frames:
 ///
