@@ -40,6 +40,7 @@ mkdir -p build
 # What runs beside the tests, each with its log: `beside NAME NICE COMMAND...`, and `finish NAME`, which prints
 # the log and its seconds, and fails as the command did.
 declare -A running=() began=()
+failed=()
 # shellcheck disable=SC2329  # by the trap
 stop_all() { for name in "${!running[@]}"; do kill -- "-${running[$name]}" 2>/dev/null || true; done; }
 trap stop_all EXIT
@@ -56,7 +57,14 @@ finish() {
   local end=ended
   [ "$status" = 0 ] || end=FAILED
   echo "test: $1 $end after $(($(stat -c %Y "build/$1.log") - began[$1])) s"
+  if [ "$status" != 0 ]; then failed+=("$1"); fi
   return "$status"
+}
+# The lines of a log that say what failed: doctest's, the sanitizers', compilers' and the scripts' own.
+what_failed() { # NAME
+  echo "test: $1 failed, by build/$1.log:"
+  grep -aE '^TEST CASE: |^SUMMARY: |(error|ERROR|FAILED): |: the build .*failed' "build/$1.log" | sort -u | head -n 12 | cut -c -300 ||
+    tail -n 3 "build/$1.log"
 }
 
 if [ "$form" != fast ]; then
@@ -143,5 +151,6 @@ case $form in
   nightly) if [ "$status" = 0 ]; then $python tests/kept_runs.py keep-nightly "$(tail -n 1 "$log" | tr -d =)"; fi ;;
 esac
 $python tests/kept_runs.py show
+for name in "${failed[@]}"; do what_failed "$name"; done
 tail -n 1 "$log"
 exit "$status"
