@@ -24,6 +24,10 @@ void check_membership(uint32_t rank, uint32_t size, double timeout_s) {
     throw base::InvalidArgument(base::cat("[transport] rank ", rank, " of ", size, " ranks: 0 to ",
                                           size - 1, " is allowed"));
   }
+  check_timeout(timeout_s);
+}
+
+void check_timeout(double timeout_s) {
   if (!(timeout_s > 0 && timeout_s <= kMaxTimeout)) {
     throw base::InvalidArgument(base::cat("[transport] a time-out of ", timeout_s,
                                           " s: more than 0, at most ", kMaxTimeout,
@@ -88,6 +92,11 @@ std::string late_text(std::span<const uint32_t> missing, std::string_view call, 
 std::string left_text(std::string_view who, std::string_view call) {
   return base::cat("[transport] ", who, " closed its loader or ended while others wait for it in ",
                    call, ": look at its output");
+}
+
+std::string ended_text(std::string_view who, uint32_t rank, std::string_view call) {
+  return base::cat("[transport] ", who, " has ended: rank ", rank, " waits for it in ", call,
+                   "; its own output says why");
 }
 
 std::string interrupted_text(uint32_t rank, std::string_view call) {

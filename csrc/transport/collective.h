@@ -14,6 +14,7 @@ namespace gear::transport {
 
 /// Throws InvalidArgument unless rank < size <= 65536 and 0 < timeout_s <= 1e8.
 void check_membership(uint32_t rank, uint32_t size, double timeout_s);
+void check_timeout(double timeout_s);
 
 /// The arguments of one rank's call; whether those of other ranks fit is for the transport to find
 /// out. Throw InvalidArgument.
@@ -43,6 +44,7 @@ std::string_view call_name(Call call);
 std::string late_text(std::span<const uint32_t> missing, std::string_view call, double timeout_s);
 /// `who`: "rank 1 (pid 4711)".
 std::string left_text(std::string_view who, std::string_view call);
+std::string ended_text(std::string_view who, uint32_t rank, std::string_view call);
 /// Of a wait that the host program ended: Ctrl-C.
 std::string interrupted_text(uint32_t rank, std::string_view call);
 /// `other` is in `its_call`, this rank in `call`.

@@ -3,8 +3,10 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "transport/collective.h"
 #if GEAR_FABRIC
 #include "transport/fabric/fabric_device.h"
+#include "transport/fabric/messages/fabric_messages.h"
 #endif
 
 namespace gear::transport {
@@ -20,6 +22,55 @@ std::unique_ptr<Transport> make_fabric(std::shared_ptr<Transport> messages,
 
 std::string describe_fabric() {
   return fabric::FabricDomain(fabric::fabric_library(), fabric::fabric_choice()).text();
+}
+
+namespace {
+
+std::shared_ptr<const fabric::FabricDomain> domain_for_messages(const std::string& interface) {
+  const fabric::FabricLibrary& library = fabric::fabric_library();
+  const auto open = [&](const fabric::FabricChoice& choice) {
+    return std::make_shared<const fabric::FabricDomain>(library, choice,
+                                                        fabric::FabricUse::kMessages);
+  };
+  fabric::FabricChoice choice = fabric::fabric_choice();
+  auto first = open(choice);
+  if (!choice.domain.empty() || interface.empty() || !first->is_over_tcp()) {
+    return first;
+  }
+  choice.domain = interface;
+  choice.provider = first->provider();
+  return open(choice);
+}
+
+class Place final : public FabricPlace {
+ public:
+  Place(uint64_t token, const std::string& interface)
+      : domain_(domain_for_messages(interface)),
+        mail_(std::make_shared<fabric::Mail>(domain_, token)) {}
+
+  std::vector<std::byte> address() const override { return mail_->address(); }
+  std::string provider() const override { return domain_->provider(); }
+  std::string text() const override { return domain_->text(); }
+
+  std::unique_ptr<Transport> connect(std::vector<std::vector<std::byte>> addresses, uint32_t rank,
+                                     double timeout_s, std::shared_ptr<Failure> failure,
+                                     std::vector<Neighbour> neighbours) override {
+    const auto size = static_cast<uint32_t>(addresses.size());
+    check_membership(rank, size, timeout_s);
+    mail_->know(rank, std::move(addresses), std::move(neighbours));
+    return std::make_unique<fabric::FabricMessages>(mail_, rank, size, timeout_s,
+                                                    std::move(failure));
+  }
+
+ private:
+  std::shared_ptr<const fabric::FabricDomain> domain_;
+  std::shared_ptr<fabric::Mail> mail_;
+};
+
+}  // namespace
+
+std::unique_ptr<FabricPlace> make_fabric_place(uint64_t token, const std::string& interface) {
+  return std::make_unique<Place>(token, interface);
 }
 
 #else
@@ -40,6 +91,7 @@ std::unique_ptr<Transport> make_fabric(std::shared_ptr<Transport>, const FabricO
   refuse();
 }
 std::string describe_fabric() { refuse(); }
+std::unique_ptr<FabricPlace> make_fabric_place(uint64_t, const std::string&) { refuse(); }
 
 #endif
 

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "memory/shared/process_identity.h"
 #include "transport/failure.h"
 #include "transport/transport.h"
 
@@ -34,7 +36,42 @@ std::unique_ptr<Transport> make_fabric(std::shared_ptr<Transport> messages,
 /// What make_fabric would take here: "cxi on cxi0". Throws as make_fabric.
 std::string describe_fabric();
 
-/// Whether this build has the transport.
+/// Whether this build has them.
 bool fabric_built();
+
+/// Where messages for this rank arrive, before the others know of it.
+class FabricPlace {
+ public:
+  virtual ~FabricPlace() = default;
+
+  /// For connect() of the others; travels to them as it is.
+  virtual std::vector<std::byte> address() const = 0;
+  /// "tcp", "cxi": ranks with the same one reach each other.
+  virtual std::string provider() const = 0;
+  /// "tcp on eth0".
+  virtual std::string text() const = 0;
+
+  struct Neighbour {
+    uint32_t rank;
+    memory::ProcessIdentity process;
+  };
+
+  /// "libfabric": messages between ranks that reach each other when they first have something to
+  /// say. Not collective. Once.
+  ///
+  /// addresses: by rank, this one's too. neighbours: ranks on this machine, which are named soon
+  /// where their processes have ended. Throws InvalidArgument, and TransportError for an address of
+  /// another network.
+  virtual std::unique_ptr<Transport> connect(std::vector<std::vector<std::byte>> addresses,
+                                             uint32_t rank, double timeout_s,
+                                             std::shared_ptr<Failure> failure,
+                                             std::vector<Neighbour> neighbours) = 0;
+};
+
+/// token: of the launch, the same on all its ranks and on no others. interface: the network
+/// interface of this machine that a provider over TCP is to use, "eth0"; empty: its first. What the
+/// environment says comes before it, as in make_fabric. Throws TransportError where libfabric, or a
+/// provider to use, is not there; InvalidArgument in a build without libfabric's header.
+std::unique_ptr<FabricPlace> make_fabric_place(uint64_t token, const std::string& interface);
 
 }  // namespace gear::transport

@@ -1,6 +1,7 @@
 #include "transport/loopback.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -37,6 +38,7 @@ class Meeting {
       : timeout_s_(timeout_s), parts_(size), here_(size, false), left_(size, false) {}
 
   double timeout_s() const noexcept { return timeout_s_; }
+  void set_timeout_s(double timeout_s) noexcept { timeout_s_ = timeout_s; }
   uint32_t size() const noexcept { return static_cast<uint32_t>(parts_.size()); }
 
   // `read(parts)` copies what this rank receives and returns what is wrong with it, if anything.
@@ -92,7 +94,7 @@ class Meeting {
       return nullptr;
     }
     const auto met = [this, before = num_met_] { return num_met_ != before; };
-    const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s_);
+    const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s());
     while (!met() && !any_left_ && !failure_ && Clock::now() < deadline) {
       changed_.wait_for(lock, std::min<std::chrono::duration<double>>(base::kInterruptEvery,
                                                                       deadline - Clock::now()));
@@ -166,7 +168,7 @@ class Meeting {
     return {};
   }
 
-  const double timeout_s_;
+  std::atomic<double> timeout_s_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Part> parts_;  // by rank; read without the lock between the two meetings
@@ -199,6 +201,10 @@ class Loopback final : public Transport, private Failure::Listener {
   uint32_t rank() const noexcept override { return rank_; }
   uint32_t size() const noexcept override { return meeting_->size(); }
   double timeout_s() const noexcept override { return meeting_->timeout_s(); }
+  void set_timeout_s(double timeout_s) override {
+    check_timeout(timeout_s);
+    meeting_->set_timeout_s(timeout_s);
+  }
 
   void look() override {
     failure_->check();

@@ -16,10 +16,11 @@ class RemoteMemory;
 
 /// Moves bytes of host memory between the ranks of a group.
 ///
-/// Every call but name(), rank(), size(), timeout_s() and look() is collective: all ranks make the
-/// same calls in the same order, one thread at a time, and a call returns when this rank's part of
-/// it is done. A rank that does not take part within timeout_s() makes the others throw
-/// TransportError, which names the ranks that are missing; the transport is of no use after that.
+/// Every call but name(), rank(), size(), timeout_s(), set_timeout_s() and look() is collective:
+/// all ranks make the same calls in the same order, one thread at a time, and a call returns when
+/// this rank's part of it is done. A rank that does not take part within timeout_s() makes the
+/// others throw TransportError, which names the ranks that are missing; the transport is of no use
+/// after that.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -31,6 +32,9 @@ class Transport {
   virtual uint32_t rank() const noexcept = 0;
   virtual uint32_t size() const noexcept = 0;
   virtual double timeout_s() const noexcept = 0;
+  /// Of the calls from now on, and of duplicates that are made from now on; the same on all ranks.
+  /// Throws InvalidArgument unless 0 < timeout_s <= 1e8.
+  virtual void set_timeout_s(double timeout_s) = 0;
 
   /// Throws TransportError where the group has failed, as far as this rank can tell at once; waits
   /// for nobody. For waits of a rank that are no call of its transport. Any thread, beside any

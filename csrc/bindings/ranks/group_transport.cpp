@@ -83,6 +83,11 @@ class GroupTransport final : public transport::Transport {
   uint32_t rank() const noexcept override { return rank_; }
   uint32_t size() const noexcept override { return size_; }
   double timeout_s() const noexcept override { return timeout_s_; }
+  void set_timeout_s(double timeout_s) override {
+    transport::check_timeout(timeout_s);
+    call("set_timeout_s", [&] { channel_.attr("timeout_s") = timeout_s; });
+    timeout_s_ = timeout_s;
+  }
 
   void look() override {
     if (may_take_gil()) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -147,6 +148,33 @@ SharedTransport fabric_transport(SharedTransport messages, OfGroup failure, bool
   return transport::make_fabric(std::move(messages), options);
 }
 
+using transport::FabricPlace;
+
+std::shared_ptr<FabricPlace> fabric_place(uint64_t token, const std::string& interface) {
+  const py::gil_scoped_release release;
+  return transport::make_fabric_place(token, interface);
+}
+
+// rank, pid, start time in clock ticks from boot, inode of the namespace of pids
+using Neighbour = std::tuple<uint32_t, int64_t, uint64_t, uint64_t>;
+
+SharedTransport connect(FabricPlace& place, const std::vector<py::bytes>& addresses, uint32_t rank,
+                        double timeout_s, OfGroup failure,
+                        const std::vector<Neighbour>& neighbours) {
+  std::vector<std::vector<std::byte>> known;
+  for (const py::bytes& address : addresses) {
+    const ConstBytes bytes = bytes_of(address);
+    known.emplace_back(bytes.begin(), bytes.end());
+  }
+  std::vector<FabricPlace::Neighbour> near;
+  for (const auto& [r, pid, start_time, pid_namespace] : neighbours) {
+    near.push_back({r, {pid, start_time, pid_namespace}});
+  }
+  const py::gil_scoped_release release;
+  return place.connect(std::move(known), rank, timeout_s, std::move(failure).value_or(nullptr),
+                       std::move(near));
+}
+
 }  // namespace
 
 void register_transport(py::module_& module) {
@@ -160,7 +188,13 @@ void register_transport(py::module_& module) {
       .def_property_readonly("name", &Transport::name)
       .def_property_readonly("rank", &Transport::rank)
       .def_property_readonly("size", &Transport::size)
-      .def_property_readonly("timeout_s", &Transport::timeout_s)
+      .def_property(
+          "timeout_s", &Transport::timeout_s, &Transport::set_timeout_s,
+          "Seconds: the longest wait of a call. Set, it is that of the calls from now on, "
+          "the same on\nall ranks.")
+      .def(
+          "look", &Transport::look, py::call_guard<py::gil_scoped_release>(),
+          "Raises TransportError where the group has failed, as far as this rank can tell at once.")
       .def("allgather", &allgather, py::arg("mine"),
            "The bytes of all ranks, by rank; of one size on all. Collective.")
       .def("exchange", &exchange, py::arg("to"), py::arg("sizes") = py::none(),
@@ -208,6 +242,25 @@ void register_transport(py::module_& module) {
              py::arg("failure") = py::none(), py::arg("required") = true,
              "A transport that reads rows through libfabric; all else goes by `messages`.\n"
              "Collective.");
+  py::class_<FabricPlace, std::shared_ptr<FabricPlace>>(
+      module, "FabricPlace", "Where messages for this rank arrive by libfabric.")
+      .def(py::init(&fabric_place), py::arg("token"), py::arg("interface"),
+           "token: of the launch, the same on all its ranks and on no others. interface: of the\n"
+           "network, for a provider over TCP; \"\": its first.")
+      .def_property_readonly("address",
+                             [](const FabricPlace& place) {
+                               const std::vector<std::byte> bytes = place.address();
+                               return py::bytes(reinterpret_cast<const char*>(bytes.data()),
+                                                bytes.size());
+                             })
+      .def_property_readonly("provider", &FabricPlace::provider)
+      .def_property_readonly("text", &FabricPlace::text, "\"tcp on eth0\"")
+      .def(
+          "connect", &connect, py::arg("addresses"), py::arg("rank"), py::arg("timeout_s"),
+          py::arg("failure") = py::none(), py::arg("neighbours") = std::vector<Neighbour>(),
+          "Messages to the ranks of these addresses, once. neighbours: the ranks on this machine,\n"
+          "(rank, pid, start time, namespace of pids), which are named soon where they have "
+          "ended.");
   module.def("fabric_port", &transport::describe_fabric, py::call_guard<py::gil_scoped_release>(),
              "What fabric_transport would take here, in words: \"cxi on cxi0\".");
   module.def(

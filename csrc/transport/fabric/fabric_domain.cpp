@@ -134,6 +134,11 @@ FabricDomain::Info FabricDomain::find(const FabricChoice& choice, FabricUse use)
   return {library_.dupinfo(best), closer};
 }
 
+bool FabricDomain::is_over_tcp() const {
+  const std::string_view name = provider_of(*info_);
+  return name.starts_with("tcp") || name.starts_with(kMessagesAlone);
+}
+
 FabricNetwork FabricDomain::network() const {
   FabricNetwork network{};
   provider_of(*info_).copy(network.provider.data(), network.provider.size() - 1);

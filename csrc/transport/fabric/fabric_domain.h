@@ -51,6 +51,10 @@ class FabricDomain {
   /// A key of memory, where the provider gives none: each once.
   uint64_t next_key() const { return next_key_++; }
   FabricNetwork network() const;
+  /// "cxi", "tcp;ofi_rxm".
+  std::string provider() const { return info_->fabric_attr->prov_name; }
+  /// Then a domain is a network interface of the system.
+  bool is_over_tcp() const;
   /// "tcp;ofi_rxm on eth0".
   std::string text() const;
 

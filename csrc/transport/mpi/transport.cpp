@@ -96,6 +96,10 @@ class PointToPoint final : public MpiTransport, private Failure::Listener {
   uint32_t rank() const noexcept override { return rank_; }
   uint32_t size() const noexcept override { return size_; }
   double timeout_s() const noexcept override { return timeout_s_; }
+  void set_timeout_s(double timeout_s) override {
+    check_timeout(timeout_s);
+    timeout_s_ = timeout_s;
+  }
 
   void look() override {
     failure_->check();

@@ -16,6 +16,7 @@ class Forwarding : public Transport {
   uint32_t rank() const noexcept override { return inner_.rank(); }
   uint32_t size() const noexcept override { return inner_.size(); }
   double timeout_s() const noexcept override { return inner_.timeout_s(); }
+  void set_timeout_s(double timeout_s) override { inner_.set_timeout_s(timeout_s); }
   void look() override { inner_.look(); }
   void allgather(ConstBytes mine, Bytes all) override { inner_.allgather(mine, all); }
   using Transport::exchange;

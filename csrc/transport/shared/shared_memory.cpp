@@ -71,6 +71,7 @@ class SharedMemory final : public Transport {
   uint32_t rank() const noexcept override { return rounds_.rank(); }
   uint32_t size() const noexcept override { return rounds_.size(); }
   double timeout_s() const noexcept override { return rounds_.timeout_s(); }
+  void set_timeout_s(double timeout_s) override { rounds_.set_timeout_s(timeout_s); }
   void look() override { rounds_.throw_if_failed(); }
 
   void allgather(ConstBytes mine, Bytes all) override {

@@ -94,6 +94,11 @@ SharedRounds::~SharedRounds() {
   }
 }
 
+void SharedRounds::set_timeout_s(double timeout_s) {
+  check_timeout(timeout_s);
+  timeout_s_ = timeout_s;
+}
+
 Outbox& SharedRounds::begin(Call call) {
   throw_if_failed();
   call_ = call;
@@ -200,10 +205,8 @@ void SharedRounds::look_at(uint32_t rank, uint32_t awaited) {
   if ((!left && !ended) || has_published(member(awaited), round_)) {
     return;
   }
-  fail(left
-           ? left_text(base::cat("rank ", rank, " (pid ", other.process.pid, ")"), call_name(call_))
-           : base::cat("[transport] rank ", rank, " (pid ", other.process.pid, ") has ended: rank ",
-                       rank_, " waits for it in ", call_name(call_), "; its own output says why"));
+  const std::string who = base::cat("rank ", rank, " (pid ", other.process.pid, ")");
+  fail(left ? left_text(who, call_name(call_)) : ended_text(who, rank_, call_name(call_)));
 }
 
 bool SharedRounds::find_crowded() const {

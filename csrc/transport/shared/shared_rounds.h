@@ -30,6 +30,7 @@ class SharedRounds final : private Failure::Listener {
   uint32_t rank() const noexcept { return rank_; }
   uint32_t size() const noexcept { return size_; }
   double timeout_s() const noexcept { return timeout_s_; }
+  void set_timeout_s(double timeout_s);
   const SharedLayout& layout() const noexcept { return layout_; }
   const std::shared_ptr<Failure>& failure() const noexcept { return failure_; }
 

@@ -34,6 +34,7 @@ constexpr double kLongestNap = 0.02;
 
 constexpr double kRollCall = 1;  // s, before the time-out
 constexpr double kRollCallPart = 0.25;
+constexpr std::chrono::milliseconds kLookAtNeighbours{500};
 
 // Of the n-th duplicate: the same on all ranks, and of no other channel.
 uint64_t channel_of(uint64_t original, uint64_t n) {
@@ -72,6 +73,11 @@ FabricMessages::~FabricMessages() {
   hearing_.reset();
   const std::lock_guard guard(mail_->mutex());
   mail_->close(*channel_);
+}
+
+void FabricMessages::set_timeout_s(double timeout_s) {
+  check_timeout(timeout_s);
+  timeout_s_ = timeout_s;
 }
 
 void FabricMessages::look() {
@@ -348,16 +354,20 @@ bool FabricMessages::push() {
 
 bool FabricMessages::all_left() const {
   return std::ranges::all_of(
-      outgoing_, [&](const Outgoing& one) { return one.all && mail_->has_left(one.rank); });
+      outgoing_, [&](const Outgoing& one) { return one.all && mail_->has_sent(one.rank); });
 }
 
 template <class HasEnded, class Awaited>
 void FabricMessages::wait(const HasEnded& has_ended, const Awaited& awaited) {
   // Rounds go on while what they send leaves; the last wait is for that alone.
   const bool for_sends = awaited().empty();
-  const auto roll_call = deadline_ - std::chrono::duration_cast<Clock::duration>(
-                                         Seconds(std::min(kRollCall, timeout_s_ * kRollCallPart)));
+  auto roll_call = deadline_ - std::chrono::duration_cast<Clock::duration>(
+                                   Seconds(std::min(kRollCall, timeout_s_ * kRollCallPart)));
   auto next_look = Clock::now() + base::kInterruptEvery;
+  auto next_look_at_neighbours = Clock::now() + kLookAtNeighbours;
+  std::vector<Neighbour> ended;
+  Clock::time_point sentence =
+      Clock::time_point::max();  // when those of them that are missed are named
   std::set<uint32_t> asked;
   uint32_t turn = 0;
   double nap = kFirstNap;
@@ -365,7 +375,7 @@ void FabricMessages::wait(const HasEnded& has_ended, const Awaited& awaited) {
   const auto absent = [&] {
     std::vector<uint32_t> ranks = awaited();
     for (const Outgoing& one : outgoing_) {
-      if (ranks.empty() && !(one.all && mail_->has_left(one.rank))) {
+      if (ranks.empty() && !(one.all && mail_->has_sent(one.rank))) {
         ranks.push_back(one.rank);
       }
     }
@@ -390,6 +400,19 @@ void FabricMessages::wait(const HasEnded& has_ended, const Awaited& awaited) {
       }
       if (now >= next_look || turn == 0) {
         channel_->awaited = absent();
+        for (const uint32_t r : channel_->awaited) {
+          if (!moved && mail_->has_left(r)) {
+            throw base::TransportError(left_text(base::cat("rank ", r), call()));
+          }
+        }
+      }
+      if (now >= next_look_at_neighbours) {
+        next_look_at_neighbours = now + kLookAtNeighbours;
+        ended = mail_->ended();
+        if (!ended.empty() && sentence == Clock::time_point::max()) {
+          roll_call = std::min(roll_call, now);
+          sentence = now + std::chrono::duration_cast<Clock::duration>(Seconds(kRollCall));
+        }
       }
       if (now >= roll_call) {
         rings = true;
@@ -403,6 +426,14 @@ void FabricMessages::wait(const HasEnded& has_ended, const Awaited& awaited) {
         ask(absent());
         for (const auto& [r, theirs] : channel_->answers) {
           ask(theirs);
+        }
+      }
+      if (now >= sentence) {  // one that is not missed has ended behind this call
+        for (const Neighbour& one : ended) {
+          if (asked.contains(one.rank) && !channel_->answers.contains(one.rank)) {
+            throw base::TransportError(ended_text(
+                base::cat("rank ", one.rank, " (pid ", one.process.pid, ")"), rank_, call()));
+          }
         }
       }
       if (now >= deadline_) {

@@ -22,8 +22,9 @@ namespace gear::transport::fabric {
 ///
 /// A rank whose wait is about to run out asks whom it waits for, and whom those say that they wait
 /// for: who answers is there, and is not accused. What ends one rank's call is passed on to the
-/// others, by way of each other where there are many. A rank that has ended is not told from one
-/// that is late.
+/// others, by way of each other where there are many. A rank whose Mail is gone has said so. One of
+/// this machine whose process has ended is named within seconds; one of another machine is not told
+/// from one that is late, but by its own neighbours there.
 ///
 /// Calls are collective, one thread at a time. A call returns once what it sends has left.
 class FabricMessages final : public Transport, private Failure::Listener {
@@ -38,6 +39,7 @@ class FabricMessages final : public Transport, private Failure::Listener {
   uint32_t rank() const noexcept override { return rank_; }
   uint32_t size() const noexcept override { return size_; }
   double timeout_s() const noexcept override { return timeout_s_; }
+  void set_timeout_s(double timeout_s) override;
   void look() override;
   void allgather(ConstBytes mine, Bytes all) override;
   using Transport::exchange;

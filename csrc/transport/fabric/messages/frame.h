@@ -15,6 +15,7 @@ enum class FrameKind : uint16_t {
   kGaveUp = 16,  ///< words that end the group
   kAsk = 17,     ///< of a rank that waits in call `call`: are you in one, and for whom do you wait?
   kAnswer = 18,  ///< yes, for these ranks (uint32_t each)
+  kLeft = 19,    ///< this rank makes no more calls
 };
 
 /// Of a call.

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <thread>
 #include <utility>
@@ -36,10 +37,24 @@ Channel::Channel(uint64_t channel_id)
 Channel::~Channel() { ::close(woken); }
 
 Mail::Mail(std::shared_ptr<const FabricDomain> domain, uint64_t token)
-    : endpoint_(std::move(domain)), token_(token) {}
+    : endpoint_(std::move(domain)), token_(token), pid_(::getpid()) {}
 
-void Mail::know(uint32_t rank, std::vector<Opaque> addresses) {
+Mail::~Mail() {
+  if (pid_ != ::getpid() || size_ < 2 || has_told_) {
+    return;
+  }
+  try {
+    for (uint32_t distance = 1; distance < size_; distance *= 2) {
+      queue((rank_ + distance) % size_, head(FrameKind::kLeft, 0, 0), {});
+    }
+    linger();
+  } catch (...) {  // they miss this rank then
+  }
+}
+
+void Mail::know(uint32_t rank, std::vector<Opaque> addresses, std::vector<Neighbour> neighbours) {
   GEAR_CHECK(size_ == 0 && rank < addresses.size());
+  neighbours_ = std::move(neighbours);
   rank_ = rank;
   size_ = static_cast<uint32_t>(addresses.size());
   endpoint_.know(std::move(addresses));
@@ -121,7 +136,7 @@ void Mail::linger() noexcept {
       const bool moved = progress(nullptr);
       bool gone = controls_.empty();
       for (uint32_t r = 0; gone && r < size_; ++r) {
-        gone = has_left(r);
+        gone = left_.contains(r) || has_sent(r);
       }
       if (gone) {
         return;
@@ -155,6 +170,12 @@ void Mail::sort(const FrameHead& head, ConstBytes bytes, const Channel* own) {
     case FrameKind::kAsk:
       answer(head);
       return;
+    case FrameKind::kLeft:
+      left_.insert(head.source);
+      for (const auto& [id, one] : channels_) {
+        wake(*one);
+      }
+      return;
     default:
       break;
   }
@@ -169,6 +190,14 @@ void Mail::sort(const FrameHead& head, ConstBytes bytes, const Channel* own) {
   if (&its != own) {
     wake(its);
   }
+}
+
+std::vector<Neighbour> Mail::ended() const {
+  std::vector<Neighbour> found;
+  std::ranges::copy_if(neighbours_, std::back_inserter(found), [](const Neighbour& one) {
+    return memory::liveness(one.process) == memory::Liveness::kEnded;
+  });
+  return found;
 }
 
 void Mail::answer(const FrameHead& asked) {

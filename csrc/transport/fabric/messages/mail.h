@@ -6,12 +6,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "transport/fabric.h"
 #include "transport/fabric/messages/frame_endpoint.h"
 #include "transport/transport.h"
 
@@ -58,16 +60,23 @@ struct Channel {
   std::string fault;                                  ///< what has come amiss
 };
 
+using Neighbour = FabricPlace::Neighbour;
+
 /// The endpoint of a rank, shared by its transports: sorts what comes by channel, and answers those
 /// that ask whether this rank is there. Whichever thread waits lets it work.
 class Mail {
  public:
   /// `token`: of the launch, the same on all ranks and on no others.
   Mail(std::shared_ptr<const FabricDomain> domain, uint64_t token);
+  /// Tells the ranks that hear from this one in an allgather that it makes no more calls; what they
+  /// wait for may be this rank. A forked child tells nobody.
+  ~Mail();
+  Mail(const Mail&) = delete;
+  Mail& operator=(const Mail&) = delete;
 
   Opaque address() const { return endpoint_.address(); }
   /// Once, before all else. Throws as FrameEndpoint::know.
-  void know(uint32_t rank, std::vector<Opaque> addresses);
+  void know(uint32_t rank, std::vector<Opaque> addresses, std::vector<Neighbour> neighbours = {});
 
   std::mutex& mutex() { return mutex_; }
 
@@ -80,7 +89,7 @@ class Mail {
   /// none, now.
   int64_t send(uint32_t rank, const Channel& channel, uint32_t round, ConstBytes message,
                uint64_t offset);
-  bool has_left(uint32_t rank) const { return endpoint_.under_way(rank) == 0; }
+  bool has_sent(uint32_t rank) const { return endpoint_.under_way(rank) == 0; }
   /// Whether anything happened. `own`: of the thread that calls, which needs no waking.
   bool progress(const Channel* own);
 
@@ -94,6 +103,10 @@ class Mail {
 
   /// With which a rank has given up; empty: none has.
   const std::string& words() const { return words_; }
+  /// Whether that rank has told that it makes no more calls.
+  bool has_left(uint32_t rank) const { return left_.contains(rank); }
+  /// The ranks of this machine whose processes have ended.
+  std::vector<Neighbour> ended() const;
   /// Frames of other launches, which were dropped.
   uint64_t num_foreign() const { return num_foreign_; }
 
@@ -127,6 +140,9 @@ class Mail {
   std::string words_;
   bool has_told_ = false;
   uint64_t num_foreign_ = 0;
+  int64_t pid_;
+  std::set<uint32_t> left_;
+  std::vector<Neighbour> neighbours_;
 };
 
 }  // namespace gear::transport::fabric
