@@ -13,6 +13,7 @@ __all__: list[str] = [
     "Batch",
     "CHECKPOINT_FORMAT",
     "Collector",
+    "FabricPlace",
     "Failure",
     "LoaderOptions",
     "MpiTransport",
@@ -230,6 +231,10 @@ class Batch:
 
 class Failure:
     def __init__(self) -> None: ...
+    def doing(self, what: str) -> None:
+        """
+        The user's call that this rank is in, for the words of an interrupt; "": none.
+        """
     def tell(self, text: str) -> None:
         """
         Ends the group: all waits of its transports end, here and on the ranks they reach.
@@ -261,6 +266,10 @@ class Transport:
         bytes come, by rank: other ones are an error, and where none come no message is sent.
         All ranks know them, or none does. Collective.
         """
+    def look(self) -> None:
+        """
+        Raises TransportError where the group has failed, as far as this rank can tell at once.
+        """
     @property
     def name(self) -> str: ...
     @property
@@ -268,7 +277,13 @@ class Transport:
     @property
     def size(self) -> int: ...
     @property
-    def timeout_s(self) -> float: ...
+    def timeout_s(self) -> float:
+        """
+        Seconds: the longest wait of a call. Set, it is that of the calls from now on, the same on
+        all ranks.
+        """
+    @timeout_s.setter
+    def timeout_s(self, arg1: typing.SupportsFloat | typing.SupportsIndex) -> None: ...
 
 class MpiTransport(Transport):
     @property
@@ -282,6 +297,44 @@ class SharedRoom:
     The memory of a shared_memory transport.
     """
     def __init__(self, name: str, size: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+
+class FabricPlace:
+    """
+    Where messages for this rank arrive by libfabric.
+    """
+    def __init__(self, token: typing.SupportsInt | typing.SupportsIndex, interface: str) -> None:
+        """
+        token: of the launch, the same on all its ranks and on no others. interface: of the
+        network, for a provider over TCP; "": its first.
+        """
+    def connect(
+        self,
+        addresses: collections.abc.Sequence[bytes],
+        rank: typing.SupportsInt | typing.SupportsIndex,
+        timeout_s: typing.SupportsFloat | typing.SupportsIndex,
+        failure: Failure | None = None,
+        neighbours: collections.abc.Sequence[
+            tuple[
+                typing.SupportsInt | typing.SupportsIndex,
+                typing.SupportsInt | typing.SupportsIndex,
+                typing.SupportsInt | typing.SupportsIndex,
+                typing.SupportsInt | typing.SupportsIndex,
+            ]
+        ] = [],
+    ) -> Transport:
+        """
+        Messages to the ranks of these addresses, once. neighbours: the ranks on this machine,
+        (rank, pid, start time, namespace of pids), which are named soon where they have ended.
+        """
+    @property
+    def address(self) -> bytes: ...
+    @property
+    def provider(self) -> str: ...
+    @property
+    def text(self) -> str:
+        """
+        "tcp on eth0"
+        """
 
 class Peers:
     def __init__(

@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "memory/shared/made_up_name.h"
+#include "transport/collective.h"
 
 namespace gear::transport {
 
@@ -49,6 +50,24 @@ std::string Failure::text() const {
 void Failure::check() const {
   if (told_.load(std::memory_order_acquire)) {
     throw base::TransportError(text());
+  }
+}
+
+void Failure::set_doing(std::string what) {
+  const std::lock_guard guard(mutex_);
+  doing_ = std::move(what);
+}
+
+void Failure::tell_interrupted(uint32_t rank, std::string_view call) noexcept {
+  try {
+    std::string doing;
+    {
+      const std::lock_guard guard(mutex_);
+      doing = doing_;
+    }
+    tell(interrupted_text(rank, doing.empty() ? call : doing));
+  } catch (const std::bad_alloc&) {
+    tell(call);
   }
 }
 

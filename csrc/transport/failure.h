@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -47,10 +48,17 @@ class Failure {
   /// Throws TransportError once something has been told.
   void check() const;
 
+  /// The call of the user's program that this rank is in, for the words of an interrupt; empty:
+  /// what the transport is in. Any thread.
+  void set_doing(std::string what);
+  /// Tells that the host program has interrupted this rank in `call` of a transport.
+  void tell_interrupted(uint32_t rank, std::string_view call) noexcept;
+
  private:
   std::atomic<bool> told_{false};
   mutable std::mutex mutex_;
   std::string text_;
+  std::string doing_;
   std::vector<Listener*> listeners_;
 };
 

@@ -269,7 +269,7 @@ class Loopback final : public Transport, private Failure::Listener {
       failure_->tell(error.what());
       throw;
     } catch (...) {
-      failure_->tell(interrupted_text(rank_, call));
+      failure_->tell_interrupted(rank_, call);
       throw;
     }
   }

@@ -192,7 +192,7 @@ class Group(InProcess):
         GEAR does not move bytes through that process group. `role` as in `from_env`.
         """
         return Group._of(
-            lambda wait_s: meet_by_torch(process_group, wait_s), timeout_s, transport, role
+            lambda *given: meet_by_torch(process_group, *given), timeout_s, transport, role
         )
 
     @classmethod
@@ -207,7 +207,7 @@ class Group(InProcess):
         """The ranks of an mpi4py communicator (None: ``MPI.COMM_WORLD``). `role` as in
         `from_env`."""
         return Group._of(
-            lambda wait_s: meet_by_mpi(communicator, wait_s), timeout_s, transport, role
+            lambda *given: meet_by_mpi(communicator, *given), timeout_s, transport, role
         )
 
     @classmethod
@@ -215,7 +215,7 @@ class Group(InProcess):
         cls, process_set: Any = None, *, timeout_s: float | None = None, transport: str = "auto"
     ) -> Group:
         """The ranks of a Horovod process set (None: all). ``horovod.torch`` must be initialised."""
-        return Group._of(lambda wait_s: meet_by_horovod(process_set, wait_s), timeout_s, transport)
+        return Group._of(lambda *given: meet_by_horovod(process_set, *given), timeout_s, transport)
 
     @classmethod
     def from_mesh(
@@ -237,7 +237,7 @@ class Group(InProcess):
         - Every rank makes a buffer of this group, fills it with the same steps and draws with the
           same seed. The batches are equal, and every rank has a copy of the experience.
         """
-        return Group._of(lambda wait_s: meet_along_mesh(mesh, dim, wait_s), timeout_s, transport)
+        return Group._of(lambda *given: meet_along_mesh(mesh, dim, *given), timeout_s, transport)
 
     @classmethod
     def from_mpu(
@@ -251,11 +251,11 @@ class Group(InProcess):
             mpu: has ``get_data_parallel_rank()`` and ``get_data_parallel_group()``:
                 ``megatron.core.parallel_state``, or a DeepSpeed engine's ``grid`` or ``mpu``.
         """
-        return Group._of(lambda wait_s: meet_in_grid(mpu, wait_s), timeout_s, transport)
+        return Group._of(lambda *given: meet_in_grid(mpu, *given), timeout_s, transport)
 
     @staticmethod
     def _of(
-        meet: Callable[[float], Meeting],
+        meet: Callable[[float, str], Meeting],
         timeout_s: float | None,
         transport: str,
         role: str = "train",
@@ -263,7 +263,7 @@ class Group(InProcess):
         check_transport(transport)
         if role not in ROLES:
             raise InvalidArgument(f"[group] role {role!r}: {' and '.join(ROLES)} are allowed")
-        meeting = meet(resolve_timeout(timeout_s))
+        meeting = meet(resolve_timeout(timeout_s), transport)
         with meeting.channel.doing("Group"):
             return Group._between(meeting, transport, role)
 

@@ -7,11 +7,7 @@ import time
 from collections import Counter
 from typing import Any
 
-import pytest
-
-pytest.importorskip("torch")
-
-from gear.distributed.channels.gloo import TorchChannel, _Link
+from gear.distributed.channels.roster import Roll
 
 
 class Store:
@@ -45,20 +41,10 @@ class Store:
             return all(key in self._kept for key in keys)
 
 
-def channel(store: Store, rank: int, size: int) -> TorchChannel:
-    """Of a rank that has met nobody."""
-    made = object.__new__(TorchChannel)
-    made.rank, made.size = rank, size
-    made._link, made._rolls, made._server = _Link(store), 0, 0
-    return made
-
-
 def test_all_that_answer_are_found_by_all() -> None:
     size, store, found = 6, Store(), {}
     threads = [
-        threading.Thread(
-            target=lambda r=r: found.setdefault(r, channel(store, r, size).answered(20))
-        )
+        threading.Thread(target=lambda r=r: found.setdefault(r, Roll(store, r, size, 0)(20)))
         for r in range(size)
     ]
     for thread in threads:
@@ -76,7 +62,7 @@ def test_a_few_silent_ranks_of_many_cost_a_few_questions() -> None:
         store.set(f"call 1 {rank}", "here")
         store.add("call 1", 1)
     store.asked.clear()
-    assert channel(store, 0, size).answered(0.1) == set(range(size)) - silent
+    assert Roll(store, 0, size, 0)(0.1) == set(range(size)) - silent
     assert store.asked.total() < 80
 
 
@@ -85,4 +71,4 @@ def test_a_store_that_is_busy_for_seconds_is_not_taken_for_gone() -> None:
     store.set("call 1 1", "here")
     store.add("call 1", 1)
     store.late_s = 2.5
-    assert channel(store, 0, 2).answered(0.1) == {0, 1}
+    assert Roll(store, 0, 2, 0)(0.1) == {0, 1}

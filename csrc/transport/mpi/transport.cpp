@@ -218,16 +218,17 @@ class PointToPoint final : public MpiTransport, private Failure::Listener {
     try {
       wait();
     } catch (const base::TransportError& error) {
-      give_up(error.what());
+      failure_->tell(error.what());
+      abandon();
       throw;
     } catch (...) {
-      give_up(interrupted_text(rank_, call_name(call)));
+      failure_->tell_interrupted(rank_, call_name(call));
+      abandon();
       throw;
     }
   }
 
-  void give_up(std::string_view text) noexcept {
-    failure_->tell(text);
+  void abandon() noexcept {
     const std::lock_guard guard(hearing_mutex_);
     communicator_.abandon();
   }

@@ -163,7 +163,7 @@ void SharedRounds::check_interrupt() const {
   try {
     base::check_interrupt();
   } catch (...) {
-    failure_->tell(interrupted_text(rank_, call_name(call_)));
+    failure_->tell_interrupted(rank_, call_name(call_));
     throw;
   }
 }

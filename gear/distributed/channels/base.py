@@ -6,21 +6,19 @@ import contextlib
 import copy
 import json
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from gear import _core
 from gear.distributed import process_life
-from gear.distributed.channels.frame import NUMBERS, ROOM, Frame, copy_beginning, room
+from gear.distributed.channels.frame import NUMBERS, Frame
 from gear.distributed.member import Member
 from gear.distributed.timeout import Limit
 from gear.errors import InvalidArgument, TransportError
 
 Views = Sequence[memoryview]
-Parts = Sequence[Sequence[memoryview]]
 C = TypeVar("C", bound="Channel")
 
 
@@ -67,15 +65,15 @@ class Channel(ABC):
     group has failed on any rank or Python raises in the middle of it (Ctrl-C); the group is of no
     use after that.
 
-    The first bytes of every message are its `Frame`: what call it is of, the how manyth, and how
-    long. They are looked at before anything else of the call is taken, so that ranks in different
-    calls learn which.
+    Every message begins with its `Frame`: what call it is of, the how manyth, and how long. It is
+    looked at before anything else of the call is taken, so that ranks in different calls learn
+    which.
 
     `members` are there once the group is made: they tell in messages who a rank is, and whether a
     rank on this node has ended.
     """
 
-    kind = ""  # "gloo", "mpi4py", "horovod", "threads"
+    kind = ""  # "shared_memory", "libfabric", "gloo", "mpi4py", "horovod", "threads"
 
     def __init__(self, rank: int, size: int, timeout_s: float) -> None:
         self.rank = rank
@@ -146,8 +144,9 @@ class Channel(ABC):
         """Fills `all` with the bytes of rank 0, rank 1, ...: as many of each as `mine` has."""
         count = mine.nbytes
         parts = [all[rank * count : (rank + 1) * count] for rank in range(self.size)]
-        self._call("allgather", [mine] * self.size, parts, timeout_s)
+        self._gather("allgather", mine, parts, timeout_s)
 
+    @abstractmethod
     def exchange_bytes(
         self, to: Views, sizes: Sequence[int] | None = None, timeout_s: float | None = None
     ) -> Views:
@@ -156,15 +155,29 @@ class Channel(ABC):
         sizes: how many bytes come, by rank: other ones end the group, and where none come no
             message is sent. All ranks know them, or none does.
         """
-        rooms = None if sizes is None else [memoryview(bytearray(size)) for size in sizes]
-        return self._call("exchange", to, rooms, timeout_s)
+
+    @abstractmethod
+    def _gather(
+        self,
+        kind: str,
+        mine: memoryview,
+        into: Views | None,
+        timeout_s: float | None = None,
+        *,
+        waited_s: float = 0.0,
+    ) -> Views:
+        """What every rank gives in a call of `kind`, by rank: as many bytes as `into` has for it,
+        which it fills; None: as many as it says.
+
+        waited_s: for the same ranks, before this call; its error says how long it was in all.
+        """
 
     def barrier(self, timeout_s: float | None = None, waited_s: float = 0.0) -> None:
         """Returns when all ranks are here; waited_s: for them, before this call."""
-        nothing = [memoryview(bytearray())] * self.size
+        nothing = memoryview(bytearray())
         with self.doing("Group.barrier"):
             self.look()
-            self._call("barrier", nothing, nothing, timeout_s, waited_s=waited_s, always=True)
+            self._gather("barrier", nothing, [nothing] * self.size, timeout_s, waited_s=waited_s)
 
     def exchange(self, value: Any) -> list[Any]:
         """What every rank gave, by rank: small values that JSON can carry.
@@ -187,7 +200,7 @@ class Channel(ABC):
                 "lists and dicts of them, with strings as keys, are allowed"
             )
             text = json.dumps({"failed": failed}).encode()
-        texts = self._call("exchange", [memoryview(text)] * self.size, None)
+        texts = self._gather("exchange", memoryview(text), None)
         told = [json.loads(bytes(text)) for text in texts]
         if failed:
             raise InvalidArgument(failed)
@@ -196,96 +209,10 @@ class Channel(ABC):
                 raise InvalidArgument(f"on rank {rank}: {one['failed']}")
         return [one["value"] for one in told]
 
-    def _call(
-        self,
-        kind: str,
-        to: Views,
-        from_: Views | None,
-        timeout_s: float | None = None,
-        *,
-        waited_s: float = 0.0,
-        always: bool = False,
-    ) -> Views:
-        """One collective call; `from_` None: as long as each rank says. Returns what came.
-
-        waited_s: for the same ranks, before this call; its error says how long it was in all.
-        always: also between ranks that send each other nothing.
-        """
-        with self.doing(kind):
-            self._number = (self._number + 1) % NUMBERS
-            self._raise_if_failed()  # what the others sent since is for another call
-            if from_ is not None and to[self.rank].nbytes:
-                from_[self.rank][:] = to[self.rank]
-            if self.size == 1:
-                return to if from_ is None else from_
-            left_s = self.timeout_s if timeout_s is None else timeout_s
-            limit = Limit(waited_s + left_s, time.monotonic() + left_s)
-            told = from_ is None
-            longer = told and any(
-                view.nbytes > ROOM for rank, view in enumerate(to) if rank != self.rank
-            )
-            own = Frame(kind, self._number, self._doing, longer)
-            parts_to = [self._parts(own, view, always or told, told) for view in to]
-            parts_from = [
-                self._room(None if from_ is None else view, always)
-                for view in (from_ or [memoryview(b"")] * self.size)
-            ]
-            parts_to[self.rank] = parts_from[self.rank] = []
-            lengths = [0] * self.size
-            rests = longer
-
-            def arrived(peer: int) -> None:
-                nonlocal rests
-                expected = from_[peer] if from_ else None
-                frame, lengths[peer] = self._check(peer, own, parts_from[peer][0], expected)
-                rests = rests or frame.longer
-
-            self._finish(self._move(parts_to, parts_from, limit, arrived), limit)
-            if from_ is None:
-                return self._whole(to, parts_from, lengths, rests, limit)
-            for view, parts in zip(from_, parts_from, strict=True):
-                if parts:
-                    copy_beginning(parts[0], view)
-            return from_
-
-    def _whole(
-        self, to: Views, firsts: Parts, lengths: list[int], rests: bool, limit: Limit
-    ) -> Views:
-        """The messages of which `firsts` began, each rank having said how long they are; `rests`:
-        some rank's go on, which all ranks have heard."""
-        texts = [self._text(peer, length) for peer, length in enumerate(lengths)]
-        texts[self.rank] = to[self.rank]
-        for text, parts in zip(texts, firsts, strict=True):
-            if parts:
-                copy_beginning(parts[0], text)
-        rest_to = [[view[ROOM:]] if view.nbytes > ROOM else [] for view in to]
-        rest_from = [[text[ROOM:]] if text.nbytes > ROOM else [] for text in texts]
-        rest_to[self.rank] = rest_from[self.rank] = []
-        if rests:
-            self._finish(self._move(rest_to, rest_from, limit, lambda _: None), limit)
-        return texts
-
-    def _text(self, peer: int, length: int) -> memoryview:
-        try:
-            return memoryview(bytearray(length))
-        except (MemoryError, OverflowError):
-            self._give_up(
-                f"[transport] {self._who(peer)} announces {length} bytes, for which "
-                f"{self._who(self.rank)} has no memory"
-            )
-
-    def _parts(self, own: Frame, view: memoryview, always: bool, told: bool) -> list[memoryview]:
-        """A message as its first part, and what is left of it unless the first tells how much."""
-        if not (view.nbytes or always):
-            return []
-        first = own.first_part(view)
-        return [first, view[ROOM:]] if view.nbytes > ROOM and not told else [first]
-
-    def _room(self, view: memoryview | None, always: bool) -> list[memoryview]:
-        """Where a message of a known or unknown (None) length is received."""
-        if not (view is None or view.nbytes or always):
-            return []
-        return [room(), view[ROOM:]] if view is not None and view.nbytes > ROOM else [room()]
+    def _next(self, kind: str, *, longer: bool = False) -> Frame:
+        """Of the call that begins."""
+        self._number = (self._number + 1) % NUMBERS
+        return Frame(kind, self._number, self._doing, longer)
 
     def _check(
         self, peer: int, own: Frame, first: memoryview, expected: memoryview | None
@@ -361,17 +288,6 @@ class Channel(ABC):
         if not self._family.told_others:
             self._family.told_others = True
             self._pass_on(self.failed)
-
-    @abstractmethod
-    def _move(
-        self, to: Parts, from_: Parts, limit: Limit, arrived: Callable[[int], None]
-    ) -> Absence:
-        """Sends all parts of ``to[r]`` to rank r and fills those of ``from_[r]`` with what r sends.
-
-        Calls ``arrived(r)`` when the first part from r is in; what that raises ends the call, as
-        does what `_raise_if_failed` raises, which is asked every SLICE_S. Returns who did not take
-        part within `limit`; once it returns, no byte is touched any more.
-        """
 
     @abstractmethod
     def duplicate(self) -> Channel:
@@ -474,10 +390,25 @@ class Alone(Channel):
     def __init__(self, timeout_s: float) -> None:
         super().__init__(0, 1, timeout_s)
 
-    def _move(
-        self, to: Parts, from_: Parts, limit: Limit, arrived: Callable[[int], None]
-    ) -> Absence:
-        return Absence()
+    def exchange_bytes(
+        self, to: Views, sizes: Sequence[int] | None = None, timeout_s: float | None = None
+    ) -> Views:
+        return to
+
+    def _gather(
+        self,
+        kind: str,
+        mine: memoryview,
+        into: Views | None,
+        timeout_s: float | None = None,
+        *,
+        waited_s: float = 0.0,
+    ) -> Views:
+        self._raise_if_failed()
+        if into is None:
+            return [mine]
+        into[0][:] = mine
+        return into
 
     def duplicate(self) -> Channel:
         return self._twin()

@@ -18,31 +18,35 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from gear.distributed.calls import STORE_WAIT_S, Late, in_time, soon
-from gear.distributed.channels.base import Absence, Channel, Parts
+from gear.distributed.channels.base import Absence, Channel
+from gear.distributed.channels.messages import MessageChannel, Parts
 from gear.distributed.channels.roster import (
     AGREE_S,
+    DEAF_S,
     SILENT,
-    lacking,
+    Roll,
+    said_by_all,
     stay_until_heard,
     tell_failed,
     wait_for_places,
-    who_came,
 )
+from gear.distributed.member import Member
 from gear.distributed.process_life import keep_for_ever, last
 from gear.distributed.same import named
 from gear.distributed.timeout import LOOK_S, SLICE_S, Limit
 from gear.distributed.waiting import Waiting
 from gear.errors import TransportError
 
+T = TypeVar("T")
+
 MOMENT = timedelta(milliseconds=1)
 NO_TAG = (1 << 31) - 1  # of no message
 HEARD_S = 1.0  # for ranks that are in a call, to hear why another ends
-DEAF_S = 10.0  # no look at a store for so long that has not answered
 
 
 @dataclass
@@ -56,17 +60,14 @@ class _Link:
     absent: set[int] = field(default_factory=set)  # for whom the group has failed
 
 
-class TorchChannel(Channel):
+class TorchChannel(MessageChannel):
     """Bytes over a gloo process group, as one message from each rank to each.
+
+    It is made in two steps: `meet`, then `connect`.
 
     Args:
         store: a torch.distributed store for these ranks alone, in which this one has its place.
         server: the rank whose process serves the store; None: none of them.
-        meeting: how long the ranks have for coming.
-        waiting: the wait for them, around this.
-
-    Raises:
-        TransportError: a rank did not come to the store in time, or its gloo cannot be reached.
     """
 
     kind = "gloo"
@@ -79,16 +80,12 @@ class TorchChannel(Channel):
         timeout_s: float,
         *,
         server: int | None,
-        meeting: Limit,
-        waiting: Waiting,
     ) -> None:
         super().__init__(rank, size, timeout_s)
         self._link = _Link(store)
         self._server = server
         self._tag = 0
-        self._rolls = 0
-        with self.doing("Group"):
-            self._link.pg = self._connect(meeting, waiting)
+        self._roll = Roll(store, rank, size, server)
 
     def _start(self) -> None:
         super()._start()
@@ -254,25 +251,7 @@ class TorchChannel(Channel):
         return channel
 
     def answered(self, wait_s: float) -> set[int]:
-        self._rolls += 1
-        store, roll = self._link.store, f"call {self._rolls}"
-        keys = [f"{roll} {rank}" for rank in range(self.size)]
-
-        def ask(call: Callable[[], Any]) -> Any:
-            """A store that all ranks ask at once is busy, and not gone, for seconds."""
-            return in_time(time.monotonic() + DEAF_S, call, SILENT)
-
-        deadline, pause = time.monotonic() + wait_s, 0.02
-        try:
-            ask(lambda: store.set(keys[self.rank], "here"))
-            there = ask(lambda: store.add(roll, 1))
-            while there < self.size and time.monotonic() < deadline:
-                time.sleep(pause)
-                pause = min(2 * pause, LOOK_S)
-                there = ask(lambda: store.add(roll, 0))
-            return set(range(self.size)) - set(ask(lambda: lacking(store, keys)))
-        except (Late, RuntimeError):
-            return set(range(self.size)) - {self._server}  # no more can be told
+        return self._roll(wait_s)
 
     def close(self) -> None:
         super().close()
@@ -282,14 +261,70 @@ class TorchChannel(Channel):
 
     # ---- connecting ----
 
-    def _connect(self, meeting: Limit, waiting: Waiting) -> Any:
-        store, size = self._link.store, self.size
+    def meet(self, meeting: Limit, waiting: Waiting) -> list[Any]:
+        """Returns what the ranks said of themselves, by rank, when all have come to the store.
+
+        Args:
+            meeting: how long the ranks have for coming.
+            waiting: the wait for them, around this.
+
+        Raises:
+            TransportError: a rank did not come in time.
+        """
+
+        def come() -> tuple[list[int], list[Any]]:
+            absent = wait_for_places(self._link.store, self.size, meeting.end, waiting.tell)
+            return absent, [] if absent else self._said_by_all(self._link.store, meeting)
+
+        absent, said = self.at_store(come, meeting)
+        if absent:
+            raise TransportError(
+                f"[transport] {named(absent)} did not start within {meeting.seconds:g} s: look at "
+                "the launcher's output, or raise timeout_s (GEAR_TIMEOUT_S)"
+            )
+        self.members = tuple(Member.from_json(one["member"]) for one in said)
+        return said
+
+    def tell_all(self, text: str, what: str, meeting: Limit) -> list[Any]:
+        """What all ranks told in this, by rank: values that JSON can carry, one store a question.
+
+        what: tells several of these apart.
+        """
+        store = _prefixed(what, self._link.store)
+
+        def tell() -> list[Any]:
+            deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S)
+            in_time(deadline, lambda: store.set(f"rank {self.rank}", text), SILENT)
+            absent = wait_for_places(
+                store,
+                self.size,
+                deadline,
+                lambda _: self.look_for_the_connecting(),
+                self._link.store,
+            )
+            if absent:
+                late = Absence(late=tuple(absent), timeout_s=meeting.seconds)
+                self._finish(self.agreed(late), meeting)
+            return self._said_by_all(store, meeting)
+
+        return self.at_store(tell, meeting)
+
+    def _said_by_all(self, store: Any, meeting: Limit) -> list[Any]:
+        deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S)
+        return in_time(deadline, lambda: said_by_all(store), SILENT)
+
+    def connect(self, meeting: Limit) -> None:
+        """Connects each rank with each.
+
+        Raises:
+            TransportError: a rank's gloo cannot be reached.
+        """
+        self._link.pg = self.at_store(lambda: self._connected(meeting), meeting)
+
+    def at_store(self, step: Callable[[], T], meeting: Limit) -> T:
+        """What `step` returns; what it raises ends the group, with what may be the cause."""
         try:
-            absent = wait_for_places(store, size, meeting.end, waiting.tell)
-            if not absent:
-                deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S)
-                self.members = in_time(deadline, lambda: who_came(store), SILENT)
-                return self._connected(meeting)
+            return step()
         except (RuntimeError, ValueError, Late) as error:
             if isinstance(error, TransportError):
                 self._give_up(str(error))
@@ -297,14 +332,10 @@ class TorchChannel(Channel):
                 self._finish(Absence(ended=(self._server,)), meeting)
             reason = next(iter(str(error).splitlines()), "")
             raise TransportError(
-                f"[transport] rank {self.rank} could not connect to the other {size - 1} ranks: "
-                f"{reason}; look at their output, or name the network interface in "
+                f"[transport] rank {self.rank} could not connect to the other {self.size - 1} "
+                f"ranks: {reason}; look at their output, or name the network interface in "
                 "GLOO_SOCKET_IFNAME"
             ) from error
-        raise TransportError(
-            f"[transport] {named(absent)} did not start within {meeting.seconds:g} s: look at the "
-            "launcher's output, or raise timeout_s (GEAR_TIMEOUT_S)"
-        )
 
     def _connected(self, meeting: Limit) -> Any:
         """gloo's connections; made in a thread, so that the wait for ranks that went may end."""
@@ -323,7 +354,7 @@ class TorchChannel(Channel):
                 time.monotonic() + left + STORE_WAIT_S,
                 connect,
                 "a rank does not answer",
-                self._look_for_the_connecting,
+                self.look_for_the_connecting,
             )
         except (RuntimeError, Late) as error:
             if isinstance(error, TransportError):
@@ -336,7 +367,7 @@ class TorchChannel(Channel):
                 self._finish(self.agreed(late), meeting)
             raise
 
-    def _look_for_the_connecting(self) -> None:
+    def look_for_the_connecting(self) -> None:
         """At those that connect, every LOOK_S: the group's first calls do not begin without all."""
         due = time.monotonic() >= self._link.next_look
         self._raise_if_failed()
@@ -439,6 +470,12 @@ class _Waiter:
                 continue
             if post.first and not self._abandoned:
                 self._news.put((post.peer, ""))
+
+
+def _prefixed(what: str, store: Any) -> Any:
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+    return PrefixStore(what, store)
 
 
 def _timed_out(error: str) -> bool:

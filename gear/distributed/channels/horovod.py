@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gear.distributed.channels.base import Absence, Channel, Parts
+from gear.distributed.channels.base import Absence, Channel
+from gear.distributed.channels.messages import MessageChannel, Parts
 from gear.distributed.timeout import LOOK_S, SLICE_S, Limit
 
 _made = itertools.count()  # groups are made in the same order on all ranks
 
 
-class HorovodChannel(Channel):
+class HorovodChannel(MessageChannel):
     """Bytes over ``horovod.torch``, which must be initialised.
 
     Horovod matches calls by name, so that channels with names of their own are independent. It does

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gear import _core
-from gear.distributed.channels.base import Absence, Channel, Parts, Views
+from gear.distributed.channels.base import Absence, Channel, Views
+from gear.distributed.channels.messages import MessageChannel, Parts
 from gear.distributed.timeout import SLICE_S, Limit
 
 
@@ -31,7 +32,7 @@ class Board:
             return mine
 
 
-class ThreadChannel(Channel):
+class ThreadChannel(MessageChannel):
     """Bytes over a board in this process's memory."""
 
     kind = "threads"

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from gear.distributed import process_life
-from gear.distributed.channels.base import Absence, Channel, Parts
+from gear.distributed.channels.base import Absence, Channel
+from gear.distributed.channels.messages import MessageChannel, Parts
 from gear.distributed.timeout import LOOK_S, Limit
 from gear.errors import InvalidArgument
 
@@ -79,7 +80,7 @@ class _UnderWay:
     is_first: bool = False
 
 
-class MpiChannel(Channel):
+class MpiChannel(MessageChannel):
     """Bytes over a duplicate of an mpi4py communicator, as one message from each rank to each.
 
     Raises:

@@ -11,12 +11,13 @@ from typing import Any
 
 from gear.distributed.calls import STORE_WAIT_S, Late, in_time, soon
 from gear.distributed.member import Member
-from gear.distributed.timeout import SLICE_S
+from gear.distributed.timeout import LOOK_S, SLICE_S
 from gear.errors import TransportError
 
 POLL_S = 0.05  # between two looks whether all have come, at least
 QUESTIONS = 2  # of a look
 MOST_QUESTIONS = 5000  # a second, of all ranks: a quarter of what a store answers
+DEAF_S = 10.0  # no look at a store for so long that has not answered
 AGREE_S = 10.0  # for what a group has failed of to be told and heard, on a busy machine
 WHO_S = 1.0  # between two looks at who has, at least
 SILENT = (
@@ -26,19 +27,25 @@ SILENT = (
 
 
 def wait_for_places(
-    store: Any, size: int, deadline: float, tell: Callable[[list[int]], None] = lambda _: None
+    store: Any,
+    size: int,
+    deadline: float,
+    tell: Callable[[list[int]], None] = lambda _: None,
+    whole: Any = None,
 ) -> list[int]:
     """Counts this rank, which has a place, and returns the ranks that have none at `deadline`.
 
     The last one to come collects what all have said, for `said_by_all`: no rank asks for each.
 
     tell: is given them whenever this has looked who they are, and where all have come.
+    whole: the group's store, of which `store` is a part; None: it is the same.
 
     Raises:
         TransportError: one of them has said that it does not come.
         RuntimeError, Late: the store is gone, or silent.
     """
     absent = list(range(size))
+    whole = whole or store
     in_time(deadline, partial(_count, store, size), SILENT)
     ask_who = time.monotonic() + WHO_S
     while True:
@@ -46,7 +53,7 @@ def wait_for_places(
         each = now >= min(ask_who, deadline - POLL_S)
         try:
             absent, told = in_time(
-                deadline, partial(_still_absent, store, size, absent, each=each), SILENT
+                deadline, partial(_still_absent, store, size, absent, whole, each=each), SILENT
             )
         except (RuntimeError, Late):
             if len(absent) == size or time.monotonic() < deadline - WHO_S:
@@ -80,18 +87,18 @@ def _collect(store: Any, size: int) -> None:
 
 
 def _still_absent(
-    store: Any, size: int, missing: list[int], *, each: bool
+    store: Any, size: int, missing: list[int], whole: Any, *, each: bool
 ) -> tuple[list[int], str]:
     """(those of `missing` that are not there yet, what one of the ranks told of its end); without
     `each`, whether all are."""
     if store.check(["all"]):
-        return [], told_failed(store)
+        return [], told_failed(whole)
     if each:
         keys = [f"rank {rank}" for rank in missing]
         missing = [missing[place] for place in lacking(store, keys)]
         if not missing:  # whoever came last has ended before it said so, or is about to
             _collect(store, size)
-    return missing, told_failed(store)
+    return missing, told_failed(whole)
 
 
 def lacking(store: Any, keys: list[str]) -> list[int]:
@@ -113,9 +120,40 @@ def said_by_all(store: Any) -> list[Any]:
     return [json.loads(text) for text in json.loads(store.get("all"))]
 
 
-def who_came(store: Any) -> tuple[Member, ...]:
-    """The ranks, as those that took the places told of themselves."""
-    return tuple(Member.from_json(said["member"]) for said in said_by_all(store))
+class Roll:
+    """Calls the roll of the ranks that have a store, after a failure.
+
+    server: the rank whose process serves the store; None: none of them.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, server: int | None) -> None:
+        self._store = store
+        self._rank = rank
+        self._size = size
+        self._server = server
+        self._calls = 0
+
+    def __call__(self, wait_s: float) -> set[int]:
+        """The ranks that make this call too, within `wait_s`."""
+        self._calls += 1
+        store, roll = self._store, f"call {self._calls}"
+        keys = [f"{roll} {rank}" for rank in range(self._size)]
+
+        def ask(call: Callable[[], Any]) -> Any:
+            """A store that all ranks ask at once is busy, and not gone, for seconds."""
+            return in_time(time.monotonic() + DEAF_S, call, SILENT)
+
+        deadline, pause = time.monotonic() + wait_s, 0.02
+        try:
+            ask(lambda: store.set(keys[self._rank], "here"))
+            there = ask(lambda: store.add(roll, 1))
+            while there < self._size and time.monotonic() < deadline:
+                time.sleep(pause)
+                pause = min(2 * pause, LOOK_S)
+                there = ask(lambda: store.add(roll, 0))
+            return set(range(self._size)) - set(ask(lambda: lacking(store, keys)))
+        except (Late, RuntimeError):
+            return set(range(self._size)) - {self._server}  # no more can be told
 
 
 def tell_failed(store: Any, text: str, heard_by: int | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gear import _core
 from gear.distributed.channels.base import Channel
+from gear.distributed.channels.carried import TransportChannel
 from gear.distributed.channels.first_exchange import (
     Tried,
     fastest,
@@ -23,7 +24,7 @@ from gear.distributed.places import Places
 from gear.distributed.together import together
 from gear.errors import GearError, InvalidArgument, TransportError
 
-TRANSPORTS = ("auto", "shared_memory", "mpi", "group", "verbs", "fabric")
+TRANSPORTS = ("auto", "shared_memory", "mpi", "libfabric", "group", "verbs", "fabric")
 # Read rows out of their owners' memory, beside a transport for messages. What a rank needs.
 ONE_SIDED = {"verbs": "an RDMA port", "fabric": "libfabric with a provider"}
 HEADERS = {"verbs": "infiniband/verbs.h of rdma-core", "fabric": "rdma/fabric.h of libfabric"}
@@ -83,6 +84,12 @@ def choose_transport(channel: Channel, places: Places, launcher: str, wanted: st
             "[transport] transport 'shared_memory' needs all ranks on one host: these "
             f"{places.size} ranks are on {hosts} hosts; use 'auto'"
         )
+    if wanted == "libfabric" and channel.kind != "libfabric":
+        raise InvalidArgument(
+            "[transport] transport 'libfabric' needs ranks that meet at a store of "
+            f"torch.distributed: these were started by {launcher} and are connected by "
+            f"{channel.kind}; use 'auto'"
+        )
     if wanted not in ("auto", *ONE_SIDED):
         return Choice(wanted, wanted, "it was asked for")
     messages, why = _messages(channel, places, hosts, with_mpi)
@@ -100,7 +107,8 @@ def choose_transport(channel: Channel, places: Places, launcher: str, wanted: st
         else:
             ports[kind] = f"rank 0 has {offers[0][0]}"
     lacks = f"; rows one-sided: {'; '.join(missing)}" if missing else ""
-    carriers = ["mpi", "group"] if with_mpi else ["group"]
+    connected = _own_kind(channel)
+    carriers = ["mpi", connected] if with_mpi else [connected]
     if places.num_nodes > 1 and len(ports) + len(carriers) > 1:
         return _by_first_exchange(channel, places, list(ports), carriers, lacks)
     for kind, port in ports.items():
@@ -166,9 +174,14 @@ def _messages(channel: Channel, places: Places, hosts: int, with_mpi: bool) -> t
         return "shared_memory", "all ranks are on one node"
     if with_mpi:
         return "mpi", f"the ranks are on {places.num_nodes} nodes and MPI started them"
-    return "group", (
+    return _own_kind(channel), (
         f"the ranks are on {places.num_nodes} nodes, connected by {channel.kind}, and {_build()}"
     )
+
+
+def _own_kind(channel: Channel) -> str:
+    """The kind of transport that carries the channel's calls, where there is one of the core."""
+    return "libfabric" if channel.kind == "libfabric" else "group"
 
 
 def open_transport(channel: Channel, choice: Choice) -> _core.Transport:
@@ -224,6 +237,8 @@ def _open_messages(channel: Channel, kind: str) -> _core.Transport:
         )
     elif kind == "mpi":
         transport = _mpi(channel, timeout_s, channel.failure)
+    elif kind == "libfabric" and isinstance(channel, TransportChannel):
+        transport = channel.transport()
     else:
         transport = _core.group_transport(channel.duplicate(), rank, size, timeout_s)
     return transport

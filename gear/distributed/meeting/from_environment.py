@@ -20,17 +20,17 @@ from gear.errors import InvalidArgument
 log = logging.getLogger("gear")
 
 
-def meet_by_environment(timeout_s: float) -> Meeting:
+def meet_by_environment(timeout_s: float, transport: str) -> Meeting:
     """All processes that the launcher started; see `Group.from_env`."""
     running = _initialised()
     if running:
         log.debug("[group] %s is initialised: its ranks are the group", running)
     if running == "torch.distributed":
-        return meet_by_torch(None, timeout_s)
+        return meet_by_torch(None, timeout_s, transport)
     if running == "Horovod":
-        return meet_by_horovod(None, timeout_s)
+        return meet_by_horovod(None, timeout_s, transport)
     if running == "mpi4py":
-        return meet_by_mpi(None, timeout_s)
+        return meet_by_mpi(None, timeout_s, transport)
     launch = find_launch(os.environ, _installed)
     if launch.via == "mpi":
         with waiting_for(launch, "the other ranks, in MPI_Init", None):
@@ -45,19 +45,19 @@ def meet_by_environment(timeout_s: float) -> Meeting:
         launch.via,
     )
     if launch.via == "torch":
-        return meet_at_store(launch, timeout_s)
+        return meet_at_store(launch, timeout_s, transport)
     if launch.via == "mpi":
-        return meet_by_mpi(None, timeout_s)
+        return meet_by_mpi(None, timeout_s, transport)
     if launch.via == "horovod":
         import horovod.torch as hvd
 
         with waiting_for(launch, "the other ranks, in Horovod's init", None):
             hvd.init()  # ends by itself at exit
-        return meet_by_horovod(None, timeout_s)
+        return meet_by_horovod(None, timeout_s, transport)
     return Meeting(Alone(timeout_s), launch.launcher)
 
 
-def meet_by_mpi(communicator: Any, timeout_s: float) -> Meeting:
+def meet_by_mpi(communicator: Any, timeout_s: float, transport: str) -> Meeting:
     """The ranks of an mpi4py communicator; None: all."""
     from mpi4py import MPI
 
@@ -74,7 +74,7 @@ def meet_by_mpi(communicator: Any, timeout_s: float) -> Meeting:
     return Meeting(channel, launcher_name(channel.size))
 
 
-def meet_by_horovod(process_set: Any, timeout_s: float) -> Meeting:
+def meet_by_horovod(process_set: Any, timeout_s: float, transport: str) -> Meeting:
     """The ranks of a Horovod process set; None: all."""
     channel = HorovodChannel(process_set, timeout_s)
     return Meeting(channel, launcher_name(channel.size))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from gear import _core
 from gear.distributed.calls import STORE_WAIT_S, Late, in_time
 from gear.distributed.channels.base import Alone, Channel
+from gear.distributed.channels.connect import connect
 from gear.distributed.channels.gloo import TorchChannel
-from gear.distributed.channels.roster import SILENT, said_by_all, wait_for_places
+from gear.distributed.channels.roster import SILENT, Roll, said_by_all, wait_for_places
 from gear.distributed.meeting.launch import Launch, is_in_shell, launcher_name
 from gear.distributed.meeting.meeting import Meeting
 from gear.distributed.meeting.meeting_point import (
@@ -23,7 +26,7 @@ from gear.distributed.meeting.meeting_point import (
     take_place,
     time_to_meet,
 )
-from gear.distributed.same import named
+from gear.distributed.same import check_same, named
 from gear.distributed.timeout import Limit
 from gear.distributed.waiting import Waiting
 from gear.errors import InvalidArgument, TransportError
@@ -32,7 +35,7 @@ SHELL_S = 2.0  # until something is said of a wait in what may be a shell of Slu
 STORE = "the store of torch.distributed"
 
 
-def meet_at_store(launch: Launch, timeout_s: float) -> Meeting:
+def meet_at_store(launch: Launch, timeout_s: float, transport: str) -> Meeting:
     """The ranks of a launch that meet at a store."""
     meeting = time_to_meet(timeout_s)
     address = f"{launch.address}:{launch.port}"
@@ -45,12 +48,48 @@ def meet_at_store(launch: Launch, timeout_s: float) -> Meeting:
         own = own_store(store, range(launch.size))
         try:
             run = run_of(store, meeting.end)
-            take_place(own, launch.rank, launch.size, meeting.end, address, run)
+            given = _given(transport, timeout_s)
+            take_place(own, launch.rank, launch.size, meeting.end, address, run, given)
         except (Late, RuntimeError) as error:
             raise _silent(address, error) from error
-        place = (own, launch.rank, launch.size, timeout_s)
-        channel = TorchChannel(*place, server=server, meeting=meeting, waiting=waiting)
+        place = _Place(own, launch.rank, launch.size, server, launch.address)
+        channel = _connected(place, meeting, waiting, given)
     return Meeting(channel, launch.launcher)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Of a rank that has one in a store.
+
+    Attributes:
+        server: the rank whose process serves the store; None: none of them.
+        master: by which the other machines reach that of rank 0; empty: nothing says.
+    """
+
+    store: Any
+    rank: int
+    size: int
+    server: int | None
+    master: str
+
+
+def _given(transport: str, timeout_s: float) -> dict[str, Any]:
+    """What all ranks must give alike before they can be connected."""
+    version = _core.build_info()["version"]
+    return {"transport": transport, "timeout_s": timeout_s, "GEAR": version}
+
+
+def _connected(
+    place: _Place, meeting: Limit, waiting: Waiting, given: Mapping[str, Any]
+) -> Channel:
+    """The channel of the ranks that come to the store."""
+    at = (place.store, place.rank, place.size)
+    ranks = TorchChannel(*at, given["timeout_s"], server=place.server)
+    roll = Roll(*at, place.server)
+    with ranks.doing("Group"):
+        said = ranks.meet(meeting, waiting)
+        check_same("[group] Group", [one["given"] for one in said])
+        return connect(ranks, roll, given["transport"], place.master, meeting)
 
 
 def waiting_for(launch: Launch, who: str, most_s: float | None) -> Waiting:
@@ -59,7 +98,7 @@ def waiting_for(launch: Launch, who: str, most_s: float | None) -> Waiting:
     return Waiting(launch.mine, who, launch.advice, most_s=most_s, quiet_s=quiet_s)
 
 
-def meet_by_torch(process_group: Any, timeout_s: float) -> Meeting:
+def meet_by_torch(process_group: Any, timeout_s: float, transport: str) -> Meeting:
     """The ranks of a process group; None: all."""
     dist = _initialised_torch()
     if process_group is None:
@@ -69,10 +108,10 @@ def meet_by_torch(process_group: Any, timeout_s: float) -> Meeting:
             f"[group] Group.from_torch: rank {dist.get_rank()} is not in the process group: only "
             "its ranks may call this"
         )
-    return _meeting_of(dist.get_process_group_ranks(process_group), timeout_s)
+    return _meeting_of(dist.get_process_group_ranks(process_group), timeout_s, transport)
 
 
-def meet_along_mesh(mesh: Any, dim: str, timeout_s: float) -> Meeting:
+def meet_along_mesh(mesh: Any, dim: str, timeout_s: float, transport: str) -> Meeting:
     """The axis `dim` of a DeviceMesh, with the other axes as replicas."""
     _initialised_torch()
     names = tuple(mesh.mesh_dim_names or ())
@@ -87,11 +126,11 @@ def meet_along_mesh(mesh: Any, dim: str, timeout_s: float) -> Meeting:
     axis = names.index(dim)
     along = mesh.mesh[tuple(slice(None) if i == axis else c for i, c in enumerate(place))]
     across = mesh.mesh.select(axis, place[axis]).flatten()
-    replicas = _meeting_of(across.tolist(), timeout_s)
-    return _meeting_of(along.tolist(), timeout_s, replicas)
+    replicas = _meeting_of(across.tolist(), timeout_s, transport)
+    return _meeting_of(along.tolist(), timeout_s, transport, replicas)
 
 
-def meet_in_grid(mpu: Any, timeout_s: float) -> Meeting:
+def meet_in_grid(mpu: Any, timeout_s: float, transport: str) -> Meeting:
     """The data-parallel ranks of a DeepSpeed or Megatron grid, with the others as replicas."""
     dist = _initialised_torch()
     ranks = dist.get_process_group_ranks(mpu.get_data_parallel_group())
@@ -103,11 +142,13 @@ def meet_in_grid(mpu: Any, timeout_s: float) -> Meeting:
             f"[group] the first ranks of each data-parallel place, {owners}, do not form a "
             "data-parallel group of this grid: use Group.from_mesh"
         )
-    replicas = _meeting_of(across, timeout_s)
-    return _meeting_of(ranks, timeout_s, replicas)
+    replicas = _meeting_of(across, timeout_s, transport)
+    return _meeting_of(ranks, timeout_s, transport, replicas)
 
 
-def _meeting_of(ranks: Sequence[int], timeout_s: float, replicas: Meeting | None = None) -> Meeting:
+def _meeting_of(
+    ranks: Sequence[int], timeout_s: float, transport: str, replicas: Meeting | None = None
+) -> Meeting:
     """The meeting of these ranks of torch.distributed, this one among them."""
     import torch.distributed as dist
 
@@ -124,11 +165,12 @@ def _meeting_of(ranks: Sequence[int], timeout_s: float, replicas: Meeting | None
         meeting = Limit.of(timeout_s)
         with Waiting.of_connected(rank, len(ranks), timeout_s) as waiting:
             try:
-                take_place(store, rank, len(ranks), meeting.end, STORE, None)
+                given = _given(transport, timeout_s)
+                take_place(store, rank, len(ranks), meeting.end, STORE, None, given)
             except (Late, RuntimeError) as error:
                 raise _silent(STORE, error) from error
-            place = (store, rank, len(ranks), timeout_s)
-            channel = TorchChannel(*place, server=server, meeting=meeting, waiting=waiting)
+            place = _Place(store, rank, len(ranks), server, os.environ.get("MASTER_ADDR", ""))
+            channel = _connected(place, meeting, waiting, given)
     return Meeting(channel, launcher_name(dist.get_world_size()), replicas)
 
 

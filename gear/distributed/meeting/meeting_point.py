@@ -15,6 +15,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -216,7 +217,13 @@ def _unreachable(launch: Launch, serves: bool, timeout_s: float, reason: str) ->
 
 
 def take_place(
-    store: Any, rank: int, size: int, deadline: float, address: str, server: RunIdentity | None
+    store: Any,
+    rank: int,
+    size: int,
+    deadline: float,
+    address: str,
+    server: RunIdentity | None,
+    given: dict[str, Any],
 ) -> None:
     """Takes this rank's place in a group whose part of a store this is.
 
@@ -225,11 +232,12 @@ def take_place(
     store's rank 0 than the holder is, the group is told to end.
 
     server: the rank 0 of a launch's store; None: the ranks are torch.distributed's.
+    given: by the user, for the other ranks to compare.
 
     Raises:
         InvalidArgument: the place is taken; names who has it.
     """
-    mine = RunIdentity.here(rank, size)
+    mine = replace(RunIdentity.here(rank, size), given=given)
     text = in_time(deadline, lambda: store.compare_set(f"rank {rank}", "", mine.as_text()), SILENT)
     holder = RunIdentity.from_text(text)
     if holder == mine:

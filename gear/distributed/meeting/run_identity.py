@@ -8,7 +8,8 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from gear.distributed.member import Member
 from gear.errors import InvalidArgument
@@ -43,6 +44,7 @@ class RunIdentity:
             both may differ all the same, where they were started by hand in two terminals.
         size: ranks of the run.
         member: the process as a rank.
+        given: by the user to the group, the same on all ranks.
     """
 
     run: str
@@ -50,6 +52,7 @@ class RunIdentity:
     parent: str
     size: int
     member: Member
+    given: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def here(rank: int, size: int, environ: Mapping[str, str] = os.environ) -> RunIdentity:

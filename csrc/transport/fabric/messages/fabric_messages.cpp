@@ -127,7 +127,7 @@ void FabricMessages::run(FrameKind kind, const Body& body) {
     failure_->tell(error.what());
     throw;
   } catch (...) {
-    failure_->tell(interrupted_text(rank_, frame_name(kind)));
+    failure_->tell_interrupted(rank_, frame_name(kind));
     throw;
   }
 }

@@ -1,0 +1,191 @@
+"""Connects ranks that have met at a store, by what reaches all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gear import _core
+from gear.distributed.calls import STORE_WAIT_S, in_time
+from gear.distributed.channels.base import Channel
+from gear.distributed.channels.carried import TransportChannel
+from gear.distributed.channels.gloo import TorchChannel
+from gear.distributed.channels.interfaces import interface_towards
+from gear.distributed.channels.roster import Roll
+from gear.distributed.member import Member
+from gear.distributed.timeout import Limit
+from gear.errors import GearError, InvalidArgument, OutOfMemory
+
+log = logging.getLogger("gear")
+
+SLOW = "a rank does not answer"
+# Provide their own interface, or say which one libfabric is to take.
+OF_THE_OPERATOR = ("GEAR_FABRIC_DOMAIN", "FI_TCP_IFACE")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reach:
+    """How messages by libfabric reach a rank, as it tells the others.
+
+    Attributes:
+        address: in hexadecimal; empty: they do not.
+        provider: of libfabric: ranks of one group have the same.
+        lack: why they do not.
+    """
+
+    address: str = ""
+    provider: str = ""
+    lack: str = ""
+
+
+def connect(ranks: TorchChannel, roll: Roll, wanted: str, master: str, meeting: Limit) -> Channel:
+    """The channel between ranks that have met: over memory where all are of one node, else by
+    libfabric, or by gloo where that is not to be had. Collective.
+
+    Args:
+        ranks: have met, and are not connected.
+        wanted: the transport that the user asked for: ``"group"`` is gloo, ``"libfabric"`` that.
+        master: a host name or address by which the other machines reach that of rank 0; "": none.
+
+    Raises:
+        InvalidArgument: `wanted` cannot be had; on all ranks alike.
+        OutOfMemory: rank 0 has no shared memory for the ranks of a node; on all ranks alike.
+        TransportError: a rank does not answer, or has ended.
+    """
+    one_node = len({(member.node, member.host) for member in ranks.members}) == 1
+    if wanted != "group" and one_node and wanted != "libfabric":
+        return _by_memory(ranks, roll, meeting)
+    if wanted != "group":
+        channel = _by_libfabric(ranks, roll, wanted, master, meeting)
+        if channel is not None:
+            return channel
+    ranks.connect(meeting)
+    return ranks
+
+
+def _by_memory(ranks: TorchChannel, roll: Roll, meeting: Limit) -> Channel:
+    name, lack, room = "", "", None
+    if ranks.rank == 0:  # the others look for it when they have heard that it is there
+        name = _core.made_up_name()
+        try:
+            room = _core.SharedRoom(name, ranks.size)
+        except OutOfMemory as error:
+            lack = str(error)
+    name, lack = ranks.tell_all(json.dumps([name, lack]), "room", meeting)[0]
+    if lack:
+        raise OutOfMemory(lack if ranks.rank == 0 else f"on rank 0: {lack}")
+    return _joined(
+        ranks,
+        roll,
+        meeting,
+        lambda: _core.shared_memory_transport(
+            name, ranks.rank, ranks.size, ranks.timeout_s, ranks.failure, room
+        ),
+    )
+
+
+def _by_libfabric(
+    ranks: TorchChannel, roll: Roll, wanted: str, master: str, meeting: Limit
+) -> Channel | None:
+    place, reach = _place(ranks.members, ranks.rank, master)
+    told = ranks.tell_all(json.dumps(dataclasses.asdict(reach)), "reach", meeting)
+    reaches = [Reach(**one) for one in told]
+    lack = _lack(reaches)
+    if lack and wanted == "libfabric":
+        raise InvalidArgument(
+            f"[transport] transport 'libfabric' needs libfabric with a provider on every "
+            f"rank: {lack}"
+        )
+    if lack or place is None:
+        if ranks.rank == 0:
+            log.info("[group] the ranks are connected by gloo, each with each: %s", lack)
+        return None
+    addresses = [bytes.fromhex(one.address) for one in reaches]
+    here = ranks.members[ranks.rank].host
+    space = os.stat("/proc/self/ns/pid").st_ino
+    near = [
+        (member.rank, member.pid, member.start_time, space)
+        for member in ranks.members
+        if member.host == here and member.rank != ranks.rank
+    ]
+    return _joined(
+        ranks,
+        roll,
+        meeting,
+        lambda: _first_word(
+            place.connect(addresses, ranks.rank, ranks.timeout_s, ranks.failure, near)
+        ),
+    )
+
+
+def _place(
+    members: tuple[Member, ...], rank: int, master: str
+) -> tuple[_core.FabricPlace | None, Reach]:
+    """Where messages for this rank arrive, and what the others are to know of it."""
+    if not _core.build_info()["fabric"]:
+        return None, Reach(lack="a build without rdma/fabric.h of libfabric")
+    interface = ""
+    if not any(os.environ.get(name) for name in OF_THE_OPERATOR):
+        interface = _interface(members, rank, master)
+    first = members[0]
+    launch = f"{first.host} {first.pid} {first.start_time} {master}"
+    token = int.from_bytes(hashlib.sha256(launch.encode()).digest()[:8], "little")
+    try:
+        place = _core.FabricPlace(token, interface)
+    except GearError as error:
+        return None, Reach(lack=str(error).removeprefix("[transport] "))
+    log.debug("[group] rank %d is reached by libfabric, %s", rank, place.text)
+    return place, Reach(place.address.hex(), place.provider)
+
+
+def _interface(members: tuple[Member, ...], rank: int, master: str) -> str:
+    """Towards rank 0's machine, as the launch calls it; there, towards a rank of another one."""
+    here = members[rank].host
+    far = next((member.hostname for member in members if member.host != here), "")
+    if not far:
+        return interface_towards(master or "localhost")
+    towards = far if here == members[0].host or not master else master
+    found = interface_towards(towards)
+    return "" if found == "lo" else found
+
+
+def _lack(reaches: list[Reach]) -> str:
+    """Why the ranks do not all reach each other; empty: they do."""
+    for rank, reach in enumerate(reaches):
+        if reach.lack:
+            return f"rank {rank} has none: {reach.lack}"
+        if reach.provider != reaches[0].provider:
+            return (
+                f"rank 0 has provider {reaches[0].provider}, rank {rank} {reach.provider}: set "
+                "GEAR_FABRIC_PROVIDER"
+            )
+    return ""
+
+
+def _first_word(transport: _core.Transport) -> _core.Transport:
+    """With the connections that an allgather needs."""
+    transport.allgather(b"")
+    transport.allgather(b"?")
+    return transport
+
+
+def _joined(
+    ranks: TorchChannel, roll: Roll, meeting: Limit, make: Callable[[], _core.Transport]
+) -> Channel:
+    """Over the transport that `make` returns when all ranks have joined it; meanwhile this looks
+    whether they live."""
+    deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S) + STORE_WAIT_S
+
+    def join() -> Any:
+        return in_time(deadline, make, SLOW, ranks.look_for_the_connecting)
+
+    transport = ranks.at_store(join, meeting)
+    channel = TransportChannel(transport, ranks.members, ranks.failure, answered=roll)
+    ranks.close()
+    return channel

@@ -1,0 +1,42 @@
+"""The network interface by which this machine reaches another."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import ipaddress
+import socket
+import struct
+from pathlib import Path
+
+SIOCGIFADDR = 0x8915  # linux/sockios.h
+IPV6 = Path("/proc/net/if_inet6")  # address, number, prefix, scope, flags, name
+
+
+def interface_towards(host: str) -> str:
+    """Its name, as in ``"eth0"``; ``""``: nothing is known of that host. Nothing is sent."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            own = str(probe.getsockname()[0]).partition("%")[0]
+    except OSError:
+        return ""
+    names = _of_ipv6() if family == socket.AF_INET6 else _of_ipv4()
+    return names.get(own, "")
+
+
+def _of_ipv4() -> dict[str, str]:
+    """Names of interfaces by address."""
+    names: dict[str, str] = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has no address
+                told = fcntl.ioctl(asked, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                names[socket.inet_ntoa(told[20:24])] = name
+    return names
+
+
+def _of_ipv6() -> dict[str, str]:
+    lines = [line.split() for line in IPV6.read_text().splitlines()]
+    return {str(ipaddress.IPv6Address(int(words[0], 16))): words[5] for words in lines}
