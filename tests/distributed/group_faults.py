@@ -83,6 +83,13 @@ def meet() -> dict[str, Any]:
     return {**error, **found}
 
 
+def unconnected() -> dict[str, Any]:
+    """Ranks without the packages of WITHOUT."""
+    for package in os.environ["WITHOUT"].split(","):
+        sys.modules[package] = None  # type: ignore[assignment]
+    return error_of(gear.Group.from_env)
+
+
 # ---- calls that do not go together ----
 
 
@@ -192,7 +199,16 @@ def dies_connecting() -> dict[str, Any]:
     rank 1, which is later."""
     from torch import distributed
 
-    connect = distributed.ProcessGroupGloo
+    from gear.distributed.channels import connect as connecting
+
+    carried = os.environ["CARRY_BY"]
+    where: Any
+    where, name = {
+        "group": (distributed, "ProcessGroupGloo"),
+        "shared_memory": (gear._core, "shared_memory_transport"),
+        "libfabric": (connecting, "_first_word"),
+    }[carried]
+    connect = getattr(where, name)
     dies = os.environ["RANK"] == os.environ["WHO"]
 
     def die_or_connect(*arguments: Any) -> Any:
@@ -204,8 +220,9 @@ def dies_connecting() -> dict[str, Any]:
             time.sleep(1.0)
         return connect(*arguments)
 
-    distributed.ProcessGroupGloo = die_or_connect
-    return error_of(lambda: gear.Group.from_env(timeout_s=float(os.environ["PATIENT_S"])))
+    setattr(where, name, die_or_connect)
+    patience = float(os.environ["PATIENT_S"])
+    return error_of(lambda: gear.Group.from_env(timeout_s=patience, transport=carried))
 
 
 def dies_sharing() -> dict[str, Any]:

@@ -63,6 +63,18 @@ def talk() -> dict[str, Any]:
     }
 
 
+def without() -> dict[str, Any]:
+    """`talk`, where the packages of WITHOUT are not installed."""
+    for package in os.environ["WITHOUT"].split(","):
+        sys.modules[package] = None  # type: ignore[assignment]
+    with gear.Group.from_env(timeout_s=30) as group:
+        carried = group.transport().name
+        group.barrier()
+    result = talk()
+    result["modules"] = [name for name in result["modules"] if sys.modules[name] is not None]
+    return {**result, "carried": carried}
+
+
 def links() -> dict[str, Any]:
     """`gear bench links`, for a moment."""
     from gear.cli.bench.links import measure
@@ -77,7 +89,7 @@ def links() -> dict[str, Any]:
 
 
 def _torch_is_untouched() -> bool:
-    if "torch" not in sys.modules:
+    if sys.modules.get("torch") is None:
         return True
     import torch.distributed
 

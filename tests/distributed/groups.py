@@ -20,13 +20,18 @@ from gear import _core
 without_fabric = pytest.mark.skipif(
     not _core.build_info()["fabric"], reason="GEAR was built without the transport fabric"
 )
-MARKS = {"mpi": [pytest.mark.mpi], "nccl": [pytest.mark.gpu], "fabric": [without_fabric]}
+MARKS = {
+    "mpi": [pytest.mark.mpi],
+    "nccl": [pytest.mark.gpu],
+    "fabric": [without_fabric],
+    "libfabric": [without_fabric],
+}
 # One rank has the transport `loopback` whatever it asks for.
 SIZES = {"loopback": (1, 2, 3, 4), "nccl": (2, 4, 8), "fabric": (2,)}
 # Threads and processes of one node, as few ranks as show what they do.
 FAST = {("loopback", 4), ("shared_memory", 3), ("mpi", 2)}
 # Each carrier with one number of ranks; with others, the same code runs at night.
-EACH_COMMIT = FAST | {("gloo", 2), ("fabric", 2)}
+EACH_COMMIT = FAST | {("gloo", 2), ("fabric", 2), ("libfabric", 3)}
 # Threads are cheap: one rank, which is special, and a number of them that divides little.
 ONE_AND_ODD = {("loopback", 1), ("loopback", 3)}
 COMMON = [*(scenario.name for scenario in SCENARIOS), "epochs", "law", "resume", "queue"]

@@ -39,6 +39,7 @@ IMPLEMENTATIONS = {
     for implementation in (
         Implementation("loopback", "", "threads"),
         Implementation("gloo", "group", "processes"),
+        Implementation("libfabric", "libfabric", "processes"),
         Implementation("shared_memory", "shared_memory", "processes"),
         Implementation("mpi", "mpi", "mpirun"),
         Implementation("nccl", "auto", "processes"),

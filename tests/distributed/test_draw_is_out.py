@@ -13,14 +13,14 @@ PROGRAM = """
 import gc, signal, sys, threading
 import numpy as np
 import gear
-from gear.distributed.channels.base import Channel
 from gear.distributed.channels.loopback import Board, ThreadChannel
+from gear.distributed.channels.messages import MessageChannel
 from gear.distributed.member import Member
 
 WHAT, FOLDER = sys.argv[1:]
 
 
-class Interrupted(Channel):
+class Interrupted(MessageChannel):
     # Of threads; at[rank] = (n, what): what() runs in the n-th call to come.
 
     kind = "test"

@@ -24,6 +24,16 @@ from distributed.forked import Run, plain, run
 
 __all__ = ["run"]  # a fixture
 pytest.importorskip("torch")
+CARRIED = [
+    "group",
+    "shared_memory",
+    pytest.param(
+        "libfabric",
+        marks=pytest.mark.skipif(
+            not gear._core.build_info()["fabric"], reason="GEAR was built without libfabric"
+        ),
+    ),
+]
 WHO = r"\(pid \d+ on \S+\)"
 
 
@@ -121,9 +131,12 @@ def test_arguments_of_the_group_are_compared(run: Run) -> None:
         )
 
 
+@pytest.mark.parametrize("carried", CARRIED)
 @pytest.mark.parametrize(("who", "when"), [(2, "before"), (2, "while"), (0, "before")])
-def test_a_rank_that_is_killed_while_ranks_connect_is_named(run: Run, who: int, when: str) -> None:
-    places = plain(3, WHO=str(who), WHEN=when, PATIENT_S="60")
+def test_a_rank_that_is_killed_while_ranks_connect_is_named(
+    run: Run, carried: str, who: int, when: str
+) -> None:
+    places = plain(3, WHO=str(who), WHEN=when, PATIENT_S="60", CARRY_BY=carried)
     results = run("dies_connecting", places, killed=[who])
     # Who rank 0 is stood in the store, which went with it.
     named = f"rank {who} {WHO}" if who else f"rank 0( {WHO})?"
@@ -145,7 +158,7 @@ def test_a_rank_that_is_killed_before_others_map_its_memory_leaves_none_behind(
 
 def test_a_rank_of_another_node_that_does_not_connect_is_named(run: Run) -> None:
     """Nobody can look at its process: those that are there call the roll."""
-    places = plain(3, WHO="2", WHEN="before", PATIENT_S="2")
+    places = plain(3, WHO="2", WHEN="before", PATIENT_S="2", CARRY_BY="group")
     for rank, place in enumerate(places):
         place["GEAR_NODE"] = str(rank)
     for result in run("dies_connecting", places, killed=[2])[:2]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gear
-from gear.distributed.meeting.launch import Launch, find_launch, first_host, slurm_port
+from gear.distributed.meeting.launch import OWN_MPI, Launch, find_launch, first_host, slurm_port
 
 PLAIN = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "gear1", "MASTER_PORT": "29500"}
 STEP = {
@@ -30,17 +30,20 @@ def test_no_launcher_is_one_process() -> None:
 @pytest.mark.parametrize(
     ("env", "packages", "expected"),
     [
-        (PLAIN, ["torch"], ("environment", 1, 4, "torch", "gear1", 29500)),
+        (PLAIN, ["torch"], ("environment", 1, 4, "store", "gear1", 29500)),
+        (PLAIN, [], ("environment", 1, 4, "store", "gear1", 29500)),
+        (OPEN_MPI, [OWN_MPI], ("mpirun", 3, 4, "mpi", "", 0)),
+        ({"PMIX_RANK": "5"}, [OWN_MPI], ("mpirun", 5, 0, "mpi", "", 0)),
         (
             {**PLAIN, "TORCHELASTIC_RUN_ID": "none"},
             ["torch"],
-            ("torchrun", 1, 4, "torch", "gear1", 29500),
+            ("torchrun", 1, 4, "store", "gear1", 29500),
         ),
         # A launcher on every node, itself started by srun or mpirun: the inner one counts.
         (
             PLAIN | STEP | OPEN_MPI,
             ["torch", "mpi4py"],
-            ("environment", 1, 4, "torch", "gear1", 29500),
+            ("environment", 1, 4, "store", "gear1", 29500),
         ),
         (OPEN_MPI, ["torch", "mpi4py"], ("mpirun", 3, 4, "mpi", "", 0)),
         (STEP | OPEN_MPI, ["torch", "mpi4py"], ("mpirun", 3, 4, "mpi", "", 0)),
@@ -49,14 +52,14 @@ def test_no_launcher_is_one_process() -> None:
         (
             {"PMI_RANK": "2", "PMI_SIZE": "4"} | STEP,
             ["torch"],
-            ("srun", 2, 4, "torch", "gear2", slurm_port(STEP)),
+            ("srun", 2, 4, "store", "gear2", slurm_port(STEP)),
         ),
         ({"PMIX_RANK": "5"}, ["mpi4py"], ("mpirun", 5, 0, "mpi", "", 0)),
         ({"PMIX_RANK": "2"} | STEP, ["mpi4py"], ("srun", 2, 4, "mpi", "", 0)),
         (
             OPEN_MPI | {"MASTER_ADDR": "gear1", "MASTER_PORT": "1234"},
             ["torch"],
-            ("mpirun", 3, 4, "torch", "gear1", 1234),
+            ("mpirun", 3, 4, "store", "gear1", 1234),
         ),
         (
             {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"},
@@ -66,15 +69,15 @@ def test_no_launcher_is_one_process() -> None:
         (
             {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
             ["torch"],
-            ("horovodrun", 1, 2, "torch", "a", 1),
+            ("horovodrun", 1, 2, "store", "a", 1),
         ),
-        (STEP, ["torch"], ("srun", 2, 4, "torch", "gear2", slurm_port(STEP))),
+        (STEP, ["torch"], ("srun", 2, 4, "store", "gear2", slurm_port(STEP))),
         (
             STEP | {"MASTER_ADDR": "gear9", "MASTER_PORT": "77"},
             ["torch"],
-            ("srun", 2, 4, "torch", "gear9", 77),
+            ("srun", 2, 4, "store", "gear9", 77),
         ),
-        ({"PMIX_RANK": "2"} | STEP, ["torch"], ("srun", 2, 4, "torch", "gear2", slurm_port(STEP))),
+        ({"PMIX_RANK": "2"} | STEP, ["torch"], ("srun", 2, 4, "store", "gear2", slurm_port(STEP))),
         ({"RANK": "0", "WORLD_SIZE": "1"}, [], ("environment", 0, 1, "none", "", 0)),
         (
             {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"},
@@ -114,7 +117,6 @@ def test_a_batch_script_is_no_step() -> None:
         ({**PLAIN, "MASTER_PORT": "70000"}, ["torch"], r"MASTER_PORT='70000'.* 1 to 65535"),
         ({**PLAIN, "MASTER_PORT": ""}, ["torch"], r"not set, and MASTER_ADDR=gear1 is: set"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, ["torch"], r"MASTER_ADDR is not set, and RANK, WORLD"),
-        (PLAIN, [], r"environment started 4 ranks, and torch is not installed .*: install torch"),
         (OPEN_MPI, ["torch"], r"ADDR is not set, and OMPI_COMM_WORLD_RANK.*or install mpi4py"),
         ({"OMPI_COMM_WORLD_RANK": "0"}, ["mpi4py"], r"OMPI_COMM_WORLD_SIZE is not: set both"),
         ({"HOROVOD_SIZE": "2"}, ["horovod"], r"HOROVOD_SIZE=2 is set and HOROVOD_RANK is not"),

@@ -25,6 +25,9 @@ pytest_plugins = ["distribution.slurm_cluster"]
 LIMIT_S = 240
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+without_fabric = pytest.mark.skipif(
+    not gear._core.build_info()["fabric"], reason="GEAR was built without libfabric"
+)
 needs_mpi4py = pytest.mark.skipif(find_spec("mpi4py") is None, reason="needs mpi4py")
 
 
@@ -93,6 +96,43 @@ def test_mpirun(size: int) -> None:
     results = launch(mpirun(size, "talk"), size)
     check_talk(results, "mpirun")
     assert all("torch" not in result["modules"] for result in results)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("size", [1, 3])
+def test_mpirun_without_mpi4py(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """By the MPI that GEAR was built with."""
+    monkeypatch.setenv("WITHOUT", "mpi4py,torch")
+    results = launch(mpirun(size, "without"), size)
+    check_talk(results, "mpirun")
+    assert all(result["modules"] == [] for result in results)
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("nodes", "carried"),
+    [("aaa", "shared_memory"), pytest.param("aab", "libfabric", marks=without_fabric)],
+)
+def test_ranks_meet_without_torch(run: Run, nodes: str, carried: str) -> None:
+    places = plain(3, WITHOUT="torch,mpi4py,horovod")
+    for place, node in zip(places, nodes, strict=True):
+        place["GEAR_NODE"] = node
+    results = run("without", places)
+    check_talk(results, "environment")
+    assert [result["carried"] for result in results] == [carried] * 3
+
+
+@needs_torch
+def test_ranks_that_nothing_connects_are_told_what_to_install(run: Run) -> None:
+    places = plain(2, WITHOUT="torch,mpi4py", GEAR_FABRIC_PROVIDER="none")
+    for place, node in zip(places, "ab", strict=True):
+        place["GEAR_NODE"] = node
+    for result in run("unconnected", places):
+        assert result["kind"] == "InvalidArgument"
+        assert (
+            "[group] nothing that is installed connects the ranks: libfabric does not"
+            in result["error"]
+        )
 
 
 @pytest.mark.mpi
@@ -302,7 +342,8 @@ def check_carry(results: list[dict[str, Any]], name: str) -> None:
     ("asked", "nodes", "given"),
     [
         ("auto", "aaa", "shared_memory"),
-        ("auto", "aab", "group"),
+        pytest.param("auto", "aab", "libfabric", marks=without_fabric),
+        pytest.param("libfabric", "aaa", "libfabric", marks=without_fabric),
         ("group", "aaa", "group"),
         ("shared_memory", "abc", "shared_memory"),  # names apart, and one host all the same
     ],
@@ -323,16 +364,17 @@ def chosen(run: Run, nodes: str, killed: Sequence[int] = (), **more: str) -> lis
 
 @needs_torch
 def test_auto_takes_what_was_fastest_in_a_first_exchange_between_nodes(run: Run) -> None:
+    own = "libfabric" if gear._core.build_info()["fabric"] else "group"
     results = chosen(run, "aab")
     (why,) = {result["why"] for result in results}
     said = re.fullmatch(
-        r"(mpi|group) ([0-9.e-]+) GB/s, (mpi|group) ([0-9.e-]+): rows between 2 nodes, in a first "
-        r"exchange(?:; mpi, within 10 % of group, is preferred)?; rows one-sided: .*",
+        rf"(mpi|{own}) ([0-9.e-]+) GB/s, (mpi|{own}) ([0-9.e-]+): rows between 2 nodes, in a first "
+        rf"exchange(?:; mpi, within 10 % of {own}, is preferred)?; rows one-sided: .*",
         why,
     )
     assert said, why
     first, rate, second, other = said.groups()
-    assert {first, second} == {"mpi", "group"}
+    assert {first, second} == {"mpi", own}
     (taken,) = {name for result in results for name in result["names"]}
     assert taken == (first if float(other) < 0.85 * float(rate) else taken)
     made = [10.0] + [40.0] * 2 * (taken == "mpi")  # a quarter of the time-out; then two transports
@@ -342,7 +384,9 @@ def test_auto_takes_what_was_fastest_in_a_first_exchange_between_nodes(run: Run)
 @needs_torch
 def test_what_fails_amid_its_first_exchange_is_left_out_and_named(run: Run) -> None:
     for result in chosen(run, "ab", WHO="1", WHAT="fails"):
-        assert result["names"] == ["group", "group"]
+        assert set(result["names"]) == {
+            "libfabric" if gear._core.build_info()["fabric"] else "group"
+        }
         assert "mpi left out: rank 1 lost its card" in result["why"]
 
 
@@ -354,7 +398,7 @@ def test_stores_are_read_one_sided_whatever_is_faster(run: Run) -> None:
     for result in chosen(run, "ab", STORE="1"):
         assert result["names"] == ["fabric", "fabric"], result["why"]
         kinds = re.findall(r"(?:^|, )(\w+) [0-9.e-]+", result["why"].partition(":")[0])
-        assert sorted(kinds) == ["fabric", "group", "mpi"]
+        assert sorted(kinds) == ["fabric", "libfabric", "mpi"]
         assert "; stores are read one-sided; messages go by" in result["why"]
 
 
@@ -370,7 +414,9 @@ def test_a_rank_that_is_killed_in_a_first_exchange_is_named(run: Run) -> None:
 def test_mpi_needs_ranks_of_mpi(run: Run) -> None:
     for result in run("refused", plain(2, REFUSED="mpi")):
         assert result["error"].startswith("[transport] transport 'mpi' needs GEAR built with MPI")
-        assert "started by environment and connected by gloo; use 'auto'" in result["error"]
+        assert (
+            "started by environment and connected by shared_memory; use 'auto'" in result["error"]
+        )
 
 
 @needs_torch

@@ -12,10 +12,36 @@ from gear.distributed.channels.base import Absence, Channel, Views
 from gear.distributed.channels.frame import FIRST_BYTES, ROOM, Frame, copy_beginning
 from gear.distributed.member import Member
 from gear.distributed.process_life import closed_at_exit, keep_for_ever
-from gear.distributed.timeout import Limit
+from gear.distributed.timeout import LOOK_S, Limit
 from gear.errors import TransportError
 
+# What the transports say of ranks that do not come.
+LATE = re.compile(
+    r"did not take part in (?:\w+|the start of the transport) within (\S+) s: see what "
+    r"(?:it does|they do), or set a longer time-out"
+)
 WHO = re.compile(r"\brank (\d+)(?: \(pid \d+\))?(?! \(pid)")
+
+
+def of_members(text: str, members: Sequence[Member], seconds: float | None = None) -> str:
+    """What a transport of the core says, with the ranks as messages name them, and what to do.
+
+    seconds: of the call; None: as the transport says.
+    """
+    text = LATE.sub(
+        lambda found: (
+            f"did not take part within {found[1] if seconds is None else f'{seconds:g}'} s: look "
+            "for the cause there, or raise timeout_s (GEAR_TIMEOUT_S)"
+        ),
+        text,
+    )
+    subject, colon, rest = text.partition(": ")
+
+    def member(found: re.Match[str]) -> str:
+        rank = int(found[1])
+        return str(members[rank]) if rank < len(members) else found[0]
+
+    return WHO.sub(member, subject) + colon + rest
 
 
 class TransportChannel(Channel):
@@ -28,6 +54,8 @@ class TransportChannel(Channel):
         transport: of this group alone; it shares `failure`.
         members: the ranks.
         answered: calls the roll of ranks, as `Channel.answered`; None: nothing can.
+        told: what was told to this rank elsewhere of the group's end, where the ranks met; empty:
+            nothing, or it cannot be asked now. None: nobody is told there.
     """
 
     def __init__(
@@ -37,6 +65,7 @@ class TransportChannel(Channel):
         failure: _core.Failure,
         *,
         answered: Callable[[float], set[int]] | None = None,
+        told: Callable[[], str] | None = None,
     ) -> None:
         super().__init__(transport.rank, transport.size, transport.timeout_s)
         self.kind = transport.name
@@ -44,6 +73,9 @@ class TransportChannel(Channel):
         self.failure = failure
         self._transport: _core.Transport | None = transport
         self._answered = answered
+        self._told = told
+        self._next_question = 0.0
+        self._said = ""  # of the group's end
         closed_at_exit.add(self)
 
     def exchange_bytes(
@@ -120,22 +152,20 @@ class TransportChannel(Channel):
                 yield transport, self._next(kind)
             except TransportError as error:
                 self.failure.tell(str(error))
-                raise TransportError(self._of_members(str(error), limit)) from None
+                self._said = self._said or self._of_members(str(error), limit.seconds)
+                raise TransportError(self._said) from None
             finally:
                 self.failure.doing("")
 
-    def _of_members(self, text: str, limit: Limit) -> str:
-        if re.search(rf"\brank {self.rank} did not take part in \w+ within", text):
-            return str(
-                self.failure_of(Absence(late=(self.rank,), timeout_s=limit.seconds), limit.seconds)
-            )
-        subject, colon, rest = text.partition(": ")
-
-        def member(found: re.Match[str]) -> str:
-            rank = int(found[1])
-            return str(self.members[rank]) if rank < len(self.members) else found[0]
-
-        return WHO.sub(member, subject) + colon + rest
+    def _of_members(self, text: str, seconds: float | None = None) -> str:
+        text = of_members(text, self.members, seconds)
+        own = re.match(
+            rf"\[transport\] rank {self.rank} \([^)]*\) did not take part within (\S+) s", text
+        )
+        if own:
+            late = Absence(late=(self.rank,), timeout_s=float(own[1]))
+            return str(self.failure_of(late, late.timeout_s))
+        return text
 
     def _open(self) -> _core.Transport:
         if self._transport is None:
@@ -147,7 +177,9 @@ class TransportChannel(Channel):
     @property
     def failed(self) -> str:
         text = self.failure.text
-        return self._of_members(text, Limit.of(self.timeout_s)) if text else ""
+        if text and not self._said:
+            self._said = self._of_members(text)
+        return self._said
 
     def transport(self) -> _core.Transport:
         """Another transport of the same kind between the same ranks. Collective."""
@@ -162,6 +194,12 @@ class TransportChannel(Channel):
         return twin
 
     def _look(self) -> None:
+        now = time.monotonic()
+        if self._told is not None and now >= self._next_question:
+            self._next_question = now + LOOK_S
+            text = self._told()
+            if text:
+                self._give_up(text)
         if self._transport is not None:
             try:
                 self._transport.look()

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from gear import _core
-from gear.distributed.calls import STORE_WAIT_S, in_time
+from gear.distributed.calls import STORE_WAIT_S, in_time, soon
 from gear.distributed.channels.base import Channel
-from gear.distributed.channels.carried import TransportChannel
+from gear.distributed.channels.carried import TransportChannel, of_members
 from gear.distributed.channels.gloo import TorchChannel
 from gear.distributed.channels.interfaces import interface_towards
-from gear.distributed.channels.roster import Roll
+from gear.distributed.channels.roster import Roll, told_failed
 from gear.distributed.member import Member
-from gear.distributed.timeout import Limit
-from gear.errors import GearError, InvalidArgument, OutOfMemory
+from gear.distributed.timeout import SLICE_S, Limit
+from gear.errors import GearError, InvalidArgument, OutOfMemory, TransportError
 
 log = logging.getLogger("gear")
 
@@ -29,7 +31,7 @@ SLOW = "a rank does not answer"
 OF_THE_OPERATOR = ("GEAR_FABRIC_DOMAIN", "FI_TCP_IFACE")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Reach:
     """How messages by libfabric reach a rank, as it tells the others.
 
@@ -37,11 +39,13 @@ class Reach:
         address: in hexadecimal; empty: they do not.
         provider: of libfabric: ranks of one group have the same.
         lack: why they do not.
+        gloo: this rank has torch, and so gloo.
     """
 
     address: str = ""
     provider: str = ""
     lack: str = ""
+    gloo: bool = field(default_factory=lambda: find_spec("torch") is not None)
 
 
 def connect(ranks: TorchChannel, roll: Roll, wanted: str, master: str, meeting: Limit) -> Channel:
@@ -94,13 +98,19 @@ def _by_libfabric(
     ranks: TorchChannel, roll: Roll, wanted: str, master: str, meeting: Limit
 ) -> Channel | None:
     place, reach = _place(ranks.members, ranks.rank, master)
-    told = ranks.tell_all(json.dumps(dataclasses.asdict(reach)), "reach", meeting)
+    told = ranks.tell_all(json.dumps(asdict(reach)), "reach", meeting)
     reaches = [Reach(**one) for one in told]
     lack = _lack(reaches)
     if lack and wanted == "libfabric":
         raise InvalidArgument(
             f"[transport] transport 'libfabric' needs libfabric with a provider on every "
             f"rank: {lack}"
+        )
+    if lack and not all(reach.gloo for reach in reaches):
+        raise InvalidArgument(
+            f"[group] nothing that is installed connects the ranks: libfabric does not ({lack}), "
+            "and some have no torch for its gloo: install libfabric (libfabric1, libfabric) on "
+            "every node, or torch"
         )
     if lack or place is None:
         if ranks.rank == 0:
@@ -185,7 +195,16 @@ def _joined(
     def join() -> Any:
         return in_time(deadline, make, SLOW, ranks.look_for_the_connecting)
 
-    transport = ranks.at_store(join, meeting)
-    channel = TransportChannel(transport, ranks.members, ranks.failure, answered=roll)
+    try:
+        transport = ranks.at_store(join, meeting)
+    except TransportError as error:
+        raise TransportError(of_members(str(error), ranks.members)) from None
+    # Of two runs at one address who comes too late tells the store. One rank looks there for all.
+    told = partial(_told, ranks.store) if ranks.rank == 0 else None
+    members, failure = ranks.members, ranks.failure
     ranks.close()
-    return channel
+    return TransportChannel(transport, members, failure, answered=roll, told=told)
+
+
+def _told(store: Any) -> str:
+    return soon(lambda: told_failed(store), SLICE_S * 3) or ""

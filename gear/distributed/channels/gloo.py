@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import os
 import queue
+import resource
 import threading
 import time
 import weakref
@@ -18,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,15 +38,17 @@ from gear.distributed.channels.roster import (
     tell_failed,
     wait_for_places,
 )
+from gear.distributed.meeting.store import part_of
 from gear.distributed.member import Member
 from gear.distributed.process_life import keep_for_ever, last
 from gear.distributed.same import named
 from gear.distributed.timeout import LOOK_S, SLICE_S, Limit
 from gear.distributed.waiting import Waiting
-from gear.errors import TransportError
+from gear.errors import InvalidArgument, TransportError
 
 T = TypeVar("T")
 
+SPARE_FILES = 64  # for what a program opens beside
 MOMENT = timedelta(milliseconds=1)
 NO_TAG = (1 << 31) - 1  # of no message
 HEARD_S = 1.0  # for ranks that are in a call, to hear why another ends
@@ -261,6 +266,10 @@ class TorchChannel(MessageChannel):
 
     # ---- connecting ----
 
+    @property
+    def store(self) -> Any:
+        return self._link.store
+
     def meet(self, meeting: Limit, waiting: Waiting) -> list[Any]:
         """Returns what the ranks said of themselves, by rank, when all have come to the store.
 
@@ -290,7 +299,7 @@ class TorchChannel(MessageChannel):
 
         what: tells several of these apart.
         """
-        store = _prefixed(what, self._link.store)
+        store = part_of(self._link.store, what)
 
         def tell() -> list[Any]:
             deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S)
@@ -314,11 +323,21 @@ class TorchChannel(MessageChannel):
         return in_time(deadline, lambda: said_by_all(store), SILENT)
 
     def connect(self, meeting: Limit) -> None:
-        """Connects each rank with each.
+        """Connects each rank with each, which takes a file a rank.
 
         Raises:
+            InvalidArgument: there is no torch here, or this process may not open so many files.
             TransportError: a rank's gloo cannot be reached.
         """
+        if find_spec("torch") is None:
+            text = "[group] transport 'group' is torch's gloo: install torch, or use 'auto'"
+            self.fail(text)
+            raise InvalidArgument(text)
+        try:
+            _allow_files(self.size)
+        except InvalidArgument as error:
+            self.fail(str(error))
+            raise
         self._link.pg = self.at_store(lambda: self._connected(meeting), meeting)
 
     def at_store(self, step: Callable[[], T], meeting: Limit) -> T:
@@ -472,10 +491,19 @@ class _Waiter:
                 self._news.put((post.peer, ""))
 
 
-def _prefixed(what: str, store: Any) -> Any:
-    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
-
-    return PrefixStore(what, store)
+def _allow_files(size: int) -> None:
+    """Raises the limit of this process for open files to what connections to so many ranks take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(os.listdir("/proc/self/fd")) + 2 * size + SPARE_FILES
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise InvalidArgument(
+            f"[group] gloo, which connects the ranks, opens a file for each of {size}: this "
+            f"process may open {hard} and needs {needed}: raise it (ulimit -Hn), or install "
+            "libfabric on every node, which connects a rank with few others"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _timed_out(error: str) -> bool:

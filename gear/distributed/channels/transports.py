@@ -249,7 +249,7 @@ def _has_mpi(channel: Channel, launcher: str) -> bool:
     if isinstance(channel, MpiChannel):
         # Handles mean nothing to an MPI of another maker.
         return bool(built) and built.split()[0] == channel.library().split()[0]
-    return bool(built) and launcher == "mpirun"
+    return bool(built) and (channel.kind == "mpi" or launcher == "mpirun")
 
 
 def _ports(channel: Channel, kind: str) -> list[str]:

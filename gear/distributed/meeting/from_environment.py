@@ -8,11 +8,13 @@ import os
 import sys
 from typing import Any
 
+from gear import _core
 from gear.distributed.channels.base import Alone
+from gear.distributed.channels.carried import TransportChannel
 from gear.distributed.channels.horovod import HorovodChannel
 from gear.distributed.channels.mpi import MpiChannel, initialise_mpi
 from gear.distributed.meeting.from_torch import meet_at_store, meet_by_torch, waiting_for
-from gear.distributed.meeting.launch import ALONE, Launch, find_launch, launcher_name
+from gear.distributed.meeting.launch import ALONE, OWN_MPI, Launch, find_launch, launcher_name
 from gear.distributed.meeting.meeting import Meeting
 from gear.distributed.waiting import Waiting
 from gear.errors import InvalidArgument
@@ -32,10 +34,17 @@ def meet_by_environment(timeout_s: float, transport: str) -> Meeting:
     if running == "mpi4py":
         return meet_by_mpi(None, timeout_s, transport)
     launch = find_launch(os.environ, _installed)
+    own: _core.Transport | None = None
+    failure = _core.Failure()
     if launch.via == "mpi":
         with waiting_for(launch, "the other ranks, in MPI_Init", None):
-            initialise_mpi(timeout_s)
-        launch = _unless_mpi_is_another(launch)
+            if _installed("mpi4py"):
+                initialise_mpi(timeout_s)
+                seen = _mpi4py_sees()
+            else:
+                own = _core.mpi_transport(0, timeout_s, failure=failure)
+                seen = own.size
+        launch = _unless_mpi_is_another(launch, seen)
     log.debug(
         "[group] %s (%s): rank %d of %s, via %s",
         launch.launcher,
@@ -44,8 +53,10 @@ def meet_by_environment(timeout_s: float, transport: str) -> Meeting:
         launch.size or "?",
         launch.via,
     )
-    if launch.via == "torch":
+    if launch.via == "store":
         return meet_at_store(launch, timeout_s, transport)
+    if launch.via == "mpi" and own is not None:
+        return Meeting(TransportChannel(own, (), failure), launcher_name(own.size))
     if launch.via == "mpi":
         return meet_by_mpi(None, timeout_s, transport)
     if launch.via == "horovod":
@@ -80,19 +91,26 @@ def meet_by_horovod(process_set: Any, timeout_s: float, transport: str) -> Meeti
     return Meeting(channel, launcher_name(channel.size))
 
 
-def _unless_mpi_is_another(launch: Launch) -> Launch:
-    """`launch`; where mpi4py's MPI does not know the launcher, and so sees one rank, without it."""
+def _mpi4py_sees() -> int:
     from mpi4py import MPI
 
-    seen = MPI.COMM_WORLD.Get_size()
+    return int(MPI.COMM_WORLD.Get_size())
+
+
+def _unless_mpi_is_another(launch: Launch, seen: int) -> Launch:
+    """`launch`; where this process's MPI does not know the launcher, and so sees one rank, without
+    it."""
     if launch.size in (0, seen):
         return launch
+    who = "mpi4py" if _installed("mpi4py") else "GEAR"
     problem = (
-        f"[group] {launch.found} say {launch.size} ranks and mpi4py sees {seen}: mpi4py uses "
+        f"[group] {launch.found} say {launch.size} ranks and {who} sees {seen}: {who} uses "
         "another MPI than the launcher"
     )
     try:
-        other = find_launch(os.environ, lambda name: name != "mpi4py" and _installed(name))
+        other = find_launch(
+            os.environ, lambda name: name not in ("mpi4py", OWN_MPI) and _installed(name)
+        )
     except InvalidArgument as error:
         raise InvalidArgument(
             f"{problem}; install an mpi4py for that MPI, or set MASTER_ADDR and MASTER_PORT; if "
@@ -121,4 +139,6 @@ def _initialised() -> str | None:
 
 
 def _installed(package: str) -> bool:
+    if package == OWN_MPI:
+        return bool(_core.build_info()["mpi"])
     return importlib.util.find_spec(package) is not None

@@ -21,7 +21,7 @@ class Launch:
         launcher: ``"single"``, ``"torchrun"``, ``"horovodrun"``, ``"mpirun"``, ``"srun"`` or
             ``"environment"``.
         rank, size: of the launcher's processes; size 0: MPI knows (``PMIX_RANK`` tells no size).
-        via: ``"none"`` (one process), ``"torch"`` (a store at `address`), ``"mpi"``, ``"horovod"``.
+        via: ``"none"`` (one process), ``"store"`` (at `address`), ``"mpi"``, ``"horovod"``.
         address, port: where rank 0 serves the store.
         found: the variables that say so, for the log.
     """
@@ -61,6 +61,8 @@ START = {
 }
 ALONE = "RANK=0 WORLD_SIZE=1 MASTER_ADDR=localhost"  # comes before what launchers set
 
+OWN_MPI = "GEAR's MPI"
+
 SINGLE = Launch("single", 0, 1, "none")
 
 # Variables of rank and size that MPI launchers set, by the library that reads them.
@@ -79,7 +81,8 @@ def find_launch(env: Mapping[str, str], installed: Callable[[str], bool]) -> Lau
     start (a torchrun or DeepSpeed launcher on every node).
 
     Args:
-        installed: whether a package can be imported: ``"mpi4py"``, ``"torch"``, ``"horovod"``.
+        installed: whether a package can be imported: ``"mpi4py"``, ``"horovod"``; or whether GEAR
+            was built with an MPI: OWN_MPI.
 
     Raises:
         InvalidArgument: a variable that is no number, out of range or without its partner, or ranks
@@ -88,7 +91,7 @@ def find_launch(env: Mapping[str, str], installed: Callable[[str], bool]) -> Lau
     plain = _rank_and_size(env, "RANK", "WORLD_SIZE")
     if plain and ("TORCHELASTIC_RUN_ID" in env or env.get("MASTER_ADDR")):
         launcher = "torchrun" if "TORCHELASTIC_RUN_ID" in env else "environment"
-        return _by_torch(env, installed, launcher, plain, "RANK, WORLD_SIZE")
+        return _at_store(env, launcher, plain, "RANK, WORLD_SIZE")
     horovod = _rank_and_size(env, "HOROVOD_RANK", "HOROVOD_SIZE")
     if horovod:
         return _by_horovod(env, installed, horovod)
@@ -97,9 +100,9 @@ def find_launch(env: Mapping[str, str], installed: Callable[[str], bool]) -> Lau
     if mpi:
         return mpi
     if step:
-        return _by_torch(env, installed, "srun", step, "SLURM_PROCID, SLURM_STEP_NUM_TASKS")
+        return _at_store(env, "srun", step, "SLURM_PROCID, SLURM_STEP_NUM_TASKS")
     if plain:
-        return _by_torch(env, installed, "environment", plain, "RANK, WORLD_SIZE")
+        return _at_store(env, "environment", plain, "RANK, WORLD_SIZE")
     return SINGLE
 
 
@@ -124,31 +127,31 @@ def _by_horovod(
     env: Mapping[str, str], installed: Callable[[str], bool], place: tuple[int, int]
 ) -> Launch:
     if place[1] == 1 or not installed("horovod"):
-        return _by_torch(env, installed, "horovodrun", place, "HOROVOD_RANK, HOROVOD_SIZE")
+        return _at_store(env, "horovodrun", place, "HOROVOD_RANK, HOROVOD_SIZE")
     return Launch("horovodrun", *place, "horovod", found="HOROVOD_RANK, HOROVOD_SIZE")
 
 
 def _by_mpi(
     env: Mapping[str, str], installed: Callable[[str], bool], step: tuple[int, int] | None
 ) -> Launch | None:
-    with_mpi4py = installed("mpi4py")
+    by_mpi = installed("mpi4py") or installed(OWN_MPI)
     for rank_name, size_name in MPI_VARIABLES:
         place = _rank_and_size(env, rank_name, size_name)
         if place is None:
             continue
         by_srun = place == step and rank_name == "PMI_RANK"  # srun --mpi=pmi2 sets both
         launcher, found = "srun" if by_srun else "mpirun", f"{rank_name}, {size_name}"
-        if place[1] > 1 and with_mpi4py:
+        if place[1] > 1 and by_mpi:
             return Launch(launcher, *place, "mpi", found=found)
-        return None if by_srun else _by_torch(env, installed, launcher, place, found)
+        return None if by_srun else _at_store(env, launcher, place, found)
     rank = _number(env, "PMIX_RANK", 0)
     if rank is None:
         return None
     if step:  # srun --mpi=pmix: Slurm tells the size
-        if step[1] > 1 and with_mpi4py:
+        if step[1] > 1 and by_mpi:
             return Launch("srun", *step, "mpi", found="PMIX_RANK, SLURM_STEP_NUM_TASKS")
         return None
-    if with_mpi4py:
+    if by_mpi:
         return Launch("mpirun", rank, 0, "mpi", found="PMIX_RANK")
     raise InvalidArgument(
         f"[group] PMIX_RANK={rank} tells the rank but not the number of ranks: install mpi4py, "
@@ -156,24 +159,18 @@ def _by_mpi(
     )
 
 
-def _by_torch(
+def _at_store(
     env: Mapping[str, str],
-    installed: Callable[[str], bool],
     launcher: str,
     place: tuple[int, int],
     found: str,
 ) -> Launch:
-    """Ranks that meet at a store of torch.distributed."""
+    """Ranks that meet at a store."""
     rank, size = place
     if size == 1:
         return Launch(launcher, 0, 1, "none", found=found)
     address, port = _meeting_point(env, launcher, size, found)
-    if not installed("torch"):
-        raise InvalidArgument(
-            f"[group] {found}: {launcher} started {size} ranks, and torch is not installed to "
-            "connect them: install torch, or install mpi4py and start the ranks with mpirun"
-        )
-    return Launch(launcher, rank, size, "torch", address, port, found)
+    return Launch(launcher, rank, size, "store", address, port, found)
 
 
 def _meeting_point(env: Mapping[str, str], launcher: str, size: int, found: str) -> tuple[str, int]:

@@ -1,4 +1,6 @@
-"""The store of torch.distributed at which the ranks of a launch meet, and who takes which place.
+"""The store at which the ranks of a launch meet, and who takes which place.
+
+It is torch.distributed's, or GEAR's own where there is no torch.
 
 What stands in it, below ``gear/`` and the restart's number:
 
@@ -18,12 +20,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from gear.distributed.calls import STORE_WAIT_S, Late, in_time
 from gear.distributed.channels.roster import POLL_S, SILENT, tell_failed
 from gear.distributed.meeting.launch import Launch
 from gear.distributed.meeting.run_identity import RunIdentity, attempt
+from gear.distributed.meeting.store import Store, StoreServer, part_of
 from gear.distributed.process_life import keep_for_ever
 from gear.distributed.timeout import SLICE_S, Limit
 from gear.errors import InvalidArgument, TransportError
@@ -57,10 +61,8 @@ def own_store(store: Any, ranks: Sequence[int]) -> Any:
 
 
 def _part(store: Any, ranks: Sequence[int], number: int) -> Any:
-    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
-
     names = hashlib.sha256(repr(tuple(ranks)).encode()).hexdigest()[:16]
-    return PrefixStore(f"gear/{attempt()}/{names}/{number}", store)
+    return part_of(store, f"gear/{attempt()}/{names}/{number}")
 
 
 # ---- the store of a launch ----
@@ -68,7 +70,8 @@ def _part(store: Any, ranks: Sequence[int], number: int) -> Any:
 
 def time_to_meet(seconds: float) -> Limit:
     """From when torch is imported, which takes seconds on a busy machine."""
-    import torch.distributed  # noqa: F401
+    if _with_torch():
+        import torch.distributed  # noqa: F401
 
     return Limit.of(seconds)
 
@@ -103,25 +106,37 @@ def launch_store(launch: Launch, limit: Limit) -> Any:
     return _stores[key]
 
 
-def _open(launch: Launch, serves: bool, deadline: float) -> Any:
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+def _with_torch() -> bool:
+    return find_spec("torch") is not None
 
+
+def _open(launch: Launch, serves: bool, deadline: float) -> Any:
     _reach(launch, deadline, listens=not serves)
-    left = timedelta(seconds=max(deadline - time.monotonic(), 0.001))
+    left = max(deadline - time.monotonic(), 0.001)
     return in_time(
         deadline,
-        lambda: TCPStore(
-            launch.address,
-            launch.port,
-            launch.size,
-            is_master=serves,
-            timeout=left,
-            wait_for_workers=False,
-            multi_tenant=True,
-        ),
+        partial(_store_at, launch, serves, left),
         "it does not reach itself there: look whether MASTER_ADDR names this host"
         if serves
         else SILENT,
+    )
+
+
+def _store_at(launch: Launch, serves: bool, wait_s: float) -> Any:
+    """torch's, which a later init_process_group shares, or GEAR's own where there is no torch."""
+    if not _with_torch():
+        server = StoreServer(launch.address, launch.port) if serves else None
+        return Store(launch.address, launch.port, wait_s, server)
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    return TCPStore(
+        launch.address,
+        launch.port,
+        launch.size,
+        is_master=serves,
+        timeout=timedelta(seconds=wait_s),
+        wait_for_workers=False,
+        multi_tenant=True,
     )
 
 
@@ -187,13 +202,9 @@ def run_of(store: Any, deadline: float) -> RunIdentity:
 def _refuse_where_another_serves(launch: Launch) -> None:
     """Where this rank 0 cannot serve since that of another run does: names it, and ends that run's
     group if it has taken in a rank of this run."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
     deadline = time.monotonic() + STORE_WAIT_S
-    wait = timedelta(seconds=STORE_WAIT_S)
-    place = (launch.address, launch.port, launch.size)
     try:
-        store = in_time(deadline, lambda: TCPStore(*place, False, wait, False), SILENT)
+        store = in_time(deadline, partial(_store_at, launch, False, STORE_WAIT_S), SILENT)
         server = run_of(store, deadline)
         part = _part(store, range(launch.size), 1)
         mine = RunIdentity.here(launch.rank, launch.size)
@@ -286,7 +297,7 @@ def decline(launch: Launch, reason: str, wait_s: float = DECLINE_S) -> None:
     Does nothing where no store of torch.distributed joins them: MPI's launcher ends the others.
     Takes `wait_s` at most; a rank 0 that serves the store stays until the others have read it.
     """
-    if launch.via != "torch" or launch.size < 2:
+    if launch.via != "store" or launch.size < 2:
         return
     limit = time_to_meet(wait_s)
     who = RunIdentity.here(launch.rank, launch.size).who
