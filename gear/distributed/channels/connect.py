@@ -26,9 +26,13 @@ from gear.errors import GearError, InvalidArgument, OutOfMemory, TransportError
 
 log = logging.getLogger("gear")
 
+# libfabric's tcp keeps 1,024 of them: 17 MiB a rank by its own default, so 2. Longer messages pass.
+SMALL_BUFFERS = ("FI_TCP_MAX_RX_SIZE", "1024")
 SLOW = "a rank does not answer"
-# Provide their own interface, or say which one libfabric is to take.
-OF_THE_OPERATOR = ("GEAR_FABRIC_DOMAIN", "FI_TCP_IFACE")
+# In which the operator names the network interface: libfabric goes by these itself,
+BY_LIBFABRIC = ("GEAR_FABRIC_DOMAIN", "FI_TCP_IFACE")
+# and this one leads to the other nodes for gloo, and so for it.
+FOR_GLOO = "GLOO_SOCKET_IFNAME"
 
 
 @dataclass(frozen=True)
@@ -140,12 +144,15 @@ def _place(
     """Where messages for this rank arrive, and what the others are to know of it."""
     if not _core.build_info()["fabric"]:
         return None, Reach(lack="a build without rdma/fabric.h of libfabric")
-    interface = ""
-    if not any(os.environ.get(name) for name in OF_THE_OPERATOR):
+    interface = os.environ.get(FOR_GLOO, "").partition(",")[0]
+    if any(os.environ.get(name) for name in BY_LIBFABRIC):
+        interface = ""
+    elif not interface:
         interface = _interface(members, rank, master)
     first = members[0]
     launch = f"{first.host} {first.pid} {first.start_time} {master}"
     token = int.from_bytes(hashlib.sha256(launch.encode()).digest()[:8], "little")
+    os.environ.setdefault(*SMALL_BUFFERS)
     try:
         place = _core.FabricPlace(token, interface)
     except GearError as error:

@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -34,6 +34,7 @@ from gear.distributed.channels.roster import (
     SILENT,
     Roll,
     said_by_all,
+    stay_until_all_heard,
     stay_until_heard,
     tell_failed,
     wait_for_places,
@@ -44,7 +45,7 @@ from gear.distributed.process_life import keep_for_ever, last
 from gear.distributed.same import named
 from gear.distributed.timeout import LOOK_S, SLICE_S, Limit
 from gear.distributed.waiting import Waiting
-from gear.errors import InvalidArgument, TransportError
+from gear.errors import InvalidArgument, OutOfMemory, TransportError
 
 T = TypeVar("T")
 
@@ -91,6 +92,7 @@ class TorchChannel(MessageChannel):
         self._server = server
         self._tag = 0
         self._roll = Roll(store, rank, size, server)
+        self._heard = 0  # answers that the ranks have taken, once all are as far as this one
 
     def _start(self) -> None:
         super()._start()
@@ -320,7 +322,21 @@ class TorchChannel(MessageChannel):
 
     def _said_by_all(self, store: Any, meeting: Limit) -> list[Any]:
         deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S)
-        return in_time(deadline, lambda: said_by_all(store), SILENT)
+        said = in_time(deadline, lambda: said_by_all(store), SILENT)
+        self._heard += self.size
+        in_time(deadline, lambda: self._link.store.add("heard", 1), SILENT)
+        return said
+
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Around what all ranks refuse alike by what all have said: the process that serves the
+        store stays until they have heard it."""
+        try:
+            yield
+        except (InvalidArgument, OutOfMemory):
+            if self._server == self.rank:
+                last.append(partial(stay_until_all_heard, self._link.store, self._heard))
+            raise
 
     def connect(self, meeting: Limit) -> None:
         """Connects each rank with each, which takes a file a rank.

@@ -192,6 +192,16 @@ def stay_until_heard(store: Any, ranks: set[int], here: Iterable[Member], most_s
             time.sleep(POLL_S)
 
 
+def stay_until_all_heard(store: Any, answers: int) -> None:
+    """Keeps a process from ending until so many answers were taken; AGREE_S at most."""
+    until = time.monotonic() + AGREE_S
+    with contextlib.suppress(KeyboardInterrupt, RuntimeError, Late):
+        while time.monotonic() < until:
+            if in_time(until, lambda: store.add("heard", 0), "") >= answers:
+                return
+            time.sleep(POLL_S)
+
+
 def told_failed(store: Any) -> str:
     """What was told so; may raise RuntimeError or block where the store is gone."""
     if not store.check(["failed"]):

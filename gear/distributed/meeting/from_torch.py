@@ -88,8 +88,9 @@ def _connected(
     roll = Roll(*at, place.server)
     with ranks.doing("Group"):
         said = ranks.meet(meeting, waiting)
-        check_same("[group] Group", [one["given"] for one in said])
-        return connect(ranks, roll, given["transport"], place.master, meeting)
+        with ranks.refusing():
+            check_same("[group] Group", [one["given"] for one in said])
+            return connect(ranks, roll, given["transport"], place.master, meeting)
 
 
 def waiting_for(launch: Launch, who: str, most_s: float | None) -> Waiting:
