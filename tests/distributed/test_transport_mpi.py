@@ -79,12 +79,6 @@ def test_what_comes_late_touches_nothing():
 
 
 @pytest.mark.mpi
-@pytest.mark.skipif(not importlib.util.find_spec("mpi4py"), reason="mpi4py is not installed")
-def test_what_comes_late_by_mpi4py_touches_nothing():
-    subject = "what_comes_late_by_mpi4py_touches_nothing"
-    mpirun(2, RANKS, subject, fails=True, by_tcp=True)
-
-
 @pytest.mark.mpi
 def test_who_only_sends_hears_of_failures():
     mpirun(2, RANKS, "who_only_sends_hears_of_failures", fails=True)

@@ -56,6 +56,7 @@ class TransportChannel(Channel):
         answered: calls the roll of ranks, as `Channel.answered`; None: nothing can.
         told: what was told to this rank elsewhere of the group's end, where the ranks met; empty:
             nothing, or it cannot be asked now. None: nobody is told there.
+        handle: in Fortran, of MPI's communicator of these ranks; 0: of all.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class TransportChannel(Channel):
         *,
         answered: Callable[[float], set[int]] | None = None,
         told: Callable[[], str] | None = None,
+        handle: int = 0,
     ) -> None:
         super().__init__(transport.rank, transport.size, transport.timeout_s)
         self.kind = transport.name
@@ -74,6 +76,7 @@ class TransportChannel(Channel):
         self._transport: _core.Transport | None = transport
         self._answered = answered
         self._told = told
+        self.handle = handle
         self._next_question = 0.0
         self._said = ""  # of the group's end
         closed_at_exit.add(self)

@@ -1,4 +1,4 @@
-"""Connects ranks that have met at a store, by what reaches all of them."""
+"""Connects ranks that have met, by what reaches all of them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from gear import _core
-from gear.distributed.calls import STORE_WAIT_S, in_time, soon
+from gear.distributed.calls import STORE_WAIT_S, in_time
 from gear.distributed.channels.base import Channel
 from gear.distributed.channels.carried import TransportChannel, of_members
-from gear.distributed.channels.gloo import TorchChannel
 from gear.distributed.channels.interfaces import interface_towards
-from gear.distributed.channels.roster import Roll, told_failed
 from gear.distributed.member import Member
-from gear.distributed.timeout import SLICE_S, Limit
+from gear.distributed.timeout import Limit
 from gear.errors import GearError, InvalidArgument, OutOfMemory, TransportError
 
 log = logging.getLogger("gear")
+T = TypeVar("T")
 
 # libfabric's tcp keeps 1,024 of them: 17 MiB a rank by its own default, so 2. Longer messages pass.
 SMALL_BUFFERS = ("FI_TCP_MAX_RX_SIZE", "1024")
@@ -33,6 +31,36 @@ SLOW = "a rank does not answer"
 BY_LIBFABRIC = ("GEAR_FABRIC_DOMAIN", "FI_TCP_IFACE")
 # and this one leads to the other nodes for gloo, and so for it.
 FOR_GLOO = "GLOO_SOCKET_IFNAME"
+
+
+class Met(Protocol):
+    """Ranks that have found each other, and are not connected.
+
+    Attributes:
+        roll, told: as `TransportChannel` takes them.
+    """
+
+    rank: int
+    size: int
+    timeout_s: float
+    members: tuple[Member, ...]
+    failure: _core.Failure
+    roll: Callable[[float], set[int]] | None
+    told: Callable[[], str] | None
+
+    def tell_all(self, text: str, what: str, meeting: Limit) -> list[Any]:
+        """What all ranks tell, by rank; texts of JSON. `what` tells several calls apart."""
+        ...
+
+    def guarded(self, step: Callable[[], T], meeting: Limit) -> T:
+        """What `step` returns; what it raises ends the group."""
+        ...
+
+    def look_for_the_connecting(self) -> None:
+        """Raises what is known to have ended the group."""
+        ...
+
+    def by_gloo(self, meeting: Limit) -> Channel: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +80,7 @@ class Reach:
     gloo: bool = field(default_factory=lambda: find_spec("torch") is not None)
 
 
-def connect(ranks: TorchChannel, roll: Roll, wanted: str, master: str, meeting: Limit) -> Channel:
+def connect(ranks: Met, wanted: str, master: str, meeting: Limit) -> Channel:
     """The channel between ranks that have met: over memory where all are of one node, else by
     libfabric, or by gloo where that is not to be had. Collective.
 
@@ -68,16 +96,15 @@ def connect(ranks: TorchChannel, roll: Roll, wanted: str, master: str, meeting: 
     """
     one_node = len({(member.node, member.host) for member in ranks.members}) == 1
     if wanted != "group" and one_node and wanted != "libfabric":
-        return _by_memory(ranks, roll, meeting)
+        return _by_memory(ranks, meeting)
     if wanted != "group":
-        channel = _by_libfabric(ranks, roll, wanted, master, meeting)
+        channel = _by_libfabric(ranks, wanted, master, meeting)
         if channel is not None:
             return channel
-    ranks.connect(meeting)
-    return ranks
+    return ranks.by_gloo(meeting)
 
 
-def _by_memory(ranks: TorchChannel, roll: Roll, meeting: Limit) -> Channel:
+def _by_memory(ranks: Met, meeting: Limit) -> Channel:
     name, lack, room = "", "", None
     if ranks.rank == 0:  # the others look for it when they have heard that it is there
         name = _core.made_up_name()
@@ -90,7 +117,6 @@ def _by_memory(ranks: TorchChannel, roll: Roll, meeting: Limit) -> Channel:
         raise OutOfMemory(lack if ranks.rank == 0 else f"on rank 0: {lack}")
     return _joined(
         ranks,
-        roll,
         meeting,
         lambda: _core.shared_memory_transport(
             name, ranks.rank, ranks.size, ranks.timeout_s, ranks.failure, room
@@ -98,9 +124,7 @@ def _by_memory(ranks: TorchChannel, roll: Roll, meeting: Limit) -> Channel:
     )
 
 
-def _by_libfabric(
-    ranks: TorchChannel, roll: Roll, wanted: str, master: str, meeting: Limit
-) -> Channel | None:
+def _by_libfabric(ranks: Met, wanted: str, master: str, meeting: Limit) -> Channel | None:
     place, reach = _place(ranks.members, ranks.rank, master)
     told = ranks.tell_all(json.dumps(asdict(reach)), "reach", meeting)
     reaches = [Reach(**one) for one in told]
@@ -130,7 +154,6 @@ def _by_libfabric(
     ]
     return _joined(
         ranks,
-        roll,
         meeting,
         lambda: _first_word(
             place.connect(addresses, ranks.rank, ranks.timeout_s, ranks.failure, near)
@@ -192,9 +215,7 @@ def _first_word(transport: _core.Transport) -> _core.Transport:
     return transport
 
 
-def _joined(
-    ranks: TorchChannel, roll: Roll, meeting: Limit, make: Callable[[], _core.Transport]
-) -> Channel:
+def _joined(ranks: Met, meeting: Limit, make: Callable[[], _core.Transport]) -> Channel:
     """Over the transport that `make` returns when all ranks have joined it; meanwhile this looks
     whether they live."""
     deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S) + STORE_WAIT_S
@@ -203,15 +224,8 @@ def _joined(
         return in_time(deadline, make, SLOW, ranks.look_for_the_connecting)
 
     try:
-        transport = ranks.at_store(join, meeting)
+        transport = ranks.guarded(join, meeting)
     except TransportError as error:
         raise TransportError(of_members(str(error), ranks.members)) from None
-    # Of two runs at one address who comes too late tells the store. One rank looks there for all.
-    told = partial(_told, ranks.store) if ranks.rank == 0 else None
-    members, failure = ranks.members, ranks.failure
-    ranks.close()
-    return TransportChannel(transport, members, failure, answered=roll, told=told)
-
-
-def _told(store: Any) -> str:
-    return soon(lambda: told_failed(store), SLICE_S * 3) or ""
+    roll, told = ranks.roll, ranks.told
+    return TransportChannel(transport, ranks.members, ranks.failure, answered=roll, told=told)

@@ -37,6 +37,7 @@ from gear.distributed.channels.roster import (
     stay_until_all_heard,
     stay_until_heard,
     tell_failed,
+    told_failed,
     wait_for_places,
 )
 from gear.distributed.meeting.store import part_of
@@ -69,7 +70,7 @@ class _Link:
 class TorchChannel(MessageChannel):
     """Bytes over a gloo process group, as one message from each rank to each.
 
-    It is made in two steps: `meet`, then `connect`.
+    It is made in two steps: `meet`, then `by_gloo`.
 
     Args:
         store: a torch.distributed store for these ranks alone, in which this one has its place.
@@ -91,7 +92,9 @@ class TorchChannel(MessageChannel):
         self._link = _Link(store)
         self._server = server
         self._tag = 0
-        self._roll = Roll(store, rank, size, server)
+        self.roll: Callable[[float], set[int]] | None = Roll(store, rank, size, server)
+        # Of two runs at one address who comes too late tells the store. One rank looks for all.
+        self.told: Callable[[], str] | None = partial(_told_at, store) if rank == 0 else None
         self._heard = 0  # answers that the ranks have taken, once all are as far as this one
 
     def _start(self) -> None:
@@ -258,7 +261,7 @@ class TorchChannel(MessageChannel):
         return channel
 
     def answered(self, wait_s: float) -> set[int]:
-        return self._roll(wait_s)
+        return super().answered(wait_s) if self.roll is None else self.roll(wait_s)
 
     def close(self) -> None:
         super().close()
@@ -267,10 +270,6 @@ class TorchChannel(MessageChannel):
         self._link = _Link(None)
 
     # ---- connecting ----
-
-    @property
-    def store(self) -> Any:
-        return self._link.store
 
     def meet(self, meeting: Limit, waiting: Waiting) -> list[Any]:
         """Returns what the ranks said of themselves, by rank, when all have come to the store.
@@ -287,7 +286,7 @@ class TorchChannel(MessageChannel):
             absent = wait_for_places(self._link.store, self.size, meeting.end, waiting.tell)
             return absent, [] if absent else self._said_by_all(self._link.store, meeting)
 
-        absent, said = self.at_store(come, meeting)
+        absent, said = self.guarded(come, meeting)
         if absent:
             raise TransportError(
                 f"[transport] {named(absent)} did not start within {meeting.seconds:g} s: look at "
@@ -318,7 +317,7 @@ class TorchChannel(MessageChannel):
                 self._finish(self.agreed(late), meeting)
             return self._said_by_all(store, meeting)
 
-        return self.at_store(tell, meeting)
+        return self.guarded(tell, meeting)
 
     def _said_by_all(self, store: Any, meeting: Limit) -> list[Any]:
         deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S)
@@ -338,7 +337,7 @@ class TorchChannel(MessageChannel):
                 last.append(partial(stay_until_all_heard, self._link.store, self._heard))
             raise
 
-    def connect(self, meeting: Limit) -> None:
+    def by_gloo(self, meeting: Limit) -> Channel:
         """Connects each rank with each, which takes a file a rank.
 
         Raises:
@@ -354,9 +353,10 @@ class TorchChannel(MessageChannel):
         except InvalidArgument as error:
             self.fail(str(error))
             raise
-        self._link.pg = self.at_store(lambda: self._connected(meeting), meeting)
+        self._link.pg = self.guarded(lambda: self._connected(meeting), meeting)
+        return self
 
-    def at_store(self, step: Callable[[], T], meeting: Limit) -> T:
+    def guarded(self, step: Callable[[], T], meeting: Limit) -> T:
         """What `step` returns; what it raises ends the group, with what may be the cause."""
         try:
             return step()
@@ -520,6 +520,10 @@ def _allow_files(size: int) -> None:
             "libfabric on every node, which connects a rank with few others"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def _told_at(store: Any) -> str:
+    return soon(lambda: told_failed(store), SLICE_S * 3) or ""
 
 
 def _timed_out(error: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from gear.distributed.channels.first_exchange import (
     try_out,
 )
 from gear.distributed.channels.loopback import ThreadChannel
-from gear.distributed.channels.mpi import MpiChannel
+from gear.distributed.channels.mpi import is_of_the_core
 from gear.distributed.places import Places
 from gear.distributed.together import together
 from gear.errors import GearError, InvalidArgument, TransportError
@@ -108,7 +109,7 @@ def choose_transport(channel: Channel, places: Places, launcher: str, wanted: st
             ports[kind] = f"rank 0 has {offers[0][0]}"
     lacks = f"; rows one-sided: {'; '.join(missing)}" if missing else ""
     connected = _own_kind(channel)
-    carriers = ["mpi", connected] if with_mpi else [connected]
+    carriers = ["mpi", connected] if with_mpi and connected != "mpi" else [connected]
     if places.num_nodes > 1 and len(ports) + len(carriers) > 1:
         return _by_first_exchange(channel, places, list(ports), carriers, lacks)
     for kind, port in ports.items():
@@ -181,7 +182,7 @@ def _messages(channel: Channel, places: Places, hosts: int, with_mpi: bool) -> t
 
 def _own_kind(channel: Channel) -> str:
     """The kind of transport that carries the channel's calls, where there is one of the core."""
-    return "libfabric" if channel.kind == "libfabric" else "group"
+    return channel.kind if channel.kind in ("libfabric", "mpi") else "group"
 
 
 def open_transport(channel: Channel, choice: Choice) -> _core.Transport:
@@ -207,7 +208,7 @@ def _trial_messages(channel: Channel, kind: str) -> _core.Transport:
 
 
 def _mpi(channel: Channel, timeout_s: float, failure: _core.Failure) -> _core.Transport:
-    handle = channel.fortran_handle() if isinstance(channel, MpiChannel) else WORLD
+    handle = channel.handle if isinstance(channel, TransportChannel) else WORLD
     return _core.mpi_transport(handle, timeout_s, failure=failure)
 
 
@@ -245,11 +246,11 @@ def _open_messages(channel: Channel, kind: str) -> _core.Transport:
 
 
 def _has_mpi(channel: Channel, launcher: str) -> bool:
-    built = _core.build_info()["mpi"]
-    if isinstance(channel, MpiChannel):
-        # Handles mean nothing to an MPI of another maker.
-        return bool(built) and built.split()[0] == channel.library().split()[0]
-    return bool(built) and (channel.kind == "mpi" or launcher == "mpirun")
+    if channel.kind == "mpi":
+        return True
+    if "mpi4py.MPI" in sys.modules and not is_of_the_core():
+        return False  # the launcher is that MPI's
+    return bool(_core.build_info()["mpi"]) and launcher == "mpirun"
 
 
 def _ports(channel: Channel, kind: str) -> list[str]:

@@ -9,13 +9,17 @@ import sys
 from typing import Any
 
 from gear import _core
-from gear.distributed.channels.base import Alone
+from gear.distributed.channels.base import Alone, Channel
 from gear.distributed.channels.carried import TransportChannel
-from gear.distributed.channels.horovod import HorovodChannel
-from gear.distributed.channels.mpi import MpiChannel, initialise_mpi
+from gear.distributed.channels.connect import connect
+from gear.distributed.channels.framework import FrameworkRanks
+from gear.distributed.channels.horovod import HorovodRanks
+from gear.distributed.channels.mpi import MpiRanks, initialise_mpi, is_of_the_core
 from gear.distributed.meeting.from_torch import meet_at_store, meet_by_torch, waiting_for
 from gear.distributed.meeting.launch import ALONE, OWN_MPI, Launch, find_launch, launcher_name
-from gear.distributed.meeting.meeting import Meeting
+from gear.distributed.meeting.meeting import Meeting, given_to_all
+from gear.distributed.same import check_same
+from gear.distributed.timeout import Limit
 from gear.distributed.waiting import Waiting
 from gear.errors import InvalidArgument
 
@@ -81,14 +85,28 @@ def meet_by_mpi(communicator: Any, timeout_s: float, transport: str) -> Meeting:
         )
     rank, size = communicator.Get_rank(), communicator.Get_size()
     with Waiting.of_connected(rank, size, timeout_s):
-        channel = MpiChannel(communicator, timeout_s)
-    return Meeting(channel, launcher_name(channel.size))
+        ranks = MpiRanks(communicator, timeout_s)
+        if not is_of_the_core():
+            return Meeting(_connected(ranks, transport), launcher_name(size))
+        handle, failure = ranks.fortran_handle(), ranks.failure
+        own = _core.mpi_transport(handle, timeout_s, failure=failure)
+        return Meeting(TransportChannel(own, (), failure, handle=handle), launcher_name(size))
 
 
 def meet_by_horovod(process_set: Any, timeout_s: float, transport: str) -> Meeting:
     """The ranks of a Horovod process set; None: all."""
-    channel = HorovodChannel(process_set, timeout_s)
-    return Meeting(channel, launcher_name(channel.size))
+    ranks = HorovodRanks(process_set, timeout_s)
+    with Waiting.of_connected(ranks.rank, ranks.size, timeout_s):
+        return Meeting(_connected(ranks, transport), launcher_name(ranks.size))
+
+
+def _connected(ranks: FrameworkRanks, transport: str) -> Channel:
+    if ranks.size == 1:
+        return Alone(ranks.timeout_s)
+    meeting = Limit.of(ranks.timeout_s)
+    given = ranks.meet(given_to_all(transport, ranks.timeout_s), meeting)
+    check_same("[group] Group", given)
+    return connect(ranks, transport, "", meeting)
 
 
 def _mpi4py_sees() -> int:

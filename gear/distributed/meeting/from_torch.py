@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gear import _core
 from gear.distributed.calls import STORE_WAIT_S, Late, in_time
 from gear.distributed.channels.base import Alone, Channel
 from gear.distributed.channels.connect import connect
 from gear.distributed.channels.gloo import TorchChannel
-from gear.distributed.channels.roster import SILENT, Roll, said_by_all, wait_for_places
+from gear.distributed.channels.roster import SILENT, said_by_all, wait_for_places
 from gear.distributed.meeting.launch import Launch, is_in_shell, launcher_name
-from gear.distributed.meeting.meeting import Meeting
+from gear.distributed.meeting.meeting import Meeting, given_to_all
 from gear.distributed.meeting.meeting_point import (
     default_store,
     launch_store,
@@ -48,7 +47,7 @@ def meet_at_store(launch: Launch, timeout_s: float, transport: str) -> Meeting:
         own = own_store(store, range(launch.size))
         try:
             run = run_of(store, meeting.end)
-            given = _given(transport, timeout_s)
+            given = given_to_all(transport, timeout_s)
             take_place(own, launch.rank, launch.size, meeting.end, address, run, given)
         except (Late, RuntimeError) as error:
             raise _silent(address, error) from error
@@ -73,24 +72,17 @@ class _Place:
     master: str
 
 
-def _given(transport: str, timeout_s: float) -> dict[str, Any]:
-    """What all ranks must give alike before they can be connected."""
-    version = _core.build_info()["version"]
-    return {"transport": transport, "timeout_s": timeout_s, "GEAR": version}
-
-
 def _connected(
     place: _Place, meeting: Limit, waiting: Waiting, given: Mapping[str, Any]
 ) -> Channel:
     """The channel of the ranks that come to the store."""
     at = (place.store, place.rank, place.size)
     ranks = TorchChannel(*at, given["timeout_s"], server=place.server)
-    roll = Roll(*at, place.server)
     with ranks.doing("Group"):
         said = ranks.meet(meeting, waiting)
         with ranks.refusing():
             check_same("[group] Group", [one["given"] for one in said])
-            return connect(ranks, roll, given["transport"], place.master, meeting)
+            return connect(ranks, given["transport"], place.master, meeting)
 
 
 def waiting_for(launch: Launch, who: str, most_s: float | None) -> Waiting:
@@ -166,7 +158,7 @@ def _meeting_of(
         meeting = Limit.of(timeout_s)
         with Waiting.of_connected(rank, len(ranks), timeout_s) as waiting:
             try:
-                given = _given(transport, timeout_s)
+                given = given_to_all(transport, timeout_s)
                 take_place(store, rank, len(ranks), meeting.end, STORE, None, given)
             except (Late, RuntimeError) as error:
                 raise _silent(STORE, error) from error

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from gear import _core
 from gear.distributed.channels.base import Channel
 
 
@@ -20,3 +22,9 @@ class Meeting:
     channel: Channel
     launcher: str
     replicas: Meeting | None = None
+
+
+def given_to_all(transport: str, timeout_s: float) -> dict[str, Any]:
+    """What the user must give alike on all ranks, before they can be connected."""
+    version = _core.build_info()["version"]
+    return {"transport": transport, "timeout_s": timeout_s, "GEAR": version}
