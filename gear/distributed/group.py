@@ -10,7 +10,7 @@ from typing import Any
 from gear import _core
 from gear.arguments import check_count
 from gear.distributed.channels.base import Absence, Alone, Channel
-from gear.distributed.channels.loopback import Board, ThreadChannel
+from gear.distributed.channels.carried import TransportChannel
 from gear.distributed.channels.transports import (
     check_transport,
     choose_transport,
@@ -167,15 +167,17 @@ class Group(InProcess):
         """
         size = check_count("[group] size", size)
         per_node = check_count("[group] ranks_per_node", ranks_per_node or size)
-        board, wait_s = Board(size), resolve_timeout(timeout_s)
+        wait_s = resolve_timeout(timeout_s)
         members = [
             Member.here(rank, f"node {rank // per_node}", ROLES[rank in stores])
             for rank in range(size)
         ]
         _check_roles(members)
+        failures = [_core.Failure() for _ in range(size)]
+        transports = _core.loopback_transports(size, wait_s, failures)
         return [
-            Group(ThreadChannel(board, rank, wait_s), members, launcher="loopback")
-            for rank in range(size)
+            Group(TransportChannel(transport, members, failure), members, launcher="loopback")
+            for transport, failure in zip(transports, failures, strict=True)
         ]
 
     @classmethod

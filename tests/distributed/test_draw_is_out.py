@@ -8,42 +8,44 @@ from pathlib import Path
 
 import pytest
 
-# Rank 0 is the main thread, rank 1 another; their bytes travel through Python, as by gloo.
+# Rank 0 is the main thread, rank 1 another; their bytes travel through Python.
 PROGRAM = """
 import gc, signal, sys, threading
 import numpy as np
 import gear
-from gear.distributed.channels.loopback import Board, ThreadChannel
-from gear.distributed.channels.messages import MessageChannel
-from gear.distributed.member import Member
+from gear.distributed.channels.carried import TransportChannel
 
 WHAT, FOLDER = sys.argv[1:]
 
 
-class Interrupted(MessageChannel):
+class Interrupted(TransportChannel):
     # Of threads; at[rank] = (n, what): what() runs in the n-th call to come.
 
-    kind = "test"
-
     def __init__(self, inner):
-        super().__init__(inner.rank, inner.size, inner.timeout_s)
-        self.inner = inner
+        super().__init__(inner._open(), inner.members, inner.failure)
 
-    def _move(self, to, from_, deadline, arrived):
+    def allgather(self, *given):
+        self.interrupt()
+        super().allgather(*given)
+
+    def exchange_bytes(self, *given):
+        self.interrupt()
+        return super().exchange_bytes(*given)
+
+    def interrupt(self):
         calls, what = at.pop(self.rank, (0, None))
         if calls > 1:
             at[self.rank] = (calls - 1, what)
         elif calls == 1:
             what()
-        return self.inner._move(to, from_, deadline, arrived)
 
     def duplicate(self):
-        return Interrupted(self.inner.duplicate())
+        return Interrupted(super().duplicate())
 
 
 at = {}
-board, done = Board(2), []
-members = [Member.here(rank) for rank in range(2)]
+done = []
+groups = gear.Group.loopback(2, timeout_s=30)
 schema = gear.Schema([gear.Column("x", (), "float32")])
 
 
@@ -52,8 +54,9 @@ class Actor:
 
 
 def run(rank):
-    channel = Interrupted(ThreadChannel(board, rank, 30.0))
-    group = gear.Group(channel, members, launcher="test", transport="group")
+    channel = Interrupted(groups[rank]._channel)
+    channel.kind = "test"
+    group = gear.Group(channel, groups[rank].members, launcher="test", transport="group")
     buffer = gear.ReplayBuffer(schema, 256, page_steps=16, group=group)
     writer = buffer.writer()
     writer.extend(x=np.arange(40, dtype=np.float32))

@@ -103,11 +103,6 @@ class Channel(ABC):
         """What ended the group; empty: nothing."""
         return self.failure.text
 
-    @property
-    def failures(self) -> list[_core.Failure]:
-        """Those of the ranks that are threads of this process, by rank."""
-        return [self.failure]
-
     @contextlib.contextmanager
     def doing(self, what: str) -> Iterator[None]:
         """Around what one call of the user does with other ranks: `what` says it in messages.

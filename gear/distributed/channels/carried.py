@@ -20,7 +20,8 @@ LATE = re.compile(
     r"did not take part in (?:\w+|the start of the transport) within (\S+) s: see what "
     r"(?:it does|they do), or set a longer time-out"
 )
-WHO = re.compile(r"\brank (\d+)(?: \(pid \d+\))?(?! \(pid)")
+ONE = re.compile(r"\brank (\d+)(?: \(pid \d+\))?(?! \(pid)")
+MANY = re.compile(r"\branks ((?:\d+, )*\d+) and (\d+)( more)?")
 
 
 def of_members(text: str, members: Sequence[Member], seconds: float | None = None) -> str:
@@ -37,11 +38,17 @@ def of_members(text: str, members: Sequence[Member], seconds: float | None = Non
     )
     subject, colon, rest = text.partition(": ")
 
-    def member(found: re.Match[str]) -> str:
-        rank = int(found[1])
-        return str(members[rank]) if rank < len(members) else found[0]
+    def name(rank: str) -> str:
+        return str(members[int(rank)]) if int(rank) < len(members) else f"rank {rank}"
 
-    return WHO.sub(member, subject) + colon + rest
+    def several(found: re.Match[str]) -> str:
+        ranks = [*found[1].split(", "), *([] if found[3] else [found[2]])]
+        more = f" and {found[2]} more" if found[3] else ""
+        return ", ".join(map(name, ranks)) + more
+
+    if members:
+        subject = ONE.sub(lambda found: name(found[1]), MANY.sub(several, subject))
+    return subject + colon + rest
 
 
 class TransportChannel(Channel):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from gear import _core
 from gear.distributed.calls import STORE_WAIT_S, Late
 from gear.distributed.channels.base import Channel
-from gear.distributed.channels.gloo import TorchChannel
+from gear.distributed.channels.gloo import GlooChannel
 from gear.distributed.member import Member
 from gear.distributed.same import named
 from gear.distributed.timeout import Limit
@@ -54,7 +54,7 @@ class FrameworkRanks(ABC):
         return [theirs for _, theirs in said]
 
     def tell_all(self, text: str, what: str, meeting: Limit) -> list[Any]:
-        """As `TorchChannel.tell_all`."""
+        """As `GlooChannel.tell_all`."""
         told = self.guarded(lambda: self._gather(text.encode(), meeting), meeting)
         return [json.loads(one) for one in told]
 
@@ -77,7 +77,7 @@ class FrameworkRanks(ABC):
 
     @contextlib.contextmanager
     def refusing(self) -> Iterator[None]:
-        """As `TorchChannel.refusing`; nobody serves the others here."""
+        """As `GlooChannel.refusing`; nobody serves the others here."""
         yield
 
     def look_for_the_connecting(self) -> None:
@@ -109,7 +109,7 @@ class FrameworkRanks(ABC):
             address = (socket.gethostname(), served[0].port)
         address = tuple(self.tell_all(json.dumps(address), "store", meeting)[0])
         opened = served[0] if served else self.guarded(lambda: store(*address), meeting)
-        ranks = TorchChannel(opened, self.rank, self.size, self.timeout_s, server=0)
+        ranks = GlooChannel(opened, self.rank, self.size, self.timeout_s, server=0)
         ranks.members = self.members
         return ranks.by_gloo(meeting)
 

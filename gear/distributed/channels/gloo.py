@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import queue
 import resource
@@ -16,86 +15,47 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from gear.distributed.calls import STORE_WAIT_S, Late, in_time, soon
 from gear.distributed.channels.base import Absence, Channel
-from gear.distributed.channels.messages import MessageChannel, Parts
-from gear.distributed.channels.roster import (
-    AGREE_S,
-    DEAF_S,
-    SILENT,
-    Roll,
-    said_by_all,
-    stay_until_all_heard,
-    stay_until_heard,
-    tell_failed,
-    told_failed,
-    wait_for_places,
-)
-from gear.distributed.meeting.store import part_of
-from gear.distributed.member import Member
-from gear.distributed.process_life import keep_for_ever, last
-from gear.distributed.same import named
-from gear.distributed.timeout import LOOK_S, SLICE_S, Limit
-from gear.distributed.waiting import Waiting
-from gear.errors import InvalidArgument, OutOfMemory, TransportError
-
-T = TypeVar("T")
+from gear.distributed.channels.messages import Parts
+from gear.distributed.channels.store_ranks import StoreRanks
+from gear.distributed.process_life import keep_for_ever
+from gear.distributed.timeout import SLICE_S, Limit
+from gear.errors import InvalidArgument, TransportError
 
 SPARE_FILES = 64  # for what a program opens beside
 MOMENT = timedelta(milliseconds=1)
 NO_TAG = (1 << 31) - 1  # of no message
-HEARD_S = 1.0  # for ranks that are in a call, to hear why another ends
 
 
 @dataclass
 class _Link:
     """What a channel and its duplicates have in common; the connections end with the last one."""
 
-    store: Any
     pg: Any = None
     tags: int = 0  # given out
-    next_look: float = 0.0
-    absent: set[int] = field(default_factory=set)  # for whom the group has failed
 
 
-class TorchChannel(MessageChannel):
-    """Bytes over a gloo process group, as one message from each rank to each.
-
-    It is made in two steps: `meet`, then `by_gloo`.
-
-    Args:
-        store: a torch.distributed store for these ranks alone, in which this one has its place.
-        server: the rank whose process serves the store; None: none of them.
-    """
+class GlooChannel(StoreRanks):
+    """Bytes over a gloo process group, as one message from each rank to each, once `by_gloo` has
+    connected them."""
 
     kind = "gloo"
 
     def __init__(
-        self,
-        store: Any,
-        rank: int,
-        size: int,
-        timeout_s: float,
-        *,
-        server: int | None,
+        self, store: Any, rank: int, size: int, timeout_s: float, *, server: int | None
     ) -> None:
-        super().__init__(rank, size, timeout_s)
-        self._link = _Link(store)
-        self._server = server
+        super().__init__(store, rank, size, timeout_s, server=server)
+        self._link = _Link()
         self._tag = 0
-        self.roll: Callable[[float], set[int]] | None = Roll(store, rank, size, server)
-        # Of two runs at one address who comes too late tells the store. One rank looks for all.
-        self.told: Callable[[], str] | None = partial(_told_at, store) if rank == 0 else None
-        self._heard = 0  # answers that the ranks have taken, once all are as far as this one
 
     def _start(self) -> None:
         super()._start()
@@ -193,66 +153,6 @@ class TorchChannel(MessageChannel):
         ended = self.ended(closed)
         return closed - (self._on_this_node() - ended) if ended else closed
 
-    def agreed(self, absence: Absence) -> Absence:
-        return self._agree(absence) or absence
-
-    def _agree(self, absence: Absence) -> Absence | None:
-        """`agreed`; None where the store does not answer. Where it is gone, the rank that served it
-        has ended first: otherwise it would have stayed until its words were heard."""
-        gone = None if self._server is None else Absence(ended=(self._server,))
-        if gone and self.ended(gone.ended):
-            return gone
-        mine = json.dumps({"absence": [absence.ended, absence.late, absence.timeout_s]})
-        # Where that rank is late, the store may well be silent.
-        wait_s = STORE_WAIT_S if self._server in absence.late else AGREE_S
-        store = self._link.store
-        until = time.monotonic() + wait_s
-        try:
-            found = in_time(until, lambda: store.compare_set("failed", "", mine), "")
-        except RuntimeError:
-            return gone
-        except Late:
-            return None
-        return self._told(found)
-
-    def _told(self, found: bytes) -> Absence:
-        """What a rank wrote into the store when the group failed; raises its words."""
-        told = json.loads(found)
-        if "text" in told:
-            self._give_up(told["text"])
-        ended, late, timeout_s = told["absence"]
-        self._link.absent = {*ended, *late}
-        return Absence(tuple(ended), tuple(late), timeout_s)
-
-    def _pass_on(self, text: str) -> None:
-        store = self._link.store
-        if store is None:
-            return
-        tell_failed(store, text, heard_by=self.rank)
-        # With the rank that serves the store go the words.
-        ranks = set(range(self.size)) if self._server == self.rank else {self.rank}
-        ranks -= self._link.absent
-        here = [self.members[rank] for rank in ranks & self._on_this_node()]
-        # Where this rank is the cause itself, all that who hears nothing lacks is why.
-        most_s = HEARD_S if self._family.by_itself else AGREE_S
-        last.append(partial(stay_until_heard, store, ranks, here, most_s))
-
-    def _look(self) -> None:
-        link, now = self._link, time.monotonic()
-        if now < link.next_look or link.store is None:
-            return
-        link.next_look = now + LOOK_S
-        found = self._said(SLICE_S * 3)
-        if found is None:
-            link.next_look = now + DEAF_S
-        elif found:
-            self._finish(self._told(found), Limit.of(self.timeout_s))
-
-    def _said(self, wait_s: float) -> bytes | None:
-        """What a rank wrote when the group failed; empty: nothing; None: the store is silent."""
-        store = self._link.store
-        return soon(lambda: store.get("failed") if store.check(["failed"]) else b"", wait_s)
-
     def duplicate(self) -> Channel:
         # Messages of another tag: the connections are the same.
         channel = self._twin()
@@ -260,82 +160,11 @@ class TorchChannel(MessageChannel):
         channel._tag = self._link.tags
         return channel
 
-    def answered(self, wait_s: float) -> set[int]:
-        return super().answered(wait_s) if self.roll is None else self.roll(wait_s)
-
     def close(self) -> None:
         super().close()
         if self._waiter is not None:
             self._waiter.close()
-        self._link = _Link(None)
-
-    # ---- connecting ----
-
-    def meet(self, meeting: Limit, waiting: Waiting) -> list[Any]:
-        """Returns what the ranks said of themselves, by rank, when all have come to the store.
-
-        Args:
-            meeting: how long the ranks have for coming.
-            waiting: the wait for them, around this.
-
-        Raises:
-            TransportError: a rank did not come in time.
-        """
-
-        def come() -> tuple[list[int], list[Any]]:
-            absent = wait_for_places(self._link.store, self.size, meeting.end, waiting.tell)
-            return absent, [] if absent else self._said_by_all(self._link.store, meeting)
-
-        absent, said = self.guarded(come, meeting)
-        if absent:
-            raise TransportError(
-                f"[transport] {named(absent)} did not start within {meeting.seconds:g} s: look at "
-                "the launcher's output, or raise timeout_s (GEAR_TIMEOUT_S)"
-            )
-        self.members = tuple(Member.from_json(one["member"]) for one in said)
-        return said
-
-    def tell_all(self, text: str, what: str, meeting: Limit) -> list[Any]:
-        """What all ranks told in this, by rank: values that JSON can carry, one store a question.
-
-        what: tells several of these apart.
-        """
-        store = part_of(self._link.store, what)
-
-        def tell() -> list[Any]:
-            deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S)
-            in_time(deadline, lambda: store.set(f"rank {self.rank}", text), SILENT)
-            absent = wait_for_places(
-                store,
-                self.size,
-                deadline,
-                lambda _: self.look_for_the_connecting(),
-                self._link.store,
-            )
-            if absent:
-                late = Absence(late=tuple(absent), timeout_s=meeting.seconds)
-                self._finish(self.agreed(late), meeting)
-            return self._said_by_all(store, meeting)
-
-        return self.guarded(tell, meeting)
-
-    def _said_by_all(self, store: Any, meeting: Limit) -> list[Any]:
-        deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S)
-        said = in_time(deadline, lambda: said_by_all(store), SILENT)
-        self._heard += self.size
-        in_time(deadline, lambda: self._link.store.add("heard", 1), SILENT)
-        return said
-
-    @contextlib.contextmanager
-    def refusing(self) -> Iterator[None]:
-        """Around what all ranks refuse alike by what all have said: the process that serves the
-        store stays until they have heard it."""
-        try:
-            yield
-        except (InvalidArgument, OutOfMemory):
-            if self._server == self.rank:
-                last.append(partial(stay_until_all_heard, self._link.store, self._heard))
-            raise
+        self._link = _Link()
 
     def by_gloo(self, meeting: Limit) -> Channel:
         """Connects each rank with each, which takes a file a rank.
@@ -356,27 +185,11 @@ class TorchChannel(MessageChannel):
         self._link.pg = self.guarded(lambda: self._connected(meeting), meeting)
         return self
 
-    def guarded(self, step: Callable[[], T], meeting: Limit) -> T:
-        """What `step` returns; what it raises ends the group, with what may be the cause."""
-        try:
-            return step()
-        except (RuntimeError, ValueError, Late) as error:
-            if isinstance(error, TransportError):
-                self._give_up(str(error))
-            if self._server not in (None, self.rank) and self._said(STORE_WAIT_S) is None:
-                self._finish(Absence(ended=(self._server,)), meeting)
-            reason = next(iter(str(error).splitlines()), "")
-            raise TransportError(
-                f"[transport] rank {self.rank} could not connect to the other {self.size - 1} "
-                f"ranks: {reason}; look at their output, or name the network interface in "
-                "GLOO_SOCKET_IFNAME"
-            ) from error
-
     def _connected(self, meeting: Limit) -> Any:
         """gloo's connections; made in a thread, so that the wait for ranks that went may end."""
         from torch.distributed import ProcessGroupGloo
 
-        store, left = self._link.store, max(meeting.left(), STORE_WAIT_S)
+        store, left = self._store, max(meeting.left(), STORE_WAIT_S)
 
         def connect() -> Any:
             # While gloo waits for a key, nothing else gets through its connection to the store.
@@ -401,19 +214,6 @@ class TorchChannel(MessageChannel):
                 late = Absence(late=tuple(sorted(silent)), timeout_s=meeting.seconds)
                 self._finish(self.agreed(late), meeting)
             raise
-
-    def look_for_the_connecting(self) -> None:
-        """At those that connect, every LOOK_S: the group's first calls do not begin without all."""
-        due = time.monotonic() >= self._link.next_look
-        self._raise_if_failed()
-        self._look()
-        if not due:
-            return
-        ended = self.ended(range(self.size))
-        if ended:
-            self._finish(self.agreed(Absence(ended=tuple(sorted(ended)))), Limit.of(self.timeout_s))
-        if soon(lambda: self._link.store.check(["roll call"])):
-            raise Late("another rank could not connect to all")
 
     def _new_waiter(self) -> _Waiter:
         waiter = _Waiter()
@@ -520,10 +320,6 @@ def _allow_files(size: int) -> None:
             "libfabric on every node, which connects a rank with few others"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-def _told_at(store: Any) -> str:
-    return soon(lambda: told_failed(store), SLICE_S * 3) or ""
 
 
 def _timed_out(error: str) -> bool:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from gear import _core
 from gear.distributed.channels.base import Channel
@@ -19,7 +18,6 @@ from gear.distributed.channels.first_exchange import (
     told,
     try_out,
 )
-from gear.distributed.channels.loopback import ThreadChannel
 from gear.distributed.channels.mpi import is_of_the_core
 from gear.distributed.places import Places
 from gear.distributed.together import together
@@ -68,7 +66,7 @@ def choose_transport(channel: Channel, places: Places, launcher: str, wanted: st
         InvalidArgument: `wanted` cannot be had for these ranks.
         TransportError: a rank has ended meanwhile, or none of the kinds carries messages.
     """
-    if isinstance(channel, ThreadChannel):
+    if channel.kind == "loopback":
         return Choice("loopback", "loopback", "the ranks are threads of one process")
     if places.size == 1:
         return Choice("loopback", "loopback", "there is one rank")
@@ -216,15 +214,10 @@ def _open_messages(channel: Channel, kind: str) -> _core.Transport:
     """A new transport of a kind that carries messages. Collective."""
     rank, size, timeout_s = channel.rank, channel.size, channel.timeout_s
     transport: _core.Transport
-    if kind == "loopback":
-
-        def make() -> list[Any]:
-            return list(_core.loopback_transports(size, timeout_s, channel.failures))
-
-        if isinstance(channel, ThreadChannel):
-            transport = channel.part("transport", make)
-        else:
-            transport = make()[0]
+    if kind == "loopback" and size == 1:
+        (transport,) = _core.loopback_transports(1, timeout_s, [channel.failure])
+    elif kind in ("loopback", "libfabric") and isinstance(channel, TransportChannel):
+        transport = channel.transport()
     elif kind == "shared_memory":
         name = channel.exchange(_core.made_up_name())[0]
 
@@ -238,8 +231,6 @@ def _open_messages(channel: Channel, kind: str) -> _core.Transport:
         )
     elif kind == "mpi":
         transport = _mpi(channel, timeout_s, channel.failure)
-    elif kind == "libfabric" and isinstance(channel, TransportChannel):
-        transport = channel.transport()
     else:
         transport = _core.group_transport(channel.duplicate(), rank, size, timeout_s)
     return transport

@@ -12,7 +12,7 @@ from typing import Any
 from gear.distributed.calls import STORE_WAIT_S, Late, in_time
 from gear.distributed.channels.base import Alone, Channel
 from gear.distributed.channels.connect import connect
-from gear.distributed.channels.gloo import TorchChannel
+from gear.distributed.channels.gloo import GlooChannel
 from gear.distributed.channels.roster import SILENT, said_by_all, wait_for_places
 from gear.distributed.meeting.launch import Launch, is_in_shell, launcher_name
 from gear.distributed.meeting.meeting import Meeting, given_to_all
@@ -77,7 +77,7 @@ def _connected(
 ) -> Channel:
     """The channel of the ranks that come to the store."""
     at = (place.store, place.rank, place.size)
-    ranks = TorchChannel(*at, given["timeout_s"], server=place.server)
+    ranks = GlooChannel(*at, given["timeout_s"], server=place.server)
     with ranks.doing("Group"):
         said = ranks.meet(meeting, waiting)
         with ranks.refusing():
