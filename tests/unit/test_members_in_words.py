@@ -15,13 +15,13 @@ LOOK = "look for the cause there, or raise timeout_s (GEAR_TIMEOUT_S)"
     ("said", "read"),
     [
         (
-            "[transport] rank 2 did not take part in allgather within 4 s: see what it does, or set "
-            "a longer time-out",
+            "[transport] rank 2 did not take part in allgather within 4 s: see what it does, or "
+            "set a longer time-out",
             f"[transport] rank 2 (pid 102 on host2) did not take part within 4 s: {LOOK}",
         ),
         (
-            "[transport] ranks 1 and 3 did not take part in exchange within 0.5 s: see what they do, "
-            "or set a longer time-out",
+            "[transport] ranks 1 and 3 did not take part in exchange within 0.5 s: see what they "
+            "do, or set a longer time-out",
             "[transport] rank 1 (pid 101 on host1), rank 3 (pid 103 on host3) did not take part "
             f"within 0.5 s: {LOOK}",
         ),
