@@ -1,5 +1,10 @@
 #include "transport/transport.h"
 
+#include <algorithm>
+#include <cstring>
+
+#include "transport/by_node/roll_call.h"
+#include "transport/collective.h"
 #include "transport/one_sided/remote_memory.h"
 
 namespace gear::transport {
@@ -7,5 +12,35 @@ namespace gear::transport {
 void Transport::look() {}
 
 std::unique_ptr<RemoteMemory> Transport::expose(Bytes) { return nullptr; }
+
+void Transport::allgather_among(std::span<const uint32_t> ranks, ConstBytes mine, Bytes all) {
+  // Those that are not among them do not know how long the others' bytes are.
+  const bool takes_part = std::ranges::binary_search(ranks, rank());
+  std::vector<ConstBytes> to(size());
+  std::vector<uint64_t> sizes(size());
+  if (takes_part) {
+    check_allgather(static_cast<uint32_t>(ranks.size()), mine, all);
+    for (const uint32_t r : ranks) {
+      to[r] = mine;
+      sizes[r] = mine.size();
+    }
+  }
+  const std::span<const ConstBytes> came = exchange(to, sizes);
+  for (size_t i = 0; takes_part && !mine.empty() && i < ranks.size(); ++i) {
+    std::memcpy(all.data() + i * mine.size(), came[ranks[i]].data(), mine.size());
+  }
+}
+
+void Transport::broadcast(uint32_t from, Bytes bytes) {
+  std::vector<std::byte> all(size() * bytes.size());
+  allgather(bytes, all);
+  if (!bytes.empty()) {
+    std::memcpy(bytes.data(), all.data() + from * bytes.size(), bytes.size());
+  }
+}
+
+std::vector<uint32_t> Transport::awaited() { return {}; }
+
+std::unique_ptr<RollCall> Transport::roll_call() { return nullptr; }
 
 }  // namespace gear::transport

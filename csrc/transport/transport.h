@@ -13,6 +13,7 @@ using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
 
 class RemoteMemory;
+class RollCall;
 
 /// Moves bytes of host memory between the ranks of a group.
 ///
@@ -27,7 +28,7 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  /// "loopback", "shared_memory", "mpi", "group", "verbs", "fabric".
+  /// "loopback", "shared_memory", "libfabric", "by_node", "mpi", "group", "verbs", "fabric".
   virtual std::string_view name() const noexcept = 0;
   virtual uint32_t rank() const noexcept = 0;
   virtual uint32_t size() const noexcept = 0;
@@ -63,6 +64,18 @@ class Transport {
   /// Lets the other ranks read `memory` of this one, which stays the caller's and outlives what is
   /// returned. Collective; null on all ranks where the transport has no reads without a partner.
   virtual std::unique_ptr<RemoteMemory> expose(Bytes memory);
+
+  // What a transport that is made of others (by_node/) asks of them.
+
+  /// An allgather of `ranks` alone, which ascend: `all` receives their bytes. Collective over all
+  /// ranks, like every call; the others give and get nothing, and wait for nobody.
+  virtual void allgather_among(std::span<const uint32_t> ranks, ConstBytes mine, Bytes all);
+  /// All ranks receive what `bytes` are on rank `from`; as many on every rank.
+  virtual void broadcast(uint32_t from, Bytes bytes);
+  /// Whom the call waits for that this thread is in, as far as the transport can tell.
+  virtual std::vector<uint32_t> awaited();
+  /// Null: the transport has none. Not collective.
+  virtual std::unique_ptr<RollCall> roll_call();
 
  protected:
   Transport() = default;

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <utility>
 
 namespace gear::base {
 
@@ -30,6 +32,27 @@ class StopsWaits {
   static inline thread_local const std::atomic<bool>* current = nullptr;
 };
 
+/// While it lives, the waits of its thread call `look` every kInterruptEvery: it waits for nobody,
+/// and what it throws ends the wait. `look` is the caller's and outlives it. The last one counts.
+class LooksInWaits {
+ public:
+  explicit LooksInWaits(const std::function<void()>& look)
+      : before_(std::exchange(current, &look)) {}
+  ~LooksInWaits() { current = before_; }
+  LooksInWaits(const LooksInWaits&) = delete;
+  LooksInWaits& operator=(const LooksInWaits&) = delete;
+
+  static void now() {
+    if (current != nullptr) {
+      (*current)();
+    }
+  }
+
+ private:
+  static inline thread_local const std::function<void()>* current = nullptr;
+  const std::function<void()>* before_;
+};
+
 /// For a thread that waits for nothing but works long. Costs nothing.
 inline void check_stopped() {
   if (StopsWaits::now()) {
@@ -37,9 +60,11 @@ inline void check_stopped() {
   }
 }
 
-/// Asks the host program, behind check_stopped(). Without a lock that the host's code may want.
+/// Asks the host program, behind check_stopped() and the thread's LooksInWaits. Without a lock that
+/// the host's code may want.
 inline void check_interrupt() {
   check_stopped();
+  LooksInWaits::now();
   if (const auto check = interrupt_check.load(std::memory_order_acquire)) {
     check();
   }

@@ -40,7 +40,12 @@ void check_size(uint32_t size) {
   }
 }
 
-std::shared_ptr<memory::Region> attach(std::string_view name, double timeout_s,
+void check_known_as(std::span<const uint32_t> known_as, uint32_t size) {
+  check_size(size);
+  GEAR_CHECK(known_as.empty() || known_as.size() == size);
+}
+
+std::shared_ptr<memory::Region> attach(std::string_view name, uint32_t first, double timeout_s,
                                        const Failure& failure) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
   for (;;) {
@@ -49,7 +54,7 @@ std::shared_ptr<memory::Region> attach(std::string_view name, double timeout_s,
     } catch (const base::InvalidArgument& error) {
       if (std::chrono::steady_clock::now() >= deadline) {
         throw base::TransportError(
-            base::cat(late_text(std::array<uint32_t, 1>{0}, call_name(Call::kStart), timeout_s),
+            base::cat(late_text(std::array<uint32_t, 1>{first}, call_name(Call::kStart), timeout_s),
                       " (", error.what(), ")"));
       }
     }
@@ -62,8 +67,8 @@ std::shared_ptr<memory::Region> attach(std::string_view name, double timeout_s,
 class SharedMemory final : public Transport {
  public:
   SharedMemory(std::shared_ptr<memory::Region> region, uint32_t rank, uint32_t size,
-               double timeout_s, std::shared_ptr<Failure> failure)
-      : rounds_(std::move(region), rank, size, timeout_s, std::move(failure)),
+               double timeout_s, std::shared_ptr<Failure> failure, std::vector<uint32_t> known_as)
+      : rounds_(std::move(region), rank, size, timeout_s, std::move(failure), std::move(known_as)),
         inbox_(size),
         sent_(size) {}
 
@@ -82,8 +87,11 @@ class SharedMemory final : public Transport {
   std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
                                        std::span<const uint64_t> sizes) override;
   std::unique_ptr<Transport> duplicate() override;
+  void broadcast(uint32_t from, Bytes bytes) override;
+  std::vector<uint32_t> awaited() override { return rounds_.awaited(); }
 
  private:
+  uint32_t known(uint32_t r) const { return rounds_.known(r); }
   void gather(Call call, ConstBytes mine, Bytes all);
   void pack(std::span<const ConstBytes> to, std::span<const uint64_t> sizes);
   bool unpack(uint32_t r, std::span<const ConstBytes> to, std::span<const uint64_t> sizes);
@@ -97,7 +105,7 @@ class SharedMemory final : public Transport {
 Outbox& SharedMemory::await(uint32_t r, Call call) {
   Outbox& outbox = rounds_.await(r);
   if (outbox.call != call) {
-    rounds_.fail(other_call_text(r, call_name(outbox.call), rank(), call_name(call)));
+    rounds_.fail(other_call_text(known(r), call_name(outbox.call), known(rank()), call_name(call)));
   }
   return outbox;
 }
@@ -115,12 +123,37 @@ void SharedMemory::gather(Call call, ConstBytes mine, Bytes all) {
       const uint32_t r = (rank() + i) % size();
       Outbox& theirs = await(r, call);
       if (theirs.total != mine.size()) {
-        rounds_.fail(other_size_text(r, theirs.total, rank(), mine.size(), call_name(call)));
+        rounds_.fail(
+            other_size_text(known(r), theirs.total, known(rank()), mine.size(), call_name(call)));
       }
       copy_bytes(all.data() + r * mine.size() + done, rounds_.layout().data(theirs), bytes);
     }
     done += bytes;
   } while (done < mine.size());
+}
+
+void SharedMemory::broadcast(uint32_t from, Bytes bytes) {
+  uint64_t done = 0;
+  do {
+    const uint64_t now = std::min(bytes.size() - done, kOutboxDataBytes);
+    Outbox& own = rounds_.begin(Call::kBroadcast);
+    own.total = bytes.size();
+    if (rank() == from) {
+      copy_bytes(rounds_.layout().data(own), bytes.data() + done, now);
+    }
+    rounds_.publish();
+    for (uint32_t r = 0; r < size(); ++r) {  // all of them, so that their outboxes may be filled on
+      Outbox& theirs = await(r, Call::kBroadcast);
+      if (theirs.total != bytes.size()) {
+        rounds_.fail(other_size_text(known(r), theirs.total, known(rank()), bytes.size(),
+                                     call_name(Call::kBroadcast)));
+      }
+      if (r == from && r != rank()) {
+        copy_bytes(bytes.data() + done, rounds_.layout().data(theirs), now);
+      }
+    }
+    done += now;
+  } while (done < bytes.size());
 }
 
 std::span<const ConstBytes> SharedMemory::exchange(std::span<const ConstBytes> to,
@@ -177,33 +210,36 @@ bool SharedMemory::unpack(uint32_t r, std::span<const ConstBytes> to,
   }
   const Entry entry = rounds_.layout().entries(theirs)[rank()];  // read once: it is another's
   if (!is_expected(sizes, r, entry.total)) {
-    rounds_.fail(other_size_text(r, entry.total, rank(), sizes[r], "exchange"));
+    rounds_.fail(other_size_text(known(r), entry.total, known(rank()), sizes[r], "exchange"));
   }
   if (entry.expected != kUnknown && entry.expected != to[r].size()) {
-    rounds_.fail(other_size_text(rank(), to[r].size(), r, entry.expected, "exchange"));
+    rounds_.fail(
+        other_size_text(known(rank()), to[r].size(), known(r), entry.expected, "exchange"));
   }
   // By the word of another process, which may be of another build.
   const uint64_t left = entry.total - std::min(entry.total, inbox_.bytes_of(r));
   if (entry.bytes > left || entry.bytes > kOutboxDataBytes ||
       entry.offset > kOutboxDataBytes - entry.bytes) {
-    rounds_.fail(base::cat("[transport] rank ", r, " sends rank ", rank(), " ", entry.bytes,
-                           " bytes from place ", entry.offset, " of its outbox of ",
-                           kOutboxDataBytes, ", and rank ", rank(), " expects ", left,
+    rounds_.fail(base::cat("[transport] rank ", known(r), " sends rank ", known(rank()), " ",
+                           entry.bytes, " bytes from place ", entry.offset, " of its outbox of ",
+                           kOutboxDataBytes, ", and rank ", known(rank()), " expects ", left,
                            ": ranks of one group must run the same build"));
   }
   inbox_.add(r, rounds_.layout().data(theirs) + entry.offset, entry.bytes);
   if (theirs.more == 0 && inbox_.bytes_of(r) != entry.total) {
-    rounds_.fail(other_size_text(r, inbox_.bytes_of(r), rank(), entry.total, "exchange"));
+    rounds_.fail(
+        other_size_text(known(r), inbox_.bytes_of(r), known(rank()), entry.total, "exchange"));
   }
   return theirs.more != 0;
 }
 
 // The name is not needed once all are there, nor if they do not come.
 std::unique_ptr<Transport> join(const std::shared_ptr<memory::Region>& region, uint32_t rank,
-                                uint32_t size, double timeout_s, std::shared_ptr<Failure> failure) {
+                                uint32_t size, double timeout_s, std::shared_ptr<Failure> failure,
+                                std::vector<uint32_t> known_as) {
   try {
-    auto transport =
-        std::make_unique<SharedMemory>(region, rank, size, timeout_s, std::move(failure));
+    auto transport = std::make_unique<SharedMemory>(region, rank, size, timeout_s,
+                                                    std::move(failure), std::move(known_as));
     region->hide_name();
     return transport;
   } catch (...) {
@@ -230,13 +266,14 @@ std::unique_ptr<Transport> SharedMemory::duplicate() {
   gather(Call::kDuplicate, std::as_bytes(std::span(name)), names);
   std::memcpy(name.data(), names.data(), name.size());
   if (name[0] == '\0') {
-    throw base::OutOfMemory(rank() == 0 ? why
-                                        : "[transport] rank 0 found no memory for a duplicate");
+    throw base::OutOfMemory(
+        rank() == 0 ? why
+                    : base::cat("[transport] rank ", known(0), " found no memory for a duplicate"));
   }
   if (rank() != 0) {
-    region = attach(name.data(), timeout_s(), *rounds_.failure());
+    region = attach(name.data(), known(0), timeout_s(), *rounds_.failure());
   }
-  return join(region, rank(), size(), timeout_s(), rounds_.failure());
+  return join(region, rank(), size(), timeout_s(), rounds_.failure(), rounds_.known_as());
 }
 
 }  // namespace
@@ -250,21 +287,24 @@ std::shared_ptr<memory::Region> make_shared_memory_region(std::string_view name,
 
 std::unique_ptr<Transport> make_shared_memory(std::shared_ptr<memory::Region> region, uint32_t rank,
                                               uint32_t size, double timeout_s,
-                                              std::shared_ptr<Failure> failure) {
+                                              std::shared_ptr<Failure> failure,
+                                              std::vector<uint32_t> known_as) {
   check_membership(rank, size, timeout_s);
-  check_size(size);
+  check_known_as(known_as, size);
   return std::make_unique<SharedMemory>(std::move(region), rank, size, timeout_s,
-                                        or_own(std::move(failure)));
+                                        or_own(std::move(failure)), std::move(known_as));
 }
 
 std::unique_ptr<Transport> make_shared_memory(std::string_view name, uint32_t rank, uint32_t size,
-                                              double timeout_s, std::shared_ptr<Failure> failure) {
+                                              double timeout_s, std::shared_ptr<Failure> failure,
+                                              std::vector<uint32_t> known_as) {
   check_membership(rank, size, timeout_s);
-  check_size(size);
+  check_known_as(known_as, size);
   failure = or_own(std::move(failure));
-  const auto region =
-      rank == 0 ? make_shared_memory_region(name, size) : attach(name, timeout_s, *failure);
-  return join(region, rank, size, timeout_s, std::move(failure));
+  const auto region = rank == 0
+                          ? make_shared_memory_region(name, size)
+                          : attach(name, known_as.empty() ? 0 : known_as[0], timeout_s, *failure);
+  return join(region, rank, size, timeout_s, std::move(failure), std::move(known_as));
 }
 
 }  // namespace gear::transport

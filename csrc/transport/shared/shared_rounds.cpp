@@ -38,7 +38,8 @@ std::array<uint64_t, 16> own_cpus() {
 }  // namespace
 
 SharedRounds::SharedRounds(std::shared_ptr<memory::Region> region, uint32_t rank, uint32_t size,
-                           double timeout_s, std::shared_ptr<Failure> failure)
+                           double timeout_s, std::shared_ptr<Failure> failure,
+                           std::vector<uint32_t> known_as)
     : region_(std::move(region)),
       layout_(size),
       rank_(rank),
@@ -46,6 +47,7 @@ SharedRounds::SharedRounds(std::shared_ptr<memory::Region> region, uint32_t rank
       timeout_s_(timeout_s),
       pid_(::getpid()),
       failure_(std::move(failure)),
+      known_as_(std::move(known_as)),
       hearing_(failure_, *this) {
   join();
   begin(Call::kStart);
@@ -65,22 +67,22 @@ void SharedRounds::join() {
   while (lobby().ready.load(std::memory_order_acquire) == 0) {
     if (Clock::now() >= deadline) {
       throw base::TransportError(
-          late_text(std::array<uint32_t, 1>{0}, call_name(Call::kStart), timeout_s_));
+          late_text(std::array<uint32_t, 1>{known(0)}, call_name(Call::kStart), timeout_s_));
     }
     failure_->check();
     check_interrupt();
     std::this_thread::sleep_for(kLobbyPoll);
   }
   if (lobby().size != size_ || region_->bytes() < layout_.bytes()) {
-    throw base::InvalidArgument(base::cat("[transport] rank ", rank_, " joins a group of ", size_,
-                                          " ranks, rank 0 opened it for ", lobby().size,
+    throw base::InvalidArgument(base::cat("[transport] rank ", known(rank_), " joins a group of ",
+                                          size_, " ranks, rank 0 opened it for ", lobby().size,
                                           ": give all ranks the same size"));
   }
   Member& own = member(rank_);
   auto state = static_cast<uint32_t>(MemberState::kAbsent);
   if (!own.state.compare_exchange_strong(state, static_cast<uint32_t>(MemberState::kTaken))) {
     throw base::InvalidArgument(
-        base::cat("[transport] two processes join as rank ", rank_, " of ", size_,
+        base::cat("[transport] two processes join as rank ", known(rank_), " of ", size_,
                   ": give each a rank of its own, and each group a name of its own"));
   }
   own.process = memory::this_process();
@@ -136,18 +138,24 @@ Outbox& SharedRounds::await(uint32_t rank) {
       next_look = now + base::kInterruptEvery;
     }
     if (now >= *deadline_) {
-      std::vector<uint32_t> missing;
-      for (uint32_t r = 0; r < size_; ++r) {
-        if (!has_published(member(r), round_)) {
-          missing.push_back(r);
-        }
-      }
+      std::vector<uint32_t> missing = awaited();
       if (!missing.empty()) {
+        std::ranges::transform(missing, missing.begin(), [&](uint32_t r) { return known(r); });
         fail(late_text(missing, call_name(call_), timeout_s_));
       }
     }
   }
   return outbox;
+}
+
+std::vector<uint32_t> SharedRounds::awaited() const {
+  std::vector<uint32_t> ranks;
+  for (uint32_t r = 0; r < size_; ++r) {
+    if (!has_published(member(r), round_)) {
+      ranks.push_back(r);
+    }
+  }
+  return ranks;
 }
 
 void SharedRounds::throw_if_failed() const {
@@ -163,7 +171,7 @@ void SharedRounds::check_interrupt() const {
   try {
     base::check_interrupt();
   } catch (...) {
-    failure_->tell_interrupted(rank_, call_name(call_));
+    failure_->tell_interrupted(known(rank_), call_name(call_));
     throw;
   }
 }
@@ -205,8 +213,8 @@ void SharedRounds::look_at(uint32_t rank, uint32_t awaited) {
   if ((!left && !ended) || has_published(member(awaited), round_)) {
     return;
   }
-  const std::string who = base::cat("rank ", rank, " (pid ", other.process.pid, ")");
-  fail(left ? left_text(who, call_name(call_)) : ended_text(who, rank_, call_name(call_)));
+  const std::string who = base::cat("rank ", known(rank), " (pid ", other.process.pid, ")");
+  fail(left ? left_text(who, call_name(call_)) : ended_text(who, known(rank_), call_name(call_)));
 }
 
 bool SharedRounds::find_crowded() const {

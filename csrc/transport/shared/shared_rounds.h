@@ -20,8 +20,10 @@ class SharedRounds final : private Failure::Listener {
  public:
   /// Takes the place of `rank` and waits until all have; rank 0 opens the lobby. Throws
   /// InvalidArgument if the place is taken or the region is for another number of ranks.
+  /// `known_as`: what words of errors call the ranks; empty: by their numbers here.
   SharedRounds(std::shared_ptr<memory::Region> region, uint32_t rank, uint32_t size,
-               double timeout_s, std::shared_ptr<Failure> failure);
+               double timeout_s, std::shared_ptr<Failure> failure,
+               std::vector<uint32_t> known_as = {});
   /// Leaves: others that wait for this rank throw. A forked child leaves nothing.
   ~SharedRounds();
   SharedRounds(const SharedRounds&) = delete;
@@ -33,6 +35,10 @@ class SharedRounds final : private Failure::Listener {
   void set_timeout_s(double timeout_s);
   const SharedLayout& layout() const noexcept { return layout_; }
   const std::shared_ptr<Failure>& failure() const noexcept { return failure_; }
+  const std::vector<uint32_t>& known_as() const noexcept { return known_as_; }
+  uint32_t known(uint32_t rank) const noexcept {
+    return known_as_.empty() ? rank : known_as_[rank];
+  }
 
   /// The outbox to fill for the next round, which is one of `call`. Throws TransportError if the
   /// transport has failed.
@@ -42,6 +48,8 @@ class SharedRounds final : private Failure::Listener {
   /// That of `rank` in this round. Waits for it, until the time is up, the rank's group has failed
   /// or the host program is interrupted (base::check_interrupt).
   Outbox& await(uint32_t rank);
+  /// Ranks that have not published this round.
+  std::vector<uint32_t> awaited() const;
 
   /// Throws TransportError if the transport has failed. Any thread.
   void throw_if_failed() const;
@@ -73,6 +81,7 @@ class SharedRounds final : private Failure::Listener {
   bool crowded_ = false;                       ///< fewer CPUs than ranks
   uint32_t looked_at_ = 0;
   std::shared_ptr<Failure> failure_;
+  std::vector<uint32_t> known_as_;
   Failure::Hearing hearing_;
 };
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
 #include "transport/collective.h"
+#include "transport/fabric/messages/mail_roll_call.h"
 
 namespace gear::transport::fabric {
 namespace {
@@ -62,6 +64,8 @@ FabricMessages::FabricMessages(std::shared_ptr<Mail> mail, uint64_t channel, uin
       size_(size),
       timeout_s_(timeout_s) {
   check_membership(rank, size, timeout_s);
+  ranks_.resize(size);
+  std::iota(ranks_.begin(), ranks_.end(), 0U);
   {
     const std::lock_guard guard(mail_->mutex());
     channel_ = &mail_->channel(channel);
@@ -164,32 +168,46 @@ void FabricMessages::end() {
 
 void FabricMessages::allgather(ConstBytes mine, Bytes all) {
   check_allgather(size_, mine, all);
-  run(FrameKind::kAllgather, [&] { disseminate(mine, all); });
+  run(FrameKind::kAllgather, [&] { disseminate(everyone(), mine, all); });
+}
+
+void FabricMessages::allgather_among(std::span<const uint32_t> ranks, ConstBytes mine, Bytes all) {
+  const auto own = std::ranges::lower_bound(ranks, rank_);
+  const bool takes_part = own != ranks.end() && *own == rank_;
+  if (takes_part) {
+    check_allgather(static_cast<uint32_t>(ranks.size()), mine, all);
+  }
+  run(FrameKind::kAllgather, [&] {
+    if (takes_part) {
+      disseminate({ranks, static_cast<uint32_t>(own - ranks.begin())}, mine, all);
+    }
+  });
 }
 
 // room: block j is of rank - j. Those below d are there after the rounds of distances below d.
-void FabricMessages::disseminate(ConstBytes mine, Bytes all) {
+void FabricMessages::disseminate(const Circle& circle, ConstBytes mine, Bytes all) {
   const uint64_t bytes = mine.size();
+  const uint32_t size = circle.size();
   if (bytes == 0) {
     return;
   }
-  std::vector<std::byte> room(size_ * bytes);
+  std::vector<std::byte> room(size * bytes);
   std::memcpy(room.data(), mine.data(), bytes);
   uint32_t round = 0;
-  for (uint32_t distance = 1; distance < size_; distance *= 2, ++round) {
-    const uint64_t count = std::min(distance, size_ - distance) * bytes;
-    const uint32_t source = (rank_ + size_ - distance) % size_;
-    send((rank_ + distance) % size_, round, ConstBytes(room).first(count));
-    const Message message = receive(source, round);
+  for (uint32_t distance = 1; distance < size; distance *= 2, ++round) {
+    const uint64_t count = std::min(distance, size - distance) * bytes;
+    send(circle.ahead(distance), round, ConstBytes(room).first(count));
+    const Message message = receive(circle, round);
     if (message.total != count) {
-      throw base::TransportError(other_size_text(source, message.total / (count / bytes), rank_,
-                                                 bytes, frame_name(channel_->kind)));
+      throw base::TransportError(other_size_text(circle.behind(distance),
+                                                 message.total / (count / bytes), rank_, bytes,
+                                                 frame_name(channel_->kind)));
     }
     std::memcpy(room.data() + distance * bytes, message.room.get(), count);
   }
-  for (uint32_t block = 0; block < size_; ++block) {
-    std::memcpy(all.data() + ((rank_ + size_ - block) % size_) * bytes, room.data() + block * bytes,
-                bytes);
+  for (uint32_t block = 0; block < size; ++block) {
+    std::memcpy(all.data() + ((circle.place + size - block) % size) * bytes,
+                room.data() + block * bytes, bytes);
   }
   wait([&] { return true; }, [] { return std::vector<uint32_t>(); });  // room is sent
 }
@@ -271,11 +289,10 @@ std::vector<uint64_t> FabricMessages::exchange_words(std::vector<uint64_t> words
         going.push_back(blocks[j]);
       }
     }
-    const uint32_t source = (rank_ + size_ - distance) % size_;
-    send((rank_ + distance) % size_, round, std::as_bytes(std::span(going)));
-    const Message message = receive(source, round);
+    send(everyone().ahead(distance), round, std::as_bytes(std::span(going)));
+    const Message message = receive(everyone(), round);
     if (message.total != going.size() * sizeof(uint64_t)) {
-      throw base::TransportError(other_size_text(source, message.total, rank_,
+      throw base::TransportError(other_size_text(everyone().behind(distance), message.total, rank_,
                                                  going.size() * sizeof(uint64_t),
                                                  frame_name(channel_->kind)));
     }
@@ -297,9 +314,18 @@ std::vector<uint64_t> FabricMessages::exchange_words(std::vector<uint64_t> words
 std::unique_ptr<Transport> FabricMessages::duplicate() {
   const std::byte here{};
   std::vector<std::byte> all(size_);
-  run(FrameKind::kDuplicate, [&] { disseminate({&here, 1}, all); });
+  run(FrameKind::kDuplicate, [&] { disseminate(everyone(), {&here, 1}, all); });
   return std::unique_ptr<Transport>(new FabricMessages(
       mail_, channel_of(channel_->id, num_duplicates_++), rank_, size_, timeout_s_, failure_));
+}
+
+std::vector<uint32_t> FabricMessages::awaited() {
+  const std::lock_guard guard(mail_->mutex());
+  return channel_->awaited;
+}
+
+std::unique_ptr<RollCall> FabricMessages::roll_call() {
+  return std::make_unique<MailRollCall>(mail_, channel_of(channel_->id, UINT64_MAX), rank_, size_);
 }
 
 void FabricMessages::send(uint32_t rank, uint32_t round, ConstBytes bytes) {
@@ -308,7 +334,8 @@ void FabricMessages::send(uint32_t rank, uint32_t round, ConstBytes bytes) {
   push();
 }
 
-Message FabricMessages::receive(uint32_t source, uint32_t round) {
+Message FabricMessages::receive(const Circle& circle, uint32_t round) {
+  const uint32_t source = circle.behind(uint32_t{1} << round);
   std::optional<Message> found;
   wait(
       [&] {
@@ -324,8 +351,8 @@ Message FabricMessages::receive(uint32_t source, uint32_t round) {
         if (!found) {
           awaited.push_back(source);
           // Those of the later rounds too, so that all that are missing are found.
-          for (uint32_t d = 1; size_ <= kFewRanks && d < size_; d *= 2) {
-            const uint32_t later = (rank_ + size_ - d) % size_;
+          for (uint32_t d = 1; circle.size() <= kFewRanks && d < circle.size(); d *= 2) {
+            const uint32_t later = circle.behind(d);
             if (d >= (uint64_t{1} << round) && later != source) {
               awaited.push_back(later);
             }

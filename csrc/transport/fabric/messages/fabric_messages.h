@@ -47,8 +47,20 @@ class FabricMessages final : public Transport, private Failure::Listener {
                                        std::span<const uint64_t> sizes) override;
   /// It shares the endpoint.
   std::unique_ptr<Transport> duplicate() override;
+  void allgather_among(std::span<const uint32_t> ranks, ConstBytes mine, Bytes all) override;
+  std::vector<uint32_t> awaited() override;
+  std::unique_ptr<RollCall> roll_call() override;
 
  private:
+  /// Ranks that hear from each other, round by round.
+  struct Circle {
+    std::span<const uint32_t> ranks;
+    uint32_t place;  ///< of this rank
+
+    uint32_t size() const { return static_cast<uint32_t>(ranks.size()); }
+    uint32_t ahead(uint32_t distance) const { return ranks[(place + distance) % size()]; }
+    uint32_t behind(uint32_t distance) const { return ranks[(place + size() - distance) % size()]; }
+  };
   struct Outgoing {
     uint32_t rank;
     uint32_t round;
@@ -68,13 +80,14 @@ class FabricMessages final : public Transport, private Failure::Listener {
   void begin(FrameKind kind);
   void end();
 
-  void disseminate(ConstBytes mine, Bytes all);
+  Circle everyone() const { return {ranks_, rank_}; }
+  void disseminate(const Circle& circle, ConstBytes mine, Bytes all);
   std::vector<uint64_t> told_sizes(std::span<const ConstBytes> to);
   std::vector<uint64_t> exchange_words(std::vector<uint64_t> words);
 
   void send(uint32_t rank, uint32_t round, ConstBytes bytes);
-  /// The message of `round` from `source`, which the others learn that this rank waits for.
-  Message receive(uint32_t source, uint32_t round);
+  /// The message of `round` from whom it comes, which the others learn that this rank waits for.
+  Message receive(const Circle& circle, uint32_t round);
   /// Until has_ended() says so, which is called under the mail's mutex and takes messages, and
   /// awaited() is empty. Throws TransportError.
   template <class HasEnded, class Awaited>
@@ -88,6 +101,7 @@ class FabricMessages final : public Transport, private Failure::Listener {
   std::shared_ptr<Failure> failure_;
   uint32_t rank_;
   uint32_t size_;
+  std::vector<uint32_t> ranks_;  ///< all of them
   double timeout_s_;
   Channel* channel_;
   uint64_t num_duplicates_ = 0;

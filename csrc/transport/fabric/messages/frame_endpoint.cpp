@@ -111,6 +111,8 @@ bool FrameEndpoint::send(uint32_t rank, const FrameHead& head, ConstBytes bytes)
   check_fabric(domain().library(), base::cat(domain().text(), ", fi_send to rank ", rank), code);
   free_.pop_back();
   ++under_way_[rank];
+  ++counts_.sent;
+  counts_.sent_bytes += sizeof head + bytes.size();
   return true;
 }
 
@@ -133,6 +135,8 @@ bool FrameEndpoint::progress(const Arrived& arrived) {
       continue;
     }
     FrameHead head{};
+    ++counts_.received;
+    counts_.received_bytes += entry.len;
     if (entry.len >= sizeof head && entry.len <= kFrameBytes) {
       std::memcpy(&head, slot.room, sizeof head);
       if (head.bytes == entry.len - sizeof head) {

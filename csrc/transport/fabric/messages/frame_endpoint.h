@@ -11,6 +11,14 @@
 
 namespace gear::transport::fabric {
 
+/// What has gone and come, heads of frames included.
+struct FrameCounts {
+  uint64_t sent = 0;
+  uint64_t sent_bytes = 0;
+  uint64_t received = 0;
+  uint64_t received_bytes = 0;
+};
+
 /// Where frames begin and arrive. A connectionless endpoint of libfabric: whatever it needs to
 /// reach a rank is made when the first frame goes there, and kept.
 ///
@@ -43,6 +51,7 @@ class FrameEndpoint {
   bool may_sleep() const { return endpoint_.may_sleep(); }
 
   const FabricDomain& domain() const { return *domain_; }
+  const FrameCounts& counts() const { return counts_; }
 
  private:
   struct Slot {
@@ -68,6 +77,7 @@ class FrameEndpoint {
   std::vector<fi_addr_t> numbers_;
   std::vector<uint32_t> under_way_;
   std::vector<fi_cq_msg_entry> entries_;
+  FrameCounts counts_;
 };
 
 }  // namespace gear::transport::fabric

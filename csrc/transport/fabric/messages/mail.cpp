@@ -219,12 +219,12 @@ void Mail::deliver(Channel& channel, const FrameHead& head, ConstBytes bytes) co
   if (channel.closed) {
     return;
   }
-  if (head.call < channel.call || (head.call == channel.call && !channel.in_call)) {
-    amiss(other_size_text(head.source, head.total, rank_, 0, frame_name(head.kind)));
+  if (head.call <= channel.call && head.kind != channel.kind) {
+    amiss(other_call_text(head.source, frame_name(head.kind), rank_, frame_name(channel.kind)));
     return;
   }
-  if (head.call == channel.call && head.kind != channel.kind) {
-    amiss(other_call_text(head.source, frame_name(head.kind), rank_, frame_name(channel.kind)));
+  if (head.call < channel.call || (head.call == channel.call && !channel.in_call)) {
+    amiss(other_size_text(head.source, head.total, rank_, 0, frame_name(head.kind)));
     return;
   }
   const auto [place, is_new] =

@@ -110,6 +110,8 @@ class Mail {
   /// Frames of other launches, which were dropped.
   uint64_t num_foreign() const { return num_foreign_; }
 
+  FrameCounts counts() const { return endpoint_.counts(); }
+
   /// Makes `channel` one that sleeps, if there is nothing to do.
   bool may_sleep(Channel& channel);
   int wait_file() const { return endpoint_.wait_file(); }

@@ -1,181 +1,26 @@
 // Messages by libfabric's tcp between processes of this machine.
 #include <doctest/doctest.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
-#include "forked_ranks.h"
 #include "scoped_variable.h"
-#include "transport/fabric/messages/fabric_messages.h"
+#include "transport/fabric/mail_ranks.h"
 
 using namespace gear::testing;
 using namespace gear::transport;
 using fabric::FabricMessages;
 
-namespace {
-
-constexpr double kLong = 200;
-constexpr uint64_t kToken = 0x6765617231323334;
-
-bool here() {
-  try {
-    fabric::fabric_library();
-    return true;
-  } catch (const gear::base::TransportError& error) {
-    MESSAGE("skipped: " << std::string(error.what()));
-    return false;
-  }
-}
-
-// Addresses of the ranks of one test, in memory that their processes share.
-class Board {
- public:
-  explicit Board(uint32_t size) : size_(size) {
-    void* memory = ::mmap(nullptr, sizeof(Entry) * size, PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(memory != MAP_FAILED);
-    entries_ = static_cast<Entry*>(memory);
-  }
-  ~Board() { ::munmap(entries_, sizeof(Entry) * size_); }
-  Board(const Board&) = delete;
-  Board& operator=(const Board&) = delete;
-
-  uint32_t size() const { return size_; }
-
-  std::vector<Opaque> meet(uint32_t rank, const Opaque& own) const {
-    std::memcpy(entries_[rank].bytes, own.data(), own.size());
-    entries_[rank].size.store(own.size());
-    std::vector<Opaque> all;
-    for (uint32_t r = 0; r < size_; ++r) {
-      while (entries_[r].size.load() == 0) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      const auto* bytes = reinterpret_cast<const std::byte*>(entries_[r].bytes);
-      all.emplace_back(bytes, bytes + entries_[r].size.load());
-    }
-    return all;
-  }
-
- private:
-  struct Entry {
-    std::atomic<uint64_t> size;
-    char bytes[248];
-  };
-  uint32_t size_;
-  Entry* entries_;
-};
-
-std::unique_ptr<FabricMessages> join(const Board& board, uint32_t rank, double timeout_s = kLong,
-                                     std::shared_ptr<Failure> failure = nullptr,
-                                     uint64_t token = kToken) {
-  auto domain = std::make_shared<const fabric::FabricDomain>(
-      fabric::fabric_library(), fabric::FabricChoice{fabric::fabric_choice().provider, "lo"},
-      fabric::FabricUse::kMessages);
-  auto mail = std::make_shared<fabric::Mail>(std::move(domain), token);
-  mail->know(rank, board.meet(rank, mail->address()));
-  return std::make_unique<FabricMessages>(std::move(mail), rank, board.size(), timeout_s,
-                                          std::move(failure));
-}
-
-std::vector<Child> start(const Board& board,
-                         const std::function<std::string(uint32_t rank)>& body) {
-  return start_ranks(board.size(), body);
-}
-
-void check_done(const std::vector<Child>& children) {
-  for (const Child& child : children) {
-    CHECK(child.words() == "done");
-  }
-}
-
-// What rank `from` sends rank `to` in the `turn`-th exchange.
-std::vector<std::byte> content(uint32_t from, uint32_t to, uint32_t turn, uint64_t bytes) {
-  std::mt19937_64 random(from * 1'000'003 + to * 1'009 + turn);
-  std::vector<std::byte> made(bytes);
-  for (std::byte& one : made) {
-    one = static_cast<std::byte>(random());
-  }
-  return made;
-}
-
-void must(bool right, const char* what) {
-  if (!right) {
-    throw std::logic_error(what);
-  }
-}
-
-void gather(Transport& messages, uint32_t turn, uint64_t bytes) {
-  const auto mine = content(messages.rank(), 0, turn, bytes);
-  std::vector<std::byte> all(messages.size() * bytes);
-  messages.allgather(mine, all);
-  for (uint32_t r = 0; r < messages.size(); ++r) {
-    const auto want = content(r, 0, turn, bytes);
-    must(std::equal(want.begin(), want.end(), all.begin() + static_cast<std::ptrdiff_t>(r * bytes)),
-         "allgather delivered other bytes");
-  }
-}
-
-enum class Sizes { kEachTells, kKnown };
-
-// size_of(from, to)
-void exchange(Transport& messages, uint32_t turn, Sizes how,
-              const std::function<uint64_t(uint32_t, uint32_t)>& size_of) {
-  const uint32_t own = messages.rank();
-  std::vector<std::vector<std::byte>> sent;
-  std::vector<uint64_t> sizes;
-  for (uint32_t r = 0; r < messages.size(); ++r) {
-    sent.push_back(content(own, r, turn, size_of(own, r)));
-    const uint64_t comes = size_of(r, own);
-    sizes.push_back(comes);
-  }
-  const std::vector<ConstBytes> to(sent.begin(), sent.end());
-  const auto got =
-      messages.exchange(to, how == Sizes::kEachTells ? std::vector<uint64_t>() : sizes);
-  must(got.size() == messages.size(), "not an entry of each rank");
-  must(got[own].data() == to[own].data() && got[own].size() == to[own].size(), "own entry");
-  for (uint32_t r = 0; r < messages.size(); ++r) {
-    const auto want = content(r, own, turn, size_of(r, own));
-    must(std::ranges::equal(got[r], want), "exchange delivered other bytes");
-  }
-}
-
-uint64_t random_size(uint32_t turn, uint32_t from, uint32_t to) {
-  std::mt19937_64 random(turn * 7'919 + from * 101 + to);
-  switch (random() % 6) {
-    case 0:
-    case 1:
-      return 0;
-    case 2:
-      return 1 + random() % 64;
-    case 3:
-      return fabric::kFramePayload - 1 + random() % 3;
-    case 4:
-      return random() % 100'000;
-    default:
-      return random() % (turn % 10 == 0 ? 1 << 20 : 5'000);
-  }
-}
-
-double seconds_since(std::chrono::steady_clock::time_point started) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-}
-
-}  // namespace
-
 TEST_CASE("fabric messages: allgathers and exchanges of one to seven ranks") {
-  if (!here()) {
+  if (!libfabric_is_here()) {
     return;
   }
   for (const uint32_t size : {1u, 2u, 3u, 5u, 7u}) {
@@ -198,7 +43,7 @@ TEST_CASE("fabric messages: allgathers and exchanges of one to seven ranks") {
 }
 
 TEST_CASE("fabric messages: random exchanges are those of a reference") {
-  if (!here()) {
+  if (!libfabric_is_here()) {
     return;
   }
   for (const uint32_t size : {2u, 3u, 5u}) {
@@ -216,7 +61,7 @@ TEST_CASE("fabric messages: random exchanges are those of a reference") {
 }
 
 TEST_CASE("fabric messages: more ranks than are told apart find out their sizes in rounds") {
-  if (!here()) {
+  if (!libfabric_is_here()) {
     return;
   }
   const Board board(67);
@@ -231,7 +76,7 @@ TEST_CASE("fabric messages: more ranks than are told apart find out their sizes 
 }
 
 TEST_CASE("fabric messages: duplicates have an order of their own, in a thread each") {
-  if (!here()) {
+  if (!libfabric_is_here()) {
     return;
   }
   // Ranks of one process: a sanitizer sees both threads of an endpoint, as it does not in a fork.
@@ -278,7 +123,7 @@ TEST_CASE("fabric messages: duplicates have an order of their own, in a thread e
 }
 
 TEST_CASE("fabric messages: a rank that has ended or is stopped is named within the time-out") {
-  if (!here()) {
+  if (!libfabric_is_here()) {
     return;
   }
   for (const int signal : {SIGKILL, SIGSTOP}) {
@@ -315,7 +160,7 @@ TEST_CASE("fabric messages: a rank that has ended or is stopped is named within 
 }
 
 TEST_CASE("fabric messages: ranks that do not come to a call are named, all of them") {
-  if (!here()) {
+  if (!libfabric_is_here()) {
     return;
   }
   const Board board(6);
@@ -339,7 +184,7 @@ TEST_CASE("fabric messages: ranks that do not come to a call are named, all of t
 }
 
 TEST_CASE("fabric messages: words of a rank that gives up end the calls of the others") {
-  if (!here()) {
+  if (!libfabric_is_here()) {
     return;
   }
   const std::string words = "[transport] rank 1 ended with ValueError: boom";
@@ -363,7 +208,7 @@ TEST_CASE("fabric messages: words of a rank that gives up end the calls of the o
 }
 
 TEST_CASE("fabric messages: calls and sizes that differ are refused by name") {
-  if (!here()) {
+  if (!libfabric_is_here()) {
     return;
   }
   const auto error_of = [&](const std::function<void(FabricMessages&)>& body) {
@@ -407,7 +252,7 @@ TEST_CASE("fabric messages: calls and sizes that differ are refused by name") {
 }
 
 TEST_CASE("fabric messages: frames of another launch are dropped, and their number is said") {
-  if (!here()) {
+  if (!libfabric_is_here()) {
     return;
   }
   const Board board(3);
@@ -426,7 +271,7 @@ TEST_CASE("fabric messages: frames of another launch are dropped, and their numb
 }
 
 TEST_CASE("fabric messages: an interrupt ends a wait, and the others hear who it was") {
-  if (!here()) {
+  if (!libfabric_is_here()) {
     return;
   }
   const Board board(3);
