@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the extension gear._c10d, the process group gear_mpi of torch.distributed, for the torch of a
+# Builds the extension gear_mpi._c10d, the process group gear_mpi of torch.distributed, for the torch of a
 # Python and the MPI whose mpicxx is first on PATH (or MPICXX). GEAR works without it.
 #
 #   tools/c10d.sh [--python=PYTHON] [--to=FOLDER] [--sanitize=LIST]
 #
 # PYTHON: .venv/bin/python by default. FOLDER: build/c10d/lib by default, where a GEAR that is installed
-# from this folder looks; a site gives gear/c10d in the installed package. In it, one folder a torch and
+# from this folder looks; a site gives gear_mpi/c10d in the installed package. In it, one folder a torch and
 # MPI. Prints the library's path. Nothing is compiled if it is up to date. Exit 3: this machine has no
 # mpicxx or no torch with its headers.
 set -euo pipefail
@@ -67,7 +67,7 @@ exec 9>build/c10d.lock
 flock 9
 inputs=$({
   echo "$torch_folder $mpi $mpicxx $sanitize $suffix"
-  find csrc/c10d csrc/base csrc/transport/mpi -type f -print0 | sort -z | xargs -0 sha256sum
+  find process_group/src process_group/CMakeLists.txt csrc/base csrc/transport/mpi -type f -print0 | sort -z | xargs -0 sha256sum
   sha256sum tools/c10d.sh
 } | sha256sum | cut -d' ' -f1)
 if [ -f "$library" ] && [ "$(cat "$folder/stamp" 2>/dev/null)" = "$inputs" ]; then
@@ -82,7 +82,7 @@ build=build/c10d/$name
 gear_version=$(sed -nE 's/^version = "(.*)"$/\1/p' pyproject.toml)
 mkdir -p "$build"
 if ! {
-  cmake -S csrc/c10d -B "$build" "${generator[@]}" -DMPI_CXX_COMPILER="$(command -v "$mpicxx")" \
+  cmake -S process_group -B "$build" "${generator[@]}" -DMPI_CXX_COMPILER="$(command -v "$mpicxx")" \
     -DGEAR_VERSION="$gear_version" -DGEAR_TORCH="$torch_folder" -DGEAR_TORCH_ABI="$abi" \
     -DGEAR_PYTHON_INCLUDE="$include" -DGEAR_PYTHON_SUFFIX="$suffix" -DGEAR_SANITIZE="$sanitize" &&
     cmake --build "$build" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
