@@ -17,8 +17,8 @@ import torch.distributed as dist
 sys.path.append(str(Path(__file__).parents[2]))
 
 import gear_mpi
-from gear_mpi.groups import backend_of
 from gear_mpi.routing import OPERATIONS
+from process_group.tests.rehearsal import rehearse
 
 ODD = 1  # the rank that gives something else
 SIZE = 3
@@ -52,7 +52,7 @@ def all_reduce_async(group: Any, _: int, op: Any) -> None:
 
 
 def all_reduce_on_node(group: Any, _: int, given: tuple[int, torch.dtype, Any]) -> None:
-    backend_of(group).rehearse(shares_memory=True)
+    rehearse(group, shares_memory=True)
     dist.all_reduce(ones(given[0], given[1]), given[2], group)
 
 

@@ -21,8 +21,8 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 import gear_mpi
 from gear_mpi.groups import backend_of
-from gear_mpi.library import load
 from process_group.tests import killed
+from process_group.tests.rehearsal import fail_after, rehearse
 
 LIMIT = timedelta(seconds=2)
 
@@ -108,7 +108,7 @@ def far_ahead(_: Any, rank: int) -> None:
 
 def absent_on_node(group: Any, rank: int) -> None:
     """Rank 1 does not put down its part of what goes by memory of the node."""
-    backend_of(group).rehearse(shares_memory=True)
+    rehearse(group, shares_memory=True)
     total = torch.ones(100_000)
     dist.all_reduce(total, group=group)
     assert (total == 3).all()
@@ -120,7 +120,7 @@ def no_memory_on_node(group: Any, rank: int) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     if rank == 0:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
-    backend_of(group).rehearse(shares_memory=True)
+    rehearse(group, shares_memory=True)
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not backend_of(group).shares_memory
     total = torch.ones(100_000)
@@ -130,9 +130,9 @@ def no_memory_on_node(group: Any, rank: int) -> None:
 
 def lost_gpu(group: Any, rank: int) -> None:
     """Rank 1 cannot copy any more, and its system has much to say of it."""
-    backend_of(group).rehearse(shares_memory=True)
+    rehearse(group, shares_memory=True)
     if rank == 1:
-        load().rehearse_failure(1)
+        fail_after(1)
     dist.all_reduce(torch.ones(100_000), group=group)
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import gear_mpi
-from gear_mpi.groups import backend_of
+from process_group.tests.rehearsal import rehearse
 
 VICTIM = 2  # of three
 LARGE = 3 << 17  # elements: more than a piece
@@ -87,7 +87,7 @@ def groups(limit: timedelta) -> dict[str, Any]:
         small = gear_mpi.Options(segment_bytes=1 << 10) if kind == "all_reduce_on_node" else None
         made[kind] = dist.new_group(backend=gear_mpi.NAME, timeout=limit, pg_options=small)
         if small is not None:
-            backend_of(made[kind]).rehearse(shares_memory=True)
+            rehearse(made[kind], shares_memory=True)
     return made
 
 

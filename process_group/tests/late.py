@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,10 +15,12 @@ from typing import Any, NoReturn
 
 import torch.distributed as dist
 
+sys.path.append(str(Path(__file__).parents[2]))
+
 import gear_mpi
 from gear_mpi import place
-from gear_mpi.groups import backend_of
 from gear_mpi.library import load
+from process_group.tests.rehearsal import rehearse
 
 FOLDER = Path(os.environ["FOLDER"])
 LIMIT = timedelta(seconds=0.5)
@@ -71,7 +74,7 @@ def without_the_other(group: Any) -> dict[str, str]:
     said = {
         "backend": raised(lambda: backend_alone(0.5)),
         "interrupted backend": interrupted(lambda: backend_alone(60)),
-        "memory": raised(lambda: backend_of(group).rehearse(shares_memory=True)),
+        "memory": raised(lambda: rehearse(group, shares_memory=True)),
         "after memory": raised(lambda: dist.barrier(group=group)),
         "interrupted operation": interrupted(dist.barrier),
     }

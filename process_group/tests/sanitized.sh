@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=$PWD/.venv/bin/python
 to=$PWD/build/c10d/sanitized
-tools/c10d.sh --sanitize=address,undefined --to="$to"
+tools/c10d.sh --sanitize=address,undefined --to="$to" --tests
 # The ranks alone are watched: what is loaded first must be the sanitizer's library.
 watched=(env "LD_PRELOAD=$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so)" "GEAR_C10D=$to"
   ASAN_OPTIONS=detect_leaks=0:abort_on_error=0:exitcode=99 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1

@@ -21,6 +21,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 import gear_mpi
 from gear_mpi.groups import backend_of
 from process_group.tests.cases import CASES, SHARED, STAGED, Pair, of_random_groups, overlapping
+from process_group.tests.rehearsal import rehearse
 
 # Ranks of the world, by rank of the group: also one rank, and some that are not in order.
 GROUPS = {4: [(0, 1, 2, 3), (2,), (0, 1), (3, 1), (1, 2, 3)], 2: [(1, 0), (1,)]}
@@ -45,7 +46,7 @@ def staged(plain: Pair, shares_memory: bool) -> Pair:
     options = gear_mpi.Options(segment_bytes=(4 if shares_memory else 64) << 10)
     mpi = dist.new_group(STAGED_RANKS, backend=gear_mpi.NAME, pg_options=options)
     if dist.get_rank() in STAGED_RANKS:
-        backend_of(mpi).rehearse(shares_memory)
+        rehearse(mpi, shares_memory=shares_memory)
         assert backend_of(mpi).shares_memory == shares_memory
     return Pair(mpi, plain.gloo, STAGED_RANKS)
 

@@ -131,7 +131,6 @@ def test_threads_are_made_in_one_place() -> None:
         f"{announcer}.h",
         f"{announcer}.cpp",
         "process_group/src/ranks/communicator.cpp",
-        "process_group/src/torch/gpu/rehearsal.cpp",  # of tests
     }
     for maker in (engine, announcer):
         assert "SignalsBlocked" in (ROOT / f"{maker}.cpp").read_text()

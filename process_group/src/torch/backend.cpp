@@ -37,7 +37,7 @@ Backend::Backend(int rank, const std::vector<int>& world_ranks, const std::strin
       place_{rank, static_cast<int>(world_ranks.size())},
       options_(std::move(options)),
       ring_(std::make_shared<Ring>(world_ranks, name, timeout_s(::c10d::kUnsetTimeout))),
-      devices_(options_->takes_gpus ? Devices::kGpus : Devices::kHost),
+      devices_(options_->takes_gpus ? &gpus() : &host_alone()),
       gloo_(ring_) {
   TORCH_CHECK_VALUE(options_->segment_bytes > 0 && options_->segment_bytes % 64 == 0 &&
                         options_->segment_bytes < uint64_t{1} << 31,
@@ -67,8 +67,8 @@ void Backend::share_memory(bool wanted) {
   }
 }
 
-void Backend::rehearse(bool shares_memory) {
-  devices_ = Devices::kRehearsal;
+void Backend::set_devices(const Devices& devices, bool shares_memory) {
+  devices_ = &devices;
   share_memory(shares_memory);
 }
 
@@ -128,7 +128,7 @@ Backend::WorkPointer Backend::run_by_gloo(const Name& name, const Cargo& cargo, 
                                           const ByGloo& by_gloo, const ByMpi& by_mpi) {
   Gloo::check(name.kind, cargo, terms.reduction);
   // What ranks compare is what they give by MPI; that no other tensors are taken has been checked.
-  const Operation given = by_mpi(Operations(place_, Wire::kSame, Devices::kHost, false));
+  const Operation given = by_mpi(Operations(place_, Wire::kSame, host_alone(), false));
   Signature signature = together(given.signatures);
   signature.way = Way::kGloo;
   if (name.kind == Kind::kGather || name.kind == Kind::kScatter) {  // alike, as gloo has it

@@ -51,9 +51,9 @@ class Backend final : public ::c10d::Backend {
   /// How sums of float32 travel from here on, in large operations; the same on all ranks.
   Wire wire() const noexcept { return wire_; }
   void set_wire(Wire wire) noexcept { wire_ = wire; }
-  /// From here on tensors of the host are treated as those of a GPU are: for tests without one.
-  /// Collective, as the constructor. `shares_memory`: as in Options.
-  void rehearse(bool shares_memory);
+  /// From here on these go by way of the host, in the place of what the options say. Collective, as
+  /// the constructor. `shares_memory`: as in Options. `devices` must outlive all operations.
+  void set_devices(const Devices& devices, bool shares_memory);
   /// Whether all its ranks have such memory.
   bool shares_memory() const noexcept { return node_ != nullptr; }
   /// Which operations go by gloo.
@@ -121,7 +121,7 @@ class Backend final : public ::c10d::Backend {
                                    const char* route) const;
   std::optional<Entry> entry_of(const Name& name, const Cargo& cargo, const char* route) const;
   double timeout_s(std::chrono::milliseconds asked) const;
-  Operations operations() const { return {place_, wire_, devices_, node_ != nullptr}; }
+  Operations operations() const { return {place_, wire_, *devices_, node_ != nullptr}; }
   void share_memory(bool wanted);
   void check_peer(int rank) const;
 
@@ -129,7 +129,7 @@ class Backend final : public ::c10d::Backend {
   c10::intrusive_ptr<Options> options_;
   std::shared_ptr<Ring> ring_;
   std::atomic<Wire> wire_{Wire::kSame};
-  std::atomic<Devices> devices_;
+  std::atomic<const Devices*> devices_;
   std::shared_ptr<NodeStage> node_;
   Gloo gloo_;
 };

@@ -10,7 +10,6 @@
 #include "engine/log.h"
 #include "ranks/world.h"
 #include "torch/backend.h"
-#include "torch/gpu/rehearsal.h"
 #include "transport/mpi/runtime.h"
 
 namespace py = pybind11;
@@ -81,8 +80,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
            }),
            py::arg("rank"), py::arg("world_ranks"), py::arg("name"), py::arg("options"),
            py::call_guard<py::gil_scoped_release>())
-      .def("rehearse", &Backend::rehearse, py::arg("shares_memory"),
-           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "set_devices",
+          [](Backend& backend, const py::capsule& devices, bool shares_memory) {
+            const auto& found = *devices.get_pointer<const Devices>();
+            const py::gil_scoped_release unlocked;
+            backend.set_devices(found, shares_memory);
+          },
+          py::arg("devices"), py::arg("shares_memory"))
       .def_property_readonly("shares_memory", &Backend::shares_memory)
       .def_property("wire", &Backend::wire, &Backend::set_wire)
       .def_property_readonly("timeout",
@@ -101,7 +106,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           },
           py::arg("kind"), py::arg("from_bytes"), py::arg("to_bytes"))
       .def("route", [](Backend& backend, Kind kind) { return backend.gloo().range(kind); });
-  module.def("rehearse_failure", &rehearse_failure, py::arg("copies"));
   module.def("world", &world, py::call_guard<py::gil_scoped_release>());
   module.def("local_rank", &local_rank, py::arg("timeout_s"),
              py::call_guard<py::gil_scoped_release>());

@@ -9,9 +9,6 @@
 namespace gear::process_group {
 namespace {
 
-constexpr uint64_t kNodeBytes = 1 << 20;            // less is sooner done by messages
-constexpr uint64_t kRehearsedNodeBytes = 64 << 10;  // for tests to be small
-
 const char* title_of(const ::c10d::ReduceOp& op) {
   switch (op.op_) {
     case ::c10d::ReduceOp::SUM:
@@ -111,10 +108,9 @@ Operation Operations::broadcast(const at::Tensor& tensor, int64_t root) const {
 
 // All tensors of an operation go one way, which follows from what all ranks give alike.
 bool Operations::is_for_node(const List& tensors, const Op& op) const {
-  const bool rehearses = devices_ == Devices::kRehearsal;
-  const uint64_t least = rehearses ? kRehearsedNodeBytes : kNodeBytes;
   return on_node_ && std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
-           return (tensor.is_cuda() || rehearses) && tensor.nbytes() >= least &&
+           return devices_.stages(tensor.device()) &&
+                  tensor.nbytes() >= devices_.least_for_node() &&
                   arithmetic_of(tensor, op).wire == Wire::kSame;
          });
 }

@@ -36,9 +36,9 @@ class Operations {
   using Lists = std::vector<List>;
   using Op = ::c10d::ReduceOp;
 
-  /// `wire`: how sums of float32 travel; `devices`: which tensors are taken; `on_node`: whether
+  /// `wire`: how sums of float32 travel; `devices`: which go by way of the host; `on_node`: whether
   /// GPUs may reduce by memory of the node.
-  Operations(Place place, Wire wire, Devices devices, bool on_node)
+  Operations(Place place, Wire wire, const Devices& devices, bool on_node)
       : place_(place), wire_(wire), devices_(devices), on_node_(on_node) {}
 
   Operation broadcast(const at::Tensor& tensor, int64_t root) const;
@@ -67,7 +67,7 @@ class Operations {
                             const std::vector<int64_t>& input_splits) const;
 
  private:
-  Operation begin() const { return {.tensors = {.devices = devices_}}; }
+  Operation begin() const { return {.tensors = {.devices = &devices_}}; }
   bool is_for_node(const List& tensors, const Op& op) const;
   Arithmetic arithmetic_of(const at::Tensor& tensor, const Op& op) const;
   void add_scattering_sum(Operation& made, const at::Tensor& output, const List& inputs,
@@ -85,7 +85,7 @@ class Operations {
 
   Place place_;
   Wire wire_;
-  Devices devices_;
+  const Devices& devices_;
   bool on_node_;
 };
 

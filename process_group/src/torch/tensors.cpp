@@ -3,8 +3,6 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
-#include "torch/gpu/rehearsal.h"
-
 namespace gear::process_group {
 namespace {
 
@@ -18,15 +16,14 @@ void check_tensor(const at::Tensor& tensor) {
 }
 
 Stage& stage_of(const at::Tensor& dense, Tensors& tensors) {
-  const bool is_host = dense.is_cpu();
   TORCH_CHECK_VALUE(
-      is_host || tensors.devices == Devices::kGpus, "[mpi] a tensor on ", dense.device(),
+      tensors.devices->stages(dense.device()), "[mpi] a tensor on ", dense.device(),
       " was given to gear_mpi, and this torch has NCCL, whose messages between GPUs need no memory "
       "of the host: make the process group of \"cpu:gear_mpi,cuda:nccl\"; or set "
       "GEAR_MPI_CUDA=staged, with which gear_mpi takes it by way of the host");
   if (!tensors.stage) {
-    tensors.stage = std::make_shared<Stage>(
-        dense.device(), is_host ? make_rehearsal_copier() : make_stream_copier(dense.device()));
+    tensors.stage =
+        std::make_shared<Stage>(dense.device(), tensors.devices->copier(dense.device()));
   }
   TORCH_CHECK_VALUE(tensors.stage->device() == dense.device(), "[mpi] tensors on ",
                     tensors.stage->device(), " and on ", dense.device(),
@@ -35,7 +32,7 @@ Stage& stage_of(const at::Tensor& dense, Tensors& tensors) {
 }
 
 Block bytes_of(const at::Tensor& dense, Tensors& tensors, bool comes, bool leaves) {
-  if (dense.is_cpu() && tensors.devices != Devices::kRehearsal) {
+  if (dense.is_cpu() && !tensors.devices->stages(dense.device())) {
     return {static_cast<std::byte*>(dense.data_ptr()), dense.nbytes()};
   }
   return stage_of(dense, tensors).add(dense, comes, leaves);

@@ -12,21 +12,15 @@
 
 #include "schedule/collectives.h"
 #include "schedule/schedule.h"
+#include "torch/gpu/devices.h"
 #include "torch/gpu/stage.h"
 
 namespace gear::process_group {
 
-/// Which tensors an operation takes, besides those of the host.
-enum class Devices : uint8_t {
-  kHost,      ///< no others
-  kGpus,      ///< those of a GPU, by way of the host
-  kRehearsal  ///< those of the host go that way, too
-};
-
 /// The tensors of an operation.
 struct Tensors {
-  Devices devices = Devices::kHost;
-  std::shared_ptr<Stage> stage = nullptr;  ///< of those on a GPU, if there are any
+  const Devices* devices = &host_alone();  ///< which go by way of the host
+  std::shared_ptr<Stage> stage = nullptr;  ///< of those, if there are any
   std::vector<at::Tensor> results{};       ///< what the operation's future gives
   std::vector<at::Tensor> kept{};          ///< read or written until the end
   /// Contiguous stand-ins of outputs, and the outputs: copied at the end.

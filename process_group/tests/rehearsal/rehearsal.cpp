@@ -1,6 +1,9 @@
-#include "torch/gpu/rehearsal.h"
+// The Python extension _rehearsal: the double of a GPU. Tensors of the host go by way of memory of
+// the host, copied by a thread that is late at random, and takes copies of several operations in
+// any order, as a GPU does.
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <atomic>
 #include <chrono>
@@ -17,9 +20,12 @@
 #include <thread>
 #include <utility>
 
+#include "torch/gpu/devices.h"
+
 namespace gear::process_group {
 namespace {
 
+constexpr uint64_t kNodeBytes = 64 << 10;
 constexpr int64_t kNoise = 0x5A;  // what memory holds that nothing has come to
 
 std::atomic<int64_t> copies_left{-1};  // before one fails; below 0: none does
@@ -135,10 +141,24 @@ class RehearsalCopier final : public Copier {
   uint64_t out_ = Lines::instance().next();
 };
 
+class Rehearsal final : public Devices {
+ public:
+  bool stages(at::Device /*device*/) const override { return true; }
+  std::unique_ptr<Copier> copier(at::Device /*device*/) const override {
+    return std::make_unique<RehearsalCopier>();
+  }
+  uint64_t least_for_node() const override { return kNodeBytes; }
+};
+
 }  // namespace
 
-void rehearse_failure(int64_t copies) { copies_left = copies; }
-
-std::unique_ptr<Copier> make_rehearsal_copier() { return std::make_unique<RehearsalCopier>(); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  module.def("devices", [] {
+    static const auto* const devices = new Rehearsal;
+    return pybind11::capsule(devices);
+  });
+  // The copy to the host after so many more of this process throws, as one of a GPU that is lost.
+  module.def("fail_after", [](int64_t copies) { copies_left = copies; });
+}
 
 }  // namespace gear::process_group
