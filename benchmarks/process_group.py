@@ -29,7 +29,7 @@ import torch.distributed as dist
 import torch.testing._internal.distributed.fake_pg  # the backend "fake"
 from mpi4py import MPI
 
-import gear.mpi
+import gear_mpi
 
 SIZES = (4, 4 << 10, 32 << 10, 256 << 10, 4 << 20, 32 << 20)
 TURN_S = 0.05  # of one contestant in a round, about
@@ -49,11 +49,11 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = options(arguments)
     torch.set_num_threads(1)
     facts = machine.facts()
-    dist.init_process_group(gear.mpi.NAME)
+    dist.init_process_group(gear_mpi.NAME)
     gloo = dist.new_group(backend="gloo")
     own, nothing = (
         [dist.new_group([rank], backend=name) for rank in range(dist.get_world_size())]
-        for name in (gear.mpi.NAME, "fake")
+        for name in (gear_mpi.NAME, "fake")
     )
     rank = dist.get_rank()
     rows = [compared(size, gloo, chosen.rounds) for size in SIZES if size <= chosen.most]

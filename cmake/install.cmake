@@ -11,7 +11,7 @@ set_target_properties(gear_core PROPERTIES EXPORT_NAME core)
 target_compile_features(gear_core INTERFACE cxx_std_20)
 install(TARGETS gear_core EXPORT gear ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY csrc/ DESTINATION include/gear FILES_MATCHING PATTERN "*.h"
-  PATTERN bindings EXCLUDE PATTERN c10d EXCLUDE)
+  PATTERN bindings EXCLUDE)
 if(GEAR_MPI)
   install(TARGETS gear_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

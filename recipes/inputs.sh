@@ -62,7 +62,7 @@ hash_files() { xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1; } # names, each
 
 # Files below SOURCE that a build reads; what other builds have left among them is not source.
 source_files() {
-  find gear gear_mpi csrc cmake CMakeLists.txt pyproject.toml requirements recipes modulefiles slurm examples tools/c10d.sh \
+  find gear process_group/{src,python,CMakeLists.txt} csrc cmake CMakeLists.txt pyproject.toml requirements recipes modulefiles slurm examples tools/c10d.sh \
     extend-venv-activate display-gpu-info.sh \
     \( -path recipes/sites -o -path recipes/containers -o -path recipes/spack -o -path recipes/easybuild -o \
     -path recipes/conda -o -name README.md -o -name __pycache__ \) -prune -o \

@@ -39,9 +39,8 @@ SUBJECTS = {
     ],
     "rdma": ["csrc/transport", "csrc/group", "tests/rdma", "tests/native/transport"],
     "mpich": [
-        *("csrc/c10d", "csrc/transport/mpi", "gear/mpi", "gear_mpi"),
-        *("examples/process_group", "tests/process_group"),
-        *("tools/c10d.sh", "tools/unpack_mpich.sh"),
+        *("process_group", "csrc/transport/mpi"),
+        *("examples/process_group", "tools/c10d.sh", "tools/unpack_mpich.sh"),
     ],
     "slurm": [
         *("slurm", "modulefiles", "gear/cli", "gear/distributed", "gear/train"),

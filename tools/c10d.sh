@@ -1,27 +1,30 @@
 #!/usr/bin/env bash
-# Builds the extension gear._c10d, the process group gear_mpi of torch.distributed, for the torch of a
+# Builds the extension gear_mpi._c10d, the process group gear_mpi of torch.distributed, for the torch of a
 # Python and the MPI whose mpicxx is first on PATH (or MPICXX). GEAR works without it.
 #
-#   tools/c10d.sh [--python=PYTHON] [--to=FOLDER] [--sanitize=LIST]
+#   tools/c10d.sh [--python=PYTHON] [--to=FOLDER] [--sanitize=LIST] [--tests]
 #
 # PYTHON: .venv/bin/python by default. FOLDER: build/c10d/lib by default, where a GEAR that is installed
-# from this folder looks; a site gives gear/c10d in the installed package. In it, one folder a torch and
-# MPI. Prints the library's path. Nothing is compiled if it is up to date. Exit 3: this machine has no
+# from this folder looks; a site gives gear_mpi/c10d in the installed package. In it, one folder a torch and
+# MPI. Without a FOLDER, or with --tests, what process_group/tests has in C++ is beside it. Prints the library's path. Nothing is compiled if it is up to date. Exit 3: this machine has no
 # mpicxx or no torch with its headers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python=.venv/bin/python
-to=build/c10d/lib
+to=
+tests=OFF
 sanitize=
 for argument in "$@"; do
   case $argument in
     --python=*) python=${argument#*=} ;;
     --to=*) to=${argument#*=} ;;
     --sanitize=*) sanitize=${argument#*=} ;;
-    *) echo "c10d: unknown '$argument': --python=, --to= and --sanitize= are allowed" >&2; exit 2 ;;
+    --tests) tests=ON ;;
+    *) echo "c10d: unknown '$argument': --python=, --to=, --sanitize= and --tests are allowed" >&2; exit 2 ;;
   esac
 done
+if [ -z "$to" ]; then to=build/c10d/lib tests=ON; fi
 mpicxx=${MPICXX:-mpicxx}
 
 command -v "$mpicxx" >/dev/null || { echo "c10d: no $mpicxx here: install an MPI with its headers, or set MPICXX" >&2; exit 3; }
@@ -66,8 +69,9 @@ folder=$(cd "$folder" && pwd)
 exec 9>build/c10d.lock
 flock 9
 inputs=$({
-  echo "$torch_folder $mpi $mpicxx $sanitize $suffix"
-  find csrc/c10d csrc/base csrc/transport/mpi -type f -print0 | sort -z | xargs -0 sha256sum
+  echo "$torch_folder $mpi $mpicxx $sanitize $suffix $tests"
+  if [ "$tests" = ON ]; then sha256sum process_group/tests/rehearsal/*.cpp; fi
+  find process_group/src process_group/CMakeLists.txt csrc/base csrc/transport/mpi -type f -print0 | sort -z | xargs -0 sha256sum
   sha256sum tools/c10d.sh
 } | sha256sum | cut -d' ' -f1)
 if [ -f "$library" ] && [ "$(cat "$folder/stamp" 2>/dev/null)" = "$inputs" ]; then
@@ -82,9 +86,9 @@ build=build/c10d/$name
 gear_version=$(sed -nE 's/^version = "(.*)"$/\1/p' pyproject.toml)
 mkdir -p "$build"
 if ! {
-  cmake -S csrc/c10d -B "$build" "${generator[@]}" -DMPI_CXX_COMPILER="$(command -v "$mpicxx")" \
+  cmake -S process_group -B "$build" "${generator[@]}" -DMPI_CXX_COMPILER="$(command -v "$mpicxx")" \
     -DGEAR_VERSION="$gear_version" -DGEAR_TORCH="$torch_folder" -DGEAR_TORCH_ABI="$abi" \
-    -DGEAR_PYTHON_INCLUDE="$include" -DGEAR_PYTHON_SUFFIX="$suffix" -DGEAR_SANITIZE="$sanitize" &&
+    -DGEAR_PYTHON_INCLUDE="$include" -DGEAR_PYTHON_SUFFIX="$suffix" -DGEAR_SANITIZE="$sanitize" -DGEAR_TESTS="$tests" &&
     cmake --build "$build" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
 } >"$build/build.log" 2>&1; then
   grep -E 'error|Error' -A 5 "$build/build.log" | head -60 >&2 || true
@@ -92,6 +96,7 @@ if ! {
   exit 1
 fi
 cp "$build/_c10d$suffix" "$library"
+if [ "$tests" = ON ]; then cp "$build/_rehearsal$suffix" "$folder/"; fi
 echo "$version" >"$folder/mpi"
 echo "$inputs" >"$folder/stamp"
 echo "$library"

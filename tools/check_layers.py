@@ -37,7 +37,15 @@ CPP_BELOW = {
     },
 }
 CPP_BELOW["bindings"] = set(CPP_BELOW)
-CPP_BELOW["c10d"] = {"base", "memory", "transport"}  # an extension of its own
+
+# process_group/src/: the same, of its own rooms and those of csrc/.
+PROCESS_GROUP_BELOW = {
+    "schedule": {"base"},
+    "ranks": {"base", "transport", "schedule"},
+    "engine": {"base", "transport", "schedule", "ranks"},
+    "torch": {"base", "transport", "schedule", "ranks", "engine"},
+}
+ROOMS = {"csrc": CPP_BELOW, "process_group/src": PROCESS_GROUP_BELOW}
 
 MOST_IN_A_FOLDER = 12  # a header and its sources count as one
 FACTORY = "make_"  # declared with the interface, defined with what it makes
@@ -49,16 +57,16 @@ TOOLKIT_INCLUDE = re.compile(
 )
 STAND_INS = "without_cuda"  # defines what a room's toolkit folder defines, in a build without it
 
-# What goes into libgear_mpi.so, and into the extension gear._c10d.
-MPI_FOLDERS = ("csrc/transport/mpi/", "csrc/c10d/")
-TORCH_FOLDER = "csrc/c10d/torch/"
+# What goes into libgear_mpi.so, and into the extension gear_mpi._c10d.
+MPI_FOLDERS = ("csrc/transport/mpi/", "process_group/src/")
+TORCH_FOLDER = "process_group/src/torch/"
 TORCH = {"torch", "ATen", "c10/"}
 MPI_INCLUDE = re.compile(r"\s*#\s*include\s*[<\"]mpi(-ext)?\.h")
 
 # gear/: a module or package imports only what stands on an earlier line, and itself. Imports inside
 # functions count; those under TYPE_CHECKING do not.
 PYTHON_LAYERS = [
-    {"_core", "_c10d", "namesake"},
+    {"_core", "namesake"},
     {"errors"},
     {"arguments", "device", "frameworks", "in_process", "log", "seeds", "whole"},
     {"arrays", "episode", "rate_limit", "schema", "samplers", "statistics"},
@@ -73,7 +81,7 @@ PYTHON_LAYERS = [
 FACE = "buffer"  # up to this layer, modules name each other; those above may `import gear`
 
 FRAMEWORKS = {"torch", "deepspeed", "horovod", "mpi4py"}
-FRAMEWORK_FOLDERS = {"distributed", "integrations", "mpi", "train"}
+FRAMEWORK_FOLDERS = {"distributed", "integrations", "train"}
 LAZY_FOLDERS = {
     "distributed"
 }  # part of the face, which imports no framework: inside functions only
@@ -111,19 +119,32 @@ def check_name(root: Path, path: Path) -> Iterator[str]:
             yield f"{name}: '{part}' says nothing about what is in it"
 
 
+def top_of(root: Path, path: Path) -> str:
+    """The folder of ROOMS that holds this file; empty if none does."""
+    return next((top for top in ROOMS if path.is_relative_to(root / top)), "")
+
+
+def room_of(root: Path, path: Path) -> str:
+    """Where a type's name is unique: a room of csrc/, or the process group."""
+    top = top_of(root, path)
+    return path.relative_to(root / top).parts[0] if top == "csrc" else top
+
+
 def needs_toolkit(name: str) -> bool:
     return not TOOLKIT_FOLDERS.isdisjoint(Path(name).parts[:-1])
 
 
 def check_includes(root: Path, path: Path) -> Iterator[str]:
-    room, *rest = path.relative_to(root / "csrc").parts
+    top = top_of(root, path)
+    below = ROOMS[top]
+    room, *rest = path.relative_to(root / top).parts
     name = path.relative_to(root).as_posix()
-    if not rest or room not in CPP_BELOW:
+    if not rest or room not in below:
         yield f"{name}: not in a room that the table of layers names"
         return
     if path.suffix in {".cu", ".cuh"} and not needs_toolkit(name):
         yield f"{name}: CUDA sources stand in a folder cuda/"
-    allowed = CPP_BELOW[room] | {room}
+    allowed = below[room] | {room}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         where = f"{name}:{number}"
         foreign = re.match(r"\s*#\s*include\s*[<\"](pybind11|Python\.h|torch|ATen|c10/)", line)
@@ -140,7 +161,7 @@ def check_includes(root: Path, path: Path) -> Iterator[str]:
             continue
         target = found.group(1)
         if "/" not in target or ".." in target:
-            yield f"{where}: write the include from csrc/ on: {target}"
+            yield f"{where}: write the include from {top}/ on: {target}"
         elif target.split("/")[0] not in allowed:
             yield f"{where}: {room} must not include {target.split('/')[0]}"
         elif needs_toolkit(target) and not needs_toolkit(name):
@@ -154,7 +175,7 @@ def check_rooms(root: Path, paths: list[Path]) -> Iterator[str]:
     homes: dict[tuple[str, str], str] = {}  # (room, type or function) -> stem of its header
     for path in paths:
         name = path.relative_to(root).as_posix()
-        room = path.relative_to(root / "csrc").parts[0]
+        room = room_of(root, path)
         folders.setdefault(path.parent.relative_to(root).as_posix(), set()).add(path.stem)
         text = path.read_text(encoding="utf-8")
         for kind in re.findall(TYPE_DEFINED, text):
@@ -171,7 +192,7 @@ def check_rooms(root: Path, paths: list[Path]) -> Iterator[str]:
         if path.suffix not in {".cpp", ".cu"} or path.stem == STAND_INS:
             continue
         name = path.relative_to(root).as_posix()
-        room = path.relative_to(root / "csrc").parts[0]
+        room = room_of(root, path)
         text = re.sub(
             r"^namespace \{$.*?^\}  // namespace$", "", path.read_text("utf-8"), flags=re.M | re.S
         )
@@ -250,6 +271,14 @@ def check_import_of_gear(where: str, own: str, own_layer: int, rest: list[str]) 
         yield f"{where}: {own} must not import {target}"
 
 
+def check_of_its_own(root: Path, path: Path) -> Iterator[str]:
+    """The package gear_mpi is installed without GEAR, too."""
+    if path.suffix == ".py":
+        for module, line, _ in imports(ast.parse(path.read_text(encoding="utf-8"))):
+            if module.split(".")[0] == "gear":
+                yield f"{path.relative_to(root).as_posix()}:{line}: gear_mpi must not import gear"
+
+
 def check_circles(root: Path, paths: list[Path]) -> Iterator[str]:
     """No module of gear/ imports itself by way of others, imports inside functions included."""
     modules = {}
@@ -280,16 +309,18 @@ def imported_modules(tree: ast.Module, modules: set[str]) -> set[str]:
 def violations_in(root: Path) -> list[str]:
     violations: list[str] = []
     paths = list(source_files(root))
-    violations += check_rooms(root, [p for p in paths if p.is_relative_to(root / "csrc")])
+    violations += check_rooms(root, [p for p in paths if top_of(root, p)])
     python = [p for p in paths if p.is_relative_to(root / "gear") and p.suffix == ".py"]
     violations += check_circles(root, python)
     for path in paths:
         violations += check_name(root, path)
         top = path.relative_to(root).parts[0]
-        if top == "csrc":
+        if top_of(root, path):
             violations += check_includes(root, path)
         elif top == "gear" and path.suffix == ".py":
             violations += check_imports(root, path)
+        elif top == "process_group" and path.parts[-2] == "gear_mpi":
+            violations += check_of_its_own(root, path)
     return violations
 
 

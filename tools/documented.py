@@ -67,12 +67,12 @@ RUNS = {
     "tests/docs/test_commands.py": [r"gear .*", r"python3? (-|benchmarks/).*"],
     "tests/docs/test_results.py": [r"\.venv/bin/python tools/draw_results\.py"],
     "tests/train/test_ddp.py": [r"(torchrun|mpirun) .* gear train dist=ddp"],
-    "tests/process_group/test_programs.py": [r"mpirun -n 4 python train\.py"],
-    "tests/process_group/test_examples.py": [
+    "process_group/tests/test_programs.py": [r"mpirun -n 4 python train\.py"],
+    "process_group/tests/test_examples.py": [
         r"(python|mpirun .*|torchrun .*) examples/process_group/\w+\.py.*",
         r"examples/process_group/run_\w+\.sh .*",
     ],
-    "tests/process_group/conftest.py": [r"pip install .* requirements/imagenet\.txt"],
+    "process_group/tests/conftest.py": [r"pip install .* requirements/imagenet\.txt"],
     "tests/rdma/test_in_vm.py": [r"tests/rdma/run\.sh"],
     f"{TESTS}_install_document.py": [r"module load gear", r"extend-venv-activate my-venv"],
     f"{TESTS}_stack_jobs.py": [r"deepspeed .*"],

@@ -42,7 +42,7 @@ tidied() { wait "$tidy" || { cat build/clang-tidy.log; return 1; }; }
 
 check ruff ruff check .
 check ruff-format ruff format --check .
-check mypy mypy gear gear_mpi benchmarks examples
+check mypy mypy gear process_group/python/gear_mpi benchmarks examples
 check clang-format clang-format --dry-run -Werror "${cpp[@]}"
 check shellcheck shellcheck "${shell[@]}"
 check hadolint hadolint recipes/containers/Dockerfile

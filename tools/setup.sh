@@ -63,7 +63,7 @@ build_inputs_hash() {
     .venv/bin/python -c 'import sys; print(sys.version, sys.base_prefix)'
     find csrc cmake CMakeLists.txt pyproject.toml requirements tools/setup.sh -type f -print0 |
       sort -z | xargs -0 sha256sum
-    find gear gear_mpi -name '*.py' | sort # an editable install keeps a list of them
+    find gear process_group/python -name '*.py' | sort # an editable install keeps a list of them
   } | sha256sum | cut -d' ' -f1
 }
 

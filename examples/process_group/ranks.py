@@ -153,7 +153,9 @@ def _joined(program: str, options: Namespace) -> Iterator[Ranks]:
     device = _device(options)
     try:
         if options.backend == "gear_mpi" or (by_mpi and BY_TORCHRUN not in os.environ):
-            import gear.mpi  # noqa: F401, which lets ranks of mpirun meet
+            import gear_mpi
+
+            gear_mpi.register()  # which torch 2.5 and later do by themselves
         if not alone:
             dist.init_process_group(options.backend)
         elif options.backend == "gear_mpi":

@@ -41,7 +41,7 @@ def torch() -> dict[str, Any]:
 
 def gear_mpi() -> dict[str, str]:
     """The libraries for the torch of this process, each for an MPI, and why one does not load."""
-    library = importlib.import_module("gear.mpi.library")
+    library = importlib.import_module("gear_mpi.library")
     found = library.candidates()
     if not found:
         return {"for": ""}

@@ -17,10 +17,11 @@ from deepspeed.accelerator import get_accelerator
 from deepspeed.git_version_info import installed_ops
 
 if "gear_mpi" in sys.argv:
-    import gear.mpi
+    import gear_mpi
 
-    gear.mpi.set_environment()  # DeepSpeed reads RANK and its like
-    deepspeed.init_distributed(dist_backend=gear.mpi.NAME)
+    gear_mpi.register()
+    gear_mpi.set_environment()  # DeepSpeed reads RANK and its like
+    deepspeed.init_distributed(dist_backend=gear_mpi.NAME)
 else:
     deepspeed.init_distributed()
 on_gpu = get_accelerator().device_name() == "cuda"

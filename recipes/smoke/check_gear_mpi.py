@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from gear.mpi.library import candidates
+from gear_mpi.library import candidates
 
 torch.set_num_threads(1)
 dist.init_process_group("gear_mpi")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Step c10d: the process group gear_mpi, compiled for the torch of the base and the site's MPI, in the package
-# of GEAR. Sourced by build.sh.
+# gear_mpi. Sourced by build.sh.
 # shellcheck disable=SC2153  # SOURCE is build.sh's
 
 # shellcheck source=/dev/null
 . "$SOURCE/recipes/wheels.sh"
 
-c10d_files=(csrc/c10d csrc/base csrc/transport/mpi tools/c10d.sh pyproject.toml)
+c10d_files=(process_group/src process_group/CMakeLists.txt csrc/base csrc/transport/mpi tools/c10d.sh pyproject.toml)
 
 c10d_step() {
   local work=$LAYER/work/c10d package kept
@@ -34,13 +34,13 @@ c10d_step() {
   run cp -R "$kept"/*/ "$package/c10d/" || fail "gear_mpi was compiled, but could not be installed"
 }
 
-# The folder of the package gear in the build. By the layer's place of packages: what `import gear` finds
+# The folder of the package gear_mpi in the build. By the layer's place of packages: what `import gear` finds
 # depends on where one stands.
 c10d_package() {
   if dry; then
-    printf '%s' "$LAYER/lib/python3/site-packages/gear"
+    printf '%s' "$LAYER/lib/python3/site-packages/gear_mpi"
   else
-    "$LAYER/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib") + "/gear")'
+    "$LAYER/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib") + "/gear_mpi")'
   fi
 }
 

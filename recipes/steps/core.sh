@@ -38,7 +38,7 @@ core_options() {
 }
 
 compiled_files=(csrc cmake CMakeLists.txt pyproject.toml)
-core_files=("${compiled_files[@]}" gear gear_mpi README.md LICENSE)
+core_files=("${compiled_files[@]}" gear process_group/python README.md LICENSE)
 
 core_sources_hash() { # file or folder...
   (cd "$SOURCE" && find "$@" -type f ! -name '*.so' ! -name '*.pyc' -print0 | LC_ALL=C sort -z | hash_files)
@@ -57,9 +57,11 @@ make_core() { # folder
     run cp -R "${compiled_files[@]/#/$SOURCE/}" "$place/source/"
     dry || printf '%s\n' "$key" >"$place/key"
   fi
-  run rm -rf "$place/source/gear" "$place/source/gear_mpi"
-  run cp -R "$SOURCE/gear" "$SOURCE/gear_mpi" "$SOURCE/README.md" "$SOURCE/LICENSE" "$place/source/"
-  run find "$place/source/gear" "$place/source/gear_mpi" "(" -name "*.so" -o -name "*.pyc" ")" -delete
+  run rm -rf "$place/source/gear" "$place/source/process_group"
+  run mkdir -p "$place/source/process_group"
+  run cp -R "$SOURCE/gear" "$SOURCE/README.md" "$SOURCE/LICENSE" "$place/source/"
+  run cp -R "$SOURCE/process_group/python" "$place/source/process_group/"
+  run find "$place/source/gear" "$place/source/process_group" "(" -name "*.so" -o -name "*.pyc" ")" -delete
   build_wheel "$1" "$place/source" --config-settings "build-dir=$place/build" "${options[@]}" ||
     fail "GEAR could not be compiled" "the log has what CMake and the compiler said"
 }

@@ -31,7 +31,7 @@ smoke_step() {
   else
     if site_is mpi4py on; then smoke_ranks mpi4py; fi
     if site_is horovod on; then smoke_ranks horovod; fi
-    if compgen -G "$BUILD/lib/python3*/site-packages/gear/c10d/*/stamp" >/dev/null; then smoke_ranks gear_mpi; fi
+    if compgen -G "$BUILD/lib/python3*/site-packages/gear_mpi/c10d/*/stamp" >/dev/null; then smoke_ranks gear_mpi; fi
   fi
   if site_is deepspeed on; then
     port=$(free_port)

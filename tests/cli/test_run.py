@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 import torch
 
 from gear.cli.app import main
-from gear.distributed import extension
+from gear_mpi import extension
 
 # Starts the words after its options once a rank, in the way of each launcher, and ends as they do.
 STAND_IN = """#!/bin/sh

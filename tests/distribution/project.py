@@ -54,7 +54,7 @@ def toy_folder() -> Path:
 def toy_source(version: str) -> Path:
     """The sources of that version, a toy in the place of GEAR: it needs click, and no compiler."""
     source = toy_folder() / version
-    for name in ("recipes", "modulefiles", "slurm", "requirements", "examples", "gear_mpi"):
+    for name in ("recipes", "modulefiles", "slurm", "requirements", "examples", "process_group"):
         shutil.copytree(REPOSITORY / name, source / name)
     for name in ("README.md", "LICENSE", "extend-venv-activate", "display-gpu-info.sh"):
         shutil.copy2(REPOSITORY / name, source / name)

@@ -32,20 +32,21 @@ def source(tmp_path: Path) -> Path:
     """The sources, with tools/c10d.sh that takes no time."""
     made = tmp_path / "source"
     shutil.copytree(REPOSITORY / "recipes", made / "recipes")
-    for folder in ("csrc/c10d", "csrc/base", "csrc/transport/mpi", "tools"):
+    for folder in ("process_group/src", "csrc/base", "csrc/transport/mpi", "tools"):
         (made / folder).mkdir(parents=True)
         (made / folder / "file").touch()
     shutil.copy(REPOSITORY / "pyproject.toml", made)
+    (made / "process_group" / "CMakeLists.txt").touch()
     put(made, BUILD.format(folder=tmp_path))
     python = tmp_path / "build" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(
         f"""#!/bin/sh
-case $* in *platlib*) echo "{tmp_path}/gear" ;; *) echo 2.13.0 ;; esac
+case $* in *platlib*) echo "{tmp_path}/gear_mpi" ;; *) echo 2.13.0 ;; esac
 """
     )
     python.chmod(0o755)
-    (tmp_path / "gear").mkdir()
+    (tmp_path / "gear_mpi").mkdir()
     return made
 
 
@@ -67,12 +68,12 @@ def test_the_library_is_in_the_package_and_kept_for_later_builds(source: Path) -
         done = step(source)
         assert done.returncode == 0, done.stderr
         assert said in done.stdout
-        assert (folder / "gear" / "c10d" / LIBRARY).is_file()
-        assert (folder / "gear" / "c10d" / LIBRARY).with_name("stamp").is_file()
+        assert (folder / "gear_mpi" / "c10d" / LIBRARY).is_file()
+        assert (folder / "gear_mpi" / "c10d" / LIBRARY).with_name("stamp").is_file()
     (call,) = (folder / "calls").read_text().splitlines()
     lib = folder / "build" / "work" / "c10d" / "lib"
     assert call == f"true --python={folder}/build/bin/python --to={lib}"
-    (source / "csrc" / "c10d" / "file").write_text("changed")
+    (source / "process_group" / "src" / "file").write_text("changed")
     assert step(source).returncode == 0
     assert len((folder / "calls").read_text().splitlines()) == 2
     assert not (source / "build").exists()  # nothing is written into the source
@@ -87,7 +88,7 @@ def test_the_package_is_that_of_the_build_wherever_one_stands(tmp_path: Path, wh
     done = run_part("steps/c10d.sh", script, tmp_path, site=ON)
     assert done.returncode == 0, done.stderr
     (packages,) = build.glob("lib/python3.*/site-packages")
-    assert Path(done.stdout.strip()) == packages / "gear"
+    assert Path(done.stdout.strip()) == packages / "gear_mpi"
 
 
 def test_what_does_not_compile_is_left_out_with_a_warning(source: Path) -> None:
@@ -95,7 +96,7 @@ def test_what_does_not_compile_is_left_out_with_a_warning(source: Path) -> None:
     done = step(source, "auto")
     assert done.returncode == 0, done.stderr
     assert "warning: gear_mpi could not be compiled, and is left out" in done.stderr
-    assert not (source.parent / "gear" / "c10d").exists()
+    assert not (source.parent / "gear_mpi" / "c10d").exists()
 
 
 def test_what_does_not_compile_fails_where_the_site_wants_it(source: Path) -> None:

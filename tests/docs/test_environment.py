@@ -11,8 +11,8 @@ from docs.documents import DOCUMENTS, ROOT
 import gear
 
 PLACES = (
-    *(".ci", "benchmarks", "cmake", "csrc", "examples", "gear", "gear_mpi"),
-    *("modulefiles", "recipes", "slurm", "tests"),
+    *(".ci", "benchmarks", "cmake", "csrc", "examples", "gear"),
+    *("modulefiles", "process_group", "recipes", "slurm", "tests"),
 )
 FILES = ("CMakeLists.txt", "Makefile", "extend-venv-activate", "tools")
 

@@ -9,7 +9,8 @@ import pytest
 from docs.documents import DOCUMENTS, ROOT
 
 FOLDERS = (
-    "benchmarks|csrc|docs|examples|gear|gear_mpi|modulefiles|recipes|requirements|slurm|tests|tools"
+    "benchmarks|csrc|docs|examples|gear|modulefiles|process_group|recipes|requirements|slurm|tests"
+    "|tools"
 )
 
 

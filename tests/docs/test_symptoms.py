@@ -9,7 +9,7 @@ from docs.documents import ROOT
 
 # What splits a message in a source: the end of a literal and the begin of the next one.
 SEAM = re.compile(r'"\s*\\?\n\s*f?"')
-SOURCES = ("csrc", "gear", "gear_mpi", "cmake", "recipes", "modulefiles", "slurm")
+SOURCES = ("csrc", "gear", "process_group", "cmake", "recipes", "modulefiles", "slurm")
 
 
 def own_messages() -> list[str]:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gear_mpi with tensors of GPUs: builds gear._c10d for the torch that is here, and checks every collective
+# gear_mpi with tensors of GPUs: builds gear_mpi._c10d for the torch that is here, and checks every collective
 # on two ranks (RANKS) that share the GPUs, against gloo. Offline.
 #
 #   tests/gpu/process_group.sh
@@ -58,16 +58,14 @@ if ! compgen -G "$work/site/gear/_core*.so" >/dev/null; then
   fi
   rm -rf "$work/site"
   mkdir -p "$work/site"
-  cp -r gear gear_mpi "$work/site/"
+  cp -r gear "$work/site/"
   cp "$work"/host/_core*.so "$work/site/gear/"
   echo "gear._core built in $((SECONDS - began)) s"
 fi
-rm -rf "$work/site/gear/mpi"
-cp -r gear/mpi "$work/site/gear/mpi"
-rm -rf "$work/site/gear_mpi" && cp -r gear_mpi "$work/site/gear_mpi"
+rm -rf "$work/site/gear_mpi" && cp -r process_group/python/gear_mpi "$work/site/gear_mpi"
 began=$SECONDS
-library=$(tools/c10d.sh --python="$python" --to="$work/site/gear/c10d")
-echo "gear._c10d built in $((SECONDS - began)) s: $library"
+library=$(tools/c10d.sh --python="$python" --to="$work/site/gear_mpi/c10d")
+echo "gear_mpi._c10d built in $((SECONDS - began)) s: $library"
 
 options=()
 if mpirun --version | grep -q 'Open MPI'; then options=(--allow-run-as-root --oversubscribe --bind-to none); fi

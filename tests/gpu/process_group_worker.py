@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 
 os.environ["GEAR_MPI_CUDA"] = "staged"
-import gear.mpi
-from gear.mpi.backend import Options
-from gear.mpi.groups import backend_of
+import gear_mpi
+from gear_mpi.backend import Options
+from gear_mpi.groups import backend_of
 
 SEGMENT = 1 << 20
 # Elements: none, one, odd; the small path; more than one piece a part; many pieces.
@@ -261,11 +261,11 @@ def other_forms(group: Group, device: torch.device) -> None:
     while not work.is_completed():
         pass
     assert (one == ranks * ranks).all()
-    gear.mpi.set_compression("bf16", group)
+    gear_mpi.set_compression("bf16", group)
     near = torch.full((900_001,), 1 / 3, device=device)
     dist.all_reduce(near, group=group)
     assert ((near - ranks / 3).abs() < 0.01).all()
-    gear.mpi.set_compression("none", group)
+    gear_mpi.set_compression("none", group)
     said = [None] * ranks
     dist.all_gather_object(said, {"rank": rank}, group=group)
     assert said == [{"rank": r} for r in range(ranks)]
@@ -305,9 +305,9 @@ def refusals(group: Group, device: torch.device) -> None:
     said = [
         words(lambda: dist.all_reduce(torch.ones(3, device=device).to_sparse(), group=group)),
     ]
-    gear.mpi.set_route("all_reduce=gloo", group)
+    gear_mpi.set_route("all_reduce=gloo", group)
     said.append(words(lambda: dist.all_reduce(torch.ones(3, device=device), group=group)))
-    gear.mpi.set_route("", group)
+    gear_mpi.set_route("", group)
     del os.environ["GEAR_MPI_CUDA"]
     plain = dist.new_group(backend="gear_mpi")
     os.environ["GEAR_MPI_CUDA"] = "staged"

@@ -111,7 +111,7 @@ CMAKE
   compgen -G "$work/cmake/_core*.so" || return 1
   rm -rf "$work/site"
   mkdir -p "$work/site"
-  cp -r gear gear_mpi "$work/site/"
+  cp -r gear process_group/python/gear_mpi "$work/site/"
   cp "$work"/cmake/_core*.so "$work/site/gear/"
   (cd "$work" && "$python" -c 'import gear; from gear import _core; print(_core.build_info()); gear.check_visible_device()')
   return "$status"

@@ -165,6 +165,6 @@ class CopiedTree:
 
 def compiled(file: str) -> str:
     """What is compiled again when this file changes, of COMPILED."""
-    if file.startswith("csrc/c10d/"):
+    if file.startswith("process_group/src/"):
         return "c10d"
     return "core" if file.startswith("csrc/") else ""

@@ -20,6 +20,7 @@ RETURN = set(
     MPI_Iprobe MPI_Isend MPI_Query_thread MPI_Request_free MPI_Test MPI_Testall MPI_Testsome
     MPI_Type_commit MPI_Type_contiguous MPI_Type_create_struct MPI_Type_free""".split()
 )
+RANKS = "process_group/src/ranks"
 MAY_WAIT = {
     ("csrc/transport/mpi/runtime.cpp", "MPI_Init_thread"): "no other rank can be told before; the "
     "launcher ends those that wait for one that has failed",
@@ -27,12 +28,19 @@ MAY_WAIT = {
     "has failed: never_finalise()",
     ("csrc/transport/mpi/transport.cpp", "MPI_Comm_free"): "of a communicator that has not failed: "
     "MPI lets each rank go on",
-    ("csrc/c10d/ranks/communicator.cpp", "MPI_Comm_free"): "the same",
-    ("csrc/c10d/ranks/communicator.cpp", "MPI_Comm_create_group"): "has no other form: a thread "
-    "makes it, which is waited for with the group's time-out",
-    ("csrc/c10d/ranks/comparison.cpp", "MPI_Mrecv"): "the same as MPI_Recv of the roll call",
-    ("csrc/c10d/ranks/roll_call.cpp", "MPI_Recv"): "the message has come, and is so short that MPI "
-    "has sent all of it at once",
+    (f"{RANKS}/communicator.cpp", "MPI_Comm_free"): "the same",
+    (
+        f"{RANKS}/communicator.cpp",
+        "MPI_Comm_create_group",
+    ): "has no other form: a thread makes it, which is waited for with the group's time-out",
+    (
+        f"{RANKS}/comparison.cpp",
+        "MPI_Mrecv",
+    ): "the same as MPI_Recv of the roll call",
+    (
+        f"{RANKS}/roll_call.cpp",
+        "MPI_Recv",
+    ): "the message has come, and is so short that MPI has sent all of it at once",
 }
 # Of mpi4py, by method.
 PYTHON_RETURN = {"Improbe", "Ibarrier", "Idup", "Irecv", "Isend", "Test"}
@@ -48,7 +56,7 @@ PYTHON_MAY_WAIT = {
 
 
 def sources() -> Iterator[tuple[str, str]]:
-    for folder in ("csrc/transport/mpi", "csrc/c10d"):
+    for folder in ("csrc/transport/mpi", "process_group/src"):
         for path in sorted((REPOSITORY / folder).rglob("*")):
             if path.suffix in {".h", ".cpp"}:
                 yield path.relative_to(REPOSITORY).as_posix(), path.read_text()

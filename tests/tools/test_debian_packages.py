@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from conftest import RESOURCES
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "debian_packages.sh"

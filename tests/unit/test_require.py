@@ -72,7 +72,7 @@ def run_suite(
     """(exit code, output) of pytest on a file of these tests, with the conftest.py of all tests."""
     (folder / "pytest.ini").write_text(PYTEST_INI)
     (folder / "test_it.py").write_text(tests)
-    for path in SUITE.glob("*.py"):
+    for path in [*SUITE.glob("*.py"), SUITE.parent / "conftest.py"]:
         if not path.name.startswith("test_"):
             shutil.copy(path, folder)
     with (folder / "conftest.py").open("a") as conftest:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+SUITE = Path(__file__).parents[1]
+
 TESTS = """
 import subprocess, sys, time
 import pytest
@@ -46,8 +48,9 @@ def outcomes(folder: Path, **limits: float) -> dict[str, str]:
     markers = "    slow: takes long\n    gpu: wants one\n"
     (folder / "pytest.ini").write_text(f"[pytest]\nmarkers =\n{markers}")
     (folder / "test_it.py").write_text(TESTS)
-    for name in ("conftest.py", "kept_runs.py", "slowness.py", "warm_python.py"):
-        shutil.copy(Path(__file__).parents[1] / name, folder)
+    shutil.copy(SUITE.parent / "conftest.py", folder)
+    for name in ("kept_runs.py", "slowness.py", "warm_python.py"):
+        shutil.copy(SUITE / name, folder)
     with (folder / "slowness.py").open("a") as file:
         file.writelines(f"{name} = {seconds}\n" for name, seconds in limits.items())
     command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "--rehearse-gpu"]

@@ -10,8 +10,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gear.distributed.extension import libraries, mpi_of, torch_version
 from gear.errors import InvalidArgument
+from gear_mpi.extension import libraries, mpi_of, torch_version
 
 BACKENDS = ("gear_mpi", "gloo", "nccl")
 LAUNCHERS = ("mpirun", "srun", "torchrun")

@@ -47,10 +47,15 @@ def choose_backend(gpus: list[str], wanted: str = "auto") -> str:
 
 
 def _extension() -> Any:
-    """gear._c10d; torch knows gear_mpi from here on."""
-    from gear.mpi.library import load
+    """gear_mpi._c10d; torch knows gear_mpi from here on."""
+    import gear_mpi
+    from gear_mpi.library import load
 
-    return load()
+    gear_mpi.register()
+    try:
+        return load()
+    except gear_mpi.InvalidArgument as error:
+        raise gear.InvalidArgument(str(error)) from error
 
 
 def timeout_of(group: gear.Group, backend: str) -> timedelta:

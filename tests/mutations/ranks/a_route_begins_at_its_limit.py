@@ -3,10 +3,10 @@
 from mutations.mutation import Mutation
 
 MUTATION = Mutation(
-    file="gear/mpi/routing.py",
+    file="process_group/python/gear_mpi/routing.py",
     old='return (0, limit + 1) if low == "gloo" else (limit + 1, NO_LIMIT)',
     new='return (0, limit + 1) if low == "gloo" else (limit, NO_LIMIT)',
     tests=[
-        "tests/process_group/test_routing.py::test_ranges_of_rules",
+        "process_group/tests/test_routing.py::test_ranges_of_rules",
     ],
 )

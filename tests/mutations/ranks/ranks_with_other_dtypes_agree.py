@@ -3,8 +3,8 @@
 from mutations.mutation import Mutation
 
 MUTATION = Mutation(
-    file="csrc/c10d/torch/operations.cpp",
+    file="process_group/src/torch/operations.cpp",
     old="  signature.dtype = short_name<sizeof signature.dtype>(c10::toString(tensor.scalar_type()",
     new="  static_cast<void>(c10::toString(tensor.scalar_type()",
-    tests=["tests/process_group/test_disagreeing.py::test_every_rank_is_told_what_ranks_give"],
+    tests=["process_group/tests/test_disagreeing.py::test_every_rank_is_told_what_ranks_give"],
 )

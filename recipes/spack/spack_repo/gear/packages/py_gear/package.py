@@ -62,7 +62,7 @@ class PyGear(PythonPackage, GearBuild):
 
     @run_after("install", when="+c10d")
     def install_process_group(self):
-        package = join_path(self.prefix, python_platlib, "gear")
+        package = join_path(self.prefix, python_platlib, "gear_mpi")
         build = Executable("tools/c10d.sh")
         build.add_default_env("MPICXX", self.spec["mpi"].mpicxx)
         build(f"--python={python.path}", f"--to={package}/c10d")
