@@ -321,10 +321,14 @@ class FabricPlace:
                 typing.SupportsInt | typing.SupportsIndex,
             ]
         ] = [],
+        nodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None,
+        room: tuple[str, SharedRoom | None] = ("", None),
     ) -> Transport:
         """
         Messages to the ranks of these addresses, once. neighbours: the ranks on this machine,
         (rank, pid, start time, namespace of pids), which are named soon where they have ended.
+        nodes: of every rank; then what all are told goes inside the nodes first, over memory
+        that the lowest rank of each has made: room, (its name, the SharedRoom on that rank).
         """
     @property
     def address(self) -> bytes: ...

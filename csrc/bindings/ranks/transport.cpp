@@ -2,6 +2,7 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "bindings/bindings.h"
 #include "bindings/ranks/group_transport.h"
 #include "memory/shared/made_up_name.h"
+#include "transport/by_node/by_node.h"
 #include "transport/fabric.h"
 #include "transport/failure.h"
 #include "transport/loopback.h"
@@ -158,9 +160,37 @@ std::shared_ptr<FabricPlace> fabric_place(uint64_t token, const std::string& int
 // rank, pid, start time in clock ticks from boot, inode of the namespace of pids
 using Neighbour = std::tuple<uint32_t, int64_t, uint64_t, uint64_t>;
 
+// The memory of a node's ranks: its name, and where this rank has made it, that.
+using Room = std::tuple<std::string, std::optional<SharedRoom>>;
+
+std::unique_ptr<Transport> near_of(const Room& room, uint32_t rank,
+                                   const std::vector<uint32_t>& nodes, double timeout_s,
+                                   const std::shared_ptr<Failure>& failure) {
+  std::vector<uint32_t> own;
+  for (uint32_t r = 0; r < nodes.size(); ++r) {
+    if (nodes[r] == nodes[rank]) {
+      own.push_back(r);
+    }
+  }
+  if (own.size() < 2) {
+    return nullptr;
+  }
+  const auto size = static_cast<uint32_t>(own.size());
+  const auto place = static_cast<uint32_t>(std::ranges::find(own, rank) - own.begin());
+  const auto& [name, made] = room;
+  if (!made) {
+    return transport::make_shared_memory(name, place, size, timeout_s, failure, own);
+  }
+  auto joined = transport::make_shared_memory(made->region, place, size, timeout_s, failure, own);
+  made->region->hide_name();
+  return joined;
+}
+
 SharedTransport connect(FabricPlace& place, const std::vector<py::bytes>& addresses, uint32_t rank,
-                        double timeout_s, OfGroup failure,
-                        const std::vector<Neighbour>& neighbours) {
+                        double timeout_s, OfGroup of_group,
+                        const std::vector<Neighbour>& neighbours,
+                        const std::optional<std::vector<uint32_t>>& nodes, const Room& room) {
+  const auto failure = transport::or_own(std::move(of_group).value_or(nullptr));
   std::vector<std::vector<std::byte>> known;
   for (const py::bytes& address : addresses) {
     const ConstBytes bytes = bytes_of(address);
@@ -171,8 +201,17 @@ SharedTransport connect(FabricPlace& place, const std::vector<py::bytes>& addres
     near.push_back({r, {pid, start_time, pid_namespace}});
   }
   const py::gil_scoped_release release;
-  return place.connect(std::move(known), rank, timeout_s, std::move(failure).value_or(nullptr),
-                       std::move(near));
+  if (!nodes) {
+    return place.connect(std::move(known), rank, timeout_s, failure, std::move(near));
+  }
+  if (nodes->size() != known.size()) {
+    throw base::InvalidArgument(base::cat("[transport] nodes of ", nodes->size(), " ranks for ",
+                                          known.size(), " addresses: give one for each"));
+  }
+  const double limit_s = transport::by_node_limit_s(timeout_s);
+  auto far = place.connect(std::move(known), rank, limit_s, failure, std::move(near));
+  return transport::make_by_node(near_of(room, rank, *nodes, limit_s, failure), std::move(far),
+                                 *nodes, timeout_s, failure);
 }
 
 }  // namespace
@@ -260,9 +299,12 @@ void register_transport(py::module_& module) {
       .def(
           "connect", &connect, py::arg("addresses"), py::arg("rank"), py::arg("timeout_s"),
           py::arg("failure") = py::none(), py::arg("neighbours") = std::vector<Neighbour>(),
+          py::arg("nodes") = py::none(), py::arg("room") = Room(),
           "Messages to the ranks of these addresses, once. neighbours: the ranks on this machine,\n"
           "(rank, pid, start time, namespace of pids), which are named soon where they have "
-          "ended.");
+          "ended.\n"
+          "nodes: of every rank; then what all are told goes inside the nodes first, over memory\n"
+          "that the lowest rank of each has made: room, (its name, the SharedRoom on that rank).");
   module.def("fabric_port", &transport::describe_fabric, py::call_guard<py::gil_scoped_release>(),
              "What fabric_transport would take here, in words: \"cxi on cxi0\".");
   module.def(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar
 
@@ -18,6 +19,7 @@ from gear.distributed.channels.base import Channel
 from gear.distributed.channels.carried import TransportChannel, of_members
 from gear.distributed.channels.interfaces import interface_towards
 from gear.distributed.member import Member
+from gear.distributed.places import Places
 from gear.distributed.timeout import Limit
 from gear.errors import GearError, InvalidArgument, OutOfMemory, TransportError
 
@@ -72,12 +74,14 @@ class Reach:
         provider: of libfabric: ranks of one group have the same.
         lack: why they do not.
         gloo: this rank has torch, and so gloo.
+        room: the name of the memory that the lowest rank of a node has made for it; empty: none.
     """
 
     address: str = ""
     provider: str = ""
     lack: str = ""
     gloo: bool = field(default_factory=lambda: find_spec("torch") is not None)
+    room: str = ""
 
 
 def connect(ranks: Met, wanted: str, master: str, meeting: Limit) -> Channel:
@@ -126,6 +130,14 @@ def _by_memory(ranks: Met, meeting: Limit) -> Channel:
 
 def _by_libfabric(ranks: Met, wanted: str, master: str, meeting: Limit) -> Channel | None:
     place, reach = _place(ranks.members, ranks.rank, master)
+    nodes = Places(ranks.rank, ranks.members).nodes
+    own = [rank for rank, node in enumerate(nodes) if node == nodes[ranks.rank]]
+    room = None
+    if place is not None and own[0] == ranks.rank and len(own) > 1:
+        with contextlib.suppress(OutOfMemory):  # then all are told across the nodes
+            name = _core.made_up_name()
+            room = _core.SharedRoom(name, len(own))
+            reach = replace(reach, room=name)
     told = ranks.tell_all(json.dumps(asdict(reach)), "reach", meeting)
     reaches = [Reach(**one) for one in told]
     lack = _lack(reaches)
@@ -156,9 +168,19 @@ def _by_libfabric(ranks: Met, wanted: str, master: str, meeting: Limit) -> Chann
         ranks,
         meeting,
         lambda: _first_word(
-            place.connect(addresses, ranks.rank, ranks.timeout_s, ranks.failure, near)
+            place.connect(
+                *(addresses, ranks.rank, ranks.timeout_s, ranks.failure, near),
+                nodes=nodes if _have_rooms(reaches, nodes) else None,
+                room=(reaches[own[0]].room, room),
+            )
         ),
     )
+
+
+def _have_rooms(reaches: list[Reach], nodes: Sequence[int]) -> bool:
+    """Whether each node with several ranks has memory for them, and there is one."""
+    several = {node for node in nodes if nodes.count(node) > 1}
+    return bool(several) and all(reaches[nodes.index(node)].room for node in several)
 
 
 def _place(
