@@ -256,11 +256,12 @@ void be_rank(Job& job, const Work& work, uint32_t rank) {
   mine.sockets_agreed = open_files("socket:") - sockets;
   if (work.batch > 0) {
     measure(mine.exchange, [&] { exchange_batch(*transport, work.batch, 1); });
-    agree(work.agreements);  // nobody leaves earlier
   }
+  meet(job, work.size);  // whoever ends closes connections of the others
   mine.sockets = open_files("socket:") - sockets;
   mine.files = open_files();
   mine.anonymous_kib = anonymous_kib();
+  meet(job, work.size);
   ++job.parted;
 }
 

@@ -77,8 +77,6 @@ std::string_view call_name(Call call) {
       return "exchange";
     case Call::kDuplicate:
       return "duplicate";
-    case Call::kBroadcast:
-      return "broadcast";
     case Call::kGaveUp:
       return "no call, since it has given up";
   }

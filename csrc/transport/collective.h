@@ -37,7 +37,6 @@ enum class Call : uint32_t {
   kExchange = 2,
   kDuplicate = 3,
   kGaveUp = 4,  ///< no call: the rank makes no more
-  kBroadcast = 5,
 };
 std::string_view call_name(Call call);
 

@@ -31,6 +31,11 @@ void Transport::allgather_among(std::span<const uint32_t> ranks, ConstBytes mine
   }
 }
 
+void Transport::gather_to(uint32_t to, ConstBytes mine, Bytes all) {
+  std::vector<std::byte> room(rank() == to ? 0 : size() * mine.size());
+  allgather(mine, rank() == to ? all : Bytes(room));
+}
+
 void Transport::broadcast(uint32_t from, Bytes bytes) {
   std::vector<std::byte> all(size() * bytes.size());
   allgather(bytes, all);

@@ -70,6 +70,9 @@ class Transport {
   /// An allgather of `ranks` alone, which ascend: `all` receives their bytes. Collective over all
   /// ranks, like every call; the others give and get nothing, and wait for nobody.
   virtual void allgather_among(std::span<const uint32_t> ranks, ConstBytes mine, Bytes all);
+  /// `all` of rank `to` receives the bytes of rank 0, rank 1, ..; the others wait for nobody where
+  /// the transport can, and give an empty `all`.
+  virtual void gather_to(uint32_t to, ConstBytes mine, Bytes all);
   /// All ranks receive what `bytes` are on rank `from`; as many on every rank.
   virtual void broadcast(uint32_t from, Bytes bytes);
   /// Whom the call waits for that this thread is in, as far as the transport can tell.

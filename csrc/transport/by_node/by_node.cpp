@@ -198,7 +198,7 @@ void ByNode::gather_between_nodes(ConstBytes mine, Bytes all) {
   std::vector<std::byte> block(block_bytes);
   if (near_) {
     waits_ = Waits::kNearForAll;
-    near_->allgather(mine, Bytes(block).first(own_ranks().size() * bytes));
+    near_->gather_to(0, mine, is_head() ? Bytes(block).first(own_ranks().size() * bytes) : Bytes());
   } else {
     copy_to(mine, block);
   }

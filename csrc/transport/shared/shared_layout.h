@@ -18,6 +18,7 @@ namespace gear::transport {
 /// Member::round, waits for each other rank's k and reads that rank's outbox. It fills the same
 /// outbox again in round k + 2: all others have stored k + 1 by then, which each does only after it
 /// has read what it wanted of round k. So two outboxes are enough, and nobody waits to be read.
+/// A gather to one rank and its broadcast wait for less: shared_memory.cpp says why that is enough.
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 enum class MemberState : uint32_t { kAbsent = 0, kTaken = 1, kJoined = 2, kLeft = 3 };

@@ -25,6 +25,7 @@ constexpr std::string_view kLayoutHash = "7472616e73000002";
 constexpr std::chrono::milliseconds kLookAgainAfter{1};
 constexpr uint64_t kAlignment = 64;
 constexpr uint32_t kMaxRanks = 1024;
+constexpr uint32_t kNobody = UINT32_MAX;
 static_assert(kOutboxDataBytes / kMaxRanks >= kAlignment, "every receiver gets some bytes a round");
 
 void copy_bytes(std::byte* target, const std::byte* source, uint64_t bytes) {
@@ -87,6 +88,7 @@ class SharedMemory final : public Transport {
   std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
                                        std::span<const uint64_t> sizes) override;
   std::unique_ptr<Transport> duplicate() override;
+  void gather_to(uint32_t to, ConstBytes mine, Bytes all) override;
   void broadcast(uint32_t from, Bytes bytes) override;
   std::vector<uint32_t> awaited() override { return rounds_.awaited(); }
 
@@ -95,26 +97,43 @@ class SharedMemory final : public Transport {
   void gather(Call call, ConstBytes mine, Bytes all);
   void pack(std::span<const ConstBytes> to, std::span<const uint64_t> sizes);
   bool unpack(uint32_t r, std::span<const ConstBytes> to, std::span<const uint64_t> sizes);
+  Outbox& begin(Call call);
   Outbox& await(uint32_t r, Call call);
+  void check_call(uint32_t r, const Outbox& outbox, Call call);
+  void check_total(uint32_t r, const Outbox& outbox, uint64_t bytes);
+  void settle();
 
   SharedRounds rounds_;
   Inbox inbox_;
   std::vector<uint64_t> sent_;  // of the current exchange, by rank
+  bool is_unsettled_ = false;   // all have not been waited for in this round: see gather_to
+  uint32_t gathered_to_ = kNobody;
 };
 
 Outbox& SharedMemory::await(uint32_t r, Call call) {
   Outbox& outbox = rounds_.await(r);
+  check_call(r, outbox, call);
+  return outbox;
+}
+
+void SharedMemory::check_call(uint32_t r, const Outbox& outbox, Call call) {
   if (outbox.call != call) {
     rounds_.fail(other_call_text(known(r), call_name(outbox.call), known(rank()), call_name(call)));
   }
-  return outbox;
+}
+
+void SharedMemory::check_total(uint32_t r, const Outbox& outbox, uint64_t bytes) {
+  if (outbox.total != bytes) {
+    rounds_.fail(
+        other_size_text(known(r), outbox.total, known(rank()), bytes, call_name(Call::kAllgather)));
+  }
 }
 
 void SharedMemory::gather(Call call, ConstBytes mine, Bytes all) {
   uint64_t done = 0;
   do {
     const uint64_t bytes = std::min(mine.size() - done, kOutboxDataBytes);
-    Outbox& own = rounds_.begin(call);
+    Outbox& own = begin(call);
     own.total = mine.size();
     copy_bytes(rounds_.layout().data(own), mine.data() + done, bytes);
     rounds_.publish();
@@ -132,28 +151,75 @@ void SharedMemory::gather(Call call, ConstBytes mine, Bytes all) {
   } while (done < mine.size());
 }
 
+// The others go on without a look at each other, so that of a node's ranks each sleeps once, not
+// once for each of them. Then the round behind this one is begun by a broadcast of `to`, which
+// brings that all are through with the round before this one; or all are waited for first.
+void SharedMemory::gather_to(uint32_t to, ConstBytes mine, Bytes all) {
+  if (rank() == to) {
+    check_allgather(size(), mine, all);
+  }
+  uint64_t done = 0;
+  do {
+    const uint64_t bytes = std::min(mine.size() - done, kOutboxDataBytes);
+    Outbox& own = begin(Call::kAllgather);
+    own.total = mine.size();
+    copy_bytes(rounds_.layout().data(own), mine.data() + done, bytes);
+    rounds_.publish();
+    for (uint32_t r = 0; r < size() && rank() == to; ++r) {
+      Outbox& theirs = await(r, Call::kAllgather);
+      check_total(r, theirs, mine.size());
+      copy_bytes(all.data() + r * mine.size() + done, rounds_.layout().data(theirs), bytes);
+    }
+    is_unsettled_ = true;
+    gathered_to_ = to;
+    done += bytes;
+  } while (done < mine.size());
+}
+
+// A rank fills nothing, and reads the round of `from` before it stores that round itself. So what
+// it filled in the round before has been read by all whom that concerned: by `to` of a gather; of
+// another call only by those that have stored this round, which the next call waits for.
 void SharedMemory::broadcast(uint32_t from, Bytes bytes) {
+  if (is_unsettled_ && gathered_to_ != from) {
+    settle();
+  }
+  const bool has_gathered = is_unsettled_;
   uint64_t done = 0;
   do {
     const uint64_t now = std::min(bytes.size() - done, kOutboxDataBytes);
-    Outbox& own = rounds_.begin(Call::kBroadcast);
-    own.total = bytes.size();
     if (rank() == from) {
+      for (uint32_t r = 0; r < size() && done > 0; ++r) {
+        rounds_.await(r);
+      }
+      Outbox& own = rounds_.begin(Call::kAllgather);
+      own.total = bytes.size();
       copy_bytes(rounds_.layout().data(own), bytes.data() + done, now);
+    } else {
+      Outbox& theirs = rounds_.await_next(from);
+      check_call(from, theirs, Call::kAllgather);
+      check_total(from, theirs, bytes.size());
+      copy_bytes(bytes.data() + done, rounds_.layout().data(theirs), now);
+      rounds_.begin(Call::kAllgather);
     }
     rounds_.publish();
-    for (uint32_t r = 0; r < size(); ++r) {  // all of them, so that their outboxes may be filled on
-      Outbox& theirs = await(r, Call::kBroadcast);
-      if (theirs.total != bytes.size()) {
-        rounds_.fail(other_size_text(known(r), theirs.total, known(rank()), bytes.size(),
-                                     call_name(Call::kBroadcast)));
-      }
-      if (r == from && r != rank()) {
-        copy_bytes(bytes.data() + done, rounds_.layout().data(theirs), now);
-      }
-    }
     done += now;
   } while (done < bytes.size());
+  is_unsettled_ = !has_gathered;
+  gathered_to_ = kNobody;
+}
+
+void SharedMemory::settle() {
+  for (uint32_t r = 0; r < size(); ++r) {
+    rounds_.await(r);
+  }
+  is_unsettled_ = false;
+}
+
+Outbox& SharedMemory::begin(Call call) {
+  if (is_unsettled_) {
+    settle();
+  }
+  return rounds_.begin(call);
 }
 
 std::span<const ConstBytes> SharedMemory::exchange(std::span<const ConstBytes> to,
@@ -176,7 +242,7 @@ std::span<const ConstBytes> SharedMemory::exchange(std::span<const ConstBytes> t
 
 // Each rank that is to receive more gets an equal part of the room that those before it left.
 void SharedMemory::pack(std::span<const ConstBytes> to, std::span<const uint64_t> sizes) {
-  Outbox& own = rounds_.begin(Call::kExchange);
+  Outbox& own = begin(Call::kExchange);
   own.more = 0;
   Entry* entries = rounds_.layout().entries(own);
   std::byte* data = rounds_.layout().data(own);

@@ -18,8 +18,10 @@ namespace {
 
 using std::chrono::microseconds;
 
-// How long a rank sleeps before it looks whether the others live: reading /proc takes some 20 us.
-constexpr microseconds kLookEvery{10'000};
+// How long a rank sleeps before it looks whether the others live, first and when it has waited for
+// long: reading /proc takes some 20 us, twice a look, and all that wait do it.
+constexpr microseconds kFirstLook{10'000};
+constexpr microseconds kLookEvery = base::kInterruptEvery;
 constexpr microseconds kLobbyPoll{200};
 
 std::array<uint64_t, 16> own_cpus() {
@@ -113,10 +115,11 @@ Outbox& SharedRounds::begin(Call call) {
 
 void SharedRounds::publish() { transport::publish(member(rank_), round_); }
 
-Outbox& SharedRounds::await(uint32_t rank) {
+Outbox& SharedRounds::await_round(uint32_t rank, uint32_t round) {
+  waits_for_ = rank;
   Member& other = member(rank);
-  Outbox& outbox = layout_.outbox(region_->data(), rank, round_);
-  if (has_published(other, round_) || spin_for(other, round_, crowded_)) {
+  Outbox& outbox = layout_.outbox(region_->data(), rank, round);
+  if (has_published(other, round) || spin_for(other, round, crowded_)) {
     return outbox;
   }
   if (!deadline_) {
@@ -124,14 +127,16 @@ Outbox& SharedRounds::await(uint32_t rank) {
                                    std::chrono::duration<double>(timeout_s_));
   }
   auto next_look = Clock::now() + base::kInterruptEvery;
-  while (!has_published(other, round_)) {
+  microseconds sleeps = kFirstLook;
+  while (!has_published(other, round)) {
     const auto left = std::chrono::duration_cast<microseconds>(*deadline_ - Clock::now());
-    sleep_for(other, round_, std::clamp(left, microseconds(0), kLookEvery));
-    if (has_published(other, round_)) {
+    sleep_for(other, round, std::clamp(left, microseconds(0), sleeps));
+    sleeps = std::min(2 * sleeps, kLookEvery);
+    if (has_published(other, round)) {
       break;
     }
     throw_if_failed();
-    look_for(rank);
+    look_for(rank, round);
     const auto now = Clock::now();
     if (now >= next_look) {
       check_interrupt();
@@ -139,7 +144,7 @@ Outbox& SharedRounds::await(uint32_t rank) {
     }
     if (now >= *deadline_) {
       std::vector<uint32_t> missing = awaited();
-      if (!missing.empty()) {
+      if (!has_published(other, round)) {
         std::ranges::transform(missing, missing.begin(), [&](uint32_t r) { return known(r); });
         fail(late_text(missing, call_name(call_), timeout_s_));
       }
@@ -154,6 +159,9 @@ std::vector<uint32_t> SharedRounds::awaited() const {
     if (!has_published(member(r), round_)) {
       ranks.push_back(r);
     }
+  }
+  if (ranks.empty()) {
+    ranks.push_back(waits_for_);
   }
   return ranks;
 }
@@ -196,13 +204,13 @@ void SharedRounds::hear(const std::string& text) noexcept {
 
 // At the awaited rank and, in turn, at one other: that may be the dead one, hidden behind a slow
 // one.
-void SharedRounds::look_for(uint32_t awaited) {
-  look_at(awaited, awaited);
+void SharedRounds::look_for(uint32_t awaited, uint32_t round) {
+  look_at(awaited, awaited, round);
   looked_at_ = (looked_at_ + 1) % size_;
-  look_at(looked_at_, awaited);
+  look_at(looked_at_, awaited, round);
 }
 
-void SharedRounds::look_at(uint32_t rank, uint32_t awaited) {
+void SharedRounds::look_at(uint32_t rank, uint32_t awaited, uint32_t round) {
   const Member& other = member(rank);
   const auto state = static_cast<MemberState>(other.state.load(std::memory_order_acquire));
   const bool left = state == MemberState::kLeft;
@@ -210,7 +218,7 @@ void SharedRounds::look_at(uint32_t rank, uint32_t awaited) {
       state == MemberState::kJoined && memory::liveness(other.process) == memory::Liveness::kEnded;
   // Nobody gets through a round before all have published it. So whoever has gone while the awaited
   // rank, looked at last, is not there yet, went in the middle of this call.
-  if ((!left && !ended) || has_published(member(awaited), round_)) {
+  if ((!left && !ended) || has_published(member(awaited), round)) {
     return;
   }
   const std::string who = base::cat("rank ", known(rank), " (pid ", other.process.pid, ")");

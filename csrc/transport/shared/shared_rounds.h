@@ -47,8 +47,10 @@ class SharedRounds final : private Failure::Listener {
   void publish();
   /// That of `rank` in this round. Waits for it, until the time is up, the rank's group has failed
   /// or the host program is interrupted (base::check_interrupt).
-  Outbox& await(uint32_t rank);
-  /// Ranks that have not published this round.
+  Outbox& await(uint32_t rank) { return await_round(rank, round_); }
+  /// The same of the round behind this one, which `rank` begins when all have published this one.
+  Outbox& await_next(uint32_t rank) { return await_round(rank, round_ + 1); }
+  /// Ranks that have not published this round; where all have, the one that await_next waits for.
   std::vector<uint32_t> awaited() const;
 
   /// Throws TransportError if the transport has failed. Any thread.
@@ -64,8 +66,9 @@ class SharedRounds final : private Failure::Listener {
   Lobby& lobby() const { return layout_.lobby(region_->data()); }
   void hear(const std::string& text) noexcept override;
   void check_interrupt() const;
-  void look_for(uint32_t awaited);
-  void look_at(uint32_t rank, uint32_t awaited);
+  Outbox& await_round(uint32_t rank, uint32_t round);
+  void look_for(uint32_t awaited, uint32_t round);
+  void look_at(uint32_t rank, uint32_t awaited, uint32_t round);
   void join();
   bool find_crowded() const;
 
@@ -80,6 +83,7 @@ class SharedRounds final : private Failure::Listener {
   std::optional<Clock::time_point> deadline_;  ///< of this round, once it waits long
   bool crowded_ = false;                       ///< fewer CPUs than ranks
   uint32_t looked_at_ = 0;
+  uint32_t waits_for_ = 0;  ///< in await_round, last
   std::shared_ptr<Failure> failure_;
   std::vector<uint32_t> known_as_;
   Failure::Hearing hearing_;

@@ -54,6 +54,8 @@ class Board {
   Board& operator=(const Board&) = delete;
 
   uint32_t size() const { return size_; }
+  /// Another one of each board of this process.
+  int number() const { return number_; }
 
   std::vector<Opaque> meet(uint32_t rank, const Opaque& own) const {
     std::memcpy(entries_[rank].bytes, own.data(), own.size());
@@ -74,6 +76,8 @@ class Board {
     std::atomic<uint64_t> size;
     char bytes[248];
   };
+  static inline int s_made = 0;
+  int number_ = s_made++;
   uint32_t size_;
   Entry* entries_;
 };
@@ -111,8 +115,9 @@ inline void check_done(const std::vector<Child>& children) {
 inline std::vector<std::byte> content(uint32_t from, uint32_t to, uint32_t turn, uint64_t bytes) {
   std::mt19937_64 random(from * 1'000'003 + to * 1'009 + turn);
   std::vector<std::byte> made(bytes);
-  for (std::byte& one : made) {
-    one = static_cast<std::byte>(random());
+  for (uint64_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+    const uint64_t word = random();
+    std::memcpy(made.data() + i, &word, std::min<uint64_t>(sizeof word, bytes - i));
   }
   return made;
 }
