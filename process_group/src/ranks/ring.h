@@ -29,7 +29,7 @@ struct Ring {
   RollCall roll_call;
   SendOrder sends;
   ReceiveOrder receives;
-  Time listened{};
+  Time listened;
 };
 
 }  // namespace gear::process_group

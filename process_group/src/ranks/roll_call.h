@@ -54,7 +54,7 @@ class RollCall {
   Wire& wire_;
   const Group& group_;
   std::optional<uint64_t> asked_;
-  Time answers_until_{};
+  Time answers_until_;
   std::vector<std::optional<Answer>> answers_;
 };
 

@@ -298,6 +298,7 @@ Schedule all_gather_of_any(Place place, std::vector<Block> own,
   Schedule schedule;
   std::byte* const lengths = schedule.room(each * size);
   std::vector<Block> told;
+  told.reserve(size);
   for (size_t rank = 0; rank < size; ++rank) {
     told.push_back({lengths + rank * each, each});
   }
